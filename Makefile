@@ -1,0 +1,31 @@
+# One command each from a fresh clone. The environment lives in .venv.
+PYTHON ?= python3.11
+PY := .venv/bin/python
+RUN ?= runs/demo
+
+.PHONY: help env demo test test-full lint
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+env: .venv/.installed  ## install the pinned environment into .venv
+
+.venv/.installed: requirements.txt
+	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found; set PYTHON=<a Python 3.11>"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@touch $@
+
+demo: env  ## distil a drafter for five minutes, sweep LANTERN's delta with it, say where to look
+	$(PY) train.py model=llamagen trainer.max_time=00:00:05:00 hydra.run.dir=$(RUN)/train
+	$(PY) evaluate.py +sweep=delta drafter.checkpoint=$(RUN)/train/drafter quality.num_images=128 hydra.sweep.dir=$(RUN)/sweep
+	@echo; echo "Look at $(RUN)/sweep: report.html, pareto.png, grid.png, results.csv"
+
+test: env  ## the essentials, minutes
+	$(PY) -m pytest -q -m "not full"
+
+test-full: env  ## the rest: long grids and everything on the shipped weights
+	$(PY) -m pytest -q -m full
+
+lint: env  ## style
+	$(PY) -m ruff check . && $(PY) -m ruff format --check .

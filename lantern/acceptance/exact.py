@@ -1,0 +1,18 @@
+"""The exact rule: p~ = p, the output law is the target's."""
+
+from torch import Tensor
+
+from lantern.acceptance.relaxed import relaxed
+from lantern.types import Site
+
+
+class Exact:
+    name = "exact"
+    verification = "shared_noise"  # by default
+    lossless = True
+
+    def relax(self, p: Tensor, x: Tensor) -> Tensor:
+        return p
+
+    def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
+        return relaxed(p, q, x)

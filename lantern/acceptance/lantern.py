@@ -1,0 +1,28 @@
+"""LANTERN (Jang et al., 2410.03355): a token may borrow the probability of its k nearest codes, δ at most."""
+
+from torch import Tensor
+
+from lantern.acceptance.neighbours import nearest
+from lantern.acceptance.relaxed import absorb, relaxed
+from lantern.errors import LanternError
+from lantern.types import Site
+
+
+class Lantern:
+    """p~(x) - p(x) <= delta for the judged x. delta bounds this one move, not the output law's total variation."""
+
+    name = "lantern"
+    verification = "ratio"  # by default, as in the paper
+
+    def __init__(self, codebook: Tensor, k: int, delta: float) -> None:
+        """codebook [V, C]; k neighbours, 0 <= k < V; delta in [0, 1]. Raises LanternError outside these."""
+        if not 0 <= delta <= 1:
+            raise LanternError(f"acceptance.delta={delta} is a probability mass; give a value in [0, 1]")
+        self.neighbours, self.k, self.delta = nearest(codebook, k), k, delta
+        self.lossless = k == 0 or delta == 0
+
+    def relax(self, p: Tensor, x: Tensor) -> Tensor:
+        return absorb(p, x, self.neighbours, budget=self.delta)
+
+    def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
+        return relaxed(self.relax(p, x), q, x)

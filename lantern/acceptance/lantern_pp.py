@@ -1,0 +1,28 @@
+"""LANTERN++ (Park et al., 2502.06352): as LANTERN, but a token may at most multiply its own probability by λ."""
+
+from torch import Tensor
+
+from lantern.acceptance.neighbours import nearest
+from lantern.acceptance.relaxed import absorb, relaxed
+from lantern.errors import LanternError
+from lantern.types import Site
+
+
+class LanternPP:
+    """p~(x) <= lam p(x) for the judged x."""
+
+    name = "lantern_pp"
+    verification = "ratio"  # by default, as in the paper
+
+    def __init__(self, codebook: Tensor, k: int, lam: float) -> None:
+        """codebook [V, C]; k neighbours, 0 <= k < V; lam >= 1. Raises LanternError outside these."""
+        if not lam >= 1:
+            raise LanternError(f"acceptance.lam={lam} multiplies a token's own probability; give a value of 1 or more")
+        self.neighbours, self.k, self.lam = nearest(codebook, k), k, lam
+        self.lossless = k == 0 or lam == 1
+
+    def relax(self, p: Tensor, x: Tensor) -> Tensor:
+        return absorb(p, x, self.neighbours, budget=(self.lam - 1) * p.gather(1, x[:, None]))
+
+    def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
+        return relaxed(self.relax(p, x), q, x)

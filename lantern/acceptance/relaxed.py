@@ -1,0 +1,48 @@
+"""Rules that are a map p -> p~: they judge against p~ and draw the residual from what p~ has left over q."""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from lantern.types import Site
+
+
+class Relaxation(Protocol):
+    """An acceptance rule given by the law it puts in the target's place when token x is judged."""
+
+    lossless: bool
+
+    def relax(self, p: Tensor, x: Tensor) -> Tensor: ...  # [B, V], [B] -> p~ [B, V]
+    def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]: ...
+
+
+def relaxed(p_tilde: Tensor, q: Tensor | None, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Speculative sampling against p~ (Leviathan et al., 2211.17192, algorithm 1).
+
+    p_tilde [B, V], q [B, V] or None, x [B] -> acceptance min(1, p~(x) / q(x)) [B], residual norm(max(p~ - q, 0)).
+    A chosen token (q None) is a point mass: accepted with p~(x), and the residual is p~ without x. A residual without
+    mass arises by rounding alone and leaves p~.
+    """
+    index = x[:, None]
+    if q is None:
+        accept = p_tilde.gather(1, index)[:, 0]
+        residual = p_tilde.scatter(1, index, 0)
+    else:
+        accept = (p_tilde.gather(1, index) / q.gather(1, index).clamp(min=torch.finfo(q.dtype).tiny))[:, 0]
+        residual = (p_tilde - q).clamp(min=0)
+    mass = residual.sum(-1, keepdim=True)
+    return accept.clamp(max=1), torch.where(mass > 0, residual / mass, p_tilde)
+
+
+def absorb(p: Tensor, x: Tensor, neighbours: Tensor, budget: Tensor | float) -> Tensor:
+    """p~: x takes over the mass of its nearest neighbours, nearest first, while their sum stays within the budget.
+
+    p [B, V], x [B], neighbours [V, K], budget [B, 1] or a number -> [B, V]; the total mass is unchanged (LANTERN,
+    2410.03355, the set A_{k,δ}(x)).
+    """
+    near = neighbours[x]  # [B, K]
+    mass = p.gather(1, near)
+    mass = mass * (mass.cumsum(-1) <= budget)  # cumsum grows, so this is a prefix
+    moved = p.scatter_add(1, near, -mass)
+    return moved.scatter_add(1, x[:, None], mass.sum(-1, keepdim=True))

@@ -1,0 +1,75 @@
+"""The Python interface: `lantern.load("llamagen").generate(["a red sphere on wood"], tree="static")`.
+Names are those of the config groups in conf/; objects of your own are taken as they are."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+from torch import Tensor
+
+from lantern.errors import LanternError
+from lantern.noise import image_seed
+from lantern.pipeline import Pipeline, assemble
+from lantern.types import AcceptanceRule, Generation, Target, TreePolicy, Verification
+
+CONFIG_FOLDER = Path(__file__).parents[1] / "conf"
+
+
+@dataclass(frozen=True)
+class Images:
+    """Images of a list of prompts, in order, with the tokens they decode from and how decoding went."""
+
+    images: Tensor  # [B, 3, H, W] in [0, 1]
+    tokens: Tensor  # [B, L]
+    statistics: Generation
+
+
+class Model:
+    """A loaded target. Weights are read once; drafter, tree and rule are chosen call by call."""
+
+    def __init__(self, name: str, overrides: Sequence[str]) -> None:
+        self._overrides = [f"model={name}", *overrides]
+        self._name = name
+        self.target: Target = instantiate(_compose(self._overrides).model)
+
+    def pipeline(
+        self,
+        tree: str | TreePolicy = "static",
+        acceptance: str | AcceptanceRule = "exact",
+        verification: str | Verification = "auto",
+        drafter: str = "eagle",
+        settings: Sequence[str] = (),
+    ) -> Pipeline:
+        """The parts by name or as objects; settings are overrides such as "acceptance.lam=3", "sampling.top_k=500"."""
+        parts = {"tree": tree, "acceptance": acceptance, "verification": verification, "drafter": drafter}
+        named = [f"{group}={part}" for group, part in parts.items() if isinstance(part, str)]
+        config = _compose([*self._overrides, *named, *settings])
+        chosen = {group: instantiate(config[group]) if isinstance(part, str) else part for group, part in parts.items()}
+        return assemble(self.target, sampling=instantiate(config.sampling), name=self._name, **chosen)
+
+    def generate(self, prompts: Sequence[str], seed: int = 0, batch_size: int = 8, **parts) -> Images:
+        """Images of the prompts. A prompt that occurs again gets another copy number, and so another image.
+
+        parts: see pipeline(). Raises LanternError for what does not fit.
+        """
+        if isinstance(prompts, str):
+            raise LanternError(f"prompts={prompts!r} is one text; give a list of texts")
+        copies = [list(prompts[:index]).count(prompt) for index, prompt in enumerate(prompts)]
+        seeds = [image_seed(seed, prompt, copy) for prompt, copy in zip(prompts, copies, strict=True)]
+        generation = self.pipeline(**parts).generate(prompts, seeds, batch_size)
+        return Images(self.target.decode(generation.tokens), generation.tokens, generation)
+
+
+def load(model: str = "llamagen", overrides: Sequence[str] = ()) -> Model:
+    """A model by its name in conf/model; overrides such as "device=cpu", "dtype=float32" or "model.folder=…"."""
+    return Model(model, overrides)
+
+
+def _compose(overrides: Sequence[str]) -> DictConfig:
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
+        return compose("evaluate", overrides=list(overrides))

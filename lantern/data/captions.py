@@ -1,0 +1,76 @@
+"""The words of the embedded scenes: attributes, captions, and the triples that no training ever sees."""
+
+from itertools import product
+from typing import NamedTuple
+
+from lantern.errors import LanternError
+
+TEXTURES = ("clouds", "wood", "marble", "grass", "sand", "water", "stone", "fabric")
+SHAPES = ("sphere", "cube", "cone", "ring", "none")
+COLOURS = ("red", "yellow", "green", "blue", "purple", "white", "black")
+NONE = "none"  # the shape, and the colour, of a scene without an object
+VOCABULARY = ("a", "on", *TEXTURES, *SHAPES[:-1], *COLOURS)
+
+
+class Scene(NamedTuple):
+    """What a scene shows."""
+
+    texture: str
+    shape: str
+    colour: str
+
+    @property
+    def caption(self) -> str:
+        """ "a red sphere on wood"; only the texture where there is no object."""
+        return self.texture if self.shape == NONE else f"a {self.colour} {self.shape} on {self.texture}"
+
+
+def parse_caption(caption: str) -> Scene:
+    """The scene a caption asks for; LanternError for an unknown word or another sentence."""
+    words = caption.lower().split()
+    for word in words:
+        if word not in VOCABULARY:
+            raise LanternError(f"unknown word {word!r} in {caption!r}; the embedded scenes know {' '.join(VOCABULARY)}")
+    scene = _scene_of(words)
+    if scene is None:
+        raise LanternError(f"{caption!r} is no scene; write 'a red sphere on wood', or 'wood' for a bare texture")
+    return scene
+
+
+def _scene_of(words: list[str]) -> Scene | None:
+    if len(words) == 1 and words[0] in TEXTURES:
+        return Scene(words[0], NONE, NONE)
+    if len(words) != 5 or (words[0], words[3]) != ("a", "on"):
+        return None
+    scene = Scene(words[4], words[2], words[1])
+    known = scene.texture in TEXTURES and scene.shape in SHAPES[:-1] and scene.colour in COLOURS
+    return scene if known else None
+
+
+def is_held_out(scene: Scene) -> bool:
+    """Whether no training split ever shows this triple: one in ten, every pair of words at most once; bare
+    textures are all seen."""
+    if scene.shape == NONE:
+        return False
+    texture, shape, colour = TEXTURES.index(scene.texture), SHAPES.index(scene.shape), COLOURS.index(scene.colour)
+    return (texture + 2 * shape + 3 * colour + 9) % 10 == 0
+
+
+def _objects(held_out: bool) -> tuple[Scene, ...]:
+    scenes = (Scene(*triple) for triple in product(TEXTURES, SHAPES[:-1], COLOURS))
+    return tuple(scene for scene in scenes if is_held_out(scene) == held_out)
+
+
+BARE_SCENES = tuple(Scene(texture, NONE, NONE) for texture in TEXTURES)
+SEEN_SCENES = _objects(held_out=False)  # scenes with an object, as in training
+HELD_OUT_SCENES = _objects(held_out=True)
+
+
+def seen_captions() -> list[str]:
+    """Every caption training may show, bare textures first."""
+    return [scene.caption for scene in (*BARE_SCENES, *SEEN_SCENES)]
+
+
+def held_out_captions() -> list[str]:
+    """Every caption kept from training."""
+    return [scene.caption for scene in HELD_OUT_SCENES]

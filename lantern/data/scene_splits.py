@@ -1,0 +1,119 @@
+"""Scenes as data sets: `Scenes(...).split("train")[i]` -> {"image": uint8 [128, 128, 3], "caption", "texture",
+"shape", "colour"}. `Scenes` keeps them on disk, memory mapped; `RenderedScenes` paints them at each access."""
+
+import inspect
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from datasets import Dataset, Features, Value
+
+from lantern.data import captions, scenes, solids, textures
+from lantern.data.cache import cached_rows, fingerprint
+from lantern.errors import LanternError
+
+NUM_SERIES, SEEDS_PER_SERIES = 100, 10**7
+RENDERER = fingerprint(*(inspect.getsource(module) for module in (captions, textures, solids, scenes)))
+FEATURES = Features(
+    {"image": Value("binary")} | {name: Value("string") for name in ("caption", *captions.Scene._fields)}
+)
+
+
+class RenderedSplit(Sequence):
+    """Scenes of consecutive seeds, rendered at each access (3 ms)."""
+
+    def __init__(self, seeds: range) -> None:
+        self.seeds = seeds
+        self.fingerprint = fingerprint(RENDERER, seeds.start, seeds.stop)
+
+    def __len__(self) -> int:
+        return len(self.seeds)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return _item(self.seeds[index])
+
+    @property
+    def captions(self) -> list[str]:
+        """All captions, without rendering."""
+        return [scenes.describe(seed).caption for seed in self.seeds]
+
+
+class StoredSplit(Sequence):
+    """Items from a memory mapped table with the columns `image` (bytes of size x size x 3) and `caption`."""
+
+    def __init__(self, rows: Dataset, size: int, fingerprint: str) -> None:
+        self.rows, self.size, self.fingerprint = rows, size, fingerprint
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        row = self.rows[int(index)]
+        image = np.frombuffer(row["image"], np.uint8).reshape(self.size, self.size, 3)
+        return row | {"image": image.copy()}  # writable, as torch.from_numpy wants it
+
+    @property
+    def captions(self) -> list[str]:
+        """All captions, without reading an image."""
+        return list(self.rows["caption"])
+
+
+class RenderedScenes:
+    """Nothing on disk, for runs that see each scene once. `seed` picks one of a hundred disjoint series."""
+
+    def __init__(
+        self, num_train: int, num_validation: int, num_test: int = 0, num_novel: int = 0, seed: int = 0
+    ) -> None:
+        self.sizes = {"train": num_train, "validation": num_validation, "test": num_test, "novel": num_novel}
+        self.seed = seed
+
+    def split(self, name: str) -> RenderedSplit:
+        """train, validation, test: seen triples; novel: the triples held out of all training."""
+        return RenderedSplit(series(name, self.sizes[name], self.seed))
+
+
+class Scenes:
+    """The same scenes, each split rendered once into `cache_dir` (48 KiB a scene) and memory mapped."""
+
+    def __init__(
+        self,
+        num_train: int,
+        num_validation: int,
+        num_test: int,
+        num_novel: int,
+        cache_dir: str,
+        seed: int = 0,
+        num_workers: int = 2,
+    ) -> None:
+        self.rendered = RenderedScenes(num_train, num_validation, num_test, num_novel, seed)
+        self.cache_dir, self.num_workers = Path(cache_dir), num_workers
+
+    def split(self, name: str) -> StoredSplit:
+        """train, validation, test: seen triples; novel: the triples held out of all training."""
+        source = self.rendered.split(name)
+        folder = self.cache_dir / f"scenes-{name}-{source.fingerprint}"
+        rows = cached_rows(folder, _rows, list(source.seeds), FEATURES, self.num_workers)
+        return StoredSplit(rows, textures.SIZE, source.fingerprint)
+
+
+def series(split: str, count: int, seed: int) -> range:
+    """The scene seeds of a split; LanternError where it would run into the next series."""
+    if not 0 < count <= SEEDS_PER_SERIES or not 0 <= seed < NUM_SERIES:
+        raise LanternError(
+            f"{count} scenes of series {seed} for split {split!r}: ask for 1 to {SEEDS_PER_SERIES} scenes "
+            f"(data.num_{split}) and a seed from 0 to {NUM_SERIES - 1} (data.seed)"
+        )
+    start = scenes.SPLITS[split].start + seed * SEEDS_PER_SERIES
+    return range(start, start + count)
+
+
+def _item(seed: int) -> dict[str, Any]:
+    image, scene = scenes.render(seed)
+    return {"image": image, "caption": scene.caption} | scene._asdict()
+
+
+def _rows(items: list[int]) -> Iterator[dict[str, Any]]:
+    for seed in items:
+        item = _item(seed)
+        yield item | {"image": item["image"].tobytes()}

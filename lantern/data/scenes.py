@@ -1,0 +1,103 @@
+"""The embedded scenes: `render(seed) -> (uint8 [128, 128, 3], Scene)`, a pure function of the seed.
+Seeds are split by range: SPLITS["train"], "validation" and "test" show seen triples, "novel" the held-out ones."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.random import PCG64, Generator
+
+from lantern.data.captions import BARE_SCENES, HELD_OUT_SCENES, NONE, SEEN_SCENES, Scene, parse_caption
+from lantern.data.solids import SOLIDS, Surface
+from lantern.data.textures import COLUMNS, PAINTERS, ROWS, SIZE
+
+SPLITS = {name: range(i * 10**9, (i + 1) * 10**9) for i, name in enumerate(("train", "validation", "test", "novel"))}
+SHARE_BARE = 0.15
+PAINTS = {  # well apart, so that they still are after quantisation
+    "red": (214, 26, 30), "yellow": (250, 214, 20), "green": (24, 160, 50), "blue": (26, 62, 214),
+    "purple": (146, 40, 190), "white": (244, 244, 244), "black": (34, 34, 38),
+}  # fmt: skip
+SENSOR_NOISE = 1.5 / 255
+
+
+def split_of(seed: int) -> str:
+    """The split a seed belongs to; ValueError outside all."""
+    for name, seeds in SPLITS.items():
+        if seed in seeds:
+            return name
+    raise ValueError(f"scene seed {seed} is in no split; seeds run from 0 to {SPLITS['novel'].stop - 1}")
+
+
+def describe(seed: int) -> Scene:
+    """What the scene of a seed shows, without rendering it."""
+    return _draw_scene(split_of(seed), _generator(seed, 0))
+
+
+def render(seed: int) -> tuple[np.ndarray, Scene]:
+    """The image, uint8 [128, 128, 3], and the scene of a seed."""
+    scene = describe(seed)
+    return _paint(scene, _generator(seed, 1)), scene
+
+
+def render_caption(caption: str, seed: int) -> np.ndarray:
+    """A scene of one's own choice, uint8 [128, 128, 3]; LanternError for a caption that asks for none."""
+    return _paint(parse_caption(caption), _generator(seed, 1))
+
+
+def contact_sheet(seeds: Sequence[int], columns: int = 8) -> np.ndarray:
+    """Scenes side by side, row by row: uint8 [rows * 128, columns * 128, 3], black where seeds run out."""
+    sheet = np.zeros((-(-len(seeds) // columns) * SIZE, columns * SIZE, 3), np.uint8)
+    for i, seed in enumerate(seeds):
+        top, left = i // columns * SIZE, i % columns * SIZE
+        sheet[top : top + SIZE, left : left + SIZE] = render(seed)[0]
+    return sheet
+
+
+def _generator(seed: int, purpose: int) -> Generator:
+    return Generator(PCG64([seed, purpose]))
+
+
+def _draw_scene(split: str, rng: Generator) -> Scene:
+    scenes = HELD_OUT_SCENES if split == "novel" else SEEN_SCENES
+    if split != "novel" and rng.uniform() < SHARE_BARE:
+        scenes = BARE_SCENES
+    return scenes[rng.integers(len(scenes))]
+
+
+def _paint(scene: Scene, rng: Generator) -> np.ndarray:
+    image = PAINTERS[scene.texture](rng)
+    angle = np.deg2rad(rng.uniform(-160, -110))  # where the light comes from: above, from the left
+    to_light = (np.cos(angle), np.sin(angle))
+    if scene.shape != NONE:
+        image = _place(image, scene, to_light, rng)
+    across = ((COLUMNS - SIZE / 2) * to_light[0] + (ROWS - SIZE / 2) * to_light[1]) / (SIZE / 2)
+    image = image * (rng.uniform(0.94, 1.04) + rng.uniform(0.04, 0.12) * across)[..., None]
+    image += SENSOR_NOISE * rng.standard_normal(image.shape, dtype=np.float32)
+    return (np.clip(image, 0, 1) * 255 + 0.5).astype(np.uint8)
+
+
+def _place(image: np.ndarray, scene: Scene, to_light: tuple[float, float], rng: Generator) -> np.ndarray:
+    """Puts the object and its shadow on a background."""
+    radius = rng.uniform(0.27, 0.35) * SIZE
+    x, y = ((grid - SIZE / 2 - rng.uniform(-9, 9)) / radius for grid in (COLUMNS, ROWS))
+    surface = SOLIDS[scene.shape](x, y, radius, rng)
+    image = image * (1 - 0.6 * _shadow(surface.coverage, to_light, radius))[..., None]
+    paint = np.array(PAINTS[scene.colour], np.float32) / 255 + rng.uniform(-0.03, 0.03, 3).astype(np.float32)
+    return image + surface.coverage[..., None] * (_shade(surface, paint, to_light) - image)
+
+
+def _shade(surface: Surface, paint: np.ndarray, to_light: tuple[float, float]) -> np.ndarray:
+    """Lambert's law with an ambient share, and a Blinn-Phong highlight."""
+    light = np.array([*to_light, 1.1]) / np.hypot(1, 1.1)
+    towards_both = light + np.array([0, 0, 1])  # the eye is at z = infinity
+    halfway = towards_both / np.linalg.norm(towards_both)
+    lit, mirror = (sum(np.float32(c) * n for c, n in zip(v, surface.normal, strict=True)) for v in (light, halfway))
+    lit, mirror = (np.maximum(field, 0)[..., None] for field in (lit, mirror))
+    return paint * (0.42 + 0.65 * lit) + 0.45 * mirror**40
+
+
+def _shadow(coverage: np.ndarray, to_light: tuple[float, float], radius: float) -> np.ndarray:
+    """The coverage blurred by a Gaussian of a sixth of the radius and moved away from the light, in one transform."""
+    y, x = np.fft.fftfreq(SIZE)[:, None], np.fft.rfftfreq(SIZE)[None]
+    blur = np.exp(-2 * (np.pi * radius / 6) ** 2 * (x * x + y * y))
+    shift = np.exp(2j * np.pi * 0.28 * radius * (to_light[0] * x + to_light[1] * y))
+    return np.clip(np.fft.irfft2(np.fft.rfft2(coverage) * (blur * shift).astype(np.complex64)), 0, 1)

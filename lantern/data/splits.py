@@ -1,0 +1,10 @@
+"""What a data set is to the rest of Lantern: named splits of items that are dicts."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+
+class Splits(Protocol):
+    """Each split also has `captions`, all of them, and `fingerprint`, a key of everything its items depend on."""
+
+    def split(self, name: str) -> Sequence[dict[str, Any]]: ...

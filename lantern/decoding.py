@@ -1,0 +1,156 @@
+"""The decoding loop: draft, verify, accept, commit. Every method and the plain autoregressive baseline run through it,
+many images at once, each committing its own number of tokens a round; finished rows make way for waiting prompts."""
+
+from collections.abc import Sequence
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from lantern.errors import LanternError
+from lantern.noise import GreedyNoise, Noise
+from lantern.sampling import Sampling
+from lantern.types import (
+    AcceptanceRule,
+    Drafter,
+    DraftTree,
+    Forward,
+    Generation,
+    Round,
+    Target,
+    Verdict,
+    Verification,
+)
+
+
+@torch.inference_mode()
+def generate(
+    target: Target,
+    drafter: Drafter,
+    verification: Verification,
+    rule: AcceptanceRule,
+    sampling: Sampling,
+    prompts: Sequence[str],
+    seeds: Sequence[int],
+    batch_size: int = 1,
+) -> Generation:
+    """Images of the prompts, as tokens [B, L] in the prompts' order; image i draws from the noise stream seeds[i].
+
+    An image's tokens depend on weights, prompt, seed and settings alone. Raises LanternError on empty or uneven input.
+    """
+    if not prompts or len(prompts) != len(seeds) or batch_size < 1:
+        raise LanternError(f"{len(prompts)} prompts, {len(seeds)} seeds, batch_size={batch_size}: give a seed a prompt")
+    batch = _Batch(target, drafter, verification, rule, sampling, min(batch_size, len(prompts)))
+    started = perf_counter()
+    waiting = list(range(len(prompts)))[::-1]
+    drafted_before = drafter.forwards
+    while waiting or len(batch):
+        free = batch.free_rows()
+        if free and waiting:
+            admitted = [waiting.pop() for _ in free[: len(waiting)]]
+            batch.admit(free[: len(admitted)], admitted, [prompts[i] for i in admitted], [seeds[i] for i in admitted])
+        elif free:
+            batch.shrink()
+        else:
+            batch.step()
+    latency = perf_counter() - started
+    return batch.generation(len(prompts), latency, drafter.forwards - drafted_before)
+
+
+class _Batch:
+    """The rows being decoded. A row is free once its image has all its tokens."""
+
+    def __init__(self, target, drafter, verification, rule, sampling: Sampling, size: int) -> None:
+        self.target, self.drafter = target, drafter
+        self.verification, self.rule, self.sampling = verification, rule, sampling
+        target.allocate(size, drafter.num_nodes)
+        drafter.allocate(size)
+        device = target.codebook.device
+        noise = GreedyNoise if sampling.is_greedy else Noise
+        self.noise = noise(size, target.vocab_size, drafter.depth + 1, device)
+        self.proposals = verification.proposals(self.noise)
+        spare = drafter.depth + 1  # a row's last write may run past its end
+        self.tokens = torch.zeros(size, target.num_tokens + spare, dtype=torch.long, device=device)
+        self.count = torch.full((size,), target.num_tokens, device=device)  # [B] committed tokens
+        self.images = [-1] * size
+        self.steps = [0] * size
+        self.rounds: list[Round] = []
+        self.done: dict[int, tuple[Tensor, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def free_rows(self) -> list[int]:
+        return [row for row, image in enumerate(self.images) if image < 0]
+
+    def admit(self, rows: list[int], images: list[int], prompts: list[str], seeds: list[int]) -> None:
+        """Prefills the prompts into free rows and commits their first tokens."""
+        where = torch.tensor(rows, device=self.count.device)
+        self.noise.admit(where, torch.tensor(seeds, device=where.device))
+        prefill = self.target.prefill(prompts, where)
+        self.drafter.begin(prefill, where)
+        self.tokens[where, 0] = self._first_tokens(prefill, where)
+        self.count[where] = 1
+        self.noise.advance(torch.zeros_like(self.count).index_fill(0, where, 1))
+        for row, image in zip(rows, images, strict=True):
+            self.images[row], self.steps[row] = image, 0
+        self._finish([1 if row in rows else 0 for row in range(len(self))])
+
+    def _first_tokens(self, prefill: Forward, rows: Tensor) -> Tensor:
+        """The token behind the prefix, decided like any other: a tree that is only a root."""
+        law = self.sampling.law(prefill.logits)
+        probs = law.new_full((len(self), 1, law.shape[-1]), 1.0).index_copy(0, rows, law)
+        root = DraftTree(self.tokens[:, :1], torch.full_like(self.tokens[:, :1], -1))
+        return self.verification(root, probs, self.rule, self.noise).token[rows]
+
+    def step(self) -> None:
+        """One round for every row."""
+        start = perf_counter()
+        rows = torch.arange(len(self), device=self.count.device)
+        roots = self.tokens[rows, self.count - 1]
+        tree = self.drafter.draft(roots, self.target.num_tokens - self.count, self.proposals)
+        drafted = perf_counter()
+        forward = self.target.verify(tree)
+        verified = perf_counter()
+        probs = self.sampling.law(forward.logits)
+        verdict = self.verification(tree, probs, self.rule, self.noise)
+        self.target.commit(verdict)
+        self.drafter.observe(tree, forward, probs, verdict)
+        accepted = self._write(tree, verdict)
+        ms = [1e3 * (b - a) for a, b in ((start, drafted), (drafted, verified), (verified, perf_counter()))]
+        self.rounds.append(Round(accepted, tree.tokens.shape[1], *ms))
+        self.steps = [steps + 1 for steps in self.steps]
+        self._finish([count + 1 for count in accepted])
+
+    def _write(self, tree: DraftTree, verdict: Verdict) -> list[int]:
+        """Appends the accepted tokens and the verdict's own. Returns the accepted counts, the round's one host sync."""
+        accepted = verdict.accepted.tolist()
+        width = max(accepted) + 1
+        rows = torch.arange(len(self), device=self.count.device)[:, None]
+        fresh = tree.tokens.gather(1, verdict.path[:, :width].clamp(min=0)).roll(-1, 1)
+        fresh[rows[:, 0], verdict.accepted] = verdict.token  # what stands behind it is overwritten by the next round
+        self.tokens[rows, self.count[:, None] + torch.arange(width, device=rows.device)] = fresh
+        self.count += verdict.accepted + 1
+        self.noise.advance(verdict.accepted + 1)
+        return accepted
+
+    def _finish(self, committed: list[int]) -> None:
+        """Takes the complete images out."""
+        counts = self.count.tolist()
+        for row, count in enumerate(counts):
+            if count >= self.target.num_tokens and self.images[row] >= 0 and committed[row]:
+                self.done[self.images[row]] = (self.tokens[row, : self.target.num_tokens].clone(), self.steps[row])
+                self.images[row] = -1
+
+    def shrink(self) -> None:
+        """No prompt is waiting: the batch goes on with the rows that are not done."""
+        left = [row for row, image in enumerate(self.images) if image >= 0]
+        rows = torch.tensor(left, dtype=torch.long, device=self.count.device)
+        self.images, self.steps = [self.images[r] for r in left], [self.steps[r] for r in left]
+        self.tokens, self.count = self.tokens[rows], self.count[rows]
+        for part in (self.target, self.drafter, self.noise):
+            part.keep(rows)
+
+    def generation(self, count: int, latency: float, drafter_forwards: int) -> Generation:
+        tokens, steps = zip(*(self.done[image] for image in range(count)), strict=True)
+        return Generation(torch.stack(tokens), self.rounds, torch.tensor(steps), latency, drafter_forwards)

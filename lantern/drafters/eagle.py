@@ -1,0 +1,128 @@
+"""EAGLE drafting: a feature-level drafter expands a tree level by level. Committed tokens are run once with the
+target's own features, so that their keys and values stay in the drafter's cache across rounds."""
+
+import torch
+from einops import rearrange
+from torch import Tensor
+
+from lantern.drafters.eagle_network import EagleNetwork
+from lantern.models.cache import KVCache
+from lantern.sampling import Sampling
+from lantern.types import DraftTree, Forward, Target, TreePolicy, Verdict
+
+
+class Eagle:
+    """Implements lantern.types.Drafter; the tree policy decides what is expanded."""
+
+    name = "eagle"
+
+    def __init__(
+        self, network: EagleNetwork, target: Target, tree: TreePolicy, sampling: Sampling, weights_hash: str = ""
+    ) -> None:
+        self.network, self.target, self.tree = network.eval().requires_grad_(False), target, tree
+        self.sampling, self.weights_hash = sampling, weights_hash
+        self.num_nodes, self.depth = tree.num_nodes, tree.depth
+        self.forwards = 0
+
+    def allocate(self, batch_size: int) -> None:
+        """An empty cache and no pending pairs for batch_size rows."""
+        target, attention = self.target, self.network.attention
+        self._longest = self.depth + 1  # pairs a round can commit
+        slots = target.prefix_len + target.num_tokens + self._longest + self.tree.num_expanded
+        dim = self.network.fc.out_features
+        like = self.network.fc.weight
+        head_dim = dim // attention.num_heads
+        self.cache = KVCache(1, batch_size, target.guidance, slots, attention.num_heads, head_dim, like)
+        device = like.device
+        self._tokens = torch.zeros(batch_size, self._longest, dtype=torch.long, device=device)
+        self._features = like.new_zeros(batch_size, target.guidance, self._longest, dim)
+        self._pending = torch.ones(batch_size, dtype=torch.long, device=device)
+
+    @torch.inference_mode()
+    def begin(self, prefill: Forward, rows: Tensor) -> None:
+        """Runs the prefix pairs of admitted rows; the last prefix feature waits for the first image token."""
+        self.cache.lengths[rows] = 0
+        prefix = prefill.features.shape[2] - 1
+        if prefix:
+            text = torch.zeros(len(rows), prefix, dtype=torch.long, device=rows.device)  # text rows carry code 0
+            causal = torch.ones(prefix, prefix, dtype=torch.bool, device=rows.device).tril().expand(len(rows), -1, -1)
+            cells = torch.arange(1, prefix + 1, device=rows.device).expand(len(rows), -1)
+            self._run(text, prefill.features[:, :, :-1], cells, rows, causal)
+            self.cache.lengths[rows] = prefix
+        self._features[rows, :, 0] = prefill.features[:, :, -1].to(self._features.dtype)
+        self._pending[rows] = 1
+
+    @torch.inference_mode()
+    def draft(self, roots: Tensor, room: Tensor, proposals) -> DraftTree:
+        """roots [B], room [B] -> DraftTree; the root's pair is committed to the cache here."""
+        self._images = torch.arange(len(roots), device=roots.device)
+        self._outputs = None
+        self._roots = roots
+        return self.tree.grow(roots, room, self._expand, proposals)
+
+    def _expand(self, tokens: Tensor, parents: Tensor, depth: int) -> Tensor:
+        """tokens [B, W] behind the expansions parents [B, W] -> q [B, W, V]."""
+        outputs = self._commit_pending() if depth == 0 else self._extend(tokens, parents, depth)
+        return self.sampling.law(self.target.head(self.target.guide(outputs)))
+
+    def _commit_pending(self) -> Tensor:
+        """Runs the pairs committed since the last draft, the root's last. Returns the root's output [B, R, 1, D]."""
+        count = int(self._pending.max())
+        self._tokens[self._images, self._pending - 1] = self._roots
+        offsets = torch.arange(count, device=self._roots.device)
+        cells = self.cache.lengths[:, None] + 1 + torch.minimum(offsets, self._pending[:, None] - 1)
+        causal = (offsets <= offsets[:, None]).expand(len(self._roots), -1, -1)
+        outputs = self._run(self._tokens[:, :count], self._features[:, :, :count], cells, self._images, causal)
+        self.cache.lengths += self._pending
+        self._sees = causal.new_zeros(len(self._roots), 0, 0)  # [B, E, E] which expansions see which, the root left out
+        self._outputs = outputs[self._images, :, self._pending - 1].unsqueeze(2)  # [B, R, E, D], the root's first
+        return self._outputs
+
+    def _extend(self, tokens: Tensor, parents: Tensor, depth: int) -> Tensor:
+        """One level: tokens [B, W] paired with their parents' outputs, seeing their ancestors. -> [B, R, W, D]."""
+        batch, width = tokens.shape
+        index = parents[:, None, :, None].expand(-1, self._outputs.shape[1], -1, self._outputs.shape[3])
+        features = self._outputs.gather(2, index)
+        sees = self._lineage(parents)
+        placed = sees.shape[2] - width
+        cells = (self.cache.lengths + depth).clamp(max=len(self.target.rotation) - 1)[:, None].expand(-1, width)
+        outputs = self._run(tokens, features, cells, self._images, sees, placed)
+        self._outputs = torch.cat([self._outputs, outputs], dim=2)
+        return outputs
+
+    def _lineage(self, parents: Tensor) -> Tensor:
+        """[B, W, E + W]: a new expansion sees its parent's ancestors, its parent and itself; the root is committed."""
+        batch, width = parents.shape
+        known = self._sees.shape[1]
+        padded = torch.nn.functional.pad(self._sees, (0, 0, 1, 0))  # the root's row sees no expansion
+        inherited = padded.gather(1, parents[..., None].expand(-1, -1, known))
+        own = torch.eye(width, dtype=torch.bool, device=parents.device).expand(batch, -1, -1)
+        sees = torch.cat([inherited, own], dim=2)
+        self._sees = torch.cat([torch.nn.functional.pad(self._sees, (0, width)), sees], dim=1)
+        return sees
+
+    def _run(self, tokens: Tensor, features: Tensor, cells: Tensor, rows: Tensor, sees: Tensor, offset: int = 0) -> Tensor:
+        """tokens, cells [B, T], features [B, R, T, D], sees [B, T, M] -> outputs [B, R, T, D]."""
+        guidance = features.shape[1]
+        self.forwards += 1
+        self.cache.place(rows, tokens.shape[1], offset)
+        embeddings = self.target.embed(tokens).repeat_interleave(guidance, 0)
+        mask = self.cache.mask(rows, sees, embeddings.dtype)
+        rotation = self.target.rotation[cells].repeat_interleave(guidance, 0)
+        stacked = rearrange(features, "b r t d -> (b r) t d")
+        outputs = self.network(embeddings, stacked, rotation, mask, self.cache.layers()[0])
+        return rearrange(outputs, "(b r) t d -> b r t d", r=guidance)
+
+    def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
+        """Keeps the pairs (feature of an accepted node, the token behind it) for the next draft."""
+        count = int(verdict.accepted.max()) + 1
+        path = verdict.path[:, :count].clamp(min=0)
+        rows = torch.arange(len(path), device=path.device)
+        self._tokens[:, : count - 1] = tree.tokens.gather(1, path)[:, 1:]
+        features = forward.features.transpose(1, 2)[rows[:, None], path]  # [B, A, R, D]
+        self._features[:, :, :count] = features.transpose(1, 2)
+        self._pending = verdict.accepted + 1
+
+    def keep(self, rows: Tensor) -> None:
+        self.cache.keep(rows)
+        self._tokens, self._features, self._pending = self._tokens[rows], self._features[rows], self._pending[rows]

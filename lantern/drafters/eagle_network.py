@@ -1,0 +1,27 @@
+"""EAGLE-1's drafter (Li et al., 2401.15077) on a LlamaGen target: one decoder layer that predicts the next feature
+from the embedding of a token and the feature before it; the target's frozen embedding and head do the rest."""
+
+import torch
+from torch import Tensor, nn
+
+from lantern.models.llamagen.transformer import Attention, FeedForward
+
+
+class EagleNetwork(nn.Module):
+    """Row i pairs feature i with token i + 1 and stands at that token's position; its output predicts feature i + 1.
+
+    As in the released drafters: fc reads [embedding; feature], no norm before attention, none at the end.
+    """
+
+    def __init__(self, dim: int, num_heads: int, hidden_dim: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.fc = nn.Linear(2 * dim, dim)
+        self.attention = Attention(dim, num_heads)
+        self.ffn_norm = nn.RMSNorm(dim, eps=eps)
+        self.feed_forward = FeedForward(dim, hidden_dim)
+
+    def forward(self, embeddings: Tensor, features: Tensor, rotation: Tensor, mask: Tensor | None, cache=None) -> Tensor:
+        """embeddings, features [B, T, D], rotation [B or 1, T, 2, Dh] -> [B, T, D]. mask None: plain causal."""
+        x = self.fc(torch.cat([embeddings, features], dim=-1))
+        x = x + self.attention(x, rotation, mask, cache)
+        return x + self.feed_forward(self.ffn_norm(x))

@@ -1,0 +1,35 @@
+"""What the processor is fast at, detected and never assumed."""
+
+import torch
+
+from lantern.errors import LanternError
+
+DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def is_bf16_fast(device: torch.device | str = "cpu") -> bool:
+    """Whether bfloat16 matrix products have instructions of their own on this device."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.get_device_capability(device) >= (8, 0)
+    probes = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+    return any(getattr(torch.cpu, probe, bool)() for probe in probes)
+
+
+def resolve_dtype(name: str, device: torch.device | str = "cpu") -> torch.dtype:
+    """`auto` is bfloat16 where that is fast, else float32. Raises LanternError for an unknown name."""
+    if name == "auto":
+        return torch.bfloat16 if is_bf16_fast(device) else torch.float32
+    if name not in DTYPES:
+        raise LanternError(f"dtype={name} is unknown; give auto, {', '.join(DTYPES)}")
+    return DTYPES[name]
+
+
+def resolve_device(name: str) -> torch.device:
+    """`auto` is the first GPU, else the CPU. Raises LanternError for a device that is not there."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise LanternError(f"device={name} is not there ({str(error).splitlines()[0]}); use device=cpu") from error
+    return torch.device(name)

@@ -1,0 +1,63 @@
+"""Merges the rows and images of evaluated points, wherever they ran, into one table, its figures and one page."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from lantern.plots import draw_grid, draw_pareto
+from lantern.report import format_table, label_rows, write_csv, write_html
+from lantern.results import Row, merge_rows, read_rows, setting_id
+
+GRID_PROMPTS = 6
+
+
+def merge_points(folder: Path, points: Sequence[Path], title: str) -> tuple[list[Row], list[Path]]:
+    """Writes results.csv, pareto.png, grid.png and report.html of run folders, and prints the table.
+    Returns the rows, none if no point has any, and the figures."""
+    rows = merge_rows([point / "results.jsonl" for point in points])
+    if not rows:
+        return [], []
+    write_csv(rows, folder / "results.csv")
+    figures = _draw_figures(folder, points, rows)
+    write_html(f"Lantern: {title}", rows, figures, folder / "report.html")
+    print(f"\n{format_table(rows)}\n\n{folder}/results.csv\n{folder}/report.html")
+    return rows, figures
+
+
+def point_folders(folder: Path) -> list[Path]:
+    """The folders below `folder` that hold results, in the order of their numbers."""
+    points = [path.parent for path in folder.glob("*/results.jsonl")]
+    return sorted(points, key=lambda path: (int(path.name) if path.name.isdigit() else len(points), path.name))
+
+
+def _draw_figures(folder: Path, points: Sequence[Path], rows: Sequence[Row]) -> list[Path]:
+    labels = label_rows(rows)
+    figures = [draw_pareto(rows, labels, folder / "pareto.png")]
+    columns, prompts = _same_prompt_images(points, {setting_id(row): label for row, label in zip(rows, labels, strict=True)})
+    if columns:
+        figures.append(draw_grid(columns, prompts, folder / "grid.png"))
+    return [figure for figure in figures if figure]
+
+
+def _same_prompt_images(points: Sequence[Path], labels: Mapping[str, str]) -> tuple[dict[str, Tensor], list[str]]:
+    """The first images of every setting, by label and in the labels' order, and the prompts they share."""
+    pictures: dict[str, dict[tuple, Path]] = {}
+    for point in points:
+        for record in read_rows(point / "prompts.jsonl"):
+            if record.get("image"):
+                key = (record["prompt"], record["copy"])
+                pictures.setdefault(record["setting"], {})[key] = point / record["image"]
+    shown = [setting for setting in labels if setting in pictures]
+    if not shown:
+        return {}, []
+    shared = [key for key in pictures[shown[0]] if all(key in pictures[s] for s in shown)][:GRID_PROMPTS]
+    columns = {labels[s]: torch.stack([_read_image(pictures[s][key]) for key in shared]) for s in shown if shared}
+    return columns, [prompt for prompt, _ in shared]
+
+
+def _read_image(path: Path) -> Tensor:  # [3, H, W] in [0, 1]
+    return torch.from_numpy(np.asarray(Image.open(path).convert("RGB")).copy()).permute(2, 0, 1) / 255

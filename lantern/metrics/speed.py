@@ -1,0 +1,64 @@
+"""Latency of a method against plain AR decoding, interleaved in one process, and AR against the machine's own limit."""
+
+import time
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+import numpy as np
+import torch
+
+from lantern.types import Generation
+
+Decode = Callable[[str, int], Generation]  # one prompt, its image seed
+
+
+def interleave(decoders: Sequence[Decode], prompts: Sequence[str], seeds: Sequence[int]) -> list[list[Generation]]:
+    """Decodes prompt by prompt with every decoder, in an order that alternates, so that a machine that slows down or
+    speeds up meanwhile does so for all. Every decoder is warmed up first. Returns the generations by decoder."""
+    for decode in decoders:
+        decode(prompts[0], seeds[0])
+    kept: list[list[Generation]] = [[] for _ in decoders]
+    for i, (prompt, seed) in enumerate(zip(prompts, seeds, strict=True)):
+        turns = list(zip(decoders, kept, strict=True))
+        for decode, generations in turns if i % 2 == 0 else reversed(turns):
+            generations.append(decode(prompt, seed))
+    return kept
+
+
+def speedup(
+    method: Sequence[float], baseline: Sequence[float], resamples: int = 4000, seed: int = 0
+) -> tuple[float, float, float]:
+    """How many times less time the method takes in all, from latencies by prompt, and the 95 % percentile bounds when
+    prompts are redrawn; a prompt's two latencies stay together."""
+    method, baseline = np.asarray(method), np.asarray(baseline)
+    draws = np.random.default_rng(seed).integers(len(method), size=(resamples, len(method)))
+    low, high = np.percentile(baseline[draws].sum(1) / method[draws].sum(1), [2.5, 97.5])
+    return float(baseline.sum() / method.sum()), float(low), float(high)
+
+
+def step_ms(generations: Sequence[Generation]) -> float:
+    """Milliseconds of a round, whole loop included, prefills counted as rounds."""
+    rounds = sum(len(g.rounds) + 1 for g in generations)
+    return 1000 * sum(g.latency_s for g in generations) / rounds
+
+
+@lru_cache
+def copy_bandwidth(device: torch.device, num_bytes: int = 1 << 28, repeats: int = 5) -> float:
+    """Bytes a second, read plus written, of the fastest of a few large copies."""
+    source = torch.ones(num_bytes, dtype=torch.uint8, device=device)
+    sink = torch.empty_like(source)
+    seconds = [_time_copy(source, sink) for _ in range(repeats + 1)][1:]  # the first one maps the pages
+    return 2 * num_bytes / min(seconds)
+
+
+def _time_copy(source: torch.Tensor, sink: torch.Tensor) -> float:
+    _wait(source.device)
+    start = time.perf_counter()
+    sink.copy_(source)
+    _wait(source.device)
+    return time.perf_counter() - start
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

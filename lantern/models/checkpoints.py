@@ -1,0 +1,133 @@
+"""Weights on disk: read without executing code, checked strictly, written atomically.
+A weights folder holds model.safetensors and config.json, the constructor arguments of the model."""
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from pickle import UnpicklingError
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from lantern.errors import CheckpointError
+
+WEIGHTS_FILE, CONFIG_FILE = "model.safetensors", "config.json"
+WRAPPER_KEYS = ("model", "module", "state_dict")  # the names under which released files keep their state dict
+NAMES_SHOWN = 4
+
+
+def read_weights(path: str | Path) -> dict[str, Tensor]:
+    """The state dict in a .safetensors or torch file, unwrapped from `model`, `module` or `state_dict`.
+
+    Raises CheckpointError if the file is missing, corrupt, holds code, or holds no state dict.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise CheckpointError(f"no weights at {path}; give the path of a .safetensors or torch checkpoint")
+    content = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
+    while isinstance(content, dict) and (wrapper := next((k for k in WRAPPER_KEYS if k in content), None)):
+        content = content[wrapper]
+    if not isinstance(content, dict) or not content or not all(isinstance(v, Tensor) for v in content.values()):
+        raise CheckpointError(f"{path} holds no state dict (names to tensors); give a file of model weights")
+    return content
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} is not a readable safetensors file ({error}); copy it again") from error
+
+
+def _read_torch(path: Path) -> object:
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except UnpicklingError as error:
+        raise CheckpointError(
+            f"{path} is corrupt or needs Python code to load, which is never executed; convert it to safetensors"
+        ) from error
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise CheckpointError(f"{path} is not a readable torch checkpoint ({reason}); copy it again") from error
+
+
+def load_strictly(model: nn.Module, state: dict[str, Tensor], source: str | Path, remedy: str) -> None:
+    """Loads `state` into `model`, cast to the model's dtypes. Names, shapes and number must match exactly.
+
+    `source` and `remedy` complete the message of the CheckpointError that names missing, unexpected and mis-shaped keys.
+    """
+    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    state = {name: value for name, value in state.items() if name in shapes or not _is_dropped(model, name)}
+    wrong = [f"{k} {tuple(state[k].shape)} instead of {s}" for k, s in shapes.items() if k in state and s != tuple(state[k].shape)]
+    problems = {
+        "missing": [name for name in shapes if name not in state],
+        "unexpected": [name for name in state if name not in shapes],
+        "mis-shaped": wrong,
+    }
+    if any(problems.values()):
+        listed = "; ".join(f"{kind} {_shortened(names)}" for kind, names in problems.items() if names)
+        raise CheckpointError(f"{source} does not fit this model: {listed}; {remedy}")
+    model.load_state_dict(state)
+
+
+def _is_dropped(model: nn.Module, name: str) -> bool:
+    """Whether the module that owns `name` declares it a stored statistic that its arithmetic never reads."""
+    owner, _, leaf = name.rpartition(".")
+    try:
+        return leaf in getattr(model.get_submodule(owner), "unused_buffers", ())
+    except AttributeError:
+        return False
+
+
+def _shortened(names: list[str]) -> str:
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return ", ".join(names[:NAMES_SHOWN]) + more
+
+
+def weights_hash(path: str | Path) -> str:
+    """The first 12 hex digits of the SHA-256 of a weights file, or of the one in a weights folder."""
+    path = Path(path)
+    path = path / WEIGHTS_FILE if path.is_dir() else path
+    if not path.is_file():
+        raise CheckpointError(f"no weights at {path}; train the model or give the path of its weights")
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:12]
+
+
+def save_weights(folder: str | Path, state: dict[str, Tensor], config: dict) -> Path:
+    """Writes config.json, then model.safetensors, each under a temporary name first, so that no reader sees half a file.
+
+    Returns the weights file. Raises CheckpointError if the folder cannot be written.
+    """
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _replace(folder / CONFIG_FILE, lambda path: path.write_text(json.dumps(config, indent=2) + "\n"))
+        tensors = {name: value.detach().cpu().contiguous() for name, value in state.items()}
+        _replace(folder / WEIGHTS_FILE, lambda path: save_file(tensors, path))
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"cannot write weights to {folder} ({error}); choose a folder you may write") from error
+    return folder / WEIGHTS_FILE
+
+
+def _replace(path: Path, write) -> None:
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".writing-") as folder:
+        write(Path(folder) / path.name)
+        os.replace(Path(folder) / path.name, path)
+
+
+def load_weights(folder: str | Path) -> tuple[dict[str, Tensor], dict]:
+    """The state dict and config of a weights folder. Raises CheckpointError if either is missing or unreadable."""
+    folder = Path(folder)
+    path = folder / CONFIG_FILE
+    if not path.is_file():
+        raise CheckpointError(f"no {CONFIG_FILE} in {folder}; give a folder of weights that save_weights wrote")
+    try:
+        config = json.loads(path.read_text())
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise CheckpointError(f"{path} is not readable JSON ({error}); copy it again") from error
+    return read_weights(folder / WEIGHTS_FILE), config

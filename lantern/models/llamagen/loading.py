@@ -1,0 +1,52 @@
+"""LlamaGen weights folders to a ready Target."""
+
+from pathlib import Path
+
+from lantern.errors import CheckpointError
+from lantern.hardware import resolve_device, resolve_dtype
+from lantern.models.checkpoints import load_strictly, load_weights, weights_hash
+from lantern.models.llamagen.target import LlamaGenTarget
+from lantern.models.llamagen.tokenizer import VQTokenizer
+from lantern.models.llamagen.transformer import Transformer
+from lantern.models.text import ClassLabels, WordFeatures
+
+
+def load_transformer(folder: str | Path) -> tuple[Transformer, dict]:
+    """The transformer of a weights folder and the folder's config. Raises CheckpointError."""
+    state, config = load_weights(folder)
+    if "architecture" not in config:
+        raise CheckpointError(f"{folder}/config.json names no architecture, so it is no LlamaGen target; check model.folder")
+    transformer = Transformer(**config["architecture"])
+    load_strictly(transformer, state, folder, "check model.folder, or train it with: python train.py task=target")
+    return transformer, config
+
+
+def load_tokenizer(folder: str | Path) -> VQTokenizer:
+    """The image tokenizer of a weights folder, in evaluation mode. Raises CheckpointError."""
+    state, config = load_weights(folder)
+    tokenizer = VQTokenizer(**config)
+    load_strictly(tokenizer, state, folder, "check model.tokenizer, or train it with: python train.py task=tokenizer")
+    return tokenizer.eval().requires_grad_(False)
+
+
+def conditioner_of(config: dict) -> WordFeatures | ClassLabels:
+    """What turns prompts into prefix rows, from a target's config."""
+    if "vocabulary" in config:
+        architecture = config["architecture"]
+        length, dim = architecture["prefix_len"], architecture["caption_dim"]
+        return WordFeatures(config["vocabulary"], dim, length, config["word_seed"])
+    return ClassLabels(config["architecture"]["num_classes"])
+
+
+def load_target(
+    folder: str | Path, tokenizer: str | Path, cfg_scale: float = 2.0, dtype: str = "auto", device: str = "auto"
+) -> LlamaGenTarget:
+    """folder and tokenizer are weights folders. Raises CheckpointError if they are missing or do not fit together."""
+    place = resolve_device(device)
+    transformer, config = load_transformer(folder)
+    made_for, found = config.get("tokenizer_hash"), weights_hash(tokenizer)
+    if made_for not in (None, found):
+        raise CheckpointError(f"the target in {folder} was trained on tokenizer {made_for}, {tokenizer} is {found}; use its own")
+    images = load_tokenizer(tokenizer).to(place)
+    transformer = transformer.to(place, resolve_dtype(dtype, place))
+    return LlamaGenTarget(transformer, conditioner_of(config), images, cfg_scale, weights_hash(folder))

@@ -1,0 +1,181 @@
+"""LlamaGen's transformer (Sun et al., 2406.06525) with the parameter names and arithmetic of the released checkpoints.
+One body serves training, prefill and tree passes: what a row may see comes in as a mask, where it stands as a rotation."""
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from torch import Tensor, nn
+
+
+class CaptionEmbedding(nn.Module):
+    """Caption features to prefix rows; a learned embedding stands in for a dropped caption."""
+
+    def __init__(self, dim: int, caption_dim: int, prefix_len: int) -> None:
+        super().__init__()
+        self.uncond_embedding = nn.Parameter(torch.randn(prefix_len, caption_dim) / caption_dim**0.5)
+        self.cap_proj = CaptionProjection(dim, caption_dim)
+
+    def forward(self, captions: Tensor, dropped: Tensor) -> Tensor:  # [B, P, C], [B] bool -> [B, P, D]
+        return self.cap_proj(torch.where(dropped[:, None, None], self.uncond_embedding, captions))
+
+
+class CaptionProjection(nn.Module):
+    def __init__(self, dim: int, caption_dim: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(caption_dim, dim, bias=False)
+        self.fc2 = nn.Linear(dim, dim, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc2(F.gelu(self.fc1(x), approximate="tanh"))
+
+
+class ClassEmbedding(nn.Module):
+    """Class labels to one prefix row; the last row of the table stands for no class."""
+
+    def __init__(self, dim: int, num_classes: int) -> None:
+        super().__init__()
+        self.num_classes = num_classes
+        self.embedding_table = nn.Embedding(num_classes + 1, dim)
+
+    def forward(self, labels: Tensor, dropped: Tensor) -> Tensor:  # [B], [B] bool -> [B, 1, D]
+        return self.embedding_table(torch.where(dropped, self.num_classes, labels))[:, None]
+
+
+def rotation_table(grid: tuple[int, int], prefix_len: int, head_dim: int, base: float = 10000.0) -> Tensor:
+    """[P + L, 2, Dh] the cosine and the signed sine of each position, for interleaved pairs (2i, 2i + 1).
+
+    Half of a head's angles turn with the row, half with the column of the cell. Prefix rows are zero: their queries
+    and keys vanish after rotation, as in the released code.
+    """
+    quarter = head_dim // 4
+    frequency = base ** (-torch.arange(quarter, dtype=torch.float64) / quarter)
+    row, column = torch.meshgrid(torch.arange(grid[0]), torch.arange(grid[1]), indexing="ij")
+    angle = torch.cat([row.reshape(-1, 1) * frequency, column.reshape(-1, 1) * frequency], dim=1)  # [L, Dh / 2]
+    cosine = angle.cos().repeat_interleave(2, dim=1)
+    sine = torch.stack([-angle.sin(), angle.sin()], dim=2).flatten(1)
+    table = torch.stack([cosine, sine], dim=1)
+    return torch.cat([table.new_zeros(prefix_len, 2, head_dim), table]).float()
+
+
+def rotate(x: Tensor, rotation: Tensor) -> Tensor:  # [B, T, H, Dh], [B or 1, T, 2, Dh] -> [B, T, H, Dh]
+    rotation = rotation.to(x.dtype)  # under autocast the heads are narrower than the table
+    swapped = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+    return torch.addcmul(x * rotation[:, :, None, 0], swapped, rotation[:, :, None, 1])
+
+
+class Attention(nn.Module):
+    def __init__(self, dim: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.wqkv = nn.Linear(dim, 3 * dim, bias=False)
+        self.wo = nn.Linear(dim, dim, bias=False)
+
+    def forward(self, x: Tensor, rotation: Tensor, mask: Tensor | None, cache=None) -> Tensor:
+        """x [B, T, D]; mask broadcastable to [B, 1, T, S], None for plain causal; cache stores and widens keys, values."""
+        heads = rearrange(self.wqkv(x), "b t (n h d) -> b t (n h) d", n=3, h=self.num_heads)
+        turned, value = heads.split([2 * self.num_heads, self.num_heads], dim=2)
+        query, key = rotate(turned, rotation).chunk(2, dim=2)
+        if cache is not None:
+            key, value = cache.extend(key, value)
+        out = F.scaled_dot_product_attention(
+            query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), attn_mask=mask, is_causal=mask is None
+        )
+        return self.wo(rearrange(out, "b h t d -> b t (h d)"))
+
+
+class FeedForward(nn.Module):
+    def __init__(self, dim: int, hidden_dim: int) -> None:
+        super().__init__()
+        self.w1 = nn.Linear(dim, hidden_dim, bias=False)
+        self.w3 = nn.Linear(dim, hidden_dim, bias=False)
+        self.w2 = nn.Linear(hidden_dim, dim, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.w2(F.silu(self.w1(x)) * self.w3(x))
+
+
+def feed_forward_dim(dim: int, multiple_of: int) -> int:
+    """8/3 of the width, rounded up to a multiple."""
+    return -(-int(8 * dim / 3) // multiple_of) * multiple_of
+
+
+class Block(nn.Module):
+    def __init__(self, dim: int, num_heads: int, hidden_dim: int, eps: float) -> None:
+        super().__init__()
+        self.attention = Attention(dim, num_heads)
+        self.feed_forward = FeedForward(dim, hidden_dim)
+        self.attention_norm = nn.RMSNorm(dim, eps=eps)
+        self.ffn_norm = nn.RMSNorm(dim, eps=eps)
+
+    def forward(self, x: Tensor, rotation: Tensor, mask: Tensor | None, cache=None) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), rotation, mask, cache)
+        return x + self.feed_forward(self.ffn_norm(x))
+
+
+class Transformer(nn.Module):
+    """Prefix rows (a class or a caption) and image tokens in, features after the final norm out."""
+
+    def __init__(
+        self,
+        dim: int,
+        num_layers: int,
+        num_heads: int,
+        vocab_size: int,
+        grid: tuple[int, int],
+        caption_dim: int | None = None,
+        prefix_len: int = 1,
+        num_classes: int | None = None,
+        multiple_of: int = 256,
+        eps: float = 1e-5,
+        rope_base: float = 10000.0,
+    ) -> None:
+        super().__init__()
+        if (caption_dim is None) == (num_classes is None):
+            raise ValueError(f"give caption_dim or num_classes, not both or none: got {caption_dim}, {num_classes}")
+        self.dim, self.num_heads, self.vocab_size = dim, num_heads, vocab_size
+        self.grid, self.prefix_len, self.num_tokens = tuple(grid), prefix_len, grid[0] * grid[1]
+        is_class = num_classes is not None
+        self.cls_embedding = (
+            ClassEmbedding(dim, num_classes) if is_class else CaptionEmbedding(dim, caption_dim, prefix_len)
+        )
+        self.tok_embeddings = nn.Embedding(vocab_size, dim)
+        hidden_dim = feed_forward_dim(dim, multiple_of)
+        self.layers = nn.ModuleList(Block(dim, num_heads, hidden_dim, eps) for _ in range(num_layers))
+        self.norm = nn.RMSNorm(dim, eps=eps)
+        self.output = nn.Linear(dim, vocab_size, bias=False)
+        table = rotation_table(self.grid, prefix_len, dim // num_heads, rope_base)
+        self.register_buffer("rotation", table, persistent=False)  # [P + L, 2, Dh]
+        self._initialise()
+
+    def _initialise(self) -> None:
+        """Normal(0, 0.02), residual outputs scaled down with depth (GPT-2)."""
+        for name, weight in self.named_parameters():
+            if weight.dim() == 2 and "uncond" not in name:
+                scale = 0.02 / (2 * len(self.layers)) ** 0.5 if name.endswith(("wo.weight", "w2.weight")) else 0.02
+                nn.init.normal_(weight, std=scale)
+
+    def body(self, x: Tensor, rotation: Tensor, mask: Tensor | None, caches=None) -> Tensor:
+        """x [B, T, D] -> features [B, T, D] after the final norm. caches: one a layer, or None."""
+        for index, layer in enumerate(self.layers):
+            x = layer(x, rotation, mask, caches[index] if caches else None)
+        return self.norm(x)
+
+    def forward(self, tokens: Tensor, condition: Tensor, visible: Tensor, dropped: Tensor) -> Tensor:
+        """Teacher forcing: features [B, L, D], row t predicting token t; `output` turns them into logits.
+
+        tokens [B, L]; condition [B, P, C] caption features or [B] labels; visible [B, P] false at caption pads;
+        dropped [B] true where the condition is replaced by the unconditional one.
+        """
+        prefix = self.cls_embedding(condition, dropped)
+        image = self.tok_embeddings(tokens[:, :-1])
+        x = torch.cat([prefix.to(image.dtype), image], dim=1)  # the residual stream keeps the weights' precision
+        mask = causal_mask(visible, x.shape[1])
+        return self.body(x, self.rotation[None, : x.shape[1]], mask)[:, self.prefix_len - 1 :]
+
+
+def causal_mask(visible: Tensor, length: int) -> Tensor:
+    """[B, 1, T, T] bool: causal, caption pads hidden from every row but themselves. visible [B, P]."""
+    keys = F.pad(visible, (0, length - visible.shape[1]), value=True)
+    causal = torch.ones(length, length, dtype=torch.bool, device=visible.device).tril()
+    own = torch.eye(length, dtype=torch.bool, device=visible.device)
+    return ((causal & keys[:, None]) | own)[:, None]

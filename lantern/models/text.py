@@ -1,0 +1,52 @@
+"""Captions of a closed vocabulary as fixed word features, in the place that T5 features take in the released models."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from lantern.errors import LanternError
+
+
+class WordFeatures:
+    """One unit-variance Gaussian vector a word, the same for every process; captions are padded on the left."""
+
+    def __init__(self, vocabulary: Sequence[str], dim: int, length: int, seed: int = 0) -> None:
+        """dim C, length P; a caption may have at most P words."""
+        self.words = {word: index for index, word in enumerate(vocabulary)}
+        self.dim, self.length = dim, length
+        self.table = torch.randn(len(self.words), dim, generator=torch.Generator().manual_seed(seed))
+
+    def __call__(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """-> features [B, P, C], visible [B, P]. Raises LanternError for unknown words, no words or too many."""
+        features = torch.zeros(len(prompts), self.length, self.dim)
+        visible = torch.zeros(len(prompts), self.length, dtype=torch.bool)
+        for row, prompt in enumerate(prompts):
+            indices = self._indices(prompt)
+            features[row, -len(indices) :] = self.table[indices]
+            visible[row, -len(indices) :] = True
+        return features, visible
+
+    def _indices(self, prompt: str) -> list[int]:
+        words = prompt.lower().split()
+        unknown = [word for word in words if word not in self.words]
+        if unknown:
+            raise LanternError(f"unknown word {unknown[0]!r} in {prompt!r}; this model knows {' '.join(self.words)}")
+        if not 0 < len(words) <= self.length:
+            raise LanternError(f"prompt {prompt!r} has {len(words)} words; this model reads 1 to {self.length}")
+        return [self.words[word] for word in words]
+
+
+class ClassLabels:
+    """Prompts that are class numbers, for class-conditional models."""
+
+    def __init__(self, num_classes: int) -> None:
+        self.num_classes = num_classes
+
+    def __call__(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """-> labels [B], visible [B, 1]. Raises LanternError unless every prompt is a number in [0, num_classes)."""
+        for prompt in prompts:
+            if not prompt.strip().isdecimal() or int(prompt) >= self.num_classes:
+                raise LanternError(f"prompt {prompt!r} is no class of this model; give a number from 0 to {self.num_classes - 1}")
+        labels = torch.tensor([int(prompt) for prompt in prompts])
+        return labels, torch.ones(len(labels), 1, dtype=torch.bool)

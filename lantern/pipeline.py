@@ -1,0 +1,84 @@
+"""A target with everything it takes to decode on it, described by the keys of a result row."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from lantern.acceptance.exact import Exact
+from lantern.decoding import generate
+from lantern.drafters.none import NoDrafter
+from lantern.errors import LanternError
+from lantern.sampling import Sampling
+from lantern.types import AcceptanceRule, Drafter, Generation, Target, TreePolicy, Verification
+from lantern.verification import Ratio, SharedNoise, by_rule
+
+# Where tests/test_laws.py shows, by enumeration or token by token, that the output law is the target's.
+PROVEN_VERIFICATIONS = (Ratio, SharedNoise)
+PROVEN_TREES = ("none", "static", "eagle2")
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    target: Target
+    drafter: Drafter
+    verification: Verification
+    rule: AcceptanceRule
+    sampling: Sampling
+    model: str = "llamagen"
+
+    def generate(self, prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1) -> Generation:
+        return generate(
+            self.target, self.drafter, self.verification, self.rule, self.sampling, prompts, seeds, batch_size
+        )
+
+    def baseline(self) -> "Pipeline":
+        """Plain AR decoding on the same target with the same picks."""
+        return replace(self, drafter=NoDrafter(), verification=SharedNoise(), rule=Exact())
+
+    @property
+    def lossless(self) -> bool:
+        """Whether the output law is the target's: claimed only for combinations that an exact-law test covers."""
+        tree = getattr(self.drafter, "tree", None)
+        kind = tree.kind if tree else "none"
+        return self.rule.lossless and type(self.verification) in PROVEN_VERIFICATIONS and kind in PROVEN_TREES
+
+    def describe(self) -> dict[str, object]:
+        """The setting's keys of a result row (design: model … cfg_scale)."""
+        tree, rule, sampling = getattr(self.drafter, "tree", None), self.rule, self.sampling
+        return {
+            "model": self.model,
+            "drafter": self.drafter.name,
+            "drafter_hash": getattr(self.drafter, "weights_hash", None),
+            "tree": tree.name if tree else "none",
+            "verification": self.verification.name,
+            "acceptance": rule.name,
+            "lossless": self.lossless,
+            "k": getattr(rule, "k", None),
+            "delta": getattr(rule, "delta", None),
+            "lam": getattr(rule, "lam", None),
+            "temperature": sampling.temperature,
+            "top_k": sampling.top_k,
+            "top_p": sampling.top_p,
+            "cfg_scale": sampling.cfg_scale,
+        }
+
+
+def assemble(
+    model: Target,
+    drafter: Drafter | partial,
+    tree: TreePolicy,
+    acceptance: AcceptanceRule | partial,
+    verification: Verification | partial,
+    sampling: Sampling,
+    name: str = "llamagen",
+) -> Pipeline:
+    """Joins the instantiated config groups; a partial one is given the target parts it still lacks."""
+    model.cfg_scale = sampling.cfg_scale
+    rule = acceptance(codebook=model.codebook) if isinstance(acceptance, partial) else acceptance
+    if isinstance(drafter, partial):
+        drafter = drafter(target=model, tree=tree, sampling=sampling)
+    if isinstance(verification, partial):
+        verification = verification(rule=rule, sampling=sampling)
+    if sampling.is_greedy and isinstance(verification, Ratio):
+        raise LanternError("verification=ratio tosses coins, temperature=0 has none; use verification=shared_noise")
+    return Pipeline(model, drafter, verification, rule, sampling, name)

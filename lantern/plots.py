@@ -1,0 +1,79 @@
+"""Figures of an evaluation: speed against quality with confidence bars, and a grid of the same prompts by setting."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from textwrap import fill
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from torch import Tensor
+
+from lantern.results import Row, is_baseline
+
+INK, BASELINE, METHOD, FRONT = "#222222", "#888888", "#1f6fb4", "#b9d3ea"
+SPEED, QUALITY = "speedup", "frechet"
+
+
+def draw_pareto(rows: Sequence[Row], labels: Sequence[str], path: str | Path) -> Path | None:
+    """Speed-up against Fréchet distance, a labelled point with its 95 % bars a row, the front as a line: right and down
+    is better. None if no row has both figures."""
+    points = [(row, label) for row, label in zip(rows, labels, strict=True) if _has_point(row)]
+    if not points:
+        return None
+    figure, axes = plt.subplots(figsize=(7.2, 4.6), dpi=130)
+    front = pareto_front([row for row, _ in points])
+    axes.plot([row[SPEED] for row in front], [row[QUALITY] for row in front], color=FRONT, lw=3, zorder=1)
+    for row, label in points:
+        colour = BASELINE if is_baseline(row) else METHOD
+        bars = {"xerr": _bars(row, SPEED), "yerr": _bars(row, QUALITY)}
+        axes.errorbar(row[SPEED], row[QUALITY], **bars, fmt="o", color=colour, ms=5, lw=1, capsize=2, zorder=2)
+        axes.annotate(label, (row[SPEED], row[QUALITY]), (5, 5), textcoords="offset points", fontsize=8, color=INK)
+    axes.set_xlabel("speed-up over plain AR decoding (right is faster)")
+    axes.set_ylabel(f"Fréchet distance to real images, {points[0][0]['num_images']} images (down is better)")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25, lw=0.5)
+    return _save(figure, path)
+
+
+def pareto_front(rows: Sequence[Row]) -> list[Row]:
+    """The rows that no other row beats in both speed-up and Fréchet distance, slowest first."""
+    front = []
+    for row in sorted(rows, key=lambda row: (-row[SPEED], row[QUALITY])):
+        if not front or row[QUALITY] < front[-1][QUALITY]:
+            front.append(row)
+    return front[::-1]
+
+
+def draw_grid(columns: Mapping[str, Tensor], prompts: Sequence[str], path: str | Path) -> Path:
+    """The same prompts down, the settings across: columns maps a setting to images [N, 3, H, W] in [0, 1]."""
+    height, width = len(prompts), len(columns)
+    figure, axes = plt.subplots(height, width, figsize=(1.25 * width + 1.0, 1.25 * height + 0.3), dpi=130, squeeze=False)
+    for across, (label, images) in enumerate(columns.items()):
+        axes[0, across].set_title(fill(label, 16), fontsize=7, color=INK)
+        for down in range(height):
+            axes[down, across].imshow(images[down].permute(1, 2, 0).cpu().numpy())
+            axes[down, across].set_xticks([])
+            axes[down, across].set_yticks([])
+    for down, prompt in enumerate(prompts):
+        axes[down, 0].set_ylabel(fill(prompt, 14), rotation=0, ha="right", va="center", fontsize=7, color=INK)
+    return _save(figure, path)
+
+
+def _has_point(row: Row) -> bool:
+    return all(isinstance(row.get(key), int | float) and math.isfinite(row[key]) for key in (SPEED, QUALITY))
+
+
+def _bars(row: Row, key: str) -> list[list[float]] | None:
+    low, high = row.get(f"{key}_low"), row.get(f"{key}_high")
+    if low is None or high is None:
+        return None
+    return [[max(0.0, row[key] - low)], [max(0.0, high - row[key])]]
+
+
+def _save(figure, path: str | Path) -> Path:
+    figure.savefig(path, bbox_inches="tight")
+    plt.close(figure)
+    return Path(path)

@@ -1,0 +1,62 @@
+"""Where prompts come from (a named list of data/prompts, a literal list, or a text file with a prompt a line), and
+which image each asks for."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from lantern.errors import LanternError
+from lantern.noise import image_seed
+
+
+def load_prompts(source: str | Sequence[str], folder: str | Path) -> list[str]:
+    """The prompts of a name in folder, of a list, or of a file; blank lines are skipped.
+    LanternError, with the remedy, for a list or file that is missing, unreadable or empty."""
+    if isinstance(source, Sequence) and not isinstance(source, str):
+        return _checked([str(prompt).strip() for prompt in source], "the prompt list")
+    named = Path(folder) / f"{source}.txt"
+    path = named if named.is_file() else Path(str(source)).expanduser()
+    return _checked(_read(path, Path(folder)).splitlines(), str(path))
+
+
+class Batch(NamedTuple):
+    """Images to make: a prompt, its copy number and the key of its noise each."""
+
+    prompts: list[str]
+    copies: list[int]
+    seeds: list[int]
+
+    @classmethod
+    def cycle(cls, prompts: Sequence[str], count: int, seed: int) -> "Batch":
+        """The first `count` prompts, cycling; a text's copy number is 0 the first time it occurs, then 1, 2, …"""
+        cycled = [prompts[i % len(prompts)] for i in range(count)]
+        seen: Counter[str] = Counter()
+        copies = []
+        for prompt in cycled:
+            copies.append(seen[prompt])
+            seen[prompt] += 1
+        return cls(cycled, copies, [image_seed(seed, *image) for image in zip(cycled, copies, strict=True)])
+
+
+def _read(path: Path, folder: Path) -> str:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise LanternError(f"prompts={path} is not UTF-8 text; give a text file with a prompt a line") from error
+    except OSError as error:
+        names = ", ".join(sorted(file.stem for file in folder.glob("*.txt"))) or "none"
+        raise LanternError(
+            f"prompts={path} cannot be read ({error.strerror}); give a text file with a prompt a line, a list such as "
+            f"prompts='[\"a red sphere on wood\"]', or one of the named lists: {names}"
+        ) from error
+    if "\0" in text:
+        raise LanternError(f"prompts={path} is a binary file; give a text file with a prompt a line")
+    return text
+
+
+def _checked(lines: Sequence[str], source: str) -> list[str]:
+    prompts = [line.strip() for line in lines if line.strip()]
+    if not prompts:
+        raise LanternError(f"{source} holds no prompts; write at least one, a prompt a line")
+    return prompts

@@ -1,0 +1,117 @@
+"""Result rows on disk: their keys, an append that no crash can spoil, and a reader that survives a torn line."""
+
+import hashlib
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from lantern.errors import LanternError
+
+Row = dict[str, object]
+
+SETTING_KEYS = (
+    "model", "drafter", "drafter_hash", "tree", "verification", "acceptance", "lossless", "k", "delta", "lam",
+    "temperature", "top_k", "top_p", "cfg_scale", "seed",
+)  # fmt: skip
+SPEED_KEYS = (
+    "num_images", "tokens_per_step", "target_forwards", "drafter_forwards", "latency_s", "baseline_latency_s",
+    "speedup", "speedup_low", "speedup_high", "draft_ms", "verify_ms", "accept_ms", "ar_over_floor", "output_tv",
+)  # fmt: skip
+
+
+def complete_row(values: Mapping[str, object]) -> Row:
+    """A row with every fixed key in its order, None where nothing was measured, then the quality metrics."""
+    fixed = SETTING_KEYS + SPEED_KEYS
+    return {key: values.get(key) for key in fixed} | {k: v for k, v in values.items() if k not in fixed}
+
+
+def setting_id(row: Mapping[str, object]) -> str:
+    """Ten hex digits that name a setting: rows with equal settings have equal ids."""
+    return hashlib.sha256(_encode({key: row.get(key) for key in SETTING_KEYS}).encode()).hexdigest()[:10]
+
+
+def is_baseline(row: Mapping[str, object]) -> bool:
+    """Whether a row is plain AR decoding."""
+    return row.get("drafter") == "none"
+
+
+def append_rows(path: str | Path, rows: Iterable[Mapping[str, object]]) -> None:
+    """Appends one JSON object a line. Each line is a single write to a file opened for appending, so that processes
+    do not interleave; a torn last line left by a crash is closed first. LanternError without write permission."""
+    path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            end = os.fstat(descriptor).st_size
+            if end and os.pread(descriptor, 1, end - 1) != b"\n":
+                os.write(descriptor, b"\n")
+            for row in rows:
+                os.write(descriptor, (_encode(row) + "\n").encode())
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def read_rows(path: str | Path) -> list[Row]:
+    """The rows of a file written by append_rows, without lines that a crash left incomplete."""
+    rows = []
+    for line in Path(path).read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(row, dict):
+            rows.append(row)
+    return rows
+
+
+def replace_text(path: str | Path, text: str) -> None:
+    """Writes a whole file so that readers see the old or the new one, never a part. LanternError if it cannot."""
+    path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(file.name, 0o644)
+        os.replace(file.name, path)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def merge_rows(files: Sequence[str | Path]) -> list[Row]:
+    """The rows of several files, baselines first; rows of one setting are merged into the first, which keeps the mean
+    of the baseline's latencies, because every point of a sweep times AR anew."""
+    merged: dict[str, list[Row]] = {}
+    for file in files:
+        for row in read_rows(file):
+            merged.setdefault(setting_id(row), []).append(row)
+    rows = [_mean_latency(group) if is_baseline(group[0]) else group[-1] for group in merged.values()]
+    return sorted(rows, key=lambda row: not is_baseline(row))
+
+
+def _mean_latency(group: list[Row]) -> Row:
+    means = {}
+    for key in ("latency_s", "baseline_latency_s", "verify_ms", "ar_over_floor"):
+        values = [row[key] for row in group if row.get(key) is not None]
+        means[key] = sum(values) / len(values) if values else None
+    return group[0] | means
+
+
+def _encode(row: Mapping[str, object]) -> str:
+    return json.dumps({key: _finite(value) for key, value in row.items()}, allow_nan=False)
+
+
+def _finite(value: object) -> object:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _unwritable(path: Path, error: OSError) -> LanternError:
+    return LanternError(f"cannot write {path}: {error.strerror}; choose a folder you may write to")

@@ -1,0 +1,52 @@
+"""From guided logits to the law tokens are drawn from: temperature, top-k, top-p. Target and drafter share it."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lantern.errors import LanternError
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Sampling settings. temperature 0 is greedy decoding: the law stays that of temperature 1, the noise is zero.
+
+    top_k 0 and top_p 1 keep every code. cfg_scale s guides as u + s (c - u); 1 switches guidance off.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    cfg_scale: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.temperature < 0:
+            raise LanternError(f"sampling.temperature={self.temperature} is negative; use 0 for greedy decoding")
+        if self.top_k < 0:
+            raise LanternError(f"sampling.top_k={self.top_k} is negative; use 0 to keep every code")
+        if not 0 < self.top_p <= 1:
+            raise LanternError(f"sampling.top_p={self.top_p} is outside (0, 1]; use 1 to keep every code")
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature == 0
+
+    def law(self, logits: Tensor) -> Tensor:
+        """[..., V] guided logits -> [..., V] probabilities, float32 at least."""
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        if not self.is_greedy and self.temperature != 1:
+            logits = logits / self.temperature
+        if 0 < self.top_k < logits.shape[-1]:
+            threshold = logits.topk(self.top_k, dim=-1).values[..., -1:]
+            logits = logits.masked_fill(logits < threshold, -torch.inf)
+        probs = logits.softmax(-1)
+        return nucleus(probs, self.top_p) if self.top_p < 1 else probs
+
+
+def nucleus(probs: Tensor, top_p: float) -> Tensor:
+    """Keeps the smallest set of most likely codes whose mass reaches top_p (Holtzman et al., 1904.09751)."""
+    ordered, order = probs.sort(dim=-1, descending=True)
+    outside = ordered.cumsum(-1) - ordered >= top_p  # the mass before a code already suffices
+    kept = probs.masked_fill(torch.zeros_like(outside).scatter(-1, order, outside), 0)
+    return kept / kept.sum(-1, keepdim=True)

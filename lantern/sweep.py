@@ -1,0 +1,77 @@
+"""A sweep's beginning and end, as a Hydra callback: refuses settings the sweep cannot vary, then reports its points.
+Knows folders and rows, nothing about decoding."""
+
+import atexit
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.experimental.callback import Callback
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+
+from lantern.merging import merge_points, point_folders
+from lantern.results import is_baseline
+from lantern.tracking import Tracker
+
+log = logging.getLogger(__name__)
+
+
+class SweepReport(Callback):
+    """Hydra leaves on_multirun_end out when a point has failed; the points that did not fail are then merged at exit."""
+
+    def __init__(self) -> None:
+        self._is_reported = False
+
+    def on_multirun_start(self, config: DictConfig, **_: object) -> None:
+        """Ends the program, with one sentence, if the sweep's axis does not exist under the chosen settings."""
+        problem = find_conflict(
+            config.sweep.name, config.sweep.requires, config.hydra.runtime.choices, config.hydra.overrides.task
+        )
+        if problem:
+            raise SystemExit(problem)  # Hydra turns any other exception of a callback into a warning
+        atexit.register(self._report, config)
+
+    def on_job_end(self, config: DictConfig, job_return: JobReturn, **_: object) -> None:
+        if job_return.status == JobStatus.FAILED and config.hydra.mode.name == "MULTIRUN":
+            settings = " ".join(job_return.overrides or [])
+            log.error("point %s (%s) failed; the other points go on", config.hydra.job.num, settings)
+
+    def on_multirun_end(self, config: DictConfig, **_: object) -> None:
+        self._report(config)
+
+    def _report(self, config: DictConfig) -> None:
+        if not self._is_reported:
+            self._is_reported = True
+            folder = Path(config.hydra.sweep.dir)
+            report_sweep(folder, config.sweep.name or "multirun", instantiate(config.tracking))
+
+
+def find_conflict(
+    name: str | None, requires: Mapping[str, str], choices: Mapping[str, str], overrides: Sequence[str]
+) -> str | None:
+    """The sentence that says which config group contradicts the sweep, or None."""
+    for group, option in requires.items():
+        asked = [o.split("=", 1)[1] for o in overrides if o.startswith(f"{group}=")]
+        chosen = asked[-1] if asked else choices[group]
+        if chosen != option:
+            return f"+sweep={name} varies a setting of {group}={option} and cannot run with {group}={chosen}; leave {group}={chosen} out"
+    return None
+
+
+def group_name(name: str | None, folder: str | Path) -> str:
+    """What groups the runs of one sweep in W&B."""
+    return f"{name or 'multirun'}-{Path(folder).name}"
+
+
+def report_sweep(folder: Path, name: str, tracker: Tracker) -> None:
+    """Merges the points below folder, prints their table, and tracks the baseline and the summary."""
+    rows, figures = merge_points(folder, point_folders(folder), f"{name} sweep")
+    if not rows:
+        log.error("no point of %s has results; see the errors above", folder)
+        return
+    group = group_name(name, folder)
+    for row in filter(is_baseline, rows):
+        tracker.point(row, {}, folder, group)
+    tracker.summary(rows, figures, folder, group)

@@ -1,0 +1,71 @@
+"""Training batches whose order is a function of (seed, epoch) and whose place is saved in checkpoints, so that a
+resumed run sees exactly the batches an uninterrupted one would have seen."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch.utils.data import DataLoader, Sampler
+
+from lantern.data.splits import Splits
+from lantern.errors import LanternError
+
+
+class SeededBatches(Sampler[list[int]]):
+    """Index batches of one epoch at a time; each call of iter() goes on where the state stands."""
+
+    def __init__(self, length: int, batch_size: int, seed: int, rank: int = 0, world_size: int = 1) -> None:
+        self.num_batches = length // (batch_size * world_size)
+        if self.num_batches == 0:
+            raise LanternError(
+                f"{length} training items do not fill a batch of {batch_size} on {world_size} processes; "
+                "lower task.data.batch_size or give more data"
+            )
+        self.length, self.batch_size, self.seed = length, batch_size, seed
+        self.rank, self.world_size = rank, world_size
+        self.epoch = self.position = 0
+
+    def __len__(self) -> int:
+        return self.num_batches
+
+    def __iter__(self) -> Iterator[list[int]]:
+        if self.position >= self.num_batches:
+            self.epoch, self.position = self.epoch + 1, 0
+        generator = torch.Generator().manual_seed((self.seed * 1_000_003 + self.epoch) % 2**63)
+        order = torch.randperm(self.length, generator=generator)[self.rank :: self.world_size]
+        while self.position < self.num_batches:
+            start = self.position * self.batch_size
+            self.position += 1
+            yield order[start : start + self.batch_size].tolist()
+
+
+class ResumableLoader(DataLoader):
+    """A DataLoader without worker processes whose position Lightning stores in checkpoints."""
+
+    def __init__(self, dataset: Sequence[dict[str, Any]], batches: SeededBatches) -> None:
+        super().__init__(dataset, batch_sampler=batches)
+        self.batches = batches
+
+    def state_dict(self) -> dict[str, int]:
+        return {"epoch": self.batches.epoch, "position": self.batches.position}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.batches.epoch, self.batches.position = state["epoch"], state["position"]
+
+
+class TrainingData(pl.LightningDataModule):
+    """Train and validation batches of any data set with splits."""
+
+    def __init__(self, splits: Splits, batch_size: int, seed: int, validation_batch_size: int | None = None) -> None:
+        super().__init__()
+        self.splits, self.batch_size, self.seed = splits, batch_size, seed
+        self.validation_batch_size = validation_batch_size or batch_size
+
+    def train_dataloader(self) -> ResumableLoader:
+        items = self.splits.split("train")
+        rank, world_size = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
+        return ResumableLoader(items, SeededBatches(len(items), self.batch_size, self.seed, rank, world_size))
+
+    def val_dataloader(self) -> DataLoader:
+        return DataLoader(self.splits.split("validation"), batch_size=self.validation_batch_size)

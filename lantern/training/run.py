@@ -1,0 +1,56 @@
+"""The steps around a fit: what is recorded before it, which weights are exported after it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.loggers import Logger
+
+from lantern.errors import LanternError
+from lantern.models.checkpoints import WEIGHTS_FILE, weights_hash
+from lantern.provenance import write_provenance
+
+
+def whole_config(cfg: DictConfig) -> dict[str, Any]:
+    """Plain and resolved: what may go into checkpoints, loggers and files."""
+    return OmegaConf.to_container(cfg, resolve=True)
+
+
+def record(folder: Path, config: dict[str, Any], loggers: list[Logger]) -> None:
+    """Writes config.yaml and provenance.json, and tells the loggers. LanternError if the folder cannot be written."""
+    write_provenance(folder, config, weights_of(config))
+    OmegaConf.save(config, folder / "config.yaml")
+    for logger in loggers:
+        logger.log_hyperparams(config)
+
+
+def weights_of(config: dict[str, Any]) -> dict[str, str]:
+    """Hashes of the weights folders that a config names, by their key."""
+    named = {f"model.{key}": config.get("model", {}).get(key) for key in ("folder", "tokenizer")}
+    return {key: weights_hash(path) for key, path in named.items() if path and (Path(path) / WEIGHTS_FILE).is_file()}
+
+
+def check_resumable(checkpoint: str | None) -> None:
+    """Raises LanternError unless the checkpoint is there."""
+    if checkpoint is not None and not Path(checkpoint).is_file():
+        raise LanternError(f"ckpt_path={checkpoint} is no file; give a .ckpt from a run's checkpoints folder")
+
+
+def export(task: pl.LightningModule, trainer: pl.Trainer, folder: Path) -> Path:
+    """Writes the weights of the best validated step, or the last ones where none was validated."""
+    best = [c.best_model_path for c in trainer.callbacks if isinstance(c, ModelCheckpoint) and c.monitor]
+    if best and best[0]:
+        state = torch.load(best[0], map_location="cpu", weights_only=True)["state_dict"]
+        task.load_state_dict(state, strict=task.strict_loading)
+    task.export(folder)
+    return folder
+
+
+def evaluate_command(task_name: str, weights: Path) -> str:
+    """What to run next."""
+    if task_name == "drafter":
+        return f"drafter written; measure it with: python evaluate.py drafter.checkpoint={weights}"
+    return f"{task_name} written to {weights}; to ship it, copy that folder to data/weights/{task_name}"

@@ -1,0 +1,44 @@
+"""Learning rate by progress: linear warm-up, then a cosine to zero at the end of the run's budget.
+The budget is max_steps, max_time, or whichever of the two is used up first; resumed runs go on where they stopped."""
+
+import math
+
+import pytorch_lightning as pl
+from pytorch_lightning.callbacks import Timer
+
+
+def warmup_cosine(step: int, progress: float, warmup_steps: int) -> float:
+    """Factor on the peak learning rate at a step, counted from 0, with `progress` in [0, 1] of the budget used."""
+    warmup = min(1.0, (step + 1) / max(1, warmup_steps))
+    return warmup * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
+
+
+def progress_of(trainer: pl.Trainer) -> float:
+    """The share of the run's budget that is used, in [0, 1]; 0 where the run has no limit."""
+    shares = [0.0]
+    if trainer.max_steps > 0:
+        shares.append(trainer.global_step / trainer.max_steps)
+    for callback in trainer.callbacks:
+        if isinstance(callback, Timer) and (left := callback.time_remaining("train")) is not None:
+            shares.append(1 - left / (left + callback.time_elapsed("train")))
+    return min(1.0, max(shares))
+
+
+class WarmupCosine(pl.Callback):
+    """Sets the rate of every parameter group before each step and stops the run, validation included, at its end."""
+
+    def __init__(self, warmup_steps: int) -> None:
+        self.warmup_steps = warmup_steps
+
+    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch, batch_idx: int) -> None:
+        factor = warmup_cosine(trainer.global_step, progress_of(trainer), self.warmup_steps)
+        for optimizer in trainer.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = factor * group.setdefault("initial_lr", group["lr"])
+        pl_module.log("train/lr_factor", factor)
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs, batch, batch_idx: int
+    ) -> None:
+        if progress_of(trainer) >= 1:
+            trainer.should_stop = True  # Lightning validates once more before it leaves

@@ -1,0 +1,92 @@
+"""Trains the target: next-token cross-entropy with caption dropout for guidance (Sun et al., 2406.06525).
+Token embeddings and head start from the tokenizer's codebook, where codes that look alike are neighbours."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lantern.models.checkpoints import save_weights, weights_hash
+from lantern.models.llamagen.loading import conditioner_of, load_tokenizer
+from lantern.models.llamagen.transformer import Transformer
+from lantern.training.optimizers import Together, muon_with_adamw
+from lantern.training.randomness import step_generator
+
+EMBEDDING_STD = 0.02
+
+
+class TargetTask(pl.LightningModule):
+    """Batches: {"tokens": [B, L], "caption": B captions}."""
+
+    def __init__(
+        self, architecture: dict[str, Any], vocabulary: Sequence[str], word_seed: int, tokenizer: str, lr: float,
+        muon_lr: float, weight_decay: float, caption_dropout: float, seed: int,
+    ) -> None:  # fmt: skip
+        """`architecture`: the transformer's arguments less vocab_size; `tokenizer`: the weights folder it writes for."""
+        super().__init__()
+        codebook = load_tokenizer(tokenizer).codebook
+        self.config = {
+            "architecture": architecture | {"vocab_size": len(codebook)},
+            "vocabulary": list(vocabulary),
+            "word_seed": word_seed,
+            "tokenizer_hash": weights_hash(tokenizer),
+        }
+        self.transformer, self.conditioner = Transformer(**self.config["architecture"]), conditioner_of(self.config)
+        self.lr, self.muon_lr, self.weight_decay = lr, muon_lr, weight_decay
+        self.caption_dropout, self.seed = caption_dropout, seed
+        start_from_codebook(self.transformer, codebook, step_generator(seed, 0))
+
+    def configure_optimizers(self) -> Together:
+        return muon_with_adamw(self.transformer, self.lr, self.muon_lr, self.weight_decay)
+
+    def on_train_batch_start(self, batch: dict, batch_idx: int) -> None:
+        self._started = perf_counter()
+
+    def training_step(self, batch: dict, batch_idx: int) -> Tensor:
+        generator = step_generator(self.seed, self.global_step + 1)  # 0 drew the initial weights
+        dropped = torch.rand(len(batch["tokens"]), generator=generator) < self.caption_dropout
+        logits = self._logits(batch["tokens"], batch["caption"], dropped)
+        loss = F.cross_entropy(logits.flatten(0, 1), batch["tokens"].flatten())
+        self.log("train/loss", loss, prog_bar=True)
+        return loss
+
+    def on_train_batch_end(self, outputs: object, batch: dict, batch_idx: int) -> None:
+        self.log("train/tokens_per_s", batch["tokens"].numel() / (perf_counter() - self._started))
+
+    def validation_step(self, batch: dict, batch_idx: int) -> None:
+        tokens = batch["tokens"]
+        law = self._logits(tokens, batch["caption"], torch.zeros(len(tokens), dtype=torch.bool)).log_softmax(-1)
+        size = len(tokens)
+        self.log("val/loss", F.nll_loss(law.flatten(0, 1), tokens.flatten()), batch_size=size, prog_bar=True)
+        self.log("val/top1", law.amax(-1).exp().mean(), batch_size=size, prog_bar=True)
+
+    def _logits(self, tokens: Tensor, captions: Sequence[str], dropped: Tensor) -> Tensor:  # -> [B, L, V] float32
+        condition, visible = (part.to(tokens.device) for part in self.conditioner(captions))
+        features = self.transformer(tokens, condition, visible, dropped.to(tokens.device))
+        return self.transformer.output(features).float()
+
+    def export(self, folder: Path) -> None:
+        """Writes what load_target reads. Half precision on disk: half the size, and no sampling law notices."""
+        state = {name: value.half() for name, value in self.transformer.state_dict().items()}
+        save_weights(folder, state, self.config)
+
+
+def start_from_codebook(transformer: Transformer, codebook: Tensor, generator: torch.Generator) -> None:
+    """Embedding and head rows become a random rotation of the unit codes [V, C], in the usual scale, plus a little
+    noise that tells equal codes apart."""
+    codes = F.normalize(codebook.detach().float(), dim=-1)
+    for table in (transformer.tok_embeddings, transformer.output):
+        _rotate_into(table, codes, generator)
+
+
+@torch.no_grad()
+def _rotate_into(table: nn.Module, codes: Tensor, generator: torch.Generator) -> None:
+    dim = table.weight.shape[1]
+    basis = torch.linalg.qr(torch.randn(dim, codes.shape[1], generator=generator)).Q.T  # [C, D], orthonormal rows
+    noise = torch.randn(table.weight.shape, generator=generator)
+    table.weight.copy_(EMBEDDING_STD * (dim**0.5 * codes @ basis + 0.3 * noise))

@@ -1,0 +1,85 @@
+"""Static draft trees: a list of paths of child ranks, the same every round (Medusa, 2401.10774; EAGLE, 2401.15077).
+A chain is the static tree of one path."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from lantern.errors import LanternError
+from lantern.types import PADDING, DraftTree
+
+
+class StaticTree:
+    """Grows the tree level by level: one drafter forward a level, for the nodes that have children."""
+
+    def __init__(self, paths: Sequence[Sequence[int]], name: str = "static") -> None:
+        """paths: one a node below the root, e.g. [[0], [1], [0, 0]]. Raises LanternError unless they are prefix-closed
+        and the ranks of siblings run from 0 without gaps."""
+        self.name, self.kind, self.paths = name, "static", _checked(paths)
+        self.num_nodes, self.depth = len(self.paths) + 1, max(map(len, self.paths))
+        self.num_expanded = len({path[:-1] for path in self.paths})
+        numbers = {path: number for number, path in enumerate([(), *self.paths])}
+        self._parents = torch.tensor([-1] + [numbers[path[:-1]] for path in self.paths])
+        self._depths = torch.tensor([0] + [len(path) for path in self.paths])
+        self._levels = [_Level(depth, self.paths, numbers) for depth in range(self.depth)]
+
+    def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals) -> DraftTree:
+        """roots [B], room [B] tokens left -> DraftTree [B, N].
+
+        expand(tokens [B, W], parents [B, W] in order of expansion, depth) -> q [B, W, V], one drafter forward.
+        """
+        batch, device = len(roots), roots.device
+        tokens = roots.new_zeros(batch, self.num_nodes)
+        tokens[:, 0] = roots
+        parents = self._parents.to(device).repeat(batch, 1)
+        parents.masked_fill_(self._depths.to(device) >= room[:, None], PADDING)  # the bonus token needs room, too
+        parents[:, 0] = -1
+        laws = None
+        for level in self._levels:
+            if level.depth + 1 >= int(room.max()):
+                break
+            nodes = level.nodes.to(device)
+            q = expand(tokens[:, nodes], level.expansions.to(device).expand(batch, -1), level.depth)
+            best = proposals.drawn(q.log(), nodes, level.depth).topk(level.width, dim=-1)
+            children, slot, rank = level.children.to(device), level.slot.to(device), level.rank.to(device)
+            tokens[:, children] = best.indices[:, slot, rank]
+            lost = (best.values[:, slot, rank] == -torch.inf) | (parents[:, nodes[slot]] == PADDING)
+            parents[:, children] = parents[:, children].masked_fill(lost, PADDING)
+            if proposals.keeps_law:
+                laws = q.new_zeros(batch, self.num_nodes, q.shape[-1]) if laws is None else laws
+                laws[:, nodes] = q
+        return DraftTree(tokens, parents, laws)
+
+
+class _Level:
+    """Which nodes of one depth are expanded, and where their children go."""
+
+    def __init__(self, depth: int, paths: list[tuple[int, ...]], numbers: dict[tuple[int, ...], int]) -> None:
+        self.depth = depth
+        inner = [[()]] + [sorted({p[:d] for p in paths if len(p) == d + 1}) for d in range(1, depth + 1)]
+        below = [path for path in paths if len(path) == depth + 1]
+        self.width = 1 + max(path[-1] for path in below)
+        self.nodes = torch.tensor([numbers[path] for path in inner[depth]])
+        self.children = torch.tensor([numbers[path] for path in below])
+        self.slot = torch.tensor([inner[depth].index(path[:-1]) for path in below])
+        self.rank = torch.tensor([path[-1] for path in below])
+        order = [path for level in inner for path in level]  # the drafter expands level after level, in this order
+        self.expansions = torch.tensor([order.index(path[:-1]) if path else -1 for path in inner[depth]])
+
+
+def _checked(paths: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+    """The paths by depth, siblings in order of rank."""
+    given = [tuple(path) for path in paths]
+    known = set(given)
+    if not given or len(known) < len(given) or () in known:
+        raise LanternError(f"a static tree needs a list of distinct, non-empty paths of child ranks, got {paths!r}")
+    for path in given:
+        if not all(isinstance(rank, int) and rank >= 0 for rank in path):
+            raise LanternError(f"path {list(path)} of the static tree is no list of ranks 0, 1, 2 …")
+        if len(path) > 1 and path[:-1] not in known:
+            raise LanternError(f"path {list(path)} of the static tree lacks its prefix {list(path[:-1])}; add it")
+        if path[-1] > 0 and (*path[:-1], path[-1] - 1) not in known:
+            elder = [*path[:-1], path[-1] - 1]
+            raise LanternError(f"path {list(path)} of the static tree lacks its elder sibling {elder}; ranks have no gaps")
+    return sorted(given, key=lambda path: (len(path), path))

@@ -1,0 +1,174 @@
+"""The values and roles every part of Lantern exchanges. Shape letters, used everywhere:
+B images, R guidance rows (1, or 2 = conditional, unconditional), N tree nodes, V codebook size, D feature width,
+L image tokens, C code dimension, K neighbours, P prefix rows, A path slots. p is always the target law, q the draft law."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+PADDING = -2  # the parent of a node that is not there
+
+
+@dataclass(frozen=True)
+class DraftTree:
+    """Draft tokens of one round. Node 0 is the last committed token; a parent stands before its children."""
+
+    tokens: Tensor  # [B, N] codebook indices
+    parents: Tensor  # [B, N] -1 at node 0; parents[:, i] < i; PADDING for a node that is not there
+    draft_probs: Tensor | None = None  # [B, N, V] q from which a node's children were drawn, in order, without
+    # replacement; None: the children were chosen (top-k), so that q is a point mass on each
+
+    @cached_property
+    def ancestors(self) -> Tensor:
+        """[B, N, N] true where node j lies on the path from the root to node i, i included. Padding sees only itself."""
+        n = self.tokens.shape[1]
+        eye = torch.eye(n, device=self.parents.device)
+        reach = torch.zeros_like(eye).repeat(len(self.parents), 1, 1)
+        reach.scatter_(2, self.parents.clamp(min=0)[..., None], (self.parents >= 0).float()[..., None])
+        reach += eye
+        for _ in range(max(1, (n - 1).bit_length())):  # squaring doubles the path length that is covered
+            reach = (reach @ reach).clamp(max=1)
+        return reach.bool()
+
+    @cached_property
+    def depths(self) -> Tensor:
+        """[B, N] edges between the root and a node; 0 for padding."""
+        return self.ancestors.sum(-1) - 1
+
+    @property
+    def is_padding(self) -> Tensor:  # [B, N]
+        return self.parents == PADDING
+
+
+class Forward(NamedTuple):
+    """What one target pass returns."""
+
+    logits: Tensor  # [B, N, V] after guidance
+    features: Tensor  # [B, R, N, D] after the final norm: what the head reads
+
+
+class Verdict(NamedTuple):
+    """What verification decided for each row."""
+
+    path: Tensor  # [B, A] accepted nodes, root first, padded with -1
+    accepted: Tensor  # [B] draft tokens accepted (0 … A-1)
+    token: Tensor  # [B] the recovered or bonus token
+
+
+class Site(NamedTuple):
+    """Where a rule judges a token."""
+
+    depth: Tensor  # [B] depth of the judged child
+    rank: Tensor  # [B] siblings rejected here before
+    law: Tensor  # [B, V] the node's p before any rejection
+
+
+class AcceptanceRule(Protocol):
+    """Judges one proposed token at one site."""
+
+    name: str
+    verification: str  # shared_noise or ratio: the default
+    lossless: bool  # whether the output law is the target's
+
+    def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
+        """p [B, V], q [B, V] or None (chosen), x [B] -> acceptance probability [B], residual law [B, V]."""
+
+
+class Target(Protocol):
+    """A visual AR model behind its guidance, its id offsets and its KV cache."""
+
+    vocab_size: int
+    num_tokens: int
+    grid: tuple[int, int]
+    codebook: Tensor  # [V, C] in the metric the decoder uses
+    cfg_scale: float
+    guidance: int  # R: 1 without guidance, else 2
+
+    def allocate(self, batch_size: int, num_nodes: int) -> None: ...  # an empty cache for trees of at most num_nodes
+    def prefill(self, prompts: Sequence[str], rows: Tensor) -> Forward: ...  # admits prompts into rows of the batch
+    def verify(self, tree: DraftTree) -> Forward: ...  # one pass over the tree behind the committed prefix
+    def commit(self, verdict: Verdict) -> None: ...  # keeps the accepted nodes' cache entries, forgets the rest
+    def keep(self, rows: Tensor) -> None: ...  # shrinks the batch to these rows, in this order
+    def embed(self, tokens: Tensor) -> Tensor: ...  # [...] -> [..., D]
+    def guide(self, features: Tensor) -> Tensor: ...  # [B, R, N, D] -> [B, N, D]: u + s (c - u)
+    def head(self, features: Tensor) -> Tensor: ...  # [..., D] -> logits [..., V]
+    def decode(self, tokens: Tensor) -> Tensor: ...  # [B, L] -> images [B, 3, H, W] in [0, 1]
+
+
+class Drafter(Protocol):
+    """Proposes a tree a round; remembers what it needs of the committed tokens."""
+
+    name: str
+    num_nodes: int
+    depth: int
+    forwards: int  # drafter forwards so far
+
+    def allocate(self, batch_size: int) -> None: ...
+    def begin(self, prefill: Forward, rows: Tensor) -> None: ...
+    def draft(self, roots: Tensor, room: Tensor, noise) -> DraftTree: ...
+    def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None: ...
+    def keep(self, rows: Tensor) -> None: ...
+
+
+class TreePolicy(Protocol):
+    """Decides what is expanded; the policy is the algorithm and calls the drafter back."""
+
+    name: str
+    kind: str  # the policy, of which there may be several trees
+    num_nodes: int  # N, the root included
+    num_expanded: int  # nodes that the drafter runs a round, at most
+    depth: int
+
+    def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals: "Proposals") -> DraftTree: ...
+
+
+class Proposals(Protocol):
+    """How a verification wants children proposed. Scores are [B, W, V]; a node's children are the best of its row."""
+
+    keeps_law: bool  # whether verification reads q at nodes whose children were drawn
+
+    def drawn(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor: ...  # nodes [W]: their numbers in the tree
+    def chosen(self, log_q: Tensor, depth: int) -> Tensor: ...  # log of how likely each code is to be accepted
+
+
+class Verification(Protocol):
+    """Walks a tree. One object for every rule and every tree."""
+
+    name: str
+    proposals: Callable[..., Proposals]
+
+    def __call__(self, tree: DraftTree, probs: Tensor, rule: "AcceptanceRule", noise) -> Verdict: ...
+
+
+class Round(NamedTuple):
+    """The record of one round, for metrics."""
+
+    accepted: list[int]  # draft tokens accepted, by active row
+    nodes: int  # nodes the target judged, root included
+    draft_ms: float
+    verify_ms: float
+    accept_ms: float
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What generate() returns for a list of prompts, in the prompts' order."""
+
+    tokens: Tensor  # [B, L]
+    rounds: list[Round]
+    steps: Tensor  # [B] rounds each image took (target forwards after its prefill)
+    latency_s: float  # token time of the whole call, prefill included
+    drafter_forwards: int
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Committed image tokens per target forward; the prefill's token and forward are left out."""
+        return (self.tokens.shape[1] - 1) * len(self.tokens) / int(self.steps.sum())
+
+    @property
+    def target_forwards(self) -> int:
+        return len(self.rounds)

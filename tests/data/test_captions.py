@@ -1,0 +1,50 @@
+"""Captions and attributes say the same; what training must not see, it cannot draw."""
+
+import pytest
+
+from lantern.data.captions import (
+    BARE_SCENES,
+    COLOURS,
+    HELD_OUT_SCENES,
+    NONE,
+    SEEN_SCENES,
+    SHAPES,
+    TEXTURES,
+    VOCABULARY,
+    held_out_captions,
+    is_held_out,
+    parse_caption,
+    seen_captions,
+)  # fmt: skip
+from lantern.errors import LanternError
+
+
+def test_every_caption_returns_to_its_scene_and_uses_only_known_words():
+    for scene in (*BARE_SCENES, *SEEN_SCENES, *HELD_OUT_SCENES):
+        assert parse_caption(scene.caption) == scene
+        assert set(scene.caption.split()) <= set(VOCABULARY)
+
+
+@pytest.mark.parametrize("caption", ["a pink sphere on wood", "a red sphere", "a sphere red on wood", "red", "", "a"])
+def test_a_caption_that_is_no_scene_is_refused_by_name(caption):
+    with pytest.raises(LanternError, match=repr(caption)):
+        parse_caption(caption)
+
+
+def test_an_unknown_word_is_named():
+    with pytest.raises(LanternError, match="unknown word 'pink'"):
+        parse_caption("a pink sphere on wood")
+
+
+def test_a_tenth_of_the_triples_is_held_out_and_every_pair_of_words_is_still_seen():
+    num_triples = len(TEXTURES) * (len(SHAPES) - 1) * len(COLOURS)
+    assert 0.09 < len(HELD_OUT_SCENES) / num_triples < 0.11
+    assert not set(held_out_captions()) & set(seen_captions())
+    assert len(seen_captions()) + len(held_out_captions()) == num_triples + len(TEXTURES)
+    for first, second in ((0, 1), (0, 2), (1, 2)):
+        held_out = [(scene[first], scene[second]) for scene in HELD_OUT_SCENES]
+        assert len(set(held_out)) == len(held_out)
+
+
+def test_bare_textures_are_never_held_out():
+    assert all(scene.shape == NONE and not is_held_out(scene) for scene in BARE_SCENES)

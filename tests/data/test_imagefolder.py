@@ -1,0 +1,93 @@
+"""A user's folder: odd images are converted, bad ones skipped and listed, and mistakes named."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from lantern.data.imagefolder import ImageFolder, load_image
+from lantern.errors import LanternError
+
+
+def folder_of(path, names, mode="RGB"):
+    for name in names:
+        Image.new(mode, (40, 24), "red" if mode == "RGB" else 0).save(path / name)
+        (path / name).with_suffix(".txt").write_text(f"caption of {name}\n")
+    return path
+
+
+def opened(path, tmp_path, **options):
+    return ImageFolder(str(path), 16, str(tmp_path / "cache"), num_workers=1, **options)
+
+
+def test_good_images_are_split_once_and_bad_ones_are_listed(tmp_path):
+    images = tmp_path / "images"
+    images.mkdir()
+    folder_of(images, [f"{i}.png" for i in range(12)])
+    (images / "empty.jpg").touch()
+    (images / "cut.png").write_bytes((images / "0.png").read_bytes()[:60])
+    (images / "silent.png").write_bytes((images / "0.png").read_bytes())
+    for bad in ("empty", "cut"):
+        (images / f"{bad}.txt").write_text("a caption")
+    data = opened(images, tmp_path, validation_share=0.3)
+    train, validation = data.split("train"), data.split("validation")
+    assert sorted(train.captions + validation.captions) == sorted(f"caption of {i}.png" for i in range(12))
+    assert {file.rsplit("/")[-1] for file in data.skipped} == {"empty.jpg", "cut.png", "silent.png"}
+    assert train[0]["image"].shape == (16, 16, 3)
+    assert (train[0]["image"] == [255, 0, 0]).all()
+
+
+def test_metadata_gives_captions_and_a_broken_line_is_named(tmp_path):
+    images = tmp_path / "images"
+    (images / "sub").mkdir(parents=True)
+    Image.new("RGB", (20, 20)).save(images / "sub" / "a.png")
+    (images / "metadata.jsonl").write_text(json.dumps({"file_name": "sub/a.png", "text": "a black square"}) + "\n")
+    assert opened(images, tmp_path).split("train").captions == ["a black square"]
+    (images / "metadata.jsonl").write_text('{"file_name": "sub/a.png"}\n')
+    with pytest.raises(LanternError, match="line 1"):
+        opened(images, tmp_path)
+
+
+def test_every_kind_of_pixel_becomes_rgb(tmp_path):
+    grey16 = Image.fromarray(np.full((20, 20), 0x8000, np.uint16))
+    clear = Image.new("RGBA", (20, 20), (255, 0, 0, 0))
+    expected = {
+        "grey.png": (Image.new("L", (20, 20), 128), 128),
+        "grey16.png": (grey16, 128),
+        "clear.png": (clear, 255),  # transparent pixels show a white ground, not the colour hidden under them
+        "palette.gif": (Image.new("P", (20, 20), 0), 0),
+        "cmyk.jpg": (Image.new("CMYK", (20, 20), (0, 0, 0, 0)), 255),
+    }
+    for name, (image, value) in expected.items():
+        image.save(tmp_path / name)
+        pixels = load_image(str(tmp_path / name), 16)
+        assert pixels.shape == (16, 16, 3)
+        assert np.abs(pixels.astype(int) - value).max() <= 1, name
+
+
+def test_the_central_square_is_kept_and_not_squeezed(tmp_path):
+    wide = np.zeros((20, 60, 3), np.uint8)
+    wide[:, 20:40] = 255
+    Image.fromarray(wide).save(tmp_path / "wide.png")
+    assert load_image(str(tmp_path / "wide.png"), 16).min() > 200
+
+
+def test_an_absent_an_empty_and_a_useless_folder_are_one_clear_error_each(tmp_path):
+    images = tmp_path / "images"
+    with pytest.raises(LanternError, match=r"data\.folder"):
+        opened(images, tmp_path)
+    images.mkdir()
+    with pytest.raises(LanternError, match="no images in"):
+        opened(images, tmp_path)
+    (images / "empty.png").touch()
+    with pytest.raises(LanternError, match="none of the 1 images"):
+        opened(images, tmp_path)
+
+
+def test_a_split_without_images_is_refused(tmp_path):
+    images = tmp_path / "images"
+    images.mkdir()
+    data = opened(folder_of(images, ["a.png"]), tmp_path, validation_share=0.0)
+    with pytest.raises(LanternError, match="validation"):
+        data.split("validation")

@@ -1,0 +1,55 @@
+"""Stand-ins for a pipeline, whose tokens are a hash of prompt and seed and whose latency is what the test says."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from lantern.types import Generation, Round
+
+NUM_TOKENS = 16
+
+
+class FakeTarget:
+    codebook = torch.zeros(8, 2)
+    step_bytes = 1 << 20
+    weights_hash = "abc"
+    embed_weight = torch.zeros(8, 4)
+
+    def decode(self, tokens: Tensor) -> Tensor:
+        """[B, 16] -> images [B, 3, 8, 8] whose 2x2 cells show the tokens."""
+        cells = (tokens.float() / 7).view(-1, 1, 4, 4).expand(-1, 3, -1, -1)
+        return cells.repeat_interleave(2, 2).repeat_interleave(2, 3)
+
+
+@dataclass
+class FakePipeline:
+    """Draws 8 codes by seed; a method that accepts a draft token every round takes half of AR's steps."""
+
+    drafter: str = "eagle"
+    delta: float | None = 0.03
+    latency_s: float = 0.5
+    calls: list[tuple[list[str], int]] = field(default_factory=list)
+    ar_calls: list[tuple[list[str], int]] = field(default_factory=list)
+    target: FakeTarget = field(default_factory=FakeTarget)
+
+    def generate(self, prompts: Sequence[str], seeds: Sequence[int], batch_size: int) -> Generation:
+        self.calls.append((list(prompts), batch_size))
+        tokens = torch.stack([torch.randint(8, (NUM_TOKENS,), generator=torch.Generator().manual_seed(s)) for s in seeds])
+        accepted = 0 if self.drafter == "none" else 1
+        steps = -(-(NUM_TOKENS - 1) // (accepted + 1))
+        rounds = [Round([accepted] * len(prompts), 1 + accepted, 1.0, 2.0, 0.5) for _ in range(steps)]
+        return Generation(tokens, rounds, torch.full((len(prompts),), steps), self.latency_s * len(prompts), steps * accepted)
+
+    def baseline(self) -> "FakePipeline":
+        return FakePipeline("none", None, 1.0, self.ar_calls, target=self.target)
+
+    def describe(self) -> dict[str, object]:
+        is_ar = self.drafter == "none"
+        return {
+            "model": "fake", "drafter": self.drafter, "drafter_hash": None if is_ar else "abc",
+            "tree": "none" if is_ar else "static", "verification": "ratio", "acceptance": "exact" if is_ar else "lantern",
+            "lossless": is_ar, "k": None if is_ar else 100, "delta": self.delta, "lam": None,
+            "temperature": 1.0, "top_k": 0, "top_p": 1.0, "cfg_scale": 2.0,
+        }  # fmt: skip

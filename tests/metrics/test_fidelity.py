@@ -1,0 +1,129 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from lantern.errors import LanternError
+from lantern.metrics.fidelity import (
+    Fidelity,
+    extract_features,
+    frechet_distance,
+    kernel_distance,
+    precision_recall,
+    register_extractor,
+    share_bounds,
+    with_bounds,
+)
+
+
+class MeanColour(nn.Module):
+    """An extractor whose features can be written down: the mean of each channel, scaled."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(scale))
+
+    def features(self, images):
+        return images.mean((2, 3)) * self.scale
+
+
+def gaussian(count: int, mean=0.0, scale=1.0, dims: int = 4, seed: int = 0) -> torch.Tensor:
+    return torch.randn(count, dims, generator=torch.Generator().manual_seed(seed)).double() * scale + mean
+
+
+def with_moments(count: int, mean: torch.Tensor, covariance: torch.Tensor, seed: int) -> torch.Tensor:
+    """Features whose sample mean and covariance are exactly these."""
+    white = gaussian(count, dims=len(mean), seed=seed)
+    white -= white.mean(0)
+    white = white @ torch.linalg.inv(torch.linalg.cholesky(torch.cov(white.T))).T
+    return white @ torch.linalg.cholesky(covariance).T + mean
+
+
+def test_frechet_distance_is_the_closed_form_of_two_gaussians():
+    a, b = torch.tensor([1.0, 2.0, 0.5]).double(), torch.tensor([3.0, 0.5, 0.5]).double()
+    shift = torch.tensor([1.0, -2.0, 0.0]).double()
+    generated, real = with_moments(50, shift, torch.diag(a), 1), with_moments(70, 0 * shift, torch.diag(b), 2)
+    expected = (shift**2).sum() + ((a.sqrt() - b.sqrt()) ** 2).sum()  # commuting covariances
+    assert frechet_distance(generated, real) == pytest.approx(float(expected), rel=1e-9)
+
+
+def test_distances_of_a_set_to_itself_vanish():
+    features = gaussian(64)
+    assert frechet_distance(features, features) == pytest.approx(0, abs=1e-6)
+    assert kernel_distance(gaussian(200), gaussian(200, seed=1)) == pytest.approx(0, abs=0.05)
+    assert kernel_distance(gaussian(200), gaussian(200, mean=1, seed=1)) > 1
+
+
+def test_kernel_distance_is_the_unbiased_cubic_discrepancy():
+    x, y = gaussian(20, seed=1), gaussian(20, mean=0.5, seed=2)
+
+    def kernel(a, b):
+        return (a @ b.T / a.shape[1] + 1) ** 3
+
+    off = ~torch.eye(20, dtype=torch.bool)
+    expected = kernel(x, x)[off].mean() + kernel(y, y)[off].mean() - 2 * kernel(x, y).mean()
+    assert kernel_distance(x, y) == pytest.approx(float(expected), rel=1e-9)
+
+
+def test_precision_and_recall_tell_missing_quality_from_missing_variety():
+    real = torch.cat([gaussian(40, mean=0, seed=1), gaussian(40, mean=50, seed=2)])
+    one_mode = gaussian(80, mean=0, scale=0.5, seed=3)
+    precision, recall = precision_recall(one_mode, real)
+    assert precision > 0.9 and recall < 0.55
+    precision, recall = precision_recall(torch.cat([real, gaussian(80, mean=-500, seed=4)]), real)
+    assert precision == 0.5 and recall == 1
+
+
+def test_bounds_cover_the_expected_estimate_as_often_as_they_say():
+    real = gaussian(400, dims=3, seed=99)
+    estimates, inside = [], []
+    trials = [gaussian(60, mean=0.3, dims=3, seed=seed) for seed in range(60)]
+    found = [with_bounds(frechet_distance, trial, real, 40, seed) for seed, trial in enumerate(trials)]
+    estimates = np.mean([estimate for estimate, _, _ in found])
+    inside = np.mean([low <= estimates <= high for _, low, high in found])
+    assert inside >= 0.85
+
+
+def test_share_bounds_stay_within_zero_and_one_and_shrink():
+    low, high = share_bounds(1.0, 20)
+    assert 0.8 < low < high <= 1 + 1e-12
+    assert share_bounds(0.5, 100)[0] > share_bounds(0.5, 25)[0]
+
+
+def test_features_pass_through_torch_fidelity_as_bytes_and_extractors_differ_by_weights():
+    images = torch.rand(5, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    name = register_extractor(MeanColour())
+    rounded = (images * 255).round() / 255
+    torch.testing.assert_close(extract_features(images, name), rounded.mean((2, 3)).double())
+    assert name == register_extractor(MeanColour()) != register_extractor(MeanColour(2.0))
+
+
+def test_the_metric_reports_all_four_with_bounds_and_renders_references_once():
+    asked = []
+
+    def references(prompts, count):
+        asked.append(count)
+        return torch.rand(count, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+
+    metric = Fidelity(MeanColour(), references, num_references=32, resamples=5)
+    prompts = ["wood"] * 16
+    metric.prepare(prompts)
+    values = metric(torch.rand(16, 3, 8, 8, generator=torch.Generator().manual_seed(2)), prompts)
+    for name in ("frechet", "kernel", "precision", "recall"):
+        assert values[f"{name}_low"] <= values[name] <= values[f"{name}_high"]
+    assert asked == [32]
+
+
+def test_too_few_images_are_refused():
+    with pytest.raises(LanternError, match="too few"):
+        Fidelity(MeanColour(), lambda prompts, count: torch.zeros(count, 3, 8, 8)).prepare(["wood"] * 3)
+
+
+def test_references_show_the_captions_and_refuse_other_sentences():
+    from lantern.metrics.references import scene_references
+
+    scenes = scene_references(("wood", "a red sphere on sand"), 3)
+    assert scenes.shape == (3, 3, 128, 128) and 0 <= scenes.min() and scenes.max() <= 1
+    assert not torch.equal(scenes[0], scenes[2])  # the same caption, another seed
+    with pytest.raises(LanternError, match="num_images=0"):
+        scene_references(("sphere wood",), 1)

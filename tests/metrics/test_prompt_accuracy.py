@@ -1,0 +1,60 @@
+"""Shares are counted over the right images; the interval covers what it should."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import one_hot
+
+from lantern.data.captions import COLOURS, SHAPES, TEXTURES
+from lantern.errors import LanternError
+from lantern.metrics.bootstrap import bootstrap
+from lantern.metrics.prompt_accuracy import judge_images, prompt_accuracy
+
+CAPTIONS = ["a red sphere on wood", "a blue cube on wood", "wood", "wood"]
+
+
+def says(*answers):
+    """A critic that reads its answer's number from an image's first pixel."""
+    words = {"texture": TEXTURES, "shape": SHAPES, "colour": COLOURS}
+
+    def critic(images):
+        rows = [answers[int(i)] for i in images[:, 0, 0, 0]]
+        numbers = {name: [words[name].index(row[k]) for row in rows] for k, name in enumerate(words)}
+        return {name: one_hot(torch.tensor(n), len(words[name])).float() for name, n in numbers.items()}
+
+    return critic
+
+
+def numbered(count):
+    return torch.arange(count).float().reshape(-1, 1, 1, 1)
+
+
+CRITIC = says(("wood", "sphere", "red"), ("wood", "cube", "red"), ("wood", "none", "red"), ("sand", "ring", "red"))
+
+
+def test_colour_counts_only_where_it_is_asked_and_all_needs_everything():
+    shares = prompt_accuracy(CRITIC, numbered(4), CAPTIONS)
+    assert shares == pytest.approx({"texture": 0.75, "shape": 0.75, "colour": 0.5, "all": 0.5})
+
+
+def test_verdicts_do_not_depend_on_the_batch_size():
+    one, four = (judge_images(CRITIC, numbered(4), CAPTIONS, batch_size=size) for size in (1, 4))
+    for name in one:
+        torch.testing.assert_close(one[name], four[name], equal_nan=True)
+
+
+def test_bare_textures_alone_have_no_colour_share():
+    assert np.isnan(prompt_accuracy(CRITIC, numbered(4)[2:], CAPTIONS[2:])["colour"])
+
+
+def test_a_prompt_with_an_unknown_word_is_refused():
+    with pytest.raises(LanternError, match="pink"):
+        prompt_accuracy(CRITIC, numbered(1), ["a pink sphere on wood"])
+
+
+def test_the_interval_covers_the_mean_about_95_times_in_100_and_repeats():
+    rng = np.random.default_rng(0)
+    intervals = [bootstrap(rng.normal(size=60), samples=300) for _ in range(200)]
+    assert 0.89 < np.mean([low < 0 < high for low, high in intervals]) < 0.99
+    assert bootstrap([1.0, 2.0, 4.0]) == bootstrap([1.0, 2.0, 4.0])
+    assert all(np.isnan(bootstrap([])))

@@ -1,0 +1,53 @@
+import numpy as np
+import pytest
+import torch
+
+from lantern.metrics.acceptance import accepted_shares, round_costs, tokens_per_step
+from lantern.metrics.speed import copy_bandwidth, speedup, step_ms
+from lantern.types import Generation, Round
+
+
+def generation(steps: list[int], accepted: int = 1, latency_s: float = 1.0) -> Generation:
+    rounds = [Round([accepted] * len(steps), 4, 2.0, 3.0, 0.5) for _ in range(max(steps))]
+    return Generation(torch.zeros(len(steps), 21), rounds, torch.tensor(steps), latency_s, 7)
+
+
+def test_tokens_per_step_sums_before_it_divides():
+    assert tokens_per_step([generation([5]), generation([20])]) == pytest.approx(40 / 25)  # not the mean of 4 and 1
+
+
+def test_round_costs_are_means_by_image_and_by_round():
+    costs = round_costs([generation([5]), generation([15])])
+    assert costs == {"target_forwards": 10, "drafter_forwards": 7, "draft_ms": 2, "verify_ms": 3, "accept_ms": 0.5}
+
+
+def test_accepted_shares_fall_with_depth():
+    rounds = [Round([0, 2], 4, 0, 0, 0), Round([1, 2], 4, 0, 0, 0)]
+    assert accepted_shares(rounds) == [0.75, 0.5]
+    assert accepted_shares([]) == []
+
+
+def test_a_step_counts_the_prefill():
+    assert step_ms([generation([4], latency_s=1.0)]) == pytest.approx(200)
+
+
+def test_speed_up_compares_sums_and_its_bounds_cover_as_often_as_they_say():
+    rng = np.random.default_rng(0)
+    inside = []
+    for trial in range(150):
+        ar = rng.uniform(1, 3, size=24)
+        method = ar / rng.normal(2, 0.4, size=24).clip(0.5)
+        ratio, low, high = speedup(method, ar, resamples=400, seed=trial)
+        assert ratio == pytest.approx(ar.sum() / method.sum()) and low <= ratio <= high
+        inside.append((low, high))
+    truth = np.mean([sum(bounds) / 2 for bounds in inside])
+    assert 0.85 < np.mean([low <= truth <= high for low, high in inside])
+
+
+def test_latencies_of_a_prompt_stay_paired():
+    ar = np.array([1.0, 10.0, 5.0])
+    assert speedup(ar / 2, ar) == pytest.approx((2, 2, 2))
+
+
+def test_the_measured_bandwidth_is_that_of_a_memory():
+    assert 1e8 < copy_bandwidth(torch.device("cpu"), 1 << 24, 2) < 1e13

@@ -1,0 +1,34 @@
+"""Trains one part of Lantern (task=drafter, target, critic or tokenizer), exports it and says how to evaluate it."""
+
+import lantern  # noqa: F401  (first: see its docstring)
+
+# isort: split
+from pathlib import Path
+
+import hydra
+import pytorch_lightning as pl
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+
+from lantern.entry import reports_errors
+from lantern.training.run import check_resumable, evaluate_command, export, record, whole_config
+
+
+@hydra.main(version_base="1.3", config_path="conf", config_name="train")
+@reports_errors
+def main(cfg: DictConfig) -> None:
+    folder = Path(hydra.core.hydra_config.HydraConfig.get().runtime.output_dir)
+    check_resumable(cfg.ckpt_path)
+    pl.seed_everything(cfg.seed, workers=True, verbose=False)
+    task, batches = instantiate(cfg.task), instantiate(cfg.batches)
+    callbacks = [callback for callback in instantiate(cfg.callbacks).values() if callback]
+    loggers = [logger for logger in instantiate(cfg.logger).values() if logger]
+    trainer = instantiate(cfg.trainer, callbacks=callbacks, logger=loggers)
+    record(folder, whole_config(cfg), loggers)
+    trainer.fit(task, batches, ckpt_path=cfg.ckpt_path, weights_only=True)
+    weights = export(task, trainer, folder / cfg.task_name)
+    print(evaluate_command(cfg.task_name, weights))
+
+
+if __name__ == "__main__":
+    main()
