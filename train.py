@@ -10,12 +10,12 @@ import pytorch_lightning as pl
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
-from lantern.entry import reports_errors
+from lantern.command import in_one_sentence
 from lantern.training.run import check_resumable, evaluate_command, export, record, whole_config
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="train")
-@reports_errors
+@in_one_sentence
 def main(cfg: DictConfig) -> None:
     folder = Path(hydra.core.hydra_config.HydraConfig.get().runtime.output_dir)
     check_resumable(cfg.ckpt_path)

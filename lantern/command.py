@@ -47,4 +47,6 @@ def _make(folder: str) -> None:
         probe.unlink()
     except OSError as error:
         # SystemExit, because Hydra turns any other exception of a callback into a warning
-        raise SystemExit(f"error: cannot write to {folder} ({error.strerror}); choose another with paths.output_dir=…") from error
+        raise SystemExit(
+            f"error: cannot write to {folder} ({error.strerror}); choose another with paths.runs=…"
+        ) from error

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
@@ -12,7 +13,7 @@ from torch import Tensor
 from lantern.errors import LanternError
 from lantern.metrics.acceptance import accepted_shares, round_costs, tokens_per_step
 from lantern.metrics.speed import Decode, copy_bandwidth, interleave, speedup, step_ms
-from lantern.models.checkpoints import load_weights, save_weights
+from lantern.models.checkpoints import WEIGHTS_FILE, load_weights, save_weights
 from lantern.prompts import Batch
 from lantern.results import Row, complete_row, setting_id
 from lantern.tracking import run_name
@@ -46,6 +47,7 @@ class Measurement:
     images: Tensor  # [N, 3, H, W] in [0, 1], those of batch
     folder: Path  # where the images belong
     accepted: list[float]  # shares of rounds that accepted at least 1, 2, … draft tokens
+    is_measured: bool  # false where images were made and neither timed nor judged
 
 
 @dataclass(frozen=True)
@@ -75,10 +77,16 @@ class Evaluation:
         if self.num_images:
             for metric in self.metrics.values():
                 metric.prepare(self.batch.prompts)
-        alone = _is_ar(pipeline) or not (self.num_timed or self.num_images)
-        pipelines = [pipeline] if alone else [pipeline.baseline(), pipeline]
-        timed = self._time(pipelines)
-        return [self._measure(p, generations, timed[0]) for p, generations in zip(pipelines, timed, strict=True)]
+        if _is_ar(pipeline) or not self._measures:
+            (timed,) = self._time([pipeline])
+            return [self._measure(pipeline, timed, timed)]
+        baseline = pipeline.baseline()
+        ar, timed = self._time([baseline, pipeline])
+        return [self._measure(baseline, ar, ar, self._kept_folder(baseline)), self._measure(pipeline, timed, ar)]
+
+    @property
+    def _measures(self) -> bool:
+        return self.num_timed > 0 or self.num_images > 0
 
     @property
     def batch(self) -> Batch:
@@ -94,9 +102,11 @@ class Evaluation:
             return [[] for _ in pipelines]
         return interleave([_one_by_one(p) for p in pipelines], self._timed_batch.prompts, self._timed_batch.seeds)
 
-    def _measure(self, pipeline: Pipeline, timed: list[Generation], ar: list[Generation]) -> Measurement:
-        batch, folder = self.batch, self._image_folder(pipeline)
-        batched = [self._generate(pipeline, batch, folder)] if self.num_images or not self.num_timed else []
+    def _measure(
+        self, pipeline: Pipeline, timed: list[Generation], ar: list[Generation], kept: Path | None = None
+    ) -> Measurement:
+        batch = self.batch
+        batched = [self._generate(pipeline, batch, kept)] if self.num_images or not self.num_timed else []
         generations = [*timed, *batched]
         tokens = torch.cat([g.tokens for g in batched or timed])
         images = decode_images(pipeline.target, tokens, self.batch_size)
@@ -105,22 +115,22 @@ class Evaluation:
         values |= self._judge(images, batch) if self.num_images else {}
         row = complete_row({**pipeline.describe(), "seed": self.seed, "num_images": len(images), **values})
         records = _records(row, "speed", self._timed_batch, timed) + _records(row, "images", batch, batched)
-        return Measurement(row, records, batch, images, folder, accepted_shares([r for g in generations for r in g.rounds]))
+        accepted = accepted_shares([r for g in generations for r in g.rounds])
+        return Measurement(row, records, batch, images, kept or self.folder / "images", accepted, self._measures)
 
-    def _image_folder(self, pipeline: Pipeline) -> Path:
-        if not _is_ar(pipeline):
-            return self.folder / "images"
-        target = pipeline.target
-        known = [pipeline.describe(), target.weights_hash, str(target.embed_weight.dtype), self.batch_size, self.batch]
+    def _kept_folder(self, baseline: Pipeline) -> Path:
+        target = baseline.target
+        weights = (target.weights_hash, str(target.embed_weight.dtype))
+        known = [baseline.describe(), *weights, self.batch_size, self.batch, code_hash()]
         return self.baseline_folder / sha256(repr(known).encode()).hexdigest()[:16]
 
-    def _generate(self, pipeline: Pipeline, batch: Batch, folder: Path) -> Generation:
-        if not _is_ar(pipeline):
+    def _generate(self, pipeline: Pipeline, batch: Batch, kept: Path | None) -> Generation:
+        if kept is None:
             return pipeline.generate(batch.prompts, batch.seeds, self.batch_size)
-        if not (folder / "model.safetensors").is_file():
+        if not (kept / WEIGHTS_FILE).is_file():
             made = pipeline.generate(batch.prompts, batch.seeds, self.batch_size)
-            save_weights(folder, {"tokens": made.tokens}, {**pipeline.describe(), **batch._asdict()})
-        tokens = load_weights(folder)[0]["tokens"]
+            save_weights(kept, {"tokens": made.tokens}, {**pipeline.describe(), **batch._asdict()})
+        tokens = load_weights(kept)[0]["tokens"]
         return Generation(tokens, [], torch.full((len(tokens),), tokens.shape[1] - 1), 0.0, 0)
 
     def _judge(self, images: Tensor, batch: Batch) -> dict[str, float]:
@@ -143,13 +153,18 @@ def _one_by_one(pipeline: Pipeline) -> Decode:
 def _speed(target: Target, timed: list[Generation], ar: list[Generation]) -> Row:
     latencies, ar_latencies = ([g.latency_s for g in generations] for generations in (timed, ar))
     ratio, low, high = speedup(latencies, ar_latencies)
-    floor_ms = 1000 * target.step_bytes / copy_bandwidth(target.codebook.device)
     return {
         "latency_s": sum(latencies) / len(latencies),
         "baseline_latency_s": sum(ar_latencies) / len(ar_latencies),
         "speedup": ratio, "speedup_low": low, "speedup_high": high,
-        "ar_over_floor": step_ms(ar) / floor_ms,
+        "ar_over_floor": _over_floor(target, ar),
     }  # fmt: skip
+
+
+def _over_floor(target: Target, ar: list[Generation]) -> float | None:
+    """An AR step's time over that of reading what it must read; None if the target does not say how much."""
+    num_bytes = getattr(target, "step_bytes", None)
+    return step_ms(ar) * copy_bandwidth(target.codebook.device) / (1000 * num_bytes) if num_bytes else None
 
 
 def _records(row: Row, part: str, batch: Batch, generations: Sequence[Generation]) -> list[Row]:
@@ -160,9 +175,24 @@ def _records(row: Row, part: str, batch: Batch, generations: Sequence[Generation
     latencies = [g.latency_s for g in generations] if part == "speed" else [None] * len(tokens)
     made = zip(*batch, tokens, steps, latencies, strict=True) if tokens else ()
     return [
-        method | {"prompt": prompt, "copy": copy, "seed": seed, "tokens": token_hash(image), "steps": count, "latency_s": latency}
+        method
+        | {
+            "prompt": prompt,
+            "copy": copy,
+            "seed": seed,
+            "tokens": token_hash(image),
+            "steps": count,
+            "latency_s": latency,
+        }
         for prompt, copy, seed, image, count, latency in made
     ]
+
+
+@lru_cache
+def code_hash() -> str:
+    """Hash of this package's source, so that no change of it goes on with what it made before."""
+    files = sorted(Path(__file__).parent.rglob("*.py"))
+    return sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
 
 
 def token_hash(tokens: Tensor) -> str:

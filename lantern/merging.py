@@ -1,5 +1,6 @@
-"""Merges the rows and images of evaluated points, wherever they ran, into one table, its figures and one page."""
+"""Merges the last rows and images of evaluated points, wherever they ran, into one table, its figures and one page."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from lantern.plots import draw_grid, draw_pareto
 from lantern.report import format_table, label_rows, write_csv, write_html
-from lantern.results import Row, merge_rows, read_rows, setting_id
+from lantern.results import SUMMARY, Row, merge_rows, read_rows, setting_id
 
 GRID_PROMPTS = 6
 
@@ -18,7 +19,7 @@ GRID_PROMPTS = 6
 def merge_points(folder: Path, points: Sequence[Path], title: str) -> tuple[list[Row], list[Path]]:
     """Writes results.csv, pareto.png, grid.png and report.html of run folders, and prints the table.
     Returns the rows, none if no point has any, and the figures."""
-    rows = merge_rows([point / "results.jsonl" for point in points])
+    rows = merge_rows(row for point in points for row in json.loads((point / SUMMARY).read_text()).values())
     if not rows:
         return [], []
     write_csv(rows, folder / "results.csv")
@@ -29,15 +30,19 @@ def merge_points(folder: Path, points: Sequence[Path], title: str) -> tuple[list
 
 
 def point_folders(folder: Path) -> list[Path]:
-    """The folders below `folder` that hold results, in the order of their numbers."""
-    points = [path.parent for path in folder.glob("*/results.jsonl")]
+    """The folders of the last sweep run in `folder` that hold results, in the order of their numbers."""
+    started = folder / "multirun.yaml"  # Hydra writes it first; what is older is left from an earlier sweep
+    since = started.stat().st_mtime if started.is_file() else 0
+    points = [path.parent for path in folder.glob(f"*/{SUMMARY}") if path.stat().st_mtime >= since]
     return sorted(points, key=lambda path: (int(path.name) if path.name.isdigit() else len(points), path.name))
 
 
 def _draw_figures(folder: Path, points: Sequence[Path], rows: Sequence[Row]) -> list[Path]:
     labels = label_rows(rows)
     figures = [draw_pareto(rows, labels, folder / "pareto.png")]
-    columns, prompts = _same_prompt_images(points, {setting_id(row): label for row, label in zip(rows, labels, strict=True)})
+    columns, prompts = _same_prompt_images(
+        points, {setting_id(row): label for row, label in zip(rows, labels, strict=True)}
+    )
     if columns:
         figures.append(draw_grid(columns, prompts, folder / "grid.png"))
     return [figure for figure in figures if figure]

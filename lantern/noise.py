@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 _MASK = 0xFFFFFFFF
+AHEAD = 15  # Gumbel rows made beyond those a round may need: many small rows at once cost less than one by one
 
 
 class Purpose(IntEnum):
@@ -49,13 +50,15 @@ def _exponential(bits: Tensor) -> Tensor:
 
 class Noise:
     """The streams of the images in a batch. Row b stands at position[b], the index of its root token (-1 before the
-    first token). The Gumbel rows that picks are made with are kept in a ring of `window` positions, each made once."""
+    first token). The Gumbel rows that picks are made with lie in a ring, each made once, several at a time."""
 
-    def __init__(self, batch_size: int, vocab_size: int, window: int, device: torch.device | str = "cpu") -> None:
+    def __init__(self, batch_size: int, vocab_size: int, depth: int, device: torch.device | str = "cpu") -> None:
+        """depth: of the deepest node whose pick will be asked for."""
         self.seeds = torch.zeros(batch_size, dtype=torch.long, device=device)
         self.position = torch.full((batch_size,), -1, device=device)
         self._made = torch.full((batch_size,), -1, device=device)  # last position whose row is in the ring
-        self._ring = torch.zeros(batch_size, window, vocab_size, device=device)
+        self._depth = depth
+        self._ring = torch.zeros(batch_size, depth + 1 + AHEAD, vocab_size, device=device)
         self._codes = torch.arange(vocab_size, device=device)
 
     def admit(self, rows: Tensor, seeds: Tensor) -> None:
@@ -67,7 +70,8 @@ class Noise:
     def advance(self, committed: Tensor) -> None:
         """Roots move on by the committed tokens [B]."""
         self.position += committed
-        self._fill()
+        if bool((self.position + 1 + self._depth > self._made).any()):
+            self._fill()
 
     def keep(self, rows: Tensor) -> None:
         self.seeds, self.position, self._made = self.seeds[rows], self.position[rows], self._made[rows]
@@ -115,5 +119,5 @@ class GreedyNoise(Noise):
     def _fill(self) -> None:
         self._made = self.position + self._ring.shape[1]
 
-    def __init__(self, batch_size: int, vocab_size: int, window: int, device: torch.device | str = "cpu") -> None:
-        super().__init__(batch_size, 1, window, device)  # one zero a position is enough: it broadcasts over codes
+    def __init__(self, batch_size: int, vocab_size: int, depth: int, device: torch.device | str = "cpu") -> None:
+        super().__init__(batch_size, 1, depth, device)  # one zero a position is enough: it broadcasts over codes

@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from PIL import Image
@@ -11,22 +11,47 @@ from torch import Tensor
 
 from lantern.errors import LanternError
 from lantern.evaluation import Measurement
+from lantern.merging import merge_points
 from lantern.report import label_rows
-from lantern.results import Row, append_rows, replace_text
+from lantern.results import SUMMARY, Row, append_rows, encode, replace_text
+from lantern.tracking import Tracker, group_name, run_name
 
 MAX_NAME = 60
 
 
 def write_measurements(folder: Path, measurements: Sequence[Measurement]) -> None:
-    """results.jsonl, prompts.jsonl, summary.json and the images, beside each image's record its file."""
+    """results.jsonl, prompts.jsonl with the file of each image, the images, accepted.json (shares of rounds that
+    accepted at least 1, 2, … draft tokens), and last summary.json, which says that the run is complete."""
     rows = [m.row for m in measurements]
     append_rows(folder / "results.jsonl", rows)
     for measured in measurements:
         names = image_names(measured)
         append_rows(folder / "prompts.jsonl", _with_files(measured, names, folder))
         write_images(measured.folder, names, measured.images)
-    summary = {label: m.row | {"accepted": m.accepted} for label, m in zip(label_rows(rows), measurements, strict=True)}
-    replace_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+    accepted = {run_name(measured.row): measured.accepted for measured in measurements}
+    replace_text(folder / "accepted.json", json.dumps(accepted) + "\n")
+    replace_text(folder / SUMMARY, encode(dict(zip(label_rows(rows), rows, strict=True)), indent=2) + "\n")
+
+
+def publish(
+    folder: Path,
+    measurements: Sequence[Measurement],
+    tracker: Tracker,
+    config: Mapping[str, object],
+    sweep: Path | None,
+    sweep_name: str | None,
+) -> None:
+    """Tells W&B, then draws and prints what a single run found; a sweep's baseline and table come at its end."""
+    if not any(measured.is_measured for measured in measurements):
+        print(f"\nimages: {measurements[-1].folder}")
+        return
+    labels = label_rows([measured.row for measured in measurements])
+    columns = {label: measured.images for label, measured in zip(labels, measurements, strict=True)}
+    group = group_name(sweep_name, sweep or folder)
+    for measured in measurements[-1:] if sweep else measurements:
+        tracker.point(measured.row, config, folder, group, measured.batch.prompts, columns)
+    if not sweep:
+        merge_points(folder, [folder], "one setting")
 
 
 def image_names(measured: Measurement) -> list[str]:
@@ -43,7 +68,9 @@ def write_images(folder: Path, names: Sequence[str], images: Tensor) -> None:
         for name, picture in zip(names, pixels, strict=True):
             Image.fromarray(picture).save(folder / name)
     except OSError as error:
-        raise LanternError(f"cannot write images to {folder}: {error.strerror}; choose a folder you may write to") from error
+        raise LanternError(
+            f"cannot write images to {folder}: {error.strerror}; choose a folder you may write to"
+        ) from error
 
 
 def _with_files(measured: Measurement, names: Sequence[str], folder: Path) -> list[Row]:

@@ -26,16 +26,32 @@ def draw_pareto(rows: Sequence[Row], labels: Sequence[str], path: str | Path) ->
     figure, axes = plt.subplots(figsize=(7.2, 4.6), dpi=130)
     front = pareto_front([row for row, _ in points])
     axes.plot([row[SPEED] for row in front], [row[QUALITY] for row in front], color=FRONT, lw=3, zorder=1)
-    for row, label in points:
+    for row, _ in points:
         colour = BASELINE if is_baseline(row) else METHOD
         bars = {"xerr": _bars(row, SPEED), "yerr": _bars(row, QUALITY)}
         axes.errorbar(row[SPEED], row[QUALITY], **bars, fmt="o", color=colour, ms=5, lw=1, capsize=2, zorder=2)
-        axes.annotate(label, (row[SPEED], row[QUALITY]), (5, 5), textcoords="offset points", fontsize=8, color=INK)
     axes.set_xlabel("speed-up over plain AR decoding (right is faster)")
     axes.set_ylabel(f"Fréchet distance to real images, {points[0][0]['num_images']} images (down is better)")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25, lw=0.5)
+    _annotate(axes, [(row[SPEED], row[QUALITY], label) for row, label in points])
     return _save(figure, path)
+
+
+def _annotate(axes, points: Sequence[tuple[float, float, str]]) -> None:
+    """A label beside each point, moved up or down until it covers no earlier one."""
+    axes.figure.canvas.draw()  # settles the scale in which boxes are compared
+    placed = []
+    for x, y, text in points:
+        for rise in (5, -11, 16, -22, 27, -33):
+            label = axes.annotate(text, (x, y), (6, rise), textcoords="offset points", fontsize=8, color=INK)
+            box = label.get_window_extent()
+            if not any(box.overlaps(other) for other in placed):
+                break
+            label.remove()
+        else:
+            axes.add_artist(label)
+        placed.append(box)
 
 
 def pareto_front(rows: Sequence[Row]) -> list[Row]:
@@ -50,7 +66,9 @@ def pareto_front(rows: Sequence[Row]) -> list[Row]:
 def draw_grid(columns: Mapping[str, Tensor], prompts: Sequence[str], path: str | Path) -> Path:
     """The same prompts down, the settings across: columns maps a setting to images [N, 3, H, W] in [0, 1]."""
     height, width = len(prompts), len(columns)
-    figure, axes = plt.subplots(height, width, figsize=(1.25 * width + 1.0, 1.25 * height + 0.3), dpi=130, squeeze=False)
+    figure, axes = plt.subplots(
+        height, width, figsize=(1.25 * width + 1.0, 1.25 * height + 0.3), dpi=130, squeeze=False
+    )
     for across, (label, images) in enumerate(columns.items()):
         axes[0, across].set_title(fill(label, 16), fontsize=7, color=INK)
         for down in range(height):

@@ -10,14 +10,15 @@ from pathlib import Path
 from lantern.results import Row, is_baseline, replace_text
 
 LABEL_KEYS = (
-    "model", "drafter", "drafter_hash", "tree", "verification", "acceptance", "k", "delta", "lam", "temperature", "top_k",
-    "top_p", "cfg_scale", "seed",
+    "model", "drafter", "drafter_hash", "tree", "verification", "acceptance", "k", "delta", "lam", "temperature",
+    "top_k", "top_p", "cfg_scale", "seed",
 )  # fmt: skip
 COLUMNS = {
     "tokens_per_step": "tokens/step", "latency_s": "s/image", "speedup": "speed-up", "draft_ms": "draft ms",
     "verify_ms": "verify ms", "accept_ms": "accept ms", "frechet": "Fréchet", "kernel": "kernel", "precision": "prec.",
     "recall": "recall",
 }  # fmt: skip
+SYMBOLS = {"delta": "δ", "lam": "λ"}
 BOUNDED = ("speedup", "frechet")
 
 
@@ -29,7 +30,11 @@ def label_rows(rows: Sequence[Row]) -> list[str]:
 
 
 def _label(row: Row, keys: Sequence[str]) -> str:
-    parts = [str(row[key]) if isinstance(row[key], str) else f"{key} {row[key]:g}" for key in keys if row.get(key) is not None]
+    parts = [
+        str(row[key]) if isinstance(row[key], str) else f"{SYMBOLS.get(key, key)} {row[key]:g}"
+        for key in keys
+        if row.get(key) is not None
+    ]
     return " ".join(parts) or f"{row['acceptance']} {row['tree']}"
 
 
@@ -37,9 +42,13 @@ def format_table(rows: Sequence[Row]) -> str:
     """The rows as an aligned text table: the fixed columns that hold something, then every other quality metric."""
     headers, lines = _cells(rows)
     widths = [max(len(line[i]) for line in [headers, *lines]) for i in range(len(headers))]
-    aligned = ["  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True)))
-               for line in [headers, *lines]]  # fmt: skip
+    aligned = [_align(line, widths) for line in [headers, *lines]]
     return "\n".join([aligned[0], "-" * len(aligned[0]), *aligned[1:]])
+
+
+def _align(line: Sequence[str], widths: Sequence[int]) -> str:
+    label, *numbers = line
+    return "  ".join([label.ljust(widths[0]), *(n.rjust(width) for n, width in zip(numbers, widths[1:], strict=True))])
 
 
 def _cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
@@ -80,9 +89,15 @@ def write_html(title: str, rows: Sequence[Row], figures: Sequence[Path], path: s
 
 def _note(rows: Sequence[Row]) -> str:
     methods = [row for row in rows if not is_baseline(row)] or rows
-    shared = [key for key in LABEL_KEYS if len({str(row.get(key)) for row in methods}) == 1 and methods[0].get(key) is not None]
+    shared = [
+        key
+        for key in LABEL_KEYS
+        if len({str(row.get(key)) for row in methods}) == 1 and methods[0].get(key) is not None
+    ]
     settings = ", ".join(f"{key} {methods[0][key]}" for key in shared)
-    return html.escape(f"All methods: {settings}. Quality of {methods[0].get('num_images')} images a setting; brackets are 95 % bounds.")
+    return html.escape(
+        f"All methods: {settings}. Quality of {methods[0].get('num_images')} images a setting; brackets: 95 % bounds."
+    )
 
 
 def _inline(figure: Path) -> str:
@@ -93,7 +108,8 @@ PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>
 <style>
 body {{ font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem; color: #222 }}
-.wide {{ overflow-x: auto }} table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; white-space: nowrap }}
+.wide {{ overflow-x: auto }}
+table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; white-space: nowrap }}
 th, td {{ padding: .25rem .7rem; text-align: right; border-bottom: 1px solid #ddd }}
 th:first-child, td:first-child {{ text-align: left }} img {{ max-width: 100% }}
 </style>

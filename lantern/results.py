@@ -5,12 +5,13 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from lantern.errors import LanternError
 
 Row = dict[str, object]
+SUMMARY = "summary.json"  # the rows of a folder's last run; results.jsonl keeps those of all
 
 SETTING_KEYS = (
     "model", "drafter", "drafter_hash", "tree", "verification", "acceptance", "lossless", "k", "delta", "lam",
@@ -30,7 +31,7 @@ def complete_row(values: Mapping[str, object]) -> Row:
 
 def setting_id(row: Mapping[str, object]) -> str:
     """Ten hex digits that name a setting: rows with equal settings have equal ids."""
-    return hashlib.sha256(_encode({key: row.get(key) for key in SETTING_KEYS}).encode()).hexdigest()[:10]
+    return hashlib.sha256(encode({key: row.get(key) for key in SETTING_KEYS}).encode()).hexdigest()[:10]
 
 
 def is_baseline(row: Mapping[str, object]) -> bool:
@@ -50,7 +51,7 @@ def append_rows(path: str | Path, rows: Iterable[Mapping[str, object]]) -> None:
             if end and os.pread(descriptor, 1, end - 1) != b"\n":
                 os.write(descriptor, b"\n")
             for row in rows:
-                os.write(descriptor, (_encode(row) + "\n").encode())
+                os.write(descriptor, (encode(row) + "\n").encode())
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -86,13 +87,12 @@ def replace_text(path: str | Path, text: str) -> None:
         raise _unwritable(path, error) from error
 
 
-def merge_rows(files: Sequence[str | Path]) -> list[Row]:
-    """The rows of several files, baselines first; rows of one setting are merged into the first, which keeps the mean
-    of the baseline's latencies, because every point of a sweep times AR anew."""
+def merge_rows(rows: Iterable[Row]) -> list[Row]:
+    """One row a setting, baselines first. A method keeps its last row; a baseline its first, with the mean of all
+    its timings, because every point of a sweep times AR anew."""
     merged: dict[str, list[Row]] = {}
-    for file in files:
-        for row in read_rows(file):
-            merged.setdefault(setting_id(row), []).append(row)
+    for row in rows:
+        merged.setdefault(setting_id(row), []).append(row)
     rows = [_mean_latency(group) if is_baseline(group[0]) else group[-1] for group in merged.values()]
     return sorted(rows, key=lambda row: not is_baseline(row))
 
@@ -105,11 +105,14 @@ def _mean_latency(group: list[Row]) -> Row:
     return group[0] | means
 
 
-def _encode(row: Mapping[str, object]) -> str:
-    return json.dumps({key: _finite(value) for key, value in row.items()}, allow_nan=False)
+def encode(value: object, indent: int | None = None) -> str:
+    """JSON in which a number that is not finite is null."""
+    return json.dumps(_finite(value), allow_nan=False, indent=indent)
 
 
 def _finite(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -13,16 +13,16 @@ from omegaconf import DictConfig
 
 from lantern.merging import merge_points, point_folders
 from lantern.results import is_baseline
-from lantern.tracking import Tracker
+from lantern.tracking import Tracker, group_name
 
 log = logging.getLogger(__name__)
 
 
 class SweepReport(Callback):
-    """Hydra leaves on_multirun_end out when a point has failed; the points that did not fail are then merged at exit."""
+    """Hydra leaves on_multirun_end out when a point has failed; the other points are then merged at exit."""
 
     def __init__(self) -> None:
-        self._is_reported = False
+        self._sweep: DictConfig | None = None  # what is still to be reported
 
     def on_multirun_start(self, config: DictConfig, **_: object) -> None:
         """Ends the program, with one sentence, if the sweep's axis does not exist under the chosen settings."""
@@ -31,21 +31,23 @@ class SweepReport(Callback):
         )
         if problem:
             raise SystemExit(problem)  # Hydra turns any other exception of a callback into a warning
-        atexit.register(self._report, config)
+        self._sweep = config
+        atexit.register(self._report)
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **_: object) -> None:
+        atexit.unregister(self._report)
+        atexit.register(self._report)  # before the clean-up of what the points started, W&B's service for one
         if job_return.status == JobStatus.FAILED and config.hydra.mode.name == "MULTIRUN":
             settings = " ".join(job_return.overrides or [])
             log.error("point %s (%s) failed; the other points go on", config.hydra.job.num, settings)
 
-    def on_multirun_end(self, config: DictConfig, **_: object) -> None:
-        self._report(config)
+    def on_multirun_end(self, **_: object) -> None:
+        self._report()
 
-    def _report(self, config: DictConfig) -> None:
-        if not self._is_reported:
-            self._is_reported = True
-            folder = Path(config.hydra.sweep.dir)
-            report_sweep(folder, config.sweep.name or "multirun", instantiate(config.tracking))
+    def _report(self) -> None:
+        if self._sweep is not None:
+            config, self._sweep = self._sweep, None
+            report_sweep(Path(config.hydra.sweep.dir), config.sweep.name, instantiate(config.tracking))
 
 
 def find_conflict(
@@ -56,18 +58,16 @@ def find_conflict(
         asked = [o.split("=", 1)[1] for o in overrides if o.startswith(f"{group}=")]
         chosen = asked[-1] if asked else choices[group]
         if chosen != option:
-            return f"+sweep={name} varies a setting of {group}={option} and cannot run with {group}={chosen}; leave {group}={chosen} out"
+            return (
+                f"error: +sweep={name} varies a setting of {group}={option} and cannot run with {group}={chosen}; "
+                f"leave {group}={chosen} out"
+            )
     return None
 
 
-def group_name(name: str | None, folder: str | Path) -> str:
-    """What groups the runs of one sweep in W&B."""
-    return f"{name or 'multirun'}-{Path(folder).name}"
-
-
-def report_sweep(folder: Path, name: str, tracker: Tracker) -> None:
+def report_sweep(folder: Path, name: str | None, tracker: Tracker) -> None:
     """Merges the points below folder, prints their table, and tracks the baseline and the summary."""
-    rows, figures = merge_points(folder, point_folders(folder), f"{name} sweep")
+    rows, figures = merge_points(folder, point_folders(folder), f"{name or 'ad hoc'} sweep")
     if not rows:
         log.error("no point of %s has results; see the errors above", folder)
         return

@@ -38,8 +38,17 @@ def run_name(row: Mapping[str, object]) -> str:
     """model/acceptance/tree/settings, such as "llamagen/lantern/static/k100-d0.03"; "llamagen/ar" for the baseline."""
     if row.get("drafter") == "none":
         return f"{row['model']}/ar"
-    values = [f"{short}{row[key]:g}" for short, key in (("k", "k"), ("d", "delta"), ("l", "lam")) if row.get(key) is not None]
-    return "/".join([str(row["model"]), str(row["acceptance"]), str(row["tree"]), *(["-".join(values)] if values else [])])
+    values = [
+        f"{short}{row[key]:g}" for short, key in (("k", "k"), ("d", "delta"), ("l", "lam")) if row.get(key) is not None
+    ]
+    return "/".join(
+        [str(row["model"]), str(row["acceptance"]), str(row["tree"]), *(["-".join(values)] if values else [])]
+    )
+
+
+def group_name(sweep: str | None, folder: str | Path) -> str:
+    """What groups the runs of one sweep, or of one evaluation, in W&B: its name and its folder's."""
+    return f"{sweep or 'evaluate'}-{Path(folder).name}"
 
 
 class Tracker:
@@ -77,7 +86,9 @@ class Tracker:
             import wandb
 
             quiet = wandb.Settings(silent=True, console="off", init_timeout=INIT_TIMEOUT_S)
-            run = wandb.init(project=self.project, mode=mode, tags=self.tags, settings=quiet, reinit="finish_previous", **settings)
+            run = wandb.init(
+                project=self.project, mode=mode, tags=self.tags, settings=quiet, reinit="finish_previous", **settings
+            )
             try:
                 run.summary.update(summary)
                 content = {name: _to_table(wandb, *table[1:]) for name, table in tables.items()}
@@ -86,7 +97,7 @@ class Tracker:
                     run.log(content)
             finally:
                 wandb.finish()
-        except Exception as error:  # noqa: BLE001  whatever goes wrong on the way to a server, the files are complete
+        except Exception as error:
             log.warning("Weights & Biases did not take this run (%s); every result is in %s", error, settings["dir"])
 
 

@@ -88,6 +88,9 @@ class Target(Protocol):
     cfg_scale: float
     guidance: int  # R: 1 without guidance, else 2
 
+    weights_hash: str
+    step_bytes: int  # what one AR step of one image must read
+
     def allocate(self, batch_size: int, num_nodes: int) -> None: ...  # an empty cache for trees of at most num_nodes
     def prefill(self, prompts: Sequence[str], rows: Tensor) -> Forward: ...  # admits prompts into rows of the batch
     def verify(self, tree: DraftTree) -> Forward: ...  # one pass over the tree behind the committed prefix

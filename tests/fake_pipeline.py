@@ -36,20 +36,22 @@ class FakePipeline:
 
     def generate(self, prompts: Sequence[str], seeds: Sequence[int], batch_size: int) -> Generation:
         self.calls.append((list(prompts), batch_size))
-        tokens = torch.stack([torch.randint(8, (NUM_TOKENS,), generator=torch.Generator().manual_seed(s)) for s in seeds])
+        tokens = torch.stack(
+            [torch.randint(8, (NUM_TOKENS,), generator=torch.Generator().manual_seed(s)) for s in seeds]
+        )
         accepted = 0 if self.drafter == "none" else 1
         steps = -(-(NUM_TOKENS - 1) // (accepted + 1))
         rounds = [Round([accepted] * len(prompts), 1 + accepted, 1.0, 2.0, 0.5) for _ in range(steps)]
-        return Generation(tokens, rounds, torch.full((len(prompts),), steps), self.latency_s * len(prompts), steps * accepted)
+        return Generation(
+            tokens, rounds, torch.full((len(prompts),), steps), self.latency_s * len(prompts), steps * accepted
+        )
 
     def baseline(self) -> "FakePipeline":
         return FakePipeline("none", None, 1.0, self.ar_calls, target=self.target)
 
     def describe(self) -> dict[str, object]:
-        is_ar = self.drafter == "none"
-        return {
-            "model": "fake", "drafter": self.drafter, "drafter_hash": None if is_ar else "abc",
-            "tree": "none" if is_ar else "static", "verification": "ratio", "acceptance": "exact" if is_ar else "lantern",
-            "lossless": is_ar, "k": None if is_ar else 100, "delta": self.delta, "lam": None,
-            "temperature": 1.0, "top_k": 0, "top_p": 1.0, "cfg_scale": 2.0,
-        }  # fmt: skip
+        setting = {"model": "fake", "drafter": self.drafter, "delta": self.delta, "verification": "ratio"}
+        sampling = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "cfg_scale": 2.0}
+        if self.drafter == "none":
+            return setting | sampling | {"tree": "none", "acceptance": "exact", "lossless": True}
+        return setting | sampling | {"tree": "static", "acceptance": "lantern", "lossless": False, "k": 100}

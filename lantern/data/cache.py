@@ -45,7 +45,7 @@ def _build(folder: Path, make_rows: MakeRows, items: list, features: Features, n
         cache_dir=str(unfinished / "work"),
         gen_kwargs={"items": items},
         num_proc=num_workers if num_workers > 1 else None,
-        fingerprint=folder.name.rpartition("-")[2],  # else `datasets` would pickle make_rows, models included, to hash it
+        fingerprint=folder.name.rpartition("-")[2],  # else `datasets` would pickle make_rows, models and all
     )
     rows.save_to_disk(str(unfinished / "rows"))
     (unfinished / "rows").rename(folder)

@@ -8,3 +8,13 @@ class Splits(Protocol):
     """Each split also has `captions`, all of them, and `fingerprint`, a key of everything its items depend on."""
 
     def split(self, name: str) -> Sequence[dict[str, Any]]: ...
+
+
+class Chosen:
+    """Each split from a source of its own."""
+
+    def __init__(self, **sources: Splits) -> None:
+        self.sources = sources
+
+    def split(self, name: str) -> Sequence[dict[str, Any]]:
+        return self.sources[name].split(name)

@@ -39,7 +39,7 @@ References = Callable[[tuple[str, ...], int], Tensor]  # prompts, a number -> as
 
 
 class Fidelity:
-    """Judges images against real ones of the same prompts. Every value depends on the number of images on both sides."""
+    """Judges images against real ones of the same prompts. Every value depends on how many images both sides have."""
 
     def __init__(
         self, critic: nn.Module, references: References, num_references: int = 512, resamples: int = 50
@@ -51,7 +51,7 @@ class Fidelity:
         """LanternError for too few images, or prompts that no real image can be made for."""
         if len(prompts) < MIN_IMAGES:
             raise LanternError(
-                f"quality.num_images={len(prompts)} is too few to compare distributions; use {MIN_IMAGES} at least, or 0"
+                f"quality.num_images={len(prompts)} is too few to judge by; use at least {MIN_IMAGES}, or 0"
             )
         self._real_features(prompts)
 

@@ -18,5 +18,7 @@ def scene_references(prompts: Sequence[str], count: int) -> Tensor:
     try:
         scenes = [render_caption(prompts[i % len(prompts)], FIRST_SEED + i) for i in range(count)]
     except ValueError as error:
-        raise LanternError(f"{error}; or set quality.num_images=0 to leave out the comparison with real scenes") from error
+        raise LanternError(
+            f"{error}; or set quality.num_images=0 to leave out the comparison with real scenes"
+        ) from error
     return torch.from_numpy(np.stack(scenes)).permute(0, 3, 1, 2).float() / 255

@@ -70,7 +70,8 @@ class _Level:
 
 def _checked(paths: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
     """The paths by depth, siblings in order of rank."""
-    given = [tuple(path) for path in paths]
+    is_nested = isinstance(paths, Sequence) and all(isinstance(path, Sequence) for path in paths)
+    given = [tuple(path) for path in paths] if is_nested else []
     known = set(given)
     if not given or len(known) < len(given) or () in known:
         raise LanternError(f"a static tree needs a list of distinct, non-empty paths of child ranks, got {paths!r}")

@@ -8,7 +8,6 @@ from lantern.acceptance.relaxed import Relaxation
 from lantern.noise import Noise
 from lantern.types import DraftTree, Verdict
 
-
 PICK_SPREAD = 0.5  # how far log p scatters about log q, in units in which the target's pick is a softmax of log q + G
 
 
@@ -30,6 +29,7 @@ class SharedProposals:
 
 
 class SharedNoise:
+    name = "shared_noise"
     proposals = SharedProposals
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: Relaxation, noise: Noise) -> Verdict:

@@ -69,9 +69,11 @@ def test_precision_and_recall_tell_missing_quality_from_missing_variety():
     real = torch.cat([gaussian(40, mean=0, seed=1), gaussian(40, mean=50, seed=2)])
     one_mode = gaussian(80, mean=0, scale=0.5, seed=3)
     precision, recall = precision_recall(one_mode, real)
-    assert precision > 0.9 and recall < 0.55
+    assert precision > 0.9
+    assert recall < 0.55
     precision, recall = precision_recall(torch.cat([real, gaussian(80, mean=-500, seed=4)]), real)
-    assert precision == 0.5 and recall == 1
+    assert precision == 0.5
+    assert recall == 1
 
 
 def test_bounds_cover_the_expected_estimate_as_often_as_they_say():
@@ -123,7 +125,9 @@ def test_references_show_the_captions_and_refuse_other_sentences():
     from lantern.metrics.references import scene_references
 
     scenes = scene_references(("wood", "a red sphere on sand"), 3)
-    assert scenes.shape == (3, 3, 128, 128) and 0 <= scenes.min() and scenes.max() <= 1
+    assert scenes.shape == (3, 3, 128, 128)
+    assert scenes.min() >= 0
+    assert scenes.max() <= 1
     assert not torch.equal(scenes[0], scenes[2])  # the same caption, another seed
     with pytest.raises(LanternError, match="num_images=0"):
         scene_references(("sphere wood",), 1)

@@ -58,6 +58,14 @@ class LlamaGenTarget:
     def embed_weight(self) -> Tensor:  # [V, D]
         return self.transformer.tok_embeddings.weight
 
+    @property
+    def step_bytes(self) -> int:
+        """Bytes that one AR step of one image must read: the weights behind the embeddings, and the cache half full."""
+        body = self.transformer
+        weights = sum(p.nbytes for part in (body.layers, body.norm, body.output) for p in part.parameters())
+        entry = 2 * len(body.layers) * self.guidance * body.dim * body.output.weight.element_size()
+        return weights + entry * (body.prefix_len + body.num_tokens // 2)
+
     def allocate(self, batch_size: int, num_nodes: int) -> None:
         body = self.transformer
         slots = body.prefix_len + body.num_tokens + num_nodes

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-RELEASED_USAGE_BUFFER = "codebook_used"  # a training statistic stored in released files
+
 
 
 class ResBlock(nn.Module):
@@ -148,6 +148,8 @@ class Decoder(nn.Module):
 class Quantizer(nn.Module):
     """Nearest code on the unit sphere. Stored rows need not have unit norm; search and look-up normalise them."""
 
+    unused_buffers = ("codebook_used",)  # a training statistic in released files
+
     def __init__(self, codebook_size: int, code_dim: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(codebook_size, code_dim)
@@ -155,7 +157,8 @@ class Quantizer(nn.Module):
 
     @staticmethod
     def _drop_usage_buffer(module: nn.Module, state: dict[str, Tensor], prefix: str, *_: object) -> None:
-        state.pop(prefix + RELEASED_USAGE_BUFFER, None)
+        for name in module.unused_buffers:
+            state.pop(prefix + name, None)
 
     @property
     def codebook(self) -> Tensor:  # [V, C], unit rows

@@ -1,0 +1,53 @@
+"""The target's own images as tokens: `TargetSamples(...).split("validation")[i]` -> {"tokens": int64 [L], "caption"}.
+Drawn once by plain autoregressive decoding and kept under a key of the target's weights and the settings."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from datasets import Features, Value
+from datasets import Sequence as Column
+
+from lantern.acceptance.exact import Exact
+from lantern.data.cache import cached_rows, fingerprint
+from lantern.data.splits import Splits
+from lantern.data.tokens import TokenSplit
+from lantern.drafters.none import NoDrafter
+from lantern.models.llamagen.target import LlamaGenTarget
+from lantern.noise import image_seed
+from lantern.pipeline import Pipeline
+from lantern.sampling import Sampling
+from lantern.verification import SharedNoise
+
+
+class TargetSamples:
+    """Samples for the captions of a data set, whose images are never read."""
+
+    def __init__(
+        self, target: LlamaGenTarget, captions: Splits, sampling: Sampling, cache_dir: str, seed: int, batch_size: int
+    ) -> None:
+        target.cfg_scale = sampling.cfg_scale
+        self.pipeline = Pipeline(target, NoDrafter(), SharedNoise(), Exact(), sampling)
+        self.captions, self.cache_dir, self.seed, self.batch_size = captions, Path(cache_dir), seed, batch_size
+
+    def split(self, name: str) -> TokenSplit:
+        """Samples at the first call, a few minutes for a thousand images on two cores; later calls read."""
+        captions = list(self.captions.split(name).captions)
+        settings = asdict(self.pipeline.sampling)
+        key = fingerprint(self.pipeline.target.weights_hash, settings, captions, self.seed, name)
+        features = Features({"tokens": Column(Value("uint16")), "caption": Value("string")})
+
+        def rows(items: list[int]) -> Iterator[dict[str, Any]]:
+            for start in range(0, len(items), self.batch_size):
+                yield from self._sample(name, items[start : start + self.batch_size], captions)
+
+        return TokenSplit(cached_rows(self.cache_dir / f"samples-{name}-{key}", rows, list(range(len(captions))), features), key)
+
+    def _sample(self, name: str, items: list[int], captions: list[str]) -> Iterator[dict[str, Any]]:
+        prompts = [captions[i] for i in items]
+        seeds = [image_seed(self.seed, f"{name} {caption}", i) for i, caption in zip(items, prompts, strict=True)]
+        generation = self.pipeline.generate(prompts, seeds, batch_size=len(prompts))
+        for caption, tokens in zip(prompts, generation.tokens, strict=True):
+            yield {"tokens": tokens.numpy().astype(np.uint16), "caption": caption}

@@ -1,0 +1,131 @@
+"""Distils an EAGLE drafter on a frozen target: SmoothL1 on features (2401.15077), soft cross-entropy and LK loss on the
+guided sampling law (2602.23881), unrolled on the drafter's own features (2408.15766)."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytorch_lightning as pl
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from torch import Tensor
+
+from lantern.drafters.eagle_network import EagleNetwork
+from lantern.models.checkpoints import save_weights
+from lantern.models.llamagen.target import LlamaGenTarget
+from lantern.sampling import Sampling
+from lantern.training.features import target_features
+from lantern.training.overlap import chained_length, law_losses, overlap
+from lantern.training.randomness import step_generator
+from lantern.training.unroll import unroll
+
+
+class Lesson(NamedTuple):
+    """What the drafter reads and what it should say. T = P + L - 2 pairs, the image's L - 1 last."""
+
+    embeddings: Tensor  # [B R, T, D] of the token of each pair
+    before: Tensor  # [B R, T, D] target features one row earlier
+    features: Tensor  # [B R, T, D] target features of the row itself: the answer
+
+
+class DrafterTask(pl.LightningModule):
+    """Batches: {"tokens": [B, L], "caption": B captions}, or with "features" [B, R, P + L - 1, D] from a cache."""
+
+    def __init__(
+        self, target: LlamaGenTarget, sampling: Sampling, lr: float, weight_decay: float, depth: int,
+        validation_depth: int, feature_weight: float, cross_entropy_weight: float, overlap_weight: float,
+        feature_noise: float, seed: int,
+    ) -> None:  # fmt: skip
+        """depth: passes on its own features in training; feature_noise: half-width of the uniform noise on features."""
+        super().__init__()
+        self.target, self.sampling = target, sampling
+        self.target.cfg_scale = sampling.cfg_scale
+        self.lr, self.weight_decay, self.depth, self.validation_depth = lr, weight_decay, depth, validation_depth
+        self.weights = (feature_weight, cross_entropy_weight, overlap_weight)
+        self.feature_noise, self.seed = feature_noise, seed
+        self.network = network_for(target)
+
+    def configure_optimizers(self) -> torch.optim.AdamW:
+        return torch.optim.AdamW(self.network.parameters(), self.lr, betas=(0.9, 0.95), weight_decay=self.weight_decay)
+
+    def training_step(self, batch: dict, batch_idx: int) -> Tensor:
+        lesson = self._lesson(batch)
+        generator = step_generator(self.seed, self.global_step, lesson.before.device)
+        noise = torch.rand(lesson.before.shape, generator=generator, device=lesson.before.device) * 2 - 1
+        lesson = lesson._replace(before=lesson.before + self.feature_noise * noise)
+        p = self._law(self._guided(lesson.features))
+        terms = torch.stack([self._terms(lesson, p, outputs, d) for d, outputs in enumerate(self._passes(lesson, self.depth))])
+        for name, value in zip(("feature", "cross_entropy", "overlap"), terms.mean(0), strict=True):
+            self.log(f"train/{name}_loss", value)
+        loss = (terms.mean(0) * terms.new_tensor(self.weights)).sum()
+        self.log("train/loss", loss, prog_bar=True)
+        return loss
+
+    def _terms(self, lesson: Lesson, p: Tensor, outputs: Tensor, skipped: int) -> Tensor:
+        """The three losses [3] of one pass, over image rows that are at least `skipped` behind the first."""
+        rows = slice(self.target.prefix_len - 1 + skipped, None)
+        regression = F.smooth_l1_loss(outputs[:, rows].float(), lesson.features[:, rows].float())
+        logits = self.target.head(self._guided(outputs)[:, skipped:])
+        return torch.stack([regression, *law_losses(p[:, skipped:], logits / self._temperature)])
+
+    def validation_step(self, batch: dict, batch_idx: int) -> None:
+        lesson = self._lesson(batch)
+        p = self._law(self._guided(lesson.features))
+        passes = self._passes(lesson, self.validation_depth)
+        alphas = torch.stack([overlap(p, self._law(self._guided(outputs))) for outputs in passes])  # [depth, B, L - 1]
+        size = len(p)
+        self.log("val/sim_accept_len", chained_length(alphas), batch_size=size, prog_bar=True, sync_dist=True)
+        for d, alpha in enumerate(alphas):
+            self.log(f"val/alpha_{d + 1}", alpha[:, d:].mean(), batch_size=size, prog_bar=d == 0, sync_dist=True)
+
+    @property
+    def _temperature(self) -> float:
+        return self.sampling.temperature or 1.0
+
+    def _passes(self, lesson: Lesson, depth: int):
+        rotation = self.target.rotation[None, 1 : lesson.before.shape[1] + 1]
+        return unroll(self.network, lesson.embeddings, lesson.before, rotation, depth)
+
+    def _guided(self, features: Tensor) -> Tensor:  # [B R, T, D] -> [B, L - 1, D], image rows only
+        rows = features[:, self.target.prefix_len - 1 :]
+        return self.target.guide(rearrange(rows, "(b r) t d -> b r t d", r=self.target.guidance))
+
+    def _law(self, guided: Tensor) -> Tensor:  # [B, L - 1, D] -> [B, L - 1, V]
+        return self.sampling.law(self.target.head(guided.to(self.target.embed_weight.dtype)))
+
+    @torch.no_grad()
+    def _lesson(self, batch: dict) -> Lesson:
+        """Pairs as the drafter meets them in decoding: text rows carry code 0, then token t with feature t - 1."""
+        tokens, guidance = batch["tokens"], self.target.guidance
+        features = batch["features"] if "features" in batch else target_features(self.target, tokens, batch["caption"])
+        features = rearrange(features, "b r t d -> (b r) t d")
+        text = tokens.new_zeros(len(tokens), self.target.prefix_len - 1)
+        embeddings = self.target.embed(torch.cat([text, tokens[:, :-1]], dim=1)).repeat_interleave(guidance, 0)
+        return Lesson(embeddings, features[:, :-1], features[:, 1:])
+
+    def export(self, folder: Path) -> None:
+        """Writes what load_eagle reads: the drafter alone, tied to its target by the hash of the target's weights."""
+        network = self.network
+        config = {
+            "dim": network.fc.out_features,
+            "num_heads": network.attention.num_heads,
+            "hidden_dim": network.feed_forward.w1.out_features,
+            "vocab_size": self.target.vocab_size,
+            "target_hash": self.target.weights_hash,
+        }
+        save_weights(folder, network.state_dict(), config)
+
+
+def network_for(target: LlamaGenTarget) -> EagleNetwork:
+    """A drafter that starts as the target's last layer, reading the feature and, faintly, the token."""
+    layer = target.transformer.layers[-1]
+    dim, hidden_dim = target.embed_weight.shape[1], layer.feed_forward.w1.out_features
+    network = EagleNetwork(dim, layer.attention.num_heads, hidden_dim)
+    with torch.no_grad():
+        network.fc.weight[:, dim:] = torch.eye(dim)
+        network.fc.bias.zero_()
+        network.attention.wqkv.weight.copy_(layer.attention.wqkv.weight * layer.attention_norm.weight)
+        network.attention.wo.weight.copy_(layer.attention.wo.weight)
+        network.ffn_norm.load_state_dict(layer.ffn_norm.state_dict())
+        network.feed_forward.load_state_dict(layer.feed_forward.state_dict())
+    return network

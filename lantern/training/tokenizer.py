@@ -1,0 +1,128 @@
+"""Trains the VQ tokenizer: pixels, local band powers, a patch discriminator, and a clustered codebook."""
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from torch import Tensor
+from torch.func import functional_call
+
+from lantern.models.checkpoints import save_weights
+from lantern.models.llamagen.tokenizer import VQTokenizer
+from lantern.training.codebook import ClusteredCodebook
+from lantern.training.linear_start import start_linear
+from lantern.training.randomness import step_generator
+from lantern.training.schedule import progress_of
+from lantern.training.texture import PatchDiscriminator, balanced, hinge_loss, texture_loss
+
+REVIVE_UNTIL = 0.8  # of the run; later, moved codes would not settle
+
+
+class TokenizerTask(pl.LightningModule):
+    """Batches: {"image": uint8 [B, H, W, 3]}. What is validated and exported is the moving average of the weights."""
+
+    def __init__(
+        self, architecture: dict[str, Any], lr: float, discriminator_lr: float, discriminator_width: int,
+        texture_weight: float, adversarial_weight: float, commitment_weight: float, quantize_from: int,
+        texture_from: int, discriminate_from: int, average_decay: float, seed: int,
+    ) -> None:  # fmt: skip
+        """`architecture`: the tokenizer's arguments; `quantize_from`, `discriminate_from`: the steps at which the
+        codebook is clustered and the discriminator joins; `adversarial_weight`: relative to the other gradients."""
+        super().__init__()
+        self.config = dict(architecture)
+        self.tokenizer = VQTokenizer(**architecture).to(memory_format=torch.channels_last)
+        start_linear(self.tokenizer)
+        self.tokenizer.quantize.requires_grad_(False)
+        self.average = deepcopy(self.tokenizer).requires_grad_(False)
+        self.discriminator = PatchDiscriminator(discriminator_width).to(memory_format=torch.channels_last)
+        self.codes = ClusteredCodebook(architecture["codebook_size"], architecture["code_dim"])
+        self.lr, self.discriminator_lr, self.seed = lr, discriminator_lr, seed
+        self.texture_weight, self.adversarial_weight = texture_weight, adversarial_weight
+        self.commitment_weight, self.average_decay = commitment_weight, average_decay
+        self.quantize_from, self.texture_from, self.discriminate_from = quantize_from, texture_from, discriminate_from
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        trained = [weight for weight in self.tokenizer.parameters() if weight.requires_grad]
+        groups = [
+            {"params": trained, "lr": self.lr},
+            {"params": list(self.discriminator.parameters()), "lr": self.discriminator_lr},
+        ]
+        return torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=1e-4, fused=True)
+
+    def configure_gradient_clipping(self, optimizer, gradient_clip_val=None, gradient_clip_algorithm=None) -> None:
+        for part in (self.tokenizer, self.discriminator):  # neither may use up the other's share
+            torch.nn.utils.clip_grad_norm_(part.parameters(), gradient_clip_val or 1.0)
+
+    def training_step(self, batch: dict, batch_idx: int) -> Tensor:
+        real = as_images(batch["image"])
+        z = self.tokenizer.latents(real)  # [B, h, w, C]
+        codes, commitment = self._quantized(z)
+        made = (self.tokenizer.render(codes) + 1) / 2
+        loss = F.l1_loss(made, real)
+        if self.global_step >= self.texture_from:
+            loss = loss + self.texture_weight * self._log("texture", texture_loss(made, real))
+        if self.global_step >= self.discriminate_from:
+            loss = loss + self._adversarial(loss, made, real)
+        self._log("psnr", psnr(made.detach(), real).mean())
+        return loss + self.commitment_weight * self._log("commitment", commitment)
+
+    def _quantized(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """The codes nearest to z [B, h, w, C], which pass gradients straight through to z, and z's distance to them."""
+        flat, quantize = rearrange(z.detach(), "b h w c -> (b h w) c"), self.tokenizer.quantize
+        if self.global_step < self.quantize_from:
+            self.codes.collect(flat)
+            return z, z.new_zeros(())
+        generator = step_generator(self.seed, self.global_step)
+        if not self._clustered:
+            self.codes.start(quantize.embedding.weight, generator)
+        with torch.no_grad():
+            tokens = quantize.nearest(flat)
+            chosen = F.embedding(tokens, quantize.codebook).view_as(z)
+            revive = progress_of(self.trainer) < REVIVE_UNTIL
+            moved = self.codes.update(quantize.embedding.weight, flat, tokens, generator, revive)
+        self._log("codes_revived", moved.float().sum())
+        return z + (chosen - z).detach(), (chosen - z).square().mean()
+
+    @property
+    def _clustered(self) -> bool:
+        return bool(self.codes.sums.any())
+
+    def _adversarial(self, reconstruction: Tensor, made: Tensor, real: Tensor) -> Tensor:
+        """The tokenizer's and the discriminator's losses in one sum: neither reaches the other's weights."""
+        frozen = {name: weight.detach() for name, weight in self.discriminator.named_parameters()}
+        fooling = balanced(-functional_call(self.discriminator, frozen, (made,)).mean(), reconstruction, made)
+        learning = hinge_loss(self.discriminator(real), self.discriminator(made.detach()))
+        return self.adversarial_weight * fooling + self._log("discriminator", learning)
+
+    def _log(self, name: str, value: Tensor) -> Tensor:
+        self.log(f"train/{name}", value.detach(), prog_bar=name == "psnr")
+        return value
+
+    @torch.no_grad()
+    def on_train_batch_end(self, outputs: object, batch: dict, batch_idx: int) -> None:
+        decay = min(self.average_decay, (1 + self.global_step) / (10 + self.global_step))
+        torch._foreach_lerp_(list(self.average.parameters()), list(self.tokenizer.parameters()), 1 - decay)
+        self.average.quantize.embedding.weight.copy_(self.tokenizer.quantize.embedding.weight)  # itself an average
+
+    def validation_step(self, batch: dict, batch_idx: int) -> None:
+        real = as_images(batch["image"])
+        made = self.average.decode(self.average.encode(real))
+        self.log("val/psnr", psnr(made, real).mean(), batch_size=len(real), prog_bar=True)
+
+    def export(self, folder: Path) -> None:
+        """Writes what load_tokenizer reads."""
+        save_weights(folder, {k: v.float() for k, v in self.average.state_dict().items()}, self.config)
+
+
+def as_images(pixels: Tensor) -> Tensor:
+    """uint8 [B, H, W, 3] -> [B, 3, H, W] in [0, 1], channels last in memory."""
+    return (rearrange(pixels, "b h w c -> b c h w").float() / 255).contiguous(memory_format=torch.channels_last)
+
+
+def psnr(made: Tensor, real: Tensor) -> Tensor:
+    """Decibels [B] of images in [0, 1]."""
+    return -10 * (made - real).square().flatten(1).mean(1).log10()

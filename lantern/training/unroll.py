@@ -1,0 +1,48 @@
+"""A drafter run on its own features at every position at once (HASS, 2408.15766; EAGLE-3's training-time test). Pass d
+stands for depth d: it reads the outputs of pass d - 1, and sees what a chain of d drafted tokens would see."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from lantern.drafters.eagle_network import EagleNetwork
+
+
+class PassCache:
+    """Keys and values of all passes so far, side by side."""
+
+    def __init__(self) -> None:
+        self.keys: list[Tensor] = []
+        self.values: list[Tensor] = []
+
+    def extend(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:  # [B, T, H, Dh] -> [B, d T, H, Dh]
+        self.keys.append(key)
+        self.values.append(value)
+        return torch.cat(self.keys, dim=1), torch.cat(self.values, dim=1)
+
+
+def pass_mask(length: int, depth: int, device: torch.device) -> Tensor:
+    """[1, 1, T, depth T] bool: row t of pass `depth` sees the first pass up to t - depth + 1, where the target's own
+    features end, and behind it one row of each later pass: the drafted chain."""
+    distance = torch.arange(length, device=device)[:, None] - torch.arange(length, device=device)
+    blocks = [distance >= depth - 1] + [distance == depth - 1 - later for later in range(1, depth)]
+    mask = torch.cat(blocks, dim=1)
+    mask |= torch.cat([distance == 0, torch.zeros(length, (depth - 1) * length, dtype=torch.bool, device=device)], 1) & (
+        torch.arange(length, device=device)[:, None] < depth - 1
+    )  # rows too close to the start for a chain of this depth see something, and are not used
+    return mask[None, None]
+
+
+def unroll(
+    network: EagleNetwork, embeddings: Tensor, features: Tensor, rotation: Tensor, depth: int
+) -> Iterator[Tensor]:
+    """embeddings [B, T, D] of tokens, features [B, T, D] of the rows before them -> outputs [B, T, D] of each pass.
+
+    Row t of pass d (from 0) is valid for t >= d.
+    """
+    cache = PassCache()
+    for d in range(1, depth + 1):
+        outputs = network(embeddings, features, rotation, pass_mask(embeddings.shape[1], d, features.device), cache)
+        yield outputs
+        features = torch.cat([features[:, :1], outputs[:, :-1].to(features.dtype)], dim=1)

@@ -1,0 +1,128 @@
+"""The relaxed rules keep their published bounds, and the law they give at a node is the closed form."""
+
+import pytest
+import torch
+from slow_walks import absorb as slow_absorb
+from torch import Tensor
+
+from lantern.acceptance.exact import Exact
+from lantern.acceptance.lantern import Lantern
+from lantern.acceptance.lantern_pp import LanternPP
+from lantern.acceptance.neighbours import nearest
+from lantern.errors import LanternError
+
+CODES, ROWS = 12, 64
+CODEBOOK = torch.randn(CODES, 3, generator=torch.Generator().manual_seed(0))
+LANTERNS = [Lantern(CODEBOOK, k, delta) for k in (1, 4, 11) for delta in (0.0, 0.05, 0.4, 1.0)]
+LANTERN_PPS = [LanternPP(CODEBOOK, k, lam) for k in (1, 4, 11) for lam in (1.0, 1.5, 3.0, 50.0)]
+
+
+def laws(seed: int) -> Tensor:
+    """[B, V] peaked laws with zeros."""
+    logits = 2 * torch.randn(ROWS, CODES, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return logits.masked_fill(logits < -2.5, -torch.inf).softmax(-1)
+
+
+def tokens() -> Tensor:
+    return torch.arange(ROWS) % CODES
+
+
+def name(rule) -> str:
+    return f"{rule.name}-{rule.k}-{getattr(rule, 'delta', getattr(rule, 'lam', None))}"
+
+
+@pytest.mark.parametrize("rule", LANTERNS + LANTERN_PPS, ids=name)
+def test_relaxation_conserves_mass_and_takes_the_longest_prefix_within_the_budget(rule):
+    """Catches mass that is lost or made, neighbours taken beyond the first that does not fit, a wrong order."""
+    p, x = laws(1), tokens()
+    p_tilde = rule.relax(p, x)
+    torch.testing.assert_close(p_tilde.sum(-1), torch.ones(ROWS, dtype=torch.float64), rtol=0, atol=1e-12)
+    assert (p_tilde >= 0).all()
+    for row in range(ROWS):
+        budget = rule.delta if isinstance(rule, Lantern) else (rule.lam - 1) * float(p[row, x[row]])
+        slow = slow_absorb(p[row].tolist(), int(x[row]), rule.neighbours[x[row]].tolist(), budget)
+        torch.testing.assert_close(p_tilde[row], torch.tensor(slow, dtype=torch.float64), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("rule", LANTERNS, ids=name)
+def test_lantern_adds_at_most_delta(rule):
+    """Catches a budget that counts a neighbour too many (2410.03355: p~(x) - p(x) <= delta)."""
+    p, x = laws(2), tokens()[:, None]
+    assert (rule.relax(p, x[:, 0]).gather(1, x) - p.gather(1, x) <= rule.delta + 1e-12).all()
+
+
+@pytest.mark.parametrize("rule", LANTERN_PPS, ids=name)
+def test_lantern_pp_multiplies_by_at_most_lam(rule):
+    """Catches a budget of lam p(x) in place of (lam - 1) p(x) (2502.06352: p~(x) <= lam p(x))."""
+    p, x = laws(3), tokens()[:, None]
+    assert (rule.relax(p, x[:, 0]).gather(1, x) <= rule.lam * p.gather(1, x) + 1e-12).all()
+
+
+@pytest.mark.parametrize("rule", [Lantern(CODEBOOK, 0, 0.5), LanternPP(CODEBOOK, 0, 5.0)], ids=name)
+def test_no_neighbours_means_the_exact_rule(rule):
+    """Catches a rule that counts the code itself among its neighbours."""
+    p, q, x = laws(4), laws(5), tokens()
+    for law in (q, None):
+        for relaxed, exact in zip(rule.judge(p, law, x, None), Exact().judge(p, law, x, None), strict=True):
+            assert torch.equal(relaxed, exact)
+    assert rule.lossless
+
+
+@pytest.mark.parametrize(
+    "rule", [Lantern(CODEBOOK, 4, 0.3), LanternPP(CODEBOOK, 4, 3.0), Exact()], ids=lambda rule: rule.name
+)
+def test_the_law_at_a_node_with_one_child_is_the_closed_form(rule):
+    """Catches a residual of p in place of p~: the output is q(x) min(1, p~_x(x) / q(x)) and, for every refused x, the
+    normalised excess of p~_x over q; for a chosen child accepted with p~(x), the rest from p~ without x."""
+    p, q = laws(6), laws(7)
+    drawn = torch.zeros_like(p)
+    for code in range(CODES):
+        x = torch.full((ROWS,), code)
+        p_tilde = rule.relax(p, x)
+        for draft, weight in ((q, q[:, code]), (None, torch.ones(ROWS, dtype=torch.float64))):
+            accept, residual = rule.judge(p, draft, x, None)
+            found = (weight * (1 - accept))[:, None] * residual
+            found[:, code] += weight * accept
+            if draft is None:
+                torch.testing.assert_close(found, p_tilde, rtol=0, atol=1e-12)
+                continue
+            kept = torch.minimum(q[:, code], p_tilde[:, code])
+            excess = (p_tilde - q).clamp(min=0)
+            closed = (q[:, code] - kept)[:, None] * excess / excess.sum(-1, keepdim=True).clamp(min=1e-300)
+            closed[:, code] += kept
+            torch.testing.assert_close(found, closed, rtol=0, atol=1e-12)
+            drawn += found
+    torch.testing.assert_close(drawn.sum(-1), torch.ones(ROWS, dtype=torch.float64))
+    if isinstance(rule, Exact):
+        torch.testing.assert_close(drawn, p, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("chunk", [7, 1024])
+def test_neighbours_are_those_of_brute_force_with_ties_to_the_lower_index(chunk):
+    """Catches the code itself among its neighbours, an unstable order, duplicates of a code, chunks that miscount."""
+    generator = torch.Generator().manual_seed(8)
+    codebook = torch.randint(3, (60, 2), generator=generator).float()  # many duplicates and equal distances
+    found = nearest(codebook, 9, chunk)
+    for code, row in enumerate(found.tolist()):
+        distances = ((codebook - codebook[code]) ** 2).sum(1).tolist()
+        others = sorted((distance, other) for other, distance in enumerate(distances) if other != code)
+        assert row == [other for _, other in others[:9]]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Lantern(CODEBOOK, CODES, 0.1), "acceptance.k=12"),
+        (lambda: LanternPP(CODEBOOK, CODES, 2.0), "acceptance.k=12"),
+        (lambda: Lantern(CODEBOOK, -1, 0.1), "acceptance.k=-1"),
+        (lambda: Lantern(CODEBOOK, 4, -0.1), "acceptance.delta=-0.1"),
+        (lambda: Lantern(CODEBOOK, 4, 1.5), "acceptance.delta=1.5"),
+        (lambda: Lantern(CODEBOOK, 4, float("nan")), "acceptance.delta=nan"),
+        (lambda: LanternPP(CODEBOOK, 4, 0.99), "acceptance.lam=0.99"),
+        (lambda: LanternPP(CODEBOOK, 4, float("nan")), "acceptance.lam=nan"),
+    ],
+)
+def test_settings_out_of_range_are_one_clear_error(make, message):
+    """Catches a silent default or a crash far from the value."""
+    with pytest.raises(LanternError, match=message):
+        make()

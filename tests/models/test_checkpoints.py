@@ -1,0 +1,115 @@
+"""Every bad weights file is one sentence that names the file; good ones come back as they were."""
+
+import pickle
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from lantern.errors import CheckpointError
+from lantern.models.checkpoints import load_strictly, load_weights, read_weights, save_weights, weights_hash
+
+STATE = {"weight": torch.arange(6.0).view(2, 3), "bias": torch.zeros(2)}
+
+
+@pytest.mark.parametrize("wrapper", ["model", "module", "state_dict", None])
+def test_wrapped_and_plain_torch_files_read_alike(tmp_path, wrapper):
+    torch.save({wrapper: STATE, "epoch": 3} if wrapper else STATE, tmp_path / "w.pt")
+    assert torch.equal(read_weights(tmp_path / "w.pt")["weight"], STATE["weight"])
+
+
+def test_saved_weights_come_back_with_their_config(tmp_path):
+    path = save_weights(tmp_path / "new", STATE, {"width": 3})
+    state, config = load_weights(tmp_path / "new")
+    assert config == {"width": 3} and all(torch.equal(state[name], value) for name, value in STATE.items())
+    assert sorted(file.name for file in path.parent.iterdir()) == ["config.json", "model.safetensors"]
+    assert weights_hash(path) == weights_hash(tmp_path / "new")
+
+
+def test_the_hash_tells_weights_apart(tmp_path):
+    first = weights_hash(save_weights(tmp_path / "a", STATE, {}))
+    second = weights_hash(save_weights(tmp_path / "b", STATE | {"bias": torch.ones(2)}, {}))
+    assert first != second and len(first) == 12
+
+
+class Code:
+    """Would run a command if it were unpickled."""
+
+    def __reduce__(self):
+        return eval, ("print('executed')",)
+
+
+def corrupt(folder, name: str, content: bytes):
+    (folder / name).write_bytes(content)
+    return folder / name
+
+
+def cut_short(folder):
+    torch.save(STATE, folder / "whole.pt")
+    return corrupt(folder, "cut.pt", (folder / "whole.pt").read_bytes()[:600])
+
+
+def not_tensors(folder):
+    torch.save({"model": {"epoch": 3}}, folder / "n.pt")
+    return folder / "n.pt"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda folder: folder / "none.safetensors", "no weights at"),
+        (lambda folder: corrupt(folder, "b.safetensors", b"no tensors here"), "not a readable safetensors file"),
+        (lambda folder: corrupt(folder, "b.pt", b"no tensors here"), "corrupt or needs Python code"),
+        (lambda folder: corrupt(folder, "e.pt", b""), "not a readable torch checkpoint"),
+        (lambda folder: corrupt(folder, "c.pt", pickle.dumps({"model": Code()})), "never executed"),
+        (cut_short, "not a readable torch checkpoint"),
+        (not_tensors, "holds no state dict"),
+    ],
+)
+def test_a_bad_file_is_one_sentence_that_names_it(tmp_path, capfd, make, message):
+    path = make(tmp_path)
+    with pytest.raises(CheckpointError, match=message) as error:
+        read_weights(path)
+    assert str(path) in str(error.value) and "\n" not in str(error.value)
+    assert "executed" not in capfd.readouterr().out
+
+
+def test_a_pickled_object_in_a_torch_archive_is_refused(tmp_path, capfd):
+    torch.save({"model": Code()}, tmp_path / "code.pt")
+    with pytest.raises(CheckpointError, match="never executed"):
+        read_weights(tmp_path / "code.pt")
+    assert "executed" not in capfd.readouterr().out
+
+
+def test_weights_of_another_model_are_told_by_name():
+    state = {"weight": torch.zeros(2, 4), "extra": torch.zeros(1)}
+    with pytest.raises(CheckpointError) as error:
+        load_strictly(nn.Linear(3, 2), state, "w.pt", "use its own weights")
+    assert str(error.value) == (
+        "w.pt does not fit this model: missing bias; unexpected extra; mis-shaped weight (2, 4) instead of (2, 3); "
+        "use its own weights"
+    )
+
+
+def test_strict_loading_casts_to_the_model(tmp_path):
+    save_file({name: value.half() for name, value in STATE.items()}, tmp_path / "h.safetensors")
+    model = nn.Linear(3, 2)
+    load_strictly(model, read_weights(tmp_path / "h.safetensors"), "h", "")
+    assert model.weight.dtype == torch.float32 and torch.equal(model.weight, STATE["weight"])
+
+
+def test_a_weights_folder_without_config_says_so(tmp_path):
+    save_weights(tmp_path, STATE, {})
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(CheckpointError, match="not readable JSON"):
+        load_weights(tmp_path)
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(CheckpointError, match=r"no config\.json"):
+        load_weights(tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_says_so(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(CheckpointError, match="cannot write weights to"):
+        save_weights(tmp_path / "file" / "folder", STATE, {})

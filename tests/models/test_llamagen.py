@@ -1,0 +1,244 @@
+"""The LlamaGen target against the golden miniatures of the released checkpoints, and its tree passes and cache against
+passes one token at a time."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from safetensors import safe_open
+from torch import Tensor
+from toy import CODES, PROMPTS, tiny_eagle, tiny_target
+
+from lantern.acceptance.exact import Exact
+from lantern.decoding import generate
+from lantern.drafters.none import NoDrafter
+from lantern.errors import CheckpointError
+from lantern.models.checkpoints import load_strictly, read_weights
+from lantern.models.llamagen.target import LlamaGenTarget
+from lantern.models.llamagen.transformer import Transformer
+from lantern.models.text import ClassLabels, WordFeatures
+from lantern.sampling import Sampling
+from lantern.trees.static import StaticTree
+from lantern.types import PADDING, DraftTree, Forward, Verdict
+from lantern.verification.shared_noise import SharedNoise
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+TREE = StaticTree([[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 0, 0]])
+
+
+class Golden:
+    """A miniature checkpoint and what the reference implementation computes from it."""
+
+    def __init__(self, name: str) -> None:
+        with safe_open(GOLDEN / f"llamagen_{name}_tiny_expected.safetensors", "pt") as file:
+            config, self.cfg_scale = json.loads(file.metadata()["config"]), float(file.metadata()["cfg_scale"])
+            self.tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        side = int(config["block_size"] ** 0.5)
+        self.transformer = Transformer(
+            config["dim"],
+            config["n_layer"],
+            config["n_head"],
+            config["vocab_size"],
+            (side, side),
+            caption_dim=config.get("caption_dim"),
+            prefix_len=config["cls_token_num"],
+            num_classes=config.get("num_classes"),
+            multiple_of=config["multiple_of"],
+        )
+        weights = GOLDEN / f"llamagen_{name}_tiny.pt"
+        load_strictly(self.transformer, read_weights(weights), weights, "copy the golden data again")
+        self.condition = self.tensors["cond"]
+        self.visible = self.tensors.get("caption_mask", torch.ones(len(self.condition), 1)).bool()
+
+    def conditioner(self, prompts: list[str]) -> tuple[Tensor, Tensor]:
+        """Prompts are the numbers of the stored conditions."""
+        rows = [int(prompt) for prompt in prompts]
+        return self.condition[rows], self.visible[rows]
+
+    def target(self) -> LlamaGenTarget:
+        images = SimpleNamespace(codebook=torch.zeros(self.transformer.vocab_size, 2))
+        return LlamaGenTarget(self.transformer, self.conditioner, images, self.cfg_scale)
+
+
+@pytest.fixture(scope="module", params=["c2i", "t2i"])
+def golden(request) -> Golden:
+    return Golden(request.param)
+
+
+@torch.inference_mode()
+def test_teacher_forced_logits_are_those_of_the_reference(golden):
+    """Catches a wrong epsilon, rotation, prefix, mask, unconditional row or guidance: all move logits by far more."""
+    tokens, logits = golden.tensors["tokens"], []
+    for dropped in (False, True):
+        features = golden.transformer(tokens, golden.condition, golden.visible, torch.full((len(tokens),), dropped))
+        logits.append(golden.transformer.output(features))
+    guided = logits[1] + golden.cfg_scale * (logits[0] - logits[1])
+    torch.testing.assert_close(guided, golden.tensors["guided_logits"], rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_the_engine_decodes_the_greedy_tokens_of_the_reference(golden, batch_size):
+    """Catches a prefill, cache, position or guidance unlike the released code's, in the loop that users run."""
+    target, sampling = golden.target(), Sampling(temperature=0, cfg_scale=golden.cfg_scale)
+    found = generate(target, NoDrafter(), SharedNoise(), Exact(), sampling, ["0", "1"], [0, 0], batch_size)
+    assert torch.equal(found.tokens, golden.tensors["tokens"])
+
+
+class Oracle:
+    """Drafts the stored tokens at rank 1 and wrong ones at rank 0, so that accepted nodes do not stand in a row."""
+
+    name, num_nodes, depth, forwards = "oracle", 7, 3, 0
+
+    def __init__(self, tokens: Tensor) -> None:
+        self.tokens = torch.nn.functional.pad(tokens, (0, 8))
+
+    def allocate(self, batch_size: int) -> None:
+        self.count = torch.ones(batch_size, dtype=torch.long)
+
+    def begin(self, prefill: Forward, rows: Tensor) -> None:
+        self.count[rows] = 1
+
+    def draft(self, roots: Tensor, room: Tensor, proposals) -> DraftTree:
+        rows = torch.arange(len(roots))[:, None]
+        right = self.tokens[rows, self.count[:, None] + torch.arange(3)]
+        tokens = torch.cat([roots[:, None], torch.stack([right + 1, right], dim=-1).flatten(1)], dim=1) % 160
+        parents = torch.tensor([-1, 0, 0, 2, 2, 4, 4]).repeat(len(roots), 1)
+        depths = torch.tensor([0, 1, 1, 2, 2, 3, 3])
+        return DraftTree(tokens, parents.masked_fill((depths >= room[:, None]) & (depths > 0), PADDING))
+
+    def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
+        self.count = self.count + verdict.accepted + 1
+
+    def keep(self, rows: Tensor) -> None:
+        self.count, self.tokens = self.count[rows], self.tokens[rows]
+
+
+def test_tree_decoding_reaches_the_greedy_tokens_of_the_reference_in_fewer_steps(golden):
+    """Catches a tree pass, or a commit of nodes that do not stand in a row, that departs from the released code."""
+    tokens, sampling = golden.tensors["tokens"], Sampling(temperature=0, cfg_scale=golden.cfg_scale)
+    found = generate(golden.target(), Oracle(tokens), SharedNoise(), Exact(), sampling, ["0", "1"], [0, 0], 2)
+    assert torch.equal(found.tokens, tokens)
+    assert found.steps.tolist() == [4, 4]  # 15 tokens behind the prefill's, four a step
+
+
+def test_a_checkpoint_of_another_size_is_one_clear_error():
+    """Catches a lenient load that leaves weights at random."""
+    state = read_weights(GOLDEN / "llamagen_c2i_tiny.pt")
+    transformer = Transformer(96, 3, 3, 160, (4, 4), num_classes=9, multiple_of=64)
+    with pytest.raises(CheckpointError, match=r"mis-shaped cls_embedding.embedding_table.weight \(8, 96\)"):
+        load_strictly(transformer, state, "tiny.pt", "use its own size")
+    state["layers.3.extra.weight"] = state.pop("norm.weight")
+    with pytest.raises(CheckpointError, match=r"missing norm\.weight; unexpected layers\.3\.extra\.weight"):
+        load_strictly(Golden("c2i").transformer, state, "tiny.pt", "use its own size")
+
+
+def random_tree(generator: torch.Generator, batch: int, size: int = 8) -> DraftTree:
+    tokens = torch.randint(CODES, (batch, size), generator=generator)
+    parents = torch.stack([torch.randint(max(node, 1), (batch,), generator=generator) for node in range(size)], dim=1)
+    parents[:, 0] = -1
+    parents[:, -1] = PADDING
+    return DraftTree(tokens, parents)
+
+
+def random_verdict(generator: torch.Generator, tree: DraftTree) -> Verdict:
+    """The path to a random node of each row."""
+    nodes = torch.randint(tree.tokens.shape[1] - 1, (len(tree.tokens),), generator=generator)
+    paths = [tree.ancestors[row, node].nonzero().flatten() for row, node in enumerate(nodes)]
+    accepted = torch.tensor([len(path) - 1 for path in paths])
+    padded = torch.nn.utils.rnn.pad_sequence(paths, batch_first=True, padding_value=-1)
+    return Verdict(padded, accepted, torch.randint(CODES, accepted.shape, generator=generator))
+
+
+def sequential(target: LlamaGenTarget, prompt: str, tokens: list[int]) -> Forward:
+    """The pass of the last of these tokens by teacher forcing, without any cache."""
+    body = target.transformer
+    condition, visible = target.conditioner([prompt] * target.guidance)
+    ids = torch.tensor([[*tokens, 0]] * target.guidance)
+    dropped = torch.arange(target.guidance).bool()
+    features = body(ids, condition.to(body.output.weight.dtype), visible, dropped)[None, :, -1:]
+    return Forward(target.head(target.guide(features)), features)
+
+
+def tree_rounds(target: LlamaGenTarget, rounds: int, seed: int) -> float:
+    """Commits random paths of random trees in rows that advance unevenly; the worst difference to `sequential`."""
+    generator, worst = torch.Generator().manual_seed(seed), 0.0
+    prompts = PROMPTS[:3]
+    target.allocate(3, 8)
+    target.prefill(prompts, torch.arange(3))
+    committed: list[list[int]] = [[], [], []]
+    for _ in range(rounds):
+        tree = random_tree(generator, 3)
+        forward = target.verify(tree)
+        for row in range(3):
+            for node in range(7):
+                line = tree.tokens[row][tree.ancestors[row, node]].tolist()
+                if len(committed[row]) + len(line) >= target.num_tokens:
+                    continue
+                slow = sequential(target, prompts[row], committed[row] + line)
+                worst = max(worst, float((forward.logits[row, node] - slow.logits[0, 0]).abs().max()))
+                worst = max(worst, float((forward.features[row, :, node] - slow.features[0, :, 0]).abs().max()))
+        verdict = random_verdict(generator, tree)
+        target.commit(verdict)
+        for row, accepted in enumerate(verdict.accepted.tolist()):
+            committed[row] += tree.tokens[row, verdict.path[row, : accepted + 1]].tolist()
+    assert len({len(tokens) for tokens in committed}) > 1  # uneven
+    return worst
+
+
+@pytest.mark.parametrize("cfg_scale", [2.0, 1.0])
+@pytest.mark.parametrize("seed", [0, 1])
+@torch.inference_mode()
+def test_tree_passes_and_commits_equal_recomputing_without_a_cache(cfg_scale, seed):
+    """Catches nodes that see their siblings, wrong cells, guidance rows mixed up, entries moved to a wrong slot."""
+    assert tree_rounds(tiny_target(cfg_scale), rounds=4, seed=seed) < 1e-10
+
+
+@torch.inference_mode()
+def test_a_stale_cache_row_after_commit_is_caught(monkeypatch):
+    """The mutant: lengths advance, but the accepted nodes' keys and values stay where the tree pass wrote them."""
+    target = tiny_target()
+    monkeypatch.setattr("lantern.models.cache.KVCache.compact", lambda self, path: None)
+    assert tree_rounds(target, rounds=4, seed=0) > 1e-3
+
+
+def test_a_stale_cache_row_changes_decoded_tokens(monkeypatch):
+    """Catches a decoding test too tame to notice the same mutant."""
+    target, sampling = tiny_target(), Sampling()
+    drafter = tiny_eagle(target, TREE, sampling)
+    runs = []
+    for _ in range(2):
+        runs.append(generate(target, drafter, SharedNoise(), Exact(), sampling, PROMPTS, range(8), 4).tokens)
+        monkeypatch.setattr("lantern.models.cache.KVCache.compact", lambda self, path: None)
+    assert not torch.equal(*runs)
+
+
+@torch.inference_mode()
+def test_padding_in_front_of_a_caption_does_not_reach_the_image():
+    """Catches visible pads: a caption in a longer prefix gives the same logits, its last rows being the same."""
+    short, long = tiny_target(), tiny_target()
+    body = long.transformer
+    long.conditioner = WordFeatures(list("abcdef"), 8, 9)
+    body.prefix_len = 9
+    uncond = body.cls_embedding.uncond_embedding
+    filler = torch.randn(5, 8, generator=torch.Generator().manual_seed(3), dtype=uncond.dtype)
+    body.cls_embedding.uncond_embedding = torch.nn.Parameter(torch.cat([filler, uncond]), requires_grad=False)
+    body.rotation = torch.cat([body.rotation[:5], body.rotation])
+    tokens = [3, 1, 4, 1, 5]
+    for prompt in PROMPTS[:3]:
+        passes = [sequential(target, prompt, tokens).logits for target in (short, long)]
+        torch.testing.assert_close(*passes, rtol=0, atol=1e-12)
+    logits = []
+    for target in (short, long):
+        target.allocate(3, 1)
+        logits.append(target.prefill(PROMPTS[:3], torch.arange(3)).logits)
+    torch.testing.assert_close(*logits, rtol=0, atol=1e-12)
+
+
+def test_a_label_that_is_no_class_is_one_clear_error():
+    """Catches the unconditional row, or a crash, for class 7 of 7."""
+    assert ClassLabels(7)(["6", "0"])[0].tolist() == [6, 0]
+    for prompt in ("7", "-1", "a cat", ""):
+        with pytest.raises(ValueError, match="no class of this model"):
+            ClassLabels(7)([prompt])

@@ -1,0 +1,183 @@
+"""The decoding loop on a tiny LlamaGen: what it decodes depends on prompt, seed and settings alone."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from toy import CODES, PROMPTS, SEEDS, tiny_eagle, tiny_target
+
+from lantern.acceptance.exact import Exact
+from lantern.acceptance.lantern import Lantern
+from lantern.acceptance.lantern_pp import LanternPP
+from lantern.decoding import generate
+from lantern.drafters.none import NoDrafter
+from lantern.errors import LanternError
+from lantern.sampling import Sampling
+from lantern.trees.chain import chain
+from lantern.trees.eagle2 import Eagle2Tree
+from lantern.trees.static import StaticTree
+from lantern.types import Generation
+from lantern.verification.ratio import Ratio
+from lantern.verification.shared_noise import SharedNoise
+
+PUBLISHED = json.loads((Path(__file__).parent / "golden" / "static_trees.json").read_text())
+TREES = {"chain": chain(5), "eagle2": Eagle2Tree(20, 4, 5), **{name: StaticTree(PUBLISHED[name]) for name in PUBLISHED}}
+FEW = ["chain", "eagle2", "naive_extend_57"]
+SETTINGS = {
+    "sampled": Sampling(),
+    "greedy": Sampling(temperature=0),
+    "top_k": Sampling(top_k=5),
+    "top_p": Sampling(top_p=0.8),
+    "warm": Sampling(temperature=1.3, top_k=12, top_p=0.9),
+    "unguided": Sampling(cfg_scale=1.0),
+    "greedy-unguided": Sampling(temperature=0, cfg_scale=1.0),
+}
+RULES = {
+    "exact": lambda codebook: Exact(),
+    "lantern": lambda codebook: Lantern(codebook, 5, 0.2),
+    "lantern_pp": lambda codebook: LanternPP(codebook, 5, 3.0),
+}
+references: dict[str, Generation] = {}
+
+
+def decode(tree, sampling, verification, rule=None, order=None, batch_size=3, dtype=torch.float64) -> Generation:
+    """Generation of the eight prompts, given in `order`; tree None is plain decoding."""
+    target = tiny_target(sampling.cfg_scale, dtype)
+    drafter = NoDrafter() if tree is None else tiny_eagle(target, tree, sampling)
+    order = range(len(PROMPTS)) if order is None else order
+    prompts, seeds = [PROMPTS[i] for i in order], [SEEDS[i] for i in order]
+    rule = RULES[rule or "exact"](target.codebook)
+    return generate(target, drafter, verification, rule, sampling, prompts, seeds, batch_size)
+
+
+def plain(setting: str) -> torch.Tensor:
+    """Tokens of AR decoding, one image at a time."""
+    if setting not in references:
+        references[setting] = decode(None, SETTINGS[setting], SharedNoise(), batch_size=1)
+    return references[setting].tokens
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("tree", [*FEW, *(pytest.param(t, marks=pytest.mark.full) for t in TREES if t not in FEW)])
+def test_shared_noise_decodes_the_tokens_of_plain_decoding(tree, setting):
+    """Catches anything that makes a draft visible in the output: masks, cells, caches, noise of a wrong position."""
+    found = decode(TREES[tree], SETTINGS[setting], SharedNoise(), batch_size=3)
+    assert torch.equal(found.tokens, plain(setting))
+    if setting == "sampled":
+        assert found.tokens_per_step > 1.5  # something was accepted, or nothing was tested
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 8])
+@pytest.mark.parametrize("tree", [None, "mc_sim_7b_63", "eagle2"])
+def test_shared_noise_decodes_an_image_alike_in_any_batch_and_order(tree, batch_size):
+    """Catches rows that disturb one another when they advance, finish and are refilled at different times."""
+    order = [5, 2, 7, 0, 3, 6, 1, 4]
+    found = decode(tree and TREES[tree], Sampling(), SharedNoise(), order=order, batch_size=batch_size)
+    assert torch.equal(found.tokens, plain("sampled")[order])
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("tree", [None, "chain", "mc_sim_7b_63", "eagle2"])
+def test_ratio_decodes_an_image_alike_in_any_batch_and_order(tree, rule):
+    """Catches coins or children keyed by the row, the round of the batch, or the node count of the other rows."""
+    runs = {}
+    for batch_size, order in ((1, range(8)), (3, [5, 2, 7, 0, 3, 6, 1, 4]), (8, [7, 6, 5, 4, 3, 2, 1, 0])):
+        found = decode(tree and TREES[tree], Sampling(), Ratio(), rule, order, batch_size)
+        runs[batch_size] = found.tokens[torch.tensor(order).argsort()]
+    assert torch.equal(runs[1], runs[3])
+    assert torch.equal(runs[1], runs[8])
+
+
+@pytest.mark.parametrize("rule", ["lantern", "lantern_pp"])
+def test_relaxed_rules_under_shared_noise_do_not_depend_on_the_batch_either(rule):
+    """Catches a relaxed agreement that is gathered from another row."""
+    runs = [decode(TREES["eagle2"], Sampling(), SharedNoise(), rule, batch_size=size).tokens for size in (1, 3, 8)]
+    assert torch.equal(runs[0], runs[1])
+    assert torch.equal(runs[0], runs[2])
+    assert not torch.equal(runs[0], plain("sampled"))  # it does relax
+
+
+@pytest.mark.parametrize("tree", FEW)
+@pytest.mark.parametrize("setting", ["sampled", "greedy"])
+def test_shared_noise_equals_plain_decoding_in_float32(tree, setting):
+    """Catches a loss of precision beyond rounding: a mask in half precision, logits guided in another order."""
+    found = decode(TREES[tree], SETTINGS[setting], SharedNoise(), dtype=torch.float32, batch_size=8)
+    reference = decode(None, SETTINGS[setting], SharedNoise(), dtype=torch.float32, batch_size=1)
+    assert torch.equal(found.tokens, reference.tokens)
+
+
+def test_ratio_decodes_an_image_alike_in_any_batch_in_float32():
+    """Catches laws that depend on the batch by more than rounding."""
+    runs = [
+        decode(TREES["mc_sim_7b_63"], Sampling(), Ratio(), None, None, size, torch.float32).tokens for size in (1, 8)
+    ]
+    assert torch.equal(*runs)
+
+
+def test_another_seed_and_another_prompt_give_another_image():
+    """Catches noise that ignores the seed and a prefix that ignores the prompt."""
+    target, seeds = tiny_target(), [1, 1, 2]
+    images = generate(target, NoDrafter(), SharedNoise(), Exact(), Sampling(), ["a b", "c", "a b"], seeds, 3).tokens
+    assert not torch.equal(images[0], images[1])
+    assert not torch.equal(images[0], images[2])
+
+
+@pytest.mark.parametrize("tree", [None, "chain", "mc_sim_7b_63", "eagle2"])
+@pytest.mark.parametrize("verification", [Ratio(), SharedNoise()], ids=["ratio", "shared_noise"])
+def test_the_books_of_a_generation_agree(tree, verification):
+    """Catches tokens per step that count the prefill's token or tokens beyond the end, and unrecorded rounds."""
+    found = decode(tree and TREES[tree], Sampling(), verification, batch_size=3)
+    images, length = found.tokens.shape
+    assert found.target_forwards == len(found.rounds)
+    assert sum(len(turn.accepted) for turn in found.rounds) == int(found.steps.sum())
+    committed = sum(accepted + 1 for turn in found.rounds for accepted in turn.accepted)
+    assert committed == images * (length - 1)  # exactly: nothing beyond room is committed
+    assert found.tokens_per_step == pytest.approx(committed / int(found.steps.sum()))
+    assert ((found.tokens >= 0) & (found.tokens < CODES)).all()
+    if tree is None:
+        assert found.tokens_per_step == 1
+        assert found.steps.tolist() == [length - 1] * images
+        assert found.drafter_forwards == 0
+
+
+@pytest.mark.parametrize("tree", TREES)
+@pytest.mark.parametrize("verification", [Ratio(), SharedNoise()], ids=["ratio", "shared_noise"])
+def test_nothing_is_drafted_beyond_room(tree, verification):
+    """Catches tokens beyond the last cell: a node needs room for itself and the verdict's token behind it."""
+    seen = []
+
+    class Watched:
+        name, proposals = verification.name, verification.proposals
+
+        def __call__(self, grown, probs, rule, noise):
+            room = 16 - (noise.position + 1)
+            real = grown.parents >= 0
+            assert not (real & (grown.depths >= room[:, None])).any()
+            seen.append(int(real.sum()))
+            return verification(grown, probs, rule, noise)
+
+    decode(TREES[tree], Sampling(), Watched(), batch_size=3)
+    assert max(seen) > 0
+
+
+def test_a_chain_longer_than_the_image_decodes():
+    """Catches a cache or a ring sized by the image and not by the tree."""
+    found = decode(chain(20), SETTINGS["sampled"], SharedNoise())
+    assert torch.equal(found.tokens, plain("sampled"))
+
+
+@pytest.mark.parametrize(
+    ("prompts", "seeds", "batch_size"), [([], [], 1), (["a"], [1, 2], 1), (["a", "b"], [1], 2), (["a"], [1], 0)]
+)
+def test_empty_or_uneven_input_is_one_clear_error(prompts, seeds, batch_size):
+    """Catches a crash inside the loop."""
+    with pytest.raises(LanternError, match="give a seed a prompt"):
+        generate(tiny_target(), NoDrafter(), SharedNoise(), Exact(), Sampling(), prompts, seeds, batch_size)
+
+
+@pytest.mark.parametrize("prompt", ["a zebra", "", "a b c d e"])
+def test_a_prompt_the_model_cannot_read_is_one_clear_error(prompt):
+    """Catches unknown words, no words and too many words that decode to something."""
+    with pytest.raises(LanternError, match=r"unknown word|words; this model reads"):
+        generate(tiny_target(), NoDrafter(), SharedNoise(), Exact(), Sampling(), [prompt], [0])

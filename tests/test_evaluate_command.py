@@ -1,0 +1,86 @@
+"""The command itself, in processes of its own, on a miniature model."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_weights import write_tiny_weights
+
+from lantern.results import read_rows
+
+ROOT = Path(__file__).parents[1]
+SMALL = ["speed.num_prompts=1", "quality.num_images=8", "metrics.fidelity.num_references=16", "dtype=float32"]
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory) -> Path:
+    return write_tiny_weights(tmp_path_factory.mktemp("weights"))
+
+
+def evaluate(weights: Path, folder: Path, *overrides: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "evaluate.py", f"paths.weights={weights}", f"paths.runs={folder}", *overrides]
+    environment = os.environ | {"WANDB_MODE": "offline"}
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=300)
+
+
+@pytest.mark.full
+def test_a_sweep_survives_a_failing_point_and_says_so(weights, tmp_path):
+    done = evaluate(
+        weights, tmp_path, "+sweep=delta", "acceptance.delta=0,2,0.4", f"hydra.sweep.dir={tmp_path}/s", *SMALL
+    )
+    assert done.returncode == 1
+    assert "acceptance.delta=2 is a probability mass" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "δ 0.4" in done.stdout
+    folder = tmp_path / "s"
+    made = {path.name for path in folder.iterdir() if path.is_file()}
+    assert {"results.csv", "pareto.png", "grid.png", "report.html"} <= made
+    assert len(list((folder / "ar").iterdir())) == 1
+    assert len(list(folder.glob("*/wandb/offline-run-*"))) == 2
+    assert len(list(folder.glob("wandb/offline-run-*"))) == 2  # the baseline and the summary
+
+
+@pytest.mark.full
+def test_the_default_command_measures_both_parts(weights, tmp_path):
+    done = evaluate(weights, tmp_path, f"hydra.run.dir={tmp_path}/run", *SMALL)
+    assert done.returncode == 0, done.stderr
+    baseline, method = read_rows(tmp_path / "run" / "results.jsonl")
+    assert baseline["drafter"] == "none"
+    assert method["acceptance"] == "lantern_pp"
+    assert method["tree"] == "static"
+    assert all(method[key] is not None for key in ("speedup", "tokens_per_step", "frechet_high", "shape_accuracy"))
+    assert (tmp_path / "run" / "provenance.json").is_file()
+
+
+@pytest.mark.full
+def test_with_both_sizes_zero_only_images_are_written(weights, tmp_path):
+    off = ["speed.num_prompts=0", "quality.num_images=0", 'prompts=["a blue ring on wood","sand"]']
+    done = evaluate(weights, tmp_path, f"hydra.run.dir={tmp_path}/run", *off)
+    assert done.returncode == 0, done.stderr
+    names = sorted(path.name for path in (tmp_path / "run" / "images").iterdir())
+    assert names == ["00000-a-blue-ring-on-wood.png", "00001-sand.png"]
+    assert not (tmp_path / "run" / "report.html").exists()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["+sweep=delta", "acceptance=lantern_pp"], "cannot run with acceptance=lantern_pp"),
+        (["+sweep=lam", "acceptance=lantern"], "cannot run with acceptance=lantern"),
+        (["prompts=/nowhere.txt"], "cannot be read"),
+        (['prompts=["a red sphinx on wood"]'], "unknown word 'sphinx'"),
+        (["speed.num_prompts=-1"], "is negative"),
+        (["speed.num_promts=1"], "not in struct"),
+        (["acceptance.lam=0.5"], "lam"),
+        (["drafter.checkpoint=/nowhere"], "/nowhere"),
+        (["hydra.run.dir=/dev/null/run"], "cannot write"),
+    ],
+)
+def test_bad_input_is_one_clear_sentence(weights, tmp_path, overrides, sentence):
+    done = evaluate(weights, tmp_path, *SMALL, *overrides)
+    assert done.returncode != 0
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,100 @@
+"""Losslessness: on targets given as tables the joint law of the output is the target's, by enumeration of every draw
+under ratio verification, and by counting many images of the whole loop under both verifications."""
+
+import pytest
+import torch
+from tables import TableDrafter, TableTarget, law_of_one_round, sequence_law
+
+from lantern.acceptance.exact import Exact
+from lantern.acceptance.lantern import Lantern
+from lantern.acceptance.lantern_pp import LanternPP
+from lantern.decoding import generate
+from lantern.drafters.none import NoDrafter
+from lantern.sampling import Sampling
+from lantern.trees.chain import chain
+from lantern.trees.eagle2 import Eagle2Tree
+from lantern.trees.static import StaticTree
+from lantern.verification.ratio import Ratio
+from lantern.verification.shared_noise import SharedNoise
+
+TREES = {
+    "none": None,
+    "chain": chain(3),  # longer than the room: its last token may not be drafted
+    "static": StaticTree([[0], [1], [0, 0], [1, 0]]),
+    "wide": StaticTree([[0], [1], [2], [0, 0], [0, 1]]),
+    "eagle2": Eagle2Tree(total=4, depth=2, width=2),
+}
+RULES = {
+    "exact": lambda codebook: Exact(),
+    "lantern": lambda codebook: Lantern(codebook, k=2, delta=0.0),
+    "lantern_pp": lambda codebook: LanternPP(codebook, k=2, lam=1.0),
+}
+CUTS = {"none": {}, "top_k": {"top_k": 2}, "top_p": {"top_p": 0.75}}
+
+
+def drafter_of(tree, target: TableTarget, sampling: Sampling):
+    return NoDrafter() if tree is None else TableDrafter(target, tree, sampling)
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("cfg_scale", [2.0, 1.0])
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("tree", TREES)
+def test_ratio_leaves_the_joint_law_of_the_target_unchanged(tree, rule, cfg_scale, cut):
+    """Catches any bias of acceptance, residual, sibling order or bonus token, to 1e-9."""
+    sampling = Sampling(cfg_scale=cfg_scale, **CUTS[cut])
+    target = TableTarget(vocab_size=3, num_tokens=4, cfg_scale=cfg_scale)
+    drafter = drafter_of(TREES[tree], target, sampling)
+    law = law_of_one_round(target, drafter, Ratio(), RULES[rule](target.codebook), sampling)
+    torch.testing.assert_close(law, sequence_law(target, sampling, [1]), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [lambda codebook: Lantern(codebook, 2, 0.3), lambda codebook: LanternPP(codebook, 2, 3.0)],
+    ids=["add", "multiply"],
+)
+@pytest.mark.parametrize("tree", ["static", "eagle2"])
+def test_relaxed_rules_do_change_the_law(tree, rule):
+    """Catches a rule that relaxes nothing, and an enumeration that is blind to what a rule does."""
+    sampling = Sampling()
+    target = TableTarget(vocab_size=4, num_tokens=3, cfg_scale=2.0)
+    drafter = drafter_of(TREES[tree], target, sampling)
+    law = law_of_one_round(target, drafter, Ratio(), rule(target.codebook), sampling)
+    assert law.sum() == pytest.approx(1, abs=1e-9)
+    assert (law - sequence_law(target, sampling, [1])).abs().max() > 1e-3
+
+
+def test_enumeration_covers_all_randomness():
+    """Catches an enumeration whose weights do not add up."""
+    sampling = Sampling()
+    target = TableTarget(vocab_size=4, num_tokens=3, cfg_scale=2.0)
+    law = law_of_one_round(target, drafter_of(TREES["wide"], target, sampling), Ratio(), Exact(), sampling)
+    assert law.sum() == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize("tree", TREES)
+@pytest.mark.parametrize("verification", [Ratio(), SharedNoise()], ids=lambda verification: verification.name)
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(top_k=2, cfg_scale=1.0)], ids=["plain", "top_k"])
+def test_many_images_of_the_whole_loop_follow_the_target_law(tree, verification, sampling):
+    """Catches correlated draws: a key shared between rounds, positions, children, coins or images."""
+    target = TableTarget(vocab_size=3, num_tokens=4, cfg_scale=sampling.cfg_scale)
+    drafter, count = drafter_of(TREES[tree], target, sampling), 8_000
+    images = generate(target, drafter, verification, Exact(), sampling, ["x"] * count, range(count), batch_size=count)
+    assert p_value(images.tokens, sequence_law(target, sampling)) > 1e-6
+
+
+def p_value(sequences: torch.Tensor, law: torch.Tensor) -> float:
+    """Pearson's chi-square test of sequences [B, L] against law [V] * L; rare cells are merged into one."""
+    size = law.shape[0]
+    cells = (sequences * size ** torch.arange(law.dim() - 1, -1, -1)).sum(1)
+    counts = torch.bincount(cells, minlength=law.numel()).double()
+    expected = law.flatten() * len(sequences)
+    assert counts[expected == 0].sum() == 0, "a sequence outside the target's support"
+    rare = expected < 10
+    counts = torch.cat([counts[~rare], counts[rare].sum()[None]])
+    expected = torch.cat([expected[~rare], expected[rare].sum()[None]])
+    kept = expected > 0
+    statistic = ((counts - expected)[kept] ** 2 / expected[kept]).sum()
+    freedom = torch.tensor((int(kept.sum()) - 1) / 2, dtype=torch.float64)
+    return float(torch.special.gammaincc(freedom, statistic / 2))

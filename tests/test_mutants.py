@@ -1,0 +1,129 @@
+"""The law tests have teeth: each classic mistake of speculative decoding, made on purpose, must move the enumerated
+(or, for shared randomness, the counted) law away from the target's."""
+
+import pytest
+import torch
+from tables import TableDrafter, TableTarget, law_of_one_round, sequence_law
+from test_laws import p_value
+from torch import Tensor
+
+from lantern.acceptance.exact import Exact
+from lantern.decoding import generate
+from lantern.noise import Noise, Purpose
+from lantern.sampling import Sampling
+from lantern.trees.chain import chain
+from lantern.trees.eagle2 import Eagle2Tree
+from lantern.trees.static import StaticTree
+from lantern.types import PADDING, DraftTree
+from lantern.verification import ratio
+from lantern.verification.ratio import Ratio
+
+SAMPLING = Sampling()
+SIBLINGS = StaticTree([[0], [1]])
+
+
+def deviation(tree, rule=None, alter=lambda tree: tree) -> float:
+    """How far one enumerated round is from the target's law, at the worst sequence."""
+    target = TableTarget(vocab_size=3, num_tokens=3, cfg_scale=2.0)
+    drafter = TableDrafter(target, tree, SAMPLING)
+    law = law_of_one_round(target, drafter, Ratio(), rule or Exact(), SAMPLING, alter)
+    return float((law - sequence_law(target, SAMPLING, [1])).abs().max())
+
+
+@pytest.mark.parametrize("tree", [SIBLINGS, chain(2), Eagle2Tree(4, 2, 2)], ids=["siblings", "chain", "eagle2"])
+def test_without_a_mutation_there_is_no_deviation(tree):
+    """Catches a check that would call anything a mutant."""
+    assert deviation(tree) < 1e-9
+
+
+@pytest.mark.parametrize("tree", [SIBLINGS, chain(2), Eagle2Tree(4, 2, 2)], ids=["siblings", "chain", "eagle2"])
+def test_a_residual_that_is_p_itself_is_caught(tree):
+    class NoSubtraction(Exact):
+        def judge(self, p, q, x, site):
+            return super().judge(p, q, x, site)[0], p
+
+    assert deviation(tree, NoSubtraction()) > 1e-3
+
+
+def test_q_that_is_not_renormalised_after_a_rejection_is_caught(monkeypatch):
+    class Unnormalised(ratio._Walk):
+        def refuse(self, refused, child, x, residual):
+            before = self.q
+            super().refuse(refused, child, x, residual)
+            self.q = torch.where(refused[:, None], before.scatter(1, x[:, None], 0), before)
+
+    monkeypatch.setattr(ratio, "_Walk", Unnormalised)
+    assert deviation(SIBLINGS) > 1e-3
+
+
+def test_q_that_keeps_the_rejected_token_is_caught(monkeypatch):
+    class Untouched(ratio._Walk):
+        def refuse(self, refused, child, x, residual):
+            before = self.q
+            super().refuse(refused, child, x, residual)
+            self.q = before
+
+    monkeypatch.setattr(ratio, "_Walk", Untouched)
+    assert deviation(SIBLINGS) > 1e-3
+
+
+def test_siblings_sorted_by_q_after_they_were_drawn_are_caught():
+    def sort(tree: DraftTree) -> DraftTree:
+        siblings = tree.tokens[:, 1:]
+        order = tree.draft_probs[:, 0].gather(1, siblings).argsort(1, descending=True)
+        return DraftTree(torch.cat([tree.tokens[:, :1], siblings.gather(1, order)], 1), tree.parents, tree.draft_probs)
+
+    assert deviation(SIBLINGS, alter=sort) > 1e-3
+
+
+def test_a_drawn_node_that_is_pruned_for_its_token_is_caught():
+    def prune(tree: DraftTree) -> DraftTree:
+        likely = tree.draft_probs[:, 0].gather(1, tree.tokens[:, 1:2]) > 0.4
+        return DraftTree(tree.tokens, _without(tree, likely, 1), tree.draft_probs)
+
+    assert deviation(StaticTree([[0]]), alter=prune) > 1e-3
+
+
+def test_a_rank_gap_is_caught():
+    def drop_first(tree: DraftTree) -> DraftTree:
+        return DraftTree(tree.tokens, _without(tree, torch.tensor(False), 1), tree.draft_probs)
+
+    assert deviation(SIBLINGS, alter=drop_first) > 1e-3
+
+
+def _without(tree: DraftTree, kept: Tensor, node: int) -> Tensor:
+    parents = tree.parents.clone()
+    parents[:, node : node + 1] = torch.where(kept, parents[:, node : node + 1], PADDING)
+    return parents
+
+
+def test_a_bonus_token_from_the_wrong_node_is_caught(monkeypatch):
+    class FromTheParent(ratio._Walk):
+        def descend(self, accepted, child):
+            before = self.p
+            super().descend(accepted, child)
+            is_leaf = accepted & (self.first_child[self.rows, child] < 0)
+            self.p = torch.where(is_leaf[:, None], before, self.p)
+
+    monkeypatch.setattr(ratio, "_Walk", FromTheParent)
+    assert deviation(chain(1)) > 1e-3
+    assert deviation(SIBLINGS) > 1e-3
+
+
+class CoinOfTheChild(Noise):
+    """Tosses the coin of a child with the very noise that drew it."""
+
+    def accepts(self, probability: Tensor, node: Tensor) -> Tensor:
+        gumbel = self.gumbel(Purpose.CHILDREN, self.position, node.clamp(min=1) - 1)  # of a chain: of its parent
+        return (-(-gumbel).exp()).exp().amax(-1) < probability
+
+
+def test_a_coin_shared_with_drafting_is_caught(monkeypatch):
+    target = TableTarget(vocab_size=3, num_tokens=3, cfg_scale=2.0)
+    drafter, count = TableDrafter(target, chain(1), SAMPLING), 8000
+    law, p_values = sequence_law(target, SAMPLING), []
+    for noise in (Noise, CoinOfTheChild):
+        monkeypatch.setattr("lantern.decoding.Noise", noise)
+        images = generate(target, drafter, Ratio(), Exact(), SAMPLING, ["x"] * count, range(count), batch_size=count)
+        p_values.append(p_value(images.tokens, law))
+    assert p_values[0] > 1e-6 > p_values[1]

@@ -1,0 +1,176 @@
+"""The noise streams: functions of the image seed and their counters alone, and as good as independent draws."""
+
+import torch
+from torch import Tensor
+
+from lantern.noise import GreedyNoise, Noise, Purpose, _hash, image_seed
+
+WINDOW, CODES = 4, 16
+PINNED_PICKS = [429895408, 3080400728, 1306723792]
+PINNED_COINS = [1625876203, 2784724019, 3559174069]
+PINNED_SEEDS = [419682442, 1864461175]
+
+
+def streams(seeds: list[int], codes: int = CODES) -> Noise:
+    noise = Noise(len(seeds), codes, WINDOW)
+    noise.admit(torch.arange(len(seeds)), torch.tensor(seeds))
+    return noise
+
+
+def uniforms(*counters: Tensor, purpose: Purpose = Purpose.COIN) -> Tensor:
+    return _hash(counters[0], purpose, *counters[1:]).double() / 2**32
+
+
+def correlation(x: Tensor, y: Tensor) -> float:
+    return float(torch.corrcoef(torch.stack([x.flatten(), y.flatten()]))[0, 1])
+
+
+def test_the_integers_are_pinned():
+    """Catches a hash that changed or overflowed: published tokens could not be made again, devices would differ."""
+    seeds = torch.tensor([0, 1, 0xFFFFFFFF])
+    assert _hash(seeds, Purpose.PICK, torch.tensor(5), torch.tensor(7)).tolist() == PINNED_PICKS
+    assert _hash(seeds, Purpose.COIN, torch.tensor(255)).tolist() == PINNED_COINS
+    assert [image_seed(0, "a red sphere on wood"), image_seed(0, "a red sphere on wood", copy=1)] == PINNED_SEEDS
+
+
+def test_the_hash_is_that_of_unbounded_integers():
+    """Catches a product that does not keep its low 32 bits, where int64 wraps around."""
+    mask = 0xFFFFFFFF
+
+    def mix(x: int) -> int:
+        x = ((x ^ (x >> 16)) * 0x85EBCA6B) & mask
+        x = ((x ^ (x >> 13)) * 0xC2B2AE35) & mask
+        return x ^ (x >> 16)
+
+    def slow(seed: int, purpose: int, *counters: int) -> int:
+        state = mix(seed ^ (purpose * 0x9E3779B9 & mask))
+        for counter in counters:
+            state = mix((state + counter * (mix(state ^ 0x5BD1E995) | 1)) & mask)
+        return state
+
+    seeds = torch.randint(2**32, (200,), generator=torch.Generator().manual_seed(0))
+    counters = torch.randint(2**15, (200, 3), generator=torch.Generator().manual_seed(1))
+    found = _hash(seeds, Purpose.CHILDREN, *counters.unbind(1)).tolist()
+    assert found == [slow(s, 1, *c) for s, c in zip(seeds.tolist(), counters.tolist(), strict=True)]
+
+
+def test_an_image_draws_the_same_in_any_batch():
+    """Catches noise that depends on the batch size, the row, or on when an image is admitted."""
+    alone = streams([42])
+    alone.advance(torch.tensor([3]))
+    together = streams([7, 8, 9])
+    together.advance(torch.tensor([2, 1, 4]))
+    together.admit(torch.tensor([1]), torch.tensor([42]))  # a finished row makes way
+    together.advance(torch.tensor([1, 3, 2]))
+    together.keep(torch.tensor([2, 1]))
+    for depth in range(WINDOW):
+        assert torch.equal(alone.picks(depth)[0], together.picks(depth)[1])
+    node, law = torch.tensor([5]), torch.rand(1, CODES)
+    assert torch.equal(alone.draw(law)[0], together.draw(law.expand(2, -1))[1])
+    for chance in torch.linspace(0, 1, 33):
+        assert alone.accepts(chance, node)[0] == together.accepts(chance.expand(2), node.expand(2))[1]
+    drawn = [
+        noise.gumbel(Purpose.CHILDREN, noise.position[:, None], node.expand(len(noise.seeds), 1))
+        for noise in (alone, together)
+    ]
+    assert torch.equal(drawn[0][0], drawn[1][1])
+
+
+def test_the_ring_holds_what_a_direct_computation_gives():
+    """Catches ring rows overwritten too early, made for another position, or never made for an admitted row."""
+    noise, generator = streams([1, 2, 3]), torch.Generator().manual_seed(0)
+    for turn in range(12):
+        depths = torch.randint(WINDOW, (3, 5), generator=generator)
+        direct = noise.gumbel(Purpose.PICK, noise.position[:, None] + 1 + depths)
+        assert torch.equal(noise.picks_at(depths), direct)
+        assert torch.equal(noise.picks(2), noise.gumbel(Purpose.PICK, noise.position + 3))
+        noise.advance(torch.randint(WINDOW + 1, (3,), generator=generator))
+        if turn == 5:
+            noise.admit(torch.tensor([2, 0]), torch.tensor([30, 10]))
+        if turn == 8:
+            noise.keep(torch.tensor([2, 0, 1]))
+
+
+def test_purposes_and_counters_never_share_a_key():
+    """Catches a coin that equals the noise of a child, and swapped or shifted counters that meet."""
+    seeds = torch.arange(8)[:, None, None]
+    first, second = torch.arange(40)[:, None], torch.arange(40)
+    keys = torch.cat([_hash(seeds, purpose, first, second).flatten() for purpose in Purpose])
+    collisions = len(keys) - len(keys.unique())
+    assert collisions <= 12  # 51,200 random 32-bit integers: 0.3 expected
+    flat = torch.cat([_hash(seeds, purpose, first).flatten() for purpose in Purpose])
+    assert not torch.isin(flat, keys).sum() > 5
+
+
+def test_integers_are_uniform():
+    """Catches weak mixing: 256 cells of the highest and of the lowest bits, chi-square below its 1 - 1e-6 quantile."""
+    bits = _hash(torch.arange(64)[:, None], Purpose.PICK, torch.arange(2000))
+    for cells in (bits >> 24, bits & 255):
+        counts = torch.bincount(cells.flatten(), minlength=256).double()
+        expected = bits.numel() / 256
+        assert float(((counts - expected) ** 2 / expected).sum()) < 370
+
+
+def test_gumbel_picks_follow_the_law():
+    """Catches a wrong tail of the exponential: rare codes would come too often or never."""
+    law = torch.tensor([0.5, 0.3, 0.15, 0.04, 0.009, 0.001])
+    count = 30_000
+    noise = streams(list(range(count)), codes=6)
+    for picks in ((law.log() + noise.picks(0)).argmax(-1), noise.draw(law.expand(count, -1))):
+        counts = torch.bincount(picks, minlength=6)
+        assert (
+            float(((counts - law * count) ** 2 / (law * count)).sum()) < 36
+        )  # the 1 - 1e-6 quantile for 5 degrees of freedom
+
+
+def test_coins_come_up_as_often_as_asked():
+    """Catches a coin that can come up at 0, or fail at 1."""
+    noise, node = streams(list(range(20_000)), codes=1), torch.full((20_000,), 3)
+    for chance in (0.0, 0.02, 0.5, 1.0):
+        share = noise.accepts(torch.full((20_000,), chance), node).float().mean().item()
+        assert (
+            share == chance
+            if chance in (0.0, 1.0)
+            else abs(share - chance) < 6 * (chance * (1 - chance) / 20_000) ** 0.5
+        )
+
+
+def test_neighbouring_streams_are_uncorrelated():
+    """Catches shifted copies: seeds, positions, nodes and codes one apart must not resemble one another."""
+    seed, position, code = torch.arange(60)[:, None, None], torch.arange(60)[:, None], torch.arange(60)
+    cube = uniforms(seed, position, code, purpose=Purpose.PICK)
+    for axis in range(3):
+        for step in (1, 2, 16):
+            near = correlation(cube.narrow(axis, 0, 60 - step), cube.narrow(axis, step, 60 - step))
+            assert abs(near) < 6 / (59 * 3600) ** 0.5 * 1.2, (axis, step)
+    diagonal = correlation(cube[:, :-1, 1:], cube[:, 1:, :-1])
+    assert abs(diagonal) < 0.016
+    for one in Purpose:
+        for other in Purpose:
+            if one < other:
+                pair = correlation(uniforms(seed, position, purpose=one), uniforms(seed, position, purpose=other))
+                assert abs(pair) < 6 / 60
+
+
+def test_an_image_seed_tells_seed_prompt_and_copy_apart():
+    """Catches images that share a stream: 30 seeds, 30 prompts and 30 copies give 27,000 different keys."""
+    seeds = {image_seed(seed, f"prompt {text}", copy) for seed in range(30) for text in range(30) for copy in range(30)}
+    assert len(seeds) >= 27_000 - 3  # 0.08 collisions expected among 32-bit keys
+    assert image_seed(1, "23") != image_seed(12, "3")
+
+
+def test_greedy_decoding_has_no_noise():
+    """Catches a greedy pick that is not argmax p."""
+    noise = GreedyNoise(2, CODES, WINDOW)
+    noise.admit(torch.arange(2), torch.tensor([1, 2]))
+    noise.advance(torch.tensor([3, 1]))
+    assert not noise.picks(1).any()
+    assert not noise.picks_at(torch.arange(WINDOW).expand(2, -1)).any()
+
+
+def test_small_exponentials_keep_their_precision():
+    """Catches a uniform rounded before the logarithm, which would give the likeliest code ties of equal noise."""
+    gumbel = streams(list(range(2000)), codes=100).picks(0)
+    assert gumbel.isfinite().all()
+    tops = gumbel.flatten().topk(50).values
+    assert len(tops.unique()) >= 49

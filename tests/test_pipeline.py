@@ -1,0 +1,163 @@
+"""The assembled pipeline: what it says of itself, what it refuses to join, and which drafters fit a target."""
+
+from functools import partial
+
+import pytest
+import torch
+from toy import DIM, PROMPTS, tiny_eagle, tiny_target
+
+from lantern.acceptance.exact import Exact
+from lantern.acceptance.lantern import Lantern
+from lantern.acceptance.lantern_pp import LanternPP
+from lantern.drafters.eagle_network import EagleNetwork
+from lantern.drafters.loading import load_eagle
+from lantern.drafters.none import NoDrafter
+from lantern.errors import CheckpointError, LanternError
+from lantern.models.checkpoints import save_weights, weights_hash
+from lantern.pipeline import Pipeline, assemble
+from lantern.sampling import Sampling
+from lantern.trees.chain import chain
+from lantern.trees.eagle2 import Eagle2Tree
+from lantern.trees.static import StaticTree
+from lantern.verification import Ratio, SharedNoise, by_rule
+
+KEYS = [
+    "model", "drafter", "drafter_hash", "tree", "verification", "acceptance", "lossless", "k", "delta", "lam",
+    "temperature", "top_k", "top_p", "cfg_scale",
+]  # fmt: skip
+TREE = StaticTree([[0], [1], [0, 0]], name="small")
+BY_RULE = partial(by_rule)
+
+
+class NewTree(StaticTree):
+    """A tree policy that no exact-law test covers."""
+
+    def __init__(self) -> None:
+        super().__init__([[0]])
+        self.kind = "new"
+
+
+class NewVerification(Ratio):
+    """A verification that no exact-law test covers."""
+
+
+def joined(rule=None, tree=TREE, verification=BY_RULE, sampling=None) -> Pipeline:
+    target, sampling = tiny_target(), sampling or Sampling()
+    drafter = NoDrafter() if tree is None else partial(tiny_eagle)
+    return assemble(target, drafter, tree, rule or Exact(), verification, sampling, "tiny")
+
+
+def test_a_pipeline_describes_itself_with_the_keys_of_a_result_row():
+    """Catches a key that is missing, renamed, or filled from the wrong part."""
+    pipeline = joined(partial(Lantern, k=5, delta=0.1), sampling=Sampling(top_k=9, cfg_scale=3.0))
+    described = pipeline.describe()
+    assert list(described) == KEYS
+    assert list(described.values()) == [
+        "tiny", "eagle", "tiny-drafter", "small", "ratio", "lantern", False, 5, 0.1, None, 1.0, 9, 1.0, 3.0,
+    ]  # fmt: skip
+    assert pipeline.target.cfg_scale == 3.0
+    baseline = pipeline.baseline().describe()
+    assert list(baseline) == KEYS
+    assert [baseline[key] for key in ("drafter", "tree", "verification", "acceptance", "lossless", "k")] == [
+        "none", "none", "shared_noise", "exact", True, None,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rule", "tree", "verification", "lossless"),
+    [
+        (Exact(), None, SharedNoise(), True),
+        (Exact(), chain(3), Ratio(), True),
+        (Exact(), TREE, SharedNoise(), True),
+        (Exact(), Eagle2Tree(4, 2, 2), Ratio(), True),
+        (partial(Lantern, k=0, delta=0.5), TREE, Ratio(), True),
+        (partial(Lantern, k=5, delta=0.0), TREE, Ratio(), True),
+        (partial(LanternPP, k=5, lam=1.0), Eagle2Tree(4, 2, 2), Ratio(), True),
+        (partial(Lantern, k=5, delta=0.1), TREE, Ratio(), False),
+        (partial(LanternPP, k=5, lam=2.0), TREE, SharedNoise(), False),
+        (Exact(), NewTree(), Ratio(), False),
+        (Exact(), TREE, NewVerification(), False),
+    ],
+)
+def test_lossless_is_claimed_only_where_an_exact_law_test_covers_the_combination(rule, tree, verification, lossless):
+    """Catches the claim inherited by a rule, tree or verification that nobody has shown to be exact."""
+    assert joined(rule, tree, verification).describe()["lossless"] is lossless
+
+
+@pytest.mark.parametrize(
+    ("rule", "temperature", "kind"),
+    [
+        (Exact(), 1.0, SharedNoise),
+        (partial(Lantern, k=5, delta=0.1), 1.0, Ratio),
+        (partial(LanternPP, k=5, lam=2.0), 1.0, Ratio),
+        (partial(LanternPP, k=5, lam=2.0), 0.0, SharedNoise),
+    ],
+)
+def test_verification_defaults_to_the_way_of_the_rule(rule, temperature, kind):
+    """Catches relaxed rules judged otherwise than their papers do, and coins tossed in greedy decoding."""
+    assert type(joined(rule, sampling=Sampling(temperature=temperature)).verification) is kind
+
+
+def test_ratio_verification_of_greedy_decoding_is_one_clear_error():
+    """Catches coins tossed at temperature 0."""
+    with pytest.raises(LanternError, match=r"temperature=0 has none; use verification=shared_noise"):
+        joined(verification=Ratio(), sampling=Sampling(temperature=0))
+
+
+def test_a_pipeline_and_its_baseline_decode_the_same_tokens():
+    """Catches a baseline on another target, guidance or noise than the method's."""
+    pipeline = joined(sampling=Sampling(cfg_scale=3.0))
+    found, plain = (part.generate(PROMPTS[:3], [1, 2, 3], batch_size=2) for part in (pipeline, pipeline.baseline()))
+    assert torch.equal(found.tokens, plain.tokens)
+    assert plain.tokens_per_step == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"temperature": -1}, "temperature=-1"),
+        ({"top_k": -2}, "top_k=-2"),
+        ({"top_p": 0}, "top_p=0"),
+        ({"top_p": 1.2}, "top_p=1.2"),
+    ],
+)
+def test_sampling_settings_out_of_range_are_one_clear_error(settings, message):
+    """Catches a silent clamp."""
+    with pytest.raises(LanternError, match=message):
+        Sampling(**settings)
+
+
+def saved_drafter(folder, **changes):
+    """A weights folder of a drafter made for the tiny target, its config changed."""
+    config = {"dim": DIM, "num_heads": 2, "hidden_dim": 96, "vocab_size": 24, "target_hash": "tiny-target"}
+    network = EagleNetwork(DIM, 2, 96)
+    save_weights(folder, network.state_dict(), config | changes)
+    return folder
+
+
+def test_a_drafter_made_for_the_target_loads_and_decodes(tmp_path):
+    """Catches a loader that refuses its own drafters, and a description without their hash."""
+    target, folder = tiny_target(), saved_drafter(tmp_path)
+    drafter = load_eagle(folder, target, TREE, Sampling())
+    assert drafter.weights_hash == weights_hash(folder)
+    pipeline = Pipeline(target, drafter, SharedNoise(), Exact(), Sampling())
+    found, plain = (part.generate(PROMPTS[:2], [1, 2], 2).tokens for part in (pipeline, pipeline.baseline()))
+    assert torch.equal(found, plain)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("dim", 48), ("vocab_size", 4096), ("target_hash", "another"), ("dim", None)]
+)
+def test_a_drafter_made_for_another_target_is_one_clear_error(tmp_path, key, value):
+    """Catches a drafter that would run and merely never be right."""
+    folder = saved_drafter(tmp_path, **{key: value})
+    with pytest.raises(CheckpointError, match=f"made for a target with {key}={value}, this one has .*train.py"):
+        load_eagle(folder, tiny_target(), TREE, Sampling())
+
+
+def test_drafter_weights_that_do_not_fit_their_config_are_one_clear_error(tmp_path):
+    """Catches a traceback out of load_state_dict, and one out of a missing folder."""
+    with pytest.raises(CheckpointError, match="does not fit this model: mis-shaped"):
+        load_eagle(saved_drafter(tmp_path / "wide", hidden_dim=128), tiny_target(), TREE, Sampling())
+    with pytest.raises(CheckpointError, match=r"no config.json in .*; give a folder"):
+        load_eagle(tmp_path / "none", tiny_target(), TREE, Sampling())

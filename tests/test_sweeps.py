@@ -1,0 +1,243 @@
+import csv
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from fake_pipeline import FakePipeline
+from hydra import compose, initialize_config_dir
+from hydra.errors import CompactHydraException
+from omegaconf import OmegaConf
+
+from lantern.command import WritableFolder, in_one_sentence
+from lantern.errors import LanternError
+from lantern.evaluation import Evaluation
+from lantern.merging import merge_points, point_folders
+from lantern.outputs import write_measurements
+from lantern.plots import draw_pareto, pareto_front
+from lantern.report import format_table, label_rows
+from lantern.results import replace_text
+from lantern.sweep import SweepReport, find_conflict, report_sweep
+from lantern.tracking import Tracker, group_name
+
+CONF = Path(__file__).parents[1] / "conf"
+SWEEPS = sorted(path.stem for path in (CONF / "sweep").glob("*.yaml"))
+EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
+
+
+def composed(*overrides: str):
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose("evaluate", list(overrides), return_hydra_config=True)
+
+
+def sweep_points(cfg) -> list[list[str]]:
+    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    axes = [f"{key}={values}" for key, values in cfg.hydra.sweeper.params.items()]
+    return BasicSweeper.split_arguments(OverridesParser.create().parse_overrides(axes), None)[0]
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_every_sweep_runs_without_m_and_each_of_its_points_composes(name):
+    cfg = composed(f"+sweep={name}")
+    assert cfg.hydra.mode.name == "MULTIRUN"
+    assert cfg.sweep.name == name
+    assert find_conflict(name, cfg.sweep.requires, cfg.hydra.runtime.choices, []) is None
+    for point in sweep_points(cfg):
+        composed(f"+sweep={name}", *point)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_composes(name):
+    composed(f"+experiment={name}")
+
+
+def test_the_delta_sweep_is_lantern_on_the_static_tree():
+    cfg = composed("+sweep=delta")
+    assert cfg.acceptance._target_.endswith("Lantern")
+    assert cfg.hydra.runtime.choices.tree == "static"
+    deltas = [float(point[0].split("=")[1]) for point in sweep_points(cfg)]
+    assert deltas == [0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.4]
+
+
+@pytest.mark.parametrize(("name", "rule"), [("delta", "lantern_pp"), ("lam", "lantern"), ("delta", "exact")])
+def test_a_sweep_of_another_rules_setting_is_one_sentence_and_ends_the_program(name, rule):
+    cfg = composed(f"+sweep={name}", f"acceptance={rule}")
+    with pytest.raises(SystemExit) as ended:
+        SweepReport().on_multirun_start(cfg)
+    assert f"acceptance={rule}" in str(ended.value)
+    assert "\n" not in str(ended.value)
+
+
+def test_a_conflict_is_found_in_a_swept_group_too():
+    choices = {"acceptance": "lantern"}
+    assert find_conflict("delta", {"acceptance": "lantern"}, choices, ["acceptance=lantern,lantern_pp"])
+    assert find_conflict("delta", {"acceptance": "lantern"}, choices, ["acceptance.delta=0.1,0.2"]) is None
+
+
+def sweep_folder(folder: Path, deltas=(0.01, 0.1)) -> Path:
+    """A sweep's folder as evaluate.py leaves it, with made-up distances."""
+    for number, delta in enumerate(deltas):
+        point = folder / str(number)
+        pipeline = FakePipeline(delta=delta, latency_s=0.6 - delta)
+        measured = Evaluation(["a", "b"], 0, 2, 3, 4, {}, point, folder / "ar").run(pipeline)
+        for m in measured:
+            value = 5.0 if m.row["drafter"] == "none" else 5 + 10 * delta
+            m.row.update(frechet=value, frechet_low=value - 1, frechet_high=value + 1, shape_accuracy=0.9)
+        write_measurements(point, measured)
+    return folder
+
+
+def test_a_sweeps_points_are_merged_into_one_table_and_its_figures(tmp_path, capsys):
+    folder = sweep_folder(tmp_path)
+    rows, figures = merge_points(folder, point_folders(folder), "delta sweep")
+    assert label_rows(rows) == ["AR", "δ 0.01", "δ 0.1"]
+    with (folder / "results.csv").open() as file:
+        assert [row["delta"] for row in csv.DictReader(file)] == ["", "0.01", "0.1"]
+    assert [figure.name for figure in figures] == ["pareto.png", "grid.png"]
+    assert all(figure.stat().st_size > 1000 for figure in figures)
+    page = (folder / "report.html").read_text()
+    assert page.count("data:image/png;base64,") == 2
+    assert "δ 0.1" in page
+    printed = capsys.readouterr().out
+    assert "speed-up" in printed
+    assert "5.10 [4.10, 6.10]" in printed
+
+
+def test_points_without_results_are_left_out(tmp_path, caplog):
+    folder = sweep_folder(tmp_path)
+    (folder / "2").mkdir()
+    assert [point.name for point in point_folders(folder)] == ["0", "1"]
+    report_sweep(tmp_path / "0" / "none", "delta", Tracker(mode="disabled"))
+    assert "no point" in caplog.text
+
+
+def test_the_report_is_made_at_exit_when_hydra_leaves_the_end_out(tmp_path, monkeypatch):
+    folder, kept = sweep_folder(tmp_path), []
+    monkeypatch.setattr("lantern.sweep.atexit.register", kept.append)
+    cfg = composed("+sweep=delta", f"hydra.sweep.dir={folder}", "tracking.mode=disabled")
+    callback = SweepReport()
+    callback.on_multirun_start(cfg)
+    kept[-1]()
+    assert (folder / "report.html").is_file()
+    (folder / "report.html").unlink()
+    callback.on_multirun_end(config=cfg)
+    assert not (folder / "report.html").exists()  # once only
+
+
+def test_the_front_drops_what_is_beaten_in_both():
+    rows = [{"speedup": s, "frechet": f} for s, f in ((1, 5), (2, 4), (3, 6), (2.5, 7))]
+    assert [(row["speedup"], row["frechet"]) for row in pareto_front(rows)] == [(2, 4), (3, 6)]
+
+
+def test_no_pareto_plot_without_both_figures(tmp_path):
+    assert draw_pareto([{"speedup": 1.0, "frechet": None}], ["AR"], tmp_path / "pareto.png") is None
+
+
+def test_a_table_leaves_out_what_nobody_measured():
+    row = {
+        "drafter": "eagle",
+        "acceptance": "exact",
+        "tree": "static",
+        "speedup": 2.0,
+        "latency_s": 0.5,
+        "frechet": None,
+    }
+    assert "Fréchet" not in format_table([row])
+    assert "exact static" in format_table([row])
+
+
+def test_a_sweeps_group_names_its_folder():
+    assert group_name("delta", "/runs/2026-01-01") == "delta-2026-01-01"
+    assert group_name(None, "/runs/x") == "evaluate-x"
+
+
+def test_errors_the_user_can_act_on_lose_their_traceback_and_others_keep_it():
+    def raises(error):
+        def task(cfg):
+            raise error
+
+        return in_one_sentence(task)
+
+    with pytest.raises(CompactHydraException, match="error: too many"):
+        raises(LanternError("too many"))(OmegaConf.create())
+    with pytest.raises(ZeroDivisionError):
+        raises(ZeroDivisionError())(OmegaConf.create())
+
+
+def test_an_unwritable_run_folder_ends_the_program_in_one_sentence(tmp_path):
+    (tmp_path / "taken").write_text("")
+    cfg = OmegaConf.create({"hydra": {"run": {"dir": str(tmp_path / "taken" / "run")}}})
+    with pytest.raises(SystemExit, match="cannot write"):
+        WritableFolder().on_run_start(cfg)
+
+
+def test_offline_runs_of_a_point_and_a_summary_are_written_without_a_key(tmp_path, monkeypatch):
+    for name in ("WANDB_API_KEY", "WANDB_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    row = {
+        "model": "fake",
+        "drafter": "eagle",
+        "acceptance": "lantern",
+        "tree": "static",
+        "k": 100,
+        "delta": 0.03,
+        "x": None,
+    }
+    Tracker().point(row, {"seed": 0}, tmp_path, "delta-1", ["a"], {"AR": torch.rand(1, 3, 8, 8)})
+    Tracker().summary([row], [], tmp_path, "delta-1")
+    runs = list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
+    assert len(runs) == 2
+    assert any(b"llamagen" in r.read_bytes() or b"fake/lantern/static/k100-d0.03" in r.read_bytes() for r in runs)
+
+
+def test_a_failing_tracker_is_a_warning(tmp_path, monkeypatch, caplog):
+    import wandb
+
+    def broken(**_):
+        raise OSError("no room")
+
+    monkeypatch.setattr(wandb, "init", broken)
+    Tracker(mode="offline").point({"model": "m", "drafter": "none"}, {}, tmp_path, "g")
+    assert "no room" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("key", "mode", "expected"), [(None, None, "offline"), ("k", None, "online"), ("k", "disabled", "disabled")]
+)
+def test_tracking_is_online_only_with_a_key_at_hand(tmp_path, monkeypatch, key, mode, expected):
+    from lantern.tracking import wandb_mode
+
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    for name, value in (("WANDB_API_KEY", key), ("WANDB_MODE", mode)):
+        monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False)
+    assert wandb_mode() == expected
+
+
+def test_a_netrc_entry_counts_as_a_key(tmp_path, monkeypatch):
+    from lantern.tracking import wandb_mode
+
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "netrc").write_text("machine api.wandb.ai login user password x\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    assert wandb_mode() == "online"
+
+
+def test_a_sweep_run_again_in_its_folder_reports_only_its_own_points(tmp_path):
+    folder = sweep_folder(tmp_path, deltas=(0.01, 0.1, 0.4))
+    for summary in folder.glob("*/summary.json"):
+        os.utime(summary, (1, 1))
+    (folder / "multirun.yaml").write_text("")
+    os.utime(folder / "multirun.yaml", (2, 2))
+    sweep_folder(folder, deltas=(0.2,))
+    rows, _ = merge_points(folder, point_folders(folder), "again")
+    assert [row["delta"] for row in rows] == [None, 0.2]
+
+
+def test_points_are_in_the_order_of_their_numbers(tmp_path):
+    for number in (10, 2):
+        replace_text(tmp_path / str(number) / "summary.json", "{}")
+    assert [point.name for point in point_folders(tmp_path)] == ["2", "10"]

@@ -1,0 +1,125 @@
+import pytest
+import pytorch_lightning as pl
+import torch
+from pytest import approx
+from pytorch_lightning.callbacks import ModelCheckpoint
+
+from lantern.drafters.loading import load_eagle
+from lantern.errors import CheckpointError
+from lantern.models.checkpoints import load_weights, weights_hash
+from lantern.models.llamagen.loading import load_target
+from lantern.sampling import Sampling
+from lantern.training.drafter import DrafterTask, target_features
+from lantern.training.loader import TrainingData
+from lantern.training.schedule import WarmupCosine
+from lantern.training.target import start_from_codebook
+
+from .conftest import MemorySplits, target_task
+
+
+def drafter_task(target, sampling: Sampling | None = None, seed: int = 0) -> DrafterTask:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return DrafterTask(
+            target, sampling or Sampling(), lr=1e-2, weight_decay=0.0, depth=2, validation_depth=3, feature_weight=1.0,
+            cross_entropy_weight=0.1, overlap_weight=1.0, feature_noise=0.05, seed=seed,
+        )  # fmt: skip
+
+
+def fit(task, folder, max_steps: int, ckpt_path: str | None = None, save_every: int | None = None) -> pl.Trainer:
+    callbacks = [WarmupCosine(warmup_steps=2)]
+    if save_every:
+        callbacks.append(ModelCheckpoint(folder, "step-{step}", every_n_train_steps=save_every, save_top_k=-1))
+    trainer = pl.Trainer(
+        default_root_dir=folder, accelerator="cpu", max_steps=max_steps, max_epochs=-1, callbacks=callbacks, logger=False,
+        enable_checkpointing=bool(save_every), enable_progress_bar=False, enable_model_summary=False,
+        gradient_clip_val=1.0, num_sanity_val_steps=0, check_val_every_n_epoch=None, val_check_interval=1000,
+    )  # fmt: skip
+    trainer.fit(task, TrainingData(MemorySplits(), batch_size=4, seed=3), ckpt_path=ckpt_path, weights_only=True)
+    return trainer
+
+
+@pytest.mark.parametrize("made", ["target", "drafter"])
+def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one_bit_by_bit(made, weights, target, tmp_path):
+    """Batches, caption dropout, feature noise, learning rate, momenta: any of them out of step shows in the weights.
+    Step 4 lies in the second epoch of three batches."""
+    whole, resumed = (target_task(weights) if made == "target" else drafter_task(target) for _ in range(2))
+    fit(whole, tmp_path, max_steps=8, save_every=4)
+    with torch.no_grad():
+        [weight.zero_() for weight in resumed.parameters() if weight.requires_grad]
+    fit(resumed, tmp_path, max_steps=8, ckpt_path=str(tmp_path / "step-step=4.ckpt"))
+    for (name, a), b in zip(whole.state_dict().items(), resumed.state_dict().values(), strict=True):
+        assert torch.equal(a, b), name
+
+
+def test_a_drafter_checkpoint_leaves_the_frozen_target_out(target):
+    assert all(name.startswith("network.") for name in drafter_task(target).state_dict())
+
+
+def test_training_lowers_the_loss_and_raises_the_overlap(target, tmp_path):
+    task = drafter_task(target)
+    trainer = fit(task, tmp_path, max_steps=1)
+    before = trainer.validate(task, TrainingData(MemorySplits(), 4, 3), verbose=False)[0]
+    trainer = fit(task, tmp_path, max_steps=60)
+    after = trainer.validate(task, TrainingData(MemorySplits(), 4, 3), verbose=False)[0]
+    assert after["val/alpha_1"] > before["val/alpha_1"] + 0.02
+    assert after["val/sim_accept_len"] > before["val/sim_accept_len"]
+
+
+def test_target_learns_and_its_export_loads(weights, tmp_path):
+    task = target_task(weights)
+    first = fit(task, tmp_path, max_steps=1).callback_metrics["train/loss"]
+    last = fit(task, tmp_path, max_steps=60).callback_metrics["train/loss"]
+    assert last < first - 0.3
+    task.export(tmp_path / "target")
+    loaded = load_target(tmp_path / "target", weights / "tokenizer", dtype="float32", device="cpu")
+    weight = task.transformer.output.weight
+    assert torch.allclose(loaded.transformer.output.weight, weight, atol=1e-3)
+    assert load_weights(tmp_path / "target")[1]["tokenizer_hash"] == weights_hash(weights / "tokenizer")
+
+
+def test_token_rows_start_as_near_to_each_other_as_their_codes(weights):
+    task = target_task(weights)
+    codes = torch.nn.functional.normalize(torch.randn(32, 4, generator=torch.Generator().manual_seed(0)), dim=-1)
+    start_from_codebook(task.transformer, codes, torch.Generator().manual_seed(1))
+    rows = torch.nn.functional.normalize(task.transformer.tok_embeddings.weight, dim=-1)
+    similarity = torch.corrcoef(torch.stack([(rows @ rows.T).flatten(), (codes @ codes.T).flatten()]))[0, 1]
+    assert similarity > 0.8
+
+
+@torch.no_grad()
+def test_features_taken_at_once_are_those_of_decoding(target):
+    items = MemorySplits().split("train")[:2]
+    tokens, captions = torch.stack([i["tokens"] for i in items]), [i["caption"] for i in items]
+    features = target_features(target, tokens, captions)
+    target.allocate(2, 1)
+    prefill = target.prefill(captions, torch.arange(2))
+    assert torch.allclose(features[:, :, target.prefix_len - 1], prefill.features[:, :, -1], atol=1e-5)
+    assert torch.allclose(target.head(target.guide(features[:, :, target.prefix_len - 1 :]))[:, :1], prefill.logits, atol=1e-4)
+
+
+def test_an_exported_drafter_serves_its_own_target_only(target, weights, tmp_path):
+    task = drafter_task(target)
+    task.export(tmp_path)
+    drafter = load_eagle(tmp_path, target, type("Tree", (), {"num_nodes": 2, "depth": 1})(), Sampling())
+    assert drafter.weights_hash == weights_hash(tmp_path)
+    stranger = load_target(weights / "target", weights / "tokenizer", dtype="float32", device="cpu")
+    stranger.weights_hash = "another"
+    with pytest.raises(CheckpointError, match="target_hash"):
+        load_eagle(tmp_path, stranger, None, Sampling())
+
+
+def test_validation_overlap_is_that_of_the_sampling_law(target):
+    """alpha_1 by brute force over the codes of one image, from the drafter's and the target's guided laws."""
+    task = drafter_task(target)
+    item = MemorySplits().split("train")[0]
+    batch = {"tokens": item["tokens"][None], "caption": [item["caption"]]}
+    logged = {}
+    task.log = lambda name, value, **_: logged.update({name: float(value)})
+    with torch.no_grad():
+        task.validation_step(batch, 0)
+        lesson = task._lesson(batch)
+        first = next(iter(task._passes(lesson, 1)))
+        p, q = (task._law(task._guided(x))[0] for x in (lesson.features, first))
+    brute = sum(min(p[t, x].item(), q[t, x].item()) for t in range(15) for x in range(32)) / 15
+    assert logged["val/alpha_1"] == approx(brute, abs=1e-5)

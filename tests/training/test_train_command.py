@@ -1,0 +1,73 @@
+"""train.py as a user meets it: every task composes, and what does not work is said in one sentence."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.errors import ConfigCompositionException
+from hydra.utils import get_method
+from omegaconf import DictConfig, OmegaConf
+
+ROOT = Path(__file__).resolve().parents[2]
+TASKS = ("drafter", "target", "critic", "tokenizer")
+
+
+def composed(*overrides: str) -> DictConfig:
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        return compose("train", list(overrides))
+
+
+def targets_in(node: object) -> list[str]:
+    if isinstance(node, dict):
+        own = [node["_target_"]] if "_target_" in node else []
+        return own + [target for child in node.values() for target in targets_in(child)]
+    return [target for child in node for target in targets_in(child)] if isinstance(node, list) else []
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_names_what_it_needs(task):
+    cfg = composed(f"task={task}")
+    assert cfg.task_name == task
+    assert cfg.callbacks.best.monitor.startswith("val/")
+    for target in targets_in(OmegaConf.to_container(cfg)):
+        assert callable(get_method(target)), target
+
+
+def test_the_default_distils_a_drafter_and_keeps_the_longest_accepted():
+    cfg = composed()
+    assert (cfg.task_name, cfg.callbacks.best.monitor, cfg.callbacks.best.mode) == ("drafter", "val/sim_accept_len", "max")
+    assert (cfg.sampling.temperature, cfg.sampling.top_k, cfg.sampling.top_p, cfg.sampling.cfg_scale) == (1, 0, 1, 2)
+
+
+def test_own_images_replace_the_scenes_of_any_task():
+    cfg = composed("task=target", "data=imagefolder", "data.folder=/pictures", "+batches.splits.tag=1")
+    assert cfg.batches.splits.images.folder == "/pictures"
+
+
+def test_an_unknown_key_is_refused():
+    with pytest.raises(ConfigCompositionException, match="learning_rate"):
+        composed("task.learning_rate=1")
+
+
+def run(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess:
+    environment = os.environ | {"WANDB_MODE": "disabled", "OMP_NUM_THREADS": "1", "LANTERN_ROOT": str(tmp_path)}
+    command = [sys.executable, str(ROOT / "train.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["task=target"], "no config.json in"),
+        (["task=critic", "ckpt_path=nowhere.ckpt"], "ckpt_path=nowhere.ckpt is no file"),
+        (["task=critic", "paths.runs=/proc/runs"], "cannot write to /proc/runs"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_a_failure(tmp_path, arguments, sentence):
+    done = run(tmp_path, *arguments)
+    assert done.returncode == 1
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr

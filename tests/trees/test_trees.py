@@ -1,0 +1,209 @@
+"""Draft trees: the published ones, what is refused, EAGLE-2 against a beam by brute force, relations against loops."""
+
+import json
+from itertools import count
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from torch import Tensor
+
+from lantern.errors import LanternError
+from lantern.trees.chain import chain
+from lantern.trees.eagle2 import Eagle2Tree
+from lantern.trees.static import StaticTree
+from lantern.types import PADDING, DraftTree
+
+ROOT = Path(__file__).parents[2]
+PUBLISHED = json.loads((ROOT / "tests" / "golden" / "static_trees.json").read_text())
+SIZES = {
+    "mc_sim_7b_63": 25,
+    "mc_sim_7b_63_balanced": 25,
+    "naive_extend_57": 57,
+    "medusa_2_7b_63": 63,
+    "reverse_balanced_25": 25,
+    "chain": 5,
+}
+
+
+class ByLikelihood:
+    """Proposes the likeliest codes, with or without the laws they come from."""
+
+    def __init__(self, keeps_law: bool = False) -> None:
+        self.keeps_law = keeps_law
+
+    def drawn(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor:
+        return log_q
+
+    def chosen(self, log_q: Tensor, depth: int) -> Tensor:
+        return log_q
+
+
+class PathLaws:
+    """q of a path, made up from the path itself by a seed; remembers the paths in order of expansion."""
+
+    def __init__(self, codes: int, seed: int, zeros: float = 0.0) -> None:
+        self.codes, self.seed, self.zeros, self.paths = codes, seed, zeros, None
+
+    def law(self, path: tuple[int, ...]) -> Tensor:
+        generator = torch.Generator().manual_seed(hash((self.seed, *path)) % 2**31)
+        logits = 2 * torch.randn(self.codes, generator=generator, dtype=torch.float64)
+        gone = torch.rand(self.codes, generator=generator) < self.zeros
+        return logits.masked_fill(gone & (logits < logits.max()), -torch.inf).softmax(-1)
+
+    def __call__(self, tokens: Tensor, parents: Tensor, depth: int) -> Tensor:
+        rows = range(len(tokens))
+        if depth == 0:
+            self.paths = [[(int(tokens[row, 0]),)] for row in rows]
+            new = self.paths
+        else:
+            parents = parents.expand(len(tokens), -1).tolist()
+            pairs = [zip(tokens[row].tolist(), parents[row], strict=True) for row in rows]
+            new = [[(*self.paths[row][parent], token) for token, parent in pairs[row]] for row in rows]
+            self.paths = [old + added for old, added in zip(self.paths, new, strict=True)]
+        return torch.stack([torch.stack([self.law(path) for path in row]) for row in new])
+
+
+def paths_of(tree: DraftTree, row: int) -> list[tuple[int, ...]]:
+    """The tokens on the way to each node that is there, the root's included, in the order of the nodes."""
+    found: dict[int, tuple[int, ...]] = {}
+    for node, (token, parent) in enumerate(zip(tree.tokens[row].tolist(), tree.parents[row].tolist(), strict=True)):
+        if parent != PADDING:
+            found[node] = (*found[parent], token) if node else (token,)
+    return list(found.values())
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_a_published_tree_is_the_one_in_the_configs(name):
+    """Catches a path lost or misread on the way from the papers' code to conf/tree."""
+    config = yaml.safe_load((ROOT / "conf" / "tree" / f"{name}.yaml").read_text())
+    paths = config.get("paths") or [[0] * depth for depth in range(1, config["length"] + 1)]
+    assert sorted(map(tuple, paths)) == sorted(map(tuple, PUBLISHED[name]))
+    tree = StaticTree(PUBLISHED[name])
+    assert len(tree.paths) == tree.num_nodes - 1 == SIZES[name]
+
+
+def test_the_default_static_tree_is_eagles():
+    """Catches a default that drifts: the papers' figures are for this tree."""
+    assert yaml.safe_load((ROOT / "conf" / "tree" / "static.yaml").read_text())["defaults"] == ["mc_sim_7b_63"]
+
+
+@pytest.mark.parametrize(
+    ("paths", "message"),
+    [
+        ([[0, 0]], r"\[0, 0\].*lacks its prefix \[0\]"),
+        ([[0], [1, 0]], r"\[1, 0\].*lacks its prefix \[1\]"),
+        ([[0], [2]], r"\[2\].*lacks its elder sibling \[1\]"),
+        ([[1]], r"\[1\].*lacks its elder sibling \[0\]"),
+        ([[0], [0, 1]], r"\[0, 1\].*lacks its elder sibling \[0, 0\]"),
+        ([[0], [0]], "distinct"),
+        ([], "needs a list"),
+        ([[]], "non-empty"),
+        ([[0], [-1]], r"\[-1\].*no list of ranks"),
+        ([[0], [0.5]], r"\[0.5\].*no list of ranks"),
+        ([["0"]], "no list of ranks"),
+        ([0, 1], "needs a list"),
+        (3, "needs a list"),
+        ("01", "no list of ranks"),
+    ],
+)
+def test_a_list_of_paths_that_is_no_tree_is_one_clear_error(paths, message):
+    """Catches gaps, which bias ratio verification, and paths that would crash in the middle of decoding."""
+    with pytest.raises(LanternError, match=message):
+        StaticTree(paths)
+
+
+@pytest.mark.parametrize(
+    ("total", "depth", "width"), [(0, 1, 1), (3, 0, 2), (3, 2, 0), (2, 3, 4), (7, 2, 2), (100, 5, 2)]
+)
+def test_eagle2_sizes_that_cannot_be_grown_are_one_clear_error(total, depth, width):
+    """Catches a tree with fewer nodes than asked for, silently."""
+    with pytest.raises(LanternError, match=f"tree.total={total}"):
+        Eagle2Tree(total, depth, width)
+
+
+def test_a_chain_of_nothing_is_one_clear_error():
+    """Catches a chain that drafts nothing where drafter=none is meant."""
+    with pytest.raises(LanternError, match=r"tree\.length=0"):
+        chain(0)
+
+
+@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("keeps_law", [False, True])
+def test_a_static_tree_takes_the_best_ranks_of_every_node(name, keeps_law):
+    """Catches ranks, parents or laws that are mixed up between nodes of a level."""
+    tree, laws = StaticTree(PUBLISHED[name]), PathLaws(codes=12, seed=0)
+    grown = tree.grow(torch.tensor([3, 4]), torch.tensor([99, 99]), laws, ByLikelihood(keeps_law))
+    for row, root in enumerate((3, 4)):
+        tokens = {(): (root,)}
+        for path in tree.paths:
+            order = laws.law(tokens[path[:-1]]).argsort(descending=True)
+            tokens[path] = (*tokens[path[:-1]], int(order[path[-1]]))
+        assert paths_of(grown, row) == list(tokens.values())
+        if keeps_law:
+            for node, path in enumerate([(), *tree.paths]):
+                if (*path, 0) in tree.paths:
+                    assert torch.equal(grown.draft_probs[row, node], laws.law(tokens[path]))
+    assert keeps_law or grown.draft_probs is None
+
+
+def test_draws_beyond_the_support_become_padding_with_all_their_descendants():
+    """Catches children that q could not have drawn, and orphans below them."""
+    laws = PathLaws(codes=12, seed=1, zeros=0.8)
+    grown = StaticTree(PUBLISHED["naive_extend_57"]).grow(torch.arange(6), torch.full((6,), 99), laws, ByLikelihood())
+    assert grown.is_padding.any()
+    for row in range(6):
+        for path in paths_of(grown, row)[1:]:
+            assert laws.law(path[:-1])[path[-1]] > 0
+        for parent in grown.parents[row].tolist():
+            assert parent < 0 or grown.parents[row, parent] != PADDING
+
+
+@pytest.mark.parametrize(("total", "depth", "width"), [(4, 2, 2), (12, 4, 3), (59, 5, 10), (6, 1, 8), (5, 5, 1)])
+@pytest.mark.parametrize("zeros", [0.0, 0.5])
+def test_eagle2_keeps_the_nodes_of_a_beam_by_brute_force(total, depth, width, zeros):
+    """Catches a beam that mixes rows or levels, scores not summed along the path, nodes kept without their parents."""
+    laws, roots, room = PathLaws(codes=13, seed=2, zeros=zeros), torch.arange(4), torch.tensor([99, 99, 3, 1])
+    grown = Eagle2Tree(total, depth, width).grow(roots, room, laws, ByLikelihood())
+    for row, root in enumerate(roots.tolist()):
+        expected = brute_force_beam(laws, root, total, min(depth, int(room[row]) - 1), width)
+        assert set(paths_of(grown, row)) == expected
+    assert grown.draft_probs is None
+    assert (grown.parents < torch.arange(grown.parents.shape[1])).all()
+
+
+def brute_force_beam(laws: PathLaws, root: int, total: int, depth: int, width: int) -> set[tuple[int, ...]]:
+    """EAGLE-2 in plain Python: expand the best `width` paths of a level by their best `width` codes, keep the best."""
+    order, beam, grown = count(), [(0.0, 0, (root,))], []
+    for _ in range(depth):
+        level = []
+        for score, _, path in beam:
+            law = laws.law(path).log()
+            best = sorted(range(laws.codes), key=lambda code: -float(law[code]))[:width]
+            level += [
+                (score + float(law[code]), -next(order), (*path, code)) for code in best if law[code] > -torch.inf
+            ]
+        beam = sorted(level, reverse=True)[:width]
+        grown += level
+    return {(root,), *(path for _, _, path in sorted(grown, reverse=True)[:total])}
+
+
+def test_ancestors_and_depths_are_those_of_a_loop():
+    """Catches reach that stops short on long chains and padding that belongs to the tree."""
+    generator = torch.Generator().manual_seed(0)
+    for size in (1, 2, 5, 33, 64):
+        parents = torch.stack([torch.randint(max(node, 1), (20,), generator=generator) for node in range(size)], dim=1)
+        parents[:, 0] = -1
+        parents[:2, 1:] = torch.arange(size - 1)  # chains
+        for row, node in ((row, node) for row in range(4, 20) for node in range(1, size)):
+            if torch.rand((), generator=generator) < 0.1 or parents[row, parents[row, node]] == PADDING:
+                parents[row, node] = PADDING
+        tree = DraftTree(torch.zeros_like(parents), parents)
+        for row in range(20):
+            for node in range(size):
+                line = [node]
+                while parents[row, line[-1]] >= 0:
+                    line.append(int(parents[row, line[-1]]))
+                assert tree.ancestors[row, node].nonzero().flatten().tolist() == sorted(line)
+                assert tree.depths[row, node] == len(line) - 1

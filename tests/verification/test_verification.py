@@ -1,0 +1,170 @@
+"""Ratio and shared-noise verification against their slow twins, on random batches of random trees."""
+
+import pytest
+import torch
+from slow_walks import absorb, ratio_walk, shared_walk
+from torch import Tensor
+
+from lantern.acceptance.exact import Exact
+from lantern.acceptance.lantern import Lantern
+from lantern.acceptance.lantern_pp import LanternPP
+from lantern.types import PADDING, DraftTree
+from lantern.verification.ratio import Ratio
+from lantern.verification.shared_noise import SharedNoise
+
+CODES, NODES, ROWS = 6, 10, 48
+CODEBOOK = torch.randn(CODES, 3, generator=torch.Generator().manual_seed(5))
+RULES = [Exact(), Lantern(CODEBOOK, 3, 0.25), LanternPP(CODEBOOK, 3, 2.5)]
+
+
+class FixedNoise:
+    """Given coins [B, N] and Gumbel values [B, depths, V]."""
+
+    def __init__(self, coins: Tensor, gumbel: Tensor) -> None:
+        self.coins, self.gumbel = coins, gumbel
+
+    def accepts(self, probability: Tensor, node: Tensor) -> Tensor:
+        return self.coins.gather(1, node[:, None])[:, 0] < probability
+
+    def draw(self, law: Tensor) -> Tensor:
+        return (law.log() + self.gumbel[:, 0]).argmax(-1)
+
+    def picks_at(self, depths: Tensor) -> Tensor:
+        return self.gumbel[torch.arange(len(depths))[:, None], depths]
+
+
+def random_laws(generator: torch.Generator, *shape: int) -> Tensor:
+    """Laws over few codes, many with zeros, some one-hot, some uniform: ties and edges on purpose."""
+    kind = torch.randint(4, (*shape, 1), generator=generator)
+    laws = torch.rand(*shape, CODES, generator=generator, dtype=torch.float64)
+    zeros = torch.rand(*shape, CODES, generator=generator) < 0.5
+    laws = torch.where(kind == 0, laws.masked_fill(zeros, 0) + 1e-300, laws)
+    one_hot = torch.nn.functional.one_hot(torch.randint(CODES, shape, generator=generator), CODES).double()
+    laws = torch.where(kind == 1, one_hot, laws)
+    laws = torch.where(kind == 2, torch.ones(()), laws)
+    laws = torch.where(laws < 1e-200, 0, laws)
+    return torch.where(laws.sum(-1, keepdim=True) > 0, laws / laws.sum(-1, keepdim=True), 1 / CODES)
+
+
+def random_case(seed: int, duplicates: bool = False) -> tuple[DraftTree, Tensor, FixedNoise]:
+    """A batch of trees with padding whose siblings lie in the support of q, in any order; p equals q at some nodes."""
+    generator = torch.Generator().manual_seed(seed)
+    q, p = random_laws(generator, ROWS, NODES), random_laws(generator, ROWS, NODES)
+    p = torch.where(torch.rand(ROWS, NODES, 1, generator=generator) < 0.2, q, p)
+    tokens = torch.randint(CODES, (ROWS, NODES), generator=generator)
+    parents = torch.full((ROWS, NODES), PADDING)
+    parents[:, 0] = -1
+    for row in range(ROWS):
+        for node in range(1, NODES):
+            parent = int(torch.randint(node, (), generator=generator))
+            if parents[row, parent] == PADDING or torch.rand((), generator=generator) < 0.1:
+                continue
+            support = q[row, parent].clone()
+            if not duplicates:
+                support[tokens[row, parents[row] == parent]] = 0
+            if support.sum() > 0:  # else the draw is beyond the support: the node stays padding
+                tokens[row, node] = torch.multinomial(support, 1, generator=generator)
+                parents[row, node] = parent
+    coins = torch.rand(ROWS, NODES, generator=generator, dtype=torch.float64)
+    uniform = torch.rand(ROWS, NODES, CODES, generator=generator, dtype=torch.float64)
+    return DraftTree(tokens, parents, q), p, FixedNoise(coins, -(-uniform.log()).log())
+
+
+def relaxation(rule):
+    """The rule's p -> p~ for one row in plain Python."""
+    if isinstance(rule, Exact):
+        return lambda p, x: p
+    near = rule.neighbours.tolist()
+    if isinstance(rule, Lantern):
+        return lambda p, x: absorb(p, x, near[x], rule.delta)
+    return lambda p, x: absorb(p, x, near[x], (rule.lam - 1) * p[x])
+
+
+def assert_same(verdict, row: int, path: list[int], token: int) -> None:
+    found = verdict.path[row].tolist()
+    assert found == path + [-1] * (len(found) - len(path))
+    assert (int(verdict.accepted[row]), int(verdict.token[row])) == (len(path) - 1, token)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("chosen", [False, True], ids=["drawn", "chosen"])
+@pytest.mark.parametrize(
+    "seed", [0, 1, pytest.param(2, marks=pytest.mark.full), pytest.param(3, marks=pytest.mark.full)]
+)
+def test_ratio_agrees_with_the_walk_of_one_row_in_plain_python(rule, chosen, seed):
+    """Catches rows that disturb one another, a wrong sibling order, laws of another node, padding that is judged."""
+    tree, p, noise = random_case(seed)
+    if chosen:
+        tree = DraftTree(tree.tokens, tree.parents)
+    verdict = Ratio()(tree, p, rule, noise)
+    for row in range(ROWS):
+        q = None if chosen else tree.draft_probs[row].tolist()
+        args = tree.tokens[row].tolist(), tree.parents[row].tolist(), q, p[row].tolist()
+        walked = ratio_walk(*args, relaxation(rule), noise.coins[row].tolist(), noise.gumbel[row, 0].tolist())
+        assert_same(verdict, row, *walked)
+    assert verdict.accepted.unique().numel() > 2  # rows advance unevenly
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("duplicates", [False, True])
+@pytest.mark.parametrize("greedy", [False, True])
+def test_shared_noise_follows_the_longest_picked_path(rule, duplicates, greedy):
+    """Catches a walk that stops at the first of two equal siblings, prefers a later one, or follows padding."""
+    tree, p, noise = random_case(11, duplicates)
+    if greedy:
+        noise.gumbel.zero_()
+    verdict = SharedNoise()(tree, p, rule, noise)
+    for row in range(ROWS):
+        args = tree.tokens[row].tolist(), tree.parents[row].tolist(), p[row].tolist()
+        assert_same(verdict, row, *shared_walk(*args, relaxation(rule), noise.gumbel[row].tolist()))
+    assert verdict.accepted.max() > 1
+
+
+def test_a_one_hot_draft_law_is_judged_by_p_alone():
+    """Catches a division by a vanishing q and a residual that keeps the refused token."""
+    q = torch.eye(4, dtype=torch.float64)[[2, 0]][None]
+    p = torch.tensor([[[0.5, 0.0, 0.25, 0.25], [1.0, 0, 0, 0]]], dtype=torch.float64)
+    tree = DraftTree(torch.tensor([[3, 2]]), torch.tensor([[-1, 0]]), q)
+    for coin, accepted in ((0.24, 1), (0.26, 0)):
+        noise = FixedNoise(torch.full((1, 2), coin, dtype=torch.float64), torch.zeros(1, 2, 4, dtype=torch.float64))
+        verdict = Ratio()(tree, p, Exact(), noise)
+        assert (int(verdict.accepted), int(verdict.token)) == (accepted, 0)
+    refused = Exact().judge(p[:, 0], q[:, 0], torch.tensor([2]), None)[1]
+    torch.testing.assert_close(refused, torch.tensor([[2 / 3, 0, 0, 1 / 3]], dtype=torch.float64))
+
+
+def test_a_draft_law_equal_to_the_target_law_is_never_refused():
+    """Catches a coin that can be 1 and a residual without mass that turns into NaN."""
+    p = torch.tensor([[0.1, 0.2, 0.7]], dtype=torch.float64)
+    for x in range(3):
+        accept, residual = Exact().judge(p, p, torch.tensor([x]), None)
+        assert accept.item() == 1
+        assert torch.equal(residual, p)
+
+
+class Witness(Exact):
+    """Remembers the sites at which it is asked."""
+
+    def __init__(self) -> None:
+        self.sites = []
+
+    def judge(self, p, q, x, site):
+        self.sites.append((int(site.depth), int(site.rank), site.law[0].tolist()))
+        return super().judge(p, q, x, site)
+
+
+@pytest.mark.parametrize("chosen", [False, True], ids=["drawn", "chosen"])
+def test_a_rule_is_told_where_it_judges(chosen):
+    """Catches a rank that is not reset below, a depth off by one, and a law that already lost its refused siblings."""
+    generator = torch.Generator().manual_seed(0)
+    p, q = (torch.rand(1, 5, 4, generator=generator, dtype=torch.float64).softmax(-1) for _ in range(2))
+    parents = torch.tensor([[-1, 0, 0, 2, 2]])
+    tree = DraftTree(torch.tensor([[0, 1, 2, 3, 0]]), parents, None if chosen else q)
+    coins = torch.tensor([[0.0, 0.999, 0.0, 0.999, 0.0]], dtype=torch.float64)
+    p[0, :, :] += 0.1 * torch.eye(4, dtype=torch.float64)[[2, 2, 0, 0, 0]]  # node 1 can be refused, and so can node 3
+    p = p / p.sum(-1, keepdim=True)
+    q[0, 0], q[0, 2] = torch.tensor([[0.1, 0.7, 0.1, 0.1], [0.1, 0.1, 0.1, 0.7]], dtype=torch.float64)
+    rule = Witness()
+    Ratio()(tree, p, rule, FixedNoise(coins, torch.zeros(1, 5, 4, dtype=torch.float64)))
+    root, below = p[0, 0].tolist(), p[0, 2].tolist()
+    assert rule.sites == [(1, 0, root), (1, 1, root), (2, 0, below), (2, 1, below)]
