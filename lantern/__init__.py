@@ -1,6 +1,11 @@
 """Lantern: fast image generation from visual autoregressive models, with the price in quality measured."""
 
-from lantern import _torchvision  # noqa: F401  (first: see its docstring)
+import os
+from pathlib import Path
+
+from lantern import _torchvision  # noqa: F401  (before all that imports torchvision: see its docstring)
+
+os.environ.setdefault("LANTERN_ROOT", str(Path(__file__).parents[1]))  # where conf/paths finds data, from any folder
 
 __version__ = "0.1.0"
 

@@ -68,7 +68,8 @@ def device_name() -> str:
     """The accelerator's name, or the processor's and its number of usable cores."""
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
-    return f"{_processor()} ({len(os.sched_getaffinity(0))} cores)" if hasattr(os, "sched_getaffinity") else _processor()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{_processor()} ({cores} cores)"
 
 
 def _processor() -> str:

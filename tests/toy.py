@@ -10,7 +10,7 @@ from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import Transformer, feed_forward_dim
 from lantern.models.text import WordFeatures
 from lantern.sampling import Sampling
-from lantern.types import TreePolicy
+from lantern.types import DraftTree, TreePolicy, Verdict
 
 PROMPTS = ["a b", "c", "d e f", "a c", "b", "f", "b b", "e d"]
 SEEDS = list(range(11, 19))
@@ -36,3 +36,12 @@ def tiny_eagle(target: LlamaGenTarget, tree: TreePolicy, sampling: Sampling) -> 
         torch.manual_seed(1)
         network = EagleNetwork(DIM, 2, feed_forward_dim(DIM, 16))
     return Eagle(network.to(target.embed_weight.dtype), target, tree, sampling, "tiny-drafter")
+
+
+def random_verdict(generator: torch.Generator, tree: DraftTree) -> Verdict:
+    """The path to a random node of each row."""
+    nodes = torch.multinomial((~tree.is_padding).float(), 1, generator=generator)[:, 0]
+    paths = [tree.ancestors[row, node].nonzero().flatten() for row, node in enumerate(nodes)]
+    accepted = torch.tensor([len(path) - 1 for path in paths])
+    padded = torch.nn.utils.rnn.pad_sequence(paths, batch_first=True, padding_value=-1)
+    return Verdict(padded, accepted, torch.randint(CODES, accepted.shape, generator=generator))

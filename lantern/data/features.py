@@ -1,5 +1,5 @@
-"""The frozen target's features, computed once: `FeatureTable(...).split("train")[i]` -> {"tokens", "caption", "features"
-[R, P + L - 1, D]}. Pays where one target is distilled many times; by default features are computed on the fly."""
+"""The frozen target's features, computed once: `FeatureTable(...).split("train")[i]` -> {"tokens", "caption",
+"features" [R, P + L - 1, D]}. Pays where one target is distilled many times; the default is on the fly."""
 
 import os
 from collections.abc import Sequence
@@ -67,8 +67,8 @@ class FeatureTable:
         size = len(items) * rows * weight.shape[1] * weight.element_size() / GIB
         if size > self.budget_gib:
             raise LanternError(
-                f"features of {len(items)} {name} images take {size:.1f} GiB, budget_gib={self.budget_gib}; raise it, lower "
-                f"data.num_{name}, or compute features on the fly (the default)"
+                f"features of {len(items)} {name} images take {size:.1f} GiB, budget_gib={self.budget_gib}; raise it, "
+                f"lower data.num_{name}, or compute features on the fly (the default)"
             )
 
     def _compute(self, items: Sequence[dict[str, Any]]) -> Tensor:  # -> [n, R, P + L - 1, D]

@@ -43,7 +43,8 @@ class TargetSamples:
             for start in range(0, len(items), self.batch_size):
                 yield from self._sample(name, items[start : start + self.batch_size], captions)
 
-        return TokenSplit(cached_rows(self.cache_dir / f"samples-{name}-{key}", rows, list(range(len(captions))), features), key)
+        folder = self.cache_dir / f"samples-{name}-{key}"
+        return TokenSplit(cached_rows(folder, rows, list(range(len(captions))), features), key)
 
     def _sample(self, name: str, items: list[int], captions: list[str]) -> Iterator[dict[str, Any]]:
         prompts = [captions[i] for i in items]

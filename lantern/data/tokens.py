@@ -64,5 +64,5 @@ class TokenTable:
 
 @torch.inference_mode()
 def encode(tokenizer: nn.Module, images: Tensor) -> Tensor:  # uint8 [B, H, W, 3] -> [B, L]
-    """Float32: in bf16 one token in twenty would change."""
+    """In float32, so that the same image has the same tokens on every machine but for ties."""
     return tokenizer.encode(images.permute(0, 3, 1, 2).float() / 255)

@@ -101,7 +101,9 @@ class Eagle:
         self._sees = torch.cat([torch.nn.functional.pad(self._sees, (0, width)), sees], dim=1)
         return sees
 
-    def _run(self, tokens: Tensor, features: Tensor, cells: Tensor, rows: Tensor, sees: Tensor, offset: int = 0) -> Tensor:
+    def _run(
+        self, tokens: Tensor, features: Tensor, cells: Tensor, rows: Tensor, sees: Tensor, offset: int = 0
+    ) -> Tensor:
         """tokens, cells [B, T], features [B, R, T, D], sees [B, T, M] -> outputs [B, R, T, D]."""
         guidance = features.shape[1]
         self.forwards += 1

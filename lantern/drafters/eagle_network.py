@@ -20,7 +20,9 @@ class EagleNetwork(nn.Module):
         self.ffn_norm = nn.RMSNorm(dim, eps=eps)
         self.feed_forward = FeedForward(dim, hidden_dim)
 
-    def forward(self, embeddings: Tensor, features: Tensor, rotation: Tensor, mask: Tensor | None, cache=None) -> Tensor:
+    def forward(
+        self, embeddings: Tensor, features: Tensor, rotation: Tensor, mask: Tensor | None, cache=None
+    ) -> Tensor:
         """embeddings, features [B, T, D], rotation [B or 1, T, 2, Dh] -> [B, T, D]. mask None: plain causal."""
         x = self.fc(torch.cat([embeddings, features], dim=-1))
         x = x + self.attention(x, rotation, mask, cache)

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from pickle import UnpicklingError
 
@@ -58,15 +59,15 @@ def _read_torch(path: Path) -> object:
 def load_strictly(model: nn.Module, state: dict[str, Tensor], source: str | Path, remedy: str) -> None:
     """Loads `state` into `model`, cast to the model's dtypes. Names, shapes and number must match exactly.
 
-    `source` and `remedy` complete the message of the CheckpointError that names missing, unexpected and mis-shaped keys.
+    The CheckpointError names `source`, the missing, unexpected and mis-shaped keys, and ends with `remedy`.
     """
     shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     state = {name: value for name, value in state.items() if name in shapes or not _is_dropped(model, name)}
-    wrong = [f"{k} {tuple(state[k].shape)} instead of {s}" for k, s in shapes.items() if k in state and s != tuple(state[k].shape)]
+    found = {name: tuple(value.shape) for name, value in state.items()}
     problems = {
-        "missing": [name for name in shapes if name not in state],
-        "unexpected": [name for name in state if name not in shapes],
-        "mis-shaped": wrong,
+        "missing": [name for name in shapes if name not in found],
+        "unexpected": [name for name in found if name not in shapes],
+        "mis-shaped": [f"{k} {found[k]} instead of {s}" for k, s in shapes.items() if found.get(k, s) != s],
     }
     if any(problems.values()):
         listed = "; ".join(f"{kind} {_shortened(names)}" for kind, names in problems.items() if names)
@@ -99,7 +100,7 @@ def weights_hash(path: str | Path) -> str:
 
 
 def save_weights(folder: str | Path, state: dict[str, Tensor], config: dict) -> Path:
-    """Writes config.json, then model.safetensors, each under a temporary name first, so that no reader sees half a file.
+    """Writes config.json, then model.safetensors, each under a temporary name first: no reader sees half a file.
 
     Returns the weights file. Raises CheckpointError if the folder cannot be written.
     """
@@ -114,9 +115,10 @@ def save_weights(folder: str | Path, state: dict[str, Tensor], config: dict) -> 
     return folder / WEIGHTS_FILE
 
 
-def _replace(path: Path, write) -> None:
+def _replace(path: Path, write: Callable[[Path], object]) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".writing-") as folder:
         write(Path(folder) / path.name)
+        (Path(folder) / path.name).chmod(0o644)  # safetensors writes for the owner alone
         os.replace(Path(folder) / path.name, path)
 
 

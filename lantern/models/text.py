@@ -47,6 +47,8 @@ class ClassLabels:
         """-> labels [B], visible [B, 1]. Raises LanternError unless every prompt is a number in [0, num_classes)."""
         for prompt in prompts:
             if not prompt.strip().isdecimal() or int(prompt) >= self.num_classes:
-                raise LanternError(f"prompt {prompt!r} is no class of this model; give a number from 0 to {self.num_classes - 1}")
+                raise LanternError(
+                    f"prompt {prompt!r} is no class of this model; give a number from 0 to {self.num_classes - 1}"
+                )
         labels = torch.tensor([int(prompt) for prompt in prompts])
         return labels, torch.ones(len(labels), 1, dtype=torch.bool)

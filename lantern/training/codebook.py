@@ -32,8 +32,8 @@ class ClusteredCodebook(nn.Module):
         """Spherical k-means on the pool."""
         known = self.pool[: int(self.pooled.clamp(max=len(self.pool)))]
         size = len(weight)
-        pick = torch.randint(len(known), (size,), generator=generator).to(known.device)
-        codes = known[torch.randperm(len(known), generator=generator).to(known.device)[:size]] if len(known) >= size else known[pick]
+        pick = torch.randperm(len(known), generator=generator).repeat(-(-size // len(known)))[:size].to(known.device)
+        codes = known[pick]
         for _ in range(LLOYD_STEPS):
             sums, counts = _assigned(known, (known @ codes.T).argmax(-1), size)
             codes = torch.where(counts[:, None] > 0, F.normalize(sums, dim=-1), known[pick])

@@ -54,7 +54,8 @@ class DrafterTask(pl.LightningModule):
         noise = torch.rand(lesson.before.shape, generator=generator, device=lesson.before.device) * 2 - 1
         lesson = lesson._replace(before=lesson.before + self.feature_noise * noise)
         p = self._law(self._guided(lesson.features))
-        terms = torch.stack([self._terms(lesson, p, outputs, d) for d, outputs in enumerate(self._passes(lesson, self.depth))])
+        passes = self._passes(lesson, self.depth)
+        terms = torch.stack([self._terms(lesson, p, outputs, d) for d, outputs in enumerate(passes)])
         for name, value in zip(("feature", "cross_entropy", "overlap"), terms.mean(0), strict=True):
             self.log(f"train/{name}_loss", value)
         loss = (terms.mean(0) * terms.new_tensor(self.weights)).sum()

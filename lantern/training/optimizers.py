@@ -45,6 +45,4 @@ def muon_with_adamw(
     adamw = AdamW(
         [dict(params=matrices, weight_decay=0.0), dict(params=vectors, weight_decay=0.0)], lr=lr, betas=(0.9, 0.95)
     )
-    return Together(
-        Muon(hidden, lr=muon_lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"), adamw
-    )
+    return Together(Muon(hidden, lr=muon_lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"), adamw)

@@ -1,5 +1,5 @@
-"""What a drafter is trained for: agreement of laws. alpha = sum_x min(p, q) is the chance that a drawn token is accepted;
-its negative logarithm is the LK loss (2602.23881)."""
+"""What a drafter is trained for: agreement of laws. alpha = sum_x min(p, q) is the chance that a drawn token is
+accepted; its negative logarithm is the LK loss (2602.23881)."""
 
 import torch
 from torch import Tensor

@@ -27,7 +27,7 @@ class TargetTask(pl.LightningModule):
         self, architecture: dict[str, Any], vocabulary: Sequence[str], word_seed: int, tokenizer: str, lr: float,
         muon_lr: float, weight_decay: float, caption_dropout: float, seed: int,
     ) -> None:  # fmt: skip
-        """`architecture`: the transformer's arguments less vocab_size; `tokenizer`: the weights folder it writes for."""
+        """`architecture`: the transformer's arguments less vocab_size; `tokenizer`: its weights folder."""
         super().__init__()
         codebook = load_tokenizer(tokenizer).codebook
         self.config = {

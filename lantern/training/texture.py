@@ -1,12 +1,14 @@
 """Losses that ask for the right amount of texture without asking for its phase, and for images a critic of patches
 takes for real (Isola et al. 2017, arXiv:1611.07004; the balance of Esser et al. 2021, arXiv:2012.09841)."""
 
+from itertools import pairwise
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 WINDOW, STRIDE = 16, 4  # pixels over which a band's power is averaged
-POWER_FLOOR = (0.5 / 255) ** 2  # below this power, for images in [0, 1], differences are invisible
+POWER_FLOOR = (1 / 255) ** 2  # below this power, for images in [0, 1], differences are invisible
 
 
 def blur(images: Tensor) -> Tensor:
@@ -43,9 +45,7 @@ class PatchDiscriminator(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         widths = [3, width, 2 * width, 4 * width]
-        self.stages = nn.ModuleList(
-            nn.Conv2d(a, b, 4, stride=2, padding=1) for a, b in zip(widths, widths[1:], strict=False)
-        )
+        self.stages = nn.ModuleList(nn.Conv2d(a, b, 4, stride=2, padding=1) for a, b in pairwise(widths))
         self.score = nn.Conv2d(widths[-1], 1, 1)
 
     def forward(self, images: Tensor) -> Tensor:

@@ -11,7 +11,9 @@ from einops import rearrange
 from torch import Tensor
 from torch.func import functional_call
 
-from lantern.models.checkpoints import save_weights
+from lantern.metrics.reconstruction import ReconstructionMeter, psnr
+from lantern.models.checkpoints import WEIGHTS_FILE, save_weights
+from lantern.models.critic import as_images, load_critic
 from lantern.models.llamagen.tokenizer import VQTokenizer
 from lantern.training.codebook import ClusteredCodebook
 from lantern.training.linear_start import start_linear
@@ -28,10 +30,11 @@ class TokenizerTask(pl.LightningModule):
     def __init__(
         self, architecture: dict[str, Any], lr: float, discriminator_lr: float, discriminator_width: int,
         texture_weight: float, adversarial_weight: float, commitment_weight: float, quantize_from: int,
-        texture_from: int, discriminate_from: int, average_decay: float, seed: int,
+        texture_from: int, discriminate_from: int, average_decay: float, critic: str, seed: int,
     ) -> None:  # fmt: skip
-        """`architecture`: the tokenizer's arguments; `quantize_from`, `discriminate_from`: the steps at which the
-        codebook is clustered and the discriminator joins; `adversarial_weight`: relative to the other gradients."""
+        """`architecture`: the tokenizer's arguments; `quantize_from`, `texture_from`, `discriminate_from`: the steps at
+        which the codebook is clustered and each loss joins; `adversarial_weight`: relative to the gradient of the pixels;
+        `critic`: the weights folder of the judge that validation asks, if it is there."""
         super().__init__()
         self.config = dict(architecture)
         self.tokenizer = VQTokenizer(**architecture).to(memory_format=torch.channels_last)
@@ -40,6 +43,7 @@ class TokenizerTask(pl.LightningModule):
         self.average = deepcopy(self.tokenizer).requires_grad_(False)
         self.discriminator = PatchDiscriminator(discriminator_width).to(memory_format=torch.channels_last)
         self.codes = ClusteredCodebook(architecture["codebook_size"], architecture["code_dim"])
+        self.critic_folder = Path(critic)
         self.lr, self.discriminator_lr, self.seed = lr, discriminator_lr, seed
         self.texture_weight, self.adversarial_weight = texture_weight, adversarial_weight
         self.commitment_weight, self.average_decay = commitment_weight, average_decay
@@ -58,15 +62,15 @@ class TokenizerTask(pl.LightningModule):
             torch.nn.utils.clip_grad_norm_(part.parameters(), gradient_clip_val or 1.0)
 
     def training_step(self, batch: dict, batch_idx: int) -> Tensor:
-        real = as_images(batch["image"])
+        real = as_images(batch["image"]).contiguous(memory_format=torch.channels_last)
         z = self.tokenizer.latents(real)  # [B, h, w, C]
         codes, commitment = self._quantized(z)
         made = (self.tokenizer.render(codes) + 1) / 2
-        loss = F.l1_loss(made, real)
+        loss = pixels = F.l1_loss(made, real)
         if self.global_step >= self.texture_from:
             loss = loss + self.texture_weight * self._log("texture", texture_loss(made, real))
         if self.global_step >= self.discriminate_from:
-            loss = loss + self._adversarial(loss, made, real)
+            loss = loss + self._adversarial(pixels, made, real)
         self._log("psnr", psnr(made.detach(), real).mean())
         return loss + self.commitment_weight * self._log("commitment", commitment)
 
@@ -91,10 +95,10 @@ class TokenizerTask(pl.LightningModule):
     def _clustered(self) -> bool:
         return bool(self.codes.sums.any())
 
-    def _adversarial(self, reconstruction: Tensor, made: Tensor, real: Tensor) -> Tensor:
+    def _adversarial(self, pixels: Tensor, made: Tensor, real: Tensor) -> Tensor:
         """The tokenizer's and the discriminator's losses in one sum: neither reaches the other's weights."""
         frozen = {name: weight.detach() for name, weight in self.discriminator.named_parameters()}
-        fooling = balanced(-functional_call(self.discriminator, frozen, (made,)).mean(), reconstruction, made)
+        fooling = balanced(-functional_call(self.discriminator, frozen, (made,)).mean(), pixels, made)
         learning = hinge_loss(self.discriminator(real), self.discriminator(made.detach()))
         return self.adversarial_weight * fooling + self._log("discriminator", learning)
 
@@ -108,21 +112,20 @@ class TokenizerTask(pl.LightningModule):
         torch._foreach_lerp_(list(self.average.parameters()), list(self.tokenizer.parameters()), 1 - decay)
         self.average.quantize.embedding.weight.copy_(self.tokenizer.quantize.embedding.weight)  # itself an average
 
+    def on_validation_epoch_start(self) -> None:
+        is_trained = (self.critic_folder / WEIGHTS_FILE).is_file()  # the tokenizer does not wait for its judge
+        critic = load_critic(self.critic_folder) if is_trained else None
+        self.meter = ReconstructionMeter(len(self.average.codebook), critic)
+
     def validation_step(self, batch: dict, batch_idx: int) -> None:
-        real = as_images(batch["image"])
-        made = self.average.decode(self.average.encode(real))
-        self.log("val/psnr", psnr(made, real).mean(), batch_size=len(real), prog_bar=True)
+        real = as_images(batch["image"]).contiguous(memory_format=torch.channels_last)
+        tokens = self.average.encode(real)
+        self.meter.update(self.average.decode(tokens), real, tokens, batch["caption"])
+
+    def on_validation_epoch_end(self) -> None:
+        for name, value in self.meter.summary().items():
+            self.log(f"val/{name}", value, prog_bar=name == "psnr")
 
     def export(self, folder: Path) -> None:
         """Writes what load_tokenizer reads."""
         save_weights(folder, {k: v.float() for k, v in self.average.state_dict().items()}, self.config)
-
-
-def as_images(pixels: Tensor) -> Tensor:
-    """uint8 [B, H, W, 3] -> [B, 3, H, W] in [0, 1], channels last in memory."""
-    return (rearrange(pixels, "b h w c -> b c h w").float() / 255).contiguous(memory_format=torch.channels_last)
-
-
-def psnr(made: Tensor, real: Tensor) -> Tensor:
-    """Decibels [B] of images in [0, 1]."""
-    return -10 * (made - real).square().flatten(1).mean(1).log10()

@@ -25,13 +25,11 @@ class PassCache:
 def pass_mask(length: int, depth: int, device: torch.device) -> Tensor:
     """[1, 1, T, depth T] bool: row t of pass `depth` sees the first pass up to t - depth + 1, where the target's own
     features end, and behind it one row of each later pass: the drafted chain."""
-    distance = torch.arange(length, device=device)[:, None] - torch.arange(length, device=device)
-    blocks = [distance >= depth - 1] + [distance == depth - 1 - later for later in range(1, depth)]
-    mask = torch.cat(blocks, dim=1)
-    mask |= torch.cat([distance == 0, torch.zeros(length, (depth - 1) * length, dtype=torch.bool, device=device)], 1) & (
-        torch.arange(length, device=device)[:, None] < depth - 1
-    )  # rows too close to the start for a chain of this depth see something, and are not used
-    return mask[None, None]
+    rows = torch.arange(length, device=device)
+    distance = rows[:, None] - rows
+    committed = distance >= rows.clamp(max=depth - 1)[:, None]  # rows before the first chain's end see row 0, unused
+    drafted = [distance == depth - later for later in range(2, depth + 1)]
+    return torch.cat([committed, *drafted], dim=1)[None, None]
 
 
 def unroll(

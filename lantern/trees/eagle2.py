@@ -17,7 +17,9 @@ class Eagle2Tree:
             raise LanternError(f"tree.total={total}, depth={depth}, width={width}: give 1 or more each, total >= depth")
         if total > width + (depth - 1) * width**2:
             most = width + (depth - 1) * width**2
-            raise LanternError(f"tree.total={total} is more than the {most} nodes that depth={depth}, width={width} grow")
+            raise LanternError(
+                f"tree.total={total} is more than the {most} nodes that depth={depth}, width={width} grow"
+            )
         self.name, self.kind, self.total, self.depth, self.width = name, "eagle2", total, depth, width
         self.num_nodes, self.num_expanded = total + 1, 1 + (depth - 1) * width
 
@@ -64,7 +66,9 @@ class _Candidates:
         sort puts the elder first among equals, so that whatever is kept has its parent kept."""
         tokens, parents, scores = torch.cat(self.tokens, 1), torch.cat(self.parents, 1), torch.cat(self.scores, 1)
         order = scores.sort(dim=1, descending=True, stable=True).indices[:, : total + 1].sort(1).values
-        place = torch.zeros_like(parents).scatter(1, order, torch.arange(order.shape[1], device=order.device).repeat(len(order), 1))
+        place = torch.zeros_like(parents).scatter(
+            1, order, torch.arange(order.shape[1], device=order.device).repeat(len(order), 1)
+        )
         parent = parents.gather(1, order)
         renumbered = torch.where(parent < 0, -1, place.gather(1, parent.clamp(min=0)))
         lost = scores.gather(1, order) == -torch.inf

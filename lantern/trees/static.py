@@ -82,5 +82,7 @@ def _checked(paths: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
             raise LanternError(f"path {list(path)} of the static tree lacks its prefix {list(path[:-1])}; add it")
         if path[-1] > 0 and (*path[:-1], path[-1] - 1) not in known:
             elder = [*path[:-1], path[-1] - 1]
-            raise LanternError(f"path {list(path)} of the static tree lacks its elder sibling {elder}; ranks have no gaps")
+            raise LanternError(
+                f"path {list(path)} of the static tree lacks its elder sibling {elder}; ranks have no gaps"
+            )
     return sorted(given, key=lambda path: (len(path), path))

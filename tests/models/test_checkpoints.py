@@ -22,7 +22,8 @@ def test_wrapped_and_plain_torch_files_read_alike(tmp_path, wrapper):
 def test_saved_weights_come_back_with_their_config(tmp_path):
     path = save_weights(tmp_path / "new", STATE, {"width": 3})
     state, config = load_weights(tmp_path / "new")
-    assert config == {"width": 3} and all(torch.equal(state[name], value) for name, value in STATE.items())
+    assert config == {"width": 3}
+    assert all(torch.equal(state[name], value) for name, value in STATE.items())
     assert sorted(file.name for file in path.parent.iterdir()) == ["config.json", "model.safetensors"]
     assert weights_hash(path) == weights_hash(tmp_path / "new")
 
@@ -30,7 +31,8 @@ def test_saved_weights_come_back_with_their_config(tmp_path):
 def test_the_hash_tells_weights_apart(tmp_path):
     first = weights_hash(save_weights(tmp_path / "a", STATE, {}))
     second = weights_hash(save_weights(tmp_path / "b", STATE | {"bias": torch.ones(2)}, {}))
-    assert first != second and len(first) == 12
+    assert first != second
+    assert len(first) == 12
 
 
 class Code:
@@ -71,7 +73,8 @@ def test_a_bad_file_is_one_sentence_that_names_it(tmp_path, capfd, make, message
     path = make(tmp_path)
     with pytest.raises(CheckpointError, match=message) as error:
         read_weights(path)
-    assert str(path) in str(error.value) and "\n" not in str(error.value)
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)
     assert "executed" not in capfd.readouterr().out
 
 
@@ -96,7 +99,8 @@ def test_strict_loading_casts_to_the_model(tmp_path):
     save_file({name: value.half() for name, value in STATE.items()}, tmp_path / "h.safetensors")
     model = nn.Linear(3, 2)
     load_strictly(model, read_weights(tmp_path / "h.safetensors"), "h", "")
-    assert model.weight.dtype == torch.float32 and torch.equal(model.weight, STATE["weight"])
+    assert model.weight.dtype == torch.float32
+    assert torch.equal(model.weight, STATE["weight"])
 
 
 def test_a_weights_folder_without_config_says_so(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from torch import Tensor
-from toy import CODES, PROMPTS, tiny_eagle, tiny_target
+from toy import CODES, PROMPTS, random_verdict, tiny_eagle, tiny_target
 
 from lantern.acceptance.exact import Exact
 from lantern.decoding import generate
@@ -140,15 +140,6 @@ def random_tree(generator: torch.Generator, batch: int, size: int = 8) -> DraftT
     parents[:, 0] = -1
     parents[:, -1] = PADDING
     return DraftTree(tokens, parents)
-
-
-def random_verdict(generator: torch.Generator, tree: DraftTree) -> Verdict:
-    """The path to a random node of each row."""
-    nodes = torch.randint(tree.tokens.shape[1] - 1, (len(tree.tokens),), generator=generator)
-    paths = [tree.ancestors[row, node].nonzero().flatten() for row, node in enumerate(nodes)]
-    accepted = torch.tensor([len(path) - 1 for path in paths])
-    padded = torch.nn.utils.rnn.pad_sequence(paths, batch_first=True, padding_value=-1)
-    return Verdict(padded, accepted, torch.randint(CODES, accepted.shape, generator=generator))
 
 
 def sequential(target: LlamaGenTarget, prompt: str, tokens: list[int]) -> Forward:

@@ -1,3 +1,5 @@
+from itertools import chain
+
 import pytest
 
 from lantern.errors import LanternError
@@ -12,7 +14,7 @@ def batches_of(loader: SeededBatches, epochs: int) -> list[list[int]]:
 
 def test_each_epoch_shows_every_item_once_in_a_new_order():
     batches = batches_of(SeededBatches(12, 4, 0), 2)
-    epochs = [sum(batches[:3], []), sum(batches[3:], [])]
+    epochs = [[*chain(*batches[:3])], [*chain(*batches[3:])]]
     assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(12))
     assert epochs[0] != epochs[1]
 
@@ -34,8 +36,8 @@ def test_a_loader_goes_on_where_its_state_was_taken():
 
 
 def test_ranks_share_an_epoch_without_overlap():
-    parts = [sum(SeededBatches(12, 2, 0, rank, 3), []) for rank in range(3)]
-    assert sorted(sum(parts, [])) == list(range(12))
+    batches = chain(*(SeededBatches(12, 2, 0, rank, 3) for rank in range(3)))
+    assert sorted(chain(*batches)) == list(range(12))
 
 
 def test_too_little_data_is_one_clear_sentence():

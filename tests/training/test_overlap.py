@@ -1,5 +1,5 @@
+import pytest
 import torch
-from pytest import approx
 
 from lantern.training.overlap import chained_length, law_losses, overlap
 
@@ -12,13 +12,13 @@ def test_overlap_is_the_acceptance_probability_of_speculative_sampling():
     """By enumeration: sum over drawn tokens of q(x) min(1, p(x) / q(x))."""
     p, q = laws(3, 4, seed=0), laws(3, 4, seed=1)
     brute = sum(q[:, x] * torch.clamp(p[:, x] / q[:, x], max=1) for x in range(4))
-    assert overlap(p, q).tolist() == approx(brute.tolist())
+    assert overlap(p, q).tolist() == pytest.approx(brute.tolist())
 
 
 def test_losses_are_lowest_when_the_laws_agree():
     p = laws(2, 5, seed=0).float()
     same, other = law_losses(p, p.log()), law_losses(p, laws(2, 5, seed=1).log())
-    assert same[1].item() == approx(0, abs=1e-6)
+    assert same[1].item() == pytest.approx(0, abs=1e-6)
     assert all(a < b for a, b in zip(same, other, strict=True))
 
 
@@ -33,7 +33,7 @@ def test_chained_length_climbs_the_diagonal():
                 product *= alphas[d, image, root + d].item()
                 length += product
             lengths.append(length)
-    assert chained_length(alphas).item() == approx(sum(lengths) / len(lengths))
+    assert chained_length(alphas).item() == pytest.approx(sum(lengths) / len(lengths))
 
 
 def test_a_perfect_drafter_is_accepted_at_every_depth():

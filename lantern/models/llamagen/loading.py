@@ -15,7 +15,9 @@ def load_transformer(folder: str | Path) -> tuple[Transformer, dict]:
     """The transformer of a weights folder and the folder's config. Raises CheckpointError."""
     state, config = load_weights(folder)
     if "architecture" not in config:
-        raise CheckpointError(f"{folder}/config.json names no architecture, so it is no LlamaGen target; check model.folder")
+        raise CheckpointError(
+            f"{folder}/config.json names no architecture, so it is no LlamaGen target; check model.folder"
+        )
     transformer = Transformer(**config["architecture"])
     load_strictly(transformer, state, folder, "check model.folder, or train it with: python train.py task=target")
     return transformer, config
@@ -46,7 +48,9 @@ def load_target(
     transformer, config = load_transformer(folder)
     made_for, found = config.get("tokenizer_hash"), weights_hash(tokenizer)
     if made_for not in (None, found):
-        raise CheckpointError(f"the target in {folder} was trained on tokenizer {made_for}, {tokenizer} is {found}; use its own")
+        raise CheckpointError(
+            f"the target in {folder} was trained on tokenizer {made_for}, {tokenizer} is {found}; use its own"
+        )
     images = load_tokenizer(tokenizer).to(place)
     transformer = transformer.to(place, resolve_dtype(dtype, place))
     return LlamaGenTarget(transformer, conditioner_of(config), images, cfg_scale, weights_hash(folder))

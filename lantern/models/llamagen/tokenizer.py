@@ -2,14 +2,12 @@
 Parameter names and arithmetic are those of the released VQ-16 and VQ-8 checkpoints; widths and depths are arguments."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import isqrt
 
-import torch
 import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
-
-
 
 
 class ResBlock(nn.Module):
@@ -70,7 +68,7 @@ class Level(nn.Module):
 
     def __init__(self, widths: Sequence[int], groups: int, attends: bool, **resample: nn.Module) -> None:
         super().__init__()
-        self.res = nn.ModuleList(ResBlock(a, b, groups) for a, b in zip(widths, widths[1:], strict=False))
+        self.res = nn.ModuleList(ResBlock(a, b, groups) for a, b in pairwise(widths))
         self.attn = nn.ModuleList(AttentionBlock(width, groups) for width in widths[1:] if attends)
         for name, layer in resample.items():
             self.add_module(name, layer)

@@ -1,0 +1,101 @@
+"""The tokenizer's losses, its codebook and its starting point."""
+
+import pytest
+import torch
+
+from lantern.metrics.reconstruction import ReconstructionMeter, high_octave_power, psnr
+from lantern.models.llamagen.tokenizer import VQTokenizer
+from lantern.training.codebook import ClusteredCodebook
+from lantern.training.linear_start import start_linear
+from lantern.training.texture import PatchDiscriminator, balanced, blur, hinge_loss, texture_loss
+
+
+def noise(seed: int, *shape: int) -> torch.Tensor:
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def test_texture_loss_ignores_phase_but_not_blur():
+    """Catches a pixel loss in disguise: other noise of the same power is nearly right, a blurred image is wrong."""
+    real, other = noise(0, 2, 3, 64, 64), noise(1, 2, 3, 64, 64)
+    assert texture_loss(other, real) < 0.2 * texture_loss(blur(real), real)
+    assert texture_loss(real, real) == 0
+
+
+def test_texture_loss_counts_faint_textures_like_strong_ones():
+    real = 0.5 + 0.4 * (noise(0, 2, 3, 64, 64) - 0.5)
+    faint = 0.5 + 0.5 * (real - 0.5)
+    assert float(texture_loss(blur(faint), faint)) == pytest.approx(float(texture_loss(blur(real), real)), rel=0.15)
+
+
+def test_high_octave_power_sees_only_the_highest_octave():
+    ramp = torch.arange(64.0)
+    coarse, fine = (torch.sin(2 * torch.pi * f * ramp).expand(1, 3, 64, 64) for f in (0.1, 0.35))
+    assert high_octave_power(coarse) < 1e-3 * high_octave_power(fine)
+
+
+def test_high_octave_power_is_quadratic_and_ignores_the_mean():
+    images = noise(0, 2, 3, 32, 32)
+    assert torch.allclose(high_octave_power(0.5 * images + 3), 0.25 * high_octave_power(images), rtol=1e-3)
+
+
+def test_balanced_losses_pull_equally_on_the_image():
+    made = noise(0, 1, 3, 16, 16).requires_grad_()
+    ours, reference = (made**3).sum(), made.mean()
+    pulls = [torch.autograd.grad(loss, made)[0].norm() for loss in (balanced(ours, reference, made), reference)]
+    assert float(pulls[0]) == pytest.approx(float(pulls[1]), rel=1e-4)
+
+
+def test_hinge_loss_is_zero_only_beyond_the_margin():
+    assert hinge_loss(torch.tensor([1.0, 2.0]), torch.tensor([-1.0, -3.0])) == 0
+    assert hinge_loss(torch.tensor([0.0]), torch.tensor([0.0])) == 2
+
+
+def test_the_discriminator_scores_patches():
+    assert PatchDiscriminator(4)(noise(0, 2, 3, 32, 32)).shape == (2, 1, 4, 4)
+
+
+def spread(count: int, dim: int = 4) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(5)
+    return torch.nn.functional.normalize(torch.randn(count, dim, generator=generator), dim=-1)
+
+
+def test_clustering_finds_separate_clusters():
+    centres = torch.eye(4)
+    points = torch.nn.functional.normalize(centres.repeat(64, 1) + 0.05 * spread(256), dim=-1)
+    codes, weight = ClusteredCodebook(16, 4, pool=256), torch.zeros(16, 4)
+    codes.collect(points)
+    codes.start(weight, torch.Generator().manual_seed(0))
+    assert (points @ weight.T).amax(-1).min() > 0.99
+
+
+def test_an_unused_code_moves_to_the_data_and_a_used_one_stays():
+    """Catches revival that never happens, and revival of every code."""
+    codes, weight, data = ClusteredCodebook(2, 4, decay=0.5), torch.eye(4)[:2].clone(), torch.eye(4)[:1].repeat(8, 1)
+    codes.sums.copy_(weight)
+    moved = torch.zeros(2, dtype=torch.bool)
+    for _ in range(6):
+        moved |= codes.update(weight, data, torch.zeros(8, dtype=torch.long), torch.Generator(), revive=True)
+    assert moved.tolist() == [False, True]
+    assert torch.allclose(weight[1], data[0])
+
+
+def test_the_linear_start_reconstructs_averages_before_any_training():
+    """Catches a broken linear path: a random start is at about 5 decibels."""
+    torch.manual_seed(0)
+    model = VQTokenizer(16, [1, 1, 2, 4], [1, 1, 2, 8], 16, 8, 64, num_res_blocks=1, groups=1)
+    smooth = torch.nn.functional.interpolate(noise(0, 4, 3, 4, 4), size=64, mode="bilinear")
+    start_linear(model)
+    with torch.no_grad():
+        made = (model.render(model.latents(smooth)) + 1) / 2
+    assert psnr(made, smooth).mean() > 12
+
+
+def test_the_meter_reports_perfect_reconstructions_as_perfect():
+    images, tokens = noise(0, 2, 3, 32, 32), torch.tensor([[0, 1], [1, 2]])
+    meter = ReconstructionMeter(codebook_size=4, critic=None)
+    meter.update(images + 1e-3, images, tokens, ["wood", "a red cube on sand"])
+    summary = meter.summary()
+    assert summary["psnr"] == pytest.approx(60, abs=0.01)
+    assert summary["codes_used"] == 0.75
+    assert summary["high_octave/wood"] == pytest.approx(1, abs=1e-4)
+    assert summary["high_octave/sand"] == pytest.approx(1, abs=1e-4)

@@ -1,0 +1,108 @@
+"""The tokenizer's training as a whole, on a miniature."""
+
+from pathlib import Path
+
+import pytest
+import pytorch_lightning as pl
+import torch
+
+from lantern.models.llamagen.loading import load_tokenizer
+from lantern.training.loader import ResumableLoader, SeededBatches
+from lantern.training.schedule import WarmupCosine
+from lantern.training.tokenizer import TokenizerTask
+
+STEPS = 6
+ARCHITECTURE = dict(
+    channels=12, encoder_multipliers=[1, 1], decoder_multipliers=[1, 1], codebook_size=16, code_dim=8, z_channels=12,
+    num_res_blocks=1, groups=1,
+)  # fmt: skip
+
+
+class Noise:
+    """Eight images of noise with captions."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> dict:
+        generator = torch.Generator().manual_seed(index)
+        return {"image": torch.randint(256, (64, 64, 3), generator=generator, dtype=torch.uint8), "caption": "wood"}
+
+
+def miniature(folder: Path) -> TokenizerTask:
+    torch.manual_seed(0)
+    return TokenizerTask(
+        ARCHITECTURE, lr=1e-3, discriminator_lr=1e-3, discriminator_width=4, texture_weight=0.1, adversarial_weight=0.3,
+        commitment_weight=0.25, quantize_from=1, texture_from=2, discriminate_from=3, average_decay=0.9,
+        critic=str(folder / "critic"), seed=0,
+    )  # fmt: skip
+
+
+def fit(folder: Path, until: int, ckpt_path: Path | None = None) -> tuple[TokenizerTask, pl.Trainer]:
+    task, loader = miniature(folder), ResumableLoader(Noise(), SeededBatches(8, 2, seed=0))
+    trainer = pl.Trainer(
+        max_steps=STEPS, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, num_sanity_val_steps=0, gradient_clip_val=1.0,
+        callbacks=[WarmupCosine(2), StopAt(until)], default_root_dir=folder,
+    )  # fmt: skip
+    validation = torch.utils.data.DataLoader(Noise(), batch_size=4)
+    trainer.fit(task, loader, validation, ckpt_path=ckpt_path, weights_only=True)
+    return task, trainer
+
+
+class StopAt(pl.Callback):
+    """Interrupts a run whose schedule goes on."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: object) -> None:
+        trainer.should_stop = trainer.should_stop or trainer.global_step >= self.step
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> tuple[TokenizerTask, pl.Trainer]:
+    return fit(tmp_path_factory.mktemp("whole"), STEPS)
+
+
+def test_every_loss_joins_and_validation_reports(trained):
+    metrics = trained[1].callback_metrics
+    assert {"train/texture", "train/discriminator", "train/codes_revived"} <= set(metrics)
+    assert {"val/psnr", "val/high_octave/wood", "val/codes_used"} <= set(metrics)
+
+
+def test_what_is_exported_is_the_average_and_loads(trained, tmp_path):
+    trained[0].export(tmp_path)
+    loaded = load_tokenizer(tmp_path)
+    for name, value in trained[0].average.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], value)
+    assert not torch.equal(trained[0].average.decoder.conv_in.weight, trained[0].tokenizer.decoder.conv_in.weight)
+
+
+def test_a_resumed_run_ends_with_the_same_weights(trained, tmp_path):
+    """Catches codebook statistics, averages or batches that a checkpoint forgets."""
+    _, first = fit(tmp_path, STEPS // 2)
+    first.save_checkpoint(tmp_path / "half.ckpt")
+    resumed, _ = fit(tmp_path, STEPS, ckpt_path=tmp_path / "half.ckpt")
+    for name, value in trained[0].state_dict().items():
+        assert torch.equal(resumed.state_dict()[name], value), name
+
+
+def test_neither_player_trains_on_the_other_players_loss(tmp_path):
+    """Catches a tokenizer that helps the discriminator, and a discriminator that helps the tokenizer."""
+    task = miniature(tmp_path)
+    task._log = lambda name, value: value
+    real = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    made = (real * 0.9).requires_grad_()
+    pixels = (made - real).abs().mean()
+    task.adversarial_weight = 0.0  # what is left is the discriminator's own loss
+    task._adversarial(pixels, made, real).backward(retain_graph=True)
+    assert not made.grad.any()
+    learned = [weight.grad.clone() for weight in task.discriminator.parameters()]
+    task.adversarial_weight = 5.0
+    task.discriminator.zero_grad()
+    task._adversarial(pixels, made, real).backward()
+    assert made.grad.any()
+    assert all(
+        torch.equal(weight.grad, grad) for weight, grad in zip(task.discriminator.parameters(), learned, strict=True)
+    )
