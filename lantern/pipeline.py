@@ -10,7 +10,7 @@ from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
 from lantern.types import AcceptanceRule, Drafter, Generation, Target, TreePolicy, Verification
-from lantern.verification import Ratio, SharedNoise, by_rule
+from lantern.verification import Ratio, SharedNoise
 
 # Where tests/test_laws.py shows, by enumeration or token by token, that the output law is the target's.
 PROVEN_VERIFICATIONS = (Ratio, SharedNoise)

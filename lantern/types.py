@@ -1,6 +1,7 @@
 """The values and roles every part of Lantern exchanges. Shape letters, used everywhere:
 B images, R guidance rows (1, or 2 = conditional, unconditional), N tree nodes, V codebook size, D feature width,
-L image tokens, C code dimension, K neighbours, P prefix rows, A path slots. p is always the target law, q the draft law."""
+L image tokens, C code dimension, K neighbours, P prefix rows, A path slots.
+p is always the target law, q the draft law."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ class DraftTree:
 
     @cached_property
     def ancestors(self) -> Tensor:
-        """[B, N, N] true where node j lies on the path from the root to node i, i included. Padding sees only itself."""
+        """[B, N, N] true where node j lies on the path from the root to node i; i itself does, and padding only itself."""
         n = self.tokens.shape[1]
         eye = torch.eye(n, device=self.parents.device)
         reach = torch.zeros_like(eye).repeat(len(self.parents), 1, 1)

@@ -80,7 +80,7 @@ class Eagle:
 
     def _extend(self, tokens: Tensor, parents: Tensor, depth: int) -> Tensor:
         """One level: tokens [B, W] paired with their parents' outputs, seeing their ancestors. -> [B, R, W, D]."""
-        batch, width = tokens.shape
+        width = tokens.shape[1]
         index = parents[:, None, :, None].expand(-1, self._outputs.shape[1], -1, self._outputs.shape[3])
         features = self._outputs.gather(2, index)
         sees = self._lineage(parents)

@@ -17,9 +17,13 @@ def load_eagle(checkpoint: str | Path, target: Target, tree, sampling: Sampling)
     for key, value in wanted.items():
         if config.get(key) != value:
             raise CheckpointError(
-                f"the drafter in {checkpoint} was made for a target with {key}={config.get(key)}, this one has {value}; "
+                f"the drafter in {checkpoint} is for a target with {key}={config.get(key)}, this one has {value}; "
                 "give drafter.checkpoint=<a drafter of this target>, or distil one with: python train.py"
             )
+    if missing := {"num_heads", "hidden_dim"} - config.keys():
+        raise CheckpointError(
+            f"{checkpoint}/config.json lacks {', '.join(sorted(missing))}; distil it with: python train.py"
+        )
     network = EagleNetwork(config["dim"], config["num_heads"], config["hidden_dim"])
     load_strictly(network, state, checkpoint, "distil it again with: python train.py")
     weight = target.embed_weight

@@ -33,7 +33,7 @@ class TokenizerTask(pl.LightningModule):
         texture_from: int, discriminate_from: int, average_decay: float, critic: str, seed: int,
     ) -> None:  # fmt: skip
         """`architecture`: the tokenizer's arguments; `quantize_from`, `texture_from`, `discriminate_from`: the steps at
-        which the codebook is clustered and each loss joins; `adversarial_weight`: relative to the gradient of the pixels;
+        which the codebook is clustered and each loss joins; `adversarial_weight`: relative to the gradient of pixels;
         `critic`: the weights folder of the judge that validation asks, if it is there."""
         super().__init__()
         self.config = dict(architecture)

@@ -35,7 +35,7 @@ class SharedNoise:
     def __call__(self, tree: DraftTree, probs: Tensor, rule: Relaxation, noise: Noise) -> Verdict:
         """probs p [B, N, V]. Follows the deepest path on which every child is the pick at its parent; among equally
         deep ones the one of earlier nodes."""
-        batch, size, vocab = probs.shape
+        batch, size = tree.tokens.shape
         gumbel = noise.picks_at(tree.depths).expand_as(probs)  # [B, N, V]
         pick = (probs.log() + gumbel).argmax(-1)  # [B, N]
         parents = tree.parents.clamp(min=0)
@@ -43,7 +43,8 @@ class SharedNoise:
             agrees = pick.gather(1, parents) == tree.tokens
         else:
             agrees = _relaxed_agreement(tree, probs, gumbel, rule)
-        agrees = (agrees & ~tree.is_padding).index_fill(1, torch.zeros(1, dtype=torch.long, device=probs.device), True)
+        agrees = agrees & ~tree.is_padding
+        agrees[:, 0] = True  # the root is committed
         reached = ~(tree.ancestors & ~agrees[:, None]).any(-1)  # [B, N]
         best = (tree.depths.masked_fill(~reached, -1)).argmax(1)  # the first among the deepest
         rows = torch.arange(batch, device=probs.device)

@@ -1,5 +1,5 @@
 """LlamaGen's transformer (Sun et al., 2406.06525) with the parameter names and arithmetic of the released checkpoints.
-One body serves training, prefill and tree passes: what a row may see comes in as a mask, where it stands as a rotation."""
+One body serves training, prefill and tree passes: what a row sees comes in as a mask, where it stands as a rotation."""
 
 import torch
 import torch.nn.functional as F
@@ -71,7 +71,7 @@ class Attention(nn.Module):
         self.wo = nn.Linear(dim, dim, bias=False)
 
     def forward(self, x: Tensor, rotation: Tensor, mask: Tensor | None, cache=None) -> Tensor:
-        """x [B, T, D]; mask broadcastable to [B, 1, T, S], None for plain causal; cache stores and widens keys, values."""
+        """x [B, T, D]; mask broadcasts to [B, 1, T, S], None is plain causal; cache keeps keys, values."""
         heads = rearrange(self.wqkv(x), "b t (n h d) -> b t (n h) d", n=3, h=self.num_heads)
         turned, value = heads.split([2 * self.num_heads, self.num_heads], dim=2)
         query, key = rotate(turned, rotation).chunk(2, dim=2)
