@@ -25,7 +25,7 @@ class DraftTree:
 
     @cached_property
     def ancestors(self) -> Tensor:
-        """[B, N, N] true where node j lies on the path from the root to node i; i itself does, and padding only itself."""
+        """[B, N, N] true where node j lies on the path from the root to node i, both included; padding: only itself."""
         n = self.tokens.shape[1]
         eye = torch.eye(n, device=self.parents.device)
         reach = torch.zeros_like(eye).repeat(len(self.parents), 1, 1)

@@ -55,7 +55,7 @@ class ReconstructionMeter:
 
     def _ask(self, made: Tensor, real: Tensor, captions: list[str]) -> None:
         features = [self.critic.features(images) for images in (made, real)]
-        self.features.append(torch.stack(features))
+        self.features.append(torch.stack(features).double())
         for name, labels in labels_of(captions).items():
             named = torch.stack([self.critic.heads[name](f).argmax(-1) for f in features], dim=1)
             self.answers[name].append((named == labels[:, None])[labels != IGNORED])

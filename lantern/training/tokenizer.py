@@ -119,8 +119,9 @@ class TokenizerTask(pl.LightningModule):
 
     def validation_step(self, batch: dict, batch_idx: int) -> None:
         real = as_images(batch["image"]).contiguous(memory_format=torch.channels_last)
-        tokens = self.average.encode(real)
-        self.meter.update(self.average.decode(tokens), real, tokens, batch["caption"])
+        with torch.autocast(real.device.type, enabled=False):  # as the shipped tokenizer is used
+            tokens = self.average.encode(real)
+            self.meter.update(self.average.decode(tokens), real, tokens, batch["caption"])
 
     def on_validation_epoch_end(self) -> None:
         for name, value in self.meter.summary().items():
