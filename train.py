@@ -11,13 +11,14 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from lantern.command import in_one_sentence
-from lantern.training.run import check_resumable, evaluate_command, export, record, whole_config
+from lantern.training.run import check_resumable, evaluate_command, export, record, silence_noise, whole_config
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="train")
 @in_one_sentence
 def main(cfg: DictConfig) -> None:
     folder = Path(hydra.core.hydra_config.HydraConfig.get().runtime.output_dir)
+    silence_noise()
     check_resumable(cfg.ckpt_path)
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
     task, batches = instantiate(cfg.task), instantiate(cfg.batches)

@@ -151,7 +151,7 @@ def test_a_drafter_made_for_the_target_loads_and_decodes(tmp_path):
 def test_a_drafter_made_for_another_target_is_one_clear_error(tmp_path, key, value):
     """Catches a drafter that would run and merely never be right."""
     folder = saved_drafter(tmp_path, **{key: value})
-    with pytest.raises(CheckpointError, match=f"made for a target with {key}={value}, this one has .*train.py"):
+    with pytest.raises(CheckpointError, match=f"for a target with {key}={value}, this one has .*train.py"):
         load_eagle(folder, tiny_target(), TREE, Sampling())
 
 

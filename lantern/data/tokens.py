@@ -49,17 +49,22 @@ class TokenTable:
         key = fingerprint(source.fingerprint, self.tokenizer_hash)
         features = Features({"tokens": Column(Value("uint16")), "caption": Value("string")})
 
-        def rows(items: list[int]) -> Iterator[dict[str, Any]]:
-            for start in range(0, len(items), ENCODED_AT_ONCE):
-                yield from self._encode([source[i] for i in items[start : start + ENCODED_AT_ONCE]])
+        def rows(items: list[list[int]]) -> Iterator[dict[str, Any]]:
+            for indices in items:
+                yield from self._encode([source[i] for i in indices])
 
         folder = self.cache_dir / f"tokens-{name}-{key}"
-        return TokenSplit(cached_rows(folder, rows, list(range(len(source))), features), key)
+        return TokenSplit(cached_rows(folder, rows, chunks(len(source), ENCODED_AT_ONCE), features), key)
 
     def _encode(self, items: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         images = torch.from_numpy(np.stack([item["image"] for item in items]))
         for item, tokens in zip(items, encode(self.tokenizer, images), strict=True):
             yield {"tokens": tokens.numpy().astype(np.uint16), "caption": item["caption"]}
+
+
+def chunks(count: int, size: int) -> list[list[int]]:
+    """Runs of indices. `datasets` calls a generator with one item at a time, so that a batch has to be one item."""
+    return [list(range(start, min(start + size, count))) for start in range(0, count, size)]
 
 
 @torch.inference_mode()

@@ -15,9 +15,12 @@ from lantern.models.checkpoints import save_weights
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.sampling import Sampling
 from lantern.training.features import target_features
-from lantern.training.overlap import chained_length, law_losses, overlap
+from lantern.training.optimizers import Together, matrices, muon_with_adamw
+from lantern.training.overlap import chained_length, law_loss, overlap
 from lantern.training.randomness import step_generator
 from lantern.training.unroll import unroll
+
+RIDGE = 0.01  # of the inputs' variance
 
 
 class Lesson(NamedTuple):
@@ -32,7 +35,7 @@ class DrafterTask(pl.LightningModule):
     """Batches: {"tokens": [B, L], "caption": B captions}, or with "features" [B, R, P + L - 1, D] from a cache."""
 
     def __init__(
-        self, target: LlamaGenTarget, sampling: Sampling, lr: float, weight_decay: float, depth: int,
+        self, target: LlamaGenTarget, sampling: Sampling, lr: float, muon_lr: float, weight_decay: float, depth: int,
         validation_depth: int, feature_weight: float, cross_entropy_weight: float, overlap_weight: float,
         feature_noise: float, seed: int,
     ) -> None:  # fmt: skip
@@ -40,34 +43,46 @@ class DrafterTask(pl.LightningModule):
         super().__init__()
         self.target, self.sampling = target, sampling
         self.target.cfg_scale = sampling.cfg_scale
-        self.lr, self.weight_decay, self.depth, self.validation_depth = lr, weight_decay, depth, validation_depth
-        self.weights = (feature_weight, cross_entropy_weight, overlap_weight)
+        self.lr, self.muon_lr, self.weight_decay = lr, muon_lr, weight_decay
+        self.depth, self.validation_depth = depth, validation_depth
+        self.feature_weight, self.law_weights = feature_weight, (cross_entropy_weight, overlap_weight)
         self.feature_noise, self.seed = feature_noise, seed
         self.network = network_for(target)
 
-    def configure_optimizers(self) -> torch.optim.AdamW:
-        return torch.optim.AdamW(self.network.parameters(), self.lr, betas=(0.9, 0.95), weight_decay=self.weight_decay)
+    def configure_optimizers(self) -> Together:
+        hidden = matrices(self.network)
+        return muon_with_adamw(self.network, hidden, self.lr, self.muon_lr, self.weight_decay)
 
     def training_step(self, batch: dict, batch_idx: int) -> Tensor:
         lesson = self._lesson(batch)
+        if self.global_step == 0:
+            self._start_linear(lesson)
         generator = step_generator(self.seed, self.global_step, lesson.before.device)
         noise = torch.rand(lesson.before.shape, generator=generator, device=lesson.before.device) * 2 - 1
         lesson = lesson._replace(before=lesson.before + self.feature_noise * noise)
         p = self._law(self._guided(lesson.features))
         passes = self._passes(lesson, self.depth)
-        terms = torch.stack([self._terms(lesson, p, outputs, d) for d, outputs in enumerate(passes)])
-        for name, value in zip(("feature", "cross_entropy", "overlap"), terms.mean(0), strict=True):
-            self.log(f"train/{name}_loss", value)
-        loss = (terms.mean(0) * terms.new_tensor(self.weights)).sum()
-        self.log("train/loss", loss, prog_bar=True)
-        return loss
+        terms = torch.stack([self._terms(lesson, p, outputs, d) for d, outputs in enumerate(passes)]).mean(0)
+        for name, value in zip(("loss", "feature_loss", "cross_entropy_loss", "overlap_loss"), terms, strict=True):
+            self.log(f"train/{name}", value, prog_bar=name == "loss")
+        return terms[0]
+
+    @torch.no_grad()
+    def _start_linear(self, lesson: Lesson) -> None:
+        """Sets fc by least squares on the first batch: all that a linear drafter can learn, in a second."""
+        rows, fc = slice(self.target.prefix_len - 1, None), self.network.fc
+        inputs = torch.cat([lesson.embeddings, lesson.before], dim=-1)[:, rows]
+        weight, bias = least_squares(inputs.flatten(0, 1), lesson.features[:, rows].flatten(0, 1))
+        fc.weight.copy_(self.trainer.strategy.broadcast(weight))  # the same on every process
+        fc.bias.copy_(self.trainer.strategy.broadcast(bias))
 
     def _terms(self, lesson: Lesson, p: Tensor, outputs: Tensor, skipped: int) -> Tensor:
-        """The three losses [3] of one pass, over image rows that are at least `skipped` behind the first."""
+        """One pass, over image rows at least `skipped` behind the first: the loss, then its three parts unweighted."""
         rows = slice(self.target.prefix_len - 1 + skipped, None)
         regression = F.smooth_l1_loss(outputs[:, rows].float(), lesson.features[:, rows].float())
-        logits = self.target.head(self._guided(outputs)[:, skipped:])
-        return torch.stack([regression, *law_losses(p[:, skipped:], logits / self._temperature)])
+        logits = self.target.head(self._guided(outputs)[:, skipped:]) / self._temperature
+        on_laws, *parts = law_loss(p[:, skipped:], logits, self.law_weights)
+        return torch.stack([self.feature_weight * regression + on_laws, regression, *parts])
 
     def validation_step(self, batch: dict, batch_idx: int) -> None:
         lesson = self._lesson(batch)
@@ -117,16 +132,25 @@ class DrafterTask(pl.LightningModule):
         save_weights(folder, network.state_dict(), config)
 
 
+def least_squares(inputs: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
+    """inputs [n, I], outputs [n, O] -> weight [O, I], bias [O] of the ridge regression on standardised inputs."""
+    inputs, outputs = inputs.double(), outputs.double()
+    mean, scale = inputs.mean(0), inputs.std(0).clamp(min=1e-4)
+    z = (inputs - mean) / scale
+    gram = z.T @ z + RIDGE * len(z) * torch.eye(z.shape[1], dtype=z.dtype, device=z.device)
+    weight = torch.linalg.solve(gram, z.T @ (outputs - outputs.mean(0))).T / scale  # [O, I]
+    return weight.float(), (outputs.mean(0) - weight @ mean).float()
+
+
 def network_for(target: LlamaGenTarget) -> EagleNetwork:
-    """A drafter that starts as the target's last layer, reading the feature and, faintly, the token."""
+    """A drafter whose layer starts as the target's last one with outputs of zero, so that nothing it adds is noise."""
     layer = target.transformer.layers[-1]
     dim, hidden_dim = target.embed_weight.shape[1], layer.feed_forward.w1.out_features
     network = EagleNetwork(dim, layer.attention.num_heads, hidden_dim)
     with torch.no_grad():
-        network.fc.weight[:, dim:] = torch.eye(dim)
-        network.fc.bias.zero_()
         network.attention.wqkv.weight.copy_(layer.attention.wqkv.weight * layer.attention_norm.weight)
-        network.attention.wo.weight.copy_(layer.attention.wo.weight)
         network.ffn_norm.load_state_dict(layer.ffn_norm.state_dict())
         network.feed_forward.load_state_dict(layer.feed_forward.state_dict())
+        network.attention.wo.weight.zero_()
+        network.feed_forward.w2.weight.zero_()
     return network

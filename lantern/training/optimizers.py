@@ -33,16 +33,19 @@ class Together(Optimizer):
 
 
 def muon_with_adamw(
-    model: nn.Module, lr: float, muon_lr: float, weight_decay: float, others: Iterable[nn.Parameter] = ()
+    model: nn.Module, hidden: Iterable[nn.Parameter], lr: float, muon_lr: float, weight_decay: float
 ) -> Together:
-    """Muon (Jordan et al. 2024, its rate scaled to AdamW's update size) on the matrices inside model.layers; AdamW on
-    embeddings, head, norms and the parameters in `others`."""
-    hidden = [weight for weight in model.layers.parameters() if weight.dim() == 2]
+    """Muon (Jordan et al. 2024, its rate scaled to AdamW's update size) on the `hidden` matrices of the model; AdamW,
+    without decay, on everything else: embeddings, head, norms, biases."""
+    hidden = list(hidden)
     chosen = {id(weight) for weight in hidden}
-    rest = [weight for weight in (*model.parameters(), *others) if id(weight) not in chosen]
-    matrices = [weight for weight in rest if weight.dim() == 2]
-    vectors = [weight for weight in rest if weight.dim() != 2]
-    adamw = AdamW(
-        [dict(params=matrices, weight_decay=0.0), dict(params=vectors, weight_decay=0.0)], lr=lr, betas=(0.9, 0.95)
+    rest = [weight for weight in model.parameters() if id(weight) not in chosen]
+    return Together(
+        Muon(hidden, lr=muon_lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"),
+        AdamW(rest, lr=lr, betas=(0.9, 0.95), weight_decay=0.0),
     )
-    return Together(Muon(hidden, lr=muon_lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"), adamw)
+
+
+def matrices(module: nn.Module) -> list[nn.Parameter]:
+    """The parameters Muon is meant for."""
+    return [weight for weight in module.parameters() if weight.dim() == 2]

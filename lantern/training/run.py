@@ -1,5 +1,7 @@
 """The steps around a fit: what is recorded before it, which weights are exported after it."""
 
+import logging
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,16 @@ from pytorch_lightning.loggers import Logger
 from lantern.errors import LanternError
 from lantern.models.checkpoints import WEIGHTS_FILE, weights_hash
 from lantern.provenance import write_provenance
+
+# said at every run, about nothing a user could change
+NOISE = ("`isinstance.treespec", "Experiment logs directory", "The '.*' does not have many", "The number of training")
+
+
+def silence_noise() -> None:
+    """Leaves the terminal to the progress bar and to warnings that mean something."""
+    logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
+    for message in NOISE:
+        warnings.filterwarnings("ignore", message=message)
 
 
 def whole_config(cfg: DictConfig) -> dict[str, Any]:

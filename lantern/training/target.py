@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lantern.models.checkpoints import save_weights, weights_hash
+from lantern.models.checkpoints import load_strictly, load_weights, save_weights, weights_hash
 from lantern.models.llamagen.loading import conditioner_of, load_tokenizer
 from lantern.models.llamagen.transformer import Transformer
-from lantern.training.optimizers import Together, muon_with_adamw
+from lantern.training.optimizers import Together, matrices, muon_with_adamw
 from lantern.training.randomness import step_generator
 
 EMBEDDING_STD = 0.02
@@ -25,9 +25,10 @@ class TargetTask(pl.LightningModule):
 
     def __init__(
         self, architecture: dict[str, Any], vocabulary: Sequence[str], word_seed: int, tokenizer: str, lr: float,
-        muon_lr: float, weight_decay: float, caption_dropout: float, seed: int,
+        muon_lr: float, weight_decay: float, caption_dropout: float, seed: int, start_from: str | None = None,
     ) -> None:  # fmt: skip
-        """`architecture`: the transformer's arguments less vocab_size; `tokenizer`: its weights folder."""
+        """`architecture`: the transformer's arguments less vocab_size; `tokenizer`: its weights folder; `start_from`:
+        the weights folder of an earlier target of the same architecture to train further, else from the codebook."""
         super().__init__()
         codebook = load_tokenizer(tokenizer).codebook
         self.config = {
@@ -39,10 +40,15 @@ class TargetTask(pl.LightningModule):
         self.transformer, self.conditioner = Transformer(**self.config["architecture"]), conditioner_of(self.config)
         self.lr, self.muon_lr, self.weight_decay = lr, muon_lr, weight_decay
         self.caption_dropout, self.seed = caption_dropout, seed
-        start_from_codebook(self.transformer, codebook, step_generator(seed, 0))
+        if start_from is None:
+            start_from_codebook(self.transformer, codebook, step_generator(seed, 0))
+        else:
+            state, _ = load_weights(start_from)
+            load_strictly(self.transformer, state, start_from, "give a target of this architecture as task.start_from")
 
     def configure_optimizers(self) -> Together:
-        return muon_with_adamw(self.transformer, self.lr, self.muon_lr, self.weight_decay)
+        hidden = matrices(self.transformer.layers)
+        return muon_with_adamw(self.transformer, hidden, self.lr, self.muon_lr, self.weight_decay)
 
     def on_train_batch_start(self, batch: dict, batch_idx: int) -> None:
         self._started = perf_counter()

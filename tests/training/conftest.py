@@ -16,6 +16,16 @@ VOCABULARY = ["a", "red", "blue", "ring", "on", "wood"]
 CODES = 32
 
 
+class MemorySplit(list):
+    """Items with what every split has."""
+
+    fingerprint = "memory"
+
+    @property
+    def captions(self) -> list[str]:
+        return [item["caption"] for item in self]
+
+
 class MemorySplits:
     """The same random tokens in every split."""
 
@@ -23,8 +33,8 @@ class MemorySplits:
         self.tokens = torch.randint(CODES, (count, 16), generator=torch.Generator().manual_seed(1))
         self.captions = ["a red ring on wood" if i % 2 else "wood" for i in range(count)]
 
-    def split(self, name: str) -> list[dict]:
-        return [{"tokens": t, "caption": c} for t, c in zip(self.tokens, self.captions, strict=True)]
+    def split(self, name: str) -> MemorySplit:
+        return MemorySplit({"tokens": t, "caption": c} for t, c in zip(self.tokens, self.captions, strict=True))
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 import torch
 from torch import nn
 
-from lantern.training.optimizers import Together, muon_with_adamw
+from lantern.training.optimizers import Together, matrices, muon_with_adamw
 
 
 class Body(nn.Module):
@@ -33,7 +33,7 @@ def trained(optimizer_of, steps: int, reload_at: int | None = None) -> list[torc
 
 
 def combined(body: Body) -> Together:
-    return muon_with_adamw(body, lr=1e-2, muon_lr=1e-2, weight_decay=0.1)
+    return muon_with_adamw(body, matrices(body.layers), lr=1e-2, muon_lr=1e-2, weight_decay=0.1)
 
 
 def test_together_is_its_parts_stepped_one_after_the_other():

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from lantern.training.overlap import chained_length, law_losses, overlap
+from lantern.training.overlap import chained_length, law_loss, overlap
 
 
 def laws(*shape: int, seed: int) -> torch.Tensor:
@@ -17,9 +17,23 @@ def test_overlap_is_the_acceptance_probability_of_speculative_sampling():
 
 def test_losses_are_lowest_when_the_laws_agree():
     p = laws(2, 5, seed=0).float()
-    same, other = law_losses(p, p.log()), law_losses(p, laws(2, 5, seed=1).log())
-    assert same[1].item() == pytest.approx(0, abs=1e-6)
+    same, other = law_loss(p, p.log(), (1.0, 1.0)), law_loss(p, laws(2, 5, seed=1).log(), (1.0, 1.0))
+    assert same[2].item() == pytest.approx(0, abs=1e-6)
     assert all(a < b for a, b in zip(same, other, strict=True))
+
+
+@pytest.mark.parametrize("weights", [(1.0, 0.0), (0.0, 1.0), (0.3, 2.0)])
+def test_the_closed_form_is_what_autograd_finds(weights):
+    """The slow twin writes both losses down and differentiates them."""
+    p, logits = laws(2, 3, 7, seed=0).float(), torch.randn(2, 3, 7, generator=torch.Generator().manual_seed(2))
+    slow, fast = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+    log_q = slow.log_softmax(-1)
+    cross_entropy, lk = -(p * log_q).sum(-1).mean(), -overlap(p, log_q.exp()).log().mean()
+    (weights[0] * cross_entropy + weights[1] * lk).backward()
+    loss, *parts = law_loss(p, fast, weights)
+    loss.backward()
+    assert torch.allclose(torch.stack(parts), torch.stack([cross_entropy, lk]), atol=1e-6)
+    assert torch.allclose(fast.grad, slow.grad, atol=1e-6)
 
 
 def test_chained_length_climbs_the_diagonal():

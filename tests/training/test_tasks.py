@@ -8,7 +8,8 @@ from lantern.errors import CheckpointError
 from lantern.models.checkpoints import load_weights, weights_hash
 from lantern.models.llamagen.loading import load_target
 from lantern.sampling import Sampling
-from lantern.training.drafter import DrafterTask, target_features
+from lantern.training.drafter import DrafterTask, least_squares
+from lantern.training.features import target_features
 from lantern.training.loader import TrainingData
 from lantern.training.schedule import WarmupCosine
 from lantern.training.target import start_from_codebook
@@ -20,8 +21,8 @@ def drafter_task(target, sampling: Sampling | None = None, seed: int = 0) -> Dra
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return DrafterTask(
-            target, sampling or Sampling(), lr=1e-2, weight_decay=0.0, depth=2, validation_depth=3, feature_weight=1.0,
-            cross_entropy_weight=0.1, overlap_weight=1.0, feature_noise=0.05, seed=seed,
+            target, sampling or Sampling(), lr=1e-2, muon_lr=1e-2, weight_decay=0.0, depth=2, validation_depth=3,
+            feature_weight=1.0, cross_entropy_weight=0.1, overlap_weight=1.0, feature_noise=0.05, seed=seed,
         )  # fmt: skip
 
 
@@ -96,6 +97,16 @@ def test_features_taken_at_once_are_those_of_decoding(target):
     assert torch.allclose(features[:, :, target.prefix_len - 1], prefill.features[:, :, -1], atol=1e-5)
     guided = target.guide(features[:, :, target.prefix_len - 1 : target.prefix_len])
     assert torch.allclose(target.head(guided), prefill.logits, atol=1e-4)
+
+
+def test_least_squares_recovers_a_linear_map():
+    generator = torch.Generator().manual_seed(0)
+    weight, bias = torch.randn(3, 5, generator=generator), torch.randn(3, generator=generator)
+    inputs = torch.randn(400, 5, generator=generator) * torch.tensor([1.0, 0.01, 5.0, 1.0, 1.0])
+    outputs = inputs @ weight.T + bias
+    found, offset = least_squares(inputs, outputs)
+    left = (outputs - inputs @ found.T - offset).square().mean() / outputs.var()
+    assert left < 1e-3  # the ridge keeps one percent of each weight
 
 
 def test_an_exported_drafter_serves_its_own_target_only(target, weights, tmp_path):

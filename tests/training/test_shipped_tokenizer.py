@@ -1,0 +1,35 @@
+"""The shipped tokenizer on held-out scenes, printed by pytest -m full -s tests/training/test_shipped_tokenizer.py"""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from lantern.data.scene_splits import RenderedScenes
+from lantern.metrics.reconstruction import ReconstructionMeter
+from lantern.models.critic import ATTRIBUTES, as_images, load_critic
+from lantern.models.llamagen.loading import load_tokenizer
+
+WEIGHTS = Path(__file__).parents[2] / "data" / "weights"
+NUM_IMAGES, BATCH = 1024, 32
+
+
+@pytest.mark.full
+@torch.no_grad()
+def test_the_shipped_tokenizer_keeps_what_its_card_promises():
+    tokenizer, scenes = load_tokenizer(WEIGHTS / "tokenizer"), RenderedScenes(1, NUM_IMAGES).split("validation")
+    meter = ReconstructionMeter(len(tokenizer.codebook), load_critic(WEIGHTS / "critic"))
+    for start in range(0, NUM_IMAGES, BATCH):
+        items = [scenes[index] for index in range(start, start + BATCH)]
+        real = as_images(torch.stack([torch.from_numpy(item["image"]) for item in items]))
+        tokens = tokenizer.encode(real)
+        meter.update(tokenizer.decode(tokens), real, tokens, [item["caption"] for item in items])
+    figures = meter.summary()
+    print(json.dumps(figures, indent=1))
+    assert figures["psnr"] >= 22
+    assert figures["codes_used"] >= 0.8
+    for name, ratio in figures.items():
+        assert not name.startswith("high_octave") or 0.6 <= ratio <= 1.1, name
+    for attribute in ATTRIBUTES:
+        assert abs(figures[f"critic/{attribute}"] - figures[f"critic/{attribute}_originals"]) <= 0.03

@@ -1,0 +1,86 @@
+import numpy as np
+import pytest
+import torch
+
+from lantern.data.features import FeatureTable
+from lantern.data.samples import TargetSamples
+from lantern.data.splits import Chosen
+from lantern.data.tokens import TokenTable
+from lantern.errors import CheckpointError, LanternError
+from lantern.models.llamagen.loading import load_tokenizer
+from lantern.sampling import Sampling
+from lantern.training.features import target_features
+
+from .conftest import MemorySplit, MemorySplits
+from .test_tasks import drafter_task
+
+
+class Pictures:
+    """Random images, counting how often they are read."""
+
+    def __init__(self, count: int = 5) -> None:
+        self.reads = 0
+        images = np.random.default_rng(0).integers(0, 256, (count, 8, 8, 3), dtype=np.uint8)
+        outer = self
+
+        class Split(MemorySplit):
+            def __getitem__(self, index):
+                outer.reads += 1
+                return super().__getitem__(index)
+
+        self.items = Split({"image": image, "caption": f"picture {i}"} for i, image in enumerate(images))
+
+    def split(self, name: str) -> MemorySplit:
+        return self.items
+
+
+def test_a_token_table_holds_what_the_tokenizer_says_and_reads_images_once(weights, tmp_path):
+    pictures = Pictures()
+    table = TokenTable(pictures, str(weights / "tokenizer"), str(tmp_path))
+    items = table.split("train")
+    assert pictures.reads == 5
+    again = TokenTable(pictures, str(weights / "tokenizer"), str(tmp_path)).split("train")
+    assert pictures.reads == 5
+    images = torch.from_numpy(np.stack([item["image"] for item in list(pictures.items)]))
+    expected = load_tokenizer(weights / "tokenizer").encode(images.permute(0, 3, 1, 2) / 255)
+    for i in range(5):
+        assert torch.equal(items[i]["tokens"], expected[i])
+        assert torch.equal(again[i]["tokens"], expected[i])
+        assert items[i]["caption"] == f"picture {i}"
+
+
+def test_a_table_without_a_tokenizer_says_so(tmp_path):
+    with pytest.raises(CheckpointError, match="no "):
+        TokenTable(Pictures(), str(tmp_path / "nothing"), str(tmp_path))
+
+
+def test_target_samples_are_drawn_once_and_depend_on_the_seed(target, tmp_path):
+    def drawn(seed: int) -> torch.Tensor:
+        samples = TargetSamples(target, MemorySplits(4), Sampling(), str(tmp_path), seed=seed, batch_size=3)
+        return samples.split("validation").tokens
+
+    first = drawn(0)
+    assert first.shape == (4, 16)
+    assert torch.equal(first, drawn(0))
+    assert not torch.equal(first, drawn(1))
+    assert first.max() < target.vocab_size
+
+
+def test_cached_features_are_those_computed_on_the_fly(target, tmp_path):
+    tokens = MemorySplits(5)
+    items = FeatureTable(tokens, target, str(tmp_path), budget_gib=1).split("train")
+    for i, item in enumerate(tokens.split("train")):
+        on_the_fly = target_features(target, item["tokens"][None], [item["caption"]])[0]
+        assert torch.allclose(items[i]["features"], on_the_fly, atol=1e-5)
+    batch = torch.utils.data.default_collate([items[0], items[1]])
+    assert drafter_task(target)._lesson(batch).before.shape[0] == 4  # two images, two guidance rows
+
+
+def test_a_feature_cache_over_budget_is_refused_with_its_size(target, tmp_path):
+    with pytest.raises(LanternError, match=r"take 0\.0 GiB, budget_gib=1e-09"):
+        FeatureTable(MemorySplits(), target, str(tmp_path), budget_gib=1e-9).split("train")
+
+
+def test_each_split_may_come_from_its_own_source():
+    chosen = Chosen(train=MemorySplits(3), validation=MemorySplits(2))
+    assert (len(chosen.split("train")), len(chosen.split("validation"))) == (3, 2)
