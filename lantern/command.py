@@ -8,7 +8,7 @@ from hydra.errors import CompactHydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from lantern.entry import user_error
+from lantern.errors import LanternError
 
 Task = Callable[[DictConfig], object]
 
@@ -27,6 +27,14 @@ def in_one_sentence(task: Task) -> Task:
             raise CompactHydraException(f"error: {known}") from error
 
     return run
+
+
+def user_error(error: BaseException) -> LanternError | None:
+    """The LanternError behind an exception, however often it was wrapped (Hydra wraps what constructors raise)."""
+    seen: BaseException | None = error
+    while seen is not None and not isinstance(seen, LanternError):
+        seen = seen.__cause__ or seen.__context__
+    return seen
 
 
 class WritableFolder(Callback):

@@ -126,6 +126,7 @@ class TreePolicy(Protocol):
     num_nodes: int  # N, the root included
     num_expanded: int  # nodes that the drafter runs a round, at most
     depth: int
+    width: int  # children of a node, at most
 
     def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals: "Proposals") -> DraftTree: ...
 

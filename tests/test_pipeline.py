@@ -161,3 +161,10 @@ def test_drafter_weights_that_do_not_fit_their_config_are_one_clear_error(tmp_pa
         load_eagle(saved_drafter(tmp_path / "wide", hidden_dim=128), tiny_target(), TREE, Sampling())
     with pytest.raises(CheckpointError, match=r"no config.json in .*; give a folder"):
         load_eagle(tmp_path / "none", tiny_target(), TREE, Sampling())
+
+
+def test_more_children_than_codes_is_one_clear_error(tmp_path):
+    """Catches a traceback out of topk in the first round."""
+    wide = StaticTree([[rank] for rank in range(tiny_target().vocab_size + 1)], name="wide")
+    with pytest.raises(LanternError, match=r"a node of tree wide has 25 children, more than the 24 codes"):
+        load_eagle(saved_drafter(tmp_path), tiny_target(), wide, Sampling())

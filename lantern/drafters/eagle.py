@@ -6,6 +6,7 @@ from einops import rearrange
 from torch import Tensor
 
 from lantern.drafters.eagle_network import EagleNetwork
+from lantern.errors import LanternError
 from lantern.models.cache import KVCache
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Forward, Target, TreePolicy, Verdict
@@ -19,6 +20,10 @@ class Eagle:
     def __init__(
         self, network: EagleNetwork, target: Target, tree: TreePolicy, sampling: Sampling, weights_hash: str = ""
     ) -> None:
+        if tree.width > target.vocab_size:
+            raise LanternError(
+                f"a node of tree {tree.name} has {tree.width} children, more than the {target.vocab_size} codes there are"
+            )
         self.network, self.target, self.tree = network.eval().requires_grad_(False), target, tree
         self.sampling, self.weights_hash = sampling, weights_hash
         self.num_nodes, self.depth = tree.num_nodes, tree.depth

@@ -20,7 +20,7 @@ class SeededBatches(Sampler[list[int]]):
         if self.num_batches == 0:
             raise LanternError(
                 f"{length} training items do not fill a batch of {batch_size} on {world_size} processes; "
-                "lower task.data.batch_size or give more data"
+                "lower batches.batch_size or give more data"
             )
         self.length, self.batch_size, self.seed = length, batch_size, seed
         self.rank, self.world_size = rank, world_size

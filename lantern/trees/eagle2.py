@@ -32,7 +32,7 @@ class Eagle2Tree:
         candidates = _Candidates(roots)
         for depth in range(min(self.depth, int(room.max()) - 1)):
             q = expand(beam_tokens, expansions, depth)
-            best = proposals.chosen(q.log(), depth).topk(min(self.width, q.shape[-1]), dim=-1)  # [B, W, width]
+            best = proposals.chosen(q.log(), depth).topk(self.width, dim=-1)  # [B, W, width]
             score = beam_score[..., None] + best.values
             score = score.masked_fill((depth + 1 >= room)[:, None, None], -torch.inf)
             first = candidates.add(best.indices, score, beam)

@@ -23,6 +23,7 @@ class StaticTree:
         self._parents = torch.tensor([-1] + [numbers[path[:-1]] for path in self.paths])
         self._depths = torch.tensor([0] + [len(path) for path in self.paths])
         self._levels = [_Level(depth, self.paths, numbers) for depth in range(self.depth)]
+        self.width = max(level.width for level in self._levels)
 
     def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals) -> DraftTree:
         """roots [B], room [B] tokens left -> DraftTree [B, N].

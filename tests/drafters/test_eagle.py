@@ -27,7 +27,8 @@ class Witnessed:
 
     def __init__(self, tree) -> None:
         self.tree = tree
-        self.num_nodes, self.depth, self.num_expanded = tree.num_nodes, tree.depth, tree.num_expanded
+        self.num_nodes, self.num_expanded, self.depth = tree.num_nodes, tree.num_expanded, tree.depth
+        self.name, self.width = tree.name, tree.width
 
     def grow(self, roots: Tensor, room: Tensor, expand, proposals) -> DraftTree:
         self.seen = [[] for _ in roots]
