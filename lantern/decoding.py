@@ -71,7 +71,8 @@ class _Batch:
         self.proposals = verification.proposals(self.noise)
         spare = drafter.depth + 1  # a row's last write may run past its end
         self.tokens = torch.zeros(size, target.num_tokens + spare, dtype=torch.long, device=device)
-        self.count = torch.full((size,), target.num_tokens, device=device)  # [B] committed tokens
+        self.count = torch.zeros(size, dtype=torch.long, device=device)  # [B] committed tokens
+        self.counts = [0] * size  # the same on the host
         self.images = [-1] * size
         self.steps = [0] * size
         self.rounds: list[Round] = []
@@ -91,10 +92,10 @@ class _Batch:
         self.drafter.begin(prefill, where)
         self.tokens[where, 0] = self._first_tokens(prefill, where)
         self.count[where] = 1
-        self.noise.advance(torch.zeros_like(self.count).index_fill(0, where, 1))
+        self.noise.advance([int(row in rows) for row in range(len(self))])
         for row, image in zip(rows, images, strict=True):
-            self.images[row], self.steps[row] = image, 0
-        self._finish([1 if row in rows else 0 for row in range(len(self))])
+            self.images[row], self.steps[row], self.counts[row] = image, 0, 1
+        self._finish()
 
     def _first_tokens(self, prefill: Forward, rows: Tensor) -> Tensor:
         """The token behind the prefix, decided like any other: a tree that is only a root."""
@@ -108,7 +109,8 @@ class _Batch:
         start = perf_counter()
         rows = torch.arange(len(self), device=self.count.device)
         roots = self.tokens[rows, self.count - 1]
-        tree = self.drafter.draft(roots, self.target.num_tokens - self.count, self.proposals)
+        room = torch.tensor([self.target.num_tokens - count for count in self.counts])  # on the host, which asks for it
+        tree = self.drafter.draft(roots, room, self.proposals)
         drafted = perf_counter()
         forward = self.target.verify(tree)
         verified = perf_counter()
@@ -116,29 +118,28 @@ class _Batch:
         verdict = self.verification(tree, probs, self.rule, self.noise)
         self.target.commit(verdict)
         self.drafter.observe(tree, forward, probs, verdict)
-        accepted = self._write(tree, verdict)
+        self._write(tree, verdict)
         ms = [1e3 * (b - a) for a, b in ((start, drafted), (drafted, verified), (verified, perf_counter()))]
-        self.rounds.append(Round(accepted, tree.tokens.shape[1], *ms))
+        self.rounds.append(Round(verdict.paths, tree.tokens.shape[1], *ms))
         self.steps = [steps + 1 for steps in self.steps]
-        self._finish([count + 1 for count in accepted])
+        self._finish()
 
-    def _write(self, tree: DraftTree, verdict: Verdict) -> list[int]:
-        """Appends the accepted tokens and the verdict's own. Returns the accepted counts, the round's one host sync."""
-        accepted = verdict.accepted.tolist()
-        width = max(accepted) + 1
+    def _write(self, tree: DraftTree, verdict: Verdict) -> None:
+        """Appends the accepted tokens and the verdict's own."""
+        committed = [count + 1 for count in verdict.counts]
+        width = max(committed)
         rows = torch.arange(len(self), device=self.count.device)[:, None]
         fresh = tree.tokens.gather(1, verdict.path[:, :width].clamp(min=0)).roll(-1, 1)
         fresh[rows[:, 0], verdict.accepted] = verdict.token  # what stands behind it is overwritten by the next round
         self.tokens[rows, self.count[:, None] + torch.arange(width, device=rows.device)] = fresh
         self.count += verdict.accepted + 1
-        self.noise.advance(verdict.accepted + 1)
-        return accepted
+        self.counts = [count + fresh for count, fresh in zip(self.counts, committed, strict=True)]
+        self.noise.advance(committed)
 
-    def _finish(self, committed: list[int]) -> None:
+    def _finish(self) -> None:
         """Takes the complete images out."""
-        counts = self.count.tolist()
-        for row, count in enumerate(counts):
-            if count >= self.target.num_tokens and self.images[row] >= 0 and committed[row]:
+        for row, count in enumerate(self.counts):
+            if count >= self.target.num_tokens and self.images[row] >= 0:
                 self.done[self.images[row]] = (self.tokens[row, : self.target.num_tokens].clone(), self.steps[row])
                 self.images[row] = -1
 
@@ -147,6 +148,7 @@ class _Batch:
         left = [row for row, image in enumerate(self.images) if image >= 0]
         rows = torch.tensor(left, dtype=torch.long, device=self.count.device)
         self.images, self.steps = [self.images[r] for r in left], [self.steps[r] for r in left]
+        self.counts = [self.counts[r] for r in left]
         self.tokens, self.count = self.tokens[rows], self.count[rows]
         for part in (self.target, self.drafter, self.noise):
             part.keep(rows)

@@ -57,6 +57,7 @@ class Noise:
         self.seeds = torch.zeros(batch_size, dtype=torch.long, device=device)
         self.position = torch.full((batch_size,), -1, device=device)
         self._made = torch.full((batch_size,), -1, device=device)  # last position whose row is in the ring
+        self._left = [0] * batch_size  # on the host: rows in the ring behind the root's own
         self._depth = depth
         self._ring = torch.zeros(batch_size, depth + 1 + AHEAD, vocab_size, device=device)
         self._codes = torch.arange(vocab_size, device=device)
@@ -65,27 +66,29 @@ class Noise:
         """Rows [B] start new images with seeds [B]."""
         self.seeds[rows] = seeds & _MASK
         self.position[rows] = self._made[rows] = -1
+        for row in rows.tolist():
+            self._left[row] = 0
         self._fill()
 
-    def advance(self, committed: Tensor) -> None:
-        """Roots move on by the committed tokens [B]."""
-        self.position += committed
-        if bool((self.position + 1 + self._depth > self._made).any()):
+    def advance(self, committed: list[int]) -> None:
+        """Roots move on by the committed tokens, one number a row."""
+        self.position += torch.tensor(committed, device=self.position.device)
+        self._left = [left - count for left, count in zip(self._left, committed, strict=True)]
+        if min(self._left) < self._depth + 1:
             self._fill()
 
     def keep(self, rows: Tensor) -> None:
         self.seeds, self.position, self._made = self.seeds[rows], self.position[rows], self._made[rows]
-        self._ring = self._ring[rows]
+        self._ring, self._left = self._ring[rows], [self._left[row] for row in rows.tolist()]
 
     def _fill(self) -> None:
         window = self._ring.shape[1]
-        last = self.position + window
-        count = int((last - self._made).max())
+        last, count = self.position + window, window - min(self._left)
         steps = torch.arange(1, count + 1, device=last.device)
         positions = torch.minimum(self._made[:, None] + steps, last[:, None])  # rows with fewer repeat their last one
         rows = torch.arange(len(positions), device=last.device)[:, None]
         self._ring[rows, positions % window] = self.gumbel(Purpose.PICK, positions)
-        self._made = last
+        self._made, self._left = last, [window] * len(self._left)
 
     def picks(self, depth: int) -> Tensor:
         """G [B, V] of the token behind a node at this depth."""
@@ -117,7 +120,7 @@ class GreedyNoise(Noise):
     """Temperature 0: picks are made without noise."""
 
     def _fill(self) -> None:
-        self._made = self.position + self._ring.shape[1]
+        self._left = [self._ring.shape[1]] * len(self._left)
 
     def __init__(self, batch_size: int, vocab_size: int, depth: int, device: torch.device | str = "cpu") -> None:
         super().__init__(batch_size, 1, depth, device)  # one zero a position is enough: it broadcasts over codes

@@ -9,6 +9,7 @@ from lantern.decoding import generate
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
+from lantern.trees.auto import AutoTree
 from lantern.types import AcceptanceRule, Drafter, Generation, Target, TreePolicy, Verification
 from lantern.verification import Ratio, SharedNoise
 
@@ -75,10 +76,16 @@ def assemble(
     """Joins the instantiated config groups; a partial one is given the target parts it still lacks."""
     model.cfg_scale = sampling.cfg_scale
     rule = acceptance(codebook=model.codebook) if isinstance(acceptance, partial) else acceptance
-    if isinstance(drafter, partial):
-        drafter = drafter(target=model, tree=tree, sampling=sampling)
     if isinstance(verification, partial):
         verification = verification(rule=rule, sampling=sampling)
     if sampling.is_greedy and isinstance(verification, Ratio):
         raise LanternError("verification=ratio tosses coins, temperature=0 has none; use verification=shared_noise")
-    return Pipeline(model, drafter, verification, rule, sampling, name)
+
+    def pipeline(tree: TreePolicy | None) -> Pipeline:
+        if tree is None:
+            return Pipeline(model, NoDrafter(), verification, rule, sampling, name)
+        complete = drafter(target=model, tree=tree, sampling=sampling) if isinstance(drafter, partial) else drafter
+        return Pipeline(model, complete, verification, rule, sampling, name)
+
+    is_open = isinstance(tree, AutoTree) and isinstance(drafter, partial)
+    return pipeline(tree.resolve(pipeline) if is_open else tree)

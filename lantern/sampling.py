@@ -34,19 +34,21 @@ class Sampling:
 
     def law(self, logits: Tensor) -> Tensor:
         """[..., V] guided logits -> [..., V] probabilities, float32 at least."""
+        return self.scores(logits).softmax(-1)
+
+    def scores(self, logits: Tensor) -> Tensor:
+        """[..., V] guided logits -> [..., V] log of the law up to a constant a row: all that drawing needs."""
         logits = logits if logits.dtype == torch.float64 else logits.float()
         if not self.is_greedy and self.temperature != 1:
             logits = logits / self.temperature
         if 0 < self.top_k < logits.shape[-1]:
             threshold = logits.topk(self.top_k, dim=-1).values[..., -1:]
             logits = logits.masked_fill(logits < threshold, -torch.inf)
-        probs = logits.softmax(-1)
-        return nucleus(probs, self.top_p) if self.top_p < 1 else probs
+        return nucleus(logits, self.top_p) if self.top_p < 1 else logits
 
 
-def nucleus(probs: Tensor, top_p: float) -> Tensor:
+def nucleus(scores: Tensor, top_p: float) -> Tensor:
     """Keeps the smallest set of most likely codes whose mass reaches top_p (Holtzman et al., 1904.09751)."""
-    ordered, order = probs.sort(dim=-1, descending=True)
+    ordered, order = scores.softmax(-1).sort(dim=-1, descending=True)
     outside = ordered.cumsum(-1) - ordered >= top_p  # the mass before a code already suffices
-    kept = probs.masked_fill(torch.zeros_like(outside).scatter(-1, order, outside), 0)
-    return kept / kept.sum(-1, keepdim=True)
+    return scores.masked_fill(torch.zeros_like(outside).scatter(-1, order, outside), -torch.inf)

@@ -52,12 +52,24 @@ class Forward(NamedTuple):
     features: Tensor  # [B, R, N, D] after the final norm: what the head reads
 
 
-class Verdict(NamedTuple):
-    """What verification decided for each row."""
-
+class _Decision(NamedTuple):
     path: Tensor  # [B, A] accepted nodes, root first, padded with -1
     accepted: Tensor  # [B] draft tokens accepted (0 … A-1)
     token: Tensor  # [B] the recovered or bonus token
+
+
+class Verdict(_Decision):
+    """What verification decided for each row: (path, accepted, token)."""
+
+    @cached_property
+    def paths(self) -> list[list[int]]:
+        """`path` on the host, unpadded, read once for all who ask: the one time a round waits for the device."""
+        return [row[: row.index(-1)] if -1 in row else row for row in self.path.tolist()]
+
+    @property
+    def counts(self) -> list[int]:
+        """`accepted` on the host."""
+        return [len(path) - 1 for path in self.paths]
 
 
 class Site(NamedTuple):
@@ -113,7 +125,7 @@ class Drafter(Protocol):
 
     def allocate(self, batch_size: int) -> None: ...
     def begin(self, prefill: Forward, rows: Tensor) -> None: ...
-    def draft(self, roots: Tensor, room: Tensor, noise) -> DraftTree: ...
+    def draft(self, roots: Tensor, room: Tensor, noise) -> DraftTree: ...  # room [B] tokens left, on the host
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None: ...
     def keep(self, rows: Tensor) -> None: ...
 
@@ -132,7 +144,8 @@ class TreePolicy(Protocol):
 
 
 class Proposals(Protocol):
-    """How a verification wants children proposed. Scores are [B, W, V]; a node's children are the best of its row."""
+    """How a verification wants children proposed. Scores are [B, W, V]; a node's children are the best of its row.
+    log q comes up to a constant a node."""
 
     keeps_law: bool  # whether verification reads q at nodes whose children were drawn
 
@@ -152,11 +165,16 @@ class Verification(Protocol):
 class Round(NamedTuple):
     """The record of one round, for metrics."""
 
-    accepted: list[int]  # draft tokens accepted, by active row
+    paths: list[list[int]]  # accepted nodes by active row, the root first
     nodes: int  # nodes the target judged, root included
     draft_ms: float
     verify_ms: float
     accept_ms: float
+
+    @property
+    def accepted(self) -> list[int]:
+        """Draft tokens accepted, by active row."""
+        return [len(path) - 1 for path in self.paths]
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ class ScriptedProposals:
         rows = torch.arange(len(log_q))
         scores = torch.full_like(log_q, -1e3).masked_fill(log_q == -torch.inf, -torch.inf)
         for slot, node in enumerate(nodes.tolist()):
-            left = log_q[:, slot].exp()
+            left = log_q[:, slot].softmax(-1)
             for rank in range(self._num_children[node]):
                 asked = left.sum(-1) > 0
                 code = self._scripts.choose(left, asked)
@@ -77,4 +77,4 @@ class ScriptedProposals:
         return scores
 
     def chosen(self, log_q: Tensor, depth: int) -> Tensor:
-        return log_q
+        return log_q.log_softmax(-1)

@@ -41,7 +41,7 @@ class FakePipeline:
         )
         accepted = 0 if self.drafter == "none" else 1
         steps = -(-(NUM_TOKENS - 1) // (accepted + 1))
-        rounds = [Round([accepted] * len(prompts), 1 + accepted, 1.0, 2.0, 0.5) for _ in range(steps)]
+        rounds = [Round([list(range(1 + accepted))] * len(prompts), 1 + accepted, 1.0, 2.0, 0.5) for _ in range(steps)]
         return Generation(
             tokens, rounds, torch.full((len(prompts),), steps), self.latency_s * len(prompts), steps * accepted
         )

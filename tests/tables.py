@@ -85,7 +85,7 @@ class TableDrafter:
         above = self._expanded.gather(1, parents.expand(len(tokens), -1).clamp(min=0))
         paths = self.model.child(above, tokens)
         self._expanded = paths if depth == 0 else torch.cat([self._expanded, paths], dim=1)
-        return self.sampling.law(self.model.forward(paths).logits)
+        return self.sampling.scores(self.model.forward(paths).logits)
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         tokens = tree.tokens.gather(1, verdict.path.clamp(min=0))

@@ -5,9 +5,10 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from lantern.drafters.eagle_network import EagleNetwork
+from lantern.drafters.eagle_network import EagleNetwork, FusedEagle
 from lantern.errors import LanternError
-from lantern.models.cache import KVCache
+from lantern.models.cache import Admission, KVCache, additive
+from lantern.models.llamagen.fused import Memory, cache_dtype
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Forward, Target, TreePolicy, Verdict
 
@@ -22,40 +23,41 @@ class Eagle:
     ) -> None:
         if tree.width > target.vocab_size:
             raise LanternError(
-                f"a node of tree {tree.name} has {tree.width} children, more than the {target.vocab_size} codes there are"
+                f"a node of tree {tree.name} has {tree.width} children, more than the {target.vocab_size} codes"
             )
         self.network, self.target, self.tree = network.eval().requires_grad_(False), target, tree
+        self._layer = FusedEagle(self.network, target.embed_weight)
         self.sampling, self.weights_hash = sampling, weights_hash
         self.num_nodes, self.depth = tree.num_nodes, tree.depth
         self.forwards = 0
 
     def allocate(self, batch_size: int) -> None:
         """An empty cache and no pending pairs for batch_size rows."""
-        target, attention = self.target, self.network.attention
+        target, heads, like = self.target, self.network.attention.num_heads, self.network.fc.weight
         self._longest = self.depth + 1  # pairs a round can commit
         slots = target.prefix_len + target.num_tokens + self._longest + self.tree.num_expanded
         dim = self.network.fc.out_features
-        like = self.network.fc.weight
-        head_dim = dim // attention.num_heads
-        self.cache = KVCache(1, batch_size, target.guidance, slots, attention.num_heads, head_dim, like)
-        device = like.device
-        self._tokens = torch.zeros(batch_size, self._longest, dtype=torch.long, device=device)
+        kept = like.new_empty(0, dtype=cache_dtype(like))
+        self.cache = KVCache(1, batch_size, target.guidance, slots, heads, dim // heads, kept)
+        self._tokens = torch.zeros(batch_size, self._longest, dtype=torch.long, device=like.device)
         self._features = like.new_zeros(batch_size, target.guidance, self._longest, dim)
-        self._pending = torch.ones(batch_size, dtype=torch.long, device=device)
+        self._pending, self._counts = torch.ones_like(self._tokens[:, 0]), [1] * batch_size
 
     @torch.inference_mode()
     def begin(self, prefill: Forward, rows: Tensor) -> None:
         """Runs the prefix pairs of admitted rows; the last prefix feature waits for the first image token."""
-        self.cache.lengths[rows] = 0
         prefix = prefill.features.shape[2] - 1
+        admission = Admission(self.cache, rows, prefix)
         if prefix:
             text = torch.zeros(len(rows), prefix, dtype=torch.long, device=rows.device)  # text rows carry code 0
-            causal = torch.ones(prefix, prefix, dtype=torch.bool, device=rows.device).tril().expand(len(rows), -1, -1)
+            causal = torch.ones(1, prefix, prefix, dtype=torch.bool, device=rows.device).tril()
+            mask = additive(causal, self.cache.store.dtype).expand(len(rows) * self.target.guidance, -1, -1, -1)
             cells = torch.arange(1, prefix + 1, device=rows.device).expand(len(rows), -1)
-            self._run(text, prefill.features[:, :, :-1], cells, rows, causal)
-            self.cache.lengths[rows] = prefix
+            self._run(text, prefill.features[:, :, :-1], cells, mask, admission)
         self._features[rows, :, 0] = prefill.features[:, :, -1].to(self._features.dtype)
         self._pending[rows] = 1
+        for row in rows.tolist():
+            self._counts[row] = 1
 
     @torch.inference_mode()
     def draft(self, roots: Tensor, room: Tensor, proposals) -> DraftTree:
@@ -66,19 +68,21 @@ class Eagle:
         return self.tree.grow(roots, room, self._expand, proposals)
 
     def _expand(self, tokens: Tensor, parents: Tensor, depth: int) -> Tensor:
-        """tokens [B, W] behind the expansions parents [B, W] -> q [B, W, V]."""
+        """tokens [B, W] behind the expansions parents [B, W] -> log q [B, W, V] up to a constant."""
         outputs = self._commit_pending() if depth == 0 else self._extend(tokens, parents, depth)
-        return self.sampling.law(self.target.head(self.target.guide(outputs)))
+        return self.sampling.scores(self.target.head(self.target.guide(outputs)))
 
     def _commit_pending(self) -> Tensor:
         """Runs the pairs committed since the last draft, the root's last. Returns the root's output [B, R, 1, D]."""
-        count = int(self._pending.max())
+        count = max(self._counts)
         self._tokens[self._images, self._pending - 1] = self._roots
         offsets = torch.arange(count, device=self._roots.device)
         cells = self.cache.lengths[:, None] + 1 + torch.minimum(offsets, self._pending[:, None] - 1)
         causal = (offsets <= offsets[:, None]).expand(len(self._roots), -1, -1)
-        outputs = self._run(self._tokens[:, :count], self._features[:, :, :count], cells, self._images, causal)
-        self.cache.lengths += self._pending
+        self.cache.place(count)
+        mask = self.cache.mask(causal)
+        outputs = self._run(self._tokens[:, :count], self._features[:, :, :count], cells, mask, self.cache)
+        self.cache.extend(self._counts, self._pending)
         self._sees = causal.new_zeros(len(self._roots), 0, 0)  # [B, E, E] which expansions see which, the root left out
         self._outputs = outputs[self._images, :, self._pending - 1].unsqueeze(2)  # [B, R, E, D], the root's first
         return self._outputs
@@ -89,9 +93,9 @@ class Eagle:
         index = parents[:, None, :, None].expand(-1, self._outputs.shape[1], -1, self._outputs.shape[3])
         features = self._outputs.gather(2, index)
         sees = self._lineage(parents)
-        placed = sees.shape[2] - width
-        cells = (self.cache.lengths + depth).clamp(max=len(self.target.rotation) - 1)[:, None].expand(-1, width)
-        outputs = self._run(tokens, features, cells, self._images, sees, placed)
+        cells = (self.cache.lengths + depth).clamp(max=len(self.target.turns) - 1)[:, None].expand(-1, width)
+        self.cache.place(width, offset=sees.shape[2] - width)
+        outputs = self._run(tokens, features, cells, self.cache.mask(sees), self.cache)
         self._outputs = torch.cat([self._outputs, outputs], dim=2)
         return outputs
 
@@ -106,30 +110,26 @@ class Eagle:
         self._sees = torch.cat([torch.nn.functional.pad(self._sees, (0, width)), sees], dim=1)
         return sees
 
-    def _run(
-        self, tokens: Tensor, features: Tensor, cells: Tensor, rows: Tensor, sees: Tensor, offset: int = 0
-    ) -> Tensor:
-        """tokens, cells [B, T], features [B, R, T, D], sees [B, T, M] -> outputs [B, R, T, D]."""
+    def _run(self, tokens: Tensor, features: Tensor, cells: Tensor, mask: Tensor, memory: Memory) -> Tensor:
+        """tokens, cells [B, T], features [B, R, T, D], mask [B R, 1, T, S] -> outputs [B, R, T, D]."""
         guidance = features.shape[1]
         self.forwards += 1
-        self.cache.place(rows, tokens.shape[1], offset)
-        embeddings = self.target.embed(tokens).repeat_interleave(guidance, 0)
-        mask = self.cache.mask(rows, sees, embeddings.dtype)
-        rotation = self.target.rotation[cells].repeat_interleave(guidance, 0)
+        turns = self.target.turns[cells].repeat_interleave(guidance, 0)
         stacked = rearrange(features, "b r t d -> (b r) t d")
-        outputs = self.network(embeddings, stacked, rotation, mask, self.cache.layers()[0])
+        outputs = self._layer(tokens.repeat_interleave(guidance, 0), stacked, turns, mask, memory)
         return rearrange(outputs, "(b r) t d -> b r t d", r=guidance)
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         """Keeps the pairs (feature of an accepted node, the token behind it) for the next draft."""
-        count = int(verdict.accepted.max()) + 1
+        count = max(verdict.counts) + 1
         path = verdict.path[:, :count].clamp(min=0)
         rows = torch.arange(len(path), device=path.device)
         self._tokens[:, : count - 1] = tree.tokens.gather(1, path)[:, 1:]
         features = forward.features.transpose(1, 2)[rows[:, None], path]  # [B, A, R, D]
         self._features[:, :, :count] = features.transpose(1, 2)
-        self._pending = verdict.accepted + 1
+        self._pending, self._counts = verdict.accepted + 1, [accepted + 1 for accepted in verdict.counts]
 
     def keep(self, rows: Tensor) -> None:
         self.cache.keep(rows)
         self._tokens, self._features, self._pending = self._tokens[rows], self._features[rows], self._pending[rows]
+        self._counts = [self._counts[row] for row in rows.tolist()]

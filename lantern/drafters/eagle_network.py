@@ -2,9 +2,12 @@
 from the embedding of a token and the feature before it; the target's frozen embedding and head do the rest."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lantern.models.llamagen.fused import FusedLayer, Memory, precise
 from lantern.models.llamagen.transformer import Attention, FeedForward
+from lantern.models.packed import linear
 
 
 class EagleNetwork(nn.Module):
@@ -27,3 +30,19 @@ class EagleNetwork(nn.Module):
         x = self.fc(torch.cat([embeddings, features], dim=-1))
         x = x + self.attention(x, rotation, mask, cache)
         return x + self.feed_forward(self.ffn_norm(x))
+
+
+class FusedEagle:
+    """An EagleNetwork as decoding runs it: what fc makes of each code's embedding is tabulated."""
+
+    def __init__(self, network: EagleNetwork, embed_weight: Tensor) -> None:
+        on_embedding, on_feature = network.fc.weight.chunk(2, dim=1)
+        self.table = F.linear(embed_weight, on_embedding, network.fc.bias)  # [V, D]
+        self.on_feature = linear(on_feature.contiguous())
+        self.layer = FusedLayer(network.attention, None, network.ffn_norm, network.feed_forward)
+        self.dtype = precise(embed_weight)
+
+    def __call__(self, tokens: Tensor, features: Tensor, turns: Tensor, mask: Tensor, memory: Memory) -> Tensor:
+        """tokens [B R, T], features [B R, T, D] -> [B R, T, D]; see FusedLayer for the others."""
+        x = self.on_feature(features.flatten(0, 1)).to(self.dtype).add_(self.table[tokens.flatten()])
+        return self.layer(x, turns, mask, memory).to(features.dtype).view_as(features)

@@ -5,59 +5,77 @@ import torch
 from torch import Tensor
 
 from lantern.errors import LanternError
+from lantern.types import Verdict
 
 
 class KVCache:
-    """store [layers, 2, B R, S, H, Dh]; S slots hold the prefix, the committed tokens and one tree."""
+    """store [layers, 2, B R, H, S, Dh]; S slots hold the prefix, the committed tokens and one tree. Lengths are kept on
+    the host as well, so that no pass waits for the device to learn how far it must look."""
 
     def __init__(
         self, layers: int, batch_size: int, guidance: int, slots: int, heads: int, head_dim: int, like: Tensor
     ) -> None:
-        rows = batch_size * guidance
-        self.store = like.new_zeros(layers, 2, rows, slots, heads, head_dim)
+        self.store = like.new_zeros(layers, 2, batch_size * guidance, heads, slots, head_dim)
         self.guidance = guidance
         self.lengths = torch.zeros(batch_size, dtype=torch.long, device=like.device)  # [B] committed slots
         self.visible = torch.ones(batch_size, slots, dtype=torch.bool, device=like.device)  # false at caption pads
-        self._select(torch.arange(batch_size, device=like.device))
+        self._counts = [0] * batch_size  # lengths, on the host
 
     @property
     def slots(self) -> int:
-        return self.store.shape[3]
+        return self.store.shape[4]
 
-    def layers(self) -> list["LayerCache"]:
-        return [LayerCache(self, index) for index in range(len(self.store))]
+    def admit(self, images: Tensor, length: int) -> None:
+        """These images start anew with `length` committed slots, to be written through an Admission."""
+        self.lengths[images] = length
+        for image in images.tolist():
+            self._counts[image] = length
 
-    def _select(self, images: Tensor) -> None:
-        """Names the images whose rows the next pass writes."""
-        guidance = torch.arange(self.guidance, device=images.device)
-        self._rows = (images[:, None] * self.guidance + guidance).flatten()[:, None]  # [B R, 1]
-
-    def place(self, images: Tensor, count: int, offset: int = 0) -> None:
-        """Reserves count slots, offset behind the committed ones of these images, for the next pass to write."""
-        slots = self.lengths[images, None] + torch.arange(offset, offset + count, device=images.device)
-        self.extent = int(slots.max()) + 1
+    def place(self, count: int, offset: int = 0) -> None:
+        """Reserves count slots, offset behind each image's committed ones, for the next pass to write."""
+        self.extent = max(self._counts) + offset + count
         if self.extent > self.slots:
             raise LanternError(f"the cache has {self.slots} slots and {self.extent} are needed; allocate larger trees")
-        self._in_place = torch.equal(images, torch.arange(len(self.lengths), device=images.device))
-        self._select(images)
-        self._slots = slots.repeat_interleave(self.guidance, 0)
+        self._seen = self.store[..., : self.extent, :].unbind(0)
+        if min(self._counts) == max(self._counts):  # rows stand alike, as one image's always do: plain copies
+            start = self._counts[0] + offset
+            self._fresh = self.store[..., start : start + count, :].unbind(0)
+        else:
+            self._fresh = None
+            slots = self.lengths[:, None] + torch.arange(offset, offset + count, device=self.lengths.device)
+            self._slots = slots.repeat_interleave(self.guidance, 0)  # [B R, T]
+            self._every = torch.arange(len(self._slots), device=slots.device)[:, None]
 
-    def mask(self, images: Tensor, sees: Tensor, dtype: torch.dtype) -> Tensor:
+    def remember(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """[B R, H, T, Dh] each, into the placed slots -> all slots up to the last one placed [B R, H, S, Dh]."""
+        keys, values = self._seen[layer].unbind(0)
+        if self._fresh is not None:
+            fresh = self._fresh[layer]
+            fresh[0], fresh[1] = key, value
+        else:
+            keys[self._every, :, self._slots] = key.transpose(1, 2)
+            values[self._every, :, self._slots] = value.transpose(1, 2)
+        return keys, values
+
+    def mask(self, sees: Tensor) -> Tensor:
         """sees [B, N, M]: which of the M slots behind the committed ones each new row sees -> additive mask
         [B R, 1, N, extent]; everything visible among the committed slots is seen."""
         columns = torch.arange(self.extent, device=sees.device)
-        lengths = self.lengths[images, None]
-        committed = self.visible[images, : self.extent] & (columns < lengths)  # [B, S]
+        committed = self.visible[:, : self.extent] & (columns < self.lengths[:, None])  # [B, S]
         seen = committed[:, None].repeat(1, sees.shape[1], 1)
-        behind = lengths + torch.arange(sees.shape[2], device=sees.device)  # [B, M]
+        behind = self.lengths[:, None] + torch.arange(sees.shape[2], device=sees.device)  # [B, M]
         seen.scatter_(2, behind[:, None].expand_as(sees), sees)
-        mask = torch.zeros(seen.shape, dtype=dtype, device=sees.device).masked_fill_(~seen, -torch.inf)
-        return mask.repeat_interleave(self.guidance, 0)[:, None]
+        return additive(seen, self.store.dtype).repeat_interleave(self.guidance, 0)
 
-    def advance(self, path: Tensor, accepted: Tensor) -> None:
-        """Keeps the placed nodes on each image's path [B, A]; accepted [B] counts them, the first left out."""
-        self.compact(path[:, : int(accepted.max()) + 1])
-        self.lengths += accepted + 1
+    def advance(self, verdict: Verdict) -> None:
+        """Keeps the placed nodes on each image's accepted path."""
+        self.compact(verdict.path[:, : max(verdict.counts) + 1])
+        self.extend([count + 1 for count in verdict.counts], verdict.accepted + 1)
+
+    def extend(self, counts: list[int], committed: Tensor) -> None:
+        """The first placed slots of each image count as committed: the same numbers on the host and as [B]."""
+        self.lengths += committed
+        self._counts = [length + count for length, count in zip(self._counts, counts, strict=True)]
 
     def compact(self, path: Tensor) -> None:
         """Moves the entries of placed nodes path [B, A] to the front of the placed slots; -1 moves nothing needed."""
@@ -67,28 +85,32 @@ class KVCache:
         source = (self.lengths[:, None] + path.clamp(min=0)).repeat_interleave(self.guidance, 0)
         goal = (self.lengths[:, None] + offsets).repeat_interleave(self.guidance, 0)
         rows = torch.arange(len(source), device=path.device)[:, None]
-        self.store[:, :, rows, goal] = self.store[:, :, rows, source]
+        self.store[:, :, rows, :, goal] = self.store[:, :, rows, :, source]
 
     def keep(self, images: Tensor) -> None:
         """Shrinks the batch to these images, in this order."""
-        guidance = torch.arange(self.guidance, device=images.device)
-        rows = (images[:, None] * self.guidance + guidance).flatten()
-        self.store = self.store[:, :, rows]
+        self.store = self.store[:, :, self.rows(images)]
         self.lengths, self.visible = self.lengths[images], self.visible[images]
+        self._counts = [self._counts[image] for image in images.tolist()]
+
+    def rows(self, images: Tensor) -> Tensor:
+        """[B] -> [B R] their rows in the store."""
+        return (images[:, None] * self.guidance + torch.arange(self.guidance, device=images.device)).flatten()
 
 
-class LayerCache:
-    """What one attention layer sees of the cache."""
+class Admission:
+    """The memory of a prefill: fresh rows go to the first slots of the admitted images and see each other alone."""
 
-    def __init__(self, cache: KVCache, index: int) -> None:
-        self._cache, self._index = cache, index
+    def __init__(self, cache: KVCache, images: Tensor, length: int) -> None:
+        cache.admit(images, length)
+        self._store, self._rows = cache.store[..., :length, :], cache.rows(images)
 
-    def extend(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """[B R, N, H, Dh] each, written at the placed slots -> all slots up to the extent [B R, S, H, Dh]."""
-        cache, store = self._cache, self._cache.store[self._index]
-        store[0].index_put_((cache._rows, cache._slots), key)
-        store[1].index_put_((cache._rows, cache._slots), value)
-        if cache._in_place:
-            return store[0, :, : cache.extent], store[1, :, : cache.extent]
-        rows = cache._rows[:, 0]
-        return store[0, rows, : cache.extent], store[1, rows, : cache.extent]
+    def remember(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        kept = self._store[layer]
+        kept[0, self._rows], kept[1, self._rows] = key.to(kept.dtype), value.to(kept.dtype)
+        return kept[0, self._rows], kept[1, self._rows]
+
+
+def additive(seen: Tensor, dtype: torch.dtype) -> Tensor:
+    """[B, N, S] bool -> [B, 1, N, S]: 0 where a row sees, minus infinity where it does not."""
+    return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, -torch.inf)[:, None]

@@ -25,14 +25,16 @@ class Eagle2Tree:
 
     def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals) -> DraftTree:
         """roots [B], room [B] tokens left -> DraftTree [B, total + 1]; see StaticTree.grow for expand."""
-        batch = len(roots)
+        batch, levels = len(roots), min(self.depth, int(room.max()) - 1)
+        room = room.to(roots.device)
         beam_tokens, beam = roots[:, None], torch.zeros_like(roots)[:, None]  # beam: node numbers among all candidates
         beam_score = torch.zeros(batch, 1, device=roots.device)
         expansions, expanded = torch.full_like(beam, -1), 0
         candidates = _Candidates(roots)
-        for depth in range(min(self.depth, int(room.max()) - 1)):
-            q = expand(beam_tokens, expansions, depth)
-            best = proposals.chosen(q.log(), depth).topk(self.width, dim=-1)  # [B, W, width]
+        for depth in range(levels):
+            best = proposals.chosen(expand(beam_tokens, expansions, depth), depth).topk(
+                self.width, dim=-1
+            )  # [B, W, width]
             score = beam_score[..., None] + best.values
             score = score.masked_fill((depth + 1 >= room)[:, None, None], -torch.inf)
             first = candidates.add(best.indices, score, beam)
@@ -62,10 +64,10 @@ class _Candidates:
         return first
 
     def keep_best(self, total: int) -> DraftTree:
-        """The root and the best `total` nodes, parents before children. Scores never grow along a path and a stable
-        sort puts the elder first among equals, so that whatever is kept has its parent kept."""
+        """The root and the best `total` nodes, best first: the first n of them are the tree of n. Scores never grow
+        along a path and a stable sort puts the elder first among equals, so that parents are kept, and come first."""
         tokens, parents, scores = torch.cat(self.tokens, 1), torch.cat(self.parents, 1), torch.cat(self.scores, 1)
-        order = scores.sort(dim=1, descending=True, stable=True).indices[:, : total + 1].sort(1).values
+        order = scores.sort(dim=1, descending=True, stable=True).indices[:, : total + 1]
         place = torch.zeros_like(parents).scatter(
             1, order, torch.arange(order.shape[1], device=order.device).repeat(len(order), 1)
         )

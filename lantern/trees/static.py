@@ -28,29 +28,36 @@ class StaticTree:
     def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals) -> DraftTree:
         """roots [B], room [B] tokens left -> DraftTree [B, N].
 
-        expand(tokens [B, W], parents [B, W] in order of expansion, depth) -> q [B, W, V], one drafter forward.
+        expand(tokens [B, W], parents [B, W] in order of expansion, depth) -> log q [B, W, V] up to a constant a node,
+        one drafter forward.
         """
-        batch, device = len(roots), roots.device
+        self._move(roots.device)
+        batch, most = len(roots), int(room.max())
         tokens = roots.new_zeros(batch, self.num_nodes)
         tokens[:, 0] = roots
-        parents = self._parents.to(device).repeat(batch, 1)
-        parents.masked_fill_(self._depths.to(device) >= room[:, None], PADDING)  # the bonus token needs room, too
+        parents = self._parents.repeat(batch, 1)
+        parents.masked_fill_(self._depths >= room.to(roots.device)[:, None], PADDING)  # the bonus token needs room, too
         parents[:, 0] = -1
         laws = None
         for level in self._levels:
-            if level.depth + 1 >= int(room.max()):
+            if level.depth + 1 >= most:
                 break
-            nodes = level.nodes.to(device)
-            q = expand(tokens[:, nodes], level.expansions.to(device).expand(batch, -1), level.depth)
-            best = proposals.drawn(q.log(), nodes, level.depth).topk(level.width, dim=-1)
-            children, slot, rank = level.children.to(device), level.slot.to(device), level.rank.to(device)
-            tokens[:, children] = best.indices[:, slot, rank]
-            lost = (best.values[:, slot, rank] == -torch.inf) | (parents[:, nodes[slot]] == PADDING)
-            parents[:, children] = parents[:, children].masked_fill(lost, PADDING)
+            log_q = expand(tokens[:, level.nodes], level.expansions.expand(batch, -1), level.depth)
+            best = proposals.drawn(log_q, level.nodes, level.depth).topk(level.width, dim=-1)
+            tokens[:, level.children] = best.indices[:, level.slot, level.rank]
+            lost = best.values[:, level.slot, level.rank] == -torch.inf
+            lost |= parents[:, level.nodes[level.slot]] == PADDING
+            parents[:, level.children] = parents[:, level.children].masked_fill(lost, PADDING)
             if proposals.keeps_law:
-                laws = q.new_zeros(batch, self.num_nodes, q.shape[-1]) if laws is None else laws
-                laws[:, nodes] = q
+                laws = log_q.new_zeros(batch, self.num_nodes, log_q.shape[-1]) if laws is None else laws
+                laws[:, level.nodes] = log_q.softmax(-1)
         return DraftTree(tokens, parents, laws)
+
+    def _move(self, device: torch.device) -> None:
+        if self._parents.device != device:
+            self._parents, self._depths = self._parents.to(device), self._depths.to(device)
+            for level in self._levels:
+                level.move(device)
 
 
 class _Level:
@@ -67,6 +74,10 @@ class _Level:
         self.rank = torch.tensor([path[-1] for path in below])
         order = [path for level in inner for path in level]  # the drafter expands level after level, in this order
         self.expansions = torch.tensor([order.index(path[:-1]) if path else -1 for path in inner[depth]])
+
+    def move(self, device: torch.device) -> None:
+        for name in ("nodes", "children", "slot", "rank", "expansions"):
+            setattr(self, name, getattr(self, name).to(device))
 
 
 def _checked(paths: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:

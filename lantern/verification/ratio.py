@@ -21,7 +21,7 @@ class RatioProposals:
         return log_q + self._noise.gumbel(Purpose.CHILDREN, self._noise.position[:, None], nodes.expand(len(log_q), -1))
 
     def chosen(self, log_q: Tensor, depth: int) -> Tensor:
-        return log_q
+        return log_q.log_softmax(-1)
 
 
 class Ratio:

@@ -34,13 +34,14 @@ class Witnessed:
         self.seen = [[] for _ in roots]
 
         def watched(tokens: Tensor, parents: Tensor, depth: int) -> Tensor:
-            q = expand(tokens, parents, depth)
+            log_q = expand(tokens, parents, depth)
+            q = log_q.softmax(-1)
             lines = parents.expand(len(tokens), -1).tolist()
             for row, seen in enumerate(self.seen):
                 known = [path for path, _ in seen]
                 for slot, (token, parent) in enumerate(zip(tokens[row].tolist(), lines[row], strict=True)):
                     seen.append(((*known[parent], token) if depth else (token,), q[row, slot]))
-            return q
+            return log_q
 
         return self.tree.grow(roots, room, watched, proposals)
 
@@ -52,7 +53,7 @@ class ByLikelihood:
         return log_q
 
     def chosen(self, log_q: Tensor, depth: int) -> Tensor:
-        return log_q
+        return log_q.log_softmax(-1)
 
 
 def target_features(target: LlamaGenTarget, prompt: str, tokens: list[int]) -> Tensor:

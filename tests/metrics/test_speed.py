@@ -8,7 +8,7 @@ from lantern.types import Generation, Round
 
 
 def generation(steps: list[int], accepted: int = 1, latency_s: float = 1.0) -> Generation:
-    rounds = [Round([accepted] * len(steps), 4, 2.0, 3.0, 0.5) for _ in range(max(steps))]
+    rounds = [Round([list(range(1 + accepted))] * len(steps), 4, 2.0, 3.0, 0.5) for _ in range(max(steps))]
     return Generation(torch.zeros(len(steps), 21), rounds, torch.tensor(steps), latency_s, 7)
 
 
@@ -22,7 +22,7 @@ def test_round_costs_are_means_by_image_and_by_round():
 
 
 def test_accepted_shares_fall_with_depth():
-    rounds = [Round([0, 2], 4, 0, 0, 0), Round([1, 2], 4, 0, 0, 0)]
+    rounds = [Round([[0], [0, 1, 3]], 4, 0, 0, 0), Round([[0, 2], [0, 1, 2]], 4, 0, 0, 0)]
     assert accepted_shares(rounds) == [0.75, 0.5]
     assert accepted_shares([]) == []
 

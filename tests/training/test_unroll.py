@@ -35,14 +35,14 @@ def test_passes_equal_chains_run_one_by_one():
 class FollowTokens:
     """A tree that drafts given tokens, to read the drafter's laws along them."""
 
-    num_nodes, num_expanded, depth, name, kind = 4, 4, 3, "given", "static"
+    num_nodes, num_expanded, depth, width, name, kind = 4, 4, 3, 1, "given", "static"
 
     def __init__(self, tokens: torch.Tensor) -> None:
         self.tokens = tokens
 
     def grow(self, roots, room, expand, proposals):
         parent = torch.zeros(len(roots), 1, dtype=torch.long)
-        return [expand(self.tokens[:, d : d + 1], parent + max(0, d - 1), d)[:, 0] for d in range(3)]
+        return [expand(self.tokens[:, d : d + 1], parent + max(0, d - 1), d)[:, 0].softmax(-1) for d in range(3)]
 
 
 @pytest.mark.parametrize("cfg_scale", [1.0, 2.0])

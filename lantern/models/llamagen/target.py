@@ -7,8 +7,10 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from lantern.models.cache import KVCache
+from lantern.models.cache import Admission, KVCache, additive
+from lantern.models.llamagen.fused import FusedTransformer, Memory, cache_dtype, precise, turn_table
 from lantern.models.llamagen.transformer import Transformer
+from lantern.models.packed import linear
 from lantern.types import DraftTree, Forward, Verdict
 
 
@@ -37,6 +39,8 @@ class LlamaGenTarget:
         weights_hash: str = "",
     ) -> None:
         self.transformer = transformer.eval().requires_grad_(False)
+        self.body, self._head = FusedTransformer(transformer), linear(transformer.output.weight)
+        self.turns = turn_table(transformer.rotation, precise(transformer.output.weight))  # [P + L, 2, 1, Dh / 2]
         self.conditioner, self.tokenizer = conditioner, tokenizer
         self.cfg_scale, self.weights_hash = cfg_scale, weights_hash
         self.vocab_size, self.num_tokens = transformer.vocab_size, transformer.num_tokens
@@ -63,51 +67,47 @@ class LlamaGenTarget:
         """Bytes that one AR step of one image must read: the weights behind the embeddings, and the cache half full."""
         body = self.transformer
         weights = sum(p.nbytes for part in (body.layers, body.norm, body.output) for p in part.parameters())
-        entry = 2 * len(body.layers) * self.guidance * body.dim * body.output.weight.element_size()
+        entry = 2 * len(body.layers) * self.guidance * body.dim * cache_dtype(body.output.weight).itemsize
         return weights + entry * (body.prefix_len + body.num_tokens // 2)
 
     def allocate(self, batch_size: int, num_nodes: int) -> None:
-        body = self.transformer
-        slots = body.prefix_len + body.num_tokens + num_nodes
-        head_dim = body.dim // body.num_heads
-        like = body.output.weight
-        self.cache = KVCache(len(body.layers), batch_size, self.guidance, slots, body.num_heads, head_dim, like)
+        model = self.transformer
+        slots = model.prefix_len + model.num_tokens + num_nodes
+        like = model.output.weight.new_empty(0, dtype=cache_dtype(model.output.weight))
+        head_dim = model.dim // model.num_heads
+        self.cache = KVCache(len(model.layers), batch_size, self.guidance, slots, model.num_heads, head_dim, like)
 
     @torch.inference_mode()
     def prefill(self, prompts: Sequence[str], rows: Tensor) -> Forward:
         """Admits prompts into rows [B] of the batch: logits [B, 1, V] of the first token, features [B, R, P, D]."""
-        body, dtype, device = self.transformer, self.transformer.output.weight.dtype, self.codebook.device
+        model, cache, device = self.transformer, self.cache, self.codebook.device
         condition, visible = (part.to(device) for part in self.conditioner(prompts))
-        condition = condition.to(dtype) if condition.is_floating_point() else condition
+        condition = condition.to(self.embed_weight.dtype) if condition.is_floating_point() else condition
         dropped = torch.arange(self.guidance, device=device).bool().repeat(len(prompts))  # conditional, unconditional
-        x = body.cls_embedding(condition.repeat_interleave(self.guidance, 0), dropped)
-        self.cache.lengths[rows] = 0
-        self.cache.visible[rows, : body.prefix_len] = visible
-        self.cache.place(rows, body.prefix_len)
-        causal = torch.ones(body.prefix_len, body.prefix_len, dtype=torch.bool, device=device).tril()
-        own = torch.eye(body.prefix_len, dtype=torch.bool, device=device)
-        mask = self.cache.mask(rows, (causal & visible[:, None]) | own, dtype)
-        features = body.body(x, body.rotation[None, : body.prefix_len], mask, self.cache.layers())
-        self.cache.lengths[rows] = body.prefix_len
-        features = rearrange(features, "(b r) p d -> b r p d", r=self.guidance)
-        return Forward(self.head(self.guide(features[:, :, -1:])), features)
+        x = model.cls_embedding(condition.repeat_interleave(self.guidance, 0), dropped)
+        admission = Admission(cache, rows, model.prefix_len)
+        cache.visible[rows, : model.prefix_len] = visible
+        causal = torch.ones(model.prefix_len, model.prefix_len, dtype=torch.bool, device=device).tril()
+        own = torch.eye(model.prefix_len, dtype=torch.bool, device=device)
+        mask = additive((causal & visible[:, None]) | own, cache.store.dtype).repeat_interleave(self.guidance, 0)
+        return self._forward(x, self.turns[None, : model.prefix_len], mask, admission, last=True)
 
     @torch.inference_mode()
     def verify(self, tree: DraftTree) -> Forward:
         """One pass over the tree behind the committed prefix: logits [B, N, V], features [B, R, N, D]."""
-        body, cache = self.transformer, self.cache
+        cache = self.cache
+        cache.place(tree.tokens.shape[1])
         x = self.embed(tree.tokens).repeat_interleave(self.guidance, 0)
-        images = torch.arange(len(tree.tokens), device=x.device)
-        cache.place(images, tree.tokens.shape[1])
-        mask = cache.mask(images, tree.ancestors, x.dtype)
-        cells = (cache.lengths[:, None] + tree.depths).clamp(max=len(body.rotation) - 1)
-        rotation = body.rotation[cells].repeat_interleave(self.guidance, 0)
-        features = body.body(x, rotation, mask, cache.layers())
-        features = rearrange(features, "(b r) n d -> b r n d", r=self.guidance)
-        return Forward(self.head(self.guide(features)), features)
+        cells = (cache.lengths[:, None] + tree.depths).clamp(max=len(self.turns) - 1)
+        turns = self.turns[cells].repeat_interleave(self.guidance, 0)
+        return self._forward(x, turns, cache.mask(tree.ancestors), cache)
+
+    def _forward(self, x: Tensor, turns: Tensor, mask: Tensor, memory: Memory, last: bool = False) -> Forward:
+        features = rearrange(self.body(x, turns, mask, memory), "(b r) n d -> b r n d", r=self.guidance)
+        return Forward(self.head(self.guide(features[:, :, -1:] if last else features)), features)
 
     def commit(self, verdict: Verdict) -> None:
-        self.cache.advance(verdict.path, verdict.accepted)
+        self.cache.advance(verdict)
 
     def keep(self, rows: Tensor) -> None:
         self.cache.keep(rows)
@@ -122,7 +122,7 @@ class LlamaGenTarget:
         return torch.lerp(features[:, 1], features[:, 0], self.cfg_scale)
 
     def head(self, features: Tensor) -> Tensor:  # [..., D] -> [..., V]
-        return self.transformer.output(features)
+        return self._head(features.flatten(0, -2)).unflatten(0, features.shape[:-1])
 
     @torch.inference_mode()
     def decode(self, tokens: Tensor) -> Tensor:

@@ -1,5 +1,5 @@
 """LlamaGen's transformer (Sun et al., 2406.06525) with the parameter names and arithmetic of the released checkpoints.
-One body serves training, prefill and tree passes: what a row sees comes in as a mask, where it stands as a rotation."""
+What a row sees comes in as a mask, where it stands as a rotation. Decoding runs the same weights through fused.py."""
 
 import torch
 import torch.nn.functional as F
@@ -107,8 +107,8 @@ class Block(nn.Module):
         self.attention_norm = nn.RMSNorm(dim, eps=eps)
         self.ffn_norm = nn.RMSNorm(dim, eps=eps)
 
-    def forward(self, x: Tensor, rotation: Tensor, mask: Tensor | None, cache=None) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), rotation, mask, cache)
+    def forward(self, x: Tensor, rotation: Tensor, mask: Tensor | None) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), rotation, mask)
         return x + self.feed_forward(self.ffn_norm(x))
 
 
@@ -154,10 +154,10 @@ class Transformer(nn.Module):
                 scale = 0.02 / (2 * len(self.layers)) ** 0.5 if name.endswith(("wo.weight", "w2.weight")) else 0.02
                 nn.init.normal_(weight, std=scale)
 
-    def body(self, x: Tensor, rotation: Tensor, mask: Tensor | None, caches=None) -> Tensor:
-        """x [B, T, D] -> features [B, T, D] after the final norm. caches: one a layer, or None."""
-        for index, layer in enumerate(self.layers):
-            x = layer(x, rotation, mask, caches[index] if caches else None)
+    def body(self, x: Tensor, rotation: Tensor, mask: Tensor | None) -> Tensor:
+        """x [B, T, D] -> features [B, T, D] after the final norm, all rows at once."""
+        for layer in self.layers:
+            x = layer(x, rotation, mask)
         return self.norm(x)
 
     def forward(self, tokens: Tensor, condition: Tensor, visible: Tensor, dropped: Tensor) -> Tensor:

@@ -1,0 +1,103 @@
+"""LlamaGen's layers as decoding runs them: one product for queries, keys and values, one for gate and up, few small
+operations between them, because at the few rows of a round those cost as much as the products. The arithmetic is that
+of transformer.py, which training uses and the tests compare with; the residual stream is float32 at least."""
+
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lantern.models.llamagen.transformer import Attention, FeedForward, Transformer
+from lantern.models.packed import linear
+
+
+class Memory(Protocol):
+    """Where a layer's keys and values go, and come from."""
+
+    def remember(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Those of the fresh rows [B R, H, T, Dh] -> those the fresh rows may attend to [B R, H, S, Dh]."""
+
+
+def precise(weight: Tensor) -> torch.dtype:
+    """Of the residual stream and of rotations."""
+    return torch.promote_types(weight.dtype, torch.float32)
+
+
+def cache_dtype(weight: Tensor) -> torch.dtype:
+    """Of keys and values: what attention is fastest at."""
+    return precise(weight) if weight.device.type == "cpu" else weight.dtype
+
+
+def explicit_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+    """On a CPU two batched float32 products beat the flash kernel, 5 times at one row. query [B R, H, T, Dh], scaled
+    already; key, value [B R, H, S, Dh]; mask [B R, 1, T, S] additive -> [B R, H, T, Dh]."""
+    return (query @ key.transpose(-1, -2)).add_(mask).softmax(-1) @ value
+
+
+def flash_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(query.to(key.dtype), key, value, attn_mask=mask, scale=1.0)
+
+
+class Norm:
+    """RMSNorm of rows that are float32 at least, for products in the weights' precision."""
+
+    def __init__(self, norm: nn.RMSNorm) -> None:
+        size, weight = norm.normalized_shape[0], norm.weight
+        self.gain = weight.to(precise(weight)) * size**0.5
+        self.floor = torch.tensor(size * norm.eps, dtype=self.gain.dtype, device=weight.device).sqrt()
+        self.dtype = weight.dtype
+
+    def __call__(self, x: Tensor) -> Tensor:  # [M, D] -> [M, D]
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return (x / torch.hypot(length, self.floor)).mul_(self.gain).to(self.dtype)
+
+
+class FusedLayer:
+    """A decoder layer; `norm` is None where attention reads the rows as they are (EAGLE's)."""
+
+    def __init__(self, attention: Attention, norm: nn.RMSNorm | None, ffn_norm: nn.RMSNorm, mlp: FeedForward) -> None:
+        self.num_heads = attention.num_heads
+        self.dtype = attention.wqkv.weight.dtype
+        self.qkv, self.out, self.down = (linear(part.weight) for part in (attention.wqkv, attention.wo, mlp.w2))
+        self.gate_up = linear(torch.cat([mlp.w1.weight, mlp.w3.weight]))
+        self.norm = Norm(norm) if norm is not None else lambda x: x.to(self.dtype)
+        self.ffn_norm = Norm(ffn_norm)
+        self.attend = explicit_attention if attention.wo.weight.device.type == "cpu" else flash_attention
+
+    def __call__(self, x: Tensor, turns: Tensor, mask: Tensor, memory: Memory, index: int = 0) -> Tensor:
+        """x [B R T, D], turns [B R or 1, T, 2, 1, Dh / 2] of queries and keys, mask [B R, 1, T, S] -> [B R T, D]."""
+        batch, length = mask.shape[0], mask.shape[2]
+        heads = self.qkv(self.norm(x)).to(x.dtype).view(batch, length, 3, self.num_heads, -1)
+        pairs = torch.view_as_complex(heads[:, :, :2].unflatten(-1, (-1, 2)))
+        query, key = torch.view_as_real(pairs * turns).flatten(-2).transpose(1, 3).unbind(2)  # [B R, H, T, Dh] each
+        seen = self.attend(query, *memory.remember(index, key, heads[:, :, 2].transpose(1, 2)), mask)
+        x = x + self.out(seen.transpose(1, 2).reshape(x.shape).to(self.dtype))
+        gate, up = self.gate_up(self.ffn_norm(x)).chunk(2, dim=-1)
+        return x.add_(self.down(F.silu(gate).mul_(up)))
+
+
+class FusedTransformer:
+    """The body of a Transformer: rows in, features after the final norm out."""
+
+    def __init__(self, transformer: Transformer) -> None:
+        self.layers = [
+            FusedLayer(block.attention, block.attention_norm, block.ffn_norm, block.feed_forward)
+            for block in transformer.layers
+        ]
+        self.norm = Norm(transformer.norm)
+
+    def __call__(self, x: Tensor, turns: Tensor, mask: Tensor, memory: Memory) -> Tensor:
+        """x [B R, T, D] -> features [B R, T, D]; see FusedLayer for the others."""
+        rows = x.to(self.norm.gain.dtype).flatten(0, 1)
+        for index, layer in enumerate(self.layers):
+            rows = layer(rows, turns, mask, memory, index)
+        return self.norm(rows).view_as(x)
+
+
+def turn_table(rotation: Tensor, dtype: torch.dtype) -> Tensor:
+    """[P + L, 2, Dh] cosines and signed sines -> [P + L, 2, 1, Dh / 2] complex factors of queries and keys; those of
+    queries carry attention's 1 / sqrt(Dh)."""
+    cosine, sine = rotation.to(dtype)[..., 1::2].unbind(1)
+    turns = torch.complex(cosine, sine)
+    return torch.stack([turns * rotation.shape[-1] ** -0.5, turns], dim=1)[:, :, None]
