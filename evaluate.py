@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from lantern.command import in_one_sentence
 from lantern.evaluation import Evaluation
 from lantern.outputs import publish, write_measurements
-from lantern.pipeline import assemble
+from lantern.pipeline import assemble, pipelines
 from lantern.prompts import load_prompts
 from lantern.provenance import write_provenance
 
@@ -35,9 +35,16 @@ def shared(config: DictConfig) -> object:
 def main(cfg: DictConfig) -> None:
     run, config = HydraConfig.get(), OmegaConf.to_container(cfg, resolve=True)
     folder = Path(run.runtime.output_dir)
+    prompts = load_prompts(cfg.prompts, Path(cfg.paths.root) / "data" / "prompts")
+    parts = {name: instantiate(cfg[name]) for name in ("drafter", "acceptance", "verification", "sampling")}
+    parts |= {"model": shared(cfg.model), "name": run.runtime.choices.model}
+    if cfg.benchmark:
+        write_provenance(folder, config, {"target": parts["model"].weights_hash})
+        instantiate(cfg.benchmark).run(pipelines(**parts), prompts, cfg.seed, folder)
+        return
     sweep = Path(run.sweep.dir) if run.mode == RunMode.MULTIRUN else None
     evaluation = Evaluation(
-        prompts=load_prompts(cfg.prompts, Path(cfg.paths.root) / "data" / "prompts"),
+        prompts=prompts,
         seed=cfg.seed,
         num_timed=cfg.speed.num_prompts,
         num_images=cfg.quality.num_images,
@@ -46,8 +53,7 @@ def main(cfg: DictConfig) -> None:
         folder=folder,
         baseline_folder=(sweep or folder) / "ar",
     )
-    parts = {name: instantiate(cfg[name]) for name in ("drafter", "tree", "acceptance", "verification", "sampling")}
-    pipeline = assemble(shared(cfg.model), **parts, name=run.runtime.choices.model)
+    pipeline = assemble(tree=instantiate(cfg.tree), **parts)
     write_provenance(folder, config, {"target": pipeline.target.weights_hash})
     measurements = evaluation.run(pipeline)
     write_measurements(folder, measurements)

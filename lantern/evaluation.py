@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lantern.errors import LanternError
 from lantern.metrics.acceptance import accepted_shares, round_costs, tokens_per_step
-from lantern.metrics.speed import Decode, copy_bandwidth, interleave, speedup, step_ms
+from lantern.metrics.speed import Decode, interleave, over_floor, speedup
 from lantern.models.checkpoints import WEIGHTS_FILE, load_weights, save_weights
 from lantern.prompts import Batch
 from lantern.results import Row, complete_row, setting_id
@@ -157,14 +157,8 @@ def _speed(target: Target, timed: list[Generation], ar: list[Generation]) -> Row
         "latency_s": sum(latencies) / len(latencies),
         "baseline_latency_s": sum(ar_latencies) / len(ar_latencies),
         "speedup": ratio, "speedup_low": low, "speedup_high": high,
-        "ar_over_floor": _over_floor(target, ar),
+        "ar_over_floor": over_floor(target, ar),
     }  # fmt: skip
-
-
-def _over_floor(target: Target, ar: list[Generation]) -> float | None:
-    """An AR step's time over that of reading what it must read; None if the target does not say how much."""
-    num_bytes = getattr(target, "step_bytes", None)
-    return step_ms(ar) * copy_bandwidth(target.codebook.device) / (1000 * num_bytes) if num_bytes else None
 
 
 def _records(row: Row, part: str, batch: Batch, generations: Sequence[Generation]) -> list[Row]:

@@ -1,6 +1,6 @@
 """A target with everything it takes to decode on it, described by the keys of a result row."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -64,16 +64,16 @@ class Pipeline:
         }
 
 
-def assemble(
+def pipelines(
     model: Target,
     drafter: Drafter | partial,
-    tree: TreePolicy,
     acceptance: AcceptanceRule | partial,
     verification: Verification | partial,
     sampling: Sampling,
     name: str = "llamagen",
-) -> Pipeline:
-    """Joins the instantiated config groups; a partial one is given the target parts it still lacks."""
+) -> Callable[[TreePolicy | None], Pipeline]:
+    """Joins the instantiated config groups, the tree left open; a partial one is given the parts it still lacks.
+    Without a tree the pipeline decodes plainly."""
     model.cfg_scale = sampling.cfg_scale
     rule = acceptance(codebook=model.codebook) if isinstance(acceptance, partial) else acceptance
     if isinstance(verification, partial):
@@ -87,5 +87,19 @@ def assemble(
         complete = drafter(target=model, tree=tree, sampling=sampling) if isinstance(drafter, partial) else drafter
         return Pipeline(model, complete, verification, rule, sampling, name)
 
+    return pipeline
+
+
+def assemble(
+    model: Target,
+    drafter: Drafter | partial,
+    tree: TreePolicy | AutoTree,
+    acceptance: AcceptanceRule | partial,
+    verification: Verification | partial,
+    sampling: Sampling,
+    name: str = "llamagen",
+) -> Pipeline:
+    """The pipeline of the instantiated config groups; tree=auto is resolved here, where something is drafted."""
+    pipeline = pipelines(model, drafter, acceptance, verification, sampling, name)
     is_open = isinstance(tree, AutoTree) and isinstance(drafter, partial)
     return pipeline(tree.resolve(pipeline) if is_open else tree)

@@ -80,6 +80,27 @@ def draw_grid(columns: Mapping[str, Tensor], prompts: Sequence[str], path: str |
     return _save(figure, path)
 
 
+def draw_benchmark(passes: Sequence[Row], rows: Sequence[Row], path: str | Path) -> Path:
+    """Left: what a pass over N nodes costs against one node. Right: throughput of each tree by batch size."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), dpi=130)
+    left.plot([row["nodes"] for row in passes], [row["over_one"] for row in passes], "o-", color=METHOD, ms=4)
+    left.set_xlabel("nodes in a pass")
+    left.set_ylabel("time of a pass over that of one node")
+    for index, name in enumerate(dict.fromkeys(row["tree"] for row in rows)):
+        own = [row for row in rows if row["tree"] == name]
+        colour = BASELINE if name == "none" else f"C{index}"
+        right.plot([row["batch"] for row in own], [row["images_per_s"] for row in own], "o-", color=colour, label=name)
+    right.set_xscale("log", base=2)
+    right.set_yscale("log")
+    right.set_xlabel("images at once")
+    right.set_ylabel("images a second")
+    right.legend(title="tree", fontsize=8, frameon=False)
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25, lw=0.5)
+    return _save(figure, path)
+
+
 def _has_point(row: Row) -> bool:
     return all(isinstance(row.get(key), int | float) and math.isfinite(row[key]) for key in (SPEED, QUALITY))
 

@@ -84,3 +84,25 @@ def test_bad_input_is_one_clear_sentence(weights, tmp_path, overrides, sentence)
     assert done.returncode != 0
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.full
+def test_tree_auto_is_resolved_before_decoding_and_named_in_the_row(weights, tmp_path):
+    done = evaluate(weights, tmp_path, f"hydra.run.dir={tmp_path}/run", "tree=auto", "acceptance=exact", *SMALL)
+    assert done.returncode == 0, done.stderr
+    row = read_rows(tmp_path / "run" / "results.jsonl")[-1]
+    assert row["tree"].startswith("auto_") or row["drafter"] == "none"
+    assert row["lossless"]
+
+
+@pytest.mark.full
+def test_the_benchmark_writes_passes_and_a_row_a_tree_and_batch_size(weights, tmp_path):
+    small = ["benchmark.batch_sizes=[1,2]", "benchmark.num_nodes=[1,4]", "benchmark.num_prompts=2", "dtype=float32"]
+    done = evaluate(weights, tmp_path, "+experiment=benchmark", f"hydra.run.dir={tmp_path}/run", *small)
+    assert done.returncode == 0, done.stderr
+    rows = read_rows(tmp_path / "run" / "benchmark.jsonl")
+    assert [row["nodes"] for row in rows[:2]] == [1, 4]
+    assert [(row["batch"], row["tree"]) for row in rows[2:]] == [
+        (size, tree) for size in (1, 2) for tree in ("none", "chain", "static", "eagle2", "auto")
+    ]
+    assert (tmp_path / "run" / "benchmark.png").is_file()

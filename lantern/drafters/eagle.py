@@ -83,32 +83,28 @@ class Eagle:
         mask = self.cache.mask(causal)
         outputs = self._run(self._tokens[:, :count], self._features[:, :, :count], cells, mask, self.cache)
         self.cache.extend(self._counts, self._pending)
-        self._sees = causal.new_zeros(len(self._roots), 0, 0)  # [B, E, E] which expansions see which, the root left out
+        self._sees = self.cache.committed(self.tree.num_expanded)  # [B, E, S] of each expansion, the root's first
         self._outputs = outputs[self._images, :, self._pending - 1].unsqueeze(2)  # [B, R, E, D], the root's first
         return self._outputs
 
     def _extend(self, tokens: Tensor, parents: Tensor, depth: int) -> Tensor:
         """One level: tokens [B, W] paired with their parents' outputs, seeing their ancestors. -> [B, R, W, D]."""
-        width = tokens.shape[1]
+        width, placed = tokens.shape[1], self._sees.shape[1] - 1
         index = parents[:, None, :, None].expand(-1, self._outputs.shape[1], -1, self._outputs.shape[3])
         features = self._outputs.gather(2, index)
-        sees = self._lineage(parents)
+        self.cache.place(width, offset=placed)
         cells = (self.cache.lengths + depth).clamp(max=len(self.target.turns) - 1)[:, None].expand(-1, width)
-        self.cache.place(width, offset=sees.shape[2] - width)
-        outputs = self._run(tokens, features, cells, self.cache.mask(sees), self.cache)
+        outputs = self._run(tokens, features, cells, self._mask(parents, placed), self.cache)
         self._outputs = torch.cat([self._outputs, outputs], dim=2)
         return outputs
 
-    def _lineage(self, parents: Tensor) -> Tensor:
-        """[B, W, E + W]: a new expansion sees its parent's ancestors, its parent and itself; the root is committed."""
-        batch, width = parents.shape
-        known = self._sees.shape[1]
-        padded = torch.nn.functional.pad(self._sees, (0, 0, 1, 0))  # the root's row sees no expansion
-        inherited = padded.gather(1, parents[..., None].expand(-1, -1, known))
-        own = torch.eye(width, dtype=torch.bool, device=parents.device).expand(batch, -1, -1)
-        sees = torch.cat([inherited, own], dim=2)
-        self._sees = torch.cat([torch.nn.functional.pad(self._sees, (0, width)), sees], dim=1)
-        return sees
+    def _mask(self, parents: Tensor, placed: int) -> Tensor:
+        """[B R, 1, W, extent]: an expansion sees what its parent sees, and itself, `placed` slots behind the root."""
+        sees = self._sees.gather(1, parents[..., None].expand(-1, -1, self._sees.shape[2]))
+        own = self.cache.lengths[:, None] + placed + torch.arange(parents.shape[1], device=parents.device)
+        sees.scatter_(2, own[..., None], 0.0)
+        self._sees = torch.cat([self._sees, sees], dim=1)
+        return sees[:, None, :, : self.cache.extent].repeat_interleave(self.target.guidance, 0)
 
     def _run(self, tokens: Tensor, features: Tensor, cells: Tensor, mask: Tensor, memory: Memory) -> Tensor:
         """tokens, cells [B, T], features [B, R, T, D], mask [B R, 1, T, S] -> outputs [B, R, T, D]."""

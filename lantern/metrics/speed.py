@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from lantern.types import Generation
+from lantern.types import Generation, Target
 
 Decode = Callable[[str, int], Generation]  # one prompt, its image seed
 
@@ -40,6 +40,12 @@ def step_ms(generations: Sequence[Generation]) -> float:
     """Milliseconds of a round, whole loop included, prefills counted as rounds."""
     rounds = sum(len(g.rounds) + 1 for g in generations)
     return 1000 * sum(g.latency_s for g in generations) / rounds
+
+
+def over_floor(target: Target, ar: Sequence[Generation]) -> float | None:
+    """An AR step's time over that of reading what it must read; None if the target does not say how much."""
+    num_bytes = getattr(target, "step_bytes", None)
+    return step_ms(ar) * copy_bandwidth(target.codebook.device) / (1000 * num_bytes) if num_bytes else None
 
 
 @lru_cache

@@ -67,6 +67,11 @@ class KVCache:
         seen.scatter_(2, behind[:, None].expand_as(sees), sees)
         return additive(seen, self.store.dtype).repeat_interleave(self.guidance, 0)
 
+    def committed(self, ahead: int) -> Tensor:
+        """Additive mask [B, 1, S] of the committed slots, up to `ahead` slots behind the longest row's."""
+        columns = torch.arange(max(self._counts) + ahead, device=self.lengths.device)
+        return additive((columns < self.lengths[:, None])[:, None], self.store.dtype)[:, 0]
+
     def advance(self, verdict: Verdict) -> None:
         """Keeps the placed nodes on each image's accepted path."""
         self.compact(verdict.path[:, : max(verdict.counts) + 1])

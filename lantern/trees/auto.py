@@ -84,8 +84,12 @@ class AutoTree:
 
     def __init__(self, families: Sequence[Family], prompts: Sequence[str], batch_size: int = 1) -> None:
         """prompts: those of the images that are decoded to find out, two or a batch of them."""
-        self.families, self.batch_size = families, batch_size
+        self.families, self.prompts, self.batch_size = families, prompts, batch_size
         self.batch = Batch.cycle(prompts, max(2, batch_size), seed=0)
+
+    def at(self, batch_size: int) -> "AutoTree":
+        """The same search for another batch size."""
+        return AutoTree(self.families, self.prompts, batch_size)
 
     def resolve(self, pipeline: Callable[[TreePolicy | None], Decoder]) -> TreePolicy | None:
         """pipeline(tree) decodes with that tree, plainly with None. -> the fastest tree found, or None."""

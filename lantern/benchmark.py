@@ -1,0 +1,139 @@
+"""How fast the engine is on this machine: what a pass over N nodes costs, and what plain decoding and a set of trees do
+at several batch sizes, beside the time that reading the weights and the cache alone would take."""
+
+import resource
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import torch
+
+from lantern.metrics.acceptance import round_costs, tokens_per_step
+from lantern.metrics.speed import copy_bandwidth, over_floor
+from lantern.pipeline import Pipeline
+from lantern.plots import draw_benchmark
+from lantern.prompts import Batch
+from lantern.results import Row, append_rows
+from lantern.trees.auto import AutoTree
+from lantern.types import DraftTree, Generation, Target, TreePolicy, Verdict
+
+PipelineOf = Callable[[TreePolicy | None], Pipeline]
+REPEATS = 30  # of a pass
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """`trees` by name; each runs at every batch size beside plain decoding, which is decoded in turn with it."""
+
+    trees: dict[str, TreePolicy]
+    batch_sizes: Sequence[int]
+    num_nodes: Sequence[int]
+    num_prompts: int
+
+    def run(self, pipeline: PipelineOf, prompts: Sequence[str], seed: int, folder: Path) -> list[Row]:
+        """Writes benchmark.jsonl and benchmark.png, prints every row as it is found."""
+        target = pipeline(None).target
+        passes = [self._keep(folder, row) for row in pass_costs(target, self.num_nodes, prompts[0])]
+        rows = []
+        for batch_size in self.batch_sizes:
+            batch = Batch.cycle(prompts, max(self.num_prompts, batch_size), seed)
+            for row in self._decode(pipeline, batch, batch_size):
+                rows.append(self._keep(folder, row))
+        draw_benchmark(passes, rows, folder / "benchmark.png")
+        return [*passes, *rows]
+
+    def _decode(self, pipeline: PipelineOf, batch: Batch, batch_size: int) -> list[Row]:
+        trees = {"none": None, **{name: resolved(tree, batch_size, pipeline) for name, tree in self.trees.items()}}
+        pipelines = {name: pipeline(tree) for name, tree in trees.items()}
+        for warm in pipelines.values():
+            warm.generate(batch.prompts[:1], batch.seeds[:1], 1)
+        starts = range(0, len(batch.prompts), batch_size)
+        groups = [(batch.prompts[i : i + batch_size], batch.seeds[i : i + batch_size]) for i in starts]
+        made = {name: [] for name in pipelines}
+        for group in groups:  # in turn, so that a machine that slows down does so for all
+            for name, decoder in pipelines.items():
+                made[name].append(decoder.generate(*group, batch_size))
+        plain = made["none"]
+        return [
+            {"batch": batch_size, "tree": name, "is": tree.name if tree else "none"}
+            | measured(pipelines[name].target, made[name], plain)
+            for name, tree in trees.items()
+        ]
+
+    def _keep(self, folder: Path, row: Row) -> Row:
+        append_rows(folder / "benchmark.jsonl", [row])
+        print("  ".join(f"{key} {_short(value)}" for key, value in row.items()))
+        return row
+
+
+def pass_costs(target: Target, num_nodes: Sequence[int], prompt: str) -> list[Row]:
+    """Medians of one image's pass over a chain of N nodes, the cache half full, against that over one node."""
+    times = {size: _pass_ms(target, size, prompt) for size in num_nodes}
+    return [{"nodes": size, "pass_ms": ms, "over_one": ms / times[num_nodes[0]]} for size, ms in times.items()]
+
+
+def _pass_ms(target: Target, size: int, prompt: str) -> float:
+    target.allocate(1, target.num_tokens // 2 + size)
+    target.prefill([prompt], torch.arange(1))
+    half = chain_of(target.num_tokens // 2, target.codebook.device)
+    target.verify(half)
+    target.commit(verdict_of_all(half))
+    tree, times = chain_of(size, target.codebook.device), []
+    for _ in range(REPEATS):
+        start = perf_counter()
+        float(target.verify(tree).logits[0, -1, 0])  # waits for the device
+        times.append(1e3 * (perf_counter() - start))
+    return median(times)
+
+
+def chain_of(size: int, device: torch.device) -> DraftTree:
+    """A chain of code 0, one image."""
+    return DraftTree(
+        torch.zeros(1, size, dtype=torch.long, device=device), torch.arange(-1, size - 1, device=device)[None]
+    )
+
+
+def verdict_of_all(tree: DraftTree) -> Verdict:
+    """Every node of a chain accepted."""
+    size = tree.tokens.shape[1]
+    path = torch.arange(size, device=tree.tokens.device)[None]
+    return Verdict(path, torch.tensor([size - 1], device=path.device), tree.tokens[:, -1])
+
+
+def measured(target: Target, made: list[Generation], plain: list[Generation]) -> Row:
+    """Throughput, the parts of a round, and how far plain decoding is from the machine's limit."""
+    seconds, images = sum(g.latency_s for g in made), sum(len(g.tokens) for g in made)
+    rounds = sum(len(g.rounds) for g in made)
+    costs = round_costs(made)
+    parts = sum(costs[key] for key in ("draft_ms", "verify_ms", "accept_ms"))
+    return {
+        "images_per_s": images / seconds,
+        "speedup": sum(g.latency_s for g in plain) / seconds,
+        "tokens_per_step": tokens_per_step(made),
+        "round_ms": 1e3 * seconds / rounds,
+        "draft_ms": costs["draft_ms"],
+        "verify_ms": costs["verify_ms"],
+        "accept_ms": costs["accept_ms"],
+        "rest_ms": 1e3 * seconds / rounds - parts,  # prefills, refills, the host between the parts
+        "ar_over_floor": over_floor(target, plain),
+        "copy_gb_per_s": copy_bandwidth(target.codebook.device) / 1e9,
+        "peak_gib": _peak_bytes(target.codebook.device) / 2**30,
+    }
+
+
+def resolved(tree: TreePolicy | AutoTree, batch_size: int, pipeline: PipelineOf) -> TreePolicy | None:
+    """tree=auto at this batch size; any other tree as it is."""
+    return tree.at(batch_size).resolve(pipeline) if isinstance(tree, AutoTree) else tree
+
+
+def _peak_bytes(device: torch.device) -> int:
+    """Of the device's memory, or of this process where the device is the processor; since the process began."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
