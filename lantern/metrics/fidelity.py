@@ -61,6 +61,7 @@ class Fidelity:
         values: dict[str, float] = {}
         for name, distance in (("frechet", frechet_distance), ("kernel", kernel_distance)):
             values |= _bounded(name, *with_bounds(distance, generated, real, self.resamples))
+        values["frechet_low"] = max(0.0, values["frechet_low"])  # of the two, only the kernel distance can be negative
         precision, recall = precision_recall(generated, real)
         values |= _bounded("precision", precision, *share_bounds(precision, len(generated)))
         return values | _bounded("recall", recall, *share_bounds(recall, len(real)))

@@ -63,9 +63,8 @@ class _Walk:
     def descend(self, accepted: Tensor, child: Tensor) -> None:
         self.accepted = self.accepted + accepted
         self.path[self.rows, self.accepted] = torch.where(accepted, child, self.path[self.rows, self.accepted])
-        here = accepted[:, None]
-        self.p = torch.where(here, self.probs[self.rows, child], self.p)
-        self.law = torch.where(here, self.probs[self.rows, child], self.law)
+        here, law = accepted[:, None], self.probs[self.rows, child]
+        self.p, self.law = torch.where(here, law, self.p), torch.where(here, law, self.law)
         if self.q is not None:
             self.q = torch.where(here, self.draft_probs[self.rows, child], self.q)
         self.rank = torch.where(accepted, 0, self.rank)

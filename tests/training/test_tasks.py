@@ -13,6 +13,7 @@ from lantern.training.features import target_features
 from lantern.training.loader import TrainingData
 from lantern.training.schedule import WarmupCosine
 from lantern.training.target import start_from_codebook
+from lantern.trees.chain import chain
 
 from .conftest import MemorySplits, target_task
 
@@ -112,7 +113,7 @@ def test_least_squares_recovers_a_linear_map():
 def test_an_exported_drafter_serves_its_own_target_only(target, weights, tmp_path):
     task = drafter_task(target)
     task.export(tmp_path)
-    drafter = load_eagle(tmp_path, target, type("Tree", (), {"num_nodes": 2, "depth": 1})(), Sampling())
+    drafter = load_eagle(tmp_path, target, chain(1), Sampling())
     assert drafter.weights_hash == weights_hash(tmp_path)
     stranger = load_target(weights / "target", weights / "tokenizer", dtype="float32", device="cpu")
     stranger.weights_hash = "another"
