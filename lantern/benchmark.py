@@ -58,7 +58,11 @@ class Benchmark:
         plain = made["none"]
         return [
             {"batch": batch_size, "tree": name, "is": tree.name if tree else "none"}
-            | measured(pipelines[name].target, made[name], plain)
+            | measured(pipelines[name].target, made[name])
+            | {
+                "speedup": sum(g.latency_s for g in plain) / sum(g.latency_s for g in made[name]),
+                "ar_over_floor": over_floor(pipelines[name].target, plain) if batch_size == 1 else None,
+            }
             for name, tree in trees.items()
         ]
 
@@ -102,22 +106,20 @@ def verdict_of_all(tree: DraftTree) -> Verdict:
     return Verdict(path, torch.tensor([size - 1], device=path.device), tree.tokens[:, -1])
 
 
-def measured(target: Target, made: list[Generation], plain: list[Generation]) -> Row:
-    """Throughput, the parts of a round, and how far plain decoding is from the machine's limit."""
+def measured(target: Target, made: list[Generation]) -> Row:
+    """Throughput and the parts of a round."""
     seconds, images = sum(g.latency_s for g in made), sum(len(g.tokens) for g in made)
     rounds = sum(len(g.rounds) for g in made)
     costs = round_costs(made)
     parts = sum(costs[key] for key in ("draft_ms", "verify_ms", "accept_ms"))
     return {
         "images_per_s": images / seconds,
-        "speedup": sum(g.latency_s for g in plain) / seconds,
         "tokens_per_step": tokens_per_step(made),
         "round_ms": 1e3 * seconds / rounds,
         "draft_ms": costs["draft_ms"],
         "verify_ms": costs["verify_ms"],
         "accept_ms": costs["accept_ms"],
         "rest_ms": 1e3 * seconds / rounds - parts,  # prefills, refills, the host between the parts
-        "ar_over_floor": over_floor(target, plain),
         "copy_gb_per_s": copy_bandwidth(target.codebook.device) / 1e9,
         "peak_gib": _peak_bytes(target.codebook.device) / 2**30,
     }

@@ -91,6 +91,7 @@ class DrafterTask(pl.LightningModule):
         alphas = torch.stack([overlap(p, self._law(self._guided(outputs))) for outputs in passes])  # [depth, B, L - 1]
         size = len(p)
         self.log("val/sim_accept_len", chained_length(alphas), batch_size=size, prog_bar=True, sync_dist=True)
+        self.log("val/target_top1", p.amax(-1).mean(), batch_size=size, sync_dist=True)  # how ambiguous tokens are
         for d, alpha in enumerate(alphas):
             self.log(f"val/alpha_{d + 1}", alpha[:, d:].mean(), batch_size=size, prog_bar=d == 0, sync_dist=True)
 
