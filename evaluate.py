@@ -38,8 +38,8 @@ def main(cfg: DictConfig) -> None:
     prompts = load_prompts(cfg.prompts, Path(cfg.paths.root) / "data" / "prompts")
     parts = {name: instantiate(cfg[name]) for name in ("drafter", "acceptance", "verification", "sampling")}
     parts |= {"model": shared(cfg.model), "name": run.runtime.choices.model}
+    write_provenance(folder, config, {"target": parts["model"].weights_hash})
     if cfg.benchmark:
-        write_provenance(folder, config, {"target": parts["model"].weights_hash})
         instantiate(cfg.benchmark).run(pipelines(**parts), prompts, cfg.seed, folder)
         return
     sweep = Path(run.sweep.dir) if run.mode == RunMode.MULTIRUN else None
@@ -54,7 +54,6 @@ def main(cfg: DictConfig) -> None:
         baseline_folder=(sweep or folder) / "ar",
     )
     pipeline = assemble(tree=instantiate(cfg.tree), **parts)
-    write_provenance(folder, config, {"target": pipeline.target.weights_hash})
     measurements = evaluation.run(pipeline)
     write_measurements(folder, measurements)
     publish(folder, measurements, instantiate(cfg.tracking), config, sweep, cfg.sweep.name)

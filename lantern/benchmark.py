@@ -4,6 +4,7 @@ at several batch sizes, beside the time that reading the weights and the cache a
 import resource
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -11,7 +12,7 @@ from time import perf_counter
 import torch
 
 from lantern.metrics.acceptance import round_costs, tokens_per_step
-from lantern.metrics.speed import copy_bandwidth, over_floor
+from lantern.metrics.speed import copy_bandwidth, interleave, over_floor
 from lantern.pipeline import Pipeline
 from lantern.plots import draw_benchmark
 from lantern.prompts import Batch
@@ -46,24 +47,19 @@ class Benchmark:
 
     def _decode(self, pipeline: PipelineOf, batch: Batch, batch_size: int) -> list[Row]:
         trees = {"none": None, **{name: resolved(tree, batch_size, pipeline) for name, tree in self.trees.items()}}
-        pipelines = {name: pipeline(tree) for name, tree in trees.items()}
-        for warm in pipelines.values():
-            warm.generate(batch.prompts[:1], batch.seeds[:1], 1)
+        target = pipeline(None).target
         starts = range(0, len(batch.prompts), batch_size)
-        groups = [(batch.prompts[i : i + batch_size], batch.seeds[i : i + batch_size]) for i in starts]
-        made = {name: [] for name in pipelines}
-        for group in groups:  # in turn, so that a machine that slows down does so for all
-            for name, decoder in pipelines.items():
-                made[name].append(decoder.generate(*group, batch_size))
-        plain = made["none"]
+        prompts, seeds = ([part[i : i + batch_size] for i in starts] for part in (batch.prompts, batch.seeds))
+        decoders = [partial(pipeline(tree).generate, batch_size=batch_size) for tree in trees.values()]
+        plain, *_ = made = interleave(decoders, prompts, seeds)
         return [
             {"batch": batch_size, "tree": name, "is": tree.name if tree else "none"}
-            | measured(pipelines[name].target, made[name])
+            | measured(target, own)
             | {
-                "speedup": sum(g.latency_s for g in plain) / sum(g.latency_s for g in made[name]),
-                "ar_over_floor": over_floor(pipelines[name].target, plain) if batch_size == 1 else None,
+                "speedup": sum(g.latency_s for g in plain) / sum(g.latency_s for g in own),
+                "ar_over_floor": over_floor(target, plain) if batch_size == 1 else None,
             }
-            for name, tree in trees.items()
+            for (name, tree), own in zip(trees.items(), made, strict=True)
         ]
 
     def _keep(self, folder: Path, row: Row) -> Row:

@@ -56,8 +56,7 @@ class Noise:
         """depth: of the deepest node whose pick will be asked for."""
         self.seeds = torch.zeros(batch_size, dtype=torch.long, device=device)
         self.position = torch.full((batch_size,), -1, device=device)
-        self._made = torch.full((batch_size,), -1, device=device)  # last position whose row is in the ring
-        self._left = [0] * batch_size  # on the host: rows in the ring behind the root's own
+        self._left = [0] * batch_size  # on the host: rows made behind the root's own
         self._depth = depth
         self._ring = torch.zeros(batch_size, depth + 1 + AHEAD, vocab_size, device=device)
         self._codes = torch.arange(vocab_size, device=device)
@@ -65,7 +64,7 @@ class Noise:
     def admit(self, rows: Tensor, seeds: Tensor) -> None:
         """Rows [B] start new images with seeds [B]."""
         self.seeds[rows] = seeds & _MASK
-        self.position[rows] = self._made[rows] = -1
+        self.position[rows] = -1
         for row in rows.tolist():
             self._left[row] = 0
         self._fill()
@@ -78,17 +77,17 @@ class Noise:
             self._fill()
 
     def keep(self, rows: Tensor) -> None:
-        self.seeds, self.position, self._made = self.seeds[rows], self.position[rows], self._made[rows]
+        self.seeds, self.position = self.seeds[rows], self.position[rows]
         self._ring, self._left = self._ring[rows], [self._left[row] for row in rows.tolist()]
 
     def _fill(self) -> None:
         window = self._ring.shape[1]
-        last, count = self.position + window, window - min(self._left)
-        steps = torch.arange(1, count + 1, device=last.device)
-        positions = torch.minimum(self._made[:, None] + steps, last[:, None])  # rows with fewer repeat their last one
+        made, last = self.position + torch.tensor(self._left, device=self.position.device), self.position + window
+        steps = torch.arange(1, window - min(self._left) + 1, device=last.device)
+        positions = torch.minimum(made[:, None] + steps, last[:, None])  # rows with fewer repeat their last one
         rows = torch.arange(len(positions), device=last.device)[:, None]
         self._ring[rows, positions % window] = self.gumbel(Purpose.PICK, positions)
-        self._made, self._left = last, [window] * len(self._left)
+        self._left = [window] * len(self._left)
 
     def picks(self, depth: int) -> Tensor:
         """G [B, V] of the token behind a node at this depth."""

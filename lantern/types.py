@@ -66,7 +66,7 @@ class Verdict(_Decision):
         """`path` on the host, unpadded, read once for all who ask: the one time a round waits for the device."""
         return [row[: row.index(-1)] if -1 in row else row for row in self.path.tolist()]
 
-    @property
+    @cached_property
     def counts(self) -> list[int]:
         """`accepted` on the host."""
         return [len(path) - 1 for path in self.paths]

@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from datasets import Features, Value
-from datasets import Sequence as Column
 
 from lantern.acceptance.exact import Exact
 from lantern.data.cache import cached_rows, fingerprint
 from lantern.data.splits import Splits
-from lantern.data.tokens import TokenSplit, chunks
+from lantern.data.tokens import COLUMNS, TokenSplit, chunks
 from lantern.drafters.none import NoDrafter
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.noise import image_seed
@@ -37,14 +35,13 @@ class TargetSamples:
         captions = list(self.captions.split(name).captions)
         settings = asdict(self.pipeline.sampling)
         key = fingerprint(self.pipeline.target.weights_hash, settings, captions, self.seed, name)
-        features = Features({"tokens": Column(Value("uint16")), "caption": Value("string")})
 
         def rows(items: list[list[int]]) -> Iterator[dict[str, Any]]:
             for indices in items:
                 yield from self._sample(name, indices, captions)
 
         folder = self.cache_dir / f"samples-{name}-{key}"
-        return TokenSplit(cached_rows(folder, rows, chunks(len(captions), self.batch_size), features), key)
+        return TokenSplit(cached_rows(folder, rows, chunks(len(captions), self.batch_size), COLUMNS), key)
 
     def _sample(self, name: str, items: list[int], captions: list[str]) -> Iterator[dict[str, Any]]:
         prompts = [captions[i] for i in items]

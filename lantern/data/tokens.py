@@ -17,6 +17,7 @@ from lantern.models.checkpoints import weights_hash
 from lantern.models.llamagen.loading import load_tokenizer
 
 ENCODED_AT_ONCE = 32
+COLUMNS = Features({"tokens": Column(Value("uint16")), "caption": Value("string")})  # of every table of tokens
 
 
 class TokenSplit(Sequence):
@@ -47,14 +48,13 @@ class TokenTable:
         """Encodes the split at the first call; later calls, in any process, read the table."""
         source = self.images.split(name)
         key = fingerprint(source.fingerprint, self.tokenizer_hash)
-        features = Features({"tokens": Column(Value("uint16")), "caption": Value("string")})
 
         def rows(items: list[list[int]]) -> Iterator[dict[str, Any]]:
             for indices in items:
                 yield from self._encode([source[i] for i in indices])
 
         folder = self.cache_dir / f"tokens-{name}-{key}"
-        return TokenSplit(cached_rows(folder, rows, chunks(len(source), ENCODED_AT_ONCE), features), key)
+        return TokenSplit(cached_rows(folder, rows, chunks(len(source), ENCODED_AT_ONCE), COLUMNS), key)
 
     def _encode(self, items: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         images = torch.from_numpy(np.stack([item["image"] for item in items]))

@@ -9,7 +9,8 @@ import torch
 
 from lantern.types import Generation, Target
 
-Decode = Callable[[str, int], Generation]  # one prompt, its image seed
+# One prompt and its image seed, or a batch of both
+Decode = Callable[[str, int], Generation] | Callable[[Sequence[str], Sequence[int]], Generation]
 
 
 def interleave(decoders: Sequence[Decode], prompts: Sequence[str], seeds: Sequence[int]) -> list[list[Generation]]:

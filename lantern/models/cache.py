@@ -60,17 +60,19 @@ class KVCache:
     def mask(self, sees: Tensor) -> Tensor:
         """sees [B, N, M]: which of the M slots behind the committed ones each new row sees -> additive mask
         [B R, 1, N, extent]; everything visible among the committed slots is seen."""
-        columns = torch.arange(self.extent, device=sees.device)
-        committed = self.visible[:, : self.extent] & (columns < self.lengths[:, None])  # [B, S]
-        seen = committed[:, None].repeat(1, sees.shape[1], 1)
+        seen = self._committed(self.extent)[:, None].repeat(1, sees.shape[1], 1)
         behind = self.lengths[:, None] + torch.arange(sees.shape[2], device=sees.device)  # [B, M]
         seen.scatter_(2, behind[:, None].expand_as(sees), sees)
         return additive(seen, self.store.dtype).repeat_interleave(self.guidance, 0)
 
     def committed(self, ahead: int) -> Tensor:
-        """Additive mask [B, 1, S] of the committed slots, up to `ahead` slots behind the longest row's."""
-        columns = torch.arange(max(self._counts) + ahead, device=self.lengths.device)
-        return additive((columns < self.lengths[:, None])[:, None], self.store.dtype)[:, 0]
+        """Additive mask [B, 1, S] of the visible committed slots, up to `ahead` slots behind the longest row's."""
+        return additive(self._committed(max(self._counts) + ahead)[:, None], self.store.dtype)[:, 0]
+
+    def _committed(self, extent: int) -> Tensor:
+        """[B, extent] true at the committed slots that are no pads."""
+        columns = torch.arange(extent, device=self.lengths.device)
+        return self.visible[:, :extent] & (columns < self.lengths[:, None])
 
     def advance(self, verdict: Verdict) -> None:
         """Keeps the placed nodes on each image's accepted path."""

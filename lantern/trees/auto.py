@@ -4,13 +4,14 @@ if it then proves fastest."""
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from lantern.prompts import Batch
 from lantern.trees.eagle2 import Eagle2Tree
-from lantern.trees.search import best_paths, chances_by_rank, expected_tokens, fastest, tokens_of_first
+from lantern.trees.search import Chances, best_paths, chances_by_rank, expected_tokens, fastest, tokens_of_first
 from lantern.trees.static import StaticTree
 from lantern.types import Generation, Round, TreePolicy
 
@@ -30,45 +31,42 @@ class Decoder(Protocol):
 class Family(Protocol):
     """Trees of all sizes and depths of which one decoding run tells how much each commits."""
 
-    def learn(self, rounds: Sequence[Round]) -> None: ...  # of the largest tree, before which tokens() is not asked
+    def learned(self, largest: TreePolicy, rounds: Sequence[Round]) -> "Family": ...  # from rounds with that tree
     def tree(self, size: int, depth: int) -> TreePolicy: ...
     def tokens(self, size: int, depth: int) -> float: ...  # expected a round
 
 
+@dataclass(frozen=True)
 class Dynamic:
     """EAGLE-2's trees, whose nodes stand best first."""
 
-    def __init__(self, width: int = 8) -> None:
-        self.width = width
+    width: int = 8
+    rounds: Sequence[Round] = ()
 
-    def learn(self, rounds: Sequence[Round]) -> None:
-        self._rounds = rounds
+    def learned(self, largest: TreePolicy, rounds: Sequence[Round]) -> "Dynamic":
+        return Dynamic(self.width, rounds)
 
     def tree(self, size: int, depth: int) -> Eagle2Tree:
         return Eagle2Tree(size, depth, min(size, self.width), name=f"auto_eagle2_{size}_{depth}")
 
     def tokens(self, size: int, depth: int) -> float:
-        return tokens_of_first(self._rounds, size, depth)
+        return tokens_of_first(self.rounds, size, depth)
 
 
+@dataclass(frozen=True)
 class Static:
     """The best static tree of each size, once it is known how often each rank is followed."""
 
-    def __init__(self) -> None:
-        self._chances: Sequence[Sequence[float]] = [SHARES] * max(DEPTHS)
-        self._probe = self._paths(max(SIZES), max(DEPTHS))
+    chances: Chances = (SHARES,) * max(DEPTHS)
 
-    def _paths(self, size: int, depth: int) -> list[tuple[int, ...]]:
-        return StaticTree(best_paths(self._chances, size, depth)).paths
-
-    def learn(self, rounds: Sequence[Round]) -> None:
-        self._chances = chances_by_rank(rounds, self._probe)
+    def learned(self, largest: StaticTree, rounds: Sequence[Round]) -> "Static":
+        return Static(chances_by_rank(rounds, largest.paths))
 
     def tree(self, size: int, depth: int) -> StaticTree:
-        return StaticTree(self._paths(size, depth), name=f"auto_static_{size}_{depth}")
+        return StaticTree(best_paths(self.chances, size, depth), name=f"auto_static_{size}_{depth}")
 
     def tokens(self, size: int, depth: int) -> float:
-        return expected_tokens(self._chances, self._paths(size, depth))
+        return expected_tokens(self.chances, best_paths(self.chances, size, depth))
 
 
 class Trial(NamedTuple):
@@ -112,7 +110,7 @@ class AutoTree:
         sampled = [(max(SIZES), max(DEPTHS)), *SAMPLED]
         trees = [family.tree(*shape) for shape in sampled]
         made = [decode(tree) for tree in trees]
-        family.learn(made[0].rounds)
+        family = family.learned(trees[0], made[0].rounds)
         cost = round_cost(sampled, [generation.latency_s / len(generation.rounds) for generation in made])
         size, depth, _ = fastest(SIZES, DEPTHS, family.tokens, cost)
         best = family.tree(size, depth)

@@ -3,6 +3,7 @@ one decoding run with a large tree, what their rounds cost is measured, and the 
 
 import heapq
 from collections.abc import Callable, Iterable, Sequence
+from math import prod
 
 from lantern.types import Round
 
@@ -49,13 +50,7 @@ def best_paths(chances: Chances, size: int, depth: int) -> list[Path]:
 
 def expected_tokens(chances: Chances, paths: Iterable[Path]) -> float:
     """Tokens a round commits with a static tree, the bonus token included."""
-    total = 1.0
-    for path in paths:
-        worth = 1.0
-        for level, rank in enumerate(path):
-            worth *= chances[level][rank]
-        total += worth
-    return total
+    return 1 + sum(prod(chances[level][rank] for level, rank in enumerate(path)) for path in paths)
 
 
 def tokens_of_first(rounds: Iterable[Round], size: int, depth: int) -> float:

@@ -60,6 +60,18 @@ def test_no_tree_where_plain_decoding_is_faster():
     assert AutoTree([Dynamic(), Static()], ["a"]).resolve(Machine(base=1.0, node=1.0, level=2.0).pipeline) is None
 
 
+def test_a_second_search_starts_afresh():
+    """Catches what one batch size taught leaking into the next one's search, whose nodes then mean other paths."""
+    search = AutoTree([Dynamic(), Static()], ["a"])
+    machines = [Machine(base=1.0, node=0.05, level=0.1) for _ in range(2)]
+    found = [search.at(1).resolve(machine.pipeline) for machine in machines]
+    assert [tree and tree.name for tree in machines[0].asked] == [tree and tree.name for tree in machines[1].asked]
+    assert [getattr(t, "paths", None) for t in machines[0].asked] == [
+        getattr(t, "paths", None) for t in machines[1].asked
+    ]
+    assert found[0].name == found[1].name
+
+
 def test_the_choice_has_been_decoded_with():
     """Catches an estimate that is trusted without a trial."""
     machine = Machine(base=1.0, node=0.05, level=0.1)

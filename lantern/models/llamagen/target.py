@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lantern.models.cache import Admission, KVCache, additive
 from lantern.models.llamagen.fused import FusedTransformer, Memory, cache_dtype, precise, turn_table
-from lantern.models.llamagen.transformer import Transformer
+from lantern.models.llamagen.transformer import Transformer, causal_mask
 from lantern.models.packed import linear
 from lantern.types import DraftTree, Forward, Verdict
 
@@ -87,9 +87,8 @@ class LlamaGenTarget:
         x = model.cls_embedding(condition.repeat_interleave(self.guidance, 0), dropped)
         admission = Admission(cache, rows, model.prefix_len)
         cache.visible[rows, : model.prefix_len] = visible
-        causal = torch.ones(model.prefix_len, model.prefix_len, dtype=torch.bool, device=device).tril()
-        own = torch.eye(model.prefix_len, dtype=torch.bool, device=device)
-        mask = additive((causal & visible[:, None]) | own, cache.store.dtype).repeat_interleave(self.guidance, 0)
+        seen = causal_mask(visible, model.prefix_len)[:, 0]
+        mask = additive(seen, cache.store.dtype).repeat_interleave(self.guidance, 0)
         return self._forward(x, self.turns[None, : model.prefix_len], mask, admission, last=True)
 
     @torch.inference_mode()
