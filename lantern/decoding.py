@@ -2,12 +2,14 @@
 many images at once, each committing its own number of tokens a round; finished rows make way for waiting prompts."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from time import perf_counter
 
 import torch
 from torch import Tensor
 
 from lantern.errors import LanternError
+from lantern.memory import check_memory
 from lantern.noise import GreedyNoise, Noise
 from lantern.sampling import Sampling
 from lantern.types import (
@@ -63,6 +65,7 @@ class _Batch:
     def __init__(self, target, drafter, verification, rule, sampling: Sampling, size: int) -> None:
         self.target, self.drafter = target, drafter
         self.verification, self.rule, self.sampling = verification, rule, sampling
+        check_memory(target, drafter, size)
         target.allocate(size, drafter.num_nodes)
         drafter.allocate(size)
         device = target.codebook.device
@@ -116,11 +119,13 @@ class _Batch:
         verified = perf_counter()
         probs = self.sampling.law(forward.logits)
         verdict = self.verification(tree, probs, self.rule, self.noise)
+        paths = verdict.paths  # on the host: the round's one wait for the device
+        accepted = perf_counter()
         self.target.commit(verdict)
         self.drafter.observe(tree, forward, probs, verdict)
         self._write(tree, verdict)
-        ms = [1e3 * (b - a) for a, b in ((start, drafted), (drafted, verified), (verified, perf_counter()))]
-        self.rounds.append(Round(verdict.paths, tree.tokens.shape[1], *ms))
+        times = (start, drafted, verified, accepted, perf_counter())
+        self.rounds.append(Round(paths, tree.tokens.shape[1], *(1e3 * (b - a) for a, b in pairwise(times))))
         self.steps = [steps + 1 for steps in self.steps]
         self._finish()
 

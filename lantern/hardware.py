@@ -16,11 +16,18 @@ def is_bf16_fast(device: torch.device | str = "cpu") -> bool:
 
 
 def resolve_dtype(name: str, device: torch.device | str = "cpu") -> torch.dtype:
-    """`auto` is bfloat16 where that is fast, else float32. Raises LanternError for an unknown name."""
+    """`auto` is bfloat16 where that is fast, else float32. Raises LanternError for an unknown name, and for one that
+    the device has no products of."""
     if name == "auto":
         return torch.bfloat16 if is_bf16_fast(device) else torch.float32
     if name not in DTYPES:
         raise LanternError(f"dtype={name} is unknown; give auto, {', '.join(DTYPES)}")
+    one = torch.ones(1, 1, dtype=DTYPES[name], device=device)
+    try:
+        torch.mm(one, one)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise LanternError(f"dtype={name} does not work on device {device} ({reason}); use dtype=float32") from error
     return DTYPES[name]
 
 

@@ -104,6 +104,7 @@ class Target(Protocol):
     weights_hash: str
     step_bytes: int  # what one AR step of one image must read
 
+    def image_bytes(self, num_nodes: int) -> int: ...  # what allocate holds for an image
     def allocate(self, batch_size: int, num_nodes: int) -> None: ...  # an empty cache for trees of at most num_nodes
     def prefill(self, prompts: Sequence[str], rows: Tensor) -> Forward: ...  # admits prompts into rows of the batch
     def verify(self, tree: DraftTree) -> Forward: ...  # one pass over the tree behind the committed prefix
@@ -170,7 +171,8 @@ class Round(NamedTuple):
     nodes: int  # nodes the target judged, root included
     draft_ms: float
     verify_ms: float
-    accept_ms: float
+    accept_ms: float  # of the laws and the walk
+    commit_ms: float = 0.0  # of the caches and the books
 
     @property
     def accepted(self) -> list[int]:

@@ -42,7 +42,7 @@ class Jacobi:
         tokens = torch.cat([roots[:, None], guess.tokens], 1)
         chain = torch.arange(-1, self.depth, device=roots.device)
         parents = chain.masked_fill((chain >= 0) & (chain + 1 >= room.to(roots.device)[:, None]), PADDING)
-        laws = torch.cat([guess.laws, guess.laws[:, -1:]], 1) if proposals.keeps_law else None
+        laws = None if guess.laws is None else torch.cat([guess.laws, guess.laws[:, -1:]], 1)
         return DraftTree(tokens, parents, laws)
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:

@@ -12,10 +12,11 @@ from lantern.types import DraftTree, Forward, Proposals, Verdict
 
 
 class Guess(NamedTuple):
-    """Tokens [B, W] of the positions behind the root, and the laws [B, W, V] they were drawn from."""
+    """Tokens [B, W] of the positions behind the root, and the laws [B, W, V] they were drawn from where verification
+    asks for them."""
 
     tokens: Tensor
-    laws: Tensor
+    laws: Tensor | None
 
 
 class Start(Protocol):
@@ -57,7 +58,7 @@ class Window:
         laws = self._start(self._laws, self._seen, self._image, self._position)
         tokens = self._redraw(proposals, laws, self._former, guessed(self._seen))
         self._image.scatter_(1, self._position[:, None] + 1 + self._offsets, tokens)
-        self._former = Guess(tokens, laws)
+        self._former = Guess(tokens, laws if proposals.keeps_law else None)
         return self._former
 
     def observe(self, tree: DraftTree, probs: Tensor, verdict: Verdict) -> None:
@@ -69,13 +70,15 @@ class Window:
         rows = torch.arange(len(path), device=path.device)[:, None]
         nodes, self._seen = left_behind(tree, verdict, self.length)
         self._laws = probs[rows, nodes]
-        kept = (verdict.accepted[:, None] + 1 + self._offsets).clamp(max=self.length - 1)
-        self._former = Guess(self._former.tokens.gather(1, kept), self._former.laws[rows, kept])
+        if self._former.laws is not None:
+            kept = (verdict.accepted[:, None] + 1 + self._offsets).clamp(max=self.length - 1)
+            self._former = Guess(self._former.tokens.gather(1, kept), self._former.laws[rows, kept])
         self._position = self._position + verdict.accepted + 1
 
     def keep(self, rows: Tensor) -> None:
         self._laws, self._seen, self._position = self._laws[rows], self._seen[rows], self._position[rows]
-        self._image, self._former = self._image[rows], Guess(*(part[rows] for part in self._former))
+        self._image, former = self._image[rows], self._former
+        self._former = Guess(former.tokens[rows], None if former.laws is None else former.laws[rows])
 
 
 def guessed(seen: Tensor) -> Tensor:

@@ -14,7 +14,8 @@ def tokens_per_step(generations: Sequence[Generation]) -> float | None:
 
 
 def round_costs(generations: Sequence[Generation]) -> dict[str, float | None]:
-    """Forwards an image takes after its prefill, and mean milliseconds of the parts of a round."""
+    """Forwards an image takes after its prefill, and mean milliseconds of the parts of a round;
+    accepting includes what it leads to in the caches and the books."""
     images = sum(len(g.tokens) for g in generations)
     rounds = [r for g in generations for r in g.rounds]
     return {
@@ -22,7 +23,7 @@ def round_costs(generations: Sequence[Generation]) -> dict[str, float | None]:
         "drafter_forwards": _ratio(sum(g.drafter_forwards for g in generations), images),
         "draft_ms": _ratio(sum(r.draft_ms for r in rounds), len(rounds)),
         "verify_ms": _ratio(sum(r.verify_ms for r in rounds), len(rounds)),
-        "accept_ms": _ratio(sum(r.accept_ms for r in rounds), len(rounds)),
+        "accept_ms": _ratio(sum(r.accept_ms + r.commit_ms for r in rounds), len(rounds)),
     }
 
 

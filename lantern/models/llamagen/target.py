@@ -70,9 +70,16 @@ class LlamaGenTarget:
         entry = 2 * len(body.layers) * self.guidance * body.dim * cache_dtype(body.output.weight).itemsize
         return weights + entry * (body.prefix_len + body.num_tokens // 2)
 
-    def allocate(self, batch_size: int, num_nodes: int) -> None:
+    def image_bytes(self, num_nodes: int) -> int:
         model = self.transformer
-        slots = model.prefix_len + model.num_tokens + num_nodes
+        entry = 2 * len(model.layers) * self.guidance * model.dim * cache_dtype(model.output.weight).itemsize
+        return entry * self._slots(num_nodes)
+
+    def _slots(self, num_nodes: int) -> int:
+        return self.prefix_len + self.num_tokens + num_nodes
+
+    def allocate(self, batch_size: int, num_nodes: int) -> None:
+        model, slots = self.transformer, self._slots(num_nodes)
         like = model.output.weight.new_empty(0, dtype=cache_dtype(model.output.weight))
         head_dim = model.dim // model.num_heads
         self.cache = KVCache(len(model.layers), batch_size, self.guidance, slots, model.num_heads, head_dim, like)

@@ -1,0 +1,125 @@
+"""What decoding holds in memory: as reckoned, the same in every round, and refused in words where it does not fit."""
+
+import gc
+
+import pytest
+import torch
+from toy import PROMPTS, tiny_eagle, tiny_target
+
+from lantern import decoding, memory
+from lantern.acceptance.exact import Exact
+from lantern.drafters.none import NoDrafter
+from lantern.errors import LanternError
+from lantern.hardware import resolve_device, resolve_dtype
+from lantern.models.cache import KVCache
+from lantern.sampling import Sampling
+from lantern.trees.chain import chain
+from lantern.trees.eagle2 import Eagle2Tree
+from lantern.types import Round
+from lantern.verification.shared_noise import SharedNoise
+
+
+def decode(drafter, target, count: int, batch_size: int):
+    prompts, seeds = [PROMPTS[i % 8] for i in range(count)], range(count)
+    return decoding.generate(target, drafter, SharedNoise(), Exact(), Sampling(), prompts, seeds, batch_size)
+
+
+@pytest.mark.parametrize("num_nodes", [1, 26])
+@pytest.mark.parametrize("batch_size", [1, 5])
+def test_the_cache_is_as_large_as_reckoned(batch_size, num_nodes):
+    """Catches an estimate that forgets guidance rows, values, the prefix or the tree."""
+    for target in (tiny_target(2.0), tiny_target(1.0), tiny_target(2.0, torch.float32)):
+        target.allocate(batch_size, num_nodes)
+        assert target.cache.store.nbytes == batch_size * target.image_bytes(num_nodes)
+
+
+def test_a_batch_that_does_not_fit_is_refused_with_the_largest_that_does(monkeypatch):
+    """Catches an out-of-memory kill in the middle of a run."""
+    target = tiny_target()
+    drafter = tiny_eagle(target, chain(5), Sampling())
+    image = memory.bytes_per_image(target, drafter)
+    monkeypatch.setattr(memory, "available_memory", lambda device: 3 * image + 1)
+    with pytest.raises(LanternError, match=r"batch_size=4 needs .* 3 images at once fit, with trees of 6 nodes"):
+        decode(drafter, target, 4, 4)
+    assert len(decode(drafter, target, 4, 3).tokens) == 4
+
+
+def test_a_tree_larger_than_the_caches_room_is_one_clear_error():
+    """Catches entries written over another image's."""
+    target = tiny_target()
+    target.allocate(1, 2)
+    target.prefill(PROMPTS[:1], torch.arange(1))
+    target.cache.extend([15], torch.tensor([15]))
+    with pytest.raises(LanternError, match=r"the cache has 22 slots and 24 are needed"):
+        target.cache.place(5)
+
+
+@pytest.mark.parametrize("tree", [None, "chain", "eagle2"])
+def test_two_hundred_rounds_hold_no_more_than_twenty(tree):
+    """Catches anything kept by round, by prompt or by position that is no result."""
+    target = tiny_target()
+    trees = {"chain": chain(3), "eagle2": Eagle2Tree(6, 2, 3)}
+    drafter = tiny_eagle(target, trees[tree], Sampling()) if tree else NoDrafter()
+    held: list[int] = []
+
+    class Watched(list):
+        def append(self, turn: Round) -> None:
+            super().append(turn)
+            gc.collect(0)
+            tensors = [part for part in gc.get_objects() if type(part) is torch.Tensor]
+            held.append(sum(tensor.untyped_storage().nbytes() for tensor in tensors))
+
+    class Batch(decoding._Batch):
+        def __init__(self, *parts) -> None:
+            super().__init__(*parts)
+            self.rounds = Watched()
+
+    original, decoding._Batch = decoding._Batch, Batch
+    try:
+        found = decode(drafter, target, 120, 2)
+    finally:
+        decoding._Batch = original
+    assert len(held) >= 200
+    results = found.tokens.untyped_storage().nbytes()
+    assert max(held[20:]) <= max(held[:20]) + 2 * results + 4096
+
+
+def test_a_cache_grows_with_batch_times_length():
+    """Catches a cache whose size does not follow batch times length."""
+    like = torch.zeros(0)
+    sizes = [KVCache(2, b, 2, s, 2, 16, like).store.nbytes for b, s in ((1, 10), (2, 10), (1, 20))]
+    assert sizes[1] == sizes[2] == 2 * sizes[0]
+
+
+def test_a_device_or_dtype_that_is_not_there_is_one_clear_error():
+    """Catches a traceback out of the first product."""
+    with pytest.raises(LanternError, match=r"device=cuda:99 is not there"):
+        resolve_device("cuda:99")
+    with pytest.raises(LanternError, match=r"dtype=float12 is unknown"):
+        resolve_dtype("float12")
+
+
+def test_a_dtype_the_device_cannot_do_is_one_clear_error(monkeypatch):
+    """Catches a device whose products of this dtype are missing."""
+
+    def refuse(*parts):
+        raise RuntimeError('"addmm" not implemented for Half\nmore')
+
+    monkeypatch.setattr(torch, "mm", refuse)
+    with pytest.raises(LanternError, match=r"dtype=float16 .*not implemented for Half.*; use dtype=float32"):
+        resolve_dtype("float16")
+
+
+def test_rows_that_leave_do_not_stay_in_memory():
+    """Catches a cache that keeps the size of the full batch when it drains."""
+    target, sizes = tiny_target(), []
+    whole = target.keep
+
+    def kept(rows):
+        whole(rows)
+        sizes.append(target.cache.store.nbytes)
+
+    target.keep = kept
+    decode(tiny_eagle(target, chain(3), Sampling()), target, 8, 8)
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] < 8 * target.image_bytes(4)
