@@ -120,7 +120,7 @@ class _Batch:
         self.drafter.observe(tree, forward, probs, verdict)
         self._write(tree, verdict)
         ms = [1e3 * (b - a) for a, b in ((start, drafted), (drafted, verified), (verified, perf_counter()))]
-        self.rounds.append(Round(verdict.paths, tree.tokens.shape[1], *ms))
+        self.rounds.append(Round(verdict.paths, tree.tokens.shape[1], *ms, tuple(self.images), tree.parents))
         self.steps = [steps + 1 for steps in self.steps]
         self._finish()
 

@@ -170,6 +170,8 @@ class Round(NamedTuple):
     draft_ms: float
     verify_ms: float
     accept_ms: float
+    images: Sequence[int] = ()  # which image each active row is, by its place in the list of prompts
+    parents: Tensor | None = None  # [B, N] of the tree, left on its device
 
     @property
     def accepted(self) -> list[int]:
