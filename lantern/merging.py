@@ -9,22 +9,26 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from lantern.page.write import write_page
 from lantern.plots import draw_grid, draw_pareto
-from lantern.report import format_table, label_rows, write_csv, write_html
+from lantern.profiles import read_profiles, write_profiles
+from lantern.report import format_table, label_rows, write_csv
 from lantern.results import SUMMARY, Row, merge_rows, read_rows, setting_id
 
 GRID_PROMPTS = 6
 
 
 def merge_points(folder: Path, points: Sequence[Path], title: str) -> tuple[list[Row], list[Path]]:
-    """Writes results.csv, pareto.png, grid.png and report.html of run folders, and prints the table.
+    """Writes results.csv, profiles.json, pareto.png, grid.png and report.html of run folders, and prints the table.
     Returns the rows, none if no point has any, and the figures."""
     rows = merge_rows(row for point in points for row in json.loads((point / SUMMARY).read_text()).values())
     if not rows:
         return [], []
     write_csv(rows, folder / "results.csv")
     figures = _draw_figures(folder, points, rows)
-    write_html(f"Lantern: {title}", rows, figures, folder / "report.html")
+    profiles = read_profiles(points)
+    write_profiles(folder, profiles)
+    write_page(folder / "report.html", f"Lantern: {title}", rows, points, profiles)
     print(f"\n{format_table(rows)}\n\n{folder}/results.csv\n{folder}/report.html")
     return rows, figures
 
