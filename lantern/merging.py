@@ -1,7 +1,7 @@
 """Merges the last rows and images of evaluated points, wherever they ran, into one table, its figures and one page."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -44,16 +44,15 @@ def point_folders(folder: Path) -> list[Path]:
 def _draw_figures(folder: Path, points: Sequence[Path], rows: Sequence[Row]) -> list[Path]:
     labels = label_rows(rows)
     figures = [draw_pareto(rows, labels, folder / "pareto.png")]
-    columns, prompts = _same_prompt_images(
-        points, {setting_id(row): label for row, label in zip(rows, labels, strict=True)}
-    )
+    columns, prompts = same_prompt_images(points, rows)
     if columns:
         figures.append(draw_grid(columns, prompts, folder / "grid.png"))
     return [figure for figure in figures if figure]
 
 
-def _same_prompt_images(points: Sequence[Path], labels: Mapping[str, str]) -> tuple[dict[str, Tensor], list[str]]:
-    """The first images of every setting, by label and in the labels' order, and the prompts they share."""
+def same_prompt_images(points: Sequence[Path], rows: Sequence[Row]) -> tuple[dict[str, Tensor], list[str]]:
+    """The first images of every row's setting, by its label and in the rows' order, and the prompts they share."""
+    labels = dict(zip(map(setting_id, rows), label_rows(rows), strict=True))
     pictures: dict[str, dict[tuple, Path]] = {}
     for point in points:
         for record in read_rows(point / "prompts.jsonl"):

@@ -14,7 +14,7 @@ from lantern.merging import merge_points
 from lantern.profiles import write_profiles
 from lantern.report import label_rows
 from lantern.results import SUMMARY, Row, append_rows, encode, replace_text, setting_id
-from lantern.tracking import Tracker, group_name
+from lantern.tracking import Point, Tracker, group_of
 
 MAX_NAME = 60
 
@@ -46,9 +46,10 @@ def publish(
         return
     labels = label_rows([measured.row for measured in measurements])
     columns = {label: measured.images for label, measured in zip(labels, measurements, strict=True)}
-    group = group_name(sweep_name, sweep or folder)
+    group = group_of(sweep_name, sweep or folder)
     for measured in measurements[-1:] if sweep else measurements:
-        tracker.point(measured.row, config, folder, group, measured.batch.prompts, columns)
+        point = Point(measured.row, measured.profile, measured.records, measured.batch.prompts, columns)
+        tracker.point(point, config, folder, group)
     if not sweep:
         merge_points(folder, [folder], "one setting")
 

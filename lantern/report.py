@@ -5,7 +5,8 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
-from lantern.results import Row, is_baseline, replace_text
+from lantern.budget import Budget, Choice
+from lantern.results import Row, encode, is_baseline, replace_text
 
 LABEL_KEYS = (
     "model", "drafter", "drafter_hash", "tree", "verification", "acceptance", "k", "delta", "lam", "temperature",
@@ -87,4 +88,18 @@ def shared_settings(rows: Sequence[Row]) -> str:
     settings = ", ".join(f"{key} {methods[0][key]}" for key in shared)
     return (
         f"All methods: {settings}. Quality of {methods[0].get('num_images')} images a setting; brackets: 95 % bounds."
+    )
+
+
+def tell_best(folder: Path, rows: Sequence[Row], budget: Budget, best: Choice | None) -> None:
+    """Prints the fastest setting within a budget and writes best.json; nothing where none can be named."""
+    if best is None:
+        return
+    label = dict(zip(map(id, rows), label_rows(rows), strict=True))[id(best.row)]
+    record = {"metric": budget.metric, "within": budget.within, "limit": best.limit, "certain": best.is_certain}
+    replace_text(folder / "best.json", encode(record | {"setting": label, "row": best.row}, indent=2) + "\n")
+    doubt = "" if best.is_certain else "; its 95 % interval reaches beyond"
+    print(
+        f"fastest with {budget.metric} within {budget.within:.0%} of plain decoding's ({best.limit:.3g}): {label}, "
+        f"speed-up {_cell(best.row, 'speedup')}, {budget.metric} {_cell(best.row, budget.metric)}{doubt}"
     )
