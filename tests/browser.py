@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -11,11 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-extensions", "--hide-scrollbars",
-         "--no-first-run", "--disable-background-networking", "--remote-debugging-pipe")  # fmt: skip
-LAUNCH = (
-    "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execvp(sys.argv[3], sys.argv[3:])"
-)
+FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-extensions",
+         "--hide-scrollbars", "--no-first-run", "--disable-background-networking",
+         "--remote-debugging-pipe")  # fmt: skip
+PATIENCE_S = 60
+LAUNCH = """import os, sys
+os.dup2(int(sys.argv[1]), 3)
+os.dup2(int(sys.argv[2]), 4)
+os.execvp(sys.argv[3], sys.argv[3:])"""
 
 
 def find_browser() -> str | None:
@@ -46,6 +50,7 @@ class Browser:
 
     def _next(self) -> dict:
         while b"\0" not in self._unread:
+            assert select.select([self._answers], [], [], PATIENCE_S)[0], f"no word from the browser in {PATIENCE_S} s"
             part = os.read(self._answers, 1 << 20)
             assert part, "the browser is gone"
             self._unread += part
