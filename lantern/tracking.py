@@ -19,6 +19,7 @@ from lantern.metrics.profile import Profile
 from lantern.results import Row, setting_id
 from lantern.tracking_content import (
     Curve,
+    acceptance_map,
     curves_of,
     flat,
     image_table,
@@ -122,6 +123,8 @@ class Tracker:
         def fill(run: wandb.Run) -> None:
             for curve in curves_of(point.profile, point.records):
                 _log_curve(run, curve)
+            if (places := acceptance_map(point.profile)) is not None:
+                run.log({"acceptance_map": places})
             if point.columns:
                 run.log({"images": image_table(point.prompts, point.columns)})
             run.summary.update(flat(point.row))

@@ -3,6 +3,8 @@
 import pytest
 from conftest import PROMPTS
 
+from lantern.page.write import write_page
+
 LABELS = ["AR", "shared_noise δ 0.01", "shared_noise δ 0.1", "ratio δ 0.4"]
 ORDER = "[...document.querySelectorAll('#table tbody th')].map(cell => cell.innerText.replace(' ★', ''))"
 SORTS = "[...document.querySelectorAll('#table thead th')].map(cell => cell.ariaSort).filter(s => s && s != 'none')"
@@ -140,6 +142,22 @@ def test_the_heat_map_and_the_tree_are_read_with_arrow_keys(page):
     page.press("ArrowDown")
     tree = page.ask("document.querySelector('.tree').nextElementSibling.innerText")
     assert tree.startswith("child ranks 1: drafted in 88 % of rounds")  # 7 of 8 rounds have room for a draft
+
+
+def test_a_page_without_quality_pictures_or_rounds_says_so_and_works(page, tmp_path):
+    """Catches scripts that stop at the first part that has nothing to draw."""
+    rows = [
+        {"drafter": "none", "speedup": 1.0},
+        {"drafter": "eagle", "acceptance": "exact", "tree": "chain", "speedup": 2.0},
+    ]
+    write_page(tmp_path / "bare.html", "bare", rows, [], {})
+    page.open(tmp_path / "bare.html")
+    assert page.ask(ORDER) == ["AR", "exact chain"]
+    assert "Nothing was timed and judged" in page.ask("document.querySelector('#pareto').innerText")
+    assert not visible(page, "#images")
+    assert not visible(page, "#source")
+    page.click("button[data-key='speedup']")
+    assert page.ask(ORDER) == ["exact chain", "AR"]
 
 
 @pytest.mark.parametrize("dark", [False, True])
