@@ -115,5 +115,5 @@ def weights_artifact(folder: Path, kind: str) -> wandb.Artifact:
     name = weights_hash(folder)
     artifact = wandb.Artifact(f"{kind}-{name}", kind, metadata={"hash": name})
     for path in sorted([*folder.glob("*.safetensors"), *folder.glob("*.json")]):
-        artifact.add_file(str(path), path.name)
+        artifact.add_file(str(path), path.name, policy="immutable", skip_cache=True)  # gigabytes stay where they are
     return artifact

@@ -2,12 +2,14 @@
 
 import json
 import struct
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from wandb.proto.wandb_internal_pb2 import Record
 
 BLOCK, HEADER = 32768, 7
+PATIENCE_S = 20
 FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 
 
@@ -25,9 +27,8 @@ class OfflineRun:
 
 
 def records(path: Path) -> list[Record]:
-    """Every record of a .wandb file; raises for a torn one."""
+    """Every whole record of a .wandb file."""
     data, place, found, parts = path.read_bytes(), HEADER, [], b""
-    assert data[:4] == b":W&B"
     while place + HEADER <= len(data):
         left = BLOCK - place % BLOCK
         if left < HEADER:  # a block's last bytes hold no header
@@ -35,6 +36,8 @@ def records(path: Path) -> list[Record]:
             continue
         _, length, kind = struct.unpack_from("<IHB", data, place)
         place += HEADER
+        if not kind or place + length > len(data):
+            break  # still being written
         parts = data[place : place + length] if kind in (FULL, FIRST) else parts + data[place : place + length]
         place += length
         if kind in (FULL, LAST):
@@ -43,8 +46,16 @@ def records(path: Path) -> list[Record]:
 
 
 def read_run(folder: Path) -> OfflineRun:
-    """The one run of an offline-run folder."""
+    """The one run of an offline-run folder. W&B's service writes on for a moment after finish() has returned."""
     (path,) = folder.glob("*.wandb")
+    for _ in range(PATIENCE_S * 10):
+        if (told := _told(path)).exit_code is not None:
+            return told
+        time.sleep(0.1)
+    raise AssertionError(f"{path} has no end after {PATIENCE_S} s")
+
+
+def _told(path: Path) -> OfflineRun:
     told = OfflineRun()
     for record in records(path):
         kind = record.WhichOneof("record_type")

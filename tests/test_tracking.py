@@ -38,6 +38,8 @@ def tracked(tmp_path_factory, weights) -> dict[str, OfflineRun]:
         for name in ("WANDB_API_KEY", "WANDB_MODE"):
             patch.delenv(name, raising=False)
         patch.setenv("NETRC", str(folder / "none"))
+        patch.setenv("WANDB_DATA_DIR", str(folder / "staged"))
+        patch.setenv("WANDB_CACHE_DIR", str(folder / "cache"))
         made_sweep(folder)
         tracker, point = Tracker(tags=["mine"]), folder / "0"
         measured = Evaluation(PROMPTS, 0, 2, 3, 4, {}, point, folder / "ar").run(FakePipeline())

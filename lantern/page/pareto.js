@@ -1,6 +1,6 @@
 // Speed against quality: a point a setting with its 95 % bars, the front, and the fastest setting within a budget.
-const speeds = ["speedup", "tokens_per_step"].filter(key => key in byKey).map(key => byKey[key]);
-const qualities = columns.filter(c => c.better && !/_ms$|_forwards$|latency|speedup|tokens_per_step/.test(c.key));
+const speeds = columns.filter(column => column.is_speed && column.better === "high");
+const qualities = columns.filter(column => !column.is_speed && column.better);
 const preferred = ["frechet", "output_tv", "kernel"].find(key => key in byKey);
 const axes = { x: speeds[0]?.key, y: preferred ?? qualities[0]?.key, within: 10 };
 const MARGIN = { top: 14, right: 18, bottom: 46, left: 58 };

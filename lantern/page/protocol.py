@@ -4,7 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lantern.results import SETTING_KEYS, Row
+from lantern.page.columns import is_setting
+from lantern.results import Row
 
 HIDDEN = ("config.hydra", "config.paths", "config.sweep")  # where things lie on a disk tells a reader nothing
 
@@ -23,8 +24,7 @@ def _provenance(point: Path) -> Mapping:
 
 
 def _words(row: Row) -> Row:
-    is_setting = {key: key in SETTING_KEYS or isinstance(row[key], str | bool | Mapping | list) for key in row}
-    return {key: value for key, value in row.items() if is_setting[key]}
+    return {key: row[key] for key in row if is_setting(key) or isinstance(row[key], str | bool | Mapping | list)}
 
 
 def _flat(value: object, name: str = "") -> dict[str, str]:

@@ -36,7 +36,18 @@ def test_every_row_of_a_page_has_the_profile_of_its_own_setting(sweep):
 
 
 def test_unknown_metrics_become_columns_and_interval_ends_do_not():
-    rows = [{"seed": 0, "speedup": 1.5, "speedup_low": 1, "speedup_high": 2, "clip_score": 0.3, "odd": 1, "name": "x"}]
+    rows = [
+        {
+            "seed": 0,
+            "acceptance.eps": 0.1,
+            "speedup": 1.5,
+            "speedup_low": 1,
+            "speedup_high": 2,
+            "clip_score": 0.3,
+            "odd": 1,
+            "name": "x",
+        }
+    ]
     assert [column.key for column in columns_of(rows)] == ["speedup", "clip_score", "odd"]
     assert [better(key) for key in ("clip_score", "odd", "frechet", "shape_accuracy")] == ["high", "", "low", "high"]
 

@@ -14,6 +14,8 @@ from lantern.training.logging import TolerantWandbLogger, wandb_logger
 def offline(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
+    monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path / "staged"))
+    monkeypatch.setenv("WANDB_CACHE_DIR", str(tmp_path / "cache"))
     yield
     wandb.finish()
 
