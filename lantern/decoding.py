@@ -125,7 +125,8 @@ class _Batch:
         self.drafter.observe(tree, forward, probs, verdict)
         self._write(tree, verdict)
         times = (start, drafted, verified, accepted, perf_counter())
-        self.rounds.append(Round(paths, tree.tokens.shape[1], *(1e3 * (b - a) for a, b in pairwise(times))))
+        *ms, commit_ms = (1e3 * (after - before) for before, after in pairwise(times))
+        self.rounds.append(Round(paths, tree.tokens.shape[1], *ms, tuple(self.images), tree.parents, commit_ms))
         self.steps = [steps + 1 for steps in self.steps]
         self._finish()
 

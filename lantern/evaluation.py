@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from lantern.errors import LanternError
-from lantern.metrics.acceptance import accepted_shares, round_costs, tokens_per_step
+from lantern.metrics.acceptance import round_costs, tokens_per_step
+from lantern.metrics.profile import Profile, profile_of
 from lantern.metrics.speed import Decode, interleave, over_floor, speedup
 from lantern.models.checkpoints import WEIGHTS_FILE, load_weights, save_weights
 from lantern.prompts import Batch
@@ -27,6 +28,7 @@ class Pipeline(Protocol):
 
     def generate(self, prompts: Sequence[str], seeds: Sequence[int], batch_size: int) -> Generation: ...
     def baseline(self) -> "Pipeline": ...  # plain AR decoding on the same target
+    def entropies(self, prompts: Sequence[str], tokens: Tensor) -> Tensor: ...  # bits [B, L] of p, image by image
     def describe(self) -> Mapping[str, object]: ...  # the setting's keys of a result row
 
 
@@ -46,7 +48,7 @@ class Measurement:
     batch: Batch
     images: Tensor  # [N, 3, H, W] in [0, 1], those of batch
     folder: Path  # where the images belong
-    accepted: list[float]  # shares of rounds that accepted at least 1, 2, … draft tokens
+    profile: Profile | None  # where the speed comes from; None where nothing was decoded
     is_measured: bool  # false where images were made and neither timed nor judged
 
 
@@ -115,8 +117,9 @@ class Evaluation:
         values |= self._judge(images, batch) if self.num_images else {}
         row = complete_row({**pipeline.describe(), "seed": self.seed, "num_images": len(images), **values})
         records = _records(row, "speed", self._timed_batch, timed) + _records(row, "images", batch, batched)
-        accepted = accepted_shares([r for g in generations for r in g.rounds])
-        return Measurement(row, records, batch, images, kept or self.folder / "images", accepted, self._measures)
+        prompts = [*self._timed_batch.prompts, *batch.prompts] if timed else batch.prompts
+        profile = profile_of(pipeline, prompts, generations)
+        return Measurement(row, records, batch, images, kept or self.folder / "images", profile, self._measures)
 
     def _kept_folder(self, baseline: Pipeline) -> Path:
         target = baseline.target

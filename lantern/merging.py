@@ -1,7 +1,7 @@
 """Merges the last rows and images of evaluated points, wherever they ran, into one table, its figures and one page."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,22 +9,26 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from lantern.page.write import write_page
 from lantern.plots import draw_grid, draw_pareto
-from lantern.report import format_table, label_rows, write_csv, write_html
+from lantern.profiles import read_profiles, write_profiles
+from lantern.report import format_table, label_rows, write_csv
 from lantern.results import SUMMARY, Row, merge_rows, read_rows, setting_id
 
 GRID_PROMPTS = 6
 
 
 def merge_points(folder: Path, points: Sequence[Path], title: str) -> tuple[list[Row], list[Path]]:
-    """Writes results.csv, pareto.png, grid.png and report.html of run folders, and prints the table.
+    """Writes results.csv, profiles.json, pareto.png, grid.png and report.html of run folders, and prints the table.
     Returns the rows, none if no point has any, and the figures."""
     rows = merge_rows(row for point in points for row in json.loads((point / SUMMARY).read_text()).values())
     if not rows:
         return [], []
     write_csv(rows, folder / "results.csv")
     figures = _draw_figures(folder, points, rows)
-    write_html(f"Lantern: {title}", rows, figures, folder / "report.html")
+    profiles = read_profiles(points)
+    write_profiles(folder, profiles)
+    write_page(folder / "report.html", f"Lantern: {title}", rows, points, profiles)
     print(f"\n{format_table(rows)}\n\n{folder}/results.csv\n{folder}/report.html")
     return rows, figures
 
@@ -40,16 +44,15 @@ def point_folders(folder: Path) -> list[Path]:
 def _draw_figures(folder: Path, points: Sequence[Path], rows: Sequence[Row]) -> list[Path]:
     labels = label_rows(rows)
     figures = [draw_pareto(rows, labels, folder / "pareto.png")]
-    columns, prompts = _same_prompt_images(
-        points, {setting_id(row): label for row, label in zip(rows, labels, strict=True)}
-    )
+    columns, prompts = same_prompt_images(points, rows)
     if columns:
         figures.append(draw_grid(columns, prompts, folder / "grid.png"))
     return [figure for figure in figures if figure]
 
 
-def _same_prompt_images(points: Sequence[Path], labels: Mapping[str, str]) -> tuple[dict[str, Tensor], list[str]]:
-    """The first images of every setting, by label and in the labels' order, and the prompts they share."""
+def same_prompt_images(points: Sequence[Path], rows: Sequence[Row]) -> tuple[dict[str, Tensor], list[str]]:
+    """The first images of every row's setting, by its label and in the rows' order, and the prompts they share."""
+    labels = dict(zip(map(setting_id, rows), label_rows(rows), strict=True))
     pictures: dict[str, dict[tuple, Path]] = {}
     for point in points:
         for record in read_rows(point / "prompts.jsonl"):

@@ -1,6 +1,5 @@
 """What an evaluation leaves in its run folder, results first: rows, records, images, a summary, tables and figures."""
 
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -12,24 +11,24 @@ from torch import Tensor
 from lantern.errors import LanternError
 from lantern.evaluation import Measurement
 from lantern.merging import merge_points
+from lantern.profiles import write_profiles
 from lantern.report import label_rows
-from lantern.results import SUMMARY, Row, append_rows, encode, replace_text
-from lantern.tracking import Tracker, group_name, run_name
+from lantern.results import SUMMARY, Row, append_rows, encode, replace_text, setting_id
+from lantern.tracking import Point, Tracker, group_of
 
 MAX_NAME = 60
 
 
 def write_measurements(folder: Path, measurements: Sequence[Measurement]) -> None:
-    """results.jsonl, prompts.jsonl with the file of each image, the images, accepted.json (shares of rounds that
-    accepted at least 1, 2, … draft tokens), and last summary.json, which says that the run is complete."""
+    """results.jsonl, prompts.jsonl with the file of each image, the images, profiles.json (where the speed comes from),
+    and last summary.json, which says that the run is complete."""
     rows = [m.row for m in measurements]
     append_rows(folder / "results.jsonl", rows)
     for measured in measurements:
         names = image_names(measured)
         append_rows(folder / "prompts.jsonl", _with_files(measured, names, folder))
         write_images(measured.folder, names, measured.images)
-    accepted = {run_name(measured.row): measured.accepted for measured in measurements}
-    replace_text(folder / "accepted.json", json.dumps(accepted) + "\n")
+    write_profiles(folder, {setting_id(m.row): m.profile for m in measurements if m.profile})
     replace_text(folder / SUMMARY, encode(dict(zip(label_rows(rows), rows, strict=True)), indent=2) + "\n")
 
 
@@ -47,9 +46,10 @@ def publish(
         return
     labels = label_rows([measured.row for measured in measurements])
     columns = {label: measured.images for label, measured in zip(labels, measurements, strict=True)}
-    group = group_name(sweep_name, sweep or folder)
+    group = group_of(sweep_name, sweep or folder)
     for measured in measurements[-1:] if sweep else measurements:
-        tracker.point(measured.row, config, folder, group, measured.batch.prompts, columns)
+        point = Point(measured.row, measured.profile, measured.records, measured.batch.prompts, columns)
+        tracker.point(point, config, folder, group)
     if not sweep:
         merge_points(folder, [folder], "one setting")
 

@@ -5,10 +5,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
 
+from torch import Tensor
+
 from lantern.acceptance.exact import Exact
 from lantern.decoding import generate
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
+from lantern.metrics.entropy import law_entropies
 from lantern.sampling import Sampling
 from lantern.trees.auto import AutoTree
 from lantern.types import AcceptanceRule, Drafter, Generation, Target, TreePolicy, Verification
@@ -36,6 +39,10 @@ class Pipeline:
     def baseline(self) -> "Pipeline":
         """Plain AR decoding on the same target with the same picks."""
         return replace(self, drafter=NoDrafter(), verification=SharedNoise(), rule=Exact())
+
+    def entropies(self, prompts: Sequence[str], tokens: Tensor) -> Tensor:
+        """Bits [B, L] of p at every position of finished images."""
+        return law_entropies(self.target, self.sampling, prompts, tokens)
 
     @property
     def lossless(self) -> bool:

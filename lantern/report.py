@@ -1,13 +1,12 @@
-"""Result rows for people: labels that name what differs, a table for the terminal, a csv, and one html page."""
+"""Result rows for people: labels that name what differs, a table for the terminal, a csv."""
 
-import base64
 import csv
-import html
 import io
 from collections.abc import Sequence
 from pathlib import Path
 
-from lantern.results import Row, is_baseline, replace_text
+from lantern.budget import Budget, Choice
+from lantern.results import Row, encode, is_baseline, replace_text
 
 LABEL_KEYS = (
     "model", "drafter", "drafter_hash", "tree", "verification", "acceptance", "k", "delta", "lam", "temperature",
@@ -78,16 +77,8 @@ def write_csv(rows: Sequence[Row], path: str | Path) -> None:
     replace_text(path, text.getvalue())
 
 
-def write_html(title: str, rows: Sequence[Row], figures: Sequence[Path], path: str | Path) -> None:
-    """One self-contained page: the table and the figures."""
-    headers, lines = _cells(rows)
-    head = "".join(f"<th>{html.escape(header)}</th>" for header in headers)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in line) + "</tr>" for line in lines)
-    images = "".join(f'<h2>{figure.stem}</h2><img alt="{figure.stem}" src="{_inline(figure)}">' for figure in figures)
-    replace_text(path, PAGE.format(title=html.escape(title), head=head, body=body, images=images, note=_note(rows)))
-
-
-def _note(rows: Sequence[Row]) -> str:
+def shared_settings(rows: Sequence[Row]) -> str:
+    """A sentence: what all methods have in common, and how many images were judged."""
     methods = [row for row in rows if not is_baseline(row)] or rows
     shared = [
         key
@@ -95,24 +86,20 @@ def _note(rows: Sequence[Row]) -> str:
         if len({str(row.get(key)) for row in methods}) == 1 and methods[0].get(key) is not None
     ]
     settings = ", ".join(f"{key} {methods[0][key]}" for key in shared)
-    return html.escape(
+    return (
         f"All methods: {settings}. Quality of {methods[0].get('num_images')} images a setting; brackets: 95 % bounds."
     )
 
 
-def _inline(figure: Path) -> str:
-    return "data:image/png;base64," + base64.b64encode(figure.read_bytes()).decode()
-
-
-PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>
-<style>
-body {{ font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem; color: #222 }}
-.wide {{ overflow-x: auto }}
-table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; white-space: nowrap }}
-th, td {{ padding: .25rem .7rem; text-align: right; border-bottom: 1px solid #ddd }}
-th:first-child, td:first-child {{ text-align: left }} img {{ max-width: 100% }}
-</style>
-<h1>{title}</h1><p>{note}</p><div class="wide"><table><tr>{head}</tr>{body}</table></div>{images}
-</html>
-"""
+def tell_best(folder: Path, rows: Sequence[Row], budget: Budget, best: Choice | None) -> None:
+    """Prints the fastest setting within a budget and writes best.json; nothing where none can be named."""
+    if best is None:
+        return
+    label = dict(zip(map(id, rows), label_rows(rows), strict=True))[id(best.row)]
+    record = {"metric": budget.metric, "within": budget.within, "limit": best.limit, "certain": best.is_certain}
+    replace_text(folder / "best.json", encode(record | {"setting": label, "row": best.row}, indent=2) + "\n")
+    doubt = "" if best.is_certain else "; its 95 % interval reaches beyond"
+    print(
+        f"fastest with {budget.metric} within {budget.within:.0%} of plain decoding's ({best.limit:.3g}): {label}, "
+        f"speed-up {_cell(best.row, 'speedup')}, {budget.metric} {_cell(best.row, budget.metric)}{doubt}"
+    )

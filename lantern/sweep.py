@@ -11,9 +11,12 @@ from hydra.experimental.callback import Callback
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
-from lantern.merging import merge_points, point_folders
-from lantern.results import is_baseline
-from lantern.tracking import Tracker, group_name
+from lantern.budget import Budget
+from lantern.merging import merge_points, point_folders, same_prompt_images
+from lantern.profiles import read_profiles
+from lantern.report import tell_best
+from lantern.results import is_baseline, setting_id
+from lantern.tracking import Point, Tracker, group_of
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +50,8 @@ class SweepReport(Callback):
     def _report(self) -> None:
         if self._sweep is not None:
             config, self._sweep = self._sweep, None
-            report_sweep(Path(config.hydra.sweep.dir), config.sweep.name, instantiate(config.tracking))
+            parts = (instantiate(config[part]) for part in ("tracking", "budget"))
+            report_sweep(Path(config.hydra.sweep.dir), config.sweep.name, *parts)
 
 
 def find_conflict(
@@ -65,13 +69,16 @@ def find_conflict(
     return None
 
 
-def report_sweep(folder: Path, name: str | None, tracker: Tracker) -> None:
-    """Merges the points below folder, prints their table, and tracks the baseline and the summary."""
-    rows, figures = merge_points(folder, point_folders(folder), f"{name or 'ad hoc'} sweep")
+def report_sweep(folder: Path, name: str | None, tracker: Tracker, budget: Budget) -> None:
+    """Merges the points below folder, prints their table and the best of them, tracks the baseline and the summary."""
+    points = point_folders(folder)
+    rows, figures = merge_points(folder, points, f"{name or 'ad hoc'} sweep")
     if not rows:
         log.error("no point of %s has results; see the errors above", folder)
         return
-    group = group_name(name, folder)
+    group, profiles, best = group_of(name, folder), read_profiles(points), budget.best(rows)
+    tell_best(folder, rows, budget, best)
     for row in filter(is_baseline, rows):
-        tracker.point(row, {}, folder, group)
-    tracker.summary(rows, figures, folder, group)
+        tracker.point(Point(row, profiles.get(setting_id(row))), {}, folder, group)
+    columns, prompts = same_prompt_images(points, rows)
+    tracker.summary(rows, best, figures, Point({}, prompts=prompts, columns=columns), folder, group)

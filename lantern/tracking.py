@@ -1,20 +1,37 @@
 """Weights & Biases for evaluations: one run a setting, grouped by sweep. It never asks for a key, and a failure of it
 is a warning: every result is on disk before it is tracked here."""
 
+import hashlib
 import logging
 import netrc
 import os
-from collections.abc import Mapping, Sequence
+import secrets
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlparse
 
+import wandb
 from torch import Tensor
 
-from lantern.results import Row
+from lantern.budget import Choice
+from lantern.metrics.profile import Profile
+from lantern.results import Row, setting_id
+from lantern.tracking_content import (
+    Curve,
+    acceptance_map,
+    curves_of,
+    flat,
+    image_table,
+    pareto_chart,
+    results_artifact,
+    row_table,
+    weights_artifact,
+)
 
 log = logging.getLogger(__name__)
-MAX_IMAGES = 32  # in a table; all images are in the run folder
 INIT_TIMEOUT_S = 30  # an unreachable server must not hold a sweep up
+KEY_FILE = "wandb.key"
 
 
 def wandb_mode() -> str:
@@ -46,9 +63,51 @@ def run_name(row: Mapping[str, object]) -> str:
     )
 
 
-def group_name(sweep: str | None, folder: str | Path) -> str:
-    """What groups the runs of one sweep, or of one evaluation, in W&B: its name and its folder's."""
-    return f"{sweep or 'evaluate'}-{Path(folder).name}"
+def run_tags(row: Mapping[str, object]) -> list[str]:
+    """What to filter runs by: model, drafter, tree, verification and rule."""
+    keys = ("model", "drafter", "tree", "verification", "acceptance")
+    return list(dict.fromkeys(str(row[key])[:64] for key in keys if row.get(key)))
+
+
+class Group(NamedTuple):
+    """The runs of one sweep, or of one evaluation: its name and its folder's, and a key that stays with the folder."""
+
+    name: str
+    key: str
+
+    def run_id(self, what: str) -> str:
+        """The same run for the same setting, however often the sweep is run again in its folder."""
+        return hashlib.sha256(f"{self.key}/{what}".encode()).hexdigest()[:16]
+
+
+def group_of(sweep: str | None, folder: str | Path) -> Group:
+    return Group(f"{sweep or 'evaluate'}-{Path(folder).name}", folder_key(Path(folder)))
+
+
+def folder_key(folder: Path) -> str:
+    """A random key, made once a folder; of processes that start together, the first one's."""
+    path = folder / KEY_FILE
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        own = folder / f".{secrets.token_hex(8)}"
+        own.write_text(secrets.token_hex(8))
+        try:
+            os.link(own, path)
+        except FileExistsError:
+            pass
+        finally:
+            own.unlink()
+    return path.read_text()
+
+
+class Point(NamedTuple):
+    """What was found for one setting."""
+
+    row: Row
+    profile: Profile | None = None
+    records: Sequence[Row] = ()  # a line an image
+    prompts: Sequence[str] = ()
+    columns: Mapping[str, Tensor] = {}  # label -> images [N, 3, H, W] in [0, 1], of the same prompts
 
 
 class Tracker:
@@ -57,59 +116,75 @@ class Tracker:
     def __init__(self, project: str = "lantern", mode: str = "auto", tags: Sequence[str] = ()) -> None:
         self.project, self.mode, self.tags = project, mode, list(tags)
 
-    def point(
-        self, row: Row, config: Mapping[str, object], folder: Path, group: str,
-        prompts: Sequence[str] = (), columns: Mapping[str, Tensor] | None = None,
+    def point(self, point: Point, config: Mapping[str, object], folder: Path, group: Group) -> None:
+        """One run for a setting: flat summary numbers, curves, a table with a prompt a line and an image a column."""
+        checkpoint = (config.get("drafter") or {}).get("checkpoint")
+
+        def fill(run: wandb.Run) -> None:
+            for curve in curves_of(point.profile, point.records):
+                _log_curve(run, curve)
+            if (places := acceptance_map(point.profile)) is not None:
+                run.log({"acceptance_map": places})
+            if point.columns:
+                run.log({"images": image_table(point.prompts, point.columns)})
+            run.summary.update(flat(point.row))
+            run.log_artifact(results_artifact(f"results-{run.id}", folder, point.row))
+            if checkpoint and point.row.get("drafter_hash"):
+                run.log_artifact(weights_artifact(Path(checkpoint), "drafter"))
+
+        settings = {"job_type": "evaluate", "name": run_name(point.row), "config": dict(config), "dir": folder}
+        self._send(settings, group, setting_id(point.row), [*self.tags, *run_tags(point.row)], fill)
+
+    def summary(
+        self, rows: Sequence[Row], best: Choice | None, figures: Sequence[Path], images: Point | None,
+        folder: Path, group: Group,
     ) -> None:  # fmt: skip
-        """One run for a setting: flat summary numbers, and a table with a prompt a line, an image [3, H, W] in [0, 1]
-        a column."""
-        self._send(
-            {"job_type": "evaluate", "group": group, "name": run_name(row), "config": dict(config), "dir": folder},
-            summary={key: value for key, value in row.items() if value is not None},
-            tables={"images": _image_table(prompts, columns)} if columns else {},
-        )
+        """One run for a whole sweep: the merged table, same-prompt images across methods, the plot of speed against
+        quality, and the best setting under the budget, number by number."""
 
-    def summary(self, rows: Sequence[Row], figures: Sequence[Path], folder: Path, group: str) -> None:
-        """One run for a whole sweep: the merged table and its figures."""
-        keys = list(rows[0])
-        table = ("table", keys, [[row.get(key) for key in keys] for row in rows])
-        self._send(
-            {"job_type": "summary", "group": group, "name": f"{group}/summary", "dir": folder},
-            summary={"points": len(rows)}, tables={"results": table}, figures=figures,
-        )  # fmt: skip
+        def fill(run: wandb.Run) -> None:
+            content = {"results": row_table(rows)} | {path.stem: wandb.Image(str(path)) for path in figures}
+            if (chart := pareto_chart(rows, [run_name(row) for row in rows])) is not None:
+                content["speed_against_quality"] = chart
+            if images is not None and images.columns:
+                content["images"] = image_table(images.prompts, images.columns)
+            run.log(content)
+            run.summary.update({"points": len(rows)})
+            if best is not None:
+                told = {"name": run_name(best.row), "limit": best.limit, "certain": best.is_certain}
+                run.summary.update({f"best/{key}": value for key, value in (flat(best.row) | told).items()})
+            run.log_artifact(results_artifact(f"sweep-{group.key}", folder, {"points": len(rows)}))
 
-    def _send(self, settings: dict, summary: dict, tables: dict, figures: Sequence[Path] = ()) -> None:
+        settings = {"job_type": "summary", "name": f"{group.name}/summary", "dir": folder}
+        tags = list(dict.fromkeys(tag for row in rows for tag in run_tags(row)))
+        self._send(settings, group, "summary", [*self.tags, *tags], fill)
+
+    def _send(self, settings: dict, group: Group, what: str, tags: list[str], fill: Callable) -> None:
         mode = wandb_mode() if self.mode == "auto" else self.mode
         if mode == "disabled":
             return
         try:
-            import wandb
-
             quiet = wandb.Settings(silent=True, console="off", init_timeout=INIT_TIMEOUT_S)
+            identity = {"project": self.project, "group": group.name, "id": group.run_id(what), "resume": "allow"}
             run = wandb.init(
-                project=self.project, mode=mode, tags=self.tags, settings=quiet, reinit="finish_previous", **settings
+                mode=mode,
+                tags=list(dict.fromkeys(tags)),
+                settings=quiet,
+                reinit="finish_previous",
+                **identity,
+                **settings,
             )
             try:
-                run.summary.update(summary)
-                content = {name: _to_table(wandb, *table[1:]) for name, table in tables.items()}
-                content |= {path.stem: wandb.Image(str(path)) for path in figures}
-                if content:
-                    run.log(content)
+                fill(run)
             finally:
                 wandb.finish()
         except Exception as error:
             log.warning("Weights & Biases did not take this run (%s); every result is in %s", error, settings["dir"])
 
 
-def _image_table(prompts: Sequence[str], columns: Mapping[str, Tensor]) -> tuple[str, list[str], list[list[object]]]:
-    shown = range(min(MAX_IMAGES, len(prompts), *(len(images) for images in columns.values())))
-    return "table", ["prompt", *columns], [[prompts[i], *(images[i] for images in columns.values())] for i in shown]
-
-
-def _to_table(wandb, names: list[str], lines: list[list[object]]):
-    def cell(value: object) -> object:
-        if isinstance(value, Tensor):
-            return wandb.Image((value.permute(1, 2, 0) * 255).round().byte().cpu().numpy())
-        return value
-
-    return wandb.Table(columns=names, data=[[cell(value) for value in line] for line in lines])
+def _log_curve(run: wandb.Run, curve: Curve) -> None:
+    """Values over an axis of their own; the summary keeps final numbers alone."""
+    run.define_metric(f"{curve.name}/{curve.axis}", hidden=True, summary="none")
+    run.define_metric(f"{curve.name}/*", step_metric=f"{curve.name}/{curve.axis}", summary="none")
+    for point in curve.points:
+        run.log({f"{curve.name}/{key}": value for key, value in point.items()})

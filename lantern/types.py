@@ -172,6 +172,8 @@ class Round(NamedTuple):
     draft_ms: float
     verify_ms: float
     accept_ms: float  # of the laws and the walk
+    images: Sequence[int] = ()  # which image each active row is, by its place in the list of prompts
+    parents: Tensor | None = None  # [B, N] of the tree, left on its device
     commit_ms: float = 0.0  # of the caches and the books
 
     @property

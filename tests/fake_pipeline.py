@@ -15,6 +15,7 @@ class FakeTarget:
     codebook = torch.zeros(8, 2)
     step_bytes = 1 << 20
     weights_hash = "abc"
+    grid = (4, 4)
     embed_weight = torch.zeros(8, 4)
 
     def decode(self, tokens: Tensor) -> Tensor:
@@ -41,13 +42,20 @@ class FakePipeline:
         )
         accepted = 0 if self.drafter == "none" else 1
         steps = -(-(NUM_TOKENS - 1) // (accepted + 1))
-        rounds = [Round([list(range(1 + accepted))] * len(prompts), 1 + accepted, 1.0, 2.0, 0.5) for _ in range(steps)]
+        rows, chain = range(len(prompts)), torch.arange(-1, accepted).repeat(len(prompts), 1)
+        path = list(range(1 + accepted))
+        rounds = [Round([path] * len(prompts), 1 + accepted, 1.0, 2.0, 0.5, rows, chain) for _ in range(steps - 1)]
+        left = (NUM_TOKENS - 1) - (steps - 1) * (accepted + 1) - 1  # of the last round, its bonus token aside
+        rounds.append(Round([path[: 1 + left]] * len(prompts), 1 + left, 1.0, 2.0, 0.5, rows, chain[:, : 1 + left]))
         return Generation(
             tokens, rounds, torch.full((len(prompts),), steps), self.latency_s * len(prompts), steps * accepted
         )
 
     def baseline(self) -> "FakePipeline":
         return FakePipeline("none", None, 1.0, self.ar_calls, target=self.target)
+
+    def entropies(self, prompts: Sequence[str], tokens: Tensor) -> Tensor:
+        return tokens.double() / 2  # up to 3.5 bits
 
     def describe(self) -> dict[str, object]:
         setting = {"model": "fake", "drafter": self.drafter, "delta": self.delta, "verification": "ratio"}

@@ -1,24 +1,26 @@
 import csv
+import json
 import os
 from pathlib import Path
 
 import pytest
-import torch
 from fake_pipeline import FakePipeline
 from hydra import compose, initialize_config_dir
 from hydra.errors import CompactHydraException
 from omegaconf import OmegaConf
 
+from lantern.budget import Budget
 from lantern.command import WritableFolder, in_one_sentence
 from lantern.errors import LanternError
 from lantern.evaluation import Evaluation
 from lantern.merging import merge_points, point_folders
 from lantern.outputs import write_measurements
+from lantern.page.write import read_content
 from lantern.plots import draw_pareto, pareto_front
 from lantern.report import format_table, label_rows
 from lantern.results import replace_text
 from lantern.sweep import SweepReport, find_conflict, report_sweep
-from lantern.tracking import Tracker, group_name
+from lantern.tracking import Tracker
 
 CONF = Path(__file__).parents[1] / "conf"
 SWEEPS = sorted(path.stem for path in (CONF / "sweep").glob("*.yaml"))
@@ -97,9 +99,7 @@ def test_a_sweeps_points_are_merged_into_one_table_and_its_figures(tmp_path, cap
         assert [row["delta"] for row in csv.DictReader(file)] == ["", "0.01", "0.1"]
     assert [figure.name for figure in figures] == ["pareto.png", "grid.png"]
     assert all(figure.stat().st_size > 1000 for figure in figures)
-    page = (folder / "report.html").read_text()
-    assert page.count("data:image/png;base64,") == 2
-    assert "δ 0.1" in page
+    assert [row["label"] for row in read_content(folder / "report.html")["rows"]] == ["AR", "δ 0.01", "δ 0.1"]
     printed = capsys.readouterr().out
     assert "speed-up" in printed
     assert "5.10 [4.10, 6.10]" in printed
@@ -109,7 +109,7 @@ def test_points_without_results_are_left_out(tmp_path, caplog):
     folder = sweep_folder(tmp_path)
     (folder / "2").mkdir()
     assert [point.name for point in point_folders(folder)] == ["0", "1"]
-    report_sweep(tmp_path / "0" / "none", "delta", Tracker(mode="disabled"))
+    report_sweep(tmp_path / "0" / "none", "delta", Tracker(mode="disabled"), Budget("frechet", 0.1))
     assert "no point" in caplog.text
 
 
@@ -124,6 +124,15 @@ def test_the_report_is_made_at_exit_when_hydra_leaves_the_end_out(tmp_path, monk
     (folder / "report.html").unlink()
     callback.on_multirun_end(config=cfg)
     assert not (folder / "report.html").exists()  # once only
+
+
+def test_a_sweep_names_the_best_setting_under_its_budget_on_paper_too(tmp_path, capsys):
+    folder = sweep_folder(tmp_path)
+    report_sweep(folder, "delta", Tracker(mode="disabled"), Budget("frechet", 0.1))
+    assert "fastest with frechet within 10% of plain decoding's (5.5): δ 0.01" in capsys.readouterr().out
+    best = json.loads((folder / "best.json").read_text())
+    assert (best["setting"], best["row"]["delta"], best["limit"]) == ("δ 0.01", 0.01, 5.5)
+    assert not best["certain"]  # its interval ends at 6.1
 
 
 def test_the_front_drops_what_is_beaten_in_both():
@@ -148,11 +157,6 @@ def test_a_table_leaves_out_what_nobody_measured():
     assert "exact static" in format_table([row])
 
 
-def test_a_sweeps_group_names_its_folder():
-    assert group_name("delta", "/runs/2026-01-01") == "delta-2026-01-01"
-    assert group_name(None, "/runs/x") == "evaluate-x"
-
-
 def test_errors_the_user_can_act_on_lose_their_traceback_and_others_keep_it():
     def raises(error):
         def task(cfg):
@@ -171,59 +175,6 @@ def test_an_unwritable_run_folder_ends_the_program_in_one_sentence(tmp_path):
     cfg = OmegaConf.create({"hydra": {"run": {"dir": str(tmp_path / "taken" / "run")}}})
     with pytest.raises(SystemExit, match="cannot write"):
         WritableFolder().on_run_start(cfg)
-
-
-def test_offline_runs_of_a_point_and_a_summary_are_written_without_a_key(tmp_path, monkeypatch):
-    for name in ("WANDB_API_KEY", "WANDB_MODE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
-    row = {
-        "model": "fake",
-        "drafter": "eagle",
-        "acceptance": "lantern",
-        "tree": "static",
-        "k": 100,
-        "delta": 0.03,
-        "x": None,
-    }
-    Tracker().point(row, {"seed": 0}, tmp_path, "delta-1", ["a"], {"AR": torch.rand(1, 3, 8, 8)})
-    Tracker().summary([row], [], tmp_path, "delta-1")
-    runs = list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
-    assert len(runs) == 2
-    assert any(b"llamagen" in r.read_bytes() or b"fake/lantern/static/k100-d0.03" in r.read_bytes() for r in runs)
-
-
-def test_a_failing_tracker_is_a_warning(tmp_path, monkeypatch, caplog):
-    import wandb
-
-    def broken(**_):
-        raise OSError("no room")
-
-    monkeypatch.setattr(wandb, "init", broken)
-    Tracker(mode="offline").point({"model": "m", "drafter": "none"}, {}, tmp_path, "g")
-    assert "no room" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("key", "mode", "expected"), [(None, None, "offline"), ("k", None, "online"), ("k", "disabled", "disabled")]
-)
-def test_tracking_is_online_only_with_a_key_at_hand(tmp_path, monkeypatch, key, mode, expected):
-    from lantern.tracking import wandb_mode
-
-    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
-    for name, value in (("WANDB_API_KEY", key), ("WANDB_MODE", mode)):
-        monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False)
-    assert wandb_mode() == expected
-
-
-def test_a_netrc_entry_counts_as_a_key(tmp_path, monkeypatch):
-    from lantern.tracking import wandb_mode
-
-    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_BASE_URL"):
-        monkeypatch.delenv(name, raising=False)
-    (tmp_path / "netrc").write_text("machine api.wandb.ai login user password x\n")
-    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    assert wandb_mode() == "online"
 
 
 def test_a_sweep_run_again_in_its_folder_reports_only_its_own_points(tmp_path):

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from lantern.types import Generation, Round
+from lantern.types import Generation
 
 
 def tokens_per_step(generations: Sequence[Generation]) -> float | None:
@@ -25,12 +25,6 @@ def round_costs(generations: Sequence[Generation]) -> dict[str, float | None]:
         "verify_ms": _ratio(sum(r.verify_ms for r in rounds), len(rounds)),
         "accept_ms": _ratio(sum(r.accept_ms + r.commit_ms for r in rounds), len(rounds)),
     }
-
-
-def accepted_shares(rounds: Sequence[Round]) -> list[float]:
-    """The share of rounds, counted by image, that accepted at least 1, 2, … draft tokens."""
-    accepted = [count for r in rounds for count in r.accepted]
-    return [sum(a >= depth for a in accepted) / len(accepted) for depth in range(1, max(accepted, default=0) + 1)]
 
 
 def _ratio(total: float, count: int) -> float | None:

@@ -8,7 +8,8 @@ from typing import Any
 
 from pytorch_lightning.loggers import WandbLogger
 
-from lantern.tracking import wandb_mode
+from lantern.tracking import KEY_FILE, folder_key, wandb_mode
+from lantern.tracking_content import weights_artifact
 
 log = logging.getLogger(__name__)
 
@@ -51,15 +52,21 @@ class TolerantWandbLogger(WandbLogger):
         super().after_save_checkpoint(checkpoint_callback)
 
     @_or_warn
+    def log_weights(self, folder: Path, kind: str) -> None:
+        """An artifact named by the hash of the exported weights, as evaluations name the drafter they measure."""
+        self.experiment.log_artifact(weights_artifact(folder, kind))
+
+    @_or_warn
     def finalize(self, status: str) -> None:
         super().finalize(status)
 
 
 def wandb_logger(
-    project: str, save_dir: str, name: str, tags: Sequence[str], group: str | None = None
+    project: str, save_dir: str, name: str, tags: Sequence[str], group: str | None = None, checkpoint: str | None = None
 ) -> TolerantWandbLogger:
-    """Offline unless a key is at hand or WANDB_MODE says otherwise."""
-    Path(save_dir).mkdir(parents=True, exist_ok=True)
-    return TolerantWandbLogger(
-        project=project, save_dir=save_dir, name=name, tags=list(tags), group=group, job_type="train", mode=wandb_mode()
-    )
+    """Offline unless a key is at hand or WANDB_MODE says otherwise. The run goes on where `checkpoint`, that of
+    ckpt_path, comes from a run that has a key."""
+    resumed = Path(checkpoint).parent.parent if checkpoint else Path(save_dir)
+    key = folder_key(resumed if (resumed / KEY_FILE).is_file() else Path(save_dir))
+    settings = {"group": group, "job_type": "train", "mode": wandb_mode(), "id": f"{name}-{key}", "resume": "allow"}
+    return TolerantWandbLogger(project=project, save_dir=save_dir, name=name, tags=list(tags), **settings)

@@ -14,6 +14,7 @@ from pytorch_lightning.loggers import Logger
 from lantern.errors import LanternError
 from lantern.models.checkpoints import WEIGHTS_FILE, weights_hash
 from lantern.provenance import write_provenance
+from lantern.training.logging import TolerantWandbLogger
 
 # said at every run, about nothing a user could change
 NOISE = ("`isinstance.treespec", "Experiment logs directory", "The '.*' does not have many", "The number of training")
@@ -58,6 +59,9 @@ def export(task: pl.LightningModule, trainer: pl.Trainer, folder: Path) -> Path:
         state = torch.load(best[0], map_location="cpu", weights_only=True)["state_dict"]
         task.load_state_dict(state, strict=task.strict_loading)
     task.export(folder)
+    for logger in trainer.loggers:
+        if isinstance(logger, TolerantWandbLogger):
+            logger.log_weights(folder, folder.name)
     return folder
 
 

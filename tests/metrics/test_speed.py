@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from lantern.metrics.acceptance import accepted_shares, round_costs, tokens_per_step
+from lantern.metrics.acceptance import round_costs, tokens_per_step
 from lantern.metrics.speed import copy_bandwidth, speedup, step_ms
 from lantern.types import Generation, Round
 
@@ -19,12 +19,6 @@ def test_tokens_per_step_sums_before_it_divides():
 def test_round_costs_are_means_by_image_and_by_round():
     costs = round_costs([generation([5]), generation([15])])
     assert costs == {"target_forwards": 10, "drafter_forwards": 7, "draft_ms": 2, "verify_ms": 3, "accept_ms": 0.5}
-
-
-def test_accepted_shares_fall_with_depth():
-    rounds = [Round([[0], [0, 1, 3]], 4, 0, 0, 0), Round([[0, 2], [0, 1, 2]], 4, 0, 0, 0)]
-    assert accepted_shares(rounds) == [0.75, 0.5]
-    assert accepted_shares([]) == []
 
 
 def test_a_step_counts_the_prefill():

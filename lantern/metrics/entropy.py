@@ -1,0 +1,33 @@
+"""How undecided the target was at every position of finished images, by reading them again: no part of decoding."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from lantern.sampling import Sampling
+from lantern.types import DraftTree, Target, Verdict
+
+NODES_AT_ONCE = 32  # a longer pass needs more memory for its logits
+
+
+@torch.inference_mode()
+def law_entropies(target: Target, sampling: Sampling, prompts: Sequence[str], tokens: Tensor) -> Tensor:
+    """tokens [B, L] -> bits [B, L] of the law p that each token was drawn from, given those before it."""
+    batch, length = tokens.shape
+    tokens = tokens.to(target.codebook.device)
+    target.allocate(batch, NODES_AT_ONCE)
+    prefill = target.prefill(list(prompts), torch.arange(batch, device=tokens.device))
+    bits = [_bits(sampling.law(prefill.logits))]
+    for start in range(0, length - 1, NODES_AT_ONCE):
+        chunk = tokens[:, start : min(start + NODES_AT_ONCE, length - 1)]  # the last token conditions nothing
+        nodes = torch.arange(chunk.shape[1], device=tokens.device).repeat(batch, 1)
+        forward = target.verify(DraftTree(chunk, nodes - 1))
+        bits.append(_bits(sampling.law(forward.logits)))
+        target.commit(Verdict(nodes, nodes[:, -1], tokens[:, start + chunk.shape[1]]))
+    return torch.cat(bits, 1)
+
+
+def _bits(law: Tensor) -> Tensor:  # [B, N, V] -> [B, N]
+    return torch.special.entr(law).sum(-1) / math.log(2)

@@ -1,0 +1,87 @@
+// The same prompt and seed under every setting, and two settings closely. Where both share their noise a picture differs
+// only where the method changed it, so that a slider, a flip or the difference means something.
+const seen = rows.map((_, index) => index).filter(index => pictures[index]?.length);
+const fastest = [...seen].filter(i => !rows[i].baseline).sort((a, b) => (valueOf(rows[b], "speedup") ?? 0) - (valueOf(rows[a], "speedup") ?? 0))[0];
+const pair = { left: seen[0], right: fastest ?? seen[0], mode: "side by side", flipped: false, seam: 50 };
+const MODES = ["side by side", "slider", "flip", "difference"];
+const sharesNoise = () => rows[pair.left].shared_noise && rows[pair.right].shared_noise;
+
+function image(index) {
+  const { text, copy } = prompts[choice.prompt];
+  return el("img", { src: pictures[index][choice.prompt].src, alt: `${rows[index].label}: ${text}, copy ${copy}` });
+}
+
+function caption(index) {
+  const row = rows[index], speed = valueOf(row, "speedup");
+  const same = index !== seen[0] && pictures[index][choice.prompt].same;
+  return el("figcaption", {}, el("b", {}, row.label), speed == null ? "" : ` ${number(speed)}×`,
+    same ? el("span", { class: "same" }, ` same tokens as ${rows[seen[0]].label}`) : null);
+}
+
+function drawPromptOptions() {
+  const step = by => choose({ prompt: (choice.prompt + by + prompts.length) % prompts.length });
+  const options = prompts.map(({ text, copy }, index) => [index, copy ? `${text} (copy ${copy})` : text]);
+  at("prompt-options").replaceChildren(
+    picker("prompt", options, choice.prompt, index => choose({ prompt: +index })),
+    el("button", { type: "button", onclick: () => step(-1) }, "← previous"),
+    el("button", { type: "button", onclick: () => step(1) }, "next →"),
+    el("span", { class: "quiet" }, `seed ${prompts[choice.prompt].seed}`));
+}
+
+function drawGallery() {
+  at("gallery").replaceChildren(...seen.map(index => el("figure", { "data-row": index }, image(index), caption(index))));
+}
+
+function drawPairOptions() {
+  const options = seen.map(index => [index, rows[index].label]);
+  const side = name => picker(name, options, pair[name], index => { pair[name] = +index; drawPair(); });
+  const modes = MODES.map(mode => el("label", {}, el("input", {
+    type: "radio", name: "mode", value: mode, checked: mode === pair.mode, disabled: mode !== MODES[0] && !sharesNoise(),
+    onchange: () => { pair.mode = mode; drawPair(); at("pair-options").querySelector(`[value="${mode}"]`).focus(); },
+  }), mode));
+  at("pair-options").replaceChildren(side("left"), side("right"), el("fieldset", { "aria-label": "How to compare" }, ...modes));
+}
+
+function sliderView() {
+  const upper = image(pair.right), seam = el("div", { class: "seam" });
+  const move = value => {
+    pair.seam = value;
+    upper.style.clipPath = `inset(0 0 0 ${value}%)`;
+    seam.style.left = `${value}%`;
+  };
+  move(pair.seam);
+  const range = el("input", { type: "range", min: 0, max: 100, value: pair.seam, "aria-label": "Where the left picture ends",
+    oninput: event => move(+event.target.value) });
+  return el("figure", {}, el("div", { class: "stack" }, image(pair.left), upper, seam), range,
+    el("figcaption", {}, `left ${rows[pair.left].label}, right ${rows[pair.right].label}`));
+}
+
+function flipView() {
+  const shown = pair.flipped ? pair.right : pair.left;
+  const flip = () => { pair.flipped = !pair.flipped; drawPair(); at("flip").focus(); };
+  return el("figure", {}, el("div", { class: "stack" }, image(shown)),
+    el("figcaption", {}, el("button", { id: "flip", type: "button", onclick: flip }, "flip"), " ", caption(shown)));
+}
+
+function pairView() {
+  if (pair.mode === "slider") return sliderView();
+  if (pair.mode === "flip") return flipView();
+  if (pair.mode === "difference")
+    return el("figure", {}, el("div", { class: "stack difference" }, image(pair.left), image(pair.right)),
+      el("figcaption", {}, "absolute difference, three times as bright: black where they agree"));
+  return el("div", { class: "beside" }, ...[pair.left, pair.right].map(i => el("figure", {}, image(i), caption(i))));
+}
+
+function drawPair() {
+  if (!sharesNoise()) pair.mode = MODES[0];
+  drawPairOptions();
+  at("pair-note").textContent = sharesNoise() ? "Both share their noise: what differs is what the method changed." :
+    "These two do not share their noise: they are two draws, to be compared as sets and not place by place.";
+  at("pair").replaceChildren(pairView());
+}
+
+if (seen.length && prompts.length) {
+  const draw = () => { drawPromptOptions(); drawGallery(); drawPair(); };
+  whenChosen(changed => { if (changed.includes("prompt")) draw(); });
+  draw();
+} else at("images").hidden = true;

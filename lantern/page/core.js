@@ -1,0 +1,53 @@
+// What every part of the page uses: the content, elements, numbers as text, and who is told when a choice changes.
+const content = JSON.parse(document.getElementById("content").textContent);
+const { rows, columns, prompts, pictures } = content;
+const byKey = Object.fromEntries(columns.map(column => [column.key, column]));
+const at = id => document.getElementById(id);
+const phone = window.matchMedia("(max-width: 34rem)");
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (value === true) node.setAttribute(name, "");
+    else if (value !== false && value != null) node.setAttribute(name, value);
+  }
+  node.append(...children.filter(child => child != null));
+  return node;
+}
+const el = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
+const svg = (tag, attributes = {}, ...children) =>
+  fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+
+function number(value) {
+  if (value == null) return "–";
+  const size = Math.abs(value);
+  if (size >= 10 && (Number.isInteger(value) || size >= 1000)) return value.toFixed(0);
+  return size && size < 0.1 ? value.toPrecision(2) : value.toFixed(2);
+}
+const percent = share => `${(100 * share).toFixed(share && share < 0.1 ? 1 : 0)} %`;
+const valueOf = (row, key) => (typeof row.values[key] === "number" ? row.values[key] : null);
+function bounds(row, key) {
+  const [low, high] = [valueOf(row, `${key}_low`), valueOf(row, `${key}_high`)];
+  return low == null || high == null ? null : [low, high];
+}
+function withBounds(row, key) {
+  const ends = bounds(row, key);
+  return number(valueOf(row, key)) + (ends ? ` [${number(ends[0])}, ${number(ends[1])}]` : "");
+}
+
+// The setting whose details are shown, the prompt whose images are shown, the best setting under the budget.
+const choice = { row: Math.max(0, rows.findIndex(row => !row.baseline)), prompt: 0, best: null };
+const listeners = [];
+const whenChosen = listener => listeners.push(listener);
+function choose(change) {
+  Object.assign(choice, change);
+  for (const listener of listeners) listener(Object.keys(change));
+}
+const rowClasses = index => [index === choice.row ? "chosen" : "", index === choice.best ? "best" : ""];
+
+function picker(name, options, chosen, change) {
+  const items = options.map(([value, text]) => el("option", { value, selected: String(value) === String(chosen) }, text));
+  return el("label", {}, name, el("select", { onchange: event => change(event.target.value) }, ...items));
+}
+
+at("note").textContent = content.note;

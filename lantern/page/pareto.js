@@ -1,0 +1,164 @@
+// Speed against quality: a point a setting with its 95 % bars, the front, and the fastest setting within a budget.
+const speeds = columns.filter(column => column.is_speed && column.better === "high");
+const qualities = columns.filter(column => !column.is_speed && column.better);
+const preferred = ["frechet", "output_tv", "kernel"].find(key => key in byKey);
+const axes = { x: speeds[0]?.key, y: preferred ?? qualities[0]?.key, within: 10 };
+const MARGIN = { top: 14, right: 18, bottom: 46, left: 58 };
+
+const plotted = () => rows.map((_, i) => i).filter(i => [axes.x, axes.y].every(key => valueOf(rows[i], key) != null));
+const isBetter = (a, b) => (byKey[axes.y].better === "high" ? a > b : a < b);
+
+function front(points) {
+  const order = [...points].sort((a, b) => valueOf(rows[b], axes.x) - valueOf(rows[a], axes.x));
+  const kept = [];
+  for (const index of order)
+    if (!kept.length || isBetter(valueOf(rows[index], axes.y), valueOf(rows[kept.at(-1)], axes.y))) kept.push(index);
+  return kept;
+}
+
+function limit() {
+  const plain = rows.find(row => row.baseline && valueOf(row, axes.y) != null);
+  if (!plain) return null;
+  const value = valueOf(plain, axes.y), slack = (Math.abs(value) * axes.within) / 100;
+  return byKey[axes.y].better === "high" ? value - slack : value + slack;
+}
+
+function tellBudget() {
+  const end = limit();
+  const inside = end == null ? [] : plotted().filter(index => !isBetter(end, valueOf(rows[index], axes.y)));
+  const best = inside.sort((a, b) => valueOf(rows[b], axes.x) - valueOf(rows[a], axes.x))[0];
+  const named = best != null && `${rows[best].label}: ${byKey[axes.x].title} ${withBounds(rows[best], axes.x)}, ` +
+    `${byKey[axes.y].title} ${withBounds(rows[best], axes.y)}.`;
+  at("budget").textContent = end == null ? "" : `Fastest within ${axes.within} % of plain decoding's ` +
+    `${byKey[axes.y].title} (★): ${named || "none"}`;
+  choose({ best: best ?? null });
+}
+
+function ticks(low, high, count) {
+  const rough = (high - low) / count, power = 10 ** Math.floor(Math.log10(rough));
+  const step = power * [1, 2, 5, 10].find(times => times * power >= rough);
+  const found = [];
+  for (let tick = Math.ceil(low / step) * step; tick <= high + step * 1e-6; tick += step) found.push(+tick.toPrecision(10));
+  return found;
+}
+
+function scale(points, key, from, to) {
+  const ends = points.flatMap(i => [valueOf(rows[i], key), ...(bounds(rows[i], key) ?? [])]);
+  let [low, high] = [Math.min(...ends), Math.max(...ends)];
+  const room = (high - low || Math.abs(high) || 1) * 0.06;
+  [low, high] = [low - room, high + room];
+  return { low, high, to: value => from + ((value - low) / (high - low)) * (to - from) };
+}
+
+function axisMarks(x, y, width, height) {
+  const bottom = height - MARGIN.bottom, marks = [];
+  for (const tick of ticks(x.low, x.high, Math.max(3, width / 110))) {
+    marks.push(svg("line", { class: "rule", x1: x.to(tick), x2: x.to(tick), y1: MARGIN.top, y2: bottom }));
+    marks.push(svg("text", { class: "tick", x: x.to(tick), y: bottom + 18, "text-anchor": "middle" }, String(tick)));
+  }
+  for (const tick of ticks(y.low, y.high, 5)) {
+    marks.push(svg("line", { class: "rule", x1: MARGIN.left, x2: width - MARGIN.right, y1: y.to(tick), y2: y.to(tick) }));
+    marks.push(svg("text", { class: "tick", x: MARGIN.left - 8, y: y.to(tick) + 4, "text-anchor": "end" }, String(tick)));
+  }
+  const [across, up] = [axes.x, axes.y].map(key => byKey[key]);
+  const down = up.better === "low" ? "lower" : "higher";
+  marks.push(svg("text", { x: width - MARGIN.right, y: height - 8, "text-anchor": "end" }, `${across.title}: right is faster`));
+  const turned = `rotate(-90) translate(${-MARGIN.top} 14)`;
+  marks.push(svg("text", { transform: turned, "text-anchor": "end" }, `${up.title}: ${down} is better`));
+  return marks;
+}
+
+function pointMark(index, x, y) {
+  const row = rows[index], [px, py] = [x.to(valueOf(row, axes.x)), y.to(valueOf(row, axes.y))];
+  const [across, up] = [bounds(row, axes.x), bounds(row, axes.y)];
+  const name = `${row.label}: ${byKey[axes.x].title} ${withBounds(row, axes.x)}, ${byKey[axes.y].title} ${withBounds(row, axes.y)}`;
+  const group = svg("g", { class: `point${row.baseline ? " plain" : ""}`, tabindex: 0, role: "button", "aria-label": name, "data-row": index },
+    across && svg("line", { class: "bar", x1: x.to(across[0]), x2: x.to(across[1]), y1: py, y2: py }),
+    up && svg("line", { class: "bar", x1: px, x2: px, y1: y.to(up[0]), y2: y.to(up[1]) }),
+    svg("circle", { class: "reach", cx: px, cy: py, r: 16 }),
+    svg("circle", { class: "dot", cx: px, cy: py, r: 7 }));
+  const show = () => showTip(index, px, py);
+  for (const [name, act] of [["mouseenter", show], ["focus", show], ["mouseleave", hideTip], ["blur", hideTip]])
+    group.addEventListener(name, act);
+  group.addEventListener("click", () => choose({ row: index }));
+  group.addEventListener("keydown", event => {
+    if (event.key === "Escape") hideTip();
+    if (event.key === "Enter" || event.key === " ") { event.preventDefault(); choose({ row: index }); }
+  });
+  return { group, px, py, label: row.label };
+}
+
+function pointLabels(marks, width) {
+  const taken = marks.map(({ px, py }) => [px - 9, py - 9, px + 9, py + 9]);
+  const clear = box => box[0] > MARGIN.left && box[2] < width && !taken.some(other =>
+    box[0] < other[2] && other[0] < box[2] && box[1] < other[3] && other[1] < box[3]);
+  return marks.flatMap(({ px, py, label }) => {
+    const size = 7.2 * label.length;
+    for (const [dx, dy, anchor] of [[12, -8, "start"], [12, 16, "start"], [-12, -8, "end"], [-12, 16, "end"], [0, -16, "middle"], [0, 26, "middle"]]) {
+      const left = px + dx - (anchor === "end" ? size : anchor === "middle" ? size / 2 : 0);
+      const box = [left, py + dy - 12, left + size, py + dy + 4];
+      if (!clear(box)) continue;
+      taken.push(box);
+      return [svg("text", { x: px + dx, y: py + dy, "text-anchor": anchor, "pointer-events": "none" }, label)];
+    }
+    return [];  // no room: the tip names it
+  });
+}
+
+function drawPareto() {
+  const points = plotted(), space = at("pareto");
+  if (!points.length) return space.replaceChildren(el("p", {}, "No setting has both a speed and a quality figure."));
+  const width = Math.max(300, space.clientWidth), height = Math.max(300, Math.min(460, width * 0.6));
+  const x = scale(points, axes.x, MARGIN.left, width - MARGIN.right);
+  const y = scale(points, axes.y, height - MARGIN.bottom, MARGIN.top);
+  const marks = points.map(index => pointMark(index, x, y));
+  const line = front(points).map(i => `${x.to(valueOf(rows[i], axes.x))},${y.to(valueOf(rows[i], axes.y))}`).join(" ");
+  const end = limit(), seen = end != null && end > y.low && end < y.high;
+  const drawing = svg("svg", { width, height, role: "group", "aria-label": "Speed against quality, a point a setting" },
+    ...axisMarks(x, y, width, height), svg("polyline", { class: "front", points: line }),
+    seen ? svg("line", { class: "limit", x1: MARGIN.left, x2: width - MARGIN.right, y1: y.to(end), y2: y.to(end) }) : null,
+    ...marks.map(mark => mark.group), ...pointLabels(marks, width));
+  space.replaceChildren(drawing, el("div", { class: "tip", id: "tip", hidden: true, role: "tooltip" }));
+  markPoints();
+}
+
+function markPoints() {
+  for (const point of document.querySelectorAll("#pareto .point")) {
+    const [chosen, best] = rowClasses(+point.dataset.row);
+    point.classList.toggle("chosen", !!chosen);
+    point.classList.toggle("best", !!best);
+  }
+}
+
+function showTip(index, px, py) {
+  const tip = at("tip"), row = rows[index], picture = pictures[index]?.[choice.prompt];
+  const keys = new Set([axes.x, axes.y, ...columns.filter(c => c.shown).map(c => c.key)]);
+  const told = [...keys].filter(key => valueOf(row, key) != null).slice(0, phone.matches ? 3 : 6).map(key => byKey[key]);
+  tip.replaceChildren(el("b", {}, row.label),
+    el("dl", {}, ...told.flatMap(c => [el("dt", {}, c.title), el("dd", {}, withBounds(row, c.key))])),
+    picture ? el("img", { src: picture.src, alt: prompts[choice.prompt].text }) : null,
+    picture ? el("span", { class: "quiet" }, prompts[choice.prompt].text) : null);
+  tip.hidden = false;
+  const room = at("pareto").clientWidth, side = px + 18 + tip.offsetWidth < room ? px + 18 : px - 18 - tip.offsetWidth;
+  tip.style.left = `${Math.max(0, Math.min(side, room - tip.offsetWidth))}px`;
+  tip.style.top = `${Math.max(0, Math.min(py - tip.offsetHeight / 2, at("pareto").clientHeight - tip.offsetHeight))}px`;
+}
+function hideTip() { at("tip").hidden = true; }
+
+if (axes.x && axes.y) {
+  const redraw = () => { drawPareto(); tellBudget(); };
+  const within = el("input", { type: "number", min: 0, max: 1000, step: 1, value: axes.within, id: "within",
+    oninput: event => { axes.within = Math.max(0, +event.target.value || 0); redraw(); } });
+  const named = list => list.map(column => [column.key, column.title]);
+  at("trade-options").append(
+    picker("speed", named(speeds), axes.x, key => { axes.x = key; redraw(); }),
+    picker("quality", named(qualities), axes.y, key => { axes.y = key; redraw(); }),
+    el("label", {}, "budget: within", within, "% of plain decoding"));
+  whenChosen(markPoints);
+  redraw();
+  let drawn = at("pareto").clientWidth;
+  new ResizeObserver(() => {
+    if (drawn !== at("pareto").clientWidth) drawPareto();
+    drawn = at("pareto").clientWidth;
+  }).observe(at("pareto"));
+} else at("pareto").append(el("p", {}, "Nothing was timed and judged here."));

@@ -1,0 +1,88 @@
+"""Reads an offline W&B run back: a LevelDB-style log of protobuf records behind a seven-byte header."""
+
+import json
+import struct
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from wandb.proto.wandb_internal_pb2 import Record
+
+BLOCK, HEADER = 32768, 7
+PATIENCE_S = 20
+FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
+
+
+@dataclass
+class OfflineRun:
+    """What a server would be told."""
+
+    run: object = None  # the protobuf record: project, run_group, job_type, tags, run_id, display_name
+    config: dict = field(default_factory=dict)
+    history: list[dict] = field(default_factory=list)
+    summary: dict = field(default_factory=dict)
+    metrics: dict[str, object] = field(default_factory=dict)  # by name or glob
+    artifacts: list = field(default_factory=list)
+    exit_code: int | None = None
+
+
+def records(path: Path) -> list[Record]:
+    """Every whole record of a .wandb file."""
+    data, place, found, parts = path.read_bytes(), HEADER, [], b""
+    while place + HEADER <= len(data):
+        left = BLOCK - place % BLOCK
+        if left < HEADER:  # a block's last bytes hold no header
+            place += left
+            continue
+        _, length, kind = struct.unpack_from("<IHB", data, place)
+        place += HEADER
+        if not kind or place + length > len(data):
+            break  # still being written
+        parts = data[place : place + length] if kind in (FULL, FIRST) else parts + data[place : place + length]
+        place += length
+        if kind in (FULL, LAST):
+            found.append(Record.FromString(parts))
+    return found
+
+
+def read_run(folder: Path) -> OfflineRun:
+    """The one run of an offline-run folder. W&B's service writes on for a moment after finish() has returned."""
+    (path,) = folder.glob("*.wandb")
+    for _ in range(PATIENCE_S * 10):
+        if (told := _told(path)).exit_code is not None:
+            return told
+        time.sleep(0.1)
+    raise AssertionError(f"{path} has no end after {PATIENCE_S} s")
+
+
+def _told(path: Path) -> OfflineRun:
+    told = OfflineRun()
+    for record in records(path):
+        kind = record.WhichOneof("record_type")
+        if kind == "run":
+            told.run = record.run
+            told.config |= _items(record.run.config.update)
+        elif kind == "config":
+            told.config |= _items(record.config.update)
+        elif kind == "history":
+            told.history.append(_items(record.history.item))
+        elif kind == "summary":
+            told.summary |= _items(record.summary.update)
+        elif kind == "metric":
+            told.metrics[record.metric.name or record.metric.glob_name] = record.metric
+        elif kind == "artifact":
+            told.artifacts.append(record.artifact)
+        elif kind == "request" and record.request.WhichOneof("request_type") == "log_artifact":
+            told.artifacts.append(record.request.log_artifact.artifact)
+        elif kind == "exit":
+            told.exit_code = record.exit.exit_code
+    return told
+
+
+def read_runs(folder: Path) -> list[OfflineRun]:
+    """The offline runs below a folder, in the order of their names."""
+    return [read_run(path) for path in sorted(folder.glob("wandb/offline-run-*"))]
+
+
+def _items(items) -> dict:
+    return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}

@@ -1,0 +1,55 @@
+"""Pages of made-up sweeps, and one browser for all tests that need one."""
+
+from pathlib import Path
+
+import pytest
+from browser import browser, find_browser
+from fake_pipeline import FakePipeline
+
+from lantern.evaluation import Evaluation
+from lantern.merging import merge_points, point_folders
+from lantern.outputs import write_measurements
+
+PROMPTS = ["a red ring", "</script><img src=x onerror=alert(1)>", "sand & <b>stone</b>"]
+
+
+class SharedNoisePipeline(FakePipeline):
+    def describe(self):
+        return super().describe() | {"verification": "shared_noise"}
+
+
+def made_sweep(folder: Path, deltas: dict[float, type] | None = None) -> Path:
+    """δ 0.01 and 0.1 under shared noise, 0.4 under ratio verification, with made-up speeds and distances."""
+    deltas = deltas or {0.01: SharedNoisePipeline, 0.1: SharedNoisePipeline, 0.4: FakePipeline}
+    for number, (delta, kind) in enumerate(deltas.items()):
+        point = folder / str(number)
+        pipeline = kind(delta=delta, latency_s=0.6 - delta)
+        measured = Evaluation(PROMPTS, 0, 2, 3, 4, {}, point, folder / "ar").run(pipeline)
+        for m in measured:
+            value = 5.0 if m.row["drafter"] == "none" else 5 + 10 * delta
+            m.row.update(frechet=value, frechet_low=value - 1, frechet_high=value + 1, shape_accuracy=0.9)
+        write_measurements(point, measured)
+    merge_points(folder, point_folders(folder), "made-up sweep")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def sweep(tmp_path_factory) -> Path:
+    return made_sweep(tmp_path_factory.mktemp("sweep"))
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory):
+    if not find_browser():
+        pytest.skip("no Chromium or Chrome on the path; apt-get install chromium to run this test")
+    with browser(tmp_path_factory.mktemp("profile")) as started:
+        yield started
+
+
+@pytest.fixture
+def page(chromium, sweep):
+    """The sweep's page, freshly opened at desktop width; the test fails for anything the page complains about."""
+    chromium.problems.clear()
+    chromium.open(sweep / "report.html")
+    yield chromium
+    assert chromium.problems == []
