@@ -11,6 +11,7 @@ from einops import rearrange
 from torch import Tensor
 
 from lantern.drafters.eagle_network import EagleNetwork
+from lantern.drafters.loading import load_network
 from lantern.models.checkpoints import save_weights
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.sampling import Sampling
@@ -37,9 +38,10 @@ class DrafterTask(pl.LightningModule):
     def __init__(
         self, target: LlamaGenTarget, sampling: Sampling, lr: float, muon_lr: float, weight_decay: float, depth: int,
         validation_depth: int, feature_weight: float, cross_entropy_weight: float, overlap_weight: float,
-        feature_noise: float, seed: int,
+        feature_noise: float, seed: int, start_from: str | None = None,
     ) -> None:  # fmt: skip
-        """depth: passes on its own features in training; feature_noise: half-width of the uniform noise on features."""
+        """depth: passes on its own features in training; feature_noise: half-width of the uniform noise on features;
+        start_from: a drafter's weights folder, of either layout, to train further."""
         super().__init__()
         self.target, self.sampling = target, sampling
         self.target.cfg_scale = sampling.cfg_scale
@@ -47,7 +49,8 @@ class DrafterTask(pl.LightningModule):
         self.depth, self.validation_depth = depth, validation_depth
         self.feature_weight, self.law_weights = feature_weight, (cross_entropy_weight, overlap_weight)
         self.feature_noise, self.seed = feature_noise, seed
-        self.network = network_for(target)
+        self.start_from = start_from
+        self.network = load_network(start_from, target) if start_from else network_for(target)
 
     def configure_optimizers(self) -> Together:
         hidden = matrices(self.network)
@@ -55,7 +58,7 @@ class DrafterTask(pl.LightningModule):
 
     def training_step(self, batch: dict, batch_idx: int) -> Tensor:
         lesson = self._lesson(batch)
-        if self.global_step == 0:
+        if self.global_step == 0 and not self.start_from:
             self._start_linear(lesson)
         generator = step_generator(self.seed, self.global_step, lesson.before.device)
         noise = torch.rand(lesson.before.shape, generator=generator, device=lesson.before.device) * 2 - 1
@@ -117,7 +120,8 @@ class DrafterTask(pl.LightningModule):
         features = batch["features"] if "features" in batch else target_features(self.target, tokens, batch["caption"])
         features = rearrange(features, "b r t d -> (b r) t d")
         text = tokens.new_zeros(len(tokens), self.target.prefix_len - 1)
-        embeddings = self.target.embed(torch.cat([text, tokens[:, :-1]], dim=1)).repeat_interleave(guidance, 0)
+        weight = self.network.embedding(self.target.embed_weight)
+        embeddings = F.embedding(torch.cat([text, tokens[:, :-1]], dim=1), weight).repeat_interleave(guidance, 0)
         return Lesson(embeddings, features[:, :-1], features[:, 1:])
 
     def export(self, folder: Path) -> None:
@@ -129,7 +133,10 @@ class DrafterTask(pl.LightningModule):
             "hidden_dim": network.feed_forward.w1.out_features,
             "vocab_size": self.target.vocab_size,
             "target_hash": self.target.weights_hash,
+            "eps": network.ffn_norm.eps,
         }
+        if network.embed_weight is not None:
+            config["embedding_rows"] = len(network.embed_weight)
         save_weights(folder, network.state_dict(), config)
 
 
