@@ -12,13 +12,14 @@ from torch import Tensor
 
 from lantern.drafters.eagle_network import EagleNetwork
 from lantern.drafters.loading import load_network
+from lantern.errors import LanternError
 from lantern.models.checkpoints import save_weights
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.sampling import Sampling
 from lantern.training.features import target_features
 from lantern.training.optimizers import Together, matrices, muon_with_adamw
 from lantern.training.overlap import chained_length, law_loss, overlap
-from lantern.training.randomness import step_generator
+from lantern.training.randomness import batch_uniform
 from lantern.training.unroll import unroll
 
 RIDGE = 0.01  # of the inputs' variance
@@ -60,9 +61,7 @@ class DrafterTask(pl.LightningModule):
         lesson = self._lesson(batch)
         if self.global_step == 0 and not self.start_from:
             self._start_linear(lesson)
-        generator = step_generator(self.seed, self.global_step, lesson.before.device)
-        noise = torch.rand(lesson.before.shape, generator=generator, device=lesson.before.device) * 2 - 1
-        lesson = lesson._replace(before=lesson.before + self.feature_noise * noise)
+        lesson = lesson._replace(before=lesson.before + self.feature_noise * self._noise(lesson.before))
         p = self._law(self._guided(lesson.features))
         passes = self._passes(lesson, self.depth)
         terms = torch.stack([self._terms(lesson, p, outputs, d) for d, outputs in enumerate(passes)]).mean(0)
@@ -70,13 +69,21 @@ class DrafterTask(pl.LightningModule):
             self.log(f"train/{name}", value, prog_bar=name == "loss")
         return terms[0]
 
+    def _noise(self, features: Tensor) -> Tensor:  # [B R, T, D] -> uniform in [-1, 1), an image's own
+        guidance = self.target.guidance
+        shape = (guidance, *features.shape[1:])
+        place = self.global_rank, self.trainer.world_size, features.device
+        noise = batch_uniform(len(features) // guidance, shape, self.seed, self.global_step, *place)
+        return noise.flatten(0, 1) * 2 - 1
+
     @torch.no_grad()
     def _start_linear(self, lesson: Lesson) -> None:
-        """Sets fc by least squares on the first batch: all that a linear drafter can learn, in a second."""
+        """Sets fc by least squares on the first batch of all processes: all a linear drafter can learn, at once."""
         rows, fc = slice(self.target.prefix_len - 1, None), self.network.fc
-        inputs = torch.cat([lesson.embeddings, lesson.before], dim=-1)[:, rows]
-        weight, bias = least_squares(inputs.flatten(0, 1), lesson.features[:, rows].flatten(0, 1))
-        fc.weight.copy_(self.trainer.strategy.broadcast(weight))  # the same on every process
+        pairs = torch.cat([lesson.embeddings, lesson.before, lesson.features], dim=-1)[:, rows].flatten(0, 1).float()
+        inputs, outputs = self.all_gather(pairs).flatten(0, -2).split([fc.in_features, fc.out_features], dim=-1)
+        weight, bias = least_squares(inputs, outputs)
+        fc.weight.copy_(self.trainer.strategy.broadcast(weight))  # to the last bit
         fc.bias.copy_(self.trainer.strategy.broadcast(bias))
 
     def _terms(self, lesson: Lesson, p: Tensor, outputs: Tensor, skipped: int) -> Tensor:
@@ -117,6 +124,11 @@ class DrafterTask(pl.LightningModule):
     def _lesson(self, batch: dict) -> Lesson:
         """Pairs as the drafter meets them in decoding: text rows carry code 0, then token t with feature t - 1."""
         tokens, guidance = batch["tokens"], self.target.guidance
+        if tokens.shape[1] != self.target.num_tokens:
+            raise LanternError(
+                f"training images have {tokens.shape[1]} tokens, this target's have {self.target.num_tokens}; "
+                "set data.size to the side of its images"
+            )
         features = batch["features"] if "features" in batch else target_features(self.target, tokens, batch["caption"])
         features = rearrange(features, "b r t d -> (b r) t d")
         text = tokens.new_zeros(len(tokens), self.target.prefix_len - 1)

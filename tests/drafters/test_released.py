@@ -105,7 +105,7 @@ def test_fine_tuning_starts_from_the_released_weights_and_reads_its_own_embeddin
     assert torch.equal(lesson.embeddings[0, 119:], own[:15])
     assert "network.embed_weight" not in dict(task.named_parameters())  # frozen, as EAGLE's embedding is
     task.log = lambda *_, **__: None
-    task._trainer = type("Trainer", (), {"global_step": 0})
+    task._trainer = type("Trainer", (), {"global_step": 0, "global_rank": 0, "world_size": 1})
     loss = task.training_step({"tokens": tokens, "caption": ["a"]}, 0)
     loss.backward()
     assert torch.equal(task.network.fc.weight, load_weights(DRAFTER)[0]["fc.weight"])
