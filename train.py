@@ -25,7 +25,7 @@ def main(cfg: DictConfig) -> None:
     callbacks = [callback for callback in instantiate(cfg.callbacks).values() if callback]
     loggers = [logger for logger in instantiate(cfg.logger).values() if logger]
     trainer = instantiate(cfg.trainer, callbacks=callbacks, logger=loggers)
-    record(folder, whole_config(cfg), loggers)
+    record(folder, whole_config(cfg), loggers, task)
     trainer.fit(task, batches, ckpt_path=cfg.ckpt_path, weights_only=True)
     export(task, trainer, folder / cfg.task_name)
 

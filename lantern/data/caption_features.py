@@ -51,8 +51,10 @@ class CaptionTable:
 
     def split(self, name: str) -> Sequence[dict[str, Any]]:
         """Encodes the captions of the split at the first call; later calls read them."""
-        items = self.splits.split(name)
-        encoder, captions = self.target.conditioner, sorted(set(items.captions))
+        items, encoder = self.splits.split(name), getattr(self.target, "conditioner", None)
+        if encoder is None:
+            raise LanternError("this target reads captions as tokens, which need no table; leave +captions=disk out")
+        captions = sorted(set(items.captions))
         like = encoder(captions[:1])[0]
         if like.dim() != 3:
             raise LanternError("this target reads class labels, which need no table; leave +captions=disk out")

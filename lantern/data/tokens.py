@@ -45,9 +45,18 @@ class TokenSplit(Sequence):
 class TokenTable:
     """Any captioned images through a frozen tokenizer. Refuses to fill more than `budget_gib` of disk."""
 
-    def __init__(self, images: Splits, tokenizer: nn.Module, cache_dir: str, budget_gib: float = 20.0) -> None:
-        """`tokenizer` has encode(images [B, 3, H, W] in [0, 1]) -> [B, L] and codebook [V, C]."""
+    def __init__(
+        self,
+        images: Splits,
+        tokenizer: nn.Module,
+        cache_dir: str,
+        budget_gib: float = 20.0,
+        num_tokens: int | None = None,
+    ) -> None:
+        """`tokenizer` has encode(images [B, 3, H, W] in [0, 1]) -> [B, L] and codebook [V, C]; num_tokens: L as the
+        target wants it."""
         self.images, self.tokenizer, self.cache_dir, self.budget_gib = images, tokenizer, Path(cache_dir), budget_gib
+        self.num_tokens = num_tokens
         if len(tokenizer.codebook) > CODES:
             raise LanternError(f"the tokenizer has {len(tokenizer.codebook)} codes; token tables hold up to {CODES}")
         self.tokenizer_hash = content_hash(tokenizer)
@@ -73,13 +82,21 @@ class TokenTable:
 
     def _encode(self, items: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         images = torch.from_numpy(np.stack([item["image"] for item in items]))
-        for item, tokens in zip(items, encode(self.tokenizer, images), strict=True):
+        encoded = encode(self.tokenizer, images)
+        if self.num_tokens not in (None, encoded.shape[1]):
+            raise LanternError(
+                f"images of {images.shape[1]} pixels have {encoded.shape[1]} tokens, this target's have "
+                f"{self.num_tokens}; give images of one's own with data.size=<the side of the target's images>"
+            )
+        for item, tokens in zip(items, encoded, strict=True):
             yield {"tokens": tokens.numpy().astype(np.uint16), "caption": item["caption"]}
 
 
-def tokenizer_of(target: Target) -> nn.Module:
-    """The image tokenizer that the target's tokens are those of."""
-    return target.tokenizer
+def tokens_for(target: Target, images: Splits, cache_dir: str, budget_gib: float) -> TokenTable:
+    """Images through the target's own tokenizer. LanternError where it only decodes."""
+    if not hasattr(target.tokenizer, "encode"):
+        raise LanternError(f"{type(target.tokenizer).__name__} decodes only; let the target draw: task=drafter_self")
+    return TokenTable(images, target.tokenizer, cache_dir, budget_gib, target.num_tokens)
 
 
 def content_hash(module: nn.Module) -> str:

@@ -1,6 +1,7 @@
 """Distils an EAGLE drafter on a frozen target: SmoothL1 on features (2401.15077), soft cross-entropy and LK loss on the
 guided sampling law (2602.23881), unrolled on the drafter's own features (2408.15766)."""
 
+from functools import singledispatch
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,16 +13,18 @@ from torch import Tensor
 
 from lantern.drafters.eagle_network import EagleNetwork
 from lantern.drafters.loading import load_network
-from lantern.errors import LanternError
 from lantern.models.checkpoints import save_weights
 from lantern.models.llamagen.target import LlamaGenTarget
+from lantern.models.llamagen.transformer import feed_forward_dim
 from lantern.sampling import Sampling
 from lantern.training.features import target_features
 from lantern.training.optimizers import Together, matrices, muon_with_adamw
 from lantern.training.overlap import chained_length, law_loss, overlap
 from lantern.training.randomness import batch_uniform
 from lantern.training.unroll import unroll
+from lantern.types import Target
 
+WIDTH_MULTIPLE = 64  # of a feed-forward layer
 RIDGE = 0.01  # of the inputs' variance
 
 
@@ -37,7 +40,7 @@ class DrafterTask(pl.LightningModule):
     """Batches: {"tokens": [B, L], "caption": B captions}, or with "features" [B, R, P + L - 1, D] from a cache."""
 
     def __init__(
-        self, target: LlamaGenTarget, sampling: Sampling, lr: float, muon_lr: float, weight_decay: float, depth: int,
+        self, target: Target, sampling: Sampling, lr: float, muon_lr: float, weight_decay: float, depth: int,
         validation_depth: int, feature_weight: float, cross_entropy_weight: float, overlap_weight: float,
         feature_noise: float, seed: int, start_from: str | None = None,
     ) -> None:  # fmt: skip
@@ -124,12 +127,10 @@ class DrafterTask(pl.LightningModule):
     def _lesson(self, batch: dict) -> Lesson:
         """Pairs as the drafter meets them in decoding: text rows carry code 0, then token t with feature t - 1."""
         tokens, guidance = batch["tokens"], self.target.guidance
-        if tokens.shape[1] != self.target.num_tokens:
-            raise LanternError(
-                f"training images have {tokens.shape[1]} tokens, this target's have {self.target.num_tokens}; "
-                "set data.size to the side of its images"
-            )
-        features = batch["features"] if "features" in batch else target_features(self.target, tokens, batch["caption"])
+        features = batch.get("features")
+        if features is None:
+            features = target_features(self.target, tokens, batch["caption"])
+        features = features.clone()  # what an inference pass returns cannot be trained on
         features = rearrange(features, "b r t d -> (b r) t d")
         text = tokens.new_zeros(len(tokens), self.target.prefix_len - 1)
         weight = self.network.embedding(self.target.embed_weight)
@@ -162,8 +163,16 @@ def least_squares(inputs: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
     return weight.float(), (outputs.mean(0) - weight @ mean).float()
 
 
-def network_for(target: LlamaGenTarget) -> EagleNetwork:
-    """A drafter whose layer starts as the target's last one with outputs of zero, so that nothing it adds is noise."""
+@singledispatch
+def network_for(target: Target) -> EagleNetwork:
+    """A drafter with heads as wide as the target's, whose layer starts with outputs of zero: a linear drafter."""
+    dim, head_dim = target.embed_weight.shape[1], target.rotation.shape[-1]
+    return _silenced(EagleNetwork(dim, dim // head_dim, feed_forward_dim(dim, WIDTH_MULTIPLE)))
+
+
+@network_for.register
+def _(target: LlamaGenTarget) -> EagleNetwork:
+    """Its layer is the target's last one, but for the silence."""
     layer = target.transformer.layers[-1]
     dim, hidden_dim = target.embed_weight.shape[1], layer.feed_forward.w1.out_features
     network = EagleNetwork(dim, layer.attention.num_heads, hidden_dim)
@@ -171,6 +180,12 @@ def network_for(target: LlamaGenTarget) -> EagleNetwork:
         network.attention.wqkv.weight.copy_(layer.attention.wqkv.weight * layer.attention_norm.weight)
         network.ffn_norm.load_state_dict(layer.ffn_norm.state_dict())
         network.feed_forward.load_state_dict(layer.feed_forward.state_dict())
-        network.attention.wo.weight.zero_()
-        network.feed_forward.w2.weight.zero_()
+    return _silenced(network)
+
+
+@torch.no_grad()
+def _silenced(network: EagleNetwork) -> EagleNetwork:
+    """So that nothing the layer adds at first is noise."""
+    network.attention.wo.weight.zero_()
+    network.feed_forward.w2.weight.zero_()
     return network

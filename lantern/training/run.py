@@ -15,7 +15,7 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
 from lantern.errors import LanternError
-from lantern.models.checkpoints import WEIGHTS_FILE, weights_hash
+from lantern.models.checkpoints import weights_file, weights_hash
 from lantern.provenance import write_provenance
 
 # said at every run, about nothing a user could change
@@ -45,9 +45,11 @@ def whole_config(cfg: DictConfig) -> dict[str, Any]:
 
 
 @rank_zero_only
-def record(folder: Path, config: dict[str, Any], loggers: list[Logger]) -> None:
+def record(folder: Path, config: dict[str, Any], loggers: list[Logger], task: pl.LightningModule) -> None:
     """Writes config.yaml and provenance.json, and tells the loggers. LanternError if the folder cannot be written."""
-    write_provenance(folder, config, weights_of(config))
+    target = getattr(task, "target", None)
+    hashes = {"target": target.weights_hash} if target is not None else {}
+    write_provenance(folder, config, weights_of(config) | hashes)
     OmegaConf.save(config, folder / "config.yaml")
     for logger in loggers:
         logger.log_hyperparams(config)
@@ -56,7 +58,9 @@ def record(folder: Path, config: dict[str, Any], loggers: list[Logger]) -> None:
 def weights_of(config: dict[str, Any]) -> dict[str, str]:
     """Hashes of the weights folders that a config names, by their key."""
     named = {f"model.{key}": config.get("model", {}).get(key) for key in ("folder", "tokenizer")}
-    return {key: weights_hash(path) for key, path in named.items() if path and (Path(path) / WEIGHTS_FILE).is_file()}
+    named["task.start_from"] = config.get("task", {}).get("start_from")
+    paths = {key: path for key, path in named.items() if isinstance(path, str) and weights_file(path).is_file()}
+    return {key: weights_hash(path) for key, path in paths.items()}
 
 
 def check_resumable(checkpoint: str | None) -> None:
