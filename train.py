@@ -11,7 +11,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from lantern.command import in_one_sentence
-from lantern.training.run import check_resumable, evaluate_command, export, record, silence_noise, whole_config
+from lantern.training.run import check_resumable, export, record, silence_noise, whole_config
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="train")
@@ -25,10 +25,9 @@ def main(cfg: DictConfig) -> None:
     callbacks = [callback for callback in instantiate(cfg.callbacks).values() if callback]
     loggers = [logger for logger in instantiate(cfg.logger).values() if logger]
     trainer = instantiate(cfg.trainer, callbacks=callbacks, logger=loggers)
-    record(folder, whole_config(cfg), loggers)
+    record(folder, whole_config(cfg), loggers, task)
     trainer.fit(task, batches, ckpt_path=cfg.ckpt_path, weights_only=True)
-    weights = export(task, trainer, folder / cfg.task_name)
-    print(evaluate_command(cfg.task_name, weights))
+    export(task, trainer, folder / cfg.task_name)
 
 
 if __name__ == "__main__":

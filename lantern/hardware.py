@@ -1,5 +1,7 @@
 """What the processor is fast at, detected and never assumed."""
 
+import os
+
 import torch
 
 from lantern.errors import LanternError
@@ -32,9 +34,11 @@ def resolve_dtype(name: str, device: torch.device | str = "cpu") -> torch.dtype:
 
 
 def resolve_device(name: str) -> torch.device:
-    """`auto` is the first GPU, else the CPU. Raises LanternError for a device that is not there."""
+    """`auto` is this process's GPU, the first if it is alone, else the CPU. LanternError for one that is not there."""
+    if name == "auto" and torch.cuda.is_available():
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))  # as every launcher numbers processes
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device("cpu")
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:

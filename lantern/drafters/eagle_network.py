@@ -16,12 +16,20 @@ class EagleNetwork(nn.Module):
     As in the released drafters: fc reads [embedding; feature], no norm before attention, none at the end.
     """
 
-    def __init__(self, dim: int, num_heads: int, hidden_dim: int, eps: float = 1e-5) -> None:
+    def __init__(
+        self, dim: int, num_heads: int, hidden_dim: int, eps: float = 1e-5, embedding_rows: int | None = None
+    ) -> None:
+        """embedding_rows: of a frozen embedding of its own, as released drafters have one; None: the target's."""
         super().__init__()
+        self.register_buffer("embed_weight", torch.zeros(embedding_rows, dim) if embedding_rows else None)
         self.fc = nn.Linear(2 * dim, dim)
         self.attention = Attention(dim, num_heads)
         self.ffn_norm = nn.RMSNorm(dim, eps=eps)
         self.feed_forward = FeedForward(dim, hidden_dim)
+
+    def embedding(self, target_weight: Tensor) -> Tensor:  # [V, D] -> [V, D]
+        """What codes are embedded with: the drafter's own weights, or else the target's."""
+        return target_weight if self.embed_weight is None else self.embed_weight.to(target_weight)
 
     def forward(
         self, embeddings: Tensor, features: Tensor, rotation: Tensor, mask: Tensor | None, cache=None
@@ -37,7 +45,7 @@ class FusedEagle:
 
     def __init__(self, network: EagleNetwork, embed_weight: Tensor) -> None:
         on_embedding, on_feature = network.fc.weight.chunk(2, dim=1)
-        self.table = F.linear(embed_weight, on_embedding, network.fc.bias)  # [V, D]
+        self.table = F.linear(network.embedding(embed_weight), on_embedding, network.fc.bias)  # [V, D]
         self.on_feature = linear(on_feature.contiguous())
         self.layer = FusedLayer(network.attention, None, network.ffn_norm, network.feed_forward)
         self.dtype = precise(embed_weight)

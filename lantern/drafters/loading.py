@@ -1,30 +1,57 @@
-"""Drafter weights folders to a ready drafter; a drafter is tied to the target whose features it was distilled on."""
+"""Drafter weights folders, ours or of the released LANTERN layout, to a ready drafter. One of ours is tied by a hash to
+the target whose features it was distilled on; a released one names no target, so that only sizes can be checked."""
 
+import logging
 from pathlib import Path
+
+from torch import Tensor
 
 from lantern.drafters.eagle import Eagle
 from lantern.drafters.eagle_network import EagleNetwork
+from lantern.drafters.released import from_released, is_released
 from lantern.errors import CheckpointError
 from lantern.models.checkpoints import load_strictly, load_weights, weights_hash
 from lantern.sampling import Sampling
 from lantern.types import Target
 
+log = logging.getLogger(__name__)
+
 
 def load_eagle(checkpoint: str | Path, target: Target, tree, sampling: Sampling) -> Eagle:
-    """checkpoint: a folder written by train.py. Raises CheckpointError unless it was made for this very target."""
-    state, config = load_weights(checkpoint)
+    """checkpoint: a folder written by train.py, or a released one. CheckpointError unless it fits this target."""
+    network, weight = load_network(checkpoint, target), target.embed_weight
+    return Eagle(network.to(weight.device, weight.dtype), target, tree, sampling, weights_hash(checkpoint))
+
+
+def load_network(checkpoint: str | Path, target: Target) -> EagleNetwork:
+    """The drafter's network alone, to decode with or to train further. Raises CheckpointError unless it fits."""
+    state, config = read_drafter(checkpoint)
     wanted = {"dim": target.embed_weight.shape[1], "vocab_size": target.vocab_size, "target_hash": target.weights_hash}
+    if is_nameless := "target_hash" not in config and "embed_weight" in state:
+        del wanted["target_hash"]
     for key, value in wanted.items():
         if config.get(key) != value:
             raise CheckpointError(
                 f"the drafter in {checkpoint} is for a target with {key}={config.get(key)}, this one has {value}; "
                 "give drafter.checkpoint=<a drafter of this target>, or distil one with: python train.py"
             )
-    if missing := {"num_heads", "hidden_dim"} - config.keys():
+    if is_nameless:
+        log.info("%s names no target: its sizes fit this one, more cannot be checked", checkpoint)
+    return network_of(state, config, checkpoint)
+
+
+def read_drafter(checkpoint: str | Path) -> tuple[dict[str, Tensor], dict]:
+    """State dict and config in our names, from either layout."""
+    state, config = load_weights(checkpoint)
+    return from_released(state, config, checkpoint) if is_released(state) else (state, config)
+
+
+def network_of(state: dict[str, Tensor], config: dict, checkpoint: str | Path) -> EagleNetwork:
+    if missing := {"dim", "num_heads", "hidden_dim"} - config.keys():
         raise CheckpointError(
             f"{checkpoint}/config.json lacks {', '.join(sorted(missing))}; distil it with: python train.py"
         )
-    network = EagleNetwork(config["dim"], config["num_heads"], config["hidden_dim"])
+    shape = {key: config[key] for key in ("eps", "embedding_rows") if key in config}
+    network = EagleNetwork(config["dim"], config["num_heads"], config["hidden_dim"], **shape)
     load_strictly(network, state, checkpoint, "distil it again with: python train.py")
-    weight = target.embed_weight
-    return Eagle(network.to(weight.device, weight.dtype), target, tree, sampling, weights_hash(checkpoint))
+    return network

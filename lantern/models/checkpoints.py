@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from lantern.errors import CheckpointError
 
 WEIGHTS_FILE, CONFIG_FILE = "model.safetensors", "config.json"
+TORCH_FILE = "pytorch_model.bin"
+FOLDER_FILES = (WEIGHTS_FILE, TORCH_FILE)  # in the order of preference
 WRAPPER_KEYS = ("model", "module", "state_dict")  # the names under which released files keep their state dict
 NAMES_SHOWN = 4
 
@@ -91,8 +93,7 @@ def _shortened(names: list[str]) -> str:
 
 def weights_hash(path: str | Path) -> str:
     """The first 12 hex digits of the SHA-256 of a weights file, or of the one in a weights folder."""
-    path = Path(path)
-    path = path / WEIGHTS_FILE if path.is_dir() else path
+    path = weights_file(path) if Path(path).is_dir() else Path(path)
     if not path.is_file():
         raise CheckpointError(f"no weights at {path}; train the model or give the path of its weights")
     with path.open("rb") as file:
@@ -104,15 +105,24 @@ def save_weights(folder: str | Path, state: dict[str, Tensor], config: dict) -> 
 
     Returns the weights file. Raises CheckpointError if the folder cannot be written.
     """
-    folder = Path(folder)
+    return _save(Path(folder) / WEIGHTS_FILE, save_file, state, config)
+
+
+def save_torch_weights(folder: str | Path, state: dict[str, Tensor], config: dict) -> Path:
+    """As save_weights, into pytorch_model.bin, for programs that read nothing else."""
+    return _save(Path(folder) / TORCH_FILE, torch.save, state, config)
+
+
+def _save(path: Path, write: Callable[[dict, Path], object], state: dict[str, Tensor], config: dict) -> Path:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _replace(folder / CONFIG_FILE, lambda path: path.write_text(json.dumps(config, indent=2) + "\n"))
-        tensors = {name: value.detach().cpu().contiguous() for name, value in state.items()}
-        _replace(folder / WEIGHTS_FILE, lambda path: save_file(tensors, path))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _replace(path.parent / CONFIG_FILE, lambda file: file.write_text(json.dumps(config, indent=2) + "\n"))
+        tensors = {name: value.detach().cpu().clone().contiguous() for name, value in state.items()}  # no shared parts
+        _replace(path, lambda file: write(tensors, file))
     except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"cannot write weights to {folder} ({error}); choose a folder you may write") from error
-    return folder / WEIGHTS_FILE
+        remedy = "choose a folder you may write"
+        raise CheckpointError(f"cannot write weights to {path.parent} ({error}); {remedy}") from error
+    return path
 
 
 def _replace(path: Path, write: Callable[[Path], object]) -> None:
@@ -120,6 +130,12 @@ def _replace(path: Path, write: Callable[[Path], object]) -> None:
         write(Path(folder) / path.name)
         (Path(folder) / path.name).chmod(0o644)  # safetensors writes for the owner alone
         os.replace(Path(folder) / path.name, path)
+
+
+def weights_file(folder: str | Path) -> Path:
+    """The weights of a folder: safetensors, or pytorch_model.bin as older releases have them."""
+    found = (Path(folder) / name for name in FOLDER_FILES if (Path(folder) / name).is_file())
+    return next(found, Path(folder) / WEIGHTS_FILE)
 
 
 def load_weights(folder: str | Path) -> tuple[dict[str, Tensor], dict]:
@@ -132,4 +148,4 @@ def load_weights(folder: str | Path) -> tuple[dict[str, Tensor], dict]:
         config = json.loads(path.read_text())
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise CheckpointError(f"{path} is not readable JSON ({error}); copy it again") from error
-    return read_weights(folder / WEIGHTS_FILE), config
+    return read_weights(weights_file(folder)), config

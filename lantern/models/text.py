@@ -1,5 +1,6 @@
 """Captions of a closed vocabulary as fixed word features, in the place that T5 features take in the released models."""
 
+import logging
 from collections.abc import Sequence
 
 import torch
@@ -7,18 +8,20 @@ from torch import Tensor
 
 from lantern.errors import LanternError
 
+log = logging.getLogger(__name__)
+
 
 class WordFeatures:
     """One unit-variance Gaussian vector a word, the same for every process; captions are padded on the left."""
 
     def __init__(self, vocabulary: Sequence[str], dim: int, length: int, seed: int = 0) -> None:
-        """dim C, length P; a caption may have at most P words."""
+        """dim C, length P; of a caption the first P words are read."""
         self.words = {word: index for index, word in enumerate(vocabulary)}
         self.dim, self.length = dim, length
         self.table = torch.randn(len(self.words), dim, generator=torch.Generator().manual_seed(seed))
 
     def __call__(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """-> features [B, P, C], visible [B, P]. Raises LanternError for unknown words, no words or too many."""
+        """-> features [B, P, C], visible [B, P]. Raises LanternError for unknown words or none; cuts a long caption."""
         features = torch.zeros(len(prompts), self.length, self.dim)
         visible = torch.zeros(len(prompts), self.length, dtype=torch.bool)
         for row, prompt in enumerate(prompts):
@@ -32,9 +35,11 @@ class WordFeatures:
         unknown = [word for word in words if word not in self.words]
         if unknown:
             raise LanternError(f"unknown word {unknown[0]!r} in {prompt!r}; this model knows {' '.join(self.words)}")
-        if not 0 < len(words) <= self.length:
-            raise LanternError(f"prompt {prompt!r} has {len(words)} words; this model reads 1 to {self.length}")
-        return [self.words[word] for word in words]
+        if not words:
+            raise LanternError(f"prompt {prompt!r} has no words; this model reads 1 to {self.length}")
+        if len(words) > self.length:
+            log.warning("%r has %d words; those behind the first %d are cut", prompt, len(words), self.length)
+        return [self.words[word] for word in words[: self.length]]
 
 
 class ClassLabels:

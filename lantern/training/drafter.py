@@ -1,6 +1,7 @@
 """Distils an EAGLE drafter on a frozen target: SmoothL1 on features (2401.15077), soft cross-entropy and LK loss on the
 guided sampling law (2602.23881), unrolled on the drafter's own features (2408.15766)."""
 
+from functools import singledispatch
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,15 +12,19 @@ from einops import rearrange
 from torch import Tensor
 
 from lantern.drafters.eagle_network import EagleNetwork
+from lantern.drafters.loading import load_network
 from lantern.models.checkpoints import save_weights
 from lantern.models.llamagen.target import LlamaGenTarget
+from lantern.models.llamagen.transformer import feed_forward_dim
 from lantern.sampling import Sampling
 from lantern.training.features import target_features
 from lantern.training.optimizers import Together, matrices, muon_with_adamw
 from lantern.training.overlap import chained_length, law_loss, overlap
-from lantern.training.randomness import step_generator
+from lantern.training.randomness import batch_uniform
 from lantern.training.unroll import unroll
+from lantern.types import Target
 
+WIDTH_MULTIPLE = 64  # of a feed-forward layer
 RIDGE = 0.01  # of the inputs' variance
 
 
@@ -35,11 +40,12 @@ class DrafterTask(pl.LightningModule):
     """Batches: {"tokens": [B, L], "caption": B captions}, or with "features" [B, R, P + L - 1, D] from a cache."""
 
     def __init__(
-        self, target: LlamaGenTarget, sampling: Sampling, lr: float, muon_lr: float, weight_decay: float, depth: int,
+        self, target: Target, sampling: Sampling, lr: float, muon_lr: float, weight_decay: float, depth: int,
         validation_depth: int, feature_weight: float, cross_entropy_weight: float, overlap_weight: float,
-        feature_noise: float, seed: int,
+        feature_noise: float, seed: int, start_from: str | None = None,
     ) -> None:  # fmt: skip
-        """depth: passes on its own features in training; feature_noise: half-width of the uniform noise on features."""
+        """depth: passes on its own features in training; feature_noise: half-width of the uniform noise on features;
+        start_from: a drafter's weights folder, of either layout, to train further."""
         super().__init__()
         self.target, self.sampling = target, sampling
         self.target.cfg_scale = sampling.cfg_scale
@@ -47,7 +53,8 @@ class DrafterTask(pl.LightningModule):
         self.depth, self.validation_depth = depth, validation_depth
         self.feature_weight, self.law_weights = feature_weight, (cross_entropy_weight, overlap_weight)
         self.feature_noise, self.seed = feature_noise, seed
-        self.network = network_for(target)
+        self.start_from = start_from
+        self.network = load_network(start_from, target) if start_from else network_for(target)
 
     def configure_optimizers(self) -> Together:
         hidden = matrices(self.network)
@@ -55,11 +62,9 @@ class DrafterTask(pl.LightningModule):
 
     def training_step(self, batch: dict, batch_idx: int) -> Tensor:
         lesson = self._lesson(batch)
-        if self.global_step == 0:
+        if self.global_step == 0 and not self.start_from:
             self._start_linear(lesson)
-        generator = step_generator(self.seed, self.global_step, lesson.before.device)
-        noise = torch.rand(lesson.before.shape, generator=generator, device=lesson.before.device) * 2 - 1
-        lesson = lesson._replace(before=lesson.before + self.feature_noise * noise)
+        lesson = lesson._replace(before=lesson.before + self.feature_noise * self._noise(lesson.before))
         p = self._law(self._guided(lesson.features))
         passes = self._passes(lesson, self.depth)
         terms = torch.stack([self._terms(lesson, p, outputs, d) for d, outputs in enumerate(passes)]).mean(0)
@@ -67,13 +72,21 @@ class DrafterTask(pl.LightningModule):
             self.log(f"train/{name}", value, prog_bar=name == "loss")
         return terms[0]
 
+    def _noise(self, features: Tensor) -> Tensor:  # [B R, T, D] -> uniform in [-1, 1), an image's own
+        guidance = self.target.guidance
+        shape = (guidance, *features.shape[1:])
+        place = self.global_rank, self.trainer.world_size, features.device
+        noise = batch_uniform(len(features) // guidance, shape, self.seed, self.global_step, *place)
+        return noise.flatten(0, 1) * 2 - 1
+
     @torch.no_grad()
     def _start_linear(self, lesson: Lesson) -> None:
-        """Sets fc by least squares on the first batch: all that a linear drafter can learn, in a second."""
+        """Sets fc by least squares on the first batch of all processes: all a linear drafter can learn, at once."""
         rows, fc = slice(self.target.prefix_len - 1, None), self.network.fc
-        inputs = torch.cat([lesson.embeddings, lesson.before], dim=-1)[:, rows]
-        weight, bias = least_squares(inputs.flatten(0, 1), lesson.features[:, rows].flatten(0, 1))
-        fc.weight.copy_(self.trainer.strategy.broadcast(weight))  # the same on every process
+        pairs = torch.cat([lesson.embeddings, lesson.before, lesson.features], dim=-1)[:, rows].flatten(0, 1).float()
+        inputs, outputs = self.all_gather(pairs).flatten(0, -2).split([fc.in_features, fc.out_features], dim=-1)
+        weight, bias = least_squares(inputs, outputs)
+        fc.weight.copy_(self.trainer.strategy.broadcast(weight))  # to the last bit
         fc.bias.copy_(self.trainer.strategy.broadcast(bias))
 
     def _terms(self, lesson: Lesson, p: Tensor, outputs: Tensor, skipped: int) -> Tensor:
@@ -114,10 +127,14 @@ class DrafterTask(pl.LightningModule):
     def _lesson(self, batch: dict) -> Lesson:
         """Pairs as the drafter meets them in decoding: text rows carry code 0, then token t with feature t - 1."""
         tokens, guidance = batch["tokens"], self.target.guidance
-        features = batch["features"] if "features" in batch else target_features(self.target, tokens, batch["caption"])
+        features = batch.get("features")
+        if features is None:
+            features = target_features(self.target, tokens, batch["caption"])
+        features = features.clone()  # what an inference pass returns cannot be trained on
         features = rearrange(features, "b r t d -> (b r) t d")
         text = tokens.new_zeros(len(tokens), self.target.prefix_len - 1)
-        embeddings = self.target.embed(torch.cat([text, tokens[:, :-1]], dim=1)).repeat_interleave(guidance, 0)
+        weight = self.network.embedding(self.target.embed_weight)
+        embeddings = F.embedding(torch.cat([text, tokens[:, :-1]], dim=1), weight).repeat_interleave(guidance, 0)
         return Lesson(embeddings, features[:, :-1], features[:, 1:])
 
     def export(self, folder: Path) -> None:
@@ -129,7 +146,10 @@ class DrafterTask(pl.LightningModule):
             "hidden_dim": network.feed_forward.w1.out_features,
             "vocab_size": self.target.vocab_size,
             "target_hash": self.target.weights_hash,
+            "eps": network.ffn_norm.eps,
         }
+        if network.embed_weight is not None:
+            config["embedding_rows"] = len(network.embed_weight)
         save_weights(folder, network.state_dict(), config)
 
 
@@ -143,8 +163,16 @@ def least_squares(inputs: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
     return weight.float(), (outputs.mean(0) - weight @ mean).float()
 
 
-def network_for(target: LlamaGenTarget) -> EagleNetwork:
-    """A drafter whose layer starts as the target's last one with outputs of zero, so that nothing it adds is noise."""
+@singledispatch
+def network_for(target: Target) -> EagleNetwork:
+    """A drafter with heads as wide as the target's, whose layer starts with outputs of zero: a linear drafter."""
+    dim, head_dim = target.embed_weight.shape[1], target.rotation.shape[-1]
+    return _silenced(EagleNetwork(dim, dim // head_dim, feed_forward_dim(dim, WIDTH_MULTIPLE)))
+
+
+@network_for.register
+def _(target: LlamaGenTarget) -> EagleNetwork:
+    """Its layer is the target's last one, but for the silence."""
     layer = target.transformer.layers[-1]
     dim, hidden_dim = target.embed_weight.shape[1], layer.feed_forward.w1.out_features
     network = EagleNetwork(dim, layer.attention.num_heads, hidden_dim)
@@ -152,6 +180,12 @@ def network_for(target: LlamaGenTarget) -> EagleNetwork:
         network.attention.wqkv.weight.copy_(layer.attention.wqkv.weight * layer.attention_norm.weight)
         network.ffn_norm.load_state_dict(layer.ffn_norm.state_dict())
         network.feed_forward.load_state_dict(layer.feed_forward.state_dict())
-        network.attention.wo.weight.zero_()
-        network.feed_forward.w2.weight.zero_()
+    return _silenced(network)
+
+
+@torch.no_grad()
+def _silenced(network: EagleNetwork) -> EagleNetwork:
+    """So that nothing the layer adds at first is noise."""
+    network.attention.wo.weight.zero_()
+    network.feed_forward.w2.weight.zero_()
     return network

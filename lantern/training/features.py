@@ -1,16 +1,33 @@
 """The frozen target's features under teacher forcing: what its decoding passes would return, all rows at once."""
 
+from functools import singledispatch
+
 import torch
 from einops import rearrange, repeat
 from torch import Tensor
 
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import causal_mask
+from lantern.types import DraftTree, Target
 
 
+@singledispatch
+def target_features(target: Target, tokens: Tensor, captions: list[str]) -> Tensor:
+    """tokens [B, L] behind captions -> features [B, R, P + L - 1, D] after the final norm.
+
+    For any target: one verification of the tree that is the image itself, a chain behind the prefix.
+    """
+    batch, length = len(tokens), tokens.shape[1] - 1
+    target.allocate(batch, length)
+    prefix = target.prefill(captions, torch.arange(batch, device=tokens.device)).features
+    parents = torch.arange(-1, length - 1, device=tokens.device).expand(batch, -1)
+    return torch.cat([prefix, target.verify(DraftTree(tokens[:, :-1], parents)).features], dim=2)
+
+
+@target_features.register
 @torch.no_grad()
-def target_features(target: LlamaGenTarget, tokens: Tensor, captions: list[str]) -> Tensor:
-    """Teacher forcing over prefix and image: tokens [B, L] -> features [B, R, P + L - 1, D] after the final norm."""
+def _(target: LlamaGenTarget, tokens: Tensor, captions: list[str]) -> Tensor:
+    """Without a cache, and without the head, which training needs for other rows."""
     body, guidance = target.transformer, target.guidance
     condition, visible = (part.to(tokens.device) for part in target.conditioner(captions))
     condition = condition.to(target.embed_weight.dtype) if condition.is_floating_point() else condition

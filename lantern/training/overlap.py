@@ -34,7 +34,7 @@ class LawLoss(torch.autograd.Function):
 
 def _law_gradient(p: Tensor, draft_logits: Tensor, gradient: Tensor, weights: tuple[float, float]) -> Tensor:
     """[rows, V] each; fills the gradient by the draft logits. -> [2] sums over rows of the two losses."""
-    log_q = draft_logits.float().log_softmax(-1)
+    log_q = draft_logits.to(p.dtype).log_softmax(-1)  # float32 at least, as sampling laws are
     cross_entropy = -torch.linalg.vecdot(p, log_q)
     q = log_q.exp_()
     alpha = overlap(p, q).clamp(min=1e-6)

@@ -2,17 +2,20 @@
 
 import logging
 import warnings
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.loggers import Logger
+from pytorch_lightning.utilities import rank_zero_only
 
 from lantern.errors import LanternError
-from lantern.models.checkpoints import WEIGHTS_FILE, weights_hash
+from lantern.models.checkpoints import weights_file, weights_hash
 from lantern.provenance import write_provenance
 from lantern.training.logging import TolerantWandbLogger
 
@@ -27,14 +30,27 @@ def silence_noise() -> None:
         warnings.filterwarnings("ignore", message=message)
 
 
+@lru_cache
+def _built(config: str) -> object:
+    return instantiate(OmegaConf.create(config))
+
+
+def shared(config: DictConfig) -> object:
+    """What a config builds, once a process: a target, or images, that several parts of a run read."""
+    return _built(OmegaConf.to_yaml(config, resolve=True))
+
+
 def whole_config(cfg: DictConfig) -> dict[str, Any]:
     """Plain and resolved: what may go into checkpoints, loggers and files."""
     return OmegaConf.to_container(cfg, resolve=True)
 
 
-def record(folder: Path, config: dict[str, Any], loggers: list[Logger]) -> None:
+@rank_zero_only
+def record(folder: Path, config: dict[str, Any], loggers: list[Logger], task: pl.LightningModule) -> None:
     """Writes config.yaml and provenance.json, and tells the loggers. LanternError if the folder cannot be written."""
-    write_provenance(folder, config, weights_of(config))
+    target = getattr(task, "target", None)
+    hashes = {"target": target.weights_hash} if target is not None else {}
+    write_provenance(folder, config, weights_of(config) | hashes)
     OmegaConf.save(config, folder / "config.yaml")
     for logger in loggers:
         logger.log_hyperparams(config)
@@ -43,7 +59,9 @@ def record(folder: Path, config: dict[str, Any], loggers: list[Logger]) -> None:
 def weights_of(config: dict[str, Any]) -> dict[str, str]:
     """Hashes of the weights folders that a config names, by their key."""
     named = {f"model.{key}": config.get("model", {}).get(key) for key in ("folder", "tokenizer")}
-    return {key: weights_hash(path) for key, path in named.items() if path and (Path(path) / WEIGHTS_FILE).is_file()}
+    named["task.start_from"] = config.get("task", {}).get("start_from")
+    paths = {key: path for key, path in named.items() if isinstance(path, str) and weights_file(path).is_file()}
+    return {key: weights_hash(path) for key, path in paths.items()}
 
 
 def check_resumable(checkpoint: str | None) -> None:
@@ -52,8 +70,9 @@ def check_resumable(checkpoint: str | None) -> None:
         raise LanternError(f"ckpt_path={checkpoint} is no file; give a .ckpt from a run's checkpoints folder")
 
 
-def export(task: pl.LightningModule, trainer: pl.Trainer, folder: Path) -> Path:
-    """Writes the weights of the best validated step, or the last ones where none was validated."""
+@rank_zero_only
+def export(task: pl.LightningModule, trainer: pl.Trainer, folder: Path) -> None:
+    """Writes the weights of the best validated step, or the last ones where none was validated, and says what next."""
     best = [c.best_model_path for c in trainer.callbacks if isinstance(c, ModelCheckpoint) and c.monitor]
     if best and best[0]:
         state = torch.load(best[0], map_location="cpu", weights_only=True)["state_dict"]
@@ -62,7 +81,7 @@ def export(task: pl.LightningModule, trainer: pl.Trainer, folder: Path) -> Path:
     for logger in trainer.loggers:
         if isinstance(logger, TolerantWandbLogger):
             logger.log_weights(folder, folder.name)
-    return folder
+    print(evaluate_command(folder.name, folder))
 
 
 def evaluate_command(task_name: str, weights: Path) -> str:

@@ -15,7 +15,7 @@ from lantern.models.checkpoints import load_strictly, load_weights, save_weights
 from lantern.models.llamagen.loading import conditioner_of, load_tokenizer
 from lantern.models.llamagen.transformer import Transformer
 from lantern.training.optimizers import Together, matrices, muon_with_adamw
-from lantern.training.randomness import step_generator
+from lantern.training.randomness import batch_uniform, step_generator
 
 EMBEDDING_STD = 0.02
 
@@ -54,8 +54,9 @@ class TargetTask(pl.LightningModule):
         self._started = perf_counter()
 
     def training_step(self, batch: dict, batch_idx: int) -> Tensor:
-        generator = step_generator(self.seed, self.global_step + 1)  # 0 drew the initial weights
-        dropped = torch.rand(len(batch["tokens"]), generator=generator) < self.caption_dropout
+        place = self.global_rank, self.trainer.world_size, "cpu"
+        coins = batch_uniform(len(batch["tokens"]), (), self.seed, self.global_step + 1, *place)  # 0 drew the weights
+        dropped = coins < self.caption_dropout
         logits = self._logits(batch["tokens"], batch["caption"], dropped)
         loss = F.cross_entropy(logits.flatten(0, 1), batch["tokens"].flatten())
         self.log("train/loss", loss, prog_bar=True)

@@ -1,6 +1,7 @@
 """Captions and attributes say the same; what training must not see, it cannot draw."""
 
 import pytest
+import torch
 
 from lantern.data.captions import (
     BARE_SCENES,
@@ -17,6 +18,7 @@ from lantern.data.captions import (
     seen_captions,
 )  # fmt: skip
 from lantern.errors import LanternError
+from lantern.models.text import WordFeatures
 
 
 def test_every_caption_returns_to_its_scene_and_uses_only_known_words():
@@ -48,3 +50,10 @@ def test_a_tenth_of_the_triples_is_held_out_and_every_pair_of_words_is_still_see
 
 def test_bare_textures_are_never_held_out():
     assert all(scene.shape == NONE and not is_held_out(scene) for scene in BARE_SCENES)
+
+
+def test_a_caption_longer_than_the_model_reads_is_cut_and_said_so(caplog):
+    words = WordFeatures(list("abcdef"), dim=8, length=4)
+    long, short = words(["a b c d e f"]), words(["a b c d"])
+    assert all(torch.equal(a, b) for a, b in zip(long, short, strict=True))
+    assert "has 6 words; those behind the first 4 are cut" in caplog.text

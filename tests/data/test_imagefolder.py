@@ -1,12 +1,15 @@
 """A user's folder: odd images are converted, bad ones skipped and listed, and mistakes named."""
 
 import json
+import struct
+import zlib
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from lantern.data.imagefolder import ImageFolder, load_image
+from lantern.data.imagefolder import image_folder
+from lantern.data.pictures import load_image, problem_of
 from lantern.errors import LanternError
 
 
@@ -18,7 +21,7 @@ def folder_of(path, names, mode="RGB"):
 
 
 def opened(path, tmp_path, **options):
-    return ImageFolder(str(path), 16, str(tmp_path / "cache"), num_workers=1, **options)
+    return image_folder(str(path), 16, str(tmp_path / "cache"), num_workers=1, **options)
 
 
 def test_good_images_are_split_once_and_bad_ones_are_listed(tmp_path):
@@ -91,3 +94,55 @@ def test_a_split_without_images_is_refused(tmp_path):
     data = opened(folder_of(images, ["a.png"]), tmp_path, validation_share=0.0)
     with pytest.raises(LanternError, match="validation"):
         data.split("validation")
+
+
+def test_bytes_damaged_anywhere_are_a_problem_and_never_an_exception(tmp_path):
+    """Flips and cuts in every format: decoders raise struct.error, IndexError and others beside OSError."""
+    generator = np.random.default_rng(0)
+    picture = Image.fromarray(generator.integers(0, 256, (40, 40, 3), dtype=np.uint8))
+    for suffix in ("png", "jpg", "gif", "bmp", "webp", "tiff"):
+        picture.save(tmp_path / f"whole.{suffix}")
+        whole = (tmp_path / f"whole.{suffix}").read_bytes()
+        assert problem_of(whole, 16) == ""
+        problems = []
+        for _ in range(60):
+            damaged = bytearray(whole[: int(generator.integers(len(whole)))])
+            for place in generator.integers(0, max(1, len(damaged)), 8):
+                damaged[place : place + 1] = bytes(generator.integers(0, 256, 1, dtype=np.uint8))
+            problems.append(problem_of(bytes(damaged), 16))
+        assert sum(map(bool, problems)) > 20, suffix
+
+
+def test_an_image_that_claims_a_huge_size_is_listed_and_not_decoded(tmp_path):
+    Image.new("L", (20, 20)).save(tmp_path / "small.png")
+    small = (tmp_path / "small.png").read_bytes()
+    header = b"IHDR" + struct.pack(">II", 20_000, 20_000) + small[24:29]
+    huge = small[:12] + header + struct.pack(">I", zlib.crc32(header)) + small[33:]
+    assert "exceeds limit" in problem_of(huge, 16)
+
+
+def test_names_that_occur_twice_are_two_images_and_a_second_caption_is_reported(tmp_path, caplog):
+    images = tmp_path / "images"
+    for place in ("one", "two"):
+        (images / place).mkdir(parents=True)
+        folder_of(images / place, ["a.png"])
+    (images / "one" / "a.jpg").write_bytes((images / "one" / "a.png").read_bytes())
+    lines = [{"file_name": "two/a.png", "text": text} for text in ("first", "second")]
+    lines.append({"file_name": "gone.png", "text": "of nothing"})
+    (images / "metadata.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    data = opened(images, tmp_path, validation_share=0.0)
+    assert sorted(data.split("train").captions) == ["caption of a.png", "caption of a.png", "first"]
+    assert "line 2 names two/a.png again" in caplog.text
+    assert "1 files of metadata.jsonl are not in" in caplog.text
+
+
+def test_a_changed_image_is_listed_anew(tmp_path):
+    """Catches a list that outlives the files: the split would show a new image under an old caption's problem."""
+    images = tmp_path / "images"
+    images.mkdir()
+    folder_of(images, ["a.png", "b.png"])
+    assert not opened(images, tmp_path).skipped
+    (images / "b.png").write_bytes(b"no longer an image")
+    assert list(opened(images, tmp_path).skipped) == [str(images / "b.png")]
+    written = list((tmp_path / "cache").glob("list-*/skipped.txt"))
+    assert "b.png" in written[0].read_text()

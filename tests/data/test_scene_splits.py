@@ -47,7 +47,7 @@ def test_another_size_or_seed_is_another_cache_and_the_same_is_built_once(tmp_pa
 
 def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(LanternError, match=r"data\.cache_dir"):
+    with pytest.raises(LanternError, match=r"paths\.cache_dir"):
         Scenes(**SIZES, cache_dir=str(tmp_path / "file" / "below")).split("train")
 
 

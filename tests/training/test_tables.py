@@ -5,8 +5,8 @@ import torch
 from lantern.data.features import FeatureTable
 from lantern.data.samples import TargetSamples
 from lantern.data.splits import Chosen
-from lantern.data.tokens import TokenTable
-from lantern.errors import CheckpointError, LanternError
+from lantern.data.tokens import TokenTable, tokens_for
+from lantern.errors import LanternError
 from lantern.models.llamagen.loading import load_tokenizer
 from lantern.sampling import Sampling
 from lantern.training.features import target_features
@@ -36,22 +36,42 @@ class Pictures:
 
 def test_a_token_table_holds_what_the_tokenizer_says_and_reads_images_once(weights, tmp_path):
     pictures = Pictures()
-    table = TokenTable(pictures, str(weights / "tokenizer"), str(tmp_path))
-    items = table.split("train")
-    assert pictures.reads == 5
-    again = TokenTable(pictures, str(weights / "tokenizer"), str(tmp_path)).split("train")
-    assert pictures.reads == 5
+    tokenizer = load_tokenizer(weights / "tokenizer")
+    items = TokenTable(pictures, tokenizer, str(tmp_path)).split("train")
+    assert pictures.reads == 6  # the first one twice, for the estimate
+    again = TokenTable(pictures, tokenizer, str(tmp_path)).split("train")
+    assert pictures.reads == 7
     images = torch.from_numpy(np.stack([item["image"] for item in list(pictures.items)]))
-    expected = load_tokenizer(weights / "tokenizer").encode(images.permute(0, 3, 1, 2) / 255)
+    expected = tokenizer.encode(images.permute(0, 3, 1, 2) / 255)
     for i in range(5):
         assert torch.equal(items[i]["tokens"], expected[i])
         assert torch.equal(again[i]["tokens"], expected[i])
         assert items[i]["caption"] == f"picture {i}"
 
 
-def test_a_table_without_a_tokenizer_says_so(tmp_path):
-    with pytest.raises(CheckpointError, match="no "):
-        TokenTable(Pictures(), str(tmp_path / "nothing"), str(tmp_path))
+def test_a_target_that_cannot_encode_images_says_what_to_do_instead(target, tmp_path):
+    target.tokenizer = object()
+    with pytest.raises(LanternError, match="task=drafter_self"):
+        tokens_for(target, Pictures(), str(tmp_path), budget_gib=1)
+
+
+def test_images_of_another_size_are_refused_at_the_first_batch(target, tmp_path):
+    """Catches hours of encoding for a target that wants other images."""
+    with pytest.raises(LanternError, match=r"images of 8 pixels have 16 tokens, this target's have 64"):
+        TokenTable(Pictures(), target.tokenizer, str(tmp_path), num_tokens=64).split("train")
+
+
+def test_tokens_above_their_budget_are_refused_with_the_estimate(target, tmp_path):
+    with pytest.raises(LanternError, match=r"tokens of 5 train images take up to .* token_table\.budget_gib=1e-09"):
+        tokens_for(target, Pictures(), str(tmp_path), budget_gib=1e-9).split("train")
+
+
+def test_samples_may_be_more_or_fewer_than_captions(target, tmp_path):
+    """Catches copies of one image where a caption comes again."""
+    samples = TargetSamples(target, MemorySplits(2), Sampling(), str(tmp_path), seed=0, batch_size=4, num_images=6)
+    items = samples.split("train")
+    assert items.captions == MemorySplits(2).captions * 3
+    assert len({tuple(row) for row in items.tokens.tolist()}) == 6
 
 
 def test_target_samples_are_drawn_once_and_depend_on_the_seed(target, tmp_path):

@@ -8,7 +8,7 @@ from lantern.errors import CheckpointError
 from lantern.models.checkpoints import load_weights, weights_hash
 from lantern.models.llamagen.loading import load_target
 from lantern.sampling import Sampling
-from lantern.training.drafter import DrafterTask, least_squares
+from lantern.training.drafter import DrafterTask, least_squares, network_for
 from lantern.training.features import target_features
 from lantern.training.loader import TrainingData
 from lantern.training.schedule import WarmupCosine
@@ -98,6 +98,35 @@ def test_features_taken_at_once_are_those_of_decoding(target):
     assert torch.allclose(features[:, :, target.prefix_len - 1], prefill.features[:, :, -1], atol=1e-5)
     guided = target.guide(features[:, :, target.prefix_len - 1 : target.prefix_len])
     assert torch.allclose(target.head(guided), prefill.logits, atol=1e-4)
+
+
+@pytest.mark.parametrize("cfg_scale", [2.0, 1.0])
+def test_any_targets_features_are_those_of_the_targets_own_pass(target, cfg_scale):
+    """A target of another family is run through its decoding passes: catches rows that see what follows them, a lost
+    last row, and features that autograd refuses."""
+    target.cfg_scale = cfg_scale
+    items = MemorySplits().split("train")[:3]
+    tokens, captions = torch.stack([i["tokens"] for i in items]), [i["caption"] for i in items]
+    own = target_features(target, tokens, captions)
+    passes = target_features.dispatch(object)(target, tokens, captions)
+    visible = target.conditioner(captions)[1]
+    torch.testing.assert_close(passes[:, :, target.prefix_len :], own[:, :, target.prefix_len :], rtol=0, atol=1e-5)
+    pads = ~visible[:, None].expand(-1, target.guidance, -1)
+    prefix = passes[:, :, : target.prefix_len]
+    torch.testing.assert_close(prefix[~pads], own[:, :, : target.prefix_len][~pads], rtol=0, atol=1e-5)
+
+
+def test_a_target_of_any_family_gets_a_drafter_that_learns(target, tmp_path, monkeypatch):
+    """With nothing known of the target but the Target protocol."""
+    monkeypatch.setattr("lantern.training.drafter.target_features", target_features.dispatch(object))
+    monkeypatch.setattr("lantern.training.drafter.network_for", network_for.dispatch(object))
+    task = drafter_task(target)
+    trainer = fit(task, tmp_path, max_steps=1)
+    before = trainer.validate(task, TrainingData(MemorySplits(), 4, 3), verbose=False)[0]
+    after = fit(task, tmp_path, max_steps=30).validate(task, TrainingData(MemorySplits(), 4, 3), verbose=False)[0]
+    assert after["val/alpha_1"] > before["val/alpha_1"]
+    task.export(tmp_path / "drafter")
+    load_eagle(tmp_path / "drafter", target, chain(2), Sampling())
 
 
 def test_least_squares_recovers_a_linear_map():

@@ -1,0 +1,72 @@
+"""Captioned images in parquet files, as the Hub keeps them: a column of encoded images (bytes, or {"bytes", "path"})
+and a column of captions. Row groups are read where they lie, nothing is converted."""
+
+import glob
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+
+from lantern.data.listed import ListedImages
+from lantern.data.pictures import problem_of
+from lantern.errors import LanternError
+
+SEPARATOR = "\0"  # of a file and its column, in the list
+
+
+def parquet_images(
+    files: str,
+    size: int,
+    cache_dir: str,
+    image_column: str = "image",
+    caption_column: str = "caption",
+    validation_share: float = 0.1,
+    num_workers: int = 2,
+) -> ListedImages:
+    """files: a folder of .parquet files or a pattern."""
+    found = sorted(glob.glob(f"{files}/*.parquet" if Path(files).is_dir() else files))
+    if not found:
+        raise LanternError(f"no parquet files at {files}; give a folder or a pattern with data.files=...")
+    items = [(file, image_column, caption_column, size) for file in found]
+    return ListedImages(files, items, list_files, read_cell, size, cache_dir, validation_share, num_workers, 1)
+
+
+def list_files(items: list[tuple[str, str, str, int]]) -> Iterator[dict[str, Any]]:
+    for file, *columns, size in items:
+        try:
+            yield from _list_file(file, *columns, size)
+        except (pyarrow.ArrowException, OSError) as error:
+            problem = f"not readable as parquet: {str(error).splitlines()[0]}"
+            yield {"file": file, "name": file, "caption": "", "problem": problem, "start": 0, "size": 0}
+
+
+def _list_file(file: str, image_column: str, caption_column: str, size: int) -> Iterator[dict[str, Any]]:
+    with pyarrow.parquet.ParquetFile(file) as opened:
+        names, groups = opened.schema_arrow.names, opened.num_row_groups
+        if missing := {image_column, caption_column} - set(names):
+            raise LanternError(
+                f"{file} has no column {', '.join(sorted(missing))}, only {', '.join(names)}; "
+                "name them with data.image_column=... and data.caption_column=..."
+            )
+        captions = [opened.read_row_group(g, [caption_column])[caption_column].to_pylist() for g in range(groups)]
+    place = f"{file}{SEPARATOR}{image_column}"
+    for group, texts in enumerate(captions):
+        for row, text in enumerate(texts):
+            caption = str(text or "").strip()
+            problem = problem_of(read_cell(place, group, row), size) if caption else "no caption"
+            name = f"{file}/{group}/{row}"
+            yield {"file": place, "name": name, "caption": caption, "problem": problem, "start": group, "size": row}
+
+
+def read_cell(place: str, group: int, row: int) -> bytes:
+    cell = _column(*place.split(SEPARATOR), group)[row].as_py()
+    return (cell.get("bytes") if isinstance(cell, dict) else cell) or b""
+
+
+@lru_cache(maxsize=2)  # neighbours in a file are read one after the other
+def _column(file: str, column: str, group: int) -> pyarrow.ChunkedArray:
+    with pyarrow.parquet.ParquetFile(file) as opened:
+        return opened.read_row_group(group, [column])[column]

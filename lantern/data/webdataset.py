@@ -1,0 +1,100 @@
+"""Captioned images in WebDataset shards: tar files whose members a.jpg and a.txt (or a.json) are one sample.
+Images are read where they lie in the tar files, nothing is unpacked."""
+
+import glob
+import json
+import re
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from lantern.data.imagefolder import read_file
+from lantern.data.listed import ListedImages
+from lantern.data.pictures import SUFFIXES, problem_of
+from lantern.errors import LanternError
+
+CAPTION_KEYS = ("caption", "text", "prompt")  # of a sample's .json
+
+
+def web_dataset(
+    shards: str, size: int, cache_dir: str, validation_share: float = 0.1, num_workers: int = 2
+) -> ListedImages:
+    """shards: a folder of .tar files, a pattern such as data/*.tar, or data/{000..099}.tar."""
+    items = [(file, size) for file in find_shards(shards)]
+    return ListedImages(shards, items, list_shards, read_file, size, cache_dir, validation_share, num_workers, 1)
+
+
+def find_shards(shards: str) -> list[str]:
+    """The tar files in the order of their names. LanternError if there are none or one is not there."""
+    numbered = re.fullmatch(r"(.*)\{(\d+)\.\.(\d+)\}(.*)", shards)
+    if numbered:
+        before, first, last, after = numbered.groups()
+        files = [f"{before}{number:0{len(first)}d}{after}" for number in range(int(first), int(last) + 1)]
+    else:
+        files = sorted(glob.glob(f"{shards}/*.tar" if Path(shards).is_dir() else shards))
+    missing = [file for file in files if not Path(file).is_file()]
+    if missing or not files:
+        named = ", ".join(missing[:3]) or shards
+        raise LanternError(f"no shards {named}; give a folder of .tar files, a pattern, or data/{{000..099}}.tar")
+    return files
+
+
+def list_shards(items: list[tuple[str, int]]) -> Iterator[dict[str, Any]]:
+    for file, size in items:
+        yield from _list_shard(file, size)
+
+
+def _list_shard(file: str, size: int) -> Iterator[dict[str, Any]]:
+    """A row an image; of a shard that breaks off, the samples before the break, and a row that says so."""
+    images: dict[str, tarfile.TarInfo] = {}
+    captions: dict[str, str] = {}
+    problems: list[tuple[str, str]] = []
+    try:
+        for member in _members(file):
+            key, suffix = _key_of(member.name)
+            if suffix in SUFFIXES and key in images:
+                problems.append((member.name, "a second image under this name"))
+            elif suffix in SUFFIXES:
+                images[key] = member
+            elif suffix in (".txt", ".json"):
+                captions.setdefault(key, _caption(read_file(file, member.offset_data, member.size), suffix))
+    except (tarfile.TarError, EOFError, OSError) as error:
+        problems.append((Path(file).name, f"the shard breaks off: {error}"))
+    for key, member in images.items():
+        caption = captions.get(key, "")
+        place = {"start": member.offset_data, "size": member.size}
+        problem = problem_of(read_file(file, **place), size) if caption else "no caption"
+        yield {"file": file, "name": f"{file}/{member.name}", "caption": caption, "problem": problem, **place}
+    for name, problem in problems:
+        yield {"file": file, "name": f"{file}/{name}", "caption": "", "problem": problem, "start": 0, "size": 0}
+
+
+def _members(file: str) -> Iterator[tarfile.TarInfo]:
+    """The files in a shard, up to where it is cut."""
+    with tarfile.open(file, "r:") as shard:
+        end = Path(file).stat().st_size
+        for member in shard:
+            if member.offset_data + member.size > end:
+                raise tarfile.ReadError(f"{member.name} is cut off")
+            if member.isfile():
+                yield member
+
+
+def _key_of(name: str) -> tuple[str, str]:
+    """WebDataset's rule: everything up to the first dot of the file name is the sample's key."""
+    folder, _, base = name.rpartition("/")
+    key, dot, suffix = base.partition(".")
+    return f"{folder}/{key}", (dot + suffix).lower()
+
+
+def _caption(content: bytes, suffix: str) -> str:
+    text = content.decode("utf-8", errors="replace").strip()
+    if suffix == ".txt":
+        return text
+    try:
+        record = json.loads(text)
+    except json.JSONDecodeError:
+        return ""
+    found = (record[key] for key in CAPTION_KEYS if isinstance(record, dict) and record.get(key))
+    return str(next(found, "")).strip()

@@ -1,0 +1,77 @@
+"""The released LANTERN drafters' layout: EAGLE-1's Llama decoder layer behind fc (2401.15077), with an embedding of its
+own. Pairs (2i, 2i + 1) turn together there as here, so that only names differ, and q, k, v stand apart."""
+
+import torch
+from torch import Tensor
+
+from lantern.errors import CheckpointError
+
+LAYER = "layers.0."
+MARK = f"{LAYER}self_attn.q_proj.weight"  # names a state dict of this layout
+HEADS = tuple(f"{LAYER}self_attn.{part}_proj.weight" for part in "qkv")
+NAMES = {  # theirs to ours
+    "embed_tokens.weight": "embed_weight",
+    "fc.weight": "fc.weight",
+    "fc.bias": "fc.bias",
+    f"{LAYER}self_attn.o_proj.weight": "attention.wo.weight",
+    f"{LAYER}post_attention_layernorm.weight": "ffn_norm.weight",
+    f"{LAYER}mlp.gate_proj.weight": "feed_forward.w1.weight",
+    f"{LAYER}mlp.up_proj.weight": "feed_forward.w3.weight",
+    f"{LAYER}mlp.down_proj.weight": "feed_forward.w2.weight",
+}
+SIZES = ("hidden_size", "num_attention_heads", "intermediate_size", "vocab_size")
+
+
+def is_released(state: dict[str, Tensor]) -> bool:
+    return MARK in state
+
+
+def from_released(state: dict[str, Tensor], config: dict, source: object) -> tuple[dict[str, Tensor], dict]:
+    """Their state dict and config in our names; what is unknown keeps its name, for strict loading to report."""
+    if missing := [key for key in SIZES if key not in config]:
+        raise CheckpointError(f"{source}/config.json lacks {', '.join(missing)}; copy the drafter's own config.json")
+    heads = config["num_attention_heads"]
+    if config.get("num_key_value_heads", heads) != heads or config.get("num_hidden_layers", 1) != 1:
+        raise CheckpointError(
+            f"{source} has {config['num_hidden_layers']} layers and {config['num_key_value_heads']} key heads for "
+            f"{heads}; drafters here have one layer with as many key heads as query heads"
+        )
+    ours = {NAMES.get(name, name): value for name, value in state.items() if name not in HEADS}
+    if all(name in state for name in HEADS):
+        ours["attention.wqkv.weight"] = torch.cat([state[name] for name in HEADS])
+    if not config.get("bias", True):
+        ours.setdefault("fc.bias", torch.zeros(config["hidden_size"]))
+    return ours, {
+        "dim": config["hidden_size"],
+        "num_heads": heads,
+        "hidden_dim": config["intermediate_size"],
+        "vocab_size": config["vocab_size"],
+        "eps": config.get("rms_norm_eps", 1e-5),
+        **({"embedding_rows": len(ours["embed_weight"])} if "embed_weight" in ours else {}),
+    }
+
+
+def to_released(
+    state: dict[str, Tensor], config: dict, embed_weight: Tensor, num_tokens: int, prefix_len: int
+) -> tuple[dict[str, Tensor], dict]:
+    """Our state dict and config in their layout; embed_weight [V, D] is what the drafter embeds codes with, the two
+    lengths are the target's."""
+    theirs = {theirs: state[ours] for theirs, ours in NAMES.items() if ours in state}
+    theirs |= dict(zip(HEADS, state["attention.wqkv.weight"].chunk(3), strict=True))
+    return theirs | {"embed_tokens.weight": embed_weight}, {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": config["dim"],
+        "intermediate_size": config["hidden_dim"],
+        "num_attention_heads": config["num_heads"],
+        "num_key_value_heads": config["num_heads"],
+        "num_hidden_layers": 1,
+        "vocab_size": config["vocab_size"],
+        "block_size": num_tokens,
+        "cls_token_num": prefix_len,
+        "rms_norm_eps": config.get("eps", 1e-5),
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "tie_word_embeddings": False,
+        "bias": True,
+    }

@@ -1,0 +1,138 @@
+"""Tables made shard by shard: what was written stays, what is damaged is made again, what is too large is refused."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from datasets import Features, Value
+
+from lantern.data.budget import Budget
+from lantern.data.cache import cached_rows
+from lantern.errors import LanternError
+
+ROOT = Path(__file__).resolve().parents[2]
+FEATURES = Features({"number": Value("int64")})
+
+
+def doubled(items):
+    for item in items:
+        yield {"number": 2 * item}
+
+
+def made(folder, count=10, make=doubled, **options):
+    return list(cached_rows(folder, make, list(range(count)), FEATURES, items_per_shard=3, **options)["number"])
+
+
+class Counted:
+    """Counts the items it is asked for, and fails at one."""
+
+    def __init__(self, fails_at: int | None = None) -> None:
+        self.asked, self.fails_at = [], fails_at
+
+    def __call__(self, items):
+        for item in items:
+            if item == self.fails_at:
+                raise RuntimeError("power cut")
+            self.asked.append(item)
+            yield {"number": 2 * item}
+
+
+EXPECTED = [2 * i for i in range(10)]
+
+
+@pytest.mark.parametrize("num_workers", [1, 3])
+def test_rows_keep_the_order_of_their_items_however_many_processes_make_them(tmp_path, num_workers):
+    assert made(tmp_path / "t", num_workers=num_workers) == EXPECTED
+
+
+def test_a_run_that_breaks_off_goes_on_behind_its_last_whole_shard(tmp_path):
+    with pytest.raises(RuntimeError):
+        made(tmp_path / "t", make=Counted(fails_at=7))
+    second = Counted()
+    assert made(tmp_path / "t", make=second) == EXPECTED
+    assert second.asked == [6, 7, 8, 9]
+    third = Counted()
+    assert made(tmp_path / "t", make=third) == EXPECTED
+    assert third.asked == []
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: bytes([b[0] ^ 1]) + b[1:], lambda b: b""])
+def test_a_damaged_shard_alone_is_made_again(tmp_path, damage, caplog):
+    """Cut, one bit flipped, emptied: the size alone would not tell the second."""
+    made(tmp_path / "t")
+    arrow = next((tmp_path / "t" / "00001-of-00004").glob("*.arrow"))
+    arrow.write_bytes(damage(arrow.read_bytes()))
+    again = Counted()
+    assert made(tmp_path / "t", make=again) == EXPECTED
+    assert again.asked == [3, 4, 5]
+    assert "00001-of-00004 damaged" in caplog.text
+
+
+def test_a_helper_that_dies_leaves_its_shards_to_the_caller(tmp_path):
+    parent = os.getpid()
+
+    def deadly(items):
+        if os.getpid() != parent:
+            os._exit(9)
+        yield from doubled(items)
+
+    assert made(tmp_path / "t", make=deadly, num_workers=3) == EXPECTED
+
+
+def test_a_table_above_its_budget_is_refused_before_anything_is_made(tmp_path):
+    budget = Budget("tokens of 10 images", 3 * 2**30, 2, "token_table.budget_gib")
+    with pytest.raises(LanternError, match=r"take up to 3 GiB, token_table\.budget_gib=2; raise it or give fewer"):
+        made(tmp_path / "t", make=Counted(fails_at=0), budget=budget)
+    made(tmp_path / "t")
+    assert made(tmp_path / "t", budget=budget) == EXPECTED  # nothing is to be written
+
+
+def test_a_table_larger_than_the_disk_is_refused(tmp_path):
+    with pytest.raises(LanternError, match="make room"):
+        made(tmp_path / "t", budget=Budget("features", 2**60, 2**40, "key"))
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(LanternError, match=r"paths\.cache_dir"):
+        made(tmp_path / "file" / "t")
+
+
+SLOWLY = """
+import sys, time
+from pathlib import Path
+from datasets import Features, Value
+from lantern.data.cache import cached_rows
+def rows(items):
+    for item in items:
+        time.sleep(0.02)
+        yield {"number": 2 * item}
+cached_rows(Path(sys.argv[1]), rows, list(range(10)), Features({"number": Value("int64")}), items_per_shard=1)
+"""
+
+
+def shards_in(folder: Path) -> int:
+    return len([path for path in folder.glob("0*-of-00010") if path.is_dir()])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seconds", [0.02, 0.1, 0.17])
+def test_a_killed_process_leaves_whole_shards_only(tmp_path, seconds):
+    """kill -9 while shards are written; the next run asks for the missing items alone."""
+    folder = tmp_path / "t"
+    process = subprocess.Popen([sys.executable, "-c", SLOWLY, str(folder)], cwd=ROOT, stderr=subprocess.DEVNULL)
+    while not shards_in(folder) and process.poll() is None:
+        time.sleep(0.005)
+    time.sleep(seconds)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    whole = shards_in(folder)
+    again = Counted()
+    rows = cached_rows(folder, again, list(range(10)), FEATURES, items_per_shard=1)
+    assert list(rows["number"]) == EXPECTED
+    assert len(again.asked) == 10 - whole
+    assert whole > 0

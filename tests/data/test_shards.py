@@ -1,0 +1,134 @@
+"""WebDataset and parquet sources: good samples are found where they lie, bad ones and cut shards are listed."""
+
+import io
+import json
+import tarfile
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+from PIL import Image
+
+from lantern.data.parquet import parquet_images
+from lantern.data.webdataset import find_shards, web_dataset
+from lantern.errors import LanternError
+
+
+def picture(value: int, mode: str = "RGB", format: str = "PNG") -> bytes:
+    stream = io.BytesIO()
+    Image.new(mode, (20, 20), value if mode == "L" else (value,) * len(Image.new(mode, (1, 1)).getbands())).save(
+        stream, format
+    )
+    return stream.getvalue()
+
+
+def write_shard(path, members: list[tuple[str, bytes]]):
+    with tarfile.open(path, "w") as shard:
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            shard.addfile(info, io.BytesIO(content))
+    return path
+
+
+def sample(key: str, value: int) -> list[tuple[str, bytes]]:
+    return [(f"{key}.png", picture(value)), (f"{key}.txt", f"caption {value}".encode())]
+
+
+def opened(source, tmp_path, **options):
+    return web_dataset(str(source), 16, str(tmp_path / "cache"), validation_share=0.0, num_workers=1, **options)
+
+
+def values_of(split) -> dict[str, int]:
+    return {item["caption"]: int(item["image"][0, 0, 0]) for item in split}
+
+
+def test_samples_of_all_shards_are_read_where_they_lie(tmp_path):
+    write_shard(tmp_path / "a.tar", [*sample("1", 10), *sample("2", 20)])
+    as_json = json.dumps({"caption": "caption 30"}).encode()
+    write_shard(tmp_path / "b.tar", [("x/1.json", as_json), ("x/1.jpg", picture(30, format="JPEG"))])
+    split = opened(tmp_path, tmp_path).split("train")
+    assert values_of(split) == {"caption 10": 10, "caption 20": 20, "caption 30": 30}
+
+
+def test_a_shard_that_breaks_off_gives_what_stands_before_the_break(tmp_path, caplog):
+    whole = write_shard(tmp_path / "a.tar", [*sample("1", 10), *sample("2", 20), *sample("3", 30)])
+    cut = whole.read_bytes()[: 512 * 9 + 40]  # inside the third image, behind its header
+    whole.write_bytes(cut)
+    write_shard(tmp_path / "b.tar", sample("1", 40))
+    data = opened(tmp_path, tmp_path)
+    assert values_of(data.split("train")) == {"caption 10": 10, "caption 20": 20, "caption 40": 40}
+    assert ["breaks off" in problem for problem in data.skipped.values()] == [True]
+    assert "skipped 1 of 4" in caplog.text
+
+
+@pytest.mark.parametrize("content", [b"", b"no tar file at all" * 100, b"\x1f\x8b" + bytes(600)])
+def test_a_shard_that_is_none_is_listed_and_the_others_are_read(tmp_path, content):
+    (tmp_path / "a.tar").write_bytes(content)
+    write_shard(tmp_path / "b.tar", sample("1", 40))
+    data = opened(tmp_path, tmp_path)
+    assert values_of(data.split("train")) == {"caption 40": 40}
+    assert len(data.skipped) == 1
+
+
+def test_odd_samples_are_listed_by_name(tmp_path):
+    members = [*sample("1", 10), ("1.jpg", picture(99, format="JPEG")), ("silent.png", picture(1))]
+    members += [("empty.png", b""), ("empty.txt", b"empty"), ("cut.png", picture(5)[:40]), ("cut.txt", b"cut")]
+    members += [("grey.png", picture(7, "L")), ("grey.txt", b"caption 7")]
+    members += [("ink.jpg", picture(255, "CMYK", "JPEG")), ("ink.txt", b"black")]
+    write_shard(tmp_path / "a.tar", members)
+    data = opened(tmp_path / "a.tar", tmp_path)
+    assert values_of(data.split("train")) == {"caption 10": 10, "caption 7": 7, "black": 0}
+    named = {name.rsplit("/")[-1]: problem for name, problem in data.skipped.items()}
+    assert named.keys() == {"1.jpg", "silent.png", "empty.png", "cut.png"}
+    assert named["1.jpg"] == "a second image under this name"
+    assert named["silent.png"] == "no caption"
+
+
+def test_shards_by_number_must_all_be_there(tmp_path):
+    for number in range(3):
+        write_shard(tmp_path / f"s-{number:03d}.tar", sample("1", number))
+    assert len(find_shards(str(tmp_path / "s-{000..002}.tar"))) == 3
+    with pytest.raises(LanternError, match=r"s-003\.tar"):
+        find_shards(str(tmp_path / "s-{000..003}.tar"))
+    with pytest.raises(LanternError, match="no shards"):
+        find_shards(str(tmp_path / "*.nothing"))
+
+
+def write_parquet(path, cells: list, captions: list, **columns):
+    table = pyarrow.table({"image": cells, "caption": captions} | columns)
+    pyarrow.parquet.write_table(table, path, row_group_size=2)
+    return path
+
+
+def parquet(path, tmp_path, **options):
+    return parquet_images(str(path), 16, str(tmp_path / "cache"), validation_share=0.0, num_workers=1, **options)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_parquet_rows_of_both_kinds_are_read_across_row_groups(tmp_path, wrapped):
+    cells = [picture(10 * i) for i in range(5)] + [b"", None]
+    cells = [{"bytes": cell, "path": None} for cell in cells] if wrapped else cells
+    write_parquet(tmp_path / "a.parquet", cells, [f"caption {10 * i}" for i in range(4)] + [None, "empty", "none"])
+    data = parquet(tmp_path, tmp_path)
+    assert values_of(data.split("train")) == {f"caption {10 * i}": 10 * i for i in range(4)}
+    assert sorted(name[-3:] for name in data.skipped) == ["2/0", "2/1", "3/0"]
+
+
+def test_a_cut_parquet_file_is_listed_and_a_wrong_column_named(tmp_path):
+    whole = write_parquet(tmp_path / "a.parquet", [picture(1)], ["caption 1"])
+    (tmp_path / "b.parquet").write_bytes(whole.read_bytes()[:-20])
+    data = parquet(tmp_path, tmp_path)
+    assert values_of(data.split("train")) == {"caption 1": 1}
+    assert list(data.skipped) == [str(tmp_path / "b.parquet")]
+    with pytest.raises(LanternError, match=r"no column text, only image, caption"):
+        parquet(whole, tmp_path, caption_column="text")
+
+
+def test_items_are_writable_squares(tmp_path):
+    write_shard(tmp_path / "a.tar", sample("1", 10))
+    item = opened(tmp_path, tmp_path).split("train")[0]
+    assert item["image"].shape == (16, 16, 3)
+    assert item["image"].dtype == np.uint8
+    item["image"][0] = 0

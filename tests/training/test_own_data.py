@@ -1,0 +1,92 @@
+"""python train.py on a user's images, in miniature: from files to a drafter, over one process and two."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_weights import write_tiny_weights
+
+from lantern.data.scenes import render
+from lantern.models.checkpoints import load_weights
+
+PIL = pytest.importorskip("PIL.Image")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """weights/ in miniature and images/ with sixteen good files and three bad ones."""
+    folder = tmp_path_factory.mktemp("own")
+    write_tiny_weights(folder / "weights")
+    (folder / "images").mkdir()
+    for seed in range(16):
+        image, scene = render(seed)
+        PIL.fromarray(image).save(folder / "images" / f"{seed}.png")
+        (folder / "images" / f"{seed}.txt").write_text(scene.caption)
+    for name, content in (("cut.jpg", b"\xff\xd8\xff\xe0cut"), ("empty.png", b""), ("text.gif", b"none")):
+        (folder / "images" / name).write_bytes(content)
+        (folder / "images" / name).with_suffix(".txt").write_text("wood")
+    return folder
+
+
+def train(workplace: Path, name: str, *arguments: str) -> tuple[str, Path]:
+    """What train.py said, and the run's folder."""
+    run = workplace / "runs" / name
+    command = [
+        sys.executable, str(ROOT / "train.py"), "data=imagefolder", f"data.folder={workplace}/images",
+        "data.validation_share=0.2", f"paths.weights={workplace}/weights", f"paths.cache_dir={workplace}/cache",
+        f"hydra.run.dir={run}", "trainer.accelerator=cpu", "trainer.precision=64-true", "dtype=float64",
+        "trainer.max_time=null", "trainer.max_steps=3", "trainer.val_check_interval=3", "callbacks.best=null",
+        "batches.splits.validation.num_images=2", "batches.validation_batch_size=2", *arguments,
+    ]  # fmt: skip
+    environment = os.environ | {"WANDB_MODE": "disabled", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=workplace, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout + done.stderr, run
+
+
+@pytest.mark.full
+def test_a_folder_of_images_becomes_a_drafter_and_two_processes_make_the_same_one(workplace):
+    """Eight images a step in one process, four in each of two: the same images, noise and start, so the same weights.
+    Catches noise keyed by process, a start on one process's images, and batches dealt differently."""
+    said, alone = train(workplace, "alone", "features=on_the_fly", "+captions=disk", "batches.batch_size=8")
+    assert "skipped 3 of 19 images" in said
+    assert f"evaluate.py drafter.checkpoint={alone}/drafter" in said
+    assert list((workplace / "cache").glob("captions-train-*/00000-of-00001/shard.json"))
+    _, together = train(
+        workplace, "together", "features=on_the_fly", "batches.batch_size=4", "trainer.devices=2",
+    )  # fmt: skip
+    one, two = (load_weights(run / "drafter")[0] for run in (alone, together))
+    for name, value in one.items():
+        torch.testing.assert_close(two[name], value, rtol=0, atol=1e-6)
+    start = load_weights(workplace / "weights" / "drafter")[0]
+    assert not torch.allclose(one["fc.weight"].float(), start["fc.weight"], atol=1e-2)
+
+
+@pytest.mark.full
+def test_a_drafter_is_trained_further_on_the_targets_own_images(workplace):
+    said, run = train(
+        workplace, "further", "task=drafter_self", "samples.num_images=8", "batches.batch_size=4",
+        f"task.start_from={workplace}/weights/drafter", "task.lr=0", "task.muon_lr=0",
+    )  # fmt: skip
+    assert "evaluate.py drafter.checkpoint=" in said
+    start, after = (load_weights(folder)[0] for folder in (workplace / "weights" / "drafter", run / "drafter"))
+    assert all(torch.equal(start[name], value.float()) for name, value in after.items())
+    assert list((workplace / "cache").glob("samples-train-*"))
+
+
+@pytest.mark.full
+def test_images_of_the_wrong_size_are_one_sentence(workplace):
+    command = [
+        sys.executable, str(ROOT / "train.py"), "data=imagefolder", f"data.folder={workplace}/images", "data.size=64",
+        f"paths.weights={workplace}/weights", f"paths.cache_dir={workplace}/cache", "features=on_the_fly",
+        "batches.splits.validation.num_images=2", "dtype=float32",
+    ]  # fmt: skip
+    environment = os.environ | {"WANDB_MODE": "disabled", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=workplace, env=environment)
+    assert done.returncode == 1
+    assert "images of 64 pixels have 64 tokens, this target's have 256" in done.stderr
+    assert "Traceback" not in done.stderr
