@@ -8,9 +8,15 @@ import torch
 from torch import nn
 
 from lantern.hardware import is_bf16_fast
+from lantern.models.llamagen.fused import precise
 from lantern.types import Target
 
-PARTS = {"transformer": "target", "conditioner": "text encoder", "tokenizer": "image tokenizer"}
+PARTS = {
+    "transformer": "target",
+    "vocabulary": "codes and head",
+    "conditioner": "text encoder",
+    "tokenizer": "image tokenizer",
+}
 LAWS = 4  # float32 tables [B, N, V] alive at once in a round: logits, scores, law, noise
 
 
@@ -54,16 +60,17 @@ def estimate(
     }
     weights = {name: size for name, size in weights.items() if size}
     largest = max(batch_sizes)
+    widening = _widening(target, device) if _joined(target) else 1
     caches = {}
     for images in sorted(set(batch_sizes)):
         target.allocate(images, num_nodes)
-        whole, slots = target.cache.store.nbytes, target.cache.slots
+        whole, slots = target.cache.store.nbytes * widening, target.cache.slots
         for tokens in (0, target.num_tokens // 2, target.num_tokens):
             caches[images, tokens] = whole * (slots - target.num_tokens + tokens) // slots
     return Estimate(
         weights,
         laid_out_bytes(target, device),
-        drafter_bytes(target, num_nodes, largest) if drafts else 0,
+        drafter_bytes(target, num_nodes, largest, device) if drafts else 0,
         LAWS * 4 * largest * num_nodes * target.vocab_size,
         caches,
         target.num_tokens,
@@ -71,28 +78,36 @@ def estimate(
 
 
 def nbytes(part: object) -> int:
-    """Of a module's parameters and buffers; other parts count as nothing."""
-    if not isinstance(part, nn.Module):
-        return 0
-    return sum(tensor.nbytes for tensor in (*part.parameters(), *part.buffers()))
+    """Of a module's parameters and buffers, or of an object's own tensors."""
+    tensors = (*part.parameters(), *part.buffers()) if isinstance(part, nn.Module) else vars(part).values()
+    return sum(tensor.nbytes for tensor in tensors if isinstance(tensor, torch.Tensor))
 
 
 def laid_out_bytes(target: Target, device: torch.device) -> int:
-    """models/packed.py keeps packed products beside the weights on a CPU; LlamaGen's decoder joins two elsewhere."""
-    joined = [part for part in target.transformer.modules() if hasattr(part, "w1") and hasattr(part, "w3")]
-    if not joined:
-        return 0  # a body of transformers runs as it is
-    if device.type == "cpu":
+    """models/packed.py keeps packed products beside the weights on a CPU; elsewhere the decoder joins gate and up."""
+    joined = _joined(target)
+    if joined and device.type == "cpu":
         return sum(part.weight.nbytes for part in target.transformer.modules() if isinstance(part, nn.Linear))
     return sum(part.w1.weight.nbytes + part.w3.weight.nbytes for part in joined)
 
 
-def drafter_bytes(target: Target, num_nodes: int, batch_size: int) -> int:
+def _joined(target: Target) -> list[nn.Module]:
+    """The feed-forward parts of LlamaGen's own decoder; a body of transformers runs as it is."""
+    return [part for part in target.transformer.modules() if hasattr(part, "w1") and hasattr(part, "w3")]
+
+
+def _widening(target: Target, device: torch.device) -> int:
+    """How much wider than weights the keys and values of Lantern's own layers are: on a CPU they are float32."""
+    weight = target.embed_weight
+    return precise(weight).itemsize // weight.element_size() if device.type == "cpu" else 1
+
+
+def drafter_bytes(target: Target, num_nodes: int, batch_size: int, device: torch.device) -> int:
     """fc [2 D -> D], a decoder layer like the target's, the table of embeddings through fc, keys and values."""
     vocab_size, dim = target.embed_weight.shape
     item = target.embed_weight.element_size()
     slots = target.prefix_len + target.num_tokens + 2 * num_nodes
-    cache = 2 * batch_size * target.guidance * slots * dim * item
+    cache = 2 * batch_size * target.guidance * slots * dim * item * _widening(target, device)
     return nbytes(target.transformer.layers[-1]) + item * (2 * dim * dim + dim + vocab_size * dim) + cache
 
 

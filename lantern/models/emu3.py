@@ -66,6 +66,6 @@ def load_emu3(
     embeddings, images = model.model.text_model.embed_tokens, Emu3Images(model.model.vqmodel, (side, side))
     codes = slice(first, first + config.vq_config.codebook_size)
     vocabulary = ImageVocabulary(
-        embed=embeddings.weight[codes], head=model.lm_head.weight[codes], row_end=embeddings.weight[row_end]
+        embed=embeddings.weight[codes], head=model.lm_head.weight[codes].clone(), row_end=embeddings.weight[row_end]
     )
     return HuggingFaceTarget(model.model.text_model, vocabulary, prompts, images, (side, side), cfg_scale, made_of)

@@ -39,7 +39,7 @@ def load_liquid(
     ids = torch.arange(first_code, first_code + len(tokenizer.codebook), device=place)
     with torch.no_grad():
         embed = model.model.embed_tokens(ids)  # the module and not its rows: Gemma scales what it looks up
-    vocabulary = ImageVocabulary(embed, model.lm_head.weight[first_code : first_code + len(ids)])
+    vocabulary = ImageVocabulary(embed, model.lm_head.weight[first_code : first_code + len(ids)].clone())
     side = image_size // tokenizer.downsampling
     return HuggingFaceTarget(model.model, vocabulary, prompts, tokenizer, (side, side), cfg_scale, made_of)
 

@@ -1,8 +1,11 @@
 """Tiny random models of every family, saved as their checkpoints are, and the plain sequence that each reads."""
 
+import lantern  # noqa: F401  (first: see its docstring)
+
+# isort: split
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -21,11 +24,9 @@ from transformers import (
 )
 
 from lantern.models import emu3, janus, liquid
-from lantern.models.chameleon import loading as chameleon
 from lantern.models.chameleon.vqgan import ChameleonVQGAN
-from lantern.models.hf.target import HuggingFaceTarget
 
-WORDS = "a red blue sphere ring on wood sand an image of generate according to the following prompt".split()
+WORDS = ["a", "red", "blue", "sphere", "ring", "on", "wood", "sand", "an", "image", "of", "generate", "according", "to"]
 VQGAN = {
     "channels": 32,
     "multipliers": [1, 1],
@@ -62,21 +63,6 @@ EMU3_VQ = {
     "codebook_size": 24,
     "temporal_downsample_factor": 1,
 }
-
-
-@dataclass(frozen=True)
-class Family:
-    """How to save a tiny checkpoint, what to override in the family's yaml to load it, and its slow twin's parts."""
-
-    model: str  # the yaml in conf/model
-    make: Callable[[Path], PreTrainedModel]
-    overrides: dict[str, object]
-    logits: Callable[[PreTrainedModel, Tensor], Tensor]  # whole sequence of inputs [1, T] -> [1, T, codes]
-    ids: Callable[[PreTrainedModel, list[int]], list[int]]  # codes -> what stands in the sequence for them
-
-    @property
-    def name(self) -> str:
-        return self.model
 
 
 def save_text_tokenizer(folder: Path, special: list[str], size: int = 64) -> None:
@@ -159,3 +145,56 @@ def make_liquid(folder: Path) -> PreTrainedModel:
     torch.manual_seed(0)
     save_vqgan(folder)
     return save(GemmaForCausalLM(GemmaConfig(**LIQUID_GEOMETRY)), folder, LIQUID_NAMES)
+
+
+def chameleon_logits(model: PreTrainedModel, prefix: list[int], codes: list[int]) -> Tensor:
+    """[24] by the body's own forward on plain ids; its own head hides image logits."""
+    ids = torch.tensor([prefix + [4 + code for code in codes]])
+    return model.model(input_ids=ids).last_hidden_state[0, -1] @ model.lm_head.weight[4:28].T
+
+
+def lumina_logits(model: PreTrainedModel, prefix: list[int], codes: list[int]) -> Tensor:
+    ids = list(prefix)
+    for place, code in enumerate(codes):
+        ids += [4 + code] + ([8803] if (place + 1) % SIDE == 0 else [])
+    return model.model(input_ids=torch.tensor([ids])).last_hidden_state[0, -1] @ model.lm_head.weight[4:28].T
+
+
+def janus_logits(model: PreTrainedModel, prefix: list[int], codes: list[int]) -> Tensor:
+    x = model.get_input_embeddings()(torch.tensor([prefix]))
+    if codes:
+        x = torch.cat([x, model.prepare_embeddings_for_image_generation(torch.tensor([codes]))], dim=1)
+    hidden = model.model.language_model(inputs_embeds=x).last_hidden_state
+    return model.model.generation_head(hidden)[0, -1]
+
+
+def emu3_logits(model: PreTrainedModel, prefix: list[int], codes: list[int]) -> Tensor:
+    first = len(WORDS) + len("0123456789*.,:") + 1 + len(EMU3_NAMES)
+    row_end = first - 1
+    ids = list(prefix)
+    for place, code in enumerate(codes):
+        ids += [first + code] + ([row_end] if (place + 1) % SIDE == 0 else [])
+    return model(input_ids=torch.tensor([ids])).logits[0, -1, first : first + 24]
+
+
+def liquid_logits(model: PreTrainedModel, prefix: list[int], codes: list[int]) -> Tensor:
+    ids = torch.tensor([prefix + [64 + code for code in codes]])
+    return model(input_ids=ids).logits[0, -1, 64:88]
+
+
+class Family(NamedTuple):
+    """A yaml of conf/model, a tiny checkpoint for it, and the slow twin: logits behind a prefix and some codes."""
+
+    model: str
+    make: Callable[[Path], PreTrainedModel]
+    changes: dict[str, object]
+    logits: Callable[[PreTrainedModel, list[int], list[int]], Tensor]
+
+
+FAMILIES = [
+    Family("anole", make_chameleon, {"geometry": CHAMELEON_GEOMETRY, "tokenizer": VQGAN}, chameleon_logits),
+    Family("lumina_mgpt", make_chameleon, {"geometry": CHAMELEON_GEOMETRY, "tokenizer": VQGAN}, lumina_logits),
+    Family("janus_pro", make_janus, {"geometry": JANUS_GEOMETRY}, janus_logits),
+    Family("emu3", make_emu3, {"geometry": EMU3_GEOMETRY}, emu3_logits),
+    Family("liquid", make_liquid, {"geometry": LIQUID_GEOMETRY, "tokenizer": VQGAN, "first_code": 64}, liquid_logits),
+]

@@ -118,7 +118,7 @@ def _load(
     codes = slice(FIRST_CODE, FIRST_CODE + len(tokenizer.codebook))
     vocabulary = ImageVocabulary(
         embed=embeddings.weight[codes],
-        head=model.lm_head.weight[codes],
+        head=model.lm_head.weight[codes].clone(),
         row_end=None if row_end is None else embeddings.weight[row_end],
     )
     return HuggingFaceTarget(model.model, vocabulary, prompts(text), tokenizer, grid, cfg_scale, made_of)
