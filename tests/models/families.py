@@ -65,14 +65,14 @@ EMU3_VQ = {
 }
 
 
-def save_text_tokenizer(folder: Path, special: list[str], size: int = 64) -> None:
+def save_text_tokenizer(folder: Path, special: list[str], pad: str | None = None) -> None:
+    """Words and digits; what it does not know is one token."""
     words = {word: index for index, word in enumerate([*WORDS, *"0123456789*.,:", "<unk>", *special])}
-    assert len(words) <= size
     raw = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     raw.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Whitespace(), pre_tokenizers.Digits(individual_digits=True)]
     )
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, unk_token="<unk>")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, unk_token="<unk>", pad_token=pad)
     tokenizer.add_special_tokens({"additional_special_tokens": special})
     tokenizer.save_pretrained(folder)
 
@@ -82,7 +82,7 @@ def save(model: PreTrainedModel, folder: Path, special: list[str]) -> PreTrained
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if weight.dim() == 2 and "vq" not in name:
-                weight.mul_(5)
+                weight.mul_(3)
     model.save_pretrained(folder)
     save_text_tokenizer(folder, special)
     return model.eval()
@@ -189,12 +189,16 @@ class Family(NamedTuple):
     make: Callable[[Path], PreTrainedModel]
     changes: dict[str, object]
     logits: Callable[[PreTrainedModel, list[int], list[int]], Tensor]
+    has_row_ends: bool = False
+
+    def __str__(self) -> str:
+        return self.model
 
 
 FAMILIES = [
     Family("anole", make_chameleon, {"geometry": CHAMELEON_GEOMETRY, "tokenizer": VQGAN}, chameleon_logits),
-    Family("lumina_mgpt", make_chameleon, {"geometry": CHAMELEON_GEOMETRY, "tokenizer": VQGAN}, lumina_logits),
+    Family("lumina_mgpt", make_chameleon, {"geometry": CHAMELEON_GEOMETRY, "tokenizer": VQGAN}, lumina_logits, True),
     Family("janus_pro", make_janus, {"geometry": JANUS_GEOMETRY}, janus_logits),
-    Family("emu3", make_emu3, {"geometry": EMU3_GEOMETRY}, emu3_logits),
+    Family("emu3", make_emu3, {"geometry": EMU3_GEOMETRY}, emu3_logits, True),
     Family("liquid", make_liquid, {"geometry": LIQUID_GEOMETRY, "tokenizer": VQGAN, "first_code": 64}, liquid_logits),
 ]
