@@ -18,7 +18,7 @@ def on_meta(model: str, dtype: str = "bfloat16") -> Target:
         return instantiate(compose("evaluate", [f"model={model}", "device=meta", f"dtype={dtype}"]).model)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["bfloat16", pytest.param("float32", marks=pytest.mark.full)])
 def test_the_embedded_model_takes_what_was_estimated(dtype):
     """Catches a cache or weights counted in another precision than they are kept in."""
     with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):

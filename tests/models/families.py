@@ -4,8 +4,8 @@ import lantern  # noqa: F401  (first: see its docstring)
 
 # isort: split
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -182,23 +182,28 @@ def liquid_logits(model: PreTrainedModel, prefix: list[int], codes: list[int]) -
     return model(input_ids=ids).logits[0, -1, 64:88]
 
 
-class Family(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Family:
     """A yaml of conf/model, a tiny checkpoint for it, and the slow twin: logits behind a prefix and some codes."""
 
     model: str
     make: Callable[[Path], PreTrainedModel]
     changes: dict[str, object]
     logits: Callable[[PreTrainedModel, list[int], list[int]], Tensor]
-    has_row_ends: bool = False
 
     def __str__(self) -> str:
         return self.model
 
 
-FAMILIES = [
-    Family("anole", make_chameleon, {"geometry": CHAMELEON_GEOMETRY, "tokenizer": VQGAN}, chameleon_logits),
-    Family("lumina_mgpt", make_chameleon, {"geometry": CHAMELEON_GEOMETRY, "tokenizer": VQGAN}, lumina_logits, True),
-    Family("janus_pro", make_janus, {"geometry": JANUS_GEOMETRY}, janus_logits),
-    Family("emu3", make_emu3, {"geometry": EMU3_GEOMETRY}, emu3_logits, True),
-    Family("liquid", make_liquid, {"geometry": LIQUID_GEOMETRY, "tokenizer": VQGAN, "first_code": 64}, liquid_logits),
-]
+FAMILIES = {
+    family.model: family
+    for family in (
+        Family("anole", make_chameleon, {"geometry": CHAMELEON_GEOMETRY, "tokenizer": VQGAN}, chameleon_logits),
+        Family("lumina_mgpt", make_chameleon, {"geometry": CHAMELEON_GEOMETRY, "tokenizer": VQGAN}, lumina_logits),
+        Family("janus_pro", make_janus, {"geometry": JANUS_GEOMETRY}, janus_logits),
+        Family("emu3", make_emu3, {"geometry": EMU3_GEOMETRY}, emu3_logits),
+        Family(
+            "liquid", make_liquid, {"geometry": LIQUID_GEOMETRY, "tokenizer": VQGAN, "first_code": 64}, liquid_logits
+        ),
+    )
+}

@@ -1,4 +1,4 @@
-"""Where files come from: paths, folders, the Hub, and what is said when they cannot be had. The network is not asked."""
+"""Where files come from: paths, folders, the Hub, and what is said when they cannot be had. No network is asked."""
 
 from pathlib import Path
 
