@@ -1,7 +1,11 @@
 """Where a model's files come from: a path on this machine, or a repository of the Hugging Face Hub, whose client keeps
 what it fetched. What cannot be had is one sentence: which file, from where, how large, and where to put it."""
 
+import json
+import logging
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -29,7 +33,7 @@ def find_file(place: str | Path, name: str, setting: str, size: int) -> Path:
         raise CheckpointError(f"no {name} in the folder {path} ({gigabytes(size)}); give {setting}=<its path>")
     _check_hub_id(place, name, setting, size)
     try:
-        return Path(huggingface_hub.hf_hub_download(str(place), name))
+        return _kept_or_fetched(lambda **kept: huggingface_hub.hf_hub_download(str(place), name, **kept), Path.is_file)
     except UNREACHABLE as error:
         link = f"https://huggingface.co/{place}/resolve/main/{name}"
         raise CheckpointError(
@@ -47,13 +51,37 @@ def find_folder(place: str | Path, setting: str, size: int) -> Path:
         raise CheckpointError(f"{setting}={place} is a file; give the folder that holds the whole model, or a Hub id")
     _check_hub_id(place, "the model", setting, size)
     try:
-        return Path(huggingface_hub.snapshot_download(str(place), allow_patterns=list(MODEL_FILES)))
+        fetch = partial(huggingface_hub.snapshot_download, str(place), allow_patterns=list(MODEL_FILES))
+        return _kept_or_fetched(fetch, is_complete)
     except UNREACHABLE as error:
         raise CheckpointError(
             f"the files of {place} ({gigabytes(size)}) are not on this machine and could not be fetched from "
             f"https://huggingface.co/{place} ({_reason(error)}); fetch all of them elsewhere, put them in one folder "
             f"here and give {setting}=<the folder>"
         ) from error
+
+
+def _kept_or_fetched(fetch: Callable[..., str], is_whole: Callable[[Path], bool]) -> Path:
+    """What an earlier run fetched, without asking the network; else what the Hub has."""
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it warns of each of its retries
+    try:
+        if is_whole(path := Path(fetch(local_files_only=True))):
+            return path
+    except UNREACHABLE:
+        pass
+    return Path(fetch())
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether the weights of a folder are all there, as far as its index says."""
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return any(folder.glob("*.safetensors"))
+    try:
+        shards = set(json.loads(index.read_text())["weight_map"].values())
+    except (UnicodeDecodeError, json.JSONDecodeError, KeyError, AttributeError):
+        return False
+    return all((folder / shard).is_file() for shard in shards)
 
 
 def gigabytes(size: int) -> str:

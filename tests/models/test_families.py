@@ -114,6 +114,20 @@ def test_tree_passes_and_commits_equal_the_models_own_forward(loaded):
     assert tree_rounds(loaded, rounds=5, seed=0) < 1e-5
 
 
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=str)
+@torch.inference_mode()
+def test_teacher_forcing_equals_the_models_own_forward(loaded):
+    """Catches row ends in the wrong places and features of the wrong rows in what drafters are trained on."""
+    target = loaded.target
+    tokens = torch.randint(24, (2, target.num_tokens), generator=torch.Generator().manual_seed(0))
+    features = target.teach(tokens, PROMPTS[:2])
+    assert features.shape == (2, 2, LENGTH + target.num_tokens - 1, 32)
+    logits = target.head(target.guide(features[:, :, LENGTH - 1 :]))
+    for row, place in ((0, 0), (0, 3), (1, 4), (1, 11), (0, 15)):
+        slow = slow_logits(loaded, PROMPTS[row], tokens[row, :place].tolist())
+        torch.testing.assert_close(logits[row, place], slow, rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("family", [FAMILIES["lumina_mgpt"], FAMILIES["janus_pro"]], ids=str)
 @torch.inference_mode()
 def test_a_cache_that_is_not_compacted_is_caught(loaded, monkeypatch):

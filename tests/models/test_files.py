@@ -1,5 +1,6 @@
 """Where files come from: paths, folders, the Hub, and what is said when they cannot be had. No network is asked."""
 
+import json
 from pathlib import Path
 
 import httpx
@@ -8,7 +9,7 @@ import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError
 
 from lantern.errors import CheckpointError
-from lantern.models.files import find_file, find_folder
+from lantern.models.files import find_file, find_folder, is_complete
 
 SIZE = 446_000_000
 
@@ -20,12 +21,48 @@ def test_a_file_is_found_by_its_path_and_by_its_folder(tmp_path):
     assert find_folder(tmp_path, "model.checkpoint", SIZE) == tmp_path
 
 
-def test_a_hub_id_is_asked_for_that_file(tmp_path, monkeypatch):
-    """Catches a repository and a file that change places."""
-    asked = []
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda *names: asked.append(names) or tmp_path / "w.pt")
-    assert find_file("owner/name", "w.pt", "model.checkpoint", SIZE) == tmp_path / "w.pt"
-    assert asked == [("owner/name", "w.pt")]
+class Hub:
+    """Has what is in `folder`; remembers what it was asked, and whether over the network."""
+
+    def __init__(self, folder: Path, is_kept: bool) -> None:
+        self.folder, self.is_kept, self.asked = folder, is_kept, []
+
+    def file(self, repository: str, name: str, local_files_only: bool = False) -> str:
+        self.asked.append((repository, name, local_files_only))
+        if local_files_only and not self.is_kept:
+            raise LocalEntryNotFoundError("not kept")
+        return str(self.folder / name)
+
+    def snapshot(self, repository: str, allow_patterns: list[str], local_files_only: bool = False) -> str:
+        return str(Path(self.file(repository, "w.safetensors", local_files_only)).parent)
+
+
+def test_a_hub_id_is_asked_for_that_file_and_the_network_only_once(tmp_path, monkeypatch):
+    """Catches a repository and a file that change places, and a run with everything in place that waits for the Hub."""
+    (tmp_path / "w.safetensors").touch()
+    for is_kept, asked in ((True, [True]), (False, [True, False])):
+        hub = Hub(tmp_path, is_kept)
+        monkeypatch.setattr(huggingface_hub, "hf_hub_download", hub.file)
+        monkeypatch.setattr(huggingface_hub, "snapshot_download", hub.snapshot)
+        name = "w.safetensors"
+        assert find_file("owner/name", name, "model.checkpoint", SIZE) == tmp_path / name
+        assert hub.asked == [("owner/name", name, local) for local in asked]
+        assert find_folder("owner/name", "model.checkpoint", SIZE) == tmp_path
+        assert [local for *_, local in hub.asked[len(asked) :]] == asked
+
+
+def test_half_a_model_that_was_kept_is_fetched_again(tmp_path, monkeypatch):
+    """Catches a download that was cut off and is taken for whole."""
+    shards = {"a": "m-1.safetensors", "b": "m-2.safetensors"}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
+    (tmp_path / "m-1.safetensors").touch()
+    assert not is_complete(tmp_path)
+    hub = Hub(tmp_path, True)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", hub.snapshot)
+    find_folder("owner/name", "model.checkpoint", SIZE)
+    assert [local for *_, local in hub.asked] == [True, False]
+    (tmp_path / "m-2.safetensors").touch()
+    assert is_complete(tmp_path)
 
 
 def refuse(*_: object, **__: object) -> Path:

@@ -50,6 +50,13 @@ class Recall:
         return self.memory.remember(layer, key, value)
 
 
+class Fresh:
+    """The memory of a pass that remembers nothing: rows see those of the pass alone."""
+
+    def remember(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        return key, value
+
+
 class HuggingFaceTarget:
     """Implements lantern.types.Target. Each guidance row has its own line in the cache, since prefixes differ."""
 
@@ -111,23 +118,33 @@ class HuggingFaceTarget:
     @torch.inference_mode()
     def prefill(self, prompts: Sequence[str], rows: Tensor) -> Forward:
         """Admits prompts into rows [B] of the batch: logits [B, 1, V] of the first token, features [B, R, P, D]."""
-        device, length = self.vocabulary.embed.device, self.prefix_len
-        prefixes = [ids for prefix in self.prompts(prompts) for ids in prefix[: self.guidance]]
-        pads = torch.tensor([length - len(ids) for ids in prefixes], device=device)  # [B R]
-        ids = torch.tensor([[0] * (length - len(ids)) + ids for ids in prefixes], device=device)
-        where = self._lines(rows)
+        ids, pads = self._prefixes(prompts)
+        where, length = self._lines(rows), self.prefix_len
         admission = Admission(self.cache, where, length)
-        places = torch.arange(length, device=device)
-        visible = places >= pads[:, None]  # [B R, P]
-        self.cache.visible[where, :length] = visible
+        seen, positions = causal(pads, length)
+        self.cache.visible[where, :length] = seen[:, -1]
         self._pads[where], self._first[rows] = pads, 0
         for row in rows.tolist():
             self._counts[row] = 0
-        seen = (places <= places[:, None]) & visible[:, None] | torch.eye(length, dtype=torch.bool, device=device)
-        positions = (places - pads[:, None]).clamp(min=0)
         hidden = self._run(self.transformer.get_input_embeddings()(ids), positions, self._additive(seen), admission)
         features = rearrange(hidden, "(b r) p d -> b r p d", r=self.guidance)
         return Forward(self.head(self.guide(features[:, :, -1:])), features)
+
+    def teach(self, tokens: Tensor, prompts: Sequence[str]) -> Tensor:
+        """Teacher forcing: tokens [B, L] -> features [B, R, P + L - 1, D], row P - 1 + t predicting token t."""
+        ids, pads = self._prefixes(prompts)
+        image, last = self.embed(tokens[:, :-1]), torch.arange(self.num_tokens - 1, device=tokens.device)
+        if self.vocabulary.row_end is not None:
+            width, rows = self.grid[1], image.split(self.grid[1], dim=1)
+            end = self.vocabulary.row_end.expand(len(image), 1, -1)
+            image = torch.cat([part for row in rows for part in (row, end)][: 2 * len(rows) - 1], dim=1)
+            last = last + last // width + ((last + 1) % width == 0).long()
+        x = self.transformer.get_input_embeddings()(ids)
+        x = torch.cat([x, image.repeat_interleave(self.guidance, 0)], dim=1)
+        seen, positions = causal(pads, x.shape[1])
+        hidden = self._run(x, positions, additive(seen, x.dtype), Fresh())
+        kept = torch.cat([torch.arange(self.prefix_len, device=last.device), self.prefix_len + last])
+        return rearrange(hidden[:, kept], "(b r) t d -> b r t d", r=self.guidance)
 
     @torch.inference_mode()
     def verify(self, tree: DraftTree) -> Forward:
@@ -186,12 +203,27 @@ class HuggingFaceTarget:
             inputs_embeds=x, position_ids=positions, attention_mask=mask, past_key_values=Recall(memory), use_cache=True
         ).last_hidden_state
 
+    def _prefixes(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """-> ids [B R, P], padded on the left, and how many pads there are [B R]."""
+        device, length = self.vocabulary.embed.device, self.prefix_len
+        prefixes = [ids for prefix in self.prompts(prompts) for ids in prefix[: self.guidance]]
+        ids = torch.tensor([[0] * (length - len(ids)) + ids for ids in prefixes], device=device)
+        return ids, torch.tensor([length - len(ids) for ids in prefixes], device=device)
+
     def _additive(self, seen: Tensor) -> Tensor:
         return additive(seen, self.cache.store.dtype)
 
     def _lines(self, rows: Tensor) -> Tensor:
         """[B] -> [B R] their lines in the cache."""
         return (rows[:, None] * self.guidance + torch.arange(self.guidance, device=rows.device)).flatten()
+
+
+def causal(pads: Tensor, length: int) -> tuple[Tensor, Tensor]:
+    """pads [B R] on the left -> what each of `length` rows sees [B R, T, T], itself at least, and its position."""
+    places = torch.arange(length, device=pads.device)
+    seen = (places <= places[:, None]) & (places >= pads[:, None])[:, None]
+    own = torch.eye(length, dtype=torch.bool, device=pads.device)
+    return seen | own, (places - pads[:, None]).clamp(min=0)
 
 
 def line_table(length: int, head_dim: int, base: float = 10000.0) -> Tensor:
