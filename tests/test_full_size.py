@@ -55,7 +55,7 @@ def test_a_dry_run_needs_none_of_the_files(tmp_path):
     [
         (["model=llamagen_c2i_b", "prompts=[7]"], "vq_ds16_c2i.pt (about 0.3 GB) is not on this machine"),
         (["model=anole", "model.tokenizer.checkpoint=/no/such/file"], "nothing at model.tokenizer.checkpoint=/no/such"),
-        (["model=janus_pro"], "the files of deepseek-community/Janus-Pro-1B (about 4."),
+        (["model=janus_pro"], "the files of deepseek-community/Janus-Pro-1B (about 3."),
     ],
 )
 def test_missing_files_are_one_clear_sentence(tmp_path, overrides, sentence):

@@ -21,6 +21,8 @@ from transformers import (
     JanusForConditionalGeneration,
     PreTrainedModel,
     PreTrainedTokenizerFast,
+    T5Config,
+    T5ForConditionalGeneration,
 )
 
 from lantern.models import emu3, janus, liquid
@@ -145,6 +147,34 @@ def make_liquid(folder: Path) -> PreTrainedModel:
     torch.manual_seed(0)
     save_vqgan(folder)
     return save(GemmaForCausalLM(GemmaConfig(**LIQUID_GEOMETRY)), folder, LIQUID_NAMES)
+
+
+TINY_T5 = {
+    "hidden_size": 32,
+    "head_dim": 8,
+    "feed_forward_dim": 48,
+    "num_layers": 2,
+    "num_heads": 4,
+    "vocab_size": 64,
+}
+
+
+def save_t5(folder: Path, hidden_size: int = 32) -> None:
+    """With a decoder and a head, as the released one is saved."""
+    torch.manual_seed(0)
+    config = T5Config(
+        vocab_size=64,
+        d_model=hidden_size,
+        d_kv=8,
+        d_ff=48,
+        num_layers=2,
+        num_heads=4,
+        feed_forward_proj="gated-gelu",
+        tie_word_embeddings=False,
+        decoder_start_token_id=0,
+    )
+    T5ForConditionalGeneration(config).save_pretrained(folder)
+    save_text_tokenizer(folder, ["<pad>"], pad="<pad>")
 
 
 def chameleon_logits(model: PreTrainedModel, prefix: list[int], codes: list[int]) -> Tensor:

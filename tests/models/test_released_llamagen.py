@@ -7,17 +7,22 @@ from pathlib import Path
 
 import pytest
 import torch
+from families import TINY_T5, save_t5
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
+from omegaconf import OmegaConf
 from safetensors import safe_open
 
 from lantern.api import CONFIG_FOLDER
+from lantern.drafters.eagle_network import EagleNetwork
 from lantern.errors import CheckpointError
-from lantern.models.checkpoints import load_strictly, read_weights
+from lantern.evaluation import Evaluation
+from lantern.models.checkpoints import load_strictly, read_weights, save_weights
 from lantern.models.llamagen.conversion import from_converted
 from lantern.models.llamagen.released import load_class_target, load_tokenizer, read_transformer
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import FeedForward, Transformer
+from lantern.pipeline import assemble
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SIZES = {
@@ -131,3 +136,46 @@ def test_files_of_another_size_family_or_codebook_are_one_clear_error_each(tmp_p
         load(tmp_path, "cut.pt", tokenizer)
     with pytest.raises(CheckpointError, match=r"model\.image_size=9 is no multiple of 2"):
         load(GOLDEN, "llamagen_c2i_tiny.pt", tokenizer, image_size=9)
+
+
+def evaluated(folder: Path, model: str, changes: dict, prompts: list[str], **sampling: object) -> torch.Tensor:
+    """Runs the evaluation of a random EAGLE drafter on a model as its yaml loads it -> tokens; they equal AR's."""
+    with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
+        cfg = compose("evaluate", [f"model={model}", "dtype=float32", "device=cpu", "acceptance=exact"])
+    OmegaConf.set_struct(cfg, False)
+    tokenizer = {**VQ, "checkpoint": str(folder), "file": "vq.pt", "codebook_size": 160}
+    body = {"checkpoint": str(GOLDEN), "dim": 96, "num_layers": 3, "num_heads": 3, "multiple_of": 64, "image_size": 8}
+    cfg.model = OmegaConf.merge(cfg.model, body, {"tokenizer": tokenizer}, changes)
+    cfg.sampling = OmegaConf.merge(cfg.sampling, sampling)
+    target = instantiate(cfg.model)
+    fit = {"dim": 96, "num_heads": 3, "hidden_dim": 256, "vocab_size": 160, "target_hash": target.weights_hash}
+    torch.manual_seed(1)
+    save_weights(folder / "drafter", EagleNetwork(96, 3, 256).state_dict(), fit)
+    cfg.drafter.checkpoint = str(folder / "drafter")
+    parts = {name: instantiate(cfg[name]) for name in ("drafter", "tree", "acceptance", "verification", "sampling")}
+    pipeline = assemble(target, **parts, name=model)
+    evaluation = Evaluation(prompts, 0, 0, len(prompts), 2, {}, folder, folder / "ar")
+    baseline, method = evaluation.run(pipeline)
+    hashes = [[record["tokens"] for record in part.records] for part in (baseline, method)]
+    assert hashes[0] == hashes[1]
+    assert method.images.shape[1:] == (3, 8, 8)
+    return pipeline.generate(prompts, evaluation.batch.seeds, 2).tokens
+
+
+@pytest.mark.usefixtures("tokenizer")
+def test_a_class_model_evaluates_to_the_greedy_tokens_of_the_reference(tmp_path):
+    """Catches anything between the yaml and the tokens that departs from the released code."""
+    changes = {"file": "llamagen_c2i_tiny.pt", "num_classes": 7}
+    tokens = evaluated(tmp_path, "llamagen_c2i_b", changes, ["3", "5"], temperature=0, cfg_scale=3.0)
+    with safe_open(GOLDEN / "llamagen_c2i_tiny_expected.safetensors", "pt") as file:
+        assert torch.equal(tokens, file.get_tensor("tokens"))
+
+
+@pytest.mark.usefixtures("tokenizer")
+def test_a_text_model_evaluates_with_captions_through_t5(tmp_path):
+    """Catches a text encoder, its padding or its settings that do not reach the target."""
+    save_t5(tmp_path / "t5", hidden_size=48)
+    t5 = {"checkpoint": str(tmp_path / "t5"), **TINY_T5, "hidden_size": 48}
+    changes = {"file": "llamagen_t2i_tiny.pt", "text_encoder": t5}
+    tokens = evaluated(tmp_path, "llamagen_t2i_stage1", changes, ["a red sphere on wood", "sand"])
+    assert not torch.equal(*tokens)

@@ -5,31 +5,24 @@ from pathlib import Path
 
 import pytest
 import torch
-from families import save_text_tokenizer
-from transformers import T5Config, T5ForConditionalGeneration
+from families import TINY_T5, save_t5
+from transformers import T5ForConditionalGeneration
 
 from lantern.models.t5 import T5Features, load_t5, normalised
 
-TINY = {"hidden_size": 32, "head_dim": 8, "feed_forward_dim": 48, "num_layers": 2, "num_heads": 4, "vocab_size": 64}
 PROMPTS = ["a red sphere on wood", "sand"]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("t5")
-    config = T5Config(
-        vocab_size=64, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4,
-        feed_forward_proj="gated-gelu", tie_word_embeddings=False, decoder_start_token_id=0,
-    )  # fmt: skip
-    T5ForConditionalGeneration(config).save_pretrained(folder)
-    save_text_tokenizer(folder, ["<pad>"], pad="<pad>")
+    save_t5(folder)
     return folder
 
 
 @pytest.fixture(scope="module")
 def features(folder) -> T5Features:
-    return load_t5(str(folder), **TINY, length=7, dtype="float32", device="cpu")
+    return load_t5(str(folder), **TINY_T5, length=7, dtype="float32", device="cpu")
 
 
 def test_valid_rows_stand_last_and_are_those_of_the_encoder_alone(folder, features):
