@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import httpx
+import httpx2
 import huggingface_hub
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
@@ -16,7 +16,7 @@ from lantern.errors import CheckpointError
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 MODEL_FILES = ("*.safetensors", "*.json", "*.model", "*.txt")
-UNREACHABLE = (HfHubHTTPError, HFValidationError, httpx.HTTPError, OSError, ValueError)
+UNREACHABLE = (HfHubHTTPError, HFValidationError, httpx2.HTTPError, OSError, ValueError)
 
 
 def find_file(place: str | Path, name: str, setting: str, size: int) -> Path:

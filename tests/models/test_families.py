@@ -202,9 +202,16 @@ def instantiate_model(cfg: DictConfig) -> HuggingFaceTarget:
         raise (error.__cause__ or error) from None
 
 
+class Code:
+    """Would run a command if it were unpickled."""
+
+    def __reduce__(self):
+        return eval, ("print('executed')",)
+
+
 @pytest.mark.parametrize("family", [FAMILIES["anole"]], ids=str)
-def test_damaged_folders_are_one_clear_error_each(loaded, tmp_path):
-    """Catches a traceback out of transformers for a truncated download, another family, or no tokenizer."""
+def test_damaged_folders_are_one_clear_error_each(loaded, tmp_path, capfd):
+    """Catches a traceback out of transformers for a truncated download, another family, no tokenizer, or code."""
 
     def copy(name: str) -> tuple[Path, DictConfig]:
         folder = tmp_path / name
@@ -225,6 +232,12 @@ def test_damaged_folders_are_one_clear_error_each(loaded, tmp_path):
         (folder / name).unlink()
     with pytest.raises(CheckpointError, match="text tokenizer"):
         instantiate_model(cfg)
+    folder, cfg = copy("pickled")
+    (folder / "model.safetensors").unlink()
+    torch.save({"lm_head.weight": Code()}, folder / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match=r"never executed|not readable"):
+        instantiate_model(cfg)
+    assert "executed" not in capfd.readouterr().out
     folder, cfg = copy("bare")
     weights = folder / "model.safetensors"
     weights.unlink()

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-import httpx
+import httpx2
 import huggingface_hub
 import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError
@@ -70,7 +70,7 @@ def refuse(*_: object, **__: object) -> Path:
 
 
 def drop(*_: object, **__: object) -> Path:
-    raise httpx.ConnectError("[Errno -2] Name or service not known")
+    raise httpx2.ConnectError("[Errno -2] Name or service not known")
 
 
 @pytest.mark.parametrize(("fail", "reason"), [(refuse, "no connection"), (drop, "Name or service not known")])
