@@ -39,7 +39,8 @@ def dry_run(cfg: DictConfig) -> None:
     tree, drafts = instantiate(cfg.tree), isinstance(instantiate(cfg.drafter), partial)
     sizes = (1, cfg.batch_size) if cfg.quality.num_images else (1,)
     found = estimate(instantiate(cfg.model), getattr(tree, "num_nodes", 64) if drafts else 1, drafts, sizes, place)
-    print(f"{cfg.model._target_.rsplit('.', 1)[0]} in {cfg.dtype} on {place}\n{found.table(available_memory(place))}")
+    name = HydraConfig.get().runtime.choices.model
+    print(f"model={name} in {cfg.dtype} on {place}\n{found.table(available_memory(place))}")
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="evaluate")
