@@ -151,6 +151,7 @@ class Proposals(Protocol):
 
     def drawn(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor: ...  # nodes [W]: their numbers in the tree
     def chosen(self, log_q: Tensor, depth: int) -> Tensor: ...  # log of how likely each code is to be accepted
+    def coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor: ...  # of a window
 
 
 class Verification(Protocol):
