@@ -3,7 +3,7 @@
 import lantern  # noqa: F401  (first: see its docstring)
 
 # isort: split
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 
 import hydra
@@ -36,7 +36,7 @@ def dry_run(cfg: DictConfig) -> None:
     """Prints what the setting needs in memory, and reads no file of the model."""
     place = resolve_device(cfg.device)
     cfg.dtype, cfg.device = kept_dtype(cfg.dtype, place), "meta"
-    tree, drafts = instantiate(cfg.tree), isinstance(instantiate(cfg.drafter), partial)
+    tree, drafts = instantiate(cfg.tree), "checkpoint" in cfg.drafter  # else nothing is loaded to draft with
     sizes = (1, cfg.batch_size) if cfg.quality.num_images else (1,)
     found = estimate(instantiate(cfg.model), getattr(tree, "num_nodes", 64) if drafts else 1, drafts, sizes, place)
     name = HydraConfig.get().runtime.choices.model

@@ -181,6 +181,17 @@ def test_plain_decoding_with_row_ends_is_what_the_prompt_alone_decides(loaded):
     assert torch.equal(pipeline.generate(PROMPTS[::-1], [2, 1, 0], 2).tokens, alone.flip(0))
 
 
+@pytest.mark.parametrize("family", [FAMILIES["lumina_mgpt"]], ids=str)
+def test_a_window_longer_than_a_row_of_the_image_gives_the_tokens_of_plain_decoding(loaded):
+    """Catches paths with several row ends, of which each must be read and kept; the drafter needs no weights."""
+    cfg = config(loaded.family, loaded.folder, "acceptance=exact", "drafter=jacobi")
+    parts = {name: instantiate(cfg[name]) for name in ("drafter", "tree", "acceptance", "verification", "sampling")}
+    pipeline = assemble(loaded.target, **parts)
+    found, plain = (part.generate(PROMPTS, [1, 2, 3], 2) for part in (pipeline, pipeline.baseline()))
+    assert torch.equal(found.tokens, plain.tokens)
+    assert max(max(entry.accepted) for entry in found.rounds) > SIDE
+
+
 @pytest.mark.parametrize("family", [FAMILIES["anole"], FAMILIES["janus_pro"]], ids=str)
 def test_a_checkpoint_of_another_size_is_one_clear_error(loaded, tmp_path):
     """Catches a lenient load that leaves weights at random."""
