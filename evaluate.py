@@ -13,7 +13,9 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from lantern.command import in_one_sentence
+from lantern.estimate import available_memory, estimate, kept_dtype
 from lantern.evaluation import Evaluation
+from lantern.hardware import resolve_device
 from lantern.outputs import publish, write_measurements
 from lantern.pipeline import assemble, pipelines
 from lantern.prompts import load_prompts
@@ -30,9 +32,23 @@ def shared(config: DictConfig) -> object:
     return built(OmegaConf.to_yaml(config, resolve=True))
 
 
+def dry_run(cfg: DictConfig) -> None:
+    """Prints what the setting needs in memory, and reads no file of the model."""
+    place = resolve_device(cfg.device)
+    cfg.dtype, cfg.device = kept_dtype(cfg.dtype, place), "meta"
+    tree, drafts = instantiate(cfg.tree), "checkpoint" in cfg.drafter  # else nothing is loaded to draft with
+    sizes = (1, cfg.batch_size) if cfg.quality.num_images else (1,)
+    found = estimate(instantiate(cfg.model), getattr(tree, "num_nodes", 64) if drafts else 1, drafts, sizes, place)
+    name = HydraConfig.get().runtime.choices.model
+    print(f"model={name} in {cfg.dtype} on {place}\n{found.table(available_memory(place))}")
+
+
 @hydra.main(version_base="1.3", config_path="conf", config_name="evaluate")
 @in_one_sentence
 def main(cfg: DictConfig) -> None:
+    if cfg.dry_run:
+        dry_run(cfg)
+        return
     run, config = HydraConfig.get(), OmegaConf.to_container(cfg, resolve=True)
     folder = Path(run.runtime.output_dir)
     prompts = load_prompts(cfg.prompts, Path(cfg.paths.root) / "data" / "prompts")

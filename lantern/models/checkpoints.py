@@ -1,6 +1,7 @@
 """Weights on disk: read without executing code, checked strictly, written atomically.
 A weights folder holds model.safetensors and config.json, the constructor arguments of the model."""
 
+import argparse
 import hashlib
 import json
 import os
@@ -48,7 +49,8 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 
 def _read_torch(path: Path) -> object:
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with torch.serialization.safe_globals([argparse.Namespace]):  # command lines, which training scripts save
+            return torch.load(path, map_location="cpu", weights_only=True)
     except UnpicklingError as error:
         raise CheckpointError(
             f"{path} is corrupt or needs Python code to load, which is never executed; convert it to safetensors"
@@ -72,7 +74,7 @@ def load_strictly(model: nn.Module, state: dict[str, Tensor], source: str | Path
         "mis-shaped": [f"{k} {found[k]} instead of {s}" for k, s in shapes.items() if found.get(k, s) != s],
     }
     if any(problems.values()):
-        listed = "; ".join(f"{kind} {_shortened(names)}" for kind, names in problems.items() if names)
+        listed = "; ".join(f"{kind} {shortened(names)}" for kind, names in problems.items() if names)
         raise CheckpointError(f"{source} does not fit this model: {listed}; {remedy}")
     model.load_state_dict(state)
 
@@ -86,7 +88,8 @@ def _is_dropped(model: nn.Module, name: str) -> bool:
         return False
 
 
-def _shortened(names: list[str]) -> str:
+def shortened(names: list[str]) -> str:
+    """The first few names, and how many more there are."""
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
     return ", ".join(names[:NAMES_SHOWN]) + more
 

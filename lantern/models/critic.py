@@ -5,6 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
@@ -30,6 +31,10 @@ class Critic(nn.Module):
         self.heads = nn.ModuleDict({name: nn.Linear(NUM_FEATURES, len(words)) for name, words in ATTRIBUTES.items()})
 
     def features(self, images: Tensor) -> Tensor:  # [B, 3, H, W] in [0, 1] -> [B, 64]
+        """Images of another size, as larger models make them, are brought to the one it was trained on."""
+        size = (self.config["size"],) * 2
+        if images.shape[-2:] != size:
+            images = F.interpolate(images, size, mode="bicubic", antialias=True).clamp(0, 1)
         return self.trunk((images * 2 - 1).contiguous(memory_format=torch.channels_last))
 
     def forward(

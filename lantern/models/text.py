@@ -53,7 +53,8 @@ class ClassLabels:
         for prompt in prompts:
             if not prompt.strip().isdecimal() or int(prompt) >= self.num_classes:
                 raise LanternError(
-                    f"prompt {prompt!r} is no class of this model; give a number from 0 to {self.num_classes - 1}"
+                    f"prompt {prompt!r} is no class of this model; give numbers from 0 to {self.num_classes - 1}, as "
+                    "prompts=classes does"
                 )
         labels = torch.tensor([int(prompt) for prompt in prompts])
         return labels, torch.ones(len(labels), 1, dtype=torch.bool)

@@ -91,3 +91,14 @@ def test_missing_cut_and_foreign_weights_are_one_clear_error_each(critic, tmp_pa
     weights.write_bytes(weights.read_bytes()[:100])
     with pytest.raises(LanternError, match="not a readable safetensors"):
         load_critic(tmp_path)
+
+
+def test_images_of_another_size_are_brought_to_its_own():
+    """Catches a critic that cannot judge, or misjudges, the larger images of released models."""
+    critic = Critic(width=8, size=32).eval()
+    small = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    large = small.repeat_interleave(12, 2).repeat_interleave(12, 3)
+    expected = critic.features(
+        torch.nn.functional.interpolate(large, (32, 32), mode="bicubic", antialias=True).clamp(0, 1)
+    )
+    torch.testing.assert_close(critic.features(large), expected)

@@ -1,0 +1,100 @@
+"""Where a model's files come from: a path on this machine, or a repository of the Hugging Face Hub, whose client keeps
+what it fetched. What cannot be had is one sentence: which file, from where, how large, and where to put it."""
+
+import json
+import logging
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import httpx2
+import huggingface_hub
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+from lantern.errors import CheckpointError
+
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+MODEL_FILES = ("*.safetensors", "*.json", "*.model", "*.txt")
+UNREACHABLE = (HfHubHTTPError, HFValidationError, httpx2.HTTPError, OSError, ValueError)
+
+
+def find_file(place: str | Path, name: str, setting: str, size: int) -> Path:
+    """The file `name` of a model. place: the file itself, a folder that holds it, or a Hub id.
+
+    setting: what the user sets to say where it is; size: bytes. Raises CheckpointError.
+    """
+    path = Path(place).expanduser()
+    if path.is_file():
+        return path
+    if path.is_dir():
+        if (path / name).is_file():
+            return path / name
+        raise CheckpointError(f"no {name} in the folder {path} ({gigabytes(size)}); give {setting}=<its path>")
+    _check_hub_id(place, name, setting, size)
+    try:
+        return _kept_or_fetched(lambda **kept: huggingface_hub.hf_hub_download(str(place), name, **kept), Path.is_file)
+    except UNREACHABLE as error:
+        link = f"https://huggingface.co/{place}/resolve/main/{name}"
+        raise CheckpointError(
+            f"{name} ({gigabytes(size)}) is not on this machine and could not be fetched from {link} "
+            f"({_reason(error)}); fetch it elsewhere, put it anywhere here and give {setting}=<its path>"
+        ) from error
+
+
+def find_folder(place: str | Path, setting: str, size: int) -> Path:
+    """A folder of weights, config and tokenizer, as transformers reads them. place: that folder, or a Hub id."""
+    path = Path(place).expanduser()
+    if path.is_dir():
+        return path
+    if path.is_file():
+        raise CheckpointError(f"{setting}={place} is a file; give the folder that holds the whole model, or a Hub id")
+    _check_hub_id(place, "the model", setting, size)
+    try:
+        fetch = partial(huggingface_hub.snapshot_download, str(place), allow_patterns=list(MODEL_FILES))
+        return _kept_or_fetched(fetch, is_complete)
+    except UNREACHABLE as error:
+        raise CheckpointError(
+            f"the files of {place} ({gigabytes(size)}) are not on this machine and could not be fetched from "
+            f"https://huggingface.co/{place} ({_reason(error)}); fetch all of them elsewhere, put them in one folder "
+            f"here and give {setting}=<the folder>"
+        ) from error
+
+
+def _kept_or_fetched(fetch: Callable[..., str], is_whole: Callable[[Path], bool]) -> Path:
+    """What an earlier run fetched, without asking the network; else what the Hub has."""
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it warns of each of its retries
+    try:
+        if is_whole(path := Path(fetch(local_files_only=True))):
+            return path
+    except UNREACHABLE:
+        pass
+    return Path(fetch())
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether the weights of a folder are all there, as far as its index says."""
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return any(folder.glob("*.safetensors"))
+    try:
+        shards = set(json.loads(index.read_text())["weight_map"].values())
+    except (UnicodeDecodeError, json.JSONDecodeError, KeyError, AttributeError):
+        return False
+    return all((folder / shard).is_file() for shard in shards)
+
+
+def gigabytes(size: int) -> str:
+    """About how large, from the shapes."""
+    return f"about {size / 1e9:.1f} GB" if size >= 1e8 else f"about {max(1, round(size / 1e6))} MB"
+
+
+def _check_hub_id(place: str | Path, name: str, setting: str, size: int) -> None:
+    """Anything that is no Hub id is a path, and nothing is there."""
+    if not HUB_ID.fullmatch(str(place)):
+        raise CheckpointError(f"nothing at {setting}={place}; give the path of {name} ({gigabytes(size)}) or a Hub id")
+
+
+def _reason(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0].rstrip(".") if lines else type(error).__name__

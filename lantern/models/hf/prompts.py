@@ -1,0 +1,75 @@
+"""Prompts to the token ids that stand before an image's first token, for the conditional and the unconditional row."""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from transformers import PreTrainedTokenizerBase
+
+from lantern.errors import CheckpointError, LanternError
+
+TOKENS_A_WORD = 8  # more than nearly any has, so that cutting comes close to the limit from above
+
+log = logging.getLogger(__name__)
+
+
+class Prefix(NamedTuple):
+    conditional: list[int]
+    unconditional: list[int]
+
+
+class PromptIds:
+    """before + the text's tokens + after; the last words of a prompt that is too long for `length` tokens are cut."""
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase | None,
+        length: int,
+        before: Sequence[int],
+        after: Sequence[int],
+        unconditional: Callable[[list[int]], list[int]],
+        template: str = "{}",
+    ) -> None:
+        """unconditional: of the conditional ids; tokenizer: None only where no prompt is ever read."""
+        self.tokenizer, self.length, self.template = tokenizer, length, template
+        self.before, self.after, self.unconditional = list(before), list(after), unconditional
+
+    def __call__(self, prompts: Sequence[str]) -> list[Prefix]:
+        return [self._prefix(prompt) for prompt in prompts]
+
+    def _prefix(self, prompt: str) -> Prefix:
+        room = self.length - len(self.before) - len(self.after)
+        words, ids = prompt.split(" "), self._ids(prompt)
+        while len(ids) > room:
+            if not words:
+                raise LanternError(
+                    f"a prefix of {self.length} tokens has no room for any prompt; give a larger model.prefix_len"
+                )
+            words = words[: -max(1, (len(ids) - room) // TOKENS_A_WORD)]
+            ids = self._ids(" ".join(words))
+        if " ".join(words) != prompt:
+            log.warning("the prompt %r takes more than %d tokens and was cut to %d words", prompt, room, len(words))
+        conditional = [*self.before, *ids, *self.after]
+        return Prefix(conditional, self.unconditional(conditional))
+
+    def _ids(self, prompt: str) -> list[int]:
+        return text_ids(self.tokenizer, self.template.format(prompt))
+
+
+def fixed(ids: Sequence[int]) -> Callable[[list[int]], list[int]]:
+    """The same unconditional ids for every prompt."""
+    return lambda conditional: list(ids)
+
+
+def text_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    return tokenizer(text, add_special_tokens=False).input_ids
+
+
+def id_of(tokenizer: PreTrainedTokenizerBase | None, name: str) -> int:
+    """The id of a special token; 0 where there is no tokenizer. Raises CheckpointError if it is none of this one's."""
+    if tokenizer is None:
+        return 0
+    found = tokenizer.get_vocab().get(name)
+    if found is None:
+        raise CheckpointError(f"the text tokenizer knows no token {name!r}; give the tokenizer of this model")
+    return found

@@ -1,0 +1,234 @@
+"""Any decoder body of transformers as a Target: static cache, tree passes by a 4D mask and position ids, guidance rows,
+an image slice of its vocabulary, and structural tokens that nobody drafts."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from torch import Tensor, nn
+
+from lantern.models.cache import Admission, KVCache, additive
+from lantern.models.hf.prompts import Prefix
+from lantern.models.hf.structure import Walk, walk
+from lantern.models.llamagen.fused import Memory, precise, turn_table
+from lantern.models.llamagen.target import ImageTokenizer
+from lantern.types import DraftTree, Forward, Verdict
+
+
+class Prompts(Protocol):
+    length: int  # of the longest prefix
+
+    def __call__(self, prompts: Sequence[str]) -> list[Prefix]: ...
+
+
+def unchanged(features: Tensor) -> Tensor:
+    return features
+
+
+@dataclass(frozen=True)
+class ImageVocabulary:
+    """What the body reads for each code, and what predicts the next one. `hidden` is the part of a head that is not
+    linear: guidance mixes what comes behind it."""
+
+    embed: Tensor  # [V, D]
+    head: Tensor  # [V, D]
+    bias: Tensor | None = None  # [V]
+    hidden: Callable[[Tensor], Tensor] = unchanged
+    row_end: Tensor | None = None  # [D] of the token behind every row of the image but the last
+
+
+class Recall:
+    """What transformers' attention asks of a cache."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+
+    def update(self, key: Tensor, value: Tensor, layer: int, *_: object, **__: object) -> tuple[Tensor, Tensor]:
+        return self.memory.remember(layer, key, value)
+
+
+class Fresh:
+    """The memory of a pass that remembers nothing: rows see those of the pass alone."""
+
+    def remember(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        return key, value
+
+
+class HuggingFaceTarget:
+    """Implements lantern.types.Target. Each guidance row has its own line in the cache, since prefixes differ."""
+
+    def __init__(
+        self,
+        body: nn.Module,
+        vocabulary: ImageVocabulary,
+        prompts: Prompts,
+        tokenizer: ImageTokenizer,
+        grid: tuple[int, int],
+        cfg_scale: float,
+        weights_hash: str = "",
+    ) -> None:
+        self.transformer, self.vocabulary = body.eval().requires_grad_(False), vocabulary
+        self.prompts, self.tokenizer = prompts, tokenizer
+        self.grid, self.num_tokens = tuple(grid), grid[0] * grid[1]
+        self.vocab_size, self.prefix_len = len(vocabulary.embed), prompts.length
+        self.cfg_scale, self.weights_hash = cfg_scale, weights_hash
+        self.rotation = line_table(self.prefix_len + self.num_tokens, self._head_dim).to(vocabulary.embed.device)
+        self.turns = turn_table(self.rotation, precise(vocabulary.embed))  # for drafters; the body has its own
+
+    @property
+    def guidance(self) -> int:
+        return 1 if self.cfg_scale == 1 else 2
+
+    @property
+    def codebook(self) -> Tensor:  # [V, C]
+        return self.tokenizer.codebook
+
+    @property
+    def embed_weight(self) -> Tensor:  # [V, D]
+        return self.vocabulary.embed
+
+    @property
+    def _head_dim(self) -> int:
+        config = self.transformer.config
+        return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+
+    @property
+    def step_bytes(self) -> int:
+        """Bytes that one AR step of one image must read: the layers, the head's slice, the cache half full."""
+        config, head = self.transformer.config, self.vocabulary.head
+        weights = sum(p.nbytes for part in (self.transformer.layers, self.transformer.norm) for p in part.parameters())
+        entry = 2 * config.num_hidden_layers * self.guidance * config.num_key_value_heads * self._head_dim
+        return weights + head.nbytes + entry * head.element_size() * (self.prefix_len + self.num_tokens // 2)
+
+    def allocate(self, batch_size: int, num_nodes: int) -> None:
+        config, ends = self.transformer.config, 0
+        if self.vocabulary.row_end is not None:
+            ends = self.grid[0] + num_nodes  # a structural node behind each node of a tree, at most
+        slots = self.prefix_len + self.num_tokens + ends + num_nodes
+        rows, like = batch_size * self.guidance, self.vocabulary.head.new_empty(0)
+        heads = config.num_key_value_heads
+        self.cache = KVCache(config.num_hidden_layers, rows, 1, slots, heads, self._head_dim, like)
+        self._pads = torch.zeros(rows, dtype=torch.long, device=like.device)  # [B R]
+        self._first = torch.zeros(batch_size, dtype=torch.long, device=like.device)  # [B] the image token at the root
+        self._counts = [0] * batch_size  # the same on the host
+
+    @torch.inference_mode()
+    def prefill(self, prompts: Sequence[str], rows: Tensor) -> Forward:
+        """Admits prompts into rows [B] of the batch: logits [B, 1, V] of the first token, features [B, R, P, D]."""
+        ids, pads = self._prefixes(prompts)
+        where, length = self._lines(rows), self.prefix_len
+        admission = Admission(self.cache, where, length)
+        seen, positions = causal(pads, length)
+        self.cache.visible[where, :length] = seen[:, -1]
+        self._pads[where], self._first[rows] = pads, 0
+        for row in rows.tolist():
+            self._counts[row] = 0
+        hidden = self._run(self.transformer.get_input_embeddings()(ids), positions, self._additive(seen), admission)
+        features = rearrange(hidden, "(b r) p d -> b r p d", r=self.guidance)
+        return Forward(self.head(self.guide(features[:, :, -1:])), features)
+
+    def teach(self, tokens: Tensor, prompts: Sequence[str]) -> Tensor:
+        """Teacher forcing: tokens [B, L] -> features [B, R, P + L - 1, D], row P - 1 + t predicting token t."""
+        ids, pads = self._prefixes(prompts)
+        image, last = self.embed(tokens[:, :-1]), torch.arange(self.num_tokens - 1, device=tokens.device)
+        if self.vocabulary.row_end is not None:
+            width, rows = self.grid[1], image.split(self.grid[1], dim=1)
+            end = self.vocabulary.row_end.expand(len(image), 1, -1)
+            image = torch.cat([part for row in rows for part in (row, end)][: 2 * len(rows) - 1], dim=1)
+            last = last + last // width + ((last + 1) % width == 0).long()
+        x = self.transformer.get_input_embeddings()(ids)
+        x = torch.cat([x, image.repeat_interleave(self.guidance, 0)], dim=1)
+        seen, positions = causal(pads, x.shape[1])
+        hidden = self._run(x, positions, additive(seen, x.dtype), Fresh())
+        kept = torch.cat([torch.arange(self.prefix_len, device=last.device), self.prefix_len + last])
+        return rearrange(hidden[:, kept], "(b r) t d -> b r t d", r=self.guidance)
+
+    @torch.inference_mode()
+    def verify(self, tree: DraftTree) -> Forward:
+        """One pass over the tree behind the committed prefix: logits [B, N, V], features [B, R, N, D]."""
+        path = self._walk = self._structure(tree)
+        self.cache.place(path.sees.shape[1])
+        x, repeats = self.embed(tree.tokens), self.guidance
+        if extra := path.hosts.shape[1]:
+            x = torch.cat([x, self.vocabulary.row_end.expand(len(x), extra, -1)], dim=1)
+        start = (self.cache.lengths - self._pads)[:, None]
+        positions = start + path.depths.repeat_interleave(repeats, 0)
+        mask = self.cache.mask(path.sees.repeat_interleave(repeats, 0))
+        hidden = self._run(x.repeat_interleave(repeats, 0), positions, mask, self.cache)
+        hidden = rearrange(hidden, "(b r) m d -> b r m d", r=repeats)
+        index = path.last[:, None, :, None].expand(-1, repeats, -1, hidden.shape[-1])
+        features = hidden.gather(2, index) if extra else hidden
+        return Forward(self.head(self.guide(features)), features)
+
+    def commit(self, verdict: Verdict) -> None:
+        expanded = self._walk.expand(verdict) if self._walk.hosts.shape[1] else verdict
+        self.cache.advance(Verdict(*(part.repeat_interleave(self.guidance, 0) for part in expanded)))
+        self._first = self._first + verdict.accepted + 1
+        self._counts = [count + accepted + 1 for count, accepted in zip(self._counts, verdict.counts, strict=True)]
+
+    def keep(self, rows: Tensor) -> None:
+        lines = self._lines(rows)
+        self.cache.keep(lines)
+        self._pads, self._first = self._pads[lines], self._first[rows]
+        self._counts = [self._counts[row] for row in rows.tolist()]
+
+    def embed(self, tokens: Tensor) -> Tensor:  # [...] -> [..., D]
+        return self.vocabulary.embed[tokens]
+
+    def guide(self, features: Tensor) -> Tensor:
+        """[B, R, N, D] -> [B, N, D]. The rest of the head is linear: guiding its input is guiding logits."""
+        hidden = self.vocabulary.hidden(features)
+        return hidden[:, 0] if hidden.shape[1] == 1 else torch.lerp(hidden[:, 1], hidden[:, 0], self.cfg_scale)
+
+    def head(self, features: Tensor) -> Tensor:  # [..., D] -> [..., V]
+        return F.linear(features, self.vocabulary.head, self.vocabulary.bias)
+
+    @torch.inference_mode()
+    def decode(self, tokens: Tensor) -> Tensor:
+        """[B, L] -> images [B, 3, H, W] in [0, 1]."""
+        return self.tokenizer.decode(tokens)
+
+    def _structure(self, tree: DraftTree) -> Walk:
+        if self.vocabulary.row_end is None:
+            none = tree.tokens[:, :0]
+            return Walk(tree.ancestors, none, none.bool())
+        return walk(tree, self._first, self._counts, self.grid[1], self.num_tokens)
+
+    def _run(self, x: Tensor, positions: Tensor, mask: Tensor, memory: Memory) -> Tensor:
+        """x [B R, T, D], positions [B R, T], mask [B R, 1, T, S] additive -> features [B R, T, D]."""
+        return self.transformer(
+            inputs_embeds=x, position_ids=positions, attention_mask=mask, past_key_values=Recall(memory), use_cache=True
+        ).last_hidden_state
+
+    def _prefixes(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """-> ids [B R, P], padded on the left, and how many pads there are [B R]."""
+        device, length = self.vocabulary.embed.device, self.prefix_len
+        prefixes = [ids for prefix in self.prompts(prompts) for ids in prefix[: self.guidance]]
+        ids = torch.tensor([[0] * (length - len(ids)) + ids for ids in prefixes], device=device)
+        return ids, torch.tensor([length - len(ids) for ids in prefixes], device=device)
+
+    def _additive(self, seen: Tensor) -> Tensor:
+        return additive(seen, self.cache.store.dtype)
+
+    def _lines(self, rows: Tensor) -> Tensor:
+        """[B] -> [B R] their lines in the cache."""
+        return (rows[:, None] * self.guidance + torch.arange(self.guidance, device=rows.device)).flatten()
+
+
+def causal(pads: Tensor, length: int) -> tuple[Tensor, Tensor]:
+    """pads [B R] on the left -> what each of `length` rows sees [B R, T, T], itself at least, and its position."""
+    places = torch.arange(length, device=pads.device)
+    seen = (places <= places[:, None]) & (places >= pads[:, None])[:, None]
+    own = torch.eye(length, dtype=torch.bool, device=pads.device)
+    return seen | own, (places - pads[:, None]).clamp(min=0)
+
+
+def line_table(length: int, head_dim: int, base: float = 10000.0) -> Tensor:
+    """[P + L, 2, Dh] the cosine and signed sine of each place in line, for interleaved pairs, as drafters read them."""
+    half = head_dim // 2
+    angle = torch.arange(length)[:, None] * base ** (-torch.arange(half, dtype=torch.float64) / half)
+    sine = torch.stack([-angle.sin(), angle.sin()], dim=2).flatten(1)
+    return torch.stack([angle.cos().repeat_interleave(2, dim=1), sine], dim=1).float()

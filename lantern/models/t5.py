@@ -1,0 +1,86 @@
+"""Captions as the released LlamaGen text-to-image models read them (2406.06525): features of a T5 encoder at 120
+tokens, valid rows moved to the end, zeros in front of them."""
+
+import html
+import logging
+import re
+from collections.abc import Sequence
+from urllib.parse import unquote_plus
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase, T5Config, T5EncoderModel
+
+from lantern.hardware import resolve_device, resolve_dtype
+from lantern.models.hf.loading import companions, load_pretrained
+
+log = logging.getLogger(__name__)
+
+
+class T5Features(nn.Module):
+    """Prompts to features [B, P, C] and which rows of them are no pads [B, P]."""
+
+    def __init__(self, encoder: T5EncoderModel, tokenizer: PreTrainedTokenizerBase | None, length: int = 120) -> None:
+        """tokenizer: None only where nothing is ever encoded, as on the meta device."""
+        super().__init__()
+        self.encoder, self.tokenizer, self.length = encoder.eval().requires_grad_(False), tokenizer, length
+
+    @torch.inference_mode()
+    def forward(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        texts = [normalised(prompt) for prompt in prompts]
+        for prompt, ids in zip(prompts, self.tokenizer(texts).input_ids, strict=True):
+            if len(ids) > self.length:
+                log.warning("the caption %r has %d tokens; what is behind %d is cut", prompt, len(ids), self.length)
+        batch = self.tokenizer(
+            texts, max_length=self.length, padding="max_length", truncation=True, return_tensors="pt"
+        ).to(self.encoder.device)
+        features = self.encoder(**batch).last_hidden_state
+        visible = batch.attention_mask.bool()
+        order = visible.int().argsort(dim=1, stable=True)  # pads first, the valid rows behind them in their order
+        visible = visible.gather(1, order)
+        return features.gather(1, order[..., None].expand_as(features)) * visible[..., None], visible
+
+
+def normalised(caption: str) -> str:
+    """Lower case, plain punctuation and single spaces, which is what the released models' cleaning comes to on captions
+    (its rules for shop listings, file names and article numbers are left out)."""
+    text = html.unescape(html.unescape(unquote_plus(caption).strip().lower()))
+    text = re.sub(r"\b(?:https?://|www\.)\S+", "", text)
+    text = re.sub(r"[\u2010-\u2015\u2212]", "-", text)
+    text = re.sub(r"[`´«»“”¨]", '"', text).replace("‘", "'").replace("’", "'")
+    text = re.sub(r"\.{2,}|[#®•©™&@·º½¾¿¡§~()\[\]{}|\\/*]+", " ", text)
+    text = re.sub(r"(\D[,.])\b", r"\1 ", text)
+    text = re.sub(r"\s+", " ", text).strip()
+    return re.sub(r"^['_,\-:;]|['_,\-:+]$", "", re.sub(r'^["\'](.+)["\']$', r"\1", text)).strip()
+
+
+def load_t5(
+    checkpoint: str,
+    hidden_size: int = 2048,
+    head_dim: int = 64,
+    feed_forward_dim: int = 5120,
+    num_layers: int = 24,
+    num_heads: int = 32,
+    length: int = 120,
+    vocab_size: int = 32128,
+    setting: str = "model.text_encoder.checkpoint",
+    dtype: str = "auto",
+    device: str = "auto",
+) -> T5Features:
+    """A T5 v1.1 or flan-T5 encoder; the defaults are flan-t5-xl's sizes. Raises CheckpointError."""
+    config = T5Config(
+        vocab_size=vocab_size,
+        d_model=hidden_size,
+        d_kv=head_dim,
+        d_ff=feed_forward_dim,
+        num_layers=num_layers,
+        num_heads=num_heads,
+        feed_forward_proj="gated-gelu",
+        tie_word_embeddings=False,
+    )
+    place = resolve_device(device)
+    kept = resolve_dtype(dtype, place)
+    encoder = load_pretrained(
+        T5EncoderModel, config, checkpoint, setting, kept, place, ignored=("decoder.", "lm_head.")
+    )
+    return T5Features(encoder, companions(checkpoint, setting, place).text, length)

@@ -1,0 +1,36 @@
+"""Full-size checkpoints in the released format, their weights random: python tests/full_size.py FOLDER writes
+LlamaGen-B's c2i_B_256.pt and vq_ds16_c2i.pt, 0.8 GB."""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def write_llamagen_b(folder: Path) -> None:
+    stored = json.loads((GOLDEN / "llamagen_transformer_shapes.json").read_text())["c2i GPT-B"]
+    layers = {f"layers.{i}.{part}": shape for i in range(stored["layers"]) for part, shape in stored["layer"].items()}
+    codes = json.loads((GOLDEN / "llamagen_vq_shapes.json").read_text())["VQ-16"]
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.save({"model": _random(layers | stored["rest"])}, folder / "c2i_B_256.pt")
+    torch.save({"model": _random(codes)}, folder / "vq_ds16_c2i.pt")
+
+
+def _random(shapes: dict[str, list[int]]) -> dict[str, torch.Tensor]:
+    """Norms of one, biases of zero, the rest normal at a scale that keeps widths alive."""
+    generator = torch.Generator().manual_seed(0)
+    made = {}
+    for name, shape in shapes.items():
+        if len(shape) == 1:
+            made[name] = torch.zeros(shape) if name.endswith("bias") else torch.ones(shape)
+        else:
+            fan_in = torch.tensor(shape[1:]).prod().item() if "embedding" not in name else 1
+            made[name] = torch.randn(shape, generator=generator) / fan_in**0.5
+    return made
+
+
+if __name__ == "__main__":
+    write_llamagen_b(Path(sys.argv[1]))

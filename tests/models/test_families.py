@@ -1,0 +1,256 @@
+"""Every family that runs through transformers, on tiny random checkpoints read from disk as its yaml says: tree passes
+and commits against the model's own forward on plain ids, and the evaluation of a drafter on it."""
+
+import json
+import shutil
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+from families import FAMILIES, SIDE, Family
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from toy import random_verdict
+from transformers import PreTrainedModel
+
+from lantern.api import CONFIG_FOLDER
+from lantern.drafters.eagle_network import EagleNetwork
+from lantern.drafters.loading import load_eagle
+from lantern.errors import CheckpointError
+from lantern.evaluation import Evaluation
+from lantern.models.checkpoints import save_weights
+from lantern.models.hf.target import HuggingFaceTarget
+from lantern.pipeline import assemble
+from lantern.types import PADDING, DraftTree
+
+PROMPTS = ["a red sphere", "a blue ring on wood", "sand"]
+LENGTH = 32
+
+
+class Loaded(NamedTuple):
+    family: Family
+    folder: Path
+    target: HuggingFaceTarget
+    slow: PreTrainedModel
+
+
+def config(family: Family, folder: Path, *overrides: str) -> DictConfig:
+    with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
+        cfg = compose("evaluate", [f"model={family.model}", "dtype=float32", "device=cpu", *overrides])
+    OmegaConf.set_struct(cfg, False)
+    changes = {"checkpoint": str(folder), "prefix_len": LENGTH, **family.changes}
+    if "image_size" in cfg.model:
+        changes["image_size"] = 2 * SIDE
+    if "tokenizer" in changes:
+        changes["tokenizer"] = {"checkpoint": str(folder), "file": "vqgan.ckpt", **changes["tokenizer"]}
+    cfg.model = OmegaConf.merge(cfg.model, changes)
+    return cfg
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory) -> Callable[[Family], Loaded]:
+    @cache
+    def load(family: Family) -> Loaded:
+        folder = tmp_path_factory.mktemp(family.model)
+        slow = family.make(folder)
+        return Loaded(family, folder, instantiate(config(family, folder).model), slow)
+
+    return load
+
+
+@pytest.fixture
+def loaded(load, family) -> Loaded:
+    return load(family)
+
+
+def random_tree(generator: torch.Generator, batch: int, size: int) -> DraftTree:
+    parents = torch.stack([torch.randint(max(node, 1), (batch,), generator=generator) for node in range(size)], dim=1)
+    parents[:, 0], parents[:, -1] = -1, PADDING
+    return DraftTree(torch.randint(24, (batch, size), generator=generator), parents)
+
+
+def slow_logits(loaded: Loaded, prompt: str, codes: list[int]) -> torch.Tensor:
+    """[V] guided, behind a prompt and codes: two passes of the model as transformers runs it."""
+    (prefix,) = loaded.target.prompts([prompt])
+    conditional, unconditional = (loaded.family.logits(loaded.slow, ids, codes) for ids in prefix)
+    return unconditional + loaded.target.cfg_scale * (conditional - unconditional)
+
+
+def tree_rounds(loaded: Loaded, rounds: int, seed: int) -> float:
+    """Commits random paths of random trees in rows that advance unevenly, past the ends of image rows; the worst
+    difference to `slow_logits`."""
+    generator, target = torch.Generator().manual_seed(seed), loaded.target
+    target.allocate(3, 7)
+    first = target.prefill(PROMPTS, torch.arange(3)).logits
+    worst = max(float((first[row, 0] - slow_logits(loaded, PROMPTS[row], [])).abs().max()) for row in range(3))
+    committed: list[list[int]] = [[], [], []]
+    for _ in range(rounds):
+        tree = random_tree(generator, 3, 7)
+        forward = target.verify(tree)
+        for row in range(3):
+            for node in range(6):
+                line = committed[row] + tree.tokens[row][tree.ancestors[row, node]].tolist()
+                if len(line) < target.num_tokens:
+                    slow = slow_logits(loaded, PROMPTS[row], line)
+                    worst = max(worst, float((forward.logits[row, node] - slow).abs().max()))
+        verdict = random_verdict(generator, tree)
+        target.commit(verdict)
+        for row, accepted in enumerate(verdict.accepted.tolist()):
+            committed[row] += tree.tokens[row, verdict.path[row, : accepted + 1]].tolist()
+    assert len({len(codes) for codes in committed}) > 1  # uneven
+    assert max(len(codes) for codes in committed) > SIDE
+    return worst
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=str)
+@torch.inference_mode()
+def test_tree_passes_and_commits_equal_the_models_own_forward(loaded):
+    """Catches wrong positions, pads that are seen, siblings that are seen, a missing or misplaced row end, a cache
+    compacted wrongly, a wrong slice of the vocabulary, guidance in front of a head that is not linear."""
+    assert tree_rounds(loaded, rounds=5, seed=0) < 1e-5
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=str)
+@torch.inference_mode()
+def test_teacher_forcing_equals_the_models_own_forward(loaded):
+    """Catches row ends in the wrong places and features of the wrong rows in what drafters are trained on."""
+    target = loaded.target
+    tokens = torch.randint(24, (2, target.num_tokens), generator=torch.Generator().manual_seed(0))
+    features = target.teach(tokens, PROMPTS[:2])
+    assert features.shape == (2, 2, LENGTH + target.num_tokens - 1, 32)
+    logits = target.head(target.guide(features[:, :, LENGTH - 1 :]))
+    for row, place in ((0, 0), (0, 3), (1, 4), (1, 11), (0, 15)):
+        slow = slow_logits(loaded, PROMPTS[row], tokens[row, :place].tolist())
+        torch.testing.assert_close(logits[row, place], slow, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", [FAMILIES["lumina_mgpt"], FAMILIES["janus_pro"]], ids=str)
+@torch.inference_mode()
+def test_a_cache_that_is_not_compacted_is_caught(loaded, monkeypatch):
+    """The mutant: lengths advance, but accepted nodes stay where the tree pass wrote them."""
+    monkeypatch.setattr("lantern.models.cache.KVCache.compact", lambda self, path: None)
+    assert tree_rounds(loaded, rounds=5, seed=0) > 1e-2
+
+
+@pytest.mark.parametrize("family", [FAMILIES["lumina_mgpt"], FAMILIES["emu3"]], ids=str)
+@torch.inference_mode()
+def test_a_row_end_that_is_not_committed_is_caught(loaded, monkeypatch):
+    """The mutant: accepted codes are kept, the structural tokens between them are not."""
+    monkeypatch.setattr("lantern.models.hf.structure.Walk.expand", lambda self, verdict: verdict)
+    assert tree_rounds(loaded, rounds=5, seed=0) > 1e-2
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=str)
+def test_evaluating_a_random_drafter_gives_the_tokens_of_plain_decoding(loaded, tmp_path):
+    """Catches a family that the evaluation, the drafter, batching or the image decoder cannot run: exact rule, shared
+    noise, rows that finish and make way."""
+    cfg = config(loaded.family, loaded.folder, "acceptance=exact", "tree=static")
+    target, dim = loaded.target, loaded.target.embed_weight.shape[1]
+    fit = {"dim": dim, "num_heads": 4, "hidden_dim": 48, "vocab_size": 24, "target_hash": target.weights_hash}
+    torch.manual_seed(1)
+    save_weights(tmp_path / "drafter", EagleNetwork(dim, 4, 48).state_dict(), fit)
+    cfg.drafter.checkpoint = str(tmp_path / "drafter")
+    parts = {name: instantiate(cfg[name]) for name in ("drafter", "tree", "acceptance", "verification", "sampling")}
+    parts["tree"] = instantiate({"_target_": "lantern.trees.static.StaticTree", "paths": [[0], [1], [0, 0], [0, 0, 0]]})
+    assert isinstance(parts["drafter"], partial)
+    assert parts["drafter"].func is load_eagle
+    pipeline = assemble(target, **parts, name=loaded.family.model)
+    assert pipeline.target.cfg_scale == cfg.sampling.cfg_scale > 1
+    evaluation = Evaluation(PROMPTS, 0, 1, 4, 2, {}, tmp_path, tmp_path / "ar")
+    baseline, method = evaluation.run(pipeline)
+    assert baseline.row["drafter"] == "none"
+    assert method.row["drafter"] == "eagle"
+    assert method.images.shape == (4, 3, 2 * SIDE, 2 * SIDE)
+    hashes = [{record["seed"]: record["tokens"] for record in part.records} for part in (baseline, method)]
+    assert hashes[0] == hashes[1]
+    assert len(set(hashes[0].values())) == 4
+
+
+@pytest.mark.parametrize("family", [FAMILIES["lumina_mgpt"]], ids=str)
+def test_plain_decoding_with_row_ends_is_what_the_prompt_alone_decides(loaded):
+    """Catches state that leaks between images: batches of one and of three, admitted and finished in any order."""
+    cfg = config(loaded.family, loaded.folder, "acceptance=exact", "drafter=none")
+    parts = {name: instantiate(cfg[name]) for name in ("drafter", "tree", "acceptance", "verification", "sampling")}
+    pipeline = assemble(loaded.target, **parts)
+    alone = torch.cat([pipeline.generate([prompt], [seed], 1).tokens for seed, prompt in enumerate(PROMPTS)])
+    assert torch.equal(pipeline.generate(PROMPTS, range(3), 3).tokens, alone)
+    assert torch.equal(pipeline.generate(PROMPTS[::-1], [2, 1, 0], 2).tokens, alone.flip(0))
+
+
+@pytest.mark.parametrize("family", [FAMILIES["lumina_mgpt"]], ids=str)
+def test_a_window_longer_than_a_row_of_the_image_gives_the_tokens_of_plain_decoding(loaded):
+    """Catches paths with several row ends, of which each must be read and kept; the drafter needs no weights."""
+    cfg = config(loaded.family, loaded.folder, "acceptance=exact", "drafter=jacobi")
+    parts = {name: instantiate(cfg[name]) for name in ("drafter", "tree", "acceptance", "verification", "sampling")}
+    pipeline = assemble(loaded.target, **parts)
+    found, plain = (part.generate(PROMPTS, [1, 2, 3], 2) for part in (pipeline, pipeline.baseline()))
+    assert torch.equal(found.tokens, plain.tokens)
+    assert max(max(entry.accepted) for entry in found.rounds) > SIDE
+
+
+@pytest.mark.parametrize("family", [FAMILIES["anole"], FAMILIES["janus_pro"]], ids=str)
+def test_a_checkpoint_of_another_size_is_one_clear_error(loaded, tmp_path):
+    """Catches a lenient load that leaves weights at random."""
+    cfg = config(loaded.family, loaded.folder)
+    body = cfg.model.geometry.get("text_config", cfg.model.geometry)
+    body.num_hidden_layers = 3
+    with pytest.raises(CheckpointError, match=r"does not fit this model: missing .*layers\.2\."):
+        instantiate_model(cfg)
+    body.num_hidden_layers, body.intermediate_size = 2, 64
+    with pytest.raises(CheckpointError, match=r"mis-shaped .*\(48, 32\) instead of \(64, 32\)|mis-shaped .*\(32, 48\)"):
+        instantiate_model(cfg)
+
+
+def instantiate_model(cfg: DictConfig) -> HuggingFaceTarget:
+    """Without Hydra's wrapping of what constructors raise."""
+    try:
+        return instantiate(cfg.model)
+    except Exception as error:
+        raise (error.__cause__ or error) from None
+
+
+class Code:
+    """Would run a command if it were unpickled."""
+
+    def __reduce__(self):
+        return eval, ("print('executed')",)
+
+
+@pytest.mark.parametrize("family", [FAMILIES["anole"]], ids=str)
+def test_damaged_folders_are_one_clear_error_each(loaded, tmp_path, capfd):
+    """Catches a traceback out of transformers for a truncated download, another family, no tokenizer, or code."""
+
+    def copy(name: str) -> tuple[Path, DictConfig]:
+        folder = tmp_path / name
+        shutil.copytree(loaded.folder, folder)
+        return folder, config(loaded.family, folder)
+
+    folder, cfg = copy("truncated")
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    with pytest.raises(CheckpointError, match=r"not readable .* copy them again"):
+        instantiate_model(cfg)
+    folder, cfg = copy("other")
+    (folder / "config.json").write_text(json.dumps({"model_type": "llava"}))
+    with pytest.raises(CheckpointError, match="holds a llava model where a"):
+        instantiate_model(cfg)
+    folder, cfg = copy("mute")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).unlink()
+    with pytest.raises(CheckpointError, match="text tokenizer"):
+        instantiate_model(cfg)
+    folder, cfg = copy("pickled")
+    (folder / "model.safetensors").unlink()
+    torch.save({"lm_head.weight": Code()}, folder / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match=r"never executed|not readable"):
+        instantiate_model(cfg)
+    assert "executed" not in capfd.readouterr().out
+    folder, cfg = copy("bare")
+    weights = folder / "model.safetensors"
+    weights.unlink()
+    with pytest.raises(CheckpointError, match=r"not readable .* copy them again"):
+        instantiate_model(cfg)

@@ -1,0 +1,181 @@
+"""LlamaGen's released files: full-size shapes against the published ones, every wrapper, LANTERN's conversion against
+its golden miniature, and what does not fit."""
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from families import TINY_T5, save_t5
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+from safetensors import safe_open
+
+from lantern.api import CONFIG_FOLDER
+from lantern.drafters.eagle_network import EagleNetwork
+from lantern.errors import CheckpointError
+from lantern.evaluation import Evaluation
+from lantern.models.checkpoints import load_strictly, read_weights, save_weights
+from lantern.models.llamagen.conversion import from_converted
+from lantern.models.llamagen.released import load_class_target, load_tokenizer, read_transformer
+from lantern.models.llamagen.target import LlamaGenTarget
+from lantern.models.llamagen.transformer import FeedForward, Transformer
+from lantern.pipeline import assemble
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+SIZES = {
+    "llamagen_c2i_b": ("c2i GPT-B", 256),
+    "llamagen_c2i_l": ("c2i GPT-L", 256),
+    "llamagen_c2i_xl": ("c2i GPT-XL", 576),
+    "llamagen_c2i_xxl": ("c2i GPT-XXL", 576),
+    "llamagen_c2i_3b": ("c2i GPT-3B", 576),
+    "llamagen_t2i_stage1": ("t2i GPT-XL", 256),
+    "llamagen_t2i_stage2": ("t2i GPT-XL", 1024),
+}
+VQ = {"multipliers": [1, 2], "channels": 32, "z_channels": 32, "codebook_size": 64, "device": "cpu"}
+C2I = {"dim": 96, "num_layers": 3, "num_heads": 3, "num_classes": 7, "multiple_of": 64, "image_size": 8}
+
+
+def released_shapes(name: str) -> dict[str, list[int]]:
+    """Of llamagen_shapes.json, of which the miniature keeps one layer a model."""
+    stored = json.loads((GOLDEN / "llamagen_transformer_shapes.json").read_text())[name]
+    layers = {f"layers.{i}.{part}": shape for i in range(stored["layers"]) for part, shape in stored["layer"].items()}
+    return layers | stored["rest"]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [pytest.param(name, marks=() if name.endswith(("_b", "_3b", "1")) else pytest.mark.full) for name in SIZES],
+)
+def test_every_full_size_model_has_exactly_the_published_names_and_shapes(model):
+    """Catches a wrong width, depth, head count or grid in a yaml; no file is read."""
+    with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
+        cfg = compose("evaluate", [f"model={model}", "device=meta", "dtype=bfloat16"])
+    target = instantiate(cfg.model)
+    name, tokens = SIZES[model]
+    shapes = {key: list(value.shape) for key, value in target.transformer.state_dict().items()}
+    assert shapes == released_shapes(name)
+    assert target.num_tokens == tokens
+    assert target.codebook.shape == (16384, 8)
+    assert target.transformer.dim // target.transformer.num_heads in (64, 100)
+
+
+@pytest.fixture
+def tokenizer(tmp_path):
+    codes = read_weights(GOLDEN / "llamagen_vq_tiny.pt")
+    codes["quantize.embedding.weight"] = codes["quantize.embedding.weight"].repeat(3, 1)[:160]
+    torch.save({"model": codes}, tmp_path / "vq.pt")
+    return load_tokenizer(str(tmp_path), "vq.pt", **VQ | {"codebook_size": 160})
+
+
+def load(folder: Path, file: str, tokenizer, **changes: object) -> LlamaGenTarget:
+    settings = {**C2I, "cfg_scale": 3.0, "dtype": "float32", "device": "cpu", **changes}
+    return load_class_target(str(folder), file, tokenizer, **settings)
+
+
+@pytest.mark.parametrize("wrapper", ["model", "module", "state_dict", None])
+def test_every_wrapper_gives_the_greedy_first_tokens_of_the_reference(tmp_path, tokenizer, wrapper):
+    """None is the consolidated FSDP file. Catches weights left uninitialised and rotations left on the meta device."""
+    state = read_weights(GOLDEN / "llamagen_c2i_tiny.pt")
+    training = {"optimizer": {"lr": 1e-4}, "steps": 9, "args": argparse.Namespace(cfg=3)}
+    torch.save({wrapper: state} | training if wrapper else state, tmp_path / "c2i.pt")
+    target = load(tmp_path, "c2i.pt", tokenizer)
+    with safe_open(GOLDEN / "llamagen_c2i_tiny_expected.safetensors", "pt") as file:
+        tokens, logits = file.get_tensor("tokens"), file.get_tensor("guided_logits")
+    target.allocate(2, 1)
+    found = target.prefill(["3", "5"], torch.arange(2)).logits[:, 0]
+    torch.testing.assert_close(found, logits[:, 0], rtol=0, atol=2e-5)
+    assert torch.equal(found.argmax(-1), tokens[:, 0])
+    assert target.decode(tokens).shape == (2, 3, 8, 8)
+
+
+def test_a_model_in_bfloat16_keeps_its_rotations_precise(tokenizer):
+    """Catches cosines rounded to eight bits with the weights."""
+    target = load(GOLDEN, "llamagen_c2i_tiny.pt", tokenizer)
+    half = load(GOLDEN, "llamagen_c2i_tiny.pt", tokenizer, dtype="bfloat16")
+    assert half.transformer.output.weight.dtype == torch.bfloat16
+    assert torch.equal(half.rotation, target.rotation)
+
+
+@torch.inference_mode()
+def test_lanterns_conversion_computes_what_its_code_computes():
+    """Catches q, k, v stacked in another order, permuted rotary pairs and swapped feed-forward parts."""
+    state = read_transformer(GOLDEN / "lantern_llamagen_hf_tiny" / "model.safetensors")
+    with safe_open(GOLDEN / "lantern_llamagen_tiny_expected.safetensors", "pt") as file:
+        expected = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    body = Transformer(96, 2, 3, 160, (16, 16), caption_dim=48, prefix_len=120)
+    for block in body.layers:
+        block.feed_forward = FeedForward(96, 192)  # the miniature's; full-size ones follow the usual rule
+    load_strictly(body, state, "the miniature", "")
+    ids, seen = expected["ids"], expected["caption_mask"].bool()
+    tokens = torch.cat([ids, ids[:, :1]], dim=1)  # the last one is only predicted
+    features = body(tokens, expected["cond"], seen, torch.zeros(1, dtype=torch.bool))[:, 1:]
+    torch.testing.assert_close(features, expected["hidden"], rtol=0, atol=2e-5)
+    torch.testing.assert_close(body.output(features), expected["logits"], rtol=0, atol=2e-5)
+
+
+def test_a_conversion_without_one_of_its_parts_is_one_clear_error():
+    state = read_weights(GOLDEN / "lantern_llamagen_hf_tiny" / "model.safetensors")
+    del state["model.layers.1.self_attn.k_proj.weight"]
+    with pytest.raises(CheckpointError, match=r"lacks model\.layers\.1\.self_attn\.k_proj\.weight"):
+        from_converted(state)
+
+
+def test_files_of_another_size_family_or_codebook_are_one_clear_error_each(tmp_path, tokenizer):
+    with pytest.raises(CheckpointError, match=r"missing layers\.3\..*another model=llamagen_"):
+        load(GOLDEN, "llamagen_c2i_tiny.pt", tokenizer, num_layers=4)
+    with pytest.raises(CheckpointError, match=r"unexpected cls_embedding\.uncond_embedding"):
+        load(GOLDEN, "llamagen_t2i_tiny.pt", tokenizer)
+    with pytest.raises(CheckpointError, match=r"quantize\.embedding\.weight \(64, 8\) instead of \(160, 8\)"):
+        load_tokenizer(str(GOLDEN), "llamagen_vq_tiny.pt", **VQ | {"codebook_size": 160})
+    whole = (GOLDEN / "llamagen_c2i_tiny.pt").read_bytes()
+    (tmp_path / "cut.pt").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(CheckpointError, match=r"not a readable torch checkpoint .* copy it again"):
+        load(tmp_path, "cut.pt", tokenizer)
+    with pytest.raises(CheckpointError, match=r"model\.image_size=9 is no multiple of 2"):
+        load(GOLDEN, "llamagen_c2i_tiny.pt", tokenizer, image_size=9)
+
+
+def evaluated(folder: Path, model: str, changes: dict, prompts: list[str], **sampling: object) -> torch.Tensor:
+    """Runs the evaluation of a random EAGLE drafter on a model as its yaml loads it -> tokens; they equal AR's."""
+    with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
+        cfg = compose("evaluate", [f"model={model}", "dtype=float32", "device=cpu", "acceptance=exact"])
+    OmegaConf.set_struct(cfg, False)
+    tokenizer = {**VQ, "checkpoint": str(folder), "file": "vq.pt", "codebook_size": 160}
+    body = {"checkpoint": str(GOLDEN), "dim": 96, "num_layers": 3, "num_heads": 3, "multiple_of": 64, "image_size": 8}
+    cfg.model = OmegaConf.merge(cfg.model, body, {"tokenizer": tokenizer}, changes)
+    cfg.sampling = OmegaConf.merge(cfg.sampling, sampling)
+    target = instantiate(cfg.model)
+    fit = {"dim": 96, "num_heads": 3, "hidden_dim": 256, "vocab_size": 160, "target_hash": target.weights_hash}
+    torch.manual_seed(1)
+    save_weights(folder / "drafter", EagleNetwork(96, 3, 256).state_dict(), fit)
+    cfg.drafter.checkpoint = str(folder / "drafter")
+    parts = {name: instantiate(cfg[name]) for name in ("drafter", "tree", "acceptance", "verification", "sampling")}
+    pipeline = assemble(target, **parts, name=model)
+    evaluation = Evaluation(prompts, 0, 0, len(prompts), 2, {}, folder, folder / "ar")
+    baseline, method = evaluation.run(pipeline)
+    hashes = [[record["tokens"] for record in part.records] for part in (baseline, method)]
+    assert hashes[0] == hashes[1]
+    assert method.images.shape[1:] == (3, 8, 8)
+    return pipeline.generate(prompts, evaluation.batch.seeds, 2).tokens
+
+
+@pytest.mark.usefixtures("tokenizer")
+def test_a_class_model_evaluates_to_the_greedy_tokens_of_the_reference(tmp_path):
+    """Catches anything between the yaml and the tokens that departs from the released code."""
+    changes = {"file": "llamagen_c2i_tiny.pt", "num_classes": 7}
+    tokens = evaluated(tmp_path, "llamagen_c2i_b", changes, ["3", "5"], temperature=0, cfg_scale=3.0)
+    with safe_open(GOLDEN / "llamagen_c2i_tiny_expected.safetensors", "pt") as file:
+        assert torch.equal(tokens, file.get_tensor("tokens"))
+
+
+@pytest.mark.usefixtures("tokenizer")
+def test_a_text_model_evaluates_with_captions_through_t5(tmp_path):
+    """Catches a text encoder, its padding or its settings that do not reach the target."""
+    save_t5(tmp_path / "t5", hidden_size=48)
+    t5 = {"checkpoint": str(tmp_path / "t5"), **TINY_T5, "hidden_size": 48}
+    changes = {"file": "llamagen_t2i_tiny.pt", "text_encoder": t5}
+    tokens = evaluated(tmp_path, "llamagen_t2i_stage1", changes, ["a red sphere on wood", "sand"])
+    assert not torch.equal(*tokens)

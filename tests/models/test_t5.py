@@ -1,0 +1,60 @@
+"""Captions through a tiny random T5, saved with a decoder and a head as the released one is."""
+
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+from families import TINY_T5, save_t5
+from transformers import T5ForConditionalGeneration
+
+from lantern.models.t5 import T5Features, load_t5, normalised
+
+PROMPTS = ["a red sphere on wood", "sand"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("t5")
+    save_t5(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def features(folder) -> T5Features:
+    return load_t5(str(folder), **TINY_T5, length=7, dtype="float32", device="cpu")
+
+
+def test_valid_rows_stand_last_and_are_those_of_the_encoder_alone(folder, features):
+    """Catches features that are rolled by too much, pads that are seen, embeddings left at random, zeros missing."""
+    found, visible = features(PROMPTS)
+    assert found.shape == (2, 7, 32)
+    assert visible.tolist() == [[False] * 2 + [True] * 5, [False] * 6 + [True]]
+    slow = T5ForConditionalGeneration.from_pretrained(folder).encoder.eval()
+    for row, prompt in enumerate(PROMPTS):
+        ids = features.tokenizer(prompt, return_tensors="pt").input_ids
+        with torch.inference_mode():
+            alone = slow(input_ids=ids).last_hidden_state[0]
+        torch.testing.assert_close(found[row, visible[row]], alone, rtol=0, atol=1e-5)
+        assert not found[row, ~visible[row]].any()
+
+
+def test_a_caption_that_is_too_long_is_cut_with_a_warning(features, caplog):
+    with caplog.at_level(logging.WARNING):
+        found, visible = features(["a red sphere on wood on sand on wood"])
+    assert visible.all()
+    assert found.shape == (1, 7, 32)
+    assert "has 9 tokens; what is behind 7 is cut" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("caption", "cleaned"),
+    [
+        ("A Red  Sphere", "a red sphere"),
+        ("“Two” dogs – one cat’s", '"two" dogs - one cat\'s'),
+        ("a (small) dog | https://shop.example/x", "a small dog"),
+        ("fish &amp; chips,please...", "fish chips, please"),
+    ],
+)
+def test_captions_are_cleaned_like_the_released_models_training_text(caption, cleaned):
+    assert normalised(caption) == cleaned

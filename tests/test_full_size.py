@@ -1,0 +1,65 @@
+"""LlamaGen-B at full size through the command, weights random, in the memory that a laptop has."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from full_size import write_llamagen_b
+
+from lantern.results import read_rows
+
+ROOT = Path(__file__).parents[1]
+MEASURED = """
+import resource, runpy, sys
+sys.argv = ["evaluate.py", *sys.argv[1:]]
+runpy.run_path("evaluate.py", run_name="__main__")
+print("peak KiB", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def evaluate(*overrides: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-c", MEASURED, *overrides]
+    environment = os.environ | {"WANDB_MODE": "offline", "HF_HUB_OFFLINE": "1"}
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=900)
+
+
+@pytest.mark.full
+def test_llamagen_b_decodes_an_image_within_24_gib(tmp_path):
+    """Catches a full-size model that loads only in tests of tiny ones, and weights kept too many times."""
+    write_llamagen_b(tmp_path)
+    settings = ["model=llamagen_c2i_b", f"model.checkpoint={tmp_path}", f"model.tokenizer.checkpoint={tmp_path}"]
+    settings += ["drafter=none", "acceptance=exact", "prompts=[7]", "speed.num_prompts=1", "quality.num_images=0"]
+    done = evaluate(*settings, f"hydra.run.dir={tmp_path}/run")
+    assert done.returncode == 0, done.stderr
+    (row,) = read_rows(tmp_path / "run" / "results.jsonl")
+    assert row["model"] == "llamagen_c2i_b"
+    assert row["tokens_per_step"] == 1
+    assert int(re.search(r"peak KiB (\d+)", done.stdout)[1]) < 24 * 2**20
+
+
+@pytest.mark.full
+def test_a_dry_run_needs_none_of_the_files(tmp_path):
+    """Catches an estimate that asks the Hub, and one that fails for what it never uses."""
+    done = evaluate("model=lumina_mgpt", "dry_run=true", "dtype=bfloat16", f"hydra.run.dir={tmp_path}/run")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"weights, target +12\.\d\d GiB", done.stdout)
+    assert "keys and values, B = 1, 2304 of 2304 tokens" in done.stdout
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["model=llamagen_c2i_b", "prompts=[7]"], "vq_ds16_c2i.pt (about 0.3 GB) is not on this machine"),
+        (["model=anole", "model.tokenizer.checkpoint=/no/such/file"], "nothing at model.tokenizer.checkpoint=/no/such"),
+        (["model=janus_pro"], "the files of deepseek-community/Janus-Pro-1B (about 3."),
+    ],
+)
+def test_missing_files_are_one_clear_sentence(tmp_path, overrides, sentence):
+    done = evaluate(*overrides, f"hydra.run.dir={tmp_path}/run", "hydra.job_logging.root.level=ERROR")
+    assert done.returncode != 0
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
