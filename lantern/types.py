@@ -149,7 +149,7 @@ class Proposals(Protocol):
 
     keeps_law: bool  # whether verification reads q at nodes whose children were drawn
 
-    def drawn(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor: ...  # nodes [W]: their numbers in the tree
+    def drawn(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor: ...  # nodes [W] or [B, W]: their numbers
     def chosen(self, log_q: Tensor, depth: int) -> Tensor: ...  # log of how likely each code is to be accepted
 
 

@@ -140,9 +140,13 @@ def law_of_one_round(
     return law
 
 
-def num_children(drafter: Drafter) -> list[int]:
-    """By node of a static tree, whose paths are numbered in their order; empty where no children are drawn."""
-    paths = getattr(getattr(drafter, "tree", None), "paths", None)
+def num_children(drafter: Drafter) -> list[int] | int:
+    """By node of a static tree, whose paths are numbered in their order; empty where no children are drawn; at most
+    how many where each node has its own number."""
+    tree = getattr(drafter, "tree", None)
+    if getattr(tree, "kind", None) == "sampled":
+        return tree.width
+    paths = getattr(tree, "paths", None)
     return [sum(path[:-1] == node for path in paths) for node in [(), *paths]] if paths else []
 
 
