@@ -15,6 +15,7 @@ from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
 from lantern.trees.chain import chain
+from lantern.trees.ddd import DDDTree
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.sampled import SampledTree
 from lantern.trees.static import StaticTree
@@ -23,7 +24,11 @@ from lantern.verification.ratio import Ratio
 from lantern.verification.shared_noise import SharedNoise
 
 PUBLISHED = json.loads((Path(__file__).parent / "golden" / "static_trees.json").read_text())
-DYNAMIC = {"eagle2": Eagle2Tree(20, 4, 5), "sampled": SampledTree(20, 5, 4, 3, 0.03)}
+DYNAMIC = {
+    "eagle2": Eagle2Tree(20, 4, 5),
+    "ddd": DDDTree(20, 5, 5, -2.0, [1, 2, 3, 4]),
+    "sampled": SampledTree(20, 5, 4, 3, 0.03),
+}
 TREES = {"chain": chain(5), **DYNAMIC, **{name: StaticTree(PUBLISHED[name]) for name in PUBLISHED}}
 FEW = ["chain", "eagle2", "naive_extend_57"]
 SETTINGS = {

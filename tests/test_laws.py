@@ -12,6 +12,7 @@ from lantern.decoding import generate
 from lantern.drafters.none import NoDrafter
 from lantern.sampling import Sampling
 from lantern.trees.chain import chain
+from lantern.trees.ddd import DDDTree
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.sampled import SampledTree
 from lantern.trees.static import StaticTree
@@ -24,6 +25,7 @@ TREES = {
     "static": StaticTree([[0], [1], [0, 0], [1, 0]]),
     "wide": StaticTree([[0], [1], [2], [0, 0], [0, 1]]),
     "eagle2": Eagle2Tree(total=4, depth=2, width=2),
+    "ddd": DDDTree(total=4, depth=2, width=2, tau=-0.6, checks=[1]),
     "sampled": SampledTree(total=4, depth=2, width=2, beam=2, price=0.12),
 }
 RULES = {
