@@ -17,7 +17,8 @@ from lantern.training.run import check_resumable, evaluate_command, export, reco
 @hydra.main(version_base="1.3", config_path="conf", config_name="train")
 @in_one_sentence
 def main(cfg: DictConfig) -> None:
-    folder = Path(hydra.core.hydra_config.HydraConfig.get().runtime.output_dir)
+    run = hydra.core.hydra_config.HydraConfig.get().runtime
+    folder = Path(run.output_dir)
     silence_noise()
     check_resumable(cfg.ckpt_path)
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
@@ -28,7 +29,7 @@ def main(cfg: DictConfig) -> None:
     record(folder, whole_config(cfg), loggers)
     trainer.fit(task, batches, ckpt_path=cfg.ckpt_path, weights_only=True)
     weights = export(task, trainer, folder / cfg.task_name)
-    print(evaluate_command(cfg.task_name, weights))
+    print(evaluate_command(cfg.task_name, run.choices.drafter, weights))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Distils an EAGLE drafter on a frozen target: SmoothL1 on features (2401.15077), soft cross-entropy and LK loss on the
+"""Distils a drafter on a frozen target: SmoothL1 on features (2401.15077), soft cross-entropy and LK loss on the
 guided sampling law (2602.23881), unrolled on the drafter's own features (2408.15766)."""
 
 from pathlib import Path
@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor
 
-from lantern.drafters.eagle_network import EagleNetwork
 from lantern.models.checkpoints import save_weights
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.sampling import Sampling
@@ -18,7 +17,7 @@ from lantern.training.features import target_features
 from lantern.training.optimizers import Together, matrices, muon_with_adamw
 from lantern.training.overlap import chained_length, law_loss, overlap
 from lantern.training.randomness import step_generator
-from lantern.training.unroll import unroll
+from lantern.training.students import EagleStudent, Student
 
 RIDGE = 0.01  # of the inputs' variance
 
@@ -37,9 +36,10 @@ class DrafterTask(pl.LightningModule):
     def __init__(
         self, target: LlamaGenTarget, sampling: Sampling, lr: float, muon_lr: float, weight_decay: float, depth: int,
         validation_depth: int, feature_weight: float, cross_entropy_weight: float, overlap_weight: float,
-        feature_noise: float, seed: int,
+        feature_noise: float, seed: int, student: Student | None = None,
     ) -> None:  # fmt: skip
-        """depth: passes on its own features in training; feature_noise: half-width of the uniform noise on features."""
+        """student: what is distilled, EAGLE by default; depth: its passes in training; feature_noise: half-width of
+        the uniform noise on features."""
         super().__init__()
         self.target, self.sampling = target, sampling
         self.target.cfg_scale = sampling.cfg_scale
@@ -47,7 +47,8 @@ class DrafterTask(pl.LightningModule):
         self.depth, self.validation_depth = depth, validation_depth
         self.feature_weight, self.law_weights = feature_weight, (cross_entropy_weight, overlap_weight)
         self.feature_noise, self.seed = feature_noise, seed
-        self.network = network_for(target)
+        self.student = student or EagleStudent()
+        self.network = self.student.build(target)
 
     def configure_optimizers(self) -> Together:
         hidden = matrices(self.network)
@@ -69,12 +70,13 @@ class DrafterTask(pl.LightningModule):
 
     @torch.no_grad()
     def _start_linear(self, lesson: Lesson) -> None:
-        """Sets fc by least squares on the first batch: all that a linear drafter can learn, in a second."""
-        rows, fc = slice(self.target.prefix_len - 1, None), self.network.fc
-        inputs = torch.cat([lesson.embeddings, lesson.before], dim=-1)[:, rows]
-        weight, bias = least_squares(inputs.flatten(0, 1), lesson.features[:, rows].flatten(0, 1))
-        fc.weight.copy_(self.trainer.strategy.broadcast(weight))  # the same on every process
-        fc.bias.copy_(self.trainer.strategy.broadcast(bias))
+        """Sets the entrances by least squares on the first batch: all that a linear drafter can learn, in a second."""
+        first, inputs = self.target.prefix_len - 1, torch.cat([lesson.embeddings, lesson.before], dim=-1)
+        for ahead, fc in enumerate(self.student.entrances(self.network)):  # the answer stands `ahead` rows behind
+            read, said = inputs[:, first : inputs.shape[1] - ahead], lesson.features[:, first + ahead :]
+            weight, bias = least_squares(read.flatten(0, 1), said.flatten(0, 1))
+            fc.weight.copy_(self.trainer.strategy.broadcast(weight))  # the same on every process
+            fc.bias.copy_(self.trainer.strategy.broadcast(bias))
 
     def _terms(self, lesson: Lesson, p: Tensor, outputs: Tensor, skipped: int) -> Tensor:
         """One pass, over image rows at least `skipped` behind the first: the loss, then its three parts unweighted."""
@@ -101,7 +103,7 @@ class DrafterTask(pl.LightningModule):
 
     def _passes(self, lesson: Lesson, depth: int):
         rotation = self.target.rotation[None, 1 : lesson.before.shape[1] + 1]
-        return unroll(self.network, lesson.embeddings, lesson.before, rotation, depth)
+        return self.student.passes(self.network, lesson.embeddings, lesson.before, rotation, depth)
 
     def _guided(self, features: Tensor) -> Tensor:  # [B R, T, D] -> [B, L - 1, D], image rows only
         rows = features[:, self.target.prefix_len - 1 :]
@@ -121,7 +123,7 @@ class DrafterTask(pl.LightningModule):
         return Lesson(embeddings, features[:, :-1], features[:, 1:])
 
     def export(self, folder: Path) -> None:
-        """Writes what load_eagle reads: the drafter alone, tied to its target by the hash of the target's weights."""
+        """Writes what lantern.drafters.loading reads: the drafter alone, tied to its target by its weights' hash."""
         network = self.network
         config = {
             "dim": network.fc.out_features,
@@ -129,6 +131,7 @@ class DrafterTask(pl.LightningModule):
             "hidden_dim": network.feed_forward.w1.out_features,
             "vocab_size": self.target.vocab_size,
             "target_hash": self.target.weights_hash,
+            **self.student.config(network),
         }
         save_weights(folder, network.state_dict(), config)
 
@@ -141,17 +144,3 @@ def least_squares(inputs: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
     gram = z.T @ z + RIDGE * len(z) * torch.eye(z.shape[1], dtype=z.dtype, device=z.device)
     weight = torch.linalg.solve(gram, z.T @ (outputs - outputs.mean(0))).T / scale  # [O, I]
     return weight.float(), (outputs.mean(0) - weight @ mean).float()
-
-
-def network_for(target: LlamaGenTarget) -> EagleNetwork:
-    """A drafter whose layer starts as the target's last one with outputs of zero, so that nothing it adds is noise."""
-    layer = target.transformer.layers[-1]
-    dim, hidden_dim = target.embed_weight.shape[1], layer.feed_forward.w1.out_features
-    network = EagleNetwork(dim, layer.attention.num_heads, hidden_dim)
-    with torch.no_grad():
-        network.attention.wqkv.weight.copy_(layer.attention.wqkv.weight * layer.attention_norm.weight)
-        network.ffn_norm.load_state_dict(layer.ffn_norm.state_dict())
-        network.feed_forward.load_state_dict(layer.feed_forward.state_dict())
-        network.attention.wo.weight.zero_()
-        network.feed_forward.w2.weight.zero_()
-    return network

@@ -61,8 +61,9 @@ def export(task: pl.LightningModule, trainer: pl.Trainer, folder: Path) -> Path:
     return folder
 
 
-def evaluate_command(task_name: str, weights: Path) -> str:
-    """What to run next."""
+def evaluate_command(task_name: str, drafter: str, weights: Path) -> str:
+    """What to run next; drafter: the chosen config."""
     if task_name == "drafter":
-        return f"drafter written; measure it with: python evaluate.py drafter.checkpoint={weights}"
+        choice = "" if drafter == "eagle" else f"drafter={drafter} "
+        return f"drafter written; measure it with: python evaluate.py {choice}drafter.checkpoint={weights}"
     return f"{task_name} written to {weights}; to ship it, copy that folder to data/weights/{task_name}"
