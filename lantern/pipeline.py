@@ -15,7 +15,7 @@ from lantern.verification import Ratio, SharedNoise
 
 # Where tests/test_laws.py shows, by enumeration or token by token, that the output law is the target's.
 PROVEN_VERIFICATIONS = (Ratio, SharedNoise)
-PROVEN_TREES = ("none", "static", "eagle2", "ddd", "sampled")
+PROVEN_TREES = ("none", "static", "eagle2", "ddd", "adaptive", "sampled")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ p is always the target law, q the draft law."""
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -141,6 +141,16 @@ class TreePolicy(Protocol):
     width: int  # children of a node, at most
 
     def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals: "Proposals") -> DraftTree: ...
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """A tree policy that learns from the rounds of each image; its drafter tells it of them."""
+
+    def allocate(self, batch_size: int, grid: tuple[int, int], device: torch.device) -> None: ...
+    def begin(self, rows: Tensor) -> None: ...  # these rows start new images
+    def observe(self, verdict: Verdict) -> None: ...  # of the trees grown last
+    def keep(self, rows: Tensor) -> None: ...
 
 
 class Proposals(Protocol):

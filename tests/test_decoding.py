@@ -14,6 +14,7 @@ from lantern.decoding import generate
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
+from lantern.trees.adaptive import AdaptiveTree
 from lantern.trees.chain import chain
 from lantern.trees.ddd import DDDTree
 from lantern.trees.eagle2 import Eagle2Tree
@@ -27,6 +28,7 @@ PUBLISHED = json.loads((Path(__file__).parent / "golden" / "static_trees.json").
 DYNAMIC = {
     "eagle2": Eagle2Tree(20, 4, 5),
     "ddd": DDDTree(20, 5, 5, -2.0, [1, 2, 3, 4]),
+    "adaptive": AdaptiveTree(20, 5, 5, 3),
     "sampled": SampledTree(20, 5, 4, 3, 0.03),
 }
 TREES = {"chain": chain(5), **DYNAMIC, **{name: StaticTree(PUBLISHED[name]) for name in PUBLISHED}}
