@@ -10,7 +10,7 @@ from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
 from lantern.trees.auto import AutoTree
-from lantern.types import AcceptanceRule, Drafter, Generation, Target, TreePolicy, Verification
+from lantern.types import AcceptanceRule, Drafter, Generation, Loop, Target, TreePolicy, Verification
 from lantern.verification import Ratio, SharedNoise
 
 # Where tests/test_laws.py shows, by enumeration or token by token, that the output law is the target's.
@@ -26,19 +26,22 @@ class Pipeline:
     rule: AcceptanceRule
     sampling: Sampling
     model: str = "llamagen"
+    loop: Loop | None = None  # in the place of decoding.generate
 
     def generate(self, prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1) -> Generation:
-        return generate(
+        return (self.loop or generate)(
             self.target, self.drafter, self.verification, self.rule, self.sampling, prompts, seeds, batch_size
         )
 
     def baseline(self) -> "Pipeline":
         """Plain AR decoding on the same target with the same picks."""
-        return replace(self, drafter=NoDrafter(), verification=SharedNoise(), rule=Exact())
+        return replace(self, drafter=NoDrafter(), verification=SharedNoise(), rule=Exact(), loop=None)
 
     @property
     def lossless(self) -> bool:
         """Whether the output law is the target's: claimed only for combinations that an exact-law test covers."""
+        if self.loop is not None:
+            return False
         tree = getattr(self.drafter, "tree", None)
         kind = tree.kind if tree else "none"
         return self.rule.lossless and type(self.verification) in PROVEN_VERIFICATIONS and kind in PROVEN_TREES
@@ -61,6 +64,7 @@ class Pipeline:
             "top_k": sampling.top_k,
             "top_p": sampling.top_p,
             "cfg_scale": sampling.cfg_scale,
+            **(self.loop.describe() if self.loop else {}),
         }
 
 
@@ -71,6 +75,7 @@ def pipelines(
     verification: Verification | partial,
     sampling: Sampling,
     name: str = "llamagen",
+    loop: Loop | None = None,
 ) -> Callable[[TreePolicy | None], Pipeline]:
     """Joins the instantiated config groups, the tree left open; a partial one is given the parts it still lacks.
     Without a tree the pipeline decodes plainly."""
@@ -83,9 +88,9 @@ def pipelines(
 
     def pipeline(tree: TreePolicy | None) -> Pipeline:
         if tree is None:
-            return Pipeline(model, NoDrafter(), verification, rule, sampling, name)
+            return Pipeline(model, NoDrafter(), verification, rule, sampling, name, loop)
         complete = drafter(target=model, tree=tree, sampling=sampling) if isinstance(drafter, partial) else drafter
-        return Pipeline(model, complete, verification, rule, sampling, name)
+        return Pipeline(model, complete, verification, rule, sampling, name, loop)
 
     return pipeline
 
@@ -98,8 +103,9 @@ def assemble(
     verification: Verification | partial,
     sampling: Sampling,
     name: str = "llamagen",
+    loop: Loop | None = None,
 ) -> Pipeline:
     """The pipeline of the instantiated config groups; tree=auto is resolved here, where something is drafted."""
-    pipeline = pipelines(model, drafter, acceptance, verification, sampling, name)
+    pipeline = pipelines(model, drafter, acceptance, verification, sampling, name, loop)
     is_open = isinstance(tree, AutoTree) and isinstance(drafter, partial)
     return pipeline(tree.resolve(pipeline) if is_open else tree)

@@ -205,3 +205,13 @@ class Generation:
     @property
     def target_forwards(self) -> int:
         return len(self.rounds)
+
+
+class Loop(Protocol):
+    """A way of decoding that does not fit decoding.generate, called in its place with the same parts."""
+
+    def __call__(
+        self, target: Target, drafter: Drafter, verification: Verification, rule: AcceptanceRule, sampling,
+        prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1,
+    ) -> Generation: ...  # fmt: skip
+    def describe(self) -> dict[str, object]: ...  # the keys of a result row that it answers for
