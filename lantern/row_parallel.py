@@ -32,7 +32,7 @@ class RowParallel:
 
     def describe(self) -> dict[str, object]:
         """The keys of a result row that this loop answers for."""
-        return {"drafter": "rows", "tree": f"window{self.window}", "verification": "none", "acceptance": "none"}
+        return {"drafter": "rows", "tree": f"window{self.window}", "verification": "none", "acceptance": "rows"}
 
     @torch.inference_mode()
     def __call__(
