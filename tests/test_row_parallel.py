@@ -88,11 +88,12 @@ def test_a_window_of_a_whole_row_is_plain_decoding(sampling):
     assert not torch.equal(decode(RowParallel(1), sampling).tokens, plain.tokens)  # lossy, and honestly so
 
 
-@pytest.mark.parametrize("window", [1, 2, 3, 4])
-def test_an_image_equals_one_recomputed_without_a_cache(window):
-    """Catches a cell that is seen too early or never, a stand-in that is kept, entries that are written over."""
+@pytest.mark.parametrize(("window", "images"), [(1, 8), (2, 5), (4, 1)])
+def test_an_image_equals_one_recomputed_without_a_cache(window, images):
+    """Catches a cell that is seen too early or never, a stand-in that is kept (which shows in few of the images),
+    entries that are written over."""
     found = decode(RowParallel(window), Sampling()).tokens.tolist()
-    for prompt, seed, tokens in list(zip(PROMPTS, SEEDS, found, strict=True))[:3]:
+    for prompt, seed, tokens in list(zip(PROMPTS, SEEDS, found, strict=True))[:images]:
         assert tokens == slow_image(Sampling(), window, prompt, seed)
 
 
