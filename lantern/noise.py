@@ -18,6 +18,7 @@ class Purpose(IntEnum):
     COIN = 2
     RESIDUAL = 3
     PICK = 4
+    WINDOW = 5
 
 
 def image_seed(seed: int, prompt: str, copy: int = 0) -> int:
@@ -105,10 +106,14 @@ class Noise:
         # the code comes last, so that all before it is hashed once a row and not once a code
         return -_exponential(_hash(seeds, purpose, *counters, self._codes)).log()
 
+    def uniform(self, purpose: Purpose, *counters: Tensor) -> Tensor:
+        """counters broadcasting to [B] or [B, N] -> uniform in [0, 1), as fine as float32 tells apart everywhere."""
+        seeds = self.seeds.view(-1, *[1] * (counters[0].dim() - 1))
+        return (_hash(seeds, purpose, *counters) >> 8).float() * 2.0**-24
+
     def accepts(self, probability: Tensor, node: Tensor) -> Tensor:
         """A coin a row for judging node [B]: true with probability [B]; never at 0, always at 1."""
-        coin = (_hash(self.seeds, Purpose.COIN, self.position, node) >> 8).float() * 2.0**-24  # [0, 1)
-        return coin < probability
+        return self.uniform(Purpose.COIN, self.position, node) < probability
 
     def draw(self, law: Tensor) -> Tensor:
         """The recovered or bonus token of a row, from law [B, V]."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from inspect import signature
 
 from lantern.acceptance.exact import Exact
 from lantern.decoding import generate
@@ -15,7 +16,7 @@ from lantern.verification import Ratio, SharedNoise
 
 # Where tests/test_laws.py shows, by enumeration or token by token, that the output law is the target's.
 PROVEN_VERIFICATIONS = (Ratio, SharedNoise)
-PROVEN_TREES = ("none", "static", "eagle2", "ddd", "adaptive", "sampled")
+PROVEN_TREES = ("none", "static", "eagle2", "ddd", "adaptive", "sampled", "window")
 
 
 @dataclass(frozen=True)
@@ -86,11 +87,12 @@ def pipelines(
     if sampling.is_greedy and isinstance(verification, Ratio):
         raise LanternError("verification=ratio tosses coins, temperature=0 has none; use verification=shared_noise")
 
+    judging = (verification, rule, sampling)
+
     def pipeline(tree: TreePolicy | None) -> Pipeline:
         if tree is None:
-            return Pipeline(model, NoDrafter(), verification, rule, sampling, name, loop)
-        complete = drafter(target=model, tree=tree, sampling=sampling) if isinstance(drafter, partial) else drafter
-        return Pipeline(model, complete, verification, rule, sampling, name, loop)
+            return Pipeline(model, NoDrafter(), *judging, name, loop)
+        return Pipeline(model, completed(drafter, target=model, tree=tree, sampling=sampling), *judging, name, loop)
 
     return pipeline
 
@@ -107,5 +109,15 @@ def assemble(
 ) -> Pipeline:
     """The pipeline of the instantiated config groups; tree=auto is resolved here, where something is drafted."""
     pipeline = pipelines(model, drafter, acceptance, verification, sampling, name, loop)
-    is_open = isinstance(tree, AutoTree) and isinstance(drafter, partial)
+    is_open = isinstance(tree, AutoTree) and "tree" in lacking(drafter)
     return pipeline(tree.resolve(pipeline) if is_open else tree)
+
+
+def lacking(part: object) -> set[str]:
+    """What a partial of a config group is still to be given, by name; nothing for a complete part."""
+    return set(signature(part).parameters) - set(part.keywords) if isinstance(part, partial) else set()
+
+
+def completed(part: object, **others: object) -> object:
+    """The part, a partial one called with those of the others that it lacks."""
+    return part(**{name: others[name] for name in lacking(part) & set(others)}) if isinstance(part, partial) else part

@@ -167,3 +167,19 @@ def committed(tree: DraftTree, verdict: Verdict) -> list[tuple[int, ...]]:
     """The tokens each row commits: the accepted ones and the verdict's own."""
     rows = zip(tree.tokens, verdict.path, verdict.accepted.tolist(), verdict.token.tolist(), strict=True)
     return [(*tokens[path[1 : accepted + 1]].tolist(), token) for tokens, path, accepted, token in rows]
+
+
+def p_value(sequences: torch.Tensor, law: torch.Tensor) -> float:
+    """Pearson's chi-square test of sequences [B, L] against law [V] * L; rare cells are merged into one."""
+    size = law.shape[0]
+    cells = (sequences * size ** torch.arange(law.dim() - 1, -1, -1)).sum(1)
+    counts = torch.bincount(cells, minlength=law.numel()).double()
+    expected = law.flatten() * len(sequences)
+    assert counts[expected == 0].sum() == 0, "a sequence outside the target's support"
+    rare = expected < 10
+    counts = torch.cat([counts[~rare], counts[rare].sum()[None]])
+    expected = torch.cat([expected[~rare], expected[rare].sum()[None]])
+    kept = expected > 0
+    statistic = ((counts - expected)[kept] ** 2 / expected[kept]).sum()
+    freedom = torch.tensor((int(kept.sum()) - 1) / 2, dtype=torch.float64)
+    return float(torch.special.gammaincc(freedom, statistic / 2))

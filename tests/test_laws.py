@@ -3,7 +3,7 @@ under ratio verification, and by counting many images of the whole loop under bo
 
 import pytest
 import torch
-from tables import TableDrafter, TableTarget, law_of_one_round, sequence_law
+from tables import TableDrafter, TableTarget, law_of_one_round, p_value, sequence_law
 
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern import Lantern
@@ -88,19 +88,3 @@ def test_many_images_of_the_whole_loop_follow_the_target_law(tree, verification,
     drafter, count = drafter_of(TREES[tree], target, sampling), 8_000
     images = generate(target, drafter, verification, Exact(), sampling, ["x"] * count, range(count), batch_size=count)
     assert p_value(images.tokens, sequence_law(target, sampling)) > 1e-6
-
-
-def p_value(sequences: torch.Tensor, law: torch.Tensor) -> float:
-    """Pearson's chi-square test of sequences [B, L] against law [V] * L; rare cells are merged into one."""
-    size = law.shape[0]
-    cells = (sequences * size ** torch.arange(law.dim() - 1, -1, -1)).sum(1)
-    counts = torch.bincount(cells, minlength=law.numel()).double()
-    expected = law.flatten() * len(sequences)
-    assert counts[expected == 0].sum() == 0, "a sequence outside the target's support"
-    rare = expected < 10
-    counts = torch.cat([counts[~rare], counts[rare].sum()[None]])
-    expected = torch.cat([expected[~rare], expected[rare].sum()[None]])
-    kept = expected > 0
-    statistic = ((counts - expected)[kept] ** 2 / expected[kept]).sum()
-    freedom = torch.tensor((int(kept.sum()) - 1) / 2, dtype=torch.float64)
-    return float(torch.special.gammaincc(freedom, statistic / 2))

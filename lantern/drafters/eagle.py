@@ -32,10 +32,11 @@ class Eagle:
         self.forwards = 0
         self._remembering = [tree] if isinstance(tree, Remembers) else []
 
-    def allocate(self, batch_size: int) -> None:
-        """An empty cache and no pending pairs for batch_size rows."""
+    def allocate(self, batch_size: int, longest: int | None = None) -> None:
+        """An empty cache and no pending pairs for batch_size rows, which commit at most `longest` tokens a round, the
+        tree's own path and the token behind it if nothing is said."""
         target, heads, like = self.target, self.network.attention.num_heads, self.network.fc.weight
-        self._longest = self.depth + 1  # pairs a round can commit
+        self._longest = longest or self.depth + 1
         slots = target.prefix_len + target.num_tokens + self._longest + self.tree.num_expanded
         dim = self.network.fc.out_features
         kept = like.new_empty(0, dtype=cache_dtype(like))

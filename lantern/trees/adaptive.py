@@ -58,7 +58,7 @@ class AdaptiveTree:
         """A tree that was followed to its end should have been deeper, any other as deep as it was followed, and one
         more: half the way there, rounded up."""
         accepted, grown = verdict.accepted, self._grown
-        goal = torch.where(accepted == grown, self.depth, accepted + 1)
+        goal = torch.where(accepted >= grown, self.depth, accepted + 1)
         recommended = ((grown + goal + 1) // 2).clamp(max=self.depth)
         fresh = (self._cells > self._root[:, None]) & (self._cells <= (self._root + accepted + 1)[:, None])
         self._depths = torch.where(fresh, recommended[:, None], self._depths)

@@ -23,6 +23,27 @@ class RatioProposals:
     def chosen(self, log_q: Tensor, depth: int) -> Tensor:
         return log_q.log_softmax(-1)
 
+    def coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor:
+        """Draws [B, W] from laws [B, W, V], kept from the former draws as often as can be, with probability one minus
+        the total variation: maximal coupling (2510.24211). Only the first known [B] positions have former draws."""
+        offsets = torch.arange(laws.shape[1], device=laws.device)
+        coin = self._noise.uniform(Purpose.WINDOW, self._noise.position[:, None], 2 * offsets)
+        p, q = (part.gather(2, former[..., None])[..., 0] for part in (laws, former_laws))
+        keeps = (coin * q < p) & (offsets < known[:, None])
+        excess = torch.where((offsets < known[:, None])[..., None], (laws - former_laws).clamp(min=0), laws)
+        return torch.where(keeps, former, self._draws(torch.where(excess.sum(-1, keepdim=True) > 0, excess, laws)))
+
+    def anew(self, laws: Tensor) -> Tensor:
+        """Draws [B, W] from laws [B, W, V]."""
+        return self._draws(laws)
+
+    def _draws(self, weights: Tensor) -> Tensor:
+        """[B, W, V] -> [B, W] by inversion: one number a draw, where a race would take one a code."""
+        steps = 2 * torch.arange(weights.shape[1], device=weights.device) + 1
+        unit = self._noise.uniform(Purpose.WINDOW, self._noise.position[:, None], steps)[..., None]
+        heights = weights.double().cumsum(-1)
+        return torch.searchsorted(heights, unit * heights[..., -1:], right=True)[..., 0]
+
 
 class Ratio:
     name = "ratio"

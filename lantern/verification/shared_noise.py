@@ -27,6 +27,11 @@ class SharedProposals:
         """-> log of the estimated probability that the target picks each code."""
         return (self.drawn(log_q, None, depth) / PICK_SPREAD).log_softmax(-1)
 
+    def coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor:
+        """laws [B, W, V] of the positions behind the root -> the picks under them [B, W]; equal laws, equal picks."""
+        depths = torch.arange(laws.shape[1], device=laws.device).expand(len(laws), -1)
+        return (laws.log() + self._noise.picks_at(depths)).argmax(-1)
+
 
 class SharedNoise:
     name = "shared_noise"

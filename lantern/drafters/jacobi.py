@@ -1,0 +1,66 @@
+"""Drafting without a drafter: a Jacobi window is a chain whose tokens the target's own last pass proposes. SJD
+(2410.01699) draws them anew each round; coupled to their former draws (SCD, 2510.24211) they settle, and more of them
+are accepted."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lantern.drafters.window import Guess, Start, Window
+from lantern.errors import LanternError
+from lantern.types import PADDING, DraftTree, Forward, Proposals, Target, Verdict
+
+
+class Shape(NamedTuple):
+    """What a result row says of the tree."""
+
+    name: str
+    kind: str = "window"
+
+
+class Jacobi:
+    """Implements lantern.types.Drafter; no network, no drafter forwards."""
+
+    forwards = 0
+
+    def __init__(self, target: Target, length: int, start: Start, redraw, name: str = "jacobi") -> None:
+        """length: of the window, in tokens."""
+        self.window = Window(length, target.num_tokens, start, redraw)
+        self.name, self.tree = name, Shape(f"window_{length}")
+        self.num_nodes, self.depth = length + 1, length
+        self._target = target
+
+    def allocate(self, batch_size: int) -> None:
+        self.window.allocate(batch_size, self._target.vocab_size, self._target.codebook.float())
+
+    def begin(self, prefill: Forward, rows: Tensor) -> None:
+        self.window.begin(prefill, rows)
+
+    def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
+        guess = self.window.guess(roots, proposals)
+        tokens = torch.cat([roots[:, None], guess.tokens], 1)
+        chain = torch.arange(-1, self.depth, device=roots.device)
+        parents = chain.masked_fill((chain >= 0) & (chain + 1 >= room.to(roots.device)[:, None]), PADDING)
+        laws = torch.cat([guess.laws, guess.laws[:, -1:]], 1) if proposals.keeps_law else None
+        return DraftTree(tokens, parents, laws)
+
+    def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
+        self.window.observe(tree, probs, verdict)
+
+    def keep(self, rows: Tensor) -> None:
+        self.window.keep(rows)
+
+
+def coupled(proposals: Proposals, laws: Tensor, former: Guess, known: Tensor) -> Tensor:
+    """Draws from laws [B, W, V] that equal the former ones, where the first known [B] have any, as often as the
+    verification's noise allows: always the pick under shared noise, by maximal coupling under ratio."""
+    return proposals.coupled(laws, former.tokens, former.laws, known)
+
+
+def anew(proposals: Proposals, laws: Tensor, former: Guess, known: Tensor) -> Tensor:
+    """Draws from laws [B, W, V] that owe nothing to the former ones. Raises LanternError under shared noise, where a
+    position's noise never changes."""
+    if not proposals.keeps_law:
+        raise LanternError("drafter=sjd draws its window anew each round; use verification=ratio, or drafter=jacobi")
+    return proposals.anew(laws)

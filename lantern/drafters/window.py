@@ -1,0 +1,100 @@
+"""A Jacobi window: guesses for the positions behind each image's root, refined by every pass of the target (Santilli et
+al., 2305.10427; for image models SJD, 2410.01699). Which guesses a pass left behind, and how they are drawn again."""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from lantern.errors import LanternError
+from lantern.types import DraftTree, Forward, Proposals, Verdict
+
+
+class Guess(NamedTuple):
+    """Tokens [B, W] of the positions behind the root, and the laws [B, W, V] they were drawn from."""
+
+    tokens: Tensor
+    laws: Tensor
+
+
+class Start(Protocol):
+    """What is guessed where no pass has looked yet."""
+
+    def __call__(self, laws: Tensor, seen: Tensor, image: Tensor, position: Tensor) -> Tensor:
+        """laws [B, W, V], seen [B] how many of them speak of their own position, the others repeating the last; image
+        [B, L + W] committed and guessed tokens, the root at position [B] -> the laws to draw guesses from."""
+
+
+Redraw = Callable[[Proposals, Tensor, Guess, Tensor], Tensor]
+
+
+class Window:
+    """State by row: what the last pass says of the positions behind the root, and how those were guessed before."""
+
+    def __init__(self, length: int, num_tokens: int, start: Start, redraw: Redraw) -> None:
+        if length < 1:
+            raise LanternError(f"drafter.length={length}: a window needs 1 position at least")
+        self.length, self._num_tokens, self._start, self._redraw = length, num_tokens, start, redraw
+
+    def allocate(self, batch_size: int, vocab_size: int, like: Tensor) -> None:
+        """like: of the laws' dtype and device."""
+        self._laws = like.new_zeros(batch_size, self.length, vocab_size)
+        self._former = Guess(torch.zeros_like(self._laws[..., 0], dtype=torch.long), self._laws)
+        self._seen = torch.zeros_like(self._former.tokens[:, 0])
+        self._image = self._seen[:, None].repeat(1, self._num_tokens + self.length + 1)
+        self._position = self._seen.clone()
+        self._offsets = torch.arange(self.length, device=like.device)
+
+    def begin(self, prefill: Forward, rows: Tensor) -> None:
+        """The first window knows the prefix's own law alone."""
+        self._laws[rows] = prefill.logits.softmax(-1).to(self._laws.dtype)
+        self._seen[rows] = self._position[rows] = 0
+
+    def guess(self, roots: Tensor, proposals: Proposals) -> Guess:
+        """roots [B] -> the guess of this round."""
+        self._image.scatter_(1, self._position[:, None], roots[:, None])
+        laws = self._start(self._laws, self._seen, self._image, self._position)
+        tokens = self._redraw(proposals, laws, self._former, guessed(self._seen))
+        self._image.scatter_(1, self._position[:, None] + 1 + self._offsets, tokens)
+        self._former = Guess(tokens, laws)
+        return self._former
+
+    def observe(self, tree: DraftTree, probs: Tensor, verdict: Verdict) -> None:
+        """Takes from probs [B, N, V] what the pass says of the positions behind the verdict's token."""
+        path = verdict.path[:, : max(verdict.counts) + 1]
+        where = self._position[:, None] + torch.arange(path.shape[1], device=path.device)
+        tokens = torch.where(path < 0, self._image.gather(1, where), tree.tokens.gather(1, path.clamp(min=0)))
+        self._image.scatter_(1, where, tokens)
+        rows = torch.arange(len(path), device=path.device)[:, None]
+        nodes, self._seen = left_behind(tree, verdict, self.length)
+        self._laws = probs[rows, nodes]
+        kept = (verdict.accepted[:, None] + 1 + self._offsets).clamp(max=self.length - 1)
+        self._former = Guess(self._former.tokens.gather(1, kept), self._former.laws[rows, kept])
+        self._position = self._position + verdict.accepted + 1
+
+    def keep(self, rows: Tensor) -> None:
+        self._laws, self._seen, self._position = self._laws[rows], self._seen[rows], self._position[rows]
+        self._image, self._former = self._image[rows], Guess(*(part[rows] for part in self._former))
+
+
+def guessed(seen: Tensor) -> Tensor:
+    """[B] how many of the positions that a pass speaks of were guessed before it: all but the last."""
+    return (seen - 1).clamp(min=0)
+
+
+def left_behind(tree: DraftTree, verdict: Verdict, length: int) -> tuple[Tensor, Tensor]:
+    """For each position behind the verdict's token the node [B, length] whose law speaks of it: at its depth, the one
+    that shares most of the accepted path, the eldest among equals; and how many positions [B] have one. The others are
+    given the last of these nodes, or the accepted leaf."""
+    batch, size = tree.tokens.shape
+    rows, index = torch.arange(batch, device=tree.tokens.device), torch.arange(size, device=tree.tokens.device)
+    leaf = verdict.path[rows, verdict.accepted]
+    shared = (tree.ancestors & tree.ancestors[rows, leaf][:, None]).sum(-1)  # [B, N]
+    merit = (shared * size + (size - 1 - index)).masked_fill(tree.is_padding, -1)
+    wanted = verdict.accepted[:, None] + 1 + torch.arange(length, device=index.device)
+    at_depth = tree.depths[:, None] == wanted[..., None]  # [B, length, N]
+    best = merit[:, None].masked_fill(~at_depth, -1).max(-1)
+    seen = (best.values >= 0).sum(1)
+    nodes = torch.cat([leaf[:, None], best.indices], 1)  # the accepted leaf stands in where nothing is left behind
+    return nodes.gather(1, torch.minimum(torch.arange(1, length + 1, device=index.device), seen[:, None])), seen

@@ -1,0 +1,162 @@
+"""Jacobi windows, alone and behind EAGLE's tree: what is decoded stays plain decoding's, whatever is guessed."""
+
+import pytest
+import torch
+from tables import TableTarget, p_value, sequence_law
+from toy import GRID, PROMPTS, SEEDS, random_verdict, tiny_eagle, tiny_target
+
+from lantern.acceptance.exact import Exact
+from lantern.decoding import generate
+from lantern.drafters.eagle_jacobi import EagleJacobi, continued
+from lantern.drafters.jacobi import Jacobi, anew, coupled
+from lantern.drafters.none import NoDrafter
+from lantern.drafters.starts import Above, Left, Nearest, Uniform
+from lantern.drafters.window import left_behind
+from lantern.errors import LanternError
+from lantern.sampling import Sampling
+from lantern.trees.chain import chain
+from lantern.trees.eagle2 import Eagle2Tree
+from lantern.trees.static import StaticTree
+from lantern.types import PADDING, DraftTree
+from lantern.verification.ratio import Ratio
+from lantern.verification.shared_noise import SharedNoise
+
+STARTS = {"nearest": Nearest(), "uniform": Uniform(), "left": Left(), "above": Above(GRID[1])}
+TREES = {
+    "chain": chain(1),
+    "static": StaticTree([[0], [1], [2], [0, 0], [1, 0], [1, 1], [1, 1, 0]]),
+    "eagle2": Eagle2Tree(5, 2, 3),
+}
+references: dict[object, torch.Tensor] = {}
+
+
+def decode(drafter, target, sampling, batch_size, verification=None):
+    verification = verification or SharedNoise()
+    return generate(target, drafter, verification, Exact(), sampling, PROMPTS, SEEDS, batch_size)
+
+
+def plain(sampling: Sampling) -> torch.Tensor:
+    if sampling not in references:
+        references[sampling] = decode(NoDrafter(), tiny_target(sampling.cfg_scale), sampling, 1).tokens
+    return references[sampling]
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 8])
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.0), Sampling(top_k=5)], ids=["sampled", "greedy", "top_k"])
+def test_a_window_decodes_the_tokens_of_plain_decoding(sampling, start, batch_size):
+    """Catches guesses at the wrong position, laws of another row, windows that run past the image."""
+    target = tiny_target()
+    found = decode(Jacobi(target, 6, STARTS[start], coupled), target, sampling, batch_size)
+    assert torch.equal(found.tokens, plain(sampling))
+    assert found.drafter_forwards == 0
+    if sampling == Sampling():
+        assert found.tokens_per_step > 2
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 8])
+@pytest.mark.parametrize("tree", TREES)
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.0)], ids=["sampled", "greedy"])
+def test_a_window_behind_eagles_tree_decodes_the_tokens_of_plain_decoding(sampling, tree, batch_size):
+    """Catches a window attached to the wrong leaf or shifted by a level, and an EAGLE cache too short for it."""
+    target = tiny_target()
+    drafter = EagleJacobi(tiny_eagle(target, TREES[tree], sampling), 6, Nearest(), coupled)
+    found = decode(drafter, target, sampling, batch_size)
+    assert torch.equal(found.tokens, plain(sampling))
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("redraw", [coupled, anew])
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(top_k=2, cfg_scale=1.0)], ids=["plain", "top_k"])
+def test_many_images_of_a_window_under_ratio_follow_the_target_law(sampling, redraw, start):
+    """Catches a guess that is no draw from the law it is judged by: a biased coupling, a copied token whose law is not
+    certain, a coin used twice."""
+    target, count = TableTarget(vocab_size=3, num_tokens=5, cfg_scale=sampling.cfg_scale), 8_000
+    drafter = Jacobi(target, 3, STARTS[start] if start != "above" else Above(2), redraw)
+    images = generate(target, drafter, Ratio(), Exact(), sampling, ["x"] * count, range(count), batch_size=count)
+    assert p_value(images.tokens, sequence_law(target, sampling)) > 1e-6
+
+
+def test_a_wrong_coupling_is_caught_by_counting():
+    """The test above can fail: keeping every former draw is no draw from the new law."""
+    target, count = TableTarget(vocab_size=3, num_tokens=5, cfg_scale=2.0), 8_000
+
+    def kept(proposals, laws, former, known):
+        offsets = torch.arange(laws.shape[1])
+        return torch.where(offsets < known[:, None], former.tokens, proposals.anew(laws))
+
+    drafter = Jacobi(target, 3, Nearest(), kept)
+    images = generate(target, drafter, Ratio(), Exact(), Sampling(), ["x"] * count, range(count), batch_size=count)
+    assert p_value(images.tokens, sequence_law(target, Sampling())) < 1e-6
+
+
+def test_ratio_decodes_a_window_alike_in_any_batch():
+    """Catches draws keyed by the row or by the round of the batch."""
+    target = tiny_target()
+    runs = [decode(Jacobi(target, 6, Left(), coupled), target, Sampling(), size, Ratio()).tokens for size in (1, 3, 8)]
+    assert torch.equal(runs[0], runs[1])
+    assert torch.equal(runs[0], runs[2])
+
+
+def test_coupling_keeps_more_than_drawing_anew():
+    """Catches a coupling that never keeps anything; on this target it accepts clearly more."""
+    target = tiny_target()
+    together, apart = (
+        decode(Jacobi(target, 6, Uniform(), redraw), target, Sampling(), 8, Ratio()).tokens_per_step
+        for redraw in (coupled, anew)
+    )
+    assert together > 1.1 * apart
+
+
+def test_what_a_pass_leaves_behind_is_found_by_depth_and_shared_path():
+    """The slow twin: for every depth behind the verdict's token, the node that shares most of the accepted path."""
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(30):
+        parents = torch.stack([random_parents(generator) for _ in range(4)])
+        tree = DraftTree(torch.zeros_like(parents), parents)
+        verdict = random_verdict(generator, tree)
+        nodes, seen = left_behind(tree, verdict, length=5)
+        for row, accepted in enumerate(verdict.paths):
+            expected = slow_left_behind(parents[row].tolist(), accepted)
+            assert int(seen[row]) == min(len(expected), 5)
+            assert nodes[row].tolist() == (expected + [expected[-1] if expected else accepted[-1]] * 5)[:5]
+
+
+def random_parents(generator: torch.Generator) -> torch.Tensor:
+    """[9] of a tree whose last nodes may be missing."""
+    parents = torch.tensor([-1, *(int(torch.randint(node, (), generator=generator)) for node in range(1, 9))])
+    return parents.masked_fill(torch.arange(9) > torch.randint(5, 9, (), generator=generator), PADDING)
+
+
+def slow_left_behind(parents: list[int], accepted: list[int]) -> list[int]:
+    def path(node):
+        return [node] if node == 0 else [*path(parents[node]), node]
+
+    found = []
+    for depth in range(len(accepted), len(parents)):
+        there = [n for n in range(len(parents)) if parents[n] != PADDING and len(path(n)) - 1 == depth]
+        if not there:
+            return found
+        found.append(max(there, key=lambda n: (len(set(path(n)) & set(accepted)), -n)))
+    return found
+
+
+def test_a_tree_is_continued_behind_the_eldest_of_its_deepest_nodes():
+    """Catches a chain behind the root, behind padding, or beyond the room."""
+    parents = torch.tensor([[-1, 0, 0, 2, 2], [-1, 0, 0, 1, PADDING]])
+    tree = DraftTree(torch.arange(10).view(2, 5), parents)
+    grown = continued(tree, torch.arange(100, 110).view(2, 5), 3, torch.tensor([9, 4]))
+    assert grown.parents.tolist() == [[-1, 0, 0, 2, 2, 3, 5, 6], [-1, 0, 0, 1, PADDING, 3, PADDING, PADDING]]
+    assert grown.tokens[:, 5:].tolist() == [[102, 103, 104], [107, 108, 109]]
+
+
+def test_what_cannot_be_joined_is_one_clear_error():
+    """Catches SJD's independent draws under shared noise, joined trees under ratio, and an empty window."""
+    target = tiny_target()
+    with pytest.raises(LanternError, match="use verification=ratio, or drafter=jacobi"):
+        decode(Jacobi(target, 4, Nearest(), anew), target, Sampling(), 1)
+    joined = EagleJacobi(tiny_eagle(target, chain(1), Sampling()), 4, Nearest(), coupled)
+    with pytest.raises(LanternError, match="use verification=shared_noise"):
+        decode(joined, target, Sampling(), 1, Ratio())
+    with pytest.raises(LanternError, match=r"drafter\.length=0"):
+        Jacobi(target, 0, Nearest(), coupled)
