@@ -52,7 +52,7 @@ def main(cfg: DictConfig) -> None:
     run, config = HydraConfig.get(), OmegaConf.to_container(cfg, resolve=True)
     folder = Path(run.runtime.output_dir)
     prompts = load_prompts(cfg.prompts, Path(cfg.paths.root) / "data" / "prompts")
-    parts = {name: instantiate(cfg[name]) for name in ("drafter", "acceptance", "verification", "sampling")}
+    parts = {name: instantiate(cfg[name]) for name in ("drafter", "acceptance", "verification", "sampling", "loop")}
     parts |= {"model": shared(cfg.model), "name": run.runtime.choices.model}
     write_provenance(folder, config, {"target": parts["model"].weights_hash})
     if cfg.benchmark:

@@ -14,12 +14,12 @@ from lantern.errors import LanternError
 from lantern.metrics.entropy import law_entropies
 from lantern.sampling import Sampling
 from lantern.trees.auto import AutoTree
-from lantern.types import AcceptanceRule, Drafter, Generation, Target, TreePolicy, Verification
+from lantern.types import AcceptanceRule, Drafter, Generation, Loop, Target, TreePolicy, Verification
 from lantern.verification import Ratio, SharedNoise
 
 # Where tests/test_laws.py shows, by enumeration or token by token, that the output law is the target's.
 PROVEN_VERIFICATIONS = (Ratio, SharedNoise)
-PROVEN_TREES = ("none", "static", "eagle2", "window")
+PROVEN_TREES = ("none", "static", "eagle2", "ddd", "adaptive", "sampled", "window")
 
 
 @dataclass(frozen=True)
@@ -30,15 +30,16 @@ class Pipeline:
     rule: AcceptanceRule
     sampling: Sampling
     model: str = "llamagen"
+    loop: Loop | None = None  # in the place of decoding.generate
 
     def generate(self, prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1) -> Generation:
-        return generate(
+        return (self.loop or generate)(
             self.target, self.drafter, self.verification, self.rule, self.sampling, prompts, seeds, batch_size
         )
 
     def baseline(self) -> "Pipeline":
         """Plain AR decoding on the same target with the same picks."""
-        return replace(self, drafter=NoDrafter(), verification=SharedNoise(), rule=Exact())
+        return replace(self, drafter=NoDrafter(), verification=SharedNoise(), rule=Exact(), loop=None)
 
     def entropies(self, prompts: Sequence[str], tokens: Tensor) -> Tensor:
         """Bits [B, L] of p at every position of finished images."""
@@ -47,6 +48,8 @@ class Pipeline:
     @property
     def lossless(self) -> bool:
         """Whether the output law is the target's: claimed only for combinations that an exact-law test covers."""
+        if self.loop is not None:
+            return False
         tree = getattr(self.drafter, "tree", None)
         kind = tree.kind if tree else "none"
         return self.rule.lossless and type(self.verification) in PROVEN_VERIFICATIONS and kind in PROVEN_TREES
@@ -69,6 +72,7 @@ class Pipeline:
             "top_k": sampling.top_k,
             "top_p": sampling.top_p,
             "cfg_scale": sampling.cfg_scale,
+            **(self.loop.describe() if self.loop else {}),
         }
 
 
@@ -79,6 +83,7 @@ def pipelines(
     verification: Verification | partial,
     sampling: Sampling,
     name: str = "llamagen",
+    loop: Loop | None = None,
 ) -> Callable[[TreePolicy | None], Pipeline]:
     """Joins the instantiated config groups, the tree left open; a partial one is given the parts it still lacks.
     Without a tree the pipeline decodes plainly."""
@@ -93,8 +98,8 @@ def pipelines(
 
     def pipeline(tree: TreePolicy | None) -> Pipeline:
         if tree is None:
-            return Pipeline(model, NoDrafter(), *judging, name)
-        return Pipeline(model, completed(drafter, target=model, tree=tree, sampling=sampling), *judging, name)
+            return Pipeline(model, NoDrafter(), *judging, name, loop)
+        return Pipeline(model, completed(drafter, target=model, tree=tree, sampling=sampling), *judging, name, loop)
 
     return pipeline
 
@@ -107,9 +112,10 @@ def assemble(
     verification: Verification | partial,
     sampling: Sampling,
     name: str = "llamagen",
+    loop: Loop | None = None,
 ) -> Pipeline:
     """The pipeline of the instantiated config groups; tree=auto is resolved here, where something is drafted."""
-    pipeline = pipelines(model, drafter, acceptance, verification, sampling, name)
+    pipeline = pipelines(model, drafter, acceptance, verification, sampling, name, loop)
     is_open = isinstance(tree, AutoTree) and "tree" in lacking(drafter)
     return pipeline(tree.resolve(pipeline) if is_open else tree)
 

@@ -6,7 +6,7 @@ p is always the target law, q the draft law."""
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -144,13 +144,23 @@ class TreePolicy(Protocol):
     def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals: "Proposals") -> DraftTree: ...
 
 
+@runtime_checkable
+class Remembers(Protocol):
+    """A tree policy that learns from the rounds of each image; its drafter tells it of them."""
+
+    def allocate(self, batch_size: int, grid: tuple[int, int], device: torch.device) -> None: ...
+    def begin(self, rows: Tensor) -> None: ...  # these rows start new images
+    def observe(self, verdict: Verdict) -> None: ...  # of the trees grown last
+    def keep(self, rows: Tensor) -> None: ...
+
+
 class Proposals(Protocol):
     """How a verification wants children proposed. Scores are [B, W, V]; a node's children are the best of its row.
     log q comes up to a constant a node."""
 
     keeps_law: bool  # whether verification reads q at nodes whose children were drawn
 
-    def drawn(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor: ...  # nodes [W]: their numbers in the tree
+    def drawn(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor: ...  # nodes [W] or [B, W]: their numbers
     def chosen(self, log_q: Tensor, depth: int) -> Tensor: ...  # log of how likely each code is to be accepted
     def coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor: ...  # of a window
 
@@ -200,3 +210,13 @@ class Generation:
     @property
     def target_forwards(self) -> int:
         return len(self.rounds)
+
+
+class Loop(Protocol):
+    """A way of decoding that does not fit decoding.generate, called in its place with the same parts."""
+
+    def __call__(
+        self, target: Target, drafter: Drafter, verification: Verification, rule: AcceptanceRule, sampling,
+        prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1,
+    ) -> Generation: ...  # fmt: skip
+    def describe(self) -> dict[str, object]: ...  # the keys of a result row that it answers for

@@ -57,19 +57,20 @@ class ScriptedNoise:
 
 
 class ScriptedProposals:
-    """Children in every order in which they can be drawn without replacement; num_children counts them by node."""
+    """Children in every order in which they can be drawn without replacement; num_children counts them by node, or is
+    the most that any node has."""
 
     keeps_law = True
 
-    def __init__(self, scripts: Scripts, num_children: Sequence[int]) -> None:
+    def __init__(self, scripts: Scripts, num_children: Sequence[int] | int) -> None:
         self._scripts, self._num_children = scripts, num_children
 
     def drawn(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor:
         rows = torch.arange(len(log_q))
         scores = torch.full_like(log_q, -1e3).masked_fill(log_q == -torch.inf, -torch.inf)
-        for slot, node in enumerate(nodes.tolist()):
-            left = log_q[:, slot].softmax(-1)
-            for rank in range(self._num_children[node]):
+        for slot in range(log_q.shape[1]):
+            left, most = log_q[:, slot].softmax(-1), self._num_children
+            for rank in range(most if isinstance(most, int) else most[int(nodes[slot])]):
                 asked = left.sum(-1) > 0
                 code = self._scripts.choose(left, asked)
                 scores[rows[asked], slot, code[asked]] = -float(rank)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.sampling import Sampling
-from lantern.types import AcceptanceRule, Drafter, DraftTree, Forward, TreePolicy, Verdict, Verification
+from lantern.types import AcceptanceRule, Drafter, DraftTree, Forward, Remembers, TreePolicy, Verdict, Verification
 
 ROOT = 1  # the token committed before an enumerated round
 
@@ -23,7 +23,11 @@ class TableTarget:
         generator = torch.Generator().manual_seed(seed)
         paths = (vocab_size**num_tokens - 1) // (vocab_size - 1)
         self.table = 0.7 * torch.randn(2, paths, vocab_size, generator=generator, dtype=torch.float64)
-        self.vocab_size, self.num_tokens, self.grid = vocab_size, num_tokens, (1, num_tokens)
+        self.vocab_size, self.num_tokens, self.grid = (
+            vocab_size,
+            num_tokens,
+            (2, num_tokens // 2) if num_tokens % 2 == 0 else (1, num_tokens),
+        )
         self.cfg_scale, self.guidance = cfg_scale, 1 if cfg_scale == 1 else 2
         self.codebook = torch.randn(vocab_size, 2, generator=generator)
 
@@ -70,12 +74,17 @@ class TableDrafter:
         self.model = TableTarget(target.vocab_size, target.num_tokens, target.cfg_scale, seed)
         self.tree, self.sampling = tree, sampling
         self.num_nodes, self.depth = tree.num_nodes, tree.depth
+        self._remembering = [tree] if isinstance(tree, Remembers) else []
 
     def allocate(self, batch_size: int) -> None:
         self._path = torch.zeros(batch_size, dtype=torch.long)
+        for tree in self._remembering:
+            tree.allocate(batch_size, self.model.grid, self._path.device)
 
     def begin(self, prefill: Forward, rows: Tensor) -> None:
         self._path[rows] = 0
+        for tree in self._remembering:
+            tree.begin(rows)
 
     def draft(self, roots: Tensor, room: Tensor, proposals) -> DraftTree:
         self._expanded = self._path[:, None]
@@ -92,9 +101,13 @@ class TableDrafter:
         for slot in range(tokens.shape[1]):
             grown = self.model.child(self._path, tokens[:, slot])
             self._path = torch.where(slot <= verdict.accepted, grown, self._path)
+        for policy in self._remembering:
+            policy.observe(verdict)
 
     def keep(self, rows: Tensor) -> None:
         self._path = self._path[rows]
+        for tree in self._remembering:
+            tree.keep(rows)
 
 
 def sequence_law(target: TableTarget, sampling: Sampling, committed: Sequence[int] = ()) -> Tensor:
@@ -140,9 +153,13 @@ def law_of_one_round(
     return law
 
 
-def num_children(drafter: Drafter) -> list[int]:
-    """By node of a static tree, whose paths are numbered in their order; empty where no children are drawn."""
-    paths = getattr(getattr(drafter, "tree", None), "paths", None)
+def num_children(drafter: Drafter) -> list[int] | int:
+    """By node of a static tree, whose paths are numbered in their order; empty where no children are drawn; at most
+    how many where each node has its own number."""
+    tree = getattr(drafter, "tree", None)
+    if getattr(tree, "kind", None) == "sampled":
+        return tree.width
+    paths = getattr(tree, "paths", None)
     return [sum(path[:-1] == node for path in paths) for node in [(), *paths]] if paths else []
 
 

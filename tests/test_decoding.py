@@ -14,15 +14,24 @@ from lantern.decoding import generate
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
+from lantern.trees.adaptive import AdaptiveTree
 from lantern.trees.chain import chain
+from lantern.trees.ddd import DDDTree
 from lantern.trees.eagle2 import Eagle2Tree
+from lantern.trees.sampled import SampledTree
 from lantern.trees.static import StaticTree
 from lantern.types import Generation
 from lantern.verification.ratio import Ratio
 from lantern.verification.shared_noise import SharedNoise
 
 PUBLISHED = json.loads((Path(__file__).parent / "golden" / "static_trees.json").read_text())
-TREES = {"chain": chain(5), "eagle2": Eagle2Tree(20, 4, 5), **{name: StaticTree(PUBLISHED[name]) for name in PUBLISHED}}
+DYNAMIC = {
+    "eagle2": Eagle2Tree(20, 4, 5),
+    "ddd": DDDTree(20, 5, 5, -2.0, [1, 2, 3, 4]),
+    "adaptive": AdaptiveTree(20, 5, 5, 3),
+    "sampled": SampledTree(20, 5, 4, 3, 0.03),
+}
+TREES = {"chain": chain(5), **DYNAMIC, **{name: StaticTree(PUBLISHED[name]) for name in PUBLISHED}}
 FEW = ["chain", "eagle2", "naive_extend_57"]
 SETTINGS = {
     "sampled": Sampling(),
@@ -81,7 +90,7 @@ def test_shared_noise_decodes_an_image_alike_in_any_batch_and_order(tree, batch_
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("tree", [None, "chain", "mc_sim_7b_63", "eagle2"])
+@pytest.mark.parametrize("tree", [None, "chain", "mc_sim_7b_63", *DYNAMIC])
 def test_ratio_decodes_an_image_alike_in_any_batch_and_order(tree, rule):
     """Catches coins or children keyed by the row, the round of the batch, or the node count of the other rows."""
     runs = {}

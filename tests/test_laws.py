@@ -11,8 +11,11 @@ from lantern.acceptance.lantern_pp import LanternPP
 from lantern.decoding import generate
 from lantern.drafters.none import NoDrafter
 from lantern.sampling import Sampling
+from lantern.trees.adaptive import AdaptiveTree
 from lantern.trees.chain import chain
+from lantern.trees.ddd import DDDTree
 from lantern.trees.eagle2 import Eagle2Tree
+from lantern.trees.sampled import SampledTree
 from lantern.trees.static import StaticTree
 from lantern.verification.ratio import Ratio
 from lantern.verification.shared_noise import SharedNoise
@@ -23,6 +26,9 @@ TREES = {
     "static": StaticTree([[0], [1], [0, 0], [1, 0]]),
     "wide": StaticTree([[0], [1], [2], [0, 0], [0, 1]]),
     "eagle2": Eagle2Tree(total=4, depth=2, width=2),
+    "ddd": DDDTree(total=4, depth=2, width=2, tau=-0.6, checks=[1]),
+    "adaptive": AdaptiveTree(total=4, depth=2, width=2, start=1),
+    "sampled": SampledTree(total=4, depth=2, width=2, beam=2, price=0.12),
 }
 RULES = {
     "exact": lambda codebook: Exact(),

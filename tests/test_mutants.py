@@ -11,8 +11,10 @@ from lantern.acceptance.exact import Exact
 from lantern.decoding import generate
 from lantern.noise import Noise, Purpose
 from lantern.sampling import Sampling
+from lantern.trees import sampled
 from lantern.trees.chain import chain
 from lantern.trees.eagle2 import Eagle2Tree
+from lantern.trees.sampled import SampledTree
 from lantern.trees.static import StaticTree
 from lantern.types import PADDING, DraftTree
 from lantern.verification import ratio
@@ -22,9 +24,9 @@ SAMPLING = Sampling()
 SIBLINGS = StaticTree([[0], [1]])
 
 
-def deviation(tree, rule=None, alter=lambda tree: tree) -> float:
+def deviation(tree, rule=None, alter=lambda tree: tree, num_tokens: int = 3) -> float:
     """How far one enumerated round is from the target's law, at the worst sequence."""
-    target = TableTarget(vocab_size=3, num_tokens=3, cfg_scale=2.0)
+    target = TableTarget(vocab_size=3, num_tokens=num_tokens, cfg_scale=2.0)
     drafter = TableDrafter(target, tree, SAMPLING)
     law = law_of_one_round(target, drafter, Ratio(), rule or Exact(), SAMPLING, alter)
     return float((law - sequence_law(target, SAMPLING, [1])).abs().max())
@@ -82,6 +84,40 @@ def test_a_drawn_node_that_is_pruned_for_its_token_is_caught():
         return DraftTree(tree.tokens, _without(tree, likely, 1), tree.draft_probs)
 
     assert deviation(StaticTree([[0]]), alter=prune) > 1e-3
+
+
+SAMPLED = SampledTree(total=4, depth=2, width=2, beam=2, price=0.12)
+
+
+def test_a_sampled_tree_as_it_is_does_not_deviate():
+    """Catches a check that would call this tree a mutant whatever it does."""
+    assert deviation(SAMPLED, num_tokens=4) < 1e-9
+
+
+def test_a_sampled_tree_pruned_by_the_tokens_it_drew_is_caught():
+    """EAGLE-2's way: nodes drawn, scored by the q of their path, the best two kept."""
+
+    def prune(tree: DraftTree) -> DraftTree:
+        rows = torch.arange(len(tree.tokens))[:, None]
+        above = tree.parents.clamp(min=0)
+        own = tree.draft_probs[rows, above, tree.tokens].masked_fill(tree.parents < 0, 1)
+        score = (tree.ancestors * own.log()[:, None]).sum(-1).masked_fill(tree.is_padding, -torch.inf)
+        worst = score.argsort(1, descending=True)[:, 3:]
+        return DraftTree(tree.tokens, tree.parents.scatter(1, worst, PADDING), tree.draft_probs)
+
+    assert deviation(SAMPLED, alter=prune, num_tokens=4) > 1e-3
+
+
+def test_a_number_of_children_that_follows_from_the_token_drawn_is_caught(monkeypatch):
+    """The price is asked of a child's own q, and not of what is known before it is drawn."""
+    honest = sampled._Grown.add
+
+    def by_token(self, tokens, worth, level, price, beam):
+        own = self.laws.gather(1, level.nodes[..., None].expand(-1, -1, self.laws.shape[-1])).gather(2, tokens)
+        return honest(self, tokens, worth.masked_fill(own < 0.4, 0), level, price, beam)
+
+    monkeypatch.setattr(sampled._Grown, "add", by_token)
+    assert deviation(SAMPLED) > 1e-3
 
 
 def test_a_rank_gap_is_caught():

@@ -10,7 +10,7 @@ from lantern.errors import LanternError
 from lantern.models.cache import Admission, KVCache, additive
 from lantern.models.llamagen.fused import Memory, cache_dtype
 from lantern.sampling import Sampling
-from lantern.types import DraftTree, Forward, Target, TreePolicy, Verdict
+from lantern.types import DraftTree, Forward, Remembers, Target, TreePolicy, Verdict
 
 
 class Eagle:
@@ -30,6 +30,7 @@ class Eagle:
         self.sampling, self.weights_hash = sampling, weights_hash
         self.num_nodes, self.depth = tree.num_nodes, tree.depth
         self.forwards = 0
+        self._remembering = [tree] if isinstance(tree, Remembers) else []
 
     def allocate(self, batch_size: int, longest: int | None = None) -> None:
         """An empty cache and no pending pairs for batch_size rows, which commit at most `longest` tokens a round, the
@@ -43,6 +44,8 @@ class Eagle:
         self._tokens = torch.zeros(batch_size, self._longest, dtype=torch.long, device=like.device)
         self._features = like.new_zeros(batch_size, target.guidance, self._longest, dim)
         self._pending, self._counts = torch.ones_like(self._tokens[:, 0]), [1] * batch_size
+        for tree in self._remembering:
+            tree.allocate(batch_size, target.grid, like.device)
 
     @torch.inference_mode()
     def begin(self, prefill: Forward, rows: Tensor) -> None:
@@ -59,6 +62,8 @@ class Eagle:
         self._pending[rows] = 1
         for row in rows.tolist():
             self._counts[row] = 1
+        for tree in self._remembering:
+            tree.begin(rows)
 
     @torch.inference_mode()
     def draft(self, roots: Tensor, room: Tensor, proposals) -> DraftTree:
@@ -125,8 +130,12 @@ class Eagle:
         features = forward.features.transpose(1, 2)[rows[:, None], path]  # [B, A, R, D]
         self._features[:, :, :count] = features.transpose(1, 2)
         self._pending, self._counts = verdict.accepted + 1, [accepted + 1 for accepted in verdict.counts]
+        for policy in self._remembering:
+            policy.observe(verdict)
 
     def keep(self, rows: Tensor) -> None:
         self.cache.keep(rows)
         self._tokens, self._features, self._pending = self._tokens[rows], self._features[rows], self._pending[rows]
         self._counts = [self._counts[row] for row in rows.tolist()]
+        for tree in self._remembering:
+            tree.keep(rows)

@@ -8,24 +8,50 @@ from torch import Tensor
 
 from lantern.drafters.eagle import Eagle
 from lantern.drafters.eagle_network import EagleNetwork
+from lantern.drafters.parallel import Parallel
+from lantern.drafters.parallel_network import ParallelNetwork
 from lantern.drafters.released import from_released, is_released
 from lantern.errors import CheckpointError
 from lantern.models.checkpoints import load_strictly, load_weights, weights_hash
 from lantern.sampling import Sampling
-from lantern.types import Target
+from lantern.types import Target, TreePolicy
+
+EAGLE, PARALLEL = "python train.py", "python train.py drafter=parallel"
 
 log = logging.getLogger(__name__)
 
 
-def load_eagle(checkpoint: str | Path, target: Target, tree, sampling: Sampling) -> Eagle:
+def load_eagle(checkpoint: str | Path, target: Target, tree: TreePolicy, sampling: Sampling) -> Eagle:
     """checkpoint: a folder written by train.py, or a released one. CheckpointError unless it fits this target."""
     network, weight = load_network(checkpoint, target), target.embed_weight
     return Eagle(network.to(weight.device, weight.dtype), target, tree, sampling, weights_hash(checkpoint))
 
 
+def load_parallel(checkpoint: str | Path, target: Target, tree: TreePolicy, sampling: Sampling) -> Parallel:
+    """As load_eagle, for drafters of train.py drafter=parallel."""
+    network, weight = load_parallel_network(checkpoint, target), target.embed_weight
+    return Parallel(network.to(weight.device, weight.dtype), target, tree, sampling, weights_hash(checkpoint))
+
+
 def load_network(checkpoint: str | Path, target: Target) -> EagleNetwork:
     """The drafter's network alone, to decode with or to train further. Raises CheckpointError unless it fits."""
     state, config = read_drafter(checkpoint)
+    _check(state, config, checkpoint, target, EAGLE)
+    return network_of(state, config, checkpoint)
+
+
+def load_parallel_network(checkpoint: str | Path, target: Target) -> ParallelNetwork:
+    """As load_network, for drafters of train.py drafter=parallel."""
+    state, config = load_weights(checkpoint)
+    _check(state, config, checkpoint, target, PARALLEL)
+    _demand(config, {"dim", "num_heads", "hidden_dim", "levels"}, checkpoint, PARALLEL)
+    network = ParallelNetwork(config["dim"], config["num_heads"], config["hidden_dim"], config["levels"])
+    load_strictly(network, state, checkpoint, f"distil it again with: {PARALLEL}")
+    return network
+
+
+def _check(state: dict[str, Tensor], config: dict, checkpoint: str | Path, target: Target, command: str) -> None:
+    """Raises CheckpointError unless the drafter was made for this very target, as far as its files tell."""
     wanted = {"dim": target.embed_weight.shape[1], "vocab_size": target.vocab_size, "target_hash": target.weights_hash}
     if is_nameless := "target_hash" not in config and "embed_weight" in state:
         del wanted["target_hash"]
@@ -33,11 +59,15 @@ def load_network(checkpoint: str | Path, target: Target) -> EagleNetwork:
         if config.get(key) != value:
             raise CheckpointError(
                 f"the drafter in {checkpoint} is for a target with {key}={config.get(key)}, this one has {value}; "
-                "give drafter.checkpoint=<a drafter of this target>, or distil one with: python train.py"
+                f"give drafter.checkpoint=<a drafter of this target>, or distil one with: {command}"
             )
     if is_nameless:
         log.info("%s names no target: its sizes fit this one, more cannot be checked", checkpoint)
-    return network_of(state, config, checkpoint)
+
+
+def _demand(config: dict, keys: set[str], checkpoint: str | Path, command: str) -> None:
+    if missing := keys - config.keys():
+        raise CheckpointError(f"{checkpoint}/config.json lacks {', '.join(sorted(missing))}; distil it with: {command}")
 
 
 def read_drafter(checkpoint: str | Path) -> tuple[dict[str, Tensor], dict]:
@@ -47,11 +77,8 @@ def read_drafter(checkpoint: str | Path) -> tuple[dict[str, Tensor], dict]:
 
 
 def network_of(state: dict[str, Tensor], config: dict, checkpoint: str | Path) -> EagleNetwork:
-    if missing := {"dim", "num_heads", "hidden_dim"} - config.keys():
-        raise CheckpointError(
-            f"{checkpoint}/config.json lacks {', '.join(sorted(missing))}; distil it with: python train.py"
-        )
+    _demand(config, {"dim", "num_heads", "hidden_dim"}, checkpoint, EAGLE)
     shape = {key: config[key] for key in ("eps", "embedding_rows") if key in config}
     network = EagleNetwork(config["dim"], config["num_heads"], config["hidden_dim"], **shape)
-    load_strictly(network, state, checkpoint, "distil it again with: python train.py")
+    load_strictly(network, state, checkpoint, f"distil it again with: {EAGLE}")
     return network

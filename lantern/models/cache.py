@@ -118,6 +118,19 @@ class Admission:
         return kept[0, self._rows], kept[1, self._rows]
 
 
+class AtSlots:
+    """The memory of a pass outside raster order: fresh rows go to slots [T], the same of all images, and see any."""
+
+    def __init__(self, cache: KVCache, slots: Tensor, extent: int) -> None:
+        """extent: slots that may be seen, from the first one on."""
+        self._store, self._slots = cache.store[..., :extent, :], slots
+
+    def remember(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        keys, values = self._store[layer].unbind(0)
+        keys[:, :, self._slots], values[:, :, self._slots] = key.to(keys.dtype), value.to(values.dtype)
+        return keys, values
+
+
 def additive(seen: Tensor, dtype: torch.dtype) -> Tensor:
     """[B, N, S] bool -> [B, 1, N, S]: 0 where a row sees, minus infinity where it does not."""
     return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, -torch.inf)[:, None]

@@ -1,7 +1,6 @@
-"""Distils an EAGLE drafter on a frozen target: SmoothL1 on features (2401.15077), soft cross-entropy and LK loss on the
+"""Distils a drafter on a frozen target: SmoothL1 on features (2401.15077), soft cross-entropy and LK loss on the
 guided sampling law (2602.23881), unrolled on the drafter's own features (2408.15766)."""
 
-from functools import singledispatch
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,20 +10,15 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor
 
-from lantern.drafters.eagle_network import EagleNetwork
-from lantern.drafters.loading import load_network
 from lantern.models.checkpoints import save_weights
-from lantern.models.llamagen.target import LlamaGenTarget
-from lantern.models.llamagen.transformer import feed_forward_dim
 from lantern.sampling import Sampling
 from lantern.training.features import target_features
 from lantern.training.optimizers import Together, matrices, muon_with_adamw
 from lantern.training.overlap import chained_length, law_loss, overlap
 from lantern.training.randomness import batch_uniform
-from lantern.training.unroll import unroll
+from lantern.training.students import EagleStudent, Student
 from lantern.types import Target
 
-WIDTH_MULTIPLE = 64  # of a feed-forward layer
 RIDGE = 0.01  # of the inputs' variance
 
 
@@ -42,10 +36,10 @@ class DrafterTask(pl.LightningModule):
     def __init__(
         self, target: Target, sampling: Sampling, lr: float, muon_lr: float, weight_decay: float, depth: int,
         validation_depth: int, feature_weight: float, cross_entropy_weight: float, overlap_weight: float,
-        feature_noise: float, seed: int, start_from: str | None = None,
+        feature_noise: float, seed: int, student: Student | None = None, start_from: str | None = None,
     ) -> None:  # fmt: skip
-        """depth: passes on its own features in training; feature_noise: half-width of the uniform noise on features;
-        start_from: a drafter's weights folder, of either layout, to train further."""
+        """student: what is distilled, EAGLE by default; depth: its passes in training; feature_noise: half-width of
+        the uniform noise on features; start_from: a drafter's weights folder to train further."""
         super().__init__()
         self.target, self.sampling = target, sampling
         self.target.cfg_scale = sampling.cfg_scale
@@ -53,8 +47,8 @@ class DrafterTask(pl.LightningModule):
         self.depth, self.validation_depth = depth, validation_depth
         self.feature_weight, self.law_weights = feature_weight, (cross_entropy_weight, overlap_weight)
         self.feature_noise, self.seed = feature_noise, seed
-        self.start_from = start_from
-        self.network = load_network(start_from, target) if start_from else network_for(target)
+        self.student, self.start_from = student or EagleStudent(), start_from
+        self.network = self.student.load(start_from, target) if start_from else self.student.build(target)
 
     def configure_optimizers(self) -> Together:
         hidden = matrices(self.network)
@@ -81,13 +75,15 @@ class DrafterTask(pl.LightningModule):
 
     @torch.no_grad()
     def _start_linear(self, lesson: Lesson) -> None:
-        """Sets fc by least squares on the first batch of all processes: all a linear drafter can learn, at once."""
-        rows, fc = slice(self.target.prefix_len - 1, None), self.network.fc
-        pairs = torch.cat([lesson.embeddings, lesson.before, lesson.features], dim=-1)[:, rows].flatten(0, 1).float()
-        inputs, outputs = self.all_gather(pairs).flatten(0, -2).split([fc.in_features, fc.out_features], dim=-1)
-        weight, bias = least_squares(inputs, outputs)
-        fc.weight.copy_(self.trainer.strategy.broadcast(weight))  # to the last bit
-        fc.bias.copy_(self.trainer.strategy.broadcast(bias))
+        """Sets the entrances by least squares on the first batch of all processes: all that a linear drafter can
+        learn, at once."""
+        first, inputs = self.target.prefix_len - 1, torch.cat([lesson.embeddings, lesson.before], dim=-1)
+        for ahead, fc in enumerate(self.student.entrances(self.network)):  # the answer stands `ahead` rows behind
+            read, said = inputs[:, first : inputs.shape[1] - ahead], lesson.features[:, first + ahead :]
+            pairs = self.all_gather(torch.cat([read, said], dim=-1).flatten(0, 1).float()).flatten(0, -2)
+            weight, bias = least_squares(*pairs.split([fc.in_features, fc.out_features], dim=-1))
+            fc.weight.copy_(self.trainer.strategy.broadcast(weight))  # to the last bit
+            fc.bias.copy_(self.trainer.strategy.broadcast(bias))
 
     def _terms(self, lesson: Lesson, p: Tensor, outputs: Tensor, skipped: int) -> Tensor:
         """One pass, over image rows at least `skipped` behind the first: the loss, then its three parts unweighted."""
@@ -114,7 +110,7 @@ class DrafterTask(pl.LightningModule):
 
     def _passes(self, lesson: Lesson, depth: int):
         rotation = self.target.rotation[None, 1 : lesson.before.shape[1] + 1]
-        return unroll(self.network, lesson.embeddings, lesson.before, rotation, depth)
+        return self.student.passes(self.network, lesson.embeddings, lesson.before, rotation, depth)
 
     def _guided(self, features: Tensor) -> Tensor:  # [B R, T, D] -> [B, L - 1, D], image rows only
         rows = features[:, self.target.prefix_len - 1 :]
@@ -138,7 +134,7 @@ class DrafterTask(pl.LightningModule):
         return Lesson(embeddings, features[:, :-1], features[:, 1:])
 
     def export(self, folder: Path) -> None:
-        """Writes what load_eagle reads: the drafter alone, tied to its target by the hash of the target's weights."""
+        """Writes what lantern.drafters.loading reads: the drafter alone, tied to its target by its weights' hash."""
         network = self.network
         config = {
             "dim": network.fc.out_features,
@@ -146,10 +142,8 @@ class DrafterTask(pl.LightningModule):
             "hidden_dim": network.feed_forward.w1.out_features,
             "vocab_size": self.target.vocab_size,
             "target_hash": self.target.weights_hash,
-            "eps": network.ffn_norm.eps,
+            **self.student.config(network),
         }
-        if network.embed_weight is not None:
-            config["embedding_rows"] = len(network.embed_weight)
         save_weights(folder, network.state_dict(), config)
 
 
@@ -161,31 +155,3 @@ def least_squares(inputs: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
     gram = z.T @ z + RIDGE * len(z) * torch.eye(z.shape[1], dtype=z.dtype, device=z.device)
     weight = torch.linalg.solve(gram, z.T @ (outputs - outputs.mean(0))).T / scale  # [O, I]
     return weight.float(), (outputs.mean(0) - weight @ mean).float()
-
-
-@singledispatch
-def network_for(target: Target) -> EagleNetwork:
-    """A drafter with heads as wide as the target's, whose layer starts with outputs of zero: a linear drafter."""
-    dim, head_dim = target.embed_weight.shape[1], target.rotation.shape[-1]
-    return _silenced(EagleNetwork(dim, dim // head_dim, feed_forward_dim(dim, WIDTH_MULTIPLE)))
-
-
-@network_for.register
-def _(target: LlamaGenTarget) -> EagleNetwork:
-    """Its layer is the target's last one, but for the silence."""
-    layer = target.transformer.layers[-1]
-    dim, hidden_dim = target.embed_weight.shape[1], layer.feed_forward.w1.out_features
-    network = EagleNetwork(dim, layer.attention.num_heads, hidden_dim)
-    with torch.no_grad():
-        network.attention.wqkv.weight.copy_(layer.attention.wqkv.weight * layer.attention_norm.weight)
-        network.ffn_norm.load_state_dict(layer.ffn_norm.state_dict())
-        network.feed_forward.load_state_dict(layer.feed_forward.state_dict())
-    return _silenced(network)
-
-
-@torch.no_grad()
-def _silenced(network: EagleNetwork) -> EagleNetwork:
-    """So that nothing the layer adds at first is noise."""
-    network.attention.wo.weight.zero_()
-    network.feed_forward.w2.weight.zero_()
-    return network

@@ -71,8 +71,9 @@ def check_resumable(checkpoint: str | None) -> None:
 
 
 @rank_zero_only
-def export(task: pl.LightningModule, trainer: pl.Trainer, folder: Path) -> None:
-    """Writes the weights of the best validated step, or the last ones where none was validated, and says what next."""
+def export(task: pl.LightningModule, trainer: pl.Trainer, folder: Path, drafter: str) -> None:
+    """Writes the weights of the best validated step, or the last ones where none was validated, and says what next.
+    drafter: the chosen config."""
     best = [c.best_model_path for c in trainer.callbacks if isinstance(c, ModelCheckpoint) and c.monitor]
     if best and best[0]:
         state = torch.load(best[0], map_location="cpu", weights_only=True)["state_dict"]
@@ -81,11 +82,12 @@ def export(task: pl.LightningModule, trainer: pl.Trainer, folder: Path) -> None:
     for logger in trainer.loggers:
         if isinstance(logger, TolerantWandbLogger):
             logger.log_weights(folder, folder.name)
-    print(evaluate_command(folder.name, folder))
+    print(evaluate_command(folder.name, drafter, folder))
 
 
-def evaluate_command(task_name: str, weights: Path) -> str:
-    """What to run next."""
+def evaluate_command(task_name: str, drafter: str, weights: Path) -> str:
+    """What to run next; drafter: the chosen config."""
     if task_name == "drafter":
-        return f"drafter written; measure it with: python evaluate.py drafter.checkpoint={weights}"
+        choice = "" if drafter == "eagle" else f"drafter={drafter} "
+        return f"drafter written; measure it with: python evaluate.py {choice}drafter.checkpoint={weights}"
     return f"{task_name} written to {weights}; to ship it, copy that folder to data/weights/{task_name}"

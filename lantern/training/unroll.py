@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from lantern.drafters.eagle_network import EagleNetwork
+from lantern.drafters.parallel_network import ParallelNetwork
 
 
 class PassCache:
@@ -44,3 +45,13 @@ def unroll(
         outputs = network(embeddings, features, rotation, pass_mask(embeddings.shape[1], d, features.device), cache)
         yield outputs
         features = torch.cat([features[:, :1], outputs[:, :-1].to(features.dtype)], dim=1)
+
+
+def at_once(
+    network: ParallelNetwork, embeddings: Tensor, features: Tensor, rotation: Tensor, depth: int
+) -> Iterator[Tensor]:
+    """As unroll, for a network whose pass d (from 0) reads the pair d rows before: nothing but the target's own."""
+    cache = PassCache()
+    for d in range(depth):
+        mask = pass_mask(embeddings.shape[1], d + 1, features.device)
+        yield network(embeddings.roll(d, 1), features.roll(d, 1), rotation, mask, cache, level=d)

@@ -30,7 +30,7 @@ class Eagle2Tree:
         beam_tokens, beam = roots[:, None], torch.zeros_like(roots)[:, None]  # beam: node numbers among all candidates
         beam_score = torch.zeros(batch, 1, device=roots.device)
         expansions, expanded = torch.full_like(beam, -1), 0
-        candidates = _Candidates(roots)
+        candidates = Candidates(roots)
         for depth in range(levels):
             best = proposals.chosen(expand(beam_tokens, expansions, depth), depth).topk(
                 self.width, dim=-1
@@ -46,7 +46,7 @@ class Eagle2Tree:
         return candidates.keep_best(self.total)
 
 
-class _Candidates:
+class Candidates:
     """All nodes grown so far, the root first."""
 
     def __init__(self, roots: Tensor) -> None:

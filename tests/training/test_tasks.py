@@ -8,7 +8,8 @@ from lantern.errors import CheckpointError
 from lantern.models.checkpoints import load_weights, weights_hash
 from lantern.models.llamagen.loading import load_target
 from lantern.sampling import Sampling
-from lantern.training.drafter import DrafterTask, least_squares, network_for
+from lantern.training import students
+from lantern.training.drafter import DrafterTask, least_squares
 from lantern.training.features import target_features
 from lantern.training.loader import TrainingData
 from lantern.training.schedule import WarmupCosine
@@ -119,7 +120,8 @@ def test_any_targets_features_are_those_of_the_targets_own_pass(target, cfg_scal
 def test_a_target_of_any_family_gets_a_drafter_that_learns(target, tmp_path, monkeypatch):
     """With nothing known of the target but the Target protocol."""
     monkeypatch.setattr("lantern.training.drafter.target_features", target_features.dispatch(object))
-    monkeypatch.setattr("lantern.training.drafter.network_for", network_for.dispatch(object))
+    for part in (students.layer_sizes, students.start):
+        monkeypatch.setattr(students, part.__name__, part.dispatch(object))
     task = drafter_task(target)
     trainer = fit(task, tmp_path, max_steps=1)
     before = trainer.validate(task, TrainingData(MemorySplits(), 4, 3), verbose=False)[0]

@@ -7,7 +7,7 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from lantern.models.cache import Admission, KVCache, additive
+from lantern.models.cache import Admission, AtSlots, KVCache, additive
 from lantern.models.llamagen.fused import FusedTransformer, Memory, cache_dtype, precise, turn_table
 from lantern.models.llamagen.transformer import Transformer, causal_mask
 from lantern.models.packed import linear
@@ -107,6 +107,19 @@ class LlamaGenTarget:
         cells = (cache.lengths[:, None] + tree.depths).clamp(max=len(self.turns) - 1)
         turns = self.turns[cells].repeat_interleave(self.guidance, 0)
         return self._forward(x, turns, cache.mask(tree.ancestors), cache)
+
+    @torch.inference_mode()
+    def read_cells(self, tokens: Tensor, cells: Tensor, filled: Tensor) -> Forward:
+        """A pass outside raster order: tokens [B, M] stand at image cells [M], the same of all images, and see the
+        prefix, the filled ones of the cells [L] before them, and each other in raster order."""
+        cache, prefix = self.cache, self.prefix_len
+        before = torch.arange(self.num_tokens, device=cells.device) <= cells[:, None]  # [M, L]
+        image = (before & filled.index_fill(0, cells, True)).expand(len(tokens), -1, -1)
+        seen = torch.cat([cache.visible[:, None, :prefix].expand(-1, len(cells), -1), image], dim=2)
+        mask = additive(seen, cache.store.dtype).repeat_interleave(self.guidance, 0)
+        x = self.embed(tokens).repeat_interleave(self.guidance, 0)
+        memory = AtSlots(cache, prefix + cells, prefix + self.num_tokens)
+        return self._forward(x, self.turns[None, prefix + cells], mask, memory)
 
     def _forward(self, x: Tensor, turns: Tensor, mask: Tensor, memory: Memory, last: bool = False) -> Forward:
         features = rearrange(self.body(x, turns, mask, memory), "(b r) n d -> b r n d", r=self.guidance)

@@ -1,0 +1,41 @@
+"""The pairs (feature of an accepted node, token behind it) that a round commits and a drafter has yet to read."""
+
+import torch
+from torch import Tensor
+
+from lantern.types import DraftTree, Forward, Verdict
+
+
+class Pairs:
+    """Row b holds count[b] pairs: tokens [B, A], features [B, R, A, D]. The last one's token is the next root."""
+
+    def __init__(self, batch_size: int, most: int, guidance: int, like: Tensor, dim: int) -> None:
+        """most: pairs that a round can commit."""
+        self.tokens = torch.zeros(batch_size, most, dtype=torch.long, device=like.device)
+        self.features = like.new_zeros(batch_size, guidance, most, dim)
+        self.count, self.counts = torch.ones_like(self.tokens[:, 0]), [1] * batch_size  # the same, on the host
+
+    def start(self, rows: Tensor, features: Tensor) -> None:
+        """Admitted rows: the prefix's last features [B, R, D] wait for the first token."""
+        self.features[rows, :, 0] = features.to(self.features.dtype)
+        self.count[rows] = 1
+        for row in rows.tolist():
+            self.counts[row] = 1
+
+    def close(self, roots: Tensor) -> tuple[Tensor, Tensor]:
+        """The roots [B] complete the last pairs -> tokens [B, A], features [B, R, A, D], A of the longest row."""
+        self.tokens[torch.arange(len(roots), device=roots.device), self.count - 1] = roots
+        longest = max(self.counts)
+        return self.tokens[:, :longest], self.features[:, :, :longest]
+
+    def observe(self, tree: DraftTree, forward: Forward, verdict: Verdict) -> None:
+        longest = max(verdict.counts) + 1
+        path = verdict.path[:, :longest].clamp(min=0)
+        rows = torch.arange(len(path), device=path.device)
+        self.tokens[:, : longest - 1] = tree.tokens.gather(1, path)[:, 1:]
+        self.features[:, :, :longest] = forward.features.transpose(1, 2)[rows[:, None], path].transpose(1, 2)
+        self.count, self.counts = verdict.accepted + 1, [accepted + 1 for accepted in verdict.counts]
+
+    def keep(self, rows: Tensor) -> None:
+        self.tokens, self.features, self.count = self.tokens[rows], self.features[rows], self.count[rows]
+        self.counts = [self.counts[row] for row in rows.tolist()]

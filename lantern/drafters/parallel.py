@@ -1,0 +1,124 @@
+"""Parallel drafting (ParallelSpec, 2410.05589): the laws of all levels come from one drafter forward, so that a level's
+law is the same behind every node of it. What a round costs does not grow with the tree's depth."""
+
+import torch
+from einops import rearrange
+from torch import Tensor
+
+from lantern.drafters.pairs import Pairs
+from lantern.drafters.parallel_network import FusedParallel, ParallelNetwork
+from lantern.errors import LanternError
+from lantern.models.cache import Admission, KVCache, additive
+from lantern.models.llamagen.fused import cache_dtype
+from lantern.sampling import Sampling
+from lantern.types import DraftTree, Forward, Remembers, Target, TreePolicy, Verdict
+
+
+class Parallel:
+    """Implements lantern.types.Drafter for any tree no deeper than the network's levels."""
+
+    name = "parallel"
+
+    def __init__(
+        self, network: ParallelNetwork, target: Target, tree: TreePolicy, sampling: Sampling, weights_hash: str = ""
+    ) -> None:
+        levels = len(network.entrances)
+        if tree.depth > levels:
+            raise LanternError(
+                f"tree {tree.name} has {tree.depth} levels, this drafter says {levels}; give a shallower tree, or "
+                f"distil a drafter with: python train.py drafter=parallel distil.student.levels={tree.depth}"
+            )
+        if tree.width > target.vocab_size:
+            raise LanternError(
+                f"a node of tree {tree.name} has {tree.width} children, more than the {target.vocab_size} codes"
+            )
+        self.network, self.target, self.tree = network.eval().requires_grad_(False), target, tree
+        self._layer = FusedParallel(self.network, target.embed_weight)
+        self.sampling, self.weights_hash = sampling, weights_hash
+        self.num_nodes, self.depth = tree.num_nodes, tree.depth
+        self.forwards = 0
+        self._remembering = [tree] if isinstance(tree, Remembers) else []
+
+    def allocate(self, batch_size: int) -> None:
+        """An empty cache and no pending pairs for batch_size rows."""
+        target, heads, like = self.target, self.network.attention.num_heads, self.network.fc.weight
+        most, dim = self.depth + 1, self.network.fc.out_features  # pairs a round can commit
+        slots = target.prefix_len + target.num_tokens + most + self.depth
+        kept = like.new_empty(0, dtype=cache_dtype(like))
+        self.cache = KVCache(1, batch_size, target.guidance, slots, heads, dim // heads, kept)
+        self.pairs = Pairs(batch_size, most, target.guidance, like, dim)
+        for tree in self._remembering:
+            tree.allocate(batch_size, target.grid, like.device)
+
+    @torch.inference_mode()
+    def begin(self, prefill: Forward, rows: Tensor) -> None:
+        """Runs the prefix pairs of admitted rows; the last prefix feature waits for the first image token."""
+        prefix, guidance = prefill.features.shape[2] - 1, self.target.guidance
+        admission = Admission(self.cache, rows, prefix)
+        if prefix:
+            text = rows.new_zeros(len(rows) * guidance * prefix)  # text rows carry code 0
+            x = self._layer.pairs(text, rearrange(prefill.features[:, :, :-1], "b r t d -> (b r t) d"))
+            causal = torch.ones(1, prefix, prefix, dtype=torch.bool, device=rows.device).tril()
+            mask = additive(causal, self.cache.store.dtype).expand(len(rows) * guidance, -1, -1, -1)
+            self.forwards += 1
+            self._layer(x.view(-1, prefix, x.shape[1]), self.target.turns[None, 1 : prefix + 1], mask, admission)
+        self.pairs.start(rows, prefill.features[:, :, -1])
+        for tree in self._remembering:
+            tree.begin(rows)
+
+    @torch.inference_mode()
+    def draft(self, roots: Tensor, room: Tensor, proposals) -> DraftTree:
+        """roots [B], room [B] -> DraftTree; the pairs up to the root's are committed to the cache here."""
+        scores = self.sampling.scores(self.target.head(self.target.guide(self._outputs(roots))))  # [B, levels, V]
+
+        def expand(tokens: Tensor, parents: Tensor, depth: int) -> Tensor:
+            return scores[:, depth : depth + 1].expand(-1, tokens.shape[1], -1)
+
+        return self.tree.grow(roots, room, expand, proposals)
+
+    def _outputs(self, roots: Tensor) -> Tensor:
+        """One forward over the pairs committed since the last draft, the root's last, and behind it the other levels
+        -> [B, R, levels, D]."""
+        pairs, guidance, ahead = self.pairs, self.target.guidance, self.depth - 1
+        tokens, features = pairs.close(roots)
+        images, longest = torch.arange(len(roots), device=roots.device), tokens.shape[1]
+        x = self._layer.pairs(
+            tokens.repeat_interleave(guidance, 0).flatten(), rearrange(features, "b r t d -> (b r t) d")
+        )
+        last = features[images, :, pairs.count - 1].flatten(0, 1)
+        levels = self._layer.levels(roots.repeat_interleave(guidance, 0), last, ahead)
+        x = torch.cat([x.view(-1, longest, x.shape[1]), levels], dim=1)
+        turns = self.target.turns[self._cells(longest)].repeat_interleave(guidance, 0)
+        self.cache.place(longest + ahead)
+        self.forwards += 1
+        outputs = self._layer(x, turns, self.cache.mask(self._sees(longest)), self.cache)
+        self.cache.extend(pairs.counts, pairs.count)  # the levels are overwritten by the next round
+        outputs = rearrange(outputs.to(features.dtype), "(b r) t d -> b r t d", r=guidance)
+        root = outputs[images, :, pairs.count - 1].unsqueeze(2)
+        return torch.cat([root, outputs[:, :, longest:]], dim=2)
+
+    def _cells(self, longest: int) -> Tensor:
+        """[B, T] where the rows stand: pairs at their tokens, levels behind their row's own root."""
+        offsets = torch.arange(longest, device=self.pairs.count.device)
+        ahead = torch.arange(1, self.depth, device=offsets.device)
+        count = self.pairs.count[:, None]
+        cells = torch.cat([torch.minimum(offsets, count - 1), count - 1 + ahead], dim=1)
+        return (self.cache.lengths[:, None] + 1 + cells).clamp(max=len(self.target.turns) - 1)
+
+    def _sees(self, longest: int) -> Tensor:
+        """[B, T, T] a row sees what is placed before it, but for the places behind its image's last pair."""
+        rows = torch.arange(longest + self.depth - 1, device=self.pairs.count.device)
+        is_real = (rows < self.pairs.count[:, None]) | (rows >= longest)
+        return (rows <= rows[:, None]) & (is_real[:, None] | (rows == rows[:, None]))
+
+    def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
+        """Keeps the pairs (feature of an accepted node, the token behind it) for the next draft."""
+        self.pairs.observe(tree, forward, verdict)
+        for policy in self._remembering:
+            policy.observe(verdict)
+
+    def keep(self, rows: Tensor) -> None:
+        self.cache.keep(rows)
+        self.pairs.keep(rows)
+        for tree in self._remembering:
+            tree.keep(rows)

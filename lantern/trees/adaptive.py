@@ -1,0 +1,64 @@
+"""Adaptive trees (ADT-Tree, 2512.21857): where the rounds beside and above went far the next tree is deep and narrow,
+elsewhere shallow and wide, of one size. EAGLE-2's beam; depths by bisection; the cell above is our reading of it."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from lantern.errors import LanternError
+from lantern.trees.beam import Beam
+from lantern.types import DraftTree, Verdict
+
+
+class AdaptiveTree:
+    """Implements lantern.types.TreePolicy and Remembers. Every cell of an image keeps the depth that the round which
+    committed it recommends; rows know nothing of each other."""
+
+    def __init__(self, total: int, depth: int, width: int, start: int, name: str = "adaptive") -> None:
+        """total draft nodes kept, depth levels and width children a node at most; start: the depth of first trees."""
+        if min(total, width) < 1 or not 1 <= start <= depth:
+            raise LanternError(
+                f"tree.total={total}, depth={depth}, width={width}, start={start}: give 1 or more each, start <= depth"
+            )
+        self.name, self.kind, self.total, self.depth, self.width = name, "adaptive", total, depth, width
+        self.start = start
+        self.num_nodes, self.num_expanded = total + 1, 1 + (depth - 1) * width
+
+    def allocate(self, batch_size: int, grid: tuple[int, int], device: torch.device) -> None:
+        self._columns, self._cells = grid[1], torch.arange(grid[0] * grid[1], device=device)
+        self._depths = self._cells.new_full((batch_size, len(self._cells)), self.start)
+
+    def begin(self, rows: Tensor) -> None:
+        self._depths[rows] = self.start
+
+    def keep(self, rows: Tensor) -> None:
+        self._depths = self._depths[rows]
+
+    def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals) -> DraftTree:
+        """roots [B], room [B] tokens left -> DraftTree [B, N <= total + 1]; see StaticTree.grow for expand."""
+        room = room.to(roots.device)
+        self._root = len(self._cells) - room - 1  # [B] cells
+        self._grown = torch.minimum(self._wanted(), room - 1)
+        widths = (-(-self.total // self._grown.clamp(min=1))).clamp(max=self.width)
+        beam = Beam(roots, self.width)
+        for depth in range(int(self._grown.max())):
+            log_chance = proposals.chosen(expand(beam.tokens, beam.expansions, depth), depth)
+            beam.grow(log_chance, widths * (depth < self._grown))
+        return beam.tree(self.total)
+
+    def _wanted(self) -> Tensor:
+        """[B] the mean, rounded up, of what was recommended at the root, and above the cell behind it."""
+        beside = self._depths.gather(1, self._root[:, None])[:, 0]
+        cell = self._root + 1 - self._columns
+        above = self._depths.gather(1, cell.clamp(min=0)[:, None])[:, 0]
+        return (beside + torch.where(cell >= 0, above, beside) + 1) // 2
+
+    def observe(self, verdict: Verdict) -> None:
+        """A tree that was followed to its end should have been deeper, any other as deep as it was followed, and one
+        more: half the way there, rounded up."""
+        accepted, grown = verdict.accepted, self._grown
+        goal = torch.where(accepted >= grown, self.depth, accepted + 1)
+        recommended = ((grown + goal + 1) // 2).clamp(max=self.depth)
+        fresh = (self._cells > self._root[:, None]) & (self._cells <= (self._root + accepted + 1)[:, None])
+        self._depths = torch.where(fresh, recommended[:, None], self._depths)

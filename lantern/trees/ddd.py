@@ -1,0 +1,47 @@
+"""Dynamic depth decoding (2409.00142): EAGLE-2's beam stops where it has lost confidence, H = logsumexp of its nodes'
+cumulative log q, at one of the checked levels. tau must suit the laws: +experiment=calibrate_ddd finds it."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from lantern.errors import LanternError
+from lantern.trees.beam import Beam
+from lantern.types import DraftTree
+
+
+class DDDTree:
+    """Under shared noise H is the log of the estimated chance that the target picks one of the beam's nodes."""
+
+    def __init__(
+        self, total: int, depth: int, width: int, tau: float, checks: Sequence[int], name: str = "ddd"
+    ) -> None:
+        """total draft nodes kept, depth levels at most, width children a node and nodes a beam; a row's tree ends
+        behind the first of the levels `checks` at which H < tau."""
+        if min(total, depth, width) < 1 or total > width + (depth - 1) * width**2:
+            raise LanternError(
+                f"tree.total={total}, depth={depth}, width={width}: give 1 or more each, and a total that can be grown"
+            )
+        if not all(0 < level < depth for level in checks):
+            raise LanternError(f"tree.checks={list(checks)} must be levels below depth={depth} and above 0")
+        self.name, self.kind, self.total, self.depth, self.width = name, "ddd", total, depth, width
+        self.tau, self.checks = tau, tuple(checks)
+        self.num_nodes, self.num_expanded = total + 1, 1 + (depth - 1) * width
+        self.confidence: dict[int, Tensor] = {}  # H [B] by checked level, of the last trees grown
+
+    def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals) -> DraftTree:
+        """roots [B], room [B] tokens left -> DraftTree [B, N <= total + 1]; see StaticTree.grow for expand."""
+        levels, room = min(self.depth, int(room.max()) - 1), room.to(roots.device)
+        beam, goes_on = Beam(roots, self.width), torch.ones_like(roots, dtype=torch.bool)
+        self.confidence = {}
+        for depth in range(levels):
+            log_chance = proposals.chosen(expand(beam.tokens, beam.expansions, depth), depth)
+            goes_on = goes_on & (depth + 1 < room)
+            beam.grow(log_chance, goes_on * self.width)
+            if depth + 1 in self.checks:
+                self.confidence[depth + 1] = beam.score.logsumexp(1)
+                goes_on = goes_on & (self.confidence[depth + 1] >= self.tau)
+                if not bool(goes_on.any()):  # waits for the device, as a drafter forward would, and saves it
+                    break
+        return beam.tree(self.total)

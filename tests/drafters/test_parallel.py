@@ -1,0 +1,123 @@
+"""Parallel drafting: one cached forward against one causal pass over all pairs and levels. Verification hides a
+drafter's mistakes from the output, so nothing else would notice them than a lower speed."""
+
+import pytest
+import torch
+from test_eagle import ByLikelihood, target_features
+from toy import CODES, DIM, PROMPTS, SEEDS, random_verdict, tiny_target
+
+from lantern.acceptance.exact import Exact
+from lantern.decoding import generate
+from lantern.drafters.none import NoDrafter
+from lantern.drafters.parallel import Parallel
+from lantern.drafters.parallel_network import ParallelNetwork
+from lantern.errors import LanternError
+from lantern.models.llamagen.target import LlamaGenTarget
+from lantern.sampling import Sampling
+from lantern.trees.chain import chain
+from lantern.trees.ddd import DDDTree
+from lantern.trees.eagle2 import Eagle2Tree
+from lantern.trees.static import StaticTree
+from lantern.types import DraftTree
+from lantern.verification.ratio import Ratio
+from lantern.verification.shared_noise import SharedNoise
+
+LEVELS = 4
+TREES = {
+    "chain": chain(LEVELS),
+    "static": StaticTree([[0], [1], [0, 0], [0, 1], [1, 0], [0, 0, 0]]),
+    "eagle2": Eagle2Tree(12, 3, 4),
+    "ddd": DDDTree(12, 4, 3, -1.0, [1, 2, 3]),
+}
+
+
+class AllLevels:
+    """A tree that keeps the laws of all levels, and drafts nothing."""
+
+    num_nodes, num_expanded, depth, width, name, kind = 1, LEVELS, LEVELS, 1, "laws", "static"
+
+    def grow(self, roots, room, expand, proposals) -> DraftTree:
+        here = roots[:, None]
+        self.laws = torch.cat([expand(here, here, depth).softmax(-1) for depth in range(LEVELS)], dim=1)
+        return DraftTree(here.repeat(1, LEVELS + 1), torch.arange(-1, LEVELS).repeat(len(roots), 1))  # a chain
+
+
+def tiny_parallel(target: LlamaGenTarget, tree, sampling: Sampling) -> Parallel:
+    with torch.random.fork_rng():
+        torch.manual_seed(2)
+        network = ParallelNetwork(DIM, 2, 96, LEVELS)
+    return Parallel(network.to(target.embed_weight.dtype), target, tree, sampling, "tiny-parallel")
+
+
+def slow_laws(drafter: Parallel, prompt: str, committed: list[int]) -> torch.Tensor:
+    """[levels, V] behind the committed tokens: pairs as EAGLE's, and behind the last a row a level, which reads that
+    pair through the level's own entrance, stands one cell further and sees all rows before it."""
+    target, network = drafter.target, drafter.network
+    features = target_features(target, prompt, committed[:-1])
+    tokens = [0] * (target.prefix_len - 1) + committed
+    pairs = torch.cat([target.embed(torch.tensor([tokens] * target.guidance)), features], dim=-1)
+    x = torch.cat([network.fc(pairs), *(entrance(pairs[:, -1:]) for entrance in network.ahead)], dim=1)
+    cells = torch.arange(1, x.shape[1] + 1).clamp(max=len(target.rotation) - 1)
+    x = x + network.attention(x, target.rotation[None, cells], None)
+    x = x + network.feed_forward(network.ffn_norm(x))
+    return drafter.sampling.law(target.head(target.guide(x[None, :, -LEVELS:])))[0]
+
+
+@pytest.mark.parametrize("cfg_scale", [2.0, 1.0])
+@torch.inference_mode()
+def test_level_laws_equal_one_causal_pass_over_all_pairs(cfg_scale):
+    """Catches levels that see the gaps of uneven rows or last round's levels, wrong cells, lost pairs."""
+    target, policy, generator = tiny_target(cfg_scale), AllLevels(), torch.Generator().manual_seed(0)
+    drafter = tiny_parallel(target, policy, Sampling(cfg_scale=cfg_scale))
+    prompts = PROMPTS[:3]
+    target.allocate(3, LEVELS + 1)
+    drafter.allocate(3)
+    drafter.begin(target.prefill(prompts, torch.arange(3)), torch.arange(3))
+    committed = [[token] for token in torch.randint(CODES, (3,), generator=generator).tolist()]
+    for turn in range(4):
+        if turn == 2:  # a row's image is done and another prompt takes its place
+            drafter.begin(target.prefill(PROMPTS[4:5], torch.tensor([1])), torch.tensor([1]))
+            prompts, committed[1] = [prompts[0], PROMPTS[4], prompts[2]], [7]
+        if turn == 3:
+            target.keep(torch.tensor([2, 1]))
+            drafter.keep(torch.tensor([2, 1]))
+            prompts, committed = [prompts[2], prompts[1]], [committed[2], committed[1]]
+        before, room = drafter.forwards, torch.full((len(prompts),), 9)
+        grown = drafter.draft(torch.tensor([tokens[-1] for tokens in committed]), room, ByLikelihood())
+        assert drafter.forwards == before + 1
+        for row, tokens in enumerate(committed):
+            slow = slow_laws(drafter, prompts[row], tokens)
+            torch.testing.assert_close(policy.laws[row], slow, rtol=0, atol=1e-10)
+        forward, verdict = target.verify(grown), random_verdict(generator, grown)
+        target.commit(verdict)
+        drafter.observe(grown, forward, drafter.sampling.law(forward.logits), verdict)
+        for row, accepted in enumerate(verdict.accepted.tolist()):
+            committed[row] += grown.tokens[row, 1 : accepted + 1].tolist()
+            committed[row].append(int(verdict.token[row]))
+    assert len({len(tokens) for tokens in committed}) > 1  # uneven
+
+
+def decode(tree, verification, batch_size: int):
+    target, sampling = tiny_target(), Sampling()
+    drafter = NoDrafter() if tree is None else tiny_parallel(target, tree, sampling)
+    return generate(target, drafter, verification, Exact(), sampling, PROMPTS, SEEDS, batch_size)
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_shared_noise_decodes_the_tokens_of_plain_decoding(tree):
+    """Catches a tree that needs what this drafter has not, and a draft that shows in the output."""
+    found = decode(TREES[tree], SharedNoise(), 3)
+    assert torch.equal(found.tokens, decode(None, SharedNoise(), 1).tokens)
+    assert found.tokens_per_step > 1.3
+
+
+@pytest.mark.parametrize("tree", ["chain", "static"])
+def test_ratio_decodes_an_image_alike_in_any_batch(tree):
+    """Catches laws that depend on the pending pairs of other rows."""
+    assert torch.equal(decode(TREES[tree], Ratio(), 1).tokens, decode(TREES[tree], Ratio(), 5).tokens)
+
+
+def test_a_tree_deeper_than_the_levels_is_one_clear_error():
+    """Catches an index error in the middle of decoding."""
+    with pytest.raises(LanternError, match=r"has 5 levels, this drafter says 4.*distil\.student\.levels=5"):
+        tiny_parallel(tiny_target(), chain(5), Sampling())

@@ -1,0 +1,85 @@
+"""Adaptive trees: each row's depth and width against a history in plain Python."""
+
+import pytest
+import torch
+from test_trees import ByLikelihood, PathLaws, brute_force_beam, paths_of
+
+from lantern.errors import LanternError
+from lantern.trees.adaptive import AdaptiveTree
+from lantern.trees.chain import chain
+from lantern.types import Remembers, Verdict
+
+GRID, TOTAL, DEPTH, WIDTH, START = (3, 4), 12, 5, 6, 2
+LENGTH = GRID[0] * GRID[1]
+
+
+class SlowImage:
+    """One image: its root's cell, and the depth recommended at each cell committed so far."""
+
+    def __init__(self) -> None:
+        self.root, self.cells = 0, {0: START}
+
+    def shape(self) -> tuple[int, int]:
+        beside, above = self.cells[self.root], self.cells.get(self.root + 1 - GRID[1])
+        wanted = beside if above is None else -(-(beside + above) // 2)
+        self.depth = min(wanted, LENGTH - self.root - 2)
+        return self.depth, min(WIDTH, -(-TOTAL // max(1, self.depth)))
+
+    def observe(self, accepted: int) -> None:
+        goal = DEPTH if accepted == self.depth else accepted + 1
+        for cell in range(self.root + 1, self.root + accepted + 2):
+            self.cells[cell] = min(DEPTH, -(-(self.depth + goal) // 2))
+        self.root += accepted + 1
+
+    @property
+    def room(self) -> int:
+        return LENGTH - self.root - 1
+
+
+def test_depth_and_width_follow_from_the_rounds_beside_and_above():
+    """Catches history of another row, of another cell, or of the image that stood in this row before; drops rows on the
+    way. The first column has the last cell of the row above as its left one: raster order is the order of rounds."""
+    tree, laws, images = (
+        AdaptiveTree(TOTAL, DEPTH, WIDTH, START),
+        PathLaws(codes=13, seed=9),
+        [SlowImage() for _ in range(4)],
+    )
+    generator, shapes = torch.Generator().manual_seed(1), set()
+    tree.allocate(4, GRID, torch.device("cpu"))
+    for turn in range(6):
+        if turn == 3:
+            tree.begin(torch.tensor([2]))
+            images[2] = SlowImage()
+        if turn == 5:
+            tree.keep(torch.tensor([2, 0]))
+            images = [images[2], images[0]]
+        room = torch.tensor([image.room for image in images])
+        roots = torch.arange(len(images)) + turn
+        grown, accepted = tree.grow(roots, room, laws, ByLikelihood()), []
+        for row, image in enumerate(images):
+            depth, width = image.shape()
+            shapes.add((depth, width))
+            assert set(paths_of(grown, row)) == brute_force_beam(laws, int(roots[row]), TOTAL, depth, width)
+            accepted.append(int(torch.randint(depth + 1, (), generator=generator)))
+            image.observe(accepted[-1])
+        path = torch.full((len(images), DEPTH + 1), -1)
+        tree.observe(Verdict(path, torch.tensor(accepted), torch.zeros(len(images), dtype=torch.long)))
+        for image in images:
+            if image.room < 2:  # done: the row would be refilled
+                row = images.index(image)
+                tree.begin(torch.tensor([row]))
+                images[row] = SlowImage()
+    assert len(shapes) > 3  # it does adapt
+
+
+def test_only_a_tree_that_learns_is_told_of_the_rounds():
+    """Catches a hook that other policies would be called by."""
+    assert isinstance(AdaptiveTree(4, 2, 2, 1), Remembers)
+    assert not isinstance(chain(2), Remembers)
+
+
+@pytest.mark.parametrize("sizes", [(0, 1, 1, 1), (4, 0, 2, 0), (4, 2, 0, 1), (4, 2, 2, 0), (4, 2, 2, 3)])
+def test_sizes_that_leave_no_tree_are_one_clear_error(sizes):
+    """Catches a start that is deeper than any tree may be."""
+    with pytest.raises(LanternError, match=r"tree\.total="):
+        AdaptiveTree(*sizes)

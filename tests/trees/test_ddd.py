@@ -1,0 +1,83 @@
+"""Dynamic depth: where a row's tree ends, against a beam in plain Python; what a calibration reads off full trees."""
+
+from math import exp, inf, log
+
+import pytest
+import torch
+from test_trees import ByLikelihood, PathLaws, brute_force_beam, paths_of
+
+from lantern.calibration import Trace, expected
+from lantern.errors import LanternError
+from lantern.trees.ddd import DDDTree
+from lantern.trees.eagle2 import Eagle2Tree
+
+ROOTS = torch.arange(6)
+
+
+def slow_end(laws: PathLaws, root: int, tree: DDDTree, room: int) -> int:
+    """Levels grown: the beam of width `width` is followed until the log of its probabilities' sum is under tau."""
+    beam, most = [(0.0, (root,))], min(tree.depth, room - 1)
+    for level in range(1, most + 1):
+        grown = []
+        for score, path in beam:
+            law = laws.law(path)
+            best = sorted(range(laws.codes), key=lambda code: -float(law[code]))[: tree.width]
+            grown += [(score + log(law[code]), (*path, code)) for code in best if law[code] > 0]
+        beam = sorted(grown, reverse=True)[: tree.width]
+        if level in tree.checks and log(sum(exp(score) for score, _ in beam)) < tree.tau:
+            return level
+    return most
+
+
+@pytest.mark.parametrize("checks", [[1, 2, 3, 4], [2, 4], []])
+@pytest.mark.parametrize("tau", [-0.3, -0.8, -1.5])
+def test_a_tree_ends_at_the_first_check_that_it_fails(checks, tau):
+    """Catches confidence of the wrong level or of another row, and rows that go on because others do."""
+    tree, laws, room = DDDTree(18, 5, 4, tau, checks), PathLaws(codes=13, seed=7), torch.tensor([99] * 4 + [3, 1])
+    grown = tree.grow(ROOTS, room, laws, ByLikelihood())
+    for row, root in enumerate(ROOTS.tolist()):
+        end = slow_end(laws, root, tree, int(room[row]))
+        assert set(paths_of(grown, row)) == brute_force_beam(laws, root, 18, end, 4)
+
+
+def test_trees_do_end_at_different_levels_and_no_level_is_run_for_nothing():
+    """Catches a tau that never bites, and drafter forwards behind the last row's end."""
+    tree, laws = DDDTree(18, 5, 4, -0.8, [1, 2, 3, 4]), PathLaws(codes=13, seed=7)
+    ends, ran = [slow_end(laws, root, tree, 99) for root in ROOTS.tolist()], []
+
+    def watched(tokens, parents, depth):
+        ran.append(depth)
+        return laws(tokens, parents, depth)
+
+    tree.grow(ROOTS, torch.full((6,), 99), watched, ByLikelihood())
+    assert len(set(ends)) > 1
+    assert max(ends) < 5
+    assert len(ran) == max(ends)
+
+
+def test_without_a_threshold_it_is_eagle2():
+    """Catches a beam that differs from EAGLE-2's in anything but its end."""
+    laws, room = PathLaws(codes=13, seed=8), torch.tensor([99, 99, 4, 99, 2, 99])
+    ours = DDDTree(20, 4, 5, -inf, [1, 2, 3]).grow(ROOTS, room, laws, ByLikelihood())
+    theirs = Eagle2Tree(20, 4, 5).grow(ROOTS, room, laws, ByLikelihood())
+    assert torch.equal(ours.tokens, theirs.tokens)
+    assert torch.equal(ours.parents, theirs.parents)
+
+
+def test_a_calibration_counts_what_trees_that_end_at_tau_commit_and_cost():
+    """By hand: at tau = -1 the first round ends at level 2 and loses one token, the second goes on to level 4."""
+    traces = [Trace({2: -1.5, 3: -3.0}, accepted=3), Trace({2: -0.5, 3: -0.9}, accepted=4)]
+    row = expected(traces, tau=-1.0, depth=4, level_ms=2.0, fixed_ms=10.0)
+    assert row["tokens_per_step"] == pytest.approx((3 + 5) / 2)
+    assert row["depth"] == pytest.approx(3)
+    assert row["round_ms"] == pytest.approx(16)
+    assert expected(traces, -9.0, 4, 2.0, 10.0)["tokens_per_step"] == pytest.approx(4.5)
+    assert expected(traces, 0.0, 4, 2.0, 10.0)["depth"] == pytest.approx(2)
+
+
+@pytest.mark.parametrize("sizes", [(0, 1, 1, []), (5, 2, 1, []), (4, 3, 4, [3]), (4, 3, 4, [0])])
+def test_sizes_and_checks_that_make_no_sense_are_one_clear_error(sizes):
+    """Catches a check that can never be reached, and fewer nodes than asked for."""
+    total, depth, width, checks = sizes
+    with pytest.raises(LanternError, match=r"tree\.(total|checks)="):
+        DDDTree(total, depth, width, -1.0, checks)
