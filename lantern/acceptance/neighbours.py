@@ -21,3 +21,9 @@ def nearest(codebook: Tensor, k: int, chunk: int = 1024) -> Tensor:  # [V, C] ->
         distance[own - start, own] = torch.inf
         rows.append(distance.sort(dim=1, stable=True).indices[:, :k])
     return torch.cat(rows)
+
+
+def distances(codebook: Tensor, neighbours: Tensor) -> Tensor:  # [V, C], [V, K] -> [V, K]
+    """Euclidean distance of each code to its neighbours, rank by rank, so that no [V, K, C] is held."""
+    exact = codebook.double()
+    return torch.stack([(exact - exact[ranked]).norm(dim=1) for ranked in neighbours.T], dim=1)

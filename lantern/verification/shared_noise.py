@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from lantern.acceptance.relaxed import Relaxation
+from lantern.errors import LanternError
 from lantern.noise import Noise
 from lantern.types import DraftTree, Verdict
 
@@ -14,10 +15,8 @@ PICK_SPREAD = 0.5  # how far log p scatters about log q, in units in which the t
 class SharedProposals:
     """Children are the codes the target would pick under the same noise if q were its law."""
 
-    keeps_law = False
-
-    def __init__(self, noise: Noise) -> None:
-        self._noise = noise
+    def __init__(self, noise: Noise, keeps_law: bool = False) -> None:
+        self._noise, self.keeps_law = noise, keeps_law
 
     def drawn(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor:
         """log_q [B, W, V] of nodes at this depth -> log q + G of the position behind them."""
@@ -41,6 +40,11 @@ class SharedNoise:
         parents = tree.parents.clamp(min=0)
         if rule.lossless:
             agrees = pick.gather(1, parents) == tree.tokens
+        elif not hasattr(rule, "relax"):
+            raise LanternError(
+                f"verification=shared_noise needs a law to pick from, acceptance={rule.name} names none; use "
+                "verification=ratio"
+            )
         else:
             agrees = _relaxed_agreement(tree, probs, gumbel, rule)
         agrees = agrees & ~tree.is_padding
