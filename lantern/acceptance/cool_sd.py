@@ -32,7 +32,7 @@ class CoolSD:
         return self.delta * (-self.nu * (depth - 1) - self.mu).exp()
 
     def law(self, p: Tensor, q: Tensor, depth: Tensor) -> Tensor:
-        return weighted_law(p, q, self.weight(depth).to(p.dtype))
+        return weighted_law(p, q, self.weight(depth.to(p.dtype)))
 
     def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
-        return weighted(p, q, x, self.weight(site.depth).to(p.dtype))
+        return weighted(p, q, x, self.weight(site.depth.to(p.dtype)))
