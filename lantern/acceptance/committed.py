@@ -23,10 +23,10 @@ def judged_against(
     rule: CommittedLaw, p: Tensor, q: Tensor | None, x: Tensor, site: Site
 ) -> tuple[Tensor, Tensor]:  # as AcceptanceRule.judge
     """A node's first child is judged against r, later siblings exactly against what r has left."""
-    first = site.rank == 0
-    if bool(first.any()):
-        r = rule.law(p, point_mass(x, p) if q is None else q, site.depth)
-        p = torch.where(first[:, None], r, p)
+    first = (site.rank == 0).nonzero()[:, 0]
+    if len(first):
+        draft = point_mass(x[first], p[first]) if q is None else q[first]
+        p = p.index_copy(0, first, rule.law(p[first], draft, site.depth[first]))
     return relaxed(p, q, x)
 
 
