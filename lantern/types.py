@@ -81,7 +81,8 @@ class Site(NamedTuple):
 
 
 class AcceptanceRule(Protocol):
-    """Judges one proposed token at one site."""
+    """Judges one proposed token at one site. Shared noise carries it by relax(p, x) -> p~ (acceptance/relaxed.py) or by
+    law(p, q, depth) -> r (acceptance/committed.py), block verification by the latter; the exact rule needs neither."""
 
     name: str
     verification: str  # shared_noise or ratio: the default

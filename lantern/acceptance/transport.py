@@ -11,11 +11,9 @@ from lantern.types import Site
 
 
 class Transport:
-    """W1(p, r) <= eps given the prefix, in units of the mean distance between a code and its nearest neighbour.
-
-    Rank by rank, each code with p > q sends what it has too much to its j-th neighbour if that has p < q; where
-    senders ask for more than a receiver lacks, all of them are scaled. The plan is a witness, not the optimum.
-    """
+    """W1(p, r) <= eps given the prefix, 1 being the mean distance of a code and its nearest. Rank by rank, a code with
+    p > q sends its surplus to its j-th neighbour if that has p < q; where senders ask for more than a receiver lacks,
+    all of them are scaled. The plan is a witness of the bound, not the optimum."""
 
     name = "transport"
     verification = "ratio"  # by default
