@@ -1,8 +1,6 @@
 """Shared noise for rules with a committed law r of their own: the token at a position is argmax(log r + G). r follows
 from q, so that drafting must keep it, and from nothing that the noise of its own position decides."""
 
-from functools import partial
-
 from torch import Tensor
 
 from lantern.acceptance.committed import CommittedLaw, committed_laws
@@ -13,9 +11,19 @@ from lantern.types import DraftTree, Verdict
 from lantern.verification.shared_noise import SharedNoise, SharedProposals
 
 
+class KeptProposals:
+    """As under shared noise, with q kept for r."""
+
+    keeps_law = True
+
+    def __init__(self, noise: Noise) -> None:
+        shared = SharedProposals(noise)
+        self.drawn, self.chosen = shared.drawn, shared.chosen
+
+
 class SharedLaw:
     name = "shared_noise"
-    proposals = partial(SharedProposals, keeps_law=True)
+    proposals = KeptProposals
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: CommittedLaw, noise: Noise) -> Verdict:
         """probs p [B, N, V]. Raises LanternError if children were drafted and q was not kept: a tree that is pruned by

@@ -15,8 +15,10 @@ PICK_SPREAD = 0.5  # how far log p scatters about log q, in units in which the t
 class SharedProposals:
     """Children are the codes the target would pick under the same noise if q were its law."""
 
-    def __init__(self, noise: Noise, keeps_law: bool = False) -> None:
-        self._noise, self.keeps_law = noise, keeps_law
+    keeps_law = False
+
+    def __init__(self, noise: Noise) -> None:
+        self._noise = noise
 
     def drawn(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor:
         """log_q [B, W, V] of nodes at this depth -> log q + G of the position behind them."""
