@@ -15,11 +15,13 @@ from lantern.metrics.entropy import law_entropies
 from lantern.sampling import Sampling
 from lantern.trees.auto import AutoTree
 from lantern.types import AcceptanceRule, Drafter, Generation, Loop, Target, TreePolicy, Verification
-from lantern.verification import Ratio, SharedNoise
+from lantern.verification import Ratio, SharedLaw, SharedNoise
+from lantern.verification.block import Block
 
 # Where tests/test_laws.py shows, by enumeration or token by token, that the output law is the target's.
-PROVEN_VERIFICATIONS = (Ratio, SharedNoise)
+PROVEN_VERIFICATIONS = (Ratio, SharedNoise, SharedLaw, Block)
 PROVEN_TREES = ("none", "static", "eagle2", "ddd", "adaptive", "sampled", "window")
+RULE_KEYS = ("k", "delta", "lam")  # parameters that have a column of their own in every row
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,8 @@ class Pipeline:
         return self.rule.lossless and type(self.verification) in PROVEN_VERIFICATIONS and kind in PROVEN_TREES
 
     def describe(self) -> dict[str, object]:
-        """The setting's keys of a result row (design: model … cfg_scale)."""
+        """The setting's keys of a result row (design: model … cfg_scale), then the rule's further parameters under the
+        names they have in its config, such as acceptance.eps."""
         tree, rule, sampling = getattr(self.drafter, "tree", None), self.rule, self.sampling
         return {
             "model": self.model,
@@ -65,13 +68,12 @@ class Pipeline:
             "verification": self.verification.name,
             "acceptance": rule.name,
             "lossless": self.lossless,
-            "k": getattr(rule, "k", None),
-            "delta": getattr(rule, "delta", None),
-            "lam": getattr(rule, "lam", None),
+            **{key: rule.parameters.get(key) for key in RULE_KEYS},
             "temperature": sampling.temperature,
             "top_k": sampling.top_k,
             "top_p": sampling.top_p,
             "cfg_scale": sampling.cfg_scale,
+            **{f"acceptance.{key}": value for key, value in rule.parameters.items() if key not in RULE_KEYS},
             **(self.loop.describe() if self.loop else {}),
         }
 
@@ -91,8 +93,10 @@ def pipelines(
     rule = acceptance(codebook=model.codebook) if isinstance(acceptance, partial) else acceptance
     if isinstance(verification, partial):
         verification = verification(rule=rule, sampling=sampling)
-    if sampling.is_greedy and isinstance(verification, Ratio):
-        raise LanternError("verification=ratio tosses coins, temperature=0 has none; use verification=shared_noise")
+    if sampling.is_greedy and isinstance(verification, Ratio | Block):
+        raise LanternError(
+            f"verification={verification.name} tosses coins, temperature=0 has none; use verification=shared_noise"
+        )
 
     judging = (verification, rule, sampling)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lantern.budget import Budget, Choice
-from lantern.results import Row, encode, is_baseline, replace_text
+from lantern.results import Row, config_keys, encode, is_baseline, replace_text
 
 LABEL_KEYS = (
     "model", "drafter", "drafter_hash", "tree", "verification", "acceptance", "k", "delta", "lam", "temperature",
@@ -17,24 +17,30 @@ COLUMNS = {
     "verify_ms": "verify ms", "accept_ms": "accept ms", "frechet": "Fréchet", "kernel": "kernel", "precision": "prec.",
     "recall": "recall",
 }  # fmt: skip
-SYMBOLS = {"delta": "δ", "lam": "λ"}
+SYMBOLS = {"delta": "δ", "lam": "λ", "eps": "ε", "alpha": "α", "beta": "β", "mu": "μ", "nu": "ν"}
 BOUNDED = ("speedup", "frechet")
 
 
 def label_rows(rows: Sequence[Row]) -> list[str]:
     """A short name a row: "AR" for the baseline, else the settings in which the other rows differ."""
     methods = [row for row in rows if not is_baseline(row)]
-    differing = [key for key in LABEL_KEYS if len({str(row.get(key)) for row in methods}) > 1]
+    keys = [*LABEL_KEYS, *config_keys(methods)]
+    differing = [key for key in keys if len({str(row.get(key)) for row in methods}) > 1]
     return ["AR" if is_baseline(row) else _label(row, differing) for row in rows]
 
 
 def _label(row: Row, keys: Sequence[str]) -> str:
     parts = [
-        str(row[key]) if isinstance(row[key], str) else f"{SYMBOLS.get(key, key)} {row[key]:g}"
+        str(row[key]) if isinstance(row[key], str) else f"{_symbol(key)} {row[key]:g}"
         for key in keys
         if row.get(key) is not None
     ]
     return " ".join(parts) or f"{row['acceptance']} {row['tree']}"
+
+
+def _symbol(key: str) -> str:
+    name = key.split(".")[-1]
+    return SYMBOLS.get(name, name)
 
 
 def format_table(rows: Sequence[Row]) -> str:
@@ -82,7 +88,7 @@ def shared_settings(rows: Sequence[Row]) -> str:
     methods = [row for row in rows if not is_baseline(row)] or rows
     shared = [
         key
-        for key in LABEL_KEYS
+        for key in (*LABEL_KEYS, *config_keys(methods))
         if len({str(row.get(key)) for row in methods}) == 1 and methods[0].get(key) is not None
     ]
     settings = ", ".join(f"{key} {methods[0][key]}" for key in shared)

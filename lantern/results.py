@@ -31,7 +31,13 @@ def complete_row(values: Mapping[str, object]) -> Row:
 
 def setting_id(row: Mapping[str, object]) -> str:
     """Ten hex digits that name a setting: rows with equal settings have equal ids."""
-    return hashlib.sha256(encode({key: row.get(key) for key in SETTING_KEYS}).encode()).hexdigest()[:10]
+    keys = (*SETTING_KEYS, *config_keys([row]))
+    return hashlib.sha256(encode({key: row.get(key) for key in keys}).encode()).hexdigest()[:10]
+
+
+def config_keys(rows: Iterable[Mapping[str, object]]) -> list[str]:
+    """The keys of settings without a fixed column. They are named as in the config, group first: acceptance.eps."""
+    return sorted({key for row in rows for key in row if "." in key and key.split(".")[0] in SETTING_KEYS})
 
 
 def is_baseline(row: Mapping[str, object]) -> bool:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lantern.budget import Choice
 from lantern.metrics.profile import Profile
-from lantern.results import Row, setting_id
+from lantern.results import Row, config_keys, setting_id
 from lantern.tracking_content import (
     Curve,
     acceptance_map,
@@ -55,9 +55,8 @@ def run_name(row: Mapping[str, object]) -> str:
     """model/acceptance/tree/settings, such as "llamagen/lantern/static/k100-d0.03"; "llamagen/ar" for the baseline."""
     if row.get("drafter") == "none":
         return f"{row['model']}/ar"
-    values = [
-        f"{short}{row[key]:g}" for short, key in (("k", "k"), ("d", "delta"), ("l", "lam")) if row.get(key) is not None
-    ]
+    short = {"k": "k", "delta": "d", "lam": "l"} | {key: key.split(".")[-1] for key in config_keys([row])}
+    values = [f"{name}{row[key]:g}" for key, name in short.items() if row.get(key) is not None]
     return "/".join(
         [str(row["model"]), str(row["acceptance"]), str(row["tree"]), *(["-".join(values)] if values else [])]
     )

@@ -3,7 +3,7 @@ B images, R guidance rows (1, or 2 = conditional, unconditional), N tree nodes, 
 L image tokens, C code dimension, K neighbours, P prefix rows, A path slots.
 p is always the target law, q the draft law."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -81,11 +81,13 @@ class Site(NamedTuple):
 
 
 class AcceptanceRule(Protocol):
-    """Judges one proposed token at one site."""
+    """Judges one proposed token at one site. Shared noise carries it by relax(p, x) -> p~ (acceptance/relaxed.py) or by
+    law(p, q, depth) -> r (acceptance/committed.py), block verification by the latter; the exact rule needs neither."""
 
     name: str
     verification: str  # shared_noise or ratio: the default
     lossless: bool  # whether the output law is the target's
+    parameters: Mapping[str, float]  # its settings, by the names they have in its config
 
     def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
         """p [B, V], q [B, V] or None (chosen), x [B] -> acceptance probability [B], residual law [B, V]."""

@@ -5,9 +5,15 @@ import pytest
 import torch
 from tables import TableDrafter, TableTarget, law_of_one_round, p_value, sequence_law
 
+from lantern.acceptance.cool_sd import CoolSD
+from lantern.acceptance.entropy_aware import EntropyAware
 from lantern.acceptance.exact import Exact
+from lantern.acceptance.gsd import GSD
 from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.lantern_pp import LanternPP
+from lantern.acceptance.transport import Transport
+from lantern.acceptance.tv_budget import TvBudget
+from lantern.acceptance.vvs import VVS
 from lantern.decoding import generate
 from lantern.drafters.none import NoDrafter
 from lantern.sampling import Sampling
@@ -17,6 +23,7 @@ from lantern.trees.ddd import DDDTree
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.sampled import SampledTree
 from lantern.trees.static import StaticTree
+from lantern.verification.block import Block
 from lantern.verification.ratio import Ratio
 from lantern.verification.shared_noise import SharedNoise
 
@@ -35,6 +42,14 @@ RULES = {
     "lantern": lambda codebook: Lantern(codebook, k=2, delta=0.0),
     "lantern_pp": lambda codebook: LanternPP(codebook, k=2, lam=1.0),
 }
+EXACT_SETTINGS = {  # of rules that relax otherwise
+    "tv_budget": lambda codebook: TvBudget(eps=0.0),
+    "transport": lambda codebook: Transport(codebook, k=2, eps=0.0),
+    "cool_sd": lambda codebook: CoolSD(delta=0.8, nu=0.5, mu=0.0),
+    "entropy_aware": lambda codebook: EntropyAware(alpha=3.0, beta=0.0),
+    "gsd": lambda codebook: GSD(codebook, g=1, max_gap=1.0, max_distance=9.0),
+    "vvs": lambda codebook: VVS(skip=0),
+}
 CUTS = {"none": {}, "top_k": {"top_k": 2}, "top_p": {"top_p": 0.75}}
 
 
@@ -52,6 +67,18 @@ def test_ratio_leaves_the_joint_law_of_the_target_unchanged(tree, rule, cfg_scal
     target = TableTarget(vocab_size=3, num_tokens=4, cfg_scale=cfg_scale)
     drafter = drafter_of(TREES[tree], target, sampling)
     law = law_of_one_round(target, drafter, Ratio(), RULES[rule](target.codebook), sampling)
+    torch.testing.assert_close(law, sequence_law(target, sampling, [1]), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("rule", EXACT_SETTINGS)
+@pytest.mark.parametrize("tree", ["static", "wide", "eagle2"])
+def test_a_rule_set_to_relax_nothing_leaves_the_joint_law_unchanged(tree, rule):
+    """Catches a rule that calls itself lossless and is not, over several levels and siblings, to 1e-9."""
+    sampling = Sampling()
+    target = TableTarget(vocab_size=3, num_tokens=4, cfg_scale=2.0)
+    judging = EXACT_SETTINGS[rule](target.codebook)
+    assert judging.lossless
+    law = law_of_one_round(target, drafter_of(TREES[tree], target, sampling), Ratio(), judging, sampling)
     torch.testing.assert_close(law, sequence_law(target, sampling, [1]), rtol=0, atol=1e-9)
 
 
@@ -79,10 +106,12 @@ def test_enumeration_covers_all_randomness():
     assert law.sum() == pytest.approx(1, abs=1e-12)
 
 
-@pytest.mark.parametrize("tree", TREES)
-@pytest.mark.parametrize("verification", [Ratio(), SharedNoise()], ids=lambda verification: verification.name)
+LOOPS = [*((verification, tree) for verification in (Ratio(), SharedNoise()) for tree in TREES), (Block(), "chain")]
+
+
+@pytest.mark.parametrize(("verification", "tree"), LOOPS, ids=lambda part: getattr(part, "name", part))
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(top_k=2, cfg_scale=1.0)], ids=["plain", "top_k"])
-def test_many_images_of_the_whole_loop_follow_the_target_law(tree, verification, sampling):
+def test_many_images_of_the_whole_loop_follow_the_target_law(verification, tree, sampling):
     """Catches correlated draws: a key shared between rounds, positions, children, coins or images."""
     target = TableTarget(vocab_size=3, num_tokens=4, cfg_scale=sampling.cfg_scale)
     drafter, count = drafter_of(TREES[tree], target, sampling), 8_000

@@ -1,25 +1,35 @@
 """The assembled pipeline: what it says of itself, what it refuses to join, and which drafters fit a target."""
 
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
 from toy import DIM, PROMPTS, tiny_eagle, tiny_target
 
+from lantern.acceptance.cool_sd import CoolSD
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.lantern_pp import LanternPP
+from lantern.acceptance.tv_budget import TvBudget
+from lantern.acceptance.typical import Typical
 from lantern.drafters.eagle_network import EagleNetwork
 from lantern.drafters.loading import load_eagle
 from lantern.drafters.none import NoDrafter
 from lantern.errors import CheckpointError, LanternError
 from lantern.models.checkpoints import save_weights, weights_hash
 from lantern.pipeline import Pipeline, assemble
+from lantern.report import label_rows
+from lantern.results import setting_id
 from lantern.sampling import Sampling
+from lantern.tracking import run_name
 from lantern.trees.chain import chain
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree
-from lantern.verification import Ratio, SharedNoise, by_rule
+from lantern.verification import Ratio, SharedLaw, SharedNoise, by_rule, shared
+from lantern.verification.block import Block
 
 KEYS = [
     "model", "drafter", "drafter_hash", "tree", "verification", "acceptance", "lossless", "k", "delta", "lam",
@@ -73,6 +83,10 @@ def test_a_pipeline_describes_itself_with_the_keys_of_a_result_row():
         (partial(Lantern, k=0, delta=0.5), TREE, Ratio(), True),
         (partial(Lantern, k=5, delta=0.0), TREE, Ratio(), True),
         (partial(LanternPP, k=5, lam=1.0), Eagle2Tree(4, 2, 2), Ratio(), True),
+        (Exact(), chain(3), Block(), True),
+        (TvBudget(0.0), TREE, partial(shared), True),
+        (TvBudget(0.1), TREE, partial(shared), False),
+        (TvBudget(0.1), chain(3), Block(), False),
         (partial(Lantern, k=5, delta=0.1), TREE, Ratio(), False),
         (partial(LanternPP, k=5, lam=2.0), TREE, SharedNoise(), False),
         (Exact(), NewTree(), Ratio(), False),
@@ -91,6 +105,9 @@ def test_lossless_is_claimed_only_where_an_exact_law_test_covers_the_combination
         (partial(Lantern, k=5, delta=0.1), 1.0, Ratio),
         (partial(LanternPP, k=5, lam=2.0), 1.0, Ratio),
         (partial(LanternPP, k=5, lam=2.0), 0.0, SharedNoise),
+        (TvBudget(0.1), 1.0, Ratio),
+        (TvBudget(0.1), 0.0, SharedLaw),
+        (Typical(0.1, 0.3), 1.0, SharedNoise),
     ],
 )
 def test_verification_defaults_to_the_way_of_the_rule(rule, temperature, kind):
@@ -98,10 +115,41 @@ def test_verification_defaults_to_the_way_of_the_rule(rule, temperature, kind):
     assert type(joined(rule, sampling=Sampling(temperature=temperature)).verification) is kind
 
 
-def test_ratio_verification_of_greedy_decoding_is_one_clear_error():
+def test_a_rules_further_parameters_are_described_by_their_config_names():
+    """Catches a parameter that a row lacks, so that two settings of a rule share a row."""
+    rows = [joined(CoolSD(1.1, nu, 0.0)).describe() for nu in (0.7, 0.2)]
+    assert list(rows[0]) == [*KEYS, "acceptance.nu", "acceptance.mu"]
+    assert [rows[0][key] for key in ("k", "delta", "lam", "acceptance.nu")] == [None, 1.1, None, 0.7]
+    assert setting_id(rows[0]) != setting_id(rows[1])
+    assert label_rows(rows) == ["ν 0.7", "ν 0.2"]
+    assert run_name(rows[0]) == "tiny/cool_sd/small/d1.1-mu0-nu0.7"
+
+
+@pytest.mark.parametrize("verification", [Ratio(), Block()], ids=["ratio", "block"])
+def test_coins_in_greedy_decoding_are_one_clear_error(verification):
     """Catches coins tossed at temperature 0."""
     with pytest.raises(LanternError, match=r"temperature=0 has none; use verification=shared_noise"):
-        joined(verification=Ratio(), sampling=Sampling(temperature=0))
+        joined(verification=verification, sampling=Sampling(temperature=0))
+
+
+CONFIGS = Path(__file__).parents[1] / "conf"
+
+
+@pytest.mark.parametrize("verification", ["auto", "ratio", "shared_noise", "block"])
+@pytest.mark.parametrize("name", sorted(path.stem for path in (CONFIGS / "acceptance").glob("*.yaml")))
+def test_every_configured_rule_decodes_or_says_why_not(name, verification):
+    """Catches a yaml that does not fit its class, a name that differs from its file, a rule that fails in the loop."""
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        config = compose("evaluate", [f"acceptance={name}", f"verification={verification}"])
+    config.acceptance.update({key: 5 for key in ("k", "g") if key in config.acceptance})  # the tiny target has 24 codes
+    pipeline = joined(instantiate(config.acceptance), chain(3), instantiate(config.verification))
+    assert pipeline.rule.name == name
+    assert pipeline.rule.parameters == {k: v for k, v in config.acceptance.items() if not k.startswith("_")}
+    if verification == "block" and not hasattr(pipeline.rule, "law") and not pipeline.rule.lossless:
+        with pytest.raises(LanternError, match="use verification=ratio"):
+            pipeline.generate(PROMPTS[:2], [1, 2], 2)
+        return
+    assert pipeline.generate(PROMPTS[:2], [1, 2], 2).tokens_per_step > 1
 
 
 def test_a_pipeline_and_its_baseline_decode_the_same_tokens():

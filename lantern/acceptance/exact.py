@@ -1,5 +1,7 @@
 """The exact rule: p~ = p, the output law is the target's."""
 
+from typing import ClassVar
+
 from torch import Tensor
 
 from lantern.acceptance.relaxed import relaxed
@@ -10,6 +12,7 @@ class Exact:
     name = "exact"
     verification = "shared_noise"  # by default
     lossless = True
+    parameters: ClassVar[dict[str, float]] = {}
 
     def relax(self, p: Tensor, x: Tensor) -> Tensor:
         return p

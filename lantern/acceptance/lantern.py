@@ -20,6 +20,7 @@ class Lantern:
             raise LanternError(f"acceptance.delta={delta} is a probability mass; give a value in [0, 1]")
         self.neighbours, self.k, self.delta = nearest(codebook, k), k, delta
         self.lossless = k == 0 or delta == 0
+        self.parameters = {"k": k, "delta": delta}
 
     def relax(self, p: Tensor, x: Tensor) -> Tensor:
         return absorb(p, x, self.neighbours, budget=self.delta)

@@ -20,6 +20,7 @@ class LanternPP:
             raise LanternError(f"acceptance.lam={lam} multiplies a token's own probability; give a value of 1 or more")
         self.neighbours, self.k, self.lam = nearest(codebook, k), k, lam
         self.lossless = k == 0 or lam == 1
+        self.parameters = {"k": k, "lam": lam}
 
     def relax(self, p: Tensor, x: Tensor) -> Tensor:
         return absorb(p, x, self.neighbours, budget=(self.lam - 1) * p.gather(1, x[:, None]))

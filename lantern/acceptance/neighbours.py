@@ -5,6 +5,8 @@ from torch import Tensor
 
 from lantern.errors import LanternError
 
+SPARE = 32  # candidates beyond k among which ties are settled
+
 
 def nearest(codebook: Tensor, k: int, chunk: int = 1024) -> Tensor:  # [V, C] -> [V, k]
     """Indices of the k nearest codes by Euclidean distance, nearest first, the code itself left out.
@@ -19,5 +21,23 @@ def nearest(codebook: Tensor, k: int, chunk: int = 1024) -> Tensor:  # [V, C] ->
         own = torch.arange(start, min(start + chunk, size), device=codebook.device)
         distance = torch.cdist(codebook[own].double(), codebook.double())
         distance[own - start, own] = torch.inf
-        rows.append(distance.sort(dim=1, stable=True).indices[:, :k])
+        rows.append(_smallest(distance, k))
     return torch.cat(rows)
+
+
+def _smallest(distance: Tensor, k: int) -> Tensor:  # [M, V] -> [M, k]
+    """Indices of the k smallest, ties to the lower index: sorts a few more than k, and whole rows only where the ties
+    reach beyond those."""
+    few = distance.topk(min(k + SPARE, distance.shape[1]), dim=1, largest=False)
+    by_index = few.indices.sort(dim=1)
+    order = few.values.gather(1, by_index.indices).sort(dim=1, stable=True).indices[:, :k]
+    found = by_index.values.gather(1, order)
+    tied = (few.values[:, max(k, 1) - 1] == few.values[:, -1]).nonzero()[:, 0]
+    found[tied] = distance[tied].sort(dim=1, stable=True).indices[:, :k]
+    return found
+
+
+def distances(codebook: Tensor, neighbours: Tensor) -> Tensor:  # [V, C], [V, K] -> [V, K]
+    """Euclidean distance of each code to its neighbours, rank by rank, so that no [V, K, C] is held."""
+    exact = codebook.double()
+    return torch.stack([(exact - exact[ranked]).norm(dim=1) for ranked in neighbours.T], dim=1)

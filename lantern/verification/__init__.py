@@ -1,11 +1,18 @@
-"""Verification: which path of a tree is accepted. Two exact ways carry every rule and every tree."""
+"""Verification: which path of a tree is accepted. Two exact ways carry every rule and tree; block is for chains."""
 
 from lantern.sampling import Sampling
-from lantern.types import AcceptanceRule
+from lantern.types import AcceptanceRule, Verification
 from lantern.verification.ratio import Ratio
+from lantern.verification.shared_law import SharedLaw
 from lantern.verification.shared_noise import SharedNoise
 
 
-def by_rule(rule: AcceptanceRule, sampling: Sampling) -> Ratio | SharedNoise:
+def by_rule(rule: AcceptanceRule, sampling: Sampling) -> Verification:
     """The default: the rule's own way; greedy decoding has no coins to toss and is always verified by shared noise."""
-    return SharedNoise() if sampling.is_greedy or rule.verification == "shared_noise" else Ratio()
+    is_shared = sampling.is_greedy or rule.verification == "shared_noise"
+    return shared(rule, sampling) if is_shared else Ratio()
+
+
+def shared(rule: AcceptanceRule, sampling: Sampling) -> SharedNoise | SharedLaw:
+    """Shared noise in the way that the rule can be carried: by the target's law, by p~ for each token, or by its r."""
+    return SharedLaw() if hasattr(rule, "law") and not rule.lossless else SharedNoise()

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from lantern.acceptance.relaxed import Relaxation
+from lantern.errors import LanternError
 from lantern.noise import Noise
 from lantern.types import DraftTree, Verdict
 
@@ -46,6 +47,11 @@ class SharedNoise:
         parents = tree.parents.clamp(min=0)
         if rule.lossless:
             agrees = pick.gather(1, parents) == tree.tokens
+        elif not hasattr(rule, "relax"):
+            raise LanternError(
+                f"verification=shared_noise needs a law to pick from, acceptance={rule.name} names none; use "
+                "verification=ratio"
+            )
         else:
             agrees = _relaxed_agreement(tree, probs, gumbel, rule)
         agrees = agrees & ~tree.is_padding

@@ -97,16 +97,20 @@ def test_the_law_at_a_node_with_one_child_is_the_closed_form(rule):
         torch.testing.assert_close(drawn, p, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("values", [2, 3, 50])
 @pytest.mark.parametrize("chunk", [7, 1024])
-def test_neighbours_are_those_of_brute_force_with_ties_to_the_lower_index(chunk):
-    """Catches the code itself among its neighbours, an unstable order, duplicates of a code, chunks that miscount."""
+def test_neighbours_are_those_of_brute_force_with_ties_to_the_lower_index(chunk, values):
+    """Catches the code itself among its neighbours, an unstable order, duplicates of a code, chunks that miscount, ties
+    cut off where they are many."""
     generator = torch.Generator().manual_seed(8)
-    codebook = torch.randint(3, (60, 2), generator=generator).float()  # many duplicates and equal distances
+    codebook = torch.randint(values, (200, 2), generator=generator).float()  # duplicates and equal distances
     found = nearest(codebook, 9, chunk)
     for code, row in enumerate(found.tolist()):
         distances = ((codebook - codebook[code]) ** 2).sum(1).tolist()
         others = sorted((distance, other) for other, distance in enumerate(distances) if other != code)
         assert row == [other for _, other in others[:9]]
+    assert nearest(codebook, 0).shape == (200, 0)
+    assert nearest(codebook, 199).sort(1).values.tolist() == [[o for o in range(200) if o != c] for c in range(200)]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,38 @@
+"""Cool-SD (2601.09212): relaxed early and tightened late, f_i = min(1, w_i p/q) with w_i = δ exp(-ν i - μ), i = 0 at
+the first level, and the optimal residual. Under shared noise the law committed is that of one drawn child."""
+
+from math import exp
+
+from torch import Tensor
+
+from lantern.acceptance.weighted import weighted, weighted_law
+from lantern.errors import LanternError
+from lantern.types import Site
+
+
+class CoolSD:
+    """A level whose weight is 1 or less is exact."""
+
+    name = "cool_sd"
+    verification = "ratio"  # by default, as in the paper
+
+    def __init__(self, delta: float, nu: float, mu: float) -> None:
+        """delta > 0 scales all weights, nu >= 0 anneals them, mu shifts. Raises LanternError outside these."""
+        if not 0 < delta < float("inf"):
+            raise LanternError(f"acceptance.delta={delta} scales acceptance; give a value above 0")
+        if not 0 <= nu < float("inf"):
+            raise LanternError(f"acceptance.nu={nu} would relax later levels more; give 0 or more")
+        if not abs(mu) < float("inf"):
+            raise LanternError(f"acceptance.mu={mu} is no number; 0 leaves the first level's weight at delta")
+        self.delta, self.nu, self.mu = delta, nu, mu
+        self.lossless = delta * exp(-mu) <= 1
+        self.parameters = {"delta": delta, "nu": nu, "mu": mu}
+
+    def weight(self, depth: Tensor) -> Tensor:  # [M] -> [M]
+        return self.delta * (-self.nu * (depth - 1) - self.mu).exp()
+
+    def law(self, p: Tensor, q: Tensor, depth: Tensor) -> Tensor:
+        return weighted_law(p, q, self.weight(depth.to(p.dtype)))
+
+    def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
+        return weighted(p, q, x, self.weight(site.depth.to(p.dtype)))

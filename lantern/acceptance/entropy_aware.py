@@ -1,0 +1,38 @@
+"""Entropy-aware acceptance (2510.09012): relaxed where the target itself is undecided. Their code leaves the rule out;
+this form is ours, in the manner of their temperature: f = min(1, w p/q), w = 1 + β (1 - exp(-H/α)), H in nats."""
+
+import torch
+from torch import Tensor
+
+from lantern.acceptance.weighted import weighted, weighted_law
+from lantern.errors import LanternError
+from lantern.types import Site
+
+
+class EntropyAware:
+    """The weight runs from 1, exact, where H = 0 to 1 + beta where the law is flat."""
+
+    name = "entropy_aware"
+    verification = "ratio"  # by default, as in the paper
+
+    def __init__(self, alpha: float, beta: float) -> None:
+        """alpha > 0, the entropy at which 63 % of the relaxation is reached; beta >= 0. Raises LanternError else."""
+        if not alpha > 0:
+            raise LanternError(f"acceptance.alpha={alpha} divides the entropy; give a value above 0")
+        if not 0 <= beta < float("inf"):
+            raise LanternError(f"acceptance.beta={beta} would refuse more than the exact rule; give 0 or more")
+        self.alpha, self.beta, self.lossless = alpha, beta, beta == 0
+        self.parameters = {"alpha": alpha, "beta": beta}
+
+    def weight(self, law: Tensor) -> Tensor:  # [M, V] -> [M]
+        return 1 + self.beta * (1 - (-entropy(law) / self.alpha).exp())
+
+    def law(self, p: Tensor, q: Tensor, depth: Tensor) -> Tensor:
+        return weighted_law(p, q, self.weight(p))
+
+    def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
+        return weighted(p, q, x, self.weight(site.law))
+
+
+def entropy(law: Tensor) -> Tensor:  # [..., V] -> [...], nats
+    return torch.special.entr(law).sum(-1)

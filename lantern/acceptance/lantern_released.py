@@ -1,0 +1,47 @@
+"""LANTERN as released for LlamaGen and Anole (code of 2410.03355): its acceptance, and residuals that differ from the
+paper's p~ - q: the k + 1 nearest codes leave q where children were drawn, and leave p where they were chosen."""
+
+import torch
+from torch import Tensor
+
+from lantern.acceptance.neighbours import nearest
+from lantern.acceptance.relaxed import absorb, relaxed
+from lantern.errors import LanternError
+from lantern.types import Site
+
+
+class LanternReleased:
+    """For rows that compare with published ones. All of B_{k+1} is dropped, not only what x absorbed; nothing left is
+    made the uniform law. Not reproduced: their neighbours come from the raw codebook, here from the decoder's."""
+
+    name = "lantern_released"
+    verification = "ratio"
+    lossless = False  # even at delta = 0: the residual drops neighbours all the same
+
+    def __init__(self, codebook: Tensor, k: int, delta: float) -> None:
+        """codebook [V, C]; k neighbours, 0 <= k < V; delta in [0, 1]. Raises LanternError outside these."""
+        if not 0 <= delta <= 1:
+            raise LanternError(f"acceptance.delta={delta} is a probability mass; give a value in [0, 1]")
+        self.dropped = one_too_many(codebook, k)
+        self.neighbours, self.k, self.delta = self.dropped[:, :k], k, delta
+        self.parameters = {"k": k, "delta": delta}
+
+    def relax(self, p: Tensor, x: Tensor) -> Tensor:
+        return absorb(p, x, self.neighbours, budget=self.delta)
+
+    def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
+        accept = relaxed(self.relax(p, x), q, x)[0]
+        if q is None:
+            return accept, rescued(p.scatter(1, self.dropped[x], 0).scatter(1, x[:, None], 0))
+        return accept, rescued((p - q.scatter(1, self.dropped[x], 0)).clamp(min=0))
+
+
+def one_too_many(codebook: Tensor, k: int) -> Tensor:
+    """[V, k + 1] neighbours, or as many as there are."""
+    return nearest(codebook, k + 1 if 0 <= k < len(codebook) - 1 else k)
+
+
+def rescued(rest: Tensor) -> Tensor:
+    """[B, V] masses -> laws; the uniform one where no mass is left."""
+    mass = rest.sum(-1, keepdim=True)
+    return torch.where(mass > 0, rest / mass.clamp(min=torch.finfo(rest.dtype).tiny), 1 / rest.shape[-1])

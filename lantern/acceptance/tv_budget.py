@@ -1,0 +1,31 @@
+"""Total-variation budget (ours): the committed law is r = (1 - w) p + w q, within ε of p at every position.
+With one drawn child no rule within ε accepts more often: 1 - TV(p, q) + ε. With several nothing is claimed."""
+
+import torch
+from torch import Tensor
+
+from lantern.acceptance.committed import judged_against
+from lantern.errors import LanternError
+from lantern.types import Site
+
+
+class TvBudget:
+    """TV(p, r) <= eps given the prefix; exact at eps = 0."""
+
+    name = "tv_budget"
+    verification = "ratio"  # by default
+
+    def __init__(self, eps: float) -> None:
+        """eps in [0, 1]. Raises LanternError outside."""
+        if not 0 <= eps <= 1:
+            raise LanternError(f"acceptance.eps={eps} is a total variation; give a value in [0, 1]")
+        self.eps, self.lossless = eps, eps == 0
+        self.parameters = {"eps": eps}
+
+    def law(self, p: Tensor, q: Tensor, depth: Tensor) -> Tensor:
+        distance = (p - q).clamp(min=0).sum(-1, keepdim=True)
+        weight = (self.eps / distance.clamp(min=torch.finfo(p.dtype).tiny)).clamp(max=1)
+        return torch.lerp(p, q, torch.where(distance > 0, weight, 0))
+
+    def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
+        return judged_against(self, p, q, x, site)

@@ -1,0 +1,35 @@
+"""Typical acceptance (Medusa, 2401.10774, section 2.3): a token is kept if p(x) > min(ε, δ exp(-H(p))), whatever q.
+Medusa takes the round's first token greedily, here it is drawn from p like any other."""
+
+import torch
+from torch import Tensor
+
+from lantern.acceptance.committed import point_mass
+from lantern.acceptance.entropy_aware import entropy
+from lantern.errors import LanternError
+from lantern.types import Site
+
+
+class Typical:
+    """Under shared noise the longest path of typical tokens is followed, as in Medusa; under ratio the first."""
+
+    name = "typical"
+    verification = "shared_noise"  # by default: it tosses no coins
+    lossless = False
+
+    def __init__(self, eps: float, delta: float) -> None:
+        """eps and delta above 0. Raises LanternError outside these."""
+        for name, value in (("eps", eps), ("delta", delta)):
+            if not value > 0:
+                raise LanternError(f"acceptance.{name}={value} would accept any token; give a value above 0")
+        self.eps, self.delta = eps, delta
+        self.parameters = {"eps": eps, "delta": delta}
+
+    def is_typical(self, p: Tensor, x: Tensor) -> Tensor:  # [B, V], [B] -> [B]
+        return p.gather(1, x[:, None])[:, 0] > (self.delta * (-entropy(p)).exp()).clamp(max=self.eps)
+
+    def relax(self, p: Tensor, x: Tensor) -> Tensor:
+        return torch.where(self.is_typical(p, x)[:, None], point_mass(x, p), p)
+
+    def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
+        return self.is_typical(p, x).to(p.dtype), p

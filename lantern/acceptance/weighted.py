@@ -1,0 +1,28 @@
+"""Weighted acceptance: a token drawn from q is kept with f = min(1, w p/q), and the residual norm(max(p - q f, 0)) is
+the one that brings the committed law nearest to p (Cool-SD, 2601.09212). Exact wherever w <= 1."""
+
+import torch
+from torch import Tensor
+
+from lantern.acceptance.committed import point_mass
+
+
+def weighted(p: Tensor, q: Tensor | None, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """p [B, V], q [B, V] or None (chosen), x [B], weight [B] -> acceptance [B], residual [B, V], p if none is left."""
+    draft = point_mass(x, p) if q is None else q
+    index = x[:, None]
+    kept = torch.minimum(draft, weight[:, None] * p)  # q f
+    accept = kept.gather(1, index) / draft.gather(1, index).clamp(min=torch.finfo(p.dtype).tiny)
+    return accept[:, 0].clamp(max=1), _residual(p, kept)
+
+
+def weighted_law(p: Tensor, q: Tensor, weight: Tensor) -> Tensor:
+    """[M, V], [M, V], [M] -> what one drawn child commits: q f, and the rest from the residual."""
+    kept = torch.minimum(q, weight[:, None] * p)
+    return kept + (1 - kept.sum(-1, keepdim=True)).clamp(min=0) * _residual(p, kept)
+
+
+def _residual(p: Tensor, kept: Tensor) -> Tensor:
+    rest = (p - kept).clamp(min=0)
+    mass = rest.sum(-1, keepdim=True)
+    return torch.where(mass > 0, rest / mass, p)

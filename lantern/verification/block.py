@@ -1,0 +1,71 @@
+"""Block verification of a chain (Sun et al., 2403.10444, algorithm 2): the drafted tokens are judged together, so that
+a likely continuation can save an unlikely token. Lossless, and longer on average than token by token."""
+
+import torch
+from torch import Tensor
+
+from lantern.acceptance.committed import CommittedLaw, committed_laws, point_mass
+from lantern.errors import LanternError
+from lantern.noise import Noise
+from lantern.types import PADDING, DraftTree, Verdict
+from lantern.verification.ratio import RatioProposals
+
+
+class Block:
+    """Serves the exact rule and rules with a committed law of their own, which it then commits exactly."""
+
+    name = "block"
+    proposals = RatioProposals
+
+    def __call__(self, tree: DraftTree, probs: Tensor, rule: CommittedLaw, noise: Noise) -> Verdict:
+        """probs p [B, N, V]. Raises LanternError for a tree with branches or a rule that judges single tokens."""
+        _require_chain(tree)
+        if not rule.lossless and not hasattr(rule, "law"):
+            raise LanternError(
+                f"verification=block judges whole chains, acceptance={rule.name} single tokens; use verification=ratio"
+            )
+        rows = torch.arange(len(probs), device=probs.device)
+        last = (~tree.is_padding).sum(1) - 1  # [B]
+        next_tokens = tree.tokens.roll(-1, 1)  # [B, N] the token behind a node; of no meaning at the last
+        q = point_mass(next_tokens, probs) if tree.draft_probs is None else tree.draft_probs
+        p = committed_laws(tree, probs, q, rule)
+        weight = _weights(p, q, next_tokens)
+        rest = (weight[..., None] * p - q).clamp(min=0)  # [B, N, V]
+        accepted = _longest(weight, rest.sum(-1), last, noise)
+        rest, law = rest[rows, accepted], p[rows, accepted]
+        is_open = (accepted < last) & (rest.sum(-1) > 0)  # no mass left: rounding alone
+        law = torch.where(is_open[:, None], rest, law)
+        order = torch.arange(probs.shape[1], device=probs.device)
+        path = torch.where(order <= accepted[:, None], order, -1)
+        return Verdict(path, accepted, noise.draw(law / law.sum(-1, keepdim=True)))
+
+
+def _weights(p: Tensor, q: Tensor, next_tokens: Tensor) -> Tensor:
+    """[B, N]: w_0 = 1, w_i = min(1, w_{i-1} p(x_i) / q(x_i)), how well the chain up to node i may be kept."""
+    index = next_tokens[..., None]
+    ratio = p.gather(2, index)[..., 0] / q.gather(2, index)[..., 0].clamp(min=torch.finfo(q.dtype).tiny)
+    weights = [torch.ones_like(ratio[:, 0])]
+    for step in ratio.unbind(1)[:-1]:
+        weights.append((weights[-1] * step).clamp(max=1))
+    return torch.stack(weights, dim=1)
+
+
+def _longest(weight: Tensor, rest: Tensor, last: Tensor, noise: Noise) -> Tensor:
+    """[B] the last node whose coin falls: with probability w at the chain's end, rest / (rest + 1 - w) before it."""
+    below = rest + 1 - weight
+    chance = torch.where(below > 0, rest / below, 1)
+    accepted = torch.zeros_like(last)
+    for node in range(1, weight.shape[1]):
+        judged = node <= last
+        here = torch.where(last == node, weight[:, node], chance[:, node])
+        falls = noise.accepts(here, torch.where(judged, node, 0))
+        accepted = torch.where(judged & falls, node, accepted)
+    return accepted
+
+
+def _require_chain(tree: DraftTree) -> None:
+    size = tree.parents.shape[1]
+    before = torch.arange(-1, size - 1, device=tree.parents.device)
+    length = (~tree.is_padding).sum(1, keepdim=True)
+    if not bool((tree.parents == torch.where(before + 1 < length, before, PADDING)).all()):
+        raise LanternError("verification=block judges chains, this tree branches; use tree=chain or verification=ratio")

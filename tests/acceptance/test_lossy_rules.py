@@ -1,0 +1,283 @@
+"""The field's lossy rules against slow twins of their formulas, and the total variation of what they put out."""
+
+from math import exp, log
+
+import pytest
+import torch
+from node_law import law_of_chosen, law_of_drawn, total_variation
+from torch import Tensor
+
+from lantern.acceptance.cool_sd import CoolSD
+from lantern.acceptance.entropy_aware import EntropyAware
+from lantern.acceptance.exact import Exact
+from lantern.acceptance.gsd import GSD
+from lantern.acceptance.lantern import Lantern
+from lantern.acceptance.lantern_pp import LanternPP
+from lantern.acceptance.lantern_pp_released import LanternPPReleased
+from lantern.acceptance.lantern_released import LanternReleased
+from lantern.acceptance.tv_budget import TvBudget
+from lantern.acceptance.typical import Typical
+from lantern.acceptance.vvs import VVS
+from lantern.errors import LanternError
+from lantern.types import Site
+
+CODES, ROWS = 6, 32
+CODEBOOK = torch.randn(CODES, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def laws(seed: int, codes: int = CODES) -> Tensor:
+    """[B, V] float64, with zeros and ties; the first two rows are a one-hot and the uniform law."""
+    logits = torch.randn(ROWS, codes, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    law = logits.masked_fill(logits < -1.3, -torch.inf).softmax(-1)
+    law[0], law[1] = torch.eye(codes, dtype=torch.float64)[seed % codes], 1 / codes
+    return law
+
+
+def site(p: Tensor, depth: int = 1) -> Site:
+    return Site(torch.full((len(p),), depth), torch.zeros(len(p), dtype=torch.long), p)
+
+
+def normalised(masses: list[float], otherwise: list[float]) -> list[float]:
+    return [mass / sum(masses) for mass in masses] if sum(masses) > 0 else otherwise
+
+
+def assert_judges(rule, p: Tensor, q: Tensor | None, slow, depth: int = 1) -> None:
+    """slow(p, q, x) on lists -> acceptance, residual; q is a point mass where children are chosen."""
+    for code in range(CODES):
+        accept, residual = rule.judge(p, q, torch.full((ROWS,), code), site(p, depth))
+        for row in range(ROWS):
+            draft = [float(code == other) for other in range(CODES)] if q is None else q[row].tolist()
+            if draft[code] == 0:
+                continue  # cannot be drawn
+            chance, rest = slow(p[row].tolist(), draft, code)
+            assert accept[row].item() == pytest.approx(chance, abs=1e-12)
+            torch.testing.assert_close(residual[row], torch.tensor(rest, dtype=torch.float64), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("drawn", [True, False], ids=["drawn", "chosen"])
+@pytest.mark.parametrize("depth", [1, 3])
+def test_cool_sd_keeps_with_the_weight_of_its_level_and_recovers_what_q_f_leaves(depth, drawn):
+    """Catches a level counted from 1, a weight that grows, norm(p - q) in place of norm(p - q f)."""
+    weight = 1.4 * exp(-0.7 * (depth - 1) - 0.2)
+
+    def slow(p, q, x):
+        kept = [b * min(1, weight * a / b) if b > 0 else 0.0 for a, b in zip(p, q, strict=True)]
+        return min(1, weight * p[x] / q[x]), normalised([max(a - b, 0) for a, b in zip(p, kept, strict=True)], p)
+
+    assert_judges(CoolSD(1.4, 0.7, 0.2), laws(1), laws(2) if drawn else None, slow, depth)
+
+
+@pytest.mark.parametrize("drawn", [True, False], ids=["drawn", "chosen"])
+def test_entropy_aware_weighs_by_the_entropy_of_the_target(drawn):
+    """Catches the entropy of q or of the renormalised p, bits for nats, a rule that tightens where H is high."""
+
+    def slow(p, q, x):
+        entropy = -sum(mass * log(mass) for mass in p if mass > 0)
+        weight = 1 + 1.5 * (1 - exp(-entropy / 2.0))
+        return min(1, weight * p[x] / q[x]), normalised([max(a - b, 0) for a, b in zip(p, q, strict=True)], p)
+
+    assert_judges(EntropyAware(2.0, 1.5), laws(3), laws(4) if drawn else None, slow)
+    flat = Site(torch.ones(ROWS), torch.ones(ROWS), torch.full((ROWS, CODES), 1 / CODES, dtype=torch.float64))
+    peaked = laws(5)
+    x = peaked.argmin(1)
+    other = laws(6)
+    assert (EntropyAware(2.0, 1.5).judge(peaked, other, x, flat)[0] >= Exact().judge(peaked, other, x, flat)[0]).all()
+
+
+@pytest.mark.parametrize("drawn", [True, False], ids=["drawn", "chosen"])
+@pytest.mark.parametrize("g", [1, 2, 3, 4, 6])
+def test_gsd_judges_by_the_cluster_nearest_in_rank(g, drawn):
+    """Catches a window that leaves the ranking at its ends, filters against another code, a grouped residual."""
+    rule = GSD(CODEBOOK, g, 0.15, 2.0)
+
+    def cluster(p, x):
+        ranked = sorted(range(CODES), key=lambda code: (-p[code], code))
+        first = min(max(ranked.index(x) - g // 2, 0), CODES - g)
+        near = [code for code in ranked[first : first + g] if abs(p[code] - p[x]) < 0.15]
+        return [code for code in near if float(((CODEBOOK[code] - CODEBOOK[x]) ** 2).sum()) < 2.0]
+
+    def slow(p, q, x):
+        ratio = sum(p[code] for code in cluster(p, x)) / sum(q[code] for code in cluster(p, x))
+        return min(1, ratio), normalised([max(a - b, 0) for a, b in zip(p, q, strict=True)], p)
+
+    p, q = laws(7), laws(8)
+    p[2:8] = p[2:8].mul(8).round().clamp(min=1)  # ties
+    p = p / p.sum(1, keepdim=True)
+    assert_judges(rule, p, q if drawn else None, slow)
+    for row in range(ROWS):
+        for x in range(CODES):
+            members = cluster(p[row].tolist(), x)
+            expected = p[row].clone()
+            expected[members] = 0
+            expected[x] = p[row, members].sum()
+            torch.testing.assert_close(rule.relax(p[row, None], torch.tensor([x]))[0], expected, rtol=0, atol=1e-12)
+
+
+def test_gsd_accepts_more_than_the_exact_rule():
+    """The paper's theorem (2508.07747: the acceptance rate is not below speculative decoding's), over random laws."""
+    p, q = laws(9), laws(10)
+    rates = []
+    for rule in (GSD(CODEBOOK, 3, 0.5, 9.0), Exact()):
+        chances = [rule.judge(p, q, torch.full((ROWS,), code), site(p))[0] for code in range(CODES)]
+        rates.append((q * torch.stack(chances, 1)).sum(1).mean())
+    assert rates[0] > rates[1] + 0.02
+
+
+def test_typical_keeps_what_its_threshold_allows_and_otherwise_draws_from_p():
+    """Catches max for min, a threshold that grows with entropy, acceptance that looks at q."""
+
+    def slow(p, q, x):
+        entropy = -sum(mass * log(mass) for mass in p if mass > 0)
+        return float(p[x] > min(0.2, 0.6 * exp(-entropy))), p
+
+    for q in (laws(12), None):
+        assert_judges(Typical(0.2, 0.6), laws(11), q, slow)
+    p, x = laws(11), torch.arange(ROWS) % CODES
+    relaxed, kept = Typical(0.2, 0.6).relax(p, x), Typical(0.2, 0.6).is_typical(p, x)
+    assert (relaxed.gather(1, x[:, None])[kept] == 1).all()
+    assert torch.equal(relaxed[~kept], p[~kept])
+    assert 0 < kept.sum() < ROWS
+
+
+def released(k: int, drops_p: bool, budget):
+    """The released code's judging: acceptance as in the papers, k + 1 neighbours dropped whatever was absorbed."""
+    distance = torch.cdist(CODEBOOK, CODEBOOK).fill_diagonal_(torch.inf)
+
+    def slow(p, q, x):
+        ranked = distance[x].argsort(stable=True).tolist()[:-1]
+        taken, total = 0.0, 0.0
+        for code in ranked[:k]:
+            total += p[code]
+            taken = total if total <= budget(p, x) else taken
+        is_point = q[x] == 1 and sum(q) == 1
+        dropped = ranked[: k + 1]
+        if is_point:
+            rest = [0.0 if code == x or code in dropped else p[code] for code in range(CODES)]
+        elif drops_p:
+            rest = [max((0.0 if code in dropped else p[code]) - q[code], 0) for code in range(CODES)]
+        else:
+            rest = [max(p[code] - (0.0 if code in dropped else q[code]), 0) for code in range(CODES)]
+        return min(1, (p[x] + taken) / q[x]), normalised(rest, [1 / CODES] * CODES)
+
+    return slow
+
+
+@pytest.mark.parametrize("drawn", [True, False], ids=["drawn", "chosen"])
+@pytest.mark.parametrize("k", [0, 2, 4])
+def test_the_released_rules_have_the_residuals_of_the_released_code(k, drawn):
+    """Catches a residual mended on the way: k for k + 1, the absorbed set for all of B_k, no uniform rescue."""
+    p, q = laws(13), laws(14)
+    q[0] = q[3]  # a one-hot q is told from a chosen child by the slow twin no more
+    q = q if drawn else None
+    assert_judges(LanternReleased(CODEBOOK, k, 0.2), p, q, released(k, False, lambda p, x: 0.2))
+    assert_judges(LanternPPReleased(CODEBOOK, k, 2.5), p, q, released(k, True, lambda p, x: 1.5 * p[x]))
+
+
+def test_vvs_commits_q_above_and_p_below_its_skipped_levels():
+    """Catches a skip counted one level off and a second sibling that is judged at a skipped level."""
+    p, q = laws(15), laws(16)
+    for depth, law in ((1, q), (2, q), (3, p), (7, p)):
+        for children in (1, 2):
+            out = law_of_drawn(VVS(2), p, q, children, depth)
+            torch.testing.assert_close(out, law, rtol=0, atol=1e-12)
+    chosen = law_of_chosen(VVS(1), p, [4, 2])
+    assert (chosen[:, 4] == 1).all()
+
+
+@pytest.mark.parametrize("children", [1, 2, 3])
+@pytest.mark.parametrize(
+    "rule",
+    [GSD(CODEBOOK, 1, 0.1, 0.1), CoolSD(1.2, 0.7, 0.2), CoolSD(0.6, 0.0, 0.0), EntropyAware(3.0, 0.0), VVS(0)],
+    ids=["gsd", "cool_sd", "cool_sd tight", "entropy_aware", "vvs"],
+)
+def test_a_rule_that_calls_itself_lossless_leaves_p(rule, children):
+    """Catches a residual that is exact for weights of 1 alone, and a claim without ground."""
+    assert rule.lossless
+    p, q = laws(17), laws(18)
+    torch.testing.assert_close(law_of_drawn(rule, p, q, children), p, rtol=0, atol=1e-12)
+    torch.testing.assert_close(law_of_chosen(rule, p, [2, 0, 5]), p, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "rule", [CoolSD(1.5, 0.7, 0.0), EntropyAware(2.0, 1.0), TvBudget(0.1), VVS(1)], ids=lambda rule: rule.name
+)
+def test_the_law_of_a_rule_is_what_one_drawn_child_commits(rule):
+    """Catches shared noise picking from another law than ratio verification commits."""
+    p, q = laws(19), laws(20)
+    law = rule.law(p, q, torch.ones(ROWS))
+    torch.testing.assert_close(law, law_of_drawn(rule, p, q, 1), rtol=0, atol=1e-12)
+
+
+def test_weighted_acceptance_moves_the_output_by_w_minus_one_at_most():
+    """What Cool-SD's weight bounds for one drawn child: TV <= min(TV(p, q), w - 1); entropy-aware: w <= 1 + beta."""
+    p, q = laws(21), laws(22)
+    for weight in (1.05, 1.3, 2.0):
+        limit = total_variation(p, q).clamp(max=weight - 1) + 1e-12
+        assert (total_variation(p, law_of_drawn(CoolSD(weight, 0.7, 0.0), p, q, 1)) <= limit).all()
+        assert (total_variation(p, law_of_drawn(EntropyAware(0.5, weight - 1), p, q, 1)) <= limit).all()
+
+
+def test_the_residual_of_cool_sd_is_the_best_there_is():
+    """The paper's optimality (2601.09212): for the same acceptance no residual brings the output nearer to p."""
+    p, q = laws(23), laws(24)
+    rule, generator = CoolSD(1.4, 0.0, 0.0), torch.Generator().manual_seed(25)
+    best = total_variation(p, law_of_drawn(rule, p, q, 1))
+    kept = torch.minimum(q, 1.4 * p)
+    for _ in range(200):
+        residual = torch.rand(ROWS, CODES, generator=generator, dtype=torch.float64).pow(4)
+        residual = residual / residual.sum(1, keepdim=True)
+        other = kept + (1 - kept.sum(1, keepdim=True)) * residual
+        assert (total_variation(p, other) >= best - 1e-12).all()
+
+
+# Mean output TV for 1 and 3 drawn children on the toy laws below, beside a mean TV(p, q) of 0.47: what each rule costs
+# there. Only tv_budget's parameter says it beforehand.
+TOY_TV = {
+    "lantern": (Lantern(CODEBOOK, 3, 0.1), 0.0621, 0.0726),
+    "lantern_pp": (LanternPP(CODEBOOK, 3, 2.0), 0.0642, 0.0662),
+    "lantern_released": (LanternReleased(CODEBOOK, 3, 0.1), 0.1487, 0.2208),
+    "lantern_pp_released": (LanternPPReleased(CODEBOOK, 3, 2.0), 0.2752, 0.2879),
+    "gsd": (GSD(CODEBOOK, 3, 0.15, 2.0), 0.0369, 0.0396),
+    "typical": (Typical(0.09, 0.3), 0.2969, 0.3994),
+    "cool_sd": (CoolSD(1.1, 0.7, -0.953), 0.2406, 0.2485),
+    "entropy_aware": (EntropyAware(3.0, 1.0), 0.0774, 0.0839),
+    "vvs": (VVS(1), 0.4738, 0.4738),
+    "tv_budget": (TvBudget(0.1), 0.0969, 0.0969),
+}
+
+
+@pytest.mark.parametrize("name", TOY_TV)
+def test_what_a_lossy_rule_costs_on_toy_laws_is_what_is_stated(name):
+    """Catches any change of a rule's output, and a rule that relaxes nothing."""
+    rule, one, three = TOY_TV[name]
+    p, q = laws(26), laws(27)
+    found = [total_variation(p, law_of_drawn(rule, p, q, children)).mean().item() for children in (1, 3)]
+    assert found == pytest.approx([one, three], abs=1e-4)
+    assert total_variation(p, q).mean().item() == pytest.approx(0.474, abs=5e-4)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: CoolSD(0, 0.7, 0), "acceptance.delta=0"),
+        (lambda: CoolSD(1.1, -0.1, 0), "acceptance.nu=-0.1"),
+        (lambda: CoolSD(1.1, 0.7, float("nan")), "acceptance.mu=nan"),
+        (lambda: EntropyAware(0, 1), "acceptance.alpha=0"),
+        (lambda: EntropyAware(3, -1), "acceptance.beta=-1"),
+        (lambda: GSD(CODEBOOK, 0, 0.1, 0.1), "acceptance.g=0"),
+        (lambda: GSD(CODEBOOK, CODES + 1, 0.1, 0.1), "acceptance.g=7"),
+        (lambda: GSD(CODEBOOK, 2, 0, 0.1), "acceptance.max_gap=0"),
+        (lambda: GSD(CODEBOOK, 2, 0.1, float("nan")), "acceptance.max_distance=nan"),
+        (lambda: Typical(0, 0.3), "acceptance.eps=0"),
+        (lambda: Typical(0.1, float("nan")), "acceptance.delta=nan"),
+        (lambda: LanternReleased(CODEBOOK, CODES, 0.1), "acceptance.k=6"),
+        (lambda: LanternReleased(CODEBOOK, 2, 1.5), "acceptance.delta=1.5"),
+        (lambda: LanternPPReleased(CODEBOOK, -1, 2.0), "acceptance.k=-1"),
+        (lambda: LanternPPReleased(CODEBOOK, 2, 0.5), "acceptance.lam=0.5"),
+        (lambda: VVS(-1), "acceptance.skip=-1"),
+    ],
+)
+def test_settings_out_of_range_are_one_clear_error(make, message):
+    """Catches a silent default or a crash far from the value."""
+    with pytest.raises(LanternError, match=message):
+        make()

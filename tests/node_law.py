@@ -1,0 +1,50 @@
+"""The law that a rule commits at one node, by enumeration of every order in which children can be drawn: the slow way,
+through nothing but the rule's judge."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from lantern.types import AcceptanceRule, Site
+
+
+def law_of_drawn(rule: AcceptanceRule, p: Tensor, q: Tensor, children: int, depth: int = 1) -> Tensor:
+    """p, q [B, V] -> [B, V] when `children` are drawn from q without replacement and judged in that order."""
+
+    def walk(left: Tensor, rest: Tensor, rank: int) -> Tensor:
+        if rank == children:
+            return left
+        found = torch.zeros_like(p)
+        exhausted = rest.sum(1) == 0
+        found[exhausted] = left[exhausted]
+        for code in range(p.shape[1]):
+            x = torch.full((len(p),), code)
+            accept, residual = rule.judge(left, rest, x, _site(p, depth, rank))
+            without = rest.scatter(1, x[:, None], 0)
+            without = without / without.sum(1, keepdim=True).clamp(min=1e-300)
+            below = walk(residual, without, rank + 1) if bool((rest[:, code] > 0).any()) else p
+            drawn = (1 - accept)[:, None] * below
+            drawn[:, code] += accept
+            found += rest[:, code, None] * drawn
+        return found
+
+    return walk(p, q, 0)
+
+
+def law_of_chosen(rule: AcceptanceRule, p: Tensor, tokens: Sequence[int]) -> Tensor:
+    """p [B, V] -> [B, V] when these tokens are the children."""
+    found, left, open_ = torch.zeros_like(p), p, torch.ones_like(p[:, :1])
+    for rank, code in enumerate(tokens):
+        accept, left = rule.judge(left, None, torch.full((len(p),), code), _site(p, 1, rank))
+        found[:, code] += open_[:, 0] * accept
+        open_ = open_ * (1 - accept)[:, None]
+    return found + open_ * left
+
+
+def total_variation(p: Tensor, q: Tensor) -> Tensor:  # [B, V], [B, V] -> [B]
+    return (p - q).abs().sum(-1) / 2
+
+
+def _site(p: Tensor, depth: int, rank: int) -> Site:
+    return Site(torch.full((len(p),), depth), torch.full((len(p),), rank), p)
