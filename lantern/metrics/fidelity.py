@@ -91,7 +91,7 @@ class Fidelity:
         chosen = torch.zeros(2, len(sides[0]), 2 * count, dtype=torch.bool)
         for side, places in zip(chosen, sides, strict=True):
             side.scatter_(1, places, True)
-        kernel = kernel_distances(pair, chosen.flatten(0, 1), real).view(2, -1)
+        kernel = [kernel_distances(pair, side, real) for side in chosen]
         lost = np.array([np.subtract(manifolds(b), manifolds(a)) for a, b in zip(*sides, strict=True)])  # [S, 2]
         moved = {
             "frechet_diff": [frechet(pair[a]) - frechet(pair[b]) for a, b in zip(*sides, strict=True)],
