@@ -1,6 +1,7 @@
 """Where prompts come from (a named list of data/prompts, a literal list, or a text file with a prompt a line), and
 which image each asks for."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,9 @@ def load_prompts(source: str | Sequence[str], folder: str | Path) -> list[str]:
     return _checked(_read(path, Path(folder)).splitlines(), str(path))
 
 
+MAX_NAME = 60  # letters of a prompt in a file name
+
+
 class Batch(NamedTuple):
     """Images to make: a prompt, its copy number and the key of its noise each."""
 
@@ -37,6 +41,12 @@ class Batch(NamedTuple):
             copies.append(seen[prompt])
             seen[prompt] += 1
         return cls(cycled, copies, [image_seed(seed, *image) for image in zip(cycled, copies, strict=True)])
+
+    @property
+    def file_names(self) -> list[str]:
+        """A file an image: its number, its prompt."""
+        slugs = [re.sub(r"[^\w]+", "-", prompt.lower()).strip("-")[:MAX_NAME] for prompt in self.prompts]
+        return [f"{i:05d}-{slug}.png" for i, slug in enumerate(slugs)]
 
 
 def _read(path: Path, folder: Path) -> str:

@@ -8,7 +8,7 @@ from lantern.errors import LanternError
 from lantern.evaluation import Evaluation
 from lantern.outputs import write_measurements
 from lantern.prompts import Batch, load_prompts
-from lantern.results import SETTING_KEYS, SPEED_KEYS, append_rows, merge_rows, read_rows
+from lantern.results import PROTOCOL_KEYS, SETTING_KEYS, SPEED_KEYS, append_rows, merge_rows, read_rows
 
 
 class Brightness:
@@ -23,6 +23,15 @@ class Brightness:
     def __call__(self, images, prompts):
         return {"brightness": float(images.mean())}
 
+    def against(self, images, plain, prompts):
+        return {"brightness_diff": float((images - plain).mean())}
+
+    def protocol(self, prompts):
+        return {"meter": "mean"}
+
+    def warnings(self, prompts):
+        return ["too dark to tell"] if len(prompts) < 5 else []
+
 
 def evaluation(folder: Path, num_timed: int = 3, num_images: int = 5, metrics=None, prompts=("a", "b")) -> Evaluation:
     metrics = {"brightness": Brightness()} if metrics is None else metrics
@@ -31,7 +40,9 @@ def evaluation(folder: Path, num_timed: int = 3, num_images: int = 5, metrics=No
 
 def test_a_row_has_the_fixed_keys_in_their_order_then_the_metrics(tmp_path):
     baseline, method = evaluation(tmp_path).run(FakePipeline())
-    assert list(method.row) == [*SETTING_KEYS, *SPEED_KEYS, "brightness"] == list(baseline.row)
+    fixed = [*SETTING_KEYS, *SPEED_KEYS, *PROTOCOL_KEYS]
+    assert list(baseline.row) == [*fixed, "brightness", "meter"]
+    assert list(method.row) == [*fixed, "brightness", "brightness_diff", "meter"]
     assert method.row["num_images"] == 5
     assert method.row["drafter"] == "eagle"
     assert baseline.row["drafter"] == "none"
@@ -76,7 +87,7 @@ def test_ar_images_are_made_once_and_reused_by_the_next_setting(tmp_path):
     first, second = FakePipeline(delta=0.01), FakePipeline(delta=0.1)
     made = evaluation(tmp_path, num_timed=0).run(first)
     reused = evaluation(tmp_path, num_timed=0).run(second)
-    assert len(first.ar_calls) == 1
+    assert len(first.ar_calls) == 2  # five images in batches of four
     assert not second.ar_calls
     assert made[0].row == reused[0].row
     assert made[0].records == reused[0].records
@@ -86,7 +97,7 @@ def test_other_seeds_do_not_reuse_ar_images(tmp_path):
     evaluation(tmp_path, num_timed=0).run(FakePipeline())
     other = FakePipeline()
     Evaluation(("a", "b"), 1, 0, 5, 4, {}, tmp_path, tmp_path / "ar").run(other)
-    assert len(other.ar_calls) == 1
+    assert len(other.ar_calls) == 2
 
 
 def test_with_both_sizes_zero_only_the_prompts_images_are_made(tmp_path):
