@@ -3,6 +3,7 @@
 import lantern  # noqa: F401  (first: see its docstring)
 
 # isort: split
+import os
 from functools import lru_cache
 from pathlib import Path
 
@@ -16,8 +17,12 @@ from lantern.command import in_one_sentence
 from lantern.evaluation import Evaluation
 from lantern.outputs import publish, write_measurements
 from lantern.pipeline import assemble, pipelines
-from lantern.prompts import load_prompts
+from lantern.prompts import load_prompts, split_prompts
+from lantern.protocol import fingerprint, is_finished, mark_finished, protocol, record_files, request
 from lantern.provenance import write_provenance
+from lantern.published import with_published
+from lantern.reproduction import compare_rows, moved, recorded_run
+from lantern.results import SUMMARY
 
 
 @lru_cache
@@ -33,30 +38,55 @@ def shared(config: DictConfig) -> object:
 @hydra.main(version_base="1.3", config_path="conf", config_name="evaluate")
 @in_one_sentence
 def main(cfg: DictConfig) -> None:
-    run, config = HydraConfig.get(), OmegaConf.to_container(cfg, resolve=True)
-    folder = Path(run.runtime.output_dir)
-    prompts = load_prompts(cfg.prompts, Path(cfg.paths.root) / "data" / "prompts")
-    parts = {name: instantiate(cfg[name]) for name in ("drafter", "acceptance", "verification", "sampling")}
-    parts |= {"model": shared(cfg.model), "name": run.runtime.choices.model}
-    write_provenance(folder, config, {"target": parts["model"].weights_hash})
+    run = HydraConfig.get()
+    folder, name = Path(run.runtime.output_dir), run.runtime.choices.model
+    if cfg.reproduce:
+        recorded, rows = recorded_run(cfg.reproduce)
+        cfg, name = OmegaConf.create(moved(recorded, cfg.paths.root)), rows[-1]["model"]
+        print(compare_rows(rows, evaluate(cfg, name, folder, None)))
+        return
+    evaluate(cfg, name, folder, Path(run.sweep.dir) if run.mode == RunMode.MULTIRUN else None)
+
+
+def evaluate(cfg: DictConfig, name: str, folder: Path, sweep: Path | None) -> list[dict]:
+    """One setting, measured and written. Returns its rows, none where they already were there or a shard ran."""
+    config = OmegaConf.to_container(cfg, resolve=True)
+    prompts = split_prompts(load_prompts(cfg.prompts, Path(cfg.paths.root) / "data" / "prompts"), cfg.split)
+    parts = {group: instantiate(cfg[group]) for group in ("drafter", "acceptance", "verification", "sampling")}
+    parts |= {"model": shared(cfg.model), "name": name}
+    target = parts["model"]
+    asked = request(config, target.weights_hash)
+    if is_finished(folder, asked):
+        os.utime(folder / SUMMARY)  # the sweep's end merges what this run of it has touched
+        print(f"{folder} is finished")
+        return []
+    write_provenance(folder, config, {"target": target.weights_hash})
     if cfg.benchmark:
         instantiate(cfg.benchmark).run(pipelines(**parts), prompts, cfg.seed, folder)
-        return
-    sweep = Path(run.sweep.dir) if run.mode == RunMode.MULTIRUN else None
+        return []
     evaluation = Evaluation(
         prompts=prompts,
         seed=cfg.seed,
         num_timed=cfg.speed.num_prompts,
         num_images=cfg.quality.num_images,
         batch_size=cfg.batch_size,
-        metrics={name: shared(metric) for name, metric in cfg.metrics.items()} if cfg.quality.num_images else {},
+        metrics={group: shared(metric) for group, metric in cfg.metrics.items()} if cfg.quality.num_images else {},
         folder=folder,
         baseline_folder=(sweep or folder) / "ar",
+        fingerprint=fingerprint(config),
+        known=record_files(sweep or folder),
+        max_doublings=cfg.speed.max_doublings,
+        laws=instantiate(cfg.output_tv),
+        protocol=protocol(target, prompts, cfg.split),
+        shards=cfg.shards,
+        shard=cfg.shard,
     )
-    pipeline = assemble(tree=instantiate(cfg.tree), **parts)
-    measurements = evaluation.run(pipeline)
-    write_measurements(folder, measurements)
-    publish(folder, measurements, instantiate(cfg.tracking), config, sweep, cfg.sweep.name)
+    measurements = with_published(evaluation.run(assemble(tree=instantiate(cfg.tree), **parts)), config["published"])
+    if measurements:
+        write_measurements(folder, measurements)
+        publish(folder, measurements, instantiate(cfg.tracking), config, sweep, cfg.sweep.name)
+        mark_finished(folder, asked)
+    return [measured.row for measured in measurements]
 
 
 if __name__ == "__main__":

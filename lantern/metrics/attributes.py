@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
+from lantern.metrics.extraction import network_hash
 from lantern.metrics.prompt_accuracy import Judge, judge_images
 from lantern.metrics.resampling import Interval, loss_interval
 from lantern.metrics.shares import share_bounds
@@ -42,3 +43,9 @@ class AttributeAccuracy:
             lost = loss_interval(*pair, same[asked].numpy()) if bool(asked.any()) else Interval(*[np.nan] * 3)
             values |= lost.keys(f"{name}_accuracy_loss")
         return values
+
+    def protocol(self, prompts: Sequence[str]) -> dict[str, object]:
+        return {"critic_hash": network_hash(self.critic)}
+
+    def warnings(self, prompts: Sequence[str]) -> list[str]:
+        return []

@@ -29,13 +29,18 @@ class ImageDataset(Dataset):
 def register_extractor(network: nn.Module) -> str:
     """Makes network.features, images [N, 3, H, W] in [0, 1] -> [N, F], known to torch-fidelity. Returns its name, which
     holds a hash of its weights: torch-fidelity tells extractors apart, cached features too, by name only."""
-    digest = sha256()
-    for key, value in sorted(network.state_dict().items()):
-        digest.update(key.encode() + value.detach().cpu().contiguous().numpy().tobytes())
-    name = f"{type(network).__name__.lower()}-{digest.hexdigest()[:12]}"
+    name = f"{type(network).__name__.lower()}-{network_hash(network)}"
     if name not in FEATURE_EXTRACTORS_REGISTRY:
         register_feature_extractor(name, _extractor_class(network))
     return name
+
+
+def network_hash(network: nn.Module) -> str:
+    """Twelve hex digits of its weights."""
+    digest = sha256()
+    for key, value in sorted(network.state_dict().items()):
+        digest.update(key.encode() + value.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:12]
 
 
 def _extractor_class(network: nn.Module) -> type[FeatureExtractorBase]:
