@@ -44,16 +44,29 @@ def cubic_kernel(x: Tensor, y: Tensor) -> Tensor:  # [N, F], [M, F] -> [N, M]
     return (x @ y.T / x.shape[1] + 1) ** 3
 
 
-def kernel_distances(features: Tensor, chosen: Tensor, real: Tensor) -> Tensor:
+def kernel_distances(features: Tensor, chosen: Tensor, real: Tensor, labels: Tensor, real_labels: Tensor) -> Tensor:
     """Unbiased squared maximum mean discrepancies [S] between subsets of features [N, F], chosen [S, N] of bool, and
-    all real ones [M, F]. Unbiased, so that it may be negative."""
-    weights, count = chosen.to(features.dtype), chosen.sum(1)
-    own = cubic_kernel(features, features)
-    own.fill_diagonal_(0)
-    within = ((weights @ own) * weights).sum(1) / (count * (count - 1))
-    across = weights @ cubic_kernel(features, real).sum(1) / (count * len(real))
-    among = cubic_kernel(real, real)
-    return within - 2 * across + (among.sum() - among.trace()) / (len(real) * (len(real) - 1))
+    all real ones [M, F]. Unbiased, so that it may be negative.
+
+    Only pairs of different labels [N], [M] count: an image has no second draw of itself, and where every prompt was
+    asked for in turn, none of its prompt, so that real images must not be paired within a prompt either.
+    """
+    weights = chosen.to(features.dtype)
+    within = _mean_over(weights, cubic_kernel(features, features), _differ(labels, labels), weights)
+    everyone = torch.ones_like(weights[:, :1]).expand(-1, len(real))
+    across = _mean_over(weights, cubic_kernel(features, real), _differ(labels, real_labels), everyone)
+    among = _mean_over(everyone[:1], cubic_kernel(real, real), _differ(real_labels, real_labels), everyone[:1])
+    return within - 2 * across + among
+
+
+def _differ(one: Tensor, other: Tensor) -> Tensor:  # [N], [M] -> [N, M]
+    return one[:, None] != other
+
+
+def _mean_over(rows: Tensor, kernel: Tensor, counted: Tensor, columns: Tensor) -> Tensor:
+    """rows [S, N], kernel and counted [N, M], columns [S, M] -> [S]"""
+    counted = counted.to(kernel.dtype)
+    return ((rows @ (kernel * counted)) * columns).sum(1) / ((rows @ counted) * columns).sum(1)
 
 
 class Manifolds:

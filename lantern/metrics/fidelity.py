@@ -70,9 +70,20 @@ class Fidelity:
         groups = prompt_groups(prompts, min(JACKKNIFE_GROUPS, len(made)))
         real_groups = groups[np.arange(len(real)) % len(groups)]  # a real image goes with the image of its prompt
         values: dict[str, float] = {}
-        for name, distance in (("frechet", fast_frechet), ("kernel", kernel_distance)):
-            found = jackknife(_of_places(distance, made, real, groups, real_groups), groups)
-            values |= found.keys(name)
+        labels, real_labels = labels_of(prompts, len(real))
+
+        def kept_real(kept: np.ndarray) -> np.ndarray:
+            return np.isin(real_groups, groups[kept])
+
+        def frechet(kept: np.ndarray) -> float:
+            return FrechetTo(real[kept_real(kept)])(made[kept])
+
+        def kernel(kept: np.ndarray) -> float:
+            here = kept_real(kept)
+            return kernel_distance(made[kept], real[here], labels[kept], real_labels[here])
+
+        for name, distance in (("frechet", frechet), ("kernel", kernel)):
+            values |= jackknife(distance, groups).keys(name)
         values["frechet"] = frechet_distance(made, real)
         values["frechet_low"] = max(0.0, values["frechet_low"])  # of the two, only the kernel distance can be negative
         precision, recall = precision_recall(made, real)
@@ -91,7 +102,8 @@ class Fidelity:
         chosen = torch.zeros(2, len(sides[0]), 2 * count, dtype=torch.bool)
         for side, places in zip(chosen, sides, strict=True):
             side.scatter_(1, places, True)
-        kernel = [kernel_distances(pair, side, real) for side in chosen]
+        labels, real_labels = labels_of(prompts, len(real))
+        kernel = [kernel_distances(pair, side, real, labels.repeat(2), real_labels) for side in chosen]
         lost = np.array([np.subtract(manifolds(b), manifolds(a)) for a, b in zip(*sides, strict=True)])  # [S, 2]
         moved = {
             "frechet_diff": [frechet(pair[a]) - frechet(pair[b]) for a, b in zip(*sides, strict=True)],
@@ -125,12 +137,14 @@ class Fidelity:
         return _reference_features(self.extractor, self.references, tuple(prompts), self.num_references)
 
 
-def _of_places(distance, made: Tensor, real: Tensor, groups: np.ndarray, real_groups: np.ndarray):
-    def statistic(kept: np.ndarray) -> float:
-        here = np.isin(real_groups, groups[kept])
-        return distance(made[kept], real[here])
-
-    return statistic
+def labels_of(prompts: Sequence[str], num_references: int) -> tuple[Tensor, Tensor]:
+    """A number a prompt text: of the images [N], and of real ones [M], which follow the prompts, cycling. Of a single
+    text every image is a free draw, with a number of its own."""
+    if len(set(prompts)) == 1:
+        return torch.arange(len(prompts)), len(prompts) + torch.arange(num_references)
+    numbers = {prompt: number for number, prompt in enumerate(dict.fromkeys(prompts))}
+    labels = torch.tensor([numbers[prompt] for prompt in prompts])
+    return labels, labels[torch.arange(num_references) % len(labels)]
 
 
 @lru_cache(maxsize=8)
@@ -144,13 +158,10 @@ def frechet_distance(generated: Tensor, real: Tensor) -> float:
     return fid_statistics_to_metric(*statistics, verbose=False)[KEY_METRIC_FID]
 
 
-def fast_frechet(generated: Tensor, real: Tensor) -> float:
-    return FrechetTo(real)(generated)
-
-
-def kernel_distance(generated: Tensor, real: Tensor) -> float:
-    """Squared maximum mean discrepancy under the cubic kernel of all images, unbiased, so that it may be negative."""
-    return float(kernel_distances(generated, torch.ones(1, len(generated), dtype=torch.bool), real))
+def kernel_distance(generated: Tensor, real: Tensor, labels: Tensor, real_labels: Tensor) -> float:
+    """Squared maximum mean discrepancy under the cubic kernel, of all pairs of different labels."""
+    everyone = torch.ones(1, len(generated), dtype=torch.bool)
+    return float(kernel_distances(generated, everyone, real, labels, real_labels))
 
 
 def precision_recall(generated: Tensor, real: Tensor) -> tuple[float, float]:

@@ -47,8 +47,9 @@ def test_frechet_distance_is_the_closed_form_of_two_gaussians():
 def test_distances_of_a_set_to_itself_vanish():
     features = gaussian(64)
     assert frechet_distance(features, features) == pytest.approx(0, abs=1e-6)
-    assert kernel_distance(gaussian(200), gaussian(200, seed=1)) == pytest.approx(0, abs=0.05)
-    assert kernel_distance(gaussian(200), gaussian(200, mean=1, seed=1)) > 1
+    apart = torch.arange(200), torch.arange(200, 400)
+    assert kernel_distance(gaussian(200), gaussian(200, seed=1), *apart) == pytest.approx(0, abs=0.05)
+    assert kernel_distance(gaussian(200), gaussian(200, mean=1, seed=1), *apart) > 1
 
 
 def test_kernel_distance_is_the_unbiased_cubic_discrepancy():
@@ -59,7 +60,7 @@ def test_kernel_distance_is_the_unbiased_cubic_discrepancy():
 
     off = ~torch.eye(20, dtype=torch.bool)
     expected = kernel(x, x)[off].mean() + kernel(y, y)[off].mean() - 2 * kernel(x, y).mean()
-    assert kernel_distance(x, y) == pytest.approx(float(expected), rel=1e-9)
+    assert kernel_distance(x, y, torch.arange(20), torch.arange(20, 40)) == pytest.approx(float(expected), rel=1e-9)
 
 
 def test_precision_and_recall_tell_missing_quality_from_missing_variety():
@@ -95,7 +96,7 @@ def test_the_metric_reports_all_four_with_bounds_and_renders_references_once():
         return torch.rand(count, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 
     metric = Fidelity(MeanColour(), references, num_references=32, resamples=5)
-    prompts = ["wood"] * 16
+    prompts = ["wood", "sand"] * 8
     metric.prepare(prompts)
     values = metric(torch.rand(16, 3, 8, 8, generator=torch.Generator().manual_seed(2)), prompts)
     for name in ("frechet", "kernel", "precision", "recall"):
@@ -121,7 +122,7 @@ def test_the_difference_is_that_of_the_two_rows():
     """Catches subsets that leave images out or count them twice."""
     generator = torch.Generator().manual_seed(5)
     metric = Fidelity(MeanColour(), lambda prompts, count: torch.rand(count, 3, 4, 4, generator=generator), 48, 5)
-    prompts = ["wood"] * 24
+    prompts = ["wood", "sand"] * 12
     images, plain = torch.rand(2, 24, 3, 4, 4, generator=generator)
     rows = [metric(made, prompts) for made in (images, plain)]
     lost = metric.against(images, plain, prompts)
