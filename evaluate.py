@@ -3,90 +3,30 @@
 import lantern  # noqa: F401  (first: see its docstring)
 
 # isort: split
-import os
-from functools import lru_cache
 from pathlib import Path
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from lantern.command import in_one_sentence
-from lantern.evaluation import Evaluation
-from lantern.outputs import publish, write_measurements
-from lantern.pipeline import assemble, pipelines
-from lantern.prompts import load_prompts, split_prompts
-from lantern.protocol import fingerprint, is_finished, mark_finished, protocol, record_files, request
-from lantern.provenance import write_provenance
-from lantern.published import with_published
 from lantern.reproduction import compare_rows, moved, recorded_run
-from lantern.results import SUMMARY
-
-
-@lru_cache
-def built(config: str) -> object:
-    return instantiate(OmegaConf.create(config))
-
-
-def shared(config: DictConfig) -> object:
-    """What a config builds, once for all points of a sweep in this process."""
-    return built(OmegaConf.to_yaml(config, resolve=True))
+from lantern.running import run_setting
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="evaluate")
 @in_one_sentence
 def main(cfg: DictConfig) -> None:
     run = HydraConfig.get()
-    folder, name = Path(run.runtime.output_dir), run.runtime.choices.model
+    folder = Path(run.runtime.output_dir)
     if cfg.reproduce:
         recorded, rows = recorded_run(cfg.reproduce)
-        cfg, name = OmegaConf.create(moved(recorded, cfg.paths.root)), rows[-1]["model"]
-        print(compare_rows(rows, evaluate(cfg, name, folder, None)))
-        return
-    evaluate(cfg, name, folder, Path(run.sweep.dir) if run.mode == RunMode.MULTIRUN else None)
-
-
-def evaluate(cfg: DictConfig, name: str, folder: Path, sweep: Path | None) -> list[dict]:
-    """One setting, measured and written. Returns its rows, none where they already were there or a shard ran."""
-    config = OmegaConf.to_container(cfg, resolve=True)
-    prompts = split_prompts(load_prompts(cfg.prompts, Path(cfg.paths.root) / "data" / "prompts"), cfg.split)
-    parts = {group: instantiate(cfg[group]) for group in ("drafter", "acceptance", "verification", "sampling")}
-    parts |= {"model": shared(cfg.model), "name": name}
-    target = parts["model"]
-    asked = request(config, target.weights_hash)
-    if is_finished(folder, asked):
-        os.utime(folder / SUMMARY)  # the sweep's end merges what this run of it has touched
-        print(f"{folder} is finished")
-        return []
-    write_provenance(folder, config, {"target": target.weights_hash})
-    if cfg.benchmark:
-        instantiate(cfg.benchmark).run(pipelines(**parts), prompts, cfg.seed, folder)
-        return []
-    evaluation = Evaluation(
-        prompts=prompts,
-        seed=cfg.seed,
-        num_timed=cfg.speed.num_prompts,
-        num_images=cfg.quality.num_images,
-        batch_size=cfg.batch_size,
-        metrics={group: shared(metric) for group, metric in cfg.metrics.items()} if cfg.quality.num_images else {},
-        folder=folder,
-        baseline_folder=(sweep or folder) / "ar",
-        fingerprint=fingerprint(config),
-        known=record_files(sweep or folder),
-        max_doublings=cfg.speed.max_doublings,
-        laws=instantiate(cfg.output_tv),
-        protocol=protocol(target, prompts, cfg.split),
-        shards=cfg.shards,
-        shard=cfg.shard,
-    )
-    measurements = with_published(evaluation.run(assemble(tree=instantiate(cfg.tree), **parts)), config["published"])
-    if measurements:
-        write_measurements(folder, measurements)
-        publish(folder, measurements, instantiate(cfg.tracking), config, sweep, cfg.sweep.name)
-        mark_finished(folder, asked)
-    return [measured.row for measured in measurements]
+        again = OmegaConf.create(moved(recorded, cfg.paths.root))
+        print(compare_rows(rows, run_setting(again, rows[-1]["model"], folder, None)))
+    else:
+        sweep = Path(run.sweep.dir) if run.mode == RunMode.MULTIRUN else None
+        run_setting(cfg, run.runtime.choices.model, folder, sweep)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,17 @@ class SweepReport(Callback):
     def _report(self) -> None:
         if self._sweep is not None:
             config, self._sweep = self._sweep, None
-            report_sweep(Path(config.hydra.sweep.dir), config.sweep.name, instantiate(config.tracking))
+            folder = Path(config.hydra.sweep.dir)
+            if _is_sharded(config.hydra.overrides.task):
+                log.info(
+                    "the shards' records are in %s; measure them by hydra.run.dir=%s without shards", folder, folder
+                )
+            else:
+                report_sweep(folder, config.sweep.name, instantiate(config.tracking))
+
+
+def _is_sharded(overrides: Sequence[str]) -> bool:
+    return any(override.startswith("shard=") for override in overrides)
 
 
 def find_conflict(
