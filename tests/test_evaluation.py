@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,32 @@ def test_the_run_folder_holds_rows_records_images_and_summary(tmp_path):
     spoken = {(r["method"], r["prompt"], r["copy"], r["part"]): r["tokens"] for r in records}
     assert spoken["fake/ar", "a", 0, "speed"] == spoken["fake/ar", "a", 0, "images"]  # batch 1 and 4, one image
     assert json.loads((tmp_path / "summary.json").read_text())["AR"]["drafter"] == "none"
+
+
+class Unsteady(FakePipeline):
+    """Takes a second image of a prompt three times as long."""
+
+    def generate(self, prompts, seeds, batch_size):
+        made = super().generate(prompts, seeds, batch_size)
+        slow = self.drafter != "none" and seeds[0] % 2
+        return replace(made, latency_s=made.latency_s * (3 if slow else 1))
+
+
+@pytest.mark.parametrize(("allowed", "timed"), [(0, 3), (1, 6), (2, 12)])
+def test_the_number_of_prompts_is_doubled_while_the_bounds_are_wide_as_allowed(tmp_path, allowed, timed):
+    """Catches doubling without an end, and a row that hides it."""
+    unsteady = Evaluation(("a", "b", "c"), 0, 3, 0, 4, {}, tmp_path, tmp_path / "ar", max_doublings=allowed)
+    row = unsteady.run(Unsteady())[-1].row
+    assert (row["num_timed"], row["doublings"]) == (timed, allowed)
+    assert "bounds are more than 10% apart" in row["warnings"]
+    steady = Evaluation(("a", "b"), 0, 3, 0, 4, {}, tmp_path / "s", tmp_path / "ar", max_doublings=2)
+    assert steady.run(FakePipeline())[-1].row["num_timed"] == 3
+
+
+def test_the_timed_way_from_text_to_image_holds_the_image_decoder(tmp_path):
+    row = evaluation(tmp_path, num_images=0).run(FakePipeline())[-1].row
+    assert row["end_to_end_s"] > 0  # of the clock, where latency_s is what the stand-in says
+    assert row["end_to_end_speedup_low"] <= row["end_to_end_speedup"] <= row["end_to_end_speedup_high"]
 
 
 def test_copies_of_a_prompt_have_seeds_of_their_own():
