@@ -3,7 +3,6 @@
 import lantern  # noqa: F401  (first: see its docstring)
 
 # isort: split
-from functools import lru_cache
 from pathlib import Path
 
 import hydra
@@ -13,23 +12,11 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from lantern.command import in_one_sentence
-from lantern.estimate import available_memory, estimate, kept_dtype
-from lantern.evaluation import Evaluation
+from lantern.estimate import estimate, kept_dtype
 from lantern.hardware import resolve_device
-from lantern.outputs import publish, write_measurements
-from lantern.pipeline import assemble, pipelines
-from lantern.prompts import load_prompts
-from lantern.provenance import write_provenance
-
-
-@lru_cache
-def built(config: str) -> object:
-    return instantiate(OmegaConf.create(config))
-
-
-def shared(config: DictConfig) -> object:
-    """What a config builds, once for all points of a sweep in this process."""
-    return built(OmegaConf.to_yaml(config, resolve=True))
+from lantern.memory import available_memory
+from lantern.reproduction import compare_rows, moved, recorded_run
+from lantern.running import run_setting
 
 
 def dry_run(cfg: DictConfig) -> None:
@@ -49,30 +36,15 @@ def main(cfg: DictConfig) -> None:
     if cfg.dry_run:
         dry_run(cfg)
         return
-    run, config = HydraConfig.get(), OmegaConf.to_container(cfg, resolve=True)
+    run = HydraConfig.get()
     folder = Path(run.runtime.output_dir)
-    prompts = load_prompts(cfg.prompts, Path(cfg.paths.root) / "data" / "prompts")
-    parts = {name: instantiate(cfg[name]) for name in ("drafter", "acceptance", "verification", "sampling", "loop")}
-    parts |= {"model": shared(cfg.model), "name": run.runtime.choices.model}
-    write_provenance(folder, config, {"target": parts["model"].weights_hash})
-    if cfg.benchmark:
-        instantiate(cfg.benchmark).run(pipelines(**parts), prompts, cfg.seed, folder)
-        return
-    sweep = Path(run.sweep.dir) if run.mode == RunMode.MULTIRUN else None
-    evaluation = Evaluation(
-        prompts=prompts,
-        seed=cfg.seed,
-        num_timed=cfg.speed.num_prompts,
-        num_images=cfg.quality.num_images,
-        batch_size=cfg.batch_size,
-        metrics={name: shared(metric) for name, metric in cfg.metrics.items()} if cfg.quality.num_images else {},
-        folder=folder,
-        baseline_folder=(sweep or folder) / "ar",
-    )
-    pipeline = assemble(tree=instantiate(cfg.tree), **parts)
-    measurements = evaluation.run(pipeline)
-    write_measurements(folder, measurements)
-    publish(folder, measurements, instantiate(cfg.tracking), config, sweep, cfg.sweep.name)
+    if cfg.reproduce:
+        recorded, rows = recorded_run(cfg.reproduce)
+        again = OmegaConf.create(moved(recorded, cfg.paths.root))
+        print(compare_rows(rows, run_setting(again, rows[-1]["model"], folder, None)))
+    else:
+        sweep = Path(run.sweep.dir) if run.mode == RunMode.MULTIRUN else None
+        run_setting(cfg, run.runtime.choices.model, folder, sweep)
 
 
 if __name__ == "__main__":

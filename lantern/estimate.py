@@ -111,18 +111,6 @@ def drafter_bytes(target: Target, num_nodes: int, batch_size: int, device: torch
     return nbytes(target.transformer.layers[-1]) + item * (2 * dim * dim + dim + vocab_size * dim) + cache
 
 
-def available_memory(device: torch.device) -> int | None:
-    """Bytes free on a GPU, or in this machine's memory where it says so."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    try:
-        with open("/proc/meminfo") as file:
-            fields = dict(line.split(":", 1) for line in file)
-        return 1024 * int(fields["MemAvailable"].split()[0])
-    except (OSError, KeyError, ValueError):
-        return None
-
-
 def kept_dtype(name: str, device: torch.device) -> str:
     """`auto` decided by where the model would run, for one that is built on the meta device."""
     if name != "auto":

@@ -1,24 +1,28 @@
 """From prompts and seeds to result rows: times a pipeline against plain AR decoding, and judges the images of both."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from hashlib import sha256
+import fcntl
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from lantern import measures
 from lantern.errors import LanternError
-from lantern.metrics.acceptance import round_costs, tokens_per_step
+from lantern.making import Made, Maker, make_in_batches, recorded, shard_of, time_in_turn
 from lantern.metrics.profile import Profile, profile_of
-from lantern.metrics.speed import Decode, interleave, over_floor, speedup
-from lantern.models.checkpoints import WEIGHTS_FILE, load_weights, save_weights
 from lantern.prompts import Batch
+from lantern.records import RECORDS, Ledger, key_of, unpack
 from lantern.results import Row, complete_row, setting_id
 from lantern.tracking import run_name
 from lantern.types import Generation, Target
+
+log = logging.getLogger(__name__)
+MAX_DOUBLINGS = 2  # of the number of timed prompts; more would be looking until the result pleases
 
 
 class Pipeline(Protocol):
@@ -33,10 +37,19 @@ class Pipeline(Protocol):
 
 
 class Metric(Protocol):
-    """Judges images by the prompts they were made for."""
+    """Judges images [N, 3, H, W] in [0, 1] by the prompts they were made for."""
 
     def prepare(self, prompts: Sequence[str]) -> None: ...  # raises for what it cannot judge, before any decoding
-    def __call__(self, images: Tensor, prompts: Sequence[str]) -> Mapping[str, float]: ...  # [N, 3, H, W] in [0, 1]
+    def __call__(self, images: Tensor, prompts: Sequence[str]) -> Mapping[str, float]: ...
+    def against(self, images: Tensor, plain: Tensor, prompts: Sequence[str]) -> Mapping[str, float]: ...  # AR's images
+    def protocol(self, prompts: Sequence[str]) -> Mapping[str, object]: ...  # what it measures with, for the row
+    def warnings(self, prompts: Sequence[str]) -> Sequence[str]: ...
+
+
+class LawMeasure(Protocol):
+    """How far the output law is from the target's."""
+
+    def measure(self, pipeline: Pipeline, prompts: Sequence[str], seeds: Sequence[int]) -> Mapping[str, object]: ...
 
 
 @dataclass(frozen=True)
@@ -48,14 +61,15 @@ class Measurement:
     batch: Batch
     images: Tensor  # [N, 3, H, W] in [0, 1], those of batch
     folder: Path  # where the images belong
-    profile: Profile | None  # where the speed comes from; None where nothing was decoded
+    profile: Profile | None  # where the speed comes from; None where nothing was decoded now
     is_measured: bool  # false where images were made and neither timed nor judged
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """`num_timed` images are made one by one, `num_images` in batches; with both 0 only the prompts' images are made.
-    AR images are kept in `baseline_folder` under a hash of what determines them, for the other points of a sweep."""
+    AR images are kept in `baseline_folder` under a hash of what determines them, for the other points of a sweep. What
+    `known` records already hold is not made again."""
 
     prompts: Sequence[str]
     seed: int
@@ -65,6 +79,13 @@ class Evaluation:
     metrics: Mapping[str, Metric]
     folder: Path
     baseline_folder: Path
+    fingerprint: str = ""  # of the whole configuration of the pipeline
+    known: Sequence[Path] = ()
+    max_doublings: int = 0  # of num_timed, while the speed-up's bounds are wide
+    laws: LawMeasure | None = None
+    protocol: Mapping[str, object] = field(default_factory=dict)  # of the run, for its rows
+    shards: int = 1
+    shard: int = 0
 
     def __post_init__(self) -> None:
         sizes = {"speed.num_prompts": self.num_timed, "quality.num_images": self.num_images}
@@ -73,18 +94,29 @@ class Evaluation:
                 raise LanternError(f"{name}={size} is negative; use 0 to switch the part off")
         if self.batch_size < 1:
             raise LanternError(f"batch_size={self.batch_size} makes no images; use 1 at least")
+        if not 0 <= self.shard < self.shards:
+            raise LanternError(f"shard={self.shard} of shards={self.shards}: give 0 <= shard < shards")
+        if not 0 <= self.max_doublings <= MAX_DOUBLINGS:
+            raise LanternError(f"speed.max_doublings={self.max_doublings}: give 0 … {MAX_DOUBLINGS}")
 
     def run(self, pipeline: Pipeline) -> list[Measurement]:
-        """Measures plain AR decoding, then the pipeline; the pipeline alone if it is AR, or if nothing is measured."""
+        """Measures plain AR decoding, then the pipeline; the pipeline alone if it is AR, or if nothing is measured.
+        A shard makes and times its images and measures nothing: a run that finds the records of all shards does."""
+        parties = self._parties(pipeline)
+        if self.shards > 1:
+            self._time(parties)
+            for party in parties:
+                party.make(shard_of(self.batch, self.shards, self.shard))
+            return []
         if self.num_images:
             for metric in self.metrics.values():
                 metric.prepare(self.batch.prompts)
-        if _is_ar(pipeline) or not self._measures:
-            (timed,) = self._time([pipeline])
-            return [self._measure(pipeline, timed, timed)]
-        baseline = pipeline.baseline()
-        ar, timed = self._time([baseline, pipeline])
-        return [self._measure(baseline, ar, ar, self._kept_folder(baseline)), self._measure(pipeline, timed, ar)]
+        timed, doublings = self._time(parties)
+        measured: list[Measurement] = []
+        for party, now in zip(parties, timed, strict=True):
+            plain = measured[0].images if measured else None
+            measured.append(self._measure(party, parties[0], now, doublings, plain))
+        return measured
 
     @property
     def _measures(self) -> bool:
@@ -95,49 +127,120 @@ class Evaluation:
         """The images that are judged, or else shown."""
         return Batch.cycle(self.prompts, self.num_images or self.num_timed or len(self.prompts), self.seed)
 
-    @property
-    def _timed_batch(self) -> Batch:
-        return Batch.cycle(self.prompts, self.num_timed, self.seed)
+    def _parties(self, pipeline: Pipeline) -> list["_Party"]:
+        if _is_ar(pipeline) or not self._measures:
+            return [_Party(self, pipeline, pipeline)]
+        return [_Party(self, pipeline.baseline(), pipeline), _Party(self, pipeline, pipeline)]
 
-    def _time(self, pipelines: Sequence[Pipeline]) -> list[list[Generation]]:
-        if not self.num_timed:
-            return [[] for _ in pipelines]
-        return interleave([_one_by_one(p) for p in pipelines], self._timed_batch.prompts, self._timed_batch.seeds)
+    def _time(self, parties: Sequence["_Party"]) -> tuple[list[list[Made]], int]:
+        """What was decoded now, by party, and how often the number of prompts was doubled."""
+        made: list[list[Made]] = [[] for _ in parties]
+        doublings = 0
+        while self.num_timed:
+            batch = self._timed(doublings)
+            fresh = time_in_turn([party.timer for party in parties], shard_of(batch, self.shards, self.shard))
+            made = [before + now for before, now in zip(made, fresh, strict=True)]
+            ar, method = (recorded(party.timer.ledger, "speed", batch) for party in (parties[0], parties[-1]))
+            may_go_on = self.shards == 1 and doublings < self.max_doublings
+            if not may_go_on or not measures.is_wide(measures.speed(parties[0].pipeline.target, method, ar)):
+                break
+            doublings += 1
+        return made, doublings
+
+    def _timed(self, doublings: int) -> Batch:
+        return Batch.cycle(self.prompts, self.num_timed << doublings, self.seed)
 
     def _measure(
-        self, pipeline: Pipeline, timed: list[Generation], ar: list[Generation], kept: Path | None = None
+        self, party: "_Party", ar: "_Party", now: list[Made], doublings: int, plain: Tensor | None
     ) -> Measurement:
-        batch = self.batch
-        batched = [self._generate(pipeline, batch, kept)] if self.num_images or not self.num_timed else []
-        generations = [*timed, *batched]
-        tokens = torch.cat([g.tokens for g in batched or timed])
+        batch, pipeline = self.batch, party.pipeline
+        if self.num_images or not self.num_timed:
+            now = [*now, *party.make(batch)]
+        timed = recorded(party.timer.ledger, "speed", self._timed(doublings))
+        batched = recorded(party.maker.ledger, "images", batch)
+        lines = batched or timed[: len(batch.prompts)]
+        tokens = torch.stack([unpack(line["codes"]) for line in lines])
         images = decode_images(pipeline.target, tokens, self.batch_size)
-        values = {"tokens_per_step": tokens_per_step(generations), **round_costs(timed or batched)}
-        values |= _speed(pipeline.target, timed, ar) if timed else {}
-        values |= self._judge(images, batch) if self.num_images else {}
-        row = complete_row({**pipeline.describe(), "seed": self.seed, "num_images": len(images), **values})
-        records = _records(row, "speed", self._timed_batch, timed) + _records(row, "images", batch, batched)
-        prompts = [*self._timed_batch.prompts, *batch.prompts] if timed else batch.prompts
-        profile = profile_of(pipeline, prompts, generations)
-        return Measurement(row, records, batch, images, kept or self.folder / "images", profile, self._measures)
+        values = {"tokens_per_step": measures.tokens_per_step(timed + batched, tokens.shape[1])}
+        values |= measures.costs(timed or batched)
+        if timed:
+            plainly = recorded(ar.timer.ledger, "speed", self._timed(doublings))
+            values |= {"doublings": doublings, **measures.speed(pipeline.target, timed, plainly)}
+        if self.laws and party is not ar:
+            values |= self.laws.measure(pipeline, batch.prompts, batch.seeds)
+        quality = self._judge(images, plain, batch) if self.num_images else {}
+        row = self._row(party, values | {"num_images": len(images)}, quality)
+        prompts = [prompt for made in now for prompt in made.prompts]
+        profile = profile_of(pipeline, prompts, [made.generation for made in now])
+        return Measurement(row, timed + batched, batch, images, party.images, profile, self._measures)
 
-    def _kept_folder(self, baseline: Pipeline) -> Path:
-        target = baseline.target
-        weights = (target.weights_hash, str(target.embed_weight.dtype))
-        known = [baseline.describe(), *weights, self.batch_size, self.batch, code_hash()]
-        return self.baseline_folder / sha256(repr(known).encode()).hexdigest()[:16]
+    def _judge(self, images: Tensor, plain: Tensor | None, batch: Batch) -> Row:
+        values: Row = {}
+        for metric in self.metrics.values():
+            values |= metric(images, batch.prompts)
+            if plain is not None:
+                values |= metric.against(images, plain, batch.prompts)
+        for metric in self.metrics.values():
+            values |= metric.protocol(batch.prompts)
+        return values
 
-    def _generate(self, pipeline: Pipeline, batch: Batch, kept: Path | None) -> Generation:
-        if kept is None:
-            return pipeline.generate(batch.prompts, batch.seeds, self.batch_size)
-        if not (kept / WEIGHTS_FILE).is_file():
-            made = pipeline.generate(batch.prompts, batch.seeds, self.batch_size)
-            save_weights(kept, {"tokens": made.tokens}, {**pipeline.describe(), **batch._asdict()})
-        tokens = load_weights(kept)[0]["tokens"]
-        return Generation(tokens, [], torch.full((len(tokens),), tokens.shape[1] - 1), 0.0, 0)
+    def _row(self, party: "_Party", values: Row, quality: Row) -> Row:
+        judged = self.metrics.values() if quality else ()
+        warnings = measures.speed_warnings(values) + [
+            w for metric in judged for w in metric.warnings(self.batch.prompts)
+        ]
+        for warning in warnings:
+            log.warning("%s: %s", run_name(party.setting), warning)
+        known = dict(self.protocol) | {"warnings": "; ".join(warnings) or None, "fingerprint": party.fingerprint}
+        return complete_row(
+            {**party.setting, "seed": self.seed, "batch_size": self.batch_size, **known, **values, **quality}
+        )
 
-    def _judge(self, images: Tensor, batch: Batch) -> dict[str, float]:
-        return {key: value for metric in self.metrics.values() for key, value in metric(images, batch.prompts).items()}
+
+class _Party:
+    """One of the two sides of an evaluation: what it decodes with, where its images go, and their record."""
+
+    def __init__(self, evaluation: Evaluation, pipeline: Pipeline, method: Pipeline) -> None:
+        self.pipeline, self.batch_size = pipeline, evaluation.batch_size
+        self.setting = dict(pipeline.describe())
+        target, is_method = pipeline.target, pipeline is method
+        self.fingerprint = evaluation.fingerprint if is_method else None
+        weights = (target.weights_hash, str(target.embed_weight.dtype), str(target.embed_weight.device))
+        own = (self.setting, weights, evaluation.seed, self.fingerprint)
+        images, against = key_of("images", own, self.batch_size), (method.describe(), evaluation.fingerprint)
+        home = evaluation.folder if is_method or evaluation.shards > 1 else evaluation.baseline_folder / images
+        self.images = evaluation.folder / "images" if is_method else home
+        self._locked = None if is_method or evaluation.shards > 1 else home / "lock"
+        row = self.setting | {"seed": evaluation.seed, "fingerprint": self.fingerprint}
+        self._common = {"setting": setting_id(row), "method": run_name(row)}
+        batch = evaluation.batch
+        names = zip(batch.prompts, batch.copies, batch.file_names, strict=True)
+        self._files = {(prompt, copy): self.images / name for prompt, copy, name in names}
+        self._known, self._home, self._images_key = evaluation.known, home / RECORDS, images
+        self.timer = self._maker(evaluation.folder / RECORDS, key_of("speed", own, against))
+        self.maker = self._maker(self._home, images)
+
+    def _maker(self, home: Path, key: str) -> Maker:
+        target = self.pipeline.target
+        ledger = Ledger(home, self._known, key, self._common, self._files)
+        return Maker(self.pipeline.generate, lambda made: decode_images(target, made.tokens, len(made.tokens)), ledger)
+
+    def make(self, batch: Batch) -> list[Made]:
+        """Makes what is missing; AR's images only once for the points of a sweep, also if these run side by side."""
+        if self._locked is None:
+            return make_in_batches(self.maker, batch, self.batch_size)
+        with _lock(self._locked):
+            self.maker = self._maker(self._home, self._images_key)  # another point may have made them meanwhile
+            return make_in_batches(self.maker, batch, self.batch_size)
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """Waits for whoever holds the file; the system frees it when its holder ends, however that ends."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def decode_images(target: Target, tokens: Tensor, batch_size: int) -> Tensor:
@@ -147,51 +250,3 @@ def decode_images(target: Target, tokens: Tensor, batch_size: int) -> Tensor:
 
 def _is_ar(pipeline: Pipeline) -> bool:
     return pipeline.describe()["drafter"] == "none"
-
-
-def _one_by_one(pipeline: Pipeline) -> Decode:
-    return lambda prompt, seed: pipeline.generate([prompt], [seed], 1)
-
-
-def _speed(target: Target, timed: list[Generation], ar: list[Generation]) -> Row:
-    latencies, ar_latencies = ([g.latency_s for g in generations] for generations in (timed, ar))
-    ratio, low, high = speedup(latencies, ar_latencies)
-    return {
-        "latency_s": sum(latencies) / len(latencies),
-        "baseline_latency_s": sum(ar_latencies) / len(ar_latencies),
-        "speedup": ratio, "speedup_low": low, "speedup_high": high,
-        "ar_over_floor": over_floor(target, ar),
-    }  # fmt: skip
-
-
-def _records(row: Row, part: str, batch: Batch, generations: Sequence[Generation]) -> list[Row]:
-    """A line an image: who made it, its tokens' hash, its steps, and its latency where it was made alone."""
-    method = {"setting": setting_id(row), "method": run_name(row), "part": part}
-    tokens = [image for g in generations for image in g.tokens]
-    steps = [int(count) for g in generations for count in g.steps]
-    latencies = [g.latency_s for g in generations] if part == "speed" else [None] * len(tokens)
-    made = zip(*batch, tokens, steps, latencies, strict=True) if tokens else ()
-    return [
-        method
-        | {
-            "prompt": prompt,
-            "copy": copy,
-            "seed": seed,
-            "tokens": token_hash(image),
-            "steps": count,
-            "latency_s": latency,
-        }
-        for prompt, copy, seed, image, count, latency in made
-    ]
-
-
-@lru_cache
-def code_hash() -> str:
-    """Hash of this package's source, so that no change of it goes on with what it made before."""
-    files = sorted(Path(__file__).parent.rglob("*.py"))
-    return sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
-
-
-def token_hash(tokens: Tensor) -> str:
-    """Sixteen hex digits of the SHA-256 of one image's tokens [L]."""
-    return sha256(tokens.cpu().long().contiguous().numpy().tobytes()).hexdigest()[:16]

@@ -1,7 +1,5 @@
 """What an evaluation leaves in its run folder, results first: rows, records, images, a summary, tables and figures."""
 
-import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -12,22 +10,21 @@ from lantern.errors import LanternError
 from lantern.evaluation import Measurement
 from lantern.merging import merge_points
 from lantern.profiles import write_profiles
+from lantern.records import copy_missing
 from lantern.report import label_rows
-from lantern.results import SUMMARY, Row, append_rows, encode, replace_text, setting_id
+from lantern.results import SUMMARY, append_rows, encode, replace_text, setting_id
 from lantern.tracking import Point, Tracker, group_of
-
-MAX_NAME = 60
 
 
 def write_measurements(folder: Path, measurements: Sequence[Measurement]) -> None:
-    """results.jsonl, prompts.jsonl with the file of each image, the images, profiles.json (where the speed comes from),
-    and last summary.json, which says that the run is complete."""
+    """results.jsonl, what prompts.jsonl still lacks, the images, profiles.json (where the speed comes from), and last
+    summary.json, which says that the run is complete."""
     rows = [m.row for m in measurements]
     append_rows(folder / "results.jsonl", rows)
     for measured in measurements:
-        names = image_names(measured)
-        append_rows(folder / "prompts.jsonl", _with_files(measured, names, folder))
-        write_images(measured.folder, names, measured.images)
+        origins = {line["setting"]: measured.folder for line in measured.records}
+        copy_missing(folder, measured.records, origins)
+        write_images(measured.folder, measured.batch.file_names, measured.images)
     write_profiles(folder, {setting_id(m.row): m.profile for m in measurements if m.profile})
     replace_text(folder / SUMMARY, encode(dict(zip(label_rows(rows), rows, strict=True)), indent=2) + "\n")
 
@@ -54,12 +51,6 @@ def publish(
         merge_points(folder, [folder], "one setting")
 
 
-def image_names(measured: Measurement) -> list[str]:
-    """A file name an image: its number, its prompt."""
-    slugs = [re.sub(r"[^\w]+", "-", prompt.lower()).strip("-")[:MAX_NAME] for prompt in measured.batch.prompts]
-    return [f"{i:05d}-{slug}.png" for i, slug in enumerate(slugs)]
-
-
 def write_images(folder: Path, names: Sequence[str], images: Tensor) -> None:
     """images [N, 3, H, W] in [0, 1] as PNG files."""
     try:
@@ -71,10 +62,3 @@ def write_images(folder: Path, names: Sequence[str], images: Tensor) -> None:
         raise LanternError(
             f"cannot write images to {folder}: {error.strerror}; choose a folder you may write to"
         ) from error
-
-
-def _with_files(measured: Measurement, names: Sequence[str], folder: Path) -> list[Row]:
-    files = {}
-    for prompt, copy, name in zip(measured.batch.prompts, measured.batch.copies, names, strict=True):
-        files[prompt, copy] = os.path.relpath(measured.folder / name, folder)
-    return [record | {"image": files.get((record["prompt"], record["copy"]))} for record in measured.records]

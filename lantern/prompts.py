@@ -1,8 +1,10 @@
 """Where prompts come from (a named list of data/prompts, a literal list, or a text file with a prompt a line), and
 which image each asks for."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +20,26 @@ def load_prompts(source: str | Sequence[str], folder: str | Path) -> list[str]:
     named = Path(folder) / f"{source}.txt"
     path = named if named.is_file() else Path(str(source)).expanduser()
     return _checked(_read(path, Path(folder)).splitlines(), str(path))
+
+
+DEV_SHARE = 4  # one text in so many is for tuning
+SPLITS = ("all", "dev", "test")
+
+
+def split_prompts(prompts: Sequence[str], split: str) -> list[str]:
+    """all; or those to tune on (dev), or those to report on (test). A text is always on the same side."""
+    if split not in SPLITS:
+        raise LanternError(f"split={split} is unknown; give one of {', '.join(SPLITS)}")
+    if split == "all":
+        return list(prompts)
+    sides = [sha256(prompt.lower().encode()).digest()[0] % DEV_SHARE == 0 for prompt in prompts]
+    kept = [prompt for prompt, is_dev in zip(prompts, sides, strict=True) if is_dev == (split == "dev")]
+    if not kept:
+        raise LanternError(f"split={split} leaves none of {len(prompts)} prompts; give more prompts, or split=all")
+    return kept
+
+
+MAX_NAME = 60  # letters of a prompt in a file name
 
 
 class Batch(NamedTuple):
@@ -37,6 +59,12 @@ class Batch(NamedTuple):
             copies.append(seen[prompt])
             seen[prompt] += 1
         return cls(cycled, copies, [image_seed(seed, *image) for image in zip(cycled, copies, strict=True)])
+
+    @property
+    def file_names(self) -> list[str]:
+        """A file an image: its number, its prompt."""
+        slugs = [re.sub(r"[^\w]+", "-", prompt.lower()).strip("-")[:MAX_NAME] for prompt in self.prompts]
+        return [f"{i:05d}-{slug}.png" for i, slug in enumerate(slugs)]
 
 
 def _read(path: Path, folder: Path) -> str:

@@ -14,11 +14,12 @@ LABEL_KEYS = (
 )  # fmt: skip
 COLUMNS = {
     "tokens_per_step": "tokens/step", "latency_s": "s/image", "speedup": "speed-up", "draft_ms": "draft ms",
-    "verify_ms": "verify ms", "accept_ms": "accept ms", "frechet": "Fréchet", "kernel": "kernel", "precision": "prec.",
+    "verify_ms": "verify ms", "accept_ms": "accept ms", "output_tv": "output TV", "frechet": "Fréchet",
+    "frechet_diff": "less AR's", "kernel": "kernel", "precision": "prec.",
     "recall": "recall",
 }  # fmt: skip
 SYMBOLS = {"delta": "δ", "lam": "λ", "eps": "ε", "alpha": "α", "beta": "β", "mu": "μ", "nu": "ν"}
-BOUNDED = ("speedup", "frechet")
+BOUNDED = ("speedup", "output_tv", "frechet", "frechet_diff")
 
 
 def label_rows(rows: Sequence[Row]) -> list[str]:

@@ -20,18 +20,25 @@ SETTING_KEYS = (
 SPEED_KEYS = (
     "num_images", "tokens_per_step", "target_forwards", "drafter_forwards", "latency_s", "baseline_latency_s",
     "speedup", "speedup_low", "speedup_high", "draft_ms", "verify_ms", "accept_ms", "ar_over_floor", "output_tv",
+    "end_to_end_s", "end_to_end_speedup", "end_to_end_speedup_low", "end_to_end_speedup_high", "target_nodes",
+    "num_timed", "doublings", "other_cores",
+)  # fmt: skip
+PROTOCOL_KEYS = (
+    "fingerprint", "target_hash", "prompts_hash", "split", "batch_size", "dtype", "device", "threads", "code",
+    "revision", "torch", "warnings",
 )  # fmt: skip
 
 
 def complete_row(values: Mapping[str, object]) -> Row:
     """A row with every fixed key in its order, None where nothing was measured, then the quality metrics."""
-    fixed = SETTING_KEYS + SPEED_KEYS
+    fixed = SETTING_KEYS + SPEED_KEYS + PROTOCOL_KEYS
     return {key: values.get(key) for key in fixed} | {k: v for k, v in values.items() if k not in fixed}
 
 
 def setting_id(row: Mapping[str, object]) -> str:
-    """Ten hex digits that name a setting: rows with equal settings have equal ids."""
-    keys = (*SETTING_KEYS, *config_keys([row]))
+    """Ten hex digits that name a setting: rows with equal settings have equal ids. The fingerprint tells settings apart
+    that differ in what has no key of its own, such as a tree's paths."""
+    keys = (*SETTING_KEYS, *config_keys([row]), "fingerprint")
     return hashlib.sha256(encode({key: row.get(key) for key in keys}).encode()).hexdigest()[:10]
 
 

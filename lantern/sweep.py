@@ -50,8 +50,18 @@ class SweepReport(Callback):
     def _report(self) -> None:
         if self._sweep is not None:
             config, self._sweep = self._sweep, None
-            parts = (instantiate(config[part]) for part in ("tracking", "budget"))
-            report_sweep(Path(config.hydra.sweep.dir), config.sweep.name, *parts)
+            folder = Path(config.hydra.sweep.dir)
+            if _is_sharded(config.hydra.overrides.task):
+                log.info(
+                    "the shards' records are in %s; measure them by hydra.run.dir=%s without shards", folder, folder
+                )
+            else:
+                parts = (instantiate(config[part]) for part in ("tracking", "budget"))
+                report_sweep(folder, config.sweep.name, *parts)
+
+
+def _is_sharded(overrides: Sequence[str]) -> bool:
+    return any(override.startswith("shard=") for override in overrides)
 
 
 def find_conflict(

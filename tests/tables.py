@@ -38,6 +38,9 @@ class TableTarget:
     def child(self, paths: Tensor, tokens: Tensor) -> Tensor:
         return self.vocab_size * paths + tokens + 1
 
+    def image_bytes(self, num_nodes: int) -> int:
+        return 0
+
     def allocate(self, batch_size: int, num_nodes: int) -> None:
         self._path = torch.zeros(batch_size, dtype=torch.long)
 

@@ -11,7 +11,14 @@ from tiny_weights import write_tiny_weights
 from lantern.results import read_rows
 
 ROOT = Path(__file__).parents[1]
-SMALL = ["speed.num_prompts=1", "quality.num_images=8", "metrics.fidelity.num_references=16", "dtype=float32"]
+LASTING = ("setting", "part", "method", "prompt", "copy", "tokens", "steps")
+SMALL = [
+    "output_tv.num_positions=4",
+    "speed.num_prompts=1",
+    "quality.num_images=8",
+    "metrics.fidelity.num_references=16",
+    "dtype=float32",
+]
 
 
 @pytest.fixture(scope="module")
@@ -106,3 +113,67 @@ def test_the_benchmark_writes_passes_and_a_row_a_tree_and_batch_size(weights, tm
         (size, tree) for size in (1, 2) for tree in ("none", "chain", "static", "eagle2", "auto")
     ]
     assert (tmp_path / "run" / "benchmark.png").is_file()
+
+
+@pytest.mark.full
+def test_shards_then_one_run_give_the_rows_of_one_process(weights, tmp_path):
+    one = evaluate(weights, tmp_path, f"hydra.run.dir={tmp_path}/one", "batch_size=1", *SMALL)
+    assert one.returncode == 0, one.stderr
+    folder = tmp_path / "shards"
+    shards = ["hydra.mode=MULTIRUN", "shards=3", "shard=0,1,2", "batch_size=1", f"hydra.sweep.dir={folder}"]
+    made = evaluate(weights, tmp_path, *shards, *SMALL)
+    assert made.returncode == 0, made.stderr
+    before = {path: path.stat().st_size for path in folder.rglob("*/prompts.jsonl")}
+    merged = evaluate(weights, tmp_path, f"hydra.run.dir={folder}", "batch_size=1", *SMALL)
+    assert merged.returncode == 0, merged.stderr
+    assert {path: path.stat().st_size for path in before} == before
+    lines = [
+        sorted(tuple(line[key] for key in LASTING) for line in read_rows(path / "prompts.jsonl"))
+        for path in (tmp_path / "one", folder)
+    ]
+    assert lines[0] == lines[1]
+    rows = [read_rows(path / "results.jsonl")[-1] for path in (tmp_path / "one", folder)]
+    for key in (
+        "tokens_per_step",
+        "frechet",
+        "frechet_diff",
+        "frechet_diff_high",
+        "kernel",
+        "all_accuracy",
+        "output_tv",
+    ):
+        assert rows[0][key] == rows[1][key]
+
+
+@pytest.mark.full
+def test_a_row_is_reproduced_and_a_finished_point_is_not_run_again(weights, tmp_path):
+    folder = f"{tmp_path}/run"
+    first = evaluate(weights, tmp_path, f"hydra.run.dir={folder}", "acceptance.lam=3", *SMALL)
+    assert first.returncode == 0, first.stderr
+    again = evaluate(weights, tmp_path, f"hydra.run.dir={folder}", "acceptance.lam=3", *SMALL)
+    assert "is finished" in again.stdout
+    assert len(read_rows(f"{folder}/results.jsonl")) == 2
+    row = read_rows(f"{folder}/results.jsonl")[-1]
+    copy = evaluate(weights, tmp_path, f"reproduce={folder}", f"hydra.run.dir={tmp_path}/copy")
+    assert copy.returncode == 0, copy.stderr
+    table = {line.split()[0]: line for line in copy.stdout.splitlines() if line.endswith(("equal", "interval"))}
+    assert table["frechet"].endswith("equal")
+    assert table["output_tv"].endswith("equal")
+    assert "changed:" not in copy.stdout
+    assert read_rows(tmp_path / "copy" / "results.jsonl")[-1]["frechet"] == row["frechet"]
+    bad = evaluate(weights, tmp_path, f"reproduce={tmp_path}/nowhere")
+    assert "holds no finished run" in bad.stderr
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
+def test_points_side_by_side_share_the_ar_images_and_end_in_one_table(weights, tmp_path, launcher):
+    folder = tmp_path / "s"
+    sweep = ["+sweep=delta", "acceptance.delta=0,0.4", f"+launch={launcher}", f"hydra.sweep.dir={folder}"]
+    done = evaluate(weights, tmp_path, *sweep, *SMALL)
+    assert done.returncode == 0, done.stderr
+    assert "δ 0.4" in done.stdout
+    (shared,) = (folder / "ar").iterdir()
+    lines = read_rows(shared / "prompts.jsonl")
+    assert len(lines) == 8  # made by one of the points, found by the other
+    assert (folder / "report.html").is_file()

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from lantern.errors import LanternError
 from lantern.evaluation import Evaluation
 from lantern.outputs import write_measurements
 from lantern.prompts import Batch, load_prompts
-from lantern.results import SETTING_KEYS, SPEED_KEYS, append_rows, merge_rows, read_rows
+from lantern.results import PROTOCOL_KEYS, SETTING_KEYS, SPEED_KEYS, append_rows, merge_rows, read_rows
 
 
 class Brightness:
@@ -23,6 +24,15 @@ class Brightness:
     def __call__(self, images, prompts):
         return {"brightness": float(images.mean())}
 
+    def against(self, images, plain, prompts):
+        return {"brightness_diff": float((images - plain).mean())}
+
+    def protocol(self, prompts):
+        return {"meter": "mean"}
+
+    def warnings(self, prompts):
+        return ["too dark to tell"] if len(prompts) < 5 else []
+
 
 def evaluation(folder: Path, num_timed: int = 3, num_images: int = 5, metrics=None, prompts=("a", "b")) -> Evaluation:
     metrics = {"brightness": Brightness()} if metrics is None else metrics
@@ -31,7 +41,9 @@ def evaluation(folder: Path, num_timed: int = 3, num_images: int = 5, metrics=No
 
 def test_a_row_has_the_fixed_keys_in_their_order_then_the_metrics(tmp_path):
     baseline, method = evaluation(tmp_path).run(FakePipeline())
-    assert list(method.row) == [*SETTING_KEYS, *SPEED_KEYS, "brightness"] == list(baseline.row)
+    fixed = [*SETTING_KEYS, *SPEED_KEYS, *PROTOCOL_KEYS]
+    assert list(baseline.row) == [*fixed, "brightness", "meter"]
+    assert list(method.row) == [*fixed, "brightness", "brightness_diff", "meter"]
     assert method.row["num_images"] == 5
     assert method.row["drafter"] == "eagle"
     assert baseline.row["drafter"] == "none"
@@ -76,7 +88,7 @@ def test_ar_images_are_made_once_and_reused_by_the_next_setting(tmp_path):
     first, second = FakePipeline(delta=0.01), FakePipeline(delta=0.1)
     made = evaluation(tmp_path, num_timed=0).run(first)
     reused = evaluation(tmp_path, num_timed=0).run(second)
-    assert len(first.ar_calls) == 1
+    assert len(first.ar_calls) == 2  # five images in batches of four
     assert not second.ar_calls
     assert made[0].row == reused[0].row
     assert made[0].records == reused[0].records
@@ -86,7 +98,7 @@ def test_other_seeds_do_not_reuse_ar_images(tmp_path):
     evaluation(tmp_path, num_timed=0).run(FakePipeline())
     other = FakePipeline()
     Evaluation(("a", "b"), 1, 0, 5, 4, {}, tmp_path, tmp_path / "ar").run(other)
-    assert len(other.ar_calls) == 1
+    assert len(other.ar_calls) == 2
 
 
 def test_with_both_sizes_zero_only_the_prompts_images_are_made(tmp_path):
@@ -129,6 +141,32 @@ def test_the_run_folder_holds_rows_records_images_and_summary(tmp_path):
     spoken = {(r["method"], r["prompt"], r["copy"], r["part"]): r["tokens"] for r in records}
     assert spoken["fake/ar", "a", 0, "speed"] == spoken["fake/ar", "a", 0, "images"]  # batch 1 and 4, one image
     assert json.loads((tmp_path / "summary.json").read_text())["AR"]["drafter"] == "none"
+
+
+class Unsteady(FakePipeline):
+    """Takes a second image of a prompt three times as long."""
+
+    def generate(self, prompts, seeds, batch_size):
+        made = super().generate(prompts, seeds, batch_size)
+        slow = self.drafter != "none" and seeds[0] % 2
+        return replace(made, latency_s=made.latency_s * (3 if slow else 1))
+
+
+@pytest.mark.parametrize(("allowed", "timed"), [(0, 3), (1, 6), (2, 12)])
+def test_the_number_of_prompts_is_doubled_while_the_bounds_are_wide_as_allowed(tmp_path, allowed, timed):
+    """Catches doubling without an end, and a row that hides it."""
+    unsteady = Evaluation(("a", "b", "c"), 0, 3, 0, 4, {}, tmp_path, tmp_path / "ar", max_doublings=allowed)
+    row = unsteady.run(Unsteady())[-1].row
+    assert (row["num_timed"], row["doublings"]) == (timed, allowed)
+    assert "bounds are more than 10% apart" in row["warnings"]
+    steady = Evaluation(("a", "b"), 0, 3, 0, 4, {}, tmp_path / "s", tmp_path / "ar", max_doublings=2)
+    assert steady.run(FakePipeline())[-1].row["num_timed"] == 3
+
+
+def test_the_timed_way_from_text_to_image_holds_the_image_decoder(tmp_path):
+    row = evaluation(tmp_path, num_images=0).run(FakePipeline())[-1].row
+    assert row["end_to_end_s"] > 0  # of the clock, where latency_s is what the stand-in says
+    assert row["end_to_end_speedup_low"] <= row["end_to_end_speedup"] <= row["end_to_end_speedup_high"]
 
 
 def test_copies_of_a_prompt_have_seeds_of_their_own():

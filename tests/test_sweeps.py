@@ -17,6 +17,7 @@ from lantern.merging import merge_points, point_folders
 from lantern.outputs import write_measurements
 from lantern.page.write import read_content
 from lantern.plots import draw_pareto, pareto_front
+from lantern.published import published_keys
 from lantern.report import format_table, label_rows
 from lantern.results import replace_text
 from lantern.sweep import SweepReport, find_conflict, report_sweep
@@ -46,8 +47,43 @@ def test_every_sweep_runs_without_m_and_each_of_its_points_composes(name):
     assert cfg.hydra.mode.name == "MULTIRUN"
     assert cfg.sweep.name == name
     assert find_conflict(name, cfg.sweep.requires, cfg.hydra.runtime.choices, []) is None
-    for point in sweep_points(cfg):
+    points = sweep_points(cfg)
+    for point in points[:: 1 + len(points) // 12]:  # of a large grid, some of it
         composed(f"+sweep={name}", *point)
+
+
+METHODS = sorted(path.stem for path in (CONF / "method").glob("*.yaml"))
+LAUNCHERS = {"joblib": "JoblibLauncher", "submitit_local": "LocalLauncher", "slurm": "SlurmLauncher"}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_composes_and_publishes_under_the_names_of_row_keys(name):
+    cfg = composed(f"+method={name}")
+    for temperatures in cfg.published.values():
+        assert set(temperatures) <= {"t0", "t1"}
+        for figures in temperatures.values():
+            assert set(figures) - {"source"} <= {"tokens_per_step", "speedup", "frechet"}
+            assert figures.source
+
+
+def test_the_paper_sweep_runs_every_method_at_both_temperatures():
+    points = sweep_points(composed("+sweep=paper"))
+    assert len(points) == 2 * len(METHODS)
+    assert {point[1].split("=")[1] for point in points} == set(METHODS)
+
+
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_every_launcher_composes_beside_a_sweep(name):
+    cfg = composed("+sweep=delta", f"+launch={name}")
+    assert cfg.hydra.launcher._target_.endswith(LAUNCHERS[name])
+
+
+def test_published_figures_stand_beside_ours_for_the_published_model_and_temperature_alone():
+    published = {"xl": {"t1": {"speedup": 2.0, "source": "paper"}}}
+    row = {"model": "xl", "temperature": 1.0}
+    assert published_keys(row, published) == {"published_speedup": 2.0, "published_source": "paper"}
+    assert published_keys(row | {"temperature": 0.0}, published) == {}
+    assert published_keys(row | {"model": "llamagen"}, published) == {}
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

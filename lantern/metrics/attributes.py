@@ -2,10 +2,13 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 from torch import Tensor
 
-from lantern.metrics.bootstrap import bootstrap
+from lantern.metrics.extraction import network_hash
 from lantern.metrics.prompt_accuracy import Judge, judge_images
+from lantern.metrics.resampling import Interval, loss_interval
+from lantern.metrics.shares import share_bounds
 from lantern.models.critic import labels_of
 
 
@@ -23,8 +26,26 @@ class AttributeAccuracy:
         """images [N, 3, H, W] in [0, 1] -> the share and its 95 % bounds by attribute; nan where none was asked for."""
         values: dict[str, float] = {}
         for name, right in judge_images(self.critic, images, prompts).items():
-            judged = right[~right.isnan()].numpy()
-            low, high = bootstrap(judged)
+            judged = right[~right.isnan()]
             share = float(judged.mean()) if len(judged) else float("nan")
-            values |= {f"{name}_accuracy": share, f"{name}_accuracy_low": low, f"{name}_accuracy_high": high}
+            values |= Interval(share, *share_bounds(share, len(judged))).keys(f"{name}_accuracy")
         return values
+
+    def against(self, images: Tensor, plain: Tensor, prompts: Sequence[str]) -> dict[str, float]:
+        """texture_accuracy_loss … all_accuracy_loss: by how much the share falls from AR's images of the
+        same prompts and seeds."""
+        same = (images == plain).flatten(1).all(1)
+        found, before = (judge_images(self.critic, made, prompts) for made in (images, plain))
+        values: dict[str, float] = {}
+        for name, right in found.items():
+            asked = ~right.isnan()
+            pair = (answers[name][asked].numpy() for answers in (before, found))
+            lost = loss_interval(*pair, same[asked].numpy()) if bool(asked.any()) else Interval(*[np.nan] * 3)
+            values |= lost.keys(f"{name}_accuracy_loss")
+        return values
+
+    def protocol(self, prompts: Sequence[str]) -> dict[str, object]:
+        return {"critic_hash": network_hash(self.critic)}
+
+    def warnings(self, prompts: Sequence[str]) -> list[str]:
+        return []

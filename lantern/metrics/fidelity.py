@@ -1,51 +1,51 @@
-"""Fréchet and kernel distance, precision and recall of images against real ones, by torch-fidelity with an extractor
-of one's own (Heusel et al., 1706.08500; Bińkowski et al., 1801.01401; Kynkäänniemi et al., 1904.06991)."""
+"""Fréchet and kernel distance, precision and recall of images against real ones, and what a method loses of them to
+plain AR decoding of the same prompts and seeds; features by torch-fidelity with an extractor of one's own."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from hashlib import sha256
+from weakref import ref
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
-from torch_fidelity.feature_extractor_base import FeatureExtractorBase
-from torch_fidelity.metric_fid import (
-    KEY_METRIC_FID,
-    fid_features_to_statistics,
-    fid_statistics_to_metric,
-)
-from torch_fidelity.metric_kid import KEY_METRIC_KID_MEAN, kid_features_to_metric
-from torch_fidelity.metric_prc import (
-    KEY_METRIC_PRECISION,
-    KEY_METRIC_RECALL,
-    prc_features_to_metric,
-)
-from torch_fidelity.registry import (
-    FEATURE_EXTRACTORS_REGISTRY,
-    register_feature_extractor,
-)
-from torch_fidelity.utils import create_feature_extractor, get_featuresdict_from_dataset
+from torch_fidelity.metric_fid import KEY_METRIC_FID, fid_features_to_statistics, fid_statistics_to_metric
+from torch_fidelity.metric_prc import KEY_METRIC_PRECISION, KEY_METRIC_RECALL, prc_features_to_metric
 
 from lantern.errors import LanternError
+from lantern.metrics.distances import NEIGHBOURHOOD, FrechetTo, Manifolds, kernel_distances
+from lantern.metrics.extraction import QUIET, extract_features, register_extractor
+from lantern.metrics.resampling import (
+    Interval,
+    difference_interval,
+    jackknife,
+    prompt_groups,
+    swapped_sides,
+    swaps,
+)
+from lantern.metrics.shares import share_bounds
 
-LAYER = "features"
-KERNEL_SUBSET, KERNEL_SUBSETS = 1000, 50
-NEIGHBOURHOOD = 3
-NORMAL_95 = 1.96
-QUIET = {"verbose": False, "save_cpu_ram": True}
 MIN_IMAGES = 8
-References = Callable[[tuple[str, ...], int], Tensor]  # prompts, a number -> as many real images [N, 3, H, W] in [0, 1]
+BIASED_BELOW = 10  # images a feature; a covariance of fewer is mostly noise, and so is a Fréchet distance
+JACKKNIFE_GROUPS = 40
+References = Callable[
+    [tuple[str, ...], int], Tensor
+]  # prompts, a number -> as many real images [N, 3, H, W] in [0, 1];
+# the i-th belongs to prompt i, prompts cycling
 
 
 class Fidelity:
     """Judges images against real ones of the same prompts. Every value depends on how many images both sides have."""
 
     def __init__(
-        self, critic: nn.Module, references: References, num_references: int = 512, resamples: int = 50
+        self, extractor: nn.Module, references: References, num_references: int = 512, resamples: int = 200
     ) -> None:
-        self.extractor = register_extractor(critic)
+        """extractor.features: images [N, 3, H, W] in [0, 1] -> [N, F]. resamples: paired swaps behind the bounds of a
+        difference."""
+        self.extractor = register_extractor(extractor)
         self.references, self.num_references, self.resamples = references, num_references, resamples
+        self._resize = getattr(extractor, "resize", "none")
+        self._kept: list[tuple[ref, Tensor]] = []
 
     def prepare(self, prompts: Sequence[str]) -> None:
         """LanternError for too few images, or prompts that no real image can be made for."""
@@ -53,88 +53,103 @@ class Fidelity:
             raise LanternError(
                 f"quality.num_images={len(prompts)} is too few to judge by; use at least {MIN_IMAGES}, or 0"
             )
-        self._real_features(prompts)
+        self._real(prompts)
+
+    def protocol(self, prompts: Sequence[str]) -> dict[str, object]:
+        """What the figures were measured with, for the row."""
+        real = self._real(prompts)
+        digest = sha256(real.numpy().tobytes()).hexdigest()[:12]
+        return {
+            "extractor": self.extractor, "resize": self._resize, "features": real.shape[1],
+            "num_references": len(real), "reference_hash": digest,
+        }  # fmt: skip
 
     def __call__(self, images: Tensor, prompts: Sequence[str]) -> dict[str, float]:
         """images [N, 3, H, W] in [0, 1] -> Fréchet and kernel distance, precision and recall, with 95 % bounds."""
-        real, generated = self._real_features(prompts), extract_features(images, self.extractor)
+        real, made = self._real(prompts), self._features(images)
+        groups = prompt_groups(prompts, min(JACKKNIFE_GROUPS, len(made)))
+        real_groups = groups[np.arange(len(real)) % len(groups)]  # a real image goes with the image of its prompt
         values: dict[str, float] = {}
-        for name, distance in (("frechet", frechet_distance), ("kernel", kernel_distance)):
-            values |= _bounded(name, *with_bounds(distance, generated, real, self.resamples))
-        values["frechet_low"] = max(0.0, values["frechet_low"])  # of the two, only the kernel distance can be negative
-        precision, recall = precision_recall(generated, real)
-        values |= _bounded("precision", precision, *share_bounds(precision, len(generated)))
-        return values | _bounded("recall", recall, *share_bounds(recall, len(real)))
+        labels, real_labels = labels_of(prompts, len(real))
 
-    def _real_features(self, prompts: Sequence[str]) -> Tensor:
+        def kept_real(kept: np.ndarray) -> np.ndarray:
+            return np.isin(real_groups, groups[kept])
+
+        def frechet(kept: np.ndarray) -> float:
+            return FrechetTo(real[kept_real(kept)])(made[kept])
+
+        def kernel(kept: np.ndarray) -> float:
+            here = kept_real(kept)
+            return kernel_distance(made[kept], real[here], labels[kept], real_labels[here])
+
+        for name, distance in (("frechet", frechet), ("kernel", kernel)):
+            values |= jackknife(distance, groups).keys(name)
+        values["frechet"] = frechet_distance(made, real)
+        values["frechet_low"] = max(0.0, values["frechet_low"])  # of the two, only the kernel distance can be negative
+        precision, recall = precision_recall(made, real)
+        values |= Interval(precision, *share_bounds(precision, len(made))).keys("precision")
+        return values | Interval(recall, *share_bounds(recall, len(real))).keys("recall")
+
+    def against(self, images: Tensor, plain: Tensor, prompts: Sequence[str]) -> dict[str, float]:
+        """What images of a method lose to AR's of the same prompts and seeds, with 95 % bounds: frechet_diff and
+        kernel_diff (method less AR), precision_loss and recall_loss (AR less method)."""
+        real, pair = self._real(prompts), torch.cat([self._features(images), self._features(plain)])
+        frechet, manifolds = FrechetTo(real), Manifolds(pair, real)
+        count = len(images)
+        swap = torch.cat([torch.zeros(1, count, dtype=torch.bool), swaps(count, self.resamples)])
+        same = (pair[:count] == pair[count:]).all(1)
+        sides = [torch.where(same, places % count, places) for places in swapped_sides(swap)]  # equal to the last bit
+        chosen = torch.zeros(2, len(sides[0]), 2 * count, dtype=torch.bool)
+        for side, places in zip(chosen, sides, strict=True):
+            side.scatter_(1, places, True)
+        labels, real_labels = labels_of(prompts, len(real))
+        kernel = [kernel_distances(pair, side, real, labels.repeat(2), real_labels) for side in chosen]
+        lost = np.array([np.subtract(manifolds(b), manifolds(a)) for a, b in zip(*sides, strict=True)])  # [S, 2]
+        moved = {
+            "frechet_diff": [frechet(pair[a]) - frechet(pair[b]) for a, b in zip(*sides, strict=True)],
+            "kernel_diff": (kernel[0] - kernel[1]).tolist(),
+            "precision_loss": lost[:, 0],
+            "recall_loss": lost[:, 1],
+        }
+        intervals = {name: difference_interval(float(found[0]), found[1:]) for name, found in moved.items()}
+        return {key: value for name, interval in intervals.items() for key, value in interval.keys(name).items()}
+
+    def warnings(self, prompts: Sequence[str]) -> list[str]:
+        """What a reader of the figures must know."""
+        count, width = len(prompts), self._real(prompts).shape[1]
+        if count >= BIASED_BELOW * width:
+            return []
+        return [
+            f"{count} images for {width} features: the Fréchet distance is mostly bias at this size; compare "
+            f"it at equal N only, or use the kernel distance, which is unbiased"
+        ]
+
+    def _features(self, images: Tensor) -> Tensor:
+        """Of the same tensor only once while it lives: AR's images are compared with each method's."""
+        self._kept = [(of, features) for of, features in self._kept if of() is not None]
+        for of, features in self._kept:
+            if of() is images:
+                return features
+        self._kept.append((ref(images), extract_features(images, self.extractor)))
+        return self._kept[-1][1]
+
+    def _real(self, prompts: Sequence[str]) -> Tensor:
         return _reference_features(self.extractor, self.references, tuple(prompts), self.num_references)
+
+
+def labels_of(prompts: Sequence[str], num_references: int) -> tuple[Tensor, Tensor]:
+    """A number a prompt text: of the images [N], and of real ones [M], which follow the prompts, cycling. Of a single
+    text every image is a free draw, with a number of its own."""
+    if len(set(prompts)) == 1:
+        return torch.arange(len(prompts)), len(prompts) + torch.arange(num_references)
+    numbers = {prompt: number for number, prompt in enumerate(dict.fromkeys(prompts))}
+    labels = torch.tensor([numbers[prompt] for prompt in prompts])
+    return labels, labels[torch.arange(num_references) % len(labels)]
 
 
 @lru_cache(maxsize=8)
 def _reference_features(extractor: str, references: References, prompts: tuple[str, ...], count: int) -> Tensor:
     return extract_features(references(prompts, count), extractor)
-
-
-def _bounded(name: str, value: float, low: float, high: float) -> dict[str, float]:
-    return {name: value, f"{name}_low": low, f"{name}_high": high}
-
-
-class ImageDataset(Dataset):
-    """images [N, 3, H, W] in [0, 1] as torch-fidelity wants them: uint8 [3, H, W] each."""
-
-    def __init__(self, images: Tensor) -> None:
-        self.images = images
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, index: int) -> Tensor:
-        return (self.images[index] * 255).round().clamp(0, 255).byte().cpu()
-
-
-def register_extractor(critic: nn.Module) -> str:
-    """Makes critic.features, images [N, 3, H, W] in [0, 1] -> [N, F], known to torch-fidelity. Returns its name, which
-    holds a hash of its weights: torch-fidelity tells extractors apart, cached features too, by name only."""
-    digest = sha256()
-    for key, value in sorted(critic.state_dict().items()):
-        digest.update(key.encode() + value.detach().cpu().contiguous().numpy().tobytes())
-    name = f"lantern-critic-{digest.hexdigest()[:12]}"
-    if name not in FEATURE_EXTRACTORS_REGISTRY:
-        register_feature_extractor(name, _extractor_class(critic))
-    return name
-
-
-def _extractor_class(critic: nn.Module) -> type[FeatureExtractorBase]:
-    class CriticExtractor(FeatureExtractorBase):
-        def __init__(self, name: str, features_list: Sequence[str], **_: object) -> None:
-            super().__init__(name, features_list)
-            self.critic = critic  # a submodule, so that torch-fidelity can move it to a device
-
-        @staticmethod
-        def get_provided_features_list() -> tuple[str]:
-            return (LAYER,)
-
-        @staticmethod
-        def get_default_feature_layer_for_metric(metric: str) -> str:
-            return LAYER
-
-        @staticmethod
-        def can_be_compiled() -> bool:
-            return False
-
-        def forward(self, images: Tensor) -> tuple[Tensor]:  # uint8 [N, 3, H, W]
-            return (self.critic.features(images.float() / 255).float(),)
-
-    return CriticExtractor
-
-
-def extract_features(images: Tensor, extractor: str, batch_size: int = 64) -> Tensor:
-    """images [N, 3, H, W] in [0, 1] -> features [N, F], float64, by a registered extractor."""
-    network = create_feature_extractor(extractor, [LAYER], cuda=images.is_cuda, **QUIET)
-    features = get_featuresdict_from_dataset(
-        ImageDataset(images), network, batch_size, images.is_cuda, save_cpu_ram=True, verbose=False
-    )
-    return features[LAYER].double()
 
 
 def frechet_distance(generated: Tensor, real: Tensor) -> float:
@@ -143,34 +158,13 @@ def frechet_distance(generated: Tensor, real: Tensor) -> float:
     return fid_statistics_to_metric(*statistics, verbose=False)[KEY_METRIC_FID]
 
 
-def kernel_distance(generated: Tensor, real: Tensor) -> float:
-    """Squared maximum mean discrepancy under the cubic kernel, unbiased, so that it may be negative."""
-    subset = min(KERNEL_SUBSET, len(generated), len(real))
-    return kid_features_to_metric(
-        generated, real, kid_subset_size=subset, kid_subsets=KERNEL_SUBSETS, **QUIET
-    )[KEY_METRIC_KID_MEAN]  # fmt: skip
+def kernel_distance(generated: Tensor, real: Tensor, labels: Tensor, real_labels: Tensor) -> float:
+    """Squared maximum mean discrepancy under the cubic kernel, of all pairs of different labels."""
+    everyone = torch.ones(1, len(generated), dtype=torch.bool)
+    return float(kernel_distances(generated, everyone, real, labels, real_labels))
 
 
 def precision_recall(generated: Tensor, real: Tensor) -> tuple[float, float]:
     """Share of generated images within the real manifold, and of real ones within the generated manifold."""
     found = prc_features_to_metric(generated, real, prc_neighborhood=NEIGHBOURHOOD, **QUIET)
     return found[KEY_METRIC_PRECISION], found[KEY_METRIC_RECALL]
-
-
-def with_bounds(
-    distance: Callable[[Tensor, Tensor], float], generated: Tensor, real: Tensor, resamples: int, seed: int = 0
-) -> tuple[float, float, float]:
-    """A distance and its 95 % bounds: estimate -+ 1.96 standard errors over bootstrap resamples of the generated
-    images. Percentiles of the resamples would be wrong here: repeated images bias every resample upwards."""
-    estimate = distance(generated, real)
-    rng = np.random.default_rng(seed)
-    draws = (generated[torch.from_numpy(rng.integers(len(generated), size=len(generated)))] for _ in range(resamples))
-    margin = NORMAL_95 * float(np.std([distance(draw, real) for draw in draws], ddof=1))
-    return estimate, estimate - margin, estimate + margin
-
-
-def share_bounds(share: float, count: int) -> tuple[float, float]:
-    """95 % bounds of a share of `count` images (Wilson's interval, which stays within [0, 1])."""
-    centre, spread = share + NORMAL_95**2 / (2 * count), share * (1 - share) / count + (NORMAL_95 / (2 * count)) ** 2
-    scale = 1 + NORMAL_95**2 / count
-    return (centre - NORMAL_95 * spread**0.5) / scale, (centre + NORMAL_95 * spread**0.5) / scale

@@ -45,8 +45,13 @@ def step_ms(generations: Sequence[Generation]) -> float:
 
 def over_floor(target: Target, ar: Sequence[Generation]) -> float | None:
     """An AR step's time over that of reading what it must read; None if the target does not say how much."""
+    return times_floor(target, step_ms(ar))
+
+
+def times_floor(target: Target, ms: float) -> float | None:
+    """How many times longer than reading what an AR step must read."""
     num_bytes = getattr(target, "step_bytes", None)
-    return step_ms(ar) * copy_bandwidth(target.codebook.device) / (1000 * num_bytes) if num_bytes else None
+    return ms * copy_bandwidth(target.codebook.device) / (1000 * num_bytes) if num_bytes else None
 
 
 @lru_cache

@@ -1,19 +1,16 @@
-import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from lantern.errors import LanternError
+from lantern.metrics.extraction import extract_features, register_extractor
 from lantern.metrics.fidelity import (
     Fidelity,
-    extract_features,
     frechet_distance,
     kernel_distance,
     precision_recall,
-    register_extractor,
-    share_bounds,
-    with_bounds,
 )
+from lantern.metrics.shares import share_bounds
 
 
 class MeanColour(nn.Module):
@@ -50,8 +47,9 @@ def test_frechet_distance_is_the_closed_form_of_two_gaussians():
 def test_distances_of_a_set_to_itself_vanish():
     features = gaussian(64)
     assert frechet_distance(features, features) == pytest.approx(0, abs=1e-6)
-    assert kernel_distance(gaussian(200), gaussian(200, seed=1)) == pytest.approx(0, abs=0.05)
-    assert kernel_distance(gaussian(200), gaussian(200, mean=1, seed=1)) > 1
+    apart = torch.arange(200), torch.arange(200, 400)
+    assert kernel_distance(gaussian(200), gaussian(200, seed=1), *apart) == pytest.approx(0, abs=0.05)
+    assert kernel_distance(gaussian(200), gaussian(200, mean=1, seed=1), *apart) > 1
 
 
 def test_kernel_distance_is_the_unbiased_cubic_discrepancy():
@@ -62,7 +60,7 @@ def test_kernel_distance_is_the_unbiased_cubic_discrepancy():
 
     off = ~torch.eye(20, dtype=torch.bool)
     expected = kernel(x, x)[off].mean() + kernel(y, y)[off].mean() - 2 * kernel(x, y).mean()
-    assert kernel_distance(x, y) == pytest.approx(float(expected), rel=1e-9)
+    assert kernel_distance(x, y, torch.arange(20), torch.arange(20, 40)) == pytest.approx(float(expected), rel=1e-9)
 
 
 def test_precision_and_recall_tell_missing_quality_from_missing_variety():
@@ -74,16 +72,6 @@ def test_precision_and_recall_tell_missing_quality_from_missing_variety():
     precision, recall = precision_recall(torch.cat([real, gaussian(80, mean=-500, seed=4)]), real)
     assert precision == 0.5
     assert recall == 1
-
-
-def test_bounds_cover_the_expected_estimate_as_often_as_they_say():
-    real = gaussian(400, dims=3, seed=99)
-    estimates, inside = [], []
-    trials = [gaussian(60, mean=0.3, dims=3, seed=seed) for seed in range(60)]
-    found = [with_bounds(frechet_distance, trial, real, 40, seed) for seed, trial in enumerate(trials)]
-    estimates = np.mean([estimate for estimate, _, _ in found])
-    inside = np.mean([low <= estimates <= high for _, low, high in found])
-    assert inside >= 0.85
 
 
 def test_share_bounds_stay_within_zero_and_one_and_shrink():
@@ -108,12 +96,60 @@ def test_the_metric_reports_all_four_with_bounds_and_renders_references_once():
         return torch.rand(count, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 
     metric = Fidelity(MeanColour(), references, num_references=32, resamples=5)
-    prompts = ["wood"] * 16
+    prompts = ["wood", "sand"] * 8
     metric.prepare(prompts)
     values = metric(torch.rand(16, 3, 8, 8, generator=torch.Generator().manual_seed(2)), prompts)
     for name in ("frechet", "kernel", "precision", "recall"):
         assert values[f"{name}_low"] <= values[name] <= values[f"{name}_high"]
     assert asked == [32]
+
+
+def test_equal_images_lose_nothing_and_worse_ones_lose_with_both_bounds_above_zero():
+    """Catches a difference that is not paired, or has its sign turned round."""
+    noise = torch.Generator().manual_seed(3)
+    metric = Fidelity(MeanColour(), lambda prompts, count: 0.4 + 0.1 * torch.rand(count, 3, 8, 8), 64, resamples=40)
+    prompts = ["wood", "sand"] * 16
+    plain = 0.4 + 0.1 * torch.rand(32, 3, 8, 8, generator=noise)
+    assert set(metric.against(plain.clone(), plain, prompts).values()) == {0.0}
+    lost = metric.against(plain + 0.3, plain, prompts)
+    assert lost["frechet_diff"] > lost["frechet_diff_low"] > 0
+    assert lost["kernel_diff_low"] > 0
+    assert lost["precision_loss"] > 0.5
+    assert lost["recall_loss"] > 0.5
+
+
+def test_the_difference_is_that_of_the_two_rows():
+    """Catches subsets that leave images out or count them twice."""
+    generator = torch.Generator().manual_seed(5)
+    metric = Fidelity(MeanColour(), lambda prompts, count: torch.rand(count, 3, 4, 4, generator=generator), 48, 5)
+    prompts = ["wood", "sand"] * 12
+    images, plain = torch.rand(2, 24, 3, 4, 4, generator=generator)
+    rows = [metric(made, prompts) for made in (images, plain)]
+    lost = metric.against(images, plain, prompts)
+    for name, sign in (("frechet_diff", 1), ("kernel_diff", 1), ("precision_loss", -1), ("recall_loss", -1)):
+        key = name.split("_")[0]
+        assert lost[name] == pytest.approx(sign * (rows[0][key] - rows[1][key]), abs=1e-6)
+
+
+def test_few_images_for_many_features_are_said_to_be_few():
+    metric = Fidelity(MeanColour(), lambda prompts, count: torch.rand(count, 3, 4, 4), 16)
+    assert "29 images for 3 features" in metric.warnings(["wood"] * 29)[0]
+    assert metric.warnings(["wood"] * 30) == []
+
+
+def test_the_protocol_tells_other_references_and_other_weights_apart():
+    """Catches a hash of names instead of content."""
+
+    def protocol(scale, seed):
+        generator = torch.Generator().manual_seed(seed)
+        metric = Fidelity(MeanColour(scale), lambda prompts, count: torch.rand(count, 3, 4, 4, generator=generator), 16)
+        return metric.protocol(["wood"] * 16)
+
+    one, weights, images = protocol(1.0, 0), protocol(2.0, 0), protocol(1.0, 1)
+    assert one == protocol(1.0, 0)
+    assert one["extractor"] == images["extractor"] != weights["extractor"]
+    assert one["reference_hash"] != images["reference_hash"]
+    assert one["num_references"] == 16
 
 
 def test_too_few_images_are_refused():

@@ -103,11 +103,18 @@ class HuggingFaceTarget:
         entry = 2 * config.num_hidden_layers * self.guidance * config.num_key_value_heads * self._head_dim
         return weights + head.nbytes + entry * head.element_size() * (self.prefix_len + self.num_tokens // 2)
 
+    def image_bytes(self, num_nodes: int) -> int:
+        config, item = self.transformer.config, self.vocabulary.head.element_size()
+        entry = 2 * config.num_hidden_layers * self.guidance * config.num_key_value_heads * self._head_dim * item
+        return entry * self._slots(num_nodes)
+
+    def _slots(self, num_nodes: int) -> int:
+        has_ends = self.vocabulary.row_end is not None
+        ends = self.grid[0] + num_nodes if has_ends else 0  # a structural node behind each node of a tree, at most
+        return self.prefix_len + self.num_tokens + ends + num_nodes
+
     def allocate(self, batch_size: int, num_nodes: int) -> None:
-        config, ends = self.transformer.config, 0
-        if self.vocabulary.row_end is not None:
-            ends = self.grid[0] + num_nodes  # a structural node behind each node of a tree, at most
-        slots = self.prefix_len + self.num_tokens + ends + num_nodes
+        config, slots = self.transformer.config, self._slots(num_nodes)
         rows, like = batch_size * self.guidance, self.vocabulary.head.new_empty(0)
         heads = config.num_key_value_heads
         self.cache = KVCache(config.num_hidden_layers, rows, 1, slots, heads, self._head_dim, like)

@@ -1,0 +1,89 @@
+"""Fréchet distance (1706.08500), kernel distance (1801.01401), precision and recall (1904.06991) of features, in forms
+that can be evaluated for hundreds of resamples; tests/metrics/test_distances.py holds them to torch-fidelity's."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+NEIGHBOURHOOD = 3  # the radius of a point of a manifold is the distance to this neighbour
+
+
+class Gaussian(NamedTuple):
+    """Fitted to features [N, F]."""
+
+    mean: Tensor  # [F]
+    covariance: Tensor  # [F, F]
+
+    @classmethod
+    def of(cls, features: Tensor) -> "Gaussian":
+        return cls(features.mean(0), torch.cov(features.T))
+
+
+class FrechetTo:
+    """Distance of the Gaussian fitted to features to that of the real ones; biased upwards by about 1/N."""
+
+    def __init__(self, real: Tensor) -> None:
+        self.real = Gaussian.of(real)
+        self._root = symmetric_root(self.real.covariance)
+
+    def __call__(self, features: Tensor) -> float:
+        own = Gaussian.of(features)
+        shared = torch.linalg.eigvalsh(self._root @ own.covariance @ self._root).clamp(min=0).sqrt().sum()
+        spread = own.covariance.trace() + self.real.covariance.trace() - 2 * shared
+        return float((own.mean - self.real.mean).square().sum() + spread)
+
+
+def symmetric_root(matrix: Tensor) -> Tensor:
+    """The positive root of a positive semi-definite matrix [F, F]."""
+    values, vectors = torch.linalg.eigh(matrix)
+    return (vectors * values.clamp(min=0).sqrt()) @ vectors.T
+
+
+def cubic_kernel(x: Tensor, y: Tensor) -> Tensor:  # [N, F], [M, F] -> [N, M]
+    return (x @ y.T / x.shape[1] + 1) ** 3
+
+
+def kernel_distances(features: Tensor, chosen: Tensor, real: Tensor, labels: Tensor, real_labels: Tensor) -> Tensor:
+    """Unbiased squared maximum mean discrepancies [S] between subsets of features [N, F], chosen [S, N] of bool, and
+    all real ones [M, F]. Unbiased, so that it may be negative.
+
+    Only pairs of different labels [N], [M] count: an image has no second draw of itself, and where every prompt was
+    asked for in turn, none of its prompt, so that real images must not be paired within a prompt either.
+    """
+    weights = chosen.to(features.dtype)
+    within = _mean_over(weights, cubic_kernel(features, features), _differ(labels, labels), weights)
+    everyone = torch.ones_like(weights[:, :1]).expand(-1, len(real))
+    across = _mean_over(weights, cubic_kernel(features, real), _differ(labels, real_labels), everyone)
+    among = _mean_over(everyone[:1], cubic_kernel(real, real), _differ(real_labels, real_labels), everyone[:1])
+    return within - 2 * across + among
+
+
+def _differ(one: Tensor, other: Tensor) -> Tensor:  # [N], [M] -> [N, M]
+    return one[:, None] != other
+
+
+def _mean_over(rows: Tensor, kernel: Tensor, counted: Tensor, columns: Tensor) -> Tensor:
+    """rows [S, N], kernel and counted [N, M], columns [S, M] -> [S]"""
+    counted = counted.to(kernel.dtype)
+    return ((rows @ (kernel * counted)) * columns).sum(1) / ((rows @ counted) * columns).sum(1)
+
+
+class Manifolds:
+    """Precision and recall of subsets of features [N, F] against real ones [M, F]; all distances are made once."""
+
+    def __init__(self, features: Tensor, real: Tensor) -> None:
+        self._own, self._across = torch.cdist(features, features), torch.cdist(features, real)
+        self._real_radius = _radius(torch.cdist(real, real))
+
+    def __call__(self, chosen: Tensor) -> tuple[float, float]:
+        """chosen [n], places in features -> share of them in the real manifold, share of real ones in theirs."""
+        across = self._across[chosen]  # [n, M]
+        radius = _radius(self._own[chosen][:, chosen])
+        precision = (across <= self._real_radius).any(1).double().mean()
+        recall = (across <= radius[:, None]).any(0).double().mean()
+        return float(precision), float(recall)
+
+
+def _radius(distances: Tensor) -> Tensor:  # [n, n] -> [n]; a point is its own first neighbour
+    return distances.kthvalue(min(NEIGHBOURHOOD + 1, len(distances)), dim=1).values

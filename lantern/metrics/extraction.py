@@ -1,0 +1,76 @@
+"""Features of images by torch-fidelity, from any network with a method `features`."""
+
+from collections.abc import Sequence
+from hashlib import sha256
+
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+from torch_fidelity.feature_extractor_base import FeatureExtractorBase
+from torch_fidelity.registry import FEATURE_EXTRACTORS_REGISTRY, register_feature_extractor
+from torch_fidelity.utils import create_feature_extractor, get_featuresdict_from_dataset
+
+LAYER = "features"
+QUIET = {"verbose": False, "save_cpu_ram": True}
+
+
+class ImageDataset(Dataset):
+    """images [N, 3, H, W] in [0, 1] as torch-fidelity wants them: uint8 [3, H, W] each."""
+
+    def __init__(self, images: Tensor) -> None:
+        self.images = images
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> Tensor:
+        return (self.images[index] * 255).round().clamp(0, 255).byte().cpu()
+
+
+def register_extractor(network: nn.Module) -> str:
+    """Makes network.features, images [N, 3, H, W] in [0, 1] -> [N, F], known to torch-fidelity. Returns its name, which
+    holds a hash of its weights: torch-fidelity tells extractors apart, cached features too, by name only."""
+    name = f"{type(network).__name__.lower()}-{network_hash(network)}"
+    if name not in FEATURE_EXTRACTORS_REGISTRY:
+        register_feature_extractor(name, _extractor_class(network))
+    return name
+
+
+def network_hash(network: nn.Module) -> str:
+    """Twelve hex digits of its weights."""
+    digest = sha256()
+    for key, value in sorted(network.state_dict().items()):
+        digest.update(key.encode() + value.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:12]
+
+
+def _extractor_class(network: nn.Module) -> type[FeatureExtractorBase]:
+    class Extractor(FeatureExtractorBase):
+        def __init__(self, name: str, features_list: Sequence[str], **_: object) -> None:
+            super().__init__(name, features_list)
+            self.network = network  # a submodule, so that torch-fidelity can move it to a device
+
+        @staticmethod
+        def get_provided_features_list() -> tuple[str]:
+            return (LAYER,)
+
+        @staticmethod
+        def get_default_feature_layer_for_metric(metric: str) -> str:
+            return LAYER
+
+        @staticmethod
+        def can_be_compiled() -> bool:
+            return False
+
+        def forward(self, images: Tensor) -> tuple[Tensor]:  # uint8 [N, 3, H, W]
+            return (self.network.features(images.float() / 255).float(),)
+
+    return Extractor
+
+
+def extract_features(images: Tensor, extractor: str, batch_size: int = 64) -> Tensor:
+    """images [N, 3, H, W] in [0, 1] -> features [N, F], float64, by a registered extractor."""
+    network = create_feature_extractor(extractor, [LAYER], cuda=images.is_cuda, **QUIET)
+    features = get_featuresdict_from_dataset(
+        ImageDataset(images), network, batch_size, images.is_cuda, save_cpu_ram=True, verbose=False
+    )
+    return features[LAYER].double()

@@ -1,0 +1,67 @@
+"""The laws that decoding met: a drafter that hands everything on and keeps, at some positions, what was verified."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lantern.types import PADDING, Drafter, DraftTree, Forward, Verdict
+
+
+class Visit(NamedTuple):
+    """A position that was committed from this node: the node's laws and the children that were judged there."""
+
+    p: Tensor  # [V]
+    q: Tensor | None  # [V] from which the children were drawn; None: they were chosen
+    children: Tensor  # [M] their codes, in order
+    depth: int  # of the node
+
+
+class Witness:
+    """Implements lantern.types.Drafter around another one. Keeps every `stride`-th visited position of all rows."""
+
+    def __init__(self, drafter: Drafter, stride: int) -> None:
+        self.drafter, self.stride = drafter, stride
+        self.name, self.num_nodes, self.depth = drafter.name, drafter.num_nodes, drafter.depth
+        self.visits: list[Visit] = []
+        self._count = 0
+
+    @property
+    def forwards(self) -> int:
+        return self.drafter.forwards
+
+    def allocate(self, batch_size: int) -> None:
+        self.drafter.allocate(batch_size)
+
+    def begin(self, prefill: Forward, rows: Tensor) -> None:
+        self.drafter.begin(prefill, rows)
+
+    def draft(self, roots: Tensor, room: Tensor, noise) -> DraftTree:
+        return self.drafter.draft(roots, room, noise)
+
+    def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
+        for row, path in enumerate(verdict.paths):
+            for depth, node in enumerate(path):
+                if self._count % self.stride == 0:
+                    self.visits.append(_visit(tree, probs, row, node, depth))
+                self._count += 1
+        self.drafter.observe(tree, forward, probs, verdict)
+
+    def keep(self, rows: Tensor) -> None:
+        self.drafter.keep(rows)
+
+
+def _visit(tree: DraftTree, probs: Tensor, row: int, node: int, depth: int) -> Visit:
+    children = tree.tokens[row, tree.parents[row] == node]
+    q = None if tree.draft_probs is None else tree.draft_probs[row, node].clone()
+    return Visit(probs[row, node].clone(), q, children, depth)
+
+
+def one_level(codes: Tensor, p: Tensor, q: Tensor | None) -> tuple[DraftTree, Tensor]:
+    """codes [S, M], -1 where there is no child -> S trees of a root and its children, and their laws [S, M + 1, V]."""
+    rows, count = codes.shape
+    root = codes.new_zeros(rows, 1)
+    tokens = torch.cat([root, codes.clamp(min=0)], 1)
+    parents = torch.cat([root - 1, torch.where(codes < 0, PADDING, 0)], 1)
+    laws = [None if law is None else law.expand(rows, count + 1, -1) for law in (q, p)]
+    return DraftTree(tokens, parents, laws[0]), laws[1]

@@ -1,0 +1,70 @@
+"""One setting from its configuration to its run folder; a module of its own, so that a launcher can send it to another
+process."""
+
+import os
+from functools import lru_cache
+from pathlib import Path
+
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from lantern.evaluation import Evaluation
+from lantern.outputs import publish, write_measurements
+from lantern.pipeline import assemble, pipelines
+from lantern.prompts import load_prompts, split_prompts
+from lantern.protocol import fingerprint, is_finished, mark_finished, protocol, record_files, request
+from lantern.provenance import write_provenance
+from lantern.published import with_published
+from lantern.results import SUMMARY, Row
+
+
+@lru_cache
+def built(config: str) -> object:
+    return instantiate(OmegaConf.create(config))
+
+
+def shared(config: DictConfig) -> object:
+    """What a config builds, once for all points of a sweep in this process."""
+    return built(OmegaConf.to_yaml(config, resolve=True))
+
+
+def run_setting(cfg: DictConfig, name: str, folder: Path, sweep: Path | None) -> list[Row]:
+    """Measures and writes. name: of the model; sweep: the folder of all points. Returns the rows, none where the folder
+    already held them or a shard ran."""
+    config = OmegaConf.to_container(cfg, resolve=True)
+    prompts = split_prompts(load_prompts(cfg.prompts, Path(cfg.paths.root) / "data" / "prompts"), cfg.split)
+    parts = {group: instantiate(cfg[group]) for group in ("drafter", "acceptance", "verification", "sampling", "loop")}
+    parts |= {"model": shared(cfg.model), "name": name}
+    target = parts["model"]
+    asked = request(config, target.weights_hash)
+    if is_finished(folder, asked):
+        os.utime(folder / SUMMARY)  # the sweep's end merges what this run of it has touched
+        print(f"{folder} is finished")
+        return []
+    write_provenance(folder, config, {"target": target.weights_hash})
+    if cfg.benchmark:
+        instantiate(cfg.benchmark).run(pipelines(**parts), prompts, cfg.seed, folder)
+        return []
+    evaluation = Evaluation(
+        prompts=prompts,
+        seed=cfg.seed,
+        num_timed=cfg.speed.num_prompts,
+        num_images=cfg.quality.num_images,
+        batch_size=cfg.batch_size,
+        metrics={group: shared(metric) for group, metric in cfg.metrics.items()} if cfg.quality.num_images else {},
+        folder=folder,
+        baseline_folder=(sweep or folder) / "ar",
+        fingerprint=fingerprint(config),
+        known=record_files(sweep or folder),
+        max_doublings=cfg.speed.max_doublings,
+        laws=instantiate(cfg.output_tv),
+        protocol=protocol(target, prompts, cfg.split),
+        shards=cfg.shards,
+        shard=cfg.shard,
+    )
+    measurements = with_published(evaluation.run(assemble(tree=instantiate(cfg.tree), **parts)), config["published"])
+    if measurements:
+        write_measurements(folder, measurements)
+        publish(folder, measurements, instantiate(cfg.tracking), config, sweep, cfg.sweep.name)
+        mark_finished(folder, asked)
+    return [measured.row for measured in measurements]

@@ -1,0 +1,159 @@
+"""The output law of a rule against enumeration at six codes, and what it says on whole decodings."""
+
+import pytest
+import torch
+from tables import ROOT, TableDrafter, TableTarget, law_of_one_round
+from toy import PROMPTS, SEEDS, tiny_eagle, tiny_target
+
+from lantern.acceptance.exact import Exact
+from lantern.acceptance.lantern import Lantern
+from lantern.acceptance.lantern_pp import LanternPP
+from lantern.metrics.output_tv import OutputTV, committed_law, differing_picks, total_variation
+from lantern.metrics.witness import Visit, Witness
+from lantern.pipeline import Pipeline
+from lantern.sampling import Sampling
+from lantern.trees.chain import chain
+from lantern.trees.eagle2 import Eagle2Tree
+from lantern.trees.static import StaticTree
+from lantern.verification.ratio import Ratio
+from lantern.verification.shared_noise import SharedNoise
+
+CODES = 6
+CODEBOOK = torch.randn(CODES, 2, generator=torch.Generator().manual_seed(0))
+RULES = {
+    "exact": Exact(), "lantern": Lantern(CODEBOOK, 3, 0.3), "lantern_pp": LanternPP(CODEBOOK, 4, 3.0),
+}  # fmt: skip
+TREES = {"one": chain(1), "two": StaticTree([[0], [1]]), "three": StaticTree([[0], [1], [2]])}
+SIBLINGS = StaticTree([[0], [1], [0, 0]])
+TREES |= {"chosen": Eagle2Tree(total=3, depth=1, width=3)}
+
+
+class NoSubtraction(Exact):
+    """Biased: draws from p itself after a refusal."""
+
+    def judge(self, p, q, x, site):
+        return super().judge(p, q, x, site)[0], p
+
+
+def enumerated(tree, rule) -> tuple[torch.Tensor, Visit]:
+    """The law of the first token of a round by enumeration of all children and coins, and the position it is from."""
+    sampling = Sampling()
+    target = TableTarget(CODES, 3, cfg_scale=2.0)
+    drafter = TableDrafter(target, tree, sampling)
+    law = law_of_one_round(target, drafter, Ratio(), rule, sampling).sum(1)
+    target.allocate(1, tree.num_nodes)
+    drafter.allocate(1)
+    target.prefill([""], torch.arange(1))
+    seen = []
+
+    def remember(grown):
+        seen.append(grown)
+        return grown
+
+    law_of_one_round(target, drafter, Ratio(), rule, sampling, remember)
+    grown = seen[0]
+    target.allocate(1, tree.num_nodes)
+    p = sampling.law(target.verify(type(grown)(*[f[:1] for f in (grown.tokens, grown.parents)])).logits)[0, 0]
+    assert grown.tokens[0, 0] == ROOT
+    q = None if grown.draft_probs is None else grown.draft_probs[0, 0]
+    return law, Visit(p, q, grown.tokens[0, grown.parents[0] == 0], 0)
+
+
+def noise(redraws: int) -> torch.Tensor:
+    return OutputTV(1, 1, redraws)._noise(torch.zeros(CODES))
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("tree", ["one", "chosen"])
+def test_the_closed_form_is_the_enumerated_law(tree, rule):
+    expected, visit = enumerated(TREES[tree], RULES[rule])
+    torch.testing.assert_close(committed_law(visit, RULES[rule], Ratio(), noise(4)), expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("tree", ["two", "three"])
+def test_the_mean_over_redraws_converges_to_the_enumerated_law(tree, rule):
+    """Catches a first child counted twice, children drawn with replacement, and a refusal weighed wrongly."""
+    expected, visit = enumerated(TREES[tree], RULES[rule])
+    errors = [
+        total_variation(expected, committed_law(visit, RULES[rule], Ratio(), noise(redraws))) for redraws in (64, 16384)
+    ]
+    assert errors[1] < 0.004
+    assert errors[0] < 0.06
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_a_biased_verifier_stands_clear_of_the_floor_and_the_exact_rule_is_at_it(tree):
+    """The bias is found by walking the verification, not by a rule's name."""
+    _, visit = enumerated(TREES[tree], Exact())
+    measured = OutputTV(1, 1, 4096)
+    exact, biased = (measured.of_visits([visit], rule, Ratio()) for rule in (Exact(), NoSubtraction()))
+    assert exact["output_tv"] == exact["output_tv_floor"] < 0.01
+    assert biased["output_tv"] > 0.03 > 3 * biased["output_tv_floor"]
+
+
+def pipeline(tree, rule, verification, dtype=torch.float64, temperature=1.0) -> Pipeline:
+    target, sampling = tiny_target(dtype=dtype), Sampling(temperature=temperature)
+    rule = rule(target.codebook) if callable(rule) else rule
+    return Pipeline(target, tiny_eagle(target, tree, sampling), verification, rule, sampling)
+
+
+@pytest.mark.parametrize(
+    ("tree", "estimator"),
+    [(chain(3), "closed form"), (SIBLINGS, "redrawn children"), (Eagle2Tree(4, 2, 2), "closed form")],
+    ids=["chain", "static", "eagle2"],
+)
+def test_a_whole_decoding_is_measured_at_its_visited_positions(tree, estimator):
+    measured = OutputTV(num_images=2, num_positions=10, redraws=512)
+
+    def found(rule):
+        return measured.measure(pipeline(tree, rule, Ratio()), PROMPTS, SEEDS)
+
+    exact, relaxed = found(Exact()), found(lambda codebook: Lantern(codebook, 10, 0.5))
+    assert exact["output_tv_estimator"] == estimator
+    assert exact["output_tv_positions"] >= 10
+    assert exact["output_tv"] == exact["output_tv_floor"] < 0.03
+    assert relaxed["output_tv"] > 0.05 + 2 * relaxed["output_tv_floor"]
+    assert relaxed["output_tv_q50"] <= relaxed["output_tv_q90"] <= 1
+
+
+def test_a_witness_changes_no_token_and_sees_the_laws_of_the_committed_positions():
+    """Catches a node taken for its child, and a law of another row."""
+    plain = pipeline(SIBLINGS, Exact(), Ratio())
+    watched = pipeline(SIBLINGS, Exact(), Ratio())
+    witness = Witness(watched.drafter, 1)
+    watched = Pipeline(watched.target, witness, watched.verification, watched.rule, watched.sampling)
+    tokens = plain.generate(PROMPTS[:3], SEEDS[:3], 3).tokens
+    assert torch.equal(watched.generate(PROMPTS[:3], SEEDS[:3], 3).tokens, tokens)
+    assert len(witness.visits) == 3 * (tokens.shape[1] - 1)
+    laws = torch.stack([visit.p for visit in witness.visits])
+    torch.testing.assert_close(laws.sum(1), torch.ones(len(laws), dtype=laws.dtype))
+    assert {len(visit.children) for visit in witness.visits} == {0, 1, 2}
+
+
+def test_under_shared_noise_the_share_of_other_picks_is_measured():
+    measured = OutputTV(num_images=4, num_positions=1, redraws=1)
+
+    def found(rule):
+        return measured.measure(pipeline(chain(3), rule, SharedNoise()), PROMPTS, SEEDS)
+
+    assert found(Exact())["output_tv"] == 0
+    relaxed = found(lambda codebook: Lantern(codebook, 10, 0.5))
+    assert relaxed["output_tv"] > 0
+    assert relaxed["output_tv_positions"] == 4 * 16
+
+
+def test_a_token_that_plain_decoding_would_not_pick_is_counted_alone():
+    """Behind it the picks are those of the changed prefix."""
+    plain = pipeline(chain(1), Exact(), SharedNoise()).baseline()
+    tokens = plain.generate(PROMPTS[:2], SEEDS[:2], 2).tokens.clone()
+    assert not differing_picks(plain.target, plain.sampling, PROMPTS[:2], SEEDS[:2], tokens).any()
+    tokens[0, 15] = (tokens[0, 15] + 1) % 24
+    differ = differing_picks(plain.target, plain.sampling, PROMPTS[:2], SEEDS[:2], tokens)
+    assert differ.nonzero().tolist() == [[0, 15]]
+
+
+def test_there_is_no_output_tv_at_temperature_zero_or_when_switched_off():
+    greedy = pipeline(chain(3), Exact(), SharedNoise(), temperature=0.0)
+    assert OutputTV(1, 4, 4).measure(greedy, PROMPTS, SEEDS) == {}
+    assert OutputTV(1, 0, 4).measure(pipeline(chain(3), Exact(), Ratio()), PROMPTS, SEEDS) == {}
