@@ -12,6 +12,12 @@ from lantern.prompts import Batch, load_prompts
 from lantern.results import PROTOCOL_KEYS, SETTING_KEYS, SPEED_KEYS, append_rows, merge_rows, read_rows
 
 
+@pytest.fixture(autouse=True)
+def small_groups(monkeypatch):
+    """Images are made batch by batch, so that there are several groups of them."""
+    monkeypatch.setattr("lantern.making.BATCHES", 1)
+
+
 class Brightness:
     """A metric that remembers what it was asked."""
 
@@ -227,3 +233,11 @@ def test_a_folder_without_permission_is_one_sentence(tmp_path):
     (tmp_path / "taken").write_text("a file where a folder should be")
     with pytest.raises(LanternError, match="cannot write"):
         append_rows(tmp_path / "taken" / "results.jsonl", [{}])
+
+
+def test_several_batches_are_decoded_together_so_that_rows_are_refilled(tmp_path, monkeypatch):
+    """Catches a batch that runs empty behind its slowest image before the next begins."""
+    monkeypatch.setattr("lantern.making.BATCHES", 4)
+    pipeline = FakePipeline()
+    evaluation(tmp_path, num_timed=0).run(pipeline)
+    assert pipeline.calls == [(["a", "b", "a", "b", "a"], 4)]

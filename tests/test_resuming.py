@@ -21,6 +21,12 @@ TIMES = ("latency_s", "end_to_end_s", "other_cores", "ar_over_floor", "revision"
 TIMES += ("end_to_end_speedup", "end_to_end_speedup_low", "end_to_end_speedup_high")
 
 
+@pytest.fixture(autouse=True)
+def small_groups(monkeypatch):
+    """Images are made batch by batch, so that there are several groups of them."""
+    monkeypatch.setattr("lantern.making.BATCHES", 1)
+
+
 def lasting(rows: list[dict]) -> list[dict]:
     """Without what a clock says."""
     return [{key: value for key, value in row.items() if key not in TIMES} for row in rows]
