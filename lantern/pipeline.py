@@ -90,9 +90,8 @@ def pipelines(
     """Joins the instantiated config groups, the tree left open; a partial one is given the parts it still lacks.
     Without a tree the pipeline decodes plainly."""
     model.cfg_scale = sampling.cfg_scale
-    rule = acceptance(codebook=model.codebook) if isinstance(acceptance, partial) else acceptance
-    if isinstance(verification, partial):
-        verification = verification(rule=rule, sampling=sampling)
+    rule = completed(acceptance, codebook=model.codebook)
+    verification = completed(verification, rule=rule, sampling=sampling)
     if sampling.is_greedy and isinstance(verification, Ratio | Block):
         raise LanternError(
             f"verification={verification.name} tosses coins, temperature=0 has none; use verification=shared_noise"

@@ -28,7 +28,7 @@ from lantern.tracking import run_name
 from lantern.trees.chain import chain
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree
-from lantern.verification import Ratio, SharedLaw, SharedNoise, by_rule, shared
+from lantern.verification import Ratio, SharedLaw, SharedNoise, by_rule, published, shared
 from lantern.verification.block import Block
 
 KEYS = [
@@ -216,3 +216,10 @@ def test_more_children_than_codes_is_one_clear_error(tmp_path):
     wide = StaticTree([[rank] for rank in range(tiny_target().vocab_size + 1)], name="wide")
     with pytest.raises(LanternError, match=r"a node of tree wide has 25 children, more than the 24 codes"):
         load_eagle(saved_drafter(tmp_path), tiny_target(), wide, Sampling())
+
+
+@pytest.mark.parametrize(("temperature", "kind"), [(1.0, Ratio), (0.0, SharedNoise)])
+def test_published_rows_are_verified_as_papers_do(temperature, kind):
+    """Catches EAGLE-2 as published that profits from shared noise, and coins tossed in greedy decoding."""
+    pipeline = joined(verification=partial(published), sampling=Sampling(temperature=temperature))
+    assert type(pipeline.verification) is kind

@@ -14,7 +14,8 @@ from lantern.errors import LanternError
 from lantern.metrics.witness import Visit, Witness, one_level
 from lantern.noise import Noise, Purpose, image_seed
 from lantern.sampling import Sampling
-from lantern.types import AcceptanceRule, Drafter, DraftTree, Generation, Target, Verdict, Verification
+from lantern.types import AcceptanceRule, Drafter, DraftTree, Generation, Loop, Site, Target, Verdict, Verification
+from lantern.verification.ratio import Ratio
 
 CELLS = 1 << 22  # of a table [rows, V] worked on at once
 QUANTILES = (0.5, 0.9)
@@ -28,8 +29,20 @@ class Pipeline(Protocol):
     verification: Verification
     rule: AcceptanceRule
     sampling: Sampling
+    loop: Loop | None
 
     def generate(self, prompts: Sequence[str], seeds: Sequence[int], batch_size: int) -> Generation: ...
+
+
+@dataclass(frozen=True)
+class At:
+    """A rule as it judges the children of a node at this depth, for walks that begin at that node."""
+
+    rule: AcceptanceRule
+    depth: int
+
+    def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
+        return self.rule.judge(p, q, x, site._replace(depth=site.depth + self.depth))
 
 
 class Refusals:
@@ -174,14 +187,16 @@ class OutputTV:
 
     def measure(self, pipeline: Pipeline, prompts: Sequence[str], seeds: Sequence[int]) -> dict[str, object]:
         """Row keys: output_tv with bounds and quantiles over positions, and by which estimator. Nothing at temperature
-        0, where there are no laws to compare."""
+        0, where there are no laws to compare, and nothing under block verification."""
         if not self.num_positions or pipeline.sampling.is_greedy:
             return {}
         prompts, seeds = list(prompts)[: self.num_images], list(seeds)[: self.num_images]
-        if not pipeline.verification.proposals.keeps_law:
+        if pipeline.loop or pipeline.verification.name == "shared_noise":
             tokens = pipeline.generate(prompts, seeds, len(prompts)).tokens
             differ = differing_picks(pipeline.target, pipeline.sampling, prompts, seeds, tokens)
             return summary(differ.double().flatten().cpu().numpy()) | {"output_tv_estimator": "differing picks"}
+        if not isinstance(pipeline.verification, Ratio):
+            return {}  # what judges a chain as a whole has no law by child
         stride = max(1, len(prompts) * (pipeline.target.num_tokens - 1) // self.num_positions)
         witness = Witness(pipeline.drafter, stride)
         replace(pipeline, drafter=witness).generate(prompts, seeds, len(prompts))
@@ -192,7 +207,7 @@ class OutputTV:
         0 with infinitely many; output_tv_redraws is None where all positions have a closed form."""
         noise = self._noise(visits[0].p)
         found, floor = (
-            [total_variation(visit.p, committed_law(visit, judge, verification, noise)) for visit in visits]
+            [total_variation(v.p, committed_law(v, At(judge, v.depth), verification, noise)) for v in visits]
             for judge in (rule, Exact())
         )
         redrawn = any(visit.q is not None and len(visit.children) > 1 for visit in visits)

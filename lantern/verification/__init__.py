@@ -16,3 +16,8 @@ def by_rule(rule: AcceptanceRule, sampling: Sampling) -> Verification:
 def shared(rule: AcceptanceRule, sampling: Sampling) -> SharedNoise | SharedLaw:
     """Shared noise in the way that the rule can be carried: by the target's law, by p~ for each token, or by its r."""
     return SharedLaw() if hasattr(rule, "law") and not rule.lossless else SharedNoise()
+
+
+def published(sampling: Sampling) -> Ratio | SharedNoise:
+    """What papers measure with: speculative sampling, and agreement of the likeliest codes in greedy decoding."""
+    return SharedNoise() if sampling.is_greedy else Ratio()
