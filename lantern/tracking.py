@@ -52,14 +52,15 @@ def _has_netrc_entry() -> bool:
 
 
 def run_name(row: Mapping[str, object]) -> str:
-    """model/acceptance/tree/settings, such as "llamagen/lantern/static/k100-d0.03"; "llamagen/ar" for the baseline."""
+    """model/acceptance/tree/settings, such as "llamagen/lantern/static/k100-d0.03"; the drafter is named if it
+    is not EAGLE's; "llamagen/ar" for the baseline."""
     if row.get("drafter") == "none":
         return f"{row['model']}/ar"
     short = {"k": "k", "delta": "d", "lam": "l"} | {key: key.split(".")[-1] for key in config_keys([row])}
     values = [f"{name}{row[key]:g}" for key, name in short.items() if row.get(key) is not None]
-    return "/".join(
-        [str(row["model"]), str(row["acceptance"]), str(row["tree"]), *(["-".join(values)] if values else [])]
-    )
+    drafter = [str(row["drafter"])] if row.get("drafter") not in (None, "eagle", row["acceptance"]) else []
+    settings = ["-".join(values)] if values else []
+    return "/".join([str(row["model"]), str(row["acceptance"]), *drafter, str(row["tree"]), *settings])
 
 
 def run_tags(row: Mapping[str, object]) -> list[str]:

@@ -98,7 +98,7 @@ class AutoTree:
         decode(None)  # warms up
         trials = [Trial(None, decode(None).latency_s)]
         for family in self.families:
-            trials += self._try(family, decode)
+            trials += tried(family, decode)
         best = min(trials, key=lambda trial: trial.seconds)
         name = best.tree.name if best.tree else "none"
         log.info(
@@ -106,16 +106,18 @@ class AutoTree:
         )
         return best.tree
 
-    def _try(self, family: Family, decode: Callable[[TreePolicy | None], Generation]) -> list[Trial]:
-        sampled = [(max(SIZES), max(DEPTHS)), *SAMPLED]
-        trees = [family.tree(*shape) for shape in sampled]
-        made = [decode(tree) for tree in trees]
-        family = family.learned(trees[0], made[0].rounds)
-        cost = round_cost(sampled, [generation.latency_s / len(generation.rounds) for generation in made])
-        size, depth, _ = fastest(SIZES, DEPTHS, family.tokens, cost)
-        best = family.tree(size, depth)
-        trials = [Trial(tree, generation.latency_s) for tree, generation in zip(trees, made, strict=True)]
-        return [*trials, Trial(best, decode(best).latency_s)]
+
+def tried(family: Family, decode: Callable[[TreePolicy | None], Generation]) -> list[Trial]:
+    """Trees of a few sizes and, last, the one that should be fastest by what they committed and cost."""
+    sampled = [(max(SIZES), max(DEPTHS)), *SAMPLED]
+    trees = [family.tree(*shape) for shape in sampled]
+    made = [decode(tree) for tree in trees]
+    family = family.learned(trees[0], made[0].rounds)
+    cost = round_cost(sampled, [generation.latency_s / len(generation.rounds) for generation in made])
+    size, depth, _ = fastest(SIZES, DEPTHS, family.tokens, cost)
+    best = family.tree(size, depth)
+    trials = [Trial(tree, generation.latency_s) for tree, generation in zip(trees, made, strict=True)]
+    return [*trials, Trial(best, decode(best).latency_s)]
 
 
 def round_cost(shapes: Sequence[tuple[int, int]], seconds: Sequence[float]) -> Callable[[int, int], float]:

@@ -1,0 +1,70 @@
+"""The static tree that commits most tokens a second with this drafter on this device, as Sequoia (2402.12374) asks:
+searched from measured chances and costs, timed beside the published trees, and written as a yaml."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from omegaconf import OmegaConf
+
+from lantern.metrics.acceptance import tokens_per_step
+from lantern.metrics.speed import interleave, speedup
+from lantern.pipeline import Pipeline
+from lantern.prompts import Batch
+from lantern.results import Row, append_rows, replace_text
+from lantern.trees.auto import Static, tried
+from lantern.trees.static import StaticTree
+from lantern.types import Generation, TreePolicy
+
+
+@dataclass(frozen=True)
+class TreeSearch:
+    """Run by +experiment=tree_search; `published` by name. Chances are measured on other images than are timed."""
+
+    published: dict[str, StaticTree]
+    num_prompts: int
+
+    def run(
+        self, pipeline: Callable[[TreePolicy | None], Pipeline], prompts: Sequence[str], seed: int, folder: Path
+    ) -> list[Row]:
+        """Writes searched.yaml, for conf/tree, and tree_search.jsonl with a row a tree."""
+        other = Batch.cycle(prompts, self.num_prompts, seed + 1)
+        best = self._search(lambda tree: pipeline(tree).generate(other.prompts, other.seeds, 1))
+        path = folder / "searched.yaml"
+        replace_text(path, OmegaConf.to_yaml(config_of(best, "searched")))
+        batch = Batch.cycle(prompts, self.num_prompts, seed)
+        trees = {"none": None, **self.published, "searched": best}
+        decoders = [partial(one_by_one, pipeline(tree)) for tree in trees.values()]
+        plain, *_ = made = interleave(decoders, batch.prompts, batch.seeds)
+        rows = [row_of(name, tree, own, plain) for (name, tree), own in zip(trees.items(), made, strict=True)]
+        append_rows(folder / "tree_search.jsonl", rows)
+        for row in rows:
+            print(
+                "  ".join(
+                    f"{key} {value:.3g}" if isinstance(value, float) else f"{value}" for key, value in row.items()
+                )
+            )
+        print(f"{path}: copy it to conf/tree to use it as tree=searched")
+        return rows
+
+    def _search(self, decode: Callable[[TreePolicy | None], Generation]) -> StaticTree:
+        decode(None)  # warms up
+        return tried(Static(), decode)[-1].tree
+
+
+def one_by_one(pipeline: Pipeline, prompt: str, seed: int) -> Generation:
+    return pipeline.generate([prompt], [seed], 1)
+
+
+def config_of(tree: StaticTree, name: str) -> dict:
+    """What conf/tree holds of a static tree."""
+    kind = f"{StaticTree.__module__}.{StaticTree.__qualname__}"
+    return {"_target_": kind, "name": name, "paths": [list(path) for path in tree.paths]}
+
+
+def row_of(name: str, tree: StaticTree | None, made: list[Generation], plain: list[Generation]) -> Row:
+    latencies = ([generation.latency_s for generation in part] for part in (made, plain))
+    gained = dict(zip(("speedup", "speedup_low", "speedup_high"), speedup(*latencies), strict=True))
+    nodes = tree.num_nodes - 1 if tree else 0
+    return {"tree": name, "nodes": nodes, "tokens_per_step": tokens_per_step(made), **gained}
