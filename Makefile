@@ -18,7 +18,7 @@ env: .venv/.installed  ## install the pinned environment into .venv
 
 demo: env  ## distil a drafter for five minutes, sweep LANTERN's delta with it, say where to look
 	$(PY) train.py model=llamagen trainer.max_time=00:00:05:00 hydra.run.dir=$(RUN)/train
-	$(PY) evaluate.py +sweep=delta drafter.checkpoint=$(RUN)/train/drafter speed.num_prompts=4 quality.num_images=128 hydra.sweep.dir=$(RUN)/sweep
+	$(PY) evaluate.py +sweep=delta drafter.checkpoint=$(RUN)/train/drafter hydra.sweep.dir=$(RUN)/sweep
 	@echo; echo "Look at $(RUN)/sweep: report.html, pareto.png, grid.png, results.csv"
 
 test: env  ## the essentials, minutes
