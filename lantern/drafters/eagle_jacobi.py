@@ -1,6 +1,6 @@
-"""A learned drafter before a Jacobi window, which nobody has published: the target's last pass says little of the very
-next tokens, whose context it changed, and EAGLE a lot; further on the window, which costs nothing, is as good. The
-drafter grows its tree, and the window's guesses continue behind the likeliest of its deepest nodes."""
+"""A learned drafter and a Jacobi window under one root, which nobody has published: of the next tokens, whose context
+has just changed, EAGLE knows more than the target's last pass; where the window is right, it goes on being right for
+long, and it costs no drafting. It stands beside EAGLE's tree and continues it behind the likeliest deepest node."""
 
 from pathlib import Path
 
@@ -20,10 +20,13 @@ class EagleJacobi:
 
     name = "eagle_jacobi"
 
-    def __init__(self, eagle: Eagle, length: int, start: Start, redraw: Redraw) -> None:
-        """length: of the window's part that continues the tree, in tokens."""
-        self.eagle, self.length, self.tree, self.weights_hash = eagle, length, eagle.tree, eagle.weights_hash
-        self.num_nodes, self.depth = eagle.num_nodes + length, eagle.depth + length
+    def __init__(self, eagle: Eagle, length: int, tail: int, start: Start, redraw: Redraw) -> None:
+        """length: of the window beside the tree, tail: of what continues the tree, in tokens; 0 leaves either out."""
+        if min(length, tail) < 0 or length + tail < 1:
+            raise LanternError(f"drafter.length={length}, tail={tail}: give 0 or more, and 1 in all at least")
+        self.eagle, self.length, self.tail = eagle, length, tail
+        self.tree, self.weights_hash = eagle.tree, eagle.weights_hash
+        self.num_nodes, self.depth = eagle.num_nodes + length + tail, max(length, eagle.depth + tail)
         self.window = Window(self.depth, eagle.target.num_tokens, start, redraw)
 
     @property
@@ -44,7 +47,8 @@ class EagleJacobi:
         if proposals.keeps_law:
             raise LanternError("drafter=eagle_jacobi joins two trees; use verification=shared_noise")
         tree = self.eagle.draft(roots, room, proposals)
-        return continued(tree, self.window.guess(roots, proposals).tokens, self.length, room.to(roots.device))
+        guess, room = self.window.guess(roots, proposals).tokens, room.to(roots.device)
+        return beside(continued(tree, guess, self.tail, room), guess, self.length, room)
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         self.eagle.observe(tree, forward, probs, verdict)
@@ -58,17 +62,32 @@ class EagleJacobi:
 def continued(tree: DraftTree, guess: Tensor, length: int, room: Tensor) -> DraftTree:
     """The tree with `length` tokens of guess [B, W], one a position behind the root, in a chain behind the eldest of
     its deepest nodes."""
-    batch, size = tree.tokens.shape
     leaf = tree.depths.masked_fill(tree.is_padding, -1).argmax(1, keepdim=True)
-    depth = tree.depths.gather(1, leaf) + torch.arange(length, device=leaf.device)  # of each one's parent
-    parents = torch.cat([leaf, torch.arange(size, size + length - 1, device=leaf.device).expand(batch, -1)], 1)
-    parents = parents.masked_fill(depth + 1 >= room[:, None], PADDING)
-    return DraftTree(torch.cat([tree.tokens, guess.gather(1, depth)], 1), torch.cat([tree.parents, parents], 1))
+    return _with_chain(tree, guess, leaf, tree.depths.gather(1, leaf), length, room)
+
+
+def beside(tree: DraftTree, guess: Tensor, length: int, room: Tensor) -> DraftTree:
+    """The tree with the first `length` tokens of guess [B, W] in a chain behind its root."""
+    root = torch.zeros_like(tree.tokens[:, :1])
+    return _with_chain(tree, guess, root, root, length, room)
+
+
+def _with_chain(
+    tree: DraftTree, guess: Tensor, node: Tensor, depth: Tensor, length: int, room: Tensor
+) -> DraftTree:  # node, depth [B, 1]
+    if not length:
+        return tree
+    batch, size = tree.tokens.shape
+    above = depth + torch.arange(length, device=node.device)  # the depth of each one's parent
+    parents = torch.cat([node, torch.arange(size, size + length - 1, device=node.device).expand(batch, -1)], 1)
+    parents = parents.masked_fill(above + 1 >= room[:, None], PADDING)
+    return DraftTree(torch.cat([tree.tokens, guess.gather(1, above)], 1), torch.cat([tree.parents, parents], 1))
 
 
 def load_eagle_jacobi(
     checkpoint: str | Path,
     length: int,
+    tail: int,
     start: Start,
     redraw: Redraw,
     target: Target,
@@ -76,4 +95,4 @@ def load_eagle_jacobi(
     sampling: Sampling,
 ) -> EagleJacobi:
     """See load_eagle."""
-    return EagleJacobi(load_eagle(checkpoint, target, tree, sampling), length, start, redraw)
+    return EagleJacobi(load_eagle(checkpoint, target, tree, sampling), length, tail, start, redraw)

@@ -7,7 +7,7 @@ from toy import GRID, PROMPTS, SEEDS, random_verdict, tiny_eagle, tiny_target
 
 from lantern.acceptance.exact import Exact
 from lantern.decoding import generate
-from lantern.drafters.eagle_jacobi import EagleJacobi, continued
+from lantern.drafters.eagle_jacobi import EagleJacobi, beside, continued
 from lantern.drafters.jacobi import Jacobi, anew, coupled
 from lantern.drafters.none import NoDrafter
 from lantern.drafters.starts import Above, Left, Nearest, Uniform
@@ -56,11 +56,12 @@ def test_a_window_decodes_the_tokens_of_plain_decoding(sampling, start, batch_si
 
 @pytest.mark.parametrize("batch_size", [1, 3, 8])
 @pytest.mark.parametrize("tree", TREES)
+@pytest.mark.parametrize(("length", "tail"), [(0, 6), (6, 0), (5, 3)])
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.0)], ids=["sampled", "greedy"])
-def test_a_window_behind_eagles_tree_decodes_the_tokens_of_plain_decoding(sampling, tree, batch_size):
+def test_a_window_joined_to_eagles_tree_decodes_the_tokens_of_plain_decoding(sampling, length, tail, tree, batch_size):
     """Catches a window attached to the wrong leaf or shifted by a level, and an EAGLE cache too short for it."""
     target = tiny_target()
-    drafter = EagleJacobi(tiny_eagle(target, TREES[tree], sampling), 6, Nearest(), coupled)
+    drafter = EagleJacobi(tiny_eagle(target, TREES[tree], sampling), length, tail, Nearest(), coupled)
     found = decode(drafter, target, sampling, batch_size)
     assert torch.equal(found.tokens, plain(sampling))
 
@@ -150,13 +151,24 @@ def test_a_tree_is_continued_behind_the_eldest_of_its_deepest_nodes():
     assert grown.tokens[:, 5:].tolist() == [[102, 103, 104], [107, 108, 109]]
 
 
+def test_a_window_beside_a_tree_hangs_on_the_root():
+    """Catches a chain that starts at another depth than its tokens were guessed for."""
+    tree = DraftTree(torch.arange(3).view(1, 3), torch.tensor([[-1, 0, 1]]))
+    grown = beside(tree, torch.arange(100, 104).view(1, 4), 3, torch.tensor([3]))
+    assert grown.parents.tolist() == [[-1, 0, 1, 0, 3, PADDING]]
+    assert grown.tokens.tolist() == [[0, 1, 2, 100, 101, 102]]
+
+
 def test_what_cannot_be_joined_is_one_clear_error():
     """Catches SJD's independent draws under shared noise, joined trees under ratio, and an empty window."""
     target = tiny_target()
     with pytest.raises(LanternError, match="use verification=ratio, or drafter=jacobi"):
         decode(Jacobi(target, 4, Nearest(), anew), target, Sampling(), 1)
-    joined = EagleJacobi(tiny_eagle(target, chain(1), Sampling()), 4, Nearest(), coupled)
+    eagle = tiny_eagle(target, chain(1), Sampling())
+    joined = EagleJacobi(eagle, 4, 0, Nearest(), coupled)
     with pytest.raises(LanternError, match="use verification=shared_noise"):
         decode(joined, target, Sampling(), 1, Ratio())
+    with pytest.raises(LanternError, match=r"drafter\.length=0, tail=0"):
+        EagleJacobi(eagle, 0, 0, Nearest(), coupled)
     with pytest.raises(LanternError, match=r"drafter\.length=0"):
         Jacobi(target, 0, Nearest(), coupled)
