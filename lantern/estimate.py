@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from lantern.hardware import is_bf16_fast
+from lantern.memory import LAWS
 from lantern.models.llamagen.fused import precise
 from lantern.types import Target
 
@@ -17,7 +18,6 @@ PARTS = {
     "conditioner": "text encoder",
     "tokenizer": "image tokenizer",
 }
-LAWS = 4  # float32 tables [B, N, V] alive at once in a round: logits, scores, law, noise
 
 
 @dataclass(frozen=True)
