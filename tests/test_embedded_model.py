@@ -11,7 +11,14 @@ from lantern.prompts import load_prompts
 
 PROMPTS = load_prompts("demo", Path(__file__).parents[1] / "data" / "prompts")
 SEEDS = [image_seed(0, prompt) for prompt in PROMPTS]
-TREES = ("chain", "static", "eagle2")
+SETTINGS = {
+    "plain": {"drafter": "none"},
+    "chain": {"tree": "chain"},
+    "static": {"tree": "static"},
+    "eagle2": {"tree": "eagle2"},
+    "jacobi": {"drafter": "jacobi"},
+    "eagle_jacobi": {"drafter": "eagle_jacobi", "tree": "chain"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +36,11 @@ def plain(request, model):
 
 @pytest.mark.full
 @pytest.mark.parametrize("batch_size", [1, 8])
-@pytest.mark.parametrize("tree", [*TREES, None])
-def test_every_token_is_plain_decodings(model, plain, tree, batch_size):
-    """A draw within rounding of a boundary could differ; at these seeds none does. None: plain decoding itself."""
+@pytest.mark.parametrize("name", SETTINGS)
+def test_every_token_is_plain_decodings(model, plain, name, batch_size):
+    """A draw within rounding of a boundary could differ; at these seeds none does."""
     settings, tokens = plain
-    drafter = {"drafter": "none"} if tree is None else {"tree": tree}
-    found = model.pipeline(acceptance="exact", settings=settings, **drafter).generate(PROMPTS, SEEDS, batch_size)
+    pipeline = model.pipeline(acceptance="exact", settings=settings, **SETTINGS[name])
+    found = pipeline.generate(PROMPTS, SEEDS, batch_size)
     assert torch.equal(found.tokens, tokens)
-    assert tree is None or found.tokens_per_step > 1.5
+    assert name == "plain" or found.tokens_per_step > 1.5

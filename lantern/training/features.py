@@ -6,6 +6,7 @@ import torch
 from einops import rearrange, repeat
 from torch import Tensor
 
+from lantern.models.hf.target import HuggingFaceTarget
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import causal_mask
 from lantern.types import DraftTree, Target
@@ -37,3 +38,9 @@ def _(target: LlamaGenTarget, tokens: Tensor, captions: list[str]) -> Tensor:
     mask = causal_mask(visible.repeat_interleave(guidance, 0), x.shape[1])
     features = body.body(x, target.rotation[None, : x.shape[1]], mask)
     return rearrange(features, "(b r) t d -> b r t d", r=guidance)
+
+
+@target_features.register
+@torch.no_grad()
+def _(target: HuggingFaceTarget, tokens: Tensor, captions: list[str]) -> Tensor:
+    return target.teach(tokens, captions)

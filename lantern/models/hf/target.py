@@ -138,13 +138,15 @@ class HuggingFaceTarget:
         return Forward(self.head(self.guide(features[:, :, -1:])), features)
 
     def teach(self, tokens: Tensor, prompts: Sequence[str]) -> Tensor:
-        """Teacher forcing: tokens [B, L] -> features [B, R, P + L - 1, D], row P - 1 + t predicting token t."""
+        """Teacher forcing: the first tokens [B, L] of images -> features [B, R, P + L - 1, D], row P - 1 + t predicting
+        token t."""
         ids, pads = self._prefixes(prompts)
-        image, last = self.embed(tokens[:, :-1]), torch.arange(self.num_tokens - 1, device=tokens.device)
+        image = self.embed(tokens[:, :-1])
+        last = torch.arange(image.shape[1], device=tokens.device)
         if self.vocabulary.row_end is not None:
             width, rows = self.grid[1], image.split(self.grid[1], dim=1)
             end = self.vocabulary.row_end.expand(len(image), 1, -1)
-            image = torch.cat([part for row in rows for part in (row, end)][: 2 * len(rows) - 1], dim=1)
+            image = torch.cat([part for row in rows for part in (row, end)[: 1 + row.shape[1] // width]], dim=1)
             last = last + last // width + ((last + 1) % width == 0).long()
         x = self.transformer.get_input_embeddings()(ids)
         x = torch.cat([x, image.repeat_interleave(self.guidance, 0)], dim=1)

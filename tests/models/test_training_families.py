@@ -1,0 +1,58 @@
+"""Training on every family that runs through transformers: from the target's own samples to a drafter that decodes."""
+
+import lantern  # noqa: F401  (first: see its docstring)
+
+# isort: split
+from types import SimpleNamespace
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from families import FAMILIES
+from test_families import PROMPTS, config, load, loaded  # noqa: F401
+
+from lantern.acceptance.exact import Exact
+from lantern.data.samples import TargetSamples
+from lantern.decoding import generate
+from lantern.drafters.loading import load_eagle
+from lantern.drafters.none import NoDrafter
+from lantern.sampling import Sampling
+from lantern.training.drafter import DrafterTask
+from lantern.training.features import target_features
+from lantern.training.loader import TrainingData
+from lantern.trees.chain import chain
+from lantern.verification import SharedNoise
+
+
+class Captions:
+    def split(self, name: str) -> SimpleNamespace:
+        return SimpleNamespace(captions=PROMPTS, fingerprint="captions")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES.keys())
+def test_a_family_trains_a_drafter_that_decodes_plain_decodings_tokens(loaded, tmp_path):  # noqa: F811
+    """Catches samples, features or a drafter of another shape than the family's, and features of a shorter image that
+    differ: rows that see what follows them."""
+    target, sampling = loaded.target, Sampling()
+    samples = TargetSamples(target, Captions(), sampling, str(tmp_path), 0, 4)
+    task = DrafterTask(
+        target, sampling, lr=1e-3, muon_lr=1e-3, weight_decay=0.0, depth=2, validation_depth=2, feature_weight=1.0,
+        cross_entropy_weight=0.1, overlap_weight=1.0, feature_noise=0.1, seed=0,
+    )  # fmt: skip
+    trainer = pl.Trainer(
+        accelerator="cpu", max_steps=4, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, num_sanity_val_steps=0,
+    )  # fmt: skip
+    trainer.fit(task, TrainingData(samples, batch_size=2, seed=0))
+    task.export(tmp_path / "drafter")
+    drafter = load_eagle(tmp_path / "drafter", target, chain(2), sampling)
+    drafted, plain = (
+        generate(target, part, SharedNoise(), Exact(), sampling, PROMPTS, [1, 2, 3], 2)
+        for part in (drafter, NoDrafter())
+    )
+    assert torch.equal(drafted.tokens, plain.tokens)
+    items = samples.split("train")
+    tokens, captions = items.tokens[:2].long(), items.captions[:2]
+    whole, part = target_features(target, tokens, captions), target_features(target, tokens[:, :9], captions)
+    torch.testing.assert_close(whole[:, :, : part.shape[2]], part, rtol=0, atol=1e-4)
