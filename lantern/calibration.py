@@ -54,7 +54,7 @@ class TauCalibration:
         made = pipeline(watched).generate(batch.prompts, batch.seeds, 1)
         traces = [Trace(h, turn.accepted[0]) for h, turn in zip(watched.confidences, made.rounds, strict=True)]
         draft, rest = (sum(getattr(turn, part) for turn in made.rounds) for part in ("draft_ms", "verify_ms"))
-        rest += sum(turn.accept_ms for turn in made.rounds)
+        rest += sum(turn.accept_ms + turn.commit_ms for turn in made.rounds)
         level_ms, fixed_ms = draft / len(traces) / self.tree.depth, rest / len(traces)
         rows = [expected(traces, tau, self.tree.depth, level_ms, fixed_ms) for tau in candidates(traces)]
         append_rows(folder / "calibration.jsonl", rows)

@@ -17,7 +17,8 @@ from lantern.types import Generation
 
 RECORDS = "prompts.jsonl"
 Image = tuple[str, int]  # prompt, copy
-PER_IMAGE = ("draft_ms", "verify_ms", "accept_ms")  # sums over rounds, shared among the images of a batch
+# of a round; summed over rounds and shared among the images of a batch. Accepting includes what it leads to.
+PER_IMAGE = {"draft_ms": ("draft_ms",), "verify_ms": ("verify_ms",), "accept_ms": ("accept_ms", "commit_ms")}
 
 
 class Ledger:
@@ -68,7 +69,10 @@ def name_of(line: Row) -> tuple[object, ...]:
 def lines_of(generation: Generation, part: str, images: Sequence[tuple[str, int, int]], **timed: float) -> list[Row]:
     """A line an image (prompt, copy, seed) of a generation; `timed` holds its measured seconds."""
     count = len(images)
-    shared = {name: sum(getattr(r, name) for r in generation.rounds) / count for name in PER_IMAGE}
+    shared = {
+        name: sum(getattr(r, part) for r in generation.rounds for part in parts) / count
+        for name, parts in PER_IMAGE.items()
+    }
     shared |= {
         "rounds": len(generation.rounds) / count,
         "drafter_forwards": generation.drafter_forwards / count,

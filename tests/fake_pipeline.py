@@ -44,9 +44,13 @@ class FakePipeline:
         steps = -(-(NUM_TOKENS - 1) // (accepted + 1))
         rows, chain = range(len(prompts)), torch.arange(-1, accepted).repeat(len(prompts), 1)
         path = list(range(1 + accepted))
-        rounds = [Round([path] * len(prompts), 1 + accepted, 1.0, 2.0, 0.5, rows, chain) for _ in range(steps - 1)]
+        rounds = [
+            Round([path] * len(prompts), 1 + accepted, 1.0, 2.0, 0.5, rows, chain, 0.25) for _ in range(steps - 1)
+        ]
         left = (NUM_TOKENS - 1) - (steps - 1) * (accepted + 1) - 1  # of the last round, its bonus token aside
-        rounds.append(Round([path[: 1 + left]] * len(prompts), 1 + left, 1.0, 2.0, 0.5, rows, chain[:, : 1 + left]))
+        rounds.append(
+            Round([path[: 1 + left]] * len(prompts), 1 + left, 1.0, 2.0, 0.5, rows, chain[:, : 1 + left], 0.25)
+        )
         return Generation(
             tokens, rounds, torch.full((len(prompts),), steps), self.latency_s * len(prompts), steps * accepted
         )
