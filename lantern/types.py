@@ -61,6 +61,8 @@ class _Decision(NamedTuple):
 class Verdict(_Decision):
     """What verification decided for each row: (path, accepted, token)."""
 
+    picks: Tensor | None = None  # [B, N] what would have followed each node, where verification settles that
+
     @cached_property
     def paths(self) -> list[list[int]]:
         """`path` on the host, unpadded, read once for all who ask: the one time a round waits for the device."""
@@ -165,6 +167,7 @@ class Proposals(Protocol):
     def drawn(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor: ...  # nodes [W] or [B, W]: their numbers
     def chosen(self, log_q: Tensor, depth: int) -> Tensor: ...  # log of how likely each code is to be accepted
     def coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor: ...  # of a window
+    def picked(self, scores: Tensor) -> Tensor: ...  # of a window, where verification reads no q
 
 
 class Verification(Protocol):

@@ -18,6 +18,7 @@ SETTINGS = {
     "eagle2": {"tree": "eagle2"},
     "jacobi": {"drafter": "jacobi"},
     "eagle_jacobi": {"drafter": "eagle_jacobi", "tree": "chain"},
+    "refined_jacobi": {"drafter": "refined_jacobi"},
 }
 
 
@@ -44,3 +45,13 @@ def test_every_token_is_plain_decodings(model, plain, name, batch_size):
     found = pipeline.generate(PROMPTS, SEEDS, batch_size)
     assert torch.equal(found.tokens, tokens)
     assert name == "plain" or found.tokens_per_step > 1.5
+
+
+@pytest.mark.full
+def test_refining_a_window_pays(model):
+    """Catches refinements that reach the wrong places, which show in nothing but the tokens a step."""
+    steps = {}
+    for drafter in ("jacobi", "refined_jacobi"):
+        pipeline = model.pipeline(drafter=drafter, acceptance="exact", settings=["drafter.length=12"])
+        steps[drafter] = pipeline.generate(PROMPTS, SEEDS, batch_size=8).tokens_per_step
+    assert steps["refined_jacobi"] > 1.25 * steps["jacobi"]

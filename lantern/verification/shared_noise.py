@@ -30,8 +30,12 @@ class SharedProposals:
 
     def coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor:
         """laws [B, W, V] of the positions behind the root -> the picks under them [B, W]; equal laws, equal picks."""
-        depths = torch.arange(laws.shape[1], device=laws.device).expand(len(laws), -1)
-        return (laws.log() + self._noise.picks_at(depths)).argmax(-1)
+        return self.picked(laws.log())
+
+    def picked(self, scores: Tensor) -> Tensor:
+        """scores [B, W, V], log of laws up to a constant, of the positions behind the root -> the picks [B, W]."""
+        depths = torch.arange(scores.shape[1], device=scores.device).expand(len(scores), -1)
+        return (scores + self._noise.picks_at(depths)).argmax(-1)
 
 
 class SharedNoise:
@@ -61,7 +65,9 @@ class SharedNoise:
         rows = torch.arange(batch, device=probs.device)
         on_path = tree.ancestors[rows, best]
         order = torch.arange(size, device=probs.device).masked_fill(~on_path, size).sort(1).values
-        return Verdict(order.masked_fill(order == size, -1), tree.depths[rows, best], pick[rows, best])
+        verdict = Verdict(order.masked_fill(order == size, -1), tree.depths[rows, best], pick[rows, best])
+        verdict.picks = pick
+        return verdict
 
 
 def _relaxed_agreement(tree: DraftTree, probs: Tensor, gumbel: Tensor, rule: Relaxation) -> Tensor:

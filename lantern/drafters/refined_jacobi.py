@@ -1,0 +1,147 @@
+"""A Jacobi window that EAGLE's layer refines before the target sees it, which nobody has published. The target's last
+pass is right where what it read still stands; where a token has changed since, EAGLE's prediction from the new token,
+mixed with what the pass said of the old one, is right more often. All places at once, a few times over."""
+
+from pathlib import Path
+
+import torch
+from einops import rearrange
+from torch import Tensor
+
+from lantern.drafters.eagle_network import EagleNetwork, FusedEagle
+from lantern.drafters.jacobi import Shape
+from lantern.drafters.loading import load_network
+from lantern.drafters.pairs import Pairs
+from lantern.errors import LanternError
+from lantern.models.cache import Admission, KVCache, additive
+from lantern.models.checkpoints import weights_hash
+from lantern.models.llamagen.fused import cache_dtype
+from lantern.sampling import Sampling
+from lantern.types import PADDING, DraftTree, Forward, Proposals, Target, Verdict
+
+
+class RefinedJacobi:
+    """Implements lantern.types.Drafter, for shared noise. Row k of the window stands k tokens behind the root and says
+    the token behind itself; the last pass has left a feature for the first `seen` of them."""
+
+    name = "refined_jacobi"
+
+    def __init__(
+        self, network: EagleNetwork, target: Target, sampling: Sampling, length: int, passes: int, share: float,
+        weights_hash: str = "",
+    ) -> None:  # fmt: skip
+        """length: of the window, in tokens; passes: of EAGLE's layer a round; share: EAGLE's part of the feature where
+        a token has changed, the rest being the stale one's. Raises LanternError for values without meaning."""
+        if min(length, passes) < 1 or not 0 <= share <= 1:
+            raise LanternError(
+                f"drafter.length={length}, passes={passes}, share={share}: give 1 at least, and a share within [0, 1]"
+            )
+        self.network, self.target, self.sampling = network.eval().requires_grad_(False), target, sampling
+        self._layer = FusedEagle(self.network, target.embed_weight)
+        self.passes, self.share, self.weights_hash = passes, share, weights_hash
+        self.num_nodes, self.depth, self.tree = length + 1, length, Shape(f"refined_{length}")
+        self.forwards = 0
+
+    def allocate(self, batch_size: int) -> None:
+        target, heads, like = self.target, self.network.attention.num_heads, self.network.fc.weight
+        dim, length = self.network.fc.out_features, self.depth
+        kept = like.new_empty(0, dtype=cache_dtype(like))
+        slots = target.prefix_len + target.num_tokens + 2 * length + 1
+        self.cache = KVCache(1, batch_size, target.guidance, slots, heads, dim // heads, kept)
+        self.pairs = Pairs(batch_size, length + 1, target.guidance, like, dim)
+        self._offsets = torch.arange(length, device=like.device)
+        self._stale = like.new_zeros(batch_size, target.guidance, length, dim)
+        self._read = torch.zeros(batch_size, length, dtype=torch.long, device=like.device)  # the tokens it was said of
+        self._picks, self._seen = self._read, self._read[:, 0].clone()
+        self._chain = torch.arange(-1, length, device=like.device)
+
+    @torch.inference_mode()
+    def begin(self, prefill: Forward, rows: Tensor) -> None:
+        """Runs the prefix pairs of admitted rows; no window is left from before."""
+        prefix, guidance = prefill.features.shape[2] - 1, self.target.guidance
+        admission = Admission(self.cache, rows, prefix)
+        if prefix:
+            text = rows.new_zeros(len(rows) * guidance, prefix)  # text rows carry code 0
+            causal = torch.ones(1, prefix, prefix, dtype=torch.bool, device=rows.device).tril()
+            mask = additive(causal, self.cache.store.dtype).expand(len(text), -1, -1, -1)
+            features = rearrange(prefill.features[:, :, :-1], "b r t d -> (b r) t d")
+            self._layer(text, features, self.target.turns[None, 1 : prefix + 1], mask, admission)
+            self.forwards += 1
+        self.pairs.start(rows, prefill.features[:, :, -1])
+        self._stale[rows] = prefill.features[:, :, -1:].to(self._stale.dtype)
+        self._seen[rows] = 0
+
+    @torch.inference_mode()
+    def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
+        """Raises LanternError under ratio verification."""
+        if proposals.keeps_law:
+            raise LanternError("drafter=refined_jacobi drafts no draws from a law; use verification=shared_noise")
+        committed, exact = self.pairs.close(roots)  # [B, A], [B, R, A, D]
+        place = self._place(committed.shape[1])
+        features, picks, root = self._stale, self._picks, roots[:, None]
+        for _ in range(self.passes):
+            tokens = torch.cat([root, picks[:, :-1]], 1)  # [B, W] that the rows stand at
+            outputs = self._run(
+                torch.cat([committed, tokens[:, 1:]], 1), torch.cat([exact, features[:, :, :-1]], 2), *place
+            )
+            features = torch.lerp(self._stale, outputs, self._shares(tokens))
+            picks = proposals.picked(self.sampling.scores(self.target.head(self.target.guide(features))))
+        self.cache.extend(self.pairs.counts, self.pairs.count)  # the window is overwritten by the next round
+        parents = self._chain.masked_fill(self._chain + 1 >= room.to(roots.device)[:, None], PADDING)
+        parents[:, 0] = -1
+        return DraftTree(torch.cat([root, picks], 1), parents)
+
+    def _place(self, longest: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Where the rows of this round's passes stand: `longest` pairs, the root's the last of its image's, and behind
+        it the window but its first row, T in all -> turns, mask and which rows are the window's [B, W]."""
+        last, offsets = self.pairs.count[:, None] - 1, torch.arange(longest + self.depth - 1, device=self._seen.device)
+        is_pair = offsets < longest
+        cells = torch.where(is_pair, torch.minimum(offsets, last), last + offsets - (longest - 1))
+        turns = self.target.turns[(self.cache.lengths[:, None] + 1 + cells).clamp(max=len(self.target.turns) - 1)]
+        sees = offsets <= offsets[:, None]
+        if min(self.pairs.counts) < longest:  # nobody but themselves sees the places behind an image's last pair
+            sees = sees & ((~is_pair | (offsets <= last))[:, None] | (offsets == offsets[:, None]))
+        self.cache.place(len(offsets))
+        mask = self.cache.mask(sees.expand(len(last), -1, -1))
+        window = torch.cat([last, offsets[longest:].expand(len(last), -1)], 1)
+        return turns.repeat_interleave(self.target.guidance, 0), mask, window
+
+    def _run(self, tokens: Tensor, before: Tensor, turns: Tensor, mask: Tensor, window: Tensor) -> Tensor:
+        """EAGLE's rows tokens [B, T] and the features before them [B, R, T, D] -> those of the window [B, R, W, D]."""
+        guidance = before.shape[1]
+        self.forwards += 1
+        stacked = rearrange(before, "b r t d -> (b r) t d")
+        outputs = self._layer(tokens.repeat_interleave(guidance, 0), stacked, turns, mask, self.cache)
+        rows = torch.arange(len(outputs), device=outputs.device)[:, None]
+        return rearrange(outputs[rows, window.repeat_interleave(guidance, 0)], "(b r) w d -> b r w d", r=guidance)
+
+    def _shares(self, tokens: Tensor) -> Tensor:
+        """[B, 1, W, 1] EAGLE's part: none where the row's token is the one the last pass has read, all where it read
+        none. The root's has always changed: it was drafted otherwise, or not at all."""
+        share = torch.where(tokens == self._read, 0.0, self.share)
+        share[:, 0] = self.share
+        return share.masked_fill_(self._offsets >= self._seen[:, None], 1.0)[:, None, :, None].to(self._stale.dtype)
+
+    def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
+        """Keeps the accepted pairs, and what the pass says of the places behind the verdict's token."""
+        self.pairs.observe(tree, forward, verdict)
+        behind = (verdict.accepted[:, None] + 1 + self._offsets).clamp(max=self.depth)
+        rows = torch.arange(len(behind), device=behind.device)[:, None]
+        self._stale = forward.features.transpose(1, 2)[rows, behind].transpose(1, 2)
+        self._read, self._picks = tree.tokens.gather(1, behind), verdict.picks.gather(1, behind)
+        self._seen = self.depth - verdict.accepted
+
+    def keep(self, rows: Tensor) -> None:
+        self.cache.keep(rows)
+        self.pairs.keep(rows)
+        self._stale, self._seen = self._stale[rows], self._seen[rows]
+        self._read, self._picks = self._read[rows], self._picks[rows]
+
+
+def load_refined_jacobi(
+    checkpoint: str | Path, length: int, passes: int, share: float, target: Target, sampling: Sampling
+) -> RefinedJacobi:
+    """checkpoint: of an EAGLE drafter, see load_eagle."""
+    network, weight = load_network(checkpoint, target), target.embed_weight
+    network = network.to(weight.device, weight.dtype)
+    return RefinedJacobi(network, target, sampling, length, passes, share, weights_hash(checkpoint))
