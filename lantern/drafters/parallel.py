@@ -81,7 +81,7 @@ class Parallel:
         -> [B, R, levels, D]."""
         pairs, guidance, ahead = self.pairs, self.target.guidance, self.depth - 1
         tokens, features = pairs.close(roots)
-        images, longest = torch.arange(len(roots), device=roots.device), tokens.shape[1]
+        images, longest = pairs.rows, tokens.shape[1]
         x = self._layer.pairs(
             tokens.repeat_interleave(guidance, 0).flatten(), rearrange(features, "b r t d -> (b r t) d")
         )
