@@ -17,9 +17,9 @@ from lantern.training.unroll import at_once
 from lantern.trees.chain import chain
 
 from .conftest import MemorySplits
+from .parity import assert_training_and_decoding_agree
 from .test_tasks import drafter_task, fit
 from .test_train_command import composed
-from .test_unroll import FollowTokens
 
 
 def parallel_task(target, sampling: Sampling | None = None) -> DrafterTask:
@@ -55,21 +55,9 @@ def test_passes_equal_roots_run_one_by_one():
 @pytest.mark.parametrize("cfg_scale", [1.0, 2.0])
 @torch.no_grad()
 def test_training_and_decoding_see_the_same_drafter(target, cfg_scale):
-    """Catches rows, cells, pairs or guidance that differ between the two: good validation, poor acceptance in use."""
+    """Catches rows, cells, pairs or guidance that differ between the two."""
     task = parallel_task(target, Sampling(cfg_scale=cfg_scale))
-    items = MemorySplits().split("train")[:2]
-    tokens, captions = torch.stack([item["tokens"] for item in items]), [item["caption"] for item in items]
-    lesson = task._lesson({"tokens": tokens, "caption": captions})
-    trained = [task._law(task._guided(outputs))[:, d] for d, outputs in enumerate(task._passes(lesson, 3))]
-
-    drafter = Parallel(task.network, target, FollowTokens(tokens), Sampling(cfg_scale=cfg_scale))
-    target.allocate(2, 4)
-    drafter.allocate(2)
-    rows = torch.arange(2)
-    drafter.begin(target.prefill(captions, rows), rows)
-    decoded = drafter.draft(tokens[:, 0], torch.full((2,), 15), None)
-    for a, b in zip(trained, decoded, strict=True):
-        assert torch.allclose(a, b, atol=1e-5)
+    assert_training_and_decoding_agree(task, Parallel)
 
 
 def test_training_raises_the_overlap_of_every_level(target, tmp_path):
