@@ -1,7 +1,10 @@
 """The steps around a fit: what is recorded before it, which weights are exported after it."""
 
 import logging
+import re
+import shlex
 import warnings
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,8 @@ from lantern.models.checkpoints import weights_file, weights_hash
 from lantern.provenance import write_provenance
 from lantern.training.logging import TolerantWandbLogger
 
+# what evaluate.py must be told again: the target, the law it is sampled from, the drafter's kind, where things lie
+REPEATED = re.compile(r"[+~]*((model|sampling|paths|prompts|quality)[.@=]|drafter=)")
 # said at every run, about nothing a user could change
 NOISE = ("`isinstance.treespec", "Experiment logs directory", "The '.*' does not have many", "The number of training")
 
@@ -71,9 +76,9 @@ def check_resumable(checkpoint: str | None) -> None:
 
 
 @rank_zero_only
-def export(task: pl.LightningModule, trainer: pl.Trainer, folder: Path, drafter: str) -> None:
+def export(task: pl.LightningModule, trainer: pl.Trainer, folder: Path, overrides: Sequence[str]) -> None:
     """Writes the weights of the best validated step, or the last ones where none was validated, and says what next.
-    drafter: the chosen config."""
+    overrides: the command's own."""
     best = [c.best_model_path for c in trainer.callbacks if isinstance(c, ModelCheckpoint) and c.monitor]
     if best and best[0]:
         state = torch.load(best[0], map_location="cpu", weights_only=True)["state_dict"]
@@ -82,12 +87,14 @@ def export(task: pl.LightningModule, trainer: pl.Trainer, folder: Path, drafter:
     for logger in trainer.loggers:
         if isinstance(logger, TolerantWandbLogger):
             logger.log_weights(folder, folder.name)
-    print(evaluate_command(folder.name, drafter, folder))
+    conditioner = getattr(getattr(task, "target", None), "conditioner", None)
+    print(what_next(folder, [*overrides, *getattr(conditioner, "evaluate_with", ())]))
 
 
-def evaluate_command(task_name: str, drafter: str, weights: Path) -> str:
-    """What to run next; drafter: the chosen config."""
-    if task_name == "drafter":
-        choice = "" if drafter == "eagle" else f"drafter={drafter} "
-        return f"drafter written; measure it with: python evaluate.py {choice}drafter.checkpoint={weights}"
-    return f"{task_name} written to {weights}; to ship it, copy that folder to data/weights/{task_name}"
+def what_next(weights: Path, overrides: Sequence[str]) -> str:
+    """For a drafter the command that measures it: of the training's overrides those of the same target are repeated."""
+    if weights.name == "drafter":
+        kept = [override for override in overrides if REPEATED.match(override)]
+        command = shlex.join(["python", "evaluate.py", *kept, f"drafter.checkpoint={weights}"])
+        return f"drafter written; measure it with: {command}"
+    return f"{weights.name} written to {weights}; to ship it, copy that folder to data/weights/{weights.name}"

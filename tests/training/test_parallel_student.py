@@ -11,7 +11,6 @@ from lantern.models.checkpoints import weights_hash
 from lantern.sampling import Sampling
 from lantern.training.drafter import DrafterTask
 from lantern.training.loader import TrainingData
-from lantern.training.run import evaluate_command
 from lantern.training.students import ParallelStudent
 from lantern.training.unroll import at_once
 from lantern.trees.chain import chain
@@ -82,10 +81,9 @@ def test_an_exported_drafter_loads_as_what_it_is(target, tmp_path):
         load_eagle(tmp_path / "parallel", target, chain(3), Sampling())
 
 
-def test_the_command_line_chooses_what_is_distilled(tmp_path):
-    """Catches a choice that trains EAGLE all the same, and a hint that would load the wrong kind."""
+def test_the_command_line_chooses_what_is_distilled():
+    """Catches a choice that trains EAGLE all the same."""
     cfg = composed("drafter=parallel", "distil.student.levels=4")
     assert cfg.task.student._target_.endswith("ParallelStudent")
     assert cfg.task.depth == cfg.task.validation_depth == 4
     assert composed().task.student._target_.endswith("EagleStudent")
-    assert evaluate_command("drafter", "parallel", tmp_path).endswith(f"drafter=parallel drafter.checkpoint={tmp_path}")
