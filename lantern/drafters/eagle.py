@@ -6,12 +6,12 @@ from einops import rearrange
 from torch import Tensor
 
 from lantern.drafters.eagle_network import EagleNetwork, FusedEagle
-from lantern.drafters.pairs import Pairs
+from lantern.drafters.memory import DrafterMemory
 from lantern.errors import LanternError
-from lantern.models.cache import Admission, KVCache, additive
-from lantern.models.llamagen.fused import Memory, cache_dtype
+from lantern.models.cache import Admission, additive
+from lantern.models.llamagen.fused import Memory
 from lantern.sampling import Sampling
-from lantern.types import DraftTree, Forward, Remembers, Target, TreePolicy, Verdict
+from lantern.types import DraftTree, Forward, Target, TreePolicy, Verdict
 
 
 class Eagle:
@@ -31,19 +31,13 @@ class Eagle:
         self.sampling, self.weights_hash = sampling, weights_hash
         self.num_nodes, self.depth = tree.num_nodes, tree.depth
         self.forwards = 0
-        self._remembering = [tree] if isinstance(tree, Remembers) else []
+        self.memory = DrafterMemory(self.network, target, tree)
 
     def allocate(self, batch_size: int, longest: int | None = None) -> None:
         """An empty cache and no pending pairs for batch_size rows, which commit at most `longest` tokens a round, the
         tree's own path and the token behind it if nothing is said."""
-        target, heads, like = self.target, self.network.attention.num_heads, self.network.fc.weight
-        most, dim = longest or self.depth + 1, self.network.fc.out_features
-        slots = target.prefix_len + target.num_tokens + most + self.tree.num_expanded
-        kept = like.new_empty(0, dtype=cache_dtype(like))
-        self.cache = KVCache(1, batch_size, target.guidance, slots, heads, dim // heads, kept)
-        self.pairs = Pairs(batch_size, most, target.guidance, like, dim)
-        for tree in self._remembering:
-            tree.allocate(batch_size, target.grid, like.device)
+        self.memory.allocate(batch_size, longest or self.depth + 1, self.tree.num_expanded)
+        self.cache, self.pairs = self.memory.cache, self.memory.pairs
 
     @torch.inference_mode()
     def begin(self, prefill: Forward, rows: Tensor) -> None:
@@ -56,9 +50,7 @@ class Eagle:
             mask = additive(causal, self.cache.store.dtype).expand(len(rows) * self.target.guidance, -1, -1, -1)
             cells = torch.arange(1, prefix + 1, device=rows.device).expand(len(rows), -1)
             self._run(text, prefill.features[:, :, :-1], cells, mask, admission)
-        self.pairs.start(rows, prefill.features[:, :, -1])
-        for tree in self._remembering:
-            tree.begin(rows)
+        self.memory.begin(prefill, rows)
 
     @torch.inference_mode()
     def draft(self, roots: Tensor, room: Tensor, proposals) -> DraftTree:
@@ -114,12 +106,7 @@ class Eagle:
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         """Keeps the pairs (feature of an accepted node, the token behind it) for the next draft."""
-        self.pairs.observe(tree, forward, verdict)
-        for policy in self._remembering:
-            policy.observe(verdict)
+        self.memory.observe(tree, forward, verdict)
 
     def keep(self, rows: Tensor) -> None:
-        self.cache.keep(rows)
-        self.pairs.keep(rows)
-        for tree in self._remembering:
-            tree.keep(rows)
+        self.memory.keep(rows)
