@@ -5,13 +5,11 @@ import re
 import shlex
 import warnings
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.loggers import Logger
@@ -33,16 +31,6 @@ def silence_noise() -> None:
     logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
     for message in NOISE:
         warnings.filterwarnings("ignore", message=message)
-
-
-@lru_cache
-def _built(config: str) -> object:
-    return instantiate(OmegaConf.create(config))
-
-
-def shared(config: DictConfig) -> object:
-    """What a config builds, once a process: a target, or images, that several parts of a run read."""
-    return _built(OmegaConf.to_yaml(config, resolve=True))
 
 
 def whole_config(cfg: DictConfig) -> dict[str, Any]:
