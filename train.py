@@ -17,8 +17,8 @@ from lantern.training.run import check_resumable, export, record, silence_noise,
 @hydra.main(version_base="1.3", config_path="conf", config_name="train")
 @in_one_sentence
 def main(cfg: DictConfig) -> None:
-    run = hydra.core.hydra_config.HydraConfig.get().runtime
-    folder = Path(run.output_dir)
+    run = hydra.core.hydra_config.HydraConfig.get()
+    folder = Path(run.runtime.output_dir)
     silence_noise()
     check_resumable(cfg.ckpt_path)
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
@@ -28,7 +28,7 @@ def main(cfg: DictConfig) -> None:
     trainer = instantiate(cfg.trainer, callbacks=callbacks, logger=loggers)
     record(folder, whole_config(cfg), loggers, task)
     trainer.fit(task, batches, ckpt_path=cfg.ckpt_path, weights_only=True)
-    export(task, trainer, folder / cfg.task_name, run.choices.drafter)
+    export(task, trainer, folder / cfg.task_name, run.overrides.task)
 
 
 if __name__ == "__main__":

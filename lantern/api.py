@@ -14,9 +14,10 @@ from torch import Tensor
 from lantern.errors import LanternError
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline, assemble
-from lantern.types import AcceptanceRule, Generation, Target, TreePolicy, Verification
+from lantern.types import AcceptanceRule, Drafter, Generation, Loop, Target, TreePolicy, Verification
 
 CONFIG_FOLDER = Path(__file__).parents[1] / "conf"
+USUAL = {"tree": "static", "acceptance": "exact", "verification": "auto", "drafter": "eagle"}
 
 
 @dataclass(frozen=True)
@@ -38,18 +39,25 @@ class Model:
 
     def pipeline(
         self,
-        tree: str | TreePolicy = "static",
-        acceptance: str | AcceptanceRule = "exact",
-        verification: str | Verification = "auto",
-        drafter: str = "eagle",
+        tree: str | TreePolicy | None = None,
+        acceptance: str | AcceptanceRule | None = None,
+        verification: str | Verification | None = None,
+        drafter: str | Drafter | None = None,
+        loop: str | Loop | None = None,
+        method: str | None = None,
         settings: Sequence[str] = (),
     ) -> Pipeline:
-        """The parts by name or as objects; settings are overrides such as "acceptance.lam=3", "sampling.top_k=500"."""
-        parts = {"tree": tree, "acceptance": acceptance, "verification": verification, "drafter": drafter}
-        named = [f"{group}={part}" for group, part in parts.items() if isinstance(part, str)]
-        config = _compose([*self._overrides, *named, *settings])
-        chosen = {group: instantiate(config[group]) if isinstance(part, str) else part for group, part in parts.items()}
-        return assemble(self.target, sampling=instantiate(config.sampling), name=self._name, **chosen)
+        """The parts by name or as objects, static, exact, auto and eagle unless the method or the loop says otherwise;
+        settings are overrides such as "acceptance.lam=3", "sampling.top_k=500"."""
+        given = {"tree": tree, "acceptance": acceptance, "verification": verification, "drafter": drafter}
+        presets = [f"+{group}={name}" for group, name in (("method", method), ("loop", loop)) if isinstance(name, str)]
+        usual = {} if presets else USUAL
+        named = {group: usual.get(group) if part is None else part for group, part in given.items()}
+        chosen = [f"{group}={part}" for group, part in named.items() if isinstance(part, str)]
+        config = _compose([*self._overrides, *presets, *chosen, *settings])
+        objects = {group: part for group, part in (given | {"loop": loop}).items() if not isinstance(part, str | None)}
+        parts = {group: instantiate(config[group]) for group in (*given, "loop") if group not in objects}
+        return assemble(self.target, sampling=instantiate(config.sampling), name=self._name, **parts, **objects)
 
     def generate(self, prompts: Sequence[str], seed: int = 0, batch_size: int = 8, **parts) -> Images:
         """Images of the prompts. A prompt that occurs again gets another copy number, and so another image.

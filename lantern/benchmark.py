@@ -11,11 +11,12 @@ from time import perf_counter
 
 import torch
 
-from lantern.metrics.acceptance import round_costs, tokens_per_step
-from lantern.metrics.speed import copy_bandwidth, interleave, over_floor
+from lantern.measures import costs, tokens_per_step
+from lantern.metrics.speed import copy_bandwidth, interleave, over_floor, step_ms
 from lantern.pipeline import Pipeline
 from lantern.plots import draw_benchmark
 from lantern.prompts import Batch
+from lantern.records import spent_by
 from lantern.results import Row, append_rows
 from lantern.trees.auto import AutoTree
 from lantern.types import DraftTree, Generation, Target, TreePolicy, Verdict
@@ -53,15 +54,16 @@ class Benchmark:
         prompts, seeds = ([part[i : i + batch_size] for i in starts] for part in (batch.prompts, batch.seeds))
         decoders = [partial(pipeline(tree).generate, batch_size=batch_size) for tree in trees.values()]
         plain, *_ = made = interleave(decoders, prompts, seeds)
-        over_bare = None
+        over_read = over_bare = None
         if batch_size == 1:
+            over_read = over_floor(target, step_ms([g.latency_s for g in plain], [len(g.rounds) for g in plain]))
             over_bare = over_bare_loop(target, *prompts[0], partial(decoders[0], prompts[0], seeds[0]))
         return [
             {"batch": batch_size, "tree": name, "is": tree.name if tree else "none"}
             | measured(target, own)
             | {
                 "speedup": sum(g.latency_s for g in plain) / sum(g.latency_s for g in own),
-                "ar_over_floor": over_floor(target, plain) if batch_size == 1 else None,
+                "ar_over_floor": over_read,
                 "ar_over_bare_loop": over_bare,
             }
             for (name, tree), own in zip(trees.items(), made, strict=True)
@@ -127,14 +129,15 @@ def measured(target: Target, made: list[Generation]) -> Row:
     """Throughput and the parts of a round."""
     seconds, images = sum(g.latency_s for g in made), sum(len(g.tokens) for g in made)
     rounds = sum(len(g.rounds) for g in made)
-    costs = round_costs(made)
-    parts = sum(costs[key] for key in ("draft_ms", "verify_ms", "accept_ms"))
+    spent = [line for g in made for line in spent_by(g)]
+    found = costs(spent)
+    parts = sum(found[key] for key in ("draft_ms", "verify_ms", "accept_ms"))
     return {
         "images_per_s": images / seconds,
-        "tokens_per_step": tokens_per_step(made),
+        "tokens_per_step": tokens_per_step(spent, target.num_tokens),
         "round_ms": 1e3 * seconds / rounds,
-        "draft_ms": costs["draft_ms"],
-        "verify_ms": costs["verify_ms"],
+        "draft_ms": found["draft_ms"],
+        "verify_ms": found["verify_ms"],
         "accept_ms": sum(r.accept_ms for g in made for r in g.rounds) / rounds,
         "commit_ms": sum(r.commit_ms for g in made for r in g.rounds) / rounds,  # caches, drafter's memory, books
         "rest_ms": 1e3 * seconds / rounds - parts,  # prefills, refills, the host between the parts

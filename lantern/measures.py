@@ -1,8 +1,9 @@
-"""What the record of a setting's images says of its speed: row values from the lines of prompts.jsonl."""
+"""What the record of a setting's images says of its speed: row values from the lines of prompts.jsonl, or from what
+records.spent_by says of images that nobody records."""
 
 from collections.abc import Sequence
 
-from lantern.metrics.speed import speedup, times_floor
+from lantern.metrics.speed import over_floor, speedup, step_ms
 from lantern.results import Row
 from lantern.types import Target
 
@@ -12,7 +13,8 @@ RATIOS = {"latency_s": "speedup", "end_to_end_s": "end_to_end_speedup"}
 
 
 def costs(lines: Sequence[Row]) -> Row:
-    """Forwards and judged nodes an image takes after its prefill, and mean milliseconds of the parts of a round."""
+    """Forwards and judged nodes an image takes after its prefill, and mean milliseconds of the parts of a round;
+    accepting includes what it leads to in the caches and the books."""
     totals = {name: sum(line[name] for line in lines) for name in ("steps", "drafter_forwards", "nodes", "rounds")}
     values = {
         "target_forwards": _ratio(totals["steps"], len(lines)),
@@ -24,7 +26,8 @@ def costs(lines: Sequence[Row]) -> Row:
 
 
 def tokens_per_step(lines: Sequence[Row], num_tokens: int) -> float | None:
-    """Image tokens committed per target forward, bonus token included, prefill left out; sums before the ratio."""
+    """Image tokens committed per target forward, bonus token included, prefill left out; sums before the ratio. None
+    where nothing was decoded after the prefill."""
     return _ratio((num_tokens - 1) * len(lines), sum(line["steps"] for line in lines))
 
 
@@ -37,10 +40,10 @@ def speed(target: Target, timed: Sequence[Row], ar: Sequence[Row]) -> Row:
         ratio, low, high = speedup(own, plain)
         values |= {seconds: sum(own) / len(own), name: ratio, f"{name}_low": low, f"{name}_high": high}
     values["baseline_latency_s"] = sum(line["latency_s"] for line in ar) / len(ar)
-    step_ms = 1000 * sum(line["latency_s"] for line in ar) / sum(line["rounds"] + 1 for line in ar)
+    ar_step_ms = step_ms([line["latency_s"] for line in ar], [line["rounds"] for line in ar])
     others = [line["other_cores"] for line in (*timed, *ar) if line["other_cores"] is not None]
     return values | {
-        "ar_over_floor": times_floor(target, step_ms),
+        "ar_over_floor": over_floor(target, ar_step_ms),
         "num_timed": len(timed),
         "other_cores": sum(others) / len(others) if others else None,
     }

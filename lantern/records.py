@@ -68,7 +68,16 @@ def name_of(line: Row) -> tuple[object, ...]:
 
 def lines_of(generation: Generation, part: str, images: Sequence[tuple[str, int, int]], **timed: float) -> list[Row]:
     """A line an image (prompt, copy, seed) of a generation; `timed` holds its measured seconds."""
-    count = len(images)
+    return [
+        {"part": part, "prompt": prompt, "copy": copy, "seed": seed}
+        | {"tokens": token_hash(tokens), "codes": pack(tokens), **timed, **spent}
+        for (prompt, copy, seed), tokens, spent in zip(images, generation.tokens, spent_by(generation), strict=True)
+    ]
+
+
+def spent_by(generation: Generation) -> list[Row]:
+    """What each image took: its steps, and its share of what it took together with the images beside it."""
+    count = len(generation.tokens)
     shared = {
         name: sum(getattr(r, part) for r in generation.rounds for part in parts) / count
         for name, parts in PER_IMAGE.items()
@@ -78,11 +87,7 @@ def lines_of(generation: Generation, part: str, images: Sequence[tuple[str, int,
         "drafter_forwards": generation.drafter_forwards / count,
         "nodes": sum(r.nodes * len(r.paths) for r in generation.rounds) / count,
     }
-    return [
-        {"part": part, "prompt": prompt, "copy": copy, "seed": seed}
-        | {"tokens": token_hash(tokens), "codes": pack(tokens), "steps": int(steps), **timed, **shared}
-        for (prompt, copy, seed), tokens, steps in zip(images, generation.tokens, generation.steps, strict=True)
-    ]
+    return [{"steps": int(steps), **shared} for steps in generation.steps]
 
 
 def pack(tokens: Tensor) -> str:

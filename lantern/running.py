@@ -2,12 +2,12 @@
 process."""
 
 import os
-from functools import lru_cache
 from pathlib import Path
 
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
+from lantern.built import shared
 from lantern.evaluation import Evaluation
 from lantern.outputs import publish, write_measurements
 from lantern.pipeline import assemble, pipelines
@@ -16,16 +16,6 @@ from lantern.protocol import fingerprint, is_finished, mark_finished, protocol, 
 from lantern.provenance import write_provenance
 from lantern.published import with_published
 from lantern.results import SUMMARY, Row
-
-
-@lru_cache
-def built(config: str) -> object:
-    return instantiate(OmegaConf.create(config))
-
-
-def shared(config: DictConfig) -> object:
-    """What a config builds, once for all points of a sweep in this process."""
-    return built(OmegaConf.to_yaml(config, resolve=True))
 
 
 def run_setting(cfg: DictConfig, name: str, folder: Path, sweep: Path | None) -> list[Row]:

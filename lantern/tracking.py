@@ -129,7 +129,7 @@ class Tracker:
                 run.log({"images": image_table(point.prompts, point.columns)})
             run.summary.update(flat(point.row))
             run.log_artifact(results_artifact(f"results-{run.id}", folder, point.row))
-            if checkpoint and point.row.get("drafter_hash"):
+            if checkpoint and Path(checkpoint).is_dir() and point.row.get("drafter_hash"):  # else the Hub keeps it
                 run.log_artifact(weights_artifact(Path(checkpoint), "drafter"))
 
         settings = {"job_type": "evaluate", "name": run_name(point.row), "config": dict(config), "dir": folder}

@@ -1,13 +1,58 @@
-"""The Python interface of the README, on the shipped weights."""
+"""The Python interface of the README: what goes by name on a miniature, images on the shipped weights."""
 
 import pytest
 import torch
+from tiny_weights import write_tiny_weights
 
 import lantern
 from lantern.errors import LanternError
+from lantern.row_parallel import RowParallel
 from lantern.trees.static import StaticTree
 
 PROMPTS = ["a red sphere on wood", "wood"]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    weights = write_tiny_weights(tmp_path_factory.mktemp("weights"))
+    return lantern.load("llamagen", [f"paths.weights={weights}", "dtype=float64", "device=cpu"])
+
+
+@pytest.fixture(scope="module")
+def plain(tiny):
+    return tiny.generate(PROMPTS, drafter="none").tokens
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"drafter": "eagle_jacobi", "tree": "chain", "settings": ["tree.length=1"]},
+        {"drafter": "jacobi", "settings": ["drafter.length=4"]},
+        {"method": "eagle2_shared"},
+        {"method": "lantern_pp", "acceptance": "exact", "verification": "shared_noise"},
+        {"loop": "rows", "settings": ["loop.window=16"]},
+        {"loop": RowParallel(16), "drafter": "none"},
+        {"method": "rows", "settings": ["loop.window=16"]},
+    ],
+    ids=["eagle_jacobi", "jacobi", "method", "method with other parts", "loop", "own loop", "method that is a loop"],
+)
+def test_drafters_methods_and_loops_go_by_name_and_what_is_exact_draws_plain_decodings_tokens(tiny, plain, parts):
+    """Catches a name that is ignored, a method that the usual parts override, and a loop that never runs."""
+    found = tiny.generate(PROMPTS, **parts)
+    assert torch.equal(found.tokens, plain)
+    if parts.get("loop") or parts.get("method") == "rows":
+        assert len(found.statistics.rounds) == 255
+        assert found.statistics.rounds[0].draft_ms == 0
+    else:
+        assert found.statistics.tokens_per_step > 1
+
+
+def test_a_method_brings_its_own_parts_and_gives_way_to_what_is_said(tiny):
+    published = tiny.pipeline(method="lantern_pp").describe()
+    assert (published["acceptance"], published["tree"]) == ("lantern_pp", "naive_extend_57")
+    assert tiny.pipeline(method="lantern_pp", tree="chain").describe()["tree"].startswith("chain")
+    assert tiny.pipeline(loop="rows").describe()["drafter"] == "rows"
+    assert tiny.pipeline().describe()["acceptance"] == "exact"
 
 
 @pytest.fixture(scope="module")

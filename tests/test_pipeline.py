@@ -207,7 +207,7 @@ def test_drafter_weights_that_do_not_fit_their_config_are_one_clear_error(tmp_pa
     """Catches a traceback out of load_state_dict, and one out of a missing folder."""
     with pytest.raises(CheckpointError, match="does not fit this model: mis-shaped"):
         load_eagle(saved_drafter(tmp_path / "wide", hidden_dim=128), tiny_target(), TREE, Sampling())
-    with pytest.raises(CheckpointError, match=r"no config.json in .*; give a folder"):
+    with pytest.raises(CheckpointError, match=r"nothing at drafter\.checkpoint=.*/none; give the path of the model"):
         load_eagle(tmp_path / "none", tiny_target(), TREE, Sampling())
 
 

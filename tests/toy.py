@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import torch
+from torch import Tensor
 
 from lantern.drafters.eagle import Eagle
 from lantern.drafters.eagle_network import EagleNetwork
@@ -36,6 +37,19 @@ def tiny_eagle(target: LlamaGenTarget, tree: TreePolicy, sampling: Sampling) -> 
         torch.manual_seed(1)
         network = EagleNetwork(DIM, 2, feed_forward_dim(DIM, 16))
     return Eagle(network.to(target.embed_weight.dtype), target, tree, sampling, "tiny-drafter")
+
+
+class ByLikelihood:
+    """Proposes the likeliest codes, with or without the laws they come from."""
+
+    def __init__(self, keeps_law: bool = False) -> None:
+        self.keeps_law = keeps_law
+
+    def drawn(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor:
+        return log_q
+
+    def chosen(self, log_q: Tensor, depth: int) -> Tensor:
+        return log_q.log_softmax(-1)
 
 
 def random_verdict(generator: torch.Generator, tree: DraftTree) -> Verdict:

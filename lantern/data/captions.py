@@ -64,13 +64,3 @@ def _objects(held_out: bool) -> tuple[Scene, ...]:
 BARE_SCENES = tuple(Scene(texture, NONE, NONE) for texture in TEXTURES)
 SEEN_SCENES = _objects(held_out=False)  # scenes with an object, as in training
 HELD_OUT_SCENES = _objects(held_out=True)
-
-
-def seen_captions() -> list[str]:
-    """Every caption training may show, bare textures first."""
-    return [scene.caption for scene in (*BARE_SCENES, *SEEN_SCENES)]
-
-
-def held_out_captions() -> list[str]:
-    """Every caption kept from training."""
-    return [scene.caption for scene in HELD_OUT_SCENES]

@@ -1,8 +1,6 @@
 """The embedded scenes: `render(seed) -> (uint8 [128, 128, 3], Scene)`, a pure function of the seed.
 Seeds are split by range: SPLITS["train"], "validation" and "test" show seen triples, "novel" the held-out ones."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.random import PCG64, Generator
 
@@ -41,15 +39,6 @@ def render(seed: int) -> tuple[np.ndarray, Scene]:
 def render_caption(caption: str, seed: int) -> np.ndarray:
     """A scene of one's own choice, uint8 [128, 128, 3]; LanternError for a caption that asks for none."""
     return _paint(parse_caption(caption), _generator(seed, 1))
-
-
-def contact_sheet(seeds: Sequence[int], columns: int = 8) -> np.ndarray:
-    """Scenes side by side, row by row: uint8 [rows * 128, columns * 128, 3], black where seeds run out."""
-    sheet = np.zeros((-(-len(seeds) // columns) * SIZE, columns * SIZE, 3), np.uint8)
-    for i, seed in enumerate(seeds):
-        top, left = i // columns * SIZE, i % columns * SIZE
-        sheet[top : top + SIZE, left : left + SIZE] = render(seed)[0]
-    return sheet
 
 
 def _generator(seed: int, purpose: int) -> Generator:

@@ -43,9 +43,12 @@ class EagleJacobi:
         self.window.begin(prefill, rows)
 
     def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
-        """Raises LanternError under ratio verification."""
+        """Raises LanternError where verification asks for q."""
         if proposals.keeps_law:
-            raise LanternError("drafter=eagle_jacobi joins two trees; use verification=shared_noise")
+            raise LanternError(
+                "drafter=eagle_jacobi joins two trees, which no one law was drawn from; use verification=shared_noise "
+                "and a rule without a committed law of its own"
+            )
         tree = self.eagle.draft(roots, room, proposals)
         guess, room = self.window.guess(roots, proposals).tokens, room.to(roots.device)
         return beside(continued(tree, guess, self.tail, room), guess, self.length, room)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from lantern.drafters.loading import load_network, read_drafter
+from lantern.drafters.loading import drafter_folder, load_network, read_drafter
 from lantern.drafters.released import to_released
 from lantern.models.checkpoints import save_torch_weights, save_weights
 from lantern.types import Target
@@ -10,13 +10,14 @@ from lantern.types import Target
 
 def write_lantern(checkpoint: str, target: Target, folder: str) -> Path:
     """model.safetensors and config.json in our names: what evaluate.py and train.py read, from either layout."""
-    load_network(checkpoint, target)  # refuses what does not fit
-    return save_weights(folder, *read_drafter(checkpoint))
+    found = drafter_folder(checkpoint, target)
+    load_network(found, target)  # refuses what does not fit
+    return save_weights(folder, *read_drafter(found))
 
 
 def write_released(checkpoint: str, target: Target, folder: str) -> Path:
     """pytorch_model.bin and config.json as LANTERN's released drafters have them, the embedding included."""
-    network = load_network(checkpoint, target)
-    embedding = network.embedding(target.embed_weight)
-    state, config = read_drafter(checkpoint)
+    found = drafter_folder(checkpoint, target)
+    embedding = load_network(found, target).embedding(target.embed_weight)
+    state, config = read_drafter(found)
     return save_torch_weights(folder, *to_released(state, config, embedding, target.num_tokens, target.prefix_len))

@@ -1,5 +1,6 @@
-"""Drafter weights folders, ours or of the released LANTERN layout, to a ready drafter. One of ours is tied by a hash to
-the target whose features it was distilled on; a released one names no target, so that only sizes can be checked."""
+"""Drafter weights, ours or of the released LANTERN layout, in a folder or on the Hub, to a ready drafter. One of ours
+is tied by a hash to the target whose features it was distilled on; a released one names no target, so that only sizes
+can be checked."""
 
 import logging
 from pathlib import Path
@@ -12,25 +13,55 @@ from lantern.drafters.parallel import Parallel
 from lantern.drafters.parallel_network import ParallelNetwork
 from lantern.drafters.released import from_released, is_released
 from lantern.errors import CheckpointError
-from lantern.models.checkpoints import load_strictly, load_weights, weights_hash
+from lantern.models.checkpoints import (
+    CONFIG_FILE,
+    FOLDER_FILES,
+    load_strictly,
+    load_weights,
+    weights_file,
+    weights_hash,
+)
+from lantern.models.files import find_folder
 from lantern.sampling import Sampling
 from lantern.types import Target, TreePolicy
 
+DRAFTER_FILES = (CONFIG_FILE, *FOLDER_FILES)
+LAYER_WIDTHS = 14  # parameters of a drafter over its squared width, about: fc 2, attention 4, feed-forward 8
 EAGLE, PARALLEL = "python train.py", "python train.py drafter=parallel"
 
 log = logging.getLogger(__name__)
 
 
 def load_eagle(checkpoint: str | Path, target: Target, tree: TreePolicy, sampling: Sampling) -> Eagle:
-    """checkpoint: a folder written by train.py, or a released one. CheckpointError unless it fits this target."""
-    network, weight = load_network(checkpoint, target), target.embed_weight
-    return Eagle(network.to(weight.device, weight.dtype), target, tree, sampling, weights_hash(checkpoint))
+    """checkpoint: a folder written by train.py, a released one, or a Hub id. CheckpointError unless it fits this
+    target."""
+    folder, weight = drafter_folder(checkpoint, target), target.embed_weight
+    network = load_network(folder, target).to(weight.device, weight.dtype)
+    return Eagle(network, target, tree, sampling, weights_hash(folder))
 
 
 def load_parallel(checkpoint: str | Path, target: Target, tree: TreePolicy, sampling: Sampling) -> Parallel:
     """As load_eagle, for drafters of train.py drafter=parallel."""
-    network, weight = load_parallel_network(checkpoint, target), target.embed_weight
-    return Parallel(network.to(weight.device, weight.dtype), target, tree, sampling, weights_hash(checkpoint))
+    folder, weight = drafter_folder(checkpoint, target, PARALLEL), target.embed_weight
+    network = load_parallel_network(folder, target).to(weight.device, weight.dtype)
+    return Parallel(network, target, tree, sampling, weights_hash(folder))
+
+
+def drafter_folder(
+    checkpoint: str | Path, target: Target, command: str = EAGLE, setting: str = "drafter.checkpoint"
+) -> Path:
+    """Where a drafter's files lie. checkpoint: their folder, or a Hub id; command: what distils one.
+
+    Raises CheckpointError."""
+    size = 4 * LAYER_WIDTHS * target.embed_weight.shape[1] ** 2
+    try:
+        return find_folder(checkpoint, setting, size, DRAFTER_FILES, is_drafter)
+    except CheckpointError as error:
+        raise CheckpointError(f"{error}, or distil a drafter with: {command}") from error
+
+
+def is_drafter(folder: Path) -> bool:
+    return (folder / CONFIG_FILE).is_file() and weights_file(folder).is_file()
 
 
 def load_network(checkpoint: str | Path, target: Target) -> EagleNetwork:

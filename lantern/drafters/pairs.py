@@ -14,6 +14,7 @@ class Pairs:
         self.tokens = torch.zeros(batch_size, most, dtype=torch.long, device=like.device)
         self.features = like.new_zeros(batch_size, guidance, most, dim)
         self.count, self.counts = torch.ones_like(self.tokens[:, 0]), [1] * batch_size  # the same, on the host
+        self.rows = torch.arange(batch_size, device=like.device)
 
     def start(self, rows: Tensor, features: Tensor) -> None:
         """Admitted rows: the prefix's last features [B, R, D] wait for the first token."""
@@ -24,18 +25,19 @@ class Pairs:
 
     def close(self, roots: Tensor) -> tuple[Tensor, Tensor]:
         """The roots [B] complete the last pairs -> tokens [B, A], features [B, R, A, D], A of the longest row."""
-        self.tokens[torch.arange(len(roots), device=roots.device), self.count - 1] = roots
+        self.tokens[self.rows, self.count - 1] = roots
         longest = max(self.counts)
         return self.tokens[:, :longest], self.features[:, :, :longest]
 
     def observe(self, tree: DraftTree, forward: Forward, verdict: Verdict) -> None:
+        """The accepted path becomes pairs; the last one waits for the verdict's token."""
         longest = max(verdict.counts) + 1
         path = verdict.path[:, :longest].clamp(min=0)
-        rows = torch.arange(len(path), device=path.device)
         self.tokens[:, : longest - 1] = tree.tokens.gather(1, path)[:, 1:]
-        self.features[:, :, :longest] = forward.features.transpose(1, 2)[rows[:, None], path].transpose(1, 2)
+        features = forward.features.transpose(1, 2)[self.rows[:, None], path]  # [B, A, R, D]
+        self.features[:, :, :longest] = features.transpose(1, 2)
         self.count, self.counts = verdict.accepted + 1, [accepted + 1 for accepted in verdict.counts]
 
     def keep(self, rows: Tensor) -> None:
         self.tokens, self.features, self.count = self.tokens[rows], self.features[rows], self.count[rows]
-        self.counts = [self.counts[row] for row in rows.tolist()]
+        self.counts, self.rows = [self.counts[row] for row in rows.tolist()], self.rows[: len(rows)]

@@ -5,13 +5,12 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from lantern.drafters.pairs import Pairs
+from lantern.drafters.memory import DrafterMemory
 from lantern.drafters.parallel_network import FusedParallel, ParallelNetwork
 from lantern.errors import LanternError
-from lantern.models.cache import Admission, KVCache, additive
-from lantern.models.llamagen.fused import cache_dtype
+from lantern.models.cache import Admission, additive
 from lantern.sampling import Sampling
-from lantern.types import DraftTree, Forward, Remembers, Target, TreePolicy, Verdict
+from lantern.types import DraftTree, Forward, Target, TreePolicy, Verdict
 
 
 class Parallel:
@@ -37,18 +36,12 @@ class Parallel:
         self.sampling, self.weights_hash = sampling, weights_hash
         self.num_nodes, self.depth = tree.num_nodes, tree.depth
         self.forwards = 0
-        self._remembering = [tree] if isinstance(tree, Remembers) else []
+        self.memory = DrafterMemory(self.network, target, tree)
 
     def allocate(self, batch_size: int) -> None:
         """An empty cache and no pending pairs for batch_size rows."""
-        target, heads, like = self.target, self.network.attention.num_heads, self.network.fc.weight
-        most, dim = self.depth + 1, self.network.fc.out_features  # pairs a round can commit
-        slots = target.prefix_len + target.num_tokens + most + self.depth
-        kept = like.new_empty(0, dtype=cache_dtype(like))
-        self.cache = KVCache(1, batch_size, target.guidance, slots, heads, dim // heads, kept)
-        self.pairs = Pairs(batch_size, most, target.guidance, like, dim)
-        for tree in self._remembering:
-            tree.allocate(batch_size, target.grid, like.device)
+        self.memory.allocate(batch_size, self.depth + 1, self.depth)
+        self.cache, self.pairs = self.memory.cache, self.memory.pairs
 
     @torch.inference_mode()
     def begin(self, prefill: Forward, rows: Tensor) -> None:
@@ -62,9 +55,7 @@ class Parallel:
             mask = additive(causal, self.cache.store.dtype).expand(len(rows) * guidance, -1, -1, -1)
             self.forwards += 1
             self._layer(x.view(-1, prefix, x.shape[1]), self.target.turns[None, 1 : prefix + 1], mask, admission)
-        self.pairs.start(rows, prefill.features[:, :, -1])
-        for tree in self._remembering:
-            tree.begin(rows)
+        self.memory.begin(prefill, rows)
 
     @torch.inference_mode()
     def draft(self, roots: Tensor, room: Tensor, proposals) -> DraftTree:
@@ -81,7 +72,7 @@ class Parallel:
         -> [B, R, levels, D]."""
         pairs, guidance, ahead = self.pairs, self.target.guidance, self.depth - 1
         tokens, features = pairs.close(roots)
-        images, longest = torch.arange(len(roots), device=roots.device), tokens.shape[1]
+        images, longest = pairs.rows, tokens.shape[1]
         x = self._layer.pairs(
             tokens.repeat_interleave(guidance, 0).flatten(), rearrange(features, "b r t d -> (b r t) d")
         )
@@ -113,12 +104,7 @@ class Parallel:
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         """Keeps the pairs (feature of an accepted node, the token behind it) for the next draft."""
-        self.pairs.observe(tree, forward, verdict)
-        for policy in self._remembering:
-            policy.observe(verdict)
+        self.memory.observe(tree, forward, verdict)
 
     def keep(self, rows: Tensor) -> None:
-        self.cache.keep(rows)
-        self.pairs.keep(rows)
-        for tree in self._remembering:
-            tree.keep(rows)
+        self.memory.keep(rows)

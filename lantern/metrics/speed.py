@@ -37,19 +37,13 @@ def speedup(
     return float(baseline.sum() / method.sum()), float(low), float(high)
 
 
-def step_ms(generations: Sequence[Generation]) -> float:
-    """Milliseconds of a round, whole loop included, prefills counted as rounds."""
-    rounds = sum(len(g.rounds) + 1 for g in generations)
-    return 1000 * sum(g.latency_s for g in generations) / rounds
+def step_ms(latencies: Sequence[float], rounds: Sequence[float]) -> float:
+    """Milliseconds of a round, whole loop included, from seconds and rounds by prompt; a prefill counts as a round."""
+    return 1000 * sum(latencies) / sum(count + 1 for count in rounds)
 
 
-def over_floor(target: Target, ar: Sequence[Generation]) -> float | None:
+def over_floor(target: Target, ms: float) -> float | None:
     """An AR step's time over that of reading what it must read; None if the target does not say how much."""
-    return times_floor(target, step_ms(ar))
-
-
-def times_floor(target: Target, ms: float) -> float | None:
-    """How many times longer than reading what an AR step must read."""
     num_bytes = getattr(target, "step_bytes", None)
     return ms * copy_bandwidth(target.codebook.device) / (1000 * num_bytes) if num_bytes else None
 

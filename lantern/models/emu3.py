@@ -5,8 +5,7 @@ from torch import Tensor, nn
 from transformers import Emu3Config, Emu3ForConditionalGeneration
 from transformers.models.emu3.modeling_emu3 import Emu3VQVAE
 
-from lantern.hardware import resolve_device, resolve_dtype
-from lantern.models.hf.loading import companions, load_pretrained
+from lantern.models.hf.loading import load_pretrained
 from lantern.models.hf.prompts import PromptIds, fixed, id_of, text_ids
 from lantern.models.hf.target import HuggingFaceTarget, ImageVocabulary
 
@@ -45,18 +44,9 @@ def load_emu3(
     device: str = "auto",
 ) -> HuggingFaceTarget:
     """geometry: text_config and vq_config of Emu3Config; quality: said behind every prompt. Raises CheckpointError."""
-    place = resolve_device(device)
     config = Emu3Config(**{"vocabulary_map": {}, **geometry})
-    model = load_pretrained(
-        Emu3ForConditionalGeneration,
-        config,
-        checkpoint,
-        "model.checkpoint",
-        resolve_dtype(dtype, place),
-        place,
-    )
+    model, text, made_of = load_pretrained(Emu3ForConditionalGeneration, config, checkpoint, dtype, device)
     side = image_size // model.model.vqmodel.spatial_scale_factor
-    text, made_of = companions(checkpoint, "model.checkpoint", place)
     size, refused = (text_ids(text, words) for words in (f"{side}*{side}", negative)) if text else ([], [])
     begin, image, opened, row_end, first = (id_of(text, name) for name in (BEGIN, IMAGE, CODES, ROW_END, FIRST_CODE))
     after = [image, *size, opened]

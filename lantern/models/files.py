@@ -4,7 +4,7 @@ what it fetched. What cannot be had is one sentence: which file, from where, how
 import json
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -42,8 +42,27 @@ def find_file(place: str | Path, name: str, setting: str, size: int) -> Path:
         ) from error
 
 
-def find_folder(place: str | Path, setting: str, size: int) -> Path:
-    """A folder of weights, config and tokenizer, as transformers reads them. place: that folder, or a Hub id."""
+def is_complete(folder: Path) -> bool:
+    """Whether the weights of a folder are all there, as far as its index says."""
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return any(folder.glob("*.safetensors"))
+    try:
+        shards = set(json.loads(index.read_text())["weight_map"].values())
+    except (UnicodeDecodeError, json.JSONDecodeError, KeyError, AttributeError):
+        return False
+    return all((folder / shard).is_file() for shard in shards)
+
+
+def find_folder(
+    place: str | Path,
+    setting: str,
+    size: int,
+    files: Sequence[str] = MODEL_FILES,
+    is_whole: Callable[[Path], bool] = is_complete,
+) -> Path:
+    """A folder of weights and what belongs to them, by default as transformers reads it. place: that folder, or a Hub
+    id; is_whole: whether what an earlier run fetched is all. Raises CheckpointError."""
     path = Path(place).expanduser()
     if path.is_dir():
         return path
@@ -51,8 +70,8 @@ def find_folder(place: str | Path, setting: str, size: int) -> Path:
         raise CheckpointError(f"{setting}={place} is a file; give the folder that holds the whole model, or a Hub id")
     _check_hub_id(place, "the model", setting, size)
     try:
-        fetch = partial(huggingface_hub.snapshot_download, str(place), allow_patterns=list(MODEL_FILES))
-        return _kept_or_fetched(fetch, is_complete)
+        fetch = partial(huggingface_hub.snapshot_download, str(place), allow_patterns=list(files))
+        return _kept_or_fetched(fetch, is_whole)
     except UNREACHABLE as error:
         raise CheckpointError(
             f"the files of {place} ({gigabytes(size)}) are not on this machine and could not be fetched from "
@@ -70,18 +89,6 @@ def _kept_or_fetched(fetch: Callable[..., str], is_whole: Callable[[Path], bool]
     except UNREACHABLE:
         pass
     return Path(fetch())
-
-
-def is_complete(folder: Path) -> bool:
-    """Whether the weights of a folder are all there, as far as its index says."""
-    index = folder / "model.safetensors.index.json"
-    if not index.is_file():
-        return any(folder.glob("*.safetensors"))
-    try:
-        shards = set(json.loads(index.read_text())["weight_map"].values())
-    except (UnicodeDecodeError, json.JSONDecodeError, KeyError, AttributeError):
-        return False
-    return all((folder / shard).is_file() for shard in shards)
 
 
 def gigabytes(size: int) -> str:

@@ -7,8 +7,7 @@ from torch import Tensor, nn
 from transformers import JanusConfig, JanusForConditionalGeneration
 from transformers.models.janus.modeling_janus import JanusVQVAE
 
-from lantern.hardware import resolve_device, resolve_dtype
-from lantern.models.hf.loading import companions, load_pretrained
+from lantern.models.hf.loading import load_pretrained
 from lantern.models.hf.prompts import PromptIds, id_of
 from lantern.models.hf.target import HuggingFaceTarget, ImageVocabulary
 
@@ -40,19 +39,11 @@ def load_janus(
     device: str = "auto",
 ) -> HuggingFaceTarget:
     """geometry: text_config, vision_config and vq_config of JanusConfig. Raises CheckpointError."""
-    place = resolve_device(device)
     config = JanusConfig(**geometry)
-    model = load_pretrained(
-        JanusForConditionalGeneration,
-        config,
-        checkpoint,
-        "model.checkpoint",
-        resolve_dtype(dtype, place),
-        place,
-        ignored=("lm_head.", "model.vision_model.", "model.aligner."),  # they read images, which nobody gives here
-    ).model
+    ignored = ("lm_head.", "model.vision_model.", "model.aligner.")  # they read images, which nobody gives here
+    whole, text, made_of = load_pretrained(JanusForConditionalGeneration, config, checkpoint, dtype, device, ignored)
+    model = whole.model
     del model.vision_model, model.aligner
-    text, made_of = companions(checkpoint, "model.checkpoint", place)
     begin, image, pad = (id_of(text, name) for name in (BEGIN, IMAGE, PAD))
     prompts = PromptIds(
         text,

@@ -5,9 +5,8 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.configuration_utils import PreTrainedConfig
 
-from lantern.hardware import resolve_device, resolve_dtype
 from lantern.models.chameleon.vqgan import ChameleonVQGAN
-from lantern.models.hf.loading import companions, load_pretrained
+from lantern.models.hf.loading import load_pretrained
 from lantern.models.hf.prompts import PromptIds, fixed, id_of
 from lantern.models.hf.target import HuggingFaceTarget, ImageVocabulary
 
@@ -28,15 +27,11 @@ def load_liquid(
     device: str = "auto",
 ) -> HuggingFaceTarget:
     """first_code: the token id of code 0; geometry: fields of the model type's config. Raises CheckpointError."""
-    place = resolve_device(device)
     config = AutoConfig.for_model(model_type, **geometry)
-    model = load_pretrained(
-        causal_family(config), config, checkpoint, "model.checkpoint", resolve_dtype(dtype, place), place
-    )
-    text, made_of = companions(checkpoint, "model.checkpoint", place)
+    model, text, made_of = load_pretrained(causal_family(config), config, checkpoint, dtype, device)
     begin, image, nothing = (id_of(text, name) for name in (BEGIN, IMAGE, NOTHING))
     prompts = PromptIds(text, prefix_len, [begin], [image], fixed([begin, nothing, image]), TEMPLATE)
-    ids = torch.arange(first_code, first_code + len(tokenizer.codebook), device=place)
+    ids = torch.arange(first_code, first_code + len(tokenizer.codebook), device=model.device)
     with torch.no_grad():
         embed = model.model.embed_tokens(ids)  # the module and not its rows: Gemma scales what it looks up
     vocabulary = ImageVocabulary(embed, model.lm_head.weight[first_code : first_code + len(ids)].clone())

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase, T5Config, T5EncoderModel
 
-from lantern.hardware import resolve_device, resolve_dtype
-from lantern.models.hf.loading import companions, load_pretrained
+from lantern.models.hf.loading import load_pretrained
 
 log = logging.getLogger(__name__)
 
@@ -78,9 +77,6 @@ def load_t5(
         feed_forward_proj="gated-gelu",
         tie_word_embeddings=False,
     )
-    place = resolve_device(device)
-    kept = resolve_dtype(dtype, place)
-    encoder = load_pretrained(
-        T5EncoderModel, config, checkpoint, setting, kept, place, ignored=("decoder.", "lm_head.")
-    )
-    return T5Features(encoder, companions(checkpoint, setting, place).text, length)
+    ignored = ("decoder.", "lm_head.")
+    encoder, text, _ = load_pretrained(T5EncoderModel, config, checkpoint, dtype, device, ignored, setting)
+    return T5Features(encoder, text, length)

@@ -45,6 +45,8 @@ class WordFeatures:
 class ClassLabels:
     """Prompts that are class numbers, for class-conditional models."""
 
+    evaluate_with = ("prompts=classes", "quality.num_images=0")  # evaluate.py's own prompts and metrics are of scenes
+
     def __init__(self, num_classes: int) -> None:
         self.num_classes = num_classes
 

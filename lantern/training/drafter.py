@@ -39,7 +39,7 @@ class DrafterTask(pl.LightningModule):
         feature_noise: float, seed: int, student: Student | None = None, start_from: str | None = None,
     ) -> None:  # fmt: skip
         """student: what is distilled, EAGLE by default; depth: its passes in training; feature_noise: half-width of
-        the uniform noise on features; start_from: a drafter's weights folder to train further."""
+        the uniform noise on features; start_from: a drafter to train further."""
         super().__init__()
         self.target, self.sampling = target, sampling
         self.target.cfg_scale = sampling.cfg_scale

@@ -1,14 +1,15 @@
 """The steps around a fit: what is recorded before it, which weights are exported after it."""
 
 import logging
+import re
+import shlex
 import warnings
-from functools import lru_cache
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.loggers import Logger
@@ -19,6 +20,8 @@ from lantern.models.checkpoints import weights_file, weights_hash
 from lantern.provenance import write_provenance
 from lantern.training.logging import TolerantWandbLogger
 
+# what evaluate.py must be told again: the target, the law it is sampled from, the drafter's kind, where things lie
+REPEATED = re.compile(r"[+~]*((model|sampling|paths|prompts|quality)[.@=]|drafter=)")
 # said at every run, about nothing a user could change
 NOISE = ("`isinstance.treespec", "Experiment logs directory", "The '.*' does not have many", "The number of training")
 
@@ -28,16 +31,6 @@ def silence_noise() -> None:
     logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
     for message in NOISE:
         warnings.filterwarnings("ignore", message=message)
-
-
-@lru_cache
-def _built(config: str) -> object:
-    return instantiate(OmegaConf.create(config))
-
-
-def shared(config: DictConfig) -> object:
-    """What a config builds, once a process: a target, or images, that several parts of a run read."""
-    return _built(OmegaConf.to_yaml(config, resolve=True))
 
 
 def whole_config(cfg: DictConfig) -> dict[str, Any]:
@@ -71,9 +64,9 @@ def check_resumable(checkpoint: str | None) -> None:
 
 
 @rank_zero_only
-def export(task: pl.LightningModule, trainer: pl.Trainer, folder: Path, drafter: str) -> None:
+def export(task: pl.LightningModule, trainer: pl.Trainer, folder: Path, overrides: Sequence[str]) -> None:
     """Writes the weights of the best validated step, or the last ones where none was validated, and says what next.
-    drafter: the chosen config."""
+    overrides: the command's own."""
     best = [c.best_model_path for c in trainer.callbacks if isinstance(c, ModelCheckpoint) and c.monitor]
     if best and best[0]:
         state = torch.load(best[0], map_location="cpu", weights_only=True)["state_dict"]
@@ -82,12 +75,14 @@ def export(task: pl.LightningModule, trainer: pl.Trainer, folder: Path, drafter:
     for logger in trainer.loggers:
         if isinstance(logger, TolerantWandbLogger):
             logger.log_weights(folder, folder.name)
-    print(evaluate_command(folder.name, drafter, folder))
+    conditioner = getattr(getattr(task, "target", None), "conditioner", None)
+    print(what_next(folder, [*overrides, *getattr(conditioner, "evaluate_with", ())]))
 
 
-def evaluate_command(task_name: str, drafter: str, weights: Path) -> str:
-    """What to run next; drafter: the chosen config."""
-    if task_name == "drafter":
-        choice = "" if drafter == "eagle" else f"drafter={drafter} "
-        return f"drafter written; measure it with: python evaluate.py {choice}drafter.checkpoint={weights}"
-    return f"{task_name} written to {weights}; to ship it, copy that folder to data/weights/{task_name}"
+def what_next(weights: Path, overrides: Sequence[str]) -> str:
+    """For a drafter the command that measures it: of the training's overrides those of the same target are repeated."""
+    if weights.name == "drafter":
+        kept = [override for override in overrides if REPEATED.match(override)]
+        command = shlex.join(["python", "evaluate.py", *kept, f"drafter.checkpoint={weights}"])
+        return f"drafter written; measure it with: {command}"
+    return f"{weights.name} written to {weights}; to ship it, copy that folder to data/weights/{weights.name}"

@@ -8,19 +8,20 @@ import torch
 from torch import Tensor, nn
 
 from lantern.drafters.eagle_network import EagleNetwork
-from lantern.drafters.loading import load_network, load_parallel_network
+from lantern.drafters.loading import PARALLEL, drafter_folder, load_network, load_parallel_network
 from lantern.drafters.parallel_network import ParallelNetwork
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import feed_forward_dim
 from lantern.training.unroll import at_once, unroll
 from lantern.types import Target
 
+START = "task.start_from"  # the setting that names a drafter to train further
 WIDTH_MULTIPLE = 64  # of a feed-forward layer
 
 
 class Student(Protocol):
     def build(self, target: Target) -> nn.Module: ...
-    def load(self, folder: str, target: Target) -> nn.Module: ...  # a drafter of either layout, to train further
+    def load(self, checkpoint: str, target: Target) -> nn.Module: ...  # a drafter of either layout, to train further
     def entrances(self, network: nn.Module) -> list[nn.Linear]: ...  # of each pass, from [embedding; feature]
     def passes(
         self, network: nn.Module, embeddings: Tensor, features: Tensor, rotation: Tensor, depth: int
@@ -36,8 +37,8 @@ class EagleStudent:
         start(target, network)
         return network
 
-    def load(self, folder: str, target: Target) -> EagleNetwork:
-        return load_network(folder, target)
+    def load(self, checkpoint: str, target: Target) -> EagleNetwork:
+        return load_network(drafter_folder(checkpoint, target, setting=START), target)
 
     def entrances(self, network: EagleNetwork) -> list[nn.Linear]:
         return [network.fc]
@@ -63,8 +64,8 @@ class ParallelStudent:
         start(target, network)
         return network
 
-    def load(self, folder: str, target: Target) -> ParallelNetwork:
-        return load_parallel_network(folder, target)
+    def load(self, checkpoint: str, target: Target) -> ParallelNetwork:
+        return load_parallel_network(drafter_folder(checkpoint, target, PARALLEL, START), target)
 
     def entrances(self, network: ParallelNetwork) -> list[nn.Linear]:
         return network.entrances

@@ -41,10 +41,12 @@ class AdaptiveTree:
         self._root = len(self._cells) - room - 1  # [B] cells
         self._grown = torch.minimum(self._wanted(), room - 1)
         widths = (-(-self.total // self._grown.clamp(min=1))).clamp(max=self.width)
-        beam = Beam(roots, self.width)
+        beam, ranks = Beam(roots, self.width), torch.arange(self.width, device=roots.device)
         for depth in range(int(self._grown.max())):
             log_chance = proposals.chosen(expand(beam.tokens, beam.expansions, depth), depth)
-            beam.grow(log_chance, widths * (depth < self._grown))
+            is_beyond = ranks >= (widths * (depth < self._grown))[:, None]  # [B, width]
+            beam.grow(log_chance, is_beyond[:, None])
+            beam.narrow(is_beyond[:, : beam.tokens.shape[1]])
         return beam.tree(self.total)
 
     def _wanted(self) -> Tensor:

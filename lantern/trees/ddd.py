@@ -38,7 +38,7 @@ class DDDTree:
         for depth in range(levels):
             log_chance = proposals.chosen(expand(beam.tokens, beam.expansions, depth), depth)
             goes_on = goes_on & (depth + 1 < room)
-            beam.grow(log_chance, goes_on * self.width)
+            beam.grow(log_chance, ~goes_on[:, None, None])
             if depth + 1 in self.checks:
                 self.confidence[depth + 1] = beam.score.logsumexp(1)
                 goes_on = goes_on & (self.confidence[depth + 1] >= self.tau)

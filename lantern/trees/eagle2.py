@@ -3,11 +3,11 @@ nodes of all levels are kept. Under shared noise "likely" is the estimated proba
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 
 from lantern.errors import LanternError
-from lantern.types import PADDING, DraftTree
+from lantern.trees.beam import Beam
+from lantern.types import DraftTree
 
 
 class Eagle2Tree:
@@ -25,53 +25,9 @@ class Eagle2Tree:
 
     def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals) -> DraftTree:
         """roots [B], room [B] tokens left -> DraftTree [B, total + 1]; see StaticTree.grow for expand."""
-        batch, levels = len(roots), min(self.depth, int(room.max()) - 1)
-        room = room.to(roots.device)
-        beam_tokens, beam = roots[:, None], torch.zeros_like(roots)[:, None]  # beam: node numbers among all candidates
-        beam_score = torch.zeros(batch, 1, device=roots.device)
-        expansions, expanded = torch.full_like(beam, -1), 0
-        candidates = Candidates(roots)
+        levels, room = min(self.depth, int(room.max()) - 1), room.to(roots.device)
+        beam = Beam(roots, self.width)
         for depth in range(levels):
-            best = proposals.chosen(expand(beam_tokens, expansions, depth), depth).topk(
-                self.width, dim=-1
-            )  # [B, W, width]
-            score = beam_score[..., None] + best.values
-            score = score.masked_fill((depth + 1 >= room)[:, None, None], -torch.inf)
-            first = candidates.add(best.indices, score, beam)
-            top = score.flatten(1).topk(min(self.width, score[0].numel()), dim=1)
-            beam, beam_score = first + top.indices, top.values
-            beam_tokens = best.indices.flatten(1).gather(1, top.indices)
-            expansions = expanded + top.indices // best.indices.shape[-1]
-            expanded += score.shape[1]
-        return candidates.keep_best(self.total)
-
-
-class Candidates:
-    """All nodes grown so far, the root first."""
-
-    def __init__(self, roots: Tensor) -> None:
-        self.tokens, self.parents = [roots[:, None]], [torch.full_like(roots, -1)[:, None]]
-        self.scores = [torch.full_like(roots, torch.inf, dtype=torch.float32)[:, None]]
-        self.count = 1
-
-    def add(self, tokens: Tensor, scores: Tensor, parents: Tensor) -> int:
-        """[B, W, children] of parents [B, W]. Returns the number of the first new node."""
-        first = self.count
-        self.tokens.append(tokens.flatten(1))
-        self.scores.append(scores.flatten(1))
-        self.parents.append(parents[..., None].expand_as(tokens).flatten(1))
-        self.count += self.tokens[-1].shape[1]
-        return first
-
-    def keep_best(self, total: int) -> DraftTree:
-        """The root and the best `total` nodes, best first: the first n of them are the tree of n. Scores never grow
-        along a path and a stable sort puts the elder first among equals, so that parents are kept, and come first."""
-        tokens, parents, scores = torch.cat(self.tokens, 1), torch.cat(self.parents, 1), torch.cat(self.scores, 1)
-        order = scores.sort(dim=1, descending=True, stable=True).indices[:, : total + 1]
-        place = torch.zeros_like(parents).scatter(
-            1, order, torch.arange(order.shape[1], device=order.device).repeat(len(order), 1)
-        )
-        parent = parents.gather(1, order)
-        renumbered = torch.where(parent < 0, -1, place.gather(1, parent.clamp(min=0)))
-        lost = scores.gather(1, order) == -torch.inf
-        return DraftTree(tokens.gather(1, order), renumbered.masked_fill(lost, PADDING))
+            log_chance = proposals.chosen(expand(beam.tokens, beam.expansions, depth), depth)
+            beam.grow(log_chance, (depth + 1 >= room)[:, None, None])
+        return beam.tree(self.total)

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from lantern.metrics.acceptance import tokens_per_step
+from lantern.measures import tokens_per_step
 from lantern.metrics.speed import interleave, speedup
 from lantern.pipeline import Pipeline
 from lantern.prompts import Batch
+from lantern.records import spent_by
 from lantern.results import Row, append_rows, replace_text
 from lantern.trees.auto import Static, tried
 from lantern.trees.static import StaticTree
@@ -67,4 +68,5 @@ def row_of(name: str, tree: StaticTree | None, made: list[Generation], plain: li
     latencies = ([generation.latency_s for generation in part] for part in (made, plain))
     gained = dict(zip(("speedup", "speedup_low", "speedup_high"), speedup(*latencies), strict=True))
     nodes = tree.num_nodes - 1 if tree else 0
-    return {"tree": name, "nodes": nodes, "tokens_per_step": tokens_per_step(made), **gained}
+    spent = [line for generation in made for line in spent_by(generation)]
+    return {"tree": name, "nodes": nodes, "tokens_per_step": tokens_per_step(spent, made[0].tokens.shape[1]), **gained}

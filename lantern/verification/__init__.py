@@ -10,10 +10,10 @@ from lantern.verification.shared_noise import SharedNoise
 def by_rule(rule: AcceptanceRule, sampling: Sampling) -> Verification:
     """The default: the rule's own way; greedy decoding has no coins to toss and is always verified by shared noise."""
     is_shared = sampling.is_greedy or rule.verification == "shared_noise"
-    return shared(rule, sampling) if is_shared else Ratio()
+    return shared(rule) if is_shared else Ratio()
 
 
-def shared(rule: AcceptanceRule, sampling: Sampling) -> SharedNoise | SharedLaw:
+def shared(rule: AcceptanceRule) -> SharedNoise | SharedLaw:
     """Shared noise in the way that the rule can be carried: by the target's law, by p~ for each token, or by its r."""
     return SharedLaw() if hasattr(rule, "law") and not rule.lossless else SharedNoise()
 

@@ -20,6 +20,15 @@ class KeptProposals:
         shared = SharedProposals(noise)
         self.drawn, self.chosen = shared.drawn, shared.chosen
 
+    def coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor:
+        """Raises LanternError: nothing shows that r may follow from a window's laws."""
+        return self.anew(laws)
+
+    def anew(self, laws: Tensor) -> Tensor:
+        raise LanternError(
+            "a rule with a committed law of its own has no window to judge under shared noise; use verification=ratio"
+        )
+
 
 class SharedLaw:
     name = "shared_noise"

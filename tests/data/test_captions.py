@@ -12,10 +12,8 @@ from lantern.data.captions import (
     SHAPES,
     TEXTURES,
     VOCABULARY,
-    held_out_captions,
     is_held_out,
     parse_caption,
-    seen_captions,
 )  # fmt: skip
 from lantern.errors import LanternError
 from lantern.models.text import WordFeatures
@@ -41,8 +39,9 @@ def test_an_unknown_word_is_named():
 def test_a_tenth_of_the_triples_is_held_out_and_every_pair_of_words_is_still_seen():
     num_triples = len(TEXTURES) * (len(SHAPES) - 1) * len(COLOURS)
     assert 0.09 < len(HELD_OUT_SCENES) / num_triples < 0.11
-    assert not set(held_out_captions()) & set(seen_captions())
-    assert len(seen_captions()) + len(held_out_captions()) == num_triples + len(TEXTURES)
+    assert not set(HELD_OUT_SCENES) & set(SEEN_SCENES)
+    assert len(SEEN_SCENES) + len(HELD_OUT_SCENES) == num_triples
+    assert len(BARE_SCENES) == len(TEXTURES)
     for first, second in ((0, 1), (0, 2), (1, 2)):
         held_out = [(scene[first], scene[second]) for scene in HELD_OUT_SCENES]
         assert len(set(held_out)) == len(held_out)

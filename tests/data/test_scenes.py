@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lantern.data.captions import COLOURS, SHAPES, TEXTURES, is_held_out
-from lantern.data.scenes import PAINTS, SPLITS, contact_sheet, describe, render, render_caption, split_of
+from lantern.data.scenes import PAINTS, SPLITS, describe, render, render_caption, split_of
 
 SEEDS = [3, 10**9 + 3, 2 * 10**9 + 3, 3 * 10**9 + 3]
 
@@ -67,10 +67,3 @@ def test_an_object_has_its_colour(shape, colour):
     tone = np.median(pixels, axis=0)
     distances = {name: np.linalg.norm(tone - 0.85 * np.array(paint)) for name, paint in PAINTS.items()}
     assert min(distances, key=distances.get) == colour
-
-
-def test_a_contact_sheet_shows_each_seed_once_in_reading_order():
-    sheet = contact_sheet([0, 1, 2], columns=2)
-    assert sheet.shape == (256, 256, 3)
-    assert (sheet[128:, :128] == render(2)[0]).all()
-    assert not sheet[128:, 128:].any()

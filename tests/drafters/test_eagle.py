@@ -4,11 +4,10 @@ drafter's mistakes from the output, so nothing else would notice them than a low
 import pytest
 import torch
 from torch import Tensor
-from toy import CODES, PROMPTS, random_verdict, tiny_eagle, tiny_target
+from toy import tiny_eagle, tiny_target
+from uneven_rounds import target_features, uneven_rounds
 
 from lantern.drafters.eagle import Eagle
-from lantern.models.llamagen.target import LlamaGenTarget
-from lantern.models.llamagen.transformer import causal_mask
 from lantern.sampling import Sampling
 from lantern.trees.chain import chain
 from lantern.trees.eagle2 import Eagle2Tree
@@ -46,25 +45,6 @@ class Witnessed:
         return self.tree.grow(roots, room, watched, proposals)
 
 
-class ByLikelihood:
-    keeps_law = False
-
-    def drawn(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor:
-        return log_q
-
-    def chosen(self, log_q: Tensor, depth: int) -> Tensor:
-        return log_q.log_softmax(-1)
-
-
-def target_features(target: LlamaGenTarget, prompt: str, tokens: list[int]) -> Tensor:
-    """[R, P + T, D] of the prefix and these tokens, without any cache."""
-    body, guidance = target.transformer, target.guidance
-    condition, visible = target.conditioner([prompt] * guidance)
-    prefix = body.cls_embedding(condition.to(body.output.weight.dtype), torch.arange(guidance).bool())
-    x = torch.cat([prefix, target.embed(torch.tensor([tokens] * guidance, dtype=torch.long))], dim=1)
-    return body.body(x, body.rotation[None, : x.shape[1]], causal_mask(visible, x.shape[1]))
-
-
 def slow_law(drafter: Eagle, prompt: str, committed: list[int], drafted: tuple[int, ...]) -> Tensor:
     """q behind the committed tokens and the drafted ones, the root among the committed: pair i is feature i with
     token i + 1, text rows carry code 0, and behind the root each feature is the drafter's own last output."""
@@ -86,33 +66,11 @@ def slow_law(drafter: Eagle, prompt: str, committed: list[int], drafted: tuple[i
 def test_draft_laws_equal_one_causal_pass_over_all_pairs(tree, cfg_scale):
     """Catches lost pairs of accepted tokens, wrong cells, nodes that see their siblings, features of another parent."""
     target, sampling = tiny_target(cfg_scale), Sampling(cfg_scale=cfg_scale)
-    policy, generator = Witnessed(TREES[tree]), torch.Generator().manual_seed(0)
+    policy = Witnessed(TREES[tree])
     drafter = tiny_eagle(target, policy, sampling)
-    prompts = PROMPTS[:3]
-    target.allocate(3, drafter.num_nodes)
-    drafter.allocate(3)
-    drafter.begin(target.prefill(prompts, torch.arange(3)), torch.arange(3))
-    committed = [[token] for token in torch.randint(CODES, (3,), generator=generator).tolist()]
-    for turn in range(5):
-        if turn == 2:  # a row's image is done and another prompt takes its place
-            drafter.begin(target.prefill(PROMPTS[4:5], torch.tensor([1])), torch.tensor([1]))
-            prompts, committed[1] = [prompts[0], PROMPTS[4], prompts[2]], [7]
-        if turn == 3:
-            target.keep(torch.tensor([2, 1]))
-            drafter.keep(torch.tensor([2, 1]))
-            prompts, committed = [prompts[2], prompts[1]], [committed[2], committed[1]]
-        roots = torch.tensor([tokens[-1] for tokens in committed])
-        room = torch.tensor([target.num_tokens - len(tokens) for tokens in committed])
-        grown = drafter.draft(roots, room, ByLikelihood())
+    for prompts, committed, _ in uneven_rounds(target, drafter, 5):
         for row, seen in enumerate(policy.seen):
             for path, law in seen:
                 if len(committed[row]) + len(path) <= target.num_tokens:
                     slow = slow_law(drafter, prompts[row], committed[row], path[1:])
                     torch.testing.assert_close(law, slow, rtol=0, atol=1e-10)
-        forward, verdict = target.verify(grown), random_verdict(generator, grown)
-        target.commit(verdict)
-        drafter.observe(grown, forward, sampling.law(forward.logits), verdict)
-        for row, accepted in enumerate(verdict.accepted.tolist()):
-            committed[row] += grown.tokens[row, verdict.path[row, 1 : accepted + 1]].tolist()
-            committed[row].append(int(verdict.token[row]))
-    assert len({len(tokens) for tokens in committed}) > 1  # uneven

@@ -3,8 +3,8 @@ drafter's mistakes from the output, so nothing else would notice them than a low
 
 import pytest
 import torch
-from test_eagle import ByLikelihood, target_features
-from toy import CODES, DIM, PROMPTS, SEEDS, random_verdict, tiny_target
+from toy import DIM, PROMPTS, SEEDS, tiny_target
+from uneven_rounds import target_features, uneven_rounds
 
 from lantern.acceptance.exact import Exact
 from lantern.decoding import generate
@@ -32,14 +32,14 @@ TREES = {
 
 
 class AllLevels:
-    """A tree that keeps the laws of all levels, and drafts nothing."""
+    """A tree that keeps the laws of all levels, and drafts a chain of the root's token."""
 
-    num_nodes, num_expanded, depth, width, name, kind = 1, LEVELS, LEVELS, 1, "laws", "static"
+    num_nodes, num_expanded, depth, width, name, kind = LEVELS + 1, LEVELS, LEVELS, 1, "laws", "static"
 
     def grow(self, roots, room, expand, proposals) -> DraftTree:
         here = roots[:, None]
         self.laws = torch.cat([expand(here, here, depth).softmax(-1) for depth in range(LEVELS)], dim=1)
-        return DraftTree(here.repeat(1, LEVELS + 1), torch.arange(-1, LEVELS).repeat(len(roots), 1))  # a chain
+        return DraftTree(here.repeat(1, LEVELS + 1), torch.arange(-1, LEVELS).repeat(len(roots), 1))
 
 
 def tiny_parallel(target: LlamaGenTarget, tree, sampling: Sampling) -> Parallel:
@@ -67,34 +67,13 @@ def slow_laws(drafter: Parallel, prompt: str, committed: list[int]) -> torch.Ten
 @torch.inference_mode()
 def test_level_laws_equal_one_causal_pass_over_all_pairs(cfg_scale):
     """Catches levels that see the gaps of uneven rows or last round's levels, wrong cells, lost pairs."""
-    target, policy, generator = tiny_target(cfg_scale), AllLevels(), torch.Generator().manual_seed(0)
+    target, policy = tiny_target(cfg_scale), AllLevels()
     drafter = tiny_parallel(target, policy, Sampling(cfg_scale=cfg_scale))
-    prompts = PROMPTS[:3]
-    target.allocate(3, LEVELS + 1)
-    drafter.allocate(3)
-    drafter.begin(target.prefill(prompts, torch.arange(3)), torch.arange(3))
-    committed = [[token] for token in torch.randint(CODES, (3,), generator=generator).tolist()]
-    for turn in range(4):
-        if turn == 2:  # a row's image is done and another prompt takes its place
-            drafter.begin(target.prefill(PROMPTS[4:5], torch.tensor([1])), torch.tensor([1]))
-            prompts, committed[1] = [prompts[0], PROMPTS[4], prompts[2]], [7]
-        if turn == 3:
-            target.keep(torch.tensor([2, 1]))
-            drafter.keep(torch.tensor([2, 1]))
-            prompts, committed = [prompts[2], prompts[1]], [committed[2], committed[1]]
-        before, room = drafter.forwards, torch.full((len(prompts),), 9)
-        grown = drafter.draft(torch.tensor([tokens[-1] for tokens in committed]), room, ByLikelihood())
-        assert drafter.forwards == before + 1
+    for prompts, committed, forwards in uneven_rounds(target, drafter, 4):
+        assert forwards == 1
         for row, tokens in enumerate(committed):
             slow = slow_laws(drafter, prompts[row], tokens)
             torch.testing.assert_close(policy.laws[row], slow, rtol=0, atol=1e-10)
-        forward, verdict = target.verify(grown), random_verdict(generator, grown)
-        target.commit(verdict)
-        drafter.observe(grown, forward, drafter.sampling.law(forward.logits), verdict)
-        for row, accepted in enumerate(verdict.accepted.tolist()):
-            committed[row] += grown.tokens[row, 1 : accepted + 1].tolist()
-            committed[row].append(int(verdict.token[row]))
-    assert len({len(tokens) for tokens in committed}) > 1  # uneven
 
 
 def decode(tree, verification, batch_size: int):

@@ -5,8 +5,10 @@ import json
 import pickle
 from pathlib import Path
 
+import huggingface_hub
 import pytest
 import torch
+from huggingface_hub.errors import LocalEntryNotFoundError
 from safetensors import safe_open
 from torch.nn.functional import embedding
 
@@ -14,17 +16,18 @@ from lantern.acceptance.exact import Exact
 from lantern.decoding import generate
 from lantern.drafters.eagle_network import FusedEagle
 from lantern.drafters.export import write_lantern, write_released
-from lantern.drafters.loading import load_eagle, load_network, read_drafter
+from lantern.drafters.loading import load_eagle, load_network, load_parallel, read_drafter
 from lantern.drafters.none import NoDrafter
 from lantern.errors import CheckpointError
 from lantern.models.cache import additive
-from lantern.models.checkpoints import load_weights, save_weights
+from lantern.models.checkpoints import load_weights, save_weights, weights_hash
 from lantern.models.llamagen.fused import turn_table
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import Transformer
 from lantern.models.text import WordFeatures
 from lantern.sampling import Sampling
 from lantern.training.drafter import DrafterTask
+from lantern.training.students import EagleStudent
 from lantern.trees.chain import chain
 from lantern.verification.shared_noise import SharedNoise
 
@@ -189,3 +192,38 @@ def test_an_unknown_layer_in_a_released_file_is_named(tmp_path):
     torch.save(state, folder / "pytorch_model.bin")
     with pytest.raises(CheckpointError, match=r"unexpected layers\.1"):
         load_network(folder, target_of())
+
+
+def test_a_hub_id_brings_a_drafters_files_and_half_of_them_are_fetched_again(tmp_path, monkeypatch):
+    """Catches an id that is taken for a folder, weights that are not asked for, and a hash of nothing."""
+    asked = []
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / "config.json").write_text("{}")
+
+    def snapshot(repository: str, allow_patterns: list[str], local_files_only: bool = False) -> str:
+        asked.append((repository, local_files_only))
+        assert {"config.json", "model.safetensors", "pytorch_model.bin"} == set(allow_patterns)
+        return str(tmp_path / "half" if local_files_only else DRAFTER)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    drafter = load_eagle("owner/drafter", target_of(), chain(2), Sampling())
+    assert asked == [("owner/drafter", True), ("owner/drafter", False)]
+    assert drafter.weights_hash == weights_hash(DRAFTER)
+    written = write_lantern("owner/drafter", target_of(), str(tmp_path / "ours"))
+    assert load_weights(written.parent)[0].keys() == read_drafter(DRAFTER)[0].keys()
+    assert EagleStudent().load("owner/drafter", target_of()).fc.weight.equal(drafter.network.fc.weight)
+
+
+def test_a_drafter_that_cannot_be_had_is_one_sentence(monkeypatch):
+    def refuse(*_: object, **__: object) -> str:
+        raise LocalEntryNotFoundError("no connection")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
+    with pytest.raises(
+        CheckpointError, match=r"owner/drafter \(about 1 MB\) are not on .* give drafter\.checkpoint=<the"
+    ):
+        load_eagle("owner/drafter", target_of(), chain(2), Sampling())
+    with pytest.raises(CheckpointError, match=r"nothing at drafter\.checkpoint=/no/such; .*train\.py drafter=parallel"):
+        load_parallel("/no/such", target_of(), chain(2), Sampling())
+    with pytest.raises(CheckpointError, match=r"nothing at task\.start_from=/no/such"):
+        EagleStudent().load("/no/such", target_of())

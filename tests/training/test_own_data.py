@@ -10,10 +10,13 @@ import torch
 from tiny_weights import write_tiny_weights
 
 from lantern.data.scenes import render
-from lantern.models.checkpoints import load_weights
+from lantern.models.checkpoints import load_weights, read_weights
+
+from .test_train_command import printed
 
 PIL = pytest.importorskip("PIL.Image")
 ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests" / "golden"
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +57,8 @@ def test_a_folder_of_images_becomes_a_drafter_and_two_processes_make_the_same_on
     Catches noise keyed by process, a start on one process's images, and batches dealt differently."""
     said, alone = train(workplace, "alone", "features=on_the_fly", "+captions=disk", "batches.batch_size=8")
     assert "skipped 3 of 19 images" in said
-    assert f"evaluate.py drafter.checkpoint={alone}/drafter" in said
+    assert printed(said)[-1] == f"drafter.checkpoint={alone}/drafter"
+    evaluate(workplace, printed(said))
     assert list((workplace / "cache").glob("captions-train-*/00000-of-00001/shard.json"))
     _, together = train(
         workplace, "together", "features=on_the_fly", "batches.batch_size=4", "trainer.devices=2",
@@ -67,12 +71,44 @@ def test_a_folder_of_images_becomes_a_drafter_and_two_processes_make_the_same_on
 
 
 @pytest.mark.full
+def test_a_class_models_drafter_is_measured_by_the_printed_command(workplace):
+    """Catches a command that loses the model's files or sizes, or asks a class model for captions."""
+    codes = read_weights(GOLDEN / "llamagen_vq_tiny.pt")
+    codes["quantize.embedding.weight"] = codes["quantize.embedding.weight"].repeat(3, 1)[:160]
+    (workplace / "released").mkdir()
+    torch.save(codes, workplace / "released" / "vq.pt")
+    (workplace / "classes").mkdir()
+    for seed in range(16):
+        PIL.fromarray(render(seed)[0]).save(workplace / "classes" / f"{seed}.png")
+        (workplace / "classes" / f"{seed}.txt").write_text(str(seed % 7))
+    said, _ = train(
+        workplace, "classes", f"data.folder={workplace}/classes", "model=llamagen_c2i_b",
+        f"model.checkpoint={GOLDEN}", "model.file=llamagen_c2i_tiny.pt",
+        "model.dim=96", "model.num_layers=3", "model.num_heads=3", "model.num_classes=7", "+model.multiple_of=64",
+        "model.image_size=8", f"model.tokenizer.checkpoint={workplace}/released", "model.tokenizer.file=vq.pt",
+        "model.tokenizer.multipliers=[1,2]", "+model.tokenizer.channels=32", "+model.tokenizer.z_channels=32",
+        "+model.tokenizer.codebook_size=160", "batches.batch_size=4", "trainer.max_steps=1",
+        "trainer.val_check_interval=1",
+    )  # fmt: skip
+    evaluate(workplace, printed(said))
+
+
+def evaluate(workplace: Path, overrides: list[str]) -> None:
+    """Runs the command that was printed, on few images."""
+    few = ["speed.num_prompts=1", "output_tv.num_positions=0", "quality.num_images=0"]
+    command = [sys.executable, str(ROOT / "evaluate.py"), *overrides, *few]
+    environment = os.environ | {"WANDB_MODE": "disabled", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=workplace, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.full
 def test_a_drafter_is_trained_further_on_the_targets_own_images(workplace):
     said, run = train(
         workplace, "further", "task=drafter_self", "samples.num_images=8", "batches.batch_size=4",
         f"task.start_from={workplace}/weights/drafter", "task.lr=0", "task.muon_lr=0",
     )  # fmt: skip
-    assert "evaluate.py drafter.checkpoint=" in said
+    assert printed(said)[-1] == f"drafter.checkpoint={run}/drafter"
     start, after = (load_weights(folder)[0] for folder in (workplace / "weights" / "drafter", run / "drafter"))
     assert all(torch.equal(start[name], value.float()) for name, value in after.items())
     assert list((workplace / "cache").glob("samples-train-*"))

@@ -11,15 +11,14 @@ from lantern.models.checkpoints import weights_hash
 from lantern.sampling import Sampling
 from lantern.training.drafter import DrafterTask
 from lantern.training.loader import TrainingData
-from lantern.training.run import evaluate_command
 from lantern.training.students import ParallelStudent
 from lantern.training.unroll import at_once
 from lantern.trees.chain import chain
 
 from .conftest import MemorySplits
+from .parity import assert_training_and_decoding_agree
 from .test_tasks import drafter_task, fit
 from .test_train_command import composed
-from .test_unroll import FollowTokens
 
 
 def parallel_task(target, sampling: Sampling | None = None) -> DrafterTask:
@@ -55,21 +54,9 @@ def test_passes_equal_roots_run_one_by_one():
 @pytest.mark.parametrize("cfg_scale", [1.0, 2.0])
 @torch.no_grad()
 def test_training_and_decoding_see_the_same_drafter(target, cfg_scale):
-    """Catches rows, cells, pairs or guidance that differ between the two: good validation, poor acceptance in use."""
+    """Catches rows, cells, pairs or guidance that differ between the two."""
     task = parallel_task(target, Sampling(cfg_scale=cfg_scale))
-    items = MemorySplits().split("train")[:2]
-    tokens, captions = torch.stack([item["tokens"] for item in items]), [item["caption"] for item in items]
-    lesson = task._lesson({"tokens": tokens, "caption": captions})
-    trained = [task._law(task._guided(outputs))[:, d] for d, outputs in enumerate(task._passes(lesson, 3))]
-
-    drafter = Parallel(task.network, target, FollowTokens(tokens), Sampling(cfg_scale=cfg_scale))
-    target.allocate(2, 4)
-    drafter.allocate(2)
-    rows = torch.arange(2)
-    drafter.begin(target.prefill(captions, rows), rows)
-    decoded = drafter.draft(tokens[:, 0], torch.full((2,), 15), None)
-    for a, b in zip(trained, decoded, strict=True):
-        assert torch.allclose(a, b, atol=1e-5)
+    assert_training_and_decoding_agree(task, Parallel)
 
 
 def test_training_raises_the_overlap_of_every_level(target, tmp_path):
@@ -94,10 +81,9 @@ def test_an_exported_drafter_loads_as_what_it_is(target, tmp_path):
         load_eagle(tmp_path / "parallel", target, chain(3), Sampling())
 
 
-def test_the_command_line_chooses_what_is_distilled(tmp_path):
-    """Catches a choice that trains EAGLE all the same, and a hint that would load the wrong kind."""
+def test_the_command_line_chooses_what_is_distilled():
+    """Catches a choice that trains EAGLE all the same."""
     cfg = composed("drafter=parallel", "distil.student.levels=4")
     assert cfg.task.student._target_.endswith("ParallelStudent")
     assert cfg.task.depth == cfg.task.validation_depth == 4
     assert composed().task.student._target_.endswith("EagleStudent")
-    assert evaluate_command("drafter", "parallel", tmp_path).endswith(f"drafter=parallel drafter.checkpoint={tmp_path}")

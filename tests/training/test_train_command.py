@@ -1,6 +1,7 @@
 """train.py as a user meets it: every task composes, and what does not work is said in one sentence."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ from hydra import compose, initialize_config_dir
 from hydra.errors import ConfigCompositionException
 from hydra.utils import get_method
 from omegaconf import DictConfig, OmegaConf
+
+from lantern.training.run import what_next
 
 ROOT = Path(__file__).resolve().parents[2]
 TASKS = ("drafter", "drafter_on_the_fly", "drafter_self", "target", "critic", "tokenizer")
@@ -51,6 +54,32 @@ def test_own_images_replace_the_scenes_of_any_task():
 def test_an_unknown_key_is_refused():
     with pytest.raises(ConfigCompositionException, match="learning_rate"):
         composed("task.learning_rate=1")
+
+
+def printed(said: str) -> list[str]:
+    """The overrides of the evaluate command in what train.py says, as a shell reads them."""
+    program, script, *overrides = shlex.split(said.rpartition("measure it with: ")[2].splitlines()[0])
+    assert (program, script) == ("python", "evaluate.py")
+    return overrides
+
+
+def test_the_printed_command_evaluates_on_the_target_that_was_trained_on(tmp_path):
+    """Catches a hint that measures the drafter on the embedded target, or loads the wrong kind of drafter."""
+    place = tmp_path / "a folder"
+    given = ["model=anole", f"model.checkpoint={place}", "+model.geometry.rope_theta=5", "drafter=parallel"]
+    given += ["sampling.top_k=[1]", "task.lr=0.1", "drafter/training@distil=eagle", "trainer.max_steps=1"]
+    overrides = printed(what_next(tmp_path / "drafter", given))
+    assert len(overrides) == 6
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        cfg = compose("evaluate", overrides)
+    assert cfg.model._target_.endswith("load_anole")
+    assert (cfg.model.checkpoint, cfg.model.geometry.rope_theta, cfg.sampling.top_k) == (str(place), 5, [1])
+    assert cfg.drafter._target_.endswith("load_parallel")
+    assert cfg.drafter.checkpoint == str(tmp_path / "drafter")
+
+
+def test_other_tasks_say_where_their_weights_belong(tmp_path):
+    assert what_next(tmp_path / "critic", ["task=critic"]).endswith("copy that folder to data/weights/critic")
 
 
 def run(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess:

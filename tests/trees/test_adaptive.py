@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from test_trees import ByLikelihood, PathLaws, brute_force_beam, paths_of
+from test_trees import PathLaws, brute_force_beam, paths_of
+from toy import ByLikelihood
 
 from lantern.errors import LanternError
 from lantern.trees.adaptive import AdaptiveTree

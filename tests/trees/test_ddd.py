@@ -4,7 +4,8 @@ from math import exp, inf, log
 
 import pytest
 import torch
-from test_trees import ByLikelihood, PathLaws, brute_force_beam, paths_of
+from test_trees import PathLaws, brute_force_beam, paths_of
+from toy import ByLikelihood
 
 from lantern.calibration import Trace, expected
 from lantern.errors import LanternError

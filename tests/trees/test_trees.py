@@ -8,6 +8,7 @@ import pytest
 import torch
 import yaml
 from torch import Tensor
+from toy import ByLikelihood
 
 from lantern.errors import LanternError
 from lantern.trees.chain import chain
@@ -25,19 +26,6 @@ SIZES = {
     "reverse_balanced_25": 25,
     "chain": 5,
 }
-
-
-class ByLikelihood:
-    """Proposes the likeliest codes, with or without the laws they come from."""
-
-    def __init__(self, keeps_law: bool = False) -> None:
-        self.keeps_law = keeps_law
-
-    def drawn(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor:
-        return log_q
-
-    def chosen(self, log_q: Tensor, depth: int) -> Tensor:
-        return log_q
 
 
 class PathLaws:

@@ -18,7 +18,9 @@ from lantern.acceptance.tv_budget import TvBudget
 from lantern.acceptance.typical import Typical
 from lantern.acceptance.vvs import VVS
 from lantern.decoding import generate
+from lantern.drafters.jacobi import Jacobi, anew, coupled
 from lantern.drafters.none import NoDrafter
+from lantern.drafters.starts import Nearest
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
 from lantern.trees.chain import chain
@@ -61,7 +63,7 @@ def decode(rule, tree=TREE, batch_size=3, order=range(8), sampling=None):
     sampling, target = sampling or Sampling(), tiny_target()
     drafter = NoDrafter() if tree is None else tiny_eagle(target, tree, sampling)
     prompts, seeds = [PROMPTS[i] for i in order], [SEEDS[i] for i in order]
-    tokens = generate(target, drafter, shared(rule, sampling), rule, sampling, prompts, seeds, batch_size).tokens
+    tokens = generate(target, drafter, shared(rule), rule, sampling, prompts, seeds, batch_size).tokens
     return tokens[torch.tensor(list(order)).argsort()]
 
 
@@ -104,7 +106,7 @@ def test_the_budget_makes_more_drafts_agree():
     steps = []
     for rule in (Exact(), TvBudget(0.3)):
         drafter = tiny_eagle(target, TREE, sampling)
-        found = generate(target, drafter, shared(rule, sampling), rule, sampling, PROMPTS, SEEDS, 8)
+        found = generate(target, drafter, shared(rule), rule, sampling, PROMPTS, SEEDS, 8)
         steps.append(found.tokens_per_step)
     assert steps[1] > steps[0] + 0.1
 
@@ -114,7 +116,7 @@ def test_each_rule_is_carried_in_its_own_way():
     ways = {TvBudget(0.1): SharedLaw, TvBudget(0.0): SharedNoise, Typical(0.1, 0.3): SharedNoise}
     ways |= {GSD(CODEBOOK, 3, 0.1, 1.0): SharedNoise, Exact(): SharedNoise}
     for rule, way in ways.items():
-        assert type(shared(rule, Sampling())) is way
+        assert type(shared(rule)) is way
 
 
 def test_a_law_without_the_drafts_law_is_one_clear_error():
@@ -132,3 +134,12 @@ def test_a_law_without_the_drafts_law_is_one_clear_error():
     noise = random_case(0)[2]
     with pytest.raises(LanternError, match=r"acceptance=plain names none; use verification=ratio"):
         SharedNoise()(*random_case(0)[:2], Plain(), noise)
+
+
+@pytest.mark.parametrize("redraw", [coupled, anew])
+def test_a_window_for_a_rule_with_a_law_of_its_own_is_one_clear_error(redraw):
+    """Catches an AttributeError in the middle of decoding."""
+    target, rule, sampling = tiny_target(), TvBudget(0.1), Sampling()
+    drafter = Jacobi(target, 3, Nearest(), redraw)
+    with pytest.raises(LanternError, match="no window to judge under shared noise; use verification=ratio"):
+        generate(target, drafter, shared(rule), rule, sampling, PROMPTS, SEEDS, 2)

@@ -3,15 +3,16 @@ happen in the 8,192 image codes of their vocabulary; transformers' mask on image
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
-import torch
+from torch import Tensor
 from transformers import ChameleonConfig, ChameleonForConditionalGeneration
 
-from lantern.hardware import resolve_device, resolve_dtype
+from lantern.hardware import resolve_device
 from lantern.models.chameleon.vqgan import ChameleonVQGAN
-from lantern.models.checkpoints import load_strictly, read_weights
-from lantern.models.files import find_file
-from lantern.models.hf.loading import companions, count, load_pretrained
+from lantern.models.checkpoints import read_weights
+from lantern.models.filling import fill
+from lantern.models.hf.loading import load_pretrained
 from lantern.models.hf.prompts import PromptIds, fixed
 from lantern.models.hf.target import HuggingFaceTarget, ImageVocabulary
 
@@ -33,15 +34,15 @@ def load_vqgan(
     setting: str = "model.tokenizer.checkpoint",
 ) -> ChameleonVQGAN:
     """Meta's vqgan.ckpt. Raises CheckpointError."""
-    with torch.device("meta"):
-        model = ChameleonVQGAN(channels, list(multipliers), num_res_blocks, z_channels, codebook_size, code_dim)
+    sizes = (channels, list(multipliers), num_res_blocks, z_channels, codebook_size, code_dim)
+    remedy = f"give {setting}=<Meta's vqgan.ckpt>"
     place = resolve_device(device)
-    if place.type != "meta":
-        path = find_file(checkpoint, file, setting, 4 * count(model))
-        model = model.to_empty(device="cpu")
-        state = {name: value for name, value in read_weights(path).items() if not name.startswith("loss.")}
-        load_strictly(model, state, path, f"give {setting}=<Meta's vqgan.ckpt>")
-    return model.to(place).eval().requires_grad_(False)
+    model, _ = fill(partial(ChameleonVQGAN, *sizes), checkpoint, file, setting, remedy, place, read=_without_losses)
+    return model.eval().requires_grad_(False)
+
+
+def _without_losses(path: Path) -> dict[str, Tensor]:
+    return {name: value for name, value in read_weights(path).items() if not name.startswith("loss.")}
 
 
 def load_anole(
@@ -101,19 +102,12 @@ def _load(
     dtype: str,
     device: str,
 ) -> HuggingFaceTarget:
-    place = resolve_device(device)
     config = ChameleonConfig(**{"vocabulary_map": {}, **(geometry or {})})
-    model = load_pretrained(
-        ChameleonForConditionalGeneration,
-        config,
-        checkpoint,
-        "model.checkpoint",
-        resolve_dtype(dtype, place),
-        place,
-        ignored=("model.vqmodel.",),  # an encoder without a decoder, of no use here
+    ignored = ("model.vqmodel.",)  # an encoder without a decoder, of no use here
+    model, text, made_of = load_pretrained(
+        ChameleonForConditionalGeneration, config, checkpoint, dtype, device, ignored
     )
     del model.model.vqmodel
-    text, made_of = companions(checkpoint, "model.checkpoint", place)
     embeddings = model.model.embed_tokens
     codes = slice(FIRST_CODE, FIRST_CODE + len(tokenizer.codebook))
     vocabulary = ImageVocabulary(

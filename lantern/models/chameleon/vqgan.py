@@ -3,15 +3,14 @@ Parameter names and arithmetic are those of the released vqgan.ckpt; widths and 
 
 from collections.abc import Sequence
 from itertools import pairwise
-from math import isqrt
 
 import torch
 import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from lantern.errors import LanternError
 from lantern.models.llamagen.tokenizer import AttentionBlock, Downsample, ResBlock, Upsample
+from lantern.models.pixels import check_sides, square
 
 GROUPS = 32
 
@@ -125,9 +124,7 @@ class ChameleonVQGAN(nn.Module):
 
     def encode(self, images: Tensor) -> Tensor:  # [B, 3, H, W] -> [B, L]
         """Tokens of images in [0, 1], row by row; the sides must be multiples of `downsampling`."""
-        if images.shape[-1] % self.downsampling or images.shape[-2] % self.downsampling:
-            sides = tuple(images.shape[-2:])
-            raise LanternError(f"image sides {sides} must be multiples of {self.downsampling}; resize or crop them")
+        check_sides(images, self.downsampling)
         z = rearrange(self.quant_conv(self.encoder(images * 2 - 1)), "b c h w -> b (h w) c").float()
         return torch.cdist(z, self.codebook.float()[None], compute_mode="donot_use_mm_for_euclid_dist").argmin(-1)
 
@@ -137,8 +134,5 @@ class ChameleonVQGAN(nn.Module):
 
     def decode(self, tokens: Tensor) -> Tensor:  # [B, L] -> [B, 3, H, W]
         """Images in [0, 1] of a square grid of tokens."""
-        side = isqrt(tokens.shape[1])
-        if side * side != tokens.shape[1]:
-            raise LanternError(f"{tokens.shape[1]} tokens do not fill a square grid; pass side * side tokens an image")
-        codes = F.embedding(tokens.unflatten(1, (side, side)), self.codebook)
+        codes = F.embedding(square(tokens), self.codebook)
         return ((self.render(codes) + 1) / 2).clamp(0, 1)

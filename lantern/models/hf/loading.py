@@ -10,41 +10,62 @@ from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError
-from torch import nn
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.utils.logging import disable_progress_bar
 
 from lantern.errors import CheckpointError
+from lantern.hardware import resolve_device, resolve_dtype
 from lantern.models.checkpoints import shortened
 from lantern.models.files import find_folder
+from lantern.models.filling import num_parameters
 
 WEIGHTS = ("*.safetensors", "*.bin")
 HASH_BLOCK = 1 << 24
+
+
+class Pretrained(NamedTuple):
+    """A model and what stands beside its weights; on the meta device there is no text tokenizer and no hash."""
+
+    model: PreTrainedModel
+    text: PreTrainedTokenizerBase | None
+    weights_hash: str
 
 
 def load_pretrained(
     family: type[PreTrainedModel],
     config: PreTrainedConfig,
     checkpoint: str | Path,
-    setting: str,
-    dtype: torch.dtype,
-    device: torch.device,
+    dtype: str,
+    device: str,
     ignored: Sequence[str] = (),
-) -> PreTrainedModel:
+    setting: str = "model.checkpoint",
+) -> Pretrained:
     """A model of exactly this geometry. ignored: prefixes of names that may be absent or in excess.
 
     Raises CheckpointError for files that are missing, damaged, unsafe, or of another size or family.
     """
+    place = resolve_device(device)
+    kept = resolve_dtype(dtype, place)
     with torch.device("meta"):
         model = family(config)
-    if device.type == "meta":
-        return model.to(dtype)
-    folder = find_folder(checkpoint, setting, 2 * count(model))
+    if place.type == "meta":
+        return Pretrained(model.to(kept), None, "")
+    folder = find_folder(checkpoint, setting, 2 * num_parameters(model))
     _check_family(folder, config, setting)
+    model, report = _read(family, config, folder, kept)
+    _check(report, folder, setting, tuple(ignored))
+    text = load_text_tokenizer(folder)
+    return Pretrained(model.to(place).eval().requires_grad_(False), text, folder_hash(folder))
+
+
+def _read(
+    family: type[PreTrainedModel], config: PreTrainedConfig, folder: Path, dtype: torch.dtype
+) -> tuple[PreTrainedModel, dict]:
+    """The model, and what transformers says of names and shapes that did not fit."""
     disable_progress_bar()
     try:
-        model, report = family.from_pretrained(
+        return family.from_pretrained(
             folder,
             config=config,
             dtype=dtype,
@@ -60,23 +81,6 @@ def load_pretrained(
     except (SafetensorError, OSError, RuntimeError, ValueError, KeyError, EOFError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise CheckpointError(f"the weights in {folder} are not readable ({reason}); copy them again") from error
-    _check(report, folder, setting, tuple(ignored))
-    return model.to(device).eval().requires_grad_(False)
-
-
-class Companions(NamedTuple):
-    """What a target needs beside its weights; on the meta device there is neither."""
-
-    text: PreTrainedTokenizerBase | None
-    weights_hash: str
-
-
-def companions(checkpoint: str | Path, setting: str, device: torch.device) -> Companions:
-    """The text tokenizer of a model's folder and the hash of its weights. Raises CheckpointError."""
-    if device.type == "meta":
-        return Companions(None, "")
-    folder = find_folder(checkpoint, setting, 0)
-    return Companions(load_text_tokenizer(folder), folder_hash(folder))
 
 
 def load_text_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
@@ -97,10 +101,6 @@ def folder_hash(folder: str | Path) -> str:
             while block := file.read(HASH_BLOCK):
                 digest.update(block)
     return digest.hexdigest()[:12]
-
-
-def count(model: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def _check_family(folder: Path, config: PreTrainedConfig, setting: str) -> None:

@@ -3,11 +3,12 @@ Parameter names and arithmetic are those of the released VQ-16 and VQ-8 checkpoi
 
 from collections.abc import Sequence
 from itertools import pairwise
-from math import isqrt
 
 import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
+
+from lantern.models.pixels import check_sides, square
 
 
 class ResBlock(nn.Module):
@@ -196,9 +197,7 @@ class VQTokenizer(nn.Module):
 
     def latents(self, images: Tensor) -> Tensor:  # [B, 3, H, W] -> [B, h, w, C]
         """Unquantised unit vectors of images in [0, 1]; the sides must be multiples of `downsampling`."""
-        if images.shape[-1] % self.downsampling or images.shape[-2] % self.downsampling:
-            sides = tuple(images.shape[-2:])
-            raise ValueError(f"image sides {sides} must be multiples of {self.downsampling}; resize or crop the images")
+        check_sides(images, self.downsampling)
         z = self.quant_conv(self.encoder(images * 2 - 1))
         return F.normalize(rearrange(z.float(), "b c h w -> b h w c"), dim=-1)
 
@@ -212,8 +211,5 @@ class VQTokenizer(nn.Module):
 
     def decode(self, tokens: Tensor) -> Tensor:  # [B, L] -> [B, 3, H, W]
         """Images in [0, 1] of a square grid of tokens."""
-        side = isqrt(tokens.shape[1])
-        if side * side != tokens.shape[1]:
-            raise ValueError(f"{tokens.shape[1]} tokens do not fill a square grid; pass side * side tokens an image")
-        codes = F.embedding(tokens.unflatten(1, (side, side)), self.codebook)
+        codes = F.embedding(square(tokens), self.codebook)
         return ((self.render(codes) + 1) / 2).clamp(0, 1)
