@@ -11,11 +11,10 @@ from torch import Tensor
 from lantern.drafters.eagle_network import EagleNetwork, FusedEagle
 from lantern.drafters.jacobi import Shape
 from lantern.drafters.loading import load_network
-from lantern.drafters.pairs import Pairs
+from lantern.drafters.memory import DrafterMemory
 from lantern.errors import LanternError
-from lantern.models.cache import Admission, KVCache, additive
+from lantern.models.cache import Admission, additive
 from lantern.models.checkpoints import weights_hash
-from lantern.models.llamagen.fused import cache_dtype
 from lantern.sampling import Sampling
 from lantern.types import PADDING, DraftTree, Forward, Proposals, Target, Verdict
 
@@ -40,17 +39,14 @@ class RefinedJacobi:
         self._layer = FusedEagle(self.network, target.embed_weight)
         self.passes, self.share, self.weights_hash = passes, share, weights_hash
         self.num_nodes, self.depth, self.tree = length + 1, length, Shape(f"refined_{length}")
-        self.forwards = 0
+        self.forwards, self.memory = 0, DrafterMemory(self.network, target, self.tree)
 
     def allocate(self, batch_size: int) -> None:
-        target, heads, like = self.target, self.network.attention.num_heads, self.network.fc.weight
-        dim, length = self.network.fc.out_features, self.depth
-        kept = like.new_empty(0, dtype=cache_dtype(like))
-        slots = target.prefix_len + target.num_tokens + 2 * length + 1
-        self.cache = KVCache(1, batch_size, target.guidance, slots, heads, dim // heads, kept)
-        self.pairs = Pairs(batch_size, length + 1, target.guidance, like, dim)
+        length, like = self.depth, self.network.fc.weight
+        self.memory.allocate(batch_size, length + 1, length)
+        self.cache, self.pairs = self.memory.cache, self.memory.pairs
         self._offsets = torch.arange(length, device=like.device)
-        self._stale = like.new_zeros(batch_size, target.guidance, length, dim)
+        self._stale = like.new_zeros(batch_size, self.target.guidance, length, self.network.fc.out_features)
         self._read = torch.zeros(batch_size, length, dtype=torch.long, device=like.device)  # the tokens it was said of
         self._picks, self._seen = self._read, self._read[:, 0].clone()
         self._chain = torch.arange(-1, length, device=like.device)
@@ -67,7 +63,7 @@ class RefinedJacobi:
             features = rearrange(prefill.features[:, :, :-1], "b r t d -> (b r) t d")
             self._layer(text, features, self.target.turns[None, 1 : prefix + 1], mask, admission)
             self.forwards += 1
-        self.pairs.start(rows, prefill.features[:, :, -1])
+        self.memory.begin(prefill, rows)
         self._stale[rows] = prefill.features[:, :, -1:].to(self._stale.dtype)
         self._seen[rows] = 0
 
@@ -124,7 +120,7 @@ class RefinedJacobi:
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         """Keeps the accepted pairs, and what the pass says of the places behind the verdict's token."""
-        self.pairs.observe(tree, forward, verdict)
+        self.memory.observe(tree, forward, verdict)
         behind = (verdict.accepted[:, None] + 1 + self._offsets).clamp(max=self.depth)
         rows = torch.arange(len(behind), device=behind.device)[:, None]
         self._stale = forward.features.transpose(1, 2)[rows, behind].transpose(1, 2)
@@ -132,8 +128,7 @@ class RefinedJacobi:
         self._seen = self.depth - verdict.accepted
 
     def keep(self, rows: Tensor) -> None:
-        self.cache.keep(rows)
-        self.pairs.keep(rows)
+        self.memory.keep(rows)
         self._stale, self._seen = self._stale[rows], self._seen[rows]
         self._read, self._picks = self._read[rows], self._picks[rows]
 
