@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lantern.drafters.eagle_network import EagleNetwork, FusedEagle
 from lantern.drafters.jacobi import Shape
-from lantern.drafters.loading import load_network
+from lantern.drafters.loading import drafter_folder, load_network
 from lantern.drafters.memory import DrafterMemory
 from lantern.errors import LanternError
 from lantern.models.cache import Admission, additive
@@ -137,6 +137,6 @@ def load_refined_jacobi(
     checkpoint: str | Path, length: int, passes: int, share: float, target: Target, sampling: Sampling
 ) -> RefinedJacobi:
     """checkpoint: of an EAGLE drafter, see load_eagle."""
-    network, weight = load_network(checkpoint, target), target.embed_weight
-    network = network.to(weight.device, weight.dtype)
-    return RefinedJacobi(network, target, sampling, length, passes, share, weights_hash(checkpoint))
+    folder, weight = drafter_folder(checkpoint, target), target.embed_weight
+    network = load_network(folder, target).to(weight.device, weight.dtype)
+    return RefinedJacobi(network, target, sampling, length, passes, share, weights_hash(folder))
