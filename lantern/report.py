@@ -18,6 +18,7 @@ COLUMNS = {
     "frechet_diff": "less AR's", "kernel": "kernel", "precision": "prec.",
     "recall": "recall",
 }  # fmt: skip
+JUDGED = ("_accuracy", "_score")  # the ends of the keys of what a judge says of images
 SYMBOLS = {"delta": "δ", "lam": "λ", "eps": "ε", "alpha": "α", "beta": "β", "mu": "μ", "nu": "ν"}
 BOUNDED = ("speedup", "output_tv", "frechet", "frechet_diff")
 
@@ -58,9 +59,9 @@ def _align(line: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    accuracies = [key for key in rows[0] if key.endswith("_accuracy")]
-    keys = [key for key in [*COLUMNS, *accuracies] if any(row.get(key) is not None for row in rows)]
-    headers = ["setting", *(COLUMNS.get(key, key.removesuffix("_accuracy")) for key in keys)]
+    judged = [key for key in rows[0] if key.endswith(JUDGED)]
+    keys = [key for key in [*COLUMNS, *judged] if any(row.get(key) is not None for row in rows)]
+    headers = ["setting", *(COLUMNS.get(key, key.removesuffix(JUDGED[0]).replace("_", " ")) for key in keys)]
     labels = label_rows(rows)
     return headers, [[label, *(_cell(row, key) for key in keys)] for label, row in zip(labels, rows, strict=True)]
 

@@ -4,7 +4,6 @@ plain AR decoding of the same prompts and seeds; features by torch-fidelity with
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from hashlib import sha256
-from weakref import ref
 
 import numpy as np
 import torch
@@ -15,6 +14,7 @@ from torch_fidelity.metric_prc import KEY_METRIC_PRECISION, KEY_METRIC_RECALL, p
 from lantern.errors import LanternError
 from lantern.metrics.distances import NEIGHBOURHOOD, FrechetTo, Manifolds, kernel_distances
 from lantern.metrics.extraction import QUIET, extract_features, register_extractor
+from lantern.metrics.kept import Kept
 from lantern.metrics.resampling import (
     Interval,
     difference_interval,
@@ -45,7 +45,7 @@ class Fidelity:
         self.extractor = register_extractor(extractor)
         self.references, self.num_references, self.resamples = references, num_references, resamples
         self._resize = getattr(extractor, "resize", "none")
-        self._kept: list[tuple[ref, Tensor]] = []
+        self._features = Kept(lambda images: extract_features(images, self.extractor))
 
     def prepare(self, prompts: Sequence[str]) -> None:
         """LanternError for too few images, or prompts that no real image can be made for."""
@@ -123,15 +123,6 @@ class Fidelity:
             f"{count} images for {width} features: the Fréchet distance is mostly bias at this size; compare "
             f"it at equal N only, or use the kernel distance, which is unbiased"
         ]
-
-    def _features(self, images: Tensor) -> Tensor:
-        """Of the same tensor only once while it lives: AR's images are compared with each method's."""
-        self._kept = [(of, features) for of, features in self._kept if of() is not None]
-        for of, features in self._kept:
-            if of() is images:
-                return features
-        self._kept.append((ref(images), extract_features(images, self.extractor)))
-        return self._kept[-1][1]
 
     def _real(self, prompts: Sequence[str]) -> Tensor:
         return _reference_features(self.extractor, self.references, tuple(prompts), self.num_references)

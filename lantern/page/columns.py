@@ -72,9 +72,10 @@ def is_bound(key: str, keys: Sequence[str]) -> bool:
 
 def _unknown(key: str) -> Column:
     way = "high" if key.endswith(HIGHER_IS_BETTER) else "low" if key.endswith(LOWER_IS_BETTER) else ""
-    is_accuracy = key.endswith("_accuracy")
-    title = f"{key.removesuffix('_accuracy')} right" if is_accuracy else key.replace("_", " ")
-    return Column(key, title, "share of images that show what was asked for" if is_accuracy else key, way, is_accuracy)
+    if key.endswith("_accuracy"):
+        title = f"{key.removesuffix('_accuracy')} right"
+        return Column(key, title, "share of images that show what was asked for", way, True)
+    return Column(key, key.replace("_", " "), key, way, key.endswith("_score"))
 
 
 def _is_number(value: object) -> bool:
