@@ -14,7 +14,8 @@ LABEL_KEYS = (
 )  # fmt: skip
 COLUMNS = {
     "tokens_per_step": "tokens/step", "latency_s": "s/image", "speedup": "speed-up", "draft_ms": "draft ms",
-    "verify_ms": "verify ms", "accept_ms": "accept ms", "output_tv": "output TV", "frechet": "Fréchet",
+    "verify_ms": "verify ms", "accept_ms": "accept ms", "output_tv": "output TV", "code_distance": "code dist.",
+    "frechet": "Fréchet",
     "frechet_diff": "less AR's", "kernel": "kernel", "precision": "prec.",
     "recall": "recall",
 }  # fmt: skip

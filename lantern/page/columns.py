@@ -36,6 +36,13 @@ KNOWN = (
     Column("ar_over_floor", "AR over floor", "an AR step over the time of copying what it reads", "", False, True),
     Column("num_timed", "timed", "images timed alone", "", False, True),
     Column("output_tv", "output TV", "total variation between p and the committed token's law", "low", True),
+    Column(
+        "code_distance",
+        "code distance",
+        "expected distance of a token of p and the one committed; 1: of a code and its nearest",
+        "low",
+        True,
+    ),
     Column("frechet", "Fréchet", "distance to real images in feature space; biased upwards at few images", "low", True),
     Column("kernel", "kernel", "unbiased kernel distance to real images; may fall below 0", "low", False),
     Column("precision", "precision", "share of images that look real", "high", True),
