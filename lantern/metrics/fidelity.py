@@ -99,15 +99,10 @@ class Fidelity:
         swap = torch.cat([torch.zeros(1, count, dtype=torch.bool), swaps(count, self.resamples)])
         same = (pair[:count] == pair[count:]).all(1)
         sides = [torch.where(same, places % count, places) for places in swapped_sides(swap)]  # equal to the last bit
-        chosen = torch.zeros(2, len(sides[0]), 2 * count, dtype=torch.bool)
-        for side, places in zip(chosen, sides, strict=True):
-            side.scatter_(1, places, True)
-        labels, real_labels = labels_of(prompts, len(real))
-        kernel = [kernel_distances(pair, side, real, labels.repeat(2), real_labels) for side in chosen]
         lost = np.array([np.subtract(manifolds(b), manifolds(a)) for a, b in zip(*sides, strict=True)])  # [S, 2]
         moved = {
             "frechet_diff": [frechet(pair[a]) - frechet(pair[b]) for a, b in zip(*sides, strict=True)],
-            "kernel_diff": (kernel[0] - kernel[1]).tolist(),
+            "kernel_diff": kernel_moves(pair, sides, real, prompts),
             "precision_loss": lost[:, 0],
             "recall_loss": lost[:, 1],
         }
@@ -126,6 +121,16 @@ class Fidelity:
 
     def _real(self, prompts: Sequence[str]) -> Tensor:
         return _reference_features(self.extractor, self.references, tuple(prompts), self.num_references)
+
+
+def kernel_moves(pair: Tensor, sides: Sequence[Tensor], real: Tensor, prompts: Sequence[str]) -> list[float]:
+    """Kernel distance of one side less that of the other, swap by swap. pair [2N, F], sides: twice places [S, N]."""
+    labels, real_labels = labels_of(prompts, len(real))
+    found = []
+    for places in sides:
+        chosen = torch.zeros(len(places), len(pair), dtype=torch.bool).scatter_(1, places, True)
+        found.append(kernel_distances(pair, chosen, real, labels.repeat(2), real_labels))
+    return (found[0] - found[1]).tolist()
 
 
 def labels_of(prompts: Sequence[str], num_references: int) -> tuple[Tensor, Tensor]:
