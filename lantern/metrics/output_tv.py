@@ -19,7 +19,7 @@ from lantern.sampling import Sampling
 from lantern.types import AcceptanceRule, Drafter, Generation, Loop, Site, Target, Verification
 from lantern.verification.ratio import Ratio
 
-CELLS = 1 << 22  # of a table [rows, V] worked on at once
+CELLS = 1 << 20  # of a table [rows, V] worked on at once: what stays in a cache
 QUANTILES = (0.5, 0.9)
 FLOOR_STRIDE = 3  # of the positions at which the exact rule is measured, too; it takes as long as the rule itself
 
