@@ -14,10 +14,12 @@ LABEL_KEYS = (
 )  # fmt: skip
 COLUMNS = {
     "tokens_per_step": "tokens/step", "latency_s": "s/image", "speedup": "speed-up", "draft_ms": "draft ms",
-    "verify_ms": "verify ms", "accept_ms": "accept ms", "output_tv": "output TV", "frechet": "Fréchet",
+    "verify_ms": "verify ms", "accept_ms": "accept ms", "output_tv": "output TV", "code_distance": "code dist.",
+    "frechet": "Fréchet",
     "frechet_diff": "less AR's", "kernel": "kernel", "precision": "prec.",
     "recall": "recall",
 }  # fmt: skip
+JUDGED = ("_accuracy", "_score")  # the ends of the keys of what a judge says of images
 SYMBOLS = {"delta": "δ", "lam": "λ", "eps": "ε", "alpha": "α", "beta": "β", "mu": "μ", "nu": "ν"}
 BOUNDED = ("speedup", "output_tv", "frechet", "frechet_diff")
 
@@ -58,9 +60,9 @@ def _align(line: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    accuracies = [key for key in rows[0] if key.endswith("_accuracy")]
-    keys = [key for key in [*COLUMNS, *accuracies] if any(row.get(key) is not None for row in rows)]
-    headers = ["setting", *(COLUMNS.get(key, key.removesuffix("_accuracy")) for key in keys)]
+    judged = [key for key in rows[0] if key.endswith(JUDGED)]
+    keys = [key for key in [*COLUMNS, *judged] if any(row.get(key) is not None for row in rows)]
+    headers = ["setting", *(COLUMNS.get(key, key.removesuffix(JUDGED[0]).replace("_", " ")) for key in keys)]
     labels = label_rows(rows)
     return headers, [[label, *(_cell(row, key) for key in keys)] for label, row in zip(labels, rows, strict=True)]
 

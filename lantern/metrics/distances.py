@@ -1,37 +1,33 @@
 """Fréchet distance (1706.08500), kernel distance (1801.01401), precision and recall (1904.06991) of features, in forms
 that can be evaluated for hundreds of resamples; tests/metrics/test_distances.py holds them to torch-fidelity's."""
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
 NEIGHBOURHOOD = 3  # the radius of a point of a manifold is the distance to this neighbour
 
 
-class Gaussian(NamedTuple):
-    """Fitted to features [N, F]."""
-
-    mean: Tensor  # [F]
-    covariance: Tensor  # [F, F]
-
-    @classmethod
-    def of(cls, features: Tensor) -> "Gaussian":
-        return cls(features.mean(0), torch.cov(features.T))
-
-
 class FrechetTo:
-    """Distance of the Gaussian fitted to features to that of the real ones; biased upwards by about 1/N."""
+    """Distance of the Gaussian fitted to features to that of the real ones; biased upwards by about 1/N. No covariance
+    is made where there are fewer points than features."""
 
     def __init__(self, real: Tensor) -> None:
-        self.real = Gaussian.of(real)
-        self._root = symmetric_root(self.real.covariance)
+        self._mean, spread = _centred(real)
+        self._trace = spread.square().sum()
+        self._half = spread.T if len(spread) < spread.shape[1] else symmetric_root(spread.T @ spread)  # [F, F or M]
 
     def __call__(self, features: Tensor) -> float:
-        own = Gaussian.of(features)
-        shared = torch.linalg.eigvalsh(self._root @ own.covariance @ self._root).clamp(min=0).sqrt().sum()
-        spread = own.covariance.trace() + self.real.covariance.trace() - 2 * shared
-        return float((own.mean - self.real.mean).square().sum() + spread)
+        mean, own = _centred(features)
+        seen = own @ self._half  # its singular values are the roots of the eigenvalues of the covariances' product
+        small = seen @ seen.T if len(seen) < seen.shape[1] else seen.T @ seen
+        shared = torch.linalg.eigvalsh(small).clamp(min=0).sqrt().sum()
+        return float((mean - self._mean).square().sum() + own.square().sum() + self._trace - 2 * shared)
+
+
+def _centred(features: Tensor) -> tuple[Tensor, Tensor]:
+    """features [N, F] -> their mean [F] and what is left [N, F], scaled so that its square is the covariance."""
+    mean = features.mean(0)
+    return mean, (features - mean) / (len(features) - 1) ** 0.5
 
 
 def symmetric_root(matrix: Tensor) -> Tensor:

@@ -4,7 +4,6 @@ plain AR decoding of the same prompts and seeds; features by torch-fidelity with
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from hashlib import sha256
-from weakref import ref
 
 import numpy as np
 import torch
@@ -15,6 +14,7 @@ from torch_fidelity.metric_prc import KEY_METRIC_PRECISION, KEY_METRIC_RECALL, p
 from lantern.errors import LanternError
 from lantern.metrics.distances import NEIGHBOURHOOD, FrechetTo, Manifolds, kernel_distances
 from lantern.metrics.extraction import QUIET, extract_features, register_extractor
+from lantern.metrics.kept import Kept
 from lantern.metrics.resampling import (
     Interval,
     difference_interval,
@@ -45,7 +45,7 @@ class Fidelity:
         self.extractor = register_extractor(extractor)
         self.references, self.num_references, self.resamples = references, num_references, resamples
         self._resize = getattr(extractor, "resize", "none")
-        self._kept: list[tuple[ref, Tensor]] = []
+        self._features = Kept(lambda images: extract_features(images, self.extractor))
 
     def prepare(self, prompts: Sequence[str]) -> None:
         """LanternError for too few images, or prompts that no real image can be made for."""
@@ -99,15 +99,10 @@ class Fidelity:
         swap = torch.cat([torch.zeros(1, count, dtype=torch.bool), swaps(count, self.resamples)])
         same = (pair[:count] == pair[count:]).all(1)
         sides = [torch.where(same, places % count, places) for places in swapped_sides(swap)]  # equal to the last bit
-        chosen = torch.zeros(2, len(sides[0]), 2 * count, dtype=torch.bool)
-        for side, places in zip(chosen, sides, strict=True):
-            side.scatter_(1, places, True)
-        labels, real_labels = labels_of(prompts, len(real))
-        kernel = [kernel_distances(pair, side, real, labels.repeat(2), real_labels) for side in chosen]
         lost = np.array([np.subtract(manifolds(b), manifolds(a)) for a, b in zip(*sides, strict=True)])  # [S, 2]
         moved = {
             "frechet_diff": [frechet(pair[a]) - frechet(pair[b]) for a, b in zip(*sides, strict=True)],
-            "kernel_diff": (kernel[0] - kernel[1]).tolist(),
+            "kernel_diff": kernel_moves(pair, sides, real, prompts),
             "precision_loss": lost[:, 0],
             "recall_loss": lost[:, 1],
         }
@@ -124,17 +119,18 @@ class Fidelity:
             f"it at equal N only, or use the kernel distance, which is unbiased"
         ]
 
-    def _features(self, images: Tensor) -> Tensor:
-        """Of the same tensor only once while it lives: AR's images are compared with each method's."""
-        self._kept = [(of, features) for of, features in self._kept if of() is not None]
-        for of, features in self._kept:
-            if of() is images:
-                return features
-        self._kept.append((ref(images), extract_features(images, self.extractor)))
-        return self._kept[-1][1]
-
     def _real(self, prompts: Sequence[str]) -> Tensor:
         return _reference_features(self.extractor, self.references, tuple(prompts), self.num_references)
+
+
+def kernel_moves(pair: Tensor, sides: Sequence[Tensor], real: Tensor, prompts: Sequence[str]) -> list[float]:
+    """Kernel distance of one side less that of the other, swap by swap. pair [2N, F], sides: twice places [S, N]."""
+    labels, real_labels = labels_of(prompts, len(real))
+    found = []
+    for places in sides:
+        chosen = torch.zeros(len(places), len(pair), dtype=torch.bool).scatter_(1, places, True)
+        found.append(kernel_distances(pair, chosen, real, labels.repeat(2), real_labels))
+    return (found[0] - found[1]).tolist()
 
 
 def labels_of(prompts: Sequence[str], num_references: int) -> tuple[Tensor, Tensor]:

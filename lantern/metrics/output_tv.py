@@ -11,14 +11,17 @@ from torch import Tensor
 
 from lantern.acceptance.exact import Exact
 from lantern.errors import LanternError
+from lantern.metrics.code_distance import CodeDistance
+from lantern.metrics.picks import plain_picks
 from lantern.metrics.witness import Visit, Witness, one_level
 from lantern.noise import Noise, Purpose, image_seed
 from lantern.sampling import Sampling
-from lantern.types import AcceptanceRule, Drafter, DraftTree, Generation, Loop, Site, Target, Verdict, Verification
+from lantern.types import AcceptanceRule, Drafter, Generation, Loop, Site, Target, Verification
 from lantern.verification.ratio import Ratio
 
-CELLS = 1 << 22  # of a table [rows, V] worked on at once
+CELLS = 1 << 20  # of a table [rows, V] worked on at once: what stays in a cache
 QUANTILES = (0.5, 0.9)
+FLOOR_STRIDE = 3  # of the positions at which the exact rule is measured, too; it takes as long as the rule itself
 
 
 class Pipeline(Protocol):
@@ -145,30 +148,6 @@ def total_variation(p: Tensor, law: Tensor) -> float:
     return float((p.double() - law.double()).abs().sum() / 2)
 
 
-@torch.inference_mode()
-def differing_picks(
-    target: Target, sampling: Sampling, prompts: Sequence[str], seeds: Sequence[int], tokens: Tensor
-) -> Tensor:
-    """tokens [B, L] -> [B, L] whether a token is another one than plain decoding would have picked behind the same
-    tokens with the same noise: plain decoding itself, pass by pass, with its picks overruled."""
-    batch, length = tokens.shape
-    device = target.codebook.device
-    tokens, rows = tokens.to(device), torch.arange(batch, device=device)
-    target.allocate(batch, 1)
-    noise = Noise(batch, target.vocab_size, 0, device)
-    noise.admit(rows, torch.tensor(list(seeds), device=device))
-    logits, differ = target.prefill(list(prompts), rows).logits, []
-    for position in range(length):
-        law = sampling.law(logits[:, -1])
-        differ.append((law.log() + noise.picks(0)).argmax(-1) != tokens[:, position])
-        if position + 1 < length:
-            noise.advance([1] * batch)
-            root = tokens[:, position, None]
-            logits = target.verify(DraftTree(root, torch.full_like(root, -1))).logits
-            target.commit(Verdict(torch.zeros_like(root), torch.zeros_like(rows), tokens[:, position + 1]))
-    return torch.stack(differ, 1)
-
-
 @dataclass(frozen=True)
 class OutputTV:
     """`num_positions` visited positions of `num_images` images, each with `redraws` redraws of its children; 0
@@ -186,35 +165,47 @@ class OutputTV:
             )
 
     def measure(self, pipeline: Pipeline, prompts: Sequence[str], seeds: Sequence[int]) -> dict[str, object]:
-        """Row keys: output_tv with bounds and quantiles over positions, and by which estimator. Nothing at temperature
-        0, where there are no laws to compare, and nothing under block verification."""
+        """Row keys: output_tv and code_distance with bounds and quantiles over positions, and by which estimator.
+        Nothing at temperature 0, where there are no laws to compare, and nothing under block verification."""
         if not self.num_positions or pipeline.sampling.is_greedy:
             return {}
         prompts, seeds = list(prompts)[: self.num_images], list(seeds)[: self.num_images]
+        codes = CodeDistance(pipeline.target.codebook)
         if pipeline.loop or pipeline.verification.name == "shared_noise":
-            tokens = pipeline.generate(prompts, seeds, len(prompts)).tokens
-            differ = differing_picks(pipeline.target, pipeline.sampling, prompts, seeds, tokens)
-            return summary(differ.double().flatten().cpu().numpy()) | {"output_tv_estimator": "differing picks"}
+            tokens = pipeline.generate(prompts, seeds, len(prompts)).tokens.to(pipeline.target.codebook.device)
+            picks = plain_picks(pipeline.target, pipeline.sampling, prompts, seeds, tokens)
+            moved = summary("output_tv", _numbers(picks != tokens))
+            moved |= summary("code_distance", _numbers(codes.of_tokens(picks, tokens)), highest=np.inf)
+            return moved | {"output_tv_estimator": "differing picks"}
         if not isinstance(pipeline.verification, Ratio):
             return {}  # what judges a chain as a whole has no law by child
         stride = max(1, len(prompts) * (pipeline.target.num_tokens - 1) // self.num_positions)
         witness = Witness(pipeline.drafter, stride)
         replace(pipeline, drafter=witness).generate(prompts, seeds, len(prompts))
-        return self.of_visits(witness.visits, pipeline.rule, pipeline.verification)
+        return self.of_visits(witness.visits, pipeline.rule, pipeline.verification, codes)
 
-    def of_visits(self, visits: Sequence[Visit], rule: AcceptanceRule, verification: Verification) -> dict[str, object]:
-        """As measure, of given positions. output_tv_floor is the exact rule's value by the same redraws, which would be
-        0 with infinitely many; output_tv_redraws is None where all positions have a closed form."""
+    def of_visits(
+        self, visits: Sequence[Visit], rule: AcceptanceRule, verification: Verification, codes: CodeDistance
+    ) -> dict[str, object]:
+        """As measure, of given positions. A floor is the exact rule's value by the same redraws, at a third of the
+        positions; with infinitely many it would be 0. output_tv_redraws is None where all positions have a closed
+        form."""
         noise = self._noise(visits[0].p)
-        found, floor = (
-            [total_variation(v.p, committed_law(v, At(judge, v.depth), verification, noise)) for v in visits]
-            for judge in (rule, Exact())
-        )
+
+        def moved_by(judge: AcceptanceRule, where: Sequence[Visit]) -> np.ndarray:  # [N, 2]
+            laws = ((v.p, committed_law(v, At(judge, v.depth), verification, noise)) for v in where)
+            return np.array([(total_variation(p, law), codes.of_laws(p, law)) for p, law in laws])
+
+        moved = moved_by(rule, visits)
+        floor = moved if type(rule) is Exact else moved_by(Exact(), visits[::FLOOR_STRIDE])
         redrawn = any(visit.q is not None and len(visit.children) > 1 for visit in visits)
-        return summary(np.array(found)) | {
-            "output_tv_floor": float(np.mean(floor)),
+        return {
+            **summary("output_tv", moved[:, 0]),
+            "output_tv_floor": float(floor[:, 0].mean()),
             "output_tv_redraws": self.redraws if redrawn else None,
             "output_tv_estimator": "redrawn children" if redrawn else "closed form",
+            **summary("code_distance", moved[:, 1], highest=np.inf),
+            "code_distance_floor": float(floor[:, 1].mean()),
         }
 
     def _noise(self, like: Tensor) -> Tensor:  # [S, V]
@@ -223,10 +214,14 @@ class OutputTV:
         return noise.gumbel(Purpose.CHILDREN, torch.arange(self.redraws, device=like.device)[None])[0]
 
 
-def summary(found: np.ndarray) -> dict[str, object]:
+def summary(name: str, found: np.ndarray, highest: float = 1.0) -> dict[str, object]:
     """Of values at positions [N]: their mean, its 95 % bounds as if positions were independent, and quantiles."""
     margin = float(1.96 * found.std(ddof=1) / len(found) ** 0.5) if len(found) > 1 else float("nan")
     mean = float(found.mean())
-    quantiles = {f"output_tv_q{int(100 * level)}": float(np.quantile(found, level)) for level in QUANTILES}
-    bounds = {"output_tv_low": max(0.0, mean - margin), "output_tv_high": min(1.0, mean + margin)}
-    return {"output_tv": mean, **bounds, **quantiles, "output_tv_positions": len(found)}
+    quantiles = {f"{name}_q{int(100 * level)}": float(np.quantile(found, level)) for level in QUANTILES}
+    bounds = {f"{name}_low": max(0.0, mean - margin), f"{name}_high": min(highest, mean + margin)}
+    return {name: mean, **bounds, **quantiles, f"{name}_positions": len(found)}
+
+
+def _numbers(values: Tensor) -> np.ndarray:  # [B, L] -> [B L]
+    return values.double().flatten().cpu().numpy()

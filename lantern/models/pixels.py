@@ -1,22 +1,32 @@
-"""Images in [0, 1] and tokens row by row, as an image tokenizer takes and gives them."""
+"""Images as networks of `transformers` read them: one size, channels shifted and scaled."""
 
-from math import isqrt
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import interpolate
 
-from lantern.errors import LanternError
-
-
-def check_sides(images: Tensor, multiple: int) -> None:  # [B, 3, H, W]
-    """Raises LanternError unless both sides are multiples of what the encoder shrinks them by."""
-    if images.shape[-1] % multiple or images.shape[-2] % multiple:
-        sides = tuple(images.shape[-2:])
-        raise LanternError(f"image sides {sides} must be multiples of {multiple}; resize or crop the images")
+STANDARD = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
 
 
-def square(tokens: Tensor) -> Tensor:  # [B, L] -> [B, h, w]
-    """Raises LanternError for a number of tokens that fills no square."""
-    side = isqrt(tokens.shape[1])
-    if side * side != tokens.shape[1]:
-        raise LanternError(f"{tokens.shape[1]} tokens do not fill a square grid; pass side * side tokens an image")
-    return tokens.unflatten(1, (side, side))
+class Pixels(nn.Module):
+    """Whole images are resized to a network's own size, bicubic with antialiasing."""
+
+    def __init__(self, size: int, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        self.size, self.resize = size, f"bicubic antialiased {size}"
+        self.register_buffer("mean", torch.tensor(mean).view(3, 1, 1))
+        self.register_buffer("std", torch.tensor(std).view(3, 1, 1))
+
+    def forward(self, images: Tensor) -> Tensor:  # [B, 3, H, W] in [0, 1] -> [B, 3, size, size]
+        sized = interpolate(images, (self.size, self.size), mode="bicubic", antialias=True).clamp(0, 1)
+        return (sized - self.mean) / self.std
+
+
+def pixels_of(folder: str | Path, size: int, otherwise: Mapping[str, Sequence[float]] = STANDARD) -> Pixels:
+    """With the mean and deviation that a folder's preprocessor_config.json tells."""
+    path = Path(folder) / "preprocessor_config.json"
+    told = {**otherwise, **(json.loads(path.read_text()) if path.is_file() else {})}
+    return Pixels(size, told["image_mean"], told["image_std"])

@@ -36,6 +36,13 @@ KNOWN = (
     Column("ar_over_floor", "AR over floor", "an AR step over the time of copying what it reads", "", False, True),
     Column("num_timed", "timed", "images timed alone", "", False, True),
     Column("output_tv", "output TV", "total variation between p and the committed token's law", "low", True),
+    Column(
+        "code_distance",
+        "code distance",
+        "expected distance of a token of p and the one committed; 1: of a code and its nearest",
+        "low",
+        True,
+    ),
     Column("frechet", "Fréchet", "distance to real images in feature space; biased upwards at few images", "low", True),
     Column("kernel", "kernel", "unbiased kernel distance to real images; may fall below 0", "low", False),
     Column("precision", "precision", "share of images that look real", "high", True),
@@ -72,9 +79,10 @@ def is_bound(key: str, keys: Sequence[str]) -> bool:
 
 def _unknown(key: str) -> Column:
     way = "high" if key.endswith(HIGHER_IS_BETTER) else "low" if key.endswith(LOWER_IS_BETTER) else ""
-    is_accuracy = key.endswith("_accuracy")
-    title = f"{key.removesuffix('_accuracy')} right" if is_accuracy else key.replace("_", " ")
-    return Column(key, title, "share of images that show what was asked for" if is_accuracy else key, way, is_accuracy)
+    if key.endswith("_accuracy"):
+        title = f"{key.removesuffix('_accuracy')} right"
+        return Column(key, title, "share of images that show what was asked for", way, True)
+    return Column(key, key.replace("_", " "), key, way, key.endswith("_score"))
 
 
 def _is_number(value: object) -> bool:

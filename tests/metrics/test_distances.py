@@ -10,9 +10,10 @@ from lantern.metrics.fidelity import frechet_distance, kernel_distance, precisio
 
 
 @pytest.mark.parametrize("count", [10, 80], ids=["fewer images than features", "more"])
-def test_frechet_distance_agrees_with_torch_fidelity(count):
+@pytest.mark.parametrize("others", [12, 100], ids=["fewer real ones", "more real ones"])
+def test_frechet_distance_agrees_with_torch_fidelity(count, others):
     """torch-fidelity's root of a product of two singular matrices is good to six digits."""
-    made, real = gaussian(count, mean=0.2, dims=16, seed=1), gaussian(100, scale=1.3, dims=16, seed=2)
+    made, real = gaussian(count, mean=0.2, dims=16, seed=1), gaussian(others, scale=1.3, dims=16, seed=2)
     assert FrechetTo(real)(made) == pytest.approx(frechet_distance(made, real), rel=1e-5)
 
 

@@ -8,7 +8,9 @@ from toy import PROMPTS, SEEDS, tiny_eagle, tiny_target
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.lantern_pp import LanternPP
-from lantern.metrics.output_tv import OutputTV, committed_law, differing_picks, total_variation
+from lantern.metrics.code_distance import CodeDistance
+from lantern.metrics.output_tv import OutputTV, committed_law, total_variation
+from lantern.metrics.picks import plain_picks
 from lantern.metrics.witness import Visit, Witness
 from lantern.pipeline import Pipeline
 from lantern.sampling import Sampling
@@ -87,7 +89,9 @@ def test_a_biased_verifier_stands_clear_of_the_floor_and_the_exact_rule_is_at_it
     """The bias is found by walking the verification, not by a rule's name."""
     _, visit = enumerated(TREES[tree], Exact())
     measured = OutputTV(1, 1, 4096)
-    exact, biased = (measured.of_visits([visit], rule, Ratio()) for rule in (Exact(), NoSubtraction()))
+    exact, biased = (
+        measured.of_visits([visit], rule, Ratio(), CodeDistance(CODEBOOK)) for rule in (Exact(), NoSubtraction())
+    )
     assert exact["output_tv"] == exact["output_tv_floor"] < 0.01
     assert biased["output_tv"] > 0.03 > 3 * biased["output_tv_floor"]
 
@@ -114,6 +118,8 @@ def test_a_whole_decoding_is_measured_at_its_visited_positions(tree, estimator):
     assert exact["output_tv_positions"] >= 10
     assert exact["output_tv"] == exact["output_tv_floor"] < 0.03
     assert relaxed["output_tv"] > 0.05 + 2 * relaxed["output_tv_floor"]
+    assert exact["code_distance"] == exact["code_distance_floor"] < 0.1
+    assert relaxed["code_distance"] > relaxed["output_tv"]  # what moves, moves by a nearest distance at least, nearly
     assert relaxed["output_tv_q50"] <= relaxed["output_tv_q90"] <= 1
 
 
@@ -137,9 +143,9 @@ def test_under_shared_noise_the_share_of_other_picks_is_measured():
     def found(rule):
         return measured.measure(pipeline(chain(3), rule, SharedNoise()), PROMPTS, SEEDS)
 
-    assert found(Exact())["output_tv"] == 0
+    assert found(Exact())["output_tv"] == found(Exact())["code_distance"] == 0
     relaxed = found(lambda codebook: Lantern(codebook, 10, 0.5))
-    assert relaxed["output_tv"] > 0
+    assert relaxed["code_distance"] > relaxed["output_tv"] / 2 > 0
     assert relaxed["output_tv_positions"] == 4 * 16
 
 
@@ -147,9 +153,9 @@ def test_a_token_that_plain_decoding_would_not_pick_is_counted_alone():
     """Behind it the picks are those of the changed prefix."""
     plain = pipeline(chain(1), Exact(), SharedNoise()).baseline()
     tokens = plain.generate(PROMPTS[:2], SEEDS[:2], 2).tokens.clone()
-    assert not differing_picks(plain.target, plain.sampling, PROMPTS[:2], SEEDS[:2], tokens).any()
+    assert torch.equal(plain_picks(plain.target, plain.sampling, PROMPTS[:2], SEEDS[:2], tokens), tokens)
     tokens[0, 15] = (tokens[0, 15] + 1) % 24
-    differ = differing_picks(plain.target, plain.sampling, PROMPTS[:2], SEEDS[:2], tokens)
+    differ = plain_picks(plain.target, plain.sampling, PROMPTS[:2], SEEDS[:2], tokens) != tokens
     assert differ.nonzero().tolist() == [[0, 15]]
 
 

@@ -1,0 +1,26 @@
+"""What was found for a tensor of images, as long as the tensor lives: AR's are judged alone and against a method's."""
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+from weakref import ref
+
+from torch import Tensor
+
+Found = TypeVar("Found")
+
+
+class Kept(Generic[Found]):
+    """Calls `find` once a tensor."""
+
+    def __init__(self, find: Callable[..., Found]) -> None:
+        self._find = find
+        self._found: list[tuple[ref, Found]] = []
+
+    def __call__(self, images: Tensor, *others: object) -> Found:
+        """`others` must follow from the images."""
+        self._found = [(of, found) for of, found in self._found if of() is not None]
+        for of, found in self._found:
+            if of() is images:
+                return found
+        self._found.append((ref(images), self._find(images, *others)))
+        return self._found[-1][1]

@@ -1,0 +1,34 @@
+"""What plain decoding would have picked, position by position, behind tokens that something else made."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from lantern.noise import Noise
+from lantern.sampling import Sampling
+from lantern.types import DraftTree, Target, Verdict
+
+
+@torch.inference_mode()
+def plain_picks(
+    target: Target, sampling: Sampling, prompts: Sequence[str], seeds: Sequence[int], tokens: Tensor
+) -> Tensor:
+    """tokens [B, L] -> the pick [B, L] at each position behind the tokens before it, with the same noise: plain
+    decoding itself, pass by pass, with its picks overruled."""
+    batch, length = tokens.shape
+    device = target.codebook.device
+    tokens, rows = tokens.to(device), torch.arange(batch, device=device)
+    target.allocate(batch, 1)
+    noise = Noise(batch, target.vocab_size, 0, device)
+    noise.admit(rows, torch.tensor(list(seeds), device=device))
+    logits, picks = target.prefill(list(prompts), rows).logits, []
+    for position in range(length):
+        law = sampling.law(logits[:, -1])
+        picks.append((law.log() + noise.picks(0)).argmax(-1))
+        if position + 1 < length:
+            noise.advance([1] * batch)
+            root = tokens[:, position, None]
+            logits = target.verify(DraftTree(root, torch.full_like(root, -1))).logits
+            target.commit(Verdict(torch.zeros_like(root), torch.zeros_like(rows), tokens[:, position + 1]))
+    return torch.stack(picks, 1)

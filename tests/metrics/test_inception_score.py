@@ -1,0 +1,105 @@
+"""Inception score against its definition, and torch-fidelity's network from a local file."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
+
+from lantern.errors import CheckpointError, LanternError
+from lantern.metrics.fidelity import Fidelity
+from lantern.metrics.inception_score import InceptionScore
+from lantern.models.inception import LAYERS, load_inception
+
+
+class Colours(nn.Module):
+    """Logits: the mean of each channel, scaled."""
+
+    resize = "none"
+
+    def __init__(self, scale: float = 40.0) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(scale))
+
+    def logits(self, images):
+        return images.mean((2, 3)) * self.scale
+
+
+def pure(*channels: int) -> torch.Tensor:
+    """Images of one colour each."""
+    return torch.eye(3)[list(channels)][:, :, None, None].expand(-1, -1, 4, 4).contiguous()
+
+
+def test_the_score_counts_the_classes_that_are_clearly_shown():
+    metric, prompts = InceptionScore(Colours()), ["a"] * 12
+    assert metric(pure(0, 1, 2).repeat(4, 1, 1, 1), prompts)["inception_score"] == pytest.approx(3, rel=1e-6)
+    assert metric(pure(*[1] * 12), prompts)["inception_score"] == pytest.approx(1)
+
+
+def test_the_score_is_the_exponential_of_the_mean_divergence_from_the_mean():
+    images = torch.rand(10, 3, 4, 4)
+    rounded = (images * 255).round() / 255
+    p = Colours(6.0).logits(rounded).detach().double().softmax(1)
+    expected = (p * (p / p.mean(0)).log()).sum(1).mean().exp()
+    assert InceptionScore(Colours(6.0))(images, ["a"] * 10)["inception_score"] == pytest.approx(float(expected))
+
+
+def test_the_loss_is_paired_and_equal_images_lose_nothing():
+    """Catches a difference with its sign turned, and swaps that move the classes' mix."""
+    metric, prompts = InceptionScore(Colours()), ["a", "b", "c"] * 10
+    plain = pure(*[0, 1, 2] * 10)
+    assert set(metric.against(plain.clone(), plain, prompts).values()) == {0.0}
+    lost = metric.against(pure(*[0, 0, 1] * 10), plain, prompts)
+    assert lost["inception_score_loss"] > lost["inception_score_loss_low"] > 0
+    found = metric(plain, prompts)
+    assert found["inception_score_low"] <= found["inception_score"] <= found["inception_score_high"]
+
+
+def test_few_images_are_said_to_be_few_or_refused():
+    metric = InceptionScore(Colours(), splits=10)
+    assert "499 images" in metric.warnings(["a"] * 499)[0]
+    assert metric.warnings(["a"] * 500) == []
+    with pytest.raises(LanternError, match="num_images=19"):
+        metric.prepare(["a"] * 19)
+    assert metric.protocol([])["inception_score_splits"] == 10
+
+
+class Blank(FeatureExtractorInceptionV3):
+    """Keeps its random weights."""
+
+    def load_state_dict(self, *_):
+        return None
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("inception") / "weights.pth"
+    torch.save({"nothing": torch.zeros(1)}, path)
+    torch.manual_seed(0)
+    blank = Blank("inception", LAYERS, feature_extractor_weights_path=str(path))
+    torch.save(blank.state_dict(), path)
+    return path
+
+
+@pytest.mark.full
+def test_torch_fidelitys_network_gives_features_and_logits_from_a_local_file(weights):
+    network, images = load_inception(weights), torch.rand(8, 3, 16, 16)
+    bytes_of = (images * 255).round().byte()
+    expected = Blank("inception", LAYERS, feature_extractor_weights_path=str(weights))
+    torch.nn.Module.load_state_dict(expected, torch.load(weights))
+    features, logits = expected(bytes_of)
+    torch.testing.assert_close(network.features(images), features)
+    torch.testing.assert_close(network.logits(images), logits)
+    assert "299" in network.resize
+    metric = Fidelity(network, lambda prompts, count: torch.rand(count, 3, 16, 16), 8, resamples=2)
+    assert metric(images, ["a", "b"] * 4)["frechet"] > 0
+    assert metric.protocol(["a", "b"] * 4)["features"] == 2048
+
+
+def test_another_file_is_one_sentence(tmp_path):
+    with pytest.raises(CheckpointError, match="no weights at"):
+        load_inception(tmp_path / "none.pth")
+    torch.save({"conv.weight": torch.zeros(2)}, tmp_path / "other.pth")
+    with pytest.raises(CheckpointError, match="no weights of torch-fidelity's Inception"):
+        load_inception(tmp_path / "other.pth")

@@ -1,0 +1,96 @@
+"""On the shipped weights: output TV of the exact rule is its estimator's noise for every way of drafting, and that of a
+biased verifier stands clear of it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import lantern
+from lantern.acceptance.exact import Exact
+from lantern.metrics.code_distance import CodeDistance
+from lantern.metrics.output_tv import OutputTV
+from lantern.metrics.witness import Witness
+from lantern.noise import image_seed
+from lantern.prompts import load_prompts
+from lantern.verification.ratio import Ratio
+from lantern.verification.shared_noise import SharedNoise
+
+PROMPTS = load_prompts("demo", Path(__file__).parents[2] / "data" / "prompts")[:1]
+SEEDS = [image_seed(0, prompt) for prompt in PROMPTS]
+LEFT = "drafter.start={_target_: lantern.drafters.starts.Left}"
+RATIO = {
+    "chain": {"tree": "chain"},
+    "static": {"tree": "static"},
+    "static 57": {"tree": "naive_extend_57"},
+    "eagle2": {"tree": "eagle2"},
+    "ddd": {"tree": "ddd"},
+    "adaptive": {"tree": "adaptive"},
+    "sampled": {"tree": "sampled"},
+    "sjd": {"drafter": "sjd"},
+    "scd": {"drafter": "jacobi", "settings": [LEFT]},
+}
+SHARED = {name: RATIO[name] for name in ("chain", "static", "eagle2", "ddd", "adaptive")} | {
+    "jacobi": {"drafter": "jacobi"},
+    "eagle_jacobi": {"drafter": "eagle_jacobi", "tree": "chain", "settings": ["tree.length=1"]},
+    "tree_jacobi": {"drafter": "eagle_jacobi", "tree": "eagle2", "settings": ["drafter.length=32", "drafter.tail=0"]},
+}
+pytestmark = pytest.mark.full
+
+
+class NoSubtraction(Exact):
+    """Biased: draws from p itself after a refusal."""
+
+    def judge(self, p, q, x, site):
+        return super().judge(p, q, x, site)[0], p
+
+
+class Sharper(SharedNoise):
+    """Biased: picks from p to the power of 1.5."""
+
+    def __call__(self, tree, probs, rule, noise):
+        law = probs**1.5
+        return super().__call__(tree, law / law.sum(-1, keepdim=True), rule, noise)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return lantern.load("llamagen", ["dtype=float32", "device=cpu"])
+
+
+@pytest.fixture(scope="module")
+def codes(model):
+    return CodeDistance(model.target.codebook)
+
+
+@pytest.mark.parametrize("name", RATIO)
+def test_of_the_exact_rule_under_ratio_verification_it_is_nothing_or_shrinks_with_more_redraws(model, codes, name):
+    """Catches a tree that hands on another q than its children were drawn from, a law of another node, and an estimator
+    whose noise would hide a bias. Noise falls to a half with four times the redraws; a bias stays."""
+    pipeline = model.pipeline(verification="ratio", **RATIO[name])
+    stride = model.target.num_tokens // 10
+    witness = Witness(pipeline.drafter, stride)
+    replace(pipeline, drafter=witness).generate(PROMPTS, SEEDS, 1)
+    few, many = (OutputTV(1, 10, redraws).of_visits(witness.visits, Exact(), Ratio(), codes) for redraws in (256, 1024))
+    biased = OutputTV(1, 10, 256).of_visits(witness.visits, NoSubtraction(), Ratio(), codes)
+    if few["output_tv_redraws"] is None:
+        assert few["output_tv"] < 1e-4
+        assert few["code_distance"] < 1e-3
+    else:
+        assert few["output_tv"] < 0.08
+        assert many["output_tv"] < 0.65 * few["output_tv"]
+        assert many["code_distance"] < 0.75 * few["code_distance"]
+    assert biased["output_tv"] > 0.03 + 2 * few["output_tv"]
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_of_the_exact_rule_under_shared_noise_no_pick_differs_and_of_a_biased_one_many_do(model, name):
+    """Catches a window whose picks read another position's noise."""
+    measure = OutputTV(1, 1, 1)
+    exact, biased = (
+        measure.measure(model.pipeline(verification=verification, **SHARED[name]), PROMPTS, SEEDS)
+        for verification in (SharedNoise(), Sharper())
+    )
+    assert exact["output_tv"] == exact["code_distance"] == 0
+    assert biased["output_tv"] > 0.05
+    assert biased["code_distance"] > 0.05
