@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lantern.drafters.window import Guess, Start, Window
 from lantern.errors import LanternError
-from lantern.types import PADDING, DraftTree, Forward, Proposals, Target, Verdict
+from lantern.types import PADDING, DraftTree, Form, Forward, Proposals, Target, Verdict
 
 
 class Shape(NamedTuple):
@@ -40,9 +40,11 @@ class Jacobi:
     def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
         guess = self.window.guess(roots, proposals)
         tokens = torch.cat([roots[:, None], guess.tokens], 1)
+        laws = None if guess.laws is None else torch.cat([guess.laws, guess.laws[:, -1:]], 1)
+        if int(room.min()) > self.depth:
+            return Form.chain(self.depth, roots.device).tree(tokens, laws)
         chain = torch.arange(-1, self.depth, device=roots.device)
         parents = chain.masked_fill((chain >= 0) & (chain + 1 >= room.to(roots.device)[:, None]), PADDING)
-        laws = None if guess.laws is None else torch.cat([guess.laws, guess.laws[:, -1:]], 1)
         return DraftTree(tokens, parents, laws)
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from lantern.acceptance.exact import Exact
 from lantern.errors import LanternError
 from lantern.metrics.witness import Visit, Witness, one_level
-from lantern.noise import Noise, Purpose, image_seed
+from lantern.noise import Noise, Purpose, image_seed, winners
 from lantern.sampling import Sampling
 from lantern.types import AcceptanceRule, Drafter, DraftTree, Generation, Loop, Site, Target, Verdict, Verification
 from lantern.verification.ratio import Ratio
@@ -158,9 +158,10 @@ def differing_picks(
     noise = Noise(batch, target.vocab_size, 0, device)
     noise.admit(rows, torch.tensor(list(seeds), device=device))
     logits, differ = target.prefill(list(prompts), rows).logits, []
+    root_depth = torch.zeros_like(rows)[:, None]
     for position in range(length):
-        law = sampling.law(logits[:, -1])
-        differ.append((law.log() + noise.picks(0)).argmax(-1) != tokens[:, position])
+        law = sampling.law(logits[:, -1:])
+        differ.append(winners(law, noise.weights_at(root_depth))[:, 0] != tokens[:, position])
         if position + 1 < length:
             noise.advance([1] * batch)
             root = tokens[:, position, None]
