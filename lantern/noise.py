@@ -80,15 +80,15 @@ def winners(laws: Tensor, weights: Tensor) -> Tensor:
 
 class Noise:
     """The streams of the images in a batch. Row b stands at position[b], the index of its root token (-1 before the
-    first token). The rows exp(G) that picks are made with lie in a ring, each made once, several at a time."""
+    first token). The rows exp(G) that picks are made with are made once, several at a time, and lie in order."""
 
     def __init__(self, batch_size: int, vocab_size: int, depth: int, device: torch.device | str = "cpu") -> None:
         """depth: of the deepest node whose pick will be asked for."""
         self.seeds = torch.zeros(batch_size, dtype=torch.long, device=device)
         self.position = torch.full((batch_size,), -1, device=device)
-        self._left = [0] * batch_size  # on the host: rows made behind the root's own
+        self._left = [0] * batch_size  # on the host: rows made behind the root's own, the last ones of `_made`
         self._depth = depth
-        self._ring = torch.zeros(batch_size, depth + 1 + AHEAD, vocab_size, device=device)
+        self._made = torch.zeros(batch_size, depth + 1 + AHEAD, vocab_size, device=device)
         self._codes = torch.arange(vocab_size, dtype=torch.int32, device=device)
 
     def admit(self, rows: Tensor, seeds: Tensor) -> None:
@@ -108,16 +108,29 @@ class Noise:
 
     def keep(self, rows: Tensor) -> None:
         self.seeds, self.position = self.seeds[rows], self.position[rows]
-        self._ring, self._left = self._ring[rows], [self._left[row] for row in rows.tolist()]
+        self._made, self._left = self._made[rows], [self._left[row] for row in rows.tolist()]
 
     def _fill(self) -> None:
-        window = self._ring.shape[1]
-        made, last = self.position + torch.tensor(self._left, device=self.position.device), self.position + window
-        steps = torch.arange(1, window - min(self._left) + 1, device=last.device)
-        positions = torch.minimum(made[:, None] + steps, last[:, None])  # rows with fewer repeat their last one
-        rows = torch.arange(len(positions), device=last.device)[:, None]
-        self._ring[rows, positions % window] = self.weights(Purpose.PICK, positions)
+        """Every row's are moved to the front, and the room behind them is filled."""
+        window, fewest = self._made.shape[1], min(self._left)
+        used, most = self._used(), max(self._left)
+        if most:
+            self._made[:, :most] = self._rows(torch.arange(most, device=used.device).expand(len(used), -1), used)
+        steps = torch.arange(window - fewest, device=used.device)  # rows with fewer to make write their last one again
+        places = (window - used[:, None] + steps).clamp(max=window - 1)
+        made = self.weights(Purpose.PICK, self.position[:, None] + 1 + places)
+        self._made[torch.arange(len(used), device=used.device)[:, None], places] = made
         self._left = [window] * len(self._left)
+
+    def _used(self) -> Tensor:  # [B] rows in front of the root's own
+        window = self._made.shape[1]
+        return torch.tensor([window - left for left in self._left], device=self.position.device)
+
+    def _rows(self, depths: Tensor, used: Tensor) -> Tensor:
+        window = self._made.shape[1]
+        rows = (used[:, None] + depths).clamp(max=window - 1)
+        rows += window * torch.arange(len(rows), device=rows.device)[:, None]
+        return self._made.flatten(0, 1).index_select(0, rows.flatten()).view(*rows.shape, -1)
 
     def picks(self, depth: int) -> Tensor:
         """G [B, V] of the token behind a node at this depth."""
@@ -125,11 +138,14 @@ class Noise:
 
     def weights_at(self, depths: Tensor) -> Tensor:
         """[B, N] depths of nodes -> exp(G) [B, N, V] of the tokens behind them: see winners."""
-        batch, window = self._ring.shape[:2]
-        rows = (self.position[:, None] + 1 + depths) % window
-        if batch > 1:
-            rows += window * torch.arange(batch, device=rows.device)[:, None]
-        return self._ring.flatten(0, 1).index_select(0, rows.flatten()).view(*rows.shape, -1)
+        return self._rows(depths, self._used())
+
+    def weights_ahead(self, count: int) -> Tensor:
+        """The same of depths 0, 1, … count - 1: [B, count, V]."""
+        if len(self._left) == 1:
+            used = self._made.shape[1] - self._left[0]
+            return self._made[:, used : used + count]
+        return self.weights_at(torch.arange(count, device=self.position.device).expand(len(self._left), -1))
 
     def gumbel(self, purpose: Purpose, *counters: Tensor) -> Tensor:
         """counters broadcasting to [B] or [B, N] -> standard Gumbel [B, V] or [B, N, V]."""
@@ -163,8 +179,8 @@ class GreedyNoise(Noise):
     """Temperature 0: picks are made without noise."""
 
     def _fill(self) -> None:
-        self._left = [self._ring.shape[1]] * len(self._left)
+        self._left = [self._made.shape[1]] * len(self._left)
 
     def __init__(self, batch_size: int, vocab_size: int, depth: int, device: torch.device | str = "cpu") -> None:
         super().__init__(batch_size, 1, depth, device)  # one number a position is enough: it broadcasts over codes
-        self._ring.fill_(1.0)
+        self._made.fill_(1.0)

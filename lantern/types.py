@@ -22,6 +22,7 @@ class Form:
     ancestors: Tensor  # [N, N] as DraftTree's
     depths: Tensor  # [N]
     paths: Tensor  # [N, A] from the root to each node, padded with -1
+    is_chain: bool
 
     @classmethod
     @lru_cache(maxsize=64)
@@ -32,7 +33,8 @@ class Form:
         longest = max(map(len, ways))
         paths = torch.tensor([way + [-1] * (longest - len(way)) for way in ways], device=device)
         ancestors = (paths[:, :, None] == torch.arange(len(ways), device=device)).any(1)
-        return cls(torch.tensor(parents, device=device), ancestors, ancestors.sum(-1) - 1, paths)
+        is_chain = parents == tuple(range(-1, len(parents) - 1))
+        return cls(torch.tensor(parents, device=device), ancestors, ancestors.sum(-1) - 1, paths, is_chain)
 
     @classmethod
     def chain(cls, length: int, device: torch.device) -> "Form":

@@ -83,6 +83,8 @@ def test_the_ring_holds_what_a_direct_computation_gives():
         depths = torch.randint(WINDOW, (3, 5), generator=generator)
         direct = noise.weights(Purpose.PICK, noise.position[:, None] + 1 + depths)
         assert torch.equal(noise.weights_at(depths), direct)
+        ahead = torch.arange(WINDOW).expand(len(direct), -1)
+        assert torch.equal(noise.weights_ahead(WINDOW), noise.weights_at(ahead))
         assert torch.equal(noise.picks(2), noise.weights(Purpose.PICK, noise.position + 3).log())
         torch.testing.assert_close(noise.picks(2), noise.gumbel(Purpose.PICK, noise.position + 3))
         noise.advance(torch.randint(WINDOW + 1, (3,), generator=generator).tolist())

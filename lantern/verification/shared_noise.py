@@ -30,8 +30,7 @@ class SharedProposals:
 
     def coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor:
         """laws [B, W, V] of the positions behind the root -> the picks under them [B, W]; equal laws, equal picks."""
-        depths = torch.arange(laws.shape[1], device=laws.device).expand(len(laws), -1)
-        return winners(laws, self._noise.weights_at(depths))
+        return winners(laws, self._noise.weights_ahead(laws.shape[1]))
 
 
 class SharedNoise:
@@ -41,7 +40,8 @@ class SharedNoise:
     def __call__(self, tree: DraftTree, probs: Tensor, rule: Relaxation, noise: Noise) -> Verdict:
         """probs p [B, N, V]. Follows the deepest path on which every child is the pick at its parent; among equally
         deep ones the one of earlier nodes."""
-        weights = noise.weights_at(tree.depths)  # [B, N, V]
+        is_chain = tree.form and tree.form.is_chain
+        weights = noise.weights_ahead(tree.tokens.shape[1]) if is_chain else noise.weights_at(tree.depths)  # [B, N, V]
         pick = winners(probs, weights)  # [B, N]
         if rule.lossless:
             refused = pick.gather(1, tree.parents.clamp(min=0)) != tree.tokens
