@@ -60,6 +60,25 @@ def generate(
     return batch.generation(len(prompts), latency, drafter.forwards - drafted_before)
 
 
+@torch.inference_mode()
+def first_rounds(
+    target: Target,
+    drafter: Drafter,
+    verification: Verification,
+    rule: AcceptanceRule,
+    sampling: Sampling,
+    prompts: Sequence[str],
+    seeds: Sequence[int],
+    count: int,
+) -> list[Round]:
+    """The first `count` rounds, or as many as there are, of the prompts decoded together."""
+    batch = _Batch(target, drafter, verification, rule, sampling, len(prompts))
+    batch.admit(list(range(len(prompts))), list(range(len(prompts))), list(prompts), list(seeds))
+    while len(batch.rounds) < count and not batch.free_rows():
+        batch.step()
+    return batch.rounds
+
+
 class _Batch:
     """The rows being decoded. A row is free once its image has all its tokens."""
 

@@ -180,6 +180,12 @@ class TreePolicy(Protocol):
     def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals: "Proposals") -> DraftTree: ...
 
 
+class Shape(NamedTuple):
+    """What a drafter is built with in the place of a tree alone, such as a tree and the length of a window."""
+
+    settings: Mapping[str, object]  # by the names of its parameters
+
+
 @runtime_checkable
 class Remembers(Protocol):
     """A tree policy that learns from the rounds of each image; its drafter tells it of them."""
@@ -221,6 +227,10 @@ class Round(NamedTuple):
     images: Sequence[int] = ()  # which image each active row is, by its place in the list of prompts
     parents: Tensor | None = None  # [B, N] of the tree, left on its device
     commit_ms: float = 0.0  # of the caches and the books
+
+    @property
+    def ms(self) -> float:
+        return self.draft_ms + self.verify_ms + self.accept_ms + self.commit_ms
 
     @property
     def accepted(self) -> list[int]:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lantern.drafters.eagle import Eagle
 from lantern.drafters.loading import load_eagle
-from lantern.drafters.window import Redraw, Start, Window
+from lantern.drafters.window import Label, Redraw, Start, Window
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
 from lantern.types import PADDING, DraftTree, Form, Forward, Proposals, Target, TreePolicy, Verdict
@@ -25,7 +25,8 @@ class EagleJacobi:
         if min(length, tail) < 0 or length + tail < 1:
             raise LanternError(f"drafter.length={length}, tail={tail}: give 0 or more, and 1 in all at least")
         self.eagle, self.length, self.tail = eagle, length, tail
-        self.tree, self.weights_hash = eagle.tree, eagle.weights_hash
+        parts = [eagle.tree.name, *([f"tail_{tail}"] if tail else []), *([f"window_{length}"] if length else [])]
+        self.tree, self.weights_hash = Label("+".join(parts), eagle.tree.kind), eagle.weights_hash
         self.num_nodes, self.depth = eagle.num_nodes + length + tail, max(length, eagle.depth + tail)
         self._forms: dict[Form, tuple[Form, Tensor]] = {}
         self.window = Window(self.depth, eagle.target.num_tokens, start, redraw)

@@ -2,21 +2,12 @@
 (2410.01699) draws them anew each round; coupled to their former draws (SCD, 2510.24211) they settle, and more of them
 are accepted."""
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
-from lantern.drafters.window import Guess, Start, Window
+from lantern.drafters.window import Guess, Label, Start, Window
 from lantern.errors import LanternError
 from lantern.types import PADDING, DraftTree, Form, Forward, Proposals, Target, Verdict
-
-
-class Shape(NamedTuple):
-    """What a result row says of the tree."""
-
-    name: str
-    kind: str = "window"
 
 
 class Jacobi:
@@ -27,7 +18,7 @@ class Jacobi:
     def __init__(self, target: Target, length: int, start: Start, redraw, name: str = "jacobi") -> None:
         """length: of the window, in tokens."""
         self.window = Window(length, target.num_tokens, start, redraw)
-        self.name, self.tree = name, Shape(f"window_{length}")
+        self.name, self.tree = name, Label(f"window_{length}")
         self.num_nodes, self.depth = length + 1, length
         self._target = target
 

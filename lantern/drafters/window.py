@@ -19,6 +19,13 @@ class Guess(NamedTuple):
     laws: Tensor | None
 
 
+class Label(NamedTuple):
+    """What a result row says of the tree."""
+
+    name: str
+    kind: str = "window"
+
+
 class Start(Protocol):
     """What is guessed where no pass has looked yet."""
 
