@@ -13,15 +13,14 @@ import torch
 
 from lantern.measures import costs, tokens_per_step
 from lantern.metrics.speed import copy_bandwidth, interleave, over_floor, step_ms
-from lantern.pipeline import Pipeline
+from lantern.pipeline import Pipelines
 from lantern.plots import draw_benchmark
 from lantern.prompts import Batch
 from lantern.records import spent_by
 from lantern.results import Row, append_rows
 from lantern.trees.auto import AutoTree
-from lantern.types import DraftTree, Generation, Target, TreePolicy, Verdict
+from lantern.types import DraftTree, Generation, Shape, Target, TreePolicy, Verdict
 
-PipelineOf = Callable[[TreePolicy | None], Pipeline]
 REPEATS = 30  # of a pass
 BARE_REPEATS = 3
 
@@ -35,7 +34,7 @@ class Benchmark:
     num_nodes: Sequence[int]
     num_prompts: int
 
-    def run(self, pipeline: PipelineOf, prompts: Sequence[str], seed: int, folder: Path) -> list[Row]:
+    def run(self, pipeline: Pipelines, prompts: Sequence[str], seed: int, folder: Path) -> list[Row]:
         """Writes benchmark.jsonl and benchmark.png, prints every row as it is found."""
         target = pipeline(None).target
         passes = [self._keep(folder, row) for row in pass_costs(target, self.num_nodes, prompts[0])]
@@ -47,7 +46,7 @@ class Benchmark:
         draw_benchmark(passes, rows, folder / "benchmark.png")
         return [*passes, *rows]
 
-    def _decode(self, pipeline: PipelineOf, batch: Batch, batch_size: int) -> list[Row]:
+    def _decode(self, pipeline: Pipelines, batch: Batch, batch_size: int) -> list[Row]:
         trees = {"none": None, **{name: resolved(tree, batch_size, pipeline) for name, tree in self.trees.items()}}
         target = pipeline(None).target
         starts = range(0, len(batch.prompts), batch_size)
@@ -59,7 +58,7 @@ class Benchmark:
             over_read = over_floor(target, step_ms([g.latency_s for g in plain], [len(g.rounds) for g in plain]))
             over_bare = over_bare_loop(target, *prompts[0], partial(decoders[0], prompts[0], seeds[0]))
         return [
-            {"batch": batch_size, "tree": name, "is": tree.name if tree else "none"}
+            {"batch": batch_size, "tree": name, "is": pipeline(tree).describe()["tree"]}
             | measured(target, own)
             | {
                 "speedup": sum(g.latency_s for g in plain) / sum(g.latency_s for g in own),
@@ -146,7 +145,7 @@ def measured(target: Target, made: list[Generation]) -> Row:
     }
 
 
-def resolved(tree: TreePolicy | AutoTree, batch_size: int, pipeline: PipelineOf) -> TreePolicy | None:
+def resolved(tree: TreePolicy | AutoTree, batch_size: int, pipeline: Pipelines) -> TreePolicy | Shape | None:
     """tree=auto at this batch size; any other tree as it is."""
     return tree.at(batch_size).resolve(pipeline) if isinstance(tree, AutoTree) else tree
 

@@ -16,6 +16,7 @@ from lantern.types import (
     AcceptanceRule,
     Drafter,
     DraftTree,
+    Form,
     Forward,
     Generation,
     Round,
@@ -57,6 +58,25 @@ def generate(
             batch.step()
     latency = perf_counter() - started
     return batch.generation(len(prompts), latency, drafter.forwards - drafted_before)
+
+
+@torch.inference_mode()
+def first_rounds(
+    target: Target,
+    drafter: Drafter,
+    verification: Verification,
+    rule: AcceptanceRule,
+    sampling: Sampling,
+    prompts: Sequence[str],
+    seeds: Sequence[int],
+    count: int,
+) -> list[Round]:
+    """The first `count` rounds, or as many as there are, of the prompts decoded together."""
+    batch = _Batch(target, drafter, verification, rule, sampling, len(prompts))
+    batch.admit(list(range(len(prompts))), list(range(len(prompts))), list(prompts), list(seeds))
+    while len(batch.rounds) < count and not batch.free_rows():
+        batch.step()
+    return batch.rounds
 
 
 class _Batch:
@@ -104,7 +124,7 @@ class _Batch:
         """The token behind the prefix, decided like any other: a tree that is only a root."""
         law = self.sampling.law(prefill.logits)
         probs = law.new_full((len(self), 1, law.shape[-1]), 1.0).index_copy(0, rows, law)
-        root = DraftTree(self.tokens[:, :1], torch.full_like(self.tokens[:, :1], -1))
+        root = Form.chain(0, law.device).tree(self.tokens[:, :1])
         return self.verification(root, probs, self.rule, self.noise).token[rows]
 
     def step(self) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 _MASK = 0xFFFFFFFF
-AHEAD = 15  # Gumbel rows made beyond those a round may need: many small rows at once cost less than one by one
+AHEAD = 15  # rows of noise made beyond those a round may need: many small rows at once cost less than one by one
 
 
 class Purpose(IntEnum):
@@ -28,39 +28,68 @@ def image_seed(seed: int, prompt: str, copy: int = 0) -> int:
 
 
 def _mix(x: Tensor) -> Tensor:
-    """A bijection of 32-bit integers held in int64 (murmur3's finaliser); wrap-around keeps the low 32 bits exact."""
-    x = ((x ^ (x >> 16)) * 0x85EBCA6B) & _MASK
-    x = ((x ^ (x >> 13)) * 0xC2B2AE35) & _MASK
-    return x ^ (x >> 16)
+    """A bijection of 32-bit integers (murmur3's finaliser) in int32, whose products wrap around as they are to."""
+    x = (x ^ _shifted(x, 16)).mul_(_signed(0x85EBCA6B))
+    x.bitwise_xor_(_shifted(x, 13)).mul_(_signed(0xC2B2AE35))
+    return x.bitwise_xor_(_shifted(x, 16))
 
 
-def _hash(seed: Tensor, purpose: Purpose, *counters: Tensor) -> Tensor:
-    """int64 in [0, 2^32); the shapes of seed and counters broadcast."""
-    state = _mix(seed ^ (int(purpose) * 0x9E3779B9 & _MASK))
+def _shifted(x: Tensor, bits: int) -> Tensor:  # to the right, zeros coming in
+    return (x >> bits).bitwise_and_(_MASK >> bits)
+
+
+def _signed(x: int) -> int:
+    return x - (x >> 31 << 32)
+
+
+def _bits(seed: Tensor, purpose: Purpose, *counters: Tensor) -> Tensor:
+    """int32 whose bits are the hash; the shapes of seed and counters broadcast."""
+    state = _mix(seed.int() ^ _signed(int(purpose) * 0x9E3779B9 & _MASK))
     for counter in counters:
-        stride = _mix(state ^ 0x5BD1E995) | 1  # a stride of its own: no two streams are shifted copies of each other
-        state = _mix((state + counter * stride) & _MASK)
+        stride = _mix(state ^ 0x5BD1E995).bitwise_or_(1)  # a stride of its own: no two streams are shifted copies
+        state = _mix(state + counter.int() * stride)
     return state
 
 
+def _hash(seed: Tensor, purpose: Purpose, *counters: Tensor) -> Tensor:
+    """int64 in [0, 2^32)."""
+    return _bits(seed, purpose, *counters).long() & _MASK
+
+
 def _exponential(bits: Tensor) -> Tensor:
-    """Exp(1) in float32, relative precision kept where it is small, which is where races are decided."""
-    unit = (bits.float() + 0.5) * 2.0**-32
-    return -torch.log1p(-unit.clamp_(max=1 - 2.0**-24))
+    """Exp(1) in float32 from int32, relative precision kept where it is small, which is where races are decided."""
+    minus_unit = bits.view(torch.uint32).float().add_(0.5).mul_(-(2.0**-32))
+    return minus_unit.clamp_(min=2.0**-24 - 1).log1p_().neg_()
+
+
+BLOCK = 64  # codes whose best is found first
+
+
+def winners(laws: Tensor, weights: Tensor) -> Tensor:
+    """The race: argmax(law / Exp) [...] over codes, from laws and weights 1 / Exp [..., V], is argmax(log law + G)
+    without a logarithm. The first of equals wins."""
+    times = laws * weights
+    size = times.shape[-1]
+    if times.device.type != "cpu" or size % BLOCK:
+        return times.argmax(-1)
+    blocks = times.unflatten(-1, (-1, BLOCK))  # a maximum is vectorised on a CPU, where it stands is not
+    best = blocks.amax(-1).argmax(-1, keepdim=True)
+    inside = blocks.gather(-2, best[..., None].expand(*best.shape, BLOCK))[..., 0, :].argmax(-1)
+    return best[..., 0] * BLOCK + inside
 
 
 class Noise:
     """The streams of the images in a batch. Row b stands at position[b], the index of its root token (-1 before the
-    first token). The Gumbel rows that picks are made with lie in a ring, each made once, several at a time."""
+    first token). The rows exp(G) that picks are made with are made once, several at a time, and lie in order."""
 
     def __init__(self, batch_size: int, vocab_size: int, depth: int, device: torch.device | str = "cpu") -> None:
         """depth: of the deepest node whose pick will be asked for."""
         self.seeds = torch.zeros(batch_size, dtype=torch.long, device=device)
         self.position = torch.full((batch_size,), -1, device=device)
-        self._left = [0] * batch_size  # on the host: rows made behind the root's own
+        self._left = [0] * batch_size  # on the host: rows made behind the root's own, the last ones of `_made`
         self._depth = depth
-        self._ring = torch.zeros(batch_size, depth + 1 + AHEAD, vocab_size, device=device)
-        self._codes = torch.arange(vocab_size, device=device)
+        self._made = torch.zeros(batch_size, depth + 1 + AHEAD, vocab_size, device=device)
+        self._codes = torch.arange(vocab_size, dtype=torch.int32, device=device)
 
     def admit(self, rows: Tensor, seeds: Tensor) -> None:
         """Rows [B] start new images with seeds [B]."""
@@ -79,32 +108,58 @@ class Noise:
 
     def keep(self, rows: Tensor) -> None:
         self.seeds, self.position = self.seeds[rows], self.position[rows]
-        self._ring, self._left = self._ring[rows], [self._left[row] for row in rows.tolist()]
+        self._made, self._left = self._made[rows], [self._left[row] for row in rows.tolist()]
 
     def _fill(self) -> None:
-        window = self._ring.shape[1]
-        made, last = self.position + torch.tensor(self._left, device=self.position.device), self.position + window
-        steps = torch.arange(1, window - min(self._left) + 1, device=last.device)
-        positions = torch.minimum(made[:, None] + steps, last[:, None])  # rows with fewer repeat their last one
-        rows = torch.arange(len(positions), device=last.device)[:, None]
-        self._ring[rows, positions % window] = self.gumbel(Purpose.PICK, positions)
+        """Every row's are moved to the front, and the room behind them is filled."""
+        window, fewest = self._made.shape[1], min(self._left)
+        used, most = self._used(), max(self._left)
+        if most:
+            self._made[:, :most] = self._rows(torch.arange(most, device=used.device).expand(len(used), -1), used)
+        steps = torch.arange(window - fewest, device=used.device)  # rows with fewer to make write their last one again
+        places = (window - used[:, None] + steps).clamp(max=window - 1)
+        made = self.weights(Purpose.PICK, self.position[:, None] + 1 + places)
+        self._made[torch.arange(len(used), device=used.device)[:, None], places] = made
         self._left = [window] * len(self._left)
+
+    def _used(self) -> Tensor:  # [B] rows in front of the root's own
+        window = self._made.shape[1]
+        return torch.tensor([window - left for left in self._left], device=self.position.device)
+
+    def _rows(self, depths: Tensor, used: Tensor) -> Tensor:
+        window = self._made.shape[1]
+        rows = (used[:, None] + depths).clamp(max=window - 1)
+        rows += window * torch.arange(len(rows), device=rows.device)[:, None]
+        return self._made.flatten(0, 1).index_select(0, rows.flatten()).view(*rows.shape, -1)
 
     def picks(self, depth: int) -> Tensor:
         """G [B, V] of the token behind a node at this depth."""
-        return self.picks_at(torch.full_like(self.position, depth)[:, None])[:, 0]
+        return self.weights_at(torch.full_like(self.position, depth)[:, None])[:, 0].log()
 
-    def picks_at(self, depths: Tensor) -> Tensor:
-        """[B, N] depths of nodes -> G [B, N, V] of the tokens behind them."""
-        positions = self.position[:, None] + 1 + depths
-        return self._ring[torch.arange(len(depths), device=depths.device)[:, None], positions % self._ring.shape[1]]
+    def weights_at(self, depths: Tensor) -> Tensor:
+        """[B, N] depths of nodes -> exp(G) [B, N, V] of the tokens behind them: see winners."""
+        return self._rows(depths, self._used())
+
+    def weights_ahead(self, count: int) -> Tensor:
+        """The same of depths 0, 1, … count - 1: [B, count, V]."""
+        if len(self._left) == 1:
+            used = self._made.shape[1] - self._left[0]
+            return self._made[:, used : used + count]
+        return self.weights_at(torch.arange(count, device=self.position.device).expand(len(self._left), -1))
 
     def gumbel(self, purpose: Purpose, *counters: Tensor) -> Tensor:
         """counters broadcasting to [B] or [B, N] -> standard Gumbel [B, V] or [B, N, V]."""
+        return self._race(purpose, *counters).log_().neg_()
+
+    def weights(self, purpose: Purpose, *counters: Tensor) -> Tensor:
+        """As gumbel, its exponential."""
+        return self._race(purpose, *counters).reciprocal_()
+
+    def _race(self, purpose: Purpose, *counters: Tensor) -> Tensor:
         seeds = self.seeds.view(-1, *[1] * counters[0].dim())
         counters = [counter[..., None] for counter in counters]
         # the code comes last, so that all before it is hashed once a row and not once a code
-        return -_exponential(_hash(seeds, purpose, *counters, self._codes)).log()
+        return _exponential(_bits(seeds, purpose, *counters, self._codes))
 
     def uniform(self, purpose: Purpose, *counters: Tensor) -> Tensor:
         """counters broadcasting to [B] or [B, N] -> uniform in [0, 1), as fine as float32 tells apart everywhere."""
@@ -117,14 +172,15 @@ class Noise:
 
     def draw(self, law: Tensor) -> Tensor:
         """The recovered or bonus token of a row, from law [B, V]."""
-        return (law.log() + self.gumbel(Purpose.RESIDUAL, self.position)).argmax(-1)
+        return winners(law, self.weights(Purpose.RESIDUAL, self.position))
 
 
 class GreedyNoise(Noise):
     """Temperature 0: picks are made without noise."""
 
     def _fill(self) -> None:
-        self._left = [self._ring.shape[1]] * len(self._left)
+        self._left = [self._made.shape[1]] * len(self._left)
 
     def __init__(self, batch_size: int, vocab_size: int, depth: int, device: torch.device | str = "cpu") -> None:
-        super().__init__(batch_size, 1, depth, device)  # one zero a position is enough: it broadcasts over codes
+        super().__init__(batch_size, 1, depth, device)  # one number a position is enough: it broadcasts over codes
+        self._made.fill_(1.0)

@@ -1,6 +1,6 @@
 """A target with everything it takes to decode on it, described by the keys of a result row."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
@@ -8,13 +8,23 @@ from inspect import signature
 from torch import Tensor
 
 from lantern.acceptance.exact import Exact
-from lantern.decoding import generate
+from lantern.decoding import first_rounds, generate
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
 from lantern.metrics.entropy import law_entropies
 from lantern.sampling import Sampling
 from lantern.trees.auto import AutoTree
-from lantern.types import AcceptanceRule, Drafter, Generation, Loop, Target, TreePolicy, Verification
+from lantern.types import (
+    AcceptanceRule,
+    Drafter,
+    Generation,
+    Loop,
+    Round,
+    Shape,
+    Target,
+    TreePolicy,
+    Verification,
+)
 from lantern.verification import Ratio, SharedLaw, SharedNoise
 from lantern.verification.block import Block
 
@@ -38,6 +48,10 @@ class Pipeline:
         return (self.loop or generate)(
             self.target, self.drafter, self.verification, self.rule, self.sampling, prompts, seeds, batch_size
         )
+
+    def first_rounds(self, prompts: Sequence[str], seeds: Sequence[int], count: int) -> list[Round]:
+        parts = (self.target, self.drafter, self.verification, self.rule, self.sampling)
+        return first_rounds(*parts, prompts, seeds, count)
 
     def baseline(self) -> "Pipeline":
         """Plain AR decoding on the same target with the same picks."""
@@ -78,6 +92,28 @@ class Pipeline:
         }
 
 
+@dataclass(frozen=True)
+class Pipelines:
+    """Pipelines that differ in what is drafted. The drafter may be a partial one, to be told a tree or a shape."""
+
+    plain: Pipeline
+    drafter: Drafter | partial
+
+    @property
+    def takes(self) -> frozenset[str]:
+        """What the drafter can be told, by name."""
+        return frozenset(signature(self.drafter).parameters) if isinstance(self.drafter, partial) else frozenset()
+
+    def __call__(self, shape: TreePolicy | Shape | None) -> Pipeline:
+        """None: the pipeline decodes plainly."""
+        if shape is None:
+            return self.plain
+        drafter, told = self.drafter, shape.settings if isinstance(shape, Shape) else {"tree": shape}
+        if isinstance(drafter, partial):
+            drafter = partial(drafter, **{name: told[name] for name in self.takes & set(told)})
+        return replace(self.plain, drafter=completed(drafter, target=self.plain.target, sampling=self.plain.sampling))
+
+
 def pipelines(
     model: Target,
     drafter: Drafter | partial,
@@ -86,9 +122,8 @@ def pipelines(
     sampling: Sampling,
     name: str = "llamagen",
     loop: Loop | None = None,
-) -> Callable[[TreePolicy | None], Pipeline]:
-    """Joins the instantiated config groups, the tree left open; a partial one is given the parts it still lacks.
-    Without a tree the pipeline decodes plainly."""
+) -> Pipelines:
+    """Joins the instantiated config groups, what is drafted left open; a partial one is given the parts it lacks."""
     model.cfg_scale = sampling.cfg_scale
     rule = completed(acceptance, codebook=model.codebook)
     verification = completed(verification, rule=rule, sampling=sampling)
@@ -97,14 +132,7 @@ def pipelines(
             f"verification={verification.name} tosses coins, temperature=0 has none; use verification=shared_noise"
         )
 
-    judging = (verification, rule, sampling)
-
-    def pipeline(tree: TreePolicy | None) -> Pipeline:
-        if tree is None:
-            return Pipeline(model, NoDrafter(), *judging, name, loop)
-        return Pipeline(model, completed(drafter, target=model, tree=tree, sampling=sampling), *judging, name, loop)
-
-    return pipeline
+    return Pipelines(Pipeline(model, NoDrafter(), verification, rule, sampling, name, loop), drafter)
 
 
 def assemble(
@@ -117,10 +145,10 @@ def assemble(
     name: str = "llamagen",
     loop: Loop | None = None,
 ) -> Pipeline:
-    """The pipeline of the instantiated config groups; tree=auto is resolved here, where something is drafted."""
-    pipeline = pipelines(model, drafter, acceptance, verification, sampling, name, loop)
-    is_open = isinstance(tree, AutoTree) and "tree" in lacking(drafter)
-    return pipeline(tree.resolve(pipeline) if is_open else tree)
+    """The pipeline of the instantiated config groups; tree=auto is resolved here, where the drafter can be told."""
+    made = pipelines(model, drafter, acceptance, verification, sampling, name, loop)
+    is_open = isinstance(tree, AutoTree) and tree.fitting(made.takes)
+    return made(tree.resolve(made) if is_open else tree)
 
 
 def lacking(part: object) -> set[str]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lantern.errors import LanternError
-from lantern.noise import GreedyNoise, Noise, Purpose
+from lantern.noise import GreedyNoise, Noise, Purpose, winners
 from lantern.sampling import Sampling
 from lantern.types import AcceptanceRule, Drafter, Generation, Round, Target, Verification
 
@@ -69,8 +69,8 @@ def _decode(
     tokens, rounds = torch.zeros(batch, target.num_tokens, dtype=torch.long, device=device), []
 
     def pick(logits: Tensor, cells: Tensor) -> None:
-        gumbel = noise.gumbel(Purpose.PICK, cells.expand(batch, -1))  # plain decoding's at these cells
-        tokens[:, cells] = (sampling.law(logits).log() + gumbel).argmax(-1)
+        weights = noise.weights(Purpose.PICK, cells.expand(batch, -1))  # plain decoding's at these cells
+        tokens[:, cells] = winners(sampling.law(logits), weights)
 
     pick(target.prefill(prompts, rows).logits, torch.zeros(1, dtype=torch.long, device=device))
     for turn in turns:

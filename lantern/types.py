@@ -5,13 +5,44 @@ p is always the target law, q the draft law."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 PADDING = -2  # the parent of a node that is not there
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """The parents of a tree without padding that all rows share, and what follows from them, worked out once."""
+
+    parents: Tensor  # [N]
+    ancestors: Tensor  # [N, N] as DraftTree's
+    depths: Tensor  # [N]
+    paths: Tensor  # [N, A] from the root to each node, padded with -1
+    is_chain: bool
+
+    @classmethod
+    @lru_cache(maxsize=64)
+    def of(cls, parents: tuple[int, ...], device: torch.device) -> "Form":
+        ways: list[list[int]] = []
+        for node, parent in enumerate(parents):
+            ways.append([*(ways[parent] if node else []), node])
+        longest = max(map(len, ways))
+        paths = torch.tensor([way + [-1] * (longest - len(way)) for way in ways], device=device)
+        ancestors = (paths[:, :, None] == torch.arange(len(ways), device=device)).any(1)
+        is_chain = parents == tuple(range(-1, len(parents) - 1))
+        return cls(torch.tensor(parents, device=device), ancestors, ancestors.sum(-1) - 1, paths, is_chain)
+
+    @classmethod
+    def chain(cls, length: int, device: torch.device) -> "Form":
+        """The root and `length` draft tokens in a row."""
+        return cls.of(tuple(range(-1, length)), device)
+
+    def tree(self, tokens: Tensor, draft_probs: Tensor | None = None) -> "DraftTree":  # tokens [B, N]
+        return DraftTree(tokens, self.parents.expand(len(tokens), -1), draft_probs, self)
 
 
 @dataclass(frozen=True)
@@ -22,10 +53,13 @@ class DraftTree:
     parents: Tensor  # [B, N] -1 at node 0; parents[:, i] < i; PADDING for a node that is not there
     draft_probs: Tensor | None = None  # [B, N, V] q from which a node's children were drawn, in order, without
     # replacement; None: the children were chosen (top-k), so that q is a point mass on each
+    form: Form | None = None  # where it is known that all rows have it
 
     @cached_property
     def ancestors(self) -> Tensor:
         """[B, N, N] true where node j lies on the path from the root to node i, both included; padding: only itself."""
+        if self.form:
+            return self.form.ancestors.expand(len(self.tokens), -1, -1)
         n = self.tokens.shape[1]
         eye = torch.eye(n, device=self.parents.device)
         reach = torch.zeros_like(eye).repeat(len(self.parents), 1, 1)
@@ -38,7 +72,7 @@ class DraftTree:
     @cached_property
     def depths(self) -> Tensor:
         """[B, N] edges between the root and a node; 0 for padding."""
-        return self.ancestors.sum(-1) - 1
+        return self.form.depths.expand_as(self.tokens) if self.form else self.ancestors.sum(-1) - 1
 
     @property
     def is_padding(self) -> Tensor:  # [B, N]
@@ -148,6 +182,12 @@ class TreePolicy(Protocol):
     def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals: "Proposals") -> DraftTree: ...
 
 
+class Shape(NamedTuple):
+    """What a drafter is built with in the place of a tree alone, such as a tree and the length of a window."""
+
+    settings: Mapping[str, object]  # by the names of its parameters
+
+
 @runtime_checkable
 class Remembers(Protocol):
     """A tree policy that learns from the rounds of each image; its drafter tells it of them."""
@@ -167,7 +207,7 @@ class Proposals(Protocol):
     def drawn(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor: ...  # nodes [W] or [B, W]: their numbers
     def chosen(self, log_q: Tensor, depth: int) -> Tensor: ...  # log of how likely each code is to be accepted
     def coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor: ...  # of a window
-    def picked(self, scores: Tensor) -> Tensor: ...  # of a window, where verification reads no q
+    def picked(self, laws: Tensor) -> Tensor: ...  # of a window, where verification reads no q
 
 
 class Verification(Protocol):
@@ -190,6 +230,10 @@ class Round(NamedTuple):
     images: Sequence[int] = ()  # which image each active row is, by its place in the list of prompts
     parents: Tensor | None = None  # [B, N] of the tree, left on its device
     commit_ms: float = 0.0  # of the caches and the books
+
+    @property
+    def ms(self) -> float:
+        return self.draft_ms + self.verify_ms + self.accept_ms + self.commit_ms
 
     @property
     def accepted(self) -> list[int]:

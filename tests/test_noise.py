@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from lantern.noise import GreedyNoise, Noise, Purpose, _hash, image_seed
+from lantern.noise import BLOCK, GreedyNoise, Noise, Purpose, _hash, image_seed, winners
 
 WINDOW, CODES = 4, 16
 PINNED_PICKS = [429895408, 3080400728, 1306723792]
@@ -81,9 +81,12 @@ def test_the_ring_holds_what_a_direct_computation_gives():
     noise, generator = streams([1, 2, 3]), torch.Generator().manual_seed(0)
     for turn in range(12):
         depths = torch.randint(WINDOW, (3, 5), generator=generator)
-        direct = noise.gumbel(Purpose.PICK, noise.position[:, None] + 1 + depths)
-        assert torch.equal(noise.picks_at(depths), direct)
-        assert torch.equal(noise.picks(2), noise.gumbel(Purpose.PICK, noise.position + 3))
+        direct = noise.weights(Purpose.PICK, noise.position[:, None] + 1 + depths)
+        assert torch.equal(noise.weights_at(depths), direct)
+        ahead = torch.arange(WINDOW).expand(len(direct), -1)
+        assert torch.equal(noise.weights_ahead(WINDOW), noise.weights_at(ahead))
+        assert torch.equal(noise.picks(2), noise.weights(Purpose.PICK, noise.position + 3).log())
+        torch.testing.assert_close(noise.picks(2), noise.gumbel(Purpose.PICK, noise.position + 3))
         noise.advance(torch.randint(WINDOW + 1, (3,), generator=generator).tolist())
         if turn == 5:
             noise.admit(torch.tensor([2, 0]), torch.tensor([30, 10]))
@@ -165,7 +168,17 @@ def test_greedy_decoding_has_no_noise():
     noise.admit(torch.arange(2), torch.tensor([1, 2]))
     noise.advance([3, 1])
     assert not noise.picks(1).any()
-    assert not noise.picks_at(torch.arange(WINDOW).expand(2, -1)).any()
+    assert (noise.weights_at(torch.arange(WINDOW).expand(2, -1)) == 1).all()
+
+
+def test_the_first_of_the_best_wins_the_race():
+    """Catches a winner found block by block that is another one among equals, and a block that lacks its last codes."""
+    generator = torch.Generator().manual_seed(0)
+    for codes in (BLOCK // 2, BLOCK, 5 * BLOCK, 5 * BLOCK + 1):
+        laws = torch.randint(4, (3, 20, codes), generator=generator).double()
+        weights = torch.randint(1, 3, (3, 20, codes), generator=generator).float()
+        assert torch.equal(winners(laws, weights), (laws * weights).argmax(-1))
+        assert torch.equal(winners(laws, weights[..., :1]), laws.argmax(-1))
 
 
 def test_small_exponentials_keep_their_precision():

@@ -72,12 +72,14 @@ class Eagle:
         self.cache.place(count)
         outputs = self._run(tokens, features, cells, self.cache.mask(causal), self.cache)
         self.cache.extend(self.pairs.counts, self.pairs.count)
-        self._sees = self.cache.committed(self.tree.num_expanded)  # [B, E, S] of each expansion, the root's first
+        self._sees = None
         self._outputs = outputs[self.pairs.rows, :, last].unsqueeze(2)  # [B, R, E, D], the root's first
         return self._outputs
 
     def _extend(self, tokens: Tensor, parents: Tensor, depth: int) -> Tensor:
         """One level: tokens [B, W] paired with their parents' outputs, seeing their ancestors. -> [B, R, W, D]."""
+        if self._sees is None:
+            self._sees = self.cache.committed(self.tree.num_expanded)  # [B, E, S] of each expansion, the root's first
         width, placed = tokens.shape[1], self._sees.shape[1] - 1
         index = parents[:, None, :, None].expand(-1, self._outputs.shape[1], -1, self._outputs.shape[3])
         features = self._outputs.gather(2, index)

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from lantern.drafters.eagle import Eagle
 from lantern.drafters.loading import load_eagle
-from lantern.drafters.window import Redraw, Start, Window
+from lantern.drafters.window import Label, Redraw, Start, Window
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
-from lantern.types import PADDING, DraftTree, Forward, Proposals, Target, TreePolicy, Verdict
+from lantern.types import PADDING, DraftTree, Form, Forward, Proposals, Target, TreePolicy, Verdict
 
 
 class EagleJacobi:
@@ -25,8 +25,10 @@ class EagleJacobi:
         if min(length, tail) < 0 or length + tail < 1:
             raise LanternError(f"drafter.length={length}, tail={tail}: give 0 or more, and 1 in all at least")
         self.eagle, self.length, self.tail = eagle, length, tail
-        self.tree, self.weights_hash = eagle.tree, eagle.weights_hash
+        parts = [eagle.tree.name, *([f"tail_{tail}"] if tail else []), *([f"window_{length}"] if length else [])]
+        self.tree, self.weights_hash = Label("+".join(parts), eagle.tree.kind), eagle.weights_hash
         self.num_nodes, self.depth = eagle.num_nodes + length + tail, max(length, eagle.depth + tail)
+        self._forms: dict[Form, tuple[Form, Tensor]] = {}
         self.window = Window(self.depth, eagle.target.num_tokens, start, redraw)
 
     @property
@@ -50,7 +52,13 @@ class EagleJacobi:
                 "and a rule without a committed law of its own"
             )
         tree = self.eagle.draft(roots, room, proposals)
-        guess, room = self.window.guess(roots, proposals).tokens, room.to(roots.device)
+        guess = self.window.guess(roots, proposals).tokens
+        if tree.form and int(room.min()) > self.depth:
+            if tree.form not in self._forms:
+                self._forms[tree.form] = joined(tree.form, self.length, self.tail)
+            form, order = self._forms[tree.form]
+            return form.tree(torch.cat([tree.tokens, guess], 1).index_select(1, order))
+        room = room.to(roots.device)
         return beside(continued(tree, guess, self.tail, room), guess, self.length, room)
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
@@ -73,6 +81,16 @@ def beside(tree: DraftTree, guess: Tensor, length: int, room: Tensor) -> DraftTr
     """The tree with the first `length` tokens of guess [B, W] in a chain behind its root."""
     root = torch.zeros_like(tree.tokens[:, :1])
     return _with_chain(tree, guess, root, root, length, room)
+
+
+def joined(form: Form, length: int, tail: int) -> tuple[Form, Tensor]:
+    """The form of a tree of this form, continued and with a window beside it, and which of the tree's own tokens, the
+    guessed ones behind them, each of its nodes [N] has."""
+    size, depth, device = len(form.parents), int(form.depths.max()) + tail, form.parents.device
+    room = torch.tensor([max(length, depth) + 1], device=device)
+    own, guess = torch.arange(size + max(length, depth), device=device)[None].tensor_split([size], 1)
+    tree = beside(continued(form.tree(own), guess, tail, room), guess, length, room)
+    return Form.of(tuple(tree.parents[0].tolist()), device), tree.tokens[0]
 
 
 def _with_chain(

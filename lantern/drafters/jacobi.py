@@ -2,21 +2,12 @@
 (2410.01699) draws them anew each round; coupled to their former draws (SCD, 2510.24211) they settle, and more of them
 are accepted."""
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
-from lantern.drafters.window import Guess, Start, Window
+from lantern.drafters.window import Guess, Label, Start, Window
 from lantern.errors import LanternError
-from lantern.types import PADDING, DraftTree, Forward, Proposals, Target, Verdict
-
-
-class Shape(NamedTuple):
-    """What a result row says of the tree."""
-
-    name: str
-    kind: str = "window"
+from lantern.types import PADDING, DraftTree, Form, Forward, Proposals, Target, Verdict
 
 
 class Jacobi:
@@ -27,7 +18,7 @@ class Jacobi:
     def __init__(self, target: Target, length: int, start: Start, redraw, name: str = "jacobi") -> None:
         """length: of the window, in tokens."""
         self.window = Window(length, target.num_tokens, start, redraw)
-        self.name, self.tree = name, Shape(f"window_{length}")
+        self.name, self.tree = name, Label(f"window_{length}")
         self.num_nodes, self.depth = length + 1, length
         self._target = target
 
@@ -40,16 +31,24 @@ class Jacobi:
     def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
         guess = self.window.guess(roots, proposals)
         tokens = torch.cat([roots[:, None], guess.tokens], 1)
-        chain = torch.arange(-1, self.depth, device=roots.device)
-        parents = chain.masked_fill((chain >= 0) & (chain + 1 >= room.to(roots.device)[:, None]), PADDING)
         laws = None if guess.laws is None else torch.cat([guess.laws, guess.laws[:, -1:]], 1)
-        return DraftTree(tokens, parents, laws)
+        return chain_within(room, tokens, laws)
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         self.window.observe(tree, probs, verdict)
 
     def keep(self, rows: Tensor) -> None:
         self.window.keep(rows)
+
+
+def chain_within(room: Tensor, tokens: Tensor, laws: Tensor | None = None) -> DraftTree:
+    """tokens [B, W + 1], the root first, in a chain that ends where an image does: room [B] tokens are left."""
+    length = tokens.shape[1] - 1
+    if int(room.min()) > length:
+        return Form.chain(length, tokens.device).tree(tokens, laws)
+    chain = torch.arange(-1, length, device=tokens.device)
+    parents = chain.masked_fill((chain >= 0) & (chain + 1 >= room.to(tokens.device)[:, None]), PADDING)
+    return DraftTree(tokens, parents, laws)
 
 
 def coupled(proposals: Proposals, laws: Tensor, former: Guess, known: Tensor) -> Tensor:

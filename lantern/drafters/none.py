@@ -1,9 +1,8 @@
 """Plain autoregressive decoding: a tree of the root alone, through the same loop and the same timers."""
 
-import torch
 from torch import Tensor
 
-from lantern.types import DraftTree, Forward, Verdict
+from lantern.types import DraftTree, Form, Forward, Verdict
 
 
 class NoDrafter:
@@ -19,7 +18,7 @@ class NoDrafter:
         pass
 
     def draft(self, roots: Tensor, room: Tensor, proposals) -> DraftTree:
-        return DraftTree(roots[:, None], torch.full_like(roots, -1)[:, None])
+        return Form.chain(0, roots.device).tree(roots[:, None])
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         pass

@@ -9,14 +9,15 @@ from einops import rearrange
 from torch import Tensor
 
 from lantern.drafters.eagle_network import EagleNetwork, FusedEagle
-from lantern.drafters.jacobi import Shape
+from lantern.drafters.jacobi import chain_within
 from lantern.drafters.loading import drafter_folder, load_network
 from lantern.drafters.memory import DrafterMemory
+from lantern.drafters.window import Label
 from lantern.errors import LanternError
 from lantern.models.cache import Admission, additive
 from lantern.models.checkpoints import weights_hash
 from lantern.sampling import Sampling
-from lantern.types import PADDING, DraftTree, Forward, Proposals, Target, Verdict
+from lantern.types import DraftTree, Forward, Proposals, Target, Verdict
 
 
 class RefinedJacobi:
@@ -38,7 +39,7 @@ class RefinedJacobi:
         self.network, self.target, self.sampling = network.eval().requires_grad_(False), target, sampling
         self._layer = FusedEagle(self.network, target.embed_weight)
         self.passes, self.share, self.weights_hash = passes, share, weights_hash
-        self.num_nodes, self.depth, self.tree = length + 1, length, Shape(f"refined_{length}")
+        self.num_nodes, self.depth, self.tree = length + 1, length, Label(f"refined_{length}")
         self.forwards, self.memory = 0, DrafterMemory(self.network, target, self.tree)
 
     def allocate(self, batch_size: int) -> None:
@@ -49,7 +50,6 @@ class RefinedJacobi:
         self._stale = like.new_zeros(batch_size, self.target.guidance, length, self.network.fc.out_features)
         self._read = torch.zeros(batch_size, length, dtype=torch.long, device=like.device)  # the tokens it was said of
         self._picks, self._seen = self._read, self._read[:, 0].clone()
-        self._chain = torch.arange(-1, length, device=like.device)
 
     @torch.inference_mode()
     def begin(self, prefill: Forward, rows: Tensor) -> None:
@@ -81,11 +81,9 @@ class RefinedJacobi:
                 torch.cat([committed, tokens[:, 1:]], 1), torch.cat([exact, features[:, :, :-1]], 2), *place
             )
             features = torch.lerp(self._stale, outputs, self._shares(tokens))
-            picks = proposals.picked(self.sampling.scores(self.target.head(self.target.guide(features))))
+            picks = proposals.picked(self.sampling.law(self.target.head(self.target.guide(features))))
         self.cache.extend(self.pairs.counts, self.pairs.count)  # the window is overwritten by the next round
-        parents = self._chain.masked_fill(self._chain + 1 >= room.to(roots.device)[:, None], PADDING)
-        parents[:, 0] = -1
-        return DraftTree(torch.cat([root, picks], 1), parents)
+        return chain_within(room, torch.cat([root, picks], 1))
 
     def _place(self, longest: int) -> tuple[Tensor, Tensor, Tensor]:
         """Where the rows of this round's passes stand: `longest` pairs, the root's the last of its image's, and behind

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lantern.errors import LanternError
-from lantern.types import DraftTree, Forward, Proposals, Verdict
+from lantern.types import DraftTree, Form, Forward, Proposals, Verdict
 
 
 class Guess(NamedTuple):
@@ -17,6 +17,13 @@ class Guess(NamedTuple):
 
     tokens: Tensor
     laws: Tensor | None
+
+
+class Label(NamedTuple):
+    """What a result row says of the tree."""
+
+    name: str
+    kind: str = "window"
 
 
 class Start(Protocol):
@@ -37,6 +44,7 @@ class Window:
         if length < 1:
             raise LanternError(f"drafter.length={length}: a window needs 1 position at least")
         self.length, self._num_tokens, self._start, self._redraw = length, num_tokens, start, redraw
+        self._tables: dict[Form, tuple[Tensor, Tensor]] = {}
 
     def allocate(self, batch_size: int, vocab_size: int, like: Tensor) -> None:
         """like: of the laws' dtype and device."""
@@ -68,12 +76,26 @@ class Window:
         tokens = torch.where(path < 0, self._image.gather(1, where), tree.tokens.gather(1, path.clamp(min=0)))
         self._image.scatter_(1, where, tokens)
         rows = torch.arange(len(path), device=path.device)[:, None]
-        nodes, self._seen = left_behind(tree, verdict, self.length)
-        self._laws = probs[rows, nodes]
+        nodes, self._seen = self._left_behind(tree, verdict)
+        nodes = nodes if len(path) == 1 else nodes + tree.tokens.shape[1] * rows
+        self._laws = probs.flatten(0, 1).index_select(0, nodes.flatten()).unflatten(0, nodes.shape)
         if self._former.laws is not None:
             kept = (verdict.accepted[:, None] + 1 + self._offsets).clamp(max=self.length - 1)
             self._former = Guess(self._former.tokens.gather(1, kept), self._former.laws[rows, kept])
         self._position = self._position + verdict.accepted + 1
+
+    def _left_behind(self, tree: DraftTree, verdict: Verdict) -> tuple[Tensor, Tensor]:
+        """See left_behind; of a form it is looked up by the accepted leaf."""
+        if not tree.form:
+            return left_behind(tree, verdict, self.length)
+        if tree.form not in self._tables:
+            form, size = tree.form, len(tree.form.parents)
+            every = Verdict(form.paths, form.depths, form.depths)
+            whole = DraftTree(tree.tokens[:1].expand(size, -1), form.parents.expand(size, -1))
+            self._tables[form] = left_behind(whole, every, self.length)
+        leaf = verdict.path.gather(1, verdict.accepted[:, None])[:, 0]
+        nodes, seen = self._tables[tree.form]
+        return nodes[leaf], seen[leaf]
 
     def keep(self, rows: Tensor) -> None:
         self._laws, self._seen, self._position = self._laws[rows], self._seen[rows], self._position[rows]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from lantern.noise import Noise
+from lantern.noise import Noise, winners
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Target, Verdict
 
@@ -25,7 +25,7 @@ def plain_picks(
     logits, picks = target.prefill(list(prompts), rows).logits, []
     for position in range(length):
         law = sampling.law(logits[:, -1])
-        picks.append((law.log() + noise.picks(0)).argmax(-1))
+        picks.append(winners(law, noise.weights_ahead(1)[:, 0]))
         if position + 1 < length:
             noise.advance([1] * batch)
             root = tokens[:, position, None]

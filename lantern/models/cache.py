@@ -60,6 +60,11 @@ class KVCache:
     def mask(self, sees: Tensor) -> Tensor:
         """sees [B, N, M]: which of the M slots behind the committed ones each new row sees -> additive mask
         [B R, 1, N, extent]; everything visible among the committed slots is seen."""
+        start, end = min(self._counts), max(self._counts)
+        if start == end and start + sees.shape[2] == self.extent:  # rows stand alike
+            before = additive(self.visible[:, None, :start], self.store.dtype).expand(-1, -1, sees.shape[1], -1)
+            mask = torch.cat([before, additive(sees, self.store.dtype)], -1)
+            return mask.expand(-1, self.guidance, -1, -1).reshape(-1, 1, *mask.shape[2:])
         seen = self._committed(self.extent)[:, None].repeat(1, sees.shape[1], 1)
         behind = self.lengths[:, None] + torch.arange(sees.shape[2], device=sees.device)  # [B, M]
         seen.scatter_(2, behind[:, None].expand_as(sees), sees)
@@ -76,7 +81,8 @@ class KVCache:
 
     def advance(self, verdict: Verdict) -> None:
         """Keeps the placed nodes on each image's accepted path."""
-        self.compact(verdict.path[:, : max(verdict.counts) + 1])
+        if any(path[-1] >= len(path) for path in verdict.paths):  # else all stand where they are to stand
+            self.compact(verdict.path[:, : max(verdict.counts) + 1])
         self.extend([count + 1 for count in verdict.counts], verdict.accepted + 1)
 
     def extend(self, counts: list[int], committed: Tensor) -> None:
@@ -86,7 +92,10 @@ class KVCache:
 
     def compact(self, path: Tensor) -> None:
         """Moves the entries of placed nodes path [B, A] to the front of the placed slots; -1 moves nothing needed."""
-        if path.shape[1] == 1:
+        if len(path) == 1:  # one image's entries lie in a row
+            moved = self.store.index_select(4, self.lengths + path[0].clamp(min=0))
+            start = self._counts[0]
+            self.store[..., start : start + path.shape[1], :] = moved
             return
         offsets = torch.arange(path.shape[1], device=path.device)
         source = (self.lengths[:, None] + path.clamp(min=0)).repeat_interleave(self.guidance, 0)

@@ -1,23 +1,24 @@
-"""tree=auto: the tree that decodes fastest with this model, drafter, rule, device and batch size, or none. A few images
-are decoded with trees of several sizes; from what they commit and cost the best size is estimated, and it is taken only
-if it then proves fastest."""
+"""tree=auto: what decodes fastest with this model, drafter, rule, device and batch size: a tree, a window, both, or
+none. Two images are decoded with a few shapes; from what these commit and what their rounds cost the best one is
+estimated, and it is taken only if it, or one close to it, then beats plain decoding side by side."""
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from statistics import median
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from lantern.prompts import Batch
-from lantern.trees.eagle2 import Eagle2Tree
-from lantern.trees.search import Chances, best_paths, chances_by_rank, expected_tokens, fastest, tokens_of_first
-from lantern.trees.static import StaticTree
-from lantern.types import Generation, Round, TreePolicy
+from lantern.trees.families import Family, Size
+from lantern.types import Generation, Round, Shape, TreePolicy
 
-SIZES, DEPTHS = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 25, 32, 40, 50, 63), (1, 2, 3, 4, 5, 6)
-SAMPLED = ((3, 2), (12, 5))  # sizes and depths whose rounds are timed beside the largest tree's
-SHARES = (0.5, 0.2, 0.1, 0.06, 0.04, 0.03, 0.02, 0.01)  # by rank: the shape of the first static tree, no more than that
+LEARNED_FROM = 2  # images
+TIMED = 3  # images at least, of every shape that is tried
+FIRST_ROUNDS = 8  # timed where a batch is too dear to decode with every shape
+WORTH_TRYING = 0.9  # times plain decoding's estimated speed; first rounds flatter it, whose cache is read once a node
+TREES = 2  # of a family that are tried
+MARGIN = 1.03  # times plain decoding's measured speed, or nothing is drafted
 
 log = logging.getLogger(__name__)
 
@@ -26,52 +27,24 @@ class Decoder(Protocol):
     """A pipeline."""
 
     def generate(self, prompts: Sequence[str], seeds: Sequence[int], batch_size: int) -> Generation: ...
+    def first_rounds(self, prompts: Sequence[str], seeds: Sequence[int], count: int) -> list[Round]: ...
+    def describe(self) -> dict[str, object]: ...
 
 
-class Family(Protocol):
-    """Trees of all sizes and depths of which one decoding run tells how much each commits."""
+class Decoders(Protocol):
+    """Pipelines that differ in their shape; None is plain decoding."""
 
-    def learned(self, largest: TreePolicy, rounds: Sequence[Round]) -> "Family": ...  # from rounds with that tree
-    def tree(self, size: int, depth: int) -> TreePolicy: ...
-    def tokens(self, size: int, depth: int) -> float: ...  # expected a round
+    takes: frozenset[str]  # what their drafter can be told, by name
 
-
-@dataclass(frozen=True)
-class Dynamic:
-    """EAGLE-2's trees, whose nodes stand best first."""
-
-    width: int = 8
-    rounds: Sequence[Round] = ()
-
-    def learned(self, largest: TreePolicy, rounds: Sequence[Round]) -> "Dynamic":
-        return Dynamic(self.width, rounds)
-
-    def tree(self, size: int, depth: int) -> Eagle2Tree:
-        return Eagle2Tree(size, depth, min(size, self.width), name=f"auto_eagle2_{size}_{depth}")
-
-    def tokens(self, size: int, depth: int) -> float:
-        return tokens_of_first(self.rounds, size, depth)
+    def __call__(self, shape: TreePolicy | Shape | None) -> Decoder: ...
 
 
-@dataclass(frozen=True)
-class Static:
-    """The best static tree of each size, once it is known how often each rank is followed."""
+class Estimate(NamedTuple):
+    """By a family that knows."""
 
-    chances: Chances = (SHARES,) * max(DEPTHS)
-
-    def learned(self, largest: StaticTree, rounds: Sequence[Round]) -> "Static":
-        return Static(chances_by_rank(rounds, largest.paths))
-
-    def tree(self, size: int, depth: int) -> StaticTree:
-        return StaticTree(best_paths(self.chances, size, depth), name=f"auto_static_{size}_{depth}")
-
-    def tokens(self, size: int, depth: int) -> float:
-        return expected_tokens(self.chances, best_paths(self.chances, size, depth))
-
-
-class Trial(NamedTuple):
-    tree: TreePolicy | None
-    seconds: float
+    family: Family
+    sizes: list[Size]  # that should be fastest, the best first, each of another tree
+    speed: float  # tokens a second of the best
 
 
 class AutoTree:
@@ -81,48 +54,103 @@ class AutoTree:
     width = 0
 
     def __init__(self, families: Sequence[Family], prompts: Sequence[str], batch_size: int = 1) -> None:
-        """prompts: those of the images that are decoded to find out, two or a batch of them."""
+        """prompts: those of the images that are decoded to find out."""
         self.families, self.prompts, self.batch_size = families, prompts, batch_size
-        self.batch = Batch.cycle(prompts, max(2, batch_size), seed=0)
 
     def at(self, batch_size: int) -> "AutoTree":
         """The same search for another batch size."""
         return AutoTree(self.families, self.prompts, batch_size)
 
-    def resolve(self, pipeline: Callable[[TreePolicy | None], Decoder]) -> TreePolicy | None:
-        """pipeline(tree) decodes with that tree, plainly with None. -> the fastest tree found, or None."""
+    def fitting(self, takes: frozenset[str]) -> list[Family]:
+        """Of the families whose settings a drafter takes those that decide most of them."""
+        known = [family for family in self.families if family.settings <= takes]
+        most = max((len(family.settings) for family in known), default=0)
+        return [family for family in known if len(family.settings) == most]
 
-        def decode(tree: TreePolicy | None) -> Generation:
-            return pipeline(tree).generate(self.batch.prompts, self.batch.seeds, self.batch_size)
-
-        decode(None)  # warms up
-        trials = [Trial(None, decode(None).latency_s)]
-        for family in self.families:
-            trials += tried(family, decode)
-        best = min(trials, key=lambda trial: trial.seconds)
-        name = best.tree.name if best.tree else "none"
+    def resolve(self, decoders: Decoders) -> Shape | None:
+        """-> the fastest shape found, or None."""
+        best, speed = fastest(decoders, self._candidates(decoders), self._batches())
+        chosen = best if speed >= MARGIN else None
         log.info(
-            "tree=auto is %s: %.2fx plain decoding at batch %d", name, trials[0].seconds / best.seconds, self.batch_size
+            "tree=auto is %s at batch %d: the best it found is %s, %.2f times as fast as plain decoding",
+            *(decoders(chosen).describe()["tree"], self.batch_size, decoders(best).describe()["tree"], speed),
         )
-        return best.tree
+        return chosen
+
+    def _candidates(self, decoders: Decoders) -> list[Shape]:
+        plain = self._seconds(decoders(None), learn(decoders(None), self.prompts))
+        estimates = []
+        for family in self.fitting(decoders.takes):
+            parts = [decoders(family.shape(size)) for size in family.sampled]
+            runs = [learn(part, self.prompts) for part in parts]
+            costs = [self._seconds(part, run) for part, run in zip(parts, runs, strict=True)]
+            estimates.append(estimated(family, [run.rounds for run in runs], costs, plain))
+        worthy = [estimate for estimate in estimates if estimate.speed * plain >= WORTH_TRYING]
+        return [family.shape(size) for family, best, _ in worthy for tree in best for size in family.near(tree)]
+
+    def _seconds(self, decoder: Decoder, run: Generation) -> float:
+        """Of a round at this batch size. run: image by image."""
+        if self.batch_size == 1:
+            return seconds_of(run.rounds)
+        batch = Batch.cycle(self.prompts, self.batch_size, seed=0)
+        return seconds_of(decoder.first_rounds(batch.prompts, batch.seeds, FIRST_ROUNDS))
+
+    def _batches(self) -> list[Batch]:
+        return [
+            Batch.cycle(self.prompts, self.batch_size, seed=1 + number)
+            for number in range(-(-TIMED // self.batch_size))
+        ]
 
 
-def tried(family: Family, decode: Callable[[TreePolicy | None], Generation]) -> list[Trial]:
-    """Trees of a few sizes and, last, the one that should be fastest by what they committed and cost."""
-    sampled = [(max(SIZES), max(DEPTHS)), *SAMPLED]
-    trees = [family.tree(*shape) for shape in sampled]
-    made = [decode(tree) for tree in trees]
-    family = family.learned(trees[0], made[0].rounds)
-    cost = round_cost(sampled, [generation.latency_s / len(generation.rounds) for generation in made])
-    size, depth, _ = fastest(SIZES, DEPTHS, family.tokens, cost)
-    best = family.tree(size, depth)
-    trials = [Trial(tree, generation.latency_s) for tree, generation in zip(trees, made, strict=True)]
-    return [*trials, Trial(best, decode(best).latency_s)]
+def learn(decoder: Decoder, prompts: Sequence[str]) -> Generation:
+    """Image by image: what an image commits does not depend on its company."""
+    batch = Batch.cycle(prompts, LEARNED_FROM, seed=0)
+    decoder.generate(batch.prompts[:1], batch.seeds[:1], 1)  # warms up
+    return decoder.generate(batch.prompts, batch.seeds, 1)
 
 
-def round_cost(shapes: Sequence[tuple[int, int]], seconds: Sequence[float]) -> Callable[[int, int], float]:
-    """(size, depth) -> seconds of a round: a constant, a share a node and a share a level, fitted to three or more."""
-    parts = np.array([[1, size, depth] for size, depth in shapes], dtype=float)
-    constant, node, level = np.linalg.lstsq(parts, np.asarray(seconds), rcond=None)[0]
+def seconds_of(rounds: Sequence[Round]) -> float:
+    return median(turn.ms for turn in rounds) / 1e3
+
+
+def estimated(
+    family: Family, runs: Sequence[Sequence[Round]], seconds: Sequence[float], plain: float | None = None
+) -> Estimate:
+    """runs: the rounds of the sampled sizes; seconds: of a round of each, and of a plain one."""
+    known = family.learned(runs)
+    cost = round_cost(family.sampled, seconds, plain)
+    speeds = {size: known.tokens(size) / cost(size) for size in known.sizes()}
+    best: dict[tuple[int, int], Size] = {}
+    for size in sorted(speeds, key=speeds.__getitem__, reverse=True):
+        best.setdefault((size.nodes, size.levels), size)
+    sizes = list(best.values())[:TREES]
+    return Estimate(known, sizes, speeds[sizes[0]])
+
+
+def round_cost(sizes: Sequence[Size], seconds: Sequence[float], plain: float | None = None) -> Callable[[Size], float]:
+    """Seconds of a round by its size: a constant, a share a node and a share a level, fitted to sizes and to plain
+    decoding's, which has neither."""
+    known = [*zip(sizes, seconds, strict=True), *([(Size(0, 0), plain)] if plain else [])]
+    parts = np.array([_parts(size) for size, _ in known], dtype=float)
+    shares = np.linalg.lstsq(parts, np.array([time for _, time in known]), rcond=None)[0]
     least = min(seconds) / 2  # a fit to noise must not promise rounds for nothing
-    return lambda size, depth: max(least, constant + node * size + level * depth)
+    return lambda size: max(least, float(shares @ _parts(size)))
+
+
+def _parts(size: Size) -> list[int]:
+    return [1, size.nodes + size.window, size.levels]
+
+
+def fastest(
+    decoders: Decoders, shapes: Sequence[Shape], batches: Sequence[Batch]
+) -> tuple[Shape | None, float]:  # with its speed in terms of plain decoding's
+    """All decode the same images in turn, in an order that alternates, so that a machine that slows down meanwhile does
+    so for all."""
+    if not shapes:
+        return None, 1.0
+    turns, seconds = list(enumerate([None, *shapes])), [0.0] * (1 + len(shapes))
+    for number, (prompts, _, seeds) in enumerate(batches):
+        for place, shape in turns if number % 2 == 0 else reversed(turns):
+            seconds[place] += decoders(shape).generate(prompts, seeds, len(prompts)).latency_s
+    best = min(turns[1:], key=lambda turn: seconds[turn[0]])
+    return best[1], seconds[0] / seconds[best[0]]

@@ -2,7 +2,7 @@
 one decoding run with a large tree, what their rounds cost is measured, and the best quotient wins."""
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 
 from lantern.types import Round
@@ -58,11 +58,3 @@ def tokens_of_first(rounds: Iterable[Round], size: int, depth: int) -> float:
     whose nodes stand best first."""
     paths = [path for turn in rounds for path in turn.paths]
     return 1 + sum(sum(node <= size for node in path[1 : depth + 1]) for path in paths) / len(paths)
-
-
-def fastest(
-    sizes: Iterable[int], depths: Iterable[int], tokens: Callable[[int, int], float], ms: Callable[[int, int], float]
-) -> tuple[int, int, float]:
-    """(size, depth) of most expected tokens a millisecond, and that number."""
-    choices = [(size, depth, tokens(size, depth) / ms(size, depth)) for depth in depths for size in sizes]
-    return max((choice for choice in choices if choice[0] >= choice[1]), key=lambda choice: choice[2])

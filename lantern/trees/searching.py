@@ -14,7 +14,8 @@ from lantern.pipeline import Pipeline
 from lantern.prompts import Batch
 from lantern.records import spent_by
 from lantern.results import Row, append_rows, replace_text
-from lantern.trees.auto import Static, tried
+from lantern.trees.auto import estimated, seconds_of
+from lantern.trees.families import Static
 from lantern.trees.static import StaticTree
 from lantern.types import Generation, TreePolicy
 
@@ -51,7 +52,10 @@ class TreeSearch:
 
     def _search(self, decode: Callable[[TreePolicy | None], Generation]) -> StaticTree:
         decode(None)  # warms up
-        return tried(Static(), decode)[-1].tree
+        family = Static()
+        runs = [decode(family.tree(size)).rounds for size in family.sampled]
+        found = estimated(family, runs, [seconds_of(rounds) for rounds in runs])
+        return found.family.tree(found.sizes[0])
 
 
 def one_by_one(pipeline: Pipeline, prompt: str, seed: int) -> Generation:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lantern.errors import LanternError
-from lantern.types import PADDING, DraftTree
+from lantern.types import PADDING, DraftTree, Form
 
 
 class StaticTree:
@@ -20,8 +20,7 @@ class StaticTree:
         self.num_nodes, self.depth = len(self.paths) + 1, max(map(len, self.paths))
         self.num_expanded = len({path[:-1] for path in self.paths})
         numbers = {path: number for number, path in enumerate([(), *self.paths])}
-        self._parents = torch.tensor([-1] + [numbers[path[:-1]] for path in self.paths])
-        self._depths = torch.tensor([0] + [len(path) for path in self.paths])
+        self._form = Form.of((-1, *(numbers[path[:-1]] for path in self.paths)), torch.device("cpu"))
         self._levels = [_Level(depth, self.paths, numbers) for depth in range(self.depth)]
         self.width = max(level.width for level in self._levels)
 
@@ -35,27 +34,29 @@ class StaticTree:
         batch, most = len(roots), int(room.max())
         tokens = roots.new_zeros(batch, self.num_nodes)
         tokens[:, 0] = roots
-        parents = self._parents.repeat(batch, 1)
-        parents.masked_fill_(self._depths >= room.to(roots.device)[:, None], PADDING)  # the bonus token needs room, too
-        parents[:, 0] = -1
+        is_whole = int(room.min()) > self.depth and not proposals.keeps_law
+        parents = self._form.parents.repeat(batch, 1)
+        if not is_whole:  # the bonus token needs room, too
+            parents.masked_fill_(self._form.depths >= room.to(roots.device)[:, None], PADDING)
+            parents[:, 0] = -1
         laws = None
         for level in self._levels:
             if level.depth + 1 >= most:
                 break
             log_q = expand(tokens[:, level.nodes], level.expansions.expand(batch, -1), level.depth)
             best = proposals.drawn(log_q, level.nodes, level.depth).topk(level.width, dim=-1)
-            tokens[:, level.children] = best.indices[:, level.slot, level.rank]
-            lost = best.values[:, level.slot, level.rank] == -torch.inf
-            lost |= parents[:, level.nodes[level.slot]] == PADDING
-            parents[:, level.children] = parents[:, level.children].masked_fill(lost, PADDING)
-            if proposals.keeps_law:
+            tokens[:, level.children] = best.indices.flatten(1).index_select(1, level.place)
+            if proposals.keeps_law:  # else what q lacks is never the pick, and need not be told from what it has
+                lost = best.values.flatten(1).index_select(1, level.place) == -torch.inf
+                lost |= parents[:, level.above] == PADDING
+                parents[:, level.children] = parents[:, level.children].masked_fill(lost, PADDING)
                 laws = log_q.new_zeros(batch, self.num_nodes, log_q.shape[-1]) if laws is None else laws
                 laws[:, level.nodes] = log_q.softmax(-1)
-        return DraftTree(tokens, parents, laws)
+        return DraftTree(tokens, parents, laws, self._form if is_whole else None)
 
     def _move(self, device: torch.device) -> None:
-        if self._parents.device != device:
-            self._parents, self._depths = self._parents.to(device), self._depths.to(device)
+        if self._form.parents.device != device:
+            self._form = Form.of(tuple(self._form.parents.tolist()), device)
             for level in self._levels:
                 level.move(device)
 
@@ -69,14 +70,14 @@ class _Level:
         below = [path for path in paths if len(path) == depth + 1]
         self.width = 1 + max(path[-1] for path in below)
         self.nodes = torch.tensor([numbers[path] for path in inner[depth]])
-        self.children = torch.tensor([numbers[path] for path in below])
-        self.slot = torch.tensor([inner[depth].index(path[:-1]) for path in below])
-        self.rank = torch.tensor([path[-1] for path in below])
+        self.children = slice(numbers[below[0]], numbers[below[-1]] + 1)  # nodes stand level by level
+        self.above = torch.tensor([numbers[path[:-1]] for path in below])
+        self.place = torch.tensor([inner[depth].index(path[:-1]) * self.width + path[-1] for path in below])
         order = [path for level in inner for path in level]  # the drafter expands level after level, in this order
         self.expansions = torch.tensor([order.index(path[:-1]) if path else -1 for path in inner[depth]])
 
     def move(self, device: torch.device) -> None:
-        for name in ("nodes", "children", "slot", "rank", "expansions"):
+        for name in ("nodes", "above", "place", "expansions"):
             setattr(self, name, getattr(self, name).to(device))
 
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from lantern.acceptance.relaxed import Relaxation
 from lantern.errors import LanternError
-from lantern.noise import Noise
+from lantern.noise import Noise, winners
 from lantern.types import DraftTree, Verdict
 
 PICK_SPREAD = 0.5  # how far log p scatters about log q, in units in which the target's pick is a softmax of log q + G
@@ -30,12 +30,11 @@ class SharedProposals:
 
     def coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor:
         """laws [B, W, V] of the positions behind the root -> the picks under them [B, W]; equal laws, equal picks."""
-        return self.picked(laws.log())
+        return self.picked(laws)
 
-    def picked(self, scores: Tensor) -> Tensor:
-        """scores [B, W, V], log of laws up to a constant, of the positions behind the root -> the picks [B, W]."""
-        depths = torch.arange(scores.shape[1], device=scores.device).expand(len(scores), -1)
-        return (scores + self._noise.picks_at(depths)).argmax(-1)
+    def picked(self, laws: Tensor) -> Tensor:
+        """laws [B, W, V] of the positions behind the root -> the picks under them [B, W]."""
+        return winners(laws, self._noise.weights_ahead(laws.shape[1]))
 
 
 class SharedNoise:
@@ -45,34 +44,39 @@ class SharedNoise:
     def __call__(self, tree: DraftTree, probs: Tensor, rule: Relaxation, noise: Noise) -> Verdict:
         """probs p [B, N, V]. Follows the deepest path on which every child is the pick at its parent; among equally
         deep ones the one of earlier nodes."""
-        batch, size = tree.tokens.shape
-        gumbel = noise.picks_at(tree.depths).expand_as(probs)  # [B, N, V]
-        pick = (probs.log() + gumbel).argmax(-1)  # [B, N]
-        parents = tree.parents.clamp(min=0)
+        is_chain = tree.form and tree.form.is_chain
+        weights = noise.weights_ahead(tree.tokens.shape[1]) if is_chain else noise.weights_at(tree.depths)  # [B, N, V]
+        pick = winners(probs, weights)  # [B, N]
         if rule.lossless:
-            agrees = pick.gather(1, parents) == tree.tokens
+            refused = pick.gather(1, tree.parents.clamp(min=0)) != tree.tokens
         elif not hasattr(rule, "relax"):
             raise LanternError(
                 f"verification=shared_noise needs a law to pick from, acceptance={rule.name} names none; use "
                 "verification=ratio"
             )
         else:
-            agrees = _relaxed_agreement(tree, probs, gumbel, rule)
-        agrees = agrees & ~tree.is_padding
-        agrees[:, 0] = True  # the root is committed
-        reached = ~(tree.ancestors & ~agrees[:, None]).any(-1)  # [B, N]
-        best = (tree.depths.masked_fill(~reached, -1)).argmax(1)  # the first among the deepest
-        rows = torch.arange(batch, device=probs.device)
-        on_path = tree.ancestors[rows, best]
-        order = torch.arange(size, device=probs.device).masked_fill(~on_path, size).sort(1).values
-        verdict = Verdict(order.masked_fill(order == size, -1), tree.depths[rows, best], pick[rows, best])
+            refused = _relaxed_refusal(tree, probs, weights.expand_as(probs), rule)
+        refused = refused if tree.form else refused | tree.is_padding
+        refused[:, 0] = False  # the root is committed
+        lost = (tree.ancestors & refused[:, None]).any(-1)  # [B, N]
+        best = tree.depths.masked_fill(lost, -1).argmax(1, keepdim=True)  # the first among the deepest
+        accepted, token = tree.depths.gather(1, best)[:, 0], pick.gather(1, best)[:, 0]
+        verdict = Verdict(tree.form.paths[best[:, 0]] if tree.form else _paths(tree, best), accepted, token)
         verdict.picks = pick
         return verdict
 
 
-def _relaxed_agreement(tree: DraftTree, probs: Tensor, gumbel: Tensor, rule: Relaxation) -> Tensor:
-    """[B, N] whether child x is the pick under the p~ its own judging gives: argmax(log p~ + G) = x."""
+def _paths(tree: DraftTree, leaves: Tensor) -> Tensor:
+    """leaves [B, 1] -> the nodes from the root to each [B, N], padded with -1."""
+    size = tree.tokens.shape[1]
+    on_path = tree.ancestors.gather(1, leaves[..., None].expand(-1, -1, size))[:, 0]
+    order = torch.arange(size, device=leaves.device).masked_fill(~on_path, size).sort(1).values
+    return order.masked_fill(order == size, -1)
+
+
+def _relaxed_refusal(tree: DraftTree, probs: Tensor, weights: Tensor, rule: Relaxation) -> Tensor:
+    """[B, N] whether child x is not the pick under the p~ its own judging gives: argmax(log p~ + G) = x."""
     parents = tree.parents.clamp(min=0)[..., None].expand_as(probs)
     law = probs.gather(1, parents).flatten(0, 1)
     p_tilde = rule.relax(law, tree.tokens.flatten()).view_as(probs)
-    return (p_tilde.log() + gumbel.gather(1, parents)).argmax(-1) == tree.tokens
+    return winners(p_tilde, weights.gather(1, parents)) != tree.tokens

@@ -26,8 +26,8 @@ class Likeliest:
 
     keeps_law = False
 
-    def picked(self, scores: torch.Tensor) -> torch.Tensor:
-        return scores.argmax(-1)
+    def picked(self, laws: torch.Tensor) -> torch.Tensor:
+        return laws.argmax(-1)
 
 
 def tiny_refined(target: LlamaGenTarget, sampling: Sampling, passes: int, length: int = LENGTH) -> RefinedJacobi:

@@ -4,7 +4,7 @@ from itertools import combinations
 
 import pytest
 
-from lantern.trees.search import best_paths, chances_by_rank, expected_tokens, fastest, tokens_of_first
+from lantern.trees.search import best_paths, chances_by_rank, expected_tokens, tokens_of_first
 from lantern.trees.static import StaticTree
 from lantern.types import Round
 
@@ -60,10 +60,3 @@ def test_a_smaller_tree_commits_the_part_of_a_path_that_it_holds():
     assert tokens_of_first(rounds, size=8, depth=5) == 1 + (2 + 1) / 2
     assert tokens_of_first(rounds, size=8, depth=1) == 1 + (1 + 1) / 2
     assert tokens_of_first(rounds, size=1, depth=5) == 1 + (1 + 0) / 2
-
-
-def test_the_fastest_tree_weighs_tokens_against_time():
-    """Catches a choice by tokens alone."""
-    size, depth, speed = fastest([1, 2, 8], [1, 2], lambda n, d: 1 + 0.4 * n**0.5, lambda n, d: 4 + n + d)
-    assert (size, depth) == (1, 1)
-    assert speed == pytest.approx(1.4 / 6)

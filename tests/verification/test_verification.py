@@ -29,8 +29,8 @@ class FixedNoise:
     def draw(self, law: Tensor) -> Tensor:
         return (law.log() + self.gumbel[:, 0]).argmax(-1)
 
-    def picks_at(self, depths: Tensor) -> Tensor:
-        return self.gumbel[torch.arange(len(depths))[:, None], depths]
+    def weights_at(self, depths: Tensor) -> Tensor:
+        return self.gumbel[torch.arange(len(depths))[:, None], depths].exp()
 
 
 def random_laws(generator: torch.Generator, *shape: int) -> Tensor:

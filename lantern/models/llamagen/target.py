@@ -103,10 +103,14 @@ class LlamaGenTarget:
         """One pass over the tree behind the committed prefix: logits [B, N, V], features [B, R, N, D]."""
         cache = self.cache
         cache.place(tree.tokens.shape[1])
-        x = self.embed(tree.tokens).repeat_interleave(self.guidance, 0)
+        x = self._repeated(self.embed(tree.tokens))
         cells = (cache.lengths[:, None] + tree.depths).clamp(max=len(self.turns) - 1)
-        turns = self.turns[cells].repeat_interleave(self.guidance, 0)
+        turns = self.turns.index_select(0, cells.flatten()).unflatten(0, cells.shape)
+        turns = turns if len(cells) == 1 else self._repeated(turns)  # one image's hold for its guidance rows
         return self._forward(x, turns, cache.mask(tree.ancestors), cache)
+
+    def _repeated(self, x: Tensor) -> Tensor:  # [B, ...] -> [B R, ...]
+        return x[:, None].expand(-1, self.guidance, *x.shape[1:]).flatten(0, 1)
 
     @torch.inference_mode()
     def read_cells(self, tokens: Tensor, cells: Tensor, filled: Tensor) -> Forward:
