@@ -1,6 +1,6 @@
-"""tree=auto: the tree that decodes fastest with this model, drafter, rule, device and batch size, or none. A few images
-are decoded with trees of several sizes; from what they commit and cost the best size is estimated, and it is taken only
-if it then proves fastest."""
+"""tree=auto, which asks what Sequoia (2402.12374) asks: the tree that decodes fastest with this model, drafter, rule,
+device and batch size, or none. A few images are decoded with trees of several sizes; from what they commit and cost the
+best size is estimated, and it is taken only if it then proves fastest."""
 
 import logging
 from collections.abc import Callable, Sequence
