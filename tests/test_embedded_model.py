@@ -4,12 +4,19 @@ from pathlib import Path
 
 import pytest
 import torch
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
 
 import lantern
+from lantern.errors import LanternError
 from lantern.noise import image_seed
+from lantern.pipeline import assemble
 from lantern.prompts import load_prompts
 
-PROMPTS = load_prompts("demo", Path(__file__).parents[1] / "data" / "prompts")
+ROOT = Path(__file__).parents[1]
+METHODS = sorted(path.stem for path in (ROOT / "conf" / "method").glob("*.yaml"))
+NEEDS_NOISE = {"block": "use verification=shared_noise", "sjd": "use drafter=jacobi"}  # and what it says instead
+PROMPTS = load_prompts("demo", ROOT / "data" / "prompts")
 SEEDS = [image_seed(0, prompt) for prompt in PROMPTS]
 SETTINGS = {
     "plain": {"drafter": "none"},
@@ -55,3 +62,23 @@ def test_refining_a_window_pays(model):
         pipeline = model.pipeline(drafter=drafter, acceptance="exact", settings=["drafter.length=12"])
         steps[drafter] = pipeline.generate(PROMPTS, SEEDS, batch_size=8).tokens_per_step
     assert steps["refined_jacobi"] > 1.25 * steps["jacobi"]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_decodes_without_noise_or_says_what_does(model, name):
+    """Catches a method that crashes at temperature 0, and a lossless one whose tokens are not plain decoding's."""
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        cfg = compose("evaluate", [f"+method={name}", "sampling.temperature=0"])
+    groups = ("drafter", "tree", "acceptance", "verification", "sampling", "loop")
+
+    def decode():
+        pipeline = assemble(model.target, **{group: instantiate(cfg[group]) for group in groups})
+        made, plain = (part.generate(PROMPTS[:1], SEEDS[:1]).tokens for part in (pipeline, pipeline.baseline()))
+        assert torch.equal(made, plain) or not pipeline.lossless
+
+    if name in NEEDS_NOISE:
+        with pytest.raises(LanternError, match=NEEDS_NOISE[name]):
+            decode()
+    else:
+        decode()

@@ -28,6 +28,16 @@ def test_a_dynamic_tree_is_built_by_its_name(name, kind):
     assert tree.name == tree.kind == name
 
 
+def test_the_children_sweep_compares_trees_of_one_size():
+    """Catches an A/B in which one tree has more nodes or levels; the drawn one's size varies, but not its limits."""
+    static, chosen, drawn = (
+        instantiate(composed(f"tree={name}").tree) for name in ("static", "eagle2_25", "sampled_25")
+    )
+    assert (chosen.num_nodes, chosen.depth) == (static.num_nodes, static.depth) == (26, 5)
+    assert (chosen.kind, drawn.kind) == ("eagle2", "sampled")
+    assert drawn.name == "sampled_25"
+
+
 def test_a_loop_of_its_own_takes_the_place_of_the_drafter():
     """Catches a default that undoes the choice, and weights that are loaded for nothing."""
     cfg = composed("+loop=rows", "loop.window=3")

@@ -1,4 +1,4 @@
-"""The exact rule: p~ = p, the output law is the target's."""
+"""The exact rule of speculative sampling (2211.17192, algorithm 1): p~ = p, the output law is the target's."""
 
 from typing import ClassVar
 

@@ -1,4 +1,5 @@
-"""LANTERN (Jang et al., 2410.03355): a token may borrow the probability of its k nearest codes, δ at most."""
+"""LANTERN (Jang et al., 2410.03355, algorithm 1): a token may borrow the probability of its k nearest codes, δ at
+most, and is judged by p~(x) = p(A(x)), residual norm(max(p~ - q, 0)). As the paper has it, not its released code."""
 
 from torch import Tensor
 

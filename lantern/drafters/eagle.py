@@ -1,5 +1,5 @@
-"""EAGLE drafting: a feature-level drafter expands a tree level by level. Committed tokens are run once with the
-target's own features, so that their keys and values stay in the drafter's cache across rounds."""
+"""EAGLE drafting (2401.15077, section 4.1): a feature-level drafter expands a tree level by level; any tree, guided as
+LANTERN (2410.03355) guides it. Committed tokens are run once, with the target's features, and stay in its cache."""
 
 import torch
 from einops import rearrange

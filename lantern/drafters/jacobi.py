@@ -61,5 +61,8 @@ def anew(proposals: Proposals, laws: Tensor, former: Guess, known: Tensor) -> Te
     """Draws from laws [B, W, V] that owe nothing to the former ones. Raises LanternError under shared noise, where a
     position's noise never changes."""
     if not proposals.keeps_law:
-        raise LanternError("drafter=sjd draws its window anew each round; use verification=ratio, or drafter=jacobi")
+        raise LanternError(
+            "drafter=sjd draws its window anew each round, shared noise and temperature=0 allow one draw; use "
+            "drafter=jacobi, or verification=ratio at a temperature above 0"
+        )
     return proposals.anew(laws)

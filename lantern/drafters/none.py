@@ -1,4 +1,4 @@
-"""Plain autoregressive decoding: a tree of the root alone, through the same loop and the same timers."""
+"""Plain autoregressive decoding, no paper's: a tree of the root alone, through the same loop and the same timers."""
 
 from torch import Tensor
 

@@ -1,4 +1,4 @@
-"""A chain: the static tree of a single path."""
+"""A chain (2211.17192): the static tree of a single path."""
 
 from lantern.errors import LanternError
 from lantern.trees.static import StaticTree

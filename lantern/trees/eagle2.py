@@ -1,5 +1,5 @@
-"""EAGLE-2's dynamic tree (2406.16858): a beam of chosen children grows by its most likely nodes, then the most likely
-nodes of all levels are kept. Under shared noise "likely" is the estimated probability of being picked."""
+"""EAGLE-2's dynamic tree (2406.16858, section 4): a beam of chosen children grows by its most likely nodes, then the
+most likely of all levels are kept. Ours: under shared noise "likely" is the estimated probability of being picked."""
 
 from collections.abc import Callable
 

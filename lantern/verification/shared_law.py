@@ -1,5 +1,5 @@
-"""Shared noise for rules with a committed law r of their own: the token at a position is argmax(log r + G). r follows
-from q, so that drafting must keep it, and from nothing that the noise of its own position decides."""
+"""Shared noise for rules with a committed law r of their own, ours: the token at a position is argmax(log r + G). r
+follows from q, so that drafting must keep it, and from nothing that the noise of its own position decides."""
 
 from torch import Tensor
 

@@ -1,5 +1,5 @@
-"""Shared noise: the target's token at a position is argmax(log p + G) with one Gumbel table G per image, so that the
-tokens are those of plain decoding with the same G, whatever was drafted. Greedy decoding is the case G = 0."""
+"""Shared noise, the Gumbel coupling of SCD (2510.24211) for any tree: the token at a position is argmax(log p + G), one
+table G an image, so that the tokens are plain decoding's with that G, whatever was drafted. Greedy decoding: G = 0."""
 
 import torch
 from torch import Tensor

@@ -162,7 +162,7 @@ def test_a_window_beside_a_tree_hangs_on_the_root():
 def test_what_cannot_be_joined_is_one_clear_error():
     """Catches SJD's independent draws under shared noise, joined trees under ratio, and an empty window."""
     target = tiny_target()
-    with pytest.raises(LanternError, match="use verification=ratio, or drafter=jacobi"):
+    with pytest.raises(LanternError, match="use drafter=jacobi, or verification=ratio"):
         decode(Jacobi(target, 4, Nearest(), anew), target, Sampling(), 1)
     eagle = tiny_eagle(target, chain(1), Sampling())
     joined = EagleJacobi(eagle, 4, 0, Nearest(), coupled)
