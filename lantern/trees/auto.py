@@ -1,6 +1,7 @@
-"""tree=auto, which asks what Sequoia (2402.12374) asks: what decodes fastest with this model, drafter, rule, device and batch size: a tree, a window, both, or
-none. Two images are decoded with a few shapes; from what these commit and what their rounds cost the best one is
-estimated, and it is taken only if it, or one close to it, then beats plain decoding side by side."""
+"""tree=auto, which asks what Sequoia (2402.12374) asks: what decodes fastest with this model, drafter, rule, device and
+batch size: a tree, a window, both, or none. Two images are decoded with a few shapes; from what these commit and what
+their rounds cost the best one is estimated, and taken only if it, or one close to it, then beats plain decoding side
+by side."""
 
 import logging
 from collections.abc import Callable, Sequence
