@@ -10,7 +10,7 @@ from toy import CODES, PROMPTS, SEEDS, tiny_eagle, tiny_target
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.lantern_pp import LanternPP
-from lantern.decoding import generate
+from lantern.decoding import first_rounds, generate
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
@@ -193,3 +193,13 @@ def test_a_prompt_the_model_cannot_read_is_one_clear_error(prompt):
     """Catches unknown words and no words that decode to something."""
     with pytest.raises(LanternError, match=r"unknown word|words; this model reads"):
         generate(tiny_target(), NoDrafter(), SharedNoise(), Exact(), Sampling(), [prompt], [0])
+
+
+def test_the_first_rounds_are_those_of_the_whole():
+    """Catches rounds timed on a batch that stands elsewhere, or decodes otherwise, than the images it stands for."""
+    target = tiny_target()
+    drafter = tiny_eagle(target, TREES["chain"], Sampling())
+    parts = (target, drafter, SharedNoise(), Exact(), Sampling(), PROMPTS[:3], SEEDS[:3])
+    whole = generate(*parts, batch_size=3).rounds
+    assert [turn.paths for turn in first_rounds(*parts, 2)] == [turn.paths for turn in whole[:2]]
+    assert len(first_rounds(*parts, 99)) < 16  # and they end where an image does

@@ -110,7 +110,7 @@ def test_the_benchmark_writes_passes_and_a_row_a_tree_and_batch_size(weights, tm
     rows = read_rows(tmp_path / "run" / "benchmark.jsonl")
     assert [row["nodes"] for row in rows[:2]] == [1, 4]
     assert [(row["batch"], row["tree"]) for row in rows[2:]] == [
-        (size, tree) for size in (1, 2) for tree in ("none", "chain", "static", "eagle2", "auto")
+        (size, tree) for size in (1, 2) for tree in ("none", "chain", "static", "auto")
     ]
     assert (tmp_path / "run" / "benchmark.png").is_file()
 

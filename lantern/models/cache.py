@@ -81,7 +81,7 @@ class KVCache:
 
     def advance(self, verdict: Verdict) -> None:
         """Keeps the placed nodes on each image's accepted path."""
-        if any(path[-1] >= len(path) for path in verdict.paths):  # else all stand where they are to stand
+        if any(path != list(range(len(path))) for path in verdict.paths):  # else all stand where they are to stand
             self.compact(verdict.path[:, : max(verdict.counts) + 1])
         self.extend([count + 1 for count in verdict.counts], verdict.accepted + 1)
 

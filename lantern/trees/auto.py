@@ -18,7 +18,6 @@ LEARNED_FROM = 2  # images
 TIMED = 3  # images at least, of every shape that is tried
 FIRST_ROUNDS = 8  # timed where a batch is too dear to decode with every shape
 WORTH_TRYING = 0.9  # times plain decoding's estimated speed; first rounds flatter it, whose cache is read once a node
-TREES = 2  # of a family that are tried
 MARGIN = 1.03  # times plain decoding's measured speed, or nothing is drafted
 
 log = logging.getLogger(__name__)
@@ -44,7 +43,7 @@ class Estimate(NamedTuple):
     """By a family that knows."""
 
     family: Family
-    sizes: list[Size]  # that should be fastest, the best first, each of another tree
+    sizes: list[Size]  # the one that should be fastest, and the best of the shallowest
     speed: float  # tokens a second of the best
 
 
@@ -106,7 +105,6 @@ class AutoTree:
 def learn(decoder: Decoder, prompts: Sequence[str]) -> Generation:
     """Image by image: what an image commits does not depend on its company."""
     batch = Batch.cycle(prompts, LEARNED_FROM, seed=0)
-    decoder.generate(batch.prompts[:1], batch.seeds[:1], 1)  # warms up
     return decoder.generate(batch.prompts, batch.seeds, 1)
 
 
@@ -121,11 +119,12 @@ def estimated(
     known = family.learned(runs)
     cost = round_cost(family.sampled, seconds, plain)
     speeds = {size: known.tokens(size) / cost(size) for size in known.sizes()}
-    best: dict[tuple[int, int], Size] = {}
+    best: dict[int, Size] = {}  # by levels, whose price is the least certain
     for size in sorted(speeds, key=speeds.__getitem__, reverse=True):
-        best.setdefault((size.nodes, size.levels), size)
-    sizes = list(best.values())[:TREES]
-    return Estimate(known, sizes, speeds[sizes[0]])
+        best.setdefault(size.levels, size)
+    first, *others = best.values()
+    others.sort(key=lambda size: size.levels)  # the shallowest one depends least on that price
+    return Estimate(known, [first, *others[:1]], speeds[first])
 
 
 def round_cost(sizes: Sequence[Size], seconds: Sequence[float], plain: float | None = None) -> Callable[[Size], float]:

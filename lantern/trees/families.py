@@ -15,6 +15,7 @@ from lantern.types import Round, Shape
 
 SIZES, DEPTHS = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 25, 32, 40, 50, 63), (1, 2, 3, 4, 5, 6)
 WINDOWS = (2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 24, 28, 32)
+LAST = 4  # places at a window's end
 SHARES = (0.5, 0.2, 0.1, 0.06, 0.04, 0.03, 0.02, 0.01)  # by rank: the shape of the first static tree, no more than that
 
 
@@ -107,7 +108,7 @@ class Windows:
     rounds: Sequence[Round] = ()
 
     settings = frozenset({"length"})
-    sampled = (Size(0, 0, 24), Size(0, 0, 6))
+    sampled = (Size(0, 0, 24), Size(0, 0, 8))
 
     def learned(self, runs: Sequence[Sequence[Round]]) -> "Windows":
         return Windows(runs[0])
@@ -130,31 +131,27 @@ class Continued:
     """Static trees that a window continues behind their likeliest deepest node."""
 
     static: Static = Static()
-    guessed: Sequence[float] = (0.5,) * max(
-        WINDOWS
-    )  # chance of a window's token, by depth, where its parent is reached
+    guessed: Sequence[float] = (0.5,) * max(WINDOWS)  # by depth: how often a window's token is followed if reached
 
     settings = frozenset({"tree", "length", "tail"})
-    sampled = (Size(25, 5, 6), Size(1, 1, 24), Size(8, 3, 2))
+    sampled = (Size(25, 5, 6), Size(1, 1, 16), Size(8, 3, 2))
 
     def learned(self, runs: Sequence[Sequence[Round]]) -> "Continued":
         tree = self.static.tree(self.sampled[0])
         window = self.sampled[1].levels + self.sampled[1].window
-        inside = [
-            turn._replace(paths=[[n for n in path if n < tree.num_nodes] for path in turn.paths]) for turn in runs[0]
-        ]
-        along = chances_by_rank(runs[1], chain(window).paths)
-        return Continued(Static(chances_by_rank(inside, tree.paths)), [level[0] for level in along])
+        size = tree.num_nodes
+        inside = [turn._replace(paths=[[n for n in path if n < size] for path in turn.paths]) for turn in runs[0]]
+        along = [level[0] for level in chances_by_rank(runs[1], chain(window).paths)]
+        beyond = sum(along[-LAST:]) / LAST  # what has not been looked at goes on as it ends
+        return Continued(Static(chances_by_rank(inside, tree.paths)), along + [beyond] * max(WINDOWS))
 
     def shape(self, size: Size) -> Shape:
         return Shape({"tree": self.static.tree(size), "length": 0, "tail": size.window})
 
     def sizes(self) -> list[Size]:
-        largest = self.sampled[0]
-        trees = [size for size in tree_sizes() if size.nodes <= largest.nodes and size.levels <= largest.levels]
-        return [
-            tree._replace(window=window) for tree in trees for window in WINDOWS if window <= self.sampled[1].window
-        ]
+        most = self.sampled[0]
+        trees = [size for size in tree_sizes() if size.nodes <= most.nodes and size.levels <= most.levels]
+        return [tree._replace(window=window) for tree in trees for window in WINDOWS]
 
     def tokens(self, size: Size) -> float:
         paths = best_paths(self.static.chances, size.nodes, size.levels)

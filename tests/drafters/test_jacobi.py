@@ -7,17 +7,17 @@ from toy import GRID, PROMPTS, SEEDS, random_verdict, tiny_eagle, tiny_target
 
 from lantern.acceptance.exact import Exact
 from lantern.decoding import generate
-from lantern.drafters.eagle_jacobi import EagleJacobi, beside, continued
+from lantern.drafters.eagle_jacobi import EagleJacobi, beside, continued, joined
 from lantern.drafters.jacobi import Jacobi, anew, coupled
 from lantern.drafters.none import NoDrafter
 from lantern.drafters.starts import Above, Left, Nearest, Uniform
-from lantern.drafters.window import left_behind
+from lantern.drafters.window import Window, left_behind
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
 from lantern.trees.chain import chain
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree
-from lantern.types import PADDING, DraftTree
+from lantern.types import PADDING, DraftTree, Form
 from lantern.verification.ratio import Ratio
 from lantern.verification.shared_noise import SharedNoise
 
@@ -172,3 +172,28 @@ def test_what_cannot_be_joined_is_one_clear_error():
         EagleJacobi(eagle, 0, 0, Nearest(), coupled)
     with pytest.raises(LanternError, match=r"drafter\.length=0"):
         Jacobi(target, 0, Nearest(), coupled)
+
+
+def test_what_a_form_leaves_behind_is_looked_up():
+    """Catches a table by another node than the accepted leaf, and rows that are given one another's laws."""
+    generator = torch.Generator().manual_seed(4)
+    form = Form.of((-1, 0, 0, 1, 1, 3, 5, 6), torch.device("cpu"))
+    tree = form.tree(torch.zeros(6, 8, dtype=torch.long))
+    window = Window(5, 16, Nearest(), coupled)
+    for _ in range(5):
+        verdict = random_verdict(generator, tree)
+        expected = left_behind(DraftTree(tree.tokens, tree.parents), verdict, 5)
+        assert all(torch.equal(*parts) for parts in zip(window._left_behind(tree, verdict), expected, strict=True))
+
+
+@pytest.mark.parametrize(("length", "tail"), [(0, 3), (4, 0), (2, 3)])
+@pytest.mark.parametrize("name", ["chain", "static"])
+def test_a_joined_form_is_the_tree_that_is_joined_node_by_node(name, length, tail):
+    """Catches a guessed token at another depth than it was guessed for once trees are joined by their form."""
+    parents = tuple(TREES[name]._form.parents.tolist())
+    form, guess = Form.of(parents, torch.device("cpu")), torch.arange(100, 107)[None]
+    own, room = form.tree(torch.arange(len(parents))[None]), torch.tensor([99])
+    expected = beside(continued(own, guess, tail, room), guess, length, room)
+    found, order = joined(form, length, tail)
+    assert torch.equal(found.parents, expected.parents[0])
+    assert torch.equal(torch.cat([own.tokens, guess], 1)[0, order], expected.tokens[0])

@@ -14,7 +14,7 @@ from lantern.errors import LanternError
 from lantern.trees.chain import chain
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree
-from lantern.types import PADDING, DraftTree
+from lantern.types import PADDING, DraftTree, Form
 
 ROOT = Path(__file__).parents[2]
 PUBLISHED = json.loads((ROOT / "tests" / "golden" / "static_trees.json").read_text())
@@ -205,3 +205,17 @@ def test_ancestors_and_depths_are_those_of_a_loop():
                     line.append(int(parents[row, line[-1]]))
                 assert tree.ancestors[row, node].nonzero().flatten().tolist() == sorted(line)
                 assert tree.depths[row, node] == len(line) - 1
+
+
+def test_a_form_says_of_a_tree_what_its_parents_say():
+    """Catches a form whose depths, ancestors or paths are another tree's: masks and verdicts would follow it."""
+    for parents in ((-1,), (-1, 0, 1, 2), (-1, 0, 0, 1, 1, 2, 5, 0)):
+        form = Form.of(parents, torch.device("cpu"))
+        tokens = torch.zeros(3, len(parents), dtype=torch.long)
+        tree, derived = form.tree(tokens), DraftTree(tokens, torch.tensor(parents).expand(3, -1))
+        assert torch.equal(tree.parents, derived.parents)
+        assert torch.equal(tree.ancestors, derived.ancestors)
+        assert torch.equal(tree.depths, derived.depths)
+        for node, path in enumerate(form.paths.tolist()):
+            assert [n for n in path if n >= 0] == derived.ancestors[0, node].nonzero().flatten().tolist()
+        assert form.is_chain == (parents == tuple(range(-1, len(parents) - 1)))
