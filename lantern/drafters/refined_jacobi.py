@@ -1,6 +1,6 @@
 """A Jacobi window that EAGLE's layer refines before the target sees it, which nobody has published. The target's last
 pass is right where what it read still stands; where a token has changed since, EAGLE's prediction from the new token,
-mixed with what the pass said of the old one, is right more often. All places at once, a few times over."""
+mixed with what the pass said of the old one, is right more often. All places at once, as often as is worth it."""
 
 from pathlib import Path
 
@@ -65,7 +65,8 @@ class RefinedJacobi:
             self.forwards += 1
         self.memory.begin(prefill, rows)
         self._stale[rows] = prefill.features[:, :, -1:].to(self._stale.dtype)
-        self._seen[rows] = 0
+        for kept in (self._seen, self._read, self._picks):  # nothing of the image that stood here before
+            kept[rows] = 0
 
     @torch.inference_mode()
     def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:

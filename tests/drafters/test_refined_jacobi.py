@@ -88,7 +88,7 @@ def test_a_window_is_refined_as_written_out_place_by_place(cfg_scale, passes):
         if turn == 2:  # a row's image is done and another prompt takes its place
             drafter.begin(target.prefill(PROMPTS[4:5], torch.tensor([1])), torch.tensor([1]))
             prompts, committed[1] = [prompts[0], PROMPTS[4], prompts[2]], [7]
-            left[1] = Left(torch.empty(0), [], left[1].picks)  # guesses are overwritten, whatever they were
+            left[1] = Left(torch.empty(0), [], [0])
         if turn == 3:
             target.keep(torch.tensor([2, 1]))
             drafter.keep(torch.tensor([2, 1]))
