@@ -49,7 +49,9 @@ class Metric(Protocol):
 class LawMeasure(Protocol):
     """How far the output law is from the target's."""
 
-    def measure(self, pipeline: Pipeline, prompts: Sequence[str], seeds: Sequence[int]) -> Mapping[str, object]: ...
+    def measure(
+        self, pipeline: Pipeline, prompts: Sequence[str], seeds: Sequence[int], batch_size: int
+    ) -> Mapping[str, object]: ...
 
 
 @dataclass(frozen=True)
@@ -167,7 +169,7 @@ class Evaluation:
             plainly = recorded(ar.timer.ledger, "speed", self._timed(doublings))
             values |= {"doublings": doublings, **measures.speed(pipeline.target, timed, plainly)}
         if self.laws and party is not ar:
-            values |= self.laws.measure(pipeline, batch.prompts, batch.seeds)
+            values |= self.laws.measure(pipeline, batch.prompts, batch.seeds, self.batch_size)
         quality = self._judge(images, plain, batch) if self.num_images else {}
         row = self._row(party, values | {"num_images": len(images)}, quality)
         prompts = [prompt for made in now for prompt in made.prompts]

@@ -8,8 +8,6 @@ from torch import Tensor
 from lantern.drafters.eagle_network import EagleNetwork, FusedEagle
 from lantern.drafters.memory import DrafterMemory
 from lantern.errors import LanternError
-from lantern.models.cache import Admission, additive
-from lantern.models.llamagen.fused import Memory
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Forward, Target, TreePolicy, Verdict
 
@@ -41,16 +39,7 @@ class Eagle:
 
     @torch.inference_mode()
     def begin(self, prefill: Forward, rows: Tensor) -> None:
-        """Runs the prefix pairs of admitted rows; the last prefix feature waits for the first image token."""
-        prefix = prefill.features.shape[2] - 1
-        admission = Admission(self.cache, rows, prefix)
-        if prefix:
-            text = torch.zeros(len(rows), prefix, dtype=torch.long, device=rows.device)  # text rows carry code 0
-            causal = torch.ones(1, prefix, prefix, dtype=torch.bool, device=rows.device).tril()
-            mask = additive(causal, self.cache.store.dtype).expand(len(rows) * self.target.guidance, -1, -1, -1)
-            cells = torch.arange(1, prefix + 1, device=rows.device).expand(len(rows), -1)
-            self._run(text, prefill.features[:, :, :-1], cells, mask, admission)
-        self.memory.begin(prefill, rows)
+        self.forwards += self.memory.begin(prefill, rows, self._layer)
 
     @torch.inference_mode()
     def draft(self, roots: Tensor, room: Tensor, proposals) -> DraftTree:
@@ -65,15 +54,10 @@ class Eagle:
     def _commit(self, roots: Tensor) -> Tensor:
         """Runs the pairs committed since the last draft, the root's last. Returns the root's output [B, R, 1, D]."""
         tokens, features = self.pairs.close(roots)
-        count, last = tokens.shape[1], self.pairs.count - 1
-        offsets = torch.arange(count, device=roots.device)
-        cells = self.cache.lengths[:, None] + 1 + torch.minimum(offsets, last[:, None])
-        causal = (offsets <= offsets[:, None]).expand(len(roots), -1, -1)
-        self.cache.place(count)
-        outputs = self._run(tokens, features, cells, self.cache.mask(causal), self.cache)
+        outputs = self._run(tokens, features, *self.memory.place(ahead=0))
         self.cache.extend(self.pairs.counts, self.pairs.count)
         self._sees = None
-        self._outputs = outputs[self.pairs.rows, :, last].unsqueeze(2)  # [B, R, E, D], the root's first
+        self._outputs = self.memory.from_root(outputs)  # [B, R, E, D], the root's first
         return self._outputs
 
     def _extend(self, tokens: Tensor, parents: Tensor, depth: int) -> Tensor:
@@ -85,7 +69,9 @@ class Eagle:
         features = self._outputs.gather(2, index)
         self.cache.place(width, offset=placed)
         cells = (self.cache.lengths + depth).clamp(max=len(self.target.turns) - 1)[:, None].expand(-1, width)
-        outputs = self._run(tokens, features, cells, self._mask(parents, placed), self.cache)
+        turns = self.target.turns[cells].repeat_interleave(self.target.guidance, 0)
+        outputs = self._run(tokens, features, turns, self._mask(parents, placed))
+        outputs = rearrange(outputs, "(b r) t d -> b r t d", r=self.target.guidance)
         self._outputs = torch.cat([self._outputs, outputs], dim=2)
         return outputs
 
@@ -97,14 +83,11 @@ class Eagle:
         self._sees = torch.cat([self._sees, sees], dim=1)
         return sees[:, None, :, : self.cache.extent].repeat_interleave(self.target.guidance, 0)
 
-    def _run(self, tokens: Tensor, features: Tensor, cells: Tensor, mask: Tensor, memory: Memory) -> Tensor:
-        """tokens, cells [B, T], features [B, R, T, D], mask [B R, 1, T, S] -> outputs [B, R, T, D]."""
-        guidance = features.shape[1]
+    def _run(self, tokens: Tensor, features: Tensor, turns: Tensor, mask: Tensor) -> Tensor:
+        """tokens [B, T], features [B, R, T, D], turns and mask as FusedLayer's -> outputs [B R, T, D]."""
         self.forwards += 1
-        turns = self.target.turns[cells].repeat_interleave(guidance, 0)
         stacked = rearrange(features, "b r t d -> (b r) t d")
-        outputs = self._layer(tokens.repeat_interleave(guidance, 0), stacked, turns, mask, memory)
-        return rearrange(outputs, "(b r) t d -> b r t d", r=guidance)
+        return self._layer(tokens.repeat_interleave(features.shape[1], 0), stacked, turns, mask, self.cache)
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         """Keeps the pairs (feature of an accepted node, the token behind it) for the next draft."""

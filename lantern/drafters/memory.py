@@ -1,12 +1,16 @@
 """What a drafter that reads pairs keeps of each image: keys and values of the pairs it has read, those it has yet to
 read, and what its tree learns from rounds."""
 
+from collections.abc import Callable
+
+import torch
+from einops import rearrange
 from torch import Tensor
 
 from lantern.drafters.eagle_network import EagleNetwork
 from lantern.drafters.pairs import Pairs
 from lantern.drafters.parallel_network import ParallelNetwork
-from lantern.models.cache import KVCache
+from lantern.models.cache import Admission, KVCache, additive
 from lantern.models.llamagen.fused import cache_dtype
 from lantern.types import DraftTree, Forward, Remembers, Target, TreePolicy, Verdict
 
@@ -28,11 +32,42 @@ class DrafterMemory:
         for tree in self._trees:
             tree.allocate(batch_size, target.grid, like.device)
 
-    def begin(self, prefill: Forward, rows: Tensor) -> None:
-        """Admitted rows, whose prefix pairs are run: the last prefix feature waits for the first image token."""
+    def begin(self, prefill: Forward, rows: Tensor, read: Callable[..., object]) -> int:
+        """Admitted rows: their prefix pairs are read, and the last prefix feature waits for the first image token.
+        read: as FusedEagle's call. -> the forwards that took."""
+        prefix, guidance = prefill.features.shape[2] - 1, self.target.guidance
+        admission = Admission(self.cache, rows, prefix)
+        if prefix:
+            text = rows.new_zeros(len(rows) * guidance, prefix)  # text rows carry code 0
+            causal = torch.ones(1, prefix, prefix, dtype=torch.bool, device=rows.device).tril()
+            mask = additive(causal, self.cache.store.dtype).expand(len(text), -1, -1, -1)
+            features = rearrange(prefill.features[:, :, :-1], "b r t d -> (b r) t d")
+            read(text, features, self.target.turns[None, 1 : prefix + 1], mask, admission)
         self.pairs.start(rows, prefill.features[:, :, -1])
         for tree in self._trees:
             tree.begin(rows)
+        return int(prefix > 0)
+
+    def place(self, ahead: int) -> tuple[Tensor, Tensor]:
+        """Makes room for the A closed pairs, the root's the last of its image's, and `ahead` rows that stand behind the
+        root one after the other -> their turns and mask. A row sees those before it, its image's."""
+        longest, last = max(self.pairs.counts), self.pairs.count[:, None] - 1
+        offsets = torch.arange(longest + ahead, device=last.device)
+        is_pair = offsets < longest
+        cells = torch.where(is_pair, torch.minimum(offsets, last), last + offsets - (longest - 1))
+        turns = self.target.turns[(self.cache.lengths[:, None] + 1 + cells).clamp(max=len(self.target.turns) - 1)]
+        sees = offsets <= offsets[:, None]
+        if min(self.pairs.counts) < longest:  # nobody but themselves sees the places behind an image's last pair
+            sees = sees & ((~is_pair | (offsets <= last))[:, None] | (offsets == offsets[:, None]))
+        self.cache.place(len(offsets))
+        mask = self.cache.mask(sees.expand(len(last), -1, -1))
+        return turns.repeat_interleave(self.target.guidance, 0), mask
+
+    def from_root(self, outputs: Tensor) -> Tensor:
+        """outputs [B R, A + ahead, D] of placed rows -> the root's and those behind it [B, R, 1 + ahead, D]."""
+        outputs = rearrange(outputs, "(b r) t d -> b r t d", r=self.target.guidance)
+        root = outputs[self.pairs.rows, :, self.pairs.count - 1].unsqueeze(2)
+        return torch.cat([root, outputs[:, :, max(self.pairs.counts) :]], dim=2)
 
     def observe(self, tree: DraftTree, forward: Forward, verdict: Verdict) -> None:
         self.pairs.observe(tree, forward, verdict)

@@ -8,7 +8,6 @@ from torch import Tensor
 from lantern.drafters.memory import DrafterMemory
 from lantern.drafters.parallel_network import FusedParallel, ParallelNetwork
 from lantern.errors import LanternError
-from lantern.models.cache import Admission, additive
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Forward, Target, TreePolicy, Verdict
 
@@ -45,17 +44,7 @@ class Parallel:
 
     @torch.inference_mode()
     def begin(self, prefill: Forward, rows: Tensor) -> None:
-        """Runs the prefix pairs of admitted rows; the last prefix feature waits for the first image token."""
-        prefix, guidance = prefill.features.shape[2] - 1, self.target.guidance
-        admission = Admission(self.cache, rows, prefix)
-        if prefix:
-            text = rows.new_zeros(len(rows) * guidance * prefix)  # text rows carry code 0
-            x = self._layer.pairs(text, rearrange(prefill.features[:, :, :-1], "b r t d -> (b r t) d"))
-            causal = torch.ones(1, prefix, prefix, dtype=torch.bool, device=rows.device).tril()
-            mask = additive(causal, self.cache.store.dtype).expand(len(rows) * guidance, -1, -1, -1)
-            self.forwards += 1
-            self._layer(x.view(-1, prefix, x.shape[1]), self.target.turns[None, 1 : prefix + 1], mask, admission)
-        self.memory.begin(prefill, rows)
+        self.forwards += self.memory.begin(prefill, rows, self._layer.read)
 
     @torch.inference_mode()
     def draft(self, roots: Tensor, room: Tensor, proposals) -> DraftTree:
@@ -72,35 +61,17 @@ class Parallel:
         -> [B, R, levels, D]."""
         pairs, guidance, ahead = self.pairs, self.target.guidance, self.depth - 1
         tokens, features = pairs.close(roots)
-        images, longest = pairs.rows, tokens.shape[1]
         x = self._layer.pairs(
             tokens.repeat_interleave(guidance, 0).flatten(), rearrange(features, "b r t d -> (b r t) d")
         )
-        last = features[images, :, pairs.count - 1].flatten(0, 1)
+        last = features[pairs.rows, :, pairs.count - 1].flatten(0, 1)
         levels = self._layer.levels(roots.repeat_interleave(guidance, 0), last, ahead)
-        x = torch.cat([x.view(-1, longest, x.shape[1]), levels], dim=1)
-        turns = self.target.turns[self._cells(longest)].repeat_interleave(guidance, 0)
-        self.cache.place(longest + ahead)
+        x = torch.cat([x.view(-1, tokens.shape[1], x.shape[1]), levels], dim=1)
+        turns, mask = self.memory.place(ahead)
         self.forwards += 1
-        outputs = self._layer(x, turns, self.cache.mask(self._sees(longest)), self.cache)
+        outputs = self._layer(x, turns, mask, self.cache)
         self.cache.extend(pairs.counts, pairs.count)  # the levels are overwritten by the next round
-        outputs = rearrange(outputs.to(features.dtype), "(b r) t d -> b r t d", r=guidance)
-        root = outputs[images, :, pairs.count - 1].unsqueeze(2)
-        return torch.cat([root, outputs[:, :, longest:]], dim=2)
-
-    def _cells(self, longest: int) -> Tensor:
-        """[B, T] where the rows stand: pairs at their tokens, levels behind their row's own root."""
-        offsets = torch.arange(longest, device=self.pairs.count.device)
-        ahead = torch.arange(1, self.depth, device=offsets.device)
-        count = self.pairs.count[:, None]
-        cells = torch.cat([torch.minimum(offsets, count - 1), count - 1 + ahead], dim=1)
-        return (self.cache.lengths[:, None] + 1 + cells).clamp(max=len(self.target.turns) - 1)
-
-    def _sees(self, longest: int) -> Tensor:
-        """[B, T, T] a row sees what is placed before it, but for the places behind its image's last pair."""
-        rows = torch.arange(longest + self.depth - 1, device=self.pairs.count.device)
-        is_real = (rows < self.pairs.count[:, None]) | (rows >= longest)
-        return (rows <= rows[:, None]) & (is_real[:, None] | (rows == rows[:, None]))
+        return self.memory.from_root(outputs.to(features.dtype))
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         """Keeps the pairs (feature of an accepted node, the token behind it) for the next draft."""

@@ -62,6 +62,10 @@ class FusedParallel:
             return own.to(self.dtype)
         return self.on_feature_ahead(features).to(self.dtype).unflatten(1, (-1, own.shape[2]))[:, :count] + own
 
+    def read(self, tokens: Tensor, features: Tensor, turns: Tensor, mask: Tensor, memory: Memory) -> Tensor:
+        """Pairs alone: tokens [B R, T], features [B R, T, D] -> [B R, T, D]; see FusedLayer for the others."""
+        return self(self.pairs(tokens.flatten(), features.flatten(0, 1)).view_as(features), turns, mask, memory)
+
     def __call__(self, x: Tensor, turns: Tensor, mask: Tensor, memory: Memory) -> Tensor:
         """x [B R, T, D] -> [B R, T, D]; see FusedLayer for the others."""
         return self.layer(x.flatten(0, 1), turns, mask, memory).view_as(x)

@@ -14,7 +14,6 @@ from lantern.drafters.loading import drafter_folder, load_network
 from lantern.drafters.memory import DrafterMemory
 from lantern.drafters.window import Label
 from lantern.errors import LanternError
-from lantern.models.cache import Admission, additive
 from lantern.models.checkpoints import weights_hash
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Forward, Proposals, Target, Verdict
@@ -54,16 +53,7 @@ class RefinedJacobi:
     @torch.inference_mode()
     def begin(self, prefill: Forward, rows: Tensor) -> None:
         """Runs the prefix pairs of admitted rows; no window is left from before."""
-        prefix, guidance = prefill.features.shape[2] - 1, self.target.guidance
-        admission = Admission(self.cache, rows, prefix)
-        if prefix:
-            text = rows.new_zeros(len(rows) * guidance, prefix)  # text rows carry code 0
-            causal = torch.ones(1, prefix, prefix, dtype=torch.bool, device=rows.device).tril()
-            mask = additive(causal, self.cache.store.dtype).expand(len(text), -1, -1, -1)
-            features = rearrange(prefill.features[:, :, :-1], "b r t d -> (b r) t d")
-            self._layer(text, features, self.target.turns[None, 1 : prefix + 1], mask, admission)
-            self.forwards += 1
-        self.memory.begin(prefill, rows)
+        self.forwards += self.memory.begin(prefill, rows, self._layer)
         self._stale[rows] = prefill.features[:, :, -1:].to(self._stale.dtype)
         for kept in (self._seen, self._read, self._picks):  # nothing of the image that stood here before
             kept[rows] = 0
@@ -74,41 +64,23 @@ class RefinedJacobi:
         if proposals.keeps_law:
             raise LanternError("drafter=refined_jacobi drafts no draws from a law; use verification=shared_noise")
         committed, exact = self.pairs.close(roots)  # [B, A], [B, R, A, D]
-        place = self._place(committed.shape[1])
+        turns, mask = self.memory.place(self.depth - 1)
         features, picks, root = self._stale, self._picks, roots[:, None]
         for _ in range(self.passes):
             tokens = torch.cat([root, picks[:, :-1]], 1)  # [B, W] that the rows stand at
-            outputs = self._run(
-                torch.cat([committed, tokens[:, 1:]], 1), torch.cat([exact, features[:, :, :-1]], 2), *place
-            )
+            read, before = torch.cat([committed, tokens[:, 1:]], 1), torch.cat([exact, features[:, :, :-1]], 2)
+            outputs = self._run(read, before, turns, mask)
             features = torch.lerp(self._stale, outputs, self._shares(tokens))
             picks = proposals.picked(self.sampling.law(self.target.head(self.target.guide(features))))
         self.cache.extend(self.pairs.counts, self.pairs.count)  # the window is overwritten by the next round
         return chain_within(room, torch.cat([root, picks], 1))
 
-    def _place(self, longest: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Where the rows of this round's passes stand: `longest` pairs, the root's the last of its image's, and behind
-        it the window but its first row, T in all -> turns, mask and which rows are the window's [B, W]."""
-        last, offsets = self.pairs.count[:, None] - 1, torch.arange(longest + self.depth - 1, device=self._seen.device)
-        is_pair = offsets < longest
-        cells = torch.where(is_pair, torch.minimum(offsets, last), last + offsets - (longest - 1))
-        turns = self.target.turns[(self.cache.lengths[:, None] + 1 + cells).clamp(max=len(self.target.turns) - 1)]
-        sees = offsets <= offsets[:, None]
-        if min(self.pairs.counts) < longest:  # nobody but themselves sees the places behind an image's last pair
-            sees = sees & ((~is_pair | (offsets <= last))[:, None] | (offsets == offsets[:, None]))
-        self.cache.place(len(offsets))
-        mask = self.cache.mask(sees.expand(len(last), -1, -1))
-        window = torch.cat([last, offsets[longest:].expand(len(last), -1)], 1)
-        return turns.repeat_interleave(self.target.guidance, 0), mask, window
-
-    def _run(self, tokens: Tensor, before: Tensor, turns: Tensor, mask: Tensor, window: Tensor) -> Tensor:
+    def _run(self, tokens: Tensor, before: Tensor, turns: Tensor, mask: Tensor) -> Tensor:
         """EAGLE's rows tokens [B, T] and the features before them [B, R, T, D] -> those of the window [B, R, W, D]."""
-        guidance = before.shape[1]
         self.forwards += 1
         stacked = rearrange(before, "b r t d -> (b r) t d")
-        outputs = self._layer(tokens.repeat_interleave(guidance, 0), stacked, turns, mask, self.cache)
-        rows = torch.arange(len(outputs), device=outputs.device)[:, None]
-        return rearrange(outputs[rows, window.repeat_interleave(guidance, 0)], "(b r) w d -> b r w d", r=guidance)
+        repeated = tokens.repeat_interleave(before.shape[1], 0)
+        return self.memory.from_root(self._layer(repeated, stacked, turns, mask, self.cache))
 
     def _shares(self, tokens: Tensor) -> Tensor:
         """[B, 1, W, 1] EAGLE's part: none where the row's token is the one the last pass has read, all where it read

@@ -164,7 +164,9 @@ class OutputTV:
                 f"redraws={self.redraws}; give 1 or more each, or num_positions=0 to switch it off"
             )
 
-    def measure(self, pipeline: Pipeline, prompts: Sequence[str], seeds: Sequence[int]) -> dict[str, object]:
+    def measure(
+        self, pipeline: Pipeline, prompts: Sequence[str], seeds: Sequence[int], batch_size: int
+    ) -> dict[str, object]:
         """Row keys: output_tv and code_distance with bounds and quantiles over positions, and by which estimator.
         Nothing at temperature 0, where there are no laws to compare, and nothing under block verification."""
         if not self.num_positions or pipeline.sampling.is_greedy:
@@ -172,8 +174,10 @@ class OutputTV:
         prompts, seeds = list(prompts)[: self.num_images], list(seeds)[: self.num_images]
         codes = CodeDistance(pipeline.target.codebook)
         if pipeline.loop or pipeline.verification.name == "shared_noise":
-            tokens = pipeline.generate(prompts, seeds, len(prompts)).tokens.to(pipeline.target.codebook.device)
-            picks = plain_picks(pipeline.target, pipeline.sampling, prompts, seeds, tokens)
+            tokens = pipeline.generate(prompts, seeds, batch_size).tokens.to(pipeline.target.codebook.device)
+            groups = [slice(start, start + batch_size) for start in range(0, len(prompts), batch_size)]
+            parts = (pipeline.target, pipeline.sampling)
+            picks = torch.cat([plain_picks(*parts, prompts[g], seeds[g], tokens[g]) for g in groups])
             moved = summary("output_tv", _numbers(picks != tokens))
             moved |= summary("code_distance", _numbers(codes.of_tokens(picks, tokens)), highest=np.inf)
             return moved | {"output_tv_estimator": "differing picks"}
@@ -181,7 +185,7 @@ class OutputTV:
             return {}  # what judges a chain as a whole has no law by child
         stride = max(1, len(prompts) * (pipeline.target.num_tokens - 1) // self.num_positions)
         witness = Witness(pipeline.drafter, stride)
-        replace(pipeline, drafter=witness).generate(prompts, seeds, len(prompts))
+        replace(pipeline, drafter=witness).generate(prompts, seeds, batch_size)
         return self.of_visits(witness.visits, pipeline.rule, pipeline.verification, codes)
 
     def of_visits(

@@ -111,7 +111,7 @@ def test_a_whole_decoding_is_measured_at_its_visited_positions(tree, estimator):
     measured = OutputTV(num_images=2, num_positions=10, redraws=512)
 
     def found(rule):
-        return measured.measure(pipeline(tree, rule, Ratio()), PROMPTS, SEEDS)
+        return measured.measure(pipeline(tree, rule, Ratio()), PROMPTS, SEEDS, 4)
 
     exact, relaxed = found(Exact()), found(lambda codebook: Lantern(codebook, 10, 0.5))
     assert exact["output_tv_estimator"] == estimator
@@ -141,7 +141,7 @@ def test_under_shared_noise_the_share_of_other_picks_is_measured():
     measured = OutputTV(num_images=4, num_positions=1, redraws=1)
 
     def found(rule):
-        return measured.measure(pipeline(chain(3), rule, SharedNoise()), PROMPTS, SEEDS)
+        return measured.measure(pipeline(chain(3), rule, SharedNoise()), PROMPTS, SEEDS, 4)
 
     assert found(Exact())["output_tv"] == found(Exact())["code_distance"] == 0
     relaxed = found(lambda codebook: Lantern(codebook, 10, 0.5))
@@ -161,5 +161,5 @@ def test_a_token_that_plain_decoding_would_not_pick_is_counted_alone():
 
 def test_there_is_no_output_tv_at_temperature_zero_or_when_switched_off():
     greedy = pipeline(chain(3), Exact(), SharedNoise(), temperature=0.0)
-    assert OutputTV(1, 4, 4).measure(greedy, PROMPTS, SEEDS) == {}
-    assert OutputTV(1, 0, 4).measure(pipeline(chain(3), Exact(), Ratio()), PROMPTS, SEEDS) == {}
+    assert OutputTV(1, 4, 4).measure(greedy, PROMPTS, SEEDS, 4) == {}
+    assert OutputTV(1, 0, 4).measure(pipeline(chain(3), Exact(), Ratio()), PROMPTS, SEEDS, 4) == {}

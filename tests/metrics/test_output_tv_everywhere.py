@@ -88,7 +88,7 @@ def test_of_the_exact_rule_under_shared_noise_no_pick_differs_and_of_a_biased_on
     """Catches a window whose picks read another position's noise."""
     measure = OutputTV(1, 1, 1)
     exact, biased = (
-        measure.measure(model.pipeline(verification=verification, **SHARED[name]), PROMPTS, SEEDS)
+        measure.measure(model.pipeline(verification=verification, **SHARED[name]), PROMPTS, SEEDS, 4)
         for verification in (SharedNoise(), Sharper())
     )
     assert exact["output_tv"] == exact["code_distance"] == 0
