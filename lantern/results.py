@@ -29,10 +29,15 @@ PROTOCOL_KEYS = (
 )  # fmt: skip
 
 
+def fixed_part(values: Mapping[str, object]) -> Row:
+    """What every row has, in its order; None where nothing was measured."""
+    return {key: values.get(key) for key in SETTING_KEYS + SPEED_KEYS + PROTOCOL_KEYS}
+
+
 def complete_row(values: Mapping[str, object]) -> Row:
-    """A row with every fixed key in its order, None where nothing was measured, then the quality metrics."""
-    fixed = SETTING_KEYS + SPEED_KEYS + PROTOCOL_KEYS
-    return {key: values.get(key) for key in fixed} | {k: v for k, v in values.items() if k not in fixed}
+    """A row with its fixed part first, then the quality metrics."""
+    fixed = fixed_part(values)
+    return fixed | {key: value for key, value in values.items() if key not in fixed}
 
 
 def setting_id(row: Mapping[str, object]) -> str:

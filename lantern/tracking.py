@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lantern.budget import Choice
 from lantern.metrics.profile import Profile
-from lantern.results import Row, config_keys, setting_id
+from lantern.results import Row, config_keys, fixed_part, setting_id
 from lantern.tracking_content import (
     Curve,
     acceptance_map,
@@ -128,7 +128,8 @@ class Tracker:
             if point.columns:
                 run.log({"images": image_table(point.prompts, point.columns)})
             run.summary.update(flat(point.row))
-            run.log_artifact(results_artifact(f"results-{run.id}", folder, point.row))
+            described = fixed_part(point.row)  # W&B takes 100 keys at most; the rest is in the files
+            run.log_artifact(results_artifact(f"results-{run.id}", folder, described))
             if checkpoint and Path(checkpoint).is_dir() and point.row.get("drafter_hash"):  # else the Hub keeps it
                 run.log_artifact(weights_artifact(Path(checkpoint), "drafter"))
 

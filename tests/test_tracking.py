@@ -43,7 +43,7 @@ def tracked(tmp_path_factory, weights) -> dict[str, OfflineRun]:
         made_sweep(folder)
         tracker, point = Tracker(tags=["mine"]), folder / "0"
         measured = Evaluation(PROMPTS, 0, 2, 3, 4, {}, point, folder / "ar").run(FakePipeline())
-        measured[1].row["drafter_hash"] = "abc"
+        measured[1].row.update({"drafter_hash": "abc"} | {f"measure_{i}": i for i in range(120)})  # rows are long
         config = {"seed": 0, "drafter": {"checkpoint": str(weights)}}
         publish(point, measured, tracker, config, folder, "delta")
         report_sweep(folder, "delta", tracker, Budget("frechet", 0.25))
