@@ -57,7 +57,14 @@ class Model:
         config = _compose([*self._overrides, *presets, *chosen, *settings])
         objects = {group: part for group, part in (given | {"loop": loop}).items() if not isinstance(part, str | None)}
         parts = {group: instantiate(config[group]) for group in (*given, "loop") if group not in objects}
-        return assemble(self.target, sampling=instantiate(config.sampling), name=self._name, **parts, **objects)
+        return assemble(
+            self.target,
+            sampling=instantiate(config.sampling),
+            name=self._name,
+            compile=config.compile,
+            **parts,
+            **objects,
+        )
 
     def generate(self, prompts: Sequence[str], seed: int = 0, batch_size: int = 8, **parts) -> Images:
         """Images of the prompts. A prompt that occurs again gets another copy number, and so another image.

@@ -207,7 +207,8 @@ class _Party:
         self.setting = dict(pipeline.describe())
         target, is_method = pipeline.target, pipeline is method
         self.fingerprint = evaluation.fingerprint if is_method else None
-        weights = (target.weights_hash, str(target.embed_weight.dtype), str(target.embed_weight.device))
+        weight = target.embed_weight
+        weights = (target.weights_hash, str(weight.dtype), str(weight.device), target.compiles)
         own = (self.setting, weights, evaluation.seed, self.fingerprint)
         images, against = key_of("images", own, self.batch_size), (method.describe(), evaluation.fingerprint)
         home = evaluation.folder if is_method or evaluation.shards > 1 else evaluation.baseline_folder / images

@@ -12,6 +12,7 @@ from lantern.decoding import first_rounds, generate
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
 from lantern.metrics.entropy import law_entropies
+from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.sampling import Sampling
 from lantern.trees.auto import AutoTree
 from lantern.types import (
@@ -122,9 +123,12 @@ def pipelines(
     sampling: Sampling,
     name: str = "llamagen",
     loop: Loop | None = None,
+    compile: bool = False,
 ) -> Pipelines:
     """Joins the instantiated config groups, what is drafted left open; a partial one is given the parts it lacks."""
-    model.cfg_scale = sampling.cfg_scale
+    if compile and not isinstance(model, LlamaGenTarget):
+        raise LanternError(f"compile=true is for LlamaGen's layers, model={name} has others; leave compile out")
+    model.cfg_scale, model.compiles = sampling.cfg_scale, compile
     rule = completed(acceptance, codebook=model.codebook)
     verification = completed(verification, rule=rule, sampling=sampling)
     if sampling.is_greedy and isinstance(verification, Ratio | Block):
@@ -144,9 +148,10 @@ def assemble(
     sampling: Sampling,
     name: str = "llamagen",
     loop: Loop | None = None,
+    compile: bool = False,
 ) -> Pipeline:
     """The pipeline of the instantiated config groups; tree=auto is resolved here, where the drafter can be told."""
-    made = pipelines(model, drafter, acceptance, verification, sampling, name, loop)
+    made = pipelines(model, drafter, acceptance, verification, sampling, name, loop, compile)
     is_open = isinstance(tree, AutoTree) and tree.fitting(made.takes)
     return made(tree.resolve(made) if is_open else tree)
 

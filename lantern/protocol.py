@@ -13,7 +13,7 @@ from lantern.results import SUMMARY, Row, encode, replace_text
 from lantern.types import Target
 
 FINISHED = "finished.json"
-DECODING = ("model", "drafter", "tree", "acceptance", "verification", "sampling", "dtype", "device")
+DECODING = ("model", "drafter", "tree", "acceptance", "verification", "sampling", "dtype", "device", "compile")
 PASSING = ("paths", "tracking", "sweep", "shards", "shard", "published", "reproduce")  # changes no figure
 
 
@@ -41,6 +41,7 @@ def protocol(target: Target, prompts: Sequence[str], split: str) -> Row:
         "dtype": str(weight.dtype).removeprefix("torch."),
         "device": device_name() if weight.device.type == "cpu" else torch.cuda.get_device_name(weight.device),
         "threads": torch.get_num_threads(),
+        "compile": target.compiles,
         "code": code_hash(),
         "revision": git_state()["revision"],
         "torch": torch.__version__,

@@ -24,8 +24,8 @@ SPEED_KEYS = (
     "num_timed", "doublings", "other_cores",
 )  # fmt: skip
 PROTOCOL_KEYS = (
-    "fingerprint", "target_hash", "prompts_hash", "split", "batch_size", "dtype", "device", "threads", "code",
-    "revision", "torch", "warnings",
+    "fingerprint", "target_hash", "prompts_hash", "split", "batch_size", "dtype", "device", "threads", "compile",
+    "code", "revision", "torch", "warnings",
 )  # fmt: skip
 
 

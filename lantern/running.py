@@ -24,7 +24,7 @@ def run_setting(cfg: DictConfig, name: str, folder: Path, sweep: Path | None) ->
     config = OmegaConf.to_container(cfg, resolve=True)
     prompts = split_prompts(load_prompts(cfg.prompts, Path(cfg.paths.root) / "data" / "prompts"), cfg.split)
     parts = {group: instantiate(cfg[group]) for group in ("drafter", "acceptance", "verification", "sampling", "loop")}
-    parts |= {"model": shared(cfg.model), "name": name}
+    parts |= {"model": shared(cfg.model), "name": name, "compile": cfg.compile}
     target = parts["model"]
     asked = request(config, target.weights_hash)
     if is_finished(folder, asked):

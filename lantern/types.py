@@ -138,6 +138,7 @@ class Target(Protocol):
     codebook: Tensor  # [V, C] in the metric the decoder uses
     cfg_scale: float
     guidance: int  # R: 1 without guidance, else 2
+    compiles: bool  # whether passes run through torch.compile
 
     weights_hash: str
     step_bytes: int  # what one AR step of one image must read

@@ -32,19 +32,20 @@ class KVCache:
             self._counts[image] = length
 
     def place(self, count: int, offset: int = 0) -> None:
-        """Reserves count slots, offset behind each image's committed ones, for the next pass to write."""
+        """Reserves count slots, offset behind each image's committed ones, for the next pass to write: `placed`, the
+        first of them or, where rows stand unevenly, all [B R, T]."""
         self.extent = max(self._counts) + offset + count
         if self.extent > self.slots:
             raise LanternError(f"the cache has {self.slots} slots and {self.extent} are needed; allocate larger trees")
         self._seen = self.store[..., : self.extent, :].unbind(0)
         if min(self._counts) == max(self._counts):  # rows stand alike, as one image's always do: plain copies
-            start = self._counts[0] + offset
-            self._fresh = self.store[..., start : start + count, :].unbind(0)
+            self.placed = self._counts[0] + offset
+            self._fresh = self.store[..., self.placed : self.placed + count, :].unbind(0)
         else:
             self._fresh = None
             slots = self.lengths[:, None] + torch.arange(offset, offset + count, device=self.lengths.device)
-            self._slots = slots.repeat_interleave(self.guidance, 0)  # [B R, T]
-            self._every = torch.arange(len(self._slots), device=slots.device)[:, None]
+            self.placed = slots.repeat_interleave(self.guidance, 0)  # [B R, T]
+            self._every = torch.arange(len(self.placed), device=slots.device)[:, None]
 
     def remember(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """[B R, H, T, Dh] each, into the placed slots -> all slots up to the last one placed [B R, H, S, Dh]."""
@@ -53,8 +54,8 @@ class KVCache:
             fresh = self._fresh[layer]
             fresh[0], fresh[1] = key, value
         else:
-            keys[self._every, :, self._slots] = key.transpose(1, 2)
-            values[self._every, :, self._slots] = value.transpose(1, 2)
+            keys[self._every, :, self.placed] = key.transpose(1, 2)
+            values[self._every, :, self.placed] = value.transpose(1, 2)
         return keys, values
 
     def mask(self, sees: Tensor) -> Tensor:

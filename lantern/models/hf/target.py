@@ -60,6 +60,8 @@ class Fresh:
 class HuggingFaceTarget:
     """Implements lantern.types.Target. Each guidance row has its own line in the cache, since prefixes differ."""
 
+    compiles = False
+
     def __init__(
         self,
         body: nn.Module,

@@ -1,14 +1,15 @@
 """A LlamaGen checkpoint as a Target: guidance rows batched, static cache, tree passes with a mask from the parents."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Protocol
 
 import torch
 from einops import rearrange
-from torch import Tensor
+from torch import Tensor, nn
 
 from lantern.models.cache import Admission, AtSlots, KVCache, additive
-from lantern.models.llamagen.fused import FusedTransformer, Memory, cache_dtype, precise, turn_table
+from lantern.models.llamagen.fused import FusedTransformer, cache_dtype, precise, turn_table
 from lantern.models.llamagen.transformer import Transformer, causal_mask
 from lantern.models.packed import linear
 from lantern.types import DraftTree, Forward, Verdict
@@ -29,6 +30,8 @@ class ImageTokenizer(Protocol):
 
 class LlamaGenTarget:
     """Implements lantern.types.Target. With cfg_scale 1 only the conditional rows are computed."""
+
+    compiles = False
 
     def __init__(
         self,
@@ -96,7 +99,7 @@ class LlamaGenTarget:
         cache.visible[rows, : model.prefix_len] = visible
         seen = causal_mask(visible, model.prefix_len)[:, 0]
         mask = additive(seen, cache.store.dtype).repeat_interleave(self.guidance, 0)
-        return self._forward(x, self.turns[None, : model.prefix_len], mask, admission, last=True)
+        return self._read(self.body(x, self.turns[None, : model.prefix_len], mask, admission), last=True)
 
     @torch.inference_mode()
     def verify(self, tree: DraftTree) -> Forward:
@@ -107,7 +110,8 @@ class LlamaGenTarget:
         cells = (cache.lengths[:, None] + tree.depths).clamp(max=len(self.turns) - 1)
         turns = self.turns.index_select(0, cells.flatten()).unflatten(0, cells.shape)
         turns = turns if len(cells) == 1 else self._repeated(turns)  # one image's hold for its guidance rows
-        return self._forward(x, turns, cache.mask(tree.ancestors), cache)
+        mask = cache.mask(tree.ancestors)
+        return self._read((self._compiled if self.compiles else self.body)(x, turns, mask, cache))
 
     def _repeated(self, x: Tensor) -> Tensor:  # [B, ...] -> [B R, ...]
         return x[:, None].expand(-1, self.guidance, *x.shape[1:]).flatten(0, 1)
@@ -123,10 +127,17 @@ class LlamaGenTarget:
         mask = additive(seen, cache.store.dtype).repeat_interleave(self.guidance, 0)
         x = self.embed(tokens).repeat_interleave(self.guidance, 0)
         memory = AtSlots(cache, prefix + cells, prefix + self.num_tokens)
-        return self._forward(x, self.turns[None, prefix + cells], mask, memory)
+        return self._read(self.body(x, self.turns[None, prefix + cells], mask, memory))
 
-    def _forward(self, x: Tensor, turns: Tensor, mask: Tensor, memory: Memory, last: bool = False) -> Forward:
-        features = rearrange(self.body(x, turns, mask, memory), "(b r) n d -> b r n d", r=self.guidance)
+    @cached_property
+    def _compiled(self) -> nn.Module:
+        from lantern.models.llamagen.compiled import CompiledTransformer  # torch's compiler takes two seconds to import
+
+        return CompiledTransformer(self.transformer)
+
+    def _read(self, rows: Tensor, last: bool = False) -> Forward:
+        """rows [B R, N, D] behind the final norm; last: the logits of the last one alone."""
+        features = rearrange(rows, "(b r) n d -> b r n d", r=self.guidance)
         return Forward(self.head(self.guide(features[:, :, -1:] if last else features)), features)
 
     def commit(self, verdict: Verdict) -> None:

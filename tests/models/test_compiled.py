@@ -1,0 +1,47 @@
+"""compile=true gives the images of the layers as they stand, and is refused where it cannot."""
+
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+import torch
+from toy import PROMPTS, SEEDS, tiny_eagle, tiny_target
+
+from lantern.acceptance.exact import Exact
+from lantern.drafters.none import NoDrafter
+from lantern.errors import LanternError
+from lantern.models.llamagen import compiled
+from lantern.pipeline import Pipeline, assemble
+from lantern.sampling import Sampling
+from lantern.trees.static import StaticTree
+from lantern.verification import SharedNoise
+
+TREE = StaticTree([[0], [1], [0, 0], [0, 0, 0]], name="small")
+
+
+def joined(target, **settings) -> Pipeline:
+    return assemble(target, partial(tiny_eagle), TREE, Exact(), SharedNoise(), Sampling(), "tiny", **settings)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("batch_size", [1, 3])  # rows that stand alike and unevenly
+def test_a_compiled_pipeline_makes_the_same_images(batch_size):
+    plain, fast = (joined(tiny_target(), compile=compile) for compile in (False, True))
+    one, other = (pipeline.generate(PROMPTS[:4], SEEDS[:4], batch_size) for pipeline in (plain, fast))
+    assert "_compiled" in vars(fast.target)
+    assert torch.equal(one.tokens, other.tokens)
+    assert one.tokens_per_step == other.tokens_per_step > 1
+
+
+def test_only_layers_that_are_ours_are_compiled():
+    with pytest.raises(LanternError, match="compile=true is for LlamaGen's layers, model=anole"):
+        assemble(SimpleNamespace(), NoDrafter(), None, Exact(), SharedNoise(), Sampling(), "anole", compile=True)
+
+
+def test_without_a_compiler_the_remedy_is_named(monkeypatch):
+    def none() -> str:
+        raise compiled.InvalidCxxCompiler
+
+    monkeypatch.setattr(compiled, "get_cpp_compiler", none)
+    with pytest.raises(LanternError, match="install g\\+\\+, or leave compile out"):
+        joined(tiny_target(), compile=True).generate(PROMPTS[:1], SEEDS[:1])
