@@ -26,6 +26,7 @@ SETTINGS = {
     "jacobi": {"drafter": "jacobi"},
     "eagle_jacobi": {"drafter": "eagle_jacobi", "tree": "chain"},
     "refined_jacobi": {"drafter": "refined_jacobi"},
+    "refined_tree": {"drafter": "refined_tree", "tree": "eagle2"},
 }
 
 
@@ -57,11 +58,13 @@ def test_every_token_is_plain_decodings(model, plain, name, batch_size):
 @pytest.mark.full
 def test_refining_a_window_pays(model):
     """Catches refinements that reach the wrong places, which show in nothing but the tokens a step."""
-    steps = {}
-    for drafter in ("jacobi", "refined_jacobi"):
-        pipeline = model.pipeline(drafter=drafter, acceptance="exact", settings=["drafter.length=12"])
-        steps[drafter] = pipeline.generate(PROMPTS, SEEDS, batch_size=8).tokens_per_step
-    assert steps["refined_jacobi"] > 1.25 * steps["jacobi"]
+
+    def steps(method: str, *settings: str) -> float:
+        pipeline = model.pipeline(method=method, settings=settings)
+        return pipeline.generate(PROMPTS, SEEDS, batch_size=8).tokens_per_step
+
+    assert steps("refined_jacobi", "drafter.length=12") > 1.25 * steps("jacobi", "drafter.length=12")
+    assert steps("refined_tree") > max(6.5, 1.1 * steps("tree_jacobi"))
 
 
 @pytest.mark.full

@@ -1,7 +1,9 @@
 """A learned drafter and a Jacobi window under one root, which nobody has published: of the next tokens, whose context
 has just changed, EAGLE knows more than the target's last pass; where the window is right, it goes on being right for
-long, and it costs no drafting. It stands beside EAGLE's tree and continues it behind the likeliest deepest node."""
+long. It stands beside EAGLE's tree and continues it behind the likeliest deepest node, and EAGLE may refine it, too."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -9,7 +11,8 @@ from torch import Tensor
 
 from lantern.drafters.eagle import Eagle
 from lantern.drafters.loading import load_eagle
-from lantern.drafters.window import Label, Redraw, Start, Window
+from lantern.drafters.refined_jacobi import RefinedJacobi
+from lantern.drafters.window import Guesses, Label, Redraw, Start, Window
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
 from lantern.types import PADDING, DraftTree, Form, Forward, Proposals, Target, TreePolicy, Verdict
@@ -18,27 +21,27 @@ from lantern.types import PADDING, DraftTree, Form, Forward, Proposals, Target, 
 class EagleJacobi:
     """Implements lantern.types.Drafter, for shared noise: what stands behind another context is no draw from any q."""
 
-    name = "eagle_jacobi"
-
-    def __init__(self, eagle: Eagle, length: int, tail: int, start: Start, redraw: Redraw) -> None:
-        """length: of the window beside the tree, tail: of what continues the tree, in tokens; 0 leaves either out."""
+    def __init__(
+        self, eagle: Eagle, length: int, tail: int, window: Callable[[int], Guesses], name: str = "eagle_jacobi"
+    ) -> None:
+        """length: of the window beside the tree, tail: of what continues the tree, in tokens; 0 leaves either out.
+        window: guesses for so many positions."""
         if min(length, tail) < 0 or length + tail < 1:
             raise LanternError(f"drafter.length={length}, tail={tail}: give 0 or more, and 1 in all at least")
-        self.eagle, self.length, self.tail = eagle, length, tail
+        self.eagle, self.length, self.tail, self.name = eagle, length, tail, name
         parts = [eagle.tree.name, *([f"tail_{tail}"] if tail else []), *([f"window_{length}"] if length else [])]
         self.tree, self.weights_hash = Label("+".join(parts), eagle.tree.kind), eagle.weights_hash
         self.num_nodes, self.depth = eagle.num_nodes + length + tail, max(length, eagle.depth + tail)
         self._forms: dict[Form, tuple[Form, Tensor]] = {}
-        self.window = Window(self.depth, eagle.target.num_tokens, start, redraw)
+        self.window = window(self.depth)
 
     @property
     def forwards(self) -> int:
-        return self.eagle.forwards
+        return self.eagle.forwards + self.window.forwards
 
     def allocate(self, batch_size: int) -> None:
-        target = self.eagle.target
         self.eagle.allocate(batch_size, self.depth + 1)
-        self.window.allocate(batch_size, target.vocab_size, target.codebook.float())
+        self.window.allocate(batch_size)
 
     def begin(self, prefill: Forward, rows: Tensor) -> None:
         self.eagle.begin(prefill, rows)
@@ -48,7 +51,7 @@ class EagleJacobi:
         """Raises LanternError where verification asks for q."""
         if proposals.keeps_law:
             raise LanternError(
-                "drafter=eagle_jacobi joins two trees, which no one law was drawn from; use verification=shared_noise "
+                f"drafter={self.name} joins two trees, which no one law was drawn from; use verification=shared_noise "
                 "and a rule without a committed law of its own"
             )
         tree = self.eagle.draft(roots, room, proposals)
@@ -63,7 +66,7 @@ class EagleJacobi:
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         self.eagle.observe(tree, forward, probs, verdict)
-        self.window.observe(tree, probs, verdict)
+        self.window.observe(tree, forward, probs, verdict)
 
     def keep(self, rows: Tensor) -> None:
         self.eagle.keep(rows)
@@ -116,4 +119,24 @@ def load_eagle_jacobi(
     sampling: Sampling,
 ) -> EagleJacobi:
     """See load_eagle."""
-    return EagleJacobi(load_eagle(checkpoint, target, tree, sampling), length, tail, start, redraw)
+    window = partial(Window, target=target, start=start, redraw=redraw)
+    return EagleJacobi(load_eagle(checkpoint, target, tree, sampling), length, tail, window)
+
+
+def load_refined_tree(
+    checkpoint: str | Path,
+    length: int,
+    tail: int,
+    passes: int,
+    share: float,
+    target: Target,
+    tree: TreePolicy,
+    sampling: Sampling,
+) -> EagleJacobi:
+    """See load_eagle; passes, share: see RefinedJacobi."""
+    eagle = load_eagle(checkpoint, target, tree, sampling)
+
+    def window(positions: int) -> RefinedJacobi:
+        return RefinedJacobi(eagle.network, target, sampling, positions, passes, share)
+
+    return EagleJacobi(eagle, length, tail, window, "refined_tree")

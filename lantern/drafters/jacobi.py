@@ -17,13 +17,12 @@ class Jacobi:
 
     def __init__(self, target: Target, length: int, start: Start, redraw, name: str = "jacobi") -> None:
         """length: of the window, in tokens."""
-        self.window = Window(length, target.num_tokens, start, redraw)
+        self.window = Window(length, target, start, redraw)
         self.name, self.tree = name, Label(f"window_{length}")
         self.num_nodes, self.depth = length + 1, length
-        self._target = target
 
     def allocate(self, batch_size: int) -> None:
-        self.window.allocate(batch_size, self._target.vocab_size, self._target.codebook.float())
+        self.window.allocate(batch_size)
 
     def begin(self, prefill: Forward, rows: Tensor) -> None:
         self.window.begin(prefill, rows)
@@ -35,7 +34,7 @@ class Jacobi:
         return chain_within(room, tokens, laws)
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
-        self.window.observe(tree, probs, verdict)
+        self.window.observe(tree, forward, probs, verdict)
 
     def keep(self, rows: Tensor) -> None:
         self.window.keep(rows)

@@ -12,7 +12,7 @@ from lantern.drafters.eagle_network import EagleNetwork, FusedEagle
 from lantern.drafters.jacobi import chain_within
 from lantern.drafters.loading import drafter_folder, load_network
 from lantern.drafters.memory import DrafterMemory
-from lantern.drafters.window import Label
+from lantern.drafters.window import Guess, Label, LeftBehind
 from lantern.errors import LanternError
 from lantern.models.checkpoints import weights_hash
 from lantern.sampling import Sampling
@@ -20,8 +20,8 @@ from lantern.types import DraftTree, Forward, Proposals, Target, Verdict
 
 
 class RefinedJacobi:
-    """Implements lantern.types.Drafter, for shared noise. Row k of the window stands k tokens behind the root and says
-    the token behind itself; the last pass has left a feature for the first `seen` of them."""
+    """Implements lantern.types.Drafter, for shared noise, and Guesses. Row k of the window stands k tokens behind the
+    root and says the token behind itself; the last pass has left a feature for the first `seen` of them."""
 
     name = "refined_jacobi"
 
@@ -39,6 +39,7 @@ class RefinedJacobi:
         self._layer = FusedEagle(self.network, target.embed_weight)
         self.passes, self.share, self.weights_hash = passes, share, weights_hash
         self.num_nodes, self.depth, self.tree = length + 1, length, Label(f"refined_{length}")
+        self._left_behind = LeftBehind(length)
         self.forwards, self.memory = 0, DrafterMemory(self.network, target, self.tree)
 
     def allocate(self, batch_size: int) -> None:
@@ -58,11 +59,15 @@ class RefinedJacobi:
         for kept in (self._seen, self._read, self._picks):  # nothing of the image that stood here before
             kept[rows] = 0
 
-    @torch.inference_mode()
     def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
         """Raises LanternError under ratio verification."""
         if proposals.keeps_law:
             raise LanternError("drafter=refined_jacobi drafts no draws from a law; use verification=shared_noise")
+        return chain_within(room, torch.cat([roots[:, None], self.guess(roots, proposals).tokens], 1))
+
+    @torch.inference_mode()
+    def guess(self, roots: Tensor, proposals: Proposals) -> Guess:
+        """Refines what the last pass has left; the pairs up to the root's are committed to the cache here."""
         committed, exact = self.pairs.close(roots)  # [B, A], [B, R, A, D]
         turns, mask = self.memory.place(self.depth - 1)
         features, picks, root = self._stale, self._picks, roots[:, None]
@@ -73,7 +78,7 @@ class RefinedJacobi:
             features = torch.lerp(self._stale, outputs, self._shares(tokens))
             picks = proposals.picked(self.sampling.law(self.target.head(self.target.guide(features))))
         self.cache.extend(self.pairs.counts, self.pairs.count)  # the window is overwritten by the next round
-        return chain_within(room, torch.cat([root, picks], 1))
+        return Guess(picks, None)
 
     def _run(self, tokens: Tensor, before: Tensor, turns: Tensor, mask: Tensor) -> Tensor:
         """EAGLE's rows tokens [B, T] and the features before them [B, R, T, D] -> those of the window [B, R, W, D]."""
@@ -92,11 +97,10 @@ class RefinedJacobi:
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         """Keeps the accepted pairs, and what the pass says of the places behind the verdict's token."""
         self.memory.observe(tree, forward, verdict)
-        behind = (verdict.accepted[:, None] + 1 + self._offsets).clamp(max=self.depth)
+        behind, self._seen = self._left_behind(tree, verdict)
         rows = torch.arange(len(behind), device=behind.device)[:, None]
         self._stale = forward.features.transpose(1, 2)[rows, behind].transpose(1, 2)
         self._read, self._picks = tree.tokens.gather(1, behind), verdict.picks.gather(1, behind)
-        self._seen = self.depth - verdict.accepted
 
     def keep(self, rows: Tensor) -> None:
         self.memory.keep(rows)

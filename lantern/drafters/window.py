@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lantern.errors import LanternError
-from lantern.types import DraftTree, Form, Forward, Proposals, Verdict
+from lantern.types import DraftTree, Form, Forward, Proposals, Target, Verdict
 
 
 class Guess(NamedTuple):
@@ -37,23 +37,38 @@ class Start(Protocol):
 Redraw = Callable[[Proposals, Tensor, Guess, Tensor], Tensor]
 
 
-class Window:
-    """State by row: what the last pass says of the positions behind the root, and how those were guessed before."""
+class Guesses(Protocol):
+    """Guesses for the positions behind the roots, made anew every round from what the target's last pass has left."""
 
-    def __init__(self, length: int, num_tokens: int, start: Start, redraw: Redraw) -> None:
+    forwards: int  # of a network, since it was built
+
+    def allocate(self, batch_size: int) -> None: ...
+    def begin(self, prefill: Forward, rows: Tensor) -> None: ...
+    def guess(self, roots: Tensor, proposals: Proposals) -> Guess: ...
+    def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None: ...
+    def keep(self, rows: Tensor) -> None: ...
+
+
+class Window:
+    """Guesses without a network. State by row: what the last pass says of the positions behind the root, and how those
+    were guessed before."""
+
+    forwards = 0
+
+    def __init__(self, length: int, target: Target, start: Start, redraw: Redraw) -> None:
         if length < 1:
             raise LanternError(f"drafter.length={length}: a window needs 1 position at least")
-        self.length, self._num_tokens, self._start, self._redraw = length, num_tokens, start, redraw
-        self._tables: dict[Form, tuple[Tensor, Tensor]] = {}
+        self.length, self._target, self._start, self._redraw = length, target, start, redraw
+        self._left_behind = LeftBehind(length)
 
-    def allocate(self, batch_size: int, vocab_size: int, like: Tensor) -> None:
-        """like: of the laws' dtype and device."""
-        self._laws = like.new_zeros(batch_size, self.length, vocab_size)
+    def allocate(self, batch_size: int) -> None:
+        target = self._target
+        self._laws = target.codebook.float().new_zeros(batch_size, self.length, target.vocab_size)
         self._former = Guess(torch.zeros_like(self._laws[..., 0], dtype=torch.long), self._laws)
         self._seen = torch.zeros_like(self._former.tokens[:, 0])
-        self._image = self._seen[:, None].repeat(1, self._num_tokens + self.length + 1)
+        self._image = self._seen[:, None].repeat(1, target.num_tokens + self.length + 1)
         self._position = self._seen.clone()
-        self._offsets = torch.arange(self.length, device=like.device)
+        self._offsets = torch.arange(self.length, device=self._laws.device)
 
     def begin(self, prefill: Forward, rows: Tensor) -> None:
         """The first window knows the prefix's own law alone."""
@@ -69,7 +84,7 @@ class Window:
         self._former = Guess(tokens, laws if proposals.keeps_law else None)
         return self._former
 
-    def observe(self, tree: DraftTree, probs: Tensor, verdict: Verdict) -> None:
+    def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         """Takes from probs [B, N, V] what the pass says of the positions behind the verdict's token."""
         path = verdict.path[:, : max(verdict.counts) + 1]
         where = self._position[:, None] + torch.arange(path.shape[1], device=path.device)
@@ -84,19 +99,6 @@ class Window:
             self._former = Guess(self._former.tokens.gather(1, kept), self._former.laws[rows, kept])
         self._position = self._position + verdict.accepted + 1
 
-    def _left_behind(self, tree: DraftTree, verdict: Verdict) -> tuple[Tensor, Tensor]:
-        """See left_behind; of a form it is looked up by the accepted leaf."""
-        if not tree.form:
-            return left_behind(tree, verdict, self.length)
-        if tree.form not in self._tables:
-            form, size = tree.form, len(tree.form.parents)
-            every = Verdict(form.paths, form.depths, form.depths)
-            whole = DraftTree(tree.tokens[:1].expand(size, -1), form.parents.expand(size, -1))
-            self._tables[form] = left_behind(whole, every, self.length)
-        leaf = verdict.path.gather(1, verdict.accepted[:, None])[:, 0]
-        nodes, seen = self._tables[tree.form]
-        return nodes[leaf], seen[leaf]
-
     def keep(self, rows: Tensor) -> None:
         self._laws, self._seen, self._position = self._laws[rows], self._seen[rows], self._position[rows]
         self._image, former = self._image[rows], self._former
@@ -106,6 +108,26 @@ class Window:
 def guessed(seen: Tensor) -> Tensor:
     """[B] how many of the positions that a pass speaks of were guessed before it: all but the last."""
     return (seen - 1).clamp(min=0)
+
+
+class LeftBehind:
+    """left_behind for `length` positions; of a form it is worked out once and looked up by the accepted leaf."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        self._tables: dict[Form, tuple[Tensor, Tensor]] = {}
+
+    def __call__(self, tree: DraftTree, verdict: Verdict) -> tuple[Tensor, Tensor]:
+        if not tree.form:
+            return left_behind(tree, verdict, self._length)
+        if tree.form not in self._tables:
+            form, size = tree.form, len(tree.form.parents)
+            every = Verdict(form.paths, form.depths, form.depths)
+            whole = DraftTree(tree.tokens[:1].expand(size, -1), form.parents.expand(size, -1))
+            self._tables[form] = left_behind(whole, every, self._length)
+        leaf = verdict.path.gather(1, verdict.accepted[:, None])[:, 0]
+        nodes, seen = self._tables[tree.form]
+        return nodes[leaf], seen[leaf]
 
 
 def left_behind(tree: DraftTree, verdict: Verdict, length: int) -> tuple[Tensor, Tensor]:

@@ -7,9 +7,11 @@ from toy import GRID, PROMPTS, SEEDS, random_verdict, tiny_eagle, tiny_target
 
 from lantern.acceptance.exact import Exact
 from lantern.decoding import generate
+from lantern.drafters.eagle import Eagle
 from lantern.drafters.eagle_jacobi import EagleJacobi, beside, continued, joined
 from lantern.drafters.jacobi import Jacobi, anew, coupled
 from lantern.drafters.none import NoDrafter
+from lantern.drafters.refined_jacobi import RefinedJacobi
 from lantern.drafters.starts import Above, Left, Nearest, Uniform
 from lantern.drafters.window import Window, left_behind
 from lantern.errors import LanternError
@@ -54,14 +56,26 @@ def test_a_window_decodes_the_tokens_of_plain_decoding(sampling, start, batch_si
         assert found.tokens_per_step > 2
 
 
+def tiny_joined(eagle: Eagle, length: int, tail: int, refined: bool = False) -> EagleJacobi:
+    def window(positions: int) -> Window | RefinedJacobi:
+        if refined:
+            return RefinedJacobi(eagle.network, eagle.target, eagle.sampling, positions, passes=2, share=0.6)
+        return Window(positions, eagle.target, Nearest(), coupled)
+
+    return EagleJacobi(eagle, length, tail, window)
+
+
+@pytest.mark.parametrize("refined", [False, True], ids=["stale", "refined"])
 @pytest.mark.parametrize("batch_size", [1, 3, 8])
 @pytest.mark.parametrize("tree", TREES)
 @pytest.mark.parametrize(("length", "tail"), [(0, 6), (6, 0), (5, 3)])
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.0)], ids=["sampled", "greedy"])
-def test_a_window_joined_to_eagles_tree_decodes_the_tokens_of_plain_decoding(sampling, length, tail, tree, batch_size):
+def test_a_window_joined_to_eagles_tree_decodes_the_tokens_of_plain_decoding(
+    sampling, length, tail, tree, batch_size, refined
+):
     """Catches a window attached to the wrong leaf or shifted by a level, and an EAGLE cache too short for it."""
     target = tiny_target()
-    drafter = EagleJacobi(tiny_eagle(target, TREES[tree], sampling), length, tail, Nearest(), coupled)
+    drafter = tiny_joined(tiny_eagle(target, TREES[tree], sampling), length, tail, refined)
     found = decode(drafter, target, sampling, batch_size)
     assert torch.equal(found.tokens, plain(sampling))
 
@@ -165,11 +179,11 @@ def test_what_cannot_be_joined_is_one_clear_error():
     with pytest.raises(LanternError, match="use drafter=jacobi, or verification=ratio"):
         decode(Jacobi(target, 4, Nearest(), anew), target, Sampling(), 1)
     eagle = tiny_eagle(target, chain(1), Sampling())
-    joined = EagleJacobi(eagle, 4, 0, Nearest(), coupled)
+    joined = tiny_joined(eagle, 4, 0)
     with pytest.raises(LanternError, match="use verification=shared_noise"):
         decode(joined, target, Sampling(), 1, Ratio())
     with pytest.raises(LanternError, match=r"drafter\.length=0, tail=0"):
-        EagleJacobi(eagle, 0, 0, Nearest(), coupled)
+        tiny_joined(eagle, 0, 0)
     with pytest.raises(LanternError, match=r"drafter\.length=0"):
         Jacobi(target, 0, Nearest(), coupled)
 
@@ -179,7 +193,7 @@ def test_what_a_form_leaves_behind_is_looked_up():
     generator = torch.Generator().manual_seed(4)
     form = Form.of((-1, 0, 0, 1, 1, 3, 5, 6), torch.device("cpu"))
     tree = form.tree(torch.zeros(6, 8, dtype=torch.long))
-    window = Window(5, 16, Nearest(), coupled)
+    window = Window(5, tiny_target(), Nearest(), coupled)
     for _ in range(5):
         verdict = random_verdict(generator, tree)
         expected = left_behind(DraftTree(tree.tokens, tree.parents), verdict, 5)
