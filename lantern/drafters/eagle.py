@@ -2,7 +2,6 @@
 LANTERN (2410.03355) guides it. Committed tokens are run once, with the target's features, and stay in its cache."""
 
 import torch
-from einops import rearrange
 from torch import Tensor
 
 from lantern.drafters.eagle_network import EagleNetwork, FusedEagle
@@ -71,7 +70,6 @@ class Eagle:
         cells = (self.cache.lengths + depth).clamp(max=len(self.target.turns) - 1)[:, None].expand(-1, width)
         turns = self.target.turns[cells].repeat_interleave(self.target.guidance, 0)
         outputs = self._run(tokens, features, turns, self._mask(parents, placed))
-        outputs = rearrange(outputs, "(b r) t d -> b r t d", r=self.target.guidance)
         self._outputs = torch.cat([self._outputs, outputs], dim=2)
         return outputs
 
@@ -84,10 +82,9 @@ class Eagle:
         return sees[:, None, :, : self.cache.extent].repeat_interleave(self.target.guidance, 0)
 
     def _run(self, tokens: Tensor, features: Tensor, turns: Tensor, mask: Tensor) -> Tensor:
-        """tokens [B, T], features [B, R, T, D], turns and mask as FusedLayer's -> outputs [B R, T, D]."""
+        """See FusedEagle."""
         self.forwards += 1
-        stacked = rearrange(features, "b r t d -> (b r) t d")
-        return self._layer(tokens.repeat_interleave(features.shape[1], 0), stacked, turns, mask, self.cache)
+        return self._layer(tokens, features, turns, mask, self.cache)
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         """Keeps the pairs (feature of an accepted node, the token behind it) for the next draft."""

@@ -51,6 +51,7 @@ class FusedEagle:
         self.dtype = precise(embed_weight)
 
     def __call__(self, tokens: Tensor, features: Tensor, turns: Tensor, mask: Tensor, memory: Memory) -> Tensor:
-        """tokens [B R, T], features [B R, T, D] -> [B R, T, D]; see FusedLayer for the others."""
-        x = self.on_feature(features.flatten(0, 1)).to(self.dtype).add_(self.table[tokens.flatten()])
-        return self.layer(x, turns, mask, memory).to(features.dtype).view_as(features)
+        """tokens [B, T], features [B, R, T, D] -> [B, R, T, D]; see FusedLayer for the others."""
+        rows = tokens[:, None].expand(features.shape[:3]).flatten()
+        x = self.on_feature(features.flatten(0, 2)).to(self.dtype).add_(self.table[rows])
+        return self.layer(x, turns, mask, memory).to(features.dtype).view(features.shape)

@@ -4,7 +4,6 @@ read, and what its tree learns from rounds."""
 from collections.abc import Callable
 
 import torch
-from einops import rearrange
 from torch import Tensor
 
 from lantern.drafters.eagle_network import EagleNetwork
@@ -35,14 +34,13 @@ class DrafterMemory:
     def begin(self, prefill: Forward, rows: Tensor, read: Callable[..., object]) -> int:
         """Admitted rows: their prefix pairs are read, and the last prefix feature waits for the first image token.
         read: as FusedEagle's call. -> the forwards that took."""
-        prefix, guidance = prefill.features.shape[2] - 1, self.target.guidance
+        prefix = prefill.features.shape[2] - 1
         admission = Admission(self.cache, rows, prefix)
         if prefix:
-            text = rows.new_zeros(len(rows) * guidance, prefix)  # text rows carry code 0
+            text = rows.new_zeros(len(rows), prefix)  # text rows carry code 0
             causal = torch.ones(1, prefix, prefix, dtype=torch.bool, device=rows.device).tril()
-            mask = additive(causal, self.cache.store.dtype).expand(len(text), -1, -1, -1)
-            features = rearrange(prefill.features[:, :, :-1], "b r t d -> (b r) t d")
-            read(text, features, self.target.turns[None, 1 : prefix + 1], mask, admission)
+            mask = additive(causal, self.cache.store.dtype).expand(len(rows) * self.target.guidance, -1, -1, -1)
+            read(text, prefill.features[:, :, :-1], self.target.turns[None, 1 : prefix + 1], mask, admission)
         self.pairs.start(rows, prefill.features[:, :, -1])
         for tree in self._trees:
             tree.begin(rows)
@@ -64,8 +62,7 @@ class DrafterMemory:
         return turns.repeat_interleave(self.target.guidance, 0), mask
 
     def from_root(self, outputs: Tensor) -> Tensor:
-        """outputs [B R, A + ahead, D] of placed rows -> the root's and those behind it [B, R, 1 + ahead, D]."""
-        outputs = rearrange(outputs, "(b r) t d -> b r t d", r=self.target.guidance)
+        """outputs [B, R, A + ahead, D] of placed rows -> the root's and those behind it [B, R, 1 + ahead, D]."""
         root = outputs[self.pairs.rows, :, self.pairs.count - 1].unsqueeze(2)
         return torch.cat([root, outputs[:, :, max(self.pairs.counts) :]], dim=2)
 

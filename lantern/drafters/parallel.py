@@ -71,7 +71,8 @@ class Parallel:
         self.forwards += 1
         outputs = self._layer(x, turns, mask, self.cache)
         self.cache.extend(pairs.counts, pairs.count)  # the levels are overwritten by the next round
-        return self.memory.from_root(outputs.to(features.dtype))
+        outputs = rearrange(outputs.to(features.dtype), "(b r) t d -> b r t d", r=guidance)
+        return self.memory.from_root(outputs)
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         """Keeps the pairs (feature of an accepted node, the token behind it) for the next draft."""

@@ -63,8 +63,10 @@ class FusedParallel:
         return self.on_feature_ahead(features).to(self.dtype).unflatten(1, (-1, own.shape[2]))[:, :count] + own
 
     def read(self, tokens: Tensor, features: Tensor, turns: Tensor, mask: Tensor, memory: Memory) -> Tensor:
-        """Pairs alone: tokens [B R, T], features [B R, T, D] -> [B R, T, D]; see FusedLayer for the others."""
-        return self(self.pairs(tokens.flatten(), features.flatten(0, 1)).view_as(features), turns, mask, memory)
+        """Pairs alone: tokens [B, T], features [B, R, T, D] -> [B R, T, D]; see FusedLayer for the others."""
+        rows = tokens[:, None].expand(features.shape[:3]).flatten()
+        x = self.pairs(rows, features.flatten(0, 2)).view(features.flatten(0, 1).shape)
+        return self(x, turns, mask, memory)
 
     def __call__(self, x: Tensor, turns: Tensor, mask: Tensor, memory: Memory) -> Tensor:
         """x [B R, T, D] -> [B R, T, D]; see FusedLayer for the others."""

@@ -5,7 +5,6 @@ mixed with what the pass said of the old one, is right more often. All places at
 from pathlib import Path
 
 import torch
-from einops import rearrange
 from torch import Tensor
 
 from lantern.drafters.eagle_network import EagleNetwork, FusedEagle
@@ -74,18 +73,12 @@ class RefinedJacobi:
         for _ in range(self.passes):
             tokens = torch.cat([root, picks[:, :-1]], 1)  # [B, W] that the rows stand at
             read, before = torch.cat([committed, tokens[:, 1:]], 1), torch.cat([exact, features[:, :, :-1]], 2)
-            outputs = self._run(read, before, turns, mask)
+            outputs = self.memory.from_root(self._layer(read, before, turns, mask, self.cache))  # [B, R, W, D]
+            self.forwards += 1
             features = torch.lerp(self._stale, outputs, self._shares(tokens))
             picks = proposals.picked(self.sampling.law(self.target.head(self.target.guide(features))))
         self.cache.extend(self.pairs.counts, self.pairs.count)  # the window is overwritten by the next round
         return Guess(picks, None)
-
-    def _run(self, tokens: Tensor, before: Tensor, turns: Tensor, mask: Tensor) -> Tensor:
-        """EAGLE's rows tokens [B, T] and the features before them [B, R, T, D] -> those of the window [B, R, W, D]."""
-        self.forwards += 1
-        stacked = rearrange(before, "b r t d -> (b r) t d")
-        repeated = tokens.repeat_interleave(before.shape[1], 0)
-        return self.memory.from_root(self._layer(repeated, stacked, turns, mask, self.cache))
 
     def _shares(self, tokens: Tensor) -> Tensor:
         """[B, 1, W, 1] EAGLE's part: none where the row's token is the one the last pass has read, all where it read
