@@ -90,7 +90,7 @@ class _Batch:
         drafter.allocate(size)
         device = target.codebook.device
         noise = GreedyNoise if sampling.is_greedy else Noise
-        self.noise = noise(size, target.vocab_size, drafter.depth, device)
+        self.noise = noise(size, target.vocab_size, drafter.depth, device, drafter.num_nodes)
         self.proposals = verification.proposals(self.noise)
         spare = drafter.depth + 1  # a row's last write may run past its end
         self.tokens = torch.zeros(size, target.num_tokens + spare, dtype=torch.long, device=device)

@@ -82,10 +82,14 @@ class Noise:
     """The streams of the images in a batch. Row b stands at position[b], the index of its root token (-1 before the
     first token). The rows exp(G) that picks are made with are made once, several at a time, and lie in order."""
 
-    def __init__(self, batch_size: int, vocab_size: int, depth: int, device: torch.device | str = "cpu") -> None:
-        """depth: of the deepest node whose pick will be asked for."""
+    def __init__(
+        self, batch_size: int, vocab_size: int, depth: int, device: torch.device | str = "cpu", num_nodes: int = 1
+    ) -> None:
+        """depth: of the deepest node whose pick will be asked for; num_nodes: of a tree whose children are judged."""
         self.seeds = torch.zeros(batch_size, dtype=torch.long, device=device)
         self.position = torch.full((batch_size,), -1, device=device)
+        self._nodes = torch.arange(num_nodes, device=device)
+        self._coins: Tensor | None = None  # [B, N] of this round: all at once, since one costs as much as sixty
         self._left = [0] * batch_size  # on the host: rows made behind the root's own, the last ones of `_made`
         self._depth = depth
         self._made = torch.zeros(batch_size, depth + 1 + AHEAD, vocab_size, device=device)
@@ -95,6 +99,7 @@ class Noise:
         """Rows [B] start new images with seeds [B]."""
         self.seeds[rows] = seeds & _MASK
         self.position[rows] = -1
+        self._coins = None
         for row in rows.tolist():
             self._left[row] = 0
         self._fill()
@@ -102,12 +107,13 @@ class Noise:
     def advance(self, committed: list[int]) -> None:
         """Roots move on by the committed tokens, one number a row."""
         self.position += torch.tensor(committed, device=self.position.device)
+        self._coins = None
         self._left = [left - count for left, count in zip(self._left, committed, strict=True)]
         if min(self._left) < self._depth + 1:
             self._fill()
 
     def keep(self, rows: Tensor) -> None:
-        self.seeds, self.position = self.seeds[rows], self.position[rows]
+        self.seeds, self.position, self._coins = self.seeds[rows], self.position[rows], None
         self._made, self._left = self._made[rows], [self._left[row] for row in rows.tolist()]
 
     def _fill(self) -> None:
@@ -168,7 +174,9 @@ class Noise:
 
     def accepts(self, probability: Tensor, node: Tensor) -> Tensor:
         """A coin a row for judging node [B]: true with probability [B]; never at 0, always at 1."""
-        return self.uniform(Purpose.COIN, self.position, node) < probability
+        if self._coins is None:
+            self._coins = self.uniform(Purpose.COIN, self.position[:, None], self._nodes)
+        return self._coins.gather(1, node[:, None])[:, 0] < probability
 
     def draw(self, law: Tensor) -> Tensor:
         """The recovered or bonus token of a row, from law [B, V]."""
@@ -181,6 +189,6 @@ class GreedyNoise(Noise):
     def _fill(self) -> None:
         self._left = [self._made.shape[1]] * len(self._left)
 
-    def __init__(self, batch_size: int, vocab_size: int, depth: int, device: torch.device | str = "cpu") -> None:
-        super().__init__(batch_size, 1, depth, device)  # one number a position is enough: it broadcasts over codes
+    def __init__(self, batch_size: int, vocab_size: int, *others: object) -> None:
+        super().__init__(batch_size, 1, *others)  # one number a position is enough: it broadcasts over codes
         self._made.fill_(1.0)

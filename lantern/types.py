@@ -74,6 +74,15 @@ class DraftTree:
         """[B, N] edges between the root and a node; 0 for padding."""
         return self.form.depths.expand_as(self.tokens) if self.form else self.ancestors.sum(-1) - 1
 
+    def path_to(self, leaves: Tensor) -> Tensor:
+        """leaves [B] -> the nodes from the root to each [B, A], padded with -1."""
+        if self.form:
+            return self.form.paths[leaves]
+        size = self.tokens.shape[1]
+        on_path = self.ancestors.gather(1, leaves[:, None, None].expand(-1, 1, size))[:, 0]
+        order = torch.arange(size, device=leaves.device).masked_fill(~on_path, size).sort(1).values
+        return order.masked_fill(order == size, -1)
+
     @property
     def is_padding(self) -> Tensor:  # [B, N]
         return self.parents == PADDING

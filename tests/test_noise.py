@@ -12,7 +12,7 @@ PINNED_SEEDS = [419682442, 1864461175]
 
 
 def streams(seeds: list[int], codes: int = CODES) -> Noise:
-    noise = Noise(len(seeds), codes, WINDOW)
+    noise = Noise(len(seeds), codes, WINDOW, num_nodes=6)
     noise.admit(torch.arange(len(seeds)), torch.tensor(seeds))
     return noise
 

@@ -50,16 +50,17 @@ class Ratio:
     proposals = RatioProposals
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
-        """probs p [B, N, V]. Rows walk side by side; each iteration judges one child of every row still walking."""
+        """probs p [B, N, V]. Rows walk side by side; each iteration judges one child of every row still walking, and
+        waits for the device to say whether there is one, which shared noise need not."""
         walk = _Walk(tree, probs)
         while bool((judged := walk.candidate >= 0).any()):
             child = walk.candidate.clamp(min=0)
             x = tree.tokens[walk.rows, child]
             accept, residual = rule.judge(walk.p, walk.q, x, Site(walk.accepted + 1, walk.rank, walk.law))
             accepted = judged & noise.accepts(accept, child)
-            walk.descend(accepted, child)
             walk.refuse(judged & ~accepted, child, x, residual)
-        return Verdict(walk.path, walk.accepted, noise.draw(walk.p))
+            walk.descend(accepted, child)
+        return Verdict(tree.path_to(walk.node), walk.accepted, noise.draw(walk.p))
 
 
 class _Walk:
@@ -67,39 +68,33 @@ class _Walk:
 
     def __init__(self, tree: DraftTree, probs: Tensor) -> None:
         batch, size = tree.tokens.shape
-        self.rows = torch.arange(batch, device=probs.device)
-        self.probs, self.draft_probs = probs, tree.draft_probs
-        index = torch.arange(size, device=probs.device)
+        self.rows, index = torch.arange(batch, device=probs.device), torch.arange(size, device=probs.device)
         is_child = tree.parents[:, None] == index[:, None]  # [B, node, child]
         is_younger = (tree.parents[:, None] == tree.parents[..., None]) & (index > index[:, None])
         self.first_child, self.next_sibling = _first(is_child), _first(is_younger)
-        self.path = torch.full((batch, size), -1, device=probs.device)
-        self.path[:, 0] = 0
-        self.accepted = torch.zeros(batch, dtype=torch.long, device=probs.device)
-        self.rank = torch.zeros_like(self.accepted)
+        self.probs, self.draft_probs = probs, tree.draft_probs
+        self.node = torch.zeros_like(tree.tokens[:, 0])
+        self.accepted, self.rank = self.node, self.node
         self.candidate = self.first_child[:, 0]
         self.p = self.law = probs[:, 0]
         self.q = None if tree.draft_probs is None else tree.draft_probs[:, 0]
 
+    def refuse(self, refused: Tensor, child: Tensor, x: Tensor, residual: Tensor) -> None:
+        self.p = torch.where(refused[:, None], residual, self.p)
+        if self.q is not None:
+            rest = self.q.scatter(1, x[:, None], 0)
+            self.q = rest / rest.sum(-1, keepdim=True).clamp(min=torch.finfo(rest.dtype).tiny)
+        self.rank = self.rank + refused
+        self.candidate = torch.where(refused, self.next_sibling[self.rows, child], -1)
+
     def descend(self, accepted: Tensor, child: Tensor) -> None:
-        self.accepted = self.accepted + accepted
-        self.path[self.rows, self.accepted] = torch.where(accepted, child, self.path[self.rows, self.accepted])
         here, law = accepted[:, None], self.probs[self.rows, child]
         self.p, self.law = torch.where(here, law, self.p), torch.where(here, law, self.law)
         if self.q is not None:
             self.q = torch.where(here, self.draft_probs[self.rows, child], self.q)
-        self.rank = torch.where(accepted, 0, self.rank)
-        self.candidate = torch.where(accepted, self.first_child[self.rows, child], -1)
-
-    def refuse(self, refused: Tensor, child: Tensor, x: Tensor, residual: Tensor) -> None:
-        here = refused[:, None]
-        self.p = torch.where(here, residual, self.p)
-        if self.q is not None:
-            rest = self.q.scatter(1, x[:, None], 0)
-            rest = rest / rest.sum(-1, keepdim=True).clamp(min=torch.finfo(rest.dtype).tiny)
-            self.q = torch.where(here, rest, self.q)
-        self.rank = self.rank + refused
-        self.candidate = torch.where(refused, self.next_sibling[self.rows, child], self.candidate)
+        self.node, self.accepted = torch.where(accepted, child, self.node), self.accepted + accepted
+        self.rank = self.rank.masked_fill(accepted, 0)
+        self.candidate = torch.where(accepted, self.first_child[self.rows, child], self.candidate)
 
 
 def _first(choices: Tensor) -> Tensor:  # [..., N] bool -> [...] first true index, -1 where there is none

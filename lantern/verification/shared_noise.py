@@ -1,7 +1,6 @@
 """Shared noise, the Gumbel coupling of SCD (2510.24211) for any tree: the token at a position is argmax(log p + G), one
 table G an image, so that the tokens are plain decoding's with that G, whatever was drafted. Greedy decoding: G = 0."""
 
-import torch
 from torch import Tensor
 
 from lantern.acceptance.relaxed import Relaxation
@@ -61,17 +60,9 @@ class SharedNoise:
         lost = (tree.ancestors & refused[:, None]).any(-1)  # [B, N]
         best = tree.depths.masked_fill(lost, -1).argmax(1, keepdim=True)  # the first among the deepest
         accepted, token = tree.depths.gather(1, best)[:, 0], pick.gather(1, best)[:, 0]
-        verdict = Verdict(tree.form.paths[best[:, 0]] if tree.form else _paths(tree, best), accepted, token)
+        verdict = Verdict(tree.path_to(best[:, 0]), accepted, token)
         verdict.picks = pick
         return verdict
-
-
-def _paths(tree: DraftTree, leaves: Tensor) -> Tensor:
-    """leaves [B, 1] -> the nodes from the root to each [B, N], padded with -1."""
-    size = tree.tokens.shape[1]
-    on_path = tree.ancestors.gather(1, leaves[..., None].expand(-1, -1, size))[:, 0]
-    order = torch.arange(size, device=leaves.device).masked_fill(~on_path, size).sort(1).values
-    return order.masked_fill(order == size, -1)
 
 
 def _relaxed_refusal(tree: DraftTree, probs: Tensor, weights: Tensor, rule: Relaxation) -> Tensor:
