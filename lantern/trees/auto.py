@@ -15,10 +15,12 @@ from lantern.trees.families import Family, Size
 from lantern.types import Generation, Round, Shape, TreePolicy
 
 LEARNED_FROM = 2  # images
-TIMED = 3  # images at least, of every shape that is tried
+TIMED = 3  # images at least, of the best shapes that are tried
+TURNS = 2  # batches at least, in either order
+NEAR = 0.95  # times the best shape's speed, or it is not timed again
 FIRST_ROUNDS = 8  # timed where a batch is too dear to decode with every shape
 WORTH_TRYING = 0.9  # times plain decoding's estimated speed; first rounds flatter it, whose cache is read once a node
-MARGIN = 1.03  # times plain decoding's measured speed, or nothing is drafted
+MARGIN = 1.05  # times plain decoding's measured speed, or nothing is drafted: what two batches can tell apart
 
 log = logging.getLogger(__name__)
 
@@ -96,10 +98,8 @@ class AutoTree:
         return seconds_of(decoder.first_rounds(batch.prompts, batch.seeds, FIRST_ROUNDS))
 
     def _batches(self) -> list[Batch]:
-        return [
-            Batch.cycle(self.prompts, self.batch_size, seed=1 + number)
-            for number in range(-(-TIMED // self.batch_size))
-        ]
+        count = max(TURNS, -(-TIMED // self.batch_size))
+        return [Batch.cycle(self.prompts, self.batch_size, seed=1 + number) for number in range(count)]
 
 
 def learn(decoder: Decoder, prompts: Sequence[str]) -> Generation:
@@ -145,12 +145,14 @@ def fastest(
     decoders: Decoders, shapes: Sequence[Shape], batches: Sequence[Batch]
 ) -> tuple[Shape | None, float]:  # with its speed in terms of plain decoding's
     """All decode the same images in turn, in an order that alternates, so that a machine that slows down meanwhile does
-    so for all."""
+    so for all; from the second batch on those alone that are near the best, and plain decoding."""
     if not shapes:
         return None, 1.0
-    turns, seconds = list(enumerate([None, *shapes])), [0.0] * (1 + len(shapes))
+    tried: list[Shape | None] = [None, *shapes]
+    seconds = dict.fromkeys(range(len(tried)), 0.0)
     for number, (prompts, _, seeds) in enumerate(batches):
-        for place, shape in turns if number % 2 == 0 else reversed(turns):
-            seconds[place] += decoders(shape).generate(prompts, seeds, len(prompts)).latency_s
-    best = min(turns[1:], key=lambda turn: seconds[turn[0]])
-    return best[1], seconds[0] / seconds[best[0]]
+        for place in seconds if number % 2 == 0 else reversed(seconds):
+            seconds[place] += decoders(tried[place]).generate(prompts, seeds, len(prompts)).latency_s
+        best = min(list(seconds)[1:], key=seconds.__getitem__)
+        seconds = {place: spent for place, spent in seconds.items() if not place or spent * NEAR <= seconds[best]}
+    return tried[best], seconds[0] / seconds[best]

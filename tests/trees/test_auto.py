@@ -1,6 +1,7 @@
 """tree=auto on a machine made up of numbers: a chain-like acceptance and a round that costs what it is told to."""
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -87,6 +88,11 @@ def first_children(tree) -> list[int]:
     return [paths.index((0,) * d) for d in range(1, tree.depth + 1)] if paths else list(range(1, tree.depth + 1))
 
 
+def side_by_side(machine: Machine) -> list:
+    """What was asked for once all was estimated, from the second time that plain decoding was."""
+    return machine.asked[[place for place, (shape, _) in enumerate(machine.asked) if shape is None][1] :]
+
+
 def found(machine: Machine, batch_size: int = 1, families=None) -> Shape | None:
     return AutoTree(families or FAMILIES, ["a"], batch_size).resolve(machine)
 
@@ -115,7 +121,7 @@ def test_lengths_about_the_estimate_are_tried():
     """A shorter window commits less than the same part of a longer one: catches an estimate that is not doubted."""
     machine = Machine(1.0, 0.03, 0.0, frozenset(JACOBI), guessed=lambda depth, length: 0.85 - 1.2 / length)
     found(machine)
-    tried = {shape.settings["length"] for shape, _ in machine.asked[-12:] if shape}  # three images of four shapes
+    tried = {shape.settings["length"] for shape, _ in side_by_side(machine) if shape}
     speeds = {length: machine.speed(Shape({"length": length}), 1) for length in WINDOWS}
     assert len(tried) == 3
     assert max(speeds[length] for length in tried) > 0.97 * max(speeds.values())
@@ -157,6 +163,19 @@ def test_a_gain_within_noise_is_none():
     machine = Machine(1.0, 0.0, 0.68, drafted=lambda depth: 0.7 if depth == 1 else 0.0)
     assert found(machine) is None
     assert None in [shape for shape, _ in machine.asked[-5:]]  # it was compared with plain decoding
+
+
+@pytest.mark.parametrize(("batch_size", "batches"), [(1, 3), (16, 2)])
+def test_only_what_is_near_the_best_is_timed_again(batch_size, batches):
+    """Catches a choice from one batch, whose noise favours one of many, and time spent on what has lost."""
+    machine = Machine(
+        1.0, 0.001, 0.0, frozenset(JACOBI), guessed=lambda depth, length: 0.5 if length in (6, 8, 10) else 0.99
+    )
+    shape = found(machine, batch_size)
+    counts = Counter(shape and shape.settings["length"] for shape, _ in side_by_side(machine))
+    assert counts[None] == counts[shape.settings["length"]] == batches
+    assert min(counts.values()) == 1
+    assert {images for _, images in side_by_side(machine)} == {batch_size}
 
 
 def test_at_large_batches_plain_decoding_wins_without_many_a_batch_being_decoded():
