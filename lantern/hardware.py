@@ -34,7 +34,9 @@ def resolve_dtype(name: str, device: torch.device | str = "cpu") -> torch.dtype:
 
 
 def resolve_device(name: str) -> torch.device:
-    """`auto` is this process's GPU, the first if it is alone, else the CPU. LanternError for one that is not there."""
+    """`auto` is this process's GPU, the first if it is alone, else the CPU. LanternError for one that is not there.
+    Float32 is float32 on either: torch's products are, and its convolutions are told here."""
+    torch.backends.cudnn.allow_tf32 = False
     if name == "auto" and torch.cuda.is_available():
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))  # as every launcher numbers processes
     if name == "auto":

@@ -99,6 +99,14 @@ def test_a_device_or_dtype_that_is_not_there_is_one_clear_error():
         resolve_dtype("float12")
 
 
+def test_convolutions_are_no_coarser_than_their_dtype(monkeypatch):
+    """Catches an image decoder that runs in NVIDIA's 19-bit products because nobody forbade it."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    resolve_device("cpu")
+    assert not torch.backends.cudnn.allow_tf32
+    assert not torch.backends.cuda.matmul.allow_tf32
+
+
 def test_a_dtype_the_device_cannot_do_is_one_clear_error(monkeypatch):
     """Catches a device whose products of this dtype are missing."""
 
