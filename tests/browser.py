@@ -87,7 +87,9 @@ class Browser:
         return answer["result"].get("value")
 
     def centre(self, selector: str) -> tuple[float, float]:
-        """Scrolls an element into view and returns the middle of it on the screen."""
+        """Scrolls an element into view and returns the middle of it on the screen, where it stays: pictures that are
+        still being decoded would move it."""
+        self.ask("Promise.allSettled([...document.images].map(image => image.decode())).then(() => true)")
         return tuple(
             self.ask(
                 f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
