@@ -26,6 +26,20 @@ def find_browser() -> str | None:
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
+STILL = """async selector => {
+  for (let place = "", still = 0; ;) {
+    const element = document.querySelector(selector);
+    element.scrollIntoView({ block: "center", behavior: "instant" });
+    const box = element.getBoundingClientRect();
+    const middle = [box.x + box.width / 2, box.y + box.height / 2];
+    still = place === String(middle) ? still + 1 : 0;
+    if (still === 3) return middle;
+    place = String(middle);
+    await new Promise(requestAnimationFrame);
+  }
+}"""
+
+
 class Browser:
     """One page of one browser."""
 
@@ -87,16 +101,9 @@ class Browser:
         return answer["result"].get("value")
 
     def centre(self, selector: str) -> tuple[float, float]:
-        """Scrolls an element into view and returns the middle of it on the screen, where it stays: pictures that are
-        still being decoded would move it."""
-        self.ask("Promise.allSettled([...document.images].map(image => image.decode())).then(() => true)")
-        return tuple(
-            self.ask(
-                f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
-                "e.scrollIntoView({block: 'center', behavior: 'instant'}); const b = e.getBoundingClientRect();"
-                "return [b.x + b.width / 2, b.y + b.height / 2] })()"
-            )
-        )
+        """Scrolls an element into view and returns the middle of it on the screen, once that has stayed the same for
+        some frames: what moves meanwhile would be missed."""
+        return tuple(self.ask(f"({STILL})({json.dumps(selector)})"))
 
     def hover(self, selector: str) -> None:
         x, y = self.centre(selector)
