@@ -22,22 +22,36 @@ from lantern.models.checkpoints import (
     weights_hash,
 )
 from lantern.models.files import find_folder
+from lantern.models.filling import RANDOM, drawn
+from lantern.models.llamagen.transformer import feed_forward_dim
 from lantern.sampling import Sampling
 from lantern.types import Target, TreePolicy
 
 DRAFTER_FILES = (CONFIG_FILE, *FOLDER_FILES)
 LAYER_WIDTHS = 14  # parameters of a drafter over its squared width, about: fc 2, attention 4, feed-forward 8
+HEAD_DIM = 64  # of a random drafter, as LlamaGen's
 EAGLE, PARALLEL = "python train.py", "python train.py drafter=parallel"
 
 log = logging.getLogger(__name__)
 
 
 def load_eagle(checkpoint: str | Path, target: Target, tree: TreePolicy, sampling: Sampling) -> Eagle:
-    """checkpoint: a folder written by train.py, a released one, or a Hub id. CheckpointError unless it fits this
-    target."""
-    folder, weight = drafter_folder(checkpoint, target), target.embed_weight
-    network = load_network(folder, target).to(weight.device, weight.dtype)
-    return Eagle(network, target, tree, sampling, weights_hash(folder))
+    """checkpoint: a folder written by train.py, a released one, a Hub id, or "random". CheckpointError unless it fits
+    this target."""
+    network, name = eagle_layer(checkpoint, target)
+    return Eagle(network, target, tree, sampling, name)
+
+
+def eagle_layer(checkpoint: str | Path, target: Target) -> tuple[EagleNetwork, str]:
+    """The network beside its target, and the hash of its weights; "random": one of the target's width, untrained, to
+    time decoding without a drafter's files. Raises CheckpointError."""
+    weight = target.embed_weight
+    if checkpoint == RANDOM:
+        dim = weight.shape[1]
+        network = drawn(lambda: EagleNetwork(dim, max(1, dim // HEAD_DIM), feed_forward_dim(dim, 256)))
+        return network.to(weight.device, weight.dtype), RANDOM
+    folder = drafter_folder(checkpoint, target)
+    return load_network(folder, target).to(weight.device, weight.dtype), weights_hash(folder)
 
 
 def load_parallel(checkpoint: str | Path, target: Target, tree: TreePolicy, sampling: Sampling) -> Parallel:

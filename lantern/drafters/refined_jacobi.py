@@ -9,11 +9,10 @@ from torch import Tensor
 
 from lantern.drafters.eagle_network import EagleNetwork, FusedEagle
 from lantern.drafters.jacobi import chain_within
-from lantern.drafters.loading import drafter_folder, load_network
+from lantern.drafters.loading import eagle_layer
 from lantern.drafters.memory import DrafterMemory
 from lantern.drafters.window import Guess, Label, LeftBehind
 from lantern.errors import LanternError
-from lantern.models.checkpoints import weights_hash
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Forward, Proposals, Target, Verdict
 
@@ -105,6 +104,5 @@ def load_refined_jacobi(
     checkpoint: str | Path, length: int, passes: int, share: float, target: Target, sampling: Sampling
 ) -> RefinedJacobi:
     """checkpoint: of an EAGLE drafter, see load_eagle."""
-    folder, weight = drafter_folder(checkpoint, target), target.embed_weight
-    network = load_network(folder, target).to(weight.device, weight.dtype)
-    return RefinedJacobi(network, target, sampling, length, passes, share, weights_hash(folder))
+    network, name = eagle_layer(checkpoint, target)
+    return RefinedJacobi(network, target, sampling, length, passes, share, name)

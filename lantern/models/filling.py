@@ -1,5 +1,5 @@
-"""Models whose released weights are one file: built from sizes alone, filled strictly from that file, or left on the
-meta device, where shapes are all there is."""
+"""Models whose released weights are one file: built from sizes alone, filled strictly from that file, left as they were
+drawn (`checkpoint=random`, to time a size without its file), or on the meta device, where shapes are all there is."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from lantern.models.checkpoints import load_strictly, read_weights
 from lantern.models.files import find_file
 
+RANDOM = "random"
 Model = TypeVar("Model", bound=nn.Module)
 
 
@@ -24,8 +25,10 @@ def fill(
     dtype: torch.dtype = torch.float32,
     read: Callable[[Path], dict[str, Tensor]] = read_weights,
 ) -> tuple[Model, Path | None]:
-    """The model on its place, and the file it was read from; see find_file for checkpoint and setting, load_strictly
-    for remedy. Buffers that no file stores are left unset. Raises CheckpointError."""
+    """The model on its place, and the file it was read from, if any; see find_file for checkpoint and setting,
+    load_strictly for remedy. Buffers that the file does not store are left unset. Raises CheckpointError."""
+    if checkpoint == RANDOM and place.type != "meta":
+        return drawn(build).to(place, dtype), None
     with torch.device("meta"):
         model = build().to(dtype)
     if place.type == "meta":
@@ -35,6 +38,13 @@ def fill(
     model = model.to_empty(device="cpu")
     load_strictly(model, state, path, remedy)
     return model.to(place), path
+
+
+def drawn(build: Callable[[], Model]) -> Model:
+    """The model with random weights, always the same ones."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return build()
 
 
 def num_parameters(model: nn.Module) -> int:

@@ -11,7 +11,10 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase, T5Config, T5EncoderModel
 
+from lantern.data.captions import VOCABULARY
+from lantern.models.filling import RANDOM
 from lantern.models.hf.loading import load_pretrained
+from lantern.models.text import WordFeatures
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +26,7 @@ class T5Features(nn.Module):
         """tokenizer: None only where nothing is ever encoded, as on the meta device."""
         super().__init__()
         self.encoder, self.tokenizer, self.length = encoder.eval().requires_grad_(False), tokenizer, length
+        self.dim = encoder.config.d_model
 
     @torch.inference_mode()
     def forward(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
@@ -65,8 +69,11 @@ def load_t5(
     setting: str = "model.text_encoder.checkpoint",
     dtype: str = "auto",
     device: str = "auto",
-) -> T5Features:
-    """A T5 v1.1 or flan-T5 encoder; the defaults are flan-t5-xl's sizes. Raises CheckpointError."""
+) -> T5Features | WordFeatures:
+    """A T5 v1.1 or flan-T5 encoder; the defaults are flan-t5-xl's sizes. checkpoint=random: no encoder at all, captions
+    of scenes are random features of its width. Raises CheckpointError."""
+    if checkpoint == RANDOM and device != "meta":
+        return WordFeatures(VOCABULARY, hidden_size, length)
     config = T5Config(
         vocab_size=vocab_size,
         d_model=hidden_size,

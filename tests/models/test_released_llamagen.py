@@ -13,6 +13,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from safetensors import safe_open
 
+import lantern
 from lantern.api import CONFIG_FOLDER
 from lantern.drafters.eagle_network import EagleNetwork
 from lantern.errors import CheckpointError
@@ -179,3 +180,15 @@ def test_a_text_model_evaluates_with_captions_through_t5(tmp_path):
     changes = {"file": "llamagen_t2i_tiny.pt", "text_encoder": t5}
     tokens = evaluated(tmp_path, "llamagen_t2i_stage1", changes, ["a red sphere on wood", "sand"])
     assert not torch.equal(*tokens)
+
+
+def test_a_size_is_timed_without_any_of_its_files():
+    """Catches benchmark_xl asking for a file, and random weights that are others the next time."""
+    small = ["model.dim=64", "model.num_layers=1", "model.num_heads=1", "model.image_size=64"]
+    settings = ["+experiment=benchmark_xl", "device=cpu", "dtype=float32", "sampling.top_k=0", *small]
+    models = [lantern.load("llamagen_t2i_stage1", settings) for _ in range(2)]
+    drafted, again = (model.generate(["a red ring on sand"], tree="static", drafter="eagle_random") for model in models)
+    assert drafted.tokens.shape == (1, 16)
+    assert torch.equal(drafted.tokens, again.tokens)
+    plain = models[0].generate(["a red ring on sand"], drafter="none")
+    assert torch.equal(drafted.tokens, plain.tokens)

@@ -10,13 +10,13 @@ from torch import Tensor
 from lantern.errors import CheckpointError
 from lantern.hardware import resolve_device, resolve_dtype
 from lantern.models.checkpoints import WEIGHTS_FILE, read_weights, weights_hash
-from lantern.models.filling import fill
+from lantern.models.filling import RANDOM, fill
 from lantern.models.llamagen.conversion import from_converted, is_converted
 from lantern.models.llamagen.target import Conditioner, LlamaGenTarget
 from lantern.models.llamagen.tokenizer import VQTokenizer
 from lantern.models.llamagen.transformer import Transformer, rotation_table
 from lantern.models.t5 import T5Features
-from lantern.models.text import ClassLabels
+from lantern.models.text import ClassLabels, WordFeatures
 
 
 def load_tokenizer(
@@ -63,7 +63,7 @@ def load_text_target(
     checkpoint: str,
     file: str,
     tokenizer: VQTokenizer,
-    text_encoder: T5Features,
+    text_encoder: T5Features | WordFeatures,
     dim: int,
     num_layers: int,
     num_heads: int,
@@ -75,8 +75,8 @@ def load_text_target(
 ) -> LlamaGenTarget:
     """A text-conditional model; prompts are captions. Raises CheckpointError."""
     sizes = (dim, num_layers, num_heads, len(tokenizer.codebook), grid_of(image_size, tokenizer))
-    caption_dim, prefix_len = text_encoder.encoder.config.d_model, text_encoder.length
-    build = partial(Transformer, *sizes, caption_dim=caption_dim, prefix_len=prefix_len, multiple_of=multiple_of)
+    captions = {"caption_dim": text_encoder.dim, "prefix_len": text_encoder.length}
+    build = partial(Transformer, *sizes, **captions, multiple_of=multiple_of)
     return _target(build, checkpoint, file, text_encoder, tokenizer, cfg_scale, dtype, device)
 
 
@@ -112,7 +112,7 @@ def _target(
     kept = resolve_dtype(dtype, place)
     body, path = fill(build, checkpoint, name, "model.checkpoint", remedy, place, kept, read_transformer)
     if path is None:
-        return LlamaGenTarget(body, conditioner, tokenizer, cfg_scale)
+        return LlamaGenTarget(body, conditioner, tokenizer, cfg_scale, RANDOM if checkpoint == RANDOM else "")
     rotation = rotation_table(body.grid, body.prefix_len, body.dim // body.num_heads)  # stored nowhere
     body.rotation = rotation.to(place)
     return LlamaGenTarget(body, conditioner, tokenizer, cfg_scale, weights_hash(path))
