@@ -230,8 +230,8 @@ class Verification(Protocol):
 
 
 class Round(NamedTuple):
-    """The record of one round, for metrics. Milliseconds are the host's: of a GPU, which works behind it, only their sum
-    tells, since accept_ms waits for all that is under way."""
+    """The record of one round, for metrics. Milliseconds are the host's: with a GPU only their sum tells, since
+    accept_ms waits for all that is under way there."""
 
     paths: list[list[int]]  # accepted nodes by active row, the root first
     nodes: int  # nodes the target judged, root included
