@@ -51,7 +51,7 @@ class Guesses(Protocol):
 
 class Window:
     """Guesses without a network. State by row: what the last pass says of the positions behind the root, and how those
-    were guessed before."""
+    were guessed before. `laws` [B, W, V] are what this round's guesses were drawn from."""
 
     forwards = 0
 
@@ -78,7 +78,7 @@ class Window:
     def guess(self, roots: Tensor, proposals: Proposals) -> Guess:
         """roots [B] -> the guess of this round."""
         self._image.scatter_(1, self._position[:, None], roots[:, None])
-        laws = self._start(self._laws, self._seen, self._image, self._position)
+        self.laws = laws = self._start(self._laws, self._seen, self._image, self._position)
         tokens = self._redraw(proposals, laws, self._former, guessed(self._seen))
         self._image.scatter_(1, self._position[:, None] + 1 + self._offsets, tokens)
         self._former = Guess(tokens, laws if proposals.keeps_law else None)

@@ -11,6 +11,7 @@ from lantern.drafters.eagle import Eagle
 from lantern.drafters.eagle_jacobi import EagleJacobi, beside, continued, joined
 from lantern.drafters.jacobi import Jacobi, anew, coupled
 from lantern.drafters.none import NoDrafter
+from lantern.drafters.proactive import ProactiveJacobi
 from lantern.drafters.refined_jacobi import RefinedJacobi
 from lantern.drafters.starts import Above, Left, Nearest, Uniform
 from lantern.drafters.window import Window, left_behind
@@ -78,6 +79,51 @@ def test_a_window_joined_to_eagles_tree_decodes_the_tokens_of_plain_decoding(
     drafter = tiny_joined(tiny_eagle(target, TREES[tree], sampling), length, tail, refined)
     found = decode(drafter, target, sampling, batch_size)
     assert torch.equal(found.tokens, plain(sampling))
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 8])
+@pytest.mark.parametrize(("levels", "width"), [(1, 5), (3, 2), (6, 3)])
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.0), Sampling(top_k=5)], ids=["sampled", "greedy", "top_k"])
+def test_a_window_with_runners_up_decodes_the_tokens_of_plain_decoding(sampling, levels, width, batch_size):
+    """Catches a runner-up under the wrong parent or past the image; it commits more than the window alone."""
+    target = tiny_target()
+    found = decode(ProactiveJacobi(target, 6, levels, width, Nearest(), coupled), target, sampling, batch_size)
+    assert torch.equal(found.tokens, plain(sampling))
+    alone = decode(Jacobi(target, 6, Nearest(), coupled), target, sampling, batch_size)
+    assert found.steps.sum() < alone.steps.sum()
+
+
+def test_runners_up_are_the_next_in_order_at_the_window_s_first_places():
+    """Catches the guess itself among them, scores of another place, and parents one level off."""
+    target, sampling = tiny_target(), Sampling()
+    drafter, seen = ProactiveJacobi(target, 5, 2, 3, Nearest(), coupled), []
+
+    class Watched(SharedNoise):
+        def __call__(self, tree, probs, rule, noise):
+            if len(tree.tokens[0]) > 1:
+                order = (drafter.window.laws * noise.weights_ahead(5)).argsort(-1, descending=True)
+                seen.append((tree.tokens, tree.parents, order))
+            return super().__call__(tree, probs, rule, noise)
+
+    decode(drafter, target, sampling, 1, Watched())
+    for tokens, parents, order in seen:
+        assert torch.equal(tokens[:, 1:6], order[:, :, 0])
+        assert torch.equal(tokens[:, 6:], order[:, :2, 1:3].flatten(1))
+        assert all(
+            parent in (above, PADDING) for parent, above in zip(parents[0, 6:].tolist(), [0, 0, 1, 1], strict=True)
+        )
+    assert len(seen) > 10
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(top_k=2, cfg_scale=1.0)], ids=["plain", "top_k"])
+def test_many_images_of_a_window_with_runners_up_under_ratio_follow_the_target_law(sampling, start):
+    """Catches runners-up that are not drawn without the guess, and such as q lacks."""
+    target, count = TableTarget(vocab_size=3, num_tokens=5, cfg_scale=sampling.cfg_scale), 8_000
+    first = STARTS[start] if start != "above" else Above(2)
+    drafter = ProactiveJacobi(target, 3, 2, 3, first, coupled)
+    images = generate(target, drafter, Ratio(), Exact(), sampling, ["x"] * count, range(count), batch_size=count)
+    assert p_value(images.tokens, sequence_law(target, sampling)) > 1e-6
 
 
 @pytest.mark.parametrize("start", STARTS)
@@ -186,6 +232,9 @@ def test_what_cannot_be_joined_is_one_clear_error():
         tiny_joined(eagle, 0, 0)
     with pytest.raises(LanternError, match=r"drafter\.length=0"):
         Jacobi(target, 0, Nearest(), coupled)
+    for levels, width in ((0, 2), (5, 2), (2, 1), (2, 25)):
+        with pytest.raises(LanternError, match=f"levels={levels}, width={width}: give 1 to 4 levels"):
+            ProactiveJacobi(target, 4, levels, width, Nearest(), coupled)
 
 
 def test_what_a_form_leaves_behind_is_looked_up():

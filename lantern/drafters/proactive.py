@@ -1,0 +1,69 @@
+"""SJD-PAC's proactive drafting (2603.18599): half the rounds of a Jacobi window commit the next token alone, so that
+its first places get runners-up. Its adaptive continuation, guesses kept by coupling behind a refusal, is the window's
+redraw. Ours judges under shared noise, too, and hangs the runners-up along the window as leaves: by laws that know no
+other context, what stood behind them would be what stands behind the window's own."""
+
+import torch
+from torch import Tensor
+
+from lantern.drafters.window import Label, Redraw, Start, Window
+from lantern.errors import LanternError
+from lantern.types import PADDING, DraftTree, Form, Forward, Proposals, Target, Verdict
+
+
+class ProactiveJacobi:
+    """Implements lantern.types.Drafter; no network, no drafter forwards."""
+
+    forwards = 0
+
+    def __init__(
+        self, target: Target, length: int, levels: int, width: int, start: Start, redraw: Redraw, name: str = "sjd_pac"
+    ) -> None:
+        """length: of the window, in tokens; levels: its first places, each of which has width tokens to choose from."""
+        if not 1 <= levels <= length or not 2 <= width <= target.vocab_size:
+            raise LanternError(
+                f"drafter.levels={levels}, width={width}: give 1 to {length} levels, as the window has, and 2 or more "
+                "tokens at each"
+            )
+        self.window = Window(length, target, start, redraw)
+        self.levels, self.width = levels, width
+        self.name, self.tree = name, Label(f"window_{length}+{levels}x{width - 1}")
+        beside = (level for level in range(levels) for _ in range(width - 1))
+        self._parents = (*range(-1, length), *beside)
+        self.num_nodes, self.depth = len(self._parents), length
+
+    def allocate(self, batch_size: int) -> None:
+        self.window.allocate(batch_size)
+
+    def begin(self, prefill: Forward, rows: Tensor) -> None:
+        self.window.begin(prefill, rows)
+
+    def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
+        guess, length = self.window.guess(roots, proposals), self.depth
+        others, exist = self._runners_up(guess.tokens, proposals)
+        tokens = torch.cat([roots[:, None], guess.tokens, others], 1)
+        form = Form.of(self._parents, roots.device)
+        if int(room.min()) > length and not proposals.keeps_law:
+            return form.tree(tokens)
+        parents = form.parents.masked_fill(form.depths >= room.to(roots.device)[:, None], PADDING)
+        parents[:, 0] = -1
+        if guess.laws is None:
+            return DraftTree(tokens, parents)
+        parents[:, length + 1 :].masked_fill_(~exist, PADDING)  # what q lacks was not drawn from it
+        none = guess.laws[:, -1:].expand(-1, 1 + others.shape[1], -1)  # leaves have no children to be drawn
+        return DraftTree(tokens, parents, torch.cat([guess.laws, none], 1))
+
+    def _runners_up(self, guessed: Tensor, proposals: Proposals) -> tuple[Tensor, Tensor]:
+        """guessed [B, W] -> the next in order at each of the first places [B, levels (width - 1)], and which have any
+        probability."""
+        places = torch.arange(self.levels, device=guessed.device)
+        log_q = self.window.laws[:, : self.levels].log().scatter(2, guessed[:, : self.levels, None], -torch.inf)
+        scores = [proposals.drawn(log_q[:, d : d + 1], places[d : d + 1], d) for d in range(self.levels)]
+        best = torch.cat(scores, 1).topk(self.width - 1, dim=-1)
+        return best.indices.flatten(1), (best.values > -torch.inf).flatten(1)
+
+    def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
+        self.window.observe(tree, forward, probs, verdict)
+
+    def keep(self, rows: Tensor) -> None:
+        self.window.keep(rows)
