@@ -24,6 +24,7 @@ from lantern.drafters.jacobi import Jacobi, coupled
 from lantern.drafters.none import NoDrafter
 from lantern.drafters.parallel import Parallel
 from lantern.drafters.parallel_network import ParallelNetwork
+from lantern.drafters.proactive import ProactiveJacobi
 from lantern.drafters.refined_jacobi import RefinedJacobi
 from lantern.drafters.starts import Nearest
 from lantern.drafters.window import Window
@@ -128,6 +129,9 @@ METHODS = {
     "eagle2": (lambda target, eagle, heads: Eagle(eagle, target, DYNAMIC, SAMPLING), SharedNoise(), exact),
     "parallel": (lambda target, eagle, heads: Parallel(heads, target, STATIC, SAMPLING), SharedNoise(), exact),
     "jacobi": (lambda target, eagle, heads: Jacobi(target, 4, Nearest(), coupled), SharedNoise(), exact),
+    "sjd_pac": (
+        lambda target, eagle, heads: ProactiveJacobi(target, 4, 2, 2, Nearest(), coupled), SharedNoise(), exact,
+    ),
     "eagle_jacobi": (
         lambda target, eagle, heads: EagleJacobi(
             Eagle(eagle, target, STATIC, SAMPLING), 3, 2, partial(window, target)

@@ -16,7 +16,7 @@ def test_a_round_mixes_no_devices_and_waits_for_its_device_once():
     assert made.returncode == 0, made.stderr[-2000:]
     waits = json.loads(made.stdout)
     assert {name: count for name, count in waits.items() if count == 1}.keys() == {
-        *("plain decoding", "static", "eagle2", "parallel", "jacobi"),
+        *("plain decoding", "static", "eagle2", "parallel", "jacobi", "sjd_pac"),
         *("eagle_jacobi", "refined_jacobi", "refined_jacobi, lantern_pp"),
     }
     assert waits["static, ratio"] == waits["eagle2, ratio, lantern"] == 4
