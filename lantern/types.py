@@ -41,6 +41,12 @@ class Form:
         """The root and `length` draft tokens in a row."""
         return cls.of(tuple(range(-1, length)), device)
 
+    def within(self, room: Tensor) -> Tensor:
+        """room [B] tokens that images have left -> parents [B, N]; what leaves the bonus token no room is padding."""
+        parents = self.parents.masked_fill(self.depths >= room.to(self.parents.device)[:, None], PADDING)
+        parents[:, 0] = -1
+        return parents
+
     def tree(self, tokens: Tensor, draft_probs: Tensor | None = None) -> "DraftTree":  # tokens [B, N]
         return DraftTree(tokens, self.parents.expand(len(tokens), -1), draft_probs, self)
 

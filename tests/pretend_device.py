@@ -1,6 +1,6 @@
-"""Rounds on a device that is not there. Tensors on it have shapes and no values, so that an
-operation which mixes it with the processor fails, and so that whoever reads a value from it is counted. Prints how many
-times each method waits for it in a round, as JSON."""
+"""Rounds on a device that is not there. Tensors on it have shapes and no values, so that an operation which mixes it
+with the processor fails, and so that whoever reads a value from it is counted. Prints how many times each method waits
+for it in a round, as JSON."""
 
 import json
 from functools import cached_property, partial

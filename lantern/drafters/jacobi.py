@@ -7,7 +7,7 @@ from torch import Tensor
 
 from lantern.drafters.window import Guess, Label, Start, Window
 from lantern.errors import LanternError
-from lantern.types import PADDING, DraftTree, Form, Forward, Proposals, Target, Verdict
+from lantern.types import DraftTree, Form, Forward, Proposals, Target, Verdict
 
 
 class Jacobi:
@@ -42,12 +42,10 @@ class Jacobi:
 
 def chain_within(room: Tensor, tokens: Tensor, laws: Tensor | None = None) -> DraftTree:
     """tokens [B, W + 1], the root first, in a chain that ends where an image does: room [B] tokens are left."""
-    length = tokens.shape[1] - 1
-    if int(room.min()) > length:
-        return Form.chain(length, tokens.device).tree(tokens, laws)
-    chain = torch.arange(-1, length, device=tokens.device)
-    parents = chain.masked_fill((chain >= 0) & (chain + 1 >= room.to(tokens.device)[:, None]), PADDING)
-    return DraftTree(tokens, parents, laws)
+    form = Form.chain(tokens.shape[1] - 1, tokens.device)
+    if int(room.min()) >= tokens.shape[1]:
+        return form.tree(tokens, laws)
+    return DraftTree(tokens, form.within(room), laws)
 
 
 def coupled(proposals: Proposals, laws: Tensor, former: Guess, known: Tensor) -> Tensor:

@@ -65,7 +65,7 @@ class FusedParallel:
     def read(self, tokens: Tensor, features: Tensor, turns: Tensor, mask: Tensor, memory: Memory) -> Tensor:
         """Pairs alone: tokens [B, T], features [B, R, T, D] -> [B R, T, D]; see FusedLayer for the others."""
         rows = tokens[:, None].expand(features.shape[:3]).flatten()
-        x = self.pairs(rows, features.flatten(0, 2)).view(features.flatten(0, 1).shape)
+        x = self.pairs(rows, features.flatten(0, 2)).unflatten(0, (-1, features.shape[2]))
         return self(x, turns, mask, memory)
 
     def __call__(self, x: Tensor, turns: Tensor, mask: Tensor, memory: Memory) -> Tensor:

@@ -6,15 +6,14 @@ other context, what stood behind them would be what stands behind the window's o
 import torch
 from torch import Tensor
 
-from lantern.drafters.window import Label, Redraw, Start, Window
+from lantern.drafters.jacobi import Jacobi
+from lantern.drafters.window import Label, Redraw, Start
 from lantern.errors import LanternError
-from lantern.types import PADDING, DraftTree, Form, Forward, Proposals, Target, Verdict
+from lantern.types import PADDING, DraftTree, Form, Proposals, Target
 
 
-class ProactiveJacobi:
-    """Implements lantern.types.Drafter; no network, no drafter forwards."""
-
-    forwards = 0
+class ProactiveJacobi(Jacobi):
+    """A Jacobi window whose first places have runners-up."""
 
     def __init__(
         self, target: Target, length: int, levels: int, width: int, start: Start, redraw: Redraw, name: str = "sjd_pac"
@@ -25,18 +24,12 @@ class ProactiveJacobi:
                 f"drafter.levels={levels}, width={width}: give 1 to {length} levels, as the window has, and 2 or more "
                 "tokens at each"
             )
-        self.window = Window(length, target, start, redraw)
+        super().__init__(target, length, start, redraw, name)
         self.levels, self.width = levels, width
-        self.name, self.tree = name, Label(f"window_{length}+{levels}x{width - 1}")
+        self.tree = Label(f"window_{length}+{levels}x{width - 1}")
         beside = (level for level in range(levels) for _ in range(width - 1))
         self._parents = (*range(-1, length), *beside)
-        self.num_nodes, self.depth = len(self._parents), length
-
-    def allocate(self, batch_size: int) -> None:
-        self.window.allocate(batch_size)
-
-    def begin(self, prefill: Forward, rows: Tensor) -> None:
-        self.window.begin(prefill, rows)
+        self.num_nodes = len(self._parents)
 
     def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
         guess, length = self.window.guess(roots, proposals), self.depth
@@ -45,8 +38,7 @@ class ProactiveJacobi:
         form = Form.of(self._parents, roots.device)
         if int(room.min()) > length and not proposals.keeps_law:
             return form.tree(tokens)
-        parents = form.parents.masked_fill(form.depths >= room.to(roots.device)[:, None], PADDING)
-        parents[:, 0] = -1
+        parents = form.within(room)
         if guess.laws is None:
             return DraftTree(tokens, parents)
         parents[:, length + 1 :].masked_fill_(~exist, PADDING)  # what q lacks was not drawn from it
@@ -61,9 +53,3 @@ class ProactiveJacobi:
         scores = [proposals.drawn(log_q[:, d : d + 1], places[d : d + 1], d) for d in range(self.levels)]
         best = torch.cat(scores, 1).topk(self.width - 1, dim=-1)
         return best.indices.flatten(1), (best.values > -torch.inf).flatten(1)
-
-    def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
-        self.window.observe(tree, forward, probs, verdict)
-
-    def keep(self, rows: Tensor) -> None:
-        self.window.keep(rows)

@@ -35,10 +35,7 @@ class StaticTree:
         tokens = roots.new_zeros(batch, self.num_nodes)
         tokens[:, 0] = roots
         is_whole = int(room.min()) > self.depth and not proposals.keeps_law
-        parents = self._form.parents.repeat(batch, 1)
-        if not is_whole:  # the bonus token needs room, too
-            parents.masked_fill_(self._form.depths >= room.to(roots.device)[:, None], PADDING)
-            parents[:, 0] = -1
+        parents = self._form.parents.expand(batch, -1) if is_whole else self._form.within(room)
         laws = None
         for level in self._levels:
             if level.depth + 1 >= most:

@@ -111,11 +111,11 @@ def _target(
     remedy = "give model.checkpoint=<a file of this size>, or another model=llamagen_…"
     kept = resolve_dtype(dtype, place)
     body, path = fill(build, checkpoint, name, "model.checkpoint", remedy, place, kept, read_transformer)
-    if path is None:
-        return LlamaGenTarget(body, conditioner, tokenizer, cfg_scale, RANDOM if checkpoint == RANDOM else "")
+    if place.type == "meta":
+        return LlamaGenTarget(body, conditioner, tokenizer, cfg_scale)
     rotation = rotation_table(body.grid, body.prefix_len, body.dim // body.num_heads)  # stored nowhere
     body.rotation = rotation.to(place)
-    return LlamaGenTarget(body, conditioner, tokenizer, cfg_scale, weights_hash(path))
+    return LlamaGenTarget(body, conditioner, tokenizer, cfg_scale, weights_hash(path) if path else RANDOM)
 
 
 def _is_converted_folder(checkpoint: str, file: str) -> bool:
