@@ -170,8 +170,11 @@ class _Batch:
                 self.images[row] = -1
 
     def shrink(self) -> None:
-        """No prompt is waiting: the batch goes on with the rows that are not done."""
-        left = [row for row, image in enumerate(self.images) if image >= 0]
+        """No prompt is waiting: the batch goes on with the rows that are not done, the last ones in the free places, so
+        that few caches move."""
+        alive = [row for row, image in enumerate(self.images) if image >= 0]
+        last = list(alive)
+        left = [row if self.images[row] >= 0 else last.pop() for row in range(len(alive))]
         rows = torch.tensor(left, dtype=torch.long, device=self.count.device)
         self.images, self.steps = [self.images[r] for r in left], [self.steps[r] for r in left]
         self.counts = [self.counts[r] for r in left]

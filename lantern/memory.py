@@ -19,6 +19,7 @@ def bytes_per_image(target: Target, drafter: Drafter) -> int:
 def check_memory(target: Target, drafter: Drafter, batch_size: int) -> None:
     """Raises LanternError with the largest batch that fits, if this one does not."""
     image, free = bytes_per_image(target, drafter), available_memory(target.codebook.device)
+    free = free and free + target.held_bytes
     if free is not None and batch_size * image > free:
         raise LanternError(
             f"batch_size={batch_size} needs {batch_size * image / 2**30:.1f} GiB for caches and laws and "

@@ -157,6 +157,7 @@ class Target(Protocol):
 
     weights_hash: str
     step_bytes: int  # what one AR step of one image must read
+    held_bytes: int  # by the last call's cache, whose memory the next one takes over or gives back
 
     def image_bytes(self, num_nodes: int) -> int: ...  # what allocate holds for an image
     def allocate(self, batch_size: int, num_nodes: int) -> None: ...  # an empty cache for trees of at most num_nodes

@@ -18,6 +18,7 @@ class TableTarget:
     """Implements lantern.types.Target in float64; its features are its logits."""
 
     guide = LlamaGenTarget.guide
+    held_bytes = 0
 
     def __init__(self, vocab_size: int, num_tokens: int, cfg_scale: float, seed: int = 0) -> None:
         generator = torch.Generator().manual_seed(seed)

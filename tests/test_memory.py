@@ -118,16 +118,48 @@ def test_a_dtype_the_device_cannot_do_is_one_clear_error(monkeypatch):
         resolve_dtype("float16")
 
 
-def test_rows_that_leave_do_not_stay_in_memory():
-    """Catches a cache that keeps the size of the full batch when it drains."""
+def test_rows_that_leave_take_no_part_in_later_passes():
+    """Catches a cache that keeps the size of the full batch when it drains, and one that is copied to shrink."""
     target, sizes = tiny_target(), []
     whole = target.keep
 
     def kept(rows):
+        storage = target.cache.store.untyped_storage().data_ptr()
         whole(rows)
         sizes.append(target.cache.store.nbytes)
+        assert target.cache.store.untyped_storage().data_ptr() == storage
 
     target.keep = kept
     decode(tiny_eagle(target, chain(3), Sampling()), target, 8, 8)
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[-1] < 8 * target.image_bytes(4)
+
+
+def test_a_shrunk_cache_holds_the_kept_images_in_their_order():
+    """Catches an image that goes on with another's keys, or with those that were written over on the way."""
+    cache = KVCache(2, 5, 2, 4, 1, 2, torch.zeros(0))
+    cache.store.copy_(torch.arange(cache.store.numel()).view_as(cache.store))
+    cache.admit(torch.arange(5), 0)
+    before = cache.store.clone()
+    for kept in ([0, 4, 2], [2, 0], [1, 0]):
+        cache.keep(torch.tensor(kept))
+        lines = [2 * image + guidance for image in kept for guidance in (0, 1)]
+        assert torch.equal(cache.store, before[:, :, lines])
+        before = cache.store.clone()
+
+
+def test_the_next_call_lives_in_the_memory_of_the_last(monkeypatch):
+    """Catches two caches at once, a second call refused for want of what the first still holds, and a large batch's
+    cache that stays with small ones for good."""
+    target = tiny_target()
+    drafter = tiny_eagle(target, chain(5), Sampling())
+    image = memory.bytes_per_image(target, drafter)
+    first = decode(drafter, target, 3, 3)
+    place = target.cache.store.data_ptr()
+    monkeypatch.setattr(memory, "available_memory", lambda device: 3 * image - target.held_bytes)
+    again = decode(drafter, target, 3, 3)
+    assert target.cache.store.data_ptr() == place
+    assert torch.equal(first.tokens, again.tokens)
+    assert target.held_bytes == 3 * target.image_bytes(6)
+    target.allocate(1, 6)
+    assert target.held_bytes == target.image_bytes(6)

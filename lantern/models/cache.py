@@ -1,6 +1,8 @@
 """A preallocated key/value cache whose rows advance unevenly. Tree nodes are written behind each row's committed
 length; committing a path moves its entries to the front, and the rest is overwritten by the next round."""
 
+from math import prod
+
 import torch
 from torch import Tensor
 
@@ -8,14 +10,48 @@ from lantern.errors import LanternError
 from lantern.types import Verdict
 
 
+class Reserve:
+    """Memory that one cache after another lives in: new pages cost a processor more than a round does, and two caches
+    at once would need twice what was reckoned."""
+
+    def __init__(self) -> None:
+        self._held: Tensor | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return 0 if self._held is None else self._held.nbytes
+
+    def take(self, like: Tensor, *shape: int) -> Tensor:
+        """Entries of any finite value; all that was taken before is void. What is held is given up first where it is
+        too small, or more than twice what is needed."""
+        size, held = prod(shape), self._held
+        if (
+            held is None
+            or not size <= held.numel() <= 2 * size
+            or (held.dtype, held.device) != (like.dtype, like.device)
+        ):
+            self._held = held = None
+            self._held = like.new_zeros(size)
+        return self._held[:size].view(shape)
+
+
 class KVCache:
     """store [layers, 2, B R, H, S, Dh]; S slots hold the prefix, the committed tokens and one tree. Lengths are kept on
     the host as well, so that no pass waits for the device to learn how far it must look."""
 
     def __init__(
-        self, layers: int, batch_size: int, guidance: int, slots: int, heads: int, head_dim: int, like: Tensor
+        self,
+        layers: int,
+        batch_size: int,
+        guidance: int,
+        slots: int,
+        heads: int,
+        head_dim: int,
+        like: Tensor,
+        reserve: Reserve | None = None,
     ) -> None:
-        self.store = like.new_zeros(layers, 2, batch_size * guidance, heads, slots, head_dim)
+        """reserve: of the caches that stood here before, all of them given up."""
+        self.store = (reserve or Reserve()).take(like, layers, 2, batch_size * guidance, heads, slots, head_dim)
         self.guidance = guidance
         self.lengths = torch.zeros(batch_size, dtype=torch.long, device=like.device)  # [B] committed slots
         self.visible = torch.ones(batch_size, slots, dtype=torch.bool, device=like.device)  # false at caption pads
@@ -105,10 +141,15 @@ class KVCache:
         self.store[:, :, rows, :, goal] = self.store[:, :, rows, :, source]
 
     def keep(self, images: Tensor) -> None:
-        """Shrinks the batch to these images, in this order."""
-        self.store = self.store[:, :, self.rows(images)]
+        """Shrinks the batch to these images, in this order. Those that stand where they stood are not copied."""
+        kept = images.tolist()
+        goals = [place for place, image in enumerate(kept) if place != image]
+        if goals:
+            places = torch.tensor(goals, device=images.device)
+            self.store[:, :, self.rows(places)] = self.store[:, :, self.rows(images[places])]
+        self.store = self.store[:, :, : len(kept) * self.guidance]
         self.lengths, self.visible = self.lengths[images], self.visible[images]
-        self._counts = [self._counts[image] for image in images.tolist()]
+        self._counts = [self._counts[image] for image in kept]
 
     def rows(self, images: Tensor) -> Tensor:
         """[B] -> [B R] their rows in the store."""

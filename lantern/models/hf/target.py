@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from lantern.models.cache import Admission, KVCache, additive
+from lantern.models.cache import Admission, KVCache, Reserve, additive
 from lantern.models.hf.prompts import Prefix
 from lantern.models.hf.structure import Walk, walk
 from lantern.models.llamagen.fused import Memory, precise, turn_table
@@ -79,6 +79,7 @@ class HuggingFaceTarget:
         self.cfg_scale, self.weights_hash = cfg_scale, weights_hash
         self.rotation = line_table(self.prefix_len + self.num_tokens, self._head_dim).to(vocabulary.embed.device)
         self.turns = turn_table(self.rotation, precise(vocabulary.embed))  # for drafters; the body has its own
+        self._reserve = Reserve()
 
     @property
     def guidance(self) -> int:
@@ -105,6 +106,10 @@ class HuggingFaceTarget:
         entry = 2 * config.num_hidden_layers * self.guidance * config.num_key_value_heads * self._head_dim
         return weights + head.nbytes + entry * head.element_size() * (self.prefix_len + self.num_tokens // 2)
 
+    @property
+    def held_bytes(self) -> int:
+        return self._reserve.nbytes
+
     def image_bytes(self, num_nodes: int) -> int:
         config, item = self.transformer.config, self.vocabulary.head.element_size()
         entry = 2 * config.num_hidden_layers * self.guidance * config.num_key_value_heads * self._head_dim * item
@@ -119,7 +124,8 @@ class HuggingFaceTarget:
         config, slots = self.transformer.config, self._slots(num_nodes)
         rows, like = batch_size * self.guidance, self.vocabulary.head.new_empty(0)
         heads = config.num_key_value_heads
-        self.cache = KVCache(config.num_hidden_layers, rows, 1, slots, heads, self._head_dim, like)
+        self.cache = None  # the reserve may have to give its memory back
+        self.cache = KVCache(config.num_hidden_layers, rows, 1, slots, heads, self._head_dim, like, self._reserve)
         self._pads = torch.zeros(rows, dtype=torch.long, device=like.device)  # [B R]
         self._first = torch.zeros(batch_size, dtype=torch.long, device=like.device)  # [B] the image token at the root
         self._counts = [0] * batch_size  # the same on the host

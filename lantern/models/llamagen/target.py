@@ -8,7 +8,7 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from lantern.models.cache import Admission, AtSlots, KVCache, additive
+from lantern.models.cache import Admission, AtSlots, KVCache, Reserve, additive
 from lantern.models.llamagen.fused import FusedTransformer, cache_dtype, precise, turn_table
 from lantern.models.llamagen.transformer import Transformer, causal_mask
 from lantern.models.packed import linear
@@ -48,6 +48,7 @@ class LlamaGenTarget:
         self.cfg_scale, self.weights_hash = cfg_scale, weights_hash
         self.vocab_size, self.num_tokens = transformer.vocab_size, transformer.num_tokens
         self.grid, self.codebook = transformer.grid, tokenizer.codebook
+        self._reserve = Reserve()
 
     @property
     def guidance(self) -> int:
@@ -73,6 +74,10 @@ class LlamaGenTarget:
         entry = 2 * len(body.layers) * self.guidance * body.dim * cache_dtype(body.output.weight).itemsize
         return weights + entry * (body.prefix_len + body.num_tokens // 2)
 
+    @property
+    def held_bytes(self) -> int:
+        return self._reserve.nbytes
+
     def image_bytes(self, num_nodes: int) -> int:
         model = self.transformer
         entry = 2 * len(model.layers) * self.guidance * model.dim * cache_dtype(model.output.weight).itemsize
@@ -85,7 +90,9 @@ class LlamaGenTarget:
         model, slots = self.transformer, self._slots(num_nodes)
         like = model.output.weight.new_empty(0, dtype=cache_dtype(model.output.weight))
         head_dim = model.dim // model.num_heads
-        self.cache = KVCache(len(model.layers), batch_size, self.guidance, slots, model.num_heads, head_dim, like)
+        shape = len(model.layers), batch_size, self.guidance, slots, model.num_heads, head_dim
+        self.cache = None  # the reserve may have to give its memory back
+        self.cache = KVCache(*shape, like, self._reserve)
 
     @torch.inference_mode()
     def prefill(self, prompts: Sequence[str], rows: Tensor) -> Forward:
