@@ -37,14 +37,16 @@ def main(cfg: DictConfig) -> None:
         dry_run(cfg)
         return
     run = HydraConfig.get()
+    chosen = run.runtime.choices
     folder = Path(run.runtime.output_dir)
     if cfg.reproduce:
         recorded, rows = recorded_run(cfg.reproduce)
         again = OmegaConf.create(moved(recorded, cfg.paths.root))
-        print(compare_rows(rows, run_setting(again, rows[-1]["model"], folder, None)))
+        row = rows[-1]
+        print(compare_rows(rows, run_setting(again, row["model"], folder, None, row.get("method"))))
     else:
         sweep = Path(run.sweep.dir) if run.mode == RunMode.MULTIRUN else None
-        run_setting(cfg, run.runtime.choices.model, folder, sweep)
+        run_setting(cfg, chosen.model, folder, sweep, chosen.get("method"))
 
 
 if __name__ == "__main__":

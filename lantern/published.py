@@ -15,7 +15,9 @@ def published_keys(row: Row, published: Mapping[str, Mapping[str, Mapping[str, o
 
 def with_published(measurements: Sequence[Measurement], published: Mapping) -> list[Measurement]:
     """The measurements, the method's row with what was published for it."""
-    if not measurements or not published:
-        return list(measurements)
-    *before, last = measurements
-    return [*before, replace(last, row=last.row | published_keys(last.row, published))]
+    return with_keys(measurements, published_keys(measurements[-1].row, published) if measurements else {})
+
+
+def with_keys(measurements: Sequence[Measurement], keys: Row) -> list[Measurement]:
+    """The measurements, the method's row, which is the last, with more keys."""
+    return [*measurements[:-1], *(replace(last, row=last.row | keys) for last in measurements[-1:])]

@@ -25,11 +25,19 @@ BOUNDED = ("speedup", "output_tv", "frechet", "frechet_diff")
 
 
 def label_rows(rows: Sequence[Row]) -> list[str]:
-    """A short name a row: "AR" for the baseline, else the settings in which the other rows differ."""
-    methods = [row for row in rows if not is_baseline(row)]
-    keys = [*LABEL_KEYS, *config_keys(methods)]
-    differing = [key for key in keys if len({str(row.get(key)) for row in methods}) > 1]
-    return ["AR" if is_baseline(row) else _label(row, differing) for row in rows]
+    """A short name a row: "AR" for the baseline, else its method where rows are of several, and the settings in which
+    rows of its method differ."""
+    methods: dict[object, list[Row]] = {}
+    for row in rows:
+        if not is_baseline(row):
+            methods.setdefault(row.get("method"), []).append(row)
+    named = ["method"] if len(methods) > 1 else []
+    keys = {method: [*named, *_differing(alike)] for method, alike in methods.items()}
+    return ["AR" if is_baseline(row) else _label(row, keys[row.get("method")]) for row in rows]
+
+
+def _differing(rows: Sequence[Row]) -> list[str]:
+    return [key for key in (*LABEL_KEYS, *config_keys(rows)) if len({str(row.get(key)) for row in rows}) > 1]
 
 
 def _label(row: Row, keys: Sequence[str]) -> str:

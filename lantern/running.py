@@ -14,13 +14,13 @@ from lantern.pipeline import assemble, pipelines
 from lantern.prompts import load_prompts, split_prompts
 from lantern.protocol import fingerprint, is_finished, mark_finished, protocol, record_files, request
 from lantern.provenance import write_provenance
-from lantern.published import with_published
+from lantern.published import with_keys, with_published
 from lantern.results import SUMMARY, Row
 
 
-def run_setting(cfg: DictConfig, name: str, folder: Path, sweep: Path | None) -> list[Row]:
-    """Measures and writes. name: of the model; sweep: the folder of all points. Returns the rows, none where the folder
-    already held them or a shard ran."""
+def run_setting(cfg: DictConfig, name: str, folder: Path, sweep: Path | None, method: str | None = None) -> list[Row]:
+    """Measures and writes. name: of the model; sweep: the folder of all points; method: the preset that was chosen.
+    Returns the rows, none where the folder already held them or a shard ran."""
     config = OmegaConf.to_container(cfg, resolve=True)
     prompts = split_prompts(load_prompts(cfg.prompts, Path(cfg.paths.root) / "data" / "prompts"), cfg.split)
     parts = {group: instantiate(cfg[group]) for group in ("drafter", "acceptance", "verification", "sampling", "loop")}
@@ -52,7 +52,9 @@ def run_setting(cfg: DictConfig, name: str, folder: Path, sweep: Path | None) ->
         shards=cfg.shards,
         shard=cfg.shard,
     )
-    measurements = with_published(evaluation.run(assemble(tree=instantiate(cfg.tree), **parts)), config["published"])
+    measurements = evaluation.run(assemble(tree=instantiate(cfg.tree), **parts))
+    measurements = with_keys(measurements, {"method": method} if method else {})
+    measurements = with_published(measurements, config["published"])
     if measurements:
         write_measurements(folder, measurements)
         publish(folder, measurements, instantiate(cfg.tracking), config, sweep, cfg.sweep.name)

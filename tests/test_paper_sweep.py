@@ -44,6 +44,7 @@ def test_a_point_runs_without_judging_and_holds_no_published_figure(tmp_path):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"WANDB_MODE": "offline"})
     assert done.returncode == 0, done.stderr
     row = read_rows(tmp_path / "0" / "results.jsonl")[-1]
+    assert row["method"] == "lantern_d2"
     assert (row["k"], row["delta"], row["tree"], row["split"]) == (1000, 0.2, "eagle2", "test")
     assert row["code_distance"] > row["code_distance_floor"]
     assert not [key for key in row if key.startswith("published")]

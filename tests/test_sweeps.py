@@ -138,6 +138,21 @@ def sweep_folder(folder: Path, deltas=(0.01, 0.1)) -> Path:
     return folder
 
 
+def test_rows_of_several_methods_bear_their_names():
+    """Catches rows told apart by hashes and parts where the name of the method would do."""
+    shared = {"model": "m", "tree": "static", "seed": 0, "acceptance": "exact", "temperature": 1.0}
+    rows = [
+        shared | {"drafter": "none"},
+        shared | {"drafter": "window", "method": "jacobi"},
+        shared | {"drafter": "eagle", "method": "eagle2"},
+        shared | {"drafter": "eagle", "method": "eagle2", "temperature": 0.5},
+        shared | {"drafter": "eagle"},
+    ]
+    assert label_rows(rows) == ["AR", "jacobi", "eagle2 temperature 1", "eagle2 temperature 0.5", "exact static"]
+    assert label_rows(rows[:1] + rows[2:4]) == ["AR", "temperature 1", "temperature 0.5"]
+    assert label_rows(rows[1:2]) == ["exact static"]
+
+
 def test_a_sweeps_points_are_merged_into_one_table_and_its_figures(tmp_path, capsys):
     folder = sweep_folder(tmp_path)
     rows, figures = merge_points(folder, point_folders(folder), "delta sweep")
