@@ -12,7 +12,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from lantern.command import in_one_sentence
-from lantern.estimate import estimate, kept_dtype
+from lantern.estimate import drafted, estimate, kept_dtype
 from lantern.hardware import resolve_device
 from lantern.memory import available_memory
 from lantern.reproduction import compare_rows, moved, recorded_run
@@ -23,9 +23,9 @@ def dry_run(cfg: DictConfig) -> None:
     """Prints what the setting needs in memory, and reads no file of the model."""
     place = resolve_device(cfg.device)
     cfg.dtype, cfg.device = kept_dtype(cfg.dtype, place), "meta"
-    tree, drafts = instantiate(cfg.tree), "checkpoint" in cfg.drafter  # else nothing is loaded to draft with
     sizes = (1, cfg.batch_size) if cfg.quality.num_images else (1,)
-    found = estimate(instantiate(cfg.model), getattr(tree, "num_nodes", 64) if drafts else 1, drafts, sizes, place)
+    largest = drafted(instantiate(cfg.drafter), instantiate(cfg.tree))
+    found = estimate(instantiate(cfg.model), largest, "checkpoint" in cfg.drafter, sizes, place)
     name = HydraConfig.get().runtime.choices.model
     print(f"model={name} in {cfg.dtype} on {place}\n{found.table(available_memory(place))}")
 

@@ -11,7 +11,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from lantern.command import in_one_sentence
-from lantern.training.run import check_resumable, export, record, silence_noise, whole_config
+from lantern.training.run import check_overrides, check_resumable, export, fit, record, silence_noise, whole_config
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="train")
@@ -21,13 +21,16 @@ def main(cfg: DictConfig) -> None:
     folder = Path(run.runtime.output_dir)
     silence_noise()
     check_resumable(cfg.ckpt_path)
+    check_overrides(run.overrides.task)
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
-    task, batches = instantiate(cfg.task), instantiate(cfg.batches)
     callbacks = [callback for callback in instantiate(cfg.callbacks).values() if callback]
     loggers = [logger for logger in instantiate(cfg.logger).values() if logger]
     trainer = instantiate(cfg.trainer, callbacks=callbacks, logger=loggers)
+    if cfg.device == "auto":
+        cfg.device = str(trainer.strategy.root_device)  # the frozen target stands where Lightning puts the rest
+    task, batches = instantiate(cfg.task), instantiate(cfg.batches)
     record(folder, whole_config(cfg), loggers, task)
-    trainer.fit(task, batches, ckpt_path=cfg.ckpt_path, weights_only=True)
+    fit(trainer, task, batches, cfg.ckpt_path)
     export(task, trainer, folder / cfg.task_name, run.overrides.task)
 
 

@@ -12,6 +12,7 @@ from omegaconf import DictConfig
 from torch import Tensor
 
 from lantern.errors import LanternError
+from lantern.evaluation import decode_images
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline, assemble
 from lantern.types import AcceptanceRule, Drafter, Generation, Loop, Target, TreePolicy, Verification
@@ -76,7 +77,7 @@ class Model:
         copies = [list(prompts[:index]).count(prompt) for index, prompt in enumerate(prompts)]
         seeds = [image_seed(seed, prompt, copy) for prompt, copy in zip(prompts, copies, strict=True)]
         generation = self.pipeline(**parts).generate(prompts, seeds, batch_size)
-        return Images(self.target.decode(generation.tokens), generation.tokens, generation)
+        return Images(decode_images(self.target, generation.tokens, batch_size), generation.tokens, generation)
 
 
 def load(model: str = "llamagen", overrides: Sequence[str] = ()) -> Model:

@@ -1,5 +1,6 @@
 """How the entry points fail: with one sentence and a non-zero exit instead of a traceback."""
 
+import errno
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -10,6 +11,7 @@ from omegaconf import DictConfig
 
 from lantern.errors import LanternError
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 Task = Callable[[DictConfig], object]
 
 
@@ -30,9 +32,15 @@ def in_one_sentence(task: Task) -> Task:
 
 
 def user_error(error: BaseException) -> LanternError | None:
-    """The LanternError behind an exception, however often it was wrapped (Hydra wraps what constructors raise)."""
+    """The LanternError behind an exception, however often it was wrapped (Hydra wraps what constructors raise), or one
+    for a disk that takes no more, which any library may meet."""
     seen: BaseException | None = error
     while seen is not None and not isinstance(seen, LanternError):
+        if isinstance(seen, OSError) and seen.errno in FULL:
+            return LanternError(
+                f"cannot write {seen.filename or 'to the disk'} ({seen.strerror}); make room and start again in the "
+                "same folder: what was finished is kept"
+            )
         seen = seen.__cause__ or seen.__context__
     return seen
 

@@ -41,8 +41,7 @@ def generate(
 
     An image's tokens depend on weights, prompt, seed and settings alone. Raises LanternError on empty or uneven input.
     """
-    if not prompts or len(prompts) != len(seeds) or batch_size < 1:
-        raise LanternError(f"{len(prompts)} prompts, {len(seeds)} seeds, batch_size={batch_size}: give a seed a prompt")
+    check_request(prompts, seeds, batch_size)
     batch = _Batch(target, drafter, verification, rule, sampling, min(batch_size, len(prompts)))
     started = perf_counter()
     waiting = list(range(len(prompts)))[::-1]
@@ -60,6 +59,12 @@ def generate(
     return batch.generation(len(prompts), latency, drafter.forwards - drafted_before)
 
 
+def check_request(prompts: Sequence[str], seeds: Sequence[int], batch_size: int) -> None:
+    """Raises LanternError on empty or uneven input."""
+    if not prompts or len(prompts) != len(seeds) or batch_size < 1:
+        raise LanternError(f"{len(prompts)} prompts, {len(seeds)} seeds, batch_size={batch_size}: give a seed a prompt")
+
+
 @torch.inference_mode()
 def first_rounds(
     target: Target,
@@ -71,7 +76,7 @@ def first_rounds(
     seeds: Sequence[int],
     count: int,
 ) -> list[Round]:
-    """The first `count` rounds, or as many as there are, of the prompts decoded together."""
+    """The first `count` rounds of the prompts decoded together, or those before the first image is complete."""
     batch = _Batch(target, drafter, verification, rule, sampling, len(prompts))
     batch.admit(list(range(len(prompts))), list(range(len(prompts))), list(prompts), list(seeds))
     while len(batch.rounds) < count and not batch.free_rows():
@@ -85,7 +90,7 @@ class _Batch:
     def __init__(self, target, drafter, verification, rule, sampling: Sampling, size: int) -> None:
         self.target, self.drafter = target, drafter
         self.verification, self.rule, self.sampling = verification, rule, sampling
-        check_memory(target, drafter, size)
+        check_memory(target, drafter.num_nodes, drafter.depth, size)
         target.allocate(size, drafter.num_nodes)
         drafter.allocate(size)
         device = target.codebook.device

@@ -3,14 +3,17 @@ the model is read, so that one can ask before fetching any."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import nn
 
 from lantern.hardware import is_bf16_fast
-from lantern.memory import LAWS
+from lantern.memory import table_bytes
 from lantern.models.llamagen.fused import precise
-from lantern.types import Target
+from lantern.pipeline import lacking
+from lantern.types import Drafter, Target, TreePolicy
 
 PARTS = {
     "transformer": "target",
@@ -48,11 +51,30 @@ class Estimate:
         return "\n".join(f"{name:{width}}  {size / 2**30:8.2f} GiB" for name, size in rows)
 
 
+class Drafted(NamedTuple):
+    """What a round drafts at most."""
+
+    num_nodes: int = 1  # the root included
+    depth: int = 0
+
+
+def drafted(drafter: Drafter | partial, tree: TreePolicy) -> Drafted:
+    """Of a config group's drafter, before anything is loaded; tree=auto counts as its largest tree."""
+    if not isinstance(drafter, partial):
+        return Drafted(drafter.num_nodes, drafter.depth)
+    told = drafter.keywords
+    length, tail = told.get("length", 0), told.get("tail", 0)
+    runners_up = told.get("levels", 0) * (told.get("width", 1) - 1)
+    has_tree = "tree" in lacking(drafter)
+    nodes, depth = (getattr(tree, "num_nodes", 64), getattr(tree, "depth", 6)) if has_tree else Drafted()
+    return Drafted(nodes + length + tail + runners_up, max(length, depth + tail))
+
+
 def estimate(
-    target: Target, num_nodes: int, drafts: bool, batch_sizes: Sequence[int], device: torch.device
+    target: Target, trees: Drafted, drafts: bool, batch_sizes: Sequence[int], device: torch.device
 ) -> Estimate:
-    """target: built on the meta device; num_nodes: of a tree; drafts: whether an EAGLE layer is to be loaded beside it;
-    device: where it would run."""
+    """target: built on the meta device; drafts: whether an EAGLE layer is to be loaded beside it; device: where it
+    would run."""
     weights = {
         name: nbytes(part)
         for attribute, name in PARTS.items()
@@ -63,15 +85,15 @@ def estimate(
     widening = _widening(target, device) if _joined(target) else 1
     caches = {}
     for images in sorted(set(batch_sizes)):
-        target.allocate(images, num_nodes)
+        target.allocate(images, trees.num_nodes)
         whole, slots = target.cache.store.nbytes * widening, target.cache.slots
         for tokens in (0, target.num_tokens // 2, target.num_tokens):
             caches[images, tokens] = whole * (slots - target.num_tokens + tokens) // slots
     return Estimate(
         weights,
         laid_out_bytes(target, device),
-        drafter_bytes(target, num_nodes, largest, device) if drafts else 0,
-        LAWS * 4 * largest * num_nodes * target.vocab_size,
+        drafter_bytes(target, trees.num_nodes, largest, device) if drafts else 0,
+        largest * table_bytes(target.vocab_size, *trees),
         caches,
         target.num_tokens,
     )

@@ -88,13 +88,15 @@ class Evaluation:
     protocol: Mapping[str, object] = field(default_factory=dict)  # of the run, for its rows
     shards: int = 1
     shard: int = 0
+    plain_fingerprint: str = ""  # of what AR decoding is built from
+    settings: Mapping[str, object] = field(default_factory=dict)  # of the method, beyond what it says of itself
 
     def __post_init__(self) -> None:
         sizes = {"speed.num_prompts": self.num_timed, "quality.num_images": self.num_images}
         for name, size in sizes.items():
-            if size < 0:
-                raise LanternError(f"{name}={size} is negative; use 0 to switch the part off")
-        if self.batch_size < 1:
+            if not isinstance(size, int) or size < 0:
+                raise LanternError(f"{name}={size} is no number of images; use 0 to switch the part off")
+        if not isinstance(self.batch_size, int) or self.batch_size < 1:
             raise LanternError(f"batch_size={self.batch_size} makes no images; use 1 at least")
         if not 0 <= self.shard < self.shards:
             raise LanternError(f"shard={self.shard} of shards={self.shards}: give 0 <= shard < shards")
@@ -107,7 +109,7 @@ class Evaluation:
         parties = self._parties(pipeline)
         if self.shards > 1:
             self._time(parties)
-            for party in parties:
+            for party in parties if self._makes else ():
                 party.make(shard_of(self.batch, self.shards, self.shard))
             return []
         if self.num_images:
@@ -123,6 +125,11 @@ class Evaluation:
     @property
     def _measures(self) -> bool:
         return self.num_timed > 0 or self.num_images > 0
+
+    @property
+    def _makes(self) -> bool:
+        """Whether images are made in batches; else those are shown that were timed."""
+        return self.num_images > 0 or not self.num_timed
 
     @property
     def batch(self) -> Batch:
@@ -156,10 +163,10 @@ class Evaluation:
         self, party: "_Party", ar: "_Party", now: list[Made], doublings: int, plain: Tensor | None
     ) -> Measurement:
         batch, pipeline = self.batch, party.pipeline
-        if self.num_images or not self.num_timed:
+        if self._makes:
             now = [*now, *party.make(batch)]
         timed = recorded(party.timer.ledger, "speed", self._timed(doublings))
-        batched = recorded(party.maker.ledger, "images", batch)
+        batched = recorded(party.maker.ledger, "images", batch) if self._makes else []
         lines = batched or timed[: len(batch.prompts)]
         tokens = torch.stack([unpack(line["codes"]) for line in lines])
         images = decode_images(pipeline.target, tokens, self.batch_size)
@@ -204,9 +211,9 @@ class _Party:
 
     def __init__(self, evaluation: Evaluation, pipeline: Pipeline, method: Pipeline) -> None:
         self.pipeline, self.batch_size = pipeline, evaluation.batch_size
-        self.setting = dict(pipeline.describe())
-        target, is_method = pipeline.target, pipeline is method
-        self.fingerprint = evaluation.fingerprint if is_method else None
+        target, is_method, is_ar = pipeline.target, pipeline is method, _is_ar(pipeline)
+        self.setting = {**pipeline.describe(), **({} if is_ar else evaluation.settings)}
+        self.fingerprint = evaluation.plain_fingerprint if is_ar else evaluation.fingerprint
         weight = target.embed_weight
         weights = (target.weights_hash, str(weight.dtype), str(weight.device), target.compiles)
         own = (self.setting, weights, evaluation.seed, self.fingerprint)
@@ -214,13 +221,14 @@ class _Party:
         home = evaluation.folder if is_method or evaluation.shards > 1 else evaluation.baseline_folder / images
         self.images = evaluation.folder / "images" if is_method else home
         self._locked = None if is_method or evaluation.shards > 1 else home / "lock"
-        row = self.setting | {"seed": evaluation.seed, "fingerprint": self.fingerprint}
-        self._common = {"setting": setting_id(row), "method": run_name(row)}
         batch = evaluation.batch
+        known = {"seed": evaluation.seed, "batch_size": self.batch_size, "num_images": len(batch.prompts)}
+        row = {**evaluation.protocol, **self.setting, **known, "fingerprint": self.fingerprint}
+        self._common = {"setting": setting_id(row), "method": run_name(row)}
         names = zip(batch.prompts, batch.copies, batch.file_names, strict=True)
         self._files = {(prompt, copy): self.images / name for prompt, copy, name in names}
         self._known, self._home, self._images_key = evaluation.known, home / RECORDS, images
-        self.timer = self._maker(evaluation.folder / RECORDS, key_of("speed", own, against))
+        self.timer = self._maker(evaluation.folder / RECORDS, key_of("speed", own, against, torch.get_num_threads()))
         self.maker = self._maker(self._home, images)
 
     def _maker(self, home: Path, key: str) -> Maker:

@@ -50,8 +50,8 @@ def speed(target: Target, timed: Sequence[Row], ar: Sequence[Row]) -> Row:
 
 
 def is_wide(row: Row) -> bool:
-    """Whether the bounds of the speed-up are too far apart to say much."""
-    return row["speedup_high"] - row["speedup_low"] > WIDE * row["speedup"]
+    """Whether the bounds of the speed-up are too far apart to say much, or there are none."""
+    return not row["speedup_high"] - row["speedup_low"] <= WIDE * row["speedup"]
 
 
 def speed_warnings(row: Row) -> list[str]:

@@ -1,37 +1,38 @@
-"""Whether a batch fits in memory, reckoned before anything is decoded: what an image holds grows with the length of the
-cache and the nodes of the tree, and nothing else is allocated in proportion to the batch."""
+"""Whether a batch fits in memory, reckoned before anything is decoded: by the target's cache, which grows with the
+length of an image, and the tables of a round over the codebook, which grow with the nodes of a tree."""
 
 import torch
 
 from lantern.errors import LanternError
 from lantern.noise import AHEAD
-from lantern.types import Drafter, Target
+from lantern.types import Target
 
 LAWS = 6  # tables [N, V] of float32 that are alive at once in a round: logits, scores, p, log p, noise, their sum
 
 
-def bytes_per_image(target: Target, drafter: Drafter) -> int:
-    """Of the target's cache, and of a round's tables over the codebook, the rows of noise included."""
-    tables = LAWS * drafter.num_nodes + drafter.depth + 1 + AHEAD
-    return target.image_bytes(drafter.num_nodes) + 4 * target.vocab_size * tables
+def table_bytes(vocab_size: int, num_nodes: int, depth: int) -> int:
+    """Of a round of one image over the codebook, the rows of noise included."""
+    return 4 * vocab_size * (LAWS * num_nodes + depth + 1 + AHEAD)
 
 
-def check_memory(target: Target, drafter: Drafter, batch_size: int) -> None:
-    """Raises LanternError with the largest batch that fits, if this one does not."""
-    image, free = bytes_per_image(target, drafter), available_memory(target.codebook.device)
+def check_memory(target: Target, num_nodes: int, depth: int, batch_size: int) -> None:
+    """For trees of at most num_nodes, the root included, and depth. Raises LanternError with the largest batch that
+    fits, if this one does not."""
+    image = target.image_bytes(num_nodes) + table_bytes(target.vocab_size, num_nodes, depth)
+    free = available_memory(target.codebook.device)
     free = free and free + target.held_bytes
     if free is not None and batch_size * image > free:
         raise LanternError(
             f"batch_size={batch_size} needs {batch_size * image / 2**30:.1f} GiB for caches and laws and "
-            f"{free / 2**30:.1f} GiB are free; {free // image} images at once fit, "
-            f"with trees of {drafter.num_nodes} nodes"
+            f"{free / 2**30:.1f} GiB are free; {free // image} images at once fit, with trees of {num_nodes} nodes"
         )
 
 
 def available_memory(device: torch.device) -> int | None:
     """Bytes free on a GPU, or in this machine's memory where the system says so."""
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by torch, for what comes next
+        return torch.cuda.mem_get_info(device)[0] + kept
     try:
         with open("/proc/meminfo") as file:
             fields = dict(line.split(":", 1) for line in file)

@@ -9,11 +9,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from lantern.page.pictures import shared_records
 from lantern.page.write import write_page
 from lantern.plots import draw_grid, draw_pareto
 from lantern.profiles import read_profiles, write_profiles
 from lantern.report import format_table, label_rows, write_csv
-from lantern.results import SUMMARY, Row, merge_rows, read_rows, setting_id
+from lantern.results import SUMMARY, Row, merge_rows, setting_id
 
 GRID_PROMPTS = 6
 
@@ -53,18 +54,14 @@ def _draw_figures(folder: Path, points: Sequence[Path], rows: Sequence[Row]) -> 
 def same_prompt_images(points: Sequence[Path], rows: Sequence[Row]) -> tuple[dict[str, Tensor], list[str]]:
     """The first images of every row's setting, by its label and in the rows' order, and the prompts they share."""
     labels = dict(zip(map(setting_id, rows), label_rows(rows), strict=True))
-    pictures: dict[str, dict[tuple, Path]] = {}
-    for point in points:
-        for record in read_rows(point / "prompts.jsonl"):
-            if record.get("image"):
-                key = (record["prompt"], record["copy"])
-                pictures.setdefault(record["setting"], {})[key] = point / record["image"]
-    shown = [setting for setting in labels if setting in pictures]
-    if not shown:
-        return {}, []
-    shared = [key for key in pictures[shown[0]] if all(key in pictures[s] for s in shown)][:GRID_PROMPTS]
-    columns = {labels[s]: torch.stack([_read_image(pictures[s][key]) for key in shared]) for s in shown if shared}
-    return columns, [prompt for prompt, _ in shared]
+    found, shared = shared_records(points, list(labels))
+    shown = shared[:GRID_PROMPTS]
+    columns = {
+        labels[setting]: torch.stack([_read_image(records[key]["file"]) for key in shown])
+        for setting, records in found.items()
+        if shown
+    }
+    return columns, [prompt for prompt, _ in shown]
 
 
 def _read_image(path: Path) -> Tensor:  # [3, H, W] in [0, 1]

@@ -46,11 +46,13 @@ class Pipeline:
     loop: Loop | None = None  # in the place of decoding.generate
 
     def generate(self, prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1) -> Generation:
+        self.target.cfg_scale = self.sampling.cfg_scale  # another pipeline may share the target
         return (self.loop or generate)(
             self.target, self.drafter, self.verification, self.rule, self.sampling, prompts, seeds, batch_size
         )
 
     def first_rounds(self, prompts: Sequence[str], seeds: Sequence[int], count: int) -> list[Round]:
+        self.target.cfg_scale = self.sampling.cfg_scale
         parts = (self.target, self.drafter, self.verification, self.rule, self.sampling)
         return first_rounds(*parts, prompts, seeds, count)
 

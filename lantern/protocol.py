@@ -13,17 +13,18 @@ from lantern.results import SUMMARY, Row, encode, replace_text
 from lantern.types import Target
 
 FINISHED = "finished.json"
-DECODING = ("model", "drafter", "tree", "acceptance", "verification", "sampling", "dtype", "device", "compile")
-PASSING = ("paths", "tracking", "sweep", "shards", "shard", "published", "reproduce")  # changes no figure
+PLAIN = ("model", "sampling", "dtype", "device", "compile")  # what plain decoding is built from
+DECODING = (*PLAIN, "drafter", "tree", "acceptance", "verification", "loop")
+PASSING = ("paths", "tracking", "sweep", "budget", "shards", "shard", "published", "reproduce")  # changes no figure
 
 
-def fingerprint(config: Mapping[str, object]) -> str:
+def fingerprint(config: Mapping[str, object], parts: Sequence[str] = DECODING) -> str:
     """Ten hex digits of all that a pipeline is built from, settings without a row key of their own included."""
-    return digest({name: config.get(name) for name in DECODING})
+    return digest({name: config.get(name) for name in parts})
 
 
 def request(config: Mapping[str, object], *hashes: str | None) -> str:
-    """A hash of everything that a run was asked for, and of the weights and the code that answer."""
+    """A hash of everything that a run was asked for, of what it read (the weights, the prompts) and of the code."""
     return key_of(digest({name: value for name, value in config.items() if name not in PASSING}), *hashes)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from lantern.errors import LanternError
+from lantern.results import replace_text
 
 PACKAGES = ("torch", "pytorch-lightning", "hydra-core", "transformers", "datasets", "torch-fidelity", "wandb")
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,13 +33,7 @@ def write_provenance(folder: str | Path, config: dict, hashes: dict[str, str]) -
         "hashes": hashes,
         "config": config,
     }
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(f".{os.getpid()}.tmp")
-        unfinished.write_text(json.dumps(record, indent=2, default=str) + "\n")
-        unfinished.replace(path)
-    except OSError as error:
-        raise LanternError(f"cannot write {path} ({error.strerror}); choose a folder you may write") from error
+    replace_text(path, json.dumps(record, indent=2, default=str) + "\n")
     return path
 
 

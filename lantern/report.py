@@ -10,7 +10,8 @@ from lantern.results import Row, config_keys, encode, is_baseline, replace_text
 
 LABEL_KEYS = (
     "model", "drafter", "drafter_hash", "tree", "verification", "acceptance", "k", "delta", "lam", "temperature",
-    "top_k", "top_p", "cfg_scale", "seed",
+    "top_k", "top_p", "cfg_scale", "seed", "target_hash", "prompts_hash", "split", "num_images", "batch_size", "dtype",
+    "device", "compile",
 )  # fmt: skip
 COLUMNS = {
     "tokens_per_step": "tokens/step", "latency_s": "s/image", "speedup": "speed-up", "draft_ms": "draft ms",
@@ -25,15 +26,20 @@ BOUNDED = ("speedup", "output_tv", "frechet", "frechet_diff")
 
 
 def label_rows(rows: Sequence[Row]) -> list[str]:
-    """A short name a row: "AR" for the baseline, else its method where rows are of several, and the settings in which
-    rows of its method differ."""
-    methods: dict[object, list[Row]] = {}
+    """A short name a row: "AR" for a baseline, else its method where rows are of several, and the settings in which
+    rows of its method differ. What still reads alike is numbered."""
+    groups: dict[object, list[Row]] = {}
     for row in rows:
-        if not is_baseline(row):
-            methods.setdefault(row.get("method"), []).append(row)
-    named = ["method"] if len(methods) > 1 else []
-    keys = {method: [*named, *_differing(alike)] for method, alike in methods.items()}
-    return ["AR" if is_baseline(row) else _label(row, keys[row.get("method")]) for row in rows]
+        groups.setdefault(_method(row), []).append(row)
+    named = ["method"] if len(groups.keys() - {"AR"}) > 1 else []
+    keys = {method: [*([] if method == "AR" else named), *_differing(alike)] for method, alike in groups.items()}
+    labels = [_label(row, keys[_method(row)]) for row in rows]
+    counts = [labels[:place].count(label) for place, label in enumerate(labels)]
+    return [f"{label} #{count + 1}" if count else label for label, count in zip(labels, counts, strict=True)]
+
+
+def _method(row: Row) -> object:
+    return "AR" if is_baseline(row) else row.get("method")
 
 
 def _differing(rows: Sequence[Row]) -> list[str]:
@@ -46,6 +52,8 @@ def _label(row: Row, keys: Sequence[str]) -> str:
         for key in keys
         if row.get(key) is not None
     ]
+    if is_baseline(row):
+        return " ".join(["AR", *parts])
     return " ".join(parts) or f"{row['acceptance']} {row['tree']}"
 
 

@@ -56,7 +56,7 @@ def moved(config: Mapping, root: str) -> dict:
 def compare_rows(before: list[Row], now: list[Row]) -> str:
     """A table of what was recorded and what came out, and a sentence for every hash that changed meanwhile."""
     old, new = before[-1], now[-1]
-    changed = [f"{key} was {old[key]}, is {new.get(key)}" for key in SAME if old.get(key) != new.get(key)]
+    changed = [f"{key} was {old.get(key)}, is {new.get(key)}" for key in SAME if old.get(key) != new.get(key)]
     lines = [f"{'':24} {'recorded':>12} {'now':>12}"]
     for key in [key for key in new if _is_bounded(new, key) or key == "tokens_per_step"]:
         lines.append(f"{key:24} {_show(old.get(key)):>12} {_show(new[key]):>12}  {_verdict(old, new, key)}")

@@ -29,6 +29,11 @@ PROTOCOL_KEYS = (
 )  # fmt: skip
 
 
+IDENTITY_KEYS = (
+    "target_hash", "prompts_hash", "split", "num_images", "batch_size", "dtype", "device", "compile", "fingerprint",
+)  # fmt: skip
+
+
 def fixed_part(values: Mapping[str, object]) -> Row:
     """What every row has, in its order; None where nothing was measured."""
     return {key: values.get(key) for key in SETTING_KEYS + SPEED_KEYS + PROTOCOL_KEYS}
@@ -41,9 +46,9 @@ def complete_row(values: Mapping[str, object]) -> Row:
 
 
 def setting_id(row: Mapping[str, object]) -> str:
-    """Ten hex digits that name a setting: rows with equal settings have equal ids. The fingerprint tells settings apart
-    that differ in what has no key of its own, such as a tree's paths."""
-    keys = (*SETTING_KEYS, *config_keys([row]), "fingerprint")
+    """Ten hex digits that name a setting: rows that decode the same prompts in the same way have equal ids. The
+    fingerprint tells settings apart that differ in what has no key of its own, such as a tree's paths."""
+    keys = (*SETTING_KEYS, *config_keys([row]), *IDENTITY_KEYS)
     return hashlib.sha256(encode({key: row.get(key) for key in keys}).encode()).hexdigest()[:10]
 
 

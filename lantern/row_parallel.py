@@ -8,7 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lantern.decoding import check_request
 from lantern.errors import LanternError
+from lantern.memory import check_memory
 from lantern.noise import GreedyNoise, Noise, Purpose, winners
 from lantern.sampling import Sampling
 from lantern.types import AcceptanceRule, Drafter, Generation, Round, Target, Verification
@@ -42,12 +44,10 @@ class RowParallel:
         """See decoding.generate; drafter, verification and rule are not used."""
         if not hasattr(target, "read_cells"):
             raise LanternError(f"{type(target).__name__} reads tokens in raster order alone; leave +loop=rows out")
-        if not prompts or len(prompts) != len(seeds) or batch_size < 1:
-            raise LanternError(
-                f"{len(prompts)} prompts, {len(seeds)} seeds, batch_size={batch_size}: give a seed a prompt"
-            )
-        started, rounds, tokens = perf_counter(), [], []
+        check_request(prompts, seeds, batch_size)
         turns = schedule(target.grid, self.window, target.codebook.device)
+        check_memory(target, max(len(turn.reads) for turn in turns), 0, min(batch_size, len(prompts)))
+        started, rounds, tokens = perf_counter(), [], []
         for start in range(0, len(prompts), batch_size):
             chunk = slice(start, start + batch_size)
             images, own = _decode(target, sampling, turns, prompts[chunk], seeds[chunk])

@@ -1,36 +1,46 @@
 """One setting from its configuration to its run folder; a module of its own, so that a launcher can send it to another
 process."""
 
+import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from lantern.built import shared
+from lantern.errors import LanternError
 from lantern.evaluation import Evaluation
+from lantern.models.checkpoints import weights_hash
 from lantern.outputs import publish, write_measurements
-from lantern.pipeline import assemble, pipelines
+from lantern.pipeline import assemble, lacking, pipelines
 from lantern.prompts import load_prompts, split_prompts
-from lantern.protocol import fingerprint, is_finished, mark_finished, protocol, record_files, request
+from lantern.protocol import PLAIN, digest, fingerprint, is_finished, mark_finished, protocol, record_files, request
 from lantern.provenance import write_provenance
 from lantern.published import with_keys, with_published
 from lantern.results import SUMMARY, Row
+from lantern.trees.auto import AutoTree
 
 
 def run_setting(cfg: DictConfig, name: str, folder: Path, sweep: Path | None, method: str | None = None) -> list[Row]:
     """Measures and writes. name: of the model; sweep: the folder of all points; method: the preset that was chosen.
-    Returns the rows, none where the folder already held them or a shard ran."""
+    Returns the rows, none where a shard ran."""
     config = OmegaConf.to_container(cfg, resolve=True)
     prompts = split_prompts(load_prompts(cfg.prompts, Path(cfg.paths.root) / "data" / "prompts"), cfg.split)
     parts = {group: instantiate(cfg[group]) for group in ("drafter", "acceptance", "verification", "sampling", "loop")}
     parts |= {"model": shared(cfg.model), "name": name, "compile": cfg.compile}
-    target = parts["model"]
-    asked = request(config, target.weights_hash)
+    target, tree = parts["model"], instantiate(cfg.tree)
+    if cfg.shards > 1 and isinstance(tree, AutoTree):
+        raise LanternError(
+            f"shards={cfg.shards} would each find a tree of their own by tree=auto; run it once without shards, and "
+            "give the shards the tree that its row names"
+        )
+    asked = request(config, target.weights_hash, digest(prompts), _local_hash(config["drafter"].get("checkpoint")))
     if is_finished(folder, asked):
         os.utime(folder / SUMMARY)  # the sweep's end merges what this run of it has touched
         print(f"{folder} is finished")
-        return []
+        return list(json.loads((folder / SUMMARY).read_text()).values())
     write_provenance(folder, config, {"target": target.weights_hash})
     if cfg.benchmark:
         instantiate(cfg.benchmark).run(pipelines(**parts), prompts, cfg.seed, folder)
@@ -45,6 +55,8 @@ def run_setting(cfg: DictConfig, name: str, folder: Path, sweep: Path | None, me
         folder=folder,
         baseline_folder=(sweep or folder) / "ar",
         fingerprint=fingerprint(config),
+        plain_fingerprint=fingerprint(config, PLAIN),
+        settings={} if parts["loop"] else own_numbers(config, parts["drafter"], tree),
         known=record_files(sweep or folder),
         max_doublings=cfg.speed.max_doublings,
         laws=instantiate(cfg.output_tv),
@@ -52,7 +64,7 @@ def run_setting(cfg: DictConfig, name: str, folder: Path, sweep: Path | None, me
         shards=cfg.shards,
         shard=cfg.shard,
     )
-    measurements = evaluation.run(assemble(tree=instantiate(cfg.tree), **parts))
+    measurements = evaluation.run(assemble(tree=tree, **parts))
     measurements = with_keys(measurements, {"method": method} if method else {})
     measurements = with_published(measurements, config["published"])
     if measurements:
@@ -60,3 +72,19 @@ def run_setting(cfg: DictConfig, name: str, folder: Path, sweep: Path | None, me
         publish(folder, measurements, instantiate(cfg.tracking), config, sweep, cfg.sweep.name)
         mark_finished(folder, asked)
     return [measured.row for measured in measurements]
+
+
+def own_numbers(config: Mapping, drafter: object, tree: object) -> Row:
+    """Numbers of the drafter and, where it grows one, of the tree, by their names in the config: tree.total."""
+    groups = ["drafter", *(["tree"] if "tree" in lacking(drafter) and not isinstance(tree, AutoTree) else [])]
+    return {
+        f"{group}.{name}": value
+        for group in groups
+        for name, value in config[group].items()
+        if isinstance(value, int | float) and not name.startswith("_")
+    }
+
+
+def _local_hash(checkpoint: str | None) -> str | None:
+    """Of weights on this disk; others are named by what they are called."""
+    return weights_hash(checkpoint) if checkpoint and Path(checkpoint).exists() else None

@@ -12,6 +12,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from lantern.budget import Budget
+from lantern.command import user_error
 from lantern.merging import merge_points, point_folders, same_prompt_images
 from lantern.profiles import read_profiles
 from lantern.report import tell_best
@@ -34,6 +35,10 @@ class SweepReport(Callback):
         )
         if problem:
             raise SystemExit(problem)  # Hydra turns any other exception of a callback into a warning
+        try:
+            instantiate(config.budget)
+        except Exception as error:  # what the report needs at the end is not found wrong there
+            raise SystemExit(f"error: {user_error(error) or error}") from error
         self._sweep = config
         atexit.register(self._report)
 

@@ -161,6 +161,7 @@ class Target(Protocol):
 
     def image_bytes(self, num_nodes: int) -> int: ...  # what allocate holds for an image
     def allocate(self, batch_size: int, num_nodes: int) -> None: ...  # an empty cache for trees of at most num_nodes
+    def release(self) -> None: ...  # gives the cache's memory back
     def prefill(self, prompts: Sequence[str], rows: Tensor) -> Forward: ...  # admits prompts into rows of the batch
     def verify(self, tree: DraftTree) -> Forward: ...  # one pass over the tree behind the committed prefix
     def commit(self, verdict: Verdict) -> None: ...  # keeps the accepted nodes' cache entries, forgets the rest
@@ -181,7 +182,7 @@ class Drafter(Protocol):
 
     def allocate(self, batch_size: int) -> None: ...
     def begin(self, prefill: Forward, rows: Tensor) -> None: ...
-    def draft(self, roots: Tensor, room: Tensor, noise) -> DraftTree: ...  # room [B] tokens left, on the host
+    def draft(self, roots: Tensor, room: Tensor, proposals: "Proposals") -> DraftTree: ...  # room [B] left, on the host
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None: ...
     def keep(self, rows: Tensor) -> None: ...
 
@@ -223,8 +224,11 @@ class Proposals(Protocol):
 
     def drawn(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor: ...  # nodes [W] or [B, W]: their numbers
     def chosen(self, log_q: Tensor, depth: int) -> Tensor: ...  # log of how likely each code is to be accepted
-    def coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor: ...  # of a window
-    def picked(self, laws: Tensor) -> Tensor: ...  # of a window, where verification reads no q
+
+    # of a window: laws [B, W, V] of the positions behind the root -> tokens [B, W]
+    def coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor: ...
+    def anew(self, laws: Tensor) -> Tensor: ...  # where keeps_law
+    def picked(self, laws: Tensor) -> Tensor: ...  # where not
 
 
 class Verification(Protocol):

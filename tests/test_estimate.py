@@ -6,7 +6,7 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 
 from lantern.api import CONFIG_FOLDER
-from lantern.estimate import drafter_bytes, estimate, nbytes
+from lantern.estimate import Drafted, drafted, drafter_bytes, estimate, nbytes
 from lantern.types import Target
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -23,12 +23,24 @@ def test_the_embedded_model_takes_what_was_estimated(dtype):
     """Catches a cache or weights counted in another precision than they are kept in."""
     with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
         real = instantiate(compose("evaluate", ["device=cpu", f"dtype={dtype}"]).model)
-    found = estimate(on_meta("llamagen", dtype), 26, True, (1, 4), CPU)
+    found = estimate(on_meta("llamagen", dtype), Drafted(26, 5), True, (1, 4), CPU)
     assert found.weights["target"] == nbytes(real.transformer)
     assert found.weights["image tokenizer"] == nbytes(real.tokenizer)
     real.allocate(4, 26)
     assert found.caches[4, real.num_tokens] == real.cache.store.nbytes
     assert found.caches[1, 0] < found.caches[1, 128] < found.caches[1, 256] < found.caches[4, 256]
+
+
+@pytest.mark.parametrize(("settings", "nodes", "depth"), [
+    (["drafter=none"], 1, 0), (["tree=static"], 26, 5), (["tree=auto"], 64, 6), (["drafter=jacobi"], 16, 15),
+    (["drafter=sjd_pac"], 16, 12), (["drafter=refined_jacobi"], 16, 15),
+    (["+method=refined_tree"], 92, 32),
+])  # fmt: skip
+def test_what_a_round_drafts_is_known_before_anything_is_loaded(settings, nodes, depth):
+    """Catches a dry run that reckons with a tree that is not grown, or forgets the window."""
+    with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
+        cfg = compose("evaluate", settings)
+    assert drafted(instantiate(cfg.drafter), instantiate(cfg.tree)) == (nodes, depth)
 
 
 @pytest.mark.parametrize("model", ["anole", "lumina_mgpt"])
@@ -52,7 +64,7 @@ def test_a_7b_chameleon_has_every_name_and_shape_of_the_published_architecture(m
 def test_a_7b_model_needs_what_arithmetic_says():
     """Keys and values of Anole: 2 x 32 layers x 4,096 x 2 rows x 2 bytes a slot, 1 MiB."""
     target = on_meta("anole")
-    found = estimate(target, 26, True, (1,), GPU)
+    found = estimate(target, Drafted(26, 5), True, (1,), GPU)
     assert found.caches[1, 1024] == (128 + 1024 + 26) * 2**20
     assert 12.4 * GIB < found.weights["target"] < 12.6 * GIB
     assert found.laid_out == 0
@@ -67,5 +79,5 @@ def test_a_7b_model_needs_what_arithmetic_says():
 def test_every_other_model_can_be_estimated_without_files(model, tokens, codes):
     target = on_meta(model)
     assert (target.num_tokens, target.vocab_size, len(target.codebook)) == (tokens, codes, codes)
-    found = estimate(target, 26, False, (1,), GPU)
+    found = estimate(target, Drafted(26, 5), False, (1,), GPU)
     assert found.total(1) == sum(found.weights.values()) + found.laws + found.caches[1, tokens]

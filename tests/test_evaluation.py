@@ -9,7 +9,16 @@ from lantern.errors import LanternError
 from lantern.evaluation import Evaluation
 from lantern.outputs import write_measurements
 from lantern.prompts import Batch, load_prompts
-from lantern.results import PROTOCOL_KEYS, SETTING_KEYS, SPEED_KEYS, append_rows, merge_rows, read_rows
+from lantern.report import label_rows
+from lantern.results import (
+    PROTOCOL_KEYS,
+    SETTING_KEYS,
+    SPEED_KEYS,
+    append_rows,
+    merge_rows,
+    read_rows,
+    setting_id,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -241,3 +250,40 @@ def test_several_batches_are_decoded_together_so_that_rows_are_refilled(tmp_path
     pipeline = FakePipeline()
     evaluation(tmp_path, num_timed=0).run(pipeline)
     assert pipeline.calls == [(["a", "b", "a", "b", "a"], 4)]
+
+
+def test_points_of_other_prompts_or_precision_are_rows_of_their_own(tmp_path):
+    """Catches a point that overwrites another one, and plain decoding of two engines averaged into one row."""
+    made = []
+    for dtype, prompts in (("float32", "ab"), ("bfloat16", "ab"), ("float32", "cd")):
+        protocol = {"dtype": dtype, "prompts_hash": prompts}
+        folder = tmp_path / f"{dtype}-{prompts}"
+        found = Evaluation(
+            tuple(prompts), 0, 2, 3, 4, {}, folder, tmp_path / "ar", protocol=protocol, plain_fingerprint=dtype
+        ).run(FakePipeline())
+        write_measurements(folder, found)
+        made += [measured.row for measured in found]
+        settings = {line["setting"] for line in read_rows(folder / "prompts.jsonl")}
+        assert settings == {setting_id(measured.row) for measured in found}
+    merged = merge_rows(made)
+    assert len(merged) == 6
+    assert label_rows(merged)[:3] == ["AR ab float32", "AR ab bfloat16", "AR cd float32"]
+
+
+def test_ar_images_of_another_text_encoder_are_not_taken_for_the_baseline(tmp_path):
+    """Catches images judged against plain decoding of another conditioning, whose weights' hash is the same."""
+    calls = []
+    for encoder in ("a", "b", "a"):
+        pipeline = FakePipeline()
+        Evaluation(
+            ("x",), 0, 0, 3, 4, {}, tmp_path / encoder, tmp_path / "ar", fingerprint=encoder, plain_fingerprint=encoder
+        ).run(pipeline)
+        calls.append(len(list((tmp_path / "ar").glob("*/prompts.jsonl"))))
+    assert calls == [1, 2, 2]
+
+
+def test_only_timed_images_are_shown_where_none_are_made(tmp_path):
+    """Catches pictures of an earlier run with more images under the names of this one's prompts."""
+    Evaluation(tuple("abcdefgh"), 0, 8, 8, 1, {}, tmp_path, tmp_path / "ar").run(FakePipeline())
+    found = Evaluation(tuple("abcdefgh"), 0, 3, 0, 1, {}, tmp_path, tmp_path / "ar").run(FakePipeline())
+    assert [len(measured.images) for measured in found] == [3, 3]

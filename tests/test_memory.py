@@ -37,7 +37,7 @@ def test_a_batch_that_does_not_fit_is_refused_with_the_largest_that_does(monkeyp
     """Catches an out-of-memory kill in the middle of a run."""
     target = tiny_target()
     drafter = tiny_eagle(target, chain(5), Sampling())
-    image = memory.bytes_per_image(target, drafter)
+    image = target.image_bytes(6) + memory.table_bytes(target.vocab_size, 6, 5)
     monkeypatch.setattr(memory, "available_memory", lambda device: 3 * image + 1)
     with pytest.raises(LanternError, match=r"batch_size=4 needs .* 3 images at once fit, with trees of 6 nodes"):
         decode(drafter, target, 4, 4)
@@ -89,6 +89,19 @@ def test_a_cache_grows_with_batch_times_length():
     like = torch.zeros(0)
     sizes = [KVCache(2, b, 2, s, 2, 16, like).store.nbytes for b, s in ((1, 10), (2, 10), (1, 20))]
     assert sizes[1] == sizes[2] == 2 * sizes[0]
+
+
+def test_uneven_rows_are_written_in_the_precision_of_the_cache():
+    """Catches keys in float32 that a cache in half precision, as on a GPU, refuses once rows stand unevenly."""
+    cache = KVCache(1, 2, 1, 6, 1, 2, torch.zeros(0, dtype=torch.bfloat16))
+    cache.admit(torch.arange(2), 1)
+    cache.extend([1, 2], torch.tensor([1, 2]))
+    cache.place(2)
+    fresh = torch.randn(2, 1, 2, 2)
+    keys, values = cache.remember(0, fresh, fresh + 1)
+    for row, start in enumerate((2, 3)):
+        assert torch.equal(keys[row, 0, start : start + 2], fresh[row, 0].bfloat16())
+        assert torch.equal(values[row, 0, start : start + 2], (fresh[row, 0] + 1).bfloat16())
 
 
 def test_a_device_or_dtype_that_is_not_there_is_one_clear_error():
@@ -153,7 +166,7 @@ def test_the_next_call_lives_in_the_memory_of_the_last(monkeypatch):
     cache that stays with small ones for good."""
     target = tiny_target()
     drafter = tiny_eagle(target, chain(5), Sampling())
-    image = memory.bytes_per_image(target, drafter)
+    image = target.image_bytes(6) + memory.table_bytes(target.vocab_size, 6, 5)
     first = decode(drafter, target, 3, 3)
     place = target.cache.store.data_ptr()
     monkeypatch.setattr(memory, "available_memory", lambda device: 3 * image - target.held_bytes)

@@ -223,3 +223,5 @@ def test_published_rows_are_verified_as_papers_do(temperature, kind):
     """Catches EAGLE-2 as published that profits from shared noise, and coins tossed in greedy decoding."""
     pipeline = joined(verification=partial(published), sampling=Sampling(temperature=temperature))
     assert type(pipeline.verification) is kind
+    with_law = joined(TvBudget(0.1), verification=partial(published), sampling=Sampling(temperature=temperature))
+    assert type(with_law.verification) is (SharedLaw if temperature == 0 else kind)

@@ -1,7 +1,6 @@
 """What a run was asked for, and on which prompts it may be tuned."""
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -75,14 +74,14 @@ def test_other_processes_are_counted_and_ones_own_work_is_not(monkeypatch, tmp_p
     def busy(seconds: float) -> None:
         (tmp_path / "stat").write_text(f"cpu {int(seconds * ticks)} 0 0 99 99 0 0 0 7 7\n")
 
-    busy(0)
-    others = Bystanders()
-    started, worked = time.perf_counter(), time.process_time()
-    while time.process_time() - worked < 0.3:
-        pass
-    elapsed = time.perf_counter() - started
-    busy(0.3 + elapsed)
-    assert others.cores() == pytest.approx(1, abs=0.25)
+    clock, own = iter([10.0, 12.0]), iter([1.0, 1.5])
+    with monkeypatch.context() as patched:
+        patched.setattr(disturbance, "perf_counter", lambda: next(clock))
+        patched.setattr(disturbance, "_own_s", lambda: next(own))
+        busy(0)
+        others = Bystanders()
+        busy(2.5)
+        assert others.cores() == pytest.approx(1)  # 2.5 seconds of work in 2, of which half a second was ours
     monkeypatch.setattr(disturbance, "STAT", tmp_path / "none")
     assert Bystanders().cores() is None
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from toy import GRID, PROMPTS, SEEDS, tiny_eagle, tiny_target
 
+from lantern import memory
 from lantern.acceptance.exact import Exact
 from lantern.decoding import generate
 from lantern.drafters.none import NoDrafter
@@ -121,6 +122,13 @@ def test_an_image_is_the_same_in_any_batch_and_the_books_agree():
     assert together.target_forwards == len(together.rounds) == 9
     assert sum(count + 1 for turn in together.rounds for count in turn.accepted) == len(PROMPTS) * (LENGTH - 1)
     assert together.tokens_per_step == pytest.approx((LENGTH - 1) / 9)
+
+
+def test_a_batch_that_does_not_fit_is_refused(monkeypatch):
+    """Catches an out-of-memory kill where the other loop says how many images fit."""
+    monkeypatch.setattr(memory, "available_memory", lambda device: 10_000)
+    with pytest.raises(LanternError, match=r"batch_size=3 needs .* 0 images at once fit"):
+        decode(RowParallel(3), Sampling())
 
 
 def test_a_pipeline_calls_the_loop_and_says_that_it_is_lossy():

@@ -1,14 +1,14 @@
 """The frozen target's features, computed once: `FeatureTable(...).split("train")[i]` -> {"tokens", "caption",
-"features" [R, P + L - 1, D]}. Pays where one target is distilled many times; the default is on the fly."""
+"features" [R, P + L - 1, D]}. Pays where one target is distilled many times; else they are made on the fly."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from filelock import FileLock
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -51,14 +51,19 @@ class FeatureTable:
         items = self.tokens.split(name)
         self._check_size(name, items)
         weight = self.target.embed_weight
-        key = fingerprint(items.fingerprint, self.target.weights_hash, self.target.guidance, str(weight.dtype))
+        words = getattr(self.target.conditioner, "weights_hash", None)
+        key = fingerprint(items.fingerprint, self.target.weights_hash, words, self.target.guidance, str(weight.dtype))
         path = self.cache_dir / f"features-{name}-{key}.safetensors"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{path}.lock"):
-            if not path.exists():
-                unfinished = path.with_suffix(f".{os.getpid()}.unfinished")
-                save_file({"features": self._compute(items)}, unfinished)
-                unfinished.replace(path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(f"{path}.lock"):
+                if not path.exists():
+                    with TemporaryDirectory(dir=path.parent, prefix=".writing-") as folder:
+                        save_file({"features": self._compute(items)}, Path(folder) / path.name)
+                        (Path(folder) / path.name).replace(path)
+        except (OSError, SafetensorError) as error:
+            remedy = "make room, or give another paths.cache_dir=…"
+            raise LanternError(f"cannot keep features in {path.parent} ({error}); {remedy}") from error
         return FeatureSplit(items, path, key)
 
     def _check_size(self, name: str, items: Sequence[dict[str, Any]]) -> None:
@@ -67,8 +72,8 @@ class FeatureTable:
         size = len(items) * rows * weight.shape[1] * weight.element_size() / GIB
         if size > self.budget_gib:
             raise LanternError(
-                f"features of {len(items)} {name} images take {size:.1f} GiB, budget_gib={self.budget_gib}; raise it, "
-                f"lower data.num_{name}, or compute features on the fly (the default)"
+                f"features of {len(items)} {name} images take {size:.1f} GiB, "
+                f"feature_table.budget_gib={self.budget_gib}; raise it, give fewer images, or features=on_the_fly"
             )
 
     def _compute(self, items: Sequence[dict[str, Any]]) -> Tensor:  # -> [n, R, P + L - 1, D]

@@ -46,7 +46,7 @@ def _read_metadata(path: Path) -> dict[Path, str]:
         if line.strip():
             try:
                 record = json.loads(line)
-                file, caption = path.parent / record["file_name"], str(record["text"]).strip()
+                file, caption = path.parent / record["file_name"], str(record["text"] or "").strip()
             except (json.JSONDecodeError, KeyError, TypeError) as error:
                 wanted = '{"file_name": "a.png", "text": "a caption"}'
                 raise LanternError(f"{path} line {number} is {line[:80]!r}; write {wanted}") from error

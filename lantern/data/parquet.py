@@ -57,7 +57,7 @@ def _list_file(file: str, image_column: str, caption_column: str, size: int) -> 
         for row, text in enumerate(texts):
             caption = str(text or "").strip()
             problem = problem_of(read_cell(place, group, row), size) if caption else "no caption"
-            name = f"{file}/{group}/{row}"
+            name = f"{file}#{group}-{row}"  # its last part decides the split
             yield {"file": place, "name": name, "caption": caption, "problem": problem, "start": group, "size": row}
 
 

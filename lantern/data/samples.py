@@ -41,18 +41,21 @@ class TargetSamples:
         known = list(self.captions.split(name).captions)
         captions = [known[i % len(known)] for i in range(self.num_images or len(known))]
         settings = asdict(self.pipeline.sampling)
-        key = fingerprint(self.pipeline.target.weights_hash, settings, captions, self.seed, name)
+        target = self.pipeline.target
+        words = getattr(getattr(target, "conditioner", None), "weights_hash", None)
+        key = fingerprint(target.weights_hash, words, list(target.grid), settings, captions, self.seed, name)
 
         def rows(items: list[list[int]]) -> Iterator[dict[str, Any]]:
             for indices in items:
                 yield from self._sample(name, indices, captions)
 
-        size = len(captions) * (2 * self.pipeline.target.num_tokens + CAPTION_BYTES)
+        size = len(captions) * (2 * target.num_tokens + CAPTION_BYTES)
         table = cached_rows(
             self.cache_dir / f"samples-{name}-{key}", rows, chunks(len(captions), self.batch_size), COLUMNS,
             items_per_shard=BATCHES_PER_SHARD,
             budget=Budget(f"{len(captions):,} {name} samples", size, self.budget_gib, "samples.budget_gib"),
         )  # fmt: skip
+        target.release()  # what follows may be training, which needs the memory
         return TokenSplit(table, key)
 
     def _sample(self, name: str, items: list[int], captions: list[str]) -> Iterator[dict[str, Any]]:

@@ -80,9 +80,9 @@ class Scenes:
         self,
         num_train: int,
         num_validation: int,
-        num_test: int,
-        num_novel: int,
         cache_dir: str,
+        num_test: int = 0,
+        num_novel: int = 0,
         seed: int = 0,
         num_workers: int = 2,
     ) -> None:

@@ -5,10 +5,9 @@ import torch
 from torch import Tensor
 
 from lantern.drafters.eagle_network import EagleNetwork, FusedEagle
-from lantern.drafters.memory import DrafterMemory
-from lantern.errors import LanternError
+from lantern.drafters.memory import DrafterMemory, require_codes
 from lantern.sampling import Sampling
-from lantern.types import DraftTree, Forward, Target, TreePolicy, Verdict
+from lantern.types import DraftTree, Forward, Proposals, Target, TreePolicy, Verdict
 
 
 class Eagle:
@@ -19,10 +18,7 @@ class Eagle:
     def __init__(
         self, network: EagleNetwork, target: Target, tree: TreePolicy, sampling: Sampling, weights_hash: str = ""
     ) -> None:
-        if tree.width > target.vocab_size:
-            raise LanternError(
-                f"a node of tree {tree.name} has {tree.width} children, more than the {target.vocab_size} codes"
-            )
+        require_codes(tree, target)
         self.network, self.target, self.tree = network.eval().requires_grad_(False), target, tree
         self._layer = FusedEagle(self.network, target.embed_weight)
         self.sampling, self.weights_hash = sampling, weights_hash
@@ -41,7 +37,7 @@ class Eagle:
         self.forwards += self.memory.begin(prefill, rows, self._layer)
 
     @torch.inference_mode()
-    def draft(self, roots: Tensor, room: Tensor, proposals) -> DraftTree:
+    def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
         """roots [B], room [B] -> DraftTree; the root's pair is committed to the cache here."""
         return self.tree.grow(roots, room, self._expand, proposals)
 

@@ -119,7 +119,7 @@ def load_eagle_jacobi(
     sampling: Sampling,
 ) -> EagleJacobi:
     """See load_eagle."""
-    window = partial(Window, target=target, start=start, redraw=redraw)
+    window = partial(Window, target=target, start=start, redraw=redraw, sampling=sampling)
     return EagleJacobi(load_eagle(checkpoint, target, tree, sampling), length, tail, window)
 
 

@@ -5,8 +5,9 @@ are accepted."""
 import torch
 from torch import Tensor
 
-from lantern.drafters.window import Guess, Label, Start, Window
+from lantern.drafters.window import UNSCALED, Guess, Label, Redraw, Start, Window
 from lantern.errors import LanternError
+from lantern.sampling import Sampling
 from lantern.types import DraftTree, Form, Forward, Proposals, Target, Verdict
 
 
@@ -15,9 +16,12 @@ class Jacobi:
 
     forwards = 0
 
-    def __init__(self, target: Target, length: int, start: Start, redraw, name: str = "jacobi") -> None:
+    def __init__(
+        self, target: Target, length: int, start: Start, redraw: Redraw, name: str = "jacobi",
+        sampling: Sampling = UNSCALED,
+    ) -> None:  # fmt: skip
         """length: of the window, in tokens."""
-        self.window = Window(length, target, start, redraw)
+        self.window = Window(length, target, start, redraw, sampling)
         self.name, self.tree = name, Label(f"window_{length}")
         self.num_nodes, self.depth = length + 1, length
 

@@ -9,9 +9,18 @@ from torch import Tensor
 from lantern.drafters.eagle_network import EagleNetwork
 from lantern.drafters.pairs import Pairs
 from lantern.drafters.parallel_network import ParallelNetwork
+from lantern.errors import LanternError
 from lantern.models.cache import Admission, KVCache, additive
 from lantern.models.llamagen.fused import cache_dtype
 from lantern.types import DraftTree, Forward, Remembers, Target, TreePolicy, Verdict
+
+
+def require_codes(tree: TreePolicy, target: Target) -> None:
+    """Raises LanternError for a node with more children than there are codes."""
+    if tree.width > target.vocab_size:
+        raise LanternError(
+            f"a node of tree {tree.name} has {tree.width} children, more than the {target.vocab_size} codes"
+        )
 
 
 class DrafterMemory:

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from lantern.types import DraftTree, Form, Forward, Verdict
+from lantern.types import DraftTree, Form, Forward, Proposals, Verdict
 
 
 class NoDrafter:
@@ -17,7 +17,7 @@ class NoDrafter:
     def begin(self, prefill: Forward, rows: Tensor) -> None:
         pass
 
-    def draft(self, roots: Tensor, room: Tensor, proposals) -> DraftTree:
+    def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
         return Form.chain(0, roots.device).tree(roots[:, None])
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:

@@ -5,11 +5,11 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from lantern.drafters.memory import DrafterMemory
+from lantern.drafters.memory import DrafterMemory, require_codes
 from lantern.drafters.parallel_network import FusedParallel, ParallelNetwork
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
-from lantern.types import DraftTree, Forward, Target, TreePolicy, Verdict
+from lantern.types import DraftTree, Forward, Proposals, Target, TreePolicy, Verdict
 
 
 class Parallel:
@@ -26,10 +26,7 @@ class Parallel:
                 f"tree {tree.name} has {tree.depth} levels, this drafter says {levels}; give a shallower tree, or "
                 f"distil a drafter with: python train.py drafter=parallel distil.student.levels={tree.depth}"
             )
-        if tree.width > target.vocab_size:
-            raise LanternError(
-                f"a node of tree {tree.name} has {tree.width} children, more than the {target.vocab_size} codes"
-            )
+        require_codes(tree, target)
         self.network, self.target, self.tree = network.eval().requires_grad_(False), target, tree
         self._layer = FusedParallel(self.network, target.embed_weight)
         self.sampling, self.weights_hash = sampling, weights_hash
@@ -47,7 +44,7 @@ class Parallel:
         self.forwards += self.memory.begin(prefill, rows, self._layer.read)
 
     @torch.inference_mode()
-    def draft(self, roots: Tensor, room: Tensor, proposals) -> DraftTree:
+    def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
         """roots [B], room [B] -> DraftTree; the pairs up to the root's are committed to the cache here."""
         scores = self.sampling.scores(self.target.head(self.target.guide(self._outputs(roots))))  # [B, levels, V]
 

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from lantern.drafters.jacobi import Jacobi
-from lantern.drafters.window import Label, Redraw, Start
+from lantern.drafters.window import UNSCALED, Label, Redraw, Start
 from lantern.errors import LanternError
+from lantern.sampling import Sampling
 from lantern.types import PADDING, DraftTree, Form, Proposals, Target
 
 
@@ -16,16 +17,18 @@ class ProactiveJacobi(Jacobi):
     """A Jacobi window whose first places have runners-up."""
 
     def __init__(
-        self, target: Target, length: int, levels: int, width: int, start: Start, redraw: Redraw, name: str = "sjd_pac"
-    ) -> None:
-        """length: of the window, in tokens; levels: its first places, each of which has width tokens to choose from."""
-        if not 1 <= levels <= length or not 2 <= width <= target.vocab_size:
+        self, target: Target, length: int, levels: int, width: int, start: Start, redraw: Redraw, name: str = "sjd_pac",
+        sampling: Sampling = UNSCALED,
+    ) -> None:  # fmt: skip
+        """length: of the window, in tokens; levels: its first places, or all it has, each with width tokens to choose
+        from."""
+        if levels < 1 or not 2 <= width <= target.vocab_size:
             raise LanternError(
-                f"drafter.levels={levels}, width={width}: give 1 to {length} levels, as the window has, and 2 or more "
-                "tokens at each"
+                f"drafter.levels={levels}, width={width}: give 1 level or more, and 2 to {target.vocab_size} tokens at "
+                "each"
             )
-        super().__init__(target, length, start, redraw, name)
-        self.levels, self.width = levels, width
+        super().__init__(target, length, start, redraw, name, sampling)
+        self.levels, self.width = levels, width = min(levels, length), width
         self.tree = Label(f"window_{length}+{levels}x{width - 1}")
         beside = (level for level in range(levels) for _ in range(width - 1))
         self._parents = (*range(-1, length), *beside)

@@ -33,7 +33,8 @@ def from_released(state: dict[str, Tensor], config: dict, source: object) -> tup
     heads = config["num_attention_heads"]
     if config.get("num_key_value_heads", heads) != heads or config.get("num_hidden_layers", 1) != 1:
         raise CheckpointError(
-            f"{source} has {config['num_hidden_layers']} layers and {config['num_key_value_heads']} key heads for "
+            f"{source} has {config.get('num_hidden_layers', 1)} layers and "
+            f"{config.get('num_key_value_heads', heads)} key heads for "
             f"{heads}; drafters here have one layer with as many key heads as query heads"
         )
     ours = {NAMES.get(name, name): value for name, value in state.items() if name not in HEADS}

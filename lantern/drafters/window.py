@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lantern.errors import LanternError
+from lantern.sampling import Sampling
 from lantern.types import DraftTree, Form, Forward, Proposals, Target, Verdict
 
 
@@ -17,6 +18,9 @@ class Guess(NamedTuple):
 
     tokens: Tensor
     laws: Tensor | None
+
+
+UNSCALED = Sampling()  # where a window is built without being told
 
 
 class Label(NamedTuple):
@@ -55,11 +59,13 @@ class Window:
 
     forwards = 0
 
-    def __init__(self, length: int, target: Target, start: Start, redraw: Redraw) -> None:
+    def __init__(
+        self, length: int, target: Target, start: Start, redraw: Redraw, sampling: Sampling = UNSCALED
+    ) -> None:
         if length < 1:
             raise LanternError(f"drafter.length={length}: a window needs 1 position at least")
         self.length, self._target, self._start, self._redraw = length, target, start, redraw
-        self._left_behind = LeftBehind(length)
+        self._left_behind, self._sampling = LeftBehind(length), sampling
 
     def allocate(self, batch_size: int) -> None:
         target = self._target
@@ -72,7 +78,9 @@ class Window:
 
     def begin(self, prefill: Forward, rows: Tensor) -> None:
         """The first window knows the prefix's own law alone."""
-        self._laws[rows] = prefill.logits.softmax(-1).to(self._laws.dtype)
+        law = self._sampling.law(prefill.logits)
+        self._laws = self._laws.to(law.dtype)
+        self._laws[rows] = law
         self._seen[rows] = self._position[rows] = 0
 
     def guess(self, roots: Tensor, proposals: Proposals) -> Guess:

@@ -23,8 +23,3 @@ def judge_images(critic: Judge, images: Tensor, captions: Sequence[str], batch_s
     right["colour"][labels["colour"] == IGNORED] = torch.nan
     right["all"] = torch.stack([verdict.nan_to_num(nan=1.0) for verdict in right.values()]).amin(0)
     return right
-
-
-def prompt_accuracy(critic: Judge, images: Tensor, captions: Sequence[str]) -> dict[str, float]:
-    """Shares of images whose texture, shape, colour (of those with an object) and all of them are as asked."""
-    return {name: float(right.nanmean()) for name, right in judge_images(critic, images, captions).items()}

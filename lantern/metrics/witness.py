@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lantern.types import PADDING, Drafter, DraftTree, Forward, Verdict
+from lantern.types import PADDING, Drafter, DraftTree, Forward, Proposals, Verdict
 
 
 class Visit(NamedTuple):
@@ -36,8 +36,8 @@ class Witness:
     def begin(self, prefill: Forward, rows: Tensor) -> None:
         self.drafter.begin(prefill, rows)
 
-    def draft(self, roots: Tensor, room: Tensor, noise) -> DraftTree:
-        return self.drafter.draft(roots, room, noise)
+    def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
+        return self.drafter.draft(roots, room, proposals)
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         for row, path in enumerate(verdict.paths):

@@ -90,8 +90,8 @@ class KVCache:
             fresh = self._fresh[layer]
             fresh[0], fresh[1] = key, value
         else:
-            keys[self._every, :, self.placed] = key.transpose(1, 2)
-            values[self._every, :, self.placed] = value.transpose(1, 2)
+            keys[self._every, :, self.placed] = key.transpose(1, 2).to(keys.dtype)  # places, unlike slices, do not cast
+            values[self._every, :, self.placed] = value.transpose(1, 2).to(values.dtype)
         return keys, values
 
     def mask(self, sees: Tensor) -> Tensor:

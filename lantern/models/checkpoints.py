@@ -122,7 +122,7 @@ def _save(path: Path, write: Callable[[dict, Path], object], state: dict[str, Te
         _replace(path.parent / CONFIG_FILE, lambda file: file.write_text(json.dumps(config, indent=2) + "\n"))
         tensors = {name: value.detach().cpu().clone().contiguous() for name, value in state.items()}  # no shared parts
         _replace(path, lambda file: write(tensors, file))
-    except (OSError, SafetensorError) as error:
+    except (OSError, RuntimeError, SafetensorError) as error:  # torch.save to a full disk is a RuntimeError
         remedy = "choose a folder you may write"
         raise CheckpointError(f"cannot write weights to {path.parent} ({error}); {remedy}") from error
     return path

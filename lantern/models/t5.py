@@ -85,5 +85,7 @@ def load_t5(
         tie_word_embeddings=False,
     )
     ignored = ("decoder.", "lm_head.")
-    encoder, text, _ = load_pretrained(T5EncoderModel, config, checkpoint, dtype, device, ignored, setting)
-    return T5Features(encoder, text, length)
+    encoder, text, digest = load_pretrained(T5EncoderModel, config, checkpoint, dtype, device, ignored, setting)
+    features = T5Features(encoder, text, length)
+    features.weights_hash = digest
+    return features

@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from lantern.errors import CheckpointError
+from lantern.models.checkpoints import shortened
 from lantern.models.pixels import Pixels, pixels_of
 
 
@@ -26,10 +28,13 @@ def load_vision(folder: str | Path) -> VisionFeatures:
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
         kind = CLIPVisionModel if config.model_type.startswith("clip") else AutoModel
-        body = kind.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError) as error:
+        body, found = kind.from_pretrained(folder, local_files_only=True, output_loading_info=True)
+        if found["missing_keys"]:  # transformers would leave them at random
+            raise ValueError(f"its weights lack {shortened(sorted(found['missing_keys']))}")
+        size = body.config.image_size
+    except (OSError, ValueError, AttributeError, SafetensorError) as error:
         raise CheckpointError(
             f"{folder} holds no vision network ({str(error).splitlines()[0]}); download one of `transformers`, such as "
             f"facebook/dinov2-base, and give its folder"
         ) from error
-    return VisionFeatures(body, pixels_of(folder, body.config.image_size)).eval().requires_grad_(False)
+    return VisionFeatures(body, pixels_of(folder, size)).eval().requires_grad_(False)

@@ -50,7 +50,7 @@ KNOWN = (
     Column("num_images", "images", "judged", "", False),
 )
 HIGHER_IS_BETTER = ("_accuracy", "_score", "_share", "precision", "recall", "diversity")
-LOWER_IS_BETTER = ("_tv", "_distance", "_difference", "_loss", "_rise")
+LOWER_IS_BETTER = ("_tv", "_distance", "_diff", "_loss")
 
 
 def columns_of(rows: Sequence[Row]) -> list[Column]:

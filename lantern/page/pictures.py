@@ -17,28 +17,29 @@ Key = tuple[str, int]  # a prompt and its copy number
 def same_prompt_pictures(points: Sequence[Path], settings: Sequence[str]) -> dict[str, object]:
     """{"prompts": [{text, copy, seed}], "pictures": a list a setting of {src, same} or None}, of prompts that all
     settings have which have any; `same`: whether its tokens are those of the first setting."""
-    found = _records(points)
-    having = [setting for setting in settings if setting in found]
-    if not having:
+    found, shared = shared_records(points, settings)
+    if not found:
         return {"prompts": [], "pictures": [[] for _ in settings]}
-    shared = [key for key in found[having[0]] if all(key in found[setting] for setting in having)]
-    shown = shared[: max(1, min(MOST_PROMPTS, MOST_PICTURES // len(having)))]
-    first = found[having[0]]
+    shown = shared[: max(1, min(MOST_PROMPTS, MOST_PICTURES // len(found)))]
+    first = next(iter(found.values()))
     return {
         "prompts": [{"text": text, "copy": copy, "seed": str(first[text, copy]["seed"])} for text, copy in shown],
         "pictures": [[_picture(found[s][key], first[key]) for key in shown] if s in found else [] for s in settings],
     }
 
 
-def _records(points: Sequence[Path]) -> dict[str, dict[Key, Mapping]]:
-    """The last record with an image file, by setting, prompt and copy."""
-    found: dict[str, dict[Key, Mapping]] = {}
+def shared_records(points: Sequence[Path], settings: Sequence[str]) -> tuple[dict[str, dict[Key, Mapping]], list[Key]]:
+    """The last record with an image file, by setting, prompt and copy, of the settings that have any, in their order;
+    and which prompts all of these have."""
+    held: dict[str, dict[Key, Mapping]] = {}
     for point in points:
         for record in read_rows(point / "prompts.jsonl"):
             if record.get("image") and (point / record["image"]).is_file():
                 key = (record["prompt"], record["copy"])
-                found.setdefault(record["setting"], {})[key] = record | {"file": point / record["image"]}
-    return found
+                held.setdefault(record["setting"], {})[key] = record | {"file": point / record["image"]}
+    found = {setting: held[setting] for setting in settings if setting in held}
+    first = next(iter(found.values()), {})
+    return found, [key for key in first if all(key in records for records in found.values())]
 
 
 def _picture(record: Mapping, first: Mapping) -> dict[str, object]:

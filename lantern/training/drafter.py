@@ -114,10 +114,11 @@ class DrafterTask(pl.LightningModule):
 
     def _guided(self, features: Tensor) -> Tensor:  # [B R, T, D] -> [B, L - 1, D], image rows only
         rows = features[:, self.target.prefix_len - 1 :]
+        rows = rows.to(self.target.embed_weight.dtype)
         return self.target.guide(rearrange(rows, "(b r) t d -> b r t d", r=self.target.guidance))
 
     def _law(self, guided: Tensor) -> Tensor:  # [B, L - 1, D] -> [B, L - 1, V]
-        return self.sampling.law(self.target.head(guided.to(self.target.embed_weight.dtype)))
+        return self.sampling.law(self.target.head(guided))
 
     @torch.no_grad()
     def _lesson(self, batch: dict) -> Lesson:
@@ -131,7 +132,8 @@ class DrafterTask(pl.LightningModule):
         text = tokens.new_zeros(len(tokens), self.target.prefix_len - 1)
         weight = self.network.embedding(self.target.embed_weight)
         embeddings = F.embedding(torch.cat([text, tokens[:, :-1]], dim=1), weight).repeat_interleave(guidance, 0)
-        return Lesson(embeddings, features[:, :-1], features[:, 1:])
+        dtype = self.network.fc.weight.dtype  # a target in half precision may teach a drafter in single
+        return Lesson(embeddings.to(dtype), features[:, :-1].to(dtype), features[:, 1:])
 
     def export(self, folder: Path) -> None:
         """Writes what lantern.drafters.loading reads: the drafter alone, tied to its target by its weights' hash."""

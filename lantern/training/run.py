@@ -4,6 +4,7 @@ import logging
 import re
 import shlex
 import warnings
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from lantern.errors import LanternError
 from lantern.models.checkpoints import weights_file, weights_hash
 from lantern.provenance import write_provenance
+from lantern.results import replace_text
 from lantern.training.logging import TolerantWandbLogger
 
 # what evaluate.py must be told again: the target, the law it is sampled from, the drafter's kind, where things lie
@@ -44,7 +46,7 @@ def record(folder: Path, config: dict[str, Any], loggers: list[Logger], task: pl
     target = getattr(task, "target", None)
     hashes = {"target": target.weights_hash} if target is not None else {}
     write_provenance(folder, config, weights_of(config) | hashes)
-    OmegaConf.save(config, folder / "config.yaml")
+    replace_text(folder / "config.yaml", OmegaConf.to_yaml(config))
     for logger in loggers:
         logger.log_hyperparams(config)
 
@@ -58,9 +60,32 @@ def weights_of(config: dict[str, Any]) -> dict[str, str]:
 
 
 def check_resumable(checkpoint: str | None) -> None:
-    """Raises LanternError unless the checkpoint is there."""
-    if checkpoint is not None and not Path(checkpoint).is_file():
-        raise LanternError(f"ckpt_path={checkpoint} is no file; give a .ckpt from a run's checkpoints folder")
+    """Raises LanternError unless the checkpoint is there and one of PyTorch's."""
+    if checkpoint is not None and not zipfile.is_zipfile(checkpoint):
+        wrong = "no checkpoint" if Path(checkpoint).is_file() else "no file"
+        raise LanternError(f"ckpt_path={checkpoint} is {wrong}; give a .ckpt from a run's checkpoints folder")
+
+
+def check_overrides(overrides: Sequence[str]) -> None:
+    """Raises LanternError for settings that evaluation reads and training does not."""
+    if ignored := [override for override in overrides if override.startswith("drafter.")]:
+        raise LanternError(
+            f"{ignored[0]} says what evaluate.py drafts with; to train a drafter further give task.start_from=…, for "
+            "its sizes distil.…"
+        )
+
+
+def fit(trainer: pl.Trainer, task: pl.LightningModule, batches: object, checkpoint: str | None) -> None:
+    """LanternError for a checkpoint of another task or another size."""
+    try:
+        trainer.fit(task, batches, ckpt_path=checkpoint, weights_only=True)
+    except (RuntimeError, KeyError) as error:
+        if checkpoint is None or trainer.global_step > 0:
+            raise
+        reason = str(error).splitlines()[0]
+        raise LanternError(
+            f"ckpt_path={checkpoint} is of another task or size ({reason}); give one of this task"
+        ) from error
 
 
 @rank_zero_only

@@ -14,14 +14,15 @@ def warmup_cosine(step: int, progress: float, warmup_steps: int) -> float:
 
 
 def progress_of(trainer: pl.Trainer) -> float:
-    """The share of the run's budget that is used, in [0, 1]; 0 where the run has no limit."""
+    """The share of the run's budget that is used, in [0, 1]; 0 where the run has no limit. By the first process's
+    clock: with one of its own each would learn at another rate and stop at another step."""
     shares = [0.0]
     if trainer.max_steps > 0:
         shares.append(trainer.global_step / trainer.max_steps)
     for callback in trainer.callbacks:
         if isinstance(callback, Timer) and (left := callback.time_remaining("train")) is not None:
             shares.append(1 - left / (left + callback.time_elapsed("train")))
-    return min(1.0, max(shares))
+    return trainer.strategy.broadcast(min(1.0, max(shares)))
 
 
 class WarmupCosine(pl.Callback):

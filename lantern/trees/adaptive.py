@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lantern.errors import LanternError
 from lantern.trees.beam import Beam
-from lantern.types import DraftTree, Verdict
+from lantern.types import DraftTree, Proposals, Verdict
 
 
 class AdaptiveTree:
@@ -35,7 +35,7 @@ class AdaptiveTree:
     def keep(self, rows: Tensor) -> None:
         self._depths = self._depths[rows]
 
-    def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals) -> DraftTree:
+    def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals: Proposals) -> DraftTree:
         """roots [B], room [B] tokens left -> DraftTree [B, N <= total + 1]; see StaticTree.grow for expand."""
         room = room.to(roots.device)
         self._root = len(self._cells) - room - 1  # [B] cells

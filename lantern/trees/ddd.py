@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lantern.errors import LanternError
 from lantern.trees.beam import Beam
-from lantern.types import DraftTree
+from lantern.types import DraftTree, Proposals
 
 
 class DDDTree:
@@ -30,7 +30,7 @@ class DDDTree:
         self.num_nodes, self.num_expanded = total + 1, 1 + (depth - 1) * width
         self.confidence: dict[int, Tensor] = {}  # H [B] by checked level, of the last trees grown
 
-    def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals) -> DraftTree:
+    def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals: Proposals) -> DraftTree:
         """roots [B], room [B] tokens left -> DraftTree [B, N <= total + 1]; see StaticTree.grow for expand."""
         levels, room = min(self.depth, int(room.max()) - 1), room.to(roots.device)
         beam, goes_on = Beam(roots, self.width), torch.ones_like(roots, dtype=torch.bool)

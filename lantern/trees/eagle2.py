@@ -7,7 +7,7 @@ from torch import Tensor
 
 from lantern.errors import LanternError
 from lantern.trees.beam import Beam
-from lantern.types import DraftTree
+from lantern.types import DraftTree, Proposals
 
 
 class Eagle2Tree:
@@ -23,7 +23,7 @@ class Eagle2Tree:
         self.name, self.kind, self.total, self.depth, self.width = name, "eagle2", total, depth, width
         self.num_nodes, self.num_expanded = total + 1, 1 + (depth - 1) * width
 
-    def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals) -> DraftTree:
+    def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals: Proposals) -> DraftTree:
         """roots [B], room [B] tokens left -> DraftTree [B, total + 1]; see StaticTree.grow for expand."""
         levels, room = min(self.depth, int(room.max()) - 1), room.to(roots.device)
         beam = Beam(roots, self.width)

@@ -103,7 +103,7 @@ class Static:
 @dataclass(frozen=True)
 class Windows:
     """Jacobi windows. A shorter one commits less than the same part of a longer one, whose guesses have been refined
-    more often, so that lengths about the estimate are tried."""
+    more often, so that lengths about the estimate are tried. What hangs beside a window counts only then."""
 
     rounds: Sequence[Round] = ()
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lantern.errors import LanternError
-from lantern.types import PADDING, DraftTree
+from lantern.types import PADDING, DraftTree, Proposals
 
 # How often a drawn child is accepted once its elder siblings are refused: the first one, and how the others fall with
 # their rank and rise with q's highest probability. Read off 5,399 children judged on the embedded model, where the
@@ -29,7 +29,7 @@ class SampledTree:
         self.beam, self.price = beam, price
         self.num_nodes, self.num_expanded = total + 1, 1 + (depth - 1) * beam
 
-    def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals) -> DraftTree:
+    def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals: Proposals) -> DraftTree:
         """roots [B], room [B] tokens left -> DraftTree [B, N], N of the largest row; see StaticTree.grow for expand."""
         levels, room = min(self.depth, int(room.max()) - 1), room.to(roots.device)
         grown = _Grown(roots, self.total)

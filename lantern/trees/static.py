@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lantern.errors import LanternError
-from lantern.types import PADDING, DraftTree, Form
+from lantern.types import PADDING, DraftTree, Form, Proposals
 
 
 class StaticTree:
@@ -24,7 +24,7 @@ class StaticTree:
         self._levels = [_Level(depth, self.paths, numbers) for depth in range(self.depth)]
         self.width = max(level.width for level in self._levels)
 
-    def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals) -> DraftTree:
+    def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals: Proposals) -> DraftTree:
         """roots [B], room [B] tokens left -> DraftTree [B, N].
 
         expand(tokens [B, W], parents [B, W] in order of expansion, depth) -> log q [B, W, V] up to a constant a node,

@@ -9,8 +9,7 @@ from lantern.verification.shared_noise import SharedNoise
 
 def by_rule(rule: AcceptanceRule, sampling: Sampling) -> Verification:
     """The default: the rule's own way; greedy decoding has no coins to toss and is always verified by shared noise."""
-    is_shared = sampling.is_greedy or rule.verification == "shared_noise"
-    return shared(rule) if is_shared else Ratio()
+    return shared(rule) if rule.verification == "shared_noise" else published(rule, sampling)
 
 
 def shared(rule: AcceptanceRule) -> SharedNoise | SharedLaw:
@@ -18,6 +17,6 @@ def shared(rule: AcceptanceRule) -> SharedNoise | SharedLaw:
     return SharedLaw() if hasattr(rule, "law") and not rule.lossless else SharedNoise()
 
 
-def published(sampling: Sampling) -> Ratio | SharedNoise:
+def published(rule: AcceptanceRule, sampling: Sampling) -> Verification:
     """What papers measure with: speculative sampling, and agreement of the likeliest codes in greedy decoding."""
-    return SharedNoise() if sampling.is_greedy else Ratio()
+    return shared(rule) if sampling.is_greedy else Ratio()

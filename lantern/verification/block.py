@@ -11,11 +11,19 @@ from lantern.types import PADDING, DraftTree, Verdict
 from lantern.verification.ratio import RatioProposals
 
 
+class BlockProposals(RatioProposals):
+    """How far a block is accepted depends on all of its tokens, so that those behind its end are no draws from their
+    law any more: a window is drawn anew."""
+
+    def coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor:
+        return self.anew(laws)
+
+
 class Block:
     """Serves the exact rule and rules with a committed law of their own, which it then commits exactly."""
 
     name = "block"
-    proposals = RatioProposals
+    proposals = BlockProposals
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: CommittedLaw, noise: Noise) -> Verdict:
         """probs p [B, N, V]. Raises LanternError for a tree with branches or a rule that judges single tokens."""

@@ -16,12 +16,14 @@ from lantern.drafters.refined_jacobi import RefinedJacobi
 from lantern.drafters.starts import Above, Left, Nearest, Uniform
 from lantern.drafters.window import Window, left_behind
 from lantern.errors import LanternError
+from lantern.noise import Noise
 from lantern.sampling import Sampling
 from lantern.trees.chain import chain
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree
 from lantern.types import PADDING, DraftTree, Form
-from lantern.verification.ratio import Ratio
+from lantern.verification.block import Block
+from lantern.verification.ratio import Ratio, RatioProposals
 from lantern.verification.shared_noise import SharedNoise
 
 STARTS = {"nearest": Nearest(), "uniform": Uniform(), "left": Left(), "above": Above(GRID[1])}
@@ -138,6 +140,77 @@ def test_many_images_of_a_window_under_ratio_follow_the_target_law(sampling, red
     assert p_value(images.tokens, sequence_law(target, sampling)) > 1e-6
 
 
+def images_judged_as_blocks(redraw, proposals) -> float:
+    """p of the tokens of a target whose law is (1/2, 1/2) for the first token and (1/4, 3/4) for the others."""
+    target, count = TableTarget(vocab_size=2, num_tokens=4, cfg_scale=1.0), 20_000
+    target.table[:] = torch.tensor([0.25, 0.75], dtype=torch.float64).log()
+    target.table[:, 0] = 0
+    verification, sampling = Block(), Sampling(cfg_scale=1.0)
+    verification.proposals = proposals
+    drafter = Jacobi(target, 2, Nearest(), redraw)
+    images = generate(target, drafter, verification, Exact(), sampling, ["x"] * count, range(count), batch_size=count)
+    return p_value(images.tokens, sequence_law(target, sampling))
+
+
+def test_many_images_of_a_window_judged_as_a_block_follow_the_target_law():
+    """Catches guesses behind a block's end that are kept as draws from their law: the block has looked at them."""
+    assert images_judged_as_blocks(coupled, Block.proposals) > 1e-6
+    assert images_judged_as_blocks(anew, Block.proposals) > 1e-6
+    assert images_judged_as_blocks(coupled, RatioProposals) < 1e-6
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.5, top_k=3)], ids=["plain", "top_k"])
+def test_the_first_window_is_guessed_from_the_law_that_tokens_are_drawn_from(sampling):
+    """Catches a first law without temperature and top-k, or rounded to another precision than those of later rounds."""
+    target = tiny_target()
+    drafter, seen = Jacobi(target, 4, Nearest(), coupled, sampling=sampling), []
+    begin = drafter.window.begin
+
+    def watched(prefill, rows):
+        begin(prefill, rows)
+        seen.append((drafter.window._laws[rows], sampling.law(prefill.logits)))
+
+    drafter.window.begin = watched
+    decode(drafter, target, sampling, 3, Ratio())
+    assert sum(len(laws) for laws, _ in seen) == len(PROMPTS)
+    for laws, expected in seen:
+        assert laws.dtype == torch.float64
+        assert torch.equal(laws, expected.expand_as(laws))
+
+
+def test_a_coupled_draw_follows_the_new_law_and_stays_as_often_as_it_can():
+    """Catches a coin used twice, and a coupling that keeps less than one minus the total variation."""
+    count, p, q = 60_000, torch.tensor([0.2, 0.5, 0.3]), torch.tensor([0.5, 0.3, 0.2])  # 0.3 apart
+    noise = Noise(count, 3, 0)
+    noise.admit(torch.arange(count), torch.arange(count))
+    former = torch.multinomial(q, count, True, generator=torch.Generator().manual_seed(0))[:, None]
+    laws, old = (law.expand(count, 1, 3) for law in (p, q))
+    drawn = RatioProposals(noise).coupled(laws, former, old, torch.ones(count, dtype=torch.long))
+    assert p_value(drawn, p.double()) > 1e-6
+    assert (drawn == former).double().mean().item() == pytest.approx(0.7, abs=0.012)
+
+
+@pytest.mark.parametrize("refined", [False, True])
+def test_both_parts_of_a_joined_drafter_stand_at_the_root_in_every_round(refined):
+    """Catches a part that is not told of a round or of a new image, which token equality cannot see."""
+    target, seen = tiny_target(), []
+    eagle = tiny_eagle(target, TREES["static"], Sampling())
+    drafter = tiny_joined(eagle, 6, 0, refined)
+
+    class Watched(SharedNoise):
+        def __call__(self, tree, probs, rule, noise):
+            at = noise.position
+            if tree.tokens.shape[1] > 1 and int(at.min()) < target.num_tokens - 2:  # else EAGLE drafts for no row
+                assert torch.equal(eagle.cache.lengths, target.prefix_len + at)
+                own = drafter.window
+                assert torch.equal(own.cache.lengths - target.prefix_len if refined else own._position, at)
+                seen.append(1)
+            return super().__call__(tree, probs, rule, noise)
+
+    decode(drafter, target, Sampling(), 3, Watched())
+    assert len(seen) > 10
+
+
 def test_a_wrong_coupling_is_caught_by_counting():
     """The test above can fail: keeping every former draw is no draw from the new law."""
     target, count = TableTarget(vocab_size=3, num_tokens=5, cfg_scale=2.0), 8_000
@@ -232,9 +305,11 @@ def test_what_cannot_be_joined_is_one_clear_error():
         tiny_joined(eagle, 0, 0)
     with pytest.raises(LanternError, match=r"drafter\.length=0"):
         Jacobi(target, 0, Nearest(), coupled)
-    for levels, width in ((0, 2), (5, 2), (2, 1), (2, 25)):
-        with pytest.raises(LanternError, match=f"levels={levels}, width={width}: give 1 to 4 levels"):
+    for levels, width in ((0, 2), (2, 1), (2, 25)):
+        with pytest.raises(LanternError, match=f"levels={levels}, width={width}: give 1 level or more, and 2 to 24"):
             ProactiveJacobi(target, 4, levels, width, Nearest(), coupled)
+    short = ProactiveJacobi(target, 2, 3, 2, Nearest(), coupled)  # tree=auto may ask for any length
+    assert (short.levels, short.num_nodes, short.tree.name) == (2, 5, "window_2+2x1")
 
 
 def test_what_a_form_leaves_behind_is_looked_up():

@@ -8,7 +8,7 @@ from torch.nn.functional import one_hot
 from lantern.data.captions import COLOURS, SHAPES, TEXTURES
 from lantern.errors import LanternError
 from lantern.metrics.bootstrap import bootstrap
-from lantern.metrics.prompt_accuracy import judge_images, prompt_accuracy
+from lantern.metrics.prompt_accuracy import judge_images
 
 CAPTIONS = ["a red sphere on wood", "a blue cube on wood", "wood", "wood"]
 
@@ -32,9 +32,14 @@ def numbered(count):
 CRITIC = says(("wood", "sphere", "red"), ("wood", "cube", "red"), ("wood", "none", "red"), ("sand", "ring", "red"))
 
 
+def shares(count, captions):
+    return {
+        name: float(right.nanmean()) for name, right in judge_images(CRITIC, numbered(4)[-count:], captions).items()
+    }
+
+
 def test_colour_counts_only_where_it_is_asked_and_all_needs_everything():
-    shares = prompt_accuracy(CRITIC, numbered(4), CAPTIONS)
-    assert shares == pytest.approx({"texture": 0.75, "shape": 0.75, "colour": 0.5, "all": 0.5})
+    assert shares(4, CAPTIONS) == pytest.approx({"texture": 0.75, "shape": 0.75, "colour": 0.5, "all": 0.5})
 
 
 def test_verdicts_do_not_depend_on_the_batch_size():
@@ -44,12 +49,12 @@ def test_verdicts_do_not_depend_on_the_batch_size():
 
 
 def test_bare_textures_alone_have_no_colour_share():
-    assert np.isnan(prompt_accuracy(CRITIC, numbered(4)[2:], CAPTIONS[2:])["colour"])
+    assert np.isnan(shares(2, CAPTIONS[2:])["colour"])
 
 
 def test_a_prompt_with_an_unknown_word_is_refused():
     with pytest.raises(LanternError, match="pink"):
-        prompt_accuracy(CRITIC, numbered(1), ["a pink sphere on wood"])
+        judge_images(CRITIC, numbered(1), ["a pink sphere on wood"])
 
 
 def test_the_interval_covers_the_mean_about_95_times_in_100_and_repeats():

@@ -121,6 +121,12 @@ def test_the_bounds_of_a_loss_of_right_answers_cover_also_where_few_answers_diff
     assert np.mean(inside) > 0.93
 
 
+def test_the_bounds_of_a_loss_are_no_wider_than_they_need_be():
+    """Ten lost and five won of a hundred, by Bonett and Price's formula."""
+    plain, method = np.repeat([1.0, 0.0, 1.0], [10, 5, 85]), np.repeat([0.0, 1.0, 1.0], [10, 5, 85])
+    assert loss_interval(plain, method, np.zeros(100, bool)) == pytest.approx((0.05, -0.02964, 0.12767), abs=1e-4)
+
+
 def test_equal_images_lose_nothing_for_certain():
     right = np.array([1.0, 0.0, 1.0])
     assert loss_interval(right, right, np.ones(3, bool)) == (0, 0, 0)

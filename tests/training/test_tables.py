@@ -97,7 +97,7 @@ def test_cached_features_are_those_computed_on_the_fly(target, tmp_path):
 
 
 def test_a_feature_cache_over_budget_is_refused_with_its_size(target, tmp_path):
-    with pytest.raises(LanternError, match=r"take 0\.0 GiB, budget_gib=1e-09"):
+    with pytest.raises(LanternError, match=r"take 0\.0 GiB, feature_table\.budget_gib=1e-09"):
         FeatureTable(MemorySplits(), target, str(tmp_path), budget_gib=1e-9).split("train")
 
 

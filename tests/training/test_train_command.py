@@ -93,6 +93,8 @@ def run(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess:
     [
         (["task=target"], "no config.json in"),
         (["task=critic", "ckpt_path=nowhere.ckpt"], "ckpt_path=nowhere.ckpt is no file"),
+        (["task=critic", f"ckpt_path={ROOT}/README.md"], "README.md is no checkpoint"),
+        (["drafter.checkpoint=mine"], "drafter.checkpoint=mine says what evaluate.py drafts with"),
         (["task=critic", "paths.runs=/proc/runs"], "cannot write to /proc/runs"),
     ],
 )

@@ -59,11 +59,11 @@ def test_the_pick_is_made_from_r_where_children_were_drafted_and_from_p_elsewher
     assert not torch.equal(verdict.token, SharedNoise()(tree, p, Exact(), noise).token)  # it does relax
 
 
-def decode(rule, tree=TREE, batch_size=3, order=range(8), sampling=None):
+def decode(rule, tree=TREE, batch_size=3, order=range(8), sampling=None, verification=None):
     sampling, target = sampling or Sampling(), tiny_target()
     drafter = NoDrafter() if tree is None else tiny_eagle(target, tree, sampling)
     prompts, seeds = [PROMPTS[i] for i in order], [SEEDS[i] for i in order]
-    tokens = generate(target, drafter, shared(rule), rule, sampling, prompts, seeds, batch_size).tokens
+    tokens = generate(target, drafter, verification or shared(rule), rule, sampling, prompts, seeds, batch_size).tokens
     return tokens[torch.tensor(list(order)).argsort()]
 
 
@@ -79,6 +79,7 @@ def test_an_image_is_decoded_alike_in_any_batch_and_order(rule):
 def test_a_lossless_setting_decodes_the_tokens_of_plain_decoding(rule):
     """Catches a budget of nothing that moves something all the same."""
     assert torch.equal(decode(rule), decode(Exact(), None))
+    assert torch.equal(decode(rule, verification=SharedLaw()), decode(Exact(), None))
     greedy = Sampling(temperature=0)
     assert torch.equal(decode(rule, sampling=greedy), decode(Exact(), None, sampling=greedy))
 

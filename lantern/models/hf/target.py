@@ -130,6 +130,9 @@ class HuggingFaceTarget:
         self._first = torch.zeros(batch_size, dtype=torch.long, device=like.device)  # [B] the image token at the root
         self._counts = [0] * batch_size  # the same on the host
 
+    def release(self) -> None:
+        self.cache, self._reserve = None, Reserve()
+
     @torch.inference_mode()
     def prefill(self, prompts: Sequence[str], rows: Tensor) -> Forward:
         """Admits prompts into rows [B] of the batch: logits [B, 1, V] of the first token, features [B, R, P, D]."""

@@ -94,6 +94,9 @@ class LlamaGenTarget:
         self.cache = None  # the reserve may have to give its memory back
         self.cache = KVCache(*shape, like, self._reserve)
 
+    def release(self) -> None:
+        self.cache, self._reserve = None, Reserve()
+
     @torch.inference_mode()
     def prefill(self, prompts: Sequence[str], rows: Tensor) -> Forward:
         """Admits prompts into rows [B] of the batch: logits [B, 1, V] of the first token, features [B, R, P, D]."""

@@ -152,12 +152,6 @@ class Quantizer(nn.Module):
     def __init__(self, codebook_size: int, code_dim: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(codebook_size, code_dim)
-        self.register_load_state_dict_pre_hook(self._drop_usage_buffer)
-
-    @staticmethod
-    def _drop_usage_buffer(module: nn.Module, state: dict[str, Tensor], prefix: str, *_: object) -> None:
-        for name in module.unused_buffers:
-            state.pop(prefix + name, None)
 
     @property
     def codebook(self) -> Tensor:  # [V, C], unit rows
