@@ -16,6 +16,8 @@ from lantern.acceptance.tv_budget import TvBudget
 from lantern.acceptance.vvs import VVS
 from lantern.decoding import generate
 from lantern.drafters.none import NoDrafter
+from lantern.drafters.window import Label
+from lantern.pipeline import PROVEN_TREES, PROVEN_VERIFICATIONS
 from lantern.sampling import Sampling
 from lantern.trees.adaptive import AdaptiveTree
 from lantern.trees.chain import chain
@@ -25,6 +27,7 @@ from lantern.trees.sampled import SampledTree
 from lantern.trees.static import StaticTree
 from lantern.verification.block import Block
 from lantern.verification.ratio import Ratio
+from lantern.verification.shared_law import SharedLaw
 from lantern.verification.shared_noise import SharedNoise
 
 TREES = {
@@ -51,6 +54,14 @@ EXACT_SETTINGS = {  # of rules that relax otherwise
     "vvs": lambda codebook: VVS(skip=0),
 }
 CUTS = {"none": {}, "top_k": {"top_k": 2}, "top_p": {"top_p": 0.75}}
+
+
+def test_what_the_pipeline_calls_proven_is_proven_here():
+    """Catches a claim that outlives its test, and a test that nobody's claim rests on."""
+    kinds = {tree.kind if tree else "none" for tree in TREES.values()}
+    assert kinds | {Label("any").kind} == set(PROVEN_TREES)  # windows: tests/drafters/test_jacobi.py
+    walked = {type(verification) for verification, _ in LOOPS}
+    assert walked | {SharedLaw} == set(PROVEN_VERIFICATIONS)  # tests/verification/test_shared_law.py
 
 
 def drafter_of(tree, target: TableTarget, sampling: Sampling):

@@ -7,7 +7,7 @@ from PIL import Image
 from lantern.page.columns import better, columns_of
 from lantern.page.protocol import protocol
 from lantern.page.write import read_content, write_page
-from lantern.results import replace_text
+from lantern.results import replace_text, setting_id
 
 
 def test_a_page_is_one_file_that_names_no_address(sweep):
@@ -27,8 +27,16 @@ def test_what_was_written_into_a_page_can_be_read_back(sweep):
     )  # the fake's tokens depend on seeds alone
 
 
-def test_every_row_of_a_page_has_the_profile_of_its_own_setting(sweep):
+def test_every_row_of_a_page_has_the_profile_of_its_own_setting(tmp_path):
     """Catches profiles read by their place instead of by their setting."""
+    rows = [{"drafter": "eagle", "acceptance": "lantern", "tree": "static", "delta": delta} for delta in (0.1, 0.2)]
+    profiles = {setting_id(row): {"nodes": number} for number, row in enumerate(rows)}
+    write_page(tmp_path / "page.html", "page", rows, [], dict(reversed(profiles.items())))
+    content = read_content(tmp_path / "page.html")
+    assert [row["profile"]["nodes"] for row in content["rows"]] == [0, 1]
+
+
+def test_a_sweeps_page_has_the_profiles_of_all_its_points(sweep):
     content = read_content(sweep / "report.html")
     nodes = [row["profile"]["nodes"] for row in content["rows"]]
     assert nodes == [1, 2, 2, 2]

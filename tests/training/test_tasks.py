@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pytest
 import pytorch_lightning as pl
 import torch
@@ -52,6 +54,37 @@ def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one_bit_by_bit(m
     fit(resumed, tmp_path, max_steps=8, ckpt_path=str(tmp_path / "step-step=4.ckpt"))
     for (name, a), b in zip(whole.state_dict().items(), resumed.state_dict().values(), strict=True):
         assert torch.equal(a, b), name
+
+
+def test_the_loss_is_the_mean_over_passes_of_its_weighted_parts(target):
+    """Catches a temperature, a weight or a pass that the loss leaves out; alpha would rise all the same."""
+    task = DrafterTask(
+        target, Sampling(temperature=0.7), lr=1e-2, muon_lr=1e-2, weight_decay=0.0, depth=2, validation_depth=2,
+        feature_weight=0.5, cross_entropy_weight=0.1, overlap_weight=2.0, feature_noise=0.0, seed=0,
+    )  # fmt: skip
+    task.start_from, task.log = "trained", lambda *_, **__: None  # no linear start
+    task._trainer = SimpleNamespace(global_step=0, global_rank=0, world_size=1)
+    batch = torch.utils.data.default_collate(list(MemorySplits().split("train"))[:2])
+    lesson, terms = task._lesson(batch), []
+    p = (target.head(task._guided(lesson.features)) / 0.7).softmax(-1)
+    for skipped, outputs in enumerate(task._passes(lesson, 2)):
+        rows = slice(target.prefix_len - 1 + skipped, None)
+        q = (target.head(task._guided(outputs)) / 0.7).softmax(-1)
+        regression = torch.nn.functional.smooth_l1_loss(outputs[:, rows], lesson.features[:, rows])
+        cross_entropy = -(p * q.log()).sum(-1)[:, skipped:].mean()
+        alpha = torch.minimum(p, q).sum(-1)[:, skipped:]
+        terms.append(0.5 * regression + 0.1 * cross_entropy - 2.0 * alpha.log().mean())
+    assert task.training_step(batch, 0).item() == pytest.approx((sum(terms) / 2).item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_target_in_half_precision_teaches_a_drafter_in_single(weights, dtype, tmp_path):
+    """Catches products of two precisions, where a device is slow at the target's own."""
+    half = load_target(weights / "target", weights / "tokenizer", 2.0, str(dtype).removeprefix("torch."), "cpu")
+    task = drafter_task(half)
+    task.network.float()
+    fit(task, tmp_path, max_steps=1)
+    assert all(weight.dtype == torch.float32 for weight in task.network.parameters())
 
 
 def test_a_drafter_checkpoint_leaves_the_frozen_target_out(target):
