@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from lantern.data.captions import parse_caption
+from lantern.errors import LanternError
 from lantern.metrics.fidelity import frechet_distance
 from lantern.models.critic import IGNORED, Critic, labels_of
 
@@ -43,15 +44,18 @@ class ReconstructionMeter:
 
     @torch.no_grad()
     def update(self, made: Tensor, real: Tensor, tokens: Tensor, captions: Sequence[str]) -> None:
-        """made, real [B, 3, H, W] in [0, 1]; tokens [B, L]; captions of embedded scenes."""
+        """made, real [B, 3, H, W] in [0, 1]; tokens [B, L]; captions: of embedded scenes, or of images of one's own,
+        of which the critic knows nothing."""
         made, real = made.float().cpu(), real.float().cpu()
         self.psnr.append(psnr(made, real))
         self.tokens.append(tokens.unique().cpu())
         powers = torch.stack([high_octave_power(made), high_octave_power(real)], dim=1)
-        for caption, power in zip(captions, powers, strict=True):
-            self.power[parse_caption(caption).texture].append(power)
-        if self.critic is not None:
-            self._ask(made, real, list(captions))
+        textures = [_texture(caption) for caption in captions]
+        for texture, power in zip(textures, powers, strict=True):
+            self.power[texture or "other"].append(power)
+        scenes = [place for place, texture in enumerate(textures) if texture]
+        if self.critic is not None and scenes:
+            self._ask(made[scenes], real[scenes], [captions[place] for place in scenes])
 
     def _ask(self, made: Tensor, real: Tensor, captions: list[str]) -> None:
         features = [self.critic.features(images) for images in (made, real)]
@@ -75,3 +79,10 @@ class ReconstructionMeter:
             made, real = torch.cat(self.features, dim=1)
             values["critic/frechet"] = frechet_distance(made, real)
         return values
+
+
+def _texture(caption: str) -> str | None:
+    try:
+        return parse_caption(caption).texture
+    except LanternError:
+        return None

@@ -11,6 +11,7 @@ from einops import rearrange
 from torch import Tensor
 from torch.func import functional_call
 
+from lantern.errors import LanternError
 from lantern.metrics.reconstruction import ReconstructionMeter, psnr
 from lantern.models.checkpoints import WEIGHTS_FILE, save_weights
 from lantern.models.critic import as_images, load_critic
@@ -48,6 +49,12 @@ class TokenizerTask(pl.LightningModule):
         self.texture_weight, self.adversarial_weight = texture_weight, adversarial_weight
         self.commitment_weight, self.average_decay = commitment_weight, average_decay
         self.quantize_from, self.texture_from, self.discriminate_from = quantize_from, texture_from, discriminate_from
+
+    def setup(self, stage: str) -> None:
+        """Raises LanternError on several devices, whose codes would part ways."""
+        if self.trainer.world_size > 1:
+            asked = f"{self.trainer.world_size} were asked for"
+            raise LanternError(f"task=tokenizer trains on one device, {asked}; leave trainer.devices out")
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         trained = [weight for weight in self.tokenizer.parameters() if weight.requires_grad]

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from lantern.metrics.reconstruction import ReconstructionMeter, high_octave_power, psnr
+from lantern.models.critic import Critic
 from lantern.models.llamagen.tokenizer import VQTokenizer
 from lantern.training.codebook import ClusteredCodebook
 from lantern.training.linear_start import start_linear
@@ -99,3 +100,21 @@ def test_the_meter_reports_perfect_reconstructions_as_perfect():
     assert summary["codes_used"] == 0.75
     assert summary["high_octave/wood"] == pytest.approx(1, abs=1e-4)
     assert summary["high_octave/sand"] == pytest.approx(1, abs=1e-4)
+
+
+def test_the_meter_asks_the_critic_of_scenes_alone():
+    """Catches a run on images of one's own that ends at its first validation."""
+
+    class Watched(Critic):
+        def features(self, images):
+            asked.append(len(images))
+            return super().features(images)
+
+    asked = []
+    images, tokens = noise(0, 3, 3, 128, 128), torch.zeros(3, 1, dtype=torch.long)
+    meter = ReconstructionMeter(codebook_size=4, critic=Watched(width=4, size=128).eval())
+    meter.update(images, images, tokens, ["my cat on the sofa", "a red cube on sand", "wood"])
+    meter.update(images[:1], images[:1], tokens[:1], ["my cat again"])
+    assert asked == [2, 2]  # made and real
+    summary = meter.summary()
+    assert {"high_octave/other", "high_octave/sand", "critic/shape"} <= set(summary)

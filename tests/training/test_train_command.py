@@ -46,9 +46,13 @@ def test_the_default_distils_a_drafter_and_keeps_the_longest_accepted():
     assert (cfg.sampling.temperature, cfg.sampling.top_k, cfg.sampling.top_p, cfg.sampling.cfg_scale) == (1, 0, 1, 2)
 
 
-def test_own_images_replace_the_scenes_of_any_task():
-    cfg = composed("task=target", "data=imagefolder", "data.folder=/pictures", "+batches.splits.tag=1")
-    assert cfg.batches.splits.images.folder == "/pictures"
+@pytest.mark.parametrize(("task", "place"), [("target", "batches.splits.images"), ("tokenizer", "batches.splits")])
+def test_own_images_replace_the_scenes_of_any_task(task, place):
+    """Catches settings of the scenes that a task adds to whatever data it is given."""
+    cfg = composed(f"task={task}", "data=imagefolder", "data.folder=/pictures")
+    data = OmegaConf.select(cfg, place)
+    assert data.folder == "/pictures"
+    assert not [name for name in data if str(name).startswith("num_") and name != "num_workers"]
 
 
 def test_an_unknown_key_is_refused():
