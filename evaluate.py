@@ -15,7 +15,7 @@ from lantern.command import in_one_sentence
 from lantern.estimate import drafted, estimate, kept_dtype
 from lantern.hardware import resolve_device
 from lantern.memory import available_memory
-from lantern.reproduction import compare_rows, moved, recorded_run
+from lantern.reproduction import check_alone, compare_rows, moved, recorded_run
 from lantern.running import run_setting
 
 
@@ -40,6 +40,7 @@ def main(cfg: DictConfig) -> None:
     chosen = run.runtime.choices
     folder = Path(run.runtime.output_dir)
     if cfg.reproduce:
+        check_alone(cfg.reproduce, run.overrides.task)
         recorded, rows = recorded_run(cfg.reproduce)
         again = OmegaConf.create(moved(recorded, cfg.paths.root))
         row = rows[-1]

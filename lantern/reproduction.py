@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lantern.errors import LanternError
@@ -20,6 +20,12 @@ SAME = (
     "device",
     "threads",
 )
+
+
+def check_alone(source: str, overrides: Sequence[str]) -> None:
+    """Raises LanternError for settings beside a recorded run's own, which would be read by nobody."""
+    if ignored := [override for override in overrides if not override.startswith(("reproduce=", "paths."))]:
+        raise LanternError(f"reproduce={source} runs a row as it was recorded; leave {', '.join(ignored)} out")
 
 
 def recorded_run(source: str) -> tuple[dict, list[Row]]:

@@ -162,6 +162,11 @@ def test_a_row_is_reproduced_and_a_finished_point_is_not_run_again(weights, tmp_
     assert table["output_tv"].endswith("equal")
     assert "changed:" not in copy.stdout
     assert read_rows(tmp_path / "copy" / "results.jsonl")[-1]["frechet"] == row["frechet"]
+    beside = evaluate(weights, tmp_path, f"reproduce={folder}", "acceptance.lam=4", f"hydra.run.dir={tmp_path}/beside")
+    assert "runs a row as it was recorded; leave acceptance.lam=4 out" in beside.stderr
+    twice = evaluate(weights, tmp_path, f"reproduce={folder}", f"hydra.run.dir={tmp_path}/copy")
+    assert "is finished" in twice.stdout
+    assert twice.returncode == 0, twice.stderr
     bad = evaluate(weights, tmp_path, f"reproduce={tmp_path}/nowhere")
     assert "holds no finished run" in bad.stderr
 
