@@ -18,10 +18,12 @@ def table_bytes(vocab_size: int, num_nodes: int, depth: int) -> int:
 def check_memory(target: Target, num_nodes: int, depth: int, batch_size: int) -> None:
     """For trees of at most num_nodes, the root included, and depth. Raises LanternError with the largest batch that
     fits, if this one does not."""
-    image = target.image_bytes(num_nodes) + table_bytes(target.vocab_size, num_nodes, depth)
     free = available_memory(target.codebook.device)
-    free = free and free + target.held_bytes
-    if free is not None and batch_size * image > free:
+    if free is None:
+        return
+    image = target.image_bytes(num_nodes) + table_bytes(target.vocab_size, num_nodes, depth)
+    free += target.held_bytes
+    if batch_size * image > free:
         raise LanternError(
             f"batch_size={batch_size} needs {batch_size * image / 2**30:.1f} GiB for caches and laws and "
             f"{free / 2**30:.1f} GiB are free; {free // image} images at once fit, with trees of {num_nodes} nodes"

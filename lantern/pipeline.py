@@ -46,15 +46,15 @@ class Pipeline:
     loop: Loop | None = None  # in the place of decoding.generate
 
     def generate(self, prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1) -> Generation:
-        self.target.cfg_scale = self.sampling.cfg_scale  # another pipeline may share the target
-        return (self.loop or generate)(
-            self.target, self.drafter, self.verification, self.rule, self.sampling, prompts, seeds, batch_size
-        )
+        return (self.loop or generate)(*self._prepared(), prompts, seeds, batch_size)
 
     def first_rounds(self, prompts: Sequence[str], seeds: Sequence[int], count: int) -> list[Round]:
+        return first_rounds(*self._prepared(), prompts, seeds, count)
+
+    def _prepared(self) -> tuple[Target, Drafter, Verification, AcceptanceRule, Sampling]:
+        """What decoding takes; the target is told how to guide, since another pipeline may share it."""
         self.target.cfg_scale = self.sampling.cfg_scale
-        parts = (self.target, self.drafter, self.verification, self.rule, self.sampling)
-        return first_rounds(*parts, prompts, seeds, count)
+        return self.target, self.drafter, self.verification, self.rule, self.sampling
 
     def baseline(self) -> "Pipeline":
         """Plain AR decoding on the same target with the same picks."""

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from lantern.built import shared
 from lantern.errors import LanternError
 from lantern.evaluation import Evaluation
-from lantern.models.checkpoints import weights_hash
+from lantern.models.checkpoints import local_hash
 from lantern.outputs import publish, write_measurements
 from lantern.pipeline import assemble, lacking, pipelines
 from lantern.prompts import load_prompts, split_prompts
@@ -36,7 +36,7 @@ def run_setting(cfg: DictConfig, name: str, folder: Path, sweep: Path | None, me
             f"shards={cfg.shards} would each find a tree of their own by tree=auto; run it once without shards, and "
             "give the shards the tree that its row names"
         )
-    asked = request(config, target.weights_hash, digest(prompts), _local_hash(config["drafter"].get("checkpoint")))
+    asked = request(config, target.weights_hash, digest(prompts), local_hash(config["drafter"].get("checkpoint")))
     if is_finished(folder, asked):
         os.utime(folder / SUMMARY)  # the sweep's end merges what this run of it has touched
         print(f"{folder} is finished")
@@ -83,8 +83,3 @@ def own_numbers(config: Mapping, drafter: object, tree: object) -> Row:
         for name, value in config[group].items()
         if isinstance(value, int | float) and not name.startswith("_")
     }
-
-
-def _local_hash(checkpoint: str | None) -> str | None:
-    """Of weights on this disk; others are named by what they are called."""
-    return weights_hash(checkpoint) if checkpoint and Path(checkpoint).exists() else None

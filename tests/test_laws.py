@@ -59,7 +59,7 @@ CUTS = {"none": {}, "top_k": {"top_k": 2}, "top_p": {"top_p": 0.75}}
 def test_what_the_pipeline_calls_proven_is_proven_here():
     """Catches a claim that outlives its test, and a test that nobody's claim rests on."""
     kinds = {tree.kind if tree else "none" for tree in TREES.values()}
-    assert kinds | {Label("any").kind} == set(PROVEN_TREES)  # windows: tests/drafters/test_jacobi.py
+    assert kinds | {Label("any").kind} == set(PROVEN_TREES)  # windows: tests/drafters/test_window_laws.py
     walked = {type(verification) for verification, _ in LOOPS}
     assert walked | {SharedLaw} == set(PROVEN_VERIFICATIONS)  # tests/verification/test_shared_law.py
 

@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from lantern.data.budget import Budget
 from lantern.errors import LanternError
+from lantern.types import Target
 
 MakeRows = Callable[[list], Iterator[dict[str, Any]]]
 RECORD = "shard.json"
@@ -34,6 +35,11 @@ class Shard(NamedTuple):
 def fingerprint(*facts: Any) -> str:
     """Sixteen hexadecimal digits of a hash of JSON-like facts."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def hashes_of(target: Target) -> tuple[str, str | None]:
+    """Of a target's weights, and of its text encoder's where that has weights of its own."""
+    return target.weights_hash, getattr(getattr(target, "conditioner", None), "weights_hash", None)
 
 
 def cached_rows(

@@ -3,7 +3,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -12,9 +11,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from lantern.data.cache import fingerprint
+from lantern.data.cache import fingerprint, hashes_of
 from lantern.data.splits import Splits
 from lantern.errors import LanternError
+from lantern.models.checkpoints import replace_file
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.training.features import target_features
 
@@ -51,16 +51,13 @@ class FeatureTable:
         items = self.tokens.split(name)
         self._check_size(name, items)
         weight = self.target.embed_weight
-        words = getattr(self.target.conditioner, "weights_hash", None)
-        key = fingerprint(items.fingerprint, self.target.weights_hash, words, self.target.guidance, str(weight.dtype))
+        key = fingerprint(items.fingerprint, *hashes_of(self.target), self.target.guidance, str(weight.dtype))
         path = self.cache_dir / f"features-{name}-{key}.safetensors"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{path}.lock"):
                 if not path.exists():
-                    with TemporaryDirectory(dir=path.parent, prefix=".writing-") as folder:
-                        save_file({"features": self._compute(items)}, Path(folder) / path.name)
-                        (Path(folder) / path.name).replace(path)
+                    replace_file(path, lambda file: save_file({"features": self._compute(items)}, file))
         except (OSError, SafetensorError) as error:
             remedy = "make room, or give another paths.cache_dir=…"
             raise LanternError(f"cannot keep features in {path.parent} ({error}); {remedy}") from error

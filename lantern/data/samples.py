@@ -10,7 +10,7 @@ import numpy as np
 
 from lantern.acceptance.exact import Exact
 from lantern.data.budget import Budget
-from lantern.data.cache import cached_rows, fingerprint
+from lantern.data.cache import cached_rows, fingerprint, hashes_of
 from lantern.data.splits import Splits
 from lantern.data.tokens import CAPTION_BYTES, COLUMNS, TokenSplit, chunks
 from lantern.drafters.none import NoDrafter
@@ -31,7 +31,6 @@ class TargetSamples:
         num_images: int | None = None, budget_gib: float = 20.0,
     ) -> None:  # fmt: skip
         """num_images: of each split, its captions taken in turn; None: one image a caption."""
-        target.cfg_scale = sampling.cfg_scale
         self.pipeline = Pipeline(target, NoDrafter(), SharedNoise(), Exact(), sampling)
         self.captions, self.cache_dir, self.seed, self.batch_size = captions, Path(cache_dir), seed, batch_size
         self.num_images, self.budget_gib = num_images, budget_gib
@@ -42,8 +41,7 @@ class TargetSamples:
         captions = [known[i % len(known)] for i in range(self.num_images or len(known))]
         settings = asdict(self.pipeline.sampling)
         target = self.pipeline.target
-        words = getattr(getattr(target, "conditioner", None), "weights_hash", None)
-        key = fingerprint(target.weights_hash, words, list(target.grid), settings, captions, self.seed, name)
+        key = fingerprint(*hashes_of(target), list(target.grid), settings, captions, self.seed, name)
 
         def rows(items: list[list[int]]) -> Iterator[dict[str, Any]]:
             for indices in items:

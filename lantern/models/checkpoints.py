@@ -103,6 +103,11 @@ def weights_hash(path: str | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()[:12]
 
 
+def local_hash(path: object) -> str | None:
+    """Of the weights folder that a setting names; None where it names none on this disk."""
+    return weights_hash(path) if isinstance(path, str) and weights_file(path).is_file() else None
+
+
 def save_weights(folder: str | Path, state: dict[str, Tensor], config: dict) -> Path:
     """Writes config.json, then model.safetensors, each under a temporary name first: no reader sees half a file.
 
@@ -119,16 +124,17 @@ def save_torch_weights(folder: str | Path, state: dict[str, Tensor], config: dic
 def _save(path: Path, write: Callable[[dict, Path], object], state: dict[str, Tensor], config: dict) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path.parent / CONFIG_FILE, lambda file: file.write_text(json.dumps(config, indent=2) + "\n"))
+        replace_file(path.parent / CONFIG_FILE, lambda file: file.write_text(json.dumps(config, indent=2) + "\n"))
         tensors = {name: value.detach().cpu().clone().contiguous() for name, value in state.items()}  # no shared parts
-        _replace(path, lambda file: write(tensors, file))
+        replace_file(path, lambda file: write(tensors, file))
     except (OSError, RuntimeError, SafetensorError) as error:  # torch.save to a full disk is a RuntimeError
         remedy = "choose a folder you may write"
         raise CheckpointError(f"cannot write weights to {path.parent} ({error}); {remedy}") from error
     return path
 
 
-def _replace(path: Path, write: Callable[[Path], object]) -> None:
+def replace_file(path: Path, write: Callable[[Path], object]) -> None:
+    """Lets `write` fill a file of this name elsewhere and puts it in place whole; a failed one is left nowhere."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".writing-") as folder:
         write(Path(folder) / path.name)
         (Path(folder) / path.name).chmod(0o644)  # safetensors writes for the owner alone

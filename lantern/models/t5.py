@@ -22,11 +22,13 @@ log = logging.getLogger(__name__)
 class T5Features(nn.Module):
     """Prompts to features [B, P, C] and which rows of them are no pads [B, P]."""
 
-    def __init__(self, encoder: T5EncoderModel, tokenizer: PreTrainedTokenizerBase | None, length: int = 120) -> None:
+    def __init__(
+        self, encoder: T5EncoderModel, tokenizer: PreTrainedTokenizerBase | None, length: int, weights_hash: str
+    ) -> None:
         """tokenizer: None only where nothing is ever encoded, as on the meta device."""
         super().__init__()
         self.encoder, self.tokenizer, self.length = encoder.eval().requires_grad_(False), tokenizer, length
-        self.dim = encoder.config.d_model
+        self.dim, self.weights_hash = encoder.config.d_model, weights_hash
 
     @torch.inference_mode()
     def forward(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
@@ -86,6 +88,4 @@ def load_t5(
     )
     ignored = ("decoder.", "lm_head.")
     encoder, text, digest = load_pretrained(T5EncoderModel, config, checkpoint, dtype, device, ignored, setting)
-    features = T5Features(encoder, text, length)
-    features.weights_hash = digest
-    return features
+    return T5Features(encoder, text, length, digest)

@@ -17,7 +17,7 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
 from lantern.errors import LanternError
-from lantern.models.checkpoints import weights_file, weights_hash
+from lantern.models.checkpoints import local_hash
 from lantern.provenance import write_provenance
 from lantern.results import replace_text
 from lantern.training.logging import TolerantWandbLogger
@@ -55,8 +55,7 @@ def weights_of(config: dict[str, Any]) -> dict[str, str]:
     """Hashes of the weights folders that a config names, by their key."""
     named = {f"model.{key}": config.get("model", {}).get(key) for key in ("folder", "tokenizer")}
     named["task.start_from"] = config.get("task", {}).get("start_from")
-    paths = {key: path for key, path in named.items() if isinstance(path, str) and weights_file(path).is_file()}
-    return {key: weights_hash(path) for key, path in paths.items()}
+    return {key: found for key, path in named.items() if (found := local_hash(path))}
 
 
 def check_resumable(checkpoint: str | None) -> None:

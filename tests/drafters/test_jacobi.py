@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from tables import TableTarget, p_value, sequence_law
 from toy import GRID, PROMPTS, SEEDS, random_verdict, tiny_eagle, tiny_target
 
 from lantern.acceptance.exact import Exact
@@ -16,14 +15,12 @@ from lantern.drafters.refined_jacobi import RefinedJacobi
 from lantern.drafters.starts import Above, Left, Nearest, Uniform
 from lantern.drafters.window import Window, left_behind
 from lantern.errors import LanternError
-from lantern.noise import Noise
 from lantern.sampling import Sampling
 from lantern.trees.chain import chain
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree
 from lantern.types import PADDING, DraftTree, Form
-from lantern.verification.block import Block
-from lantern.verification.ratio import Ratio, RatioProposals
+from lantern.verification.ratio import Ratio
 from lantern.verification.shared_noise import SharedNoise
 
 STARTS = {"nearest": Nearest(), "uniform": Uniform(), "left": Left(), "above": Above(GRID[1])}
@@ -117,48 +114,6 @@ def test_runners_up_are_the_next_in_order_at_the_window_s_first_places():
     assert len(seen) > 10
 
 
-@pytest.mark.parametrize("start", STARTS)
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(top_k=2, cfg_scale=1.0)], ids=["plain", "top_k"])
-def test_many_images_of_a_window_with_runners_up_under_ratio_follow_the_target_law(sampling, start):
-    """Catches runners-up that are not drawn without the guess, and such as q lacks."""
-    target, count = TableTarget(vocab_size=3, num_tokens=5, cfg_scale=sampling.cfg_scale), 8_000
-    first = STARTS[start] if start != "above" else Above(2)
-    drafter = ProactiveJacobi(target, 3, 2, 3, first, coupled)
-    images = generate(target, drafter, Ratio(), Exact(), sampling, ["x"] * count, range(count), batch_size=count)
-    assert p_value(images.tokens, sequence_law(target, sampling)) > 1e-6
-
-
-@pytest.mark.parametrize("start", STARTS)
-@pytest.mark.parametrize("redraw", [coupled, anew])
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(top_k=2, cfg_scale=1.0)], ids=["plain", "top_k"])
-def test_many_images_of_a_window_under_ratio_follow_the_target_law(sampling, redraw, start):
-    """Catches a guess that is no draw from the law it is judged by: a biased coupling, a copied token whose law is not
-    certain, a coin used twice."""
-    target, count = TableTarget(vocab_size=3, num_tokens=5, cfg_scale=sampling.cfg_scale), 8_000
-    drafter = Jacobi(target, 3, STARTS[start] if start != "above" else Above(2), redraw)
-    images = generate(target, drafter, Ratio(), Exact(), sampling, ["x"] * count, range(count), batch_size=count)
-    assert p_value(images.tokens, sequence_law(target, sampling)) > 1e-6
-
-
-def images_judged_as_blocks(redraw, proposals) -> float:
-    """p of the tokens of a target whose law is (1/2, 1/2) for the first token and (1/4, 3/4) for the others."""
-    target, count = TableTarget(vocab_size=2, num_tokens=4, cfg_scale=1.0), 20_000
-    target.table[:] = torch.tensor([0.25, 0.75], dtype=torch.float64).log()
-    target.table[:, 0] = 0
-    verification, sampling = Block(), Sampling(cfg_scale=1.0)
-    verification.proposals = proposals
-    drafter = Jacobi(target, 2, Nearest(), redraw)
-    images = generate(target, drafter, verification, Exact(), sampling, ["x"] * count, range(count), batch_size=count)
-    return p_value(images.tokens, sequence_law(target, sampling))
-
-
-def test_many_images_of_a_window_judged_as_a_block_follow_the_target_law():
-    """Catches guesses behind a block's end that are kept as draws from their law: the block has looked at them."""
-    assert images_judged_as_blocks(coupled, Block.proposals) > 1e-6
-    assert images_judged_as_blocks(anew, Block.proposals) > 1e-6
-    assert images_judged_as_blocks(coupled, RatioProposals) < 1e-6
-
-
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.5, top_k=3)], ids=["plain", "top_k"])
 def test_the_first_window_is_guessed_from_the_law_that_tokens_are_drawn_from(sampling):
     """Catches a first law without temperature and top-k, or rounded to another precision than those of later rounds."""
@@ -176,18 +131,6 @@ def test_the_first_window_is_guessed_from_the_law_that_tokens_are_drawn_from(sam
     for laws, expected in seen:
         assert laws.dtype == torch.float64
         assert torch.equal(laws, expected.expand_as(laws))
-
-
-def test_a_coupled_draw_follows_the_new_law_and_stays_as_often_as_it_can():
-    """Catches a coin used twice, and a coupling that keeps less than one minus the total variation."""
-    count, p, q = 60_000, torch.tensor([0.2, 0.5, 0.3]), torch.tensor([0.5, 0.3, 0.2])  # 0.3 apart
-    noise = Noise(count, 3, 0)
-    noise.admit(torch.arange(count), torch.arange(count))
-    former = torch.multinomial(q, count, True, generator=torch.Generator().manual_seed(0))[:, None]
-    laws, old = (law.expand(count, 1, 3) for law in (p, q))
-    drawn = RatioProposals(noise).coupled(laws, former, old, torch.ones(count, dtype=torch.long))
-    assert p_value(drawn, p.double()) > 1e-6
-    assert (drawn == former).double().mean().item() == pytest.approx(0.7, abs=0.012)
 
 
 @pytest.mark.parametrize("refined", [False, True])
@@ -209,19 +152,6 @@ def test_both_parts_of_a_joined_drafter_stand_at_the_root_in_every_round(refined
 
     decode(drafter, target, Sampling(), 3, Watched())
     assert len(seen) > 10
-
-
-def test_a_wrong_coupling_is_caught_by_counting():
-    """The test above can fail: keeping every former draw is no draw from the new law."""
-    target, count = TableTarget(vocab_size=3, num_tokens=5, cfg_scale=2.0), 8_000
-
-    def kept(proposals, laws, former, known):
-        offsets = torch.arange(laws.shape[1])
-        return torch.where(offsets < known[:, None], former.tokens, proposals.anew(laws))
-
-    drafter = Jacobi(target, 3, Nearest(), kept)
-    images = generate(target, drafter, Ratio(), Exact(), Sampling(), ["x"] * count, range(count), batch_size=count)
-    assert p_value(images.tokens, sequence_law(target, Sampling())) < 1e-6
 
 
 def test_ratio_decodes_a_window_alike_in_any_batch():
