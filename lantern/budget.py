@@ -1,46 +1,103 @@
 """The question a sweep answers: which setting is the fastest among those that keep the quality?"""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from lantern.errors import LanternError
-from lantern.page.columns import better
+from lantern.page.columns import KNOWN, better
 from lantern.results import Row, is_baseline
 
+UNPAIRED = ("output_tv", "code_distance", *(column.key for column in KNOWN if column.is_speed))
+VERDICTS = ("lossless", "yes", "open", "no")  # the bounds keep every limit, the values alone do, not even these
 
-@dataclass(frozen=True)
-class Choice:
+
+class Choice(NamedTuple):
     """The fastest row within a budget; plain decoding itself where no other keeps it."""
 
     row: Row
-    limit: float  # what the metric may be at worst
-    is_certain: bool  # whether the whole 95 % interval of the metric is within the limit
+    is_certain: bool
 
 
 @dataclass(frozen=True)
 class Budget:
-    """`metric` may be worse than plain decoding's by the share `within` of it: 0.1 is 10 %."""
+    """How much worse than plain decoding's a setting's metrics may be: `within` as shares of plain decoding's value
+    (0.1 is 10 %), `losses` in a metric's own unit; None is no limit. With `proven` the 95 % bounds have to keep every
+    limit, of `min_images` judged images or more, else the values do. A lossless setting is within every budget."""
 
-    metric: str
-    within: float
+    within: Mapping[str, float | None]
+    losses: Mapping[str, float | None] = field(default_factory=dict)
+    proven: bool = False
+    min_images: int = 0
 
     def __post_init__(self) -> None:
-        if self.within < 0:
-            raise LanternError(f"budget.within={self.within} is negative; give a share such as 0.1 for 10 %")
-        if not better(self.metric):
-            raise LanternError(f"budget.metric={self.metric}: which way is better is not known; use frechet, say")
+        for group in ("within", "losses"):
+            for metric, limit in getattr(self, group).items():
+                if limit is not None and limit < 0:
+                    raise LanternError(f"budget.{group}.{metric}={limit} is negative; give 0 or more, or null")
+                if not better(metric) or metric in UNPAIRED:
+                    raise LanternError(
+                        f"budget.{group}.{metric}: rows hold no difference of it from plain decoding; use frechet, say"
+                    )
+
+    def verdict(self, row: Row) -> str | None:
+        """One of VERDICTS; None where a metric was not judged."""
+        if row.get("lossless") or is_baseline(row):
+            return "lossless"
+        found = [_verdict(row, metric, limit, True) for metric, limit in self.within.items() if limit is not None]
+        found += [_verdict(row, metric, limit, False) for metric, limit in self.losses.items() if limit is not None]
+        if None in found:
+            return None
+        verdict = max(found, key=VERDICTS.index, default="yes")
+        is_enough = (row.get("num_images") or 0) >= self.min_images
+        return verdict if is_enough or verdict == "no" else "open"
 
     def best(self, rows: Sequence[Row]) -> Choice | None:
-        """None where plain decoding or the speed was not measured."""
-        plain = next((row for row in rows if is_baseline(row) and row.get(self.metric) is not None), None)
-        if plain is None:
+        """None where nothing but plain decoding was timed and judged."""
+        verdicts = [(row, self.verdict(row)) for row in rows if row.get("speedup") is not None]
+        if all(is_baseline(row) or verdict is None for row, verdict in verdicts):
             return None
-        sign = 1 if better(self.metric) == "low" else -1
-        limit = plain[self.metric] + sign * self.within * abs(plain[self.metric])
-        judged = [row for row in rows if None not in (row.get(self.metric), row.get("speedup"))]
-        inside = [row for row in judged if sign * row[self.metric] <= sign * limit]
+        accepted = ("lossless", "yes") if self.proven else ("lossless", "yes", "open")
+        inside = [(row, verdict) for row, verdict in verdicts if verdict in accepted]
         if not inside:
             return None
-        row = max(inside, key=lambda row: row["speedup"])
-        worst = row.get(f"{self.metric}_{'high' if sign > 0 else 'low'}")
-        return Choice(row, limit, worst is not None and sign * worst <= sign * limit)
+        row, verdict = max(inside, key=lambda known: known[0]["speedup"])
+        return Choice(row, verdict != "open")
+
+    def __str__(self) -> str:
+        shares = [f"{metric} at most {100 * limit:.3g} %" for metric, limit in self._set("within")]
+        losses = [f"{metric} at most {limit:.3g}" for metric, limit in self._set("losses")]
+        ends = ", by 95 % bounds" if self.proven else ""
+        most = f" of {self.min_images:,} images" if self.proven and self.min_images else ""
+        return f"{', '.join(shares + losses)} worse than plain decoding's{ends}{most}"
+
+    def _set(self, group: str) -> list[tuple[str, float]]:
+        return [(metric, limit) for metric, limit in getattr(self, group).items() if limit is not None]
+
+
+def ranked(rows: Sequence[Row], budget: Budget) -> list[Row]:
+    """With their verdicts. Rows of several methods come fastest first, those that keep the budget before the others;
+    of one method they keep their order."""
+    judged = [row | {"within_budget": budget.verdict(row)} for row in rows]
+    if len({row.get("method") for row in rows if not is_baseline(row)}) < 2:
+        return judged
+    return sorted(judged, key=lambda row: (not is_baseline(row), _class(row), -(row.get("speedup") or 0.0)))
+
+
+def _class(row: Row) -> int:
+    """0 for what is shown to keep the budget; what was not judged comes last."""
+    verdict = row["within_budget"]
+    return max(0, VERDICTS.index(verdict) - 1) if verdict else len(VERDICTS)
+
+
+def _verdict(row: Row, metric: str, limit: float, is_share: bool) -> str | None:
+    """By the metric's paired difference from plain decoding, which is the worse the higher it is."""
+    rising = better(metric) == "low"
+    key = f"{metric}_diff" if rising else f"{metric}_loss"
+    worse, value = row.get(key), row.get(metric)
+    if worse is None or value is None:
+        return None
+    allowed = limit * abs(value - worse if rising else value + worse) if is_share else limit
+    if row.get(f"{key}_high", float("inf")) <= allowed:
+        return "yes"
+    return "open" if worse <= allowed else "no"

@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from lantern.budget import Budget, ranked
 from lantern.page.pictures import shared_records
 from lantern.page.write import write_page
 from lantern.plots import draw_grid, draw_pareto
@@ -19,12 +20,13 @@ from lantern.results import SUMMARY, Row, merge_rows, setting_id
 GRID_PROMPTS = 6
 
 
-def merge_points(folder: Path, points: Sequence[Path], title: str) -> tuple[list[Row], list[Path]]:
+def merge_points(folder: Path, points: Sequence[Path], title: str, budget: Budget) -> tuple[list[Row], list[Path]]:
     """Writes results.csv, profiles.json, pareto.png, grid.png and report.html of run folders, and prints the table.
-    Returns the rows, none if no point has any, and the figures."""
-    rows = merge_rows(row for point in points for row in json.loads((point / SUMMARY).read_text()).values())
-    if not rows:
+    Returns the rows, ranked, none if no point has any, and the figures."""
+    found = merge_rows(row for point in points for row in json.loads((point / SUMMARY).read_text()).values())
+    if not found:
         return [], []
+    rows = ranked(found, budget)
     write_csv(rows, folder / "results.csv")
     figures = _draw_figures(folder, points, rows)
     profiles = read_profiles(points)

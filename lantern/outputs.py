@@ -6,6 +6,7 @@ from pathlib import Path
 from PIL import Image
 from torch import Tensor
 
+from lantern.budget import Budget
 from lantern.errors import LanternError
 from lantern.evaluation import Measurement
 from lantern.merging import merge_points
@@ -33,6 +34,7 @@ def publish(
     folder: Path,
     measurements: Sequence[Measurement],
     tracker: Tracker,
+    budget: Budget,
     config: Mapping[str, object],
     sweep: Path | None,
     sweep_name: str | None,
@@ -48,7 +50,7 @@ def publish(
         point = Point(measured.row, measured.profile, measured.records, measured.batch.prompts, columns)
         tracker.point(point, config, folder, group)
     if not sweep:
-        merge_points(folder, [folder], "one setting")
+        merge_points(folder, [folder], "one setting", budget)
 
 
 def write_images(folder: Path, names: Sequence[str], images: Tensor) -> None:

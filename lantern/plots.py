@@ -14,28 +14,39 @@ from torch import Tensor
 from lantern.results import Row, is_baseline
 
 INK, BASELINE, METHOD, FRONT = "#222222", "#888888", "#1f6fb4", "#b9d3ea"
-SPEED, QUALITY = "speedup", "frechet"
+SPEED = "speedup"
+PRICES = {  # down is better
+    "frechet": "Fréchet distance, {num_images} images",
+    "output_tv": "output TV",
+}
 
 
 def draw_pareto(rows: Sequence[Row], labels: Sequence[str], path: str | Path) -> Path | None:
-    """Speed-up against Fréchet distance, a labelled point with its 95 % bars a row, the front as a line: right and down
-    is better. None if no row has both figures."""
-    points = [(row, label) for row, label in zip(rows, labels, strict=True) if _has_point(row)]
-    if not points:
+    """Speed-up against Fréchet distance and against output TV, as far as they were measured, side by side: a labelled
+    point with its 95 % bars a row, filled where the method is lossless, the front as a line. None without a point."""
+    points = {price: _points(rows, labels, price) for price in PRICES}
+    shown = [price for price in PRICES if any(not is_baseline(row) for row, _ in points[price])]
+    if not shown:
         return None
-    figure, axes = plt.subplots(figsize=(7.2, 4.6), dpi=130)
-    front = pareto_front([row for row, _ in points])
-    axes.plot([row[SPEED] for row in front], [row[QUALITY] for row in front], color=FRONT, lw=3, zorder=1)
+    figure, panels = plt.subplots(1, len(shown), figsize=(7.2 * len(shown), 4.6), dpi=130, squeeze=False)
+    for axes, price in zip(panels[0], shown, strict=True):
+        _draw_points(axes, points[price], price)
+    return _save(figure, path)
+
+
+def _draw_points(axes, points: Sequence[tuple[Row, str]], price: str) -> None:
+    front = pareto_front([row for row, _ in points], price)
+    axes.plot([row[SPEED] for row in front], [row[price] for row in front], color=FRONT, lw=3, zorder=1)
     for row, _ in points:
         colour = BASELINE if is_baseline(row) else METHOD
-        bars = {"xerr": _bars(row, SPEED), "yerr": _bars(row, QUALITY)}
-        axes.errorbar(row[SPEED], row[QUALITY], **bars, fmt="o", color=colour, ms=5, lw=1, capsize=2, zorder=2)
-    axes.set_xlabel("speed-up over plain AR decoding (right is faster)")
-    axes.set_ylabel(f"Fréchet distance to real images, {points[0][0]['num_images']} images (down is better)")
+        bars = {"xerr": _bars(row, SPEED), "yerr": _bars(row, price)}
+        look = {"fmt": "o", "color": colour, "mfc": colour if row.get("lossless") else "white", "ms": 5}
+        axes.errorbar(row[SPEED], row[price], **bars, **look, lw=1, capsize=2, zorder=2)
+    axes.set_xlabel("speed-up over plain AR decoding (right is faster; filled: lossless)")
+    axes.set_ylabel(f"{PRICES[price].format(**points[0][0])} (down is better)")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25, lw=0.5)
-    _annotate(axes, [(row[SPEED], row[QUALITY], label) for row, label in points])
-    return _save(figure, path)
+    _annotate(axes, [(row[SPEED], row[price], label) for row, label in points])
 
 
 def _annotate(axes, points: Sequence[tuple[float, float, str]]) -> None:
@@ -54,11 +65,11 @@ def _annotate(axes, points: Sequence[tuple[float, float, str]]) -> None:
         placed.append(box)
 
 
-def pareto_front(rows: Sequence[Row]) -> list[Row]:
-    """The rows that no other row beats in both speed-up and Fréchet distance, slowest first."""
+def pareto_front(rows: Sequence[Row], price: str) -> list[Row]:
+    """The rows that no other row beats in both speed-up and price, slowest first."""
     front = []
-    for row in sorted(rows, key=lambda row: (-row[SPEED], row[QUALITY])):
-        if not front or row[QUALITY] < front[-1][QUALITY]:
+    for row in sorted(rows, key=lambda row: (-row[SPEED], row[price])):
+        if not front or row[price] < front[-1][price]:
             front.append(row)
     return front[::-1]
 
@@ -101,8 +112,12 @@ def draw_benchmark(passes: Sequence[Row], rows: Sequence[Row], path: str | Path)
     return _save(figure, path)
 
 
-def _has_point(row: Row) -> bool:
-    return all(isinstance(row.get(key), int | float) and math.isfinite(row[key]) for key in (SPEED, QUALITY))
+def _points(rows: Sequence[Row], labels: Sequence[str], price: str) -> list[tuple[Row, str]]:
+    return [(row, label) for row, label in zip(rows, labels, strict=True) if _is_number(row, SPEED, price)]
+
+
+def _is_number(row: Row, *keys: str) -> bool:
+    return all(isinstance(row.get(key), int | float) and math.isfinite(row[key]) for key in keys)
 
 
 def _bars(row: Row, key: str) -> list[list[float]] | None:

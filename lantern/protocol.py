@@ -13,7 +13,7 @@ from lantern.results import SUMMARY, Row, encode, replace_text
 from lantern.types import Target
 
 FINISHED = "finished.json"
-PLAIN = ("model", "sampling", "dtype", "device", "compile")  # what plain decoding is built from
+PLAIN = ("model", "sampling", "dtype", "device", "compile", "tf32")  # what plain decoding is built from
 DECODING = (*PLAIN, "drafter", "tree", "acceptance", "verification", "loop")
 PASSING = ("paths", "tracking", "sweep", "budget", "shards", "shard", "published", "reproduce")  # changes no figure
 

@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from lantern.budget import Budget, Choice
@@ -14,8 +15,9 @@ LABEL_KEYS = (
     "device", "compile",
 )  # fmt: skip
 COLUMNS = {
-    "tokens_per_step": "tokens/step", "latency_s": "s/image", "speedup": "speed-up", "draft_ms": "draft ms",
-    "verify_ms": "verify ms", "accept_ms": "accept ms", "output_tv": "output TV", "code_distance": "code dist.",
+    "speedup": "speed-up", "tokens_per_step": "tokens/step", "target_forwards": "passes",
+    "drafter_forwards": "drafter's", "latency_s": "s/image", "draft_ms": "draft ms", "verify_ms": "verify ms",
+    "accept_ms": "accept ms", "output_tv": "output TV", "code_distance": "code dist.",
     "frechet": "Fréchet",
     "frechet_diff": "less AR's", "kernel": "kernel", "precision": "prec.",
     "recall": "recall",
@@ -78,9 +80,28 @@ def _align(line: Sequence[str], widths: Sequence[int]) -> str:
 def _cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     judged = [key for key in rows[0] if key.endswith(JUDGED)]
     keys = [key for key in [*COLUMNS, *judged] if any(row.get(key) is not None for row in rows)]
-    headers = ["setting", *(COLUMNS.get(key, key.removesuffix(JUDGED[0]).replace("_", " ")) for key in keys)]
-    labels = label_rows(rows)
-    return headers, [[label, *(_cell(row, key) for key in keys)] for label, row in zip(labels, rows, strict=True)]
+    headers = [COLUMNS.get(key, key.removesuffix(JUDGED[0]).replace("_", " ")) for key in keys]
+    told = _differing_marks(rows)
+    lines = [
+        [label, *(marks(row)[name] for name in told), *(_cell(row, key) for key in keys)]
+        for label, row in zip(label_rows(rows), rows, strict=True)
+    ]
+    return ["setting", *told, *headers], lines
+
+
+def marks(row: Row) -> dict[str, str]:
+    """What a setting is, in a word each: whether its law is plain decoding's, whether its drafter had to be trained,
+    and a lossy one's verdict under the sweep's budget."""
+    law = "lossless" if row.get("lossless") or is_baseline(row) else "lossy"
+    drafter = "trained" if row.get("drafter_hash") else "training-free"
+    verdict = row.get("within_budget") if law == "lossy" else "yes"
+    return {"law": law, "drafter": drafter, "budget": verdict or "-"}
+
+
+def _differing_marks(rows: Sequence[Row]) -> list[str]:
+    """What all methods have in common goes without saying."""
+    words = [marks(row) for row in rows if not is_baseline(row)] or [marks(row) for row in rows]
+    return [name for name in words[0] if len({line[name] for line in words}) > 1]
 
 
 def _cell(row: Row, key: str) -> str:
@@ -117,14 +138,36 @@ def shared_settings(rows: Sequence[Row]) -> str:
 
 
 def tell_best(folder: Path, rows: Sequence[Row], budget: Budget, best: Choice | None) -> None:
-    """Prints the fastest setting within a budget and writes best.json; nothing where none can be named."""
+    """Prints the fastest setting within a budget, and how many times as fast it is as the others, likewise the fastest
+    lossless one, and writes best.json; nothing where none can be named."""
     if best is None:
         return
-    label = dict(zip(map(id, rows), label_rows(rows), strict=True))[id(best.row)]
-    record = {"metric": budget.metric, "within": budget.within, "limit": best.limit, "certain": best.is_certain}
-    replace_text(folder / "best.json", encode(record | {"setting": label, "row": best.row}, indent=2) + "\n")
-    doubt = "" if best.is_certain else "; its 95 % interval reaches beyond"
-    print(
-        f"fastest with {budget.metric} within {budget.within:.0%} of plain decoding's ({best.limit:.3g}): {label}, "
-        f"speed-up {_cell(best.row, 'speedup')}, {budget.metric} {_cell(best.row, budget.metric)}{doubt}"
+    labels = label_rows(rows)
+    label = dict(zip(map(id, rows), labels, strict=True))[id(best.row)]
+    lossless = max(
+        (place for place, row in enumerate(rows) if marks(row)["law"] == "lossless" and row.get("speedup")),
+        key=lambda place: rows[place]["speedup"],
+        default=None,
     )
+    winners = {label: _times_as_fast(best.row, rows, labels)}
+    if lossless is not None:
+        winners[labels[lossless]] = _times_as_fast(rows[lossless], rows, labels)
+    record = {"budget": asdict(budget), "certain": best.is_certain, "setting": label, "row": best.row}
+    record |= {"lossless": None if lossless is None else labels[lossless], "times_as_fast": winners}
+    replace_text(folder / "best.json", encode(record, indent=2) + "\n")
+    doubt = "" if best.is_certain else "; its 95 % bounds reach beyond"
+    print(f"fastest, lossless or with {budget}: {label}, speed-up {_cell(best.row, 'speedup')}{doubt}")
+    if lossless is not None and labels[lossless] != label:
+        print(f"fastest lossless one: {labels[lossless]}, speed-up {_cell(rows[lossless], 'speedup')}")
+    for name, times in winners.items():
+        told = ", ".join(f"{other} {ratio:.2f}" for other, ratio in times.items())
+        print(f"{name} is so many times as fast as: {told}")
+
+
+def _times_as_fast(winner: Row, rows: Sequence[Row], labels: Sequence[str]) -> dict[str, float]:
+    """Quotients of speed-ups, each of which was timed in turn with plain decoding, by the other setting's label."""
+    return {
+        label: winner["speedup"] / row["speedup"]
+        for label, row in zip(labels, rows, strict=True)
+        if row is not winner and row.get("speedup")
+    }

@@ -87,7 +87,7 @@ def find_conflict(
 def report_sweep(folder: Path, name: str | None, tracker: Tracker, budget: Budget) -> None:
     """Merges the points below folder, prints their table and the best of them, tracks the baseline and the summary."""
     points = point_folders(folder)
-    rows, figures = merge_points(folder, points, f"{name or 'ad hoc'} sweep")
+    rows, figures = merge_points(folder, points, f"{name or 'ad hoc'} sweep", budget)
     if not rows:
         log.error("no point of %s has results; see the errors above", folder)
         return

@@ -152,7 +152,7 @@ class Tracker:
             run.log(content)
             run.summary.update({"points": len(rows)})
             if best is not None:
-                told = {"name": run_name(best.row), "limit": best.limit, "certain": best.is_certain}
+                told = {"name": run_name(best.row), "certain": best.is_certain}
                 run.summary.update({f"best/{key}": value for key, value in (flat(best.row) | told).items()})
             run.log_artifact(results_artifact(f"sweep-{group.key}", folder, {"points": len(rows)}))
 

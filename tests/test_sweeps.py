@@ -8,8 +8,9 @@ from fake_pipeline import FakePipeline
 from hydra import compose, initialize_config_dir
 from hydra.errors import CompactHydraException
 from omegaconf import OmegaConf
+from PIL import Image
 
-from lantern.budget import Budget
+from lantern.budget import Budget, ranked
 from lantern.command import WritableFolder, in_one_sentence
 from lantern.errors import LanternError
 from lantern.evaluation import Evaluation
@@ -25,6 +26,7 @@ from lantern.tracking import Tracker
 
 CONF = Path(__file__).parents[1] / "conf"
 SWEEPS = sorted(path.stem for path in (CONF / "sweep").glob("*.yaml"))
+BUDGET = Budget({"frechet": 0.1})
 EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
 
 
@@ -83,6 +85,12 @@ def test_every_method_is_in_a_sweep():
     assert set(named) == set(METHODS)
 
 
+def test_the_field_has_every_rule():
+    """Catches a rule that no table compares."""
+    rules = {composed(f"+method={method}").hydra.runtime.choices.acceptance for method in methods_of("field")}
+    assert rules - {"exact"} == {path.stem for path in (CONF / "acceptance").glob("*.yaml")} - {"exact"}
+
+
 @pytest.mark.parametrize("name", LAUNCHERS)
 def test_every_launcher_composes_beside_a_sweep(name):
     cfg = composed("+sweep=delta", f"+launch={name}")
@@ -134,6 +142,8 @@ def sweep_folder(folder: Path, deltas=(0.01, 0.1)) -> Path:
         for m in measured:
             value = 5.0 if m.row["drafter"] == "none" else 5 + 10 * delta
             m.row.update(frechet=value, frechet_low=value - 1, frechet_high=value + 1, shape_accuracy=0.9)
+            if m.row["drafter"] != "none":
+                m.row.update(frechet_diff=value - 5, frechet_diff_low=value - 6, frechet_diff_high=value - 4)
         write_measurements(point, measured)
     return folder
 
@@ -155,7 +165,7 @@ def test_rows_of_several_methods_bear_their_names():
 
 def test_a_sweeps_points_are_merged_into_one_table_and_its_figures(tmp_path, capsys):
     folder = sweep_folder(tmp_path)
-    rows, figures = merge_points(folder, point_folders(folder), "delta sweep")
+    rows, figures = merge_points(folder, point_folders(folder), "delta sweep", BUDGET)
     assert label_rows(rows) == ["AR", "δ 0.01", "δ 0.1"]
     with (folder / "results.csv").open() as file:
         assert [row["delta"] for row in csv.DictReader(file)] == ["", "0.01", "0.1"]
@@ -171,7 +181,7 @@ def test_points_without_results_are_left_out(tmp_path, caplog):
     folder = sweep_folder(tmp_path)
     (folder / "2").mkdir()
     assert [point.name for point in point_folders(folder)] == ["0", "1"]
-    report_sweep(tmp_path / "0" / "none", "delta", Tracker(mode="disabled"), Budget("frechet", 0.1))
+    report_sweep(tmp_path / "0" / "none", "delta", Tracker(mode="disabled"), BUDGET)
     assert "no point" in caplog.text
 
 
@@ -190,20 +200,49 @@ def test_the_report_is_made_at_exit_when_hydra_leaves_the_end_out(tmp_path, monk
 
 def test_a_sweep_names_the_best_setting_under_its_budget_on_paper_too(tmp_path, capsys):
     folder = sweep_folder(tmp_path)
-    report_sweep(folder, "delta", Tracker(mode="disabled"), Budget("frechet", 0.1))
-    assert "fastest with frechet within 10% of plain decoding's (5.5): δ 0.01" in capsys.readouterr().out
+    report_sweep(folder, "delta", Tracker(mode="disabled"), BUDGET)
+    told = "fastest, lossless or with frechet at most 10 % worse than plain decoding's: δ 0.01"
+    assert told in capsys.readouterr().out
     best = json.loads((folder / "best.json").read_text())
-    assert (best["setting"], best["row"]["delta"], best["limit"]) == ("δ 0.01", 0.01, 5.5)
-    assert not best["certain"]  # its interval ends at 6.1
+    assert (best["setting"], best["row"]["delta"], best["budget"]["within"]) == ("δ 0.01", 0.01, {"frechet": 0.1})
+    assert not best["certain"]  # 0.1 worse, and its bounds reach to 1.1
+    assert best["lossless"] == "AR"
+    assert best["times_as_fast"]["δ 0.01"] == pytest.approx({"AR": 1 / 0.59, "δ 0.1": 0.5 / 0.59})
+
+
+def test_rows_of_several_methods_come_fastest_first_those_of_equal_quality_before_the_others():
+    """Catches a table in the order of the sweep, and one that a fast bad method leads."""
+    shared = {"drafter": "eagle", "acceptance": "a", "tree": "t", "frechet": 5.0}
+    rows = [
+        {"drafter": "none", "acceptance": "exact", "tree": "none", "speedup": 1.0, "lossless": True},
+        shared | {"method": "bad", "speedup": 9.0, "frechet_diff": 2.0, "frechet_diff_high": 3.0},
+        shared | {"method": "unjudged", "speedup": 8.0, "frechet": None},
+        shared | {"method": "slow", "speedup": 1.5, "lossless": True, "drafter_hash": "abc"},
+        shared | {"method": "fast", "speedup": 2.0, "frechet_diff": 0.1, "frechet_diff_high": 0.3},
+        shared | {"method": "open", "speedup": 3.0, "frechet_diff": 0.1, "frechet_diff_high": 0.9},
+    ]
+    table = ranked(rows, BUDGET)
+    assert [row.get("method") for row in table] == [None, "fast", "slow", "open", "bad", "unjudged"]
+    assert [row["within_budget"] for row in table] == ["lossless", "yes", "lossless", "open", "no", None]
+    words = [line.split()[1:4] for line in format_table(table).splitlines()[2:]]
+    assert words[1:3] == [["lossy", "training-free", "yes"], ["lossless", "trained", "yes"]]
+    assert [row.get("method") for row in ranked(rows[:2], BUDGET)] == [None, "bad"]
 
 
 def test_the_front_drops_what_is_beaten_in_both():
     rows = [{"speedup": s, "frechet": f} for s, f in ((1, 5), (2, 4), (3, 6), (2.5, 7))]
-    assert [(row["speedup"], row["frechet"]) for row in pareto_front(rows)] == [(2, 4), (3, 6)]
+    assert [(row["speedup"], row["frechet"]) for row in pareto_front(rows, "frechet")] == [(2, 4), (3, 6)]
 
 
 def test_no_pareto_plot_without_both_figures(tmp_path):
     assert draw_pareto([{"speedup": 1.0, "frechet": None}], ["AR"], tmp_path / "pareto.png") is None
+
+
+def test_the_plot_has_a_panel_for_each_price_that_was_measured(tmp_path):
+    row = {"drafter": "eagle", "speedup": 2.0, "output_tv": 0.1, "num_images": 4}
+    one, two = ([row | {"frechet": value}] for value in (None, 5.0))
+    widths = [Image.open(draw_pareto(rows, ["a"], tmp_path / "pareto.png")).width for rows in (one, two)]
+    assert widths[1] > 1.8 * widths[0]
 
 
 def test_a_table_leaves_out_what_nobody_measured():
@@ -246,7 +285,7 @@ def test_a_sweep_run_again_in_its_folder_reports_only_its_own_points(tmp_path):
     (folder / "multirun.yaml").write_text("")
     os.utime(folder / "multirun.yaml", (2, 2))
     sweep_folder(folder, deltas=(0.2,))
-    rows, _ = merge_points(folder, point_folders(folder), "again")
+    rows, _ = merge_points(folder, point_folders(folder), "again", BUDGET)
     assert [row["delta"] for row in rows] == [None, 0.2]
 
 

@@ -35,7 +35,14 @@ KNOWN = (
     Column("baseline_latency_s", "AR s an image", "of the plain decoding it was timed with", "", False, True),
     Column("ar_over_floor", "AR over floor", "an AR step over the time of copying what it reads", "", False, True),
     Column("num_timed", "timed", "images timed alone", "", False, True),
-    Column("output_tv", "output TV", "total variation between p and the committed token's law", "low", True),
+    Column(
+        "output_tv",
+        "output TV",
+        "total variation between p and a committed token's law; under shared noise an upper bound: the share of tokens "
+        "that are not the target's own pick",
+        "low",
+        True,
+    ),
     Column(
         "code_distance",
         "code distance",

@@ -37,8 +37,9 @@ function drawTable() {
   const head = el("tr", {}, el("th", { scope: "col" }, "setting"), ...shown.map(heading));
   const lines = sortedRows().map(index => {
     const button = el("button", { "data-row": index, onclick: () => choose({ row: index }) }, rows[index].label);
+    const marks = el("small", { class: "marks" }, rows[index].marks);
     const cells = shown.map(column => cell(rows[index], column));
-    return el("tr", { "data-row": index }, el("th", { scope: "row" }, button), ...cells);
+    return el("tr", { "data-row": index }, el("th", { scope: "row" }, button, marks), ...cells);
   });
   at("table").replaceChildren(el("thead", {}, head), el("tbody", {}, ...lines));
   markTable();

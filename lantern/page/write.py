@@ -10,7 +10,7 @@ from lantern.metrics.profile import Profile
 from lantern.page.columns import columns_of
 from lantern.page.pictures import same_prompt_pictures
 from lantern.page.protocol import protocol
-from lantern.report import label_rows, shared_settings
+from lantern.report import label_rows, marks, shared_settings
 from lantern.results import Row, encode, is_baseline, replace_text, setting_id
 
 PARTS = Path(__file__).parent
@@ -41,7 +41,7 @@ def page_content(
     listed = [
         {
             "label": label, "values": row, "baseline": is_baseline(row), "profile": profiles.get(setting),
-            "shared_noise": is_baseline(row) or row.get("verification") == "shared_noise",
+            "marks": _marks(row), "shared_noise": is_baseline(row) or row.get("verification") == "shared_noise",
         }
         for label, row, setting in zip(labels, rows, settings, strict=True)
     ]  # fmt: skip
@@ -53,6 +53,13 @@ def page_content(
         "protocol": protocol(points, rows, labels),
         **same_prompt_pictures(points, settings),
     }
+
+
+def _marks(row: Row) -> str:
+    """A setting's marks in a line; plain decoding needs none."""
+    known, verdict = marks(row), row.get("within_budget")
+    told = [f"within budget: {verdict}"] if verdict and known["law"] == "lossy" else []
+    return "" if is_baseline(row) else ", ".join([known["law"], known["drafter"], *told])
 
 
 def read_content(path: str | Path) -> dict[str, object]:

@@ -6,6 +6,7 @@ import pytest
 from browser import browser, find_browser
 from fake_pipeline import FakePipeline
 
+from lantern.budget import Budget
 from lantern.evaluation import Evaluation
 from lantern.merging import merge_points, point_folders
 from lantern.outputs import write_measurements
@@ -28,8 +29,10 @@ def made_sweep(folder: Path, deltas: dict[float, type] | None = None) -> Path:
         for m in measured:
             value = 5.0 if m.row["drafter"] == "none" else 5 + 10 * delta
             m.row.update(frechet=value, frechet_low=value - 1, frechet_high=value + 1, shape_accuracy=0.9)
+            if m.row["drafter"] != "none":
+                m.row.update(frechet_diff=value - 5, frechet_diff_low=value - 6, frechet_diff_high=value - 4)
         write_measurements(point, measured)
-    merge_points(folder, point_folders(folder), "made-up sweep")
+    merge_points(folder, point_folders(folder), "made-up sweep", Budget({"frechet": 0.1}))
     return folder
 
 

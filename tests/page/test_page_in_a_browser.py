@@ -6,7 +6,7 @@ from conftest import PROMPTS
 from lantern.page.write import write_page
 
 LABELS = ["AR", "shared_noise δ 0.01", "shared_noise δ 0.1", "ratio δ 0.4"]
-ORDER = "[...document.querySelectorAll('#table tbody th')].map(cell => cell.innerText.replace(' ★', ''))"
+ORDER = "[...document.querySelectorAll('#table tbody th button')].map(cell => cell.innerText.replace(' ★', ''))"
 SORTS = "[...document.querySelectorAll('#table thead th')].map(cell => cell.ariaSort).filter(s => s && s != 'none')"
 
 
