@@ -15,6 +15,7 @@ from lantern.errors import LanternError
 from lantern.evaluation import decode_images
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline, assemble
+from lantern.trees.auto import AutoTree
 from lantern.types import AcceptanceRule, Drafter, Generation, Loop, Target, TreePolicy, Verification
 
 CONFIG_FOLDER = Path(__file__).parents[1] / "conf"
@@ -47,9 +48,11 @@ class Model:
         loop: str | Loop | None = None,
         method: str | None = None,
         settings: Sequence[str] = (),
+        batch_size: int = 1,
     ) -> Pipeline:
         """The parts by name or as objects, static, exact, auto and eagle unless the method or the loop says otherwise;
-        settings are overrides such as "acceptance.lam=3", "sampling.top_k=500"."""
+        settings are overrides such as "acceptance.lam=3", "sampling.top_k=500"; batch_size is what tree="auto" finds
+        the fastest tree for, which it does at every call: keep the pipeline."""
         given = {"tree": tree, "acceptance": acceptance, "verification": verification, "drafter": drafter}
         presets = [f"+{group}={name}" for group, name in (("method", method), ("loop", loop)) if isinstance(name, str)]
         usual = {} if presets else USUAL
@@ -58,6 +61,8 @@ class Model:
         config = _compose([*self._overrides, *presets, *chosen, *settings])
         objects = {group: part for group, part in (given | {"loop": loop}).items() if not isinstance(part, str | None)}
         parts = {group: instantiate(config[group]) for group in (*given, "loop") if group not in objects}
+        if isinstance(parts.get("tree"), AutoTree):
+            parts["tree"] = parts["tree"].at(batch_size)
         return assemble(
             self.target,
             sampling=instantiate(config.sampling),
@@ -76,7 +81,8 @@ class Model:
             raise LanternError(f"prompts={prompts!r} is one text; give a list of texts")
         copies = [list(prompts[:index]).count(prompt) for index, prompt in enumerate(prompts)]
         seeds = [image_seed(seed, prompt, copy) for prompt, copy in zip(prompts, copies, strict=True)]
-        generation = self.pipeline(**parts).generate(prompts, seeds, batch_size)
+        pipeline = self.pipeline(**parts, batch_size=min(batch_size, len(prompts)) or 1)
+        generation = pipeline.generate(prompts, seeds, batch_size)
         return Images(decode_images(self.target, generation.tokens, batch_size), generation.tokens, generation)
 
 

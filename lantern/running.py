@@ -12,6 +12,8 @@ from omegaconf import DictConfig, OmegaConf
 from lantern.built import shared
 from lantern.errors import LanternError
 from lantern.evaluation import Evaluation
+from lantern.hardware import allow_tf32
+from lantern.memory import check_memory
 from lantern.models.checkpoints import local_hash
 from lantern.outputs import publish, write_measurements
 from lantern.pipeline import assemble, lacking, pipelines
@@ -31,20 +33,27 @@ def run_setting(cfg: DictConfig, name: str, folder: Path, sweep: Path | None, me
     parts = {group: instantiate(cfg[group]) for group in ("drafter", "acceptance", "verification", "sampling", "loop")}
     parts |= {"model": shared(cfg.model), "name": name, "compile": cfg.compile}
     target, tree = parts["model"], instantiate(cfg.tree)
+    allow_tf32(bool(cfg.get("tf32")))  # older records have none
     if cfg.shards > 1 and isinstance(tree, AutoTree):
         raise LanternError(
             f"shards={cfg.shards} would each find a tree of their own by tree=auto; run it once without shards, and "
-            "give the shards the tree that its row names"
+            "give the shards the shape in its tree.json"
         )
     asked = request(config, target.weights_hash, digest(prompts), local_hash(config["drafter"].get("checkpoint")))
     if is_finished(folder, asked):
         os.utime(folder / SUMMARY)  # the sweep's end merges what this run of it has touched
         print(f"{folder} is finished")
         return list(json.loads((folder / SUMMARY).read_text()).values())
+    if isinstance(tree, AutoTree):
+        tree = tree.at(1 if cfg.speed.num_prompts else cfg.batch_size).kept_in(folder / "tree.json", asked)
     write_provenance(folder, config, {"target": target.weights_hash})
     if cfg.benchmark:
         instantiate(cfg.benchmark).run(pipelines(**parts), prompts, cfg.seed, folder)
         return []
+    pipeline = assemble(tree=tree, **parts)
+    if cfg.quality.num_images:  # said before anything is timed
+        most = min(cfg.batch_size, cfg.quality.num_images)
+        check_memory(target, pipeline.drafter.num_nodes, pipeline.drafter.depth, most)
     evaluation = Evaluation(
         prompts=prompts,
         seed=cfg.seed,
@@ -56,7 +65,7 @@ def run_setting(cfg: DictConfig, name: str, folder: Path, sweep: Path | None, me
         baseline_folder=(sweep or folder) / "ar",
         fingerprint=fingerprint(config),
         plain_fingerprint=fingerprint(config, PLAIN),
-        settings={} if parts["loop"] else own_numbers(config, parts["drafter"], tree),
+        settings={} if parts["loop"] else own_settings(config, parts["drafter"], tree),
         known=record_files(sweep or folder),
         max_doublings=cfg.speed.max_doublings,
         laws=instantiate(cfg.output_tv),
@@ -64,22 +73,28 @@ def run_setting(cfg: DictConfig, name: str, folder: Path, sweep: Path | None, me
         shards=cfg.shards,
         shard=cfg.shard,
     )
-    measurements = evaluation.run(assemble(tree=tree, **parts))
+    measurements = evaluation.run(pipeline)
     measurements = with_keys(measurements, {"method": method} if method else {})
     measurements = with_published(measurements, config["published"])
     if measurements:
         write_measurements(folder, measurements)
-        publish(folder, measurements, instantiate(cfg.tracking), config, sweep, cfg.sweep.name)
+        tracker, budget = instantiate(cfg.tracking), instantiate(cfg.budget)
+        publish(folder, measurements, tracker, budget, config, sweep, cfg.sweep.name)
         mark_finished(folder, asked)
     return [measured.row for measured in measurements]
 
 
-def own_numbers(config: Mapping, drafter: object, tree: object) -> Row:
-    """Numbers of the drafter and, where it grows one, of the tree, by their names in the config: tree.total."""
-    groups = ["drafter", *(["tree"] if "tree" in lacking(drafter) and not isinstance(tree, AutoTree) else [])]
-    return {
-        f"{group}.{name}": value
+def own_settings(config: Mapping, drafter: object, tree: object) -> Row:
+    """Numbers of the drafter and, where it grows one, of the tree, by their names in the config: tree.total; of what
+    starts a window its kind. What tree=auto has found stands in the place of the config's."""
+    is_auto = isinstance(tree, AutoTree)
+    groups = ["drafter", *(["tree"] if "tree" in lacking(drafter) and not is_auto else [])]
+    found = tree.found.settings if is_auto and tree.found else {}
+    numbers = {
+        f"{group}.{name}": found.get(name, value) if group == "drafter" else value
         for group in groups
         for name, value in config[group].items()
         if isinstance(value, int | float) and not name.startswith("_")
     }
+    start = config["drafter"].get("start")
+    return numbers | ({"drafter.start": start["_target_"].rsplit(".", 1)[-1].lower()} if start else {})

@@ -7,6 +7,7 @@ from tiny_weights import write_tiny_weights
 import lantern
 from lantern.errors import LanternError
 from lantern.row_parallel import RowParallel
+from lantern.trees.auto import AutoTree
 from lantern.trees.static import StaticTree
 
 PROMPTS = ["a red sphere on wood", "wood"]
@@ -53,6 +54,20 @@ def test_a_method_brings_its_own_parts_and_gives_way_to_what_is_said(tiny):
     assert tiny.pipeline(method="lantern_pp", tree="chain").describe()["tree"].startswith("chain")
     assert tiny.pipeline(loop="rows").describe()["drafter"] == "rows"
     assert tiny.pipeline().describe()["acceptance"] == "exact"
+
+
+@pytest.mark.parametrize(("batch_size", "expected"), [(1, 1), (2, 2), (8, 2)])
+def test_tree_auto_is_found_for_the_images_that_are_decoded_at_once(tiny, monkeypatch, batch_size, expected):
+    """Catches a tree for one image that then decodes a batch, where it may be slower than plain decoding."""
+    asked = []
+
+    def resolve(self, decoders):
+        asked.append(self.batch_size)
+        return None
+
+    monkeypatch.setattr(AutoTree, "resolve", resolve)
+    tiny.generate(PROMPTS, tree="auto", batch_size=batch_size)
+    assert asked == [expected]
 
 
 @pytest.fixture(scope="module")

@@ -7,15 +7,28 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from test_sweeps import composed
 
+from lantern import memory
 from lantern.api import CONFIG_FOLDER
 from lantern.command import user_error
 from lantern.errors import LanternError
-from lantern.running import own_numbers, run_setting
+from lantern.running import own_settings, run_setting
+from lantern.types import Shape
+
+
+def test_a_row_names_the_window_that_was_found_and_not_the_one_of_the_config():
+    """Catches a row of tree=auto that contradicts itself."""
+    cfg = composed("tree=auto", "drafter=refined_jacobi")
+    tree = instantiate(cfg.tree)
+    tree.found = Shape({"length": 14})
+    assert own_settings(cfg, instantiate(cfg.drafter), tree)["drafter.length"] == 14
+
+
+MODELS = sorted(path.stem for path in (CONFIG_FOLDER / "model").glob("*.yaml"))
 
 
 @pytest.mark.parametrize(("settings", "expected"), [
     (["tree=eagle2", "tree.total=40"], {"tree.total": 40, "tree.depth": 5, "tree.width": 10}),
-    (["drafter=jacobi", "tree=eagle2"], {"drafter.length": 15}),
+    (["drafter=jacobi", "tree=eagle2"], {"drafter.length": 15, "drafter.start": "nearest"}),
     (["drafter=refined_jacobi"], {"drafter.length": 15, "drafter.passes": 1, "drafter.share": 0.7}),
     (["tree=auto"], {}),
     (["drafter=none"], {}),
@@ -23,7 +36,14 @@ from lantern.running import own_numbers, run_setting
 def test_rows_name_the_numbers_of_what_drafts(settings, expected):
     """Catches settings that differ in a tree's size or a window's passes and cannot be told apart in the table."""
     cfg = composed(*settings)
-    assert own_numbers(cfg, instantiate(cfg.drafter), instantiate(cfg.tree)) == expected
+    assert own_settings(cfg, instantiate(cfg.drafter), instantiate(cfg.tree)) == expected
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_sweep_of_guidance_loads_its_target_once(model):
+    """Catches a target for each value of the sweep: of a large model one too many."""
+    one, other = (composed(f"model={model}", f"sampling.cfg_scale={scale}").model for scale in (1.5, 4))
+    assert one == other
 
 
 def test_shards_must_draft_alike(tmp_path):
@@ -33,6 +53,16 @@ def test_shards_must_draft_alike(tmp_path):
     with pytest.raises(LanternError, match=r"shards=2 would each find a tree of their own by tree=auto"):
         run_setting(cfg, "llamagen", tmp_path, None)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_batch_that_does_not_fit_is_refused_before_anything_is_timed(tmp_path, monkeypatch):
+    """Catches a refusal that comes after an hour of timing."""
+    monkeypatch.setattr(memory, "available_memory", lambda device: 2**28)
+    with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
+        cfg = compose("evaluate", ["batch_size=512", "quality.num_images=512", "dtype=float32", "device=cpu"])
+    with pytest.raises(LanternError, match=r"batch_size=512 needs .* images at once fit"):
+        run_setting(cfg, "llamagen", tmp_path, None)
+    assert not (tmp_path / "prompts.jsonl").exists()
 
 
 def test_a_full_disk_is_one_sentence_whoever_meets_it():

@@ -5,12 +5,14 @@ by side."""
 
 import logging
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from statistics import median
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from lantern.prompts import Batch
+from lantern.trees.choice import KeptChoice
 from lantern.trees.families import Family, Size
 from lantern.types import Generation, Round, Shape, TreePolicy
 
@@ -50,18 +52,25 @@ class Estimate(NamedTuple):
 
 
 class AutoTree:
-    """Not a tree yet: assemble() resolves it before decoding starts."""
+    """Not a tree yet: assemble() resolves it before decoding starts, for `batch_size` images at once."""
 
     name = kind = "auto"
     width = 0
 
-    def __init__(self, families: Sequence[Family], prompts: Sequence[str], batch_size: int = 1) -> None:
-        """prompts: those of the images that are decoded to find out."""
-        self.families, self.prompts, self.batch_size = families, prompts, batch_size
+    def __init__(
+        self, families: Sequence[Family], prompts: Sequence[str], batch_size: int = 1, kept: KeptChoice | None = None
+    ) -> None:
+        """prompts: those of the images that are decoded to find out; kept: where the answer is, once it is known."""
+        self.families, self.prompts, self.batch_size, self.kept = families, prompts, batch_size, kept
+        self.found: Shape | None = None  # by resolve
 
     def at(self, batch_size: int) -> "AutoTree":
         """The same search for another batch size."""
         return AutoTree(self.families, self.prompts, batch_size)
+
+    def kept_in(self, path: Path, asked: str) -> "AutoTree":
+        """The same search for a run that may be killed, which then goes on with what it found."""
+        return AutoTree(self.families, self.prompts, self.batch_size, KeptChoice(path, asked))
 
     def fitting(self, takes: frozenset[str]) -> list[Family]:
         """Of the families whose settings a drafter takes those that decide most of them."""
@@ -71,6 +80,13 @@ class AutoTree:
 
     def resolve(self, decoders: Decoders) -> Shape | None:
         """-> the fastest shape found, or None."""
+        known = self.kept.read() if self.kept else []
+        self.found = known[0] if known else self._search(decoders)
+        if self.kept and not known:
+            self.kept.write(self.found)
+        return self.found
+
+    def _search(self, decoders: Decoders) -> Shape | None:
         best, speed = fastest(decoders, self._candidates(decoders), self._batches())
         chosen = best if speed >= MARGIN else None
         log.info(

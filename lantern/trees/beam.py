@@ -17,11 +17,12 @@ class Beam:
         self._nodes, self.expansions = torch.zeros_like(self.tokens), torch.full_like(self.tokens, -1)
         self.score = torch.zeros_like(self.tokens, dtype=torch.float32)
 
-    def grow(self, log_chance: Tensor, is_lost: Tensor) -> None:
+    def grow(self, log_chance: Tensor, is_lost: Tensor | None = None) -> None:
         """One level from log_chance [B, W, V] of the nodes' children; is_lost: those of the best [B, W, width], best
         first, that a row goes without. What is behind a lost node is lost, too."""
         best = log_chance.topk(self.width, dim=-1)
-        score = (self.score[..., None] + best.values).masked_fill(is_lost, -torch.inf)
+        score = self.score[..., None] + best.values
+        score = score if is_lost is None else score.masked_fill(is_lost, -torch.inf)
         first = self._candidates.add(best.indices, score, self._nodes)
         top = score.flatten(1).topk(min(self.width, score[0].numel()), dim=1)
         self.score, self._nodes = top.values, first + top.indices

@@ -25,9 +25,10 @@ class Eagle2Tree:
 
     def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals: Proposals) -> DraftTree:
         """roots [B], room [B] tokens left -> DraftTree [B, total + 1]; see StaticTree.grow for expand."""
-        levels, room = min(self.depth, int(room.max()) - 1), room.to(roots.device)
+        levels = min(self.depth, int(room.max()) - 1)
+        ends = None if int(room.min()) > levels else room.to(roots.device)  # an upload waits for the device
         beam = Beam(roots, self.width)
         for depth in range(levels):
             log_chance = proposals.chosen(expand(beam.tokens, beam.expansions, depth), depth)
-            beam.grow(log_chance, (depth + 1 >= room)[:, None, None])
+            beam.grow(log_chance, None if ends is None else (depth + 1 >= ends)[:, None, None])
         return beam.tree(self.total)

@@ -15,6 +15,7 @@ from lantern.prompts import Batch
 from lantern.records import spent_by
 from lantern.results import Row, append_rows, replace_text
 from lantern.trees.auto import estimated, seconds_of
+from lantern.trees.choice import config_of
 from lantern.trees.families import Static
 from lantern.trees.static import StaticTree
 from lantern.types import Generation, TreePolicy
@@ -34,7 +35,7 @@ class TreeSearch:
         other = Batch.cycle(prompts, self.num_prompts, seed + 1)
         best = self._search(lambda tree: pipeline(tree).generate(other.prompts, other.seeds, 1))
         path = folder / "searched.yaml"
-        replace_text(path, OmegaConf.to_yaml(config_of(best, "searched")))
+        replace_text(path, OmegaConf.to_yaml(config_of(best) | {"name": "searched"}))
         batch = Batch.cycle(prompts, self.num_prompts, seed)
         trees = {"none": None, **self.published, "searched": best}
         decoders = [partial(one_by_one, pipeline(tree)) for tree in trees.values()]
@@ -60,12 +61,6 @@ class TreeSearch:
 
 def one_by_one(pipeline: Pipeline, prompt: str, seed: int) -> Generation:
     return pipeline.generate([prompt], [seed], 1)
-
-
-def config_of(tree: StaticTree, name: str) -> dict:
-    """What conf/tree holds of a static tree."""
-    kind = f"{StaticTree.__module__}.{StaticTree.__qualname__}"
-    return {"_target_": kind, "name": name, "paths": [list(path) for path in tree.paths]}
 
 
 def row_of(name: str, tree: StaticTree | None, made: list[Generation], plain: list[Generation]) -> Row:

@@ -34,8 +34,9 @@ class StaticTree:
         batch, most = len(roots), int(room.max())
         tokens = roots.new_zeros(batch, self.num_nodes)
         tokens[:, 0] = roots
-        is_whole = int(room.min()) > self.depth and not proposals.keeps_law
-        parents = self._form.parents.expand(batch, -1) if is_whole else self._form.within(room)
+        fits = int(room.min()) > self.depth
+        is_whole = fits and not proposals.keeps_law
+        parents = self._form.parents.repeat(batch, 1) if fits else self._form.within(room)
         laws = None
         for level in self._levels:
             if level.depth + 1 >= most:

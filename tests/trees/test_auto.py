@@ -10,6 +10,7 @@ import torch
 
 from lantern.trees.auto import AutoTree, round_cost
 from lantern.trees.chain import chain
+from lantern.trees.choice import config_of
 from lantern.trees.families import WINDOWS, Continued, Dynamic, Size, Static, Windows
 from lantern.types import Generation, Round, Shape
 
@@ -185,6 +186,33 @@ def test_at_large_batches_plain_decoding_wins_without_many_a_batch_being_decoded
     machine.asked.clear()
     assert found(machine, 256) is None
     assert {images for _, images in machine.asked} == {1}
+
+
+@pytest.mark.parametrize("takes", [EAGLE, JACOBI, BOTH])
+def test_a_killed_run_goes_on_with_the_shape_it_had_found(takes, tmp_path):
+    """Catches a search that is repeated, and a shape that comes back from the disk as another."""
+    search = AutoTree(FAMILIES, ["a"])
+    machines = [Machine(1.0, 0.05, 0.1, frozenset(takes), guessed=lambda depth, length: 0.8) for _ in range(3)]
+    first, again, other = (
+        search.kept_in(tmp_path / "tree.json", asked).resolve(machine)
+        for asked, machine in zip(("run", "run", "another run"), machines, strict=True)
+    )
+    assert not machines[1].asked
+    assert machines[2].asked
+    assert written(first) == written(again) == written(other)
+
+
+def written(shape: Shape) -> dict:
+    return {name: value if isinstance(value, int) else config_of(value) for name, value in shape.settings.items()}
+
+
+def test_a_search_that_found_nothing_is_kept_as_well(tmp_path):
+    search = AutoTree(FAMILIES, ["a"]).kept_in(tmp_path / "tree.json", "run")
+    machine = Machine(1.0, 1.0, 1.0)
+    assert search.resolve(machine) is None
+    machine.asked.clear()
+    assert search.resolve(machine) is None
+    assert not machine.asked
 
 
 def test_a_second_search_starts_afresh():
