@@ -1,5 +1,6 @@
-"""Row-parallel decoding (ZipAR, 2412.04062; PJD, 2606.05703): row r + 1 starts once row r is `window` tokens ahead, and
-every pass picks a token in each row under way. Lossy: tokens are picked without all that precede them."""
+"""Row-parallel decoding (ZipAR, 2412.04062): row r + 1 starts once row r is `window` tokens ahead, and every pass picks
+a token in each row under way. Lossy: tokens are picked without all that precede them. PJD (2606.05703), which also
+drafts a Jacobi window in every row, is not built."""
 
 from collections.abc import Sequence
 from time import perf_counter

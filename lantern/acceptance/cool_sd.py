@@ -1,5 +1,6 @@
 """Cool-SD (2601.09212): relaxed early and tightened late, f_i = min(1, w_i p/q) with w_i = δ exp(-ν i - μ), i = 0 at
-the first level, and the optimal residual. Under shared noise the law committed is that of one drawn child."""
+the first level, and the optimal residual. Under shared noise the law committed is that of one drawn child; in a tree
+each further sibling is relaxed against the residual anew, where the paper drafts a chain."""
 
 from math import exp
 

@@ -1,5 +1,6 @@
 """Entropy-aware acceptance (2510.09012): relaxed where the target itself is undecided. Their code leaves the rule out;
-this form is ours, in the manner of their temperature: f = min(1, w p/q), w = 1 + β (1 - exp(-H/α)), H in nats."""
+this form is ours, in the manner of their temperature: f = min(1, w p/q), w = 1 + β (1 - exp(-H/α)), H in nats. The
+paper judges a window of SJD (method=entropy_sjd)."""
 
 import torch
 from torch import Tensor

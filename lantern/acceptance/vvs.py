@@ -10,8 +10,10 @@ from lantern.types import Site
 
 
 class VVS:
-    """A skip before every verification, VVS's densest schedule. Theirs takes a path of the tree at random and cuts it
-    at the mean accepted length; here the path is drawn from q and cut at `skip`, so that rows stay side by side."""
+    """A skip before every verification, VVS's densest schedule; theirs can also skip every i-th round, or where paths
+    are alike. Theirs takes a path of the tree at random, cuts it at the mean accepted length, and drafts the next from
+    stale features; here the path is drawn from q and cut at `skip`, so that rows stay side by side, and what stands
+    behind it is drafted in the same round. A skipped level's siblings are never judged: tree=static_after_one."""
 
     name = "vvs"
     verification = "ratio"  # by default

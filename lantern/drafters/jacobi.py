@@ -1,6 +1,7 @@
 """Drafting without a drafter: a Jacobi window is a chain whose tokens the target's own last pass proposes. SJD
 (2410.01699) draws them anew each round; coupled to their former draws (SCD, 2510.24211) they settle, and more of them
-are accepted."""
+are accepted: x_j stays with probability min(1, p'(x_j) / p(x_j)), p and p' its laws in the last two passes, else it is
+drawn from norm(max(p' - p, 0)); under shared noise it is argmax(log p' + G_j)."""
 
 import torch
 from torch import Tensor

@@ -1,5 +1,6 @@
 """Parallel drafting (ParallelSpec, 2410.05589): the laws of all levels come from one drafter forward, so that a level's
-law is the same behind every node of it. What a round costs does not grow with the tree's depth."""
+law is the same behind every node of it. What a round costs does not grow with the tree's depth. ParallelSpec trains
+mask tokens that the drafter reads behind the root; here each level reads the root's pair through a map of its own."""
 
 import torch
 from einops import rearrange

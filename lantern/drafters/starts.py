@@ -1,5 +1,5 @@
 """What a Jacobi window guesses where no pass has looked yet: the initialisations of SJD (2410.01699), which repeat a
-token or take any, and the law of the nearest position, drawn anew."""
+token or take any, and ours: the law of the nearest position, drawn anew."""
 
 import torch
 from torch import Tensor

@@ -168,8 +168,10 @@ class OutputTV:
         self, pipeline: Pipeline, prompts: Sequence[str], seeds: Sequence[int], batch_size: int
     ) -> dict[str, object]:
         """Row keys: output_tv and code_distance with bounds and quantiles over positions, and by which estimator.
-        Nothing at temperature 0, where there are no laws to compare, and nothing under block verification."""
-        if not self.num_positions or pipeline.sampling.is_greedy:
+        Under shared noise the share of tokens that are not the target's own pick behind the same prefix: an upper bound
+        on a chain. Nothing where there is no law to compare: at temperature 0, under block verification, and for a
+        relaxed rule under shared noise on a tree with branches, whose path is chosen by looking ahead."""
+        if not self.num_positions or pipeline.sampling.is_greedy or _looks_ahead(pipeline):
             return {}
         prompts, seeds = list(prompts)[: self.num_images], list(seeds)[: self.num_images]
         codes = CodeDistance(pipeline.target.codebook)
@@ -225,6 +227,12 @@ def summary(name: str, found: np.ndarray, highest: float = 1.0) -> dict[str, obj
     quantiles = {f"{name}_q{int(100 * level)}": float(np.quantile(found, level)) for level in QUANTILES}
     bounds = {f"{name}_low": max(0.0, mean - margin), f"{name}_high": min(highest, mean + margin)}
     return {name: mean, **bounds, **quantiles, f"{name}_positions": len(found)}
+
+
+def _looks_ahead(pipeline: Pipeline) -> bool:
+    if pipeline.loop or pipeline.verification.name != "shared_noise" or pipeline.rule.lossless:
+        return False
+    return hasattr(pipeline.rule, "relax") and pipeline.drafter.num_nodes > pipeline.drafter.depth + 1
 
 
 def _numbers(values: Tensor) -> np.ndarray:  # [B, L] -> [B L]

@@ -27,7 +27,7 @@ def plain_picks(
         law = sampling.law(logits[:, -1])
         picks.append(winners(law, noise.weights_ahead(1)[:, 0]))
         if position + 1 < length:
-            noise.advance([1] * batch)
+            noise.advance([1] * batch, torch.ones_like(noise.position))
             root = Form.chain(0, device).tree(tokens[:, position, None])
             logits = target.verify(root).logits
             target.commit(Verdict(torch.zeros_like(root.tokens), torch.zeros_like(rows), tokens[:, position + 1]))

@@ -149,6 +149,15 @@ def test_under_shared_noise_the_share_of_other_picks_is_measured():
     assert relaxed["output_tv_positions"] == 4 * 16
 
 
+@pytest.mark.parametrize(
+    ("rule", "is_measured"), [(lambda codebook: Lantern(codebook, 10, 0.5), False), (Exact(), True)]
+)
+def test_of_a_path_chosen_by_looking_ahead_no_share_is_given(rule, is_measured):
+    """Catches a number that is no bound: among several relaxed siblings the one with the longer path is taken."""
+    found = OutputTV(2, 1, 1).measure(pipeline(SIBLINGS, rule, SharedNoise()), PROMPTS[:2], SEEDS[:2], 2)
+    assert bool(found) == is_measured
+
+
 def test_a_token_that_plain_decoding_would_not_pick_is_counted_alone():
     """Behind it the picks are those of the changed prefix."""
     plain = pipeline(chain(1), Exact(), SharedNoise()).baseline()
