@@ -120,7 +120,8 @@ class _Batch:
         self.drafter.begin(prefill, where)
         self.tokens[where, 0] = self._first_tokens(prefill, where)
         self.count[where] = 1
-        self.noise.advance([int(row in rows) for row in range(len(self))])
+        first = torch.zeros_like(self.count).index_fill(0, where, 1)
+        self.noise.advance([int(row in rows) for row in range(len(self))], first)
         for row, image in zip(rows, images, strict=True):
             self.images[row], self.steps[row], self.counts[row] = image, 0, 1
         self._finish()
@@ -165,7 +166,7 @@ class _Batch:
         self.tokens[rows, self.count[:, None] + torch.arange(width, device=rows.device)] = fresh
         self.count += verdict.accepted + 1
         self.counts = [count + fresh for count, fresh in zip(self.counts, committed, strict=True)]
-        self.noise.advance(committed)
+        self.noise.advance(committed, verdict.accepted + 1)
 
     def _finish(self) -> None:
         """Takes the complete images out."""

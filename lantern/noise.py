@@ -93,6 +93,7 @@ class Noise:
         self._left = [0] * batch_size  # on the host: rows made behind the root's own, the last ones of `_made`
         self._depth = depth
         self._made = torch.zeros(batch_size, depth + 1 + AHEAD, vocab_size, device=device)
+        self._used = torch.full_like(self.position, self._made.shape[1])  # [B] rows in front of the root's own
         self._codes = torch.arange(vocab_size, dtype=torch.int32, device=device)
 
     def admit(self, rows: Tensor, seeds: Tensor) -> None:
@@ -100,26 +101,29 @@ class Noise:
         self.seeds[rows] = seeds & _MASK
         self.position[rows] = -1
         self._coins = None
+        self._used[rows] = self._made.shape[1]
         for row in rows.tolist():
             self._left[row] = 0
         self._fill()
 
-    def advance(self, committed: list[int]) -> None:
-        """Roots move on by the committed tokens, one number a row."""
-        self.position += torch.tensor(committed, device=self.position.device)
+    def advance(self, counts: list[int], committed: Tensor) -> None:
+        """Roots move on by the committed tokens: the same numbers on the host and as [B]."""
+        self.position += committed
+        self._used += committed
         self._coins = None
-        self._left = [left - count for left, count in zip(self._left, committed, strict=True)]
+        self._left = [left - count for left, count in zip(self._left, counts, strict=True)]
         if min(self._left) < self._depth + 1:
             self._fill()
 
     def keep(self, rows: Tensor) -> None:
         self.seeds, self.position, self._coins = self.seeds[rows], self.position[rows], None
-        self._made, self._left = self._made[rows], [self._left[row] for row in rows.tolist()]
+        self._made, self._used = self._made[rows], self._used[rows]
+        self._left = [self._left[row] for row in rows.tolist()]
 
     def _fill(self) -> None:
         """Every row's are moved to the front, and the room behind them is filled."""
         window, fewest = self._made.shape[1], min(self._left)
-        used, most = self._used(), max(self._left)
+        used, most = self._used, max(self._left)
         if most:
             self._made[:, :most] = self._rows(torch.arange(most, device=used.device).expand(len(used), -1), used)
         steps = torch.arange(window - fewest, device=used.device)  # rows with fewer to make write their last one again
@@ -127,10 +131,7 @@ class Noise:
         made = self.weights(Purpose.PICK, self.position[:, None] + 1 + places)
         self._made[torch.arange(len(used), device=used.device)[:, None], places] = made
         self._left = [window] * len(self._left)
-
-    def _used(self) -> Tensor:  # [B] rows in front of the root's own
-        window = self._made.shape[1]
-        return torch.tensor([window - left for left in self._left], device=self.position.device)
+        self._used.zero_()
 
     def _rows(self, depths: Tensor, used: Tensor) -> Tensor:
         window = self._made.shape[1]
@@ -144,7 +145,7 @@ class Noise:
 
     def weights_at(self, depths: Tensor) -> Tensor:
         """[B, N] depths of nodes -> exp(G) [B, N, V] of the tokens behind them: see winners."""
-        return self._rows(depths, self._used())
+        return self._rows(depths, self._used)
 
     def weights_ahead(self, count: int) -> Tensor:
         """The same of depths 0, 1, … count - 1: [B, count, V]."""
@@ -188,6 +189,7 @@ class GreedyNoise(Noise):
 
     def _fill(self) -> None:
         self._left = [self._made.shape[1]] * len(self._left)
+        self._used.zero_()
 
     def __init__(self, batch_size: int, vocab_size: int, *others: object) -> None:
         super().__init__(batch_size, 1, *others)  # one number a position is enough: it broadcasts over codes

@@ -58,14 +58,15 @@ class Host(TorchDispatchMode):
         if not any(isinstance(leaf, torch.device) and leaf.type == DEVICE for leaf in leaves):
             with _disable_current_modes():
                 return operation(*args, **(kwargs or {}))
-        if args and isinstance(args[0], Tensor):  # moved there
+        if args and isinstance(args[0], Tensor):  # moved there, which waits for all that was asked of the device before
+            self.waits += 1
             dtype = next((leaf for leaf in leaves if isinstance(leaf, torch.dtype)), args[0].dtype)
             return torch.empty(args[0].shape, dtype=dtype, device=DEVICE)
         return operation(*args, **(kwargs or {}))
 
 
 def made_there(data, *, device=None, make=torch.tensor, **others) -> Tensor:
-    """torch.tensor, which knows no pretended device. What is uploaded can be told without waiting."""
+    """torch.tensor, which knows no pretended device. What is uploaded can be told without asking."""
     here = make(data, **others)
     if device is None or torch.device(device).type == "cpu":
         return here

@@ -203,3 +203,15 @@ def test_the_first_rounds_are_those_of_the_whole():
     whole = generate(*parts, batch_size=3).rounds
     assert [turn.paths for turn in first_rounds(*parts, 2)] == [turn.paths for turn in whole[:2]]
     assert len(first_rounds(*parts, 99)) < 16  # and they end where an image does
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_target_in_half_precision_decodes_with_a_drafter_as_without_one_but_for_near_ties(dtype):
+    """Catches a cast that is missing, and masks or laws that overflow."""
+    target, sampling = tiny_target(dtype=dtype), Sampling()
+    drafter = tiny_eagle(target, StaticTree([[0], [1], [0, 0]]), sampling)
+    drafted, plain = (
+        generate(target, part, SharedNoise(), Exact(), sampling, ["a", "b c", "d"], [1, 2, 3], 2).tokens
+        for part in (drafter, NoDrafter())
+    )
+    assert (drafted == plain).float().mean() > 0.8

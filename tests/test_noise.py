@@ -57,11 +57,11 @@ def test_the_hash_is_that_of_unbounded_integers():
 def test_an_image_draws_the_same_in_any_batch():
     """Catches noise that depends on the batch size, the row, or on when an image is admitted."""
     alone = streams([42])
-    alone.advance([3])
+    alone.advance([3], torch.tensor([3]))
     together = streams([7, 8, 9])
-    together.advance([2, 1, 4])
+    together.advance([2, 1, 4], torch.tensor([2, 1, 4]))
     together.admit(torch.tensor([1]), torch.tensor([42]))  # a finished row makes way
-    together.advance([1, 3, 2])
+    together.advance([1, 3, 2], torch.tensor([1, 3, 2]))
     together.keep(torch.tensor([2, 1]))
     for depth in range(WINDOW):
         assert torch.equal(alone.picks(depth)[0], together.picks(depth)[1])
@@ -87,7 +87,8 @@ def test_the_ring_holds_what_a_direct_computation_gives():
         assert torch.equal(noise.weights_ahead(WINDOW), noise.weights_at(ahead))
         assert torch.equal(noise.picks(2), noise.weights(Purpose.PICK, noise.position + 3).log())
         torch.testing.assert_close(noise.picks(2), noise.gumbel(Purpose.PICK, noise.position + 3))
-        noise.advance(torch.randint(WINDOW + 1, (3,), generator=generator).tolist())
+        steps = torch.randint(WINDOW + 1, (3,), generator=generator)
+        noise.advance(steps.tolist(), steps)
         if turn == 5:
             noise.admit(torch.tensor([2, 0]), torch.tensor([30, 10]))
         if turn == 8:
@@ -166,7 +167,7 @@ def test_greedy_decoding_has_no_noise():
     """Catches a greedy pick that is not argmax p."""
     noise = GreedyNoise(2, CODES, WINDOW)
     noise.admit(torch.arange(2), torch.tensor([1, 2]))
-    noise.advance([3, 1])
+    noise.advance([3, 1], torch.tensor([3, 1]))
     assert not noise.picks(1).any()
     assert (noise.weights_at(torch.arange(WINDOW).expand(2, -1)) == 1).all()
 
