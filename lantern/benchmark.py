@@ -21,8 +21,10 @@ from lantern.results import Row, append_rows
 from lantern.trees.auto import AutoTree
 from lantern.types import DraftTree, Generation, Shape, Target, TreePolicy, Verdict
 
+CLEAR, STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 REPEATS = 30  # of a pass
-BARE_REPEATS = 3
+BARE_REPEATS = 8
+REFILLS = 2  # times the batch that are decoded in one go, so that rows which finish early make way for others
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Benchmark:
         passes = [self._keep(folder, row) for row in pass_costs(target, self.num_nodes, prompts[0])]
         rows = []
         for batch_size in self.batch_sizes:
-            batch = Batch.cycle(prompts, max(self.num_prompts, batch_size), seed)
+            batch = Batch.cycle(prompts, max(self.num_prompts, at_once(batch_size)), seed)
             for row in self._decode(pipeline, batch, batch_size):
                 rows.append(self._keep(folder, row))
         draw_benchmark(passes, rows, folder / "benchmark.png")
@@ -49,10 +51,12 @@ class Benchmark:
     def _decode(self, pipeline: Pipelines, batch: Batch, batch_size: int) -> list[Row]:
         trees = {"none": None, **{name: resolved(tree, batch_size, pipeline) for name, tree in self.trees.items()}}
         target = pipeline(None).target
-        starts = range(0, len(batch.prompts), batch_size)
-        prompts, seeds = ([part[i : i + batch_size] for i in starts] for part in (batch.prompts, batch.seeds))
+        size = at_once(batch_size)
+        starts = range(0, len(batch.prompts), size)
+        prompts, seeds = ([part[i : i + size] for i in starts] for part in (batch.prompts, batch.seeds))
         timed = ["none", *(name for name, tree in trees.items() if tree is not None)]  # what is plain is timed once
-        decoders = [partial(pipeline(trees[name]).generate, batch_size=batch_size) for name in timed]
+        peaks = {name: Peak(target.codebook.device) for name in timed}
+        decoders = [peaks[name].of(partial(pipeline(trees[name]).generate, batch_size=batch_size)) for name in timed]
         decoded = dict(zip(timed, interleave(decoders, prompts, seeds), strict=True))
         plain, made = decoded["none"], {name: decoded.get(name, decoded["none"]) for name in trees}
         over_read = over_bare = None
@@ -63,6 +67,7 @@ class Benchmark:
             {"batch": batch_size, "tree": name, "is": pipeline(trees[name]).describe()["tree"]}
             | measured(target, own)
             | {
+                "peak_gib": peaks.get(name, peaks["none"]).bytes / 2**30,
                 "speedup": sum(g.latency_s for g in plain) / sum(g.latency_s for g in own),
                 "ar_over_floor": over_read,
                 "ar_over_bare_loop": over_bare,
@@ -143,8 +148,12 @@ def measured(target: Target, made: list[Generation]) -> Row:
         "commit_ms": sum(r.commit_ms for g in made for r in g.rounds) / rounds,  # caches, drafter's memory, books
         "rest_ms": 1e3 * seconds / rounds - parts,  # prefills, refills, the host between the parts
         "copy_gb_per_s": copy_bandwidth(target.codebook.device) / 1e9,
-        "peak_gib": _peak_bytes(target.codebook.device) / 2**30,
     }
+
+
+def at_once(batch_size: int) -> int:
+    """Images that are decoded in one go; one by one at batch 1, where each is a timing of its own."""
+    return REFILLS * batch_size if batch_size > 1 else 1
 
 
 def resolved(tree: TreePolicy | AutoTree, batch_size: int, pipeline: Pipelines) -> TreePolicy | Shape | None:
@@ -152,11 +161,34 @@ def resolved(tree: TreePolicy | AutoTree, batch_size: int, pipeline: Pipelines) 
     return tree.at(batch_size).resolve(pipeline) if isinstance(tree, AutoTree) else tree
 
 
-def _peak_bytes(device: torch.device) -> int:
-    """Of the device's memory, or of this process where the device is the processor; since the process began."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+class Peak:
+    """The most memory that was held while something ran: of the device, or of this process on the processor."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.bytes, self._device = 0, device
+
+    def of(self, decode: Callable[..., Generation]) -> Callable[..., Generation]:
+        def watched(*arguments: object) -> Generation:
+            self._start()
+            made = decode(*arguments)
+            self.bytes = max(self.bytes, self._most())
+            return made
+
+        return watched
+
+    def _start(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self._device)
+        elif CLEAR.exists():
+            CLEAR.write_text("5")  # resets the process's high-water mark
+
+    def _most(self) -> int:
+        if self._device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self._device)
+        if not STATUS.exists():
+            return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # since the process began
+        (line,) = [line for line in STATUS.read_text().splitlines() if line.startswith("VmHWM:")]
+        return 1024 * int(line.split()[1])
 
 
 def _short(value: object) -> str:

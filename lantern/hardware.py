@@ -33,10 +33,16 @@ def resolve_dtype(name: str, device: torch.device | str = "cpu") -> torch.dtype:
     return DTYPES[name]
 
 
+def allow_tf32(asked: bool) -> None:
+    """Whether a GPU may round the factors of float32 products and convolutions to ten bits."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = asked
+
+
+allow_tf32(False)  # float32 is float32 on either device unless a run asks otherwise; torch's convolutions are not so
+
+
 def resolve_device(name: str) -> torch.device:
-    """`auto` is this process's GPU, the first if it is alone, else the CPU. LanternError for one that is not there.
-    Float32 is float32 on either: torch's products are, and its convolutions are told here."""
-    torch.backends.cudnn.allow_tf32 = False
+    """`auto` is this process's GPU, the first if it is alone, else the CPU. LanternError for one that is not there."""
     if name == "auto" and torch.cuda.is_available():
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))  # as every launcher numbers processes
     if name == "auto":

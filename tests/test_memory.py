@@ -10,7 +10,7 @@ from lantern import decoding, memory
 from lantern.acceptance.exact import Exact
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
-from lantern.hardware import resolve_device, resolve_dtype
+from lantern.hardware import allow_tf32, resolve_device, resolve_dtype
 from lantern.models.cache import KVCache
 from lantern.sampling import Sampling
 from lantern.trees.chain import chain
@@ -112,12 +112,13 @@ def test_a_device_or_dtype_that_is_not_there_is_one_clear_error():
         resolve_dtype("float12")
 
 
-def test_convolutions_are_no_coarser_than_their_dtype(monkeypatch):
+def test_products_are_no_coarser_than_their_dtype_unless_asked():
     """Catches an image decoder that runs in NVIDIA's 19-bit products because nobody forbade it."""
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
-    resolve_device("cpu")
-    assert not torch.backends.cudnn.allow_tf32
-    assert not torch.backends.cuda.matmul.allow_tf32
+    kinds = torch.backends.cudnn, torch.backends.cuda.matmul
+    assert not any(kind.allow_tf32 for kind in kinds)
+    allow_tf32(True)
+    assert all(kind.allow_tf32 for kind in kinds)
+    allow_tf32(False)
 
 
 def test_a_dtype_the_device_cannot_do_is_one_clear_error(monkeypatch):

@@ -1,0 +1,42 @@
+"""What the benchmark makes of decodings whose times are known."""
+
+import pytest
+import torch
+from tables import TableTarget
+
+from lantern.benchmark import REFILLS, Peak, at_once, measured
+from lantern.types import Generation, Round
+
+MEGABYTES = 200
+
+
+def generation(latency: float) -> Generation:
+    """Two images of 4 tokens in 3 rounds: 2 ms of drafting, 5 of the target, 1 of accepting, 0.5 of the books each."""
+    rounds = [Round([[0], [0]], 3, 2.0, 5.0, 1.0, (0, 1), None, 0.5) for _ in range(3)]
+    return Generation(torch.zeros(2, 4, dtype=torch.long), rounds, torch.tensor([3, 2]), latency, 6)
+
+
+def test_the_parts_of_a_round_are_per_round_and_add_up_to_it():
+    """Catches parts divided by images, and a rest that holds what another part has counted."""
+    row = measured(TableTarget(vocab_size=3, num_tokens=4, cfg_scale=2.0), [generation(0.03), generation(0.042)])
+    assert row["images_per_s"] == pytest.approx(4 / 0.072)
+    assert row["round_ms"] == pytest.approx(12)
+    parts = {key: row[key] for key in ("draft_ms", "verify_ms", "accept_ms", "commit_ms", "rest_ms")}
+    assert parts == pytest.approx({"draft_ms": 2, "verify_ms": 5, "accept_ms": 1, "commit_ms": 0.5, "rest_ms": 3.5})
+    assert row["tokens_per_step"] == pytest.approx(3 * 4 / 10)
+
+
+def test_batches_are_refilled():
+    """Catches a throughput of nothing but one batch that drains."""
+    assert [at_once(size) for size in (1, 4, 64)] == [1, 4 * REFILLS, 64 * REFILLS]
+    assert REFILLS > 1
+
+
+def test_a_peak_is_that_of_its_own_decoding():
+    """Catches the memory of an earlier one, held against all that come after."""
+    large, small = Peak(torch.device("cpu")), Peak(torch.device("cpu"))
+    large.of(lambda: torch.zeros(MEGABYTES << 18).sum())()  # float32
+    small.of(lambda: None)()
+    assert large.bytes - small.bytes > 0.8 * MEGABYTES * 2**20
+    large.of(lambda: None)()
+    assert large.bytes - small.bytes > 0.8 * MEGABYTES * 2**20  # the most of all its calls
