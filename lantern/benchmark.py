@@ -1,7 +1,6 @@
 """How fast the engine is on this machine: what a pass over N nodes costs, and what plain decoding and a set of trees do
 at several batch sizes, beside the time that reading the weights and the cache alone would take."""
 
-import resource
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +21,7 @@ from lantern.trees.auto import AutoTree
 from lantern.types import DraftTree, Generation, Shape, Target, TreePolicy, Verdict
 
 CLEAR, STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
+SLACK = 2**24  # bytes by which a count just begun may be off
 REPEATS = 30  # of a pass
 BARE_REPEATS = 8
 REFILLS = 2  # times the batch that are decoded in one go, so that rows which finish early make way for others
@@ -67,7 +67,7 @@ class Benchmark:
             {"batch": batch_size, "tree": name, "is": pipeline(trees[name]).describe()["tree"]}
             | measured(target, own)
             | {
-                "peak_gib": peaks.get(name, peaks["none"]).bytes / 2**30,
+                "peak_gib": peak / 2**30 if (peak := peaks.get(name, peaks["none"]).bytes) is not None else None,
                 "speedup": sum(g.latency_s for g in plain) / sum(g.latency_s for g in own),
                 "ar_over_floor": over_read,
                 "ar_over_bare_loop": over_bare,
@@ -162,33 +162,41 @@ def resolved(tree: TreePolicy | AutoTree, batch_size: int, pipeline: Pipelines) 
 
 
 class Peak:
-    """The most memory that was held while something ran: of the device, or of this process on the processor."""
+    """The most memory held while something ran: of the device, or of this process on the processor. `bytes` is None
+    where the system cannot start that count anew, and tells a decoding's peak only with all that came before it."""
 
     def __init__(self, device: torch.device) -> None:
-        self.bytes, self._device = 0, device
+        self.bytes: int | None = 0
+        self._device = device
 
     def of(self, decode: Callable[..., Generation]) -> Callable[..., Generation]:
         def watched(*arguments: object) -> Generation:
-            self._start()
+            if not self._starts_anew():
+                self.bytes = None
             made = decode(*arguments)
-            self.bytes = max(self.bytes, self._most())
+            if self.bytes is not None:
+                self.bytes = max(self.bytes, self._most())
             return made
 
         return watched
 
-    def _start(self) -> None:
+    def _starts_anew(self) -> bool:
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
-        elif CLEAR.exists():
-            CLEAR.write_text("5")  # resets the process's high-water mark
+            return True
+        if not (CLEAR.exists() and STATUS.exists()):
+            return False
+        CLEAR.write_text("5")  # a sandbox's kernel may take this and do nothing
+        return _status("VmHWM") - _status("VmRSS") < SLACK
 
     def _most(self) -> int:
-        if self._device.type == "cuda":
-            return torch.cuda.max_memory_allocated(self._device)
-        if not STATUS.exists():
-            return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # since the process began
-        (line,) = [line for line in STATUS.read_text().splitlines() if line.startswith("VmHWM:")]
-        return 1024 * int(line.split()[1])
+        return torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else _status("VmHWM")
+
+
+def _status(key: str) -> int:
+    """Bytes of this process, as Linux counts them."""
+    (line,) = [line for line in STATUS.read_text().splitlines() if line.startswith(f"{key}:")]
+    return 1024 * int(line.split()[1])
 
 
 def _short(value: object) -> str:
