@@ -1,11 +1,12 @@
-"""Row-parallel decoding (ZipAR, 2412.04062): row r + 1 starts once row r is `window` tokens ahead, and every pass picks
-a token in each row under way. Lossy: tokens are picked without all that precede them. PJD (2606.05703), which also
-drafts a Jacobi window in every row, is not built."""
+"""Row-parallel decoding: a row starts once the one above is `window` tokens ahead, and a pass picks a token in every
+row under way (ZipAR, 2412.04062); each may draft a Jacobi window of its own (PJD, 2606.05703). PJD judges guesses by
+SJD's coin, here they stand if the noise picks them. Lossy: tokens are picked without all that precede them."""
 
 from collections.abc import Sequence
 from time import perf_counter
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,25 +18,29 @@ from lantern.sampling import Sampling
 from lantern.types import AcceptanceRule, Drafter, Generation, Round, Target, Verification
 
 
-class Turn(NamedTuple):
-    """One pass: the tokens that stand at `sources` are read at the cells `reads`, the first of them to pick `picks`."""
+class Read(NamedTuple):
+    """A token that a pass reads."""
 
-    picks: Tensor  # [N] cells
-    reads: Tensor  # [M] cells, M >= N
-    sources: Tensor  # [M] cells; another one than in `reads` where that is not known yet
-    filled: Tensor  # [L] cells that were read as what they are before this pass
+    cell: int
+    token: int
+    row: int  # whose next tokens it is read for; -1: for the rows below alone
+    is_known: bool  # committed, at its own cell: the rows below see it
 
 
 class RowParallel:
     """A loop of its own in the place of decoding.generate, on the same target, sampling and noise. An image's tokens
     depend on weights, prompt, seed and settings alone. With a window of a whole row they are plain decoding's."""
 
-    def __init__(self, window: int) -> None:
-        self.window = window
+    def __init__(self, window: int, length: int = 0) -> None:
+        """window: tokens that the row above is ahead; length: of each row's Jacobi window, in guesses."""
+        if length < 0:
+            raise LanternError(f"loop.length={length}: a row guesses 0 tokens ahead at least")
+        self.window, self.length = window, length
 
     def describe(self) -> dict[str, object]:
         """The keys of a result row that this loop answers for."""
-        return {"drafter": "rows", "tree": f"window{self.window}", "verification": "none", "acceptance": "rows"}
+        tree = f"window{self.window}" + (f"_length{self.length}" if self.length else "")
+        return {"drafter": "rows", "tree": tree, "verification": "none", "acceptance": "rows"}
 
     @torch.inference_mode()
     def __call__(
@@ -46,62 +51,143 @@ class RowParallel:
         if not hasattr(target, "read_cells"):
             raise LanternError(f"{type(target).__name__} reads tokens in raster order alone; leave +loop=rows out")
         check_request(prompts, seeds, batch_size)
-        turns = schedule(target.grid, self.window, target.codebook.device)
-        check_memory(target, max(len(turn.reads) for turn in turns), 0, min(batch_size, len(prompts)))
-        started, rounds, tokens = perf_counter(), [], []
+        height, width = target.grid
+        if not 1 <= self.window <= width:
+            raise LanternError(f"loop.window={self.window}: a row starts 1 to {width} tokens behind the one above")
+        rows = min(height, width * (1 + self.length) // self.window + 1)  # under way at once, at most
+        check_memory(target, rows * (1 + self.length), 0, min(batch_size, len(prompts)))
+        started, images, rounds = perf_counter(), [], []
         for start in range(0, len(prompts), batch_size):
             chunk = slice(start, start + batch_size)
-            images, own = _decode(target, sampling, turns, prompts[chunk], seeds[chunk])
-            tokens.append(images)
-            rounds += own
-        steps = torch.full((len(prompts),), len(turns))
-        return Generation(torch.cat(tokens), rounds, steps, perf_counter() - started, 0)
+            images += self._decode(target, sampling, prompts[chunk], seeds[chunk], rounds)
+        tokens = torch.tensor([image.tokens for image in images], device=target.codebook.device)
+        steps = torch.tensor([image.steps for image in images])
+        return Generation(tokens, rounds, steps, perf_counter() - started, 0)
+
+    def _decode(
+        self, target: Target, sampling: Sampling, prompts: Sequence[str], seeds: Sequence[int], rounds: list[Round]
+    ) -> list["Image"]:
+        """Images side by side; those that are complete leave."""
+        device, everyone = target.codebook.device, torch.arange(len(prompts), device=target.codebook.device)
+        noise = (GreedyNoise if sampling.is_greedy else Noise)(len(prompts), target.vocab_size, 0, device)
+        noise.admit(everyone, torch.tensor(seeds, device=device))
+        target.allocate(len(prompts), 1)
+
+        def pick(laws: Tensor, cells: Tensor) -> list[list[int]]:
+            return winners(laws, noise.weights(Purpose.PICK, cells)).tolist()  # plain decoding's at these cells
+
+        law = sampling.law(target.prefill(prompts, everyone).logits)
+        first = pick(law, torch.zeros_like(everyone)[:, None])
+        images = [Image(target.grid, self.window, self.length, token) for (token,) in first]
+        alive = list(range(len(images)))
+        while alive:
+            start = perf_counter()
+            active = [images[number] for number in alive]
+            tokens, cells, sees, sources, goals = (part.to(device) for part in turn(active))
+            logits = target.read_cells(tokens, cells, sees).logits
+            verified = perf_counter()
+            laws = sampling.law(logits)
+            picks = pick(laws.gather(1, sources[..., None].expand(-1, -1, laws.shape[-1])), goals)
+            paths = [list(range(image.take(own))) for image, own in zip(active, picks, strict=True)]
+            ms = 1e3 * (verified - start), 1e3 * (perf_counter() - verified)
+            rounds.append(Round(paths, tokens.shape[1], 0.0, *ms, tuple(alive)))
+            left = [place for place, image in enumerate(active) if not image.is_complete]
+            if len(left) < len(alive):
+                alive = [alive[place] for place in left]
+                for part in (target, noise):
+                    part.keep(torch.tensor(left, dtype=torch.long, device=device))
+        return images
 
 
-def _decode(
-    target: Target, sampling: Sampling, turns: Sequence[Turn], prompts: Sequence[str], seeds: Sequence[int]
-) -> tuple[Tensor, list[Round]]:
-    """Images side by side: all take the same turns."""
-    batch, device = len(prompts), target.codebook.device
-    rows = torch.arange(batch, device=device)
-    noise = (GreedyNoise if sampling.is_greedy else Noise)(batch, target.vocab_size, 0, device)
-    noise.admit(rows, torch.tensor(seeds, device=device))
-    target.allocate(batch, 1)
-    tokens, rounds = torch.zeros(batch, target.num_tokens, dtype=torch.long, device=device), []
+class Image:
+    """One image on the host: its committed tokens, the guesses behind them in each row, and what is to be read next."""
 
-    def pick(logits: Tensor, cells: Tensor) -> None:
-        weights = noise.weights(Purpose.PICK, cells.expand(batch, -1))  # plain decoding's at these cells
-        tokens[:, cells] = winners(sampling.law(logits), weights)
+    def __init__(self, grid: tuple[int, int], window: int, length: int, first: int) -> None:
+        self.height, self.width = grid
+        self.window, self.length, self.steps = window, length, 0
+        self.tokens = [first] * (self.height * self.width)
+        self.done = [1] + [0] * (self.height - 1)  # committed tokens of each row
+        self.filled = np.zeros(len(self.tokens) + 1, dtype=bool)  # cells read as what they are; the last one is none
 
-    pick(target.prefill(prompts, rows).logits, torch.zeros(1, dtype=torch.long, device=device))
-    for turn in turns:
-        start = perf_counter()
-        logits = target.read_cells(tokens[:, turn.sources], turn.reads, turn.filled).logits
-        verified = perf_counter()
-        pick(logits[:, : len(turn.picks)], turn.picks)
-        ms = 1e3 * (verified - start), 1e3 * (perf_counter() - verified)
-        rounds.append(Round([list(range(len(turn.picks)))] * batch, len(turn.reads), 0.0, *ms))
-    return tokens, rounds
+    @property
+    def is_complete(self) -> bool:
+        return self.done[-1] == self.width
+
+    def plan(self) -> None:
+        """Sets what is read next, and what for. A row's first token is picked behind the last one of the row above, in
+        whose place its newest one stands in (ZipAR). A row's last token is read for the rows below if nothing else
+        reads it."""
+        self.reads: list[Read] = []
+        for row, done in enumerate(self.done):
+            cell = row * self.width + done - 1  # of the newest token
+            if done == self.width:
+                if row + 1 < self.height and self.done[row + 1] and not self.filled[cell]:
+                    self.reads.append(Read(cell, self.tokens[cell], -1, True))
+                continue
+            above = self.done[row - 1] if row else self.width
+            if not done and above < self.window:
+                break
+            stands_in = not done and above < self.width
+            token = self.tokens[cell - self.width + above if stands_in else cell]
+            self.reads.append(Read(cell, token, row, not stands_in))
+            guesses = range(cell + 1, cell + 1 + min(self.length, self.width - done - 1))
+            if not done:
+                for guess in guesses:  # the token above
+                    self.tokens[guess] = self.tokens[guess - self.width]
+            self.reads += [Read(guess, self.tokens[guess], row, False) for guess in guesses]
+        self.asks = [ask for number, read in enumerate(self.reads) if read.row >= 0 for ask in self._asks(number, read)]
+
+    def _asks(self, number: int, read: Read) -> list[tuple[int, int]]:
+        """(read, cell): whose law says the token of which cell. The last law of a row guesses those behind it as well,
+        as far as the next window may reach."""
+        end = min(read.cell + 2 + self.length, (read.row + 1) * self.width)
+        return [(number, cell) for cell in range(read.cell + 1, end if self._is_last(number) else read.cell + 2)]
+
+    def _is_last(self, number: int) -> bool:  # of its row's reads
+        return number + 1 == len(self.reads) or self.reads[number + 1].row != self.reads[number].row
+
+    def sees(self) -> np.ndarray:
+        """[M, L + 1] cells that each read sees: in raster order those committed, and what is read for its own row."""
+        cells = np.array([read.cell for read in self.reads])
+        known = self.filled.copy()
+        known[[read.cell for read in self.reads if read.is_known]] = True
+        seen = known & (np.arange(len(known)) <= cells[:, None])
+        rows = np.array([read.row for read in self.reads])
+        reader, read = np.nonzero((rows[:, None] == rows) & (cells[:, None] >= cells))
+        seen[reader, cells[read]] = True
+        return seen
+
+    def take(self, picks: Sequence[int]) -> int:
+        """Commits each row's picks up to the first that differs from the guess, whose place it takes; the rest are the
+        next guesses. picks: of `asks`, padded. Returns how many tokens are committed."""
+        self.steps += 1
+        self.filled[[read.cell for read in self.reads if read.is_known]] = True
+        before, ended = sum(self.done), set()  # rows that have committed all they will
+        for (number, cell), pick in zip(self.asks, picks, strict=False):
+            row, guess, self.tokens[cell] = self.reads[number].row, self.tokens[cell], pick
+            if row in ended:
+                continue
+            self.done[row] += 1
+            if self._is_last(number) or guess != pick:
+                ended.add(row)
+            else:
+                self.filled[cell] = True
+        return sum(self.done) - before
 
 
-def schedule(grid: tuple[int, int], window: int, device: torch.device) -> list[Turn]:
-    """Column c of row r is picked at time r window + c, time 0 by the prefill. It is picked behind the token on its
-    left; in the first column that is the last one of the row above, in whose place its newest one stands in (ZipAR).
-    A row's last token is read once more when it is known, for the rows below."""
-    height, width = grid
-    if not 1 <= window <= width:
-        raise LanternError(f"loop.window={window}: a row starts 1 to {width} tokens behind the one above")
-    filled, turns = torch.zeros(height * width, dtype=torch.bool), []
-    for time in range(1, (height - 1) * window + width):
-        sites = [(row, time - row * window) for row in range(height) if 0 <= time - row * window < width]
-        picks = [row * width + column for row, column in sites]
-        sources = [cell - 1 if cell % width else cell - width + window - 1 for cell in picks]
-        ended = [row * width + width - 1 for row in range(height - 1) if time - row * window == width]
-        late = [cell for cell in ended if cell + 1 not in picks]  # else it is read there already
-        reads = [cell - 1 for cell in picks] + late
-        turns.append(
-            Turn(*(torch.tensor(part, device=device) for part in (picks, reads, sources + late)), filled.to(device))
-        )
-        known = [read for read, source in zip(reads, sources + late, strict=True) if read == source]
-        filled = filled.index_fill(0, torch.tensor(known), True)
-    return turns
+def turn(images: Sequence[Image]) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The next pass of images side by side: tokens [B, M] and their cells, what they see [B, M, L + 1], and of each
+    pick [B, A] the read whose law it is drawn from and its cell. Rows are padded with the cell behind the last one."""
+    for image in images:
+        image.plan()
+    nowhere = len(images[0].tokens)
+    size, count = max(len(i.reads) for i in images), max(len(i.asks) for i in images)
+    padding = (0, nowhere)
+    reads = [[(r.token, r.cell) for r in i.reads] + [padding] * (size - len(i.reads)) for i in images]
+    picks = [i.asks + [padding] * (count - len(i.asks)) for i in images]
+    sees = np.zeros((len(images), size, nowhere + 1), dtype=bool)
+    sees[..., nowhere] = True
+    for seen, image in zip(sees, images, strict=True):
+        seen[: len(image.reads)] = image.sees()
+    (tokens, cells), (sources, goals) = (torch.tensor(pairs).unbind(-1) for pairs in (reads, picks))
+    return tokens, cells, torch.from_numpy(sees), sources, goals

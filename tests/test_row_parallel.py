@@ -1,5 +1,6 @@
 """Row-parallel decoding against the target without any cache, and against plain decoding where they must agree."""
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import pytest
@@ -14,7 +15,7 @@ from lantern.errors import LanternError
 from lantern.models.llamagen.transformer import causal_mask
 from lantern.noise import GreedyNoise, Noise, Purpose
 from lantern.pipeline import Pipeline
-from lantern.row_parallel import RowParallel, schedule
+from lantern.row_parallel import Image, RowParallel
 from lantern.sampling import Sampling
 from lantern.trees.chain import chain
 from lantern.types import Generation
@@ -38,30 +39,60 @@ class Entry(NamedTuple):
     is_real: bool
 
 
-def slow_image(sampling: Sampling, window: int, prompt: str, seed: int) -> list[int]:
-    """One image without a cache: every token is read one time unit after it was picked, a row's first one behind the
-    newest token above in the place of the last, and sees what was read before or is read with it, in raster order."""
-    target, known, entries = tiny_target(sampling.cfg_scale), {}, []
+def slow_image(sampling: Sampling, window: int, length: int, prompt: str, seed: int) -> list[int]:
+    """One image without a cache. A row that has started, or above which `window` tokens are known, reads its newest
+    token and `length` guesses; before its first token the newest one above stands in for the last.
+    A read sees what was read before or is read with it, in raster order, but no guess of another row."""
+    target, known, guesses, entries = tiny_target(sampling.cfg_scale), {}, {}, []
     noise = (GreedyNoise if sampling.is_greedy else Noise)(1, target.vocab_size, 0)
     noise.admit(torch.tensor([0]), torch.tensor([seed]))
-    for time in range((HEIGHT - 1) * window + WIDTH):
-        picks = [r * WIDTH + time - r * window for r in range(HEIGHT) if 0 <= time - r * window < WIDTH]
-        reads = {}
-        for cell in picks[: len(picks) if time else 0]:
-            source = cell - 1 if cell % WIDTH else cell - WIDTH + window - 1
-            reads[cell - 1] = (known[source], source == cell - 1)
-        ended = [cell for cell in known if cell % WIDTH == WIDTH - 1 and cell + 1 < LENGTH]
-        done = {entry.cell for entry in entries if entry.is_real}
-        reads |= {cell: (known[cell], True) for cell in ended if cell not in done}
-        for cell in sorted(reads):
-            sees = [number for number, entry in enumerate(entries) if entry.is_real and entry.cell < cell]
-            entries.append(Entry(cell, reads[cell][0], sees, reads[cell][1]))
-        logits = all_logits(target, prompt, entries)
-        for cell in picks:
-            at = max([number for number, entry in enumerate(entries) if entry.cell == cell - 1], default=-1)
-            gumbel = noise.gumbel(Purpose.PICK, torch.tensor([cell]))
-            law = sampling.law(logits[target.prefix_len + at])
-            known[cell] = int((law.log() + gumbel[0]).argmax())
+
+    def pick(logits, cell: int) -> int:
+        return int((sampling.law(logits).log() + noise.gumbel(Purpose.PICK, torch.tensor([cell]))[0]).argmax())
+
+    known[0] = pick(all_logits(target, prompt, [])[-1], 0)
+    while len(known) < LENGTH:
+        reads = []  # (row, cell, token, stands in or is a guess)
+        for row in range(HEIGHT):
+            free = [column for column in range(WIDTH) if row * WIDTH + column not in known]
+            if row and len(free) == WIDTH and any((row - 1) * WIDTH + c not in known for c in range(window)):
+                break
+            first = row * WIDTH + min(free, default=0)
+            if free and first - 1 in known:
+                reads.append((row, first - 1, known[first - 1], False))
+            elif free:
+                newest = max(cell for cell in known if cell < row * WIDTH)
+                reads.append((row, first - 1, known[newest], True))
+            window_cells = range(first, first + min(length, len(free) - 1))
+            if row and row * WIDTH not in known:
+                guesses |= {cell: {**guesses, **known}.get(cell - WIDTH, known[0]) for cell in window_cells}
+            reads += [(row, cell, guesses.get(cell, known[0]), True) for cell in window_cells]
+        done = {entry.cell for entry in entries if entry.is_real} | {cell for _, cell, _, _ in reads}
+        reads += [
+            (None, cell, token, False)
+            for cell, token in known.items()
+            if cell % WIDTH == WIDTH - 1 and cell + 1 < LENGTH and cell not in done
+        ]
+        old, new = list(entries), {}
+        for row, cell, token, is_draft in reads:
+            sees = [number for number, entry in enumerate(old) if entry.is_real and entry.cell < cell]
+            sees += [len(old) + n for n, (r, c, _, d) in enumerate(reads) if c < cell and (not d or r == row)]
+            entries.append(Entry(cell, token, sees, not is_draft))
+        logits = all_logits(target, prompt, entries)[-len(reads) :]
+        for row in range(HEIGHT):
+            own = [number for number, read in enumerate(reads) if read[0] == row]
+            for number in own:
+                new[reads[number][1] + 1] = pick(logits[number], reads[number][1] + 1)
+            last = reads[own[-1]][1] if own else LENGTH
+            for cell in range(last + 2, min(last + 2 + length, (row + 1) * WIDTH)):
+                guesses[cell] = pick(logits[own[-1]], cell)
+            for number in own:
+                cell = reads[number][1] + 1
+                known[cell] = new[cell]
+                if number == own[-1] or reads[number + 1][2] != new[cell]:
+                    break
+                entries[len(old) + number + 1] = entries[len(old) + number + 1]._replace(is_real=True)
+        guesses |= new
     return [known[cell] for cell in range(LENGTH)]
 
 
@@ -81,47 +112,64 @@ def all_logits(target, prompt: str, entries: list[Entry]) -> torch.Tensor:
     return target.head(target.guide(body.body(x, target.rotation[None, places], mask)[None]))[0]
 
 
+@pytest.mark.parametrize("length", [0, 1, 3])
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0), Sampling(top_k=5, cfg_scale=1.0)], ids=str)
-def test_a_window_of_a_whole_row_is_plain_decoding(sampling):
-    """Catches noise of another cell, slots or rotations out of place, and a last column that is not read."""
+def test_a_window_of_a_whole_row_is_plain_decoding(sampling, length):
+    """Catches noise of another cell, slots or rotations out of place, a last column that is not read, and guesses that
+    show in the image."""
     plain = decode(generate, sampling, batch_size=1)
-    assert torch.equal(decode(RowParallel(WIDTH), sampling).tokens, plain.tokens)
+    found = decode(RowParallel(WIDTH, length), sampling)
+    assert torch.equal(found.tokens, plain.tokens)
+    assert found.tokens_per_step > 1.1 or not length
     assert not torch.equal(decode(RowParallel(1), sampling).tokens, plain.tokens)  # lossy, and honestly so
 
 
-@pytest.mark.parametrize(("window", "images"), [(1, 8), (2, 5), (4, 1)])
-def test_an_image_equals_one_recomputed_without_a_cache(window, images):
-    """Catches a cell that is seen too early or never, a stand-in that is kept (which shows in few of the images),
-    entries that are written over."""
-    found = decode(RowParallel(window), Sampling()).tokens.tolist()
+@pytest.mark.parametrize(
+    ("window", "length", "images"), [(1, 0, 8), (2, 0, 5), (4, 0, 1), (1, 1, 4), (1, 3, 4), (2, 2, 4), (3, 3, 2)]
+)
+def test_an_image_equals_one_recomputed_without_a_cache(window, length, images):
+    """Catches a cell that is seen too early or never, a stand-in or a foreign guess that is seen (which shows in few of
+    the images), entries that are written over."""
+    found = decode(RowParallel(window, length), Sampling()).tokens.tolist()
     for prompt, seed, tokens in list(zip(PROMPTS, SEEDS, found, strict=True))[:images]:
-        assert tokens == slow_image(Sampling(), window, prompt, seed)
+        assert tokens == slow_image(Sampling(), window, length, prompt, seed)
 
 
+@pytest.mark.parametrize("length", [0, 2])
 @pytest.mark.parametrize("window", [1, 2, 3, 4])
-def test_every_cell_is_picked_once_and_read_once_as_what_it_is(window):
-    """Catches cells that rows below can never see, and tokens read before they are picked."""
-    turns = schedule(GRID, window, torch.device("cpu"))
-    picked, read = [0], []
-    for turn in turns:
-        assert set(turn.sources.tolist()) <= set(picked)
-        assert set(turn.filled.nonzero().flatten().tolist()) == set(read)
-        pairs = zip(turn.reads.tolist(), turn.sources.tolist(), strict=True)
-        read += [cell for cell, source in pairs if cell == source]
-        picked += turn.picks.tolist()
-        assert turn.reads[: len(turn.picks)].tolist() == [cell - 1 for cell in turn.picks.tolist()]
-    assert sorted(picked) == list(range(LENGTH))
-    assert sorted(read) == list(range(LENGTH - 1))  # nothing follows the last one
-    assert len(turns) == (HEIGHT - 1) * window + WIDTH - 1
+def test_every_cell_is_picked_once_and_read_once_as_what_it_is(window, length):
+    """Catches cells that rows below can never see, tokens read before they are picked, and rows that start late."""
+    image, generator = Image(GRID, window, length, 0), torch.Generator().manual_seed(window)
+    committed = 1
+    while not image.is_complete:
+        image.plan()
+        picks = torch.randint(2, (len(image.asks),), generator=generator).tolist()  # a guess is right half the time
+        known = {row * WIDTH + column for row, done in enumerate(image.done) for column in range(done)}
+        assert all(read.cell in known for read in image.reads if read.is_known)
+        before = image.filled.copy()
+        assert not any(before[read.cell] for read in image.reads)
+        committed += image.take(picks)
+        assert (image.filled >= before).all()
+        assert all(row == 0 or above >= window for above, row in pairwise(image.done))
+    assert committed == LENGTH
+    assert image.filled[: LENGTH - WIDTH].all()
+    if not length:
+        assert image.steps == (HEIGHT - 1) * window + WIDTH - 1
 
 
-def test_an_image_is_the_same_in_any_batch_and_the_books_agree():
-    """Catches rows that share noise or cache, and tokens per step that count the prefill."""
-    alone, together = (decode(RowParallel(2), Sampling(), batch_size=size) for size in (1, 8))
+@pytest.mark.parametrize("length", [0, 2])
+def test_an_image_is_the_same_in_any_batch_and_the_books_agree(length):
+    """Catches rows that share noise or cache, what is done that disturbs what is not, and tokens per step that count
+    the prefill."""
+    alone, some, together = (decode(RowParallel(2, length), Sampling(), batch_size=size) for size in (1, 3, 8))
     assert torch.equal(alone.tokens, together.tokens)
-    assert together.target_forwards == len(together.rounds) == 9
+    assert torch.equal(alone.tokens, some.tokens)
+    assert torch.equal(alone.steps, together.steps)
+    assert together.target_forwards == len(together.rounds) == max(together.steps)
     assert sum(count + 1 for turn in together.rounds for count in turn.accepted) == len(PROMPTS) * (LENGTH - 1)
-    assert together.tokens_per_step == pytest.approx((LENGTH - 1) / 9)
+    assert together.tokens_per_step == pytest.approx((LENGTH - 1) * len(PROMPTS) / sum(together.steps.tolist()))
+    if length:
+        assert len(set(together.steps.tolist())) > 1
 
 
 def test_a_batch_that_does_not_fit_is_refused(monkeypatch):
@@ -147,3 +195,9 @@ def test_a_window_beyond_a_row_is_one_clear_error(window):
     """Catches rows that start before the one above, or after it has ended."""
     with pytest.raises(LanternError, match=f"loop.window={window}.*1 to 4"):
         decode(RowParallel(window), Sampling())
+
+
+def test_a_negative_length_is_one_clear_error():
+    """Catches windows that end before they begin."""
+    with pytest.raises(LanternError, match=r"loop\.length=-1"):
+        RowParallel(4, -1)

@@ -170,15 +170,17 @@ class Admission:
 
 
 class AtSlots:
-    """The memory of a pass outside raster order: fresh rows go to slots [T], the same of all images, and see any."""
+    """The memory of a pass outside raster order: fresh rows go to slots [B R, T] and see any."""
 
     def __init__(self, cache: KVCache, slots: Tensor, extent: int) -> None:
         """extent: slots that may be seen, from the first one on."""
         self._store, self._slots = cache.store[..., :extent, :], slots
+        self._every = torch.arange(len(slots), device=slots.device)[:, None]
 
     def remember(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         keys, values = self._store[layer].unbind(0)
-        keys[:, :, self._slots], values[:, :, self._slots] = key.to(keys.dtype), value.to(values.dtype)
+        keys[self._every, :, self._slots] = key.transpose(1, 2).to(keys.dtype)
+        values[self._every, :, self._slots] = value.transpose(1, 2).to(values.dtype)
         return keys, values
 
 

@@ -127,17 +127,16 @@ class LlamaGenTarget:
         return x[:, None].expand(-1, self.guidance, *x.shape[1:]).flatten(0, 1)
 
     @torch.inference_mode()
-    def read_cells(self, tokens: Tensor, cells: Tensor, filled: Tensor) -> Forward:
-        """A pass outside raster order: tokens [B, M] stand at image cells [M], the same of all images, and see the
-        prefix, the filled ones of the cells [L] before them, and each other in raster order."""
+    def read_cells(self, tokens: Tensor, cells: Tensor, sees: Tensor) -> Forward:
+        """A pass outside raster order: tokens [B, M] stand at image cells [B, M] and see the prefix and the cells
+        sees [B, M, L + 1]. Cell L is for what must not be seen again."""
         cache, prefix = self.cache, self.prefix_len
-        before = torch.arange(self.num_tokens, device=cells.device) <= cells[:, None]  # [M, L]
-        image = (before & filled.index_fill(0, cells, True)).expand(len(tokens), -1, -1)
-        seen = torch.cat([cache.visible[:, None, :prefix].expand(-1, len(cells), -1), image], dim=2)
+        seen = torch.cat([cache.visible[:, None, :prefix].expand(-1, cells.shape[1], -1), sees], dim=2)
         mask = additive(seen, cache.store.dtype).repeat_interleave(self.guidance, 0)
         x = self.embed(tokens).repeat_interleave(self.guidance, 0)
-        memory = AtSlots(cache, prefix + cells, prefix + self.num_tokens)
-        return self._read(self.body(x, self.turns[None, prefix + cells], mask, memory))
+        slots = (prefix + cells).repeat_interleave(self.guidance, 0)
+        memory = AtSlots(cache, slots, prefix + self.num_tokens + 1)
+        return self._read(self.body(x, self.turns[slots.clamp(max=len(self.turns) - 1)], mask, memory))
 
     @cached_property
     def _compiled(self) -> nn.Module:
