@@ -59,13 +59,15 @@ class Benchmark:
         decoders = [peaks[name].of(partial(pipeline(trees[name]).generate, batch_size=batch_size)) for name in timed]
         decoded = dict(zip(timed, interleave(decoders, prompts, seeds), strict=True))
         plain, made = decoded["none"], {name: decoded.get(name, decoded["none"]) for name in trees}
-        over_read = over_bare = None
+        over_read = over_floor(
+            target, step_ms([g.latency_s for g in plain], [len(g.rounds) for g in plain]), batch_size
+        )
+        over_bare = None
         if batch_size == 1:
-            over_read = over_floor(target, step_ms([g.latency_s for g in plain], [len(g.rounds) for g in plain]))
             over_bare = over_bare_loop(target, *prompts[0], partial(decoders[0], prompts[0], seeds[0]))
         return [
             {"batch": batch_size, "tree": name, "is": pipeline(trees[name]).describe()["tree"]}
-            | measured(target, own)
+            | measured(target, own, batch_size)
             | {
                 "peak_gib": peak / 2**30 if (peak := peaks.get(name, peaks["none"]).bytes) is not None else None,
                 "speedup": sum(g.latency_s for g in plain) / sum(g.latency_s for g in own),
@@ -131,8 +133,8 @@ def verdict_of_all(tree: DraftTree) -> Verdict:
     return Verdict(path, torch.tensor([size - 1], device=path.device), tree.tokens[:, -1])
 
 
-def measured(target: Target, made: list[Generation]) -> Row:
-    """Throughput and the parts of a round."""
+def measured(target: Target, made: list[Generation], batch_size: int) -> Row:
+    """Throughput, the parts of a round, and the whole round over the time of reading what an AR step must read."""
     seconds, images = sum(g.latency_s for g in made), sum(len(g.tokens) for g in made)
     rounds = sum(len(g.rounds) for g in made)
     spent = [line for g in made for line in spent_by(g)]
@@ -143,10 +145,13 @@ def measured(target: Target, made: list[Generation]) -> Row:
         "tokens_per_step": tokens_per_step(spent, target.num_tokens),
         "round_ms": 1e3 * seconds / rounds,
         "draft_ms": found["draft_ms"],
+        "drafter_forward_ms": found["drafter_forward_ms"],  # of drafting
         "verify_ms": found["verify_ms"],
         "accept_ms": sum(r.accept_ms for g in made for r in g.rounds) / rounds,
         "commit_ms": sum(r.commit_ms for g in made for r in g.rounds) / rounds,  # caches, drafter's memory, books
         "rest_ms": 1e3 * seconds / rounds - parts,  # prefills, refills, the host between the parts
+        "overhead": found["overhead"],
+        "round_over_floor": over_floor(target, 1e3 * seconds / rounds, batch_size),
         "copy_gb_per_s": copy_bandwidth(target.codebook.device) / 1e9,
     }
 

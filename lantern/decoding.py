@@ -45,7 +45,7 @@ def generate(
     batch = _Batch(target, drafter, verification, rule, sampling, min(batch_size, len(prompts)))
     started = perf_counter()
     waiting = list(range(len(prompts)))[::-1]
-    drafted_before = drafter.forwards
+    forwards, seconds = drafter.forwards, drafter.forward_s
     while waiting or len(batch):
         free = batch.free_rows()
         if free and waiting:
@@ -56,7 +56,7 @@ def generate(
         else:
             batch.step()
     latency = perf_counter() - started
-    return batch.generation(len(prompts), latency, drafter.forwards - drafted_before)
+    return batch.generation(len(prompts), latency, drafter.forwards - forwards, drafter.forward_s - seconds)
 
 
 def check_request(prompts: Sequence[str], seeds: Sequence[int], batch_size: int) -> None:
@@ -188,6 +188,6 @@ class _Batch:
         for part in (self.target, self.drafter, self.noise):
             part.keep(rows)
 
-    def generation(self, count: int, latency: float, drafter_forwards: int) -> Generation:
+    def generation(self, count: int, latency: float, drafter_forwards: int, drafter_s: float) -> Generation:
         tokens, steps = zip(*(self.done[image] for image in range(count)), strict=True)
-        return Generation(torch.stack(tokens), self.rounds, torch.tensor(steps), latency, drafter_forwards)
+        return Generation(torch.stack(tokens), self.rounds, torch.tensor(steps), latency, drafter_forwards, drafter_s)

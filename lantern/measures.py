@@ -13,16 +13,20 @@ RATIOS = {"latency_s": "speedup", "end_to_end_s": "end_to_end_speedup"}
 
 
 def costs(lines: Sequence[Row]) -> Row:
-    """Forwards and judged nodes an image takes after its prefill, and mean milliseconds of the parts of a round;
-    accepting includes what it leads to in the caches and the books."""
+    """Forwards and judged nodes an image takes after its prefill, mean milliseconds of the parts of a round, and the
+    overhead: the share of a round that is neither a target nor a drafter forward. Accepting includes what it leads to
+    in the caches and the books, drafting the growth of trees."""
     totals = {name: sum(line[name] for line in lines) for name in ("steps", "drafter_forwards", "nodes", "rounds")}
     values = {
         "target_forwards": _ratio(totals["steps"], len(lines)),
         "drafter_forwards": _ratio(totals["drafter_forwards"], len(lines)),
         "target_nodes": _ratio(totals["nodes"], len(lines)),
     }
-    parts = ("draft_ms", "verify_ms", "accept_ms")
-    return values | {name: _ratio(sum(line[name] for line in lines), totals["rounds"]) for name in parts}
+    parts = ("draft_ms", "drafter_forward_ms", "verify_ms", "accept_ms")
+    spent = {name: sum(line[name] for line in lines) for name in parts}
+    values |= {name: _ratio(ms, totals["rounds"]) for name, ms in spent.items()}
+    others = spent["draft_ms"] - spent["drafter_forward_ms"] + spent["accept_ms"]
+    return values | {"overhead": _ratio(others, spent["draft_ms"] + spent["verify_ms"] + spent["accept_ms"])}
 
 
 def tokens_per_step(lines: Sequence[Row], num_tokens: int) -> float | None:

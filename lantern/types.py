@@ -156,9 +156,9 @@ class Target(Protocol):
     compiles: bool  # whether passes run through torch.compile
 
     weights_hash: str
-    step_bytes: int  # what one AR step of one image must read
     held_bytes: int  # by the last call's cache, whose memory the next one takes over or gives back
 
+    def step_bytes(self, batch_size: int = 1) -> int: ...  # what an AR step must read
     def image_bytes(self, num_nodes: int) -> int: ...  # what allocate holds for an image
     def allocate(self, batch_size: int, num_nodes: int) -> None: ...  # an empty cache for trees of at most num_nodes
     def release(self) -> None: ...  # gives the cache's memory back
@@ -179,6 +179,7 @@ class Drafter(Protocol):
     num_nodes: int
     depth: int
     forwards: int  # drafter forwards so far
+    forward_s: float  # the host's seconds in those of rounds, head included
 
     def allocate(self, batch_size: int) -> None: ...
     def begin(self, prefill: Forward, rows: Tensor) -> None: ...
@@ -272,6 +273,7 @@ class Generation:
     steps: Tensor  # [B] rounds each image took (target forwards after its prefill)
     latency_s: float  # token time of the whole call, prefill included
     drafter_forwards: int
+    drafter_s: float = 0.0  # of latency_s, in the drafter's forwards: the host's, as a round's milliseconds are
 
     @property
     def tokens_per_step(self) -> float:

@@ -14,10 +14,12 @@ NUM_TOKENS = 16
 class FakeTarget:
     compiles = False
     codebook = torch.zeros(8, 2)
-    step_bytes = 1 << 20
     weights_hash = "abc"
     grid = (4, 4)
     embed_weight = torch.zeros(8, 4)
+
+    def step_bytes(self, batch_size: int = 1) -> int:
+        return 1 << 20
 
     def decode(self, tokens: Tensor) -> Tensor:
         """[B, 16] -> images [B, 3, 8, 8] whose 2x2 cells show the tokens."""
@@ -53,7 +55,12 @@ class FakePipeline:
             Round([path[: 1 + left]] * len(prompts), 1 + left, 1.0, 2.0, 0.5, rows, chain[:, : 1 + left], 0.25)
         )
         return Generation(
-            tokens, rounds, torch.full((len(prompts),), steps), self.latency_s * len(prompts), steps * accepted
+            tokens,
+            rounds,
+            torch.full((len(prompts),), steps),
+            self.latency_s * len(prompts),
+            steps * accepted,
+            5e-4 * steps,
         )
 
     def baseline(self) -> "FakePipeline":

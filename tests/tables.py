@@ -39,6 +39,9 @@ class TableTarget:
     def child(self, paths: Tensor, tokens: Tensor) -> Tensor:
         return self.vocab_size * paths + tokens + 1
 
+    def step_bytes(self, batch_size: int = 1) -> int:
+        return 1 << 20
+
     def image_bytes(self, num_nodes: int) -> int:
         return 0
 
@@ -75,7 +78,7 @@ class TableDrafter:
     """Implements lantern.types.Drafter: q is the law of another table with the target's guidance and sampling."""
 
     name = "table"
-    forwards = 0
+    forwards, forward_s = 0, 0.0
 
     def __init__(self, target: TableTarget, tree: TreePolicy, sampling: Sampling, seed: int = 1) -> None:
         self.model = TableTarget(target.vocab_size, target.num_tokens, target.cfg_scale, seed)

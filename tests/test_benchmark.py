@@ -6,6 +6,7 @@ from tables import TableTarget
 
 from lantern import benchmark
 from lantern.benchmark import REFILLS, Peak, at_once, measured
+from lantern.metrics import speed
 from lantern.types import Generation, Round
 
 MEGABYTES = 200
@@ -14,16 +15,19 @@ MEGABYTES = 200
 def generation(latency: float) -> Generation:
     """Two images of 4 tokens in 3 rounds: 2 ms of drafting, 5 of the target, 1 of accepting, 0.5 of the books each."""
     rounds = [Round([[0], [0]], 3, 2.0, 5.0, 1.0, (0, 1), None, 0.5) for _ in range(3)]
-    return Generation(torch.zeros(2, 4, dtype=torch.long), rounds, torch.tensor([3, 2]), latency, 6)
+    return Generation(torch.zeros(2, 4, dtype=torch.long), rounds, torch.tensor([3, 2]), latency, 6, 4.5e-3)
 
 
-def test_the_parts_of_a_round_are_per_round_and_add_up_to_it():
+def test_the_parts_of_a_round_are_per_round_and_add_up_to_it(monkeypatch):
     """Catches parts divided by images, and a rest that holds what another part has counted."""
-    row = measured(TableTarget(vocab_size=3, num_tokens=4, cfg_scale=2.0), [generation(0.03), generation(0.042)])
+    monkeypatch.setattr(speed, "copy_bandwidth", lambda device: 1e9)
+    row = measured(TableTarget(vocab_size=3, num_tokens=4, cfg_scale=2.0), [generation(0.03), generation(0.042)], 2)
     assert row["images_per_s"] == pytest.approx(4 / 0.072)
     assert row["round_ms"] == pytest.approx(12)
     parts = {key: row[key] for key in ("draft_ms", "verify_ms", "accept_ms", "commit_ms", "rest_ms")}
     assert parts == pytest.approx({"draft_ms": 2, "verify_ms": 5, "accept_ms": 1, "commit_ms": 0.5, "rest_ms": 3.5})
+    assert (row["drafter_forward_ms"], row["overhead"]) == pytest.approx((1.5, (0.5 + 1 + 0.5) / 8.5))
+    assert row["round_over_floor"] == pytest.approx(12e-3 * 1e9 / 2**20)
     assert row["tokens_per_step"] == pytest.approx(3 * 4 / 10)
 
 

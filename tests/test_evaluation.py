@@ -80,6 +80,7 @@ def test_tokens_per_step_leaves_the_prefill_out(tmp_path):
     assert method.row["target_forwards"] == 8
     assert method.row["drafter_forwards"] == 8
     assert (method.row["draft_ms"], method.row["verify_ms"], method.row["accept_ms"]) == (1.0, 2.0, 0.75)
+    assert (method.row["drafter_forward_ms"], method.row["overhead"]) == pytest.approx((0.5, 1.25 / 3.75))
 
 
 def test_baseline_and_method_are_interleaved_on_the_same_prompts(tmp_path):

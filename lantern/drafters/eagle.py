@@ -1,6 +1,8 @@
 """EAGLE drafting (2401.15077, section 4.1): a feature-level drafter expands a tree level by level; any tree, guided as
 LANTERN (2410.03355) guides it. Committed tokens are run once, with the target's features, and stay in its cache."""
 
+from time import perf_counter
+
 import torch
 from torch import Tensor
 
@@ -23,7 +25,7 @@ class Eagle:
         self._layer = FusedEagle(self.network, target.embed_weight)
         self.sampling, self.weights_hash = sampling, weights_hash
         self.num_nodes, self.depth = tree.num_nodes, tree.depth
-        self.forwards = 0
+        self.forwards, self.forward_s = 0, 0.0
         self.memory = DrafterMemory(self.network, target, tree)
 
     def allocate(self, batch_size: int, longest: int | None = None) -> None:
@@ -43,8 +45,11 @@ class Eagle:
 
     def _expand(self, tokens: Tensor, parents: Tensor, depth: int) -> Tensor:
         """tokens [B, W] behind the expansions parents [B, W] -> log q [B, W, V] up to a constant."""
+        start = perf_counter()
         outputs = self._commit(tokens[:, 0]) if depth == 0 else self._extend(tokens, parents, depth)
-        return self.sampling.scores(self.target.head(self.target.guide(outputs)))
+        logits = self.target.head(self.target.guide(outputs))
+        self.forward_s += perf_counter() - start
+        return self.sampling.scores(logits)
 
     def _commit(self, roots: Tensor) -> Tensor:
         """Runs the pairs committed since the last draft, the root's last. Returns the root's output [B, R, 1, D]."""

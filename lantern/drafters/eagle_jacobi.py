@@ -39,6 +39,10 @@ class EagleJacobi:
     def forwards(self) -> int:
         return self.eagle.forwards + self.window.forwards
 
+    @property
+    def forward_s(self) -> float:
+        return self.eagle.forward_s + self.window.forward_s
+
     def allocate(self, batch_size: int) -> None:
         self.eagle.allocate(batch_size, self.depth + 1)
         self.window.allocate(batch_size)

@@ -15,7 +15,7 @@ from lantern.types import DraftTree, Form, Forward, Proposals, Target, Verdict
 class Jacobi:
     """Implements lantern.types.Drafter; no network, no drafter forwards."""
 
-    forwards = 0
+    forwards, forward_s = 0, 0.0
 
     def __init__(
         self, target: Target, length: int, start: Start, redraw: Redraw, name: str = "jacobi",

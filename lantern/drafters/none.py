@@ -9,7 +9,7 @@ class NoDrafter:
     name = "none"
     num_nodes = 1
     depth = 0
-    forwards = 0
+    forwards, forward_s = 0, 0.0
 
     def allocate(self, batch_size: int) -> None:
         pass

@@ -2,6 +2,8 @@
 law is the same behind every node of it. What a round costs does not grow with the tree's depth. ParallelSpec trains
 mask tokens that the drafter reads behind the root; here each level reads the root's pair through a map of its own."""
 
+from time import perf_counter
+
 import torch
 from einops import rearrange
 from torch import Tensor
@@ -32,7 +34,7 @@ class Parallel:
         self._layer = FusedParallel(self.network, target.embed_weight)
         self.sampling, self.weights_hash = sampling, weights_hash
         self.num_nodes, self.depth = tree.num_nodes, tree.depth
-        self.forwards = 0
+        self.forwards, self.forward_s = 0, 0.0
         self.memory = DrafterMemory(self.network, target, tree)
 
     def allocate(self, batch_size: int) -> None:
@@ -47,7 +49,10 @@ class Parallel:
     @torch.inference_mode()
     def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
         """roots [B], room [B] -> DraftTree; the pairs up to the root's are committed to the cache here."""
-        scores = self.sampling.scores(self.target.head(self.target.guide(self._outputs(roots))))  # [B, levels, V]
+        start = perf_counter()
+        logits = self.target.head(self.target.guide(self._outputs(roots)))
+        self.forward_s += perf_counter() - start
+        scores = self.sampling.scores(logits)  # [B, levels, V]
 
         def expand(tokens: Tensor, parents: Tensor, depth: int) -> Tensor:
             return scores[:, depth : depth + 1].expand(-1, tokens.shape[1], -1)

@@ -3,6 +3,7 @@ pass is right where what it read still stands; where a token has changed since, 
 mixed with what the pass said of the old one, is right more often. All places at once, as often as is worth it."""
 
 from pathlib import Path
+from time import perf_counter
 
 import torch
 from torch import Tensor
@@ -38,7 +39,8 @@ class RefinedJacobi:
         self.passes, self.share, self.weights_hash = passes, share, weights_hash
         self.num_nodes, self.depth, self.tree = length + 1, length, Label(f"refined_{length}")
         self._left_behind = LeftBehind(length)
-        self.forwards, self.memory = 0, DrafterMemory(self.network, target, self.tree)
+        self.forwards, self.forward_s = 0, 0.0
+        self.memory = DrafterMemory(self.network, target, self.tree)
 
     def allocate(self, batch_size: int) -> None:
         length, like = self.depth, self.network.fc.weight
@@ -70,12 +72,15 @@ class RefinedJacobi:
         turns, mask = self.memory.place(self.depth - 1)
         features, picks, root = self._stale, self._picks, roots[:, None]
         for _ in range(self.passes):
+            start = perf_counter()
             tokens = torch.cat([root, picks[:, :-1]], 1)  # [B, W] that the rows stand at
             read, before = torch.cat([committed, tokens[:, 1:]], 1), torch.cat([exact, features[:, :, :-1]], 2)
             outputs = self.memory.from_root(self._layer(read, before, turns, mask, self.cache))  # [B, R, W, D]
             self.forwards += 1
             features = torch.lerp(self._stale, outputs, self._shares(tokens))
-            picks = proposals.picked(self.sampling.law(self.target.head(self.target.guide(features))))
+            logits = self.target.head(self.target.guide(features))
+            self.forward_s += perf_counter() - start
+            picks = proposals.picked(self.sampling.law(logits))
         self.cache.extend(self.pairs.counts, self.pairs.count)  # the window is overwritten by the next round
         return Guess(picks, None)
 

@@ -45,6 +45,7 @@ class Guesses(Protocol):
     """Guesses for the positions behind the roots, made anew every round from what the target's last pass has left."""
 
     forwards: int  # of a network, since it was built
+    forward_s: float
 
     def allocate(self, batch_size: int) -> None: ...
     def begin(self, prefill: Forward, rows: Tensor) -> None: ...
@@ -57,7 +58,7 @@ class Window:
     """Guesses without a network. State by row: what the last pass says of the positions behind the root, and how those
     were guessed before. `laws` [B, W, V] are what this round's guesses were drawn from."""
 
-    forwards = 0
+    forwards, forward_s = 0, 0.0
 
     def __init__(
         self, length: int, target: Target, start: Start, redraw: Redraw, sampling: Sampling = UNSCALED

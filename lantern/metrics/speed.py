@@ -50,10 +50,9 @@ def step_ms(latencies: Sequence[float], rounds: Sequence[float]) -> float:
     return 1000 * sum(latencies) / sum(count + 1 for count in rounds)
 
 
-def over_floor(target: Target, ms: float) -> float | None:
-    """An AR step's time over that of reading what it must read; None if the target does not say how much."""
-    num_bytes = getattr(target, "step_bytes", None)
-    return ms * copy_bandwidth(target.codebook.device) / (1000 * num_bytes) if num_bytes else None
+def over_floor(target: Target, ms: float, batch_size: int = 1) -> float:
+    """A round's time over that of reading what an AR step must read."""
+    return ms * copy_bandwidth(target.codebook.device) / (1000 * target.step_bytes(batch_size))
 
 
 @lru_cache

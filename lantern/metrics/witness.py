@@ -30,6 +30,10 @@ class Witness:
     def forwards(self) -> int:
         return self.drafter.forwards
 
+    @property
+    def forward_s(self) -> float:
+        return self.drafter.forward_s
+
     def allocate(self, batch_size: int) -> None:
         self.drafter.allocate(batch_size)
 

@@ -27,8 +27,19 @@ KNOWN = (
     Column("latency_s", "s an image", "token time of one image alone", "low", True, True),
     Column("end_to_end_s", "s end to end", "from prompt to image", "low", False, True),
     Column("draft_ms", "draft ms", "of a round", "low", False, True),
+    Column(
+        "drafter_forward_ms",
+        "drafter ms",
+        "of a round: in the drafter's forwards, a part of drafting",
+        "low",
+        False,
+        True,
+    ),
     Column("verify_ms", "verify ms", "of a round", "low", False, True),
     Column("accept_ms", "accept ms", "of a round", "low", False, True),
+    Column(
+        "overhead", "overhead", "share of a round that is neither a target nor a drafter forward", "low", False, True
+    ),
     Column("target_forwards", "target forwards", "an image, after its prefill", "low", False, True),
     Column("target_nodes", "target nodes", "an image: tree nodes that the target judged", "low", False, True),
     Column("drafter_forwards", "drafter forwards", "an image", "low", False, True),

@@ -15,7 +15,7 @@ from lantern.types import Generation, Round
 def generation(steps: list[int], accepted: int = 1, latency_s: float = 1.0) -> Generation:
     paths = [list(range(1 + accepted))] * len(steps)
     rounds = [Round(paths, 4, 2.0, 3.0, 0.5, commit_ms=0.25) for _ in range(max(steps))]
-    return Generation(torch.zeros(len(steps), 21), rounds, torch.tensor(steps), latency_s, 7)
+    return Generation(torch.zeros(len(steps), 21), rounds, torch.tensor(steps), latency_s, 7, 1.5e-3 * len(rounds))
 
 
 def spent(*generations: Generation) -> list[dict]:
@@ -32,7 +32,10 @@ def test_costs_are_means_by_image_and_by_round():
     made = [generation([5]), generation([15]), generation([10, 10])]
     found = costs(spent(*made))
     forwards = {"target_forwards": 10, "drafter_forwards": 21 / 4, "target_nodes": 40}
-    assert found == pytest.approx(forwards | {"draft_ms": 2, "verify_ms": 3, "accept_ms": 0.75})
+    assert found == pytest.approx(
+        forwards
+        | {"draft_ms": 2, "drafter_forward_ms": 1.5, "verify_ms": 3, "accept_ms": 0.75, "overhead": 1.25 / 5.75}
+    )
 
 
 def test_a_step_counts_the_prefill():
@@ -77,8 +80,11 @@ def test_the_measured_bandwidth_is_that_of_a_memory():
 def test_an_ar_step_is_compared_with_copying_what_it_reads(monkeypatch):
     """Catches milliseconds taken for seconds, and guidance rows whose cache is read for nothing."""
     monkeypatch.setattr(speed, "copy_bandwidth", lambda device: 1e9)
-    target = SimpleNamespace(codebook=torch.zeros(1), step_bytes=2_000_000)
+    target = SimpleNamespace(codebook=torch.zeros(1), step_bytes=lambda batch_size: 1_000_000 + 1_000_000 * batch_size)
     assert over_floor(target, 8.0) == pytest.approx(4)
+    assert over_floor(target, 8.0, 3) == pytest.approx(2)
     alone, guided = tiny_target(1.0), tiny_target(2.0)
     slot = alone.image_bytes(2) - alone.image_bytes(1)
-    assert guided.step_bytes - alone.step_bytes == slot * (guided.prefix_len + guided.num_tokens // 2)
+    cache = slot * (guided.prefix_len + guided.num_tokens // 2)
+    assert guided.step_bytes() - alone.step_bytes() == cache
+    assert guided.step_bytes(5) - guided.step_bytes() == 4 * 2 * cache

@@ -98,13 +98,13 @@ class HuggingFaceTarget:
         config = self.transformer.config
         return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
-    @property
-    def step_bytes(self) -> int:
-        """Bytes that one AR step of one image must read: the layers, the head's slice, the cache half full."""
+    def step_bytes(self, batch_size: int = 1) -> int:
+        """Bytes that an AR step must read: the layers, the head's slice, and the caches, half full."""
         config, head = self.transformer.config, self.vocabulary.head
         weights = sum(p.nbytes for part in (self.transformer.layers, self.transformer.norm) for p in part.parameters())
         entry = 2 * config.num_hidden_layers * self.guidance * config.num_key_value_heads * self._head_dim
-        return weights + head.nbytes + entry * head.element_size() * (self.prefix_len + self.num_tokens // 2)
+        cache = entry * head.element_size() * (self.prefix_len + self.num_tokens // 2)
+        return weights + head.nbytes + batch_size * cache
 
     @property
     def held_bytes(self) -> int:

@@ -66,13 +66,12 @@ class LlamaGenTarget:
     def embed_weight(self) -> Tensor:  # [V, D]
         return self.transformer.tok_embeddings.weight
 
-    @property
-    def step_bytes(self) -> int:
-        """Bytes that one AR step of one image must read: the weights behind the embeddings, and the cache half full."""
+    def step_bytes(self, batch_size: int = 1) -> int:
+        """Bytes that an AR step must read: the weights behind the embeddings, and the caches, half full."""
         body = self.transformer
         weights = sum(p.nbytes for part in (body.layers, body.norm, body.output) for p in part.parameters())
         entry = 2 * len(body.layers) * self.guidance * body.dim * cache_dtype(body.output.weight).itemsize
-        return weights + entry * (body.prefix_len + body.num_tokens // 2)
+        return weights + batch_size * entry * (body.prefix_len + body.num_tokens // 2)
 
     @property
     def held_bytes(self) -> int:
