@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 _MASK = 0xFFFFFFFF
-AHEAD = 15  # rows of noise made beyond those a round may need: many small rows at once cost less than one by one
+AHEAD = 31  # rows of noise made beyond those a round may need: many small rows at once cost less than one by one
 
 
 class Purpose(IntEnum):
@@ -70,7 +70,7 @@ def winners(laws: Tensor, weights: Tensor) -> Tensor:
     without a logarithm. The first of equals wins."""
     times = laws * weights
     size = times.shape[-1]
-    if times.device.type != "cpu" or size % BLOCK:
+    if not times.is_cpu or size % BLOCK:
         return times.argmax(-1)
     blocks = times.unflatten(-1, (-1, BLOCK))  # a maximum is vectorised on a CPU, where it stands is not
     best = blocks.amax(-1).argmax(-1, keepdim=True)

@@ -69,7 +69,9 @@ class RefinedJacobi:
     def guess(self, roots: Tensor, proposals: Proposals) -> Guess:
         """Refines what the last pass has left; the pairs up to the root's are committed to the cache here."""
         committed, exact = self.pairs.close(roots)  # [B, A], [B, R, A, D]
+        start = perf_counter()
         turns, mask = self.memory.place(self.depth - 1)
+        self.forward_s += perf_counter() - start
         features, picks, root = self._stale, self._picks, roots[:, None]
         for _ in range(self.passes):
             start = perf_counter()
