@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -142,32 +142,24 @@ def tell_best(folder: Path, rows: Sequence[Row], budget: Budget, best: Choice | 
     lossless one, and writes best.json; nothing where none can be named."""
     if best is None:
         return
-    labels = label_rows(rows)
-    label = dict(zip(map(id, rows), labels, strict=True))[id(best.row)]
-    lossless = max(
-        (place for place, row in enumerate(rows) if marks(row)["law"] == "lossless" and row.get("speedup")),
-        key=lambda place: rows[place]["speedup"],
-        default=None,
-    )
-    winners = {label: _times_as_fast(best.row, rows, labels)}
-    if lossless is not None:
-        winners[labels[lossless]] = _times_as_fast(rows[lossless], rows, labels)
-    record = {"budget": asdict(budget), "certain": best.is_certain, "setting": label, "row": best.row}
-    record |= {"lossless": None if lossless is None else labels[lossless], "times_as_fast": winners}
+    labels = dict(zip(map(id, rows), label_rows(rows), strict=True))
+    timed = [row for row in rows if marks(row)["law"] == "lossless" and row.get("speedup")]
+    lossless = max(timed, key=lambda row: row["speedup"], default=best.row)
+    winners = [best.row, *([] if lossless is best.row else [lossless])]
+    times = {labels[id(winner)]: _times_as_fast(winner, rows, labels) for winner in winners}
+    record = {"budget": asdict(budget), "certain": best.is_certain, "setting": labels[id(best.row)], "row": best.row}
+    record |= {"lossless": labels[id(lossless)] if timed else None, "times_as_fast": times}
     replace_text(folder / "best.json", encode(record, indent=2) + "\n")
     doubt = "" if best.is_certain else "; its 95 % bounds reach beyond"
-    print(f"fastest, lossless or with {budget}: {label}, speed-up {_cell(best.row, 'speedup')}{doubt}")
-    if lossless is not None and labels[lossless] != label:
-        print(f"fastest lossless one: {labels[lossless]}, speed-up {_cell(rows[lossless], 'speedup')}")
-    for name, times in winners.items():
-        told = ", ".join(f"{other} {ratio:.2f}" for other, ratio in times.items())
+    titles = {f"fastest, lossless or with {budget}": (best.row, doubt), "fastest lossless one": (lossless, "")}
+    for title, (row, end) in list(titles.items())[: len(winners)]:
+        print(f"{title}: {labels[id(row)]}, speed-up {_cell(row, 'speedup')}{end}")
+    for name, ratios in times.items():
+        told = ", ".join(f"{other} {ratio:.2f}" for other, ratio in ratios.items())
         print(f"{name} is so many times as fast as: {told}")
 
 
-def _times_as_fast(winner: Row, rows: Sequence[Row], labels: Sequence[str]) -> dict[str, float]:
+def _times_as_fast(winner: Row, rows: Sequence[Row], labels: Mapping[int, str]) -> dict[str, float]:
     """Quotients of speed-ups, each of which was timed in turn with plain decoding, by the other setting's label."""
-    return {
-        label: winner["speedup"] / row["speedup"]
-        for label, row in zip(labels, rows, strict=True)
-        if row is not winner and row.get("speedup")
-    }
+    others = (row for row in rows if row is not winner and row.get("speedup"))
+    return {labels[id(row)]: winner["speedup"] / row["speedup"] for row in others}
