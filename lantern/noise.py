@@ -9,6 +9,7 @@ from torch import Tensor
 
 _MASK = 0xFFFFFFFF
 AHEAD = 31  # rows of noise made beyond those a round may need: many small rows at once cost less than one by one
+CELLS = 1 << 16  # of a table that a processor makes at once: its twenty operations find it in the cache
 
 
 class Purpose(IntEnum):
@@ -128,8 +129,10 @@ class Noise:
             self._made[:, :most] = self._rows(torch.arange(most, device=used.device).expand(len(used), -1), used)
         steps = torch.arange(window - fewest, device=used.device)  # rows with fewer to make write their last one again
         places = (window - used[:, None] + steps).clamp(max=window - 1)
-        made = self.weights(Purpose.PICK, self.position[:, None] + 1 + places)
-        self._made[torch.arange(len(used), device=used.device)[:, None], places] = made
+        rows, size = torch.arange(len(used), device=used.device)[:, None], len(used) * len(self._codes)
+        lot = max(1, CELLS // size) if used.is_cpu else len(steps)
+        for part in places.split(lot, dim=1):
+            self._made[rows, part] = self.weights(Purpose.PICK, self.position[:, None] + 1 + part)
         self._left = [window] * len(self._left)
         self._used.zero_()
 
