@@ -15,7 +15,8 @@ from lantern.errors import LanternError
 from lantern.models.llamagen.transformer import causal_mask
 from lantern.noise import GreedyNoise, Noise, Purpose
 from lantern.pipeline import Pipeline
-from lantern.row_parallel import Image, RowParallel
+from lantern.row_parallel import RowParallel
+from lantern.row_turns import Image
 from lantern.sampling import Sampling
 from lantern.trees.chain import chain
 from lantern.types import Generation
