@@ -1,5 +1,5 @@
-"""What a row-parallel pass reads and what it picks: the rows of an image that are under way, their windows, and who sees
-whom, worked out on the host."""
+"""What a row-parallel pass reads and what it picks, worked out on the host: the rows of an image that are under way,
+their windows, and who sees whom."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -30,7 +30,7 @@ class Image:
 
     @property
     def is_complete(self) -> bool:
-        return self.done[-1] == self.width
+        return min(self.done) == self.width  # a row may overtake the one above
 
     def plan(self) -> None:
         """Sets what is read next, and what for. A row's first token is picked behind the last one of the row above, in
