@@ -1,17 +1,21 @@
 """The command itself, in processes of its own, on a miniature model."""
 
+import csv
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 from tiny_weights import write_tiny_weights
 
 from lantern.results import read_rows
 
 ROOT = Path(__file__).parents[1]
 LASTING = ("setting", "part", "method", "prompt", "copy", "tokens", "steps")
+METHODS = OmegaConf.load(ROOT / "conf" / "sweep" / "field.yaml").hydra.sweeper.params["+method"].split(",")
+FEW_CODES = [name for name in METHODS if "k: 1000" not in (ROOT / "conf" / "method" / f"{name}.yaml").read_text()]
 SMALL = [
     "output_tv.num_positions=4",
     "speed.num_prompts=1",
@@ -47,6 +51,20 @@ def test_a_sweep_survives_a_failing_point_and_says_so(weights, tmp_path):
     assert len(list((folder / "ar").iterdir())) == 1
     assert len(list(folder.glob("*/wandb/offline-run-*"))) == 2
     assert len(list(folder.glob("wandb/offline-run-*"))) == 2  # the baseline and the summary
+
+
+def test_every_method_of_the_field_runs_to_its_row(weights, tmp_path):
+    """Catches a method whose parts do not fit each other, or whose row no report can hold. Those of LANTERN's 1,000
+    neighbours are left out, of which the miniature has too few codes."""
+    quick = ["speed.num_prompts=1", "quality.num_images=0", "output_tv.num_positions=0", "dtype=float32"]
+    done = evaluate(
+        weights, tmp_path, "+sweep=field", f"+method={','.join(FEW_CODES)}", f"hydra.sweep.dir={tmp_path}/s", *quick
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    with open(tmp_path / "s" / "results.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["method"] for row in rows} == {"", *FEW_CODES}
+    assert all(row["speedup"] for row in rows)
 
 
 @pytest.mark.full
