@@ -7,7 +7,8 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
-_MASK = 0xFFFFFFFF
+from lantern.counter_hash import MASK, bits, hashed
+
 AHEAD = 31  # rows of noise made beyond those a round may need: many small rows at once cost less than one by one
 CELLS = 1 << 16  # of a table that a processor makes at once: its twenty operations find it in the cache
 
@@ -26,35 +27,6 @@ def image_seed(seed: int, prompt: str, copy: int = 0) -> int:
     """32-bit key of one image: hash(seed, prompt text, copy number)."""
     digest = hashlib.blake2b(f"{seed}\0{copy}\0{prompt}".encode(), digest_size=4).digest()
     return int.from_bytes(digest, "little")
-
-
-def _mix(x: Tensor) -> Tensor:
-    """A bijection of 32-bit integers (murmur3's finaliser) in int32, whose products wrap around as they are to."""
-    x = (x ^ _shifted(x, 16)).mul_(_signed(0x85EBCA6B))
-    x.bitwise_xor_(_shifted(x, 13)).mul_(_signed(0xC2B2AE35))
-    return x.bitwise_xor_(_shifted(x, 16))
-
-
-def _shifted(x: Tensor, bits: int) -> Tensor:  # to the right, zeros coming in
-    return (x >> bits).bitwise_and_(_MASK >> bits)
-
-
-def _signed(x: int) -> int:
-    return x - (x >> 31 << 32)
-
-
-def _bits(seed: Tensor, purpose: Purpose, *counters: Tensor) -> Tensor:
-    """int32 whose bits are the hash; the shapes of seed and counters broadcast."""
-    state = _mix(seed.int() ^ _signed(int(purpose) * 0x9E3779B9 & _MASK))
-    for counter in counters:
-        stride = _mix(state ^ 0x5BD1E995).bitwise_or_(1)  # a stride of its own: no two streams are shifted copies
-        state = _mix(state + counter.int() * stride)
-    return state
-
-
-def _hash(seed: Tensor, purpose: Purpose, *counters: Tensor) -> Tensor:
-    """int64 in [0, 2^32)."""
-    return _bits(seed, purpose, *counters).long() & _MASK
 
 
 def _exponential(bits: Tensor) -> Tensor:
@@ -99,7 +71,7 @@ class Noise:
 
     def admit(self, rows: Tensor, seeds: Tensor) -> None:
         """Rows [B] start new images with seeds [B]."""
-        self.seeds[rows] = seeds & _MASK
+        self.seeds[rows] = seeds & MASK
         self.position[rows] = -1
         self._coins = None
         self._used[rows] = self._made.shape[1]
@@ -169,12 +141,12 @@ class Noise:
         seeds = self.seeds.view(-1, *[1] * counters[0].dim())
         counters = [counter[..., None] for counter in counters]
         # the code comes last, so that all before it is hashed once a row and not once a code
-        return _exponential(_bits(seeds, purpose, *counters, self._codes))
+        return _exponential(bits(seeds, purpose, *counters, self._codes))
 
     def uniform(self, purpose: Purpose, *counters: Tensor) -> Tensor:
         """counters broadcasting to [B] or [B, N] -> uniform in [0, 1), as fine as float32 tells apart everywhere."""
         seeds = self.seeds.view(-1, *[1] * (counters[0].dim() - 1))
-        return (_hash(seeds, purpose, *counters) >> 8).float() * 2.0**-24
+        return (hashed(seeds, purpose, *counters) >> 8).float() * 2.0**-24
 
     def accepts(self, probability: Tensor, node: Tensor) -> Tensor:
         """A coin a row for judging node [B]: true with probability [B]; never at 0, always at 1."""

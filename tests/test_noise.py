@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from lantern.noise import BLOCK, GreedyNoise, Noise, Purpose, _hash, image_seed, winners
+from lantern.counter_hash import TABLE, bits, bits_on_device, hashed
+from lantern.noise import BLOCK, GreedyNoise, Noise, Purpose, image_seed, winners
 
 WINDOW, CODES = 4, 16
 PINNED_PICKS = [429895408, 3080400728, 1306723792]
@@ -18,7 +19,7 @@ def streams(seeds: list[int], codes: int = CODES) -> Noise:
 
 
 def uniforms(*counters: Tensor, purpose: Purpose = Purpose.COIN) -> Tensor:
-    return _hash(counters[0], purpose, *counters[1:]).double() / 2**32
+    return hashed(counters[0], purpose, *counters[1:]).double() / 2**32
 
 
 def correlation(x: Tensor, y: Tensor) -> float:
@@ -28,8 +29,8 @@ def correlation(x: Tensor, y: Tensor) -> float:
 def test_the_integers_are_pinned():
     """Catches a hash that changed or overflowed: published tokens could not be made again, devices would differ."""
     seeds = torch.tensor([0, 1, 0xFFFFFFFF])
-    assert _hash(seeds, Purpose.PICK, torch.tensor(5), torch.tensor(7)).tolist() == PINNED_PICKS
-    assert _hash(seeds, Purpose.COIN, torch.tensor(255)).tolist() == PINNED_COINS
+    assert hashed(seeds, Purpose.PICK, torch.tensor(5), torch.tensor(7)).tolist() == PINNED_PICKS
+    assert hashed(seeds, Purpose.COIN, torch.tensor(255)).tolist() == PINNED_COINS
     assert [image_seed(0, "a red sphere on wood"), image_seed(0, "a red sphere on wood", copy=1)] == PINNED_SEEDS
 
 
@@ -50,8 +51,18 @@ def test_the_hash_is_that_of_unbounded_integers():
 
     seeds = torch.randint(2**32, (200,), generator=torch.Generator().manual_seed(0))
     counters = torch.randint(2**15, (200, 3), generator=torch.Generator().manual_seed(1))
-    found = _hash(seeds, Purpose.CHILDREN, *counters.unbind(1)).tolist()
+    found = hashed(seeds, Purpose.CHILDREN, *counters.unbind(1)).tolist()
     assert found == [slow(s, 1, *c) for s, c in zip(seeds.tolist(), counters.tolist(), strict=True)]
+
+
+def test_tables_numbers_and_other_devices_have_the_same_integers():
+    """Catches a way of computing the hash that a table, or another device, takes alone."""
+    seeds, generator = torch.tensor([3, 0xFFFFFFFF, 1 << 31])[:, None, None], torch.Generator().manual_seed(0)
+    positions, codes = torch.randint(2**15, (3, 5, 1), generator=generator), torch.arange(TABLE + 7, dtype=torch.int32)
+    table = bits(seeds, Purpose.PICK, positions, codes)
+    assert table.shape == (3, 5, TABLE + 7)
+    assert torch.equal(table[..., :9], bits(seeds, Purpose.PICK, positions, codes[:9]))
+    assert torch.equal(table, bits_on_device(seeds, Purpose.PICK, positions, codes))
 
 
 def test_an_image_draws_the_same_in_any_batch():
@@ -99,19 +110,19 @@ def test_purposes_and_counters_never_share_a_key():
     """Catches a coin that equals the noise of a child, and swapped or shifted counters that meet."""
     seeds = torch.arange(8)[:, None, None]
     first, second = torch.arange(40)[:, None], torch.arange(40)
-    keys = torch.cat([_hash(seeds, purpose, first, second).flatten() for purpose in Purpose])
+    keys = torch.cat([hashed(seeds, purpose, first, second).flatten() for purpose in Purpose])
     collisions = len(keys) - len(keys.unique())
     assert collisions <= 12  # 51,200 random 32-bit integers: 0.3 expected
-    flat = torch.cat([_hash(seeds, purpose, first).flatten() for purpose in Purpose])
+    flat = torch.cat([hashed(seeds, purpose, first).flatten() for purpose in Purpose])
     assert not torch.isin(flat, keys).sum() > 5
 
 
 def test_integers_are_uniform():
     """Catches weak mixing: 256 cells of the highest and of the lowest bits, chi-square below its 1 - 1e-6 quantile."""
-    bits = _hash(torch.arange(64)[:, None], Purpose.PICK, torch.arange(2000))
-    for cells in (bits >> 24, bits & 255):
+    found = hashed(torch.arange(64)[:, None], Purpose.PICK, torch.arange(2000))
+    for cells in (found >> 24, found & 255):
         counts = torch.bincount(cells.flatten(), minlength=256).double()
-        expected = bits.numel() / 256
+        expected = found.numel() / 256
         assert float(((counts - expected) ** 2 / expected).sum()) < 370
 
 
