@@ -167,8 +167,9 @@ def resolved(tree: TreePolicy | AutoTree, batch_size: int, pipeline: Pipelines) 
 
 
 class Peak:
-    """The most memory held while something ran: of the device, or of this process on the processor. `bytes` is None
-    where the system cannot start that count anew, and tells a decoding's peak only with all that came before it."""
+    """The most memory held while something ran: of the device, or of this process on the processor, with what its
+    allocator keeps for later. `bytes` is None where the system cannot start that count anew, and tells a decoding's
+    peak only with all that came before it."""
 
     def __init__(self, device: torch.device) -> None:
         self.bytes: int | None = 0
