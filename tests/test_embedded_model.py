@@ -15,7 +15,8 @@ from lantern.prompts import load_prompts
 
 ROOT = Path(__file__).parents[1]
 METHODS = sorted(path.stem for path in (ROOT / "conf" / "method").glob("*.yaml"))
-NEEDS_NOISE = {"block": "use verification=shared_noise", "sjd": "use drafter=jacobi"}  # and what it says instead
+RATIO = ("block", "gsd_sjd", "entropy_sjd")
+NEEDS_NOISE = dict.fromkeys(RATIO, "use verification=shared_noise") | {"sjd": "use drafter=jacobi"}  # what it says
 PROMPTS = load_prompts("demo", ROOT / "data" / "prompts")
 SEEDS = [image_seed(0, prompt) for prompt in PROMPTS]
 SETTINGS = {
