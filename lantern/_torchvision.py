@@ -1,7 +1,7 @@
 """Lets torchvision load beside a CPU build of torch, whose missing C++ operators would otherwise break its import,
 and with it that of pytorch_lightning, torch_fidelity and transformers. Must be imported before any of them."""
 
-import torch
+from torch import library
 
 _SCHEMAS = {
     "nms": "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
@@ -9,14 +9,14 @@ _SCHEMAS = {
 }
 
 
-def _define_missing() -> torch.library.Library | None:
+def _define_missing() -> library.Library | None:
     try:
         import torchvision  # noqa: F401
     except (RuntimeError, ImportError):  # "operator torchvision::nms does not exist"
-        library = torch.library.Library("torchvision", "DEF")
+        kept = library.Library("torchvision", "DEF")
         for schema in _SCHEMAS.values():
-            library.define(schema)
-        return library
+            kept.define(schema)
+        return kept
     return None
 
 

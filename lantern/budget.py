@@ -44,8 +44,8 @@ class Budget:
         """One of VERDICTS; None where a metric was not judged."""
         if row.get("lossless") or is_baseline(row):
             return "lossless"
-        found = [_verdict(row, metric, limit, True) for metric, limit in self.within.items() if limit is not None]
-        found += [_verdict(row, metric, limit, False) for metric, limit in self.losses.items() if limit is not None]
+        found = [_verdict(row, metric, limit, True) for metric, limit in self._set("within")]
+        found += [_verdict(row, metric, limit, False) for metric, limit in self._set("losses")]
         if None in found:
             return None
         verdict = max(found, key=VERDICTS.index, default="yes")

@@ -169,9 +169,10 @@ class _Batch:
         fresh = tree.tokens.gather(1, verdict.path[:, :width].clamp(min=0)).roll(-1, 1)
         fresh[rows[:, 0], verdict.accepted] = verdict.token  # what stands behind it is overwritten by the next round
         self.tokens[rows, self.count[:, None] + torch.arange(width, device=rows.device)] = fresh
-        self.count += verdict.accepted + 1
+        moved = verdict.accepted + 1
+        self.count += moved
         self.counts = [count + fresh for count, fresh in zip(self.counts, committed, strict=True)]
-        self.noise.advance(committed, verdict.accepted + 1)
+        self.noise.advance(committed, moved)
 
     def _finish(self) -> None:
         """Takes the complete images out."""

@@ -151,12 +151,13 @@ def tell_best(folder: Path, rows: Sequence[Row], budget: Budget, best: Choice | 
     record |= {"lossless": labels[id(lossless)] if timed else None, "times_as_fast": times}
     replace_text(folder / "best.json", encode(record, indent=2) + "\n")
     doubt = "" if best.is_certain else "; its 95 % bounds reach beyond"
-    titles = {f"fastest, lossless or with {budget}": (best.row, doubt), "fastest lossless one": (lossless, "")}
-    for title, (row, end) in list(titles.items())[: len(winners)]:
-        print(f"{title}: {labels[id(row)]}, speed-up {_cell(row, 'speedup')}{end}")
+    told = [f"{labels[id(row)]}, speed-up {_cell(row, 'speedup')}" for row in winners]
+    print(f"fastest, lossless or with {budget}: {told[0]}{doubt}")
+    if lossless is not best.row:
+        print(f"fastest lossless one: {told[1]}")
     for name, ratios in times.items():
-        told = ", ".join(f"{other} {ratio:.2f}" for other, ratio in ratios.items())
-        print(f"{name} is so many times as fast as: {told}")
+        others = ", ".join(f"{other} {ratio:.2f}" for other, ratio in ratios.items())
+        print(f"{name} is so many times as fast as: {others}")
 
 
 def _times_as_fast(winner: Row, rows: Sequence[Row], labels: Mapping[int, str]) -> dict[str, float]:

@@ -71,10 +71,8 @@ class RefinedJacobi:
         committed, exact = self.pairs.close(roots)  # [B, A], [B, R, A, D]
         start = perf_counter()
         turns, mask = self.memory.place(self.depth - 1)
-        self.forward_s += perf_counter() - start
         features, picks, root = self._stale, self._picks, roots[:, None]
         for _ in range(self.passes):
-            start = perf_counter()
             tokens = torch.cat([root, picks[:, :-1]], 1)  # [B, W] that the rows stand at
             read, before = torch.cat([committed, tokens[:, 1:]], 1), torch.cat([exact, features[:, :, :-1]], 2)
             outputs = self.memory.from_root(self._layer(read, before, turns, mask, self.cache))  # [B, R, W, D]
@@ -83,6 +81,7 @@ class RefinedJacobi:
             logits = self.target.head(self.target.guide(features))
             self.forward_s += perf_counter() - start
             picks = proposals.picked(self.sampling.law(logits))
+            start = perf_counter()
         self.cache.extend(self.pairs.counts, self.pairs.count)  # the window is overwritten by the next round
         return Guess(picks, None)
 

@@ -100,20 +100,22 @@ class HuggingFaceTarget:
 
     def step_bytes(self, batch_size: int = 1) -> int:
         """Bytes that an AR step must read: the layers, the head's slice, and the caches, half full."""
-        config, head = self.transformer.config, self.vocabulary.head
         weights = sum(p.nbytes for part in (self.transformer.layers, self.transformer.norm) for p in part.parameters())
-        entry = 2 * config.num_hidden_layers * self.guidance * config.num_key_value_heads * self._head_dim
-        cache = entry * head.element_size() * (self.prefix_len + self.num_tokens // 2)
-        return weights + head.nbytes + batch_size * cache
+        cache = self._slot_bytes * (self.prefix_len + self.num_tokens // 2)
+        return weights + self.vocabulary.head.nbytes + batch_size * cache
 
     @property
     def held_bytes(self) -> int:
         return self._reserve.nbytes
 
     def image_bytes(self, num_nodes: int) -> int:
+        return self._slot_bytes * self._slots(num_nodes)
+
+    @property
+    def _slot_bytes(self) -> int:
+        """Of one image's keys and values in one slot."""
         config, item = self.transformer.config, self.vocabulary.head.element_size()
-        entry = 2 * config.num_hidden_layers * self.guidance * config.num_key_value_heads * self._head_dim * item
-        return entry * self._slots(num_nodes)
+        return 2 * config.num_hidden_layers * self.guidance * config.num_key_value_heads * self._head_dim * item
 
     def _slots(self, num_nodes: int) -> int:
         has_ends = self.vocabulary.row_end is not None

@@ -70,17 +70,20 @@ class LlamaGenTarget:
         """Bytes that an AR step must read: the weights behind the embeddings, and the caches, half full."""
         body = self.transformer
         weights = sum(p.nbytes for part in (body.layers, body.norm, body.output) for p in part.parameters())
-        entry = 2 * len(body.layers) * self.guidance * body.dim * cache_dtype(body.output.weight).itemsize
-        return weights + batch_size * entry * (body.prefix_len + body.num_tokens // 2)
+        return weights + batch_size * self._slot_bytes * (body.prefix_len + body.num_tokens // 2)
 
     @property
     def held_bytes(self) -> int:
         return self._reserve.nbytes
 
     def image_bytes(self, num_nodes: int) -> int:
+        return self._slot_bytes * self._slots(num_nodes)
+
+    @property
+    def _slot_bytes(self) -> int:
+        """Of one image's keys and values in one slot."""
         model = self.transformer
-        entry = 2 * len(model.layers) * self.guidance * model.dim * cache_dtype(model.output.weight).itemsize
-        return entry * self._slots(num_nodes)
+        return 2 * len(model.layers) * self.guidance * model.dim * cache_dtype(model.output.weight).itemsize
 
     def _slots(self, num_nodes: int) -> int:
         return self.prefix_len + self.num_tokens + num_nodes
@@ -131,9 +134,8 @@ class LlamaGenTarget:
         sees [B, M, L + 1]. Cell L is for what must not be seen again."""
         cache, prefix = self.cache, self.prefix_len
         seen = torch.cat([cache.visible[:, None, :prefix].expand(-1, cells.shape[1], -1), sees], dim=2)
-        mask = additive(seen, cache.store.dtype).repeat_interleave(self.guidance, 0)
-        x = self.embed(tokens).repeat_interleave(self.guidance, 0)
-        slots = (prefix + cells).repeat_interleave(self.guidance, 0)
+        mask = self._repeated(additive(seen, cache.store.dtype))
+        x, slots = self._repeated(self.embed(tokens)), self._repeated(prefix + cells)
         memory = AtSlots(cache, slots, prefix + self.num_tokens + 1)
         return self._read(self.body(x, self.turns[slots.clamp(max=len(self.turns) - 1)], mask, memory))
 
