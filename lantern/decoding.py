@@ -105,6 +105,7 @@ class _Batch:
         spare = drafter.depth + 1  # a row's last write may run past its end
         self.tokens = torch.zeros(size, target.num_tokens + spare, dtype=torch.long, device=device)
         self.count = torch.zeros(size, dtype=torch.long, device=device)  # [B] committed tokens
+        self.roots = self.count.clone()  # [B] the last of them
         self.counts = [0] * size  # the same on the host
         self.images = [-1] * size
         self.steps = [0] * size
@@ -123,7 +124,7 @@ class _Batch:
         self.noise.admit(where, torch.tensor(seeds, device=where.device))
         prefill = self.target.prefill(prompts, where)
         self.drafter.begin(prefill, where)
-        self.tokens[where, 0] = self._first_tokens(prefill, where)
+        self.tokens[where, 0] = self.roots[where] = self._first_tokens(prefill, where)
         self.count[where] = 1
         first = torch.zeros_like(self.count).index_fill(0, where, 1)
         self.noise.advance([int(row in rows) for row in range(len(self))], first)
@@ -141,10 +142,8 @@ class _Batch:
     def step(self) -> None:
         """One round for every row."""
         start = perf_counter()
-        rows = torch.arange(len(self), device=self.count.device)
-        roots = self.tokens[rows, self.count - 1]
         room = torch.tensor([self.target.num_tokens - count for count in self.counts])  # on the host, which asks for it
-        tree = self.drafter.draft(roots, room, self.proposals)
+        tree = self.drafter.draft(self.roots, room, self.proposals)
         drafted = perf_counter()
         forward = self.target.verify(tree)
         verified = perf_counter()
@@ -164,15 +163,14 @@ class _Batch:
     def _write(self, tree: DraftTree, verdict: Verdict) -> None:
         """Appends the accepted tokens and the verdict's own."""
         committed = [count + 1 for count in verdict.counts]
-        width = max(committed)
-        rows = torch.arange(len(self), device=self.count.device)[:, None]
-        fresh = tree.tokens.gather(1, verdict.path[:, :width].clamp(min=0)).roll(-1, 1)
-        fresh[rows[:, 0], verdict.accepted] = verdict.token  # what stands behind it is overwritten by the next round
-        self.tokens[rows, self.count[:, None] + torch.arange(width, device=rows.device)] = fresh
-        moved = verdict.accepted + 1
-        self.count += moved
+        path = verdict.path[:, : max(committed)].clamp(min=0)  # from the root, which stands there already
+        places = (self.count - 1)[:, None] + torch.arange(path.shape[1], device=path.device)
+        self.tokens.scatter_(1, places, tree.tokens.gather(1, path))
+        self.count += verdict.moved
+        self.roots = verdict.token
+        self.tokens.scatter_(1, (self.count - 1)[:, None], self.roots[:, None])  # what is behind it, rounds overwrite
         self.counts = [count + fresh for count, fresh in zip(self.counts, committed, strict=True)]
-        self.noise.advance(committed, moved)
+        self.noise.advance(committed, verdict.moved)
 
     def _finish(self) -> None:
         """Takes the complete images out."""
@@ -190,7 +188,7 @@ class _Batch:
         rows = torch.tensor(left, dtype=torch.long, device=self.count.device)
         self.images, self.steps = [self.images[r] for r in left], [self.steps[r] for r in left]
         self.counts = [self.counts[r] for r in left]
-        self.tokens, self.count = self.tokens[rows], self.count[rows]
+        self.tokens, self.count, self.roots = self.tokens[rows], self.count[rows], self.roots[rows]
         for part in (self.target, self.drafter, self.noise):
             part.keep(rows)
 

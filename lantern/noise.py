@@ -36,6 +36,7 @@ def _exponential(bits: Tensor) -> Tensor:
 
 
 BLOCK = 64  # codes whose best is found first
+FEW = 1 << 15  # weights up to which one operation is faster than six
 
 
 def winners(laws: Tensor, weights: Tensor) -> Tensor:
@@ -43,8 +44,8 @@ def winners(laws: Tensor, weights: Tensor) -> Tensor:
     without a logarithm. The first of equals wins."""
     times = laws * weights
     size = times.shape[-1]
-    if not times.is_cpu or size % BLOCK:
-        return times.argmax(-1)
+    if not times.is_cpu or size % BLOCK or times.numel() <= FEW:
+        return times.max(-1).indices
     blocks = times.unflatten(-1, (-1, BLOCK))  # a maximum is vectorised on a CPU, where it stands is not
     best = blocks.amax(-1).argmax(-1, keepdim=True)
     inside = blocks.gather(-2, best[..., None].expand(*best.shape, BLOCK))[..., 0, :].argmax(-1)

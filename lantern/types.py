@@ -122,6 +122,11 @@ class Verdict(_Decision):
         """`accepted` on the host."""
         return [len(path) - 1 for path in self.paths]
 
+    @cached_property
+    def moved(self) -> Tensor:
+        """[B] tokens that the round commits: the accepted ones and its own."""
+        return self.accepted + 1
+
 
 class Site(NamedTuple):
     """Where a rule judges a token."""

@@ -58,17 +58,17 @@ class DrafterMemory:
     def place(self, ahead: int) -> tuple[Tensor, Tensor]:
         """Makes room for the A closed pairs, the root's the last of its image's, and `ahead` rows that stand behind the
         root one after the other -> their turns and mask. A row sees those before it, its image's."""
-        longest, last = max(self.pairs.counts), self.pairs.count[:, None] - 1
-        offsets = torch.arange(longest + ahead, device=last.device)
-        is_pair = offsets < longest
-        cells = torch.where(is_pair, torch.minimum(offsets, last), last + offsets - (longest - 1))
-        turns = self.target.turns[(self.cache.lengths[:, None] + 1 + cells).clamp(max=len(self.target.turns) - 1)]
-        sees = offsets <= offsets[:, None]
+        longest, lengths = max(self.pairs.counts), self.cache.lengths[:, None]
+        offsets = torch.arange(longest + ahead, device=lengths.device)
+        cells, sees = offsets, offsets <= offsets[:, None]
         if min(self.pairs.counts) < longest:  # nobody but themselves sees the places behind an image's last pair
+            is_pair, last = offsets < longest, self.pairs.count[:, None] - 1
+            cells = torch.where(is_pair, torch.minimum(offsets, last), last + offsets - (longest - 1))
             sees = sees & ((~is_pair | (offsets <= last))[:, None] | (offsets == offsets[:, None]))
+        turns = self.target.turns[(lengths + 1 + cells).clamp(max=len(self.target.turns) - 1)]
         self.cache.place(len(offsets))
-        mask = self.cache.mask(sees.expand(len(last), -1, -1))
-        return turns.repeat_interleave(self.target.guidance, 0), mask
+        mask = self.cache.mask(sees.expand(len(lengths), -1, -1))
+        return turns if len(turns) == 1 else turns.repeat_interleave(self.target.guidance, 0), mask
 
     def from_root(self, outputs: Tensor) -> Tensor:
         """outputs [B, R, A + ahead, D] of placed rows -> the root's and those behind it [B, R, 1 + ahead, D]."""

@@ -36,7 +36,7 @@ class Pairs:
         self.tokens[:, : longest - 1] = tree.tokens.gather(1, path)[:, 1:]
         features = forward.features.transpose(1, 2)[self.rows[:, None], path]  # [B, A, R, D]
         self.features[:, :, :longest] = features.transpose(1, 2)
-        self.count, self.counts = verdict.accepted + 1, [accepted + 1 for accepted in verdict.counts]
+        self.count, self.counts = verdict.moved, [accepted + 1 for accepted in verdict.counts]
 
     def keep(self, rows: Tensor) -> None:
         self.tokens, self.features, self.count = self.tokens[rows], self.features[rows], self.count[rows]

@@ -89,7 +89,7 @@ class RefinedJacobi:
         """[B, 1, W, 1] EAGLE's part: none where the row's token is the one the last pass has read, all where it read
         none. The root's has always changed: it was drafted otherwise, or not at all."""
         share = torch.where(tokens == self._read, 0.0, self.share)
-        share[:, 0] = self.share
+        share[:, 0].fill_(self.share)
         return share.masked_fill_(self._offsets >= self._seen[:, None], 1.0)[:, None, :, None].to(self._stale.dtype)
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:

@@ -106,7 +106,7 @@ class Window:
         if self._former.laws is not None:
             kept = (verdict.accepted[:, None] + 1 + self._offsets).clamp(max=self.length - 1)
             self._former = Guess(self._former.tokens.gather(1, kept), self._former.laws[rows, kept])
-        self._position = self._position + verdict.accepted + 1
+        self._position = self._position + verdict.moved
 
     def keep(self, rows: Tensor) -> None:
         self._laws, self._seen, self._position = self._laws[rows], self._seen[rows], self._position[rows]

@@ -120,7 +120,7 @@ class KVCache:
         """Keeps the placed nodes on each image's accepted path."""
         if any(path != list(range(len(path))) for path in verdict.paths):  # else all stand where they are to stand
             self.compact(verdict.path[:, : max(verdict.counts) + 1])
-        self.extend([count + 1 for count in verdict.counts], verdict.accepted + 1)
+        self.extend([count + 1 for count in verdict.counts], verdict.moved)
 
     def extend(self, counts: list[int], committed: Tensor) -> None:
         """The first placed slots of each image count as committed: the same numbers on the host and as [B]."""

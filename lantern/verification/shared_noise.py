@@ -46,28 +46,23 @@ class SharedNoise:
         is_chain = tree.form and tree.form.is_chain
         weights = noise.weights_ahead(tree.tokens.shape[1]) if is_chain else noise.weights_at(tree.depths)  # [B, N, V]
         pick = winners(probs, weights)  # [B, N]
+        parents, drafted = tree.parents[:, 1:].clamp(min=0), tree.tokens[:, 1:]  # the root is committed
         if rule.lossless:
-            refused = pick.gather(1, tree.parents.clamp(min=0)) != tree.tokens
+            refused = pick.gather(1, parents) != drafted  # [B, N - 1]
         elif not hasattr(rule, "relax"):
             raise LanternError(
                 f"verification=shared_noise needs a law to pick from, acceptance={rule.name} names none; use "
                 "verification=ratio"
             )
         else:
-            refused = _relaxed_refusal(tree, probs, weights.expand_as(probs), rule)
-        refused = refused if tree.form else refused | tree.is_padding
-        refused[:, 0] = False  # the root is committed
-        lost = (tree.ancestors & refused[:, None]).any(-1)  # [B, N]
+            index = parents[..., None].expand(-1, -1, probs.shape[-1])
+            law, weights = probs.gather(1, index), weights.expand_as(probs).gather(1, index)
+            p_tilde = rule.relax(law.flatten(0, 1), drafted.flatten()).view_as(law)
+            refused = winners(p_tilde, weights) != drafted  # a child is refused unless its own p~ picks it
+        refused = refused if tree.form else refused | tree.is_padding[:, 1:]
+        lost = (tree.ancestors[..., 1:] & refused[:, None]).any(-1)  # [B, N]
         best = tree.depths.masked_fill(lost, -1).argmax(1, keepdim=True)  # the first among the deepest
         accepted, token = tree.depths.gather(1, best)[:, 0], pick.gather(1, best)[:, 0]
         verdict = Verdict(tree.path_to(best[:, 0]), accepted, token)
         verdict.picks = pick
         return verdict
-
-
-def _relaxed_refusal(tree: DraftTree, probs: Tensor, weights: Tensor, rule: Relaxation) -> Tensor:
-    """[B, N] whether child x is not the pick under the p~ its own judging gives: argmax(log p~ + G) = x."""
-    parents = tree.parents.clamp(min=0)[..., None].expand_as(probs)
-    law = probs.gather(1, parents).flatten(0, 1)
-    p_tilde = rule.relax(law, tree.tokens.flatten()).view_as(probs)
-    return winners(p_tilde, weights.gather(1, parents)) != tree.tokens

@@ -188,7 +188,7 @@ class HuggingFaceTarget:
     def commit(self, verdict: Verdict) -> None:
         expanded = self._walk.expand(verdict) if self._walk.hosts.shape[1] else verdict
         self.cache.advance(Verdict(*(part.repeat_interleave(self.guidance, 0) for part in expanded)))
-        self._first = self._first + verdict.accepted + 1
+        self._first = self._first + verdict.moved
         self._counts = [count + accepted + 1 for count, accepted in zip(self._counts, verdict.counts, strict=True)]
 
     def keep(self, rows: Tensor) -> None:
