@@ -153,6 +153,15 @@ def test_the_books_of_a_generation_agree(tree, verification):
         assert found.drafter_forwards == 0
 
 
+def test_a_free_row_is_taken_at_once_while_a_prompt_waits():
+    """Catches a batch that is drained before the next prompts are let in."""
+    found, seen = decode(TREES["mc_sim_7b_63"], Sampling(), SharedNoise(), order=range(16), batch_size=3), set()
+    for turn in found.rounds:
+        seen.update(turn.images)
+        assert len(turn.images) == 3 or len(seen) == 16
+    assert len({int(steps) for steps in found.steps}) > 1  # rows do end at different times
+
+
 @pytest.mark.parametrize("tree", TREES)
 @pytest.mark.parametrize("verification", [Ratio(), SharedNoise()], ids=["ratio", "shared_noise"])
 def test_nothing_is_drafted_beyond_room(tree, verification):

@@ -1,10 +1,11 @@
 """The noise streams: functions of the image seed and their counters alone, and as good as independent draws."""
 
+import pytest
 import torch
 from torch import Tensor
 
 from lantern.counter_hash import TABLE, bits, bits_on_device, hashed
-from lantern.noise import BLOCK, GreedyNoise, Noise, Purpose, image_seed, winners
+from lantern.noise import BLOCK, FEW, GreedyNoise, Noise, Purpose, image_seed, winners
 
 WINDOW, CODES = 4, 16
 PINNED_PICKS = [429895408, 3080400728, 1306723792]
@@ -183,8 +184,10 @@ def test_greedy_decoding_has_no_noise():
     assert (noise.weights_at(torch.arange(WINDOW).expand(2, -1)) == 1).all()
 
 
-def test_the_first_of_the_best_wins_the_race():
+@pytest.mark.parametrize("few", [0, FEW])
+def test_the_first_of_the_best_wins_the_race(monkeypatch, few):
     """Catches a winner found block by block that is another one among equals, and a block that lacks its last codes."""
+    monkeypatch.setattr("lantern.noise.FEW", few)
     generator = torch.Generator().manual_seed(0)
     for codes in (BLOCK // 2, BLOCK, 5 * BLOCK, 5 * BLOCK + 1):
         laws = torch.randint(4, (3, 20, codes), generator=generator).double()

@@ -68,7 +68,9 @@ def test_draft_laws_equal_one_causal_pass_over_all_pairs(tree, cfg_scale):
     target, sampling = tiny_target(cfg_scale), Sampling(cfg_scale=cfg_scale)
     policy = Witnessed(TREES[tree])
     drafter = tiny_eagle(target, policy, sampling)
-    for prompts, committed, _ in uneven_rounds(target, drafter, 5):
+    for prompts, committed, forwards in uneven_rounds(target, drafter, 5):
+        room = target.num_tokens - min(map(len, committed))
+        assert forwards == min(policy.depth, room - 1)  # a level each
         for row, seen in enumerate(policy.seen):
             for path, law in seen:
                 if len(committed[row]) + len(path) <= target.num_tokens:

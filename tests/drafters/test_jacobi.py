@@ -56,6 +56,29 @@ def test_a_window_decodes_the_tokens_of_plain_decoding(sampling, start, batch_si
         assert found.tokens_per_step > 2
 
 
+@pytest.mark.parametrize("start", STARTS)
+def test_a_start_guesses_what_it_is_named_for(start):
+    """Against lists, since verification hides a wrong guess. Row 0 stands at the image's first token and knows nothing,
+    row 1 in its first row, row 2 where the cells above are guesses themselves."""
+    width, codes, generator = 5, 7, torch.Generator().manual_seed(0)
+    laws = torch.rand(3, width, codes, generator=generator)
+    image = torch.randint(codes, (3, 16 + width), generator=generator)
+    seen, position = torch.tensor([0, 2, 3]), torch.tensor([0, 1, 6])
+    found = STARTS[start](laws, seen, image, position)
+    for row in range(3):
+        newest = int(position[row]) + max(int(seen[row]) - 1, 0)  # the last place that was guessed for
+        for place in range(width):
+            cell = int(position[row]) + 1 + place
+            above = min(cell - GRID[1], newest)
+            token = {"left": newest, "above": above if above >= 0 and cell >= GRID[1] else newest}.get(start)
+            wanted = laws[row, place]
+            if place >= seen[row] and start == "uniform":
+                wanted = torch.full((codes,), 1 / codes)
+            elif place >= seen[row] and token is not None:
+                wanted = torch.eye(codes)[image[row, token]]
+            torch.testing.assert_close(found[row, place], wanted)
+
+
 def tiny_joined(eagle: Eagle, length: int, tail: int, refined: bool = False) -> EagleJacobi:
     def window(positions: int) -> Window | RefinedJacobi:
         if refined:

@@ -1,16 +1,22 @@
 """Dynamic depth: where a row's tree ends, against a beam in plain Python; what a calibration reads off full trees."""
 
 from math import exp, inf, log
+from types import SimpleNamespace
 
 import pytest
 import torch
 from test_trees import PathLaws, brute_force_beam, paths_of
-from toy import ByLikelihood
+from toy import PROMPTS, ByLikelihood, tiny_eagle, tiny_target
 
-from lantern.calibration import Trace, expected
+from lantern.acceptance.exact import Exact
+from lantern.calibration import QUANTILES, TauCalibration, Trace, expected
 from lantern.errors import LanternError
+from lantern.pipeline import Pipeline
+from lantern.results import read_rows
+from lantern.sampling import Sampling
 from lantern.trees.ddd import DDDTree
 from lantern.trees.eagle2 import Eagle2Tree
+from lantern.verification import SharedNoise
 
 ROOTS = torch.arange(6)
 
@@ -74,6 +80,23 @@ def test_a_calibration_counts_what_trees_that_end_at_tau_commit_and_cost():
     assert row["round_ms"] == pytest.approx(16)
     assert expected(traces, -9.0, 4, 2.0, 10.0)["tokens_per_step"] == pytest.approx(4.5)
     assert expected(traces, 0.0, 4, 2.0, 10.0)["depth"] == pytest.approx(2)
+
+
+def test_a_calibration_decodes_and_writes_a_row_a_tau(tmp_path, capsys):
+    """Catches a command that watches other trees than it decodes with: never ended, they commit what is measured."""
+    target, measured = tiny_target(), []
+
+    def pipeline(tree):
+        joined = Pipeline(target, tiny_eagle(target, tree, Sampling()), SharedNoise(), Exact(), Sampling())
+        return SimpleNamespace(generate=lambda *call: measured.append(joined.generate(*call)) or measured[-1])
+
+    rows = TauCalibration(DDDTree(12, 4, 4, -1.0, [1, 2, 3]), 2).run(pipeline, PROMPTS[:2], 0, tmp_path)
+    assert read_rows(tmp_path / "calibration.jsonl") == rows
+    assert len(rows) == QUANTILES + 1
+    assert rows[0]["tokens_per_step"] == pytest.approx(measured[0].tokens_per_step)
+    assert rows[0]["depth"] == 4 > rows[-1]["depth"]
+    best = max(rows, key=lambda row: row["tokens_per_ms"])
+    assert f"tree.tau={best['tau']:.3g}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("sizes", [(0, 1, 1, []), (5, 2, 1, []), (4, 3, 4, [3]), (4, 3, 4, [0])])
