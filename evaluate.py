@@ -41,10 +41,10 @@ def main(cfg: DictConfig) -> None:
     folder = Path(run.runtime.output_dir)
     if cfg.reproduce:
         check_alone(cfg.reproduce, run.overrides.task)
-        recorded, rows = recorded_run(cfg.reproduce)
+        recorded, rows, home = recorded_run(cfg.reproduce)
         again = OmegaConf.create(moved(recorded, cfg.paths.root))
         row = rows[-1]
-        print(compare_rows(rows, run_setting(again, row["model"], folder, None, row.get("method"))))
+        print(compare_rows(rows, run_setting(again, row["model"], folder, None, row.get("method"), home)))
     else:
         sweep = Path(run.sweep.dir) if run.mode == RunMode.MULTIRUN else None
         run_setting(cfg, chosen.model, folder, sweep, chosen.get("method"))

@@ -11,8 +11,10 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 from torch import Tensor
 
+from lantern.command import user_error
 from lantern.errors import LanternError
 from lantern.evaluation import decode_images
+from lantern.hardware import allow_tf32
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline, assemble
 from lantern.trees.auto import AutoTree
@@ -37,7 +39,9 @@ class Model:
     def __init__(self, name: str, overrides: Sequence[str]) -> None:
         self._overrides = [f"model={name}", *overrides]
         self._name = name
-        self.target: Target = instantiate(_compose(self._overrides).model)
+        config = _compose(self._overrides)
+        allow_tf32(config.tf32)
+        self.target: Target = _built(config.model)
 
     def pipeline(
         self,
@@ -55,17 +59,17 @@ class Model:
         the fastest tree for, which it does at every call: keep the pipeline."""
         given = {"tree": tree, "acceptance": acceptance, "verification": verification, "drafter": drafter}
         presets = [f"+{group}={name}" for group, name in (("method", method), ("loop", loop)) if isinstance(name, str)]
-        usual = {} if presets else USUAL
+        usual = {} if presets else USUAL | ({"drafter": "none"} if loop else {})
         named = {group: usual.get(group) if part is None else part for group, part in given.items()}
         chosen = [f"{group}={part}" for group, part in named.items() if isinstance(part, str)]
         config = _compose([*self._overrides, *presets, *chosen, *settings])
         objects = {group: part for group, part in (given | {"loop": loop}).items() if not isinstance(part, str | None)}
-        parts = {group: instantiate(config[group]) for group in (*given, "loop") if group not in objects}
+        parts = {group: _built(config[group]) for group in (*given, "loop") if group not in objects}
         if isinstance(parts.get("tree"), AutoTree):
             parts["tree"] = parts["tree"].at(batch_size)
         return assemble(
             self.target,
-            sampling=instantiate(config.sampling),
+            sampling=_built(config.sampling),
             name=self._name,
             compile=config.compile,
             **parts,
@@ -87,8 +91,17 @@ class Model:
 
 
 def load(model: str = "llamagen", overrides: Sequence[str] = ()) -> Model:
-    """A model by its name in conf/model; overrides such as "device=cpu", "dtype=float32" or "model.folder=…"."""
+    """A model by its name in conf/model; overrides such as "device=cpu", "dtype=float32" or "model.folder=…". Raises
+    LanternError for what cannot be had."""
     return Model(model, overrides)
+
+
+def _built(config: DictConfig | None) -> object:
+    """Raises the LanternError that Hydra wraps."""
+    try:
+        return instantiate(config)
+    except Exception as error:
+        raise user_error(error) or error from error
 
 
 def _compose(overrides: Sequence[str]) -> DictConfig:

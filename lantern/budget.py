@@ -98,6 +98,7 @@ def _verdict(row: Row, metric: str, limit: float, is_share: bool) -> str | None:
     if worse is None or value is None:
         return None
     allowed = limit * abs(value - worse if rising else value + worse) if is_share else limit
-    if row.get(f"{key}_high", float("inf")) <= allowed:
+    high = row.get(f"{key}_high")
+    if high is not None and high <= allowed:
         return "yes"
     return "open" if worse <= allowed else "no"

@@ -67,6 +67,19 @@ class Measurement:
     is_measured: bool  # false where images were made and neither timed nor judged
 
 
+def check_sizes(num_timed: int, num_images: int, batch_size: int, shards: int, shard: int, doublings: int) -> None:
+    """Raises LanternError for a number that is none, or none that can be."""
+    for name, size in {"speed.num_prompts": num_timed, "quality.num_images": num_images}.items():
+        if not isinstance(size, int) or size < 0:
+            raise LanternError(f"{name}={size} is no number of images; use 0 to switch the part off")
+    if not isinstance(batch_size, int) or batch_size < 1:
+        raise LanternError(f"batch_size={batch_size} makes no images; use 1 at least")
+    if not (isinstance(shards, int) and isinstance(shard, int) and 0 <= shard < shards):
+        raise LanternError(f"shard={shard} of shards={shards}: give 0 <= shard < shards")
+    if not (isinstance(doublings, int) and 0 <= doublings <= MAX_DOUBLINGS):
+        raise LanternError(f"speed.max_doublings={doublings}: give 0 … {MAX_DOUBLINGS}")
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """`num_timed` images are made one by one, `num_images` in batches; with both 0 only the prompts' images are made.
@@ -92,16 +105,7 @@ class Evaluation:
     settings: Mapping[str, object] = field(default_factory=dict)  # of the method, beyond what it says of itself
 
     def __post_init__(self) -> None:
-        sizes = {"speed.num_prompts": self.num_timed, "quality.num_images": self.num_images}
-        for name, size in sizes.items():
-            if not isinstance(size, int) or size < 0:
-                raise LanternError(f"{name}={size} is no number of images; use 0 to switch the part off")
-        if not isinstance(self.batch_size, int) or self.batch_size < 1:
-            raise LanternError(f"batch_size={self.batch_size} makes no images; use 1 at least")
-        if not 0 <= self.shard < self.shards:
-            raise LanternError(f"shard={self.shard} of shards={self.shards}: give 0 <= shard < shards")
-        if not 0 <= self.max_doublings <= MAX_DOUBLINGS:
-            raise LanternError(f"speed.max_doublings={self.max_doublings}: give 0 … {MAX_DOUBLINGS}")
+        check_sizes(self.num_timed, self.num_images, self.batch_size, self.shards, self.shard, self.max_doublings)
 
     def run(self, pipeline: Pipeline) -> list[Measurement]:
         """Measures plain AR decoding, then the pipeline; the pipeline alone if it is AR, or if nothing is measured.

@@ -44,6 +44,7 @@ class Pipeline:
     sampling: Sampling
     model: str = "llamagen"
     loop: Loop | None = None  # in the place of decoding.generate
+    compile: bool = False
 
     def generate(self, prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1) -> Generation:
         return (self.loop or generate)(*self._prepared(), prompts, seeds, batch_size)
@@ -52,8 +53,8 @@ class Pipeline:
         return first_rounds(*self._prepared(), prompts, seeds, count)
 
     def _prepared(self) -> tuple[Target, Drafter, Verification, AcceptanceRule, Sampling]:
-        """What decoding takes; the target is told how to guide, since another pipeline may share it."""
-        self.target.cfg_scale = self.sampling.cfg_scale
+        """What decoding takes; the target is told how to guide and run, since another pipeline may share it."""
+        self.target.cfg_scale, self.target.compiles = self.sampling.cfg_scale, self.compile
         return self.target, self.drafter, self.verification, self.rule, self.sampling
 
     def baseline(self) -> "Pipeline":
@@ -62,7 +63,7 @@ class Pipeline:
 
     def entropies(self, prompts: Sequence[str], tokens: Tensor) -> Tensor:
         """Bits [B, L] of p at every position of finished images."""
-        return law_entropies(self.target, self.sampling, prompts, tokens)
+        return law_entropies(self._prepared()[0], self.sampling, prompts, tokens)
 
     @property
     def lossless(self) -> bool:
@@ -138,7 +139,7 @@ def pipelines(
             f"verification={verification.name} tosses coins, temperature=0 has none; use verification=shared_noise"
         )
 
-    return Pipelines(Pipeline(model, NoDrafter(), verification, rule, sampling, name, loop), drafter)
+    return Pipelines(Pipeline(model, NoDrafter(), verification, rule, sampling, name, loop, compile), drafter)
 
 
 def assemble(
@@ -160,7 +161,14 @@ def assemble(
 
 def lacking(part: object) -> set[str]:
     """What a partial of a config group is still to be given, by name; nothing for a complete part."""
-    return set(signature(part).parameters) - set(part.keywords) if isinstance(part, partial) else set()
+    if not isinstance(part, partial):
+        return set()
+    made = signature(part.func)
+    try:
+        return made.parameters.keys() - made.bind_partial(*part.args, **part.keywords).arguments.keys()
+    except TypeError as error:
+        settings = ", ".join(made.parameters)
+        raise LanternError(f"{part.func.__name__}: {error}; leave it out, the settings are {settings}") from error
 
 
 def completed(part: object, **others: object) -> object:

@@ -43,6 +43,7 @@ def protocol(target: Target, prompts: Sequence[str], split: str) -> Row:
         "device": device_name() if weight.device.type == "cpu" else torch.cuda.get_device_name(weight.device),
         "threads": torch.get_num_threads(),
         "compile": target.compiles,
+        "tf32": torch.backends.cuda.matmul.allow_tf32,
         "code": code_hash(),
         "revision": git_state()["revision"],
         "torch": torch.__version__,

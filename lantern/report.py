@@ -12,7 +12,7 @@ from lantern.results import Row, config_keys, encode, is_baseline, replace_text
 LABEL_KEYS = (
     "model", "drafter", "drafter_hash", "tree", "verification", "acceptance", "k", "delta", "lam", "temperature",
     "top_k", "top_p", "cfg_scale", "seed", "target_hash", "prompts_hash", "split", "num_images", "batch_size", "dtype",
-    "device", "compile",
+    "device", "compile", "tf32",
 )  # fmt: skip
 COLUMNS = {
     "speedup": "speed-up", "tokens_per_step": "tokens/step", "target_forwards": "passes",

@@ -12,6 +12,7 @@ from lantern.results import SUMMARY, Row, is_baseline, setting_id
 SAME = (
     "target_hash",
     "drafter_hash",
+    "tree",
     "prompts_hash",
     "extractor",
     "reference_hash",
@@ -28,9 +29,9 @@ def check_alone(source: str, overrides: Sequence[str]) -> None:
         raise LanternError(f"reproduce={source} runs a row as it was recorded; leave {', '.join(ignored)} out")
 
 
-def recorded_run(source: str) -> tuple[dict, list[Row]]:
+def recorded_run(source: str) -> tuple[dict, list[Row], Path]:
     """source: a run folder, a sweep folder or a results file, with #<setting id> where it holds several methods.
-    -> the configuration of that run, and its rows. LanternError, with the choice, if there is not one."""
+    -> the configuration of that run, its rows, its folder. LanternError, with the choice, if there is not one."""
     path, _, setting = str(source).partition("#")
     folder = Path(path).expanduser()
     folder = folder.parent if folder.is_file() else folder
@@ -50,7 +51,7 @@ def recorded_run(source: str) -> tuple[dict, list[Row]]:
             else f"reproduce={source} holds no finished run; give the folder of one, with its provenance.json"
         )
     ((home, rows),) = found.values()
-    return json.loads((home / "provenance.json").read_text())["config"], rows
+    return json.loads((home / "provenance.json").read_text())["config"], rows, home
 
 
 def moved(config: Mapping, root: str) -> dict:
@@ -60,7 +61,7 @@ def moved(config: Mapping, root: str) -> dict:
 
 
 def compare_rows(before: list[Row], now: list[Row]) -> str:
-    """A table of what was recorded and what came out, and a sentence for every hash that changed meanwhile."""
+    """A table of what was recorded and what came out, and a sentence for all that changed meanwhile."""
     old, new = before[-1], now[-1]
     changed = [f"{key} was {old.get(key)}, is {new.get(key)}" for key in SAME if old.get(key) != new.get(key)]
     lines = [f"{'':24} {'recorded':>12} {'now':>12}"]

@@ -1,5 +1,6 @@
 """Result rows on disk: their keys, an append that no crash can spoil, and a reader that survives a torn line."""
 
+import errno
 import hashlib
 import json
 import math
@@ -8,7 +9,7 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from lantern.errors import LanternError
+from lantern.errors import unwritable
 
 Row = dict[str, object]
 SUMMARY = "summary.json"  # the rows of a folder's last run; results.jsonl keeps those of all
@@ -25,7 +26,7 @@ SPEED_KEYS = (
 )  # fmt: skip
 PROTOCOL_KEYS = (
     "fingerprint", "target_hash", "prompts_hash", "split", "batch_size", "dtype", "device", "threads", "compile",
-    "code", "revision", "torch", "warnings",
+    "tf32", "code", "revision", "torch", "warnings",
 )  # fmt: skip
 
 
@@ -74,12 +75,14 @@ def append_rows(path: str | Path, rows: Iterable[Mapping[str, object]]) -> None:
             if end and os.pread(descriptor, 1, end - 1) != b"\n":
                 os.write(descriptor, b"\n")
             for row in rows:
-                os.write(descriptor, (encode(row) + "\n").encode())
+                line = (encode(row) + "\n").encode()
+                if os.write(descriptor, line) < len(line):  # what a disk does that is full but for a few bytes
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise unwritable(path, error) from error
 
 
 def read_rows(path: str | Path) -> list[Row]:
@@ -100,14 +103,14 @@ def replace_text(path: str | Path, text: str) -> None:
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(file.name, 0o644)
-        os.replace(file.name, path)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".writing-") as folder:
+            with open(Path(folder) / path.name, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(file.name, path)
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise unwritable(path, error) from error
 
 
 def merge_rows(rows: Iterable[Row]) -> list[Row]:
@@ -137,7 +140,3 @@ def _finite(value: object) -> object:
     if isinstance(value, Mapping):
         return {key: _finite(item) for key, item in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _unwritable(path: Path, error: OSError) -> LanternError:
-    return LanternError(f"cannot write {path}: {error.strerror}; choose a folder you may write to")

@@ -37,7 +37,11 @@ class RowParallel:
         self, target: Target, drafter: Drafter, verification: Verification, rule: AcceptanceRule, sampling: Sampling,
         prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1,
     ) -> Generation:  # fmt: skip
-        """See decoding.generate; drafter, verification and rule are not used."""
+        """See decoding.generate; verification is not used, and there is nothing for a drafter or a rule to do."""
+        if drafter.num_nodes > 1 or not rule.lossless:
+            raise LanternError(
+                f"+loop=rows drafts and accepts by itself; leave drafter={drafter.name}, acceptance={rule.name} out"
+            )
         if not hasattr(target, "read_cells"):
             raise LanternError(f"{type(target).__name__} reads tokens in raster order alone; leave +loop=rows out")
         check_request(prompts, seeds, batch_size)
@@ -49,15 +53,16 @@ class RowParallel:
         started, images, rounds = perf_counter(), [], []
         for start in range(0, len(prompts), batch_size):
             chunk = slice(start, start + batch_size)
-            images += self._decode(target, sampling, prompts[chunk], seeds[chunk], rounds)
+            images += self._decode(target, sampling, prompts[chunk], seeds[chunk], rounds, start)
         tokens = torch.tensor([image.tokens for image in images], device=target.codebook.device)
         steps = torch.tensor([image.steps for image in images])
         return Generation(tokens, rounds, steps, perf_counter() - started, 0)
 
     def _decode(
-        self, target: Target, sampling: Sampling, prompts: Sequence[str], seeds: Sequence[int], rounds: list[Round]
-    ) -> list[Image]:
-        """Images side by side; those that are complete leave."""
+        self, target: Target, sampling: Sampling, prompts: Sequence[str], seeds: Sequence[int], rounds: list[Round],
+        first_image: int,
+    ) -> list[Image]:  # fmt: skip
+        """Images side by side; those that are complete leave, and none takes their place before all have."""
         device, everyone = target.codebook.device, torch.arange(len(prompts), device=target.codebook.device)
         noise = (GreedyNoise if sampling.is_greedy else Noise)(len(prompts), target.vocab_size, 0, device)
         noise.admit(everyone, torch.tensor(seeds, device=device))
@@ -80,7 +85,7 @@ class RowParallel:
             picks = pick(laws.gather(1, sources[..., None].expand(-1, -1, laws.shape[-1])), goals)
             paths = [list(range(image.take(own))) for image, own in zip(active, picks, strict=True)]
             ms = 1e3 * (verified - start), 1e3 * (perf_counter() - verified)
-            rounds.append(Round(paths, tokens.shape[1], 0.0, *ms, tuple(alive)))
+            rounds.append(Round(paths, tokens.shape[1], 0.0, *ms, tuple(first_image + number for number in alive)))
             left = [place for place, image in enumerate(active) if not image.is_complete]
             if len(left) < len(alive):
                 alive = [alive[place] for place in left]

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from lantern.built import shared
 from lantern.errors import LanternError
-from lantern.evaluation import Evaluation
+from lantern.evaluation import Evaluation, check_sizes
 from lantern.hardware import allow_tf32
 from lantern.memory import check_memory
 from lantern.models.checkpoints import local_hash
@@ -23,12 +23,19 @@ from lantern.provenance import write_provenance
 from lantern.published import with_keys, with_published
 from lantern.results import SUMMARY, Row
 from lantern.trees.auto import AutoTree
+from lantern.trees.choice import CHOICE, KeptChoice
 
 
-def run_setting(cfg: DictConfig, name: str, folder: Path, sweep: Path | None, method: str | None = None) -> list[Row]:
-    """Measures and writes. name: of the model; sweep: the folder of all points; method: the preset that was chosen.
-    Returns the rows, none where a shard ran."""
+def run_setting(
+    cfg: DictConfig, name: str, folder: Path, sweep: Path | None, method: str | None = None,
+    repeated: Path | None = None,
+) -> list[Row]:  # fmt: skip
+    """Measures and writes. name: of the model; sweep: the folder of all points; method: the preset that was chosen;
+    repeated: the folder of the run whose row is made again. Returns the rows, none where a shard ran."""
+    speed, quality = cfg.speed, cfg.quality
+    check_sizes(speed.num_prompts, quality.num_images, cfg.batch_size, cfg.shards, cfg.shard, speed.max_doublings)
     config = OmegaConf.to_container(cfg, resolve=True)
+    tracker, budget = instantiate(cfg.tracking), instantiate(cfg.budget)  # what is wrong with them is said first
     prompts = split_prompts(load_prompts(cfg.prompts, Path(cfg.paths.root) / "data" / "prompts"), cfg.split)
     parts = {group: instantiate(cfg[group]) for group in ("drafter", "acceptance", "verification", "sampling", "loop")}
     parts |= {"model": shared(cfg.model), "name": name, "compile": cfg.compile}
@@ -45,29 +52,32 @@ def run_setting(cfg: DictConfig, name: str, folder: Path, sweep: Path | None, me
         print(f"{folder} is finished")
         return list(json.loads((folder / SUMMARY).read_text()).values())
     if isinstance(tree, AutoTree):
-        tree = tree.at(1 if cfg.speed.num_prompts else cfg.batch_size).kept_in(folder / "tree.json", asked)
+        kept = KeptChoice(folder / CHOICE, asked)
+        if repeated:
+            kept.adopt(repeated / CHOICE)
+        tree = tree.at(1 if speed.num_prompts else cfg.batch_size).keeping(kept)
     write_provenance(folder, config, {"target": target.weights_hash})
     if cfg.benchmark:
         instantiate(cfg.benchmark).run(pipelines(**parts), prompts, cfg.seed, folder)
         return []
     pipeline = assemble(tree=tree, **parts)
-    if cfg.quality.num_images:  # said before anything is timed
-        most = min(cfg.batch_size, cfg.quality.num_images)
+    if quality.num_images:  # said before anything is timed
+        most = min(cfg.batch_size, quality.num_images)
         check_memory(target, pipeline.drafter.num_nodes, pipeline.drafter.depth, most)
     evaluation = Evaluation(
         prompts=prompts,
         seed=cfg.seed,
-        num_timed=cfg.speed.num_prompts,
-        num_images=cfg.quality.num_images,
+        num_timed=speed.num_prompts,
+        num_images=quality.num_images,
         batch_size=cfg.batch_size,
-        metrics={group: shared(metric) for group, metric in cfg.metrics.items()} if cfg.quality.num_images else {},
+        metrics={group: shared(metric) for group, metric in cfg.metrics.items()} if quality.num_images else {},
         folder=folder,
         baseline_folder=(sweep or folder) / "ar",
         fingerprint=fingerprint(config),
         plain_fingerprint=fingerprint(config, PLAIN),
         settings={} if parts["loop"] else own_settings(config, parts["drafter"], tree),
         known=record_files(sweep or folder),
-        max_doublings=cfg.speed.max_doublings,
+        max_doublings=speed.max_doublings,
         laws=instantiate(cfg.output_tv),
         protocol=protocol(target, prompts, cfg.split),
         shards=cfg.shards,
@@ -78,7 +88,6 @@ def run_setting(cfg: DictConfig, name: str, folder: Path, sweep: Path | None, me
     measurements = with_published(measurements, config["published"])
     if measurements:
         write_measurements(folder, measurements)
-        tracker, budget = instantiate(cfg.tracking), instantiate(cfg.budget)
         publish(folder, measurements, tracker, budget, config, sweep, cfg.sweep.name)
         mark_finished(folder, asked)
     return [measured.row for measured in measurements]

@@ -62,8 +62,9 @@ def test_reproducing_from_a_sweep_needs_a_setting_and_says_which_there_are(tmp_p
     with pytest.raises(LanternError, match=r"names 2 rows.*#\w+ \(δ 0.1\)") as caught:
         recorded_run(str(tmp_path))
     setting = str(caught.value).split("(δ 0.2)")[0].split("#")[-1].strip()
-    config, (row,) = recorded_run(f"{tmp_path}#{setting}")
+    config, (row,), home = recorded_run(f"{tmp_path}#{setting}")
     assert config["delta"] == row["delta"] == 0.2
+    assert home == tmp_path / "1"
 
 
 def test_other_processes_are_counted_and_ones_own_work_is_not(monkeypatch, tmp_path):

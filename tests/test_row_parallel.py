@@ -188,8 +188,7 @@ def test_a_batch_that_does_not_fit_is_refused(monkeypatch):
 def test_a_pipeline_calls_the_loop_and_says_that_it_is_lossy():
     """Catches a loop that is taken for plain decoding, a lossless claim, and a baseline that is no plain decoding."""
     target = tiny_target()
-    drafter = tiny_eagle(target, chain(2), Sampling())
-    pipeline = Pipeline(target, drafter, SharedNoise(), Exact(), Sampling(), loop=RowParallel(2))
+    pipeline = Pipeline(target, NoDrafter(), SharedNoise(), Exact(), Sampling(), loop=RowParallel(2))
     row = pipeline.describe()
     assert (row["drafter"], row["tree"], row["lossless"]) == ("rows", "window2", False)
     assert pipeline.generate(PROMPTS[:2], SEEDS[:2], 2).target_forwards == 9
@@ -201,6 +200,13 @@ def test_a_window_beyond_a_row_is_one_clear_error(window):
     """Catches rows that start before the one above, or after it has ended."""
     with pytest.raises(LanternError, match=f"loop.window={window}.*1 to 4"):
         decode(RowParallel(window), Sampling())
+
+
+def test_a_drafter_and_a_rule_that_nobody_would_ask_are_refused():
+    target = tiny_target()
+    eagle = tiny_eagle(target, chain(2), Sampling())
+    with pytest.raises(LanternError, match="leave drafter=eagle, acceptance=exact out"):
+        RowParallel(3)(target, eagle, SharedNoise(), Exact(), Sampling(), ["a"], [1])
 
 
 def test_a_negative_length_is_one_clear_error():

@@ -5,12 +5,12 @@ by side."""
 
 import logging
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from statistics import median
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from lantern.errors import LanternError
 from lantern.prompts import Batch
 from lantern.trees.choice import KeptChoice
 from lantern.trees.families import Family, Size
@@ -68,9 +68,9 @@ class AutoTree:
         """The same search for another batch size."""
         return AutoTree(self.families, self.prompts, batch_size)
 
-    def kept_in(self, path: Path, asked: str) -> "AutoTree":
+    def keeping(self, kept: KeptChoice) -> "AutoTree":
         """The same search for a run that may be killed, which then goes on with what it found."""
-        return AutoTree(self.families, self.prompts, self.batch_size, KeptChoice(path, asked))
+        return AutoTree(self.families, self.prompts, self.batch_size, kept)
 
     def fitting(self, takes: frozenset[str]) -> list[Family]:
         """Of the families whose settings a drafter takes those that decide most of them."""
@@ -98,11 +98,18 @@ class AutoTree:
     def _candidates(self, decoders: Decoders) -> list[Shape]:
         plain = self._seconds(decoders(None), learn(decoders(None), self.prompts))
         estimates = []
+        refused: LanternError | None = None
         for family in self.fitting(decoders.takes):
-            parts = [decoders(family.shape(size)) for size in family.sampled]
-            runs = [learn(part, self.prompts) for part in parts]
+            try:
+                parts = [decoders(family.shape(size)) for size in family.sampled]
+                runs = [learn(part, self.prompts) for part in parts]
+            except LanternError as error:  # a rule or a drafter that does not go with such trees
+                refused = error
+                continue
             costs = [self._seconds(part, run) for part, run in zip(parts, runs, strict=True)]
             estimates.append(estimated(family, [run.rounds for run in runs], costs, plain))
+        if refused and not estimates:
+            raise refused
         worthy = [estimate for estimate in estimates if estimate.speed * plain >= WORTH_TRYING]
         return [family.shape(size) for family, best, _ in worthy for tree in best for size in family.near(tree)]
 

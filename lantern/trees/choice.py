@@ -12,6 +12,8 @@ from hydra.utils import instantiate
 from lantern.results import encode, replace_text
 from lantern.types import Shape, TreePolicy
 
+CHOICE = "tree.json"
+
 
 @dataclass(frozen=True)
 class KeptChoice:
@@ -24,6 +26,11 @@ class KeptChoice:
         if kept.get("asked") != self.asked:
             return []
         return [Shape({name: _built(value) for name, value in kept["shape"].items()}) if kept["shape"] else None]
+
+    def adopt(self, other: Path) -> None:
+        """Takes over what another run has chosen, if it has."""
+        if other.is_file():
+            replace_text(self.path, encode(json.loads(other.read_text()) | {"asked": self.asked}) + "\n")
 
     def write(self, shape: Shape | None) -> None:
         settings = shape and {name: _written(value) for name, value in shape.settings.items()}

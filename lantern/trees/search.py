@@ -45,7 +45,7 @@ def best_paths(chances: Chances, size: int, depth: int) -> list[Path]:
             heapq.heappush(waiting, (-above * chances[level - 1][rank], (*path[:-1], rank), above))
         if level < min(depth, len(chances)):
             heapq.heappush(waiting, (worth * chances[level][0], (*path, 0), -worth))
-    return found
+    return found or [(0,)]  # where nothing is ever followed a tree has a node all the same
 
 
 def expected_tokens(chances: Chances, paths: Iterable[Path]) -> float:

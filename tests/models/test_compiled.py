@@ -11,6 +11,7 @@ from lantern.acceptance.exact import Exact
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
 from lantern.models.llamagen import compiled
+from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.pipeline import Pipeline, assemble
 from lantern.sampling import Sampling
 from lantern.trees.static import StaticTree
@@ -31,6 +32,22 @@ def test_a_compiled_pipeline_makes_the_same_images(batch_size):
     assert "_compiled" in vars(fast.target)
     assert torch.equal(one.tokens, other.tokens)
     assert one.tokens_per_step == other.tokens_per_step > 1
+
+
+@pytest.mark.full
+def test_a_second_compiled_target_runs_its_own_weights():
+    """Catches a graph that is found again by its code, with the constants of another target."""
+    joined(tiny_target(), compile=True).generate(PROMPTS[:2], SEEDS[:2])
+    other = tiny_target()
+    with torch.no_grad():
+        for weight in other.transformer.parameters():
+            weight.mul_(0.8)
+    plain, fast = (
+        joined(LlamaGenTarget(other.transformer, other.conditioner, other.tokenizer), compile=compile)
+        for compile in (False, True)
+    )
+    one, compiled_one = (pipeline.generate(PROMPTS[:2], SEEDS[:2]) for pipeline in (plain, fast))
+    assert torch.equal(one.tokens, compiled_one.tokens)
 
 
 def test_only_layers_that_are_ours_are_compiled():

@@ -10,7 +10,7 @@ import torch
 
 from lantern.trees.auto import AutoTree, round_cost
 from lantern.trees.chain import chain
-from lantern.trees.choice import config_of
+from lantern.trees.choice import CHOICE, KeptChoice, config_of
 from lantern.trees.families import WINDOWS, Continued, Dynamic, Size, Static, Windows
 from lantern.types import Generation, Round, Shape
 
@@ -194,7 +194,7 @@ def test_a_killed_run_goes_on_with_the_shape_it_had_found(takes, tmp_path):
     search = AutoTree(FAMILIES, ["a"])
     machines = [Machine(1.0, 0.05, 0.1, frozenset(takes), guessed=lambda depth, length: 0.8) for _ in range(3)]
     first, again, other = (
-        search.kept_in(tmp_path / "tree.json", asked).resolve(machine)
+        search.keeping(KeptChoice(tmp_path / CHOICE, asked)).resolve(machine)
         for asked, machine in zip(("run", "run", "another run"), machines, strict=True)
     )
     assert not machines[1].asked
@@ -202,12 +202,23 @@ def test_a_killed_run_goes_on_with_the_shape_it_had_found(takes, tmp_path):
     assert written(first) == written(again) == written(other)
 
 
+def test_a_run_that_is_made_again_takes_the_shape_over(tmp_path):
+    """Catches a reproduction that searches by its own timings, and so measures another tree."""
+    search = AutoTree(FAMILIES, ["a"])
+    kept, copy = (KeptChoice(tmp_path / name, name) for name in ("before", "again"))
+    first = search.keeping(kept).resolve(Machine(1.0, 0.05, 0.1))
+    copy.adopt(kept.path)
+    machine = Machine(1.0, 1.0, 1.0)  # where nothing would be drafted
+    assert written(search.keeping(copy).resolve(machine)) == written(first)
+    assert not machine.asked
+
+
 def written(shape: Shape) -> dict:
     return {name: value if isinstance(value, int) else config_of(value) for name, value in shape.settings.items()}
 
 
 def test_a_search_that_found_nothing_is_kept_as_well(tmp_path):
-    search = AutoTree(FAMILIES, ["a"]).kept_in(tmp_path / "tree.json", "run")
+    search = AutoTree(FAMILIES, ["a"]).keeping(KeptChoice(tmp_path / CHOICE, "run"))
     machine = Machine(1.0, 1.0, 1.0)
     assert search.resolve(machine) is None
     machine.asked.clear()

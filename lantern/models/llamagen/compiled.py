@@ -16,7 +16,7 @@ from lantern.models.cache import KVCache
 from lantern.models.llamagen.fused import precise
 from lantern.models.llamagen.transformer import Transformer
 
-VARIANTS = 64  # of the graph, by weights and by which sizes are 1; torch makes 8 and then goes on without
+VARIANTS = 64  # of the graph, by which sizes are 1; torch makes 8 and then goes on without
 
 
 class CompiledTransformer(nn.Module):
@@ -32,7 +32,8 @@ class CompiledTransformer(nn.Module):
         self.gate_up = nn.ParameterList(nn.Parameter(weight, requires_grad=False) for weight in gate_up)
         self.dtype, self.precise = gate_up[0].dtype, precise(gate_up[0])
         unchanging = {"guard_filter_fn": torch.compiler.skip_guard_on_all_nn_modules_unsafe}  # weights stay as they are
-        self._run = torch.compile(self.graph, dynamic=True, options=unchanging)
+        # isolated, or another target's pass would find this one's graph, whose weights are constants
+        self._run = torch.compile(self.graph, dynamic=True, options=unchanging, isolate_recompiles=True)
 
     def forward(self, x: Tensor, turns: Tensor, mask: Tensor, cache: KVCache) -> Tensor:
         """x [B R, T, D] -> features [B R, T, D]; turns, mask as FusedLayer's."""
