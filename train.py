@@ -11,7 +11,17 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from lantern.command import in_one_sentence
-from lantern.training.run import check_overrides, check_resumable, export, fit, record, silence_noise, whole_config
+from lantern.training.run import (
+    check_overrides,
+    check_resumable,
+    export,
+    fit,
+    killed_before,
+    record,
+    set_aside,
+    silence_noise,
+    whole_config,
+)
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="train")
@@ -24,13 +34,16 @@ def main(cfg: DictConfig) -> None:
     check_overrides(run.overrides.task)
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
     callbacks = [callback for callback in instantiate(cfg.callbacks).values() if callback]
+    set_aside(folder)
     loggers = [logger for logger in instantiate(cfg.logger).values() if logger]
     trainer = instantiate(cfg.trainer, callbacks=callbacks, logger=loggers)
     if cfg.device == "auto":
         cfg.device = str(trainer.strategy.root_device)  # the frozen target stands where Lightning puts the rest
     task, batches = instantiate(cfg.task), instantiate(cfg.batches)
-    record(folder, whole_config(cfg), loggers, task)
-    fit(trainer, task, batches, cfg.ckpt_path)
+    config = whole_config(cfg)
+    checkpoint = cfg.ckpt_path or killed_before(folder, config)
+    record(folder, config, loggers, task)
+    fit(trainer, task, batches, checkpoint)
     export(task, trainer, folder / cfg.task_name, run.overrides.task)
 
 

@@ -1,6 +1,5 @@
 """How the entry points fail: with one sentence and a non-zero exit instead of a traceback."""
 
-import errno
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -8,10 +7,10 @@ from pathlib import Path
 from hydra.errors import CompactHydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
+from omegaconf.errors import MissingMandatoryValue
 
-from lantern.errors import LanternError
+from lantern.errors import FULL, LanternError, unwritable
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 Task = Callable[[DictConfig], object]
 
 
@@ -33,14 +32,13 @@ def in_one_sentence(task: Task) -> Task:
 
 def user_error(error: BaseException) -> LanternError | None:
     """The LanternError behind an exception, however often it was wrapped (Hydra wraps what constructors raise), or one
-    for a disk that takes no more, which any library may meet."""
+    for a setting without a value, and for a disk that takes no more, which any library may meet."""
     seen: BaseException | None = error
     while seen is not None and not isinstance(seen, LanternError):
         if isinstance(seen, OSError) and seen.errno in FULL:
-            return LanternError(
-                f"cannot write {seen.filename or 'to the disk'} ({seen.strerror}); make room and start again in the "
-                "same folder: what was finished is kept"
-            )
+            return unwritable(seen.filename or "to the disk", seen)
+        if isinstance(seen, MissingMandatoryValue):
+            return LanternError(f"{seen.full_key} has no value; give {seen.full_key}=…")
         seen = seen.__cause__ or seen.__context__
     return seen
 
@@ -64,5 +62,5 @@ def _make(folder: str) -> None:
     except OSError as error:
         # SystemExit, because Hydra turns any other exception of a callback into a warning
         raise SystemExit(
-            f"error: cannot write to {folder} ({error.strerror}); choose another with paths.runs=…"
+            f"error: cannot write to {folder} ({error.strerror}); choose another with paths.runs=…, or by hydra.run.dir"
         ) from error

@@ -1,5 +1,9 @@
 """The errors that a user can act on. Entry points print them as one sentence, without a traceback."""
 
+import errno
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
 
 class LanternError(ValueError):
     """Something the user gave does not work; the message names the value and the remedy."""
@@ -7,3 +11,11 @@ class LanternError(ValueError):
 
 class CheckpointError(LanternError):
     """A weights file is missing, unreadable, unsafe or made for another model."""
+
+
+def unwritable(what: object, error: OSError) -> LanternError:
+    """What cannot be written, and the remedy: a full disk wants another one than a folder of somebody else."""
+    remedy = "choose a folder you may write to"
+    if error.errno in FULL:
+        remedy = "make room and start again in the same folder: what was finished is kept"
+    return LanternError(f"cannot write {what} ({error.strerror}); {remedy}")

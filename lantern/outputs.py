@@ -7,7 +7,7 @@ from PIL import Image
 from torch import Tensor
 
 from lantern.budget import Budget
-from lantern.errors import LanternError
+from lantern.errors import unwritable
 from lantern.evaluation import Measurement
 from lantern.merging import merge_points
 from lantern.profiles import write_profiles
@@ -61,6 +61,4 @@ def write_images(folder: Path, names: Sequence[str], images: Tensor) -> None:
         for name, picture in zip(names, pixels, strict=True):
             Image.fromarray(picture).save(folder / name)
     except OSError as error:
-        raise LanternError(
-            f"cannot write images to {folder}: {error.strerror}; choose a folder you may write to"
-        ) from error
+        raise unwritable(f"images to {folder}", error) from error

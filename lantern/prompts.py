@@ -18,7 +18,7 @@ def load_prompts(source: str | Sequence[str], folder: str | Path) -> list[str]:
     if isinstance(source, Sequence) and not isinstance(source, str):
         return _checked([str(prompt).strip() for prompt in source], "the prompt list")
     named = Path(folder) / f"{source}.txt"
-    path = named if named.is_file() else Path(str(source)).expanduser()
+    path = named if _is_file(named) else Path(str(source)).expanduser()
     return _checked(_read(path, Path(folder)).splitlines(), str(path))
 
 
@@ -65,6 +65,13 @@ class Batch(NamedTuple):
         """A file an image: its number, its prompt."""
         slugs = [re.sub(r"[^\w]+", "-", prompt.lower()).strip("-")[:MAX_NAME] for prompt in self.prompts]
         return [f"{i:05d}-{slug}.png" for i, slug in enumerate(slugs)]
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a prompt in the place of a name can be too long for one
+        return False
 
 
 def _read(path: Path, folder: Path) -> str:

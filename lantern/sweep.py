@@ -50,7 +50,12 @@ class SweepReport(Callback):
             log.error("point %s (%s) failed; the other points go on", config.hydra.job.num, settings)
 
     def on_multirun_end(self, **_: object) -> None:
-        self._report()
+        try:
+            self._report()
+        except Exception as error:  # which Hydra would turn into a warning
+            raise SystemExit(
+                f"error: the points are done, their report is not: {user_error(error) or error}"
+            ) from error
 
     def _report(self) -> None:
         if self._sweep is not None:

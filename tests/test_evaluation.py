@@ -1,4 +1,5 @@
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -199,6 +200,13 @@ def test_an_append_closes_a_line_that_a_crash_left_torn(tmp_path):
         file.write('{"delta": 0.')
     append_rows(path, [{"delta": 0.3}, {"delta": float("nan")}])
     assert read_rows(path) == [{"delta": 0.1}, {"delta": 0.3}, {"delta": None}]
+
+
+def test_a_line_that_only_began_to_fit_is_a_full_disk(tmp_path, monkeypatch):
+    """Catches a row that is lost without a word."""
+    monkeypatch.setattr(os, "write", lambda descriptor, line: len(line) // 2)
+    with pytest.raises(LanternError, match=r"No space left on device.*make room"):
+        append_rows(tmp_path / "results.jsonl", [{"delta": 0.1}])
 
 
 def test_merging_keeps_one_baseline_row_with_the_mean_latency():

@@ -65,6 +65,31 @@ def test_a_batch_that_does_not_fit_is_refused_before_anything_is_timed(tmp_path,
     assert not (tmp_path / "prompts.jsonl").exists()
 
 
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (["quality.num_images=1k"], "quality.num_images=1k is no number of images"),
+        (["batch_size=all"], "batch_size=all makes no images"),
+        (["shards=x"], "shard=0 of shards=x: give 0 <= shard < shards"),
+        (["budget.within.frechet=-1"], "budget.within.frechet=-1 is negative"),
+        (["prompts='" + 60 * "a red ball " + "'"], "File name too long"),
+        (
+            ["drafter=none", "+acceptance.delta=0.1"],
+            "LanternPP: got an unexpected keyword argument 'delta'; leave it out",
+        ),
+        (["quality.num_images=4", "metrics=[fidelity,clip_score]"], "network"),
+    ],
+)
+def test_what_no_run_can_do_is_one_sentence(tmp_path, settings, sentence):
+    """Catches a traceback, and whatever would be found only after measuring."""
+    with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
+        cfg = compose("evaluate", ["dtype=float32", "device=cpu", "prompts=demo", *settings])
+    with pytest.raises(Exception, match=r".") as caught:
+        run_setting(cfg, "llamagen", tmp_path, None)
+    assert sentence in str(user_error(caught.value))
+    assert not (tmp_path / "prompts.jsonl").exists()
+
+
 def test_a_full_disk_is_one_sentence_whoever_meets_it():
     """Catches a traceback out of a library's own writing, hours into a run."""
     full = OSError(errno.ENOSPC, "No space left on device", "runs/x/latest.ckpt")

@@ -271,6 +271,16 @@ def test_errors_the_user_can_act_on_lose_their_traceback_and_others_keep_it():
         raises(ZeroDivisionError())(OmegaConf.create())
 
 
+def test_a_report_that_fails_is_a_failure(tmp_path):
+    """Catches an exception that Hydra turns into a warning, and an exit status of 0."""
+    (tmp_path / "results.csv").mkdir()
+    folder = sweep_folder(tmp_path, deltas=(0.1,))
+    report = SweepReport()
+    report._sweep = composed("+sweep=delta", f"hydra.sweep.dir={folder}")
+    with pytest.raises(SystemExit, match="the points are done, their report is not"):
+        report.on_multirun_end()
+
+
 def test_an_unwritable_run_folder_ends_the_program_in_one_sentence(tmp_path):
     (tmp_path / "taken").write_text("")
     cfg = OmegaConf.create({"hydra": {"run": {"dir": str(tmp_path / "taken" / "run")}}})

@@ -128,7 +128,7 @@ def _save(path: Path, write: Callable[[dict, Path], object], state: dict[str, Te
         tensors = {name: value.detach().cpu().clone().contiguous() for name, value in state.items()}  # no shared parts
         replace_file(path, lambda file: write(tensors, file))
     except (OSError, RuntimeError, SafetensorError) as error:  # torch.save to a full disk is a RuntimeError
-        remedy = "choose a folder you may write"
+        remedy = "make room, or choose a folder you may write to"
         raise CheckpointError(f"cannot write weights to {path.parent} ({error}); {remedy}") from error
     return path
 

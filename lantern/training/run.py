@@ -6,7 +6,9 @@ import shlex
 import warnings
 import zipfile
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import pytorch_lightning as pl
@@ -24,8 +26,9 @@ from lantern.training.logging import TolerantWandbLogger
 
 # what evaluate.py must be told again: the target, the law it is sampled from, the drafter's kind, where things lie
 REPEATED = re.compile(r"[+~]*((model|sampling|paths|prompts|quality)[.@=]|drafter=)")
+CONFIG, METRICS = "config.yaml", "metrics.csv"
 # said at every run, about nothing a user could change
-NOISE = ("`isinstance.treespec", "Experiment logs directory", "The '.*' does not have many", "The number of training")
+NOISE = ("`isinstance.treespec", "The '.*' does not have many", "The number of training")
 
 
 def silence_noise() -> None:
@@ -46,7 +49,7 @@ def record(folder: Path, config: dict[str, Any], loggers: list[Logger], task: pl
     target = getattr(task, "target", None)
     hashes = {"target": target.weights_hash} if target is not None else {}
     write_provenance(folder, config, weights_of(config) | hashes)
-    replace_text(folder / "config.yaml", OmegaConf.to_yaml(config))
+    replace_text(folder / CONFIG, OmegaConf.to_yaml(config))
     for logger in loggers:
         logger.log_hyperparams(config)
 
@@ -56,6 +59,29 @@ def weights_of(config: dict[str, Any]) -> dict[str, str]:
     named = {f"model.{key}": config.get("model", {}).get(key) for key in ("folder", "tokenizer")}
     named["task.start_from"] = config.get("task", {}).get("start_from")
     return {key: found for key, path in named.items() if (found := local_hash(path))}
+
+
+@rank_zero_only
+def set_aside(folder: Path) -> None:
+    """Renames the curves of what ran in this folder before, which a new logger would delete: metrics-1.csv, …"""
+    if (path := folder / METRICS).is_file():
+        number = next(n for n in count(1) if not (folder / f"metrics-{n}.csv").exists())
+        path.rename(folder / f"metrics-{number}.csv")
+
+
+def killed_before(folder: Path, config: dict[str, Any]) -> str | None:
+    """The last checkpoint of a run of these settings in this folder that exported nothing. LanternError if they are
+    other ones."""
+    latest, recorded = folder / "checkpoints" / "latest.ckpt", folder / CONFIG
+    if not latest.is_file() or not recorded.is_file() or (folder / config["task_name"]).is_dir():
+        return None
+    if recorded.read_text() != OmegaConf.to_yaml(config):
+        raise LanternError(
+            f"hydra.run.dir={folder} holds an unfinished run of other settings, see its {CONFIG}; give another folder, "
+            f"or go on from it by ckpt_path={latest}"
+        )
+    print(f"goes on from {latest}")
+    return str(latest)
 
 
 def check_resumable(checkpoint: str | None) -> None:
@@ -78,7 +104,7 @@ def fit(trainer: pl.Trainer, task: pl.LightningModule, batches: object, checkpoi
     """LanternError for a checkpoint of another task or another size."""
     try:
         trainer.fit(task, batches, ckpt_path=checkpoint, weights_only=True)
-    except (RuntimeError, KeyError) as error:
+    except (RuntimeError, KeyError, ValueError, UnpicklingError) as error:
         if checkpoint is None or trainer.global_step > 0:
             raise
         reason = str(error).splitlines()[0]

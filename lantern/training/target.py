@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lantern.data.captions import VOCABULARY
 from lantern.models.checkpoints import load_strictly, load_weights, save_weights, weights_hash
 from lantern.models.llamagen.loading import conditioner_of, load_tokenizer
 from lantern.models.llamagen.transformer import Transformer
@@ -24,16 +25,17 @@ class TargetTask(pl.LightningModule):
     """Batches: {"tokens": [B, L], "caption": B captions}."""
 
     def __init__(
-        self, architecture: dict[str, Any], vocabulary: Sequence[str], word_seed: int, tokenizer: str, lr: float,
+        self, architecture: dict[str, Any], vocabulary: Sequence[str] | None, word_seed: int, tokenizer: str, lr: float,
         muon_lr: float, weight_decay: float, caption_dropout: float, seed: int, start_from: str | None = None,
     ) -> None:  # fmt: skip
-        """`architecture`: the transformer's arguments less vocab_size; `tokenizer`: its weights folder; `start_from`:
-        the weights folder of an earlier target of the same architecture to train further, else from the codebook."""
+        """`architecture`: the transformer's arguments less vocab_size; `vocabulary`: the words of captions, by default
+        of the embedded ones; `tokenizer`: its weights folder; `start_from`: the weights folder of an earlier target of
+        the same architecture to train further, else from the codebook."""
         super().__init__()
         codebook = load_tokenizer(tokenizer).codebook
         self.config = {
             "architecture": architecture | {"vocab_size": len(codebook)},
-            "vocabulary": list(vocabulary),
+            "vocabulary": list(vocabulary or VOCABULARY),
             "word_seed": word_seed,
             "tokenizer_hash": weights_hash(tokenizer),
         }
