@@ -148,6 +148,7 @@ METHODS = {
         SharedNoise(),
         partial(LanternPP, k=3, lam=2.0),
     ),
+    "jacobi, ratio": (lambda target, eagle, heads: Jacobi(target, 4, Nearest(), coupled), Ratio(), exact),
     "static, ratio": (lambda target, eagle, heads: Eagle(eagle, target, STATIC, SAMPLING), Ratio(), exact),
     "eagle2, ratio, lantern": (
         lambda target, eagle, heads: Eagle(eagle, target, DYNAMIC, SAMPLING),

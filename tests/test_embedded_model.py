@@ -24,6 +24,7 @@ SETTINGS = {
     "chain": {"tree": "chain"},
     "static": {"tree": "static"},
     "eagle2": {"tree": "eagle2"},
+    "parallel": {"drafter": "parallel", "tree": "static"},
     "jacobi": {"drafter": "jacobi"},
     "eagle_jacobi": {"drafter": "eagle_jacobi", "tree": "chain"},
     "refined_jacobi": {"drafter": "refined_jacobi"},

@@ -19,4 +19,4 @@ def test_a_round_mixes_no_devices_and_waits_for_its_device_once():
         *("plain decoding", "static", "eagle2", "parallel", "jacobi", "sjd_pac"),
         *("eagle_jacobi", "refined_jacobi", "refined_jacobi, lantern_pp"),
     }
-    assert waits["static, ratio"] == waits["eagle2, ratio, lantern"] == 4
+    assert waits["static, ratio"] == waits["eagle2, ratio, lantern"] == waits["jacobi, ratio"] == 4

@@ -85,10 +85,22 @@ def test_every_method_is_in_a_sweep():
     assert set(named) == set(METHODS)
 
 
-def test_the_field_has_every_rule():
-    """Catches a rule that no table compares."""
-    rules = {composed(f"+method={method}").hydra.runtime.choices.acceptance for method in methods_of("field")}
-    assert rules - {"exact"} == {path.stem for path in (CONF / "acceptance").glob("*.yaml")} - {"exact"}
+PUBLISHED_TREES = {"mc_sim_7b_63", "mc_sim_7b_63_balanced", "medusa_2_7b_63", "reverse_balanced_25"}
+
+
+@pytest.mark.parametrize(
+    ("group", "elsewhere"),
+    [
+        ("acceptance", set()),
+        ("drafter", {"none", "eagle_random"}),  # the baseline, and what only times
+        ("verification", {"auto", "shared_noise", "ratio"}),  # which auto chooses from
+        ("tree", {"auto", "chain", "eagle2_25", "sampled_25", *PUBLISHED_TREES}),
+    ],
+)
+def test_the_field_has_every_way_of_decoding(group, elsewhere):
+    """Catches a drafter, a rule, a kind of tree that no table compares; sizes and static trees have sweeps."""
+    chosen = {composed(f"+method={method}").hydra.runtime.choices[group] for method in methods_of("field")}
+    assert {path.stem for path in (CONF / group).glob("*.yaml")} - elsewhere <= chosen
 
 
 @pytest.mark.parametrize("name", LAUNCHERS)

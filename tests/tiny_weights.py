@@ -6,6 +6,7 @@ import torch
 
 from lantern.data.captions import VOCABULARY
 from lantern.drafters.eagle_network import EagleNetwork
+from lantern.drafters.parallel_network import ParallelNetwork
 from lantern.models.checkpoints import save_weights, weights_hash
 from lantern.models.critic import Critic
 from lantern.models.llamagen.tokenizer import VQTokenizer
@@ -24,6 +25,8 @@ def write_tiny_weights(folder: Path) -> Path:
     layer = {"dim": 32, "num_heads": 2, "hidden_dim": 64}
     fit = {"vocab_size": 256, "target_hash": weights_hash(folder / "target")}
     save_weights(folder / "drafter", EagleNetwork(**layer).state_dict(), {**layer, **fit})
+    parallel = ParallelNetwork(**layer, levels=6)
+    save_weights(folder / "parallel", parallel.state_dict(), {**layer, **fit, "levels": 6})
     critic = Critic(width=8, size=128)
     save_weights(folder / "critic", critic.state_dict(), critic.config)
     return folder

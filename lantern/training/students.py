@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lantern.drafters.eagle_network import EagleNetwork
-from lantern.drafters.loading import PARALLEL, drafter_folder, load_network, load_parallel_network
+from lantern.drafters.loading import PARALLEL, drafter_folder, load_network, load_parallel_network, read_drafter
 from lantern.drafters.parallel_network import ParallelNetwork
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import feed_forward_dim
@@ -65,7 +65,16 @@ class ParallelStudent:
         return network
 
     def load(self, checkpoint: str, target: Target) -> ParallelNetwork:
-        return load_parallel_network(drafter_folder(checkpoint, target, PARALLEL, START), target)
+        """A parallel drafter, or an EAGLE one, whose layer it starts with; every level then enters it as the first."""
+        folder = drafter_folder(checkpoint, target, PARALLEL, START)
+        if "levels" in read_drafter(folder)[1]:
+            return load_parallel_network(folder, target)
+        network, eagle = ParallelNetwork(*layer_sizes(target), self.levels), load_network(folder, target)
+        for part in ("fc", "attention", "ffn_norm", "feed_forward"):
+            getattr(network, part).load_state_dict(getattr(eagle, part).state_dict())
+        for entrance in network.ahead:
+            entrance.load_state_dict(network.fc.state_dict())
+        return network
 
     def entrances(self, network: ParallelNetwork) -> list[nn.Linear]:
         return network.entrances

@@ -81,6 +81,21 @@ def test_an_exported_drafter_loads_as_what_it_is(target, tmp_path):
         load_eagle(tmp_path / "parallel", target, chain(3), Sampling())
 
 
+def test_levels_start_from_an_eagle_drafters_layer(target, tmp_path):
+    """Catches a start whose first level is not EAGLE's drafter."""
+    eagle = drafter_task(target)
+    eagle.export(tmp_path / "eagle")
+    network = ParallelStudent(levels=3).load(str(tmp_path / "eagle"), target)
+    x, features = torch.randn(2, 2, 5, target.embed_weight.shape[1], generator=torch.Generator().manual_seed(0))
+    rotation = target.rotation[None, :5]
+    for level in range(3):
+        torch.testing.assert_close(
+            network(x, features, rotation, None, level=level), eagle.network(x, features, rotation, None)
+        )
+    parallel_task(target).export(tmp_path / "parallel")
+    assert len(ParallelStudent(levels=9).load(str(tmp_path / "parallel"), target).entrances) == 3
+
+
 def test_the_command_line_chooses_what_is_distilled():
     """Catches a choice that trains EAGLE all the same."""
     cfg = composed("drafter=parallel", "distil.student.levels=4")
