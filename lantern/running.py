@@ -22,8 +22,8 @@ from lantern.protocol import PLAIN, digest, fingerprint, is_finished, mark_finis
 from lantern.provenance import write_provenance
 from lantern.published import with_keys, with_published
 from lantern.results import SUMMARY, Row
+from lantern.tree_choice import CHOICE, KeptChoice
 from lantern.trees.auto import AutoTree
-from lantern.trees.choice import CHOICE, KeptChoice
 
 
 def run_setting(

@@ -12,7 +12,6 @@ import numpy as np
 
 from lantern.errors import LanternError
 from lantern.prompts import Batch
-from lantern.trees.choice import KeptChoice
 from lantern.trees.families import Family, Size
 from lantern.types import Generation, Round, Shape, TreePolicy
 
@@ -43,6 +42,13 @@ class Decoders(Protocol):
     def __call__(self, shape: TreePolicy | Shape | None) -> Decoder: ...
 
 
+class Kept(Protocol):
+    """Where a run keeps what was found."""
+
+    def read(self) -> list[Shape | None]: ...  # nothing where nothing is kept
+    def write(self, shape: Shape | None) -> None: ...
+
+
 class Estimate(NamedTuple):
     """By a family that knows."""
 
@@ -58,7 +64,7 @@ class AutoTree:
     width = 0
 
     def __init__(
-        self, families: Sequence[Family], prompts: Sequence[str], batch_size: int = 1, kept: KeptChoice | None = None
+        self, families: Sequence[Family], prompts: Sequence[str], batch_size: int = 1, kept: Kept | None = None
     ) -> None:
         """prompts: those of the images that are decoded to find out; kept: where the answer is, once it is known."""
         self.families, self.prompts, self.batch_size, self.kept = families, prompts, batch_size, kept
@@ -68,7 +74,7 @@ class AutoTree:
         """The same search for another batch size."""
         return AutoTree(self.families, self.prompts, batch_size)
 
-    def keeping(self, kept: KeptChoice) -> "AutoTree":
+    def keeping(self, kept: Kept) -> "AutoTree":
         """The same search for a run that may be killed, which then goes on with what it found."""
         return AutoTree(self.families, self.prompts, self.batch_size, kept)
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
+from lantern.tree_choice import CHOICE, KeptChoice, config_of
 from lantern.trees.auto import AutoTree, round_cost
 from lantern.trees.chain import chain
-from lantern.trees.choice import CHOICE, KeptChoice, config_of
 from lantern.trees.families import WINDOWS, Continued, Dynamic, Size, Static, Windows
 from lantern.types import Generation, Round, Shape
 

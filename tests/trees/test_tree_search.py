@@ -3,8 +3,8 @@
 import yaml
 from test_auto import Machine
 
+from lantern.tree_search import TreeSearch
 from lantern.trees.chain import chain
-from lantern.trees.searching import TreeSearch
 from lantern.trees.static import StaticTree
 
 

@@ -14,8 +14,8 @@ from lantern.pipeline import Pipeline
 from lantern.prompts import Batch
 from lantern.records import spent_by
 from lantern.results import Row, append_rows, replace_text
+from lantern.tree_choice import config_of
 from lantern.trees.auto import estimated, seconds_of
-from lantern.trees.choice import config_of
 from lantern.trees.families import Static
 from lantern.trees.static import StaticTree
 from lantern.types import Generation, TreePolicy
