@@ -86,7 +86,7 @@ def spent_by(generation: Generation) -> list[Row]:
         "rounds": len(generation.rounds) / count,
         "drafter_forwards": generation.drafter_forwards / count,
         "drafter_forward_ms": 1e3 * generation.drafter_s / count,
-        "nodes": sum(r.nodes * len(r.paths) for r in generation.rounds) / count,
+        "nodes": sum(turn.judged for turn in generation.rounds) / count,
     }
     return [{"steps": int(steps), **shared} for steps in generation.steps]
 

@@ -251,7 +251,7 @@ class Round(NamedTuple):
     accept_ms waits for all that is under way there."""
 
     paths: list[list[int]]  # accepted nodes by active row, the root first
-    nodes: int  # nodes the target judged, root included
+    nodes: int  # of the widest row's tree, root included: what the pass computes for every row
     draft_ms: float
     verify_ms: float
     accept_ms: float  # of the laws and the walk
@@ -262,6 +262,11 @@ class Round(NamedTuple):
     @property
     def ms(self) -> float:
         return self.draft_ms + self.verify_ms + self.accept_ms + self.commit_ms
+
+    @property
+    def judged(self) -> int:
+        """Nodes of all rows together, less padding: those of an image do not depend on its company."""
+        return self.nodes * len(self.paths) if self.parents is None else int((self.parents != PADDING).sum())
 
     @property
     def accepted(self) -> list[int]:

@@ -153,6 +153,14 @@ def test_the_books_of_a_generation_agree(tree, verification):
         assert found.drafter_forwards == 0
 
 
+@pytest.mark.parametrize("tree", ["chain", "eagle2", "ddd", "sampled"])
+def test_the_nodes_of_an_image_do_not_depend_on_its_company(tree):
+    """Catches padding that is counted: of rows near their end, and beside a larger tree."""
+    alone, together = (decode(TREES[tree], Sampling(), SharedNoise(), batch_size=size) for size in (1, 3))
+    assert sum(turn.judged for turn in alone.rounds) == sum(turn.judged for turn in together.rounds)
+    assert any(turn.judged < turn.nodes * len(turn.paths) for turn in together.rounds)  # there is padding
+
+
 def test_a_free_row_is_taken_at_once_while_a_prompt_waits():
     """Catches a batch that is drained before the next prompts are let in."""
     found, seen = decode(TREES["mc_sim_7b_63"], Sampling(), SharedNoise(), order=range(16), batch_size=3), set()
