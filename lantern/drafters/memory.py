@@ -72,8 +72,11 @@ class DrafterMemory:
 
     def from_root(self, outputs: Tensor) -> Tensor:
         """outputs [B, R, A + ahead, D] of placed rows -> the root's and those behind it [B, R, 1 + ahead, D]."""
+        longest = max(self.pairs.counts)
+        if min(self.pairs.counts) == longest:  # they stand side by side
+            return outputs[:, :, longest - 1 :]
         root = outputs[self.pairs.rows, :, self.pairs.count - 1].unsqueeze(2)
-        return torch.cat([root, outputs[:, :, max(self.pairs.counts) :]], dim=2)
+        return torch.cat([root, outputs[:, :, longest:]], dim=2)
 
     def observe(self, tree: DraftTree, forward: Forward, verdict: Verdict) -> None:
         self.pairs.observe(tree, forward, verdict)
