@@ -1,6 +1,7 @@
 """The field's lossy rules against slow twins of their formulas, and the total variation of what they put out."""
 
 from math import exp, log
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.lantern_pp import LanternPP
 from lantern.acceptance.lantern_pp_released import LanternPPReleased
 from lantern.acceptance.lantern_released import LanternReleased
+from lantern.acceptance.transport import Transport
 from lantern.acceptance.tv_budget import TvBudget
 from lantern.acceptance.typical import Typical
 from lantern.acceptance.vvs import VVS
@@ -231,7 +233,7 @@ def test_the_residual_of_cool_sd_is_the_best_there_is():
 
 
 # Mean output TV for 1 and 3 drawn children on the toy laws below, beside a mean TV(p, q) of 0.47: what each rule costs
-# there. Only tv_budget's parameter says it beforehand.
+# there. Of tv_budget alone the parameter says it beforehand.
 TOY_TV = {
     "lantern": (Lantern(CODEBOOK, 3, 0.1), 0.0621, 0.0726),
     "lantern_pp": (LanternPP(CODEBOOK, 3, 2.0), 0.0642, 0.0662),
@@ -243,7 +245,14 @@ TOY_TV = {
     "entropy_aware": (EntropyAware(3.0, 1.0), 0.0774, 0.0839),
     "vvs": (VVS(1), 0.4738, 0.4738),
     "tv_budget": (TvBudget(0.1), 0.0969, 0.0969),
+    "transport": (Transport(CODEBOOK, 3, 0.1), 0.0985, 0.0985),
 }
+
+
+def test_every_lossy_rule_states_what_it_costs():
+    """Catches a rule that is added without its price."""
+    folder = Path(__file__).parents[2] / "conf" / "acceptance"
+    assert {path.stem for path in folder.glob("*.yaml")} - {"exact"} == set(TOY_TV)
 
 
 @pytest.mark.parametrize("name", TOY_TV)
