@@ -85,8 +85,8 @@ class Benchmark:
 
 def pass_costs(target: Target, num_nodes: Sequence[int], prompt: str) -> list[Row]:
     """Medians of one image's pass over a chain of N nodes, the cache half full, against that over one node."""
-    times = {size: _pass_ms(target, size, prompt) for size in num_nodes}
-    return [{"nodes": size, "pass_ms": ms, "over_one": ms / times[num_nodes[0]]} for size, ms in times.items()]
+    times = {size: _pass_ms(target, size, prompt) for size in sorted({1, *num_nodes})}
+    return [{"nodes": size, "pass_ms": times[size], "over_one": times[size] / times[1]} for size in num_nodes]
 
 
 def _pass_ms(target: Target, size: int, prompt: str) -> float:
@@ -120,10 +120,9 @@ def over_bare_loop(target: Target, prompt: str, decode: Callable[[], Generation]
 
 
 def chain_of(size: int, device: torch.device) -> DraftTree:
-    """A chain of code 0, one image."""
-    return DraftTree(
-        torch.zeros(1, size, dtype=torch.long, device=device), torch.arange(-1, size - 1, device=device)[None]
-    )
+    """A chain of code 0, one image; of a length for which a Form would be too large."""
+    parents = torch.arange(-1, size - 1, device=device)[None]
+    return DraftTree(torch.zeros(1, size, dtype=torch.long, device=device), parents)
 
 
 def verdict_of_all(tree: DraftTree) -> Verdict:

@@ -46,7 +46,8 @@ def run_setting(
             f"shards={cfg.shards} would each find a tree of their own by tree=auto; run it once without shards, and "
             "give the shards the shape in its tree.json"
         )
-    asked = request(config, target.weights_hash, digest(prompts), local_hash(config["drafter"].get("checkpoint")))
+    drafter_hash = local_hash(config["drafter"].get("checkpoint"))
+    asked = request(config, target.weights_hash, digest(prompts), drafter_hash)
     if is_finished(folder, asked):
         os.utime(folder / SUMMARY)  # the sweep's end merges what this run of it has touched
         print(f"{folder} is finished")
@@ -56,7 +57,8 @@ def run_setting(
         if repeated:
             kept.adopt(repeated / CHOICE)
         tree = tree.at(1 if speed.num_prompts else cfg.batch_size).keeping(kept)
-    write_provenance(folder, config, {"target": target.weights_hash})
+    read = {"target": target.weights_hash, "drafter": drafter_hash, "prompts": digest(prompts)}
+    write_provenance(folder, config, {name: found for name, found in read.items() if found})
     if cfg.benchmark:
         instantiate(cfg.benchmark).run(pipelines(**parts), prompts, cfg.seed, folder)
         return []
