@@ -106,7 +106,7 @@ class Pipelines:
     @property
     def takes(self) -> frozenset[str]:
         """What the drafter can be told, by name."""
-        return frozenset(signature(self.drafter).parameters) if isinstance(self.drafter, partial) else frozenset()
+        return frozenset(signature(self.drafter.func).parameters) if isinstance(self.drafter, partial) else frozenset()
 
     def __call__(self, shape: TreePolicy | Shape | None) -> Pipeline:
         """None: the pipeline decodes plainly."""
@@ -114,7 +114,8 @@ class Pipelines:
             return self.plain
         drafter, told = self.drafter, shape.settings if isinstance(shape, Shape) else {"tree": shape}
         if isinstance(drafter, partial):
-            drafter = partial(drafter, **{name: told[name] for name in self.takes & set(told)})
+            said = drafter.keywords | {name: told[name] for name in self.takes & set(told)}
+            drafter = partial(drafter.func, *drafter.args, **said)
         return replace(self.plain, drafter=completed(drafter, target=self.plain.target, sampling=self.plain.sampling))
 
 

@@ -77,6 +77,7 @@ def test_a_batch_that_does_not_fit_is_refused_before_anything_is_timed(tmp_path,
             ["drafter=none", "+acceptance.delta=0.1"],
             "LanternPP: got an unexpected keyword argument 'delta'; leave it out",
         ),
+        (["+drafter.width=3", "acceptance=exact"], "load_eagle: got an unexpected keyword argument 'width'"),
         (["quality.num_images=4", "metrics=[fidelity,clip_score]"], "network"),
     ],
 )
