@@ -95,7 +95,7 @@ class _Batch:
     def __init__(self, target, drafter, verification, rule, sampling: Sampling, size: int) -> None:
         self.target, self.drafter = target, drafter
         self.verification, self.rule, self.sampling = verification, rule, sampling
-        check_memory(target, drafter.num_nodes, drafter.depth, size)
+        check_memory(target, drafter.num_nodes, drafter.depth, size, getattr(drafter, "image_bytes", 0))
         target.allocate(size, drafter.num_nodes)
         drafter.allocate(size)
         device = target.codebook.device

@@ -1,5 +1,6 @@
 """Whether a batch fits in memory, reckoned before anything is decoded: by the target's cache, which grows with the
-length of an image, and the tables of a round over the codebook, which grow with the nodes of a tree."""
+length of an image, what a drafter keeps, and the tables of a round over the codebook, which grow with the nodes of a
+tree."""
 
 import torch
 
@@ -15,13 +16,13 @@ def table_bytes(vocab_size: int, num_nodes: int, depth: int) -> int:
     return 4 * vocab_size * (LAWS * num_nodes + depth + 1 + AHEAD)
 
 
-def check_memory(target: Target, num_nodes: int, depth: int, batch_size: int) -> None:
-    """For trees of at most num_nodes, the root included, and depth. Raises LanternError with the largest batch that
-    fits, if this one does not."""
+def check_memory(target: Target, num_nodes: int, depth: int, batch_size: int, kept: int = 0) -> None:
+    """For trees of at most num_nodes, the root included, and depth; kept: bytes of an image that its drafter holds.
+    Raises LanternError with the largest batch that fits, if this one does not."""
     free = available_memory(target.codebook.device)
     if free is None:
         return
-    image = target.image_bytes(num_nodes) + table_bytes(target.vocab_size, num_nodes, depth)
+    image = target.image_bytes(num_nodes) + table_bytes(target.vocab_size, num_nodes, depth) + kept
     free += target.held_bytes
     if batch_size * image > free:
         raise LanternError(

@@ -65,7 +65,8 @@ def run_setting(
     pipeline = assemble(tree=tree, **parts)
     if quality.num_images:  # said before anything is timed
         most = min(cfg.batch_size, quality.num_images)
-        check_memory(target, pipeline.drafter.num_nodes, pipeline.drafter.depth, most)
+        drafter = pipeline.drafter
+        check_memory(target, drafter.num_nodes, drafter.depth, most, getattr(drafter, "image_bytes", 0))
     evaluation = Evaluation(
         prompts=prompts,
         seed=cfg.seed,

@@ -185,6 +185,7 @@ class Drafter(Protocol):
     depth: int
     forwards: int  # drafter forwards so far
     forward_s: float  # the host's seconds in those of rounds, head included
+    image_bytes: int  # what allocate holds for an image; one that says nothing is taken to hold nothing
 
     def allocate(self, batch_size: int) -> None: ...
     def begin(self, prefill: Forward, rows: Tensor) -> None: ...

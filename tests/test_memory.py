@@ -8,7 +8,12 @@ from toy import PROMPTS, tiny_eagle, tiny_target
 
 from lantern import decoding, memory
 from lantern.acceptance.exact import Exact
+from lantern.drafters.eagle_jacobi import EagleJacobi
+from lantern.drafters.jacobi import Jacobi, coupled
 from lantern.drafters.none import NoDrafter
+from lantern.drafters.refined_jacobi import RefinedJacobi
+from lantern.drafters.starts import Nearest
+from lantern.drafters.window import Window
 from lantern.errors import LanternError
 from lantern.hardware import allow_tf32, resolve_device, resolve_dtype
 from lantern.models.cache import KVCache
@@ -33,11 +38,32 @@ def test_the_cache_is_as_large_as_reckoned(batch_size, num_nodes):
         assert target.cache.store.nbytes == batch_size * target.image_bytes(num_nodes)
 
 
+def test_drafters_hold_what_is_reckoned():
+    """Catches a cache, pairs or laws that the estimate forgets, and guidance rows counted once."""
+    target = tiny_target()
+    eagle, jacobi = tiny_eagle(target, chain(5), Sampling()), Jacobi(target, 6, Nearest(), coupled)
+    refined = RefinedJacobi(eagle.network, target, Sampling(), 6, 1, 0.7)
+    joined = EagleJacobi(eagle, 0, 4, lambda length: Window(length, target, Nearest(), coupled))
+    for drafter in (eagle, refined, jacobi, joined):
+        drafter.allocate(3)
+        held = sum(part.nbytes for part in tensors_of(drafter) if part.is_floating_point())
+        assert held == 3 * drafter.image_bytes, drafter.name
+
+
+def tensors_of(drafter) -> list[torch.Tensor]:
+    """What it holds a row of for each image of a batch, former laws beside the newest ones."""
+    parts = [drafter, *(getattr(drafter, name) for name in ("eagle", "window", "memory") if hasattr(drafter, name))]
+    found = [part._stale for part in parts if hasattr(part, "_stale")]
+    for memory_ in [part.memory for part in parts if hasattr(part, "memory")]:
+        found += [memory_.cache.store, memory_.pairs.features]
+    return found + [laws for part in parts if hasattr(part, "_laws") for laws in (part._laws, part._former.laws)]
+
+
 def test_a_batch_that_does_not_fit_is_refused_with_the_largest_that_does(monkeypatch):
     """Catches an out-of-memory kill in the middle of a run."""
     target = tiny_target()
     drafter = tiny_eagle(target, chain(5), Sampling())
-    image = target.image_bytes(6) + memory.table_bytes(target.vocab_size, 6, 5)
+    image = target.image_bytes(6) + memory.table_bytes(target.vocab_size, 6, 5) + drafter.image_bytes
     monkeypatch.setattr(memory, "available_memory", lambda device: 3 * image + 1)
     with pytest.raises(LanternError, match=r"batch_size=4 needs .* 3 images at once fit, with trees of 6 nodes"):
         decode(drafter, target, 4, 4)
@@ -167,7 +193,7 @@ def test_the_next_call_lives_in_the_memory_of_the_last(monkeypatch):
     cache that stays with small ones for good."""
     target = tiny_target()
     drafter = tiny_eagle(target, chain(5), Sampling())
-    image = target.image_bytes(6) + memory.table_bytes(target.vocab_size, 6, 5)
+    image = target.image_bytes(6) + memory.table_bytes(target.vocab_size, 6, 5) + drafter.image_bytes
     first = decode(drafter, target, 3, 3)
     place = target.cache.store.data_ptr()
     monkeypatch.setattr(memory, "available_memory", lambda device: 3 * image - target.held_bytes)

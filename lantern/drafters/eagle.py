@@ -28,6 +28,10 @@ class Eagle:
         self.forwards, self.forward_s = 0, 0.0
         self.memory = DrafterMemory(self.network, target, tree)
 
+    @property
+    def image_bytes(self) -> int:
+        return self.memory.image_bytes(self.depth + 1, self.tree.num_expanded)
+
     def allocate(self, batch_size: int, longest: int | None = None) -> None:
         """An empty cache and no pending pairs for batch_size rows, which commit at most `longest` tokens a round, the
         tree's own path and the token behind it if nothing is said."""

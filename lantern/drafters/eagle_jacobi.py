@@ -43,6 +43,11 @@ class EagleJacobi:
     def forward_s(self) -> float:
         return self.eagle.forward_s + self.window.forward_s
 
+    @property
+    def image_bytes(self) -> int:
+        eagle = self.eagle
+        return eagle.memory.image_bytes(self.depth + 1, eagle.tree.num_expanded) + self.window.image_bytes
+
     def allocate(self, batch_size: int) -> None:
         self.eagle.allocate(batch_size, self.depth + 1)
         self.window.allocate(batch_size)

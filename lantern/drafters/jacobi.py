@@ -26,6 +26,10 @@ class Jacobi:
         self.name, self.tree = name, Label(f"window_{length}")
         self.num_nodes, self.depth = length + 1, length
 
+    @property
+    def image_bytes(self) -> int:
+        return self.window.image_bytes
+
     def allocate(self, batch_size: int) -> None:
         self.window.allocate(batch_size)
 

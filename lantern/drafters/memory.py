@@ -30,10 +30,18 @@ class DrafterMemory:
         self.network, self.target = network, target
         self._trees = [tree] if isinstance(tree, Remembers) else []
 
+    def image_bytes(self, most: int, ahead: int) -> int:
+        """What allocate holds for an image."""
+        like, row = self.network.fc.weight, self.target.guidance * self.network.fc.out_features
+        return row * (2 * self._slots(most, ahead) * cache_dtype(like).itemsize + most * like.itemsize)
+
+    def _slots(self, most: int, ahead: int) -> int:
+        return self.target.prefix_len + self.target.num_tokens + most + ahead
+
     def allocate(self, batch_size: int, most: int, ahead: int) -> None:
         """most: pairs that a round can commit; ahead: rows that a draft runs behind them."""
         target, heads, like = self.target, self.network.attention.num_heads, self.network.fc.weight
-        slots, dim = target.prefix_len + target.num_tokens + most + ahead, self.network.fc.out_features
+        slots, dim = self._slots(most, ahead), self.network.fc.out_features
         kept = like.new_empty(0, dtype=cache_dtype(like))
         self.cache = KVCache(1, batch_size, target.guidance, slots, heads, dim // heads, kept)
         self.pairs = Pairs(batch_size, most, target.guidance, like, dim)

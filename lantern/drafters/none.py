@@ -8,7 +8,7 @@ from lantern.types import DraftTree, Form, Forward, Proposals, Verdict
 class NoDrafter:
     name = "none"
     num_nodes = 1
-    depth = 0
+    depth = image_bytes = 0
     forwards, forward_s = 0, 0.0
 
     def allocate(self, batch_size: int) -> None:

@@ -37,6 +37,10 @@ class Parallel:
         self.forwards, self.forward_s = 0, 0.0
         self.memory = DrafterMemory(self.network, target, tree)
 
+    @property
+    def image_bytes(self) -> int:
+        return self.memory.image_bytes(self.depth + 1, self.depth)
+
     def allocate(self, batch_size: int) -> None:
         """An empty cache and no pending pairs for batch_size rows."""
         self.memory.allocate(batch_size, self.depth + 1, self.depth)

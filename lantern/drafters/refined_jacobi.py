@@ -42,6 +42,11 @@ class RefinedJacobi:
         self.forwards, self.forward_s = 0, 0.0
         self.memory = DrafterMemory(self.network, target, self.tree)
 
+    @property
+    def image_bytes(self) -> int:
+        stale = self.target.guidance * self.depth * self.network.fc.weight[0].nbytes // 2
+        return self.memory.image_bytes(self.depth + 1, self.depth) + stale
+
     def allocate(self, batch_size: int) -> None:
         length, like = self.depth, self.network.fc.weight
         self.memory.allocate(batch_size, length + 1, length)

@@ -46,6 +46,7 @@ class Guesses(Protocol):
 
     forwards: int  # of a network, since it was built
     forward_s: float
+    image_bytes: int  # what allocate holds for an image
 
     def allocate(self, batch_size: int) -> None: ...
     def begin(self, prefill: Forward, rows: Tensor) -> None: ...
@@ -67,6 +68,11 @@ class Window:
             raise LanternError(f"drafter.length={length}: a window needs 1 position at least")
         self.length, self._target, self._start, self._redraw = length, target, start, redraw
         self._left_behind, self._sampling = LeftBehind(length), sampling
+
+    @property
+    def image_bytes(self) -> int:
+        """Of the laws that a pass has left, and of those that guesses were drawn from."""
+        return 2 * 4 * self.length * self._target.vocab_size
 
     def allocate(self, batch_size: int) -> None:
         target = self._target
