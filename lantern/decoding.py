@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lantern.errors import LanternError
-from lantern.memory import check_memory
+from lantern.memory import check_drafted
 from lantern.noise import GreedyNoise, Noise
 from lantern.sampling import Sampling
 from lantern.types import (
@@ -95,7 +95,7 @@ class _Batch:
     def __init__(self, target, drafter, verification, rule, sampling: Sampling, size: int) -> None:
         self.target, self.drafter = target, drafter
         self.verification, self.rule, self.sampling = verification, rule, sampling
-        check_memory(target, drafter.num_nodes, drafter.depth, size, getattr(drafter, "image_bytes", 0))
+        check_drafted(target, drafter, size)
         target.allocate(size, drafter.num_nodes)
         drafter.allocate(size)
         device = target.codebook.device

@@ -6,7 +6,7 @@ import torch
 
 from lantern.errors import LanternError
 from lantern.noise import AHEAD
-from lantern.types import Target
+from lantern.types import Drafter, Target
 
 LAWS = 6  # tables [N, V] of float32 that are alive at once in a round: logits, scores, p, log p, noise, their sum
 
@@ -14,6 +14,11 @@ LAWS = 6  # tables [N, V] of float32 that are alive at once in a round: logits, 
 def table_bytes(vocab_size: int, num_nodes: int, depth: int) -> int:
     """Of a round of one image over the codebook, the rows of noise included."""
     return 4 * vocab_size * (LAWS * num_nodes + depth + 1 + AHEAD)
+
+
+def check_drafted(target: Target, drafter: Drafter, batch_size: int) -> None:
+    """check_memory of what this drafter drafts and holds."""
+    check_memory(target, drafter.num_nodes, drafter.depth, batch_size, getattr(drafter, "image_bytes", 0))
 
 
 def check_memory(target: Target, num_nodes: int, depth: int, batch_size: int, kept: int = 0) -> None:

@@ -5,11 +5,11 @@ import hashlib
 import json
 import math
 import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from lantern.errors import unwritable
+from lantern.models.checkpoints import replace_file
 
 Row = dict[str, object]
 SUMMARY = "summary.json"  # the rows of a folder's last run; results.jsonl keeps those of all
@@ -103,14 +103,16 @@ def replace_text(path: str | Path, text: str) -> None:
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".writing-") as folder:
-            with open(Path(folder) / path.name, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(file.name, path)
+        replace_file(path, lambda file: _write_down(file, text))
     except OSError as error:
         raise unwritable(path, error) from error
+
+
+def _write_down(path: Path, text: str) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def merge_rows(rows: Iterable[Row]) -> list[Row]:

@@ -13,7 +13,7 @@ from lantern.built import shared
 from lantern.errors import LanternError
 from lantern.evaluation import Evaluation, check_sizes
 from lantern.hardware import allow_tf32
-from lantern.memory import check_memory
+from lantern.memory import check_drafted
 from lantern.models.checkpoints import local_hash
 from lantern.outputs import publish, write_measurements
 from lantern.pipeline import assemble, lacking, pipelines
@@ -64,9 +64,7 @@ def run_setting(
         return []
     pipeline = assemble(tree=tree, **parts)
     if quality.num_images:  # said before anything is timed
-        most = min(cfg.batch_size, quality.num_images)
-        drafter = pipeline.drafter
-        check_memory(target, drafter.num_nodes, drafter.depth, most, getattr(drafter, "image_bytes", 0))
+        check_drafted(target, pipeline.drafter, min(cfg.batch_size, quality.num_images))
     evaluation = Evaluation(
         prompts=prompts,
         seed=cfg.seed,

@@ -6,13 +6,9 @@ from pathlib import Path
 import pytest
 from fake_pipeline import FakePipeline
 from hydra import compose, initialize_config_dir
-from hydra.errors import CompactHydraException
-from omegaconf import OmegaConf
 from PIL import Image
 
 from lantern.budget import Budget, ranked
-from lantern.command import WritableFolder, in_one_sentence
-from lantern.errors import LanternError
 from lantern.evaluation import Evaluation
 from lantern.merging import merge_points, point_folders
 from lantern.outputs import write_measurements
@@ -270,19 +266,6 @@ def test_a_table_leaves_out_what_nobody_measured():
     assert "exact static" in format_table([row])
 
 
-def test_errors_the_user_can_act_on_lose_their_traceback_and_others_keep_it():
-    def raises(error):
-        def task(cfg):
-            raise error
-
-        return in_one_sentence(task)
-
-    with pytest.raises(CompactHydraException, match="error: too many"):
-        raises(LanternError("too many"))(OmegaConf.create())
-    with pytest.raises(ZeroDivisionError):
-        raises(ZeroDivisionError())(OmegaConf.create())
-
-
 def test_a_report_that_fails_is_a_failure(tmp_path):
     """Catches an exception that Hydra turns into a warning, and an exit status of 0."""
     (tmp_path / "results.csv").mkdir()
@@ -291,13 +274,6 @@ def test_a_report_that_fails_is_a_failure(tmp_path):
     report._sweep = composed("+sweep=delta", f"hydra.sweep.dir={folder}")
     with pytest.raises(SystemExit, match="the points are done, their report is not"):
         report.on_multirun_end()
-
-
-def test_an_unwritable_run_folder_ends_the_program_in_one_sentence(tmp_path):
-    (tmp_path / "taken").write_text("")
-    cfg = OmegaConf.create({"hydra": {"run": {"dir": str(tmp_path / "taken" / "run")}}})
-    with pytest.raises(SystemExit, match="cannot write"):
-        WritableFolder().on_run_start(cfg)
 
 
 def test_a_sweep_run_again_in_its_folder_reports_only_its_own_points(tmp_path):

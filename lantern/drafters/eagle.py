@@ -26,16 +26,15 @@ class Eagle:
         self.sampling, self.weights_hash = sampling, weights_hash
         self.num_nodes, self.depth = tree.num_nodes, tree.depth
         self.forwards, self.forward_s = 0, 0.0
-        self.memory = DrafterMemory(self.network, target, tree)
+        self.memory = DrafterMemory(self.network, target, tree, most=self.depth + 1, ahead=tree.num_expanded)
 
     @property
     def image_bytes(self) -> int:
-        return self.memory.image_bytes(self.depth + 1, self.tree.num_expanded)
+        return self.memory.image_bytes
 
-    def allocate(self, batch_size: int, longest: int | None = None) -> None:
-        """An empty cache and no pending pairs for batch_size rows, which commit at most `longest` tokens a round, the
-        tree's own path and the token behind it if nothing is said."""
-        self.memory.allocate(batch_size, longest or self.depth + 1, self.tree.num_expanded)
+    def allocate(self, batch_size: int) -> None:
+        """An empty cache and no pending pairs for batch_size rows."""
+        self.memory.allocate(batch_size)
         self.cache, self.pairs = self.memory.cache, self.memory.pairs
 
     @torch.inference_mode()

@@ -32,6 +32,7 @@ class EagleJacobi:
         parts = [eagle.tree.name, *([f"tail_{tail}"] if tail else []), *([f"window_{length}"] if length else [])]
         self.tree, self.weights_hash = Label("+".join(parts), eagle.tree.kind), eagle.weights_hash
         self.num_nodes, self.depth = eagle.num_nodes + length + tail, max(length, eagle.depth + tail)
+        eagle.memory.most = self.depth + 1  # a round commits more than the tree alone
         self._forms: dict[Form, tuple[Form, Tensor]] = {}
         self.window = window(self.depth)
 
@@ -45,11 +46,10 @@ class EagleJacobi:
 
     @property
     def image_bytes(self) -> int:
-        eagle = self.eagle
-        return eagle.memory.image_bytes(self.depth + 1, eagle.tree.num_expanded) + self.window.image_bytes
+        return self.eagle.image_bytes + self.window.image_bytes
 
     def allocate(self, batch_size: int) -> None:
-        self.eagle.allocate(batch_size, self.depth + 1)
+        self.eagle.allocate(batch_size)
         self.window.allocate(batch_size)
 
     def begin(self, prefill: Forward, rows: Tensor) -> None:

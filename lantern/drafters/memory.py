@@ -26,25 +26,29 @@ def require_codes(tree: TreePolicy, target: Target) -> None:
 class DrafterMemory:
     """`cache` and `pairs` are there once it is allocated."""
 
-    def __init__(self, network: EagleNetwork | ParallelNetwork, target: Target, tree: TreePolicy) -> None:
-        self.network, self.target = network, target
+    def __init__(
+        self, network: EagleNetwork | ParallelNetwork, target: Target, tree: TreePolicy, most: int, ahead: int
+    ) -> None:
+        """most: pairs that a round can commit; ahead: rows that a draft runs behind them."""
+        self.network, self.target, self.most, self.ahead = network, target, most, ahead
         self._trees = [tree] if isinstance(tree, Remembers) else []
 
-    def image_bytes(self, most: int, ahead: int) -> int:
+    @property
+    def image_bytes(self) -> int:
         """What allocate holds for an image."""
         like, row = self.network.fc.weight, self.target.guidance * self.network.fc.out_features
-        return row * (2 * self._slots(most, ahead) * cache_dtype(like).itemsize + most * like.itemsize)
+        return row * (2 * self._slots * cache_dtype(like).itemsize + self.most * like.itemsize)
 
-    def _slots(self, most: int, ahead: int) -> int:
-        return self.target.prefix_len + self.target.num_tokens + most + ahead
+    @property
+    def _slots(self) -> int:
+        return self.target.prefix_len + self.target.num_tokens + self.most + self.ahead
 
-    def allocate(self, batch_size: int, most: int, ahead: int) -> None:
-        """most: pairs that a round can commit; ahead: rows that a draft runs behind them."""
+    def allocate(self, batch_size: int) -> None:
         target, heads, like = self.target, self.network.attention.num_heads, self.network.fc.weight
-        slots, dim = self._slots(most, ahead), self.network.fc.out_features
+        slots, dim = self._slots, self.network.fc.out_features
         kept = like.new_empty(0, dtype=cache_dtype(like))
         self.cache = KVCache(1, batch_size, target.guidance, slots, heads, dim // heads, kept)
-        self.pairs = Pairs(batch_size, most, target.guidance, like, dim)
+        self.pairs = Pairs(batch_size, self.most, target.guidance, like, dim)
         for tree in self._trees:
             tree.allocate(batch_size, target.grid, like.device)
 

@@ -35,15 +35,15 @@ class Parallel:
         self.sampling, self.weights_hash = sampling, weights_hash
         self.num_nodes, self.depth = tree.num_nodes, tree.depth
         self.forwards, self.forward_s = 0, 0.0
-        self.memory = DrafterMemory(self.network, target, tree)
+        self.memory = DrafterMemory(self.network, target, tree, most=self.depth + 1, ahead=self.depth)
 
     @property
     def image_bytes(self) -> int:
-        return self.memory.image_bytes(self.depth + 1, self.depth)
+        return self.memory.image_bytes
 
     def allocate(self, batch_size: int) -> None:
         """An empty cache and no pending pairs for batch_size rows."""
-        self.memory.allocate(batch_size, self.depth + 1, self.depth)
+        self.memory.allocate(batch_size)
         self.cache, self.pairs = self.memory.cache, self.memory.pairs
 
     @torch.inference_mode()

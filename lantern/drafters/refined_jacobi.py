@@ -40,16 +40,16 @@ class RefinedJacobi:
         self.num_nodes, self.depth, self.tree = length + 1, length, Label(f"refined_{length}")
         self._left_behind = LeftBehind(length)
         self.forwards, self.forward_s = 0, 0.0
-        self.memory = DrafterMemory(self.network, target, self.tree)
+        self.memory = DrafterMemory(self.network, target, self.tree, most=length + 1, ahead=length)
 
     @property
     def image_bytes(self) -> int:
-        stale = self.target.guidance * self.depth * self.network.fc.weight[0].nbytes // 2
-        return self.memory.image_bytes(self.depth + 1, self.depth) + stale
+        fc = self.network.fc
+        return self.memory.image_bytes + self.target.guidance * self.depth * fc.out_features * fc.weight.itemsize
 
     def allocate(self, batch_size: int) -> None:
         length, like = self.depth, self.network.fc.weight
-        self.memory.allocate(batch_size, length + 1, length)
+        self.memory.allocate(batch_size)
         self.cache, self.pairs = self.memory.cache, self.memory.pairs
         self._offsets = torch.arange(length, device=like.device)
         self._stale = like.new_zeros(batch_size, self.target.guidance, length, self.network.fc.out_features)
