@@ -64,10 +64,10 @@ def drafted(drafter: Drafter | partial, tree: TreePolicy) -> Drafted:
         return Drafted(drafter.num_nodes, drafter.depth)
     told = drafter.keywords
     length, tail = told.get("length", 0), told.get("tail", 0)
-    runners_up = told.get("levels", 0) * (told.get("width", 1) - 1)
+    beside = told.get("branches", 0) + told.get("levels", 0) * (told.get("width", 1) - 1)
     has_tree = "tree" in lacking(drafter)
     nodes, depth = (getattr(tree, "num_nodes", 64), getattr(tree, "depth", 6)) if has_tree else Drafted()
-    return Drafted(nodes + length + tail + runners_up, max(length, depth + tail))
+    return Drafted(nodes + length + tail + beside, max(length, depth + tail))
 
 
 def estimate(

@@ -52,6 +52,20 @@ def winners(laws: Tensor, weights: Tensor) -> Tensor:
     return best[..., 0] * BLOCK + inside
 
 
+def leaders(laws: Tensor, weights: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The first `count` of the same race, best first: their codes and their log(law / Exp), [..., count] each."""
+    times = laws * weights
+    size = times.shape[-1]
+    if not times.is_cpu or size % BLOCK or size < BLOCK * count:
+        best = times.topk(count)
+        return best.indices, best.values.log()
+    blocks = times.unflatten(-1, (-1, BLOCK))  # the best codes lie in as many blocks, those with the best maxima
+    where = blocks.amax(-1).topk(count).indices  # [..., count]
+    inside = blocks.gather(-2, where[..., None].expand(*where.shape, BLOCK)).flatten(-2)
+    best = inside.topk(count)
+    return where.gather(-1, best.indices // BLOCK) * BLOCK + best.indices % BLOCK, best.values.log()
+
+
 class Noise:
     """The streams of the images in a batch. Row b stands at position[b], the index of its root token (-1 before the
     first token). The rows exp(G) that picks are made with are made once, several at a time, and lie in order."""
@@ -121,13 +135,18 @@ class Noise:
 
     def weights_at(self, depths: Tensor) -> Tensor:
         """[B, N] depths of nodes -> exp(G) [B, N, V] of the tokens behind them: see winners."""
+        if len(self._left) == 1:
+            return self._ahead().index_select(1, depths[0])
         return self._rows(depths, self._used)
+
+    def _ahead(self) -> Tensor:
+        """Those that are left of the only row's."""
+        return self._made[:, self._made.shape[1] - self._left[0] :]
 
     def weights_ahead(self, count: int) -> Tensor:
         """The same of depths 0, 1, … count - 1: [B, count, V]."""
         if len(self._left) == 1:
-            used = self._made.shape[1] - self._left[0]
-            return self._made[:, used : used + count]
+            return self._ahead()[:, :count]
         return self.weights_at(torch.arange(count, device=self.position.device).expand(len(self._left), -1))
 
     def gumbel(self, purpose: Purpose, *counters: Tensor) -> Tensor:

@@ -236,6 +236,7 @@ class Proposals(Protocol):
     def coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor: ...
     def anew(self, laws: Tensor) -> Tensor: ...  # where keeps_law
     def picked(self, laws: Tensor) -> Tensor: ...  # where not
+    def leaders(self, laws: Tensor, count: int) -> tuple[Tensor, Tensor]: ...  # where not: [B, W, count] and scores
 
 
 class Verification(Protocol):

@@ -143,6 +143,9 @@ METHODS = {
     "refined_jacobi": (
         lambda target, eagle, heads: RefinedJacobi(eagle, target, SAMPLING, 4, 2, 0.75), SharedNoise(), exact,
     ),
+    "refined_branches": (
+        lambda target, eagle, heads: RefinedJacobi(eagle, target, SAMPLING, 4, 1, 0.75, 5), SharedNoise(), exact,
+    ),
     "refined_jacobi, lantern_pp": (
         lambda target, eagle, heads: RefinedJacobi(eagle, target, SAMPLING, 4, 2, 0.75),
         SharedNoise(),

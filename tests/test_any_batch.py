@@ -44,8 +44,8 @@ def eagle(tree, target):
     return tiny_eagle(target, tree, SAMPLING)
 
 
-def refined(length: int, passes: int, target):
-    return RefinedJacobi(eagle(STATIC, target).network, target, SAMPLING, length, passes, 0.75)
+def refined(length: int, passes: int, branches: int, target):
+    return RefinedJacobi(eagle(STATIC, target).network, target, SAMPLING, length, passes, 0.75, branches)
 
 
 def parallel(target):
@@ -55,7 +55,8 @@ def parallel(target):
     return Parallel(network.to(target.embed_weight.dtype), target, STATIC, SAMPLING)
 
 
-def joined(target, window):
+def joined(target):
+    window = partial(Window, target=target, start=Nearest(), redraw=coupled)
     return EagleJacobi(eagle(Eagle2Tree(6, 2, 3), target), 3, 2, window)
 
 
@@ -87,16 +88,13 @@ METHODS = {
     "sjd": (lambda target: Jacobi(target, 5, Uniform(), anew), Ratio(), None),
     "gsd": (lambda target: Jacobi(target, 5, Nearest(), anew), Ratio(), lambda codebook: GSD(codebook, 5, 0.2, 2.0)),
     "sjd_pac": (lambda target: ProactiveJacobi(target, 5, 2, 2, Nearest(), coupled), SharedNoise(), None),
-    "refined_jacobi": (partial(refined, 5, 2), SharedNoise(), None),
-    "eagle_jacobi": (
-        lambda target: joined(target, partial(Window, target=target, start=Nearest(), redraw=coupled)),
-        SharedNoise(), None,
-    ),
-    "refined_tree": (lambda target: joined(target, lambda length: refined(length, 1, target)), SharedNoise(), None),
+    "refined_jacobi": (partial(refined, 5, 2, 0), SharedNoise(), None),
+    "refined_branches": (partial(refined, 5, 1, 6), SharedNoise(), None),
+    "eagle_jacobi": (joined, SharedNoise(), None),
     "rows": (none, SharedNoise(), None, RowParallel(2)),
     "pjd": (none, SharedNoise(), None, RowParallel(2, 2)),
 }  # fmt: skip
-WHOLE = ["plain", "static, ratio", "eagle2", "block", "scd", "refined_jacobi", "refined_tree", "pjd"]  # in every run
+WHOLE = ["plain", "static, ratio", "eagle2", "block", "scd", "refined_branches", "eagle_jacobi", "pjd"]  # in every run
 
 
 def decode(name: str, batch_size: int, order, dtype: torch.dtype) -> torch.Tensor:

@@ -1,6 +1,6 @@
 """A learned drafter and a Jacobi window under one root, which nobody has published: of the next tokens, whose context
 has just changed, EAGLE knows more than the target's last pass; where the window is right, it goes on being right for
-long. It stands beside EAGLE's tree and continues it behind the likeliest deepest node, and EAGLE may refine it, too."""
+long. It stands beside EAGLE's tree and continues it behind the likeliest deepest node."""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,8 +11,7 @@ from torch import Tensor
 
 from lantern.drafters.eagle import Eagle
 from lantern.drafters.loading import load_eagle
-from lantern.drafters.refined_jacobi import RefinedJacobi
-from lantern.drafters.window import Guesses, Label, Redraw, Start, Window
+from lantern.drafters.window import Label, Redraw, Start, Window
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
 from lantern.types import PADDING, DraftTree, Form, Forward, Proposals, Target, TreePolicy, Verdict
@@ -21,14 +20,14 @@ from lantern.types import PADDING, DraftTree, Form, Forward, Proposals, Target, 
 class EagleJacobi:
     """Implements lantern.types.Drafter, for shared noise: what stands behind another context is no draw from any q."""
 
-    def __init__(
-        self, eagle: Eagle, length: int, tail: int, window: Callable[[int], Guesses], name: str = "eagle_jacobi"
-    ) -> None:
+    name = "eagle_jacobi"
+
+    def __init__(self, eagle: Eagle, length: int, tail: int, window: Callable[[int], Window]) -> None:
         """length: of the window beside the tree, tail: of what continues the tree, in tokens; 0 leaves either out.
         window: guesses for so many positions."""
         if min(length, tail) < 0 or length + tail < 1:
             raise LanternError(f"drafter.length={length}, tail={tail}: give 0 or more, and 1 in all at least")
-        self.eagle, self.length, self.tail, self.name = eagle, length, tail, name
+        self.eagle, self.length, self.tail = eagle, length, tail
         parts = [eagle.tree.name, *([f"tail_{tail}"] if tail else []), *([f"window_{length}"] if length else [])]
         self.tree, self.weights_hash = Label("+".join(parts), eagle.tree.kind), eagle.weights_hash
         self.num_nodes, self.depth = eagle.num_nodes + length + tail, max(length, eagle.depth + tail)
@@ -38,11 +37,11 @@ class EagleJacobi:
 
     @property
     def forwards(self) -> int:
-        return self.eagle.forwards + self.window.forwards
+        return self.eagle.forwards
 
     @property
     def forward_s(self) -> float:
-        return self.eagle.forward_s + self.window.forward_s
+        return self.eagle.forward_s
 
     @property
     def image_bytes(self) -> int:
@@ -130,22 +129,3 @@ def load_eagle_jacobi(
     """See load_eagle."""
     window = partial(Window, target=target, start=start, redraw=redraw, sampling=sampling)
     return EagleJacobi(load_eagle(checkpoint, target, tree, sampling), length, tail, window)
-
-
-def load_refined_tree(
-    checkpoint: str | Path,
-    length: int,
-    tail: int,
-    passes: int,
-    share: float,
-    target: Target,
-    tree: TreePolicy,
-    sampling: Sampling,
-) -> EagleJacobi:
-    """See load_eagle; passes, share: see RefinedJacobi."""
-    eagle = load_eagle(checkpoint, target, tree, sampling)
-
-    def window(positions: int) -> RefinedJacobi:
-        return RefinedJacobi(eagle.network, target, sampling, positions, passes, share)
-
-    return EagleJacobi(eagle, length, tail, window, "refined_tree")

@@ -8,28 +8,30 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
+from lantern.drafters.branches import Branches
 from lantern.drafters.eagle_network import EagleNetwork, FusedEagle
 from lantern.drafters.jacobi import chain_within
 from lantern.drafters.loading import eagle_layer
 from lantern.drafters.memory import DrafterMemory
-from lantern.drafters.window import Guess, Label, LeftBehind
+from lantern.drafters.window import Label, LeftBehind
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Forward, Proposals, Target, Verdict
 
 
 class RefinedJacobi:
-    """Implements lantern.types.Drafter, for shared noise, and Guesses. Row k of the window stands k tokens behind the
-    root and says the token behind itself; the last pass has left a feature for the first `seen` of them."""
+    """Implements lantern.types.Drafter, for shared noise. Row k of the window stands k tokens behind the root and
+    says the token behind itself; the last pass has left a feature for the first `seen` of them."""
 
     name = "refined_jacobi"
 
     def __init__(
         self, network: EagleNetwork, target: Target, sampling: Sampling, length: int, passes: int, share: float,
-        weights_hash: str = "",
+        branches: int = 0, weights_hash: str = "",
     ) -> None:  # fmt: skip
         """length: of the window, in tokens; passes: of EAGLE's layer a round; share: EAGLE's part of the feature where
-        a token has changed, the rest being the stale one's. Raises LanternError for values without meaning."""
+        a token has changed, the rest being the stale one's; branches: nodes beside the window. Raises LanternError for
+        values without meaning."""
         if min(length, passes) < 1 or not 0 <= share <= 1:
             raise LanternError(
                 f"drafter.length={length}, passes={passes}, share={share}: give 1 at least, and a share within [0, 1]"
@@ -37,7 +39,9 @@ class RefinedJacobi:
         self.network, self.target, self.sampling = network.eval().requires_grad_(False), target, sampling
         self._layer = FusedEagle(self.network, target.embed_weight)
         self.passes, self.share, self.weights_hash = passes, share, weights_hash
-        self.num_nodes, self.depth, self.tree = length + 1, length, Label(f"refined_{length}")
+        self._branches = Branches(length, branches, target.vocab_size, target.codebook.device)
+        self.num_nodes, self.depth = length + 1 + branches, length
+        self.tree = Label(f"refined_{length}+{branches}" if branches else f"refined_{length}")
         self._left_behind = LeftBehind(length)
         self.forwards, self.forward_s = 0, 0.0
         self.memory = DrafterMemory(self.network, target, self.tree, most=length + 1, ahead=length)
@@ -68,11 +72,15 @@ class RefinedJacobi:
         """Raises LanternError under ratio verification."""
         if proposals.keeps_law:
             raise LanternError("drafter=refined_jacobi drafts no draws from a law; use verification=shared_noise")
-        return chain_within(room, torch.cat([roots[:, None], self.guess(roots, proposals).tokens], 1))
+        picks = self._refined(roots, proposals)
+        if not self._branches.count:
+            return chain_within(room, torch.cat([roots[:, None], picks], 1))
+        return self._branches.tree(roots, room, *self._leaders)
 
     @torch.inference_mode()
-    def guess(self, roots: Tensor, proposals: Proposals) -> Guess:
-        """Refines what the last pass has left; the pairs up to the root's are committed to the cache here."""
+    def _refined(self, roots: Tensor, proposals: Proposals) -> Tensor:
+        """-> the window [B, W], from what the last pass has left; the pairs up to the root's are committed to the cache
+        here."""
         committed, exact = self.pairs.close(roots)  # [B, A], [B, R, A, D]
         start = perf_counter()
         turns, mask = self.memory.place(self.depth - 1)
@@ -85,10 +93,16 @@ class RefinedJacobi:
             features = torch.lerp(self._stale, outputs, self._shares(tokens))
             logits = self.target.head(self.target.guide(features))
             self.forward_s += perf_counter() - start
-            picks = proposals.picked(self.sampling.law(logits))
+            picks = self._picked(self.sampling.law(logits), proposals)
             start = perf_counter()
         self.cache.extend(self.pairs.counts, self.pairs.count)  # the window is overwritten by the next round
-        return Guess(picks, None)
+        return picks
+
+    def _picked(self, law: Tensor, proposals: Proposals) -> Tensor:
+        if not self._branches.count:
+            return proposals.picked(law)
+        self._leaders = proposals.leaders(law, self._branches.ranks)
+        return self._leaders[0][..., 0]
 
     def _shares(self, tokens: Tensor) -> Tensor:
         """[B, 1, W, 1] EAGLE's part: none where the row's token is the one the last pass has read, all where it read
@@ -112,8 +126,14 @@ class RefinedJacobi:
 
 
 def load_refined_jacobi(
-    checkpoint: str | Path, length: int, passes: int, share: float, target: Target, sampling: Sampling
+    checkpoint: str | Path,
+    length: int,
+    passes: int,
+    share: float,
+    target: Target,
+    sampling: Sampling,
+    branches: int = 0,
 ) -> RefinedJacobi:
     """checkpoint: of an EAGLE drafter, see load_eagle."""
     network, name = eagle_layer(checkpoint, target)
-    return RefinedJacobi(network, target, sampling, length, passes, share, name)
+    return RefinedJacobi(network, target, sampling, length, passes, share, branches, name)

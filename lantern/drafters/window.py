@@ -41,25 +41,9 @@ class Start(Protocol):
 Redraw = Callable[[Proposals, Tensor, Guess, Tensor], Tensor]
 
 
-class Guesses(Protocol):
-    """Guesses for the positions behind the roots, made anew every round from what the target's last pass has left."""
-
-    forwards: int  # of a network, since it was built
-    forward_s: float
-    image_bytes: int  # what allocate holds for an image
-
-    def allocate(self, batch_size: int) -> None: ...
-    def begin(self, prefill: Forward, rows: Tensor) -> None: ...
-    def guess(self, roots: Tensor, proposals: Proposals) -> Guess: ...
-    def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None: ...
-    def keep(self, rows: Tensor) -> None: ...
-
-
 class Window:
     """Guesses without a network. State by row: what the last pass says of the positions behind the root, and how those
     were guessed before. `laws` [B, W, V] are what this round's guesses were drawn from."""
-
-    forwards, forward_s = 0, 0.0
 
     def __init__(
         self, length: int, target: Target, start: Start, redraw: Redraw, sampling: Sampling = UNSCALED

@@ -118,8 +118,9 @@ class KVCache:
 
     def advance(self, verdict: Verdict) -> None:
         """Keeps the placed nodes on each image's accepted path."""
-        if any(path != list(range(len(path))) for path in verdict.paths):  # else all stand where they are to stand
-            self.compact(verdict.path[:, : max(verdict.counts) + 1])
+        moving = [place for path in verdict.paths for place, node in enumerate(path) if node != place]
+        if moving:  # else all stand where they are to stand
+            self.compact(verdict.path[:, : max(verdict.counts) + 1], min(moving))
         self.extend([count + 1 for count in verdict.counts], verdict.moved)
 
     def extend(self, counts: list[int], committed: Tensor) -> None:
@@ -127,14 +128,15 @@ class KVCache:
         self.lengths += committed
         self._counts = [length + count for length, count in zip(self._counts, counts, strict=True)]
 
-    def compact(self, path: Tensor) -> None:
-        """Moves the entries of placed nodes path [B, A] to the front of the placed slots; -1 moves nothing needed."""
+    def compact(self, path: Tensor, stand: int) -> None:
+        """Moves the entries of placed nodes path [B, A] to the front of the placed slots; -1 moves nothing needed, and
+        the first `stand` stand there already."""
+        path, offsets = path[:, stand:], torch.arange(stand, path.shape[1], device=path.device)
         if len(path) == 1:  # one image's entries lie in a row
             moved = self.store.index_select(4, self.lengths + path[0].clamp(min=0))
-            start = self._counts[0]
+            start = self._counts[0] + stand
             self.store[..., start : start + path.shape[1], :] = moved
             return
-        offsets = torch.arange(path.shape[1], device=path.device)
         source = (self.lengths[:, None] + path.clamp(min=0)).repeat_interleave(self.guidance, 0)
         goal = (self.lengths[:, None] + offsets).repeat_interleave(self.guidance, 0)
         rows = torch.arange(len(source), device=path.device)[:, None]

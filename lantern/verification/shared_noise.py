@@ -5,7 +5,7 @@ from torch import Tensor
 
 from lantern.acceptance.relaxed import Relaxation
 from lantern.errors import LanternError
-from lantern.noise import Noise, winners
+from lantern.noise import Noise, leaders, winners
 from lantern.types import DraftTree, Verdict
 
 PICK_SPREAD = 0.5  # how far log p scatters about log q, in units in which the target's pick is a softmax of log q + G
@@ -34,6 +34,11 @@ class SharedProposals:
     def picked(self, laws: Tensor) -> Tensor:
         """laws [B, W, V] of the positions behind the root -> the picks under them [B, W]."""
         return winners(laws, self._noise.weights_ahead(laws.shape[1]))
+
+    def leaders(self, laws: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """laws [B, W, V] of the positions behind the root -> the picks under them and the runners-up, with log p + G up
+        to a constant, best first: [B, W, count] each."""
+        return leaders(laws, self._noise.weights_ahead(laws.shape[1]), count)
 
 
 class SharedNoise:

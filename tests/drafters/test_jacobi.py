@@ -11,7 +11,6 @@ from lantern.drafters.eagle_jacobi import EagleJacobi, beside, continued, joined
 from lantern.drafters.jacobi import Jacobi, anew, coupled
 from lantern.drafters.none import NoDrafter
 from lantern.drafters.proactive import ProactiveJacobi
-from lantern.drafters.refined_jacobi import RefinedJacobi
 from lantern.drafters.starts import Above, Left, Nearest, Uniform
 from lantern.drafters.window import Window, left_behind
 from lantern.errors import LanternError
@@ -79,26 +78,18 @@ def test_a_start_guesses_what_it_is_named_for(start):
             torch.testing.assert_close(found[row, place], wanted)
 
 
-def tiny_joined(eagle: Eagle, length: int, tail: int, refined: bool = False) -> EagleJacobi:
-    def window(positions: int) -> Window | RefinedJacobi:
-        if refined:
-            return RefinedJacobi(eagle.network, eagle.target, eagle.sampling, positions, passes=2, share=0.6)
-        return Window(positions, eagle.target, Nearest(), coupled)
-
-    return EagleJacobi(eagle, length, tail, window)
+def tiny_joined(eagle: Eagle, length: int, tail: int) -> EagleJacobi:
+    return EagleJacobi(eagle, length, tail, lambda positions: Window(positions, eagle.target, Nearest(), coupled))
 
 
-@pytest.mark.parametrize("refined", [False, True], ids=["stale", "refined"])
 @pytest.mark.parametrize("batch_size", [1, 3, 8])
 @pytest.mark.parametrize("tree", TREES)
 @pytest.mark.parametrize(("length", "tail"), [(0, 6), (6, 0), (5, 3)])
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.0)], ids=["sampled", "greedy"])
-def test_a_window_joined_to_eagles_tree_decodes_the_tokens_of_plain_decoding(
-    sampling, length, tail, tree, batch_size, refined
-):
+def test_a_window_joined_to_eagles_tree_decodes_the_tokens_of_plain_decoding(sampling, length, tail, tree, batch_size):
     """Catches a window attached to the wrong leaf or shifted by a level, and an EAGLE cache too short for it."""
     target = tiny_target()
-    drafter = tiny_joined(tiny_eagle(target, TREES[tree], sampling), length, tail, refined)
+    drafter = tiny_joined(tiny_eagle(target, TREES[tree], sampling), length, tail)
     found = decode(drafter, target, sampling, batch_size)
     assert torch.equal(found.tokens, plain(sampling))
 
@@ -156,20 +147,18 @@ def test_the_first_window_is_guessed_from_the_law_that_tokens_are_drawn_from(sam
         assert torch.equal(laws, expected.expand_as(laws))
 
 
-@pytest.mark.parametrize("refined", [False, True])
-def test_both_parts_of_a_joined_drafter_stand_at_the_root_in_every_round(refined):
+def test_both_parts_of_a_joined_drafter_stand_at_the_root_in_every_round():
     """Catches a part that is not told of a round or of a new image, which token equality cannot see."""
     target, seen = tiny_target(), []
     eagle = tiny_eagle(target, TREES["static"], Sampling())
-    drafter = tiny_joined(eagle, 6, 0, refined)
+    drafter = tiny_joined(eagle, 6, 0)
 
     class Watched(SharedNoise):
         def __call__(self, tree, probs, rule, noise):
             at = noise.position
             if tree.tokens.shape[1] > 1 and int(at.min()) < target.num_tokens - 2:  # else EAGLE drafts for no row
                 assert torch.equal(eagle.cache.lengths, target.prefix_len + at)
-                own = drafter.window
-                assert torch.equal(own.cache.lengths - target.prefix_len if refined else own._position, at)
+                assert torch.equal(drafter.window._position, at)
                 seen.append(1)
             return super().__call__(tree, probs, rule, noise)
 

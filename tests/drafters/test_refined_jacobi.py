@@ -30,11 +30,13 @@ class Likeliest:
         return laws.argmax(-1)
 
 
-def tiny_refined(target: LlamaGenTarget, sampling: Sampling, passes: int, length: int = LENGTH) -> RefinedJacobi:
+def tiny_refined(
+    target: LlamaGenTarget, sampling: Sampling, passes: int, length: int = LENGTH, branches: int = 0
+) -> RefinedJacobi:
     with torch.random.fork_rng():
         torch.manual_seed(1)
         network = EagleNetwork(DIM, 2, feed_forward_dim(DIM, 16)).to(target.embed_weight.dtype)
-    return RefinedJacobi(network, target, sampling, length, passes, SHARE, "tiny-drafter")
+    return RefinedJacobi(network, target, sampling, length, passes, SHARE, branches, "tiny-drafter")
 
 
 class Left:

@@ -132,7 +132,7 @@ def test_teacher_forcing_equals_the_models_own_forward(loaded):
 @torch.inference_mode()
 def test_a_cache_that_is_not_compacted_is_caught(loaded, monkeypatch):
     """The mutant: lengths advance, but accepted nodes stay where the tree pass wrote them."""
-    monkeypatch.setattr("lantern.models.cache.KVCache.compact", lambda self, path: None)
+    monkeypatch.setattr("lantern.models.cache.KVCache.compact", lambda self, path, stand: None)
     assert tree_rounds(loaded, rounds=5, seed=0) > 1e-2
 
 
