@@ -18,6 +18,7 @@ from lantern import decoding
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.lantern_pp import LanternPP
+from lantern.drafters.branching_jacobi import BranchingJacobi
 from lantern.drafters.eagle import Eagle
 from lantern.drafters.eagle_jacobi import EagleJacobi
 from lantern.drafters.jacobi import Jacobi, coupled
@@ -142,6 +143,9 @@ METHODS = {
     ),
     "refined_jacobi": (
         lambda target, eagle, heads: RefinedJacobi(eagle, target, SAMPLING, 4, 2, 0.75), SharedNoise(), exact,
+    ),
+    "branching_jacobi": (
+        lambda target, eagle, heads: BranchingJacobi(target, 4, 5, Nearest(), coupled), SharedNoise(), exact,
     ),
     "refined_branches": (
         lambda target, eagle, heads: RefinedJacobi(eagle, target, SAMPLING, 4, 1, 0.75, 5), SharedNoise(), exact,

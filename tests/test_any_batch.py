@@ -12,6 +12,7 @@ from lantern.acceptance.gsd import GSD
 from lantern.acceptance.lantern_pp import LanternPP
 from lantern.acceptance.tv_budget import TvBudget
 from lantern.decoding import generate
+from lantern.drafters.branching_jacobi import BranchingJacobi
 from lantern.drafters.eagle_jacobi import EagleJacobi
 from lantern.drafters.jacobi import Jacobi, anew, coupled
 from lantern.drafters.none import NoDrafter
@@ -88,6 +89,7 @@ METHODS = {
     "sjd": (lambda target: Jacobi(target, 5, Uniform(), anew), Ratio(), None),
     "gsd": (lambda target: Jacobi(target, 5, Nearest(), anew), Ratio(), lambda codebook: GSD(codebook, 5, 0.2, 2.0)),
     "sjd_pac": (lambda target: ProactiveJacobi(target, 5, 2, 2, Nearest(), coupled), SharedNoise(), None),
+    "branching_jacobi": (lambda target: BranchingJacobi(target, 5, 6, Nearest(), coupled), SharedNoise(), None),
     "refined_jacobi": (partial(refined, 5, 2, 0), SharedNoise(), None),
     "refined_branches": (partial(refined, 5, 1, 6), SharedNoise(), None),
     "eagle_jacobi": (joined, SharedNoise(), None),

@@ -28,6 +28,7 @@ SETTINGS = {
     "jacobi": {"drafter": "jacobi"},
     "eagle_jacobi": {"drafter": "eagle_jacobi", "tree": "chain"},
     "refined_jacobi": {"drafter": "refined_jacobi"},
+    "branching_jacobi": {"drafter": "branching_jacobi"},
     "refined_branches": {"drafter": "refined_branches"},
 }
 

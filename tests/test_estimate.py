@@ -34,7 +34,7 @@ def test_the_embedded_model_takes_what_was_estimated(dtype):
 @pytest.mark.parametrize(("settings", "nodes", "depth"), [
     (["drafter=none"], 1, 0), (["tree=static"], 26, 5), (["tree=auto"], 64, 6), (["drafter=jacobi"], 16, 15),
     (["drafter=sjd_pac"], 16, 12), (["drafter=refined_jacobi"], 19, 18),
-    (["+method=refined_branches"], 61, 32),
+    (["+method=refined_branches"], 61, 32), (["+method=branching_jacobi"], 61, 32),
 ])  # fmt: skip
 def test_what_a_round_drafts_is_known_before_anything_is_loaded(settings, nodes, depth):
     """Catches a dry run that reckons with a tree that is not grown, or forgets the window."""

@@ -17,6 +17,6 @@ def test_a_round_mixes_no_devices_and_waits_for_its_device_once():
     waits = json.loads(made.stdout)
     assert {name: count for name, count in waits.items() if count == 1}.keys() == {
         *("plain decoding", "static", "eagle2", "parallel", "jacobi", "sjd_pac"),
-        *("eagle_jacobi", "refined_jacobi", "refined_branches", "refined_jacobi, lantern_pp"),
+        *("eagle_jacobi", "refined_jacobi", "branching_jacobi", "refined_branches", "refined_jacobi, lantern_pp"),
     }
     assert waits["static, ratio"] == waits["eagle2, ratio, lantern"] == waits["jacobi, ratio"] == 4

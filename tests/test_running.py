@@ -29,7 +29,10 @@ MODELS = sorted(path.stem for path in (CONFIG_FOLDER / "model").glob("*.yaml"))
 @pytest.mark.parametrize(("settings", "expected"), [
     (["tree=eagle2", "tree.total=40"], {"tree.total": 40, "tree.depth": 5, "tree.width": 10}),
     (["drafter=jacobi", "tree=eagle2"], {"drafter.length": 15, "drafter.start": "nearest"}),
-    (["drafter=refined_jacobi"], {"drafter.length": 18, "drafter.passes": 1, "drafter.share": 0.7, "drafter.branches": 0}),
+    (
+        ["drafter=refined_jacobi"],
+        {"drafter.length": 18, "drafter.passes": 1, "drafter.share": 0.7, "drafter.branches": 0},
+    ),
     (["tree=auto"], {}),
     (["drafter=none"], {}),
 ])  # fmt: skip

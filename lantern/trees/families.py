@@ -127,6 +127,22 @@ class Windows:
 
 
 @dataclass(frozen=True)
+class BranchingWindows(Windows):
+    """Windows that may branch. What nodes beside a window bring is not estimated but tried: none, few, one a place."""
+
+    settings = frozenset({"length", "branches"})
+
+    def learned(self, runs: Sequence[Sequence[Round]]) -> "BranchingWindows":
+        return BranchingWindows(runs[0])
+
+    def shape(self, size: Size) -> Shape:
+        return Shape({"length": size.window, "branches": size.nodes})
+
+    def near(self, size: Size) -> list[Size]:
+        return [*neighbours(size), *(size._replace(nodes=nodes) for nodes in {max(1, size.window // 4), size.window})]
+
+
+@dataclass(frozen=True)
 class Continued:
     """Static trees that a window continues behind their likeliest deepest node."""
 

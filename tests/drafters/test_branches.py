@@ -11,11 +11,17 @@ from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern_pp import LanternPP
 from lantern.decoding import generate
 from lantern.drafters.branches import BEHIND, Branches
+from lantern.drafters.branching_jacobi import BranchingJacobi
+from lantern.drafters.jacobi import coupled
 from lantern.drafters.none import NoDrafter
+from lantern.drafters.refined_jacobi import RefinedJacobi
+from lantern.drafters.starts import Nearest
 from lantern.errors import LanternError
+from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.noise import leaders, winners
 from lantern.sampling import Sampling
 from lantern.types import PADDING
+from lantern.verification.ratio import Ratio
 from lantern.verification.shared_noise import PICK_SPREAD, SharedNoise
 
 LENGTH, CPU = 6, torch.device("cpu")
@@ -86,15 +92,24 @@ def test_the_leaders_of_a_race_are_the_first_in_order(laws):
     assert torch.equal(codes[..., 0], winners(laws, weights))
 
 
+def refined(target: LlamaGenTarget, sampling: Sampling, branches: int) -> RefinedJacobi:
+    return tiny_refined(target, sampling, 1, 6, branches)
+
+
+def untrained(target: LlamaGenTarget, sampling: Sampling, branches: int) -> BranchingJacobi:
+    return BranchingJacobi(target, 6, branches, Nearest(), coupled, sampling=sampling)
+
+
+@pytest.mark.parametrize("window", [refined, untrained])
 @pytest.mark.parametrize("batch_size", [1, 3, 8])
 @pytest.mark.parametrize("branches", [1, 5, 18])
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.0), Sampling(top_k=2)], ids=["sampled", "greedy", "top_k"])
-def test_a_branching_window_decodes_the_tokens_of_plain_decoding(sampling, branches, batch_size):
+def test_a_branching_window_decodes_the_tokens_of_plain_decoding(sampling, branches, batch_size, window):
     """Catches accepted branches whose cache entries stay where they are, and codes without probability in the way."""
     steps, images = [], []
     for count in (None, 0, branches):
         target = tiny_target()
-        drafter = NoDrafter() if count is None else tiny_refined(target, sampling, 1, 6, count)
+        drafter = NoDrafter() if count is None else window(target, sampling, count)
         found = generate(target, drafter, SharedNoise(), Exact(), sampling, PROMPTS, SEEDS, batch_size)
         images.append(found.tokens)
         steps.append(int(found.steps.sum()))
@@ -113,6 +128,12 @@ def test_a_relaxed_rule_commits_more_along_branches():
         for drafter, rule in zip(drafters, rules, strict=True)
     )
     assert relaxed < exact
+
+
+def test_ratio_verification_of_branches_is_refused_in_one_sentence():
+    target = tiny_target()
+    with pytest.raises(LanternError, match="verification=shared_noise"):
+        generate(target, untrained(target, Sampling(), 3), Ratio(), Exact(), Sampling(), PROMPTS[:1], SEEDS[:1])
 
 
 @pytest.mark.parametrize("count", [-1, 3 * LENGTH + 1])
