@@ -10,6 +10,7 @@ from lantern.types import PADDING, DraftTree
 from lantern.verification.shared_noise import PICK_SPREAD
 
 RANKS = 4  # the winner of a place and the runners-up that are looked at
+SETTLED = 2.0  # how much surer the race is at a place before which nothing has changed since the pass that speaks of it
 BEHIND = 0.2  # the price, in log probability, of every token behind a runner-up: it was guessed behind another token
 LEAST = -80.0  # of log probabilities: what the law rules out comes last, but before what is no node
 
@@ -36,10 +37,13 @@ class Branches:
         self._window = torch.arange(-1, length, device=device)
         self._before = length + torch.arange(count, device=device)
 
-    def tree(self, roots: Tensor, room: Tensor, codes: Tensor, scores: Tensor) -> DraftTree:
-        """codes, scores [B, W, ranks]: at each place the best of the race and their log of law / Exp; room [B] tokens
-        that images have left, on the host -> the window and the `count` likeliest nodes beside it."""
-        chosen = self.likeliest(scores)
+    def tree(
+        self, roots: Tensor, room: Tensor, codes: Tensor, scores: Tensor, settled: Tensor | None = None
+    ) -> DraftTree:
+        """codes, scores [B, W, ranks]: at each place the best of the race and their log of law / Exp; settled [B, W]:
+        where the token before it is the one that the pass has read; room [B] tokens that images have left, on the host
+        -> the window and the `count` likeliest nodes beside it."""
+        chosen = self.likeliest(scores, settled)
         parents = self._parent[chosen]
         parents = torch.where(parents < 0, self._before, parents)
         tokens = torch.cat([roots[:, None], codes[..., 0], codes.flatten(1).gather(1, self._code[chosen])], 1)
@@ -50,10 +54,12 @@ class Branches:
             parents[:, 1:].masked_fill_(depths[:, 1:] >= room.to(roots.device)[:, None], PADDING)
         return DraftTree(tokens, parents)
 
-    def likeliest(self, scores: Tensor) -> Tensor:
+    def likeliest(self, scores: Tensor, settled: Tensor | None = None) -> Tensor:
         """-> the places [B, count] in the tables, in their order. A node beside the window is reached as often as the
         window's own of that depth, but for the gap in the race where the two part."""
         gaps = (scores[..., 1:] - scores[..., :1]) / PICK_SPREAD
+        if settled is not None:
+            gaps = gaps * torch.where(settled, SETTLED, 1.0)[..., None]
         gaps = gaps.clamp(min=LEAST)  # [B, W, ranks - 1]
         lost = gaps.exp().sum(-1).log1p().cumsum(-1)  # [B, W] minus the log of how often the window's nodes are reached
         merit = gaps[..., None] - (lost[:, None, None] + self._price)  # [B, place, rank, end]

@@ -75,7 +75,7 @@ class RefinedJacobi:
         picks = self._refined(roots, proposals)
         if not self._branches.count:
             return chain_within(room, torch.cat([roots[:, None], picks], 1))
-        return self._branches.tree(roots, room, *self._leaders)
+        return self._branches.tree(roots, room, *self._leaders, self._settled)
 
     @torch.inference_mode()
     def _refined(self, roots: Tensor, proposals: Proposals) -> Tensor:
@@ -107,9 +107,11 @@ class RefinedJacobi:
     def _shares(self, tokens: Tensor) -> Tensor:
         """[B, 1, W, 1] EAGLE's part: none where the row's token is the one the last pass has read, all where it read
         none. The root's has always changed: it was drafted otherwise, or not at all."""
-        share = torch.where(tokens == self._read, 0.0, self.share)
-        share[:, 0].fill_(self.share)
-        return share.masked_fill_(self._offsets >= self._seen[:, None], 1.0)[:, None, :, None].to(self._stale.dtype)
+        unseen = self._offsets >= self._seen[:, None]
+        self._settled = (tokens == self._read).logical_and_(~unseen)
+        self._settled[:, 0].fill_(False)
+        share = torch.where(self._settled, 0.0, self.share).masked_fill_(unseen, 1.0)
+        return share[:, None, :, None].to(self._stale.dtype)
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         """Keeps the accepted pairs, and what the pass says of the places behind the verdict's token."""

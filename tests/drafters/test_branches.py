@@ -10,7 +10,7 @@ from toy import PROMPTS, SEEDS, tiny_target
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern_pp import LanternPP
 from lantern.decoding import generate
-from lantern.drafters.branches import BEHIND, Branches
+from lantern.drafters.branches import BEHIND, SETTLED, Branches
 from lantern.drafters.branching_jacobi import BranchingJacobi
 from lantern.drafters.jacobi import coupled
 from lantern.drafters.none import NoDrafter
@@ -27,13 +27,14 @@ from lantern.verification.shared_noise import PICK_SPREAD, SharedNoise
 LENGTH, CPU = 6, torch.device("cpu")
 
 
-def slow_nodes(scores: list[list[float]], count: int) -> set[tuple[int, ...]]:
+def slow_nodes(scores: list[list[float]], settled: list[bool], count: int) -> set[tuple[int, ...]]:
     """The best paths beside the window, ranks from the root on, one added at a time among those whose parent stands."""
 
     def merit(path: tuple[int, ...]) -> float:
         total = 0.0
         for place, rank in enumerate(path):
-            gaps = [(score - scores[place][0]) / PICK_SPREAD for score in scores[place]]
+            surer = SETTLED if settled[place] else 1.0
+            gaps = [surer * (score - scores[place][0]) / PICK_SPREAD for score in scores[place]]
             total += gaps[rank] - log1p(sum(map(exp, gaps[1:])))
         return total - BEHIND * (len(path) - 1 - next(place for place, rank in enumerate(path) if rank))
 
@@ -56,9 +57,12 @@ def test_the_best_nodes_stand_beside_the_window_under_their_parents(rows, count)
         scores = (2 * torch.randn(rows, LENGTH, branches.ranks, generator=generator)).sort(-1, descending=True).values
         codes = torch.stack([torch.randperm(50, generator=generator) for _ in range(rows * LENGTH)])
         codes = codes[:, : branches.ranks].unflatten(0, (rows, LENGTH))
-        tree = branches.tree(torch.full((rows,), 77), torch.full((rows,), 99), codes, scores)
+        settled = torch.rand(rows, LENGTH, generator=generator) < 0.5
+        tree = branches.tree(torch.full((rows,), 77), torch.full((rows,), 99), codes, scores, settled)
         for row in range(rows):
-            wanted = slow_nodes(scores[row].tolist(), count) | {(0,) * depth for depth in range(LENGTH + 1)}
+            wanted = slow_nodes(scores[row].tolist(), settled[row].tolist(), count) | {
+                (0,) * depth for depth in range(LENGTH + 1)
+            }
             spelt = {tuple(int(codes[row, place, rank]) for place, rank in enumerate(path)) for path in wanted}
             found: list[tuple[int, ...]] = [()]
             for parent, token in zip(tree.parents[row, 1:].tolist(), tree.tokens[row, 1:].tolist(), strict=True):
