@@ -11,7 +11,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 from torch import Tensor
 
-from lantern.command import user_error
+from lantern.command import user_error, wrong_kind
 from lantern.errors import LanternError
 from lantern.evaluation import decode_images
 from lantern.hardware import allow_tf32
@@ -101,7 +101,7 @@ def _built(config: DictConfig | None) -> object:
     try:
         return instantiate(config)
     except Exception as error:
-        raise user_error(error) or error from error
+        raise user_error(error) or wrong_kind(config) or error from error
 
 
 def _compose(overrides: Sequence[str]) -> DictConfig:

@@ -1,12 +1,15 @@
 """How the entry points fail: with one sentence and a non-zero exit instead of a traceback."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import wraps
 from pathlib import Path
+from types import NoneType, UnionType
+from typing import get_args, get_type_hints
 
 from hydra.errors import CompactHydraException
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig
+from hydra.utils import get_object
+from omegaconf import Container, DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue
 
 from lantern.errors import FULL, LanternError, unwritable
@@ -23,7 +26,7 @@ def in_one_sentence(task: Task) -> Task:
         try:
             return task(cfg)
         except Exception as error:
-            if (known := user_error(error)) is None:
+            if (known := user_error(error) or wrong_kind(cfg)) is None:
                 raise
             raise CompactHydraException(f"error: {known}") from error
 
@@ -41,6 +44,47 @@ def user_error(error: BaseException) -> LanternError | None:
             return LanternError(f"{seen.full_key} has no value; give {seen.full_key}=…")
         seen = seen.__cause__ or seen.__context__
     return seen
+
+
+NUMBERS = {int: "a whole number", float: "a number"}
+
+
+def wrong_kind(cfg: DictConfig) -> LanternError | None:
+    """Names a setting that is a word or a fraction where what is built from it takes a number: to be asked once
+    something has failed, since it imports all that the config names."""
+    for node in _targets(cfg):
+        for name, wanted in _hints(node["_target_"]).items():
+            value = node[name] if name in node and _is_plain(node, name) else None
+            fits = isinstance(value, int) or (wanted is float and isinstance(value, float))
+            if value is not None and wanted in (int, float) and not fits:
+                return LanternError(f"{node._get_full_key(name)}={value} is not {NUMBERS[wanted]}")
+    return None
+
+
+def _targets(cfg: Container) -> Iterator[DictConfig]:
+    """The parts of a config that objects are built from, the outer ones first."""
+    is_dict = OmegaConf.is_dict(cfg)
+    if is_dict and "_target_" in cfg:
+        yield cfg
+    for key in cfg if is_dict else range(len(cfg)):
+        if _is_plain(cfg, key) and isinstance(part := cfg[key], Container):
+            yield from _targets(part)
+
+
+def _is_plain(cfg: Container, key: str | int) -> bool:
+    """Whether a value stands there, and not a word for one that stands elsewhere."""
+    return not OmegaConf.is_missing(cfg, key) and not OmegaConf.is_interpolation(cfg, key)
+
+
+def _hints(target: str) -> dict[str, object]:
+    """The kinds of the arguments that a target takes; of one that may be None the other."""
+    try:
+        made = get_object(target)
+        hints = get_type_hints(made.__init__ if isinstance(made, type) else made)
+    except Exception:  # the failure that is looked into is the one to be told
+        return {}
+    optional = {name: [kind for kind in get_args(hint) if kind is not NoneType] for name, hint in hints.items()}
+    return {name: kinds[0] if isinstance(hints[name], UnionType) else hints[name] for name, kinds in optional.items()}
 
 
 class WritableFolder(Callback):
