@@ -15,6 +15,7 @@ from omegaconf.errors import MissingMandatoryValue
 from lantern.errors import FULL, LanternError, unwritable
 
 Task = Callable[[DictConfig], object]
+NUMBERS = {int: "a whole number", float: "a number"}
 
 
 def in_one_sentence(task: Task) -> Task:
@@ -44,9 +45,6 @@ def user_error(error: BaseException) -> LanternError | None:
             return LanternError(f"{seen.full_key} has no value; give {seen.full_key}=…")
         seen = seen.__cause__ or seen.__context__
     return seen
-
-
-NUMBERS = {int: "a whole number", float: "a number"}
 
 
 def wrong_kind(cfg: DictConfig) -> LanternError | None:

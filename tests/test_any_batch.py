@@ -96,7 +96,18 @@ METHODS = {
     "rows": (none, SharedNoise(), None, RowParallel(2)),
     "pjd": (none, SharedNoise(), None, RowParallel(2, 2)),
 }  # fmt: skip
-WHOLE = ["plain", "static, ratio", "eagle2", "block", "scd", "refined_branches", "eagle_jacobi", "pjd"]  # in every run
+# in every run
+WHOLE = [
+    "plain",
+    "static, ratio",
+    "eagle2",
+    "block",
+    "scd",
+    "refined_jacobi",
+    "refined_branches",
+    "eagle_jacobi",
+    "pjd",
+]
 
 
 def decode(name: str, batch_size: int, order, dtype: torch.dtype) -> torch.Tensor:

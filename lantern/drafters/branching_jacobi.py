@@ -1,10 +1,9 @@
 """A Jacobi window whose uncertain places branch: training-free, for devices with cheap nodes. See branches.py."""
 
-import torch
 from torch import Tensor
 
 from lantern.drafters.branches import Branches
-from lantern.drafters.jacobi import Jacobi, chain_within
+from lantern.drafters.jacobi import Jacobi
 from lantern.drafters.window import UNSCALED, Label, Redraw, Start
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
@@ -29,7 +28,7 @@ class BranchingJacobi(Jacobi):
             raise LanternError(
                 f"drafter={self.name}: runners-up are no draws from a law; use verification=shared_noise"
             )
-        guess = self.window.guess(roots, proposals)
         if not self._branches.count:
-            return chain_within(room, torch.cat([roots[:, None], guess.tokens], 1))
+            return super().draft(roots, room, proposals)
+        self.window.guess(roots, proposals)
         return self._branches.tree(roots, room, *proposals.leaders(self.window.laws, self._branches.ranks))

@@ -68,50 +68,45 @@ class RefinedJacobi:
         for kept in (self._seen, self._read, self._picks):  # nothing of the image that stood here before
             kept[rows] = 0
 
+    @torch.inference_mode()
     def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
-        """Raises LanternError under ratio verification."""
+        """Refines what the last pass has left; the pairs up to the root's are committed to the cache here. Raises
+        LanternError under ratio verification."""
         if proposals.keeps_law:
             raise LanternError("drafter=refined_jacobi drafts no draws from a law; use verification=shared_noise")
-        picks = self._refined(roots, proposals)
-        if not self._branches.count:
-            return chain_within(room, torch.cat([roots[:, None], picks], 1))
-        return self._branches.tree(roots, room, *self._leaders, self._settled)
-
-    @torch.inference_mode()
-    def _refined(self, roots: Tensor, proposals: Proposals) -> Tensor:
-        """-> the window [B, W], from what the last pass has left; the pairs up to the root's are committed to the cache
-        here."""
         committed, exact = self.pairs.close(roots)  # [B, A], [B, R, A, D]
         start = perf_counter()
         turns, mask = self.memory.place(self.depth - 1)
-        features, picks, root = self._stale, self._picks, roots[:, None]
+        features, picks, root, branches = self._stale, self._picks, roots[:, None], self._branches
         for _ in range(self.passes):
             tokens = torch.cat([root, picks[:, :-1]], 1)  # [B, W] that the rows stand at
             read, before = torch.cat([committed, tokens[:, 1:]], 1), torch.cat([exact, features[:, :, :-1]], 2)
             outputs = self.memory.from_root(self._layer(read, before, turns, mask, self.cache))  # [B, R, W, D]
             self.forwards += 1
-            features = torch.lerp(self._stale, outputs, self._shares(tokens))
+            settled, shares = self._shares(tokens)
+            features = torch.lerp(self._stale, outputs, shares)
             logits = self.target.head(self.target.guide(features))
             self.forward_s += perf_counter() - start
-            picks = self._picked(self.sampling.law(logits), proposals)
+            law = self.sampling.law(logits)
+            if branches.count:
+                codes, scores = proposals.leaders(law, branches.ranks)
+                picks = codes[..., 0]
+            else:
+                picks = proposals.picked(law)
             start = perf_counter()
         self.cache.extend(self.pairs.counts, self.pairs.count)  # the window is overwritten by the next round
-        return picks
+        if branches.count:
+            return branches.tree(roots, room, codes, scores, settled)
+        return chain_within(room, torch.cat([root, picks], 1))
 
-    def _picked(self, law: Tensor, proposals: Proposals) -> Tensor:
-        if not self._branches.count:
-            return proposals.picked(law)
-        self._leaders = proposals.leaders(law, self._branches.ranks)
-        return self._leaders[0][..., 0]
-
-    def _shares(self, tokens: Tensor) -> Tensor:
-        """[B, 1, W, 1] EAGLE's part: none where the row's token is the one the last pass has read, all where it read
-        none. The root's has always changed: it was drafted otherwise, or not at all."""
+    def _shares(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """-> [B, W] where the row's token is the one the last pass has read, and [B, 1, W, 1] EAGLE's part: none there,
+        all where the pass read none. The root's has always changed: it was drafted otherwise, or not at all."""
         unseen = self._offsets >= self._seen[:, None]
-        self._settled = (tokens == self._read).logical_and_(~unseen)
-        self._settled[:, 0].fill_(False)
-        share = torch.where(self._settled, 0.0, self.share).masked_fill_(unseen, 1.0)
-        return share[:, None, :, None].to(self._stale.dtype)
+        settled = (tokens == self._read).logical_and_(~unseen)
+        settled[:, 0].fill_(False)
+        share = torch.where(settled, 0.0, self.share).masked_fill_(unseen, 1.0)
+        return settled, share[:, None, :, None].to(self._stale.dtype)
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         """Keeps the accepted pairs, and what the pass says of the places behind the verdict's token."""

@@ -111,7 +111,7 @@ class Windows:
     sampled = (Size(0, 0, 24), Size(0, 0, 8))
 
     def learned(self, runs: Sequence[Sequence[Round]]) -> "Windows":
-        return Windows(runs[0])
+        return type(self)(runs[0])
 
     def shape(self, size: Size) -> Shape:
         return Shape({"length": size.window})
@@ -131,9 +131,6 @@ class BranchingWindows(Windows):
     """Windows that may branch. What nodes beside a window bring is not estimated but tried: none, few, one a place."""
 
     settings = frozenset({"length", "branches"})
-
-    def learned(self, runs: Sequence[Sequence[Round]]) -> "BranchingWindows":
-        return BranchingWindows(runs[0])
 
     def shape(self, size: Size) -> Shape:
         return Shape({"length": size.window, "branches": size.nodes})
