@@ -169,10 +169,11 @@ class Noise:
         return (hashed(seeds, purpose, *counters) >> 8).float() * 2.0**-24
 
     def accepts(self, probability: Tensor, node: Tensor) -> Tensor:
-        """A coin a row for judging node [B]: true with probability [B]; never at 0, always at 1."""
+        """A coin a row for judging node [B], or [B, M] of them: true with probability of that shape; never at 0, always
+        at 1."""
         if self._coins is None:
             self._coins = self.uniform(Purpose.COIN, self.position[:, None], self._nodes)
-        return self._coins.gather(1, node[:, None])[:, 0] < probability
+        return self._coins.gather(1, node.view(len(node), -1)).view_as(node) < probability
 
     def draw(self, law: Tensor) -> Tensor:
         """The recovered or bonus token of a row, from law [B, V]."""

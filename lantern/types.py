@@ -22,7 +22,11 @@ class Form:
     ancestors: Tensor  # [N, N] as DraftTree's
     depths: Tensor  # [N]
     paths: Tensor  # [N, A] from the root to each node, padded with -1
-    is_chain: bool
+    width: int  # children of a node, at most
+
+    @property
+    def is_chain(self) -> bool:
+        return self.width < 2
 
     @classmethod
     @lru_cache(maxsize=64)
@@ -33,8 +37,8 @@ class Form:
         longest = max(map(len, ways))
         paths = torch.tensor([way + [-1] * (longest - len(way)) for way in ways], device=device)
         ancestors = (paths[:, :, None] == torch.arange(len(ways), device=device)).any(1)
-        is_chain = parents == tuple(range(-1, len(parents) - 1))
-        return cls(torch.tensor(parents, device=device), ancestors, ancestors.sum(-1) - 1, paths, is_chain)
+        width = max(map(parents.count, set(parents) - {-1}), default=0)
+        return cls(torch.tensor(parents, device=device), ancestors, ancestors.sum(-1) - 1, paths, width)
 
     @classmethod
     def chain(cls, length: int, device: torch.device) -> "Form":
@@ -48,7 +52,7 @@ class Form:
         return parents
 
     def tree(self, tokens: Tensor, draft_probs: Tensor | None = None) -> "DraftTree":  # tokens [B, N]
-        return DraftTree(tokens, self.parents.expand(len(tokens), -1), draft_probs, self)
+        return DraftTree(tokens, self.parents.expand(len(tokens), -1), draft_probs, self, self.width)
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ class DraftTree:
     draft_probs: Tensor | None = None  # [B, N, V] q from which a node's children were drawn, in order, without
     # replacement; None: the children were chosen (top-k), so that q is a point mass on each
     form: Form | None = None  # where it is known that all rows have it
+    width: int | None = None  # children of a node, at most, where whoever grew it can tell
 
     @cached_property
     def ancestors(self) -> Tensor:

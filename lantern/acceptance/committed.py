@@ -23,11 +23,11 @@ def judged_against(
     rule: CommittedLaw, p: Tensor, q: Tensor | None, x: Tensor, site: Site
 ) -> tuple[Tensor, Tensor]:  # as AcceptanceRule.judge
     """A node's first child is judged against r, later siblings exactly against what r has left."""
-    first = (site.rank == 0).nonzero()[:, 0]
-    if len(first):
-        draft = point_mass(x[first], p[first]) if q is None else q[first]
-        p = p.index_copy(0, first, rule.law(p[first], draft, site.depth[first]))
-    return relaxed(p, q, x)
+    first = site.rank == 0
+    if p.is_cpu and not bool(first.any()):  # another device is not asked: it would have to be waited for
+        return relaxed(p, q, x)
+    law = rule.law(p, point_mass(x, p) if q is None else q, site.depth)
+    return relaxed(torch.where(first[:, None], law, p), q, x)
 
 
 def committed_laws(tree: DraftTree, probs: Tensor, q: Tensor, rule: CommittedLaw) -> Tensor:
@@ -38,10 +38,8 @@ def committed_laws(tree: DraftTree, probs: Tensor, q: Tensor, rule: CommittedLaw
     if rule.lossless:
         return probs
     is_child = tree.parents[:, None] == torch.arange(tree.parents.shape[1], device=probs.device)[:, None]
-    rows, nodes = is_child.any(-1).nonzero(as_tuple=True)
-    laws = probs.clone()
-    laws[rows, nodes] = rule.law(probs[rows, nodes], q[rows, nodes], tree.depths[rows, nodes] + 1)
-    return laws
+    laws = rule.law(probs.flatten(0, 1), q.flatten(0, 1), tree.depths.flatten() + 1)
+    return torch.where(is_child.any(-1, keepdim=True), laws.view_as(probs), probs)
 
 
 def point_mass(x: Tensor, like: Tensor) -> Tensor:  # [...], [..., V] -> [..., V]

@@ -46,7 +46,7 @@ class Transport:
             share = (left / price.clamp(min=tiny)).clamp(max=1)
             surplus, lack = surplus - share * sent, lack - share * torch.minimum(asked, lack)
             left = left - share * price
-            if not bool((left > 0).any()):
+            if left.is_cpu and not bool((left > 0).any()):  # another device would have to be waited for
                 break
         return p - (first_surplus - surplus) + (first_lack - lack)
 

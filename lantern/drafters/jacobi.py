@@ -54,7 +54,7 @@ def chain_within(room: Tensor, tokens: Tensor, laws: Tensor | None = None) -> Dr
     form = Form.chain(tokens.shape[1] - 1, tokens.device)
     if int(room.min()) >= tokens.shape[1]:
         return form.tree(tokens, laws)
-    return DraftTree(tokens, form.within(room), laws)
+    return DraftTree(tokens, form.within(room), laws, width=form.width)
 
 
 def coupled(proposals: Proposals, laws: Tensor, former: Guess, known: Tensor) -> Tensor:

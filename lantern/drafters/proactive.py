@@ -43,10 +43,10 @@ class ProactiveJacobi(Jacobi):
             return form.tree(tokens)
         parents = form.within(room)
         if guess.laws is None:
-            return DraftTree(tokens, parents)
+            return DraftTree(tokens, parents, width=form.width)
         parents[:, length + 1 :].masked_fill_(~exist, PADDING)  # what q lacks was not drawn from it
         none = guess.laws[:, -1:].expand(-1, 1 + others.shape[1], -1)  # leaves have no children to be drawn
-        return DraftTree(tokens, parents, torch.cat([guess.laws, none], 1))
+        return DraftTree(tokens, parents, torch.cat([guess.laws, none], 1), width=form.width)
 
     def _runners_up(self, guessed: Tensor, proposals: Proposals) -> tuple[Tensor, Tensor]:
         """guessed [B, W] -> the next in order at each of the first places [B, levels (width - 1)], and which have any

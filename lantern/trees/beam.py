@@ -36,7 +36,7 @@ class Beam:
 
     def tree(self, total: int) -> DraftTree:
         """The root and the likeliest `total` nodes, best first."""
-        return self._candidates.keep_best(total)
+        return self._candidates.keep_best(total, self.width)
 
 
 class Candidates:
@@ -56,9 +56,10 @@ class Candidates:
         self.count += self.tokens[-1].shape[1]
         return first
 
-    def keep_best(self, total: int) -> DraftTree:
+    def keep_best(self, total: int, width: int) -> DraftTree:
         """The root and the best `total` nodes, best first: the first n of them are the tree of n. Scores never grow
-        along a path and a stable sort puts the elder first among equals, so that parents are kept, and come first."""
+        along a path and a stable sort puts the elder first among equals, so that parents are kept, and come first.
+        width: children a node was given, at most."""
         tokens, parents, scores = torch.cat(self.tokens, 1), torch.cat(self.parents, 1), torch.cat(self.scores, 1)
         order = scores.sort(dim=1, descending=True, stable=True).indices[:, : total + 1]
         place = torch.zeros_like(parents).scatter(
@@ -67,4 +68,4 @@ class Candidates:
         parent = parents.gather(1, order)
         renumbered = torch.where(parent < 0, -1, place.gather(1, parent.clamp(min=0)))
         lost = scores.gather(1, order) == -torch.inf
-        return DraftTree(tokens.gather(1, order), renumbered.masked_fill(lost, PADDING))
+        return DraftTree(tokens.gather(1, order), renumbered.masked_fill(lost, PADDING), width=width)

@@ -32,7 +32,7 @@ class SampledTree:
     def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals: Proposals) -> DraftTree:
         """roots [B], room [B] tokens left -> DraftTree [B, N], N of the largest row; see StaticTree.grow for expand."""
         levels, room = min(self.depth, int(room.max()) - 1), room.to(roots.device)
-        grown = _Grown(roots, self.total)
+        grown = _Grown(roots, self.total, self.width)
         level = _Level.root(roots)
         for depth in range(levels):
             log_q = expand(level.tokens, level.expansions, depth)
@@ -76,8 +76,8 @@ class _Grown:
     """The tree so far. A row numbers its own nodes without gaps, so that its noise is the same in every batch; what is
     not drawn goes to the column behind the last."""
 
-    def __init__(self, roots: Tensor, total: int) -> None:
-        self.total, self.laws = total, None
+    def __init__(self, roots: Tensor, total: int, width: int) -> None:
+        self.total, self.width, self.laws = total, width, None
         self.tokens = roots.new_zeros(len(roots), total + 2)
         self.parents = torch.full_like(self.tokens, PADDING)
         self.tokens[:, 0], self.parents[:, 0] = roots, -1
@@ -114,4 +114,4 @@ class _Grown:
     def tree(self) -> DraftTree:
         size = int(self.count.max())
         laws = None if self.laws is None else self.laws[:, :size]
-        return DraftTree(self.tokens[:, :size], self.parents[:, :size], laws)
+        return DraftTree(self.tokens[:, :size], self.parents[:, :size], laws, width=self.width)

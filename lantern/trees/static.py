@@ -50,7 +50,7 @@ class StaticTree:
                 parents[:, level.children] = parents[:, level.children].masked_fill(lost, PADDING)
                 laws = log_q.new_zeros(batch, self.num_nodes, log_q.shape[-1]) if laws is None else laws
                 laws[:, level.nodes] = log_q.softmax(-1)
-        return DraftTree(tokens, parents, laws, self._form if is_whole else None)
+        return DraftTree(tokens, parents, laws, self._form if is_whole else None, self.width)
 
     def _move(self, device: torch.device) -> None:
         if self._form.parents.device != device:

@@ -72,6 +72,8 @@ def _longest(weight: Tensor, rest: Tensor, last: Tensor, noise: Noise) -> Tensor
 
 
 def _require_chain(tree: DraftTree) -> None:
+    if tree.width is not None and tree.width < 2:  # else the device is asked, which has to be waited for
+        return
     size = tree.parents.shape[1]
     before = torch.arange(-1, size - 1, device=tree.parents.device)
     length = (~tree.is_padding).sum(1, keepdim=True)

@@ -50,17 +50,49 @@ class Ratio:
     proposals = RatioProposals
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
-        """probs p [B, N, V]. Rows walk side by side; each iteration judges one child of every row still walking, and
-        waits for the device to say whether there is one, which shared noise need not."""
-        walk = _Walk(tree, probs)
-        while bool((judged := walk.candidate >= 0).any()):
-            child = walk.candidate.clamp(min=0)
-            x = tree.tokens[walk.rows, child]
-            accept, residual = rule.judge(walk.p, walk.q, x, Site(walk.accepted + 1, walk.rank, walk.law))
-            accepted = judged & noise.accepts(accept, child)
-            walk.refuse(judged & ~accepted, child, x, residual)
-            walk.descend(accepted, child)
-        return Verdict(tree.path_to(walk.node), walk.accepted, noise.draw(walk.p))
+        """probs p [B, N, V]. A processor judges what is reached; another device is not asked what that is."""
+        return (walked if probs.is_cpu else judged_everywhere)(tree, probs, rule, noise)
+
+
+def walked(tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
+    """Rows walk side by side; each iteration judges one child of every row still walking, and waits for the device to
+    say whether there is one."""
+    walk = _Walk(tree, probs)
+    while bool((judged := walk.candidate >= 0).any()):
+        child = walk.candidate.clamp(min=0)
+        x = tree.tokens[walk.rows, child]
+        accept, residual = rule.judge(walk.p, walk.q, x, Site(walk.accepted + 1, walk.rank, walk.law))
+        accepted = judged & noise.accepts(accept, child)
+        walk.refuse(judged & ~accepted, child, x, residual)
+        walk.descend(accepted, child)
+    return Verdict(tree.path_to(walk.node), walk.accepted, noise.draw(walk.p))
+
+
+def judged_everywhere(tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
+    """The children of every node, the eldest of all nodes first: as many steps as a node has children, and no wait.
+    The walk's verdict is among what is found."""
+    batch, size, _ = probs.shape
+    index, nodes = torch.arange(size, device=probs.device), torch.arange(batch * size, device=probs.device)
+    is_child = tree.parents[:, None] == index[:, None]  # [B, node, child]
+    ranks = is_child.cumsum(-1)
+    depth, law = tree.depths.flatten() + 1, probs.flatten(0, 1)  # [B N, V]
+    p, q = law, None if tree.draft_probs is None else tree.draft_probs.flatten(0, 1)
+    followed = torch.full_like(nodes, -1)  # the child that is accepted at each node
+    for rank in range(size - 1 if tree.width is None else tree.width):
+        child = _first(is_child & (ranks == rank + 1)).flatten()
+        judged, child = (child >= 0) & (followed < 0), child.clamp(min=0)
+        x = tree.tokens.gather(1, child.view(batch, size)).flatten()
+        accept, residual = rule.judge(p, q, x, Site(depth, torch.full_like(nodes, rank), law))
+        accepted = judged & noise.accepts(accept.view(batch, size), child.view(batch, size)).flatten()
+        followed = torch.where(accepted, child, followed)
+        p = torch.where((judged & ~accepted)[:, None], residual, p)
+        q = None if q is None else _without(q, x)
+    lost = followed.view(batch, size).gather(1, tree.parents.clamp(min=0)) != index  # by its parent, [B, N]
+    lost[:, 0] = False
+    lost = (tree.ancestors & lost[:, None]).any(-1)
+    last = tree.depths.masked_fill(lost, -1).argmax(1)  # one path alone is left
+    p = p.view_as(probs)[torch.arange(batch, device=last.device), last]
+    return Verdict(tree.path_to(last), tree.depths.gather(1, last[:, None])[:, 0], noise.draw(p))
 
 
 class _Walk:
@@ -82,8 +114,7 @@ class _Walk:
     def refuse(self, refused: Tensor, child: Tensor, x: Tensor, residual: Tensor) -> None:
         self.p = torch.where(refused[:, None], residual, self.p)
         if self.q is not None:
-            rest = self.q.scatter(1, x[:, None], 0)
-            self.q = rest / rest.sum(-1, keepdim=True).clamp(min=torch.finfo(rest.dtype).tiny)
+            self.q = _without(self.q, x)
         self.rank = self.rank + refused
         self.candidate = torch.where(refused, self.next_sibling[self.rows, child], -1)
 
@@ -95,6 +126,11 @@ class _Walk:
         self.node, self.accepted = torch.where(accepted, child, self.node), self.accepted + accepted
         self.rank = self.rank.masked_fill(accepted, 0)
         self.candidate = torch.where(accepted, self.first_child[self.rows, child], self.candidate)
+
+
+def _without(q: Tensor, x: Tensor) -> Tensor:  # [M, V], [M] -> [M, V] the law from which a younger sibling was drawn
+    rest = q.scatter(1, x[:, None], 0)
+    return rest / rest.sum(-1, keepdim=True).clamp(min=torch.finfo(rest.dtype).tiny)
 
 
 def _first(choices: Tensor) -> Tensor:  # [..., N] bool -> [...] first true index, -1 where there is none

@@ -38,7 +38,7 @@ class SharedLaw:
         """probs p [B, N, V]. Raises LanternError if children were drafted and q was not kept: a tree that is pruned by
         its noise, such as EAGLE-2's, would let r follow that noise."""
         q = tree.draft_probs
-        if q is None and bool((tree.parents >= 0).any()):
+        if q is None and tree.width != 0 and bool((tree.parents >= 0).any()):
             raise LanternError(
                 f"acceptance={rule.name} with verification=shared_noise needs the draft law, which this tree does not "
                 "keep; use a static tree or verification=ratio"

@@ -9,7 +9,7 @@ from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.lantern_pp import LanternPP
 from lantern.types import PADDING, DraftTree
-from lantern.verification.ratio import Ratio
+from lantern.verification.ratio import Ratio, judged_everywhere, walked
 from lantern.verification.shared_noise import SharedNoise
 
 CODES, NODES, ROWS = 6, 10, 48
@@ -24,7 +24,7 @@ class FixedNoise:
         self.coins, self.gumbel = coins, gumbel
 
     def accepts(self, probability: Tensor, node: Tensor) -> Tensor:
-        return self.coins.gather(1, node[:, None])[:, 0] < probability
+        return self.coins.gather(1, node.view(len(node), -1)).view_as(node) < probability
 
     def draw(self, law: Tensor) -> Tensor:
         return (law.log() + self.gumbel[:, 0]).argmax(-1)
@@ -86,17 +86,24 @@ def assert_same(verdict, row: int, path: list[int], token: int) -> None:
     assert (int(verdict.accepted[row]), int(verdict.token[row])) == (len(path) - 1, token)
 
 
+def widest(tree: DraftTree) -> int:
+    parents = tree.parents.tolist()
+    return max(row.count(node) for row in parents for node in range(len(row)))
+
+
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 @pytest.mark.parametrize("chosen", [False, True], ids=["drawn", "chosen"])
+@pytest.mark.parametrize("way", [walked, judged_everywhere], ids=["walked", "everywhere"])
 @pytest.mark.parametrize(
     "seed", [0, 1, pytest.param(2, marks=pytest.mark.full), pytest.param(3, marks=pytest.mark.full)]
 )
-def test_ratio_agrees_with_the_walk_of_one_row_in_plain_python(rule, chosen, seed):
-    """Catches rows that disturb one another, a wrong sibling order, laws of another node, padding that is judged."""
+def test_ratio_agrees_with_the_walk_of_one_row_in_plain_python(rule, chosen, way, seed):
+    """Catches rows that disturb one another, a wrong sibling order, laws of another node, padding that is judged; with
+    seed 1 the width of the trees is known."""
     tree, p, noise = random_case(seed)
-    if chosen:
-        tree = DraftTree(tree.tokens, tree.parents)
-    verdict = Ratio()(tree, p, rule, noise)
+    laws, width = None if chosen else tree.draft_probs, widest(tree) if seed == 1 else None
+    tree = DraftTree(tree.tokens, tree.parents, laws, width=width)
+    verdict = way(tree, p, rule, noise)
     for row in range(ROWS):
         q = None if chosen else tree.draft_probs[row].tolist()
         args = tree.tokens[row].tolist(), tree.parents[row].tolist(), q, p[row].tolist()

@@ -1,0 +1,95 @@
+"""Ratio verification judges what is reached, or everything where the device cannot be asked: the verdicts are alike."""
+
+from functools import partial
+
+import pytest
+import torch
+from toy import CODES, PROMPTS, tiny_eagle, tiny_target
+
+from lantern.acceptance.cool_sd import CoolSD
+from lantern.acceptance.entropy_aware import EntropyAware
+from lantern.acceptance.exact import Exact
+from lantern.acceptance.gsd import GSD
+from lantern.acceptance.lantern import Lantern
+from lantern.acceptance.lantern_pp import LanternPP
+from lantern.acceptance.transport import Transport
+from lantern.acceptance.tv_budget import TvBudget
+from lantern.acceptance.typical import Typical
+from lantern.acceptance.vvs import VVS
+from lantern.decoding import generate
+from lantern.drafters.jacobi import Jacobi, coupled
+from lantern.drafters.proactive import ProactiveJacobi
+from lantern.drafters.starts import Nearest
+from lantern.sampling import Sampling
+from lantern.trees.adaptive import AdaptiveTree
+from lantern.trees.ddd import DDDTree
+from lantern.trees.eagle2 import Eagle2Tree
+from lantern.trees.sampled import SampledTree
+from lantern.trees.static import StaticTree
+from lantern.types import DraftTree
+from lantern.verification.ratio import Ratio, judged_everywhere, walked
+
+CODEBOOK = torch.randn(CODES, 3, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+STATIC = StaticTree([[0], [1], [0, 0], [0, 1], [1, 0], [0, 0, 0]])
+RULES = [
+    Exact(),
+    Lantern(CODEBOOK, 3, 0.25),
+    LanternPP(CODEBOOK, 3, 2.5),
+    TvBudget(0.2),
+    Transport(CODEBOOK, 3, 0.3),
+    CoolSD(1.3, 0.1, 0.0),
+    EntropyAware(1.0, 0.5),
+    GSD(CODEBOOK, 3, 0.5, 9.0),
+    Typical(0.2, 0.3),
+    VVS(1),
+]
+WHOLE = ["exact", "lantern_pp", "tv_budget", "gsd"]  # in every run
+SAMPLING = Sampling()
+
+
+def eagle(tree, target):
+    return tiny_eagle(target, tree, SAMPLING)
+
+
+DRAFTERS = {
+    "static": partial(eagle, STATIC),
+    "eagle2": partial(eagle, Eagle2Tree(6, 3, 3)),
+    "sampled": partial(eagle, SampledTree(8, 3, 3, 3, 0.02)),
+    "adaptive": partial(eagle, AdaptiveTree(6, 3, 3, 2)),
+    "ddd": partial(eagle, DDDTree(6, 3, 3, -1.0, [2])),
+    "jacobi": lambda target: Jacobi(target, 4, Nearest(), coupled),
+    "sjd_pac": lambda target: ProactiveJacobi(target, 4, 2, 3, Nearest(), coupled),
+}
+
+
+class BothWays(Ratio):
+    def __init__(self) -> None:
+        self.trees: list[DraftTree] = []
+
+    def __call__(self, tree, probs, rule, noise):
+        expected, found = (way(tree, probs, rule, noise) for way in (walked, judged_everywhere))
+        assert expected.paths == found.paths
+        assert torch.equal(expected.accepted, found.accepted)
+        assert torch.equal(expected.token, found.token)
+        self.trees.append(tree)
+        return expected
+
+
+def widest(parents: list[int]) -> int:
+    return max(parents.count(node) for node in range(len(parents)))
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [rule if rule.name in WHOLE else pytest.param(rule, marks=pytest.mark.full) for rule in RULES],
+    ids=lambda rule: rule.name,
+)
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_what_is_judged_everywhere_is_what_a_walk_judges(drafter, rule):
+    """Catches a node judged by the laws of another, coins of another child, a path off the accepted one, and a tree
+    that is wider than it says, whose last siblings would go unjudged."""
+    target, both = tiny_target(), BothWays()
+    generate(target, DRAFTERS[drafter](target), both, rule, SAMPLING, PROMPTS[:3], [1, 2, 3], batch_size=3)
+    widths = [max(map(widest, tree.parents.tolist())) for tree in both.trees]
+    assert all(width <= tree.width for width, tree in zip(widths, both.trees, strict=True))
+    assert max(widths) == max(tree.width for tree in both.trees)
