@@ -18,6 +18,8 @@ from lantern import decoding
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.lantern_pp import LanternPP
+from lantern.acceptance.transport import Transport
+from lantern.acceptance.tv_budget import TvBudget
 from lantern.drafters.branching_jacobi import BranchingJacobi
 from lantern.drafters.eagle import Eagle
 from lantern.drafters.eagle_jacobi import EagleJacobi
@@ -29,31 +31,40 @@ from lantern.drafters.proactive import ProactiveJacobi
 from lantern.drafters.refined_jacobi import RefinedJacobi
 from lantern.drafters.starts import Nearest
 from lantern.drafters.window import Window
+from lantern.models.llamagen.graphs import PassGraphs
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.sampling import Sampling
+from lantern.trees.adaptive import AdaptiveTree
+from lantern.trees.chain import chain
+from lantern.trees.ddd import DDDTree
 from lantern.trees.eagle2 import Eagle2Tree
+from lantern.trees.sampled import SampledTree
 from lantern.trees.static import StaticTree
 from lantern.types import Verdict
-from lantern.verification import Ratio, SharedNoise
+from lantern.verification import Ratio, SharedLaw, SharedNoise
+from lantern.verification.block import Block
 
 DEVICE = "pretend"
 SAMPLING, STATIC, DYNAMIC = Sampling(), StaticTree([[0], [1], [0, 0]], name="static"), Eagle2Tree(4, 2, 2)
+CHAIN, ADAPTIVE = chain(2), AdaptiveTree(4, 2, 2, 2)
+GROWN, SAMPLED = DDDTree(4, 2, 2, -1.0, [1]), SampledTree(4, 2, 2, 2, 0.1)
 READS = [getattr(torch.ops.aten, name).default for name in ("_local_scalar_dense", "item", "is_nonzero")]
-WALK = [True, True, False]  # what the ratio walk is told when it asks whether a child is left to judge
+GOES_ON = [True, True, False]  # what is told to whoever asks whether to go on
+SIZES = {"adaptive": 2, "sampled, ratio": 2}  # and to those who ask how large a tree has grown
 
 
 class Host(TorchDispatchMode):
     """What has no tensor of the device is the processor's own work; values asked of the device are made up."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: int) -> None:
         super().__init__()
-        self.waits, self._answers = 0, cycle(WALK)
+        self.waits, self._answers, self._size = 0, cycle(GOES_ON), size
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         leaves = tree_leaves((args, kwargs or {}))
         if operation in READS and isinstance(args[0], FakeTensor):
             self.waits += 1
-            return next(self._answers) if args[0].dtype == torch.bool else 0
+            return next(self._answers) if args[0].dtype == torch.bool else self._size
         if any(isinstance(leaf, FakeTensor) for leaf in leaves):
             return operation(*args, **(kwargs or {}))
         if not any(isinstance(leaf, torch.device) and leaf.type == DEVICE for leaf in leaves):
@@ -88,13 +99,15 @@ def moved(module: nn.Module) -> nn.Module:
 
 def moved_target(target: LlamaGenTarget) -> LlamaGenTarget:
     target.tokenizer.codebook = target.tokenizer.codebook.to(DEVICE)
-    return LlamaGenTarget(moved(target.transformer), target.conditioner, target.tokenizer)
+    there = LlamaGenTarget(moved(target.transformer), target.conditioner, target.tokenizer)
+    there.graphs = PassGraphs(there._pass, lambda run: (lambda: None, run()))  # as where there is a GPU
+    return there
 
 
-def waits(target: LlamaGenTarget, network: nn.Module, heads: nn.Module, make, verification, rule) -> float:
+def waits(target: LlamaGenTarget, network: nn.Module, heads: nn.Module, make, verification, rule, size: int) -> float:
     """Of a round, the first of which is not counted: forms and tables come to the device in it."""
     rule = rule(target.codebook)
-    with FakeTensorMode(allow_non_fake_inputs=True), Host() as host, torch.inference_mode():
+    with FakeTensorMode(allow_non_fake_inputs=True), Host(size) as host, torch.inference_mode():
         target = moved_target(target)
         drafter = make(target, moved(network), moved(heads))
         for name, kept in vars(rule).items():
@@ -119,6 +132,10 @@ def paths(verdict: Verdict) -> list[list[int]]:
 
 def exact(codebook: Tensor) -> Exact:
     return Exact()
+
+
+def budget(codebook: Tensor) -> TvBudget:
+    return TvBudget(0.2)
 
 
 def window(target: LlamaGenTarget, length: int) -> Window:
@@ -157,6 +174,18 @@ METHODS = {
     ),
     "jacobi, ratio": (lambda target, eagle, heads: Jacobi(target, 4, Nearest(), coupled), Ratio(), exact),
     "static, ratio": (lambda target, eagle, heads: Eagle(eagle, target, STATIC, SAMPLING), Ratio(), exact),
+    "static, ratio, tv_budget": (
+        lambda target, eagle, heads: Eagle(eagle, target, STATIC, SAMPLING), Ratio(), budget,
+    ),
+    "static, shared law": (
+        lambda target, eagle, heads: Eagle(eagle, target, STATIC, SAMPLING), SharedLaw(), budget,
+    ),
+    "chain, block, transport": (
+        lambda target, eagle, heads: Eagle(eagle, target, CHAIN, SAMPLING), Block(), partial(Transport, k=3, eps=0.2),
+    ),
+    "adaptive": (lambda target, eagle, heads: Eagle(eagle, target, ADAPTIVE, SAMPLING), SharedNoise(), exact),
+    "ddd": (lambda target, eagle, heads: Eagle(eagle, target, GROWN, SAMPLING), SharedNoise(), exact),
+    "sampled, ratio": (lambda target, eagle, heads: Eagle(eagle, target, SAMPLED, SAMPLING), Ratio(), exact),
     "eagle2, ratio, lantern": (
         lambda target, eagle, heads: Eagle(eagle, target, DYNAMIC, SAMPLING),
         Ratio(),
@@ -175,7 +204,7 @@ def main() -> None:
         target = tiny_target(dtype=torch.bfloat16)
         eagle = tiny_eagle(target, STATIC, SAMPLING).network
         heads = ParallelNetwork(DIM, 2, 64, 3)
-        found[name] = waits(target, eagle, heads, make, verification, rule)
+        found[name] = waits(target, eagle, heads, make, verification, rule, SIZES.get(name, 0))
     print(json.dumps(found))
 
 

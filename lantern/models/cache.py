@@ -53,6 +53,7 @@ class KVCache:
         """reserve: of the caches that stood here before, all of them given up."""
         self.store = (reserve or Reserve()).take(like, layers, 2, batch_size * guidance, heads, slots, head_dim)
         self.guidance = guidance
+        self.grain = 0  # where set, extents are multiples of it and slots are always named: passes have few shapes
         self.lengths = torch.zeros(batch_size, dtype=torch.long, device=like.device)  # [B] committed slots
         self.visible = torch.ones(batch_size, slots, dtype=torch.bool, device=like.device)  # false at caption pads
         self._counts = [0] * batch_size  # lengths, on the host
@@ -73,15 +74,17 @@ class KVCache:
         self.extent = max(self._counts) + offset + count
         if self.extent > self.slots:
             raise LanternError(f"the cache has {self.slots} slots and {self.extent} are needed; allocate larger trees")
+        if self.grain:
+            self.extent = min(-(-self.extent // self.grain) * self.grain, self.slots)
         self._seen = self.store[..., : self.extent, :].unbind(0)
-        if min(self._counts) == max(self._counts):  # rows stand alike, as one image's always do: plain copies
+        if min(self._counts) == max(self._counts) and not self.grain:  # rows stand alike, as one image's: plain copies
             self.placed = self._counts[0] + offset
             self._fresh = self.store[..., self.placed : self.placed + count, :].unbind(0)
         else:
             self._fresh = None
             slots = self.lengths[:, None] + torch.arange(offset, offset + count, device=self.lengths.device)
             self.placed = slots.repeat_interleave(self.guidance, 0)  # [B R, T]
-            self._every = torch.arange(len(self.placed), device=slots.device)[:, None]
+            self.every = torch.arange(len(self.placed), device=slots.device)[:, None]
 
     def remember(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """[B R, H, T, Dh] each, into the placed slots -> all slots up to the last one placed [B R, H, S, Dh]."""
@@ -90,8 +93,8 @@ class KVCache:
             fresh = self._fresh[layer]
             fresh[0], fresh[1] = key, value
         else:
-            keys[self._every, :, self.placed] = key.transpose(1, 2).to(keys.dtype)  # places, unlike slices, do not cast
-            values[self._every, :, self.placed] = value.transpose(1, 2).to(values.dtype)
+            keys[self.every, :, self.placed] = key.transpose(1, 2).to(keys.dtype)  # places, unlike slices, do not cast
+            values[self.every, :, self.placed] = value.transpose(1, 2).to(values.dtype)
         return keys, values
 
     def mask(self, sees: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from lantern.models.cache import Admission, AtSlots, KVCache, Reserve, additive
 from lantern.models.llamagen.fused import FusedTransformer, cache_dtype, precise, turn_table
+from lantern.models.llamagen.graphs import EXTENT, PassGraphs
 from lantern.models.llamagen.transformer import Transformer, causal_mask
 from lantern.models.packed import linear
 from lantern.types import DraftTree, Forward, Verdict
@@ -49,6 +50,7 @@ class LlamaGenTarget:
         self.vocab_size, self.num_tokens = transformer.vocab_size, transformer.num_tokens
         self.grid, self.codebook = transformer.grid, tokenizer.codebook
         self._reserve = Reserve()
+        self.graphs = PassGraphs(self._pass) if self.codebook.is_cuda else None
 
     @property
     def guidance(self) -> int:
@@ -95,6 +97,7 @@ class LlamaGenTarget:
         shape = len(model.layers), batch_size, self.guidance, slots, model.num_heads, head_dim
         self.cache = None  # the reserve may have to give its memory back
         self.cache = KVCache(*shape, like, self._reserve)
+        self.cache.grain = EXTENT if self.graphs else 0
 
     def release(self) -> None:
         self.cache, self._reserve = None, Reserve()
@@ -118,12 +121,18 @@ class LlamaGenTarget:
         """One pass over the tree behind the committed prefix: logits [B, N, V], features [B, R, N, D]."""
         cache = self.cache
         cache.place(tree.tokens.shape[1])
-        x = self._repeated(self.embed(tree.tokens))
         cells = (cache.lengths[:, None] + tree.depths).clamp(max=len(self.turns) - 1)
+        mask = cache.mask(tree.ancestors)
+        if self.graphs:
+            return self.graphs(cache, tree.tokens, cells, mask, self.cfg_scale, self.compiles)
+        return self._pass(tree.tokens, cells, mask)
+
+    def _pass(self, tokens: Tensor, cells: Tensor, mask: Tensor) -> Forward:
+        """tokens, cells [B, N] of the cache's placed slots, mask [B R, 1, N, S]."""
+        x = self._repeated(self.embed(tokens))
         turns = self.turns.index_select(0, cells.flatten()).unflatten(0, cells.shape)
         turns = turns if len(cells) == 1 else self._repeated(turns)  # one image's hold for its guidance rows
-        mask = cache.mask(tree.ancestors)
-        return self._read((self._compiled if self.compiles else self.body)(x, turns, mask, cache))
+        return self._read((self._compiled if self.compiles else self.body)(x, turns, mask, self.cache))
 
     def _repeated(self, x: Tensor) -> Tensor:  # [B, ...] -> [B R, ...]
         return x[:, None].expand(-1, self.guidance, *x.shape[1:]).flatten(0, 1)

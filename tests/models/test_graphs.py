@@ -1,0 +1,164 @@
+"""Passes as recordings, on a stand-in for CUDA graphs that replays what a pass asked of torch, operation by operation,
+on the very memory it had then."""
+
+import logging
+from functools import partial
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+from toy import PROMPTS, tiny_eagle, tiny_target
+
+from lantern.acceptance.exact import Exact
+from lantern.decoding import generate
+from lantern.drafters.jacobi import Jacobi, coupled
+from lantern.drafters.none import NoDrafter
+from lantern.drafters.starts import Nearest
+from lantern.models.llamagen.graphs import MET, PassGraphs
+from lantern.sampling import Sampling
+from lantern.trees.eagle2 import Eagle2Tree
+from lantern.trees.static import StaticTree
+from lantern.types import Form
+from lantern.verification.shared_noise import SharedNoise
+
+SEEDS = list(range(len(PROMPTS)))
+STATIC = StaticTree([[0], [1], [0, 0], [0, 1], [1, 0], [0, 0, 0]])
+
+
+class Recording(TorchDispatchMode):
+    """Python runs once, the operations again and again: numbers that Python worked out stay what they were."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations, self.replays = [], 0
+        self._made: set[int] = set()  # memory that the recording gives its own results
+        self._others: dict[int, list[torch.Tensor]] = {}  # what it knows of all other memory, by place
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        if operation is torch.ops.aten._local_scalar_dense.default:
+            raise AssertionError("a value is read from the device while a pass is recorded")
+        args, kwargs = tree_map_only(torch.Tensor, self._known, (args, kwargs or {}))
+        result = operation(*args, **kwargs)
+        places = {place(tensor) for tensor in tensors((args, kwargs))}
+        fresh = [tensor for tensor in tensors(result) if place(tensor) not in places]
+        self._made |= {place(tensor) for tensor in fresh}
+        self.operations.append((operation, args, kwargs, fresh))
+        return result
+
+    def _known(self, tensor: torch.Tensor) -> torch.Tensor:
+        if place(tensor) in self._made:
+            return tensor
+        alias = tensor.detach()
+        self._others.setdefault(place(tensor), []).append(alias)
+        return alias
+
+    def replay(self) -> None:
+        """Checks first that somebody else holds what is read: a graph does not keep it from being freed."""
+        for aliases in self._others.values():
+            storage = aliases[0].untyped_storage()
+            held = torch._C._storage_Use_Count(storage._cdata) - len(aliases) - 1  # one is `storage`
+            assert held > 0, f"{tuple(aliases[0].shape)} is read by a graph and held by nobody"
+        for operation, args, kwargs, fresh in self.operations:
+            places = {place(tensor) for tensor in tensors((args, kwargs))}
+            made = [tensor for tensor in tensors(operation(*args, **kwargs)) if place(tensor) not in places]
+            for kept, new in zip(fresh, made, strict=True):
+                kept.copy_(new)
+        self.replays += 1
+
+
+def tensors(of: object) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(of) if isinstance(leaf, torch.Tensor)]
+
+
+def place(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.made: list[Recording] = []
+
+    def __call__(self, run):
+        recording = Recording()
+        with recording:
+            written = run()
+        self.made.append(recording)
+        return recording.replay, written
+
+
+def eagle(tree, target):
+    return tiny_eagle(target, tree, Sampling())
+
+
+DRAFTERS = {
+    "plain": lambda target: NoDrafter(),
+    "static": partial(eagle, STATIC),
+    "eagle2": partial(eagle, Eagle2Tree(6, 3, 3)),
+    "jacobi": lambda target: Jacobi(target, 4, Nearest(), coupled),
+}
+
+
+def decode(target, drafter: str, batch_size: int) -> torch.Tensor:
+    parts = (target, DRAFTERS[drafter](target), SharedNoise(), Exact(), Sampling(cfg_scale=target.cfg_scale))
+    return generate(*parts, PROMPTS, SEEDS, batch_size).tokens
+
+
+def recorded_target(recorder) -> object:
+    target = tiny_target()
+    target.graphs = PassGraphs(target._pass, recorder)
+    return target
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_recorded_passes_make_the_same_images(drafter, batch_size):
+    """Catches a number of one round that a recording holds on to, such as where rows stand; memory that is written
+    elsewhere the next time, or given up; values asked of the device."""
+    recorder = Recorder()
+    target = recorded_target(recorder)
+    for _ in range(2):  # the second time on the memory of the first
+        assert torch.equal(decode(target, drafter, batch_size), decode(tiny_target(), drafter, batch_size))
+    assert sum(recording.replays for recording in recorder.made) > 4 * MET * len(recorder.made)
+
+
+def test_a_recording_is_of_one_guidance_scale():
+    recorder = Recorder()
+    target = recorded_target(recorder)
+    for cfg_scale in (2.0, 5.0):
+        target.cfg_scale = cfg_scale
+        assert torch.equal(decode(target, "plain", 2), decode(tiny_target(cfg_scale), "plain", 2))
+    assert len(recorder.made) > 1
+
+
+def test_passes_that_cannot_be_recorded_are_run_as_they_are(caplog):
+    """Catches a run that dies, or goes on silently: what it measures is not what graphs would."""
+
+    def refuses(run):
+        raise RuntimeError("no graphs here")
+
+    with caplog.at_level(logging.WARNING):
+        assert torch.equal(decode(recorded_target(refuses), "static", 3), decode(tiny_target(), "static", 3))
+    assert [record.message for record in caplog.records].count(
+        "passes cannot be recorded as CUDA graphs, kernels are launched one by one: no graphs here"
+    ) == 1
+
+
+def test_a_recording_ends_with_its_cache():
+    """Catches passes that write to memory which has been given back."""
+    recorder = Recorder()
+    target = recorded_target(recorder)
+    for _ in range(2):
+        assert torch.equal(decode(target, "static", 2), decode(tiny_target(), "static", 2))
+        target.release()
+
+
+def test_what_a_pass_returned_is_not_written_again():
+    recorder = Recorder()
+    target = recorded_target(recorder)
+    target.allocate(1, 1)
+    target.prefill(PROMPTS[:1], torch.tensor([0]))
+    root = Form.chain(0, torch.device("cpu")).tree(torch.tensor([[3]]))
+    passes = [target.verify(root) for _ in range(MET + 2)]
+    assert recorder.made[0].replays == 3
+    assert len({place(part) for forward in passes for part in forward}) == 2 * len(passes)
