@@ -31,7 +31,7 @@ from lantern.drafters.proactive import ProactiveJacobi
 from lantern.drafters.refined_jacobi import RefinedJacobi
 from lantern.drafters.starts import Nearest
 from lantern.drafters.window import Window
-from lantern.models.llamagen.graphs import PassGraphs
+from lantern.models.graphs import PassGraphs
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.sampling import Sampling
 from lantern.trees.adaptive import AdaptiveTree

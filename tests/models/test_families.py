@@ -14,6 +14,7 @@ from families import FAMILIES, SIDE, Family
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
+from recorded_passes import Recorder
 from toy import random_verdict
 from transformers import PreTrainedModel
 
@@ -23,6 +24,7 @@ from lantern.drafters.loading import load_eagle
 from lantern.errors import CheckpointError
 from lantern.evaluation import Evaluation
 from lantern.models.checkpoints import save_weights
+from lantern.models.graphs import PassGraphs
 from lantern.models.hf.target import HuggingFaceTarget
 from lantern.pipeline import assemble
 from lantern.types import PADDING, DraftTree
@@ -112,6 +114,16 @@ def test_tree_passes_and_commits_equal_the_models_own_forward(loaded):
     """Catches wrong positions, pads that are seen, siblings that are seen, a missing or misplaced row end, a cache
     compacted wrongly, a wrong slice of the vocabulary, guidance in front of a head that is not linear."""
     assert tree_rounds(loaded, rounds=5, seed=0) < 1e-5
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=str)
+@torch.inference_mode()
+def test_recorded_passes_equal_the_models_own_forward(loaded, monkeypatch):
+    """Catches what transformers works out on the host: it would stay what it was when the pass was recorded."""
+    recorder = Recorder()
+    monkeypatch.setattr(loaded.target, "graphs", PassGraphs(loaded.target._pass, recorder))
+    assert max(tree_rounds(loaded, rounds=5, seed=seed) for seed in range(3)) < 1e-5
+    assert sum(recording.replays for recording in recorder.made) > 2
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=str)

@@ -11,6 +11,8 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from lantern.models.cache import Admission, KVCache, Reserve, additive
+from lantern.models.graphs import EXTENT, PassGraphs
+from lantern.models.hf.joined import join
 from lantern.models.hf.prompts import Prefix
 from lantern.models.hf.structure import Walk, walk
 from lantern.models.llamagen.fused import Memory, precise, turn_table
@@ -73,6 +75,8 @@ class HuggingFaceTarget:
         weights_hash: str = "",
     ) -> None:
         self.transformer, self.vocabulary = body.eval().requires_grad_(False), vocabulary
+        join(body.layers)
+        self.graphs = PassGraphs.of(self._pass, vocabulary.embed.device)
         self.prompts, self.tokenizer = prompts, tokenizer
         self.grid, self.num_tokens = tuple(grid), grid[0] * grid[1]
         self.vocab_size, self.prefix_len = len(vocabulary.embed), prompts.length
@@ -128,6 +132,7 @@ class HuggingFaceTarget:
         heads = config.num_key_value_heads
         self.cache = None  # the reserve may have to give its memory back
         self.cache = KVCache(config.num_hidden_layers, rows, 1, slots, heads, self._head_dim, like, self._reserve)
+        self.cache.grain = EXTENT if self.graphs else 0
         self._pads = torch.zeros(rows, dtype=torch.long, device=like.device)  # [B R]
         self._first = torch.zeros(batch_size, dtype=torch.long, device=like.device)  # [B] the image token at the root
         self._counts = [0] * batch_size  # the same on the host
@@ -179,7 +184,8 @@ class HuggingFaceTarget:
         start = (self.cache.lengths - self._pads)[:, None]
         positions = start + path.depths.repeat_interleave(repeats, 0)
         mask = self.cache.mask(path.sees.repeat_interleave(repeats, 0))
-        hidden = self._run(x.repeat_interleave(repeats, 0), positions, mask, self.cache)
+        x = x.repeat_interleave(repeats, 0)
+        (hidden,) = self.graphs(self.cache, x, positions, mask) if self.graphs else self._pass(x, positions, mask)
         hidden = rearrange(hidden, "(b r) m d -> b r m d", r=repeats)
         index = path.last[:, None, :, None].expand(-1, repeats, -1, hidden.shape[-1])
         features = hidden.gather(2, index) if extra else hidden
@@ -218,6 +224,9 @@ class HuggingFaceTarget:
             none = tree.tokens[:, :0]
             return Walk(tree.ancestors, none, none.bool())
         return walk(tree, self._first, self._counts, self.grid[1], self.num_tokens)
+
+    def _pass(self, x: Tensor, positions: Tensor, mask: Tensor) -> tuple[Tensor]:
+        return (self._run(x, positions, mask, self.cache),)
 
     def _run(self, x: Tensor, positions: Tensor, mask: Tensor, memory: Memory) -> Tensor:
         """x [B R, T, D], positions [B R, T], mask [B R, 1, T, S] additive -> features [B R, T, D]."""

@@ -9,8 +9,8 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from lantern.models.cache import Admission, AtSlots, KVCache, Reserve, additive
+from lantern.models.graphs import EXTENT, PassGraphs
 from lantern.models.llamagen.fused import FusedTransformer, cache_dtype, precise, turn_table
-from lantern.models.llamagen.graphs import EXTENT, PassGraphs
 from lantern.models.llamagen.transformer import Transformer, causal_mask
 from lantern.models.packed import linear
 from lantern.types import DraftTree, Forward, Verdict
@@ -50,7 +50,7 @@ class LlamaGenTarget:
         self.vocab_size, self.num_tokens = transformer.vocab_size, transformer.num_tokens
         self.grid, self.codebook = transformer.grid, tokenizer.codebook
         self._reserve = Reserve()
-        self.graphs = PassGraphs(self._pass) if self.codebook.is_cuda else None
+        self.graphs = PassGraphs.of(self._pass, self.codebook.device)
 
     @property
     def guidance(self) -> int:
@@ -124,7 +124,7 @@ class LlamaGenTarget:
         cells = (cache.lengths[:, None] + tree.depths).clamp(max=len(self.turns) - 1)
         mask = cache.mask(tree.ancestors)
         if self.graphs:
-            return self.graphs(cache, tree.tokens, cells, mask, self.cfg_scale, self.compiles)
+            return Forward(*self.graphs(cache, tree.tokens, cells, mask, settings=(self.cfg_scale, self.compiles)))
         return self._pass(tree.tokens, cells, mask)
 
     def _pass(self, tokens: Tensor, cells: Tensor, mask: Tensor) -> Forward:

@@ -9,49 +9,53 @@ import torch
 from torch import Tensor
 
 from lantern.models.cache import KVCache
-from lantern.types import Forward
 
 log = logging.getLogger(__name__)
 EXTENT = 64  # slots by which the part of the cache that passes look at grows: each extent has a recording of its own
 MET = 3  # passes of a shape before it is recorded: a batch that drains has many shapes, none of them for long
 
-Run = Callable[[Tensor, Tensor, Tensor], Forward]  # tokens, cells, mask of a pass over the cache's placed slots
-Record = Callable[[Callable[[], Forward]], tuple[Callable[[], None], Forward]]  # -> its repetition, what it writes
+Run = Callable[..., tuple[Tensor, ...]]  # of a pass over the cache's placed slots, from tensors
+Record = Callable[[Callable[[], tuple[Tensor, ...]]], tuple[Callable[[], None], tuple[Tensor, ...]]]
 
 
 class PassGraphs:
     """Recordings of one cache's passes, by shape."""
 
     def __init__(self, run: Run, record: Record | None = None) -> None:
-        """record: a test's, for devices without graphs."""
+        """record: from a pass to what repeats it and where it writes; None: by CUDA."""
         self._run, self._record = run, record or _Recorder()
         self._met: Counter[tuple] = Counter()
-        self._made: dict[tuple, tuple[list[Tensor], Callable[[], None], Forward, Tensor]] = {}
+        self._made: dict[tuple, tuple[list[Tensor], Callable[[], None], tuple[Tensor, ...], Tensor]] = {}
         self._place: int | None = None  # where the cache lies
 
-    def __call__(self, cache: KVCache, tokens: Tensor, cells: Tensor, mask: Tensor, *settings: object) -> Forward:
-        """tokens, cells [B, N], mask [B R, 1, N, S], and what else the run depends on -> what it makes of them."""
+    @classmethod
+    def of(cls, run: Run, device: torch.device) -> "PassGraphs | None":
+        """None where there is no GPU."""
+        return cls(run) if device.type == "cuda" else None
+
+    def __call__(self, cache: KVCache, *inputs: Tensor, settings: tuple = ()) -> tuple[Tensor, ...]:
+        """What the run makes of the inputs; settings: what else that depends on."""
         if cache.store.data_ptr() != self._place:
             self._place = cache.store.data_ptr()
             self._made.clear()
             self._met.clear()
-        key = (cache.store.shape, cache.store.stride(), tokens.shape, mask.shape, *settings)
-        given = (tokens, cells, mask, cache.placed)
+        given = (*inputs, cache.placed)
+        key = (cache.store.shape, cache.store.stride(), *(part.shape for part in given), settings)
         self._met[key] += 1
         if key not in self._made:
             if self._record is None or self._met[key] < MET:
-                return self._run(tokens, cells, mask)
+                return self._run(*inputs)
             try:
                 self._made[key] = self._recorded(cache, given)
             except RuntimeError as error:
                 log.warning("passes cannot be recorded as CUDA graphs, kernels are launched one by one: %s", error)
                 self._record, cache.placed = None, given[-1]
-                return self._run(tokens, cells, mask)
+                return self._run(*inputs)
         read, replay, written, _ = self._made[key]
         for kept, fresh in zip(read, given, strict=True):
             kept.copy_(fresh)
         replay()
-        return Forward(*(part.clone() for part in written))  # the next pass writes there again
+        return tuple(part.clone() for part in written)  # the next pass writes there again
 
     def _recorded(self, cache: KVCache, given: tuple[Tensor, ...]) -> tuple:
         """A recording reads and writes the same memory whenever it is replayed: `given` is copied there."""
@@ -67,7 +71,7 @@ class _Recorder:
     def __init__(self) -> None:
         self._pool = torch.cuda.graph_pool_handle()
 
-    def __call__(self, run: Callable[[], Forward]) -> tuple[Callable[[], None], Forward]:
+    def __call__(self, run: Callable[[], tuple[Tensor, ...]]) -> tuple[Callable[[], None], tuple[Tensor, ...]]:
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):  # what libraries set up at their first call on a stream cannot be recorded
