@@ -8,7 +8,9 @@ from lantern.errors import LanternError
 from lantern.noise import AHEAD
 from lantern.types import Drafter, Target
 
-LAWS = 6  # tables [N, V] of float32 that are alive at once in a round: logits, scores, p, log p, noise, their sum
+# Tables [N, V] of float32 that are alive at once in a round, at most: where ratio verification judges every node's
+# children these are logits, p, q, what is left of both, p~, its residual, and two on the way there
+LAWS = 9
 
 
 def table_bytes(vocab_size: int, num_nodes: int, depth: int) -> int:

@@ -75,7 +75,8 @@ class HuggingFaceTarget:
         weights_hash: str = "",
     ) -> None:
         self.transformer, self.vocabulary = body.eval().requires_grad_(False), vocabulary
-        join(body.layers)
+        if not vocabulary.embed.is_meta:  # where shapes are all there is, they are the checkpoint's
+            join(body.layers)
         self.graphs = PassGraphs.of(self._pass, vocabulary.embed.device)
         self.prompts, self.tokenizer = prompts, tokenizer
         self.grid, self.num_tokens = tuple(grid), grid[0] * grid[1]
