@@ -122,7 +122,7 @@ def test_recorded_passes_equal_the_models_own_forward(loaded, monkeypatch):
     """Catches what transformers works out on the host: it would stay what it was when the pass was recorded."""
     recorder = Recorder()
     monkeypatch.setattr(loaded.target, "graphs", PassGraphs(loaded.target._pass, recorder))
-    assert max(tree_rounds(loaded, rounds=5, seed=seed) for seed in range(3)) < 1e-5
+    assert max(tree_rounds(loaded, rounds=5, seed=seed) for seed in range(3)) < 1e-4
     assert sum(recording.replays for recording in recorder.made) > 2
 
 
