@@ -23,11 +23,8 @@ def judged_against(
     rule: CommittedLaw, p: Tensor, q: Tensor | None, x: Tensor, site: Site
 ) -> tuple[Tensor, Tensor]:  # as AcceptanceRule.judge
     """A node's first child is judged against r, later siblings exactly against what r has left."""
-    first = site.rank == 0
-    if p.is_cpu and not bool(first.any()):  # another device is not asked: it would have to be waited for
-        return relaxed(p, q, x)
-    law = rule.law(p, point_mass(x, p) if q is None else q, site.depth)
-    return relaxed(torch.where(first[:, None], law, p), q, x)
+    draft = point_mass(x, p) if q is None else q
+    return relaxed(_law_where(site.rank == 0, rule, p, draft, site.depth), q, x)
 
 
 def committed_laws(tree: DraftTree, probs: Tensor, q: Tensor, rule: CommittedLaw) -> Tensor:
@@ -38,8 +35,17 @@ def committed_laws(tree: DraftTree, probs: Tensor, q: Tensor, rule: CommittedLaw
     if rule.lossless:
         return probs
     is_child = tree.parents[:, None] == torch.arange(tree.parents.shape[1], device=probs.device)[:, None]
-    laws = rule.law(probs.flatten(0, 1), q.flatten(0, 1), tree.depths.flatten() + 1)
-    return torch.where(is_child.any(-1, keepdim=True), laws.view_as(probs), probs)
+    has_children = is_child.any(-1).flatten()
+    laws = _law_where(has_children, rule, probs.flatten(0, 1), q.flatten(0, 1), tree.depths.flatten() + 1)
+    return laws.view_as(probs)
+
+
+def _law_where(wanted: Tensor, rule: CommittedLaw, p: Tensor, q: Tensor, depth: Tensor) -> Tensor:
+    """r in the wanted rows [M], p in the others [M, V]."""
+    if not p.is_cpu:  # which they are would have to be waited for
+        return torch.where(wanted[:, None], rule.law(p, q, depth), p)
+    rows = wanted.nonzero()[:, 0]
+    return p.index_copy(0, rows, rule.law(p[rows], q[rows], depth[rows])) if len(rows) else p
 
 
 def point_mass(x: Tensor, like: Tensor) -> Tensor:  # [...], [..., V] -> [..., V]

@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+from test_verification import widest
 from toy import CODES, PROMPTS, tiny_eagle, tiny_target
 
 from lantern.acceptance.cool_sd import CoolSD
@@ -75,10 +76,6 @@ class BothWays(Ratio):
         return expected
 
 
-def widest(parents: list[int]) -> int:
-    return max(parents.count(node) for node in range(len(parents)))
-
-
 @pytest.mark.parametrize(
     "rule",
     [rule if rule.name in WHOLE else pytest.param(rule, marks=pytest.mark.full) for rule in RULES],
@@ -90,6 +87,6 @@ def test_what_is_judged_everywhere_is_what_a_walk_judges(drafter, rule):
     that is wider than it says, whose last siblings would go unjudged."""
     target, both = tiny_target(), BothWays()
     generate(target, DRAFTERS[drafter](target), both, rule, SAMPLING, PROMPTS[:3], [1, 2, 3], batch_size=3)
-    widths = [max(map(widest, tree.parents.tolist())) for tree in both.trees]
+    widths = [widest(tree) for tree in both.trees]
     assert all(width <= tree.width for width, tree in zip(widths, both.trees, strict=True))
     assert max(widths) == max(tree.width for tree in both.trees)
