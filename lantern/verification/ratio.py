@@ -6,6 +6,7 @@ from torch import Tensor
 
 from lantern.noise import Noise, Purpose
 from lantern.types import AcceptanceRule, DraftTree, Site, Verdict
+from lantern.verification.shared_noise import deepest
 
 
 class RatioProposals:
@@ -87,12 +88,10 @@ def judged_everywhere(tree: DraftTree, probs: Tensor, rule: AcceptanceRule, nois
         followed = torch.where(accepted, child, followed)
         p = torch.where((judged & ~accepted)[:, None], residual, p)
         q = None if q is None else _without(q, x)
-    lost = followed.view(batch, size).gather(1, tree.parents.clamp(min=0)) != index  # by its parent, [B, N]
-    lost[:, 0] = False
-    lost = (tree.ancestors & lost[:, None]).any(-1)
-    last = tree.depths.masked_fill(lost, -1).argmax(1)  # one path alone is left
-    p = p.view_as(probs)[torch.arange(batch, device=last.device), last]
-    return Verdict(tree.path_to(last), tree.depths.gather(1, last[:, None])[:, 0], noise.draw(p))
+    refused = followed.view(batch, size).gather(1, tree.parents[:, 1:].clamp(min=0)) != index[1:]  # by their parents
+    last = deepest(tree, refused)  # of the one path that is left
+    p = p.view_as(probs)[torch.arange(batch, device=last.device), last[:, 0]]
+    return Verdict(tree.path_to(last[:, 0]), tree.depths.gather(1, last)[:, 0], noise.draw(p))
 
 
 class _Walk:

@@ -65,9 +65,15 @@ class SharedNoise:
             p_tilde = rule.relax(law.flatten(0, 1), drafted.flatten()).view_as(law)
             refused = winners(p_tilde, weights) != drafted  # a child is refused unless its own p~ picks it
         refused = refused if tree.form else refused | tree.is_padding[:, 1:]
-        lost = (tree.ancestors[..., 1:] & refused[:, None]).any(-1)  # [B, N]
-        best = tree.depths.masked_fill(lost, -1).argmax(1, keepdim=True)  # the first among the deepest
+        best = deepest(tree, refused)
         accepted, token = tree.depths.gather(1, best)[:, 0], pick.gather(1, best)[:, 0]
         verdict = Verdict(tree.path_to(best[:, 0]), accepted, token)
         verdict.picks = pick
         return verdict
+
+
+def deepest(tree: DraftTree, refused: Tensor) -> Tensor:
+    """refused [B, N - 1] of all nodes but the root -> the deepest node [B, 1] with none of them on its path, the first
+    among equals."""
+    lost = (tree.ancestors[..., 1:] & refused[:, None]).any(-1)  # [B, N]
+    return tree.depths.masked_fill(lost, -1).argmax(1, keepdim=True)
