@@ -1,11 +1,10 @@
 """LANTERN as released for LlamaGen and Anole (code of 2410.03355): its acceptance, and residuals that differ from the
 paper's p~ - q: the k + 1 nearest codes leave q where children were drawn, and leave p where they were chosen."""
 
-import torch
 from torch import Tensor
 
 from lantern.acceptance.neighbours import nearest
-from lantern.acceptance.relaxed import absorb, relaxed
+from lantern.acceptance.relaxed import absorb, normalised, relaxed
 from lantern.errors import LanternError
 from lantern.types import Site
 
@@ -43,5 +42,4 @@ def one_too_many(codebook: Tensor, k: int) -> Tensor:
 
 def rescued(rest: Tensor) -> Tensor:
     """[B, V] masses -> laws; the uniform one where no mass is left."""
-    mass = rest.sum(-1, keepdim=True)
-    return torch.where(mass > 0, rest / mass.clamp(min=torch.finfo(rest.dtype).tiny), 1 / rest.shape[-1])
+    return normalised(rest, 1 / rest.shape[-1])

@@ -31,8 +31,13 @@ def relaxed(p_tilde: Tensor, q: Tensor | None, x: Tensor) -> tuple[Tensor, Tenso
     else:
         accept = (p_tilde.gather(1, index) / q.gather(1, index).clamp(min=torch.finfo(q.dtype).tiny))[:, 0]
         residual = (p_tilde - q).clamp(min=0)
-    mass = residual.sum(-1, keepdim=True)
-    return accept.clamp(max=1), torch.where(mass > 0, residual / mass, p_tilde)
+    return accept.clamp(max=1), normalised(residual, p_tilde)
+
+
+def normalised(masses: Tensor, otherwise: Tensor | float) -> Tensor:
+    """[..., V] non-negative masses -> laws that sum to 1; `otherwise` in rows without any mass."""
+    total = masses.sum(-1, keepdim=True)
+    return torch.where(total > 0, masses / total, otherwise)
 
 
 def absorb(p: Tensor, x: Tensor, neighbours: Tensor, budget: Tensor | float) -> Tensor:

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from lantern.acceptance.committed import judged_against
 from lantern.acceptance.neighbours import distances, nearest
+from lantern.acceptance.relaxed import normalised
 from lantern.errors import LanternError
 from lantern.types import Site
 
@@ -45,10 +46,12 @@ class Transport:
             price = (sent @ cost)[:, None]
             share = (left / price.clamp(min=tiny)).clamp(max=1)
             surplus, lack = surplus - share * sent, lack - share * torch.minimum(asked, lack)
-            left = left - share * price
+            left = (left - share * price).clamp(min=0)
             if left.is_cpu and not bool((left > 0).any()):  # another device would have to be waited for
                 break
-        return p - (first_surplus - surplus) + (first_lack - lack)
+        # a sum of masses, none of which is below zero: a difference from p would be, by rounding
+        moved = normalised(torch.minimum(p, q) + surplus + (first_lack - lack), p)
+        return torch.where(left < self.eps, moved, p)
 
     def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
         return judged_against(self, p, q, x, site)

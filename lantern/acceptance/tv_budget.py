@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from lantern.acceptance.committed import judged_against
+from lantern.acceptance.relaxed import normalised
 from lantern.errors import LanternError
 from lantern.types import Site
 
@@ -25,7 +26,7 @@ class TvBudget:
     def law(self, p: Tensor, q: Tensor, depth: Tensor) -> Tensor:
         distance = (p - q).clamp(min=0).sum(-1, keepdim=True)
         weight = (self.eps / distance.clamp(min=torch.finfo(p.dtype).tiny)).clamp(max=1)
-        return torch.lerp(p, q, torch.where(distance > 0, weight, 0))
+        return torch.where(distance > 0, normalised((1 - weight) * p + weight * q, p), p)
 
     def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
         return judged_against(self, p, q, x, site)

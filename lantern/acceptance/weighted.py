@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from lantern.acceptance.committed import point_mass
+from lantern.acceptance.relaxed import normalised
 
 
 def weighted(p: Tensor, q: Tensor | None, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -19,10 +20,8 @@ def weighted(p: Tensor, q: Tensor | None, x: Tensor, weight: Tensor) -> tuple[Te
 def weighted_law(p: Tensor, q: Tensor, weight: Tensor) -> Tensor:
     """[M, V], [M, V], [M] -> what one drawn child commits: q f, and the rest from the residual."""
     kept = torch.minimum(q, weight[:, None] * p)
-    return kept + (1 - kept.sum(-1, keepdim=True)).clamp(min=0) * _residual(p, kept)
+    return normalised(kept + (1 - kept.sum(-1, keepdim=True)).clamp(min=0) * _residual(p, kept), p)
 
 
 def _residual(p: Tensor, kept: Tensor) -> Tensor:
-    rest = (p - kept).clamp(min=0)
-    mass = rest.sum(-1, keepdim=True)
-    return torch.where(mass > 0, rest / mass, p)
+    return normalised((p - kept).clamp(min=0), p)
