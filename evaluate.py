@@ -11,12 +11,12 @@ from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from lantern.command import in_one_sentence
-from lantern.estimate import drafted, estimate, kept_dtype
-from lantern.hardware import resolve_device
-from lantern.memory import available_memory
-from lantern.reproduction import check_alone, compare_rows, moved, recorded_run
-from lantern.running import run_setting
+from lantern.cli.dry_run import drafted, estimate, kept_dtype
+from lantern.cli.error_messages import in_one_sentence
+from lantern.cli.reproduce import check_alone, compare_rows, moved, recorded_run
+from lantern.cli.run_setting import run_setting
+from lantern.runtime.hardware import resolve_device
+from lantern.runtime.memory import available_memory
 
 
 def dry_run(cfg: DictConfig) -> None:

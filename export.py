@@ -7,7 +7,7 @@ import hydra
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
-from lantern.command import in_one_sentence
+from lantern.cli.error_messages import in_one_sentence
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="export")

@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
-from lantern.command import in_one_sentence
+from lantern.cli.error_messages import in_one_sentence
 from lantern.training.run import (
     check_overrides,
     check_resumable,

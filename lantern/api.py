@@ -11,13 +11,13 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 from torch import Tensor
 
-from lantern.command import user_error, wrong_kind
+from lantern.cli.error_messages import user_error, wrong_kind
 from lantern.errors import LanternError
-from lantern.evaluation import decode_images
-from lantern.hardware import allow_tf32
+from lantern.evaluation.evaluate import decode_images
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline, assemble
-from lantern.trees.auto import AutoTree
+from lantern.runtime.hardware import allow_tf32
+from lantern.tuning.auto import AutoTree
 from lantern.types import AcceptanceRule, Drafter, Generation, Loop, Target, TreePolicy, Verification
 
 CONFIG_FOLDER = Path(__file__).parents[1] / "conf"

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from lantern.errors import LanternError
-from lantern.memory import check_drafted
 from lantern.noise import GreedyNoise, Noise
+from lantern.runtime.memory import check_drafted
 from lantern.sampling import Sampling
 from lantern.types import (
     AcceptanceRule,

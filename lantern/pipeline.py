@@ -14,7 +14,7 @@ from lantern.errors import LanternError
 from lantern.metrics.entropy import law_entropies
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.sampling import Sampling
-from lantern.trees.auto import AutoTree
+from lantern.tuning.auto import AutoTree
 from lantern.types import (
     AcceptanceRule,
     Drafter,

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from toy import CODES, DIM, PROMPTS, tiny_eagle, tiny_target
+from support.toy import CODES, DIM, PROMPTS, tiny_eagle, tiny_target
 
 from lantern.acceptance.cool_sd import CoolSD
 from lantern.acceptance.exact import Exact
@@ -12,24 +12,23 @@ from lantern.acceptance.gsd import GSD
 from lantern.acceptance.lantern_pp import LanternPP
 from lantern.acceptance.tv_budget import TvBudget
 from lantern.decoding import generate
-from lantern.drafters.branching_jacobi import BranchingJacobi
 from lantern.drafters.eagle_jacobi import EagleJacobi
-from lantern.drafters.jacobi import Jacobi, anew, coupled
+from lantern.drafters.jacobi.branching import BranchingJacobi
+from lantern.drafters.jacobi.jacobi import Jacobi, anew, coupled
+from lantern.drafters.jacobi.proactive import ProactiveJacobi
+from lantern.drafters.jacobi.refined import RefinedJacobi
+from lantern.drafters.jacobi.starts import Above, Nearest, Uniform
+from lantern.drafters.jacobi.window import Window
 from lantern.drafters.none import NoDrafter
 from lantern.drafters.parallel import Parallel
 from lantern.drafters.parallel_network import ParallelNetwork
-from lantern.drafters.proactive import ProactiveJacobi
-from lantern.drafters.refined_jacobi import RefinedJacobi
-from lantern.drafters.starts import Above, Nearest, Uniform
-from lantern.drafters.window import Window
-from lantern.row_parallel import RowParallel
+from lantern.loops.row_parallel import RowParallel
 from lantern.sampling import Sampling
 from lantern.trees.adaptive import AdaptiveTree
-from lantern.trees.chain import chain
 from lantern.trees.ddd import DDDTree
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.sampled import SampledTree
-from lantern.trees.static import StaticTree
+from lantern.trees.static import StaticTree, chain
 from lantern.verification.block import Block
 from lantern.verification.ratio import Ratio
 from lantern.verification.shared_law import SharedLaw

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from tiny_weights import write_tiny_weights
+from support.tiny_weights import write_tiny_weights
 
 import lantern
 from lantern.errors import LanternError
-from lantern.row_parallel import RowParallel
-from lantern.trees.auto import AutoTree
+from lantern.loops.row_parallel import RowParallel
 from lantern.trees.static import StaticTree
+from lantern.tuning.auto import AutoTree
 
 PROMPTS = ["a red sphere on wood", "wood"]
 

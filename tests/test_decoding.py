@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy import CODES, PROMPTS, SEEDS, tiny_eagle, tiny_target
+from support.toy import CODES, PROMPTS, SEEDS, tiny_eagle, tiny_target
 
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern import Lantern
@@ -15,11 +15,10 @@ from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
 from lantern.trees.adaptive import AdaptiveTree
-from lantern.trees.chain import chain
 from lantern.trees.ddd import DDDTree
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.sampled import SampledTree
-from lantern.trees.static import StaticTree
+from lantern.trees.static import StaticTree, chain
 from lantern.types import Generation
 from lantern.verification.ratio import Ratio
 from lantern.verification.shared_noise import SharedNoise

@@ -1,19 +1,17 @@
 """The promise on the shipped weights: under shared noise every token of every image is plain decoding's, in float32."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
+from support.paths import ROOT
 
 import lantern
+from lantern.data.prompts import load_prompts
 from lantern.errors import LanternError
 from lantern.noise import image_seed
 from lantern.pipeline import assemble
-from lantern.prompts import load_prompts
 
-ROOT = Path(__file__).parents[1]
 METHODS = sorted(path.stem for path in (ROOT / "conf" / "method").glob("*.yaml"))
 RATIO = ("block", "gsd_sjd", "entropy_sjd")
 NEEDS_NOISE = dict.fromkeys(RATIO, "use verification=shared_noise") | {"sjd": "use drafter=jacobi"}  # what it says

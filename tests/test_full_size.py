@@ -4,14 +4,13 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from full_size import write_llamagen_b
+from support.full_size import write_llamagen_b
+from support.paths import ROOT
 
-from lantern.results import read_rows
+from lantern.evaluation.rows import read_rows
 
-ROOT = Path(__file__).parents[1]
 MEASURED = """
 import resource, runpy, sys
 sys.argv = ["evaluate.py", *sys.argv[1:]]

@@ -3,7 +3,7 @@ under ratio verification, and by counting many images of the whole loop under bo
 
 import pytest
 import torch
-from tables import TableDrafter, TableTarget, law_of_one_round, p_value, sequence_law
+from support.tables import TableDrafter, TableTarget, law_of_one_round, p_value, sequence_law
 
 from lantern.acceptance.cool_sd import CoolSD
 from lantern.acceptance.entropy_aware import EntropyAware
@@ -15,16 +15,15 @@ from lantern.acceptance.transport import Transport
 from lantern.acceptance.tv_budget import TvBudget
 from lantern.acceptance.vvs import VVS
 from lantern.decoding import generate
+from lantern.drafters.jacobi.window import Label
 from lantern.drafters.none import NoDrafter
-from lantern.drafters.window import Label
 from lantern.pipeline import PROVEN_TREES, PROVEN_VERIFICATIONS
 from lantern.sampling import Sampling
 from lantern.trees.adaptive import AdaptiveTree
-from lantern.trees.chain import chain
 from lantern.trees.ddd import DDDTree
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.sampled import SampledTree
-from lantern.trees.static import StaticTree
+from lantern.trees.static import StaticTree, chain
 from lantern.verification.block import Block
 from lantern.verification.ratio import Ratio
 from lantern.verification.shared_law import SharedLaw

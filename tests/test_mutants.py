@@ -3,7 +3,7 @@
 
 import pytest
 import torch
-from tables import TableDrafter, TableTarget, law_of_one_round, sequence_law
+from support.tables import TableDrafter, TableTarget, law_of_one_round, sequence_law
 from test_laws import p_value
 from torch import Tensor
 
@@ -12,10 +12,9 @@ from lantern.decoding import generate
 from lantern.noise import Noise, Purpose
 from lantern.sampling import Sampling
 from lantern.trees import sampled
-from lantern.trees.chain import chain
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.sampled import SampledTree
-from lantern.trees.static import StaticTree
+from lantern.trees.static import StaticTree, chain
 from lantern.types import PADDING, DraftTree
 from lantern.verification import ratio
 from lantern.verification.ratio import Ratio

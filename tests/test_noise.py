@@ -4,8 +4,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from lantern.counter_hash import TABLE, bits, bits_on_device, hashed
-from lantern.noise import BLOCK, FEW, GreedyNoise, Noise, Purpose, image_seed, winners
+from lantern.noise import (
+    BLOCK,
+    FEW,
+    TABLE,
+    GreedyNoise,
+    Noise,
+    Purpose,
+    bits,
+    bits_on_device,
+    hashed,
+    image_seed,
+    winners,
+)
 
 WINDOW, CODES = 4, 16
 PINNED_PICKS = [429895408, 3080400728, 1306723792]

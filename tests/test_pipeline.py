@@ -1,13 +1,13 @@
 """The assembled pipeline: what it says of itself, what it refuses to join, and which drafters fit a target."""
 
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
-from toy import DIM, PROMPTS, tiny_eagle, tiny_target
+from support.paths import CONF
+from support.toy import DIM, PROMPTS, tiny_eagle, tiny_target
 
 from lantern.acceptance.cool_sd import CoolSD
 from lantern.acceptance.exact import Exact
@@ -15,19 +15,17 @@ from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.lantern_pp import LanternPP
 from lantern.acceptance.tv_budget import TvBudget
 from lantern.acceptance.typical import Typical
-from lantern.drafters.eagle_network import EagleNetwork
+from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.loading import load_eagle
 from lantern.drafters.none import NoDrafter
 from lantern.errors import CheckpointError, LanternError
+from lantern.evaluation.rows import run_name, setting_id
 from lantern.models.checkpoints import save_weights, weights_hash
 from lantern.pipeline import Pipeline, assemble
-from lantern.report import label_rows
-from lantern.results import setting_id
+from lantern.reporting.table import label_rows
 from lantern.sampling import Sampling
-from lantern.tracking import run_name
-from lantern.trees.chain import chain
 from lantern.trees.eagle2 import Eagle2Tree
-from lantern.trees.static import StaticTree
+from lantern.trees.static import StaticTree, chain
 from lantern.verification import Ratio, SharedLaw, SharedNoise, by_rule, published, shared
 from lantern.verification.block import Block
 
@@ -132,7 +130,7 @@ def test_coins_in_greedy_decoding_are_one_clear_error(verification):
         joined(verification=verification, sampling=Sampling(temperature=0))
 
 
-CONFIGS = Path(__file__).parents[1] / "conf"
+CONFIGS = CONF
 
 
 @pytest.mark.parametrize("verification", ["auto", "ratio", "shared_noise", "block"])

@@ -15,7 +15,7 @@ from datasets import Dataset, Features, concatenate_datasets, disable_progress_b
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from lantern.data.budget import Budget
+from lantern.data.disk_budget import Budget
 from lantern.errors import LanternError
 from lantern.types import Target
 

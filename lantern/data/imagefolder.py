@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lantern.data.listed import ListedImages
-from lantern.data.pictures import SUFFIXES, problem_of
+from lantern.data.image_io import SUFFIXES, problem_of
+from lantern.data.indexed import ListedImages
 from lantern.errors import LanternError
 
 IMAGES_PER_SHARD = 256  # of the list: what a killed run has to read again

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
-from lantern.data.listed import ListedImages
-from lantern.data.pictures import problem_of
+from lantern.data.image_io import problem_of
+from lantern.data.indexed import ListedImages
 from lantern.errors import LanternError
 
 SEPARATOR = "\0"  # of a file and its column, in the list

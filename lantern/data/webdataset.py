@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from lantern.data.image_io import SUFFIXES, problem_of
 from lantern.data.imagefolder import read_file
-from lantern.data.listed import ListedImages
-from lantern.data.pictures import SUFFIXES, problem_of
+from lantern.data.indexed import ListedImages
 from lantern.errors import LanternError
 
 CAPTION_KEYS = ("caption", "text", "prompt")  # of a sample's .json

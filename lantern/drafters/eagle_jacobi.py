@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from lantern.drafters.eagle import Eagle
+from lantern.drafters.eagle.eagle import Eagle
+from lantern.drafters.jacobi.window import Label, Redraw, Start, Window
 from lantern.drafters.loading import load_eagle
-from lantern.drafters.window import Label, Redraw, Start, Window
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
 from lantern.types import PADDING, DraftTree, Form, Forward, Proposals, Target, TreePolicy, Verdict

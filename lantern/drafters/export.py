@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from lantern.drafters.eagle.released import to_released
 from lantern.drafters.loading import drafter_folder, load_network, read_drafter
-from lantern.drafters.released import to_released
 from lantern.models.checkpoints import save_torch_weights, save_weights
 from lantern.types import Target
 

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from torch import Tensor
 
-from lantern.drafters.eagle import Eagle
-from lantern.drafters.eagle_network import EagleNetwork
+from lantern.drafters.eagle.eagle import Eagle
+from lantern.drafters.eagle.network import EagleNetwork
+from lantern.drafters.eagle.released import from_released, is_released
 from lantern.drafters.parallel import Parallel
 from lantern.drafters.parallel_network import ParallelNetwork
-from lantern.drafters.released import from_released, is_released
 from lantern.errors import CheckpointError
+from lantern.models.build import RANDOM, drawn
 from lantern.models.checkpoints import (
     CONFIG_FILE,
     FOLDER_FILES,
@@ -21,8 +22,7 @@ from lantern.models.checkpoints import (
     weights_file,
     weights_hash,
 )
-from lantern.models.files import find_folder
-from lantern.models.filling import RANDOM, drawn
+from lantern.models.hub import find_folder
 from lantern.models.llamagen.transformer import feed_forward_dim
 from lantern.sampling import Sampling
 from lantern.types import Target, TreePolicy

@@ -8,7 +8,7 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from lantern.drafters.memory import DrafterMemory, require_codes
+from lantern.drafters.eagle.kv_state import DrafterMemory, require_codes
 from lantern.drafters.parallel_network import FusedParallel, ParallelNetwork
 from lantern.errors import LanternError
 from lantern.sampling import Sampling

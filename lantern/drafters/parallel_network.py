@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from lantern.models.llamagen.fused import FusedLayer, Memory, precise
 from lantern.models.llamagen.transformer import Attention, FeedForward
-from lantern.models.packed import linear
+from lantern.models.onednn_linear import linear
 
 
 class ParallelNetwork(nn.Module):

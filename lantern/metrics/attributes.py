@@ -6,9 +6,8 @@ import numpy as np
 from torch import Tensor
 
 from lantern.metrics.extraction import network_hash
+from lantern.metrics.intervals import Interval, loss_interval, share_bounds
 from lantern.metrics.prompt_accuracy import Judge, judge_images
-from lantern.metrics.resampling import Interval, loss_interval
-from lantern.metrics.shares import share_bounds
 from lantern.models.critic import labels_of
 
 

@@ -7,9 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lantern.metrics.bootstrap import bootstrap
 from lantern.metrics.extraction import extract_features, network_hash, register_extractor
-from lantern.metrics.resampling import Interval
+from lantern.metrics.intervals import Interval, bootstrap
 
 
 class Diversity:

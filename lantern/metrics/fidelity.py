@@ -14,16 +14,16 @@ from torch_fidelity.metric_prc import KEY_METRIC_PRECISION, KEY_METRIC_RECALL, p
 from lantern.errors import LanternError
 from lantern.metrics.distances import NEIGHBOURHOOD, FrechetTo, Manifolds, kernel_distances
 from lantern.metrics.extraction import QUIET, extract_features, register_extractor
-from lantern.metrics.kept import Kept
-from lantern.metrics.resampling import (
+from lantern.metrics.intervals import (
     Interval,
     difference_interval,
     jackknife,
     prompt_groups,
+    share_bounds,
     swapped_sides,
     swaps,
 )
-from lantern.metrics.shares import share_bounds
+from lantern.metrics.memo import Kept
 
 MIN_IMAGES = 8
 BIASED_BELOW = 10  # images a feature; a covariance of fewer is mostly noise, and so is a Fréchet distance

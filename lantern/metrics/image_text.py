@@ -8,10 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lantern.metrics.bootstrap import bootstrap
 from lantern.metrics.extraction import network_hash
-from lantern.metrics.kept import Kept
-from lantern.metrics.resampling import Interval
+from lantern.metrics.intervals import Interval, bootstrap
+from lantern.metrics.memo import Kept
 
 AT_ONCE = 32
 

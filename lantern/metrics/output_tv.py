@@ -12,8 +12,8 @@ from torch import Tensor
 from lantern.acceptance.exact import Exact
 from lantern.errors import LanternError
 from lantern.metrics.code_distance import CodeDistance
-from lantern.metrics.picks import plain_picks
-from lantern.metrics.witness import Visit, Witness, one_level
+from lantern.metrics.recording_drafter import Visit, Witness, one_level
+from lantern.metrics.reference_samples import plain_picks
 from lantern.noise import Noise, Purpose, image_seed
 from lantern.sampling import Sampling
 from lantern.types import AcceptanceRule, Drafter, Generation, Loop, Site, Target, Verification

@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 from torch import Tensor
 
-from lantern.metrics.sites import Decoded, Shapes, decoded, shapes
+from lantern.metrics.tree_stats import Decoded, Shapes, decoded, shapes
 from lantern.types import Generation, Target
 
 ENTROPY_IMAGES = 8  # whose laws are computed again, outside every timer

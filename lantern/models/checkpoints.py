@@ -4,8 +4,6 @@ A weights folder holds model.safetensors and config.json, the constructor argume
 import argparse
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from pickle import UnpicklingError
@@ -16,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from lantern.errors import CheckpointError
+from lantern.runtime.files import replace_file
 
 WEIGHTS_FILE, CONFIG_FILE = "model.safetensors", "config.json"
 TORCH_FILE = "pytorch_model.bin"
@@ -131,14 +130,6 @@ def _save(path: Path, write: Callable[[dict, Path], object], state: dict[str, Te
         remedy = "make room, or choose a folder you may write to"
         raise CheckpointError(f"cannot write weights to {path.parent} ({error}); {remedy}") from error
     return path
-
-
-def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Lets `write` fill a file of this name elsewhere and puts it in place whole; a failed one is left nowhere."""
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".writing-") as folder:
-        write(Path(folder) / path.name)
-        (Path(folder) / path.name).chmod(0o644)  # safetensors writes for the owner alone
-        os.replace(Path(folder) / path.name, path)
 
 
 def weights_file(folder: str | Path) -> Path:

@@ -5,8 +5,8 @@ from torch import Tensor, nn
 from transformers import Emu3Config, Emu3ForConditionalGeneration
 from transformers.models.emu3.modeling_emu3 import Emu3VQVAE
 
-from lantern.models.hf.loading import load_pretrained
-from lantern.models.hf.prompts import PromptIds, fixed, id_of, text_ids
+from lantern.models.hf.pretrained import load_pretrained
+from lantern.models.hf.prompt_format import PromptIds, fixed, id_of, text_ids
 from lantern.models.hf.target import HuggingFaceTarget, ImageVocabulary
 
 BEGIN, IMAGE, CODES, ROW_END = "<|extra_203|>", "<|image start|>", "<|image token|>", "<|extra_200|>"

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from transformers import JanusConfig, JanusForConditionalGeneration
 from transformers.models.janus.modeling_janus import JanusVQVAE
 
-from lantern.models.hf.loading import load_pretrained
-from lantern.models.hf.prompts import PromptIds, id_of
+from lantern.models.hf.pretrained import load_pretrained
+from lantern.models.hf.prompt_format import PromptIds, id_of
 from lantern.models.hf.target import HuggingFaceTarget, ImageVocabulary
 
 BEGIN, IMAGE, PAD = "<｜begin▁of▁sentence｜>", "<begin_of_image>", "<｜▁pad▁｜>"

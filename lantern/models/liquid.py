@@ -6,8 +6,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.configuration_utils import PreTrainedConfig
 
 from lantern.models.chameleon.vqgan import ChameleonVQGAN
-from lantern.models.hf.loading import load_pretrained
-from lantern.models.hf.prompts import PromptIds, fixed, id_of
+from lantern.models.hf.pretrained import load_pretrained
+from lantern.models.hf.prompt_format import PromptIds, fixed, id_of
 from lantern.models.hf.target import HuggingFaceTarget, ImageVocabulary
 
 BEGIN, IMAGE, NOTHING = "<bos>", "<boi>", "<unconditional>"

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase, T5Config, T5EncoderModel
 
 from lantern.data.captions import VOCABULARY
-from lantern.models.filling import RANDOM
-from lantern.models.hf.loading import load_pretrained
+from lantern.models.build import RANDOM
+from lantern.models.hf.pretrained import load_pretrained
 from lantern.models.text import WordFeatures
 
 log = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ from typing import Any
 
 from pytorch_lightning.loggers import WandbLogger
 
-from lantern.tracking import KEY_FILE, folder_key, wandb_mode
-from lantern.tracking_content import weights_artifact
+from lantern.reporting.wandb_content import weights_artifact
+from lantern.reporting.wandb_runs import KEY_FILE, folder_key, wandb_mode
 
 log = logging.getLogger(__name__)
 

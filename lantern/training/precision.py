@@ -2,7 +2,7 @@
 
 import torch
 
-from lantern.hardware import is_bf16_fast
+from lantern.runtime.hardware import is_bf16_fast
 
 
 def fastest_precision() -> str:

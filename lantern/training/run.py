@@ -19,9 +19,9 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
 from lantern.errors import LanternError
+from lantern.evaluation.provenance import write_provenance
 from lantern.models.checkpoints import local_hash
-from lantern.provenance import write_provenance
-from lantern.results import replace_text
+from lantern.runtime.files import replace_text
 from lantern.training.logging import TolerantWandbLogger
 
 # what evaluate.py must be told again: the target, the law it is sampled from, the drafter's kind, where things lie

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from lantern.drafters.eagle_network import EagleNetwork
+from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.parallel_network import ParallelNetwork
 
 

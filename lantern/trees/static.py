@@ -97,3 +97,10 @@ def _checked(paths: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
                 f"path {list(path)} of the static tree lacks its elder sibling {elder}; ranks have no gaps"
             )
     return sorted(given, key=lambda path: (len(path), path))
+
+
+def chain(length: int) -> StaticTree:
+    """length draft tokens in a row, each the rank-0 child of the one before."""
+    if length < 1:
+        raise LanternError(f"tree.length={length}: a chain drafts at least one token; use drafter=none for none")
+    return StaticTree([[0] * depth for depth in range(1, length + 1)], name=f"chain{length}")

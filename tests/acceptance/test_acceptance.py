@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from slow_walks import absorb as slow_absorb
+from support.slow_walks import absorb as slow_absorb
 from torch import Tensor
 
 from lantern.acceptance.exact import Exact

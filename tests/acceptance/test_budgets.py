@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from node_law import law_of_chosen, law_of_drawn, total_variation
 from scipy.optimize import linprog
+from support.node_law import law_of_chosen, law_of_drawn, total_variation
 from torch import Tensor
 
 from lantern.acceptance.lantern import Lantern

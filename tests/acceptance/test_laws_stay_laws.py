@@ -4,12 +4,11 @@ vector instructions to the next, and a code with mass below zero broke the suite
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
+from support.paths import ROOT, SUPPORT
 
-ROOT = Path(__file__).parents[2]
 CAPABILITIES = ("default", "avx2", "avx512")
 
 
@@ -27,7 +26,7 @@ def test_laws_of_every_rule_stay_laws(capability, sizes):
     """Catches a law written as a difference of masses, a budget that is overspent by rounding, a sum that drifts."""
     environment = os.environ | {"ATEN_CPU_CAPABILITY": capability, "PYTHONPATH": str(ROOT)}
     run = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("random_laws.py")), *sizes],
+        [sys.executable, str(SUPPORT / "random_laws.py"), *sizes],
         env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr[-600:]

@@ -1,11 +1,11 @@
 """The field's lossy rules against slow twins of their formulas, and the total variation of what they put out."""
 
 from math import exp, log
-from pathlib import Path
 
 import pytest
 import torch
-from node_law import law_of_chosen, law_of_drawn, total_variation
+from support.node_law import law_of_chosen, law_of_drawn, total_variation
+from support.paths import CONF
 from torch import Tensor
 
 from lantern.acceptance.cool_sd import CoolSD
@@ -251,7 +251,7 @@ TOY_TV = {
 
 def test_every_lossy_rule_states_what_it_costs():
     """Catches a rule that is added without its price."""
-    folder = Path(__file__).parents[2] / "conf" / "acceptance"
+    folder = CONF / "acceptance"
     assert {path.stem for path in folder.glob("*.yaml")} - {"exact"} == set(TOY_TV)
 
 

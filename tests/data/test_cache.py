@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from datasets import Features, Value
+from support.paths import ROOT
 
-from lantern.data.budget import Budget
 from lantern.data.cache import cached_rows
+from lantern.data.disk_budget import Budget
 from lantern.errors import LanternError
 
-ROOT = Path(__file__).resolve().parents[2]
 FEATURES = Features({"number": Value("int64")})
 
 

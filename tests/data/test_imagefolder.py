@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from lantern.data.image_io import load_image, problem_of
 from lantern.data.imagefolder import image_folder
-from lantern.data.pictures import load_image, problem_of
 from lantern.errors import LanternError
 
 

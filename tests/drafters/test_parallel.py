@@ -3,8 +3,8 @@ drafter's mistakes from the output, so nothing else would notice them than a low
 
 import pytest
 import torch
-from toy import DIM, PROMPTS, SEEDS, tiny_target
-from uneven_rounds import target_features, uneven_rounds
+from support.toy import DIM, PROMPTS, SEEDS, tiny_target
+from support.uneven_rounds import target_features, uneven_rounds
 
 from lantern.acceptance.exact import Exact
 from lantern.decoding import generate
@@ -14,10 +14,9 @@ from lantern.drafters.parallel_network import ParallelNetwork
 from lantern.errors import LanternError
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.sampling import Sampling
-from lantern.trees.chain import chain
 from lantern.trees.ddd import DDDTree
 from lantern.trees.eagle2 import Eagle2Tree
-from lantern.trees.static import StaticTree
+from lantern.trees.static import StaticTree, chain
 from lantern.types import DraftTree
 from lantern.verification.ratio import Ratio
 from lantern.verification.shared_noise import SharedNoise

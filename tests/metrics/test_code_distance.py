@@ -3,7 +3,7 @@
 import pytest
 import torch
 from acceptance.test_budgets import wasserstein
-from node_law import law_of_drawn
+from support.node_law import law_of_drawn
 from test_output_tv import RULES, TREES, enumerated, noise
 from torch import Tensor
 

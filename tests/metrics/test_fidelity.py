@@ -10,7 +10,7 @@ from lantern.metrics.fidelity import (
     kernel_distance,
     precision_recall,
 )
-from lantern.metrics.shares import share_bounds
+from lantern.metrics.intervals import share_bounds
 
 
 class MeanColour(nn.Module):

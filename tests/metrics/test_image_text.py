@@ -1,7 +1,6 @@
 """Scores of images and prompts: their means, bounds and differences to AR's, and the packages behind them."""
 
 import sys
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -9,13 +8,12 @@ import pytest
 import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
+from support.paths import CONF, SUPPORT
 from torch import nn
 
 from lantern.errors import CheckpointError, LanternError
 from lantern.metrics.image_text import AT_ONCE, ImageTextScore
-from lantern.models.image_reward import load_image_reward
-
-CONF = Path(__file__).parents[2] / "conf"
+from lantern.metrics.networks.image_reward import load_image_reward
 
 
 class Brightness(nn.Module):
@@ -91,7 +89,7 @@ def composed(name: str, **settings: str):
 
 @pytest.mark.parametrize("name", FILES)
 def test_missing_files_of_a_metric_are_one_sentence(tmp_path, name):
-    from lantern.command import user_error
+    from lantern.cli.error_messages import user_error
 
     with pytest.raises(Exception, match="give") as caught:
         instantiate(composed(name, **{key: value.format(tmp_path) for key, value in FILES[name].items()}))
@@ -101,8 +99,8 @@ def test_missing_files_of_a_metric_are_one_sentence(tmp_path, name):
 
 def test_a_metrics_yaml_builds_it_from_a_local_folder(tmp_path, monkeypatch):
     """Catches a setting that the loader does not know."""
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "models")
-    from clips import save_clip
+    monkeypatch.syspath_prepend(SUPPORT)
+    from support.clips import save_clip
 
     save_clip(tmp_path)
     images = torch.rand(4, 3, 8, 8)

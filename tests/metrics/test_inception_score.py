@@ -10,7 +10,7 @@ from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorIncepti
 from lantern.errors import CheckpointError, LanternError
 from lantern.metrics.fidelity import Fidelity
 from lantern.metrics.inception_score import InceptionScore
-from lantern.models.inception import LAYERS, load_inception
+from lantern.metrics.networks.inception import LAYERS, load_inception
 
 
 class Colours(nn.Module):

@@ -2,21 +2,20 @@
 
 import pytest
 import torch
-from tables import ROOT, TableDrafter, TableTarget, law_of_one_round
-from toy import PROMPTS, SEEDS, tiny_eagle, tiny_target
+from support.tables import ROOT, TableDrafter, TableTarget, law_of_one_round
+from support.toy import PROMPTS, SEEDS, tiny_eagle, tiny_target
 
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.lantern_pp import LanternPP
 from lantern.metrics.code_distance import CodeDistance
 from lantern.metrics.output_tv import OutputTV, committed_law, total_variation
-from lantern.metrics.picks import plain_picks
-from lantern.metrics.witness import Visit, Witness
+from lantern.metrics.recording_drafter import Visit, Witness
+from lantern.metrics.reference_samples import plain_picks
 from lantern.pipeline import Pipeline
 from lantern.sampling import Sampling
-from lantern.trees.chain import chain
 from lantern.trees.eagle2 import Eagle2Tree
-from lantern.trees.static import StaticTree
+from lantern.trees.static import StaticTree, chain
 from lantern.verification.ratio import Ratio
 from lantern.verification.shared_noise import SharedNoise
 

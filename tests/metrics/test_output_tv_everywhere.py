@@ -2,23 +2,23 @@
 biased verifier stands clear of it."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from support import paths
 
 import lantern
 from lantern.acceptance.exact import Exact
+from lantern.data.prompts import load_prompts
 from lantern.metrics.code_distance import CodeDistance
 from lantern.metrics.output_tv import OutputTV
-from lantern.metrics.witness import Witness
+from lantern.metrics.recording_drafter import Witness
 from lantern.noise import image_seed
-from lantern.prompts import load_prompts
 from lantern.verification.ratio import Ratio
 from lantern.verification.shared_noise import SharedNoise
 
-PROMPTS = load_prompts("demo", Path(__file__).parents[2] / "data" / "prompts")[:1]
+PROMPTS = load_prompts("demo", paths.PROMPTS)[:1]
 SEEDS = [image_seed(0, prompt) for prompt in PROMPTS]
-LEFT = "drafter.start={_target_: lantern.drafters.starts.Left}"
+LEFT = "drafter.start={_target_: lantern.drafters.jacobi.starts.Left}"
 RATIO = {
     "chain": {"tree": "chain"},
     "static": {"tree": "static"},

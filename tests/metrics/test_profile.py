@@ -2,7 +2,7 @@ from collections import Counter
 
 import pytest
 import torch
-from toy import PROMPTS, SEEDS, tiny_eagle, tiny_target
+from support.toy import PROMPTS, SEEDS, tiny_eagle, tiny_target
 
 from lantern.acceptance.exact import Exact
 from lantern.decoding import generate

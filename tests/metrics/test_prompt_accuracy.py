@@ -7,7 +7,7 @@ from torch.nn.functional import one_hot
 
 from lantern.data.captions import COLOURS, SHAPES, TEXTURES
 from lantern.errors import LanternError
-from lantern.metrics.bootstrap import bootstrap
+from lantern.metrics.intervals import bootstrap
 from lantern.metrics.prompt_accuracy import judge_images
 
 CAPTIONS = ["a red sphere on wood", "a blue cube on wood", "wood", "wood"]

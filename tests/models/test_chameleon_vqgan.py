@@ -1,16 +1,14 @@
 """Meta's VQGAN against the golden miniature, and the shapes of the full-size one."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from safetensors import safe_open
+from support.paths import GOLDEN
 
 from lantern.errors import CheckpointError
-from lantern.models.chameleon.loading import load_vqgan
+from lantern.models.chameleon.chameleon import load_vqgan
 from lantern.models.chameleon.vqgan import ChameleonVQGAN
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 TINY = {"channels": 32, "multipliers": [1, 2], "z_channels": 32, "codebook_size": 64, "code_dim": 32}
 
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from toy import PROMPTS, SEEDS, tiny_eagle, tiny_target
+from support.toy import PROMPTS, SEEDS, tiny_eagle, tiny_target
 
 from lantern.acceptance.exact import Exact
 from lantern.drafters.none import NoDrafter

@@ -9,7 +9,7 @@ from lantern.data.scenes import render_caption
 from lantern.errors import LanternError
 from lantern.models.checkpoints import save_weights
 from lantern.models.critic import IGNORED, NUM_FEATURES, Critic, as_images, labels_of, load_critic
-from lantern.training.critic import CriticTask, augment
+from lantern.training.critic_task import CriticTask, augment
 
 CAPTIONS = ["a red sphere on wood", "a blue cube on sand", "grass", "a white ring on water"] * 2
 

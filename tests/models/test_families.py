@@ -10,19 +10,19 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from families import FAMILIES, SIDE, Family
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
-from recorded_passes import Recorder
-from toy import random_verdict
+from support.families import FAMILIES, SIDE, Family
+from support.recorded_passes import Recorder
+from support.toy import random_verdict
 from transformers import PreTrainedModel
 
 from lantern.api import CONFIG_FOLDER
-from lantern.drafters.eagle_network import EagleNetwork
+from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.loading import load_eagle
 from lantern.errors import CheckpointError
-from lantern.evaluation import Evaluation
+from lantern.evaluation.evaluate import Evaluation
 from lantern.models.checkpoints import save_weights
 from lantern.models.graphs import PassGraphs
 from lantern.models.hf.target import HuggingFaceTarget

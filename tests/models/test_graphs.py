@@ -5,14 +5,14 @@ from functools import partial
 
 import pytest
 import torch
-from recorded_passes import Recorder, place
-from toy import PROMPTS, tiny_eagle, tiny_target
+from support.recorded_passes import Recorder, place
+from support.toy import PROMPTS, tiny_eagle, tiny_target
 
 from lantern.acceptance.exact import Exact
 from lantern.decoding import generate
-from lantern.drafters.jacobi import Jacobi, coupled
+from lantern.drafters.jacobi.jacobi import Jacobi, coupled
+from lantern.drafters.jacobi.starts import Nearest
 from lantern.drafters.none import NoDrafter
-from lantern.drafters.starts import Nearest
 from lantern.models.graphs import MET, PassGraphs
 from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree

@@ -2,14 +2,14 @@
 passes one token at a time."""
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from safetensors import safe_open
+from support.paths import GOLDEN
+from support.toy import CODES, PROMPTS, random_verdict, tiny_eagle, tiny_target
 from torch import Tensor
-from toy import CODES, PROMPTS, random_verdict, tiny_eagle, tiny_target
 
 from lantern.acceptance.exact import Exact
 from lantern.decoding import generate
@@ -24,7 +24,6 @@ from lantern.trees.static import StaticTree
 from lantern.types import PADDING, DraftTree, Forward, Verdict
 from lantern.verification.shared_noise import SharedNoise
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 TREE = StaticTree([[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 0, 0]])
 
 

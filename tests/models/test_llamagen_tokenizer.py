@@ -2,16 +2,15 @@
 which the test puts back) and the shapes of the full-size checkpoints."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
 from safetensors import safe_open
+from support.paths import GOLDEN
 
 from lantern.models.checkpoints import load_strictly, read_weights
 from lantern.models.llamagen.tokenizer import VQTokenizer
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 TOLERANCE = 2e-5
 
 

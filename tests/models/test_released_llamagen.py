@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from families import TINY_T5, save_t5
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from safetensors import safe_open
+from support.families import TINY_T5, save_t5
+from support.paths import GOLDEN
 
 import lantern
 from lantern.api import CONFIG_FOLDER
-from lantern.drafters.eagle_network import EagleNetwork
+from lantern.drafters.eagle.network import EagleNetwork
 from lantern.errors import CheckpointError
-from lantern.evaluation import Evaluation
+from lantern.evaluation.evaluate import Evaluation
 from lantern.models.checkpoints import load_strictly, read_weights, save_weights
 from lantern.models.llamagen.conversion import from_converted
 from lantern.models.llamagen.released import load_class_target, load_tokenizer, read_transformer
@@ -25,7 +26,6 @@ from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import FeedForward, Transformer
 from lantern.pipeline import assemble
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 SIZES = {
     "llamagen_c2i_b": ("c2i GPT-B", 256),
     "llamagen_c2i_l": ("c2i GPT-L", 256),

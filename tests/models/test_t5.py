@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from families import TINY_T5, save_t5
+from support.families import TINY_T5, save_t5
 from transformers import T5ForConditionalGeneration
 
 from lantern.models.t5 import T5Features, load_t5, normalised

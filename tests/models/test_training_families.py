@@ -8,19 +8,19 @@ from types import SimpleNamespace
 import pytest
 import pytorch_lightning as pl
 import torch
-from families import FAMILIES
+from support.families import FAMILIES
 from test_families import PROMPTS, config, load, loaded  # noqa: F401
 
 from lantern.acceptance.exact import Exact
-from lantern.data.samples import TargetSamples
 from lantern.decoding import generate
 from lantern.drafters.loading import load_eagle
 from lantern.drafters.none import NoDrafter
 from lantern.sampling import Sampling
-from lantern.training.drafter import DrafterTask
-from lantern.training.features import target_features
+from lantern.training.drafter_task import DrafterTask
 from lantern.training.loader import TrainingData
-from lantern.trees.chain import chain
+from lantern.training.tables.samples import TargetSamples
+from lantern.training.target_features import target_features
+from lantern.trees.static import chain
 from lantern.verification import SharedNoise
 
 

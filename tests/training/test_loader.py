@@ -1,11 +1,10 @@
 from itertools import chain
 
 import pytest
+from support.tiny_tasks import MemorySplits
 
 from lantern.errors import LanternError
 from lantern.training.loader import ResumableLoader, SeededBatches, TrainingData
-
-from .conftest import MemorySplits
 
 
 def batches_of(loader: SeededBatches, epochs: int) -> list[list[int]]:

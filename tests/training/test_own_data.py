@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_weights import write_tiny_weights
+from support.paths import ROOT
+from support.tiny_weights import write_tiny_weights
+from training.test_train_command import printed
 
 from lantern.data.scenes import render
 from lantern.models.checkpoints import load_weights, read_weights
 
-from .test_train_command import printed
-
 PIL = pytest.importorskip("PIL.Image")
-ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden"
 
 

@@ -1,17 +1,16 @@
 """The shipped tokenizer on held-out scenes, printed by pytest -m full -s tests/training/test_shipped_tokenizer.py"""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
+from support.paths import WEIGHTS
 
 from lantern.data.scene_splits import RenderedScenes
 from lantern.metrics.reconstruction import ReconstructionMeter
 from lantern.models.critic import ATTRIBUTES, as_images, load_critic
 from lantern.models.llamagen.loading import load_tokenizer
 
-WEIGHTS = Path(__file__).parents[2] / "data" / "weights"
 NUM_IMAGES, BATCH = 1024, 32
 
 

@@ -4,21 +4,20 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
+from support.tiny_tasks import MemorySplits, target_task
 
 from lantern.drafters.loading import load_eagle
 from lantern.errors import CheckpointError
 from lantern.models.checkpoints import load_weights, weights_hash
 from lantern.models.llamagen.loading import load_target
 from lantern.sampling import Sampling
-from lantern.training import students
-from lantern.training.drafter import DrafterTask, least_squares
-from lantern.training.features import target_features
+from lantern.training import drafter_variants as students
+from lantern.training.drafter_task import DrafterTask, least_squares
 from lantern.training.loader import TrainingData
 from lantern.training.schedule import WarmupCosine
-from lantern.training.target import start_from_codebook
-from lantern.trees.chain import chain
-
-from .conftest import MemorySplits, target_task
+from lantern.training.target_features import target_features
+from lantern.training.target_task import start_from_codebook
+from lantern.trees.static import chain
 
 
 def drafter_task(target, sampling: Sampling | None = None, seed: int = 0) -> DrafterTask:
@@ -152,7 +151,7 @@ def test_any_targets_features_are_those_of_the_targets_own_pass(target, cfg_scal
 
 def test_a_target_of_any_family_gets_a_drafter_that_learns(target, tmp_path, monkeypatch):
     """With nothing known of the target but the Target protocol."""
-    monkeypatch.setattr("lantern.training.drafter.target_features", target_features.dispatch(object))
+    monkeypatch.setattr("lantern.training.drafter_task.target_features", target_features.dispatch(object))
     for part in (students.layer_sizes, students.start):
         monkeypatch.setattr(students, part.__name__, part.dispatch(object))
     task = drafter_task(target)

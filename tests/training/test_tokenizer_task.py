@@ -9,7 +9,7 @@ import torch
 from lantern.models.llamagen.loading import load_tokenizer
 from lantern.training.loader import ResumableLoader, SeededBatches
 from lantern.training.schedule import WarmupCosine
-from lantern.training.tokenizer import TokenizerTask
+from lantern.training.tokenizer_task import TokenizerTask
 
 STEPS = 6
 ARCHITECTURE = dict(

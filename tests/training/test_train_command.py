@@ -11,11 +11,11 @@ from hydra import compose, initialize_config_dir
 from hydra.errors import ConfigCompositionException
 from hydra.utils import get_method
 from omegaconf import DictConfig, OmegaConf
+from support.paths import ROOT
 
 from lantern.errors import LanternError
 from lantern.training.run import killed_before, set_aside, what_next
 
-ROOT = Path(__file__).resolve().parents[2]
 TASKS = ("drafter", "drafter_on_the_fly", "drafter_self", "target", "critic", "tokenizer")
 
 

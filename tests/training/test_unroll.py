@@ -1,13 +1,12 @@
 import pytest
 import torch
+from support.parity import assert_training_and_decoding_agree
+from training.test_tasks import drafter_task
 
-from lantern.drafters.eagle import Eagle
-from lantern.drafters.eagle_network import EagleNetwork
+from lantern.drafters.eagle.eagle import Eagle
+from lantern.drafters.eagle.network import EagleNetwork
 from lantern.sampling import Sampling
 from lantern.training.unroll import unroll
-
-from .parity import assert_training_and_decoding_agree
-from .test_tasks import drafter_task
 
 
 @torch.no_grad()

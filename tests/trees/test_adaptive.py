@@ -2,12 +2,12 @@
 
 import pytest
 import torch
+from support.toy import ByLikelihood
 from test_trees import PathLaws, brute_force_beam, paths_of
-from toy import ByLikelihood
 
 from lantern.errors import LanternError
 from lantern.trees.adaptive import AdaptiveTree
-from lantern.trees.chain import chain
+from lantern.trees.static import chain
 from lantern.types import Remembers, Verdict
 
 GRID, TOTAL, DEPTH, WIDTH, START = (3, 4), 12, 5, 6, 2

@@ -5,15 +5,15 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from support.toy import PROMPTS, ByLikelihood, tiny_eagle, tiny_target
 from test_trees import PathLaws, brute_force_beam, paths_of
-from toy import PROMPTS, ByLikelihood, tiny_eagle, tiny_target
 
 from lantern.acceptance.exact import Exact
-from lantern.calibration import QUANTILES, TauCalibration, Trace, expected
 from lantern.errors import LanternError
+from lantern.evaluation.rows import read_rows
 from lantern.pipeline import Pipeline
-from lantern.results import read_rows
 from lantern.sampling import Sampling
+from lantern.studies.ddd_threshold import QUANTILES, TauCalibration, Trace, expected
 from lantern.trees.ddd import DDDTree
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.verification import SharedNoise

@@ -2,21 +2,19 @@
 
 import json
 from itertools import count
-from pathlib import Path
 
 import pytest
 import torch
 import yaml
+from support.paths import ROOT
+from support.toy import ByLikelihood
 from torch import Tensor
-from toy import ByLikelihood
 
 from lantern.errors import LanternError
-from lantern.trees.chain import chain
 from lantern.trees.eagle2 import Eagle2Tree
-from lantern.trees.static import StaticTree
+from lantern.trees.static import StaticTree, chain
 from lantern.types import PADDING, DraftTree, Form
 
-ROOT = Path(__file__).parents[2]
 PUBLISHED = json.loads((ROOT / "tests" / "golden" / "static_trees.json").read_text())
 SIZES = {
     "mc_sim_7b_63": 25,

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from enumeration import ScriptedNoise, every_outcome
-from slow_walks import argmax
-from tables import TableDrafter, TableTarget, law_of_one_round, sequence_law
+from support.enumeration import ScriptedNoise, every_outcome
+from support.slow_walks import argmax
+from support.tables import TableDrafter, TableTarget, law_of_one_round, sequence_law
 from test_verification import CODES, NODES, ROWS, FixedNoise, assert_same, random_laws
 
 from lantern.acceptance.exact import Exact
@@ -13,8 +13,8 @@ from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.tv_budget import TvBudget
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
-from lantern.trees.chain import chain
 from lantern.trees.eagle2 import Eagle2Tree
+from lantern.trees.static import chain
 from lantern.types import PADDING, DraftTree
 from lantern.verification import block
 from lantern.verification.block import Block

@@ -4,8 +4,8 @@ from functools import partial
 
 import pytest
 import torch
+from support.toy import CODES, PROMPTS, tiny_eagle, tiny_target
 from test_verification import widest
-from toy import CODES, PROMPTS, tiny_eagle, tiny_target
 
 from lantern.acceptance.cool_sd import CoolSD
 from lantern.acceptance.entropy_aware import EntropyAware
@@ -18,9 +18,9 @@ from lantern.acceptance.tv_budget import TvBudget
 from lantern.acceptance.typical import Typical
 from lantern.acceptance.vvs import VVS
 from lantern.decoding import generate
-from lantern.drafters.jacobi import Jacobi, coupled
-from lantern.drafters.proactive import ProactiveJacobi
-from lantern.drafters.starts import Nearest
+from lantern.drafters.jacobi.jacobi import Jacobi, coupled
+from lantern.drafters.jacobi.proactive import ProactiveJacobi
+from lantern.drafters.jacobi.starts import Nearest
 from lantern.sampling import Sampling
 from lantern.trees.adaptive import AdaptiveTree
 from lantern.trees.ddd import DDDTree

@@ -3,11 +3,11 @@ of the whole loop follows r."""
 
 import pytest
 import torch
-from slow_walks import shared_walk
-from tables import TableDrafter, TableTarget
+from support.slow_walks import shared_walk
+from support.tables import TableDrafter, TableTarget
+from support.toy import PROMPTS, SEEDS, tiny_eagle, tiny_target
 from test_laws import p_value
 from test_verification import CODES, ROWS, assert_same, random_case
-from toy import PROMPTS, SEEDS, tiny_eagle, tiny_target
 
 from lantern.acceptance.cool_sd import CoolSD
 from lantern.acceptance.entropy_aware import EntropyAware
@@ -18,14 +18,13 @@ from lantern.acceptance.tv_budget import TvBudget
 from lantern.acceptance.typical import Typical
 from lantern.acceptance.vvs import VVS
 from lantern.decoding import generate
-from lantern.drafters.jacobi import Jacobi, anew, coupled
+from lantern.drafters.jacobi.jacobi import Jacobi, anew, coupled
+from lantern.drafters.jacobi.starts import Nearest
 from lantern.drafters.none import NoDrafter
-from lantern.drafters.starts import Nearest
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
-from lantern.trees.chain import chain
 from lantern.trees.eagle2 import Eagle2Tree
-from lantern.trees.static import StaticTree
+from lantern.trees.static import StaticTree, chain
 from lantern.types import DraftTree
 from lantern.verification import shared
 from lantern.verification.shared_law import SharedLaw

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from slow_walks import absorb, ratio_walk, shared_walk
+from support.slow_walks import absorb, ratio_walk, shared_walk
 from torch import Tensor
 
 from lantern.acceptance.exact import Exact

@@ -10,7 +10,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from lantern.models.llamagen.tokenizer import AttentionBlock, Downsample, ResBlock, Upsample
-from lantern.models.sides import check_sides, square
+from lantern.models.token_grid import check_sides, square
 
 GROUPS = 32
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from lantern.models.cache import Admission, KVCache, Reserve, additive
 from lantern.models.graphs import EXTENT, PassGraphs
 from lantern.models.hf.joined import join
-from lantern.models.hf.prompts import Prefix
+from lantern.models.hf.prompt_format import Prefix
 from lantern.models.hf.structure import Walk, walk
 from lantern.models.llamagen.fused import Memory, precise, turn_table
 from lantern.models.llamagen.target import ImageTokenizer

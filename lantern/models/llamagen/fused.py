@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern.models.llamagen.transformer import Attention, FeedForward, Transformer
-from lantern.models.packed import linear
+from lantern.models.onednn_linear import linear
 
 THIN, ALONE = 2, 4  # rows of a pass, and rows of a batch
 

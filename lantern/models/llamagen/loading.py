@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from lantern.errors import CheckpointError
-from lantern.hardware import resolve_device, resolve_dtype
 from lantern.models.checkpoints import load_strictly, load_weights, weights_hash
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.tokenizer import VQTokenizer
 from lantern.models.llamagen.transformer import Transformer
 from lantern.models.text import ClassLabels, WordFeatures
+from lantern.runtime.hardware import resolve_device, resolve_dtype
 
 
 def load_transformer(folder: str | Path) -> tuple[Transformer, dict]:

@@ -12,7 +12,7 @@ from lantern.models.cache import Admission, AtSlots, KVCache, Reserve, additive
 from lantern.models.graphs import EXTENT, PassGraphs
 from lantern.models.llamagen.fused import FusedTransformer, cache_dtype, precise, turn_table
 from lantern.models.llamagen.transformer import Transformer, causal_mask
-from lantern.models.packed import linear
+from lantern.models.onednn_linear import linear
 from lantern.types import DraftTree, Forward, Verdict
 
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from lantern.models.sides import check_sides, square
+from lantern.models.token_grid import check_sides, square
 
 
 class ResBlock(nn.Module):

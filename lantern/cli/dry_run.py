@@ -1,0 +1,140 @@
+"""What a setting needs in memory, from shapes on the meta device: python evaluate.py model=… dry_run=true. No file of
+the model is read, so that one can ask before fetching any."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from lantern.models.llamagen.fused import precise
+from lantern.pipeline import lacking
+from lantern.runtime.hardware import is_bf16_fast
+from lantern.runtime.memory import table_bytes
+from lantern.types import Drafter, Target, TreePolicy
+
+PARTS = {
+    "transformer": "target",
+    "vocabulary": "codes and head",
+    "conditioner": "text encoder",
+    "tokenizer": "image tokenizer",
+}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Bytes. `caches` holds them by images at once and image tokens so far."""
+
+    weights: dict[str, int]
+    laid_out: int  # copies of the target's products, in the order the processor likes
+    drafter: int  # an EAGLE layer of the target's width, with its cache
+    laws: int
+    caches: dict[tuple[int, int], int]
+    num_tokens: int
+
+    def total(self, batch_size: int) -> int:
+        cache = self.caches[batch_size, self.num_tokens]
+        return sum(self.weights.values()) + self.laid_out + self.drafter + self.laws + cache
+
+    def table(self, available: int | None) -> str:
+        """For the terminal."""
+        batch_size = max(images for images, _ in self.caches)
+        rows = [(f"weights, {name}", size) for name, size in self.weights.items()]
+        rows += [("weights, laid out for decoding", self.laid_out)] if self.laid_out else []
+        rows += [(f"keys and values, B = {b}, {n} of {self.num_tokens} tokens", s) for (b, n), s in self.caches.items()]
+        rows += [(f"drafter: weights and cache, B = {batch_size}", self.drafter)] if self.drafter else []
+        rows += [(f"laws of a round, B = {batch_size}", self.laws), (f"all, B = {batch_size}", self.total(batch_size))]
+        rows += [("free on this device", available)] if available is not None else []
+        width = max(len(name) for name, _ in rows)
+        return "\n".join(f"{name:{width}}  {size / 2**30:8.2f} GiB" for name, size in rows)
+
+
+class Drafted(NamedTuple):
+    """What a round drafts at most."""
+
+    num_nodes: int = 1  # the root included
+    depth: int = 0
+
+
+def drafted(drafter: Drafter | partial, tree: TreePolicy) -> Drafted:
+    """Of a config group's drafter, before anything is loaded; tree=auto counts as its largest tree."""
+    if not isinstance(drafter, partial):
+        return Drafted(drafter.num_nodes, drafter.depth)
+    told = drafter.keywords
+    length, tail = told.get("length", 0), told.get("tail", 0)
+    beside = told.get("branches", 0) + told.get("levels", 0) * (told.get("width", 1) - 1)
+    has_tree = "tree" in lacking(drafter)
+    nodes, depth = (getattr(tree, "num_nodes", 64), getattr(tree, "depth", 6)) if has_tree else Drafted()
+    return Drafted(nodes + length + tail + beside, max(length, depth + tail))
+
+
+def estimate(
+    target: Target, trees: Drafted, drafts: bool, batch_sizes: Sequence[int], device: torch.device
+) -> Estimate:
+    """target: built on the meta device; drafts: whether an EAGLE layer is to be loaded beside it; device: where it
+    would run."""
+    weights = {
+        name: nbytes(part)
+        for attribute, name in PARTS.items()
+        if (part := getattr(target, attribute, None)) is not None
+    }
+    weights = {name: size for name, size in weights.items() if size}
+    largest = max(batch_sizes)
+    widening = _widening(target, device) if _joined(target) else 1
+    caches = {}
+    for images in sorted(set(batch_sizes)):
+        target.allocate(images, trees.num_nodes)
+        whole, slots = target.cache.store.nbytes * widening, target.cache.slots
+        for tokens in (0, target.num_tokens // 2, target.num_tokens):
+            caches[images, tokens] = whole * (slots - target.num_tokens + tokens) // slots
+    return Estimate(
+        weights,
+        laid_out_bytes(target, device),
+        drafter_bytes(target, trees.num_nodes, largest, device) if drafts else 0,
+        largest * table_bytes(target.vocab_size, *trees),
+        caches,
+        target.num_tokens,
+    )
+
+
+def nbytes(part: object) -> int:
+    """Of a module's parameters and buffers, or of an object's own tensors."""
+    tensors = (*part.parameters(), *part.buffers()) if isinstance(part, nn.Module) else vars(part).values()
+    return sum(tensor.nbytes for tensor in tensors if isinstance(tensor, torch.Tensor))
+
+
+def laid_out_bytes(target: Target, device: torch.device) -> int:
+    """models/packed.py keeps packed products beside the weights on a CPU; elsewhere the decoder joins gate and up."""
+    joined = _joined(target)
+    if joined and device.type == "cpu":
+        return sum(part.weight.nbytes for part in target.transformer.modules() if isinstance(part, nn.Linear))
+    return sum(part.w1.weight.nbytes + part.w3.weight.nbytes for part in joined)
+
+
+def _joined(target: Target) -> list[nn.Module]:
+    """The feed-forward parts of LlamaGen's own decoder; a body of transformers runs as it is."""
+    return [part for part in target.transformer.modules() if hasattr(part, "w1") and hasattr(part, "w3")]
+
+
+def _widening(target: Target, device: torch.device) -> int:
+    """How much wider than weights the keys and values of Lantern's own layers are: on a CPU they are float32."""
+    weight = target.embed_weight
+    return precise(weight).itemsize // weight.element_size() if device.type == "cpu" else 1
+
+
+def drafter_bytes(target: Target, num_nodes: int, batch_size: int, device: torch.device) -> int:
+    """fc [2 D -> D], a decoder layer like the target's, the table of embeddings through fc, keys and values."""
+    vocab_size, dim = target.embed_weight.shape
+    item = target.embed_weight.element_size()
+    slots = target.prefix_len + target.num_tokens + 2 * num_nodes
+    cache = 2 * batch_size * target.guidance * slots * dim * item * _widening(target, device)
+    return nbytes(target.transformer.layers[-1]) + item * (2 * dim * dim + dim + vocab_size * dim) + cache
+
+
+def kept_dtype(name: str, device: torch.device) -> str:
+    """`auto` decided by where the model would run, for one that is built on the meta device."""
+    if name != "auto":
+        return name
+    return "bfloat16" if is_bf16_fast(device) else "float32"

@@ -1,0 +1,90 @@
+"""Runs a row again: finds the configuration it was measured with, and holds what comes out against it."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from lantern.errors import LanternError
+from lantern.evaluation.rows import SUMMARY, Row, is_baseline, setting_id
+from lantern.reporting.table import label_rows
+
+SAME = (
+    "target_hash",
+    "drafter_hash",
+    "tree",
+    "prompts_hash",
+    "extractor",
+    "reference_hash",
+    "code",
+    "dtype",
+    "device",
+    "threads",
+)
+
+
+def check_alone(source: str, overrides: Sequence[str]) -> None:
+    """Raises LanternError for settings beside a recorded run's own, which would be read by nobody."""
+    if ignored := [override for override in overrides if not override.startswith(("reproduce=", "paths."))]:
+        raise LanternError(f"reproduce={source} runs a row as it was recorded; leave {', '.join(ignored)} out")
+
+
+def recorded_run(source: str) -> tuple[dict, list[Row], Path]:
+    """source: a run folder, a sweep folder or a results file, with #<setting id> where it holds several methods.
+    -> the configuration of that run, its rows, its folder. LanternError, with the choice, if there is not one."""
+    path, _, setting = str(source).partition("#")
+    folder = Path(path).expanduser()
+    folder = folder.parent if folder.is_file() else folder
+    found = {}
+    for summary in [folder / SUMMARY, *sorted(folder.glob(f"*/{SUMMARY}"))]:
+        if summary.is_file() and (summary.parent / "provenance.json").is_file():
+            rows = list(json.loads(summary.read_text()).values())
+            found[setting_id(rows[-1])] = summary.parent, rows
+    if setting:
+        found = {key: run for key, run in found.items() if key.startswith(setting)}
+    if len(found) != 1:
+        labels = label_rows([rows[-1] for _, rows in found.values()]) if found else []
+        choice = ", ".join(f"#{key} ({label})" for key, label in zip(found, labels, strict=True))
+        raise LanternError(
+            f"reproduce={source} names {len(found)} rows; give a run folder, or a sweep folder with one of: {choice}"
+            if found
+            else f"reproduce={source} holds no finished run; give the folder of one, with its provenance.json"
+        )
+    ((home, rows),) = found.values()
+    return json.loads((home / "provenance.json").read_text())["config"], rows, home
+
+
+def moved(config: Mapping, root: str) -> dict:
+    """The configuration with the paths of this checkout in place of the recorded one's."""
+    text = json.dumps(config).replace(json.dumps(config["paths"]["root"])[1:-1], json.dumps(os.fspath(root))[1:-1])
+    return json.loads(text)
+
+
+def compare_rows(before: list[Row], now: list[Row]) -> str:
+    """A table of what was recorded and what came out, and a sentence for all that changed meanwhile."""
+    old, new = before[-1], now[-1]
+    changed = [f"{key} was {old.get(key)}, is {new.get(key)}" for key in SAME if old.get(key) != new.get(key)]
+    lines = [f"{'':24} {'recorded':>12} {'now':>12}"]
+    for key in [key for key in new if _is_bounded(new, key) or key == "tokens_per_step"]:
+        lines.append(f"{key:24} {_show(old.get(key)):>12} {_show(new[key]):>12}  {_verdict(old, new, key)}")
+    plain = " (AR)" if is_baseline(new) else ""
+    return "\n".join([f"reproduced {setting_id(old)}{plain}", *lines, *(f"changed: {line}" for line in changed)])
+
+
+def _is_bounded(row: Row, key: str) -> bool:
+    return row.get(key) is not None and row.get(f"{key}_low") is not None
+
+
+def _show(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, int | float) else "-"
+
+
+def _verdict(old: Row, new: Row, key: str) -> str:
+    if old.get(key) is None:
+        return ""
+    if old[key] == new[key]:
+        return "equal"
+    low, high = old.get(f"{key}_low"), old.get(f"{key}_high")
+    if low is None or high is None:
+        return "differs"
+    return "within its interval" if low <= new[key] <= high else "outside its interval"

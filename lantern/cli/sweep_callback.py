@@ -1,0 +1,104 @@
+"""A sweep's beginning and end, as a Hydra callback: refuses settings the sweep cannot vary, then reports its points.
+Knows folders and rows, nothing about decoding."""
+
+import atexit
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.experimental.callback import Callback
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+
+from lantern.cli.error_messages import user_error
+from lantern.evaluation.rows import is_baseline, setting_id
+from lantern.reporting.merge import merge_points, point_folders, same_prompt_images
+from lantern.reporting.profiles import read_profiles
+from lantern.reporting.quality_budget import Budget
+from lantern.reporting.table import tell_best
+from lantern.reporting.wandb_runs import Point, Tracker, group_of
+
+log = logging.getLogger(__name__)
+
+
+class SweepReport(Callback):
+    """Hydra leaves on_multirun_end out when a point has failed; the other points are then merged at exit."""
+
+    def __init__(self) -> None:
+        self._sweep: DictConfig | None = None  # what is still to be reported
+
+    def on_multirun_start(self, config: DictConfig, **_: object) -> None:
+        """Ends the program, with one sentence, if the sweep's axis does not exist under the chosen settings."""
+        problem = find_conflict(
+            config.sweep.name, config.sweep.requires, config.hydra.runtime.choices, config.hydra.overrides.task
+        )
+        if problem:
+            raise SystemExit(problem)  # Hydra turns any other exception of a callback into a warning
+        try:
+            instantiate(config.budget)
+        except Exception as error:  # what the report needs at the end is not found wrong there
+            raise SystemExit(f"error: {user_error(error) or error}") from error
+        self._sweep = config
+        atexit.register(self._report)
+
+    def on_job_end(self, config: DictConfig, job_return: JobReturn, **_: object) -> None:
+        atexit.unregister(self._report)
+        atexit.register(self._report)  # before the clean-up of what the points started, W&B's service for one
+        if job_return.status == JobStatus.FAILED and config.hydra.mode.name == "MULTIRUN":
+            settings = " ".join(job_return.overrides or [])
+            log.error("point %s (%s) failed; the other points go on", config.hydra.job.num, settings)
+
+    def on_multirun_end(self, **_: object) -> None:
+        try:
+            self._report()
+        except Exception as error:  # which Hydra would turn into a warning
+            raise SystemExit(
+                f"error: the points are done, their report is not: {user_error(error) or error}"
+            ) from error
+
+    def _report(self) -> None:
+        if self._sweep is not None:
+            config, self._sweep = self._sweep, None
+            folder = Path(config.hydra.sweep.dir)
+            if _is_sharded(config.hydra.overrides.task):
+                log.info(
+                    "the shards' records are in %s; measure them by hydra.run.dir=%s without shards", folder, folder
+                )
+            else:
+                parts = (instantiate(config[part]) for part in ("tracking", "budget"))
+                report_sweep(folder, config.sweep.name, *parts)
+
+
+def _is_sharded(overrides: Sequence[str]) -> bool:
+    return any(override.startswith("shard=") for override in overrides)
+
+
+def find_conflict(
+    name: str | None, requires: Mapping[str, str], choices: Mapping[str, str], overrides: Sequence[str]
+) -> str | None:
+    """The sentence that says which config group contradicts the sweep, or None."""
+    for group, option in requires.items():
+        asked = [o.split("=", 1)[1] for o in overrides if o.startswith(f"{group}=")]
+        chosen = asked[-1] if asked else choices[group]
+        if chosen != option:
+            return (
+                f"error: +sweep={name} varies a setting of {group}={option} and cannot run with {group}={chosen}; "
+                f"leave {group}={chosen} out"
+            )
+    return None
+
+
+def report_sweep(folder: Path, name: str | None, tracker: Tracker, budget: Budget) -> None:
+    """Merges the points below folder, prints their table and the best of them, tracks the baseline and the summary."""
+    points = point_folders(folder)
+    rows, figures = merge_points(folder, points, f"{name or 'ad hoc'} sweep", budget)
+    if not rows:
+        log.error("no point of %s has results; see the errors above", folder)
+        return
+    group, profiles, best = group_of(name, folder), read_profiles(points), budget.best(rows)
+    tell_best(folder, rows, budget, best)
+    for row in filter(is_baseline, rows):
+        tracker.point(Point(row, profiles.get(setting_id(row))), {}, folder, group)
+    columns, prompts = same_prompt_images(points, rows)
+    tracker.summary(rows, best, figures, Point({}, prompts=prompts, columns=columns), folder, group)

@@ -1,0 +1,57 @@
+"""EAGLE-1's drafter (Li et al., 2401.15077) on a LlamaGen target: one decoder layer that predicts the next feature
+from the embedding of a token and the feature before it; the target's frozen embedding and head do the rest."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lantern.models.llamagen.fused import FusedLayer, Memory, precise
+from lantern.models.llamagen.transformer import Attention, FeedForward
+from lantern.models.onednn_linear import linear
+
+
+class EagleNetwork(nn.Module):
+    """Row i pairs feature i with token i + 1 and stands at that token's position; its output predicts feature i + 1.
+
+    As in the released drafters: fc reads [embedding; feature], no norm before attention, none at the end.
+    """
+
+    def __init__(
+        self, dim: int, num_heads: int, hidden_dim: int, eps: float = 1e-5, embedding_rows: int | None = None
+    ) -> None:
+        """embedding_rows: of a frozen embedding of its own, as released drafters have one; None: the target's."""
+        super().__init__()
+        self.register_buffer("embed_weight", torch.zeros(embedding_rows, dim) if embedding_rows else None)
+        self.fc = nn.Linear(2 * dim, dim)
+        self.attention = Attention(dim, num_heads)
+        self.ffn_norm = nn.RMSNorm(dim, eps=eps)
+        self.feed_forward = FeedForward(dim, hidden_dim)
+
+    def embedding(self, target_weight: Tensor) -> Tensor:  # [V, D] -> [V, D]
+        """What codes are embedded with: the drafter's own weights, or else the target's."""
+        return target_weight if self.embed_weight is None else self.embed_weight.to(target_weight)
+
+    def forward(
+        self, embeddings: Tensor, features: Tensor, rotation: Tensor, mask: Tensor | None, cache=None
+    ) -> Tensor:
+        """embeddings, features [B, T, D], rotation [B or 1, T, 2, Dh] -> [B, T, D]. mask None: plain causal."""
+        x = self.fc(torch.cat([embeddings, features], dim=-1))
+        x = x + self.attention(x, rotation, mask, cache)
+        return x + self.feed_forward(self.ffn_norm(x))
+
+
+class FusedEagle:
+    """An EagleNetwork as decoding runs it: what fc makes of each code's embedding is tabulated."""
+
+    def __init__(self, network: EagleNetwork, embed_weight: Tensor) -> None:
+        on_embedding, on_feature = network.fc.weight.chunk(2, dim=1)
+        self.table = F.linear(network.embedding(embed_weight), on_embedding, network.fc.bias)  # [V, D]
+        self.on_feature = linear(on_feature.contiguous())
+        self.layer = FusedLayer(network.attention, None, network.ffn_norm, network.feed_forward)
+        self.dtype = precise(embed_weight)
+
+    def __call__(self, tokens: Tensor, features: Tensor, turns: Tensor, mask: Tensor, memory: Memory) -> Tensor:
+        """tokens [B, T], features [B, R, T, D] -> [B, R, T, D]; see FusedLayer for the others."""
+        rows = tokens[:, None].expand(features.shape[:3]).flatten()
+        x = self.on_feature(features.flatten(0, 2)).to(self.dtype).add_(self.table[rows])
+        return self.layer(x, turns, mask, memory).to(features.dtype).view(features.shape)

@@ -1,0 +1,34 @@
+"""A Jacobi window whose uncertain places branch: training-free, for devices with cheap nodes. See branches.py."""
+
+from torch import Tensor
+
+from lantern.drafters.jacobi.branches import Branches
+from lantern.drafters.jacobi.jacobi import Jacobi
+from lantern.drafters.jacobi.window import UNSCALED, Label, Redraw, Start
+from lantern.errors import LanternError
+from lantern.sampling import Sampling
+from lantern.types import DraftTree, Proposals, Target
+
+
+class BranchingJacobi(Jacobi):
+    """A Jacobi window, for shared noise."""
+
+    def __init__(
+        self, target: Target, length: int, branches: int, start: Start, redraw: Redraw,
+        name: str = "branching_jacobi", sampling: Sampling = UNSCALED,
+    ) -> None:  # fmt: skip
+        """length: of the window, in tokens; branches: nodes beside it. Raises LanternError for more than there are."""
+        super().__init__(target, length, start, redraw, name, sampling)
+        self._branches = Branches(length, branches, target.vocab_size, target.codebook.device)
+        self.tree, self.num_nodes = Label(f"window_{length}+{branches}"), length + 1 + branches
+
+    def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
+        """Raises LanternError under ratio verification."""
+        if proposals.keeps_law:
+            raise LanternError(
+                f"drafter={self.name}: runners-up are no draws from a law; use verification=shared_noise"
+            )
+        if not self._branches.count:
+            return super().draft(roots, room, proposals)
+        self.window.guess(roots, proposals)
+        return self._branches.tree(roots, room, *proposals.leaders(self.window.laws, self._branches.ranks))

@@ -1,0 +1,74 @@
+"""Drafting without a drafter: a Jacobi window is a chain whose tokens the target's own last pass proposes. SJD
+(2410.01699) draws them anew each round; coupled to their former draws (SCD, 2510.24211) they settle, and more of them
+are accepted: x_j stays with probability min(1, p'(x_j) / p(x_j)), p and p' its laws in the last two passes, else it is
+drawn from norm(max(p' - p, 0)); under shared noise it is argmax(log p' + G_j)."""
+
+import torch
+from torch import Tensor
+
+from lantern.drafters.jacobi.window import UNSCALED, Guess, Label, Redraw, Start, Window
+from lantern.errors import LanternError
+from lantern.sampling import Sampling
+from lantern.types import DraftTree, Form, Forward, Proposals, Target, Verdict
+
+
+class Jacobi:
+    """Implements lantern.types.Drafter; no network, no drafter forwards."""
+
+    forwards, forward_s = 0, 0.0
+
+    def __init__(
+        self, target: Target, length: int, start: Start, redraw: Redraw, name: str = "jacobi",
+        sampling: Sampling = UNSCALED,
+    ) -> None:  # fmt: skip
+        """length: of the window, in tokens."""
+        self.window = Window(length, target, start, redraw, sampling)
+        self.name, self.tree = name, Label(f"window_{length}")
+        self.num_nodes, self.depth = length + 1, length
+
+    @property
+    def image_bytes(self) -> int:
+        return self.window.image_bytes
+
+    def allocate(self, batch_size: int) -> None:
+        self.window.allocate(batch_size)
+
+    def begin(self, prefill: Forward, rows: Tensor) -> None:
+        self.window.begin(prefill, rows)
+
+    def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
+        guess = self.window.guess(roots, proposals)
+        tokens = torch.cat([roots[:, None], guess.tokens], 1)
+        laws = None if guess.laws is None else torch.cat([guess.laws, guess.laws[:, -1:]], 1)
+        return chain_within(room, tokens, laws)
+
+    def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
+        self.window.observe(tree, forward, probs, verdict)
+
+    def keep(self, rows: Tensor) -> None:
+        self.window.keep(rows)
+
+
+def chain_within(room: Tensor, tokens: Tensor, laws: Tensor | None = None) -> DraftTree:
+    """tokens [B, W + 1], the root first, in a chain that ends where an image does: room [B] tokens are left."""
+    form = Form.chain(tokens.shape[1] - 1, tokens.device)
+    if int(room.min()) >= tokens.shape[1]:
+        return form.tree(tokens, laws)
+    return DraftTree(tokens, form.within(room), laws, width=form.width)
+
+
+def coupled(proposals: Proposals, laws: Tensor, former: Guess, known: Tensor) -> Tensor:
+    """Draws from laws [B, W, V] that equal the former ones, where the first known [B] have any, as often as the
+    verification's noise allows: always the pick under shared noise, by maximal coupling under ratio."""
+    return proposals.coupled(laws, former.tokens, former.laws, known)
+
+
+def anew(proposals: Proposals, laws: Tensor, former: Guess, known: Tensor) -> Tensor:
+    """Draws from laws [B, W, V] that owe nothing to the former ones. Raises LanternError under shared noise, where a
+    position's noise never changes."""
+    if not proposals.keeps_law:
+        raise LanternError(
+            "drafter=sjd draws its window anew each round, shared noise and temperature=0 allow one draw; use "
+            "drafter=jacobi, or verification=ratio at a temperature above 0"
+        )
+    return proposals.anew(laws)

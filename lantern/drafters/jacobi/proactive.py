@@ -1,0 +1,58 @@
+"""SJD-PAC's proactive drafting (2603.18599): half the rounds of a Jacobi window commit the next token alone, so that
+its first places get runners-up. Its adaptive continuation, guesses kept by coupling behind a refusal, is the window's
+redraw. Ours judges under shared noise, too, and hangs the runners-up along the window as leaves: by laws that know no
+other context, what stood behind them would be what stands behind the window's own."""
+
+import torch
+from torch import Tensor
+
+from lantern.drafters.jacobi.jacobi import Jacobi
+from lantern.drafters.jacobi.window import UNSCALED, Label, Redraw, Start
+from lantern.errors import LanternError
+from lantern.sampling import Sampling
+from lantern.types import PADDING, DraftTree, Form, Proposals, Target
+
+
+class ProactiveJacobi(Jacobi):
+    """A Jacobi window whose first places have runners-up."""
+
+    def __init__(
+        self, target: Target, length: int, levels: int, width: int, start: Start, redraw: Redraw, name: str = "sjd_pac",
+        sampling: Sampling = UNSCALED,
+    ) -> None:  # fmt: skip
+        """length: of the window, in tokens; levels: its first places, or all it has, each with width tokens to choose
+        from."""
+        if levels < 1 or not 2 <= width <= target.vocab_size:
+            raise LanternError(
+                f"drafter.levels={levels}, width={width}: give 1 level or more, and 2 to {target.vocab_size} tokens at "
+                "each"
+            )
+        super().__init__(target, length, start, redraw, name, sampling)
+        self.levels, self.width = levels, width = min(levels, length), width
+        self.tree = Label(f"window_{length}+{levels}x{width - 1}")
+        beside = (level for level in range(levels) for _ in range(width - 1))
+        self._parents = (*range(-1, length), *beside)
+        self.num_nodes = len(self._parents)
+
+    def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
+        guess, length = self.window.guess(roots, proposals), self.depth
+        others, exist = self._runners_up(guess.tokens, proposals)
+        tokens = torch.cat([roots[:, None], guess.tokens, others], 1)
+        form = Form.of(self._parents, roots.device)
+        if int(room.min()) > length and not proposals.keeps_law:
+            return form.tree(tokens)
+        parents = form.within(room)
+        if guess.laws is None:
+            return DraftTree(tokens, parents, width=form.width)
+        parents[:, length + 1 :].masked_fill_(~exist, PADDING)  # what q lacks was not drawn from it
+        none = guess.laws[:, -1:].expand(-1, 1 + others.shape[1], -1)  # leaves have no children to be drawn
+        return DraftTree(tokens, parents, torch.cat([guess.laws, none], 1), width=form.width)
+
+    def _runners_up(self, guessed: Tensor, proposals: Proposals) -> tuple[Tensor, Tensor]:
+        """guessed [B, W] -> the next in order at each of the first places [B, levels (width - 1)], and which have any
+        probability."""
+        places = torch.arange(self.levels, device=guessed.device)
+        log_q = self.window.laws[:, : self.levels].log().scatter(2, guessed[:, : self.levels, None], -torch.inf)
+        scores = [proposals.drawn(log_q[:, d : d + 1], places[d : d + 1], d) for d in range(self.levels)]
+        best = torch.cat(scores, 1).topk(self.width - 1, dim=-1)
+        return best.indices.flatten(1), (best.values > -torch.inf).flatten(1)

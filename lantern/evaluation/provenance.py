@@ -1,0 +1,74 @@
+"""Where a result came from: command, configuration, code, versions, device and the hashes of everything it read."""
+
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+from lantern.runtime.files import replace_text
+
+PACKAGES = ("torch", "pytorch-lightning", "hydra-core", "transformers", "datasets", "torch-fidelity", "wandb")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def write_provenance(folder: str | Path, config: dict, hashes: dict[str, str]) -> Path:
+    """Writes provenance.json into a folder, whole or not at all. `hashes` names data and weights.
+
+    Raises LanternError if the folder cannot be written.
+    """
+    path = Path(folder) / "provenance.json"
+    record = {
+        "argv": sys.argv,
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "git": git_state(),
+        "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
+        "device": device_name(),
+        "threads": torch.get_num_threads(),
+        "hashes": hashes,
+        "config": config,
+    }
+    replace_text(path, json.dumps(record, indent=2, default=str) + "\n")
+    return path
+
+
+def git_state() -> dict[str, object]:
+    """The revision of this code and whether files differ from it; None for both outside a git checkout."""
+    revision = _git("rev-parse", "HEAD")
+    return {"revision": revision, "dirty": None if revision is None else bool(_git("status", "--porcelain"))}
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def device_name() -> str:
+    """The accelerator's name, or the processor's and its number of usable cores."""
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{_processor()} ({cores} cores)"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())

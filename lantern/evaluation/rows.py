@@ -1,0 +1,139 @@
+"""Result rows on disk: their keys, an append that no crash can spoil, and a reader that survives a torn line."""
+
+import errno
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from lantern.errors import unwritable
+
+Row = dict[str, object]
+SUMMARY = "summary.json"  # the rows of a folder's last run; results.jsonl keeps those of all
+
+SETTING_KEYS = (
+    "model", "drafter", "drafter_hash", "tree", "verification", "acceptance", "lossless", "k", "delta", "lam",
+    "temperature", "top_k", "top_p", "cfg_scale", "seed",
+)  # fmt: skip
+SPEED_KEYS = (
+    "num_images", "tokens_per_step", "target_forwards", "drafter_forwards", "latency_s", "baseline_latency_s",
+    "speedup", "speedup_low", "speedup_high", "draft_ms", "verify_ms", "accept_ms", "ar_over_floor", "output_tv",
+    "end_to_end_s", "end_to_end_speedup", "end_to_end_speedup_low", "end_to_end_speedup_high", "target_nodes",
+    "drafter_forward_ms", "overhead", "num_timed", "doublings", "other_cores",
+)  # fmt: skip
+PROTOCOL_KEYS = (
+    "fingerprint", "target_hash", "prompts_hash", "split", "batch_size", "dtype", "device", "threads", "compile",
+    "tf32", "code", "revision", "torch", "warnings",
+)  # fmt: skip
+
+
+IDENTITY_KEYS = (
+    "target_hash", "prompts_hash", "split", "num_images", "batch_size", "dtype", "device", "compile", "fingerprint",
+)  # fmt: skip
+
+
+def fixed_part(values: Mapping[str, object]) -> Row:
+    """What every row has, in its order; None where nothing was measured."""
+    return {key: values.get(key) for key in SETTING_KEYS + SPEED_KEYS + PROTOCOL_KEYS}
+
+
+def complete_row(values: Mapping[str, object]) -> Row:
+    """A row with its fixed part first, then the quality metrics."""
+    fixed = fixed_part(values)
+    return fixed | {key: value for key, value in values.items() if key not in fixed}
+
+
+def setting_id(row: Mapping[str, object]) -> str:
+    """Ten hex digits that name a setting: rows that decode the same prompts in the same way have equal ids. The
+    fingerprint tells settings apart that differ in what has no key of its own, such as a tree's paths."""
+    keys = (*SETTING_KEYS, *config_keys([row]), *IDENTITY_KEYS)
+    return hashlib.sha256(encode({key: row.get(key) for key in keys}).encode()).hexdigest()[:10]
+
+
+def config_keys(rows: Iterable[Mapping[str, object]]) -> list[str]:
+    """The keys of settings without a fixed column. They are named as in the config, group first: acceptance.eps."""
+    return sorted({key for row in rows for key in row if "." in key and key.split(".")[0] in SETTING_KEYS})
+
+
+def run_name(row: Mapping[str, object]) -> str:
+    """model/acceptance/tree/settings, such as "llamagen/lantern/static/k100-d0.03"; the drafter is named if it
+    is not EAGLE's; "llamagen/ar" for the baseline."""
+    if row.get("drafter") == "none":
+        return f"{row['model']}/ar"
+    short = {"k": "k", "delta": "d", "lam": "l"} | {key: key.split(".")[-1] for key in config_keys([row])}
+    held = {name: row[key] for key, name in short.items() if row.get(key) is not None}
+    values = [value if isinstance(value, str) else f"{name}{value:g}" for name, value in held.items()]
+    drafter = [str(row["drafter"])] if row.get("drafter") not in (None, "eagle", row["acceptance"]) else []
+    settings = ["-".join(values)] if values else []
+    return "/".join([str(row["model"]), str(row["acceptance"]), *drafter, str(row["tree"]), *settings])
+
+
+def is_baseline(row: Mapping[str, object]) -> bool:
+    """Whether a row is plain AR decoding."""
+    return row.get("drafter") == "none"
+
+
+def append_rows(path: str | Path, rows: Iterable[Mapping[str, object]]) -> None:
+    """Appends one JSON object a line. Each line is a single write to a file opened for appending, so that processes
+    do not interleave; a torn last line left by a crash is closed first. LanternError without write permission."""
+    path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            end = os.fstat(descriptor).st_size
+            if end and os.pread(descriptor, 1, end - 1) != b"\n":
+                os.write(descriptor, b"\n")
+            for row in rows:
+                line = (encode(row) + "\n").encode()
+                if os.write(descriptor, line) < len(line):  # what a disk does that is full but for a few bytes
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def read_rows(path: str | Path) -> list[Row]:
+    """The rows of a file written by append_rows, without lines that a crash left incomplete."""
+    rows = []
+    for line in Path(path).read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(row, dict):
+            rows.append(row)
+    return rows
+
+
+def merge_rows(rows: Iterable[Row]) -> list[Row]:
+    """One row a setting, baselines first. A method keeps its last row; a baseline its first, with the mean of all
+    its timings, because every point of a sweep times AR anew."""
+    merged: dict[str, list[Row]] = {}
+    for row in rows:
+        merged.setdefault(setting_id(row), []).append(row)
+    rows = [_mean_latency(group) if is_baseline(group[0]) else group[-1] for group in merged.values()]
+    return sorted(rows, key=lambda row: not is_baseline(row))
+
+
+def _mean_latency(group: list[Row]) -> Row:
+    means = {}
+    for key in ("latency_s", "baseline_latency_s", "verify_ms", "ar_over_floor"):
+        values = [row[key] for row in group if row.get(key) is not None]
+        means[key] = sum(values) / len(values) if values else None
+    return group[0] | means
+
+
+def encode(value: object, indent: int | None = None) -> str:
+    """JSON in which a number that is not finite is null."""
+    return json.dumps(_finite(value), allow_nan=False, indent=indent)
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value

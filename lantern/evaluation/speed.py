@@ -1,0 +1,130 @@
+"""What the record of a setting's images says of its speed: row values from the lines of prompts.jsonl, or from what
+records.spent_by says of images that nobody records."""
+
+import time
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import torch
+from scipy.stats import t as student_t
+
+from lantern.evaluation.rows import Row
+from lantern.metrics.intervals import NORMAL_95
+from lantern.types import Target
+
+WIDE = 0.1  # an interval of the speed-up wider than this share of it says little
+DISTURBED = 0.1  # cores that other processes may keep busy
+RATIOS = {"latency_s": "speedup", "end_to_end_s": "end_to_end_speedup"}
+
+
+def costs(lines: Sequence[Row]) -> Row:
+    """Forwards and judged nodes an image takes after its prefill, mean milliseconds of the parts of a round, and the
+    overhead: the share of a round that is neither a target nor a drafter forward. Accepting includes what it leads to
+    in the caches and the books, drafting the growth of trees."""
+    totals = {name: sum(line[name] for line in lines) for name in ("steps", "drafter_forwards", "nodes", "rounds")}
+    values = {
+        "target_forwards": _ratio(totals["steps"], len(lines)),
+        "drafter_forwards": _ratio(totals["drafter_forwards"], len(lines)),
+        "target_nodes": _ratio(totals["nodes"], len(lines)),
+    }
+    parts = ("draft_ms", "drafter_forward_ms", "verify_ms", "accept_ms")
+    spent = {name: sum(line[name] for line in lines) for name in parts}
+    values |= {name: _ratio(ms, totals["rounds"]) for name, ms in spent.items()}
+    others = spent["draft_ms"] - spent["drafter_forward_ms"] + spent["accept_ms"]
+    return values | {"overhead": _ratio(others, spent["draft_ms"] + spent["verify_ms"] + spent["accept_ms"])}
+
+
+def tokens_per_step(lines: Sequence[Row], num_tokens: int) -> float | None:
+    """Image tokens committed per target forward, bonus token included, prefill left out; sums before the ratio. None
+    where nothing was decoded after the prefill."""
+    return _ratio((num_tokens - 1) * len(lines), sum(line["steps"] for line in lines))
+
+
+def speed(target: Target, timed: Sequence[Row], ar: Sequence[Row]) -> Row:
+    """Latencies of the tokens alone and of the whole way from text to image, and how many times less than AR's of the
+    same prompts, with bounds; AR's step over the machine's floor."""
+    values: Row = {}
+    for seconds, name in RATIOS.items():
+        own, plain = ([line[seconds] for line in lines] for lines in (timed, ar))
+        ratio, low, high = speedup(own, plain)
+        values |= {seconds: sum(own) / len(own), name: ratio, f"{name}_low": low, f"{name}_high": high}
+    values["baseline_latency_s"] = sum(line["latency_s"] for line in ar) / len(ar)
+    ar_step_ms = step_ms([line["latency_s"] for line in ar], [line["rounds"] for line in ar])
+    others = [line["other_cores"] for line in (*timed, *ar) if line["other_cores"] is not None]
+    return values | {
+        "ar_over_floor": over_floor(target, ar_step_ms),
+        "num_timed": len(timed),
+        "other_cores": sum(others) / len(others) if others else None,
+    }
+
+
+def is_wide(row: Row) -> bool:
+    """Whether the bounds of the speed-up are too far apart to say much, or there are none."""
+    return not row["speedup_high"] - row["speedup_low"] <= WIDE * row["speedup"]
+
+
+def speed_warnings(row: Row) -> list[str]:
+    """What a reader of the speed figures must know."""
+    found = []
+    if (row.get("other_cores") or 0) > DISTURBED:
+        found.append(f"other processes kept {row['other_cores']:.1f} cores busy while images were timed")
+    if row.get("speedup") is not None and is_wide(row):
+        found.append(
+            f"the speed-up's bounds are more than {WIDE:.0%} apart after {row['num_timed']} prompts; time more with "
+            f"speed.num_prompts, or allow speed.max_doublings"
+        )
+    return found
+
+
+def _ratio(total: float, count: float) -> float | None:
+    return total / count if count else None
+
+
+def speedup(
+    method: Sequence[float], baseline: Sequence[float], resamples: int = 4000, seed: int = 0
+) -> tuple[float, float, float]:
+    """How many times less time the method takes in all, from latencies by prompt, and 95 % bounds: percentiles when
+    prompts are redrawn, a prompt's two latencies staying together, widened by what percentiles of a few prompts fall
+    short of Student's t (Hesterberg, 1411.5279, section 4). A single prompt says nothing of the others: nan."""
+    method, baseline = np.asarray(method), np.asarray(baseline)
+    ratio, count = float(baseline.sum() / method.sum()), len(method)
+    if count < 2:
+        return ratio, float("nan"), float("nan")
+    draws = np.random.default_rng(seed).integers(count, size=(resamples, count))
+    bounds = np.percentile(baseline[draws].sum(1) / method[draws].sum(1), [2.5, 97.5])
+    wider = student_t.ppf(0.975, count - 1) / NORMAL_95 * (count / (count - 1)) ** 0.5
+    low, high = ratio * (bounds / ratio) ** wider  # in proportion: a speed-up stays above 0
+    return ratio, float(low), float(high)
+
+
+def step_ms(latencies: Sequence[float], rounds: Sequence[float]) -> float:
+    """Milliseconds of a round, whole loop included, from seconds and rounds by prompt; a prefill counts as a round."""
+    return 1000 * sum(latencies) / sum(count + 1 for count in rounds)
+
+
+def over_floor(target: Target, ms: float, batch_size: int = 1) -> float:
+    """A round's time over that of reading what an AR step must read."""
+    return ms * copy_bandwidth(target.codebook.device) / (1000 * target.step_bytes(batch_size))
+
+
+@lru_cache
+def copy_bandwidth(device: torch.device, num_bytes: int = 1 << 28, repeats: int = 5) -> float:
+    """Bytes a second, read plus written, of the fastest of a few large copies."""
+    source = torch.ones(num_bytes, dtype=torch.uint8, device=device)
+    sink = torch.empty_like(source)
+    seconds = [_time_copy(source, sink) for _ in range(repeats + 1)][1:]  # the first one maps the pages
+    return 2 * num_bytes / min(seconds)
+
+
+def _time_copy(source: torch.Tensor, sink: torch.Tensor) -> float:
+    _wait(source.device)
+    start = time.perf_counter()
+    sink.copy_(source)
+    _wait(source.device)
+    return time.perf_counter() - start
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,40 @@
+"""Features of a vision network from local files of `transformers`, such as DINOv2 (2304.07193) or CLIP (2103.00020)."""
+
+from pathlib import Path
+
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from lantern.errors import CheckpointError
+from lantern.metrics.networks.pixels import Pixels, pixels_of
+from lantern.models.checkpoints import shortened
+
+
+class VisionFeatures(nn.Module):
+    """The pooled output."""
+
+    def __init__(self, body: nn.Module, pixels: Pixels) -> None:
+        super().__init__()
+        self.body, self.pixels, self.resize = body, pixels, pixels.resize
+
+    def features(self, images: Tensor) -> Tensor:  # [B, 3, H, W] in [0, 1] -> [B, F]
+        return self.body(self.pixels(images)).pooler_output
+
+
+def load_vision(folder: str | Path) -> VisionFeatures:
+    """The network of a local folder, nothing downloaded. CheckpointError if it is none."""
+    from transformers import AutoConfig, AutoModel, CLIPVisionModel
+
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        kind = CLIPVisionModel if config.model_type.startswith("clip") else AutoModel
+        body, found = kind.from_pretrained(folder, local_files_only=True, output_loading_info=True)
+        if found["missing_keys"]:  # transformers would leave them at random
+            raise ValueError(f"its weights lack {shortened(sorted(found['missing_keys']))}")
+        size = body.config.image_size
+    except (OSError, ValueError, AttributeError, SafetensorError) as error:
+        raise CheckpointError(
+            f"{folder} holds no vision network ({str(error).splitlines()[0]}); download one of `transformers`, such as "
+            f"facebook/dinov2-base, and give its folder"
+        ) from error
+    return VisionFeatures(body, pixels_of(folder, size)).eval().requires_grad_(False)

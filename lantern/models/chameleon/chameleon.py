@@ -1,0 +1,118 @@
+"""Chameleon bodies (2405.09818) that draw: Anole (2407.06135) and Lumina-mGPT (2408.02657). Drafting and verification
+happen in the 8,192 image codes of their vocabulary; transformers' mask on image logits is never reached."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from torch import Tensor
+from transformers import ChameleonConfig, ChameleonForConditionalGeneration
+
+from lantern.models.build import fill
+from lantern.models.chameleon.vqgan import ChameleonVQGAN
+from lantern.models.checkpoints import read_weights
+from lantern.models.hf.pretrained import load_pretrained
+from lantern.models.hf.prompt_format import PromptIds, fixed
+from lantern.models.hf.target import HuggingFaceTarget, ImageVocabulary
+from lantern.runtime.hardware import resolve_device
+
+FIRST_CODE = 4  # token ids 4 … 8195 are image codes
+BEGIN, SEPARATOR, IMAGE, ROW_END, SIZES = 0, 8710, 8197, 8803, 8804
+CELLS_A_SIZE = 2  # Lumina's size tokens count 32 pixels, codes stand for 16
+
+
+def load_vqgan(
+    checkpoint: str,
+    file: str,
+    channels: int = 128,
+    multipliers: Sequence[int] = (1, 1, 2, 2, 4),
+    num_res_blocks: int = 2,
+    z_channels: int = 256,
+    codebook_size: int = 8192,
+    code_dim: int = 256,
+    device: str = "auto",
+    setting: str = "model.tokenizer.checkpoint",
+) -> ChameleonVQGAN:
+    """Meta's vqgan.ckpt. Raises CheckpointError."""
+    sizes = (channels, list(multipliers), num_res_blocks, z_channels, codebook_size, code_dim)
+    remedy = f"give {setting}=<Meta's vqgan.ckpt>"
+    place = resolve_device(device)
+    model, _ = fill(partial(ChameleonVQGAN, *sizes), checkpoint, file, setting, remedy, place, read=_without_losses)
+    return model.eval().requires_grad_(False)
+
+
+def _without_losses(path: Path) -> dict[str, Tensor]:
+    return {name: value for name, value in read_weights(path).items() if not name.startswith("loss.")}
+
+
+def load_anole(
+    checkpoint: str,
+    tokenizer: ChameleonVQGAN,
+    image_size: int = 512,
+    prefix_len: int = 128,
+    geometry: dict | None = None,
+    cfg_scale: float = 3.0,
+    dtype: str = "auto",
+    device: str = "auto",
+) -> HuggingFaceTarget:
+    """Nothing stands between an image's codes. geometry: fields of ChameleonConfig. Raises CheckpointError."""
+    side = image_size // tokenizer.downsampling
+    prompts = partial(
+        PromptIds,
+        length=prefix_len,
+        before=[BEGIN],
+        after=[SEPARATOR, IMAGE],
+        unconditional=fixed([BEGIN, IMAGE]),
+    )
+    return _load(checkpoint, tokenizer, (side, side), prompts, None, geometry, cfg_scale, dtype, device)
+
+
+def load_lumina(
+    checkpoint: str,
+    tokenizer: ChameleonVQGAN,
+    image_size: int = 768,
+    prefix_len: int = 192,
+    geometry: dict | None = None,
+    cfg_scale: float = 3.0,
+    dtype: str = "auto",
+    device: str = "auto",
+) -> HuggingFaceTarget:
+    """The image's height and width stand in front of its codes, a newline behind each row. Raises CheckpointError."""
+    side = image_size // tokenizer.downsampling
+    start = [IMAGE, SIZES + side // CELLS_A_SIZE, SIZES + side // CELLS_A_SIZE]
+    prompts = partial(
+        PromptIds,
+        length=prefix_len,
+        before=[BEGIN],
+        after=[SEPARATOR, *start],
+        unconditional=fixed(start),
+        template=f"Generate an image of {image_size}x{image_size} according to the following prompt:\n{{}}",
+    )
+    return _load(checkpoint, tokenizer, (side, side), prompts, ROW_END, geometry, cfg_scale, dtype, device)
+
+
+def _load(
+    checkpoint: str,
+    tokenizer: ChameleonVQGAN,
+    grid: tuple[int, int],
+    prompts: partial,
+    row_end: int | None,
+    geometry: dict | None,
+    cfg_scale: float,
+    dtype: str,
+    device: str,
+) -> HuggingFaceTarget:
+    config = ChameleonConfig(**{"vocabulary_map": {}, **(geometry or {})})
+    ignored = ("model.vqmodel.",)  # an encoder without a decoder, of no use here
+    model, text, made_of = load_pretrained(
+        ChameleonForConditionalGeneration, config, checkpoint, dtype, device, ignored
+    )
+    del model.model.vqmodel
+    embeddings = model.model.embed_tokens
+    codes = slice(FIRST_CODE, FIRST_CODE + len(tokenizer.codebook))
+    vocabulary = ImageVocabulary(
+        embed=embeddings.weight[codes],
+        head=model.lm_head.weight[codes].clone(),
+        row_end=None if row_end is None else embeddings.weight[row_end],
+    )
+    return HuggingFaceTarget(model.model, vocabulary, prompts(text), tokenizer, grid, cfg_scale, made_of)

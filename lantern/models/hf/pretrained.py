@@ -1,0 +1,132 @@
+"""Models of transformers, built from geometry that the configs state, filled strictly from a folder or the Hub, or left
+on the meta device, where shapes are all there is."""
+
+import json
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import NamedTuple
+
+import torch
+from safetensors import SafetensorError
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.configuration_utils import PreTrainedConfig
+from transformers.utils.logging import disable_progress_bar
+
+from lantern.errors import CheckpointError
+from lantern.models.build import num_parameters
+from lantern.models.checkpoints import shortened
+from lantern.models.hub import find_folder
+from lantern.runtime.hardware import resolve_device, resolve_dtype
+
+WEIGHTS = ("*.safetensors", "*.bin")
+HASH_BLOCK = 1 << 24
+
+
+class Pretrained(NamedTuple):
+    """A model and what stands beside its weights; on the meta device there is no text tokenizer and no hash."""
+
+    model: PreTrainedModel
+    text: PreTrainedTokenizerBase | None
+    weights_hash: str
+
+
+def load_pretrained(
+    family: type[PreTrainedModel],
+    config: PreTrainedConfig,
+    checkpoint: str | Path,
+    dtype: str,
+    device: str,
+    ignored: Sequence[str] = (),
+    setting: str = "model.checkpoint",
+) -> Pretrained:
+    """A model of exactly this geometry. ignored: prefixes of names that may be absent or in excess.
+
+    Raises CheckpointError for files that are missing, damaged, unsafe, or of another size or family.
+    """
+    place = resolve_device(device)
+    kept = resolve_dtype(dtype, place)
+    with torch.device("meta"):
+        model = family(config)
+    if place.type == "meta":
+        return Pretrained(model.to(kept), None, "")
+    folder = find_folder(checkpoint, setting, 2 * num_parameters(model))
+    _check_family(folder, config, setting)
+    model, report = _read(family, config, folder, kept)
+    _check(report, folder, setting, tuple(ignored))
+    text = load_text_tokenizer(folder)
+    return Pretrained(model.to(place).eval().requires_grad_(False), text, folder_hash(folder))
+
+
+def _read(
+    family: type[PreTrainedModel], config: PreTrainedConfig, folder: Path, dtype: torch.dtype
+) -> tuple[PreTrainedModel, dict]:
+    """The model, and what transformers says of names and shapes that did not fit."""
+    disable_progress_bar()
+    try:
+        return family.from_pretrained(
+            folder,
+            config=config,
+            dtype=dtype,
+            local_files_only=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+        )
+    except UnpicklingError as error:
+        raise CheckpointError(
+            f"weights in {folder} are corrupt or need Python code to load, which is never executed; convert them to "
+            "safetensors"
+        ) from error
+    except (SafetensorError, OSError, RuntimeError, ValueError, KeyError, EOFError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise CheckpointError(f"the weights in {folder} are not readable ({reason}); copy them again") from error
+
+
+def load_text_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    try:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise CheckpointError(
+            f"no readable text tokenizer in {folder} ({reason}); copy the tokenizer's files there"
+        ) from error
+
+
+def folder_hash(folder: str | Path) -> str:
+    """The first 12 hex digits of the SHA-256 of a folder's weights files, in the order of their names."""
+    digest = sha256()
+    for path in sorted(path for pattern in WEIGHTS for path in Path(folder).glob(pattern)):
+        with path.open("rb") as file:
+            while block := file.read(HASH_BLOCK):
+                digest.update(block)
+    return digest.hexdigest()[:12]
+
+
+def _check_family(folder: Path, config: PreTrainedConfig, setting: str) -> None:
+    path = folder / "config.json"
+    if not path.is_file():
+        raise CheckpointError(f"no config.json in {folder}; copy all files of the model there, or set {setting}")
+    try:
+        found = json.loads(path.read_text()).get("model_type")
+    except (UnicodeDecodeError, json.JSONDecodeError, AttributeError) as error:
+        raise CheckpointError(f"{path} is not readable JSON ({error}); copy it again") from error
+    if found != config.model_type:
+        raise CheckpointError(
+            f"{folder} holds a {found} model where a {config.model_type} is needed; give {setting}=<one of that family>"
+        )
+
+
+def _check(report: dict, folder: Path, setting: str, ignored: tuple[str, ...]) -> None:
+    problems = {
+        "missing": sorted(name for name in report["missing_keys"] if not name.startswith(ignored)),
+        "unexpected": sorted(name for name in report["unexpected_keys"] if not name.startswith(ignored)),
+        "mis-shaped": sorted(
+            f"{name} {tuple(found)} instead of {tuple(wanted)}"
+            for name, found, wanted in report["mismatched_keys"]
+            if not name.startswith(ignored)
+        ),
+    }
+    if any(problems.values()):
+        listed = "; ".join(f"{kind} {shortened(names)}" for kind, names in problems.items() if names)
+        raise CheckpointError(f"{folder} does not fit this model: {listed}; give {setting}=<a checkpoint of this size>")

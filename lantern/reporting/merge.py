@@ -1,0 +1,70 @@
+"""Merges the last rows and images of evaluated points, wherever they ran, into one table, its figures and one page."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from lantern.evaluation.rows import SUMMARY, Row, merge_rows, setting_id
+from lantern.reporting.page.pictures import shared_records
+from lantern.reporting.page.write import write_page
+from lantern.reporting.plots import draw_grid, draw_pareto
+from lantern.reporting.profiles import read_profiles, write_profiles
+from lantern.reporting.quality_budget import Budget, ranked
+from lantern.reporting.table import format_table, label_rows, write_csv
+
+GRID_PROMPTS = 6
+
+
+def merge_points(folder: Path, points: Sequence[Path], title: str, budget: Budget) -> tuple[list[Row], list[Path]]:
+    """Writes results.csv, profiles.json, pareto.png, grid.png and report.html of run folders, and prints the table.
+    Returns the rows, ranked, none if no point has any, and the figures."""
+    found = merge_rows(row for point in points for row in json.loads((point / SUMMARY).read_text()).values())
+    if not found:
+        return [], []
+    rows = ranked(found, budget)
+    write_csv(rows, folder / "results.csv")
+    figures = _draw_figures(folder, points, rows)
+    profiles = read_profiles(points)
+    write_profiles(folder, profiles)
+    write_page(folder / "report.html", f"Lantern: {title}", rows, points, profiles)
+    print(f"\n{format_table(rows)}\n\n{folder}/results.csv\n{folder}/report.html")
+    return rows, figures
+
+
+def point_folders(folder: Path) -> list[Path]:
+    """The folders of the last sweep run in `folder` that hold results, in the order of their numbers."""
+    started = folder / "multirun.yaml"  # Hydra writes it first; what is older is left from an earlier sweep
+    since = started.stat().st_mtime if started.is_file() else 0
+    points = [path.parent for path in folder.glob(f"*/{SUMMARY}") if path.stat().st_mtime >= since]
+    return sorted(points, key=lambda path: (int(path.name) if path.name.isdigit() else len(points), path.name))
+
+
+def _draw_figures(folder: Path, points: Sequence[Path], rows: Sequence[Row]) -> list[Path]:
+    labels = label_rows(rows)
+    figures = [draw_pareto(rows, labels, folder / "pareto.png")]
+    columns, prompts = same_prompt_images(points, rows)
+    if columns:
+        figures.append(draw_grid(columns, prompts, folder / "grid.png"))
+    return [figure for figure in figures if figure]
+
+
+def same_prompt_images(points: Sequence[Path], rows: Sequence[Row]) -> tuple[dict[str, Tensor], list[str]]:
+    """The first images of every row's setting, by its label and in the rows' order, and the prompts they share."""
+    labels = dict(zip(map(setting_id, rows), label_rows(rows), strict=True))
+    found, shared = shared_records(points, list(labels))
+    shown = shared[:GRID_PROMPTS]
+    columns = {
+        labels[setting]: torch.stack([_read_image(records[key]["file"]) for key in shown])
+        for setting, records in found.items()
+        if shown
+    }
+    return columns, [prompt for prompt, _ in shown]
+
+
+def _read_image(path: Path) -> Tensor:  # [3, H, W] in [0, 1]
+    return torch.from_numpy(np.asarray(Image.open(path).convert("RGB")).copy()).permute(2, 0, 1) / 255

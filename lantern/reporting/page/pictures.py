@@ -1,0 +1,54 @@
+"""The same prompts under every setting, as pictures inside the page."""
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from PIL import Image
+
+from lantern.evaluation.rows import read_rows
+
+MOST_PICTURES, MOST_PROMPTS = 120, 12  # of 128 pixels they take about 6 kB each
+SIDE, QUALITY = 384, 90  # the run folder has them whole
+Key = tuple[str, int]  # a prompt and its copy number
+
+
+def same_prompt_pictures(points: Sequence[Path], settings: Sequence[str]) -> dict[str, object]:
+    """{"prompts": [{text, copy, seed}], "pictures": a list a setting of {src, same} or None}, of prompts that all
+    settings have which have any; `same`: whether its tokens are those of the first setting."""
+    found, shared = shared_records(points, settings)
+    if not found:
+        return {"prompts": [], "pictures": [[] for _ in settings]}
+    shown = shared[: max(1, min(MOST_PROMPTS, MOST_PICTURES // len(found)))]
+    first = next(iter(found.values()))
+    return {
+        "prompts": [{"text": text, "copy": copy, "seed": str(first[text, copy]["seed"])} for text, copy in shown],
+        "pictures": [[_picture(found[s][key], first[key]) for key in shown] if s in found else [] for s in settings],
+    }
+
+
+def shared_records(points: Sequence[Path], settings: Sequence[str]) -> tuple[dict[str, dict[Key, Mapping]], list[Key]]:
+    """The last record with an image file, by setting, prompt and copy, of the settings that have any, in their order;
+    and which prompts all of these have."""
+    held: dict[str, dict[Key, Mapping]] = {}
+    for point in points:
+        for record in read_rows(point / "prompts.jsonl"):
+            if record.get("image") and (point / record["image"]).is_file():
+                key = (record["prompt"], record["copy"])
+                held.setdefault(record["setting"], {})[key] = record | {"file": point / record["image"]}
+    found = {setting: held[setting] for setting in settings if setting in held}
+    first = next(iter(found.values()), {})
+    return found, [key for key in first if all(key in records for records in found.values())]
+
+
+def _picture(record: Mapping, first: Mapping) -> dict[str, object]:
+    return {"src": encoded(record["file"]), "same": record.get("tokens") == first.get("tokens")}
+
+
+def encoded(path: Path) -> str:
+    """An image file as a data address, no side over SIDE pixels."""
+    image, buffer = Image.open(path).convert("RGB"), io.BytesIO()
+    image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
+    image.save(buffer, "WEBP", quality=QUALITY)
+    return "data:image/webp;base64," + base64.b64encode(buffer.getvalue()).decode()

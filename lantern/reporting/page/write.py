@@ -1,0 +1,69 @@
+"""report.html: the page of a sweep or a run, one file that needs no network. What it shows is data; scripts draw it."""
+
+import html
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from lantern.evaluation.rows import Row, encode, is_baseline, setting_id
+from lantern.metrics.profile import Profile
+from lantern.reporting.columns import columns_of
+from lantern.reporting.page.pictures import same_prompt_pictures
+from lantern.reporting.page.protocol import protocol
+from lantern.reporting.table import label_rows, marks, shared_settings
+from lantern.runtime.files import replace_text
+
+PARTS = Path(__file__).parent
+SCRIPTS = ("core", "table", "pareto", "compare", "charts", "profile", "tree", "protocol")
+
+
+def write_page(
+    path: Path, title: str, rows: Sequence[Row], points: Sequence[Path], profiles: Mapping[str, Profile]
+) -> None:
+    """rows, and of the folders they were measured in: pictures, profiles by setting id, provenance."""
+    content = encode(page_content(title, rows, points, profiles))
+    page = (PARTS / "template.html").read_text(encoding="utf-8")
+    script = "\n".join((PARTS / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)
+    fills = {
+        "title": html.escape(title), "style": (PARTS / "style.css").read_text(encoding="utf-8"), "script": script,
+        "content": content.replace("<", "\\u003c"),  # no prompt ends the script element it stands in
+    }  # fmt: skip
+    before, *slots = page.split("{{")
+    pieces = [before] + [fills[name] + after for name, after in (slot.split("}}", 1) for slot in slots)]
+    replace_text(path, "".join(pieces))
+
+
+def page_content(
+    title: str, rows: Sequence[Row], points: Sequence[Path], profiles: Mapping[str, Profile]
+) -> dict[str, object]:
+    """All that the scripts read."""
+    labels, settings = label_rows(rows), [setting_id(row) for row in rows]
+    listed = [
+        {
+            "label": label, "values": row, "baseline": is_baseline(row), "profile": profiles.get(setting),
+            "marks": _marks(row), "shared_noise": is_baseline(row) or row.get("verification") == "shared_noise",
+        }
+        for label, row, setting in zip(labels, rows, settings, strict=True)
+    ]  # fmt: skip
+    return {
+        "title": title,
+        "note": shared_settings(rows),
+        "rows": listed,
+        "columns": [asdict(column) for column in columns_of(rows)],
+        "protocol": protocol(points, rows, labels),
+        **same_prompt_pictures(points, settings),
+    }
+
+
+def _marks(row: Row) -> str:
+    """A setting's marks in a line; plain decoding needs none."""
+    known, verdict = marks(row), row.get("within_budget")
+    told = [f"within budget: {verdict}"] if verdict and known["law"] == "lossy" else []
+    return "" if is_baseline(row) else ", ".join([known["law"], known["drafter"], *told])
+
+
+def read_content(path: str | Path) -> dict[str, object]:
+    """What a written page holds."""
+    page = Path(path).read_text(encoding="utf-8")
+    return json.loads(page.split('<script type="application/json" id="content">', 1)[1].split("</script>", 1)[0])

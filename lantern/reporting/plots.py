@@ -1,0 +1,133 @@
+"""Figures of an evaluation: speed against quality with confidence bars, and a grid of the same prompts by setting."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from textwrap import fill
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from torch import Tensor
+
+from lantern.evaluation.rows import Row, is_baseline
+
+INK, BASELINE, METHOD, FRONT = "#222222", "#888888", "#1f6fb4", "#b9d3ea"
+SPEED = "speedup"
+PRICES = {  # down is better
+    "frechet": "Fréchet distance, {num_images} images",
+    "output_tv": "output TV",
+}
+
+
+def draw_pareto(rows: Sequence[Row], labels: Sequence[str], path: str | Path) -> Path | None:
+    """Speed-up against Fréchet distance and against output TV, as far as they were measured, side by side: a labelled
+    point with its 95 % bars a row, filled where the method is lossless, the front as a line. None without a point."""
+    points = {price: _points(rows, labels, price) for price in PRICES}
+    shown = [price for price in PRICES if any(not is_baseline(row) for row, _ in points[price])]
+    if not shown:
+        return None
+    figure, panels = plt.subplots(1, len(shown), figsize=(7.2 * len(shown), 4.6), dpi=130, squeeze=False)
+    for axes, price in zip(panels[0], shown, strict=True):
+        _draw_points(axes, points[price], price)
+    return _save(figure, path)
+
+
+def _draw_points(axes, points: Sequence[tuple[Row, str]], price: str) -> None:
+    front = pareto_front([row for row, _ in points], price)
+    axes.plot([row[SPEED] for row in front], [row[price] for row in front], color=FRONT, lw=3, zorder=1)
+    for row, _ in points:
+        colour = BASELINE if is_baseline(row) else METHOD
+        bars = {"xerr": _bars(row, SPEED), "yerr": _bars(row, price)}
+        look = {"fmt": "o", "color": colour, "mfc": colour if row.get("lossless") else "white", "ms": 5}
+        axes.errorbar(row[SPEED], row[price], **bars, **look, lw=1, capsize=2, zorder=2)
+    axes.set_xlabel("speed-up over plain AR decoding (right is faster; filled: lossless)")
+    axes.set_ylabel(f"{PRICES[price].format(**points[0][0])} (down is better)")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25, lw=0.5)
+    _annotate(axes, [(row[SPEED], row[price], label) for row, label in points])
+
+
+def _annotate(axes, points: Sequence[tuple[float, float, str]]) -> None:
+    """A label beside each point, moved up or down until it covers no earlier one."""
+    axes.figure.canvas.draw()  # settles the scale in which boxes are compared
+    placed = []
+    for x, y, text in points:
+        for rise in (5, -11, 16, -22, 27, -33):
+            label = axes.annotate(text, (x, y), (6, rise), textcoords="offset points", fontsize=8, color=INK)
+            box = label.get_window_extent()
+            if not any(box.overlaps(other) for other in placed):
+                break
+            label.remove()
+        else:
+            axes.add_artist(label)
+        placed.append(box)
+
+
+def pareto_front(rows: Sequence[Row], price: str) -> list[Row]:
+    """The rows that no other row beats in both speed-up and price, slowest first."""
+    front = []
+    for row in sorted(rows, key=lambda row: (-row[SPEED], row[price])):
+        if not front or row[price] < front[-1][price]:
+            front.append(row)
+    return front[::-1]
+
+
+def draw_grid(columns: Mapping[str, Tensor], prompts: Sequence[str], path: str | Path) -> Path:
+    """The same prompts down, the settings across: columns maps a setting to images [N, 3, H, W] in [0, 1]."""
+    height, width = len(prompts), len(columns)
+    figure, axes = plt.subplots(
+        height, width, figsize=(1.25 * width + 1.0, 1.25 * height + 0.3), dpi=130, squeeze=False
+    )
+    for across, (label, images) in enumerate(columns.items()):
+        axes[0, across].set_title(fill(label, 16), fontsize=7, color=INK)
+        for down in range(height):
+            axes[down, across].imshow(images[down].permute(1, 2, 0).cpu().numpy())
+            axes[down, across].set_xticks([])
+            axes[down, across].set_yticks([])
+    for down, prompt in enumerate(prompts):
+        axes[down, 0].set_ylabel(fill(prompt, 14), rotation=0, ha="right", va="center", fontsize=7, color=INK)
+    return _save(figure, path)
+
+
+def draw_benchmark(passes: Sequence[Row], rows: Sequence[Row], path: str | Path) -> Path:
+    """Left: what a pass over N nodes costs against one node. Right: throughput of each tree by batch size."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), dpi=130)
+    left.plot([row["nodes"] for row in passes], [row["over_one"] for row in passes], "o-", color=METHOD, ms=4)
+    left.set_xlabel("nodes in a pass")
+    left.set_ylabel("time of a pass over that of one node")
+    for index, name in enumerate(dict.fromkeys(row["tree"] for row in rows)):
+        own = [row for row in rows if row["tree"] == name]
+        colour = BASELINE if name == "none" else f"C{index}"
+        right.plot([row["batch"] for row in own], [row["images_per_s"] for row in own], "o-", color=colour, label=name)
+    right.set_xscale("log", base=2)
+    right.set_yscale("log")
+    right.set_xlabel("images at once")
+    right.set_ylabel("images a second")
+    right.legend(title="tree", fontsize=8, frameon=False)
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25, lw=0.5)
+    return _save(figure, path)
+
+
+def _points(rows: Sequence[Row], labels: Sequence[str], price: str) -> list[tuple[Row, str]]:
+    return [(row, label) for row, label in zip(rows, labels, strict=True) if _is_number(row, SPEED, price)]
+
+
+def _is_number(row: Row, *keys: str) -> bool:
+    return all(isinstance(row.get(key), int | float) and math.isfinite(row[key]) for key in keys)
+
+
+def _bars(row: Row, key: str) -> list[list[float]] | None:
+    low, high = row.get(f"{key}_low"), row.get(f"{key}_high")
+    if low is None or high is None:
+        return None
+    return [[max(0.0, row[key] - low)], [max(0.0, high - row[key])]]
+
+
+def _save(figure, path: str | Path) -> Path:
+    figure.savefig(path, bbox_inches="tight")
+    plt.close(figure)
+    return Path(path)

@@ -1,0 +1,28 @@
+"""Profiles on disk: profiles.json in a run folder holds its settings' by setting id, and in a sweep's its points'."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from lantern.evaluation.rows import encode
+from lantern.metrics.profile import Profile
+from lantern.runtime.files import replace_text
+
+PROFILES = "profiles.json"
+
+
+def write_profiles(folder: Path, profiles: Mapping[str, Profile]) -> None:
+    """A line a setting. What was written before stays, unless it is given anew: a run that finds all its images on
+    record decodes nothing, and has none."""
+    path = folder / PROFILES
+    known = json.loads(path.read_text()) if path.is_file() else {}
+    lines = (f"{json.dumps(key)}: {encode(profile)}" for key, profile in (known | dict(profiles)).items())
+    replace_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def read_profiles(folders: Sequence[Path]) -> dict[str, Profile]:
+    """By setting id; of a setting that several folders measured, the AR baseline of a sweep's points, the first."""
+    found: dict[str, Profile] = {}
+    for path in (folder / PROFILES for folder in folders):
+        found = (json.loads(path.read_text()) if path.is_file() else {}) | found
+    return found

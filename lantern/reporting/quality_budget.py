@@ -1,0 +1,104 @@
+"""The question a sweep answers: which setting is the fastest among those that keep the quality?"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from lantern.errors import LanternError
+from lantern.evaluation.rows import Row, is_baseline
+from lantern.reporting.columns import KNOWN, better
+
+UNPAIRED = ("output_tv", "code_distance", *(column.key for column in KNOWN if column.is_speed))
+VERDICTS = ("lossless", "yes", "open", "no")  # the bounds keep every limit, the values alone do, not even these
+
+
+class Choice(NamedTuple):
+    """The fastest row within a budget; plain decoding itself where no other keeps it."""
+
+    row: Row
+    is_certain: bool
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much worse than plain decoding's a setting's metrics may be: `within` as shares of plain decoding's value
+    (0.1 is 10 %), `losses` in a metric's own unit; None is no limit. With `proven` the 95 % bounds have to keep every
+    limit, of `min_images` judged images or more, else the values do. A lossless setting is within every budget."""
+
+    within: Mapping[str, float | None]
+    losses: Mapping[str, float | None] = field(default_factory=dict)
+    proven: bool = False
+    min_images: int = 0
+
+    def __post_init__(self) -> None:
+        for group in ("within", "losses"):
+            for metric, limit in getattr(self, group).items():
+                if limit is not None and limit < 0:
+                    raise LanternError(f"budget.{group}.{metric}={limit} is negative; give 0 or more, or null")
+                if not better(metric) or metric in UNPAIRED:
+                    raise LanternError(
+                        f"budget.{group}.{metric}: rows hold no difference of it from plain decoding; use frechet, say"
+                    )
+
+    def verdict(self, row: Row) -> str | None:
+        """One of VERDICTS; None where a metric was not judged."""
+        if row.get("lossless") or is_baseline(row):
+            return "lossless"
+        found = [_verdict(row, metric, limit, True) for metric, limit in self._set("within")]
+        found += [_verdict(row, metric, limit, False) for metric, limit in self._set("losses")]
+        if None in found:
+            return None
+        verdict = max(found, key=VERDICTS.index, default="yes")
+        is_enough = (row.get("num_images") or 0) >= self.min_images
+        return verdict if is_enough or verdict == "no" else "open"
+
+    def best(self, rows: Sequence[Row]) -> Choice | None:
+        """None where nothing but plain decoding was timed and judged."""
+        verdicts = [(row, self.verdict(row)) for row in rows if row.get("speedup") is not None]
+        if all(is_baseline(row) or verdict is None for row, verdict in verdicts):
+            return None
+        accepted = ("lossless", "yes") if self.proven else ("lossless", "yes", "open")
+        inside = [(row, verdict) for row, verdict in verdicts if verdict in accepted]
+        if not inside:
+            return None
+        row, verdict = max(inside, key=lambda known: known[0]["speedup"])
+        return Choice(row, verdict != "open")
+
+    def __str__(self) -> str:
+        shares = [f"{metric} at most {100 * limit:.3g} %" for metric, limit in self._set("within")]
+        losses = [f"{metric} at most {limit:.3g}" for metric, limit in self._set("losses")]
+        ends = ", by 95 % bounds" if self.proven else ""
+        most = f" of {self.min_images:,} images" if self.proven and self.min_images else ""
+        return f"{', '.join(shares + losses)} worse than plain decoding's{ends}{most}"
+
+    def _set(self, group: str) -> list[tuple[str, float]]:
+        return [(metric, limit) for metric, limit in getattr(self, group).items() if limit is not None]
+
+
+def ranked(rows: Sequence[Row], budget: Budget) -> list[Row]:
+    """With their verdicts. Rows of several methods come fastest first, those that keep the budget before the others;
+    of one method they keep their order."""
+    judged = [row | {"within_budget": budget.verdict(row)} for row in rows]
+    if len({row.get("method") for row in rows if not is_baseline(row)}) < 2:
+        return judged
+    return sorted(judged, key=lambda row: (not is_baseline(row), _class(row), -(row.get("speedup") or 0.0)))
+
+
+def _class(row: Row) -> int:
+    """0 for what is shown to keep the budget; what was not judged comes last."""
+    verdict = row["within_budget"]
+    return max(0, VERDICTS.index(verdict) - 1) if verdict else len(VERDICTS)
+
+
+def _verdict(row: Row, metric: str, limit: float, is_share: bool) -> str | None:
+    """By the metric's paired difference from plain decoding, which is the worse the higher it is."""
+    rising = better(metric) == "low"
+    key = f"{metric}_diff" if rising else f"{metric}_loss"
+    worse, value = row.get(key), row.get(metric)
+    if worse is None or value is None:
+        return None
+    allowed = limit * abs(value - worse if rising else value + worse) if is_share else limit
+    high = row.get(f"{key}_high")
+    if high is not None and high <= allowed:
+        return "yes"
+    return "open" if worse <= allowed else "no"

@@ -1,0 +1,65 @@
+"""What an evaluation leaves in its run folder, results first: rows, records, images, a summary, tables and figures."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from PIL import Image
+from torch import Tensor
+
+from lantern.errors import unwritable
+from lantern.evaluation.evaluate import Measurement
+from lantern.evaluation.records import copy_missing
+from lantern.evaluation.rows import SUMMARY, append_rows, encode, setting_id
+from lantern.reporting.merge import merge_points
+from lantern.reporting.profiles import write_profiles
+from lantern.reporting.quality_budget import Budget
+from lantern.reporting.table import label_rows
+from lantern.reporting.wandb_runs import Point, Tracker, group_of
+from lantern.runtime.files import replace_text
+
+
+def write_measurements(folder: Path, measurements: Sequence[Measurement]) -> None:
+    """results.jsonl, what prompts.jsonl still lacks, the images, profiles.json (where the speed comes from), and last
+    summary.json, which says that the run is complete."""
+    rows = [m.row for m in measurements]
+    append_rows(folder / "results.jsonl", rows)
+    for measured in measurements:
+        origins = {line["setting"]: measured.folder for line in measured.records}
+        copy_missing(folder, measured.records, origins)
+        write_images(measured.folder, measured.batch.file_names, measured.images)
+    write_profiles(folder, {setting_id(m.row): m.profile for m in measurements if m.profile})
+    replace_text(folder / SUMMARY, encode(dict(zip(label_rows(rows), rows, strict=True)), indent=2) + "\n")
+
+
+def publish(
+    folder: Path,
+    measurements: Sequence[Measurement],
+    tracker: Tracker,
+    budget: Budget,
+    config: Mapping[str, object],
+    sweep: Path | None,
+    sweep_name: str | None,
+) -> None:
+    """Tells W&B, then draws and prints what a single run found; a sweep's baseline and table come at its end."""
+    if not any(measured.is_measured for measured in measurements):
+        print(f"\nimages: {measurements[-1].folder}")
+        return
+    labels = label_rows([measured.row for measured in measurements])
+    columns = {label: measured.images for label, measured in zip(labels, measurements, strict=True)}
+    group = group_of(sweep_name, sweep or folder)
+    for measured in measurements[-1:] if sweep else measurements:
+        point = Point(measured.row, measured.profile, measured.records, measured.batch.prompts, columns)
+        tracker.point(point, config, folder, group)
+    if not sweep:
+        merge_points(folder, [folder], "one setting", budget)
+
+
+def write_images(folder: Path, names: Sequence[str], images: Tensor) -> None:
+    """images [N, 3, H, W] in [0, 1] as PNG files."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        pixels = (images.permute(0, 2, 3, 1) * 255).round().clamp(0, 255).byte().numpy()
+        for name, picture in zip(names, pixels, strict=True):
+            Image.fromarray(picture).save(folder / name)
+    except OSError as error:
+        raise unwritable(f"images to {folder}", error) from error

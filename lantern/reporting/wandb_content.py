@@ -1,0 +1,119 @@
+"""What Weights & Biases is shown of results: flat numbers, curves, tables, the plot of speed against quality, files."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import wandb
+from matplotlib import colormaps
+from torch import Tensor
+
+from lantern.evaluation.rows import Row
+from lantern.metrics.profile import Profile
+from lantern.models.checkpoints import weights_hash
+
+MAX_IMAGES = 32  # in a table; all images are in the run folder
+RESULT_FILES = ("*.jsonl", "*.json", "*.csv", "*.png", "report.html")
+SPEED, QUALITY = "speedup", "frechet"
+MAP_CELL = 12  # pixels
+
+
+class Curve(NamedTuple):
+    """Points that share their keys; `axis` is one of them."""
+
+    name: str
+    axis: str
+    points: list[dict[str, float]]
+
+
+def flat(row: Mapping[str, object], name: str = "") -> dict[str, object]:
+    """Scalars alone, nested ones by a path, nothing for None: scatter panels and filters read no others."""
+    found: dict[str, object] = {}
+    for key, value in row.items():
+        path = f"{name}/{key}" if name else str(key)
+        if isinstance(value, Mapping):
+            found |= flat(value, path)
+        elif isinstance(value, str | int | float):
+            found[path] = value
+    return found
+
+
+def curves_of(profile: Profile | None, records: Sequence[Row]) -> list[Curve]:
+    """Latency by prompt, then where the speed comes from; a curve without points is left out."""
+    timed = [record for record in records if record.get("latency_s") is not None]
+    points = [{"prompt": i, "latency_s": r["latency_s"], "steps": r["steps"]} for i, r in enumerate(timed)]
+    curves = [Curve("timing", "prompt", points)]
+    if profile is not None:
+        shares = enumerate(count / profile["rounds"] for count in profile["committed"])
+        curves.append(Curve("committed", "tokens", [{"tokens": n, "share_of_rounds": s} for n, s in shares if n]))
+        for name, axis, first in (("depth", "level", 1), ("rank", "rank", 1), ("entropy", "bits", 0)):
+            curves.append(Curve(f"acceptance_by_{name}", axis, _shares(profile[name], axis, first)))
+    return [curve for curve in curves if curve.points]
+
+
+def _shares(tally: Mapping[str, Sequence[int]], axis: str, first: int) -> list[dict[str, float]]:
+    counts = zip(tally["judged"], tally["accepted"], strict=True)
+    return [
+        {axis: i + first, "accepted": accepted / judged, "judged": judged}
+        for i, (judged, accepted) in enumerate(counts)
+        if judged
+    ]
+
+
+def acceptance_map(profile: Profile | None) -> wandb.Image | None:
+    """The share of decisions that accept a draft token, by place in the image; None where nothing was drafted."""
+    if profile is None or not any(profile["position"]["judged"]):
+        return None
+    judged, accepted = (np.array(profile["position"][key], float) for key in ("judged", "accepted"))
+    shares = np.divide(accepted, judged, out=np.full_like(judged, np.nan), where=judged > 0)[: np.prod(profile["grid"])]
+    pixels = np.uint8(255 * colormaps["viridis"](np.ma.masked_invalid(shares.reshape(profile["grid"])))[..., :3])
+    return wandb.Image(pixels.repeat(MAP_CELL, 0).repeat(MAP_CELL, 1), caption="dark 0 %, bright 100 %")
+
+
+def image_table(prompts: Sequence[str], columns: Mapping[str, Tensor]) -> wandb.Table:
+    """The same prompts down, the settings across; columns [N, 3, H, W] in [0, 1]."""
+    shown = range(min(MAX_IMAGES, len(prompts), *(len(images) for images in columns.values())))
+    lines = [[prompts[i], *(_picture(images[i]) for images in columns.values())] for i in shown]
+    return wandb.Table(columns=["prompt", *columns], data=lines)
+
+
+def _picture(image: Tensor) -> wandb.Image:
+    return wandb.Image((image.permute(1, 2, 0) * 255).round().byte().cpu().numpy())
+
+
+def row_table(rows: Sequence[Row]) -> wandb.Table:
+    """All rows, every number and word of any of them a column."""
+    lines = [flat(row) for row in rows]
+    keys = list(dict.fromkeys(key for line in lines for key in line))
+    return wandb.Table(columns=keys, data=[[line.get(key) for key in keys] for line in lines])
+
+
+def pareto_chart(rows: Sequence[Row], names: Sequence[str]) -> wandb.plot.CustomChart | None:
+    """Speed-up against Fréchet distance; None where no row has both."""
+    points = [[name, r[SPEED], r[QUALITY]] for r, name in zip(rows, names, strict=True) if None not in _both(r)]
+    if not points:
+        return None
+    table = wandb.Table(columns=["setting", SPEED, QUALITY], data=points)
+    return wandb.plot.scatter(table, SPEED, QUALITY, title="Speed-up against Fréchet distance")
+
+
+def _both(row: Row) -> tuple[object, object]:
+    return row.get(SPEED), row.get(QUALITY)
+
+
+def results_artifact(name: str, folder: Path, metadata: Mapping[str, object]) -> wandb.Artifact:
+    """The files of a run folder that hold results; images stay where they are."""
+    artifact = wandb.Artifact(name, "results", metadata=flat(metadata))
+    for path in sorted({path for pattern in RESULT_FILES for path in folder.glob(pattern)}):
+        artifact.add_file(str(path), path.name)
+    return artifact
+
+
+def weights_artifact(folder: Path, kind: str) -> wandb.Artifact:
+    """Weights and their configuration, named by their hash, so that training and all evaluations mean one version."""
+    name = weights_hash(folder)
+    artifact = wandb.Artifact(f"{kind}-{name}", kind, metadata={"hash": name})
+    for path in sorted([*folder.glob("*.safetensors"), *folder.glob("*.json")]):
+        artifact.add_file(str(path), path.name, policy="immutable", skip_cache=True)  # gigabytes stay where they are
+    return artifact

@@ -1,0 +1,81 @@
+"""Which tau suits a drafter's laws in tree=ddd (2409.00142): images are decoded with trees of full depth, and what each
+tau would have committed and cost is read off them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from lantern.data.prompts import Batch
+from lantern.evaluation.rows import Row, append_rows
+from lantern.pipeline import Pipeline
+from lantern.trees.ddd import DDDTree
+from lantern.types import TreePolicy
+
+QUANTILES = 20  # values of tau that are tried, by how many rounds each would end at its first check
+
+
+class Trace(NamedTuple):
+    """A round with a tree of full depth."""
+
+    confidence: Mapping[int, float]  # H by checked level
+    accepted: int
+
+
+class Watched:
+    """A tree that is never ended early and keeps its confidence, one image at a time."""
+
+    def __init__(self, tree: DDDTree) -> None:
+        self._tree = DDDTree(tree.total, tree.depth, tree.width, -np.inf, tree.checks, f"{tree.name}_full")
+        for key in ("name", "kind", "num_nodes", "num_expanded", "depth", "width"):
+            setattr(self, key, getattr(self._tree, key))
+        self.confidences: list[dict[int, float]] = []
+
+    def grow(self, *parts):
+        grown = self._tree.grow(*parts)
+        self.confidences.append({level: float(h[0]) for level, h in self._tree.confidence.items()})
+        return grown
+
+
+@dataclass(frozen=True)
+class TauCalibration:
+    """Run by +experiment=calibrate_ddd; tau holds for the drafter, verification, sampling and sizes that it saw."""
+
+    tree: DDDTree
+    num_prompts: int
+
+    def run(
+        self, pipeline: Callable[[TreePolicy | None], Pipeline], prompts: Sequence[str], seed: int, folder: Path
+    ) -> list[Row]:
+        """Writes calibration.jsonl, a row a tau, and prints the best one."""
+        batch, watched = Batch.cycle(prompts, self.num_prompts, seed), Watched(self.tree)
+        made = pipeline(watched).generate(batch.prompts, batch.seeds, 1)
+        traces = [Trace(h, turn.accepted[0]) for h, turn in zip(watched.confidences, made.rounds, strict=True)]
+        draft, rest = (sum(getattr(turn, part) for turn in made.rounds) for part in ("draft_ms", "verify_ms"))
+        rest += sum(turn.accept_ms + turn.commit_ms for turn in made.rounds)
+        level_ms, fixed_ms = draft / len(traces) / self.tree.depth, rest / len(traces)
+        rows = [expected(traces, tau, self.tree.depth, level_ms, fixed_ms) for tau in candidates(traces)]
+        append_rows(folder / "calibration.jsonl", rows)
+        for row in rows:
+            print("  ".join(f"{key} {value:.4g}" for key, value in row.items()))
+        best = max(rows, key=lambda row: row["tokens_per_ms"])
+        print(f"decode with: tree=ddd tree.tau={best['tau']:.3g}")
+        return rows
+
+
+def candidates(traces: Sequence[Trace]) -> list[float]:
+    """Values of tau from never to always ending a tree."""
+    seen = [h for trace in traces for h in trace.confidence.values()]
+    return [-1e9, *np.quantile(seen, np.linspace(0, 1, QUANTILES)).tolist()]
+
+
+def expected(traces: Sequence[Trace], tau: float, depth: int, level_ms: float, fixed_ms: float) -> Row:
+    """What rounds commit and cost on average if trees end at tau: tokens below the end are lost, and nothing is gained
+    by the nodes that become free above it."""
+    ends = [min([level for level, h in trace.confidence.items() if h < tau], default=depth) for trace in traces]
+    tokens = np.mean([1 + min(trace.accepted, end) for trace, end in zip(traces, ends, strict=True)])
+    ms = fixed_ms + level_ms * np.mean(ends)
+    row = {"tau": tau, "depth": np.mean(ends), "tokens_per_step": tokens, "round_ms": ms, "tokens_per_ms": tokens / ms}
+    return {key: float(value) for key, value in row.items()}

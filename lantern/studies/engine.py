@@ -1,0 +1,208 @@
+"""How fast the engine is on this machine: what a pass over N nodes costs, and what plain decoding and a set of trees do
+at several batch sizes, beside the time that reading the weights and the cache alone would take."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import torch
+
+from lantern.data.prompts import Batch
+from lantern.evaluation.records import spent_by
+from lantern.evaluation.rows import Row, append_rows
+from lantern.evaluation.speed import copy_bandwidth, costs, over_floor, step_ms, tokens_per_step
+from lantern.evaluation.timing import interleave
+from lantern.pipeline import Pipelines
+from lantern.reporting.plots import draw_benchmark
+from lantern.tuning.auto import AutoTree
+from lantern.types import DraftTree, Generation, Shape, Target, TreePolicy, Verdict
+
+CLEAR, STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
+SLACK = 2**24  # bytes by which a count just begun may be off
+REPEATS = 30  # of a pass
+BARE_REPEATS = 8
+REFILLS = 2  # times the batch that are decoded in one go, so that rows which finish early make way for others
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """`trees` by name; each runs at every batch size beside plain decoding, which is decoded in turn with it."""
+
+    trees: dict[str, TreePolicy]
+    batch_sizes: Sequence[int]
+    num_nodes: Sequence[int]
+    num_prompts: int
+
+    def run(self, pipeline: Pipelines, prompts: Sequence[str], seed: int, folder: Path) -> list[Row]:
+        """Writes benchmark.jsonl and benchmark.png, prints every row as it is found."""
+        target = pipeline(None).target
+        passes = [self._keep(folder, row) for row in pass_costs(target, self.num_nodes, prompts[0])]
+        rows = []
+        for batch_size in self.batch_sizes:
+            batch = Batch.cycle(prompts, max(self.num_prompts, at_once(batch_size)), seed)
+            for row in self._decode(pipeline, batch, batch_size):
+                rows.append(self._keep(folder, row))
+        draw_benchmark(passes, rows, folder / "benchmark.png")
+        return [*passes, *rows]
+
+    def _decode(self, pipeline: Pipelines, batch: Batch, batch_size: int) -> list[Row]:
+        trees = {"none": None, **{name: resolved(tree, batch_size, pipeline) for name, tree in self.trees.items()}}
+        target = pipeline(None).target
+        size = at_once(batch_size)
+        starts = range(0, len(batch.prompts), size)
+        prompts, seeds = ([part[i : i + size] for i in starts] for part in (batch.prompts, batch.seeds))
+        timed = ["none", *(name for name, tree in trees.items() if tree is not None)]  # what is plain is timed once
+        peaks = {name: Peak(target.codebook.device) for name in timed}
+        decoders = [peaks[name].of(partial(pipeline(trees[name]).generate, batch_size=batch_size)) for name in timed]
+        decoded = dict(zip(timed, interleave(decoders, prompts, seeds), strict=True))
+        plain, made = decoded["none"], {name: decoded.get(name, decoded["none"]) for name in trees}
+        over_read = over_floor(
+            target, step_ms([g.latency_s for g in plain], [len(g.rounds) for g in plain]), batch_size
+        )
+        over_bare = None
+        if batch_size == 1:
+            over_bare = over_bare_loop(target, *prompts[0], partial(decoders[0], prompts[0], seeds[0]))
+        return [
+            {"batch": batch_size, "tree": name, "is": pipeline(trees[name]).describe()["tree"]}
+            | measured(target, own, batch_size)
+            | {
+                "peak_gib": peak / 2**30 if (peak := peaks.get(name, peaks["none"]).bytes) is not None else None,
+                "speedup": sum(g.latency_s for g in plain) / sum(g.latency_s for g in own),
+                "ar_over_floor": over_read,
+                "ar_over_bare_loop": over_bare,
+            }
+            for name, own in made.items()
+        ]
+
+    def _keep(self, folder: Path, row: Row) -> Row:
+        append_rows(folder / "benchmark.jsonl", [row])
+        print("  ".join(f"{key} {_short(value)}" for key, value in row.items()))
+        return row
+
+
+def pass_costs(target: Target, num_nodes: Sequence[int], prompt: str) -> list[Row]:
+    """Medians of one image's pass over a chain of N nodes, the cache half full, against that over one node."""
+    times = {size: _pass_ms(target, size, prompt) for size in sorted({1, *num_nodes})}
+    return [{"nodes": size, "pass_ms": times[size], "over_one": times[size] / times[1]} for size in num_nodes]
+
+
+def _pass_ms(target: Target, size: int, prompt: str) -> float:
+    target.allocate(1, target.num_tokens // 2 + size)
+    target.prefill([prompt], torch.arange(1))
+    half = chain_of(target.num_tokens // 2, target.codebook.device)
+    target.verify(half)
+    target.commit(verdict_of_all(half))
+    tree, times = chain_of(size, target.codebook.device), []
+    for _ in range(REPEATS):
+        start = perf_counter()
+        float(target.verify(tree).logits[0, -1, 0])  # waits for the device
+        times.append(1e3 * (perf_counter() - start))
+    return median(times)
+
+
+def over_bare_loop(target: Target, prompt: str, decode: Callable[[], Generation]) -> float:
+    """Plain decoding's time over that of a loop which only calls the same passes on the same cache, median of turns."""
+    root = chain_of(1, target.codebook.device)
+    times: list[tuple[float, float]] = []
+    for _ in range(BARE_REPEATS):
+        decoded = decode().latency_s
+        target.allocate(1, 1)
+        start = perf_counter()
+        target.prefill([prompt], torch.arange(1))
+        for _ in range(target.num_tokens - 1):
+            float(target.verify(root).logits[0, 0, 0])
+            target.commit(verdict_of_all(root))
+        times.append((decoded, perf_counter() - start))
+    return median(decoded / bare for decoded, bare in times)
+
+
+def chain_of(size: int, device: torch.device) -> DraftTree:
+    """A chain of code 0, one image; of a length for which a Form would be too large."""
+    parents = torch.arange(-1, size - 1, device=device)[None]
+    return DraftTree(torch.zeros(1, size, dtype=torch.long, device=device), parents)
+
+
+def verdict_of_all(tree: DraftTree) -> Verdict:
+    """Every node of a chain accepted."""
+    size = tree.tokens.shape[1]
+    path = torch.arange(size, device=tree.tokens.device)[None]
+    return Verdict(path, torch.tensor([size - 1], device=path.device), tree.tokens[:, -1])
+
+
+def measured(target: Target, made: list[Generation], batch_size: int) -> Row:
+    """Throughput, the parts of a round, and the whole round over the time of reading what an AR step must read."""
+    seconds, images = sum(g.latency_s for g in made), sum(len(g.tokens) for g in made)
+    rounds = sum(len(g.rounds) for g in made)
+    spent = [line for g in made for line in spent_by(g)]
+    found = costs(spent)
+    parts = sum(found[key] for key in ("draft_ms", "verify_ms", "accept_ms"))
+    return {
+        "images_per_s": images / seconds,
+        "tokens_per_step": tokens_per_step(spent, target.num_tokens),
+        "round_ms": 1e3 * seconds / rounds,
+        "draft_ms": found["draft_ms"],
+        "drafter_forward_ms": found["drafter_forward_ms"],  # of drafting
+        "verify_ms": found["verify_ms"],
+        "accept_ms": sum(r.accept_ms for g in made for r in g.rounds) / rounds,
+        "commit_ms": sum(r.commit_ms for g in made for r in g.rounds) / rounds,  # caches, drafter's memory, books
+        "rest_ms": 1e3 * seconds / rounds - parts,  # prefills, refills, the host between the parts
+        "overhead": found["overhead"],
+        "round_over_floor": over_floor(target, 1e3 * seconds / rounds, batch_size),
+        "copy_gb_per_s": copy_bandwidth(target.codebook.device) / 1e9,
+    }
+
+
+def at_once(batch_size: int) -> int:
+    """Images that are decoded in one go; one by one at batch 1, where each is a timing of its own."""
+    return REFILLS * batch_size if batch_size > 1 else 1
+
+
+def resolved(tree: TreePolicy | AutoTree, batch_size: int, pipeline: Pipelines) -> TreePolicy | Shape | None:
+    """tree=auto at this batch size; any other tree as it is."""
+    return tree.at(batch_size).resolve(pipeline) if isinstance(tree, AutoTree) else tree
+
+
+class Peak:
+    """The most memory held while something ran: of the device, or of this process on the processor, with what its
+    allocator keeps for later. `bytes` is None where the system cannot start that count anew, and tells a decoding's
+    peak only with all that came before it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.bytes: int | None = 0
+        self._device = device
+
+    def of(self, decode: Callable[..., Generation]) -> Callable[..., Generation]:
+        def watched(*arguments: object) -> Generation:
+            if not self._starts_anew():
+                self.bytes = None
+            made = decode(*arguments)
+            if self.bytes is not None:
+                self.bytes = max(self.bytes, self._most())
+            return made
+
+        return watched
+
+    def _starts_anew(self) -> bool:
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self._device)
+            return True
+        if not (CLEAR.exists() and STATUS.exists()):
+            return False
+        CLEAR.write_text("5")  # a sandbox's kernel may take this and do nothing
+        return _status("VmHWM") - _status("VmRSS") < SLACK
+
+    def _most(self) -> int:
+        return torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else _status("VmHWM")
+
+
+def _status(key: str) -> int:
+    """Bytes of this process, as Linux counts them."""
+    (line,) = [line for line in STATUS.read_text().splitlines() if line.startswith(f"{key}:")]
+    return 1024 * int(line.split()[1])
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,72 @@
+"""The static tree that commits most tokens a second with this drafter on this device, as Sequoia (2402.12374) asks:
+searched from measured chances and costs, timed beside the published trees, and written as a yaml."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from omegaconf import OmegaConf
+
+from lantern.data.prompts import Batch
+from lantern.evaluation.records import spent_by
+from lantern.evaluation.rows import Row, append_rows
+from lantern.evaluation.speed import speedup, tokens_per_step
+from lantern.evaluation.timing import interleave
+from lantern.pipeline import Pipeline
+from lantern.runtime.files import replace_text
+from lantern.trees.static import StaticTree
+from lantern.tuning.auto import estimated, seconds_of
+from lantern.tuning.families import Static
+from lantern.tuning.saved_choice import config_of
+from lantern.types import Generation, TreePolicy
+
+
+@dataclass(frozen=True)
+class TreeSearch:
+    """Run by +experiment=tree_search; `published` by name. Chances are measured on other images than are timed."""
+
+    published: dict[str, StaticTree]
+    num_prompts: int
+
+    def run(
+        self, pipeline: Callable[[TreePolicy | None], Pipeline], prompts: Sequence[str], seed: int, folder: Path
+    ) -> list[Row]:
+        """Writes searched.yaml, for conf/tree, and tree_search.jsonl with a row a tree."""
+        other = Batch.cycle(prompts, self.num_prompts, seed + 1)
+        best = self._search(lambda tree: pipeline(tree).generate(other.prompts, other.seeds, 1))
+        path = folder / "searched.yaml"
+        replace_text(path, OmegaConf.to_yaml(config_of(best) | {"name": "searched"}))
+        batch = Batch.cycle(prompts, self.num_prompts, seed)
+        trees = {"none": None, **self.published, "searched": best}
+        decoders = [partial(one_by_one, pipeline(tree)) for tree in trees.values()]
+        plain, *_ = made = interleave(decoders, batch.prompts, batch.seeds)
+        rows = [row_of(name, tree, own, plain) for (name, tree), own in zip(trees.items(), made, strict=True)]
+        append_rows(folder / "tree_search.jsonl", rows)
+        for row in rows:
+            print(
+                "  ".join(
+                    f"{key} {value:.3g}" if isinstance(value, float) else f"{value}" for key, value in row.items()
+                )
+            )
+        print(f"{path}: copy it to conf/tree to use it as tree=searched")
+        return rows
+
+    def _search(self, decode: Callable[[TreePolicy | None], Generation]) -> StaticTree:
+        decode(None)  # warms up
+        family = Static()
+        runs = [decode(family.tree(size)).rounds for size in family.sampled]
+        found = estimated(family, runs, [seconds_of(rounds) for rounds in runs])
+        return found.family.tree(found.sizes[0])
+
+
+def one_by_one(pipeline: Pipeline, prompt: str, seed: int) -> Generation:
+    return pipeline.generate([prompt], [seed], 1)
+
+
+def row_of(name: str, tree: StaticTree | None, made: list[Generation], plain: list[Generation]) -> Row:
+    latencies = ([generation.latency_s for generation in part] for part in (made, plain))
+    gained = dict(zip(("speedup", "speedup_low", "speedup_high"), speedup(*latencies), strict=True))
+    nodes = tree.num_nodes - 1 if tree else 0
+    spent = [line for generation in made for line in spent_by(generation)]
+    return {"tree": name, "nodes": nodes, "tokens_per_step": tokens_per_step(spent, made[0].tokens.shape[1]), **gained}

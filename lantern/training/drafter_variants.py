@@ -1,0 +1,122 @@
+"""What is distilled: a drafter's network, how it starts, and how it is run at every position at once."""
+
+from collections.abc import Iterator
+from functools import singledispatch
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from lantern.drafters.eagle.network import EagleNetwork
+from lantern.drafters.loading import PARALLEL, drafter_folder, load_network, load_parallel_network, read_drafter
+from lantern.drafters.parallel_network import ParallelNetwork
+from lantern.models.llamagen.target import LlamaGenTarget
+from lantern.models.llamagen.transformer import feed_forward_dim
+from lantern.training.unroll import at_once, unroll
+from lantern.types import Target
+
+START = "task.start_from"  # the setting that names a drafter to train further
+WIDTH_MULTIPLE = 64  # of a feed-forward layer
+
+
+class Student(Protocol):
+    def build(self, target: Target) -> nn.Module: ...
+    def load(self, checkpoint: str, target: Target) -> nn.Module: ...  # a drafter of either layout, to train further
+    def entrances(self, network: nn.Module) -> list[nn.Linear]: ...  # of each pass, from [embedding; feature]
+    def passes(
+        self, network: nn.Module, embeddings: Tensor, features: Tensor, rotation: Tensor, depth: int
+    ) -> Iterator[Tensor]: ...  # see unroll()
+    def config(self, network: nn.Module) -> dict: ...  # what its loader needs beside the layer's sizes
+
+
+class EagleStudent:
+    """Unrolled on its own features: pass d reads the outputs of pass d - 1."""
+
+    def build(self, target: Target) -> EagleNetwork:
+        network = EagleNetwork(*layer_sizes(target))
+        start(target, network)
+        return network
+
+    def load(self, checkpoint: str, target: Target) -> EagleNetwork:
+        return load_network(drafter_folder(checkpoint, target, setting=START), target)
+
+    def entrances(self, network: EagleNetwork) -> list[nn.Linear]:
+        return [network.fc]
+
+    def passes(
+        self, network: EagleNetwork, embeddings: Tensor, features: Tensor, rotation: Tensor, depth: int
+    ) -> Iterator[Tensor]:
+        return unroll(network, embeddings, features, rotation, depth)
+
+    def config(self, network: EagleNetwork) -> dict:
+        own = {} if network.embed_weight is None else {"embedding_rows": len(network.embed_weight)}
+        return {"eps": network.ffn_norm.eps, **own}
+
+
+class ParallelStudent:
+    """All levels from the root's own pair: pass d reads what stands d rows before."""
+
+    def __init__(self, levels: int) -> None:
+        self.levels = levels
+
+    def build(self, target: Target) -> ParallelNetwork:
+        network = ParallelNetwork(*layer_sizes(target), self.levels)
+        start(target, network)
+        return network
+
+    def load(self, checkpoint: str, target: Target) -> ParallelNetwork:
+        """A parallel drafter, or an EAGLE one, whose layer it starts with; every level then enters it as the first."""
+        folder = drafter_folder(checkpoint, target, PARALLEL, START)
+        if "levels" in read_drafter(folder)[1]:
+            return load_parallel_network(folder, target)
+        network, eagle = ParallelNetwork(*layer_sizes(target), self.levels), load_network(folder, target)
+        for part in ("fc", "attention", "ffn_norm", "feed_forward"):
+            getattr(network, part).load_state_dict(getattr(eagle, part).state_dict())
+        for entrance in network.ahead:
+            entrance.load_state_dict(network.fc.state_dict())
+        return network
+
+    def entrances(self, network: ParallelNetwork) -> list[nn.Linear]:
+        return network.entrances
+
+    def passes(
+        self, network: ParallelNetwork, embeddings: Tensor, features: Tensor, rotation: Tensor, depth: int
+    ) -> Iterator[Tensor]:
+        return at_once(network, embeddings, features, rotation, depth)
+
+    def config(self, network: ParallelNetwork) -> dict:
+        return {"levels": len(network.entrances)}
+
+
+@singledispatch
+def layer_sizes(target: Target) -> tuple[int, int, int]:
+    """Width, heads and hidden width of a drafter layer: heads as wide as the target's."""
+    dim, head_dim = target.embed_weight.shape[1], target.rotation.shape[-1]
+    return dim, dim // head_dim, feed_forward_dim(dim, WIDTH_MULTIPLE)
+
+
+@layer_sizes.register
+def _(target: LlamaGenTarget) -> tuple[int, int, int]:
+    """Those of the target's layers."""
+    layer = target.transformer.layers[-1]
+    return target.embed_weight.shape[1], layer.attention.num_heads, layer.feed_forward.w1.out_features
+
+
+@singledispatch
+@torch.no_grad()
+def start(target: Target, network: nn.Module) -> None:
+    """The layer's outputs start at zero, so that nothing it adds is noise: a linear drafter."""
+    network.attention.wo.weight.zero_()
+    network.feed_forward.w2.weight.zero_()
+
+
+@start.register
+@torch.no_grad()
+def _(target: LlamaGenTarget, network: nn.Module) -> None:
+    """The layer starts as the target's last one, but for that silence."""
+    layer = target.transformer.layers[-1]
+    network.attention.wqkv.weight.copy_(layer.attention.wqkv.weight * layer.attention_norm.weight)
+    network.ffn_norm.load_state_dict(layer.ffn_norm.state_dict())
+    network.feed_forward.load_state_dict(layer.feed_forward.state_dict())
+    network.attention.wo.weight.zero_()
+    network.feed_forward.w2.weight.zero_()

@@ -1,0 +1,82 @@
+"""The frozen target's features, computed once: `FeatureTable(...).split("train")[i]` -> {"tokens", "caption",
+"features" [R, P + L - 1, D]}. Pays where one target is distilled many times; else they are made on the fly."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from lantern.data.cache import fingerprint, hashes_of
+from lantern.data.splits import Splits
+from lantern.errors import LanternError
+from lantern.models.llamagen.target import LlamaGenTarget
+from lantern.runtime.files import replace_file
+from lantern.training.target_features import target_features
+
+COMPUTED_AT_ONCE = 16
+GIB = 2**30
+
+
+class FeatureSplit(Sequence):
+    """Items of a token split with their features, read from disk at each access."""
+
+    def __init__(self, items: Sequence[dict[str, Any]], path: Path, fingerprint: str) -> None:
+        self.items, self.path, self.fingerprint = items, path, fingerprint
+        self._features = safe_open(path, "pt").get_slice("features")
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return self.items[index] | {"features": self._features[index : index + 1][0]}
+
+    @property
+    def captions(self) -> list[str]:
+        return self.items.captions
+
+
+class FeatureTable:
+    """Features of any token splits in the target's own precision. Refuses to fill more than `budget_gib` of disk."""
+
+    def __init__(self, tokens: Splits, target: LlamaGenTarget, cache_dir: str, budget_gib: float) -> None:
+        self.tokens, self.target, self.cache_dir, self.budget_gib = tokens, target, Path(cache_dir), budget_gib
+
+    def split(self, name: str) -> FeatureSplit:
+        """Computes the split at the first call; later calls read it."""
+        items = self.tokens.split(name)
+        self._check_size(name, items)
+        weight = self.target.embed_weight
+        key = fingerprint(items.fingerprint, *hashes_of(self.target), self.target.guidance, str(weight.dtype))
+        path = self.cache_dir / f"features-{name}-{key}.safetensors"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(f"{path}.lock"):
+                if not path.exists():
+                    replace_file(path, lambda file: save_file({"features": self._compute(items)}, file))
+        except (OSError, SafetensorError) as error:
+            remedy = "make room, or give another paths.cache_dir=…"
+            raise LanternError(f"cannot keep features in {path.parent} ({error}); {remedy}") from error
+        return FeatureSplit(items, path, key)
+
+    def _check_size(self, name: str, items: Sequence[dict[str, Any]]) -> None:
+        weight = self.target.embed_weight
+        rows = self.target.guidance * (self.target.prefix_len + self.target.num_tokens - 1)
+        size = len(items) * rows * weight.shape[1] * weight.element_size() / GIB
+        if size > self.budget_gib:
+            raise LanternError(
+                f"features of {len(items)} {name} images take {size:.1f} GiB, "
+                f"feature_table.budget_gib={self.budget_gib}; raise it, give fewer images, or features=on_the_fly"
+            )
+
+    def _compute(self, items: Sequence[dict[str, Any]]) -> Tensor:  # -> [n, R, P + L - 1, D]
+        parts = []
+        for start in range(0, len(items), COMPUTED_AT_ONCE):
+            chosen = [items[i] for i in range(start, min(start + COMPUTED_AT_ONCE, len(items)))]
+            tokens = torch.stack([item["tokens"] for item in chosen]).to(self.target.codebook.device)
+            parts.append(target_features(self.target, tokens, [item["caption"] for item in chosen]).cpu())
+        return torch.cat(parts)

@@ -1,0 +1,68 @@
+"""How the entry points fail: one sentence, and a traceback only for what no user can mend."""
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.errors import CompactHydraException
+from omegaconf import DictConfig, OmegaConf
+
+from lantern.api import CONFIG_FOLDER
+from lantern.cli.error_messages import WritableFolder, in_one_sentence, wrong_kind
+from lantern.errors import LanternError
+
+METHODS = sorted(path.stem for path in (CONFIG_FOLDER / "method").glob("*.yaml"))
+TASKS = sorted(path.stem for path in (CONFIG_FOLDER / "task").glob("*.yaml"))
+
+
+def composed(command: str, *settings: str) -> DictConfig:
+    with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
+        return compose(command, settings)
+
+
+def test_errors_the_user_can_act_on_lose_their_traceback_and_others_keep_it():
+    def raises(error):
+        def task(cfg):
+            raise error
+
+        return in_one_sentence(task)
+
+    with pytest.raises(CompactHydraException, match="error: too many"):
+        raises(LanternError("too many"))(OmegaConf.create())
+    with pytest.raises(ZeroDivisionError):
+        raises(ZeroDivisionError())(OmegaConf.create())
+
+
+def test_an_unwritable_run_folder_ends_the_program_in_one_sentence(tmp_path):
+    (tmp_path / "taken").write_text("")
+    cfg = OmegaConf.create({"hydra": {"run": {"dir": str(tmp_path / "taken" / "run")}}})
+    with pytest.raises(SystemExit, match="cannot write"):
+        WritableFolder().on_run_start(cfg)
+
+
+@pytest.mark.parametrize(("command", "settings", "sentence"), [
+    ("evaluate", ["acceptance=lantern", "acceptance.delta=abc"], "acceptance.delta=abc is not a number"),
+    ("evaluate", ["tree=eagle2", "tree.total=many"], "tree.total=many is not a whole number"),
+    ("evaluate", ["sampling.temperature=hot"], "sampling.temperature=hot is not a number"),
+    ("evaluate", ["sampling.top_k=2.5"], "sampling.top_k=2.5 is not a whole number"),
+    ("evaluate", ["+method=refined_branches", "drafter.branches=x"], "drafter.branches=x is not a whole number"),
+    ("train", ["data=rendered", "data.num_train=all"], "data.num_train=all is not a whole number"),
+    ("train", ["trainer.max_steps=abc"], "trainer.max_steps=abc is not a whole number"),
+])  # fmt: skip
+def test_a_word_in_the_place_of_a_number_is_named_with_its_setting(command, settings, sentence):
+    """Catches the traceback of whatever first compares it, and kinds that may be None taken for no numbers."""
+
+    @in_one_sentence
+    def task(cfg):
+        raise TypeError("'<' not supported between instances of 'int' and 'str'")
+
+    with pytest.raises(CompactHydraException) as caught:
+        task(composed(command, *settings))
+    assert str(caught.value) == f"error: {sentence}"
+
+
+@pytest.mark.parametrize(
+    ("command", "setting"),
+    [*(("evaluate", f"+method={name}") for name in METHODS), *(("train", f"task={name}") for name in TASKS)],
+)
+def test_what_ships_is_of_the_right_kinds(command, setting):
+    """Catches a setting that is blamed for what another mistake has broken."""
+    assert wrong_kind(composed(command, setting)) is None

@@ -1,0 +1,204 @@
+"""The command itself, in processes of its own, on a miniature model."""
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+from support.paths import ROOT
+from support.tiny_weights import write_tiny_weights
+
+from lantern.evaluation.rows import read_rows
+
+LASTING = ("setting", "part", "method", "prompt", "copy", "tokens", "steps")
+METHODS = OmegaConf.load(ROOT / "conf" / "sweep" / "field.yaml").hydra.sweeper.params["+method"].split(",")
+FEW_CODES = [name for name in METHODS if "k: 1000" not in (ROOT / "conf" / "method" / f"{name}.yaml").read_text()]
+SMALL = [
+    "output_tv.num_positions=4",
+    "speed.num_prompts=1",
+    "quality.num_images=8",
+    "metrics.fidelity.num_references=16",
+    "dtype=float32",
+]
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory) -> Path:
+    return write_tiny_weights(tmp_path_factory.mktemp("weights"))
+
+
+def evaluate(weights: Path, folder: Path, *overrides: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "evaluate.py", f"paths.weights={weights}", f"paths.runs={folder}", *overrides]
+    environment = os.environ | {"WANDB_MODE": "offline"}
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=300)
+
+
+@pytest.mark.full
+def test_a_sweep_survives_a_failing_point_and_says_so(weights, tmp_path):
+    done = evaluate(
+        weights, tmp_path, "+sweep=delta", "acceptance.delta=0,2,0.4", f"hydra.sweep.dir={tmp_path}/s", *SMALL
+    )
+    assert done.returncode == 1
+    assert "acceptance.delta=2 is a probability mass" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "δ 0.4" in done.stdout
+    folder = tmp_path / "s"
+    made = {path.name for path in folder.iterdir() if path.is_file()}
+    assert {"results.csv", "pareto.png", "grid.png", "report.html"} <= made
+    assert len(list((folder / "ar").iterdir())) == 1
+    assert len(list(folder.glob("*/wandb/offline-run-*"))) == 2
+    assert len(list(folder.glob("wandb/offline-run-*"))) == 2  # the baseline and the summary
+
+
+def test_every_method_of_the_field_runs_to_its_row(weights, tmp_path):
+    """Catches a method whose parts do not fit each other, or whose row no report can hold. Those of LANTERN's 1,000
+    neighbours are left out, of which the miniature has too few codes."""
+    quick = ["speed.num_prompts=1", "quality.num_images=0", "output_tv.num_positions=0", "dtype=float32"]
+    done = evaluate(
+        weights, tmp_path, "+sweep=field", f"+method={','.join(FEW_CODES)}", f"hydra.sweep.dir={tmp_path}/s", *quick
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    with open(tmp_path / "s" / "results.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["method"] for row in rows} == {"", *FEW_CODES}
+    assert all(row["speedup"] for row in rows)
+
+
+@pytest.mark.full
+def test_the_default_command_measures_both_parts(weights, tmp_path):
+    done = evaluate(weights, tmp_path, f"hydra.run.dir={tmp_path}/run", *SMALL)
+    assert done.returncode == 0, done.stderr
+    baseline, method = read_rows(tmp_path / "run" / "results.jsonl")
+    assert baseline["drafter"] == "none"
+    assert method["acceptance"] == "lantern_pp"
+    assert method["tree"] == "static"
+    assert all(method[key] is not None for key in ("speedup", "tokens_per_step", "frechet_high", "shape_accuracy"))
+    assert (tmp_path / "run" / "provenance.json").is_file()
+
+
+@pytest.mark.full
+def test_with_both_sizes_zero_only_images_are_written(weights, tmp_path):
+    off = ["speed.num_prompts=0", "quality.num_images=0", 'prompts=["a blue ring on wood","sand"]']
+    done = evaluate(weights, tmp_path, f"hydra.run.dir={tmp_path}/run", *off)
+    assert done.returncode == 0, done.stderr
+    names = sorted(path.name for path in (tmp_path / "run" / "images").iterdir())
+    assert names == ["00000-a-blue-ring-on-wood.png", "00001-sand.png"]
+    assert not (tmp_path / "run" / "report.html").exists()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["+sweep=delta", "acceptance=lantern_pp"], "cannot run with acceptance=lantern_pp"),
+        (["+sweep=lam", "acceptance=lantern"], "cannot run with acceptance=lantern"),
+        (["prompts=/nowhere.txt"], "cannot be read"),
+        (['prompts=["a red sphinx on wood"]'], "unknown word 'sphinx'"),
+        (["speed.num_prompts=-1"], "speed.num_prompts=-1 is no number of images"),
+        (["quality.num_images=1e3"], "quality.num_images=1000.0 is no number of images"),
+        (["speed.num_promts=1"], "not in struct"),
+        (["acceptance.lam=0.5"], "lam"),
+        (["drafter.checkpoint=/nowhere"], "/nowhere"),
+        (["hydra.run.dir=/dev/null/run"], "cannot write"),
+    ],
+)
+def test_bad_input_is_one_clear_sentence(weights, tmp_path, overrides, sentence):
+    done = evaluate(weights, tmp_path, *SMALL, *overrides)
+    assert done.returncode != 0
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.full
+def test_tree_auto_is_resolved_before_decoding_and_named_in_the_row(weights, tmp_path):
+    done = evaluate(weights, tmp_path, f"hydra.run.dir={tmp_path}/run", "tree=auto", "acceptance=exact", *SMALL)
+    assert done.returncode == 0, done.stderr
+    row = read_rows(tmp_path / "run" / "results.jsonl")[-1]
+    assert row["tree"].startswith("auto_") or row["drafter"] == "none"
+    assert row["lossless"]
+
+
+@pytest.mark.full
+def test_the_benchmark_writes_passes_and_a_row_a_tree_and_batch_size(weights, tmp_path):
+    small = ["benchmark.batch_sizes=[1,2]", "benchmark.num_nodes=[1,4]", "benchmark.num_prompts=2", "dtype=float32"]
+    done = evaluate(weights, tmp_path, "+experiment=benchmark", f"hydra.run.dir={tmp_path}/run", *small)
+    assert done.returncode == 0, done.stderr
+    rows = read_rows(tmp_path / "run" / "benchmark.jsonl")
+    assert [row["nodes"] for row in rows[:2]] == [1, 4]
+    assert [(row["batch"], row["tree"]) for row in rows[2:]] == [
+        (size, tree) for size in (1, 2) for tree in ("none", "chain", "static", "auto")
+    ]
+    assert all((row["speedup"] == 1) is (row["is"] == "none") for row in rows[2:])
+    assert (tmp_path / "run" / "benchmark.png").is_file()
+
+
+@pytest.mark.full
+def test_shards_then_one_run_give_the_rows_of_one_process(weights, tmp_path):
+    one = evaluate(weights, tmp_path, f"hydra.run.dir={tmp_path}/one", "batch_size=1", *SMALL)
+    assert one.returncode == 0, one.stderr
+    folder = tmp_path / "shards"
+    shards = ["hydra.mode=MULTIRUN", "shards=3", "shard=0,1,2", "batch_size=1", f"hydra.sweep.dir={folder}"]
+    made = evaluate(weights, tmp_path, *shards, *SMALL)
+    assert made.returncode == 0, made.stderr
+    before = {path: path.stat().st_size for path in folder.rglob("*/prompts.jsonl")}
+    merged = evaluate(weights, tmp_path, f"hydra.run.dir={folder}", "batch_size=1", *SMALL)
+    assert merged.returncode == 0, merged.stderr
+    assert {path: path.stat().st_size for path in before} == before
+    lines = [
+        sorted(tuple(line[key] for key in LASTING) for line in read_rows(path / "prompts.jsonl"))
+        for path in (tmp_path / "one", folder)
+    ]
+    assert lines[0] == lines[1]
+    rows = [read_rows(path / "results.jsonl")[-1] for path in (tmp_path / "one", folder)]
+    for key in (
+        "tokens_per_step",
+        "frechet",
+        "frechet_diff",
+        "frechet_diff_high",
+        "kernel",
+        "all_accuracy",
+        "output_tv",
+    ):
+        assert rows[0][key] == rows[1][key]
+
+
+@pytest.mark.full
+def test_a_row_is_reproduced_and_a_finished_point_is_not_run_again(weights, tmp_path):
+    folder = f"{tmp_path}/run"
+    first = evaluate(weights, tmp_path, f"hydra.run.dir={folder}", "acceptance.lam=3", *SMALL)
+    assert first.returncode == 0, first.stderr
+    again = evaluate(weights, tmp_path, f"hydra.run.dir={folder}", "acceptance.lam=3", *SMALL)
+    assert "is finished" in again.stdout
+    assert len(read_rows(f"{folder}/results.jsonl")) == 2
+    row = read_rows(f"{folder}/results.jsonl")[-1]
+    copy = evaluate(weights, tmp_path, f"reproduce={folder}", f"hydra.run.dir={tmp_path}/copy")
+    assert copy.returncode == 0, copy.stderr
+    table = {line.split()[0]: line for line in copy.stdout.splitlines() if line.endswith(("equal", "interval"))}
+    assert table["frechet"].endswith("equal")
+    assert table["output_tv"].endswith("equal")
+    assert "changed:" not in copy.stdout
+    assert read_rows(tmp_path / "copy" / "results.jsonl")[-1]["frechet"] == row["frechet"]
+    beside = evaluate(weights, tmp_path, f"reproduce={folder}", "acceptance.lam=4", f"hydra.run.dir={tmp_path}/beside")
+    assert "runs a row as it was recorded; leave acceptance.lam=4 out" in beside.stderr
+    twice = evaluate(weights, tmp_path, f"reproduce={folder}", f"hydra.run.dir={tmp_path}/copy")
+    assert "is finished" in twice.stdout
+    assert twice.returncode == 0, twice.stderr
+    bad = evaluate(weights, tmp_path, f"reproduce={tmp_path}/nowhere")
+    assert "holds no finished run" in bad.stderr
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
+def test_points_side_by_side_share_the_ar_images_and_end_in_one_table(weights, tmp_path, launcher):
+    folder = tmp_path / "s"
+    sweep = ["+sweep=delta", "acceptance.delta=0,0.4", f"+launch={launcher}", f"hydra.sweep.dir={folder}"]
+    done = evaluate(weights, tmp_path, *sweep, *SMALL)
+    assert done.returncode == 0, done.stderr
+    assert "δ 0.4" in done.stdout
+    (shared,) = (folder / "ar").iterdir()
+    lines = read_rows(shared / "prompts.jsonl")
+    assert len(lines) == 8  # made by one of the points, found by the other
+    assert (folder / "report.html").is_file()

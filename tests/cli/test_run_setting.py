@@ -1,0 +1,104 @@
+"""What a run is told and how it fails: numbers of its own for the row, and one sentence for what no run can do."""
+
+import errno
+
+import pytest
+from cli.test_sweeps import composed
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
+
+from lantern.api import CONFIG_FOLDER
+from lantern.cli.error_messages import user_error
+from lantern.cli.run_setting import own_settings, run_setting
+from lantern.errors import LanternError
+from lantern.runtime import memory
+from lantern.types import Shape
+
+
+def test_a_row_names_the_window_that_was_found_and_not_the_one_of_the_config():
+    """Catches a row of tree=auto that contradicts itself."""
+    cfg = composed("tree=auto", "drafter=refined_jacobi")
+    tree = instantiate(cfg.tree)
+    tree.found = Shape({"length": 14})
+    assert own_settings(cfg, instantiate(cfg.drafter), tree)["drafter.length"] == 14
+
+
+MODELS = sorted(path.stem for path in (CONFIG_FOLDER / "model").glob("*.yaml"))
+
+
+@pytest.mark.parametrize(("settings", "expected"), [
+    (["tree=eagle2", "tree.total=40"], {"tree.total": 40, "tree.depth": 5, "tree.width": 10}),
+    (["drafter=jacobi", "tree=eagle2"], {"drafter.length": 15, "drafter.start": "nearest"}),
+    (
+        ["drafter=refined_jacobi"],
+        {"drafter.length": 18, "drafter.passes": 1, "drafter.share": 0.7, "drafter.branches": 0},
+    ),
+    (["tree=auto"], {}),
+    (["drafter=none"], {}),
+])  # fmt: skip
+def test_rows_name_the_numbers_of_what_drafts(settings, expected):
+    """Catches settings that differ in a tree's size or a window's passes and cannot be told apart in the table."""
+    cfg = composed(*settings)
+    assert own_settings(cfg, instantiate(cfg.drafter), instantiate(cfg.tree)) == expected
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_sweep_of_guidance_loads_its_target_once(model):
+    """Catches a target for each value of the sweep: of a large model one too many."""
+    one, other = (composed(f"model={model}", f"sampling.cfg_scale={scale}").model for scale in (1.5, 4))
+    assert one == other
+
+
+def test_shards_must_draft_alike(tmp_path):
+    """Catches shards that each find another tree, whose images then do not count."""
+    with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
+        cfg = compose("evaluate", ["tree=auto", "shards=2", "dtype=float32", "device=cpu", "prompts=demo"])
+    with pytest.raises(LanternError, match=r"shards=2 would each find a tree of their own by tree=auto"):
+        run_setting(cfg, "llamagen", tmp_path, None)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_batch_that_does_not_fit_is_refused_before_anything_is_timed(tmp_path, monkeypatch):
+    """Catches a refusal that comes after an hour of timing."""
+    monkeypatch.setattr(memory, "available_memory", lambda device: 2**28)
+    with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
+        cfg = compose("evaluate", ["batch_size=512", "quality.num_images=512", "dtype=float32", "device=cpu"])
+    with pytest.raises(LanternError, match=r"batch_size=512 needs .* images at once fit"):
+        run_setting(cfg, "llamagen", tmp_path, None)
+    assert not (tmp_path / "prompts.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (["quality.num_images=1k"], "quality.num_images=1k is no number of images"),
+        (["batch_size=all"], "batch_size=all makes no images"),
+        (["shards=x"], "shard=0 of shards=x: give 0 <= shard < shards"),
+        (["budget.within.frechet=-1"], "budget.within.frechet=-1 is negative"),
+        (["prompts='" + 60 * "a red ball " + "'"], "File name too long"),
+        (
+            ["drafter=none", "+acceptance.delta=0.1"],
+            "LanternPP: got an unexpected keyword argument 'delta'; leave it out",
+        ),
+        (["+drafter.width=3", "acceptance=exact"], "load_eagle: got an unexpected keyword argument 'width'"),
+        (["quality.num_images=4", "metrics=[fidelity,clip_score]"], "network"),
+    ],
+)
+def test_what_no_run_can_do_is_one_sentence(tmp_path, settings, sentence):
+    """Catches a traceback, and whatever would be found only after measuring."""
+    with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
+        cfg = compose("evaluate", ["dtype=float32", "device=cpu", "prompts=demo", *settings])
+    with pytest.raises(Exception, match=r".") as caught:
+        run_setting(cfg, "llamagen", tmp_path, None)
+    assert sentence in str(user_error(caught.value))
+    assert not (tmp_path / "prompts.jsonl").exists()
+
+
+def test_a_full_disk_is_one_sentence_whoever_meets_it():
+    """Catches a traceback out of a library's own writing, hours into a run."""
+    full = OSError(errno.ENOSPC, "No space left on device", "runs/x/latest.ckpt")
+    assert "cannot write runs/x/latest.ckpt (No space left on device)" in str(user_error(full))
+    wrapped = RuntimeError("while saving")
+    wrapped.__cause__ = full
+    assert "make room" in str(user_error(wrapped))
+    assert user_error(OSError(errno.ENOENT, "No such file", "x")) is None

@@ -1,0 +1,293 @@
+import csv
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from PIL import Image
+from support.fake_pipeline import FakePipeline
+from support.paths import CONF
+
+from lantern.cli.sweep_callback import SweepReport, find_conflict, report_sweep
+from lantern.evaluation.evaluate import Evaluation
+from lantern.reporting.merge import merge_points, point_folders
+from lantern.reporting.page.write import read_content
+from lantern.reporting.plots import draw_pareto, pareto_front
+from lantern.reporting.published import published_keys
+from lantern.reporting.quality_budget import Budget, ranked
+from lantern.reporting.run_folder import write_measurements
+from lantern.reporting.table import format_table, label_rows
+from lantern.reporting.wandb_runs import Tracker
+from lantern.runtime.files import replace_text
+
+SWEEPS = sorted(path.stem for path in (CONF / "sweep").glob("*.yaml"))
+BUDGET = Budget({"frechet": 0.1})
+EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
+
+
+def composed(*overrides: str):
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose("evaluate", list(overrides), return_hydra_config=True)
+
+
+def sweep_points(cfg) -> list[list[str]]:
+    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    axes = [f"{key}={values}" for key, values in cfg.hydra.sweeper.params.items()]
+    return BasicSweeper.split_arguments(OverridesParser.create().parse_overrides(axes), None)[0]
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_every_sweep_runs_without_m_and_each_of_its_points_composes(name):
+    cfg = composed(f"+sweep={name}")
+    assert cfg.hydra.mode.name == "MULTIRUN"
+    assert cfg.sweep.name == name
+    assert find_conflict(name, cfg.sweep.requires, cfg.hydra.runtime.choices, []) is None
+    points = sweep_points(cfg)
+    for point in points[:: 1 + len(points) // 12]:  # of a large grid, some of it
+        composed(f"+sweep={name}", *point)
+
+
+METHODS = sorted(path.stem for path in (CONF / "method").glob("*.yaml"))
+LAUNCHERS = {"joblib": "JoblibLauncher", "submitit_local": "LocalLauncher", "slurm": "SlurmLauncher"}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_composes_and_publishes_under_the_names_of_row_keys(name):
+    cfg = composed(f"+method={name}")
+    for temperatures in cfg.published.values():
+        assert set(temperatures) <= {"t0", "t1"}
+        for figures in temperatures.values():
+            assert set(figures) - {"source"} <= {"tokens_per_step", "speedup", "frechet"}
+            assert figures.source
+
+
+def methods_of(sweep: str) -> list[str]:
+    return [point[-1].split("=")[1] for point in sweep_points(composed(f"+sweep={sweep}"))]
+
+
+def test_the_paper_sweep_runs_its_methods_at_both_temperatures():
+    """Catches a method with published figures that the paper's tables leave out."""
+    named = methods_of("paper")
+    assert len(named) == 2 * len(set(named))
+    assert {method for method in METHODS if composed(f"+method={method}").published} <= set(named)
+
+
+def test_every_method_is_in_a_sweep():
+    """Catches one that no table shows, and a sweep of methods that are not there."""
+    named = [method for sweep in ("field", "paper", "equal_quality") for method in methods_of(sweep)]
+    assert set(named) == set(METHODS)
+
+
+PUBLISHED_TREES = {"mc_sim_7b_63", "mc_sim_7b_63_balanced", "medusa_2_7b_63", "reverse_balanced_25"}
+
+
+@pytest.mark.parametrize(
+    ("group", "elsewhere"),
+    [
+        ("acceptance", set()),
+        ("drafter", {"none", "eagle_random"}),  # the baseline, and what only times
+        ("verification", {"auto", "shared_noise", "ratio"}),  # which auto chooses from
+        ("tree", {"auto", "chain", "eagle2_25", "sampled_25", *PUBLISHED_TREES}),
+    ],
+)
+def test_the_field_has_every_way_of_decoding(group, elsewhere):
+    """Catches a drafter, a rule, a kind of tree that no table compares; sizes and static trees have sweeps."""
+    chosen = {composed(f"+method={method}").hydra.runtime.choices[group] for method in methods_of("field")}
+    assert {path.stem for path in (CONF / group).glob("*.yaml")} - elsewhere <= chosen
+
+
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_every_launcher_composes_beside_a_sweep(name):
+    cfg = composed("+sweep=delta", f"+launch={name}")
+    assert cfg.hydra.launcher._target_.endswith(LAUNCHERS[name])
+
+
+def test_published_figures_stand_beside_ours_for_the_published_model_and_temperature_alone():
+    published = {"xl": {"t1": {"speedup": 2.0, "source": "paper"}}}
+    row = {"model": "xl", "temperature": 1.0}
+    assert published_keys(row, published) == {"published_speedup": 2.0, "published_source": "paper"}
+    assert published_keys(row | {"temperature": 0.0}, published) == {}
+    assert published_keys(row | {"model": "llamagen"}, published) == {}
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_composes(name):
+    composed(f"+experiment={name}")
+
+
+def test_the_delta_sweep_is_lantern_on_the_static_tree():
+    cfg = composed("+sweep=delta")
+    assert cfg.acceptance._target_.endswith("Lantern")
+    assert cfg.hydra.runtime.choices.tree == "static"
+    deltas = [float(point[0].split("=")[1]) for point in sweep_points(cfg)]
+    assert deltas == [0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.4]
+
+
+@pytest.mark.parametrize(("name", "rule"), [("delta", "lantern_pp"), ("lam", "lantern"), ("delta", "exact")])
+def test_a_sweep_of_another_rules_setting_is_one_sentence_and_ends_the_program(name, rule):
+    cfg = composed(f"+sweep={name}", f"acceptance={rule}")
+    with pytest.raises(SystemExit) as ended:
+        SweepReport().on_multirun_start(cfg)
+    assert f"acceptance={rule}" in str(ended.value)
+    assert "\n" not in str(ended.value)
+
+
+def test_a_conflict_is_found_in_a_swept_group_too():
+    choices = {"acceptance": "lantern"}
+    assert find_conflict("delta", {"acceptance": "lantern"}, choices, ["acceptance=lantern,lantern_pp"])
+    assert find_conflict("delta", {"acceptance": "lantern"}, choices, ["acceptance.delta=0.1,0.2"]) is None
+
+
+def sweep_folder(folder: Path, deltas=(0.01, 0.1)) -> Path:
+    """A sweep's folder as evaluate.py leaves it, with made-up distances."""
+    for number, delta in enumerate(deltas):
+        point = folder / str(number)
+        pipeline = FakePipeline(delta=delta, latency_s=0.6 - delta)
+        measured = Evaluation(["a", "b"], 0, 2, 3, 4, {}, point, folder / "ar").run(pipeline)
+        for m in measured:
+            value = 5.0 if m.row["drafter"] == "none" else 5 + 10 * delta
+            m.row.update(frechet=value, frechet_low=value - 1, frechet_high=value + 1, shape_accuracy=0.9)
+            if m.row["drafter"] != "none":
+                m.row.update(frechet_diff=value - 5, frechet_diff_low=value - 6, frechet_diff_high=value - 4)
+        write_measurements(point, measured)
+    return folder
+
+
+def test_rows_of_several_methods_bear_their_names():
+    """Catches rows told apart by hashes and parts where the name of the method would do."""
+    shared = {"model": "m", "tree": "static", "seed": 0, "acceptance": "exact", "temperature": 1.0}
+    rows = [
+        shared | {"drafter": "none"},
+        shared | {"drafter": "window", "method": "jacobi"},
+        shared | {"drafter": "eagle", "method": "eagle2"},
+        shared | {"drafter": "eagle", "method": "eagle2", "temperature": 0.5},
+        shared | {"drafter": "eagle"},
+    ]
+    assert label_rows(rows) == ["AR", "jacobi", "eagle2 temperature 1", "eagle2 temperature 0.5", "exact static"]
+    assert label_rows(rows[:1] + rows[2:4]) == ["AR", "temperature 1", "temperature 0.5"]
+    assert label_rows(rows[1:2]) == ["exact static"]
+
+
+def test_a_sweeps_points_are_merged_into_one_table_and_its_figures(tmp_path, capsys):
+    folder = sweep_folder(tmp_path)
+    rows, figures = merge_points(folder, point_folders(folder), "delta sweep", BUDGET)
+    assert label_rows(rows) == ["AR", "δ 0.01", "δ 0.1"]
+    with (folder / "results.csv").open() as file:
+        assert [row["delta"] for row in csv.DictReader(file)] == ["", "0.01", "0.1"]
+    assert [figure.name for figure in figures] == ["pareto.png", "grid.png"]
+    assert all(figure.stat().st_size > 1000 for figure in figures)
+    assert [row["label"] for row in read_content(folder / "report.html")["rows"]] == ["AR", "δ 0.01", "δ 0.1"]
+    printed = capsys.readouterr().out
+    assert "speed-up" in printed
+    assert "5.10 [4.10, 6.10]" in printed
+
+
+def test_points_without_results_are_left_out(tmp_path, caplog):
+    folder = sweep_folder(tmp_path)
+    (folder / "2").mkdir()
+    assert [point.name for point in point_folders(folder)] == ["0", "1"]
+    report_sweep(tmp_path / "0" / "none", "delta", Tracker(mode="disabled"), BUDGET)
+    assert "no point" in caplog.text
+
+
+def test_the_report_is_made_at_exit_when_hydra_leaves_the_end_out(tmp_path, monkeypatch):
+    folder, kept = sweep_folder(tmp_path), []
+    monkeypatch.setattr("lantern.cli.sweep_callback.atexit.register", kept.append)
+    cfg = composed("+sweep=delta", f"hydra.sweep.dir={folder}", "tracking.mode=disabled")
+    callback = SweepReport()
+    callback.on_multirun_start(cfg)
+    kept[-1]()
+    assert (folder / "report.html").is_file()
+    (folder / "report.html").unlink()
+    callback.on_multirun_end(config=cfg)
+    assert not (folder / "report.html").exists()  # once only
+
+
+def test_a_sweep_names_the_best_setting_under_its_budget_on_paper_too(tmp_path, capsys):
+    folder = sweep_folder(tmp_path)
+    report_sweep(folder, "delta", Tracker(mode="disabled"), BUDGET)
+    told = "fastest, lossless or with frechet at most 10 % worse than plain decoding's: δ 0.01"
+    assert told in capsys.readouterr().out
+    best = json.loads((folder / "best.json").read_text())
+    assert (best["setting"], best["row"]["delta"], best["budget"]["within"]) == ("δ 0.01", 0.01, {"frechet": 0.1})
+    assert not best["certain"]  # 0.1 worse, and its bounds reach to 1.1
+    assert best["lossless"] == "AR"
+    assert best["times_as_fast"]["δ 0.01"] == pytest.approx({"AR": 1 / 0.59, "δ 0.1": 0.5 / 0.59})
+
+
+def test_rows_of_several_methods_come_fastest_first_those_of_equal_quality_before_the_others():
+    """Catches a table in the order of the sweep, and one that a fast bad method leads."""
+    shared = {"drafter": "eagle", "acceptance": "a", "tree": "t", "frechet": 5.0}
+    rows = [
+        {"drafter": "none", "acceptance": "exact", "tree": "none", "speedup": 1.0, "lossless": True},
+        shared | {"method": "bad", "speedup": 9.0, "frechet_diff": 2.0, "frechet_diff_high": 3.0},
+        shared | {"method": "unjudged", "speedup": 8.0, "frechet": None},
+        shared | {"method": "slow", "speedup": 1.5, "lossless": True, "drafter_hash": "abc"},
+        shared | {"method": "fast", "speedup": 2.0, "frechet_diff": 0.1, "frechet_diff_high": 0.3},
+        shared | {"method": "open", "speedup": 3.0, "frechet_diff": 0.1, "frechet_diff_high": 0.9},
+    ]
+    table = ranked(rows, BUDGET)
+    assert [row.get("method") for row in table] == [None, "fast", "slow", "open", "bad", "unjudged"]
+    assert [row["within_budget"] for row in table] == ["lossless", "yes", "lossless", "open", "no", None]
+    words = [line.split()[1:4] for line in format_table(table).splitlines()[2:]]
+    assert words[1:3] == [["lossy", "training-free", "yes"], ["lossless", "trained", "yes"]]
+    assert [row.get("method") for row in ranked(rows[:2], BUDGET)] == [None, "bad"]
+
+
+def test_the_front_drops_what_is_beaten_in_both():
+    rows = [{"speedup": s, "frechet": f} for s, f in ((1, 5), (2, 4), (3, 6), (2.5, 7))]
+    assert [(row["speedup"], row["frechet"]) for row in pareto_front(rows, "frechet")] == [(2, 4), (3, 6)]
+
+
+def test_no_pareto_plot_without_both_figures(tmp_path):
+    assert draw_pareto([{"speedup": 1.0, "frechet": None}], ["AR"], tmp_path / "pareto.png") is None
+
+
+def test_the_plot_has_a_panel_for_each_price_that_was_measured(tmp_path):
+    row = {"drafter": "eagle", "speedup": 2.0, "output_tv": 0.1, "num_images": 4}
+    one, two = ([row | {"frechet": value}] for value in (None, 5.0))
+    widths = [Image.open(draw_pareto(rows, ["a"], tmp_path / "pareto.png")).width for rows in (one, two)]
+    assert widths[1] > 1.8 * widths[0]
+
+
+def test_a_table_leaves_out_what_nobody_measured():
+    row = {
+        "drafter": "eagle",
+        "acceptance": "exact",
+        "tree": "static",
+        "speedup": 2.0,
+        "latency_s": 0.5,
+        "frechet": None,
+    }
+    assert "Fréchet" not in format_table([row])
+    assert "exact static" in format_table([row])
+
+
+def test_a_report_that_fails_is_a_failure(tmp_path):
+    """Catches an exception that Hydra turns into a warning, and an exit status of 0."""
+    (tmp_path / "results.csv").mkdir()
+    folder = sweep_folder(tmp_path, deltas=(0.1,))
+    report = SweepReport()
+    report._sweep = composed("+sweep=delta", f"hydra.sweep.dir={folder}")
+    with pytest.raises(SystemExit, match="the points are done, their report is not"):
+        report.on_multirun_end()
+
+
+def test_a_sweep_run_again_in_its_folder_reports_only_its_own_points(tmp_path):
+    folder = sweep_folder(tmp_path, deltas=(0.01, 0.1, 0.4))
+    for summary in folder.glob("*/summary.json"):
+        os.utime(summary, (1, 1))
+    (folder / "multirun.yaml").write_text("")
+    os.utime(folder / "multirun.yaml", (2, 2))
+    sweep_folder(folder, deltas=(0.2,))
+    rows, _ = merge_points(folder, point_folders(folder), "again", BUDGET)
+    assert [row["delta"] for row in rows] == [None, 0.2]
+
+
+def test_points_are_in_the_order_of_their_numbers(tmp_path):
+    for number in (10, 2):
+        replace_text(tmp_path / str(number) / "summary.json", "{}")
+    assert [point.name for point in point_folders(tmp_path)] == ["2", "10"]

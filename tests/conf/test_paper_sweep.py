@@ -1,0 +1,49 @@
+"""+sweep=paper from end to end: every point's pipeline is put together on the embedded model, and one of them runs."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from cli.test_sweeps import composed, sweep_points
+from hydra.utils import instantiate
+from support.paths import ROOT
+
+import lantern
+from lantern.evaluation.rows import read_rows
+from lantern.pipeline import assemble
+from lantern.reporting.published import published_keys
+
+POINTS = sweep_points(composed("+sweep=paper"))
+PUBLISHED = "llamagen_t2i_stage1"
+pytestmark = pytest.mark.full
+
+
+@pytest.fixture(scope="module")
+def target():
+    return lantern.load("llamagen", ["dtype=float32", "device=cpu"]).target
+
+
+@pytest.mark.parametrize("point", POINTS, ids=[" ".join(point) for point in POINTS])
+def test_every_point_starts_and_papers_stand_beside_their_own_model_alone(target, point):
+    """Catches a rule without a way to be verified at temperature 0, and figures of another model beside ours."""
+    cfg = composed("+sweep=paper", "dtype=float32", "device=cpu", *point)
+    parts = {group: instantiate(cfg[group]) for group in ("drafter", "tree", "acceptance", "verification", "sampling")}
+    row = assemble(model=target, **parts).describe()
+    assert row["temperature"] == float(point[0].split("=")[1])
+    assert published_keys(row, cfg.published) == {}
+    figures = published_keys(row | {"model": PUBLISHED}, cfg.published)
+    assert bool(figures) == (f"t{row['temperature']:g}" in cfg.published.get(PUBLISHED, {}))
+
+
+def test_a_point_runs_without_judging_and_holds_no_published_figure(tmp_path):
+    sizes = ["speed.num_prompts=2", "quality.num_images=0", "output_tv.num_positions=4"]
+    one = ["sampling.temperature=1", "+method=lantern_d2", f"hydra.sweep.dir={tmp_path}"]
+    command = [sys.executable, "evaluate.py", "+sweep=paper", *one, *sizes]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"WANDB_MODE": "offline"})
+    assert done.returncode == 0, done.stderr
+    row = read_rows(tmp_path / "0" / "results.jsonl")[-1]
+    assert row["method"] == "lantern_d2"
+    assert (row["k"], row["delta"], row["tree"], row["split"]) == (1000, 0.2, "eagle2", "test")
+    assert row["code_distance"] > row["code_distance_floor"]
+    assert not [key for key in row if key.startswith("published")]

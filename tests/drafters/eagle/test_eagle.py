@@ -1,0 +1,77 @@
+"""The EAGLE drafter's cached, level-by-level passes against one causal pass over all its pairs. Verification hides a
+drafter's mistakes from the output, so nothing else would notice them than a lower speed."""
+
+import pytest
+import torch
+from support.toy import tiny_eagle, tiny_target
+from support.uneven_rounds import target_features, uneven_rounds
+from torch import Tensor
+
+from lantern.drafters.eagle.eagle import Eagle
+from lantern.sampling import Sampling
+from lantern.trees.eagle2 import Eagle2Tree
+from lantern.trees.static import StaticTree, chain
+from lantern.types import DraftTree
+
+TREES = {
+    "chain": chain(4),
+    "static": StaticTree([[0], [1], [2], [0, 0], [0, 1], [1, 0], [2, 0], [0, 0, 0], [0, 1, 0], [2, 0, 0]]),
+    "eagle2": Eagle2Tree(total=14, depth=4, width=3),
+}
+
+
+class Witnessed:
+    """A tree policy that remembers q of every path it had expanded, row by row."""
+
+    def __init__(self, tree) -> None:
+        self.tree = tree
+        self.num_nodes, self.num_expanded, self.depth = tree.num_nodes, tree.num_expanded, tree.depth
+        self.name, self.width = tree.name, tree.width
+
+    def grow(self, roots: Tensor, room: Tensor, expand, proposals) -> DraftTree:
+        self.seen = [[] for _ in roots]
+
+        def watched(tokens: Tensor, parents: Tensor, depth: int) -> Tensor:
+            log_q = expand(tokens, parents, depth)
+            q = log_q.softmax(-1)
+            lines = parents.expand(len(tokens), -1).tolist()
+            for row, seen in enumerate(self.seen):
+                known = [path for path, _ in seen]
+                for slot, (token, parent) in enumerate(zip(tokens[row].tolist(), lines[row], strict=True)):
+                    seen.append(((*known[parent], token) if depth else (token,), q[row, slot]))
+            return log_q
+
+        return self.tree.grow(roots, room, watched, proposals)
+
+
+def slow_law(drafter: Eagle, prompt: str, committed: list[int], drafted: tuple[int, ...]) -> Tensor:
+    """q behind the committed tokens and the drafted ones, the root among the committed: pair i is feature i with
+    token i + 1, text rows carry code 0, and behind the root each feature is the drafter's own last output."""
+    target = drafter.target
+    features = target_features(target, prompt, committed[:-1])
+    tokens = [0] * (target.prefix_len - 1) + committed
+    for token in (*drafted, None):
+        embeddings = target.embed(torch.tensor([tokens] * target.guidance))
+        rotation = target.rotation[None, 1 : len(tokens) + 1]
+        outputs = drafter.network(embeddings, features, rotation, None)[:, -1:]
+        features = torch.cat([features, outputs], dim=1)
+        tokens = [*tokens, token]
+    return drafter.sampling.law(target.head(target.guide(outputs[None])))[0, 0]
+
+
+@pytest.mark.parametrize("cfg_scale", [2.0, 1.0])
+@pytest.mark.parametrize("tree", TREES)
+@torch.inference_mode()
+def test_draft_laws_equal_one_causal_pass_over_all_pairs(tree, cfg_scale):
+    """Catches lost pairs of accepted tokens, wrong cells, nodes that see their siblings, features of another parent."""
+    target, sampling = tiny_target(cfg_scale), Sampling(cfg_scale=cfg_scale)
+    policy = Witnessed(TREES[tree])
+    drafter = tiny_eagle(target, policy, sampling)
+    for prompts, committed, forwards in uneven_rounds(target, drafter, 5):
+        room = target.num_tokens - min(map(len, committed))
+        assert forwards == min(policy.depth, room - 1)  # a level each
+        for row, seen in enumerate(policy.seen):
+            for path, law in seen:
+                if len(committed[row]) + len(path) <= target.num_tokens:
+                    slow = slow_law(drafter, prompts[row], committed[row], path[1:])
+                    torch.testing.assert_close(law, slow, rtol=0, atol=1e-10)

@@ -1,0 +1,229 @@
+"""The released drafters' layout: the golden miniature computes what the released code computes, decodes, goes on
+training, and ours come back unchanged from their layout."""
+
+import json
+import pickle
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+import torch
+from huggingface_hub.errors import LocalEntryNotFoundError
+from safetensors import safe_open
+from support.paths import GOLDEN
+from torch.nn.functional import embedding
+
+from lantern.acceptance.exact import Exact
+from lantern.decoding import generate
+from lantern.drafters.eagle.network import FusedEagle
+from lantern.drafters.export import write_lantern, write_released
+from lantern.drafters.loading import load_eagle, load_network, load_parallel, read_drafter
+from lantern.drafters.none import NoDrafter
+from lantern.errors import CheckpointError
+from lantern.models.cache import additive
+from lantern.models.checkpoints import load_weights, save_weights, weights_hash
+from lantern.models.llamagen.fused import turn_table
+from lantern.models.llamagen.target import LlamaGenTarget
+from lantern.models.llamagen.transformer import Transformer
+from lantern.models.text import WordFeatures
+from lantern.sampling import Sampling
+from lantern.training.drafter_task import DrafterTask
+from lantern.training.drafter_variants import EagleStudent
+from lantern.trees.static import chain
+from lantern.verification.shared_noise import SharedNoise
+
+DRAFTER = GOLDEN / "lantern_drafter_tiny"
+
+
+@pytest.fixture(scope="module")
+def expected() -> dict[str, torch.Tensor]:
+    with safe_open(GOLDEN / "lantern_llamagen_tiny_expected.safetensors", "pt") as file:
+        return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+
+
+def target_of(dtype: torch.dtype = torch.float32, grid: tuple[int, int] = (16, 16)) -> LlamaGenTarget:
+    """A target of the golden drafter's sizes with weights of its own."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        transformer = Transformer(96, 1, 3, 160, grid, caption_dim=48, prefix_len=120, multiple_of=64)
+        for weight in transformer.parameters():
+            weight.data.mul_(4 if weight.dim() == 2 else 1)
+    images = type("Images", (), {"codebook": torch.randn(160, 4), "decode": staticmethod(lambda tokens: tokens)})
+    return LlamaGenTarget(transformer.to(dtype), WordFeatures(list("abc"), 48, 120), images, 2.0, "golden-sized")
+
+
+@torch.inference_mode()
+def test_the_golden_drafter_computes_what_the_released_code_computes(expected):
+    """Catches fc's order, a norm too many, half-split rotation, positions off by one, masked pads, and the target's
+    embedding in the place of the drafter's own."""
+    target = target_of()
+    network = load_network(DRAFTER, target)
+    ids, hidden = expected["drafter_in_ids"], expected["drafter_in_hidden"]
+    embeddings = embedding(ids, network.embedding(target.embed_weight))
+    outputs = network(embeddings, hidden, target.rotation[None, 1 : ids.shape[1] + 1], None)
+    torch.testing.assert_close(outputs, expected["drafter_out_hidden"], rtol=0, atol=1e-5)
+
+
+class OnePass:
+    def remember(self, layer, key, value):
+        return key, value
+
+
+@torch.inference_mode()
+def test_as_decoding_runs_it_the_golden_drafter_computes_the_same(expected):
+    target = target_of()
+    fused = FusedEagle(load_network(DRAFTER, target), target.embed_weight)
+    ids, hidden = expected["drafter_in_ids"], expected["drafter_in_hidden"]
+    length = ids.shape[1]
+    mask = additive(torch.ones(1, length, length, dtype=torch.bool).tril(), torch.float32)
+    turns = turn_table(target.rotation, torch.float32)[None, 1 : length + 1]
+    outputs = fused(ids, hidden[:, None], turns, mask, OnePass())[:, 0]
+    torch.testing.assert_close(outputs, expected["drafter_out_hidden"], rtol=0, atol=1e-5)
+
+
+def test_a_released_drafter_decodes_and_leaves_the_tokens_of_plain_decoding():
+    target, sampling = target_of(torch.float64, (4, 4)), Sampling()
+    drafter = load_eagle(DRAFTER, target, chain(3), sampling)
+    drafted, plain = (
+        generate(target, each, SharedNoise(), Exact(), sampling, ["a b", "c"], [1, 2], batch_size=2)
+        for each in (drafter, NoDrafter())
+    )
+    assert torch.equal(drafted.tokens, plain.tokens)
+
+
+def task_on(target: LlamaGenTarget, start_from: object) -> DrafterTask:
+    return DrafterTask(
+        target, Sampling(), lr=1e-3, muon_lr=1e-3, weight_decay=0.0, depth=1, validation_depth=1, feature_weight=1.0,
+        cross_entropy_weight=0.1, overlap_weight=1.0, feature_noise=0.0, seed=0, start_from=str(start_from),
+    )  # fmt: skip
+
+
+def test_fine_tuning_starts_from_the_released_weights_and_reads_its_own_embedding(expected, tmp_path):
+    """Catches a start from scratch, a linear start over trained weights, and the target's embedding in lessons."""
+    target = target_of(grid=(4, 4))
+    task = task_on(target, DRAFTER)
+    tokens = torch.arange(16)[None]
+    lesson = task._lesson({"tokens": tokens, "caption": ["a"]})
+    own = load_weights(DRAFTER)[0]["embed_tokens.weight"]
+    assert torch.equal(lesson.embeddings[0, 119:], own[:15])
+    assert "network.embed_weight" not in dict(task.named_parameters())  # frozen, as EAGLE's embedding is
+    task.log = lambda *_, **__: None
+    task._trainer = type("Trainer", (), {"global_step": 0, "global_rank": 0, "world_size": 1})
+    loss = task.training_step({"tokens": tokens, "caption": ["a"]}, 0)
+    loss.backward()
+    assert torch.equal(task.network.fc.weight, load_weights(DRAFTER)[0]["fc.weight"])
+    task.export(tmp_path)
+    again = load_network(tmp_path, target)
+    assert torch.equal(again.embed_weight, own)
+
+
+def test_every_layout_comes_back_unchanged_from_the_other(tmp_path):
+    target = target_of()
+    write_lantern(str(DRAFTER), target, str(tmp_path / "ours"))
+    write_released(str(tmp_path / "ours"), target, str(tmp_path / "theirs"))
+    theirs, config = load_weights(tmp_path / "theirs")
+    golden, golden_config = load_weights(DRAFTER)
+    assert theirs.keys() == golden.keys()
+    assert all(torch.equal(theirs[name], value) for name, value in golden.items())
+    assert all(golden_config[key] == value for key, value in config.items())
+
+
+def test_a_drafter_of_ours_takes_the_targets_embedding_along(tmp_path):
+    """Catches a released export without the embedding, which its readers then fill with zeros."""
+    target = target_of()
+    network = tiny_like(target)
+    config = {"dim": 96, "num_heads": 3, "hidden_dim": 256, "vocab_size": 160, "target_hash": target.weights_hash}
+    save_weights(tmp_path / "ours", network.state_dict(), config)
+    write_released(str(tmp_path / "ours"), target, str(tmp_path / "theirs"))
+    back = load_network(tmp_path / "theirs", target)
+    assert torch.equal(back.embed_weight, target.embed_weight)
+    for name, value in network.state_dict().items():
+        assert torch.equal(back.state_dict()[name], value), name
+
+
+def tiny_like(target: LlamaGenTarget):
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        return type(load_network(DRAFTER, target))(96, 3, 256)
+
+
+def copied(folder: Path, **changes: object) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "pytorch_model.bin").write_bytes((DRAFTER / "pytorch_model.bin").read_bytes())
+    config = json.loads((DRAFTER / "config.json").read_text()) | changes
+    (folder / "config.json").write_text(json.dumps({k: v for k, v in config.items() if v is not None}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_size": 128}, "dim=128, this one has 96"),
+        ({"vocab_size": 99}, "vocab_size=99, this one has 160"),
+        ({"num_key_value_heads": 1}, "1 key heads"),
+        ({"hidden_size": None}, "lacks hidden_size"),
+        ({"intermediate_size": 200}, "mis-shaped"),
+    ],
+)
+def test_a_drafter_of_another_size_is_refused_by_name(tmp_path, changes, message):
+    with pytest.raises(CheckpointError, match=message):
+        load_network(copied(tmp_path, **changes), target_of())
+
+
+class Code:
+    def __reduce__(self):
+        return eval, ("print('executed')",)
+
+
+def test_a_released_file_that_holds_code_is_refused_unread(tmp_path, capfd):
+    folder = copied(tmp_path)
+    torch.save({"fc.weight": Code()}, folder / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match="never executed"):
+        read_drafter(folder)
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"fc.weight": Code()}))
+    with pytest.raises(CheckpointError, match="never executed"):
+        read_drafter(folder)
+    assert "executed" not in capfd.readouterr().out
+
+
+def test_an_unknown_layer_in_a_released_file_is_named(tmp_path):
+    folder = copied(tmp_path)
+    state = load_weights(folder)[0] | {"layers.1.mlp.up_proj.weight": torch.zeros(1)}
+    torch.save(state, folder / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match=r"unexpected layers\.1"):
+        load_network(folder, target_of())
+
+
+def test_a_hub_id_brings_a_drafters_files_and_half_of_them_are_fetched_again(tmp_path, monkeypatch):
+    """Catches an id that is taken for a folder, weights that are not asked for, and a hash of nothing."""
+    asked = []
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / "config.json").write_text("{}")
+
+    def snapshot(repository: str, allow_patterns: list[str], local_files_only: bool = False) -> str:
+        asked.append((repository, local_files_only))
+        assert {"config.json", "model.safetensors", "pytorch_model.bin"} == set(allow_patterns)
+        return str(tmp_path / "half" if local_files_only else DRAFTER)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    drafter = load_eagle("owner/drafter", target_of(), chain(2), Sampling())
+    assert asked == [("owner/drafter", True), ("owner/drafter", False)]
+    assert drafter.weights_hash == weights_hash(DRAFTER)
+    written = write_lantern("owner/drafter", target_of(), str(tmp_path / "ours"))
+    assert load_weights(written.parent)[0].keys() == read_drafter(DRAFTER)[0].keys()
+    assert EagleStudent().load("owner/drafter", target_of()).fc.weight.equal(drafter.network.fc.weight)
+
+
+def test_a_drafter_that_cannot_be_had_is_one_sentence(monkeypatch):
+    def refuse(*_: object, **__: object) -> str:
+        raise LocalEntryNotFoundError("no connection")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
+    with pytest.raises(
+        CheckpointError, match=r"owner/drafter \(about 1 MB\) are not on .* give drafter\.checkpoint=<the"
+    ):
+        load_eagle("owner/drafter", target_of(), chain(2), Sampling())
+    with pytest.raises(CheckpointError, match=r"nothing at drafter\.checkpoint=/no/such; .*train\.py drafter=parallel"):
+        load_parallel("/no/such", target_of(), chain(2), Sampling())
+    with pytest.raises(CheckpointError, match=r"nothing at task\.start_from=/no/such"):
+        EagleStudent().load("/no/such", target_of())

@@ -1,0 +1,278 @@
+"""Jacobi windows, alone and behind EAGLE's tree: what is decoded stays plain decoding's, whatever is guessed."""
+
+import pytest
+import torch
+from support.toy import GRID, PROMPTS, SEEDS, random_verdict, tiny_eagle, tiny_target
+
+from lantern.acceptance.exact import Exact
+from lantern.decoding import generate
+from lantern.drafters.eagle.eagle import Eagle
+from lantern.drafters.eagle_jacobi import EagleJacobi, beside, continued, joined
+from lantern.drafters.jacobi.jacobi import Jacobi, anew, coupled
+from lantern.drafters.jacobi.proactive import ProactiveJacobi
+from lantern.drafters.jacobi.starts import Above, Left, Nearest, Uniform
+from lantern.drafters.jacobi.window import Window, left_behind
+from lantern.drafters.none import NoDrafter
+from lantern.errors import LanternError
+from lantern.sampling import Sampling
+from lantern.trees.eagle2 import Eagle2Tree
+from lantern.trees.static import StaticTree, chain
+from lantern.types import PADDING, DraftTree, Form
+from lantern.verification.ratio import Ratio
+from lantern.verification.shared_noise import SharedNoise
+
+STARTS = {"nearest": Nearest(), "uniform": Uniform(), "left": Left(), "above": Above(GRID[1])}
+TREES = {
+    "chain": chain(1),
+    "static": StaticTree([[0], [1], [2], [0, 0], [1, 0], [1, 1], [1, 1, 0]]),
+    "eagle2": Eagle2Tree(5, 2, 3),
+}
+references: dict[object, torch.Tensor] = {}
+
+
+def decode(drafter, target, sampling, batch_size, verification=None):
+    verification = verification or SharedNoise()
+    return generate(target, drafter, verification, Exact(), sampling, PROMPTS, SEEDS, batch_size)
+
+
+def plain(sampling: Sampling) -> torch.Tensor:
+    if sampling not in references:
+        references[sampling] = decode(NoDrafter(), tiny_target(sampling.cfg_scale), sampling, 1).tokens
+    return references[sampling]
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 8])
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.0), Sampling(top_k=5)], ids=["sampled", "greedy", "top_k"])
+def test_a_window_decodes_the_tokens_of_plain_decoding(sampling, start, batch_size):
+    """Catches guesses at the wrong position, laws of another row, windows that run past the image."""
+    target = tiny_target()
+    found = decode(Jacobi(target, 6, STARTS[start], coupled), target, sampling, batch_size)
+    assert torch.equal(found.tokens, plain(sampling))
+    assert found.drafter_forwards == 0
+    if sampling == Sampling():
+        assert found.tokens_per_step > 2
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_a_start_guesses_what_it_is_named_for(start):
+    """Against lists, since verification hides a wrong guess. Row 0 stands at the image's first token and knows nothing,
+    row 1 in its first row, row 2 where the cells above are guesses themselves."""
+    width, codes, generator = 5, 7, torch.Generator().manual_seed(0)
+    laws = torch.rand(3, width, codes, generator=generator)
+    image = torch.randint(codes, (3, 16 + width), generator=generator)
+    seen, position = torch.tensor([0, 2, 3]), torch.tensor([0, 1, 6])
+    found = STARTS[start](laws, seen, image, position)
+    for row in range(3):
+        newest = int(position[row]) + max(int(seen[row]) - 1, 0)  # the last place that was guessed for
+        for place in range(width):
+            cell = int(position[row]) + 1 + place
+            above = min(cell - GRID[1], newest)
+            token = {"left": newest, "above": above if above >= 0 and cell >= GRID[1] else newest}.get(start)
+            wanted = laws[row, place]
+            if place >= seen[row] and start == "uniform":
+                wanted = torch.full((codes,), 1 / codes)
+            elif place >= seen[row] and token is not None:
+                wanted = torch.eye(codes)[image[row, token]]
+            torch.testing.assert_close(found[row, place], wanted)
+
+
+def tiny_joined(eagle: Eagle, length: int, tail: int) -> EagleJacobi:
+    return EagleJacobi(eagle, length, tail, lambda positions: Window(positions, eagle.target, Nearest(), coupled))
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 8])
+@pytest.mark.parametrize("tree", TREES)
+@pytest.mark.parametrize(("length", "tail"), [(0, 6), (6, 0), (5, 3)])
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.0)], ids=["sampled", "greedy"])
+def test_a_window_joined_to_eagles_tree_decodes_the_tokens_of_plain_decoding(sampling, length, tail, tree, batch_size):
+    """Catches a window attached to the wrong leaf or shifted by a level, and an EAGLE cache too short for it."""
+    target = tiny_target()
+    drafter = tiny_joined(tiny_eagle(target, TREES[tree], sampling), length, tail)
+    found = decode(drafter, target, sampling, batch_size)
+    assert torch.equal(found.tokens, plain(sampling))
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 8])
+@pytest.mark.parametrize(("levels", "width"), [(1, 5), (3, 2), (6, 3)])
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.0), Sampling(top_k=5)], ids=["sampled", "greedy", "top_k"])
+def test_a_window_with_runners_up_decodes_the_tokens_of_plain_decoding(sampling, levels, width, batch_size):
+    """Catches a runner-up under the wrong parent or past the image; it commits more than the window alone."""
+    target = tiny_target()
+    found = decode(ProactiveJacobi(target, 6, levels, width, Nearest(), coupled), target, sampling, batch_size)
+    assert torch.equal(found.tokens, plain(sampling))
+    alone = decode(Jacobi(target, 6, Nearest(), coupled), target, sampling, batch_size)
+    assert found.steps.sum() < alone.steps.sum()
+
+
+def test_runners_up_are_the_next_in_order_at_the_window_s_first_places():
+    """Catches the guess itself among them, scores of another place, and parents one level off."""
+    target, sampling = tiny_target(), Sampling()
+    drafter, seen = ProactiveJacobi(target, 5, 2, 3, Nearest(), coupled), []
+
+    class Watched(SharedNoise):
+        def __call__(self, tree, probs, rule, noise):
+            if len(tree.tokens[0]) > 1:
+                order = (drafter.window.laws * noise.weights_ahead(5)).argsort(-1, descending=True)
+                seen.append((tree.tokens, tree.parents, order))
+            return super().__call__(tree, probs, rule, noise)
+
+    decode(drafter, target, sampling, 1, Watched())
+    for tokens, parents, order in seen:
+        assert torch.equal(tokens[:, 1:6], order[:, :, 0])
+        assert torch.equal(tokens[:, 6:], order[:, :2, 1:3].flatten(1))
+        assert all(
+            parent in (above, PADDING) for parent, above in zip(parents[0, 6:].tolist(), [0, 0, 1, 1], strict=True)
+        )
+    assert len(seen) > 10
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.5, top_k=3)], ids=["plain", "top_k"])
+def test_the_first_window_is_guessed_from_the_law_that_tokens_are_drawn_from(sampling):
+    """Catches a first law without temperature and top-k, or rounded to another precision than those of later rounds."""
+    target = tiny_target()
+    drafter, seen = Jacobi(target, 4, Nearest(), coupled, sampling=sampling), []
+    begin = drafter.window.begin
+
+    def watched(prefill, rows):
+        begin(prefill, rows)
+        seen.append((drafter.window._laws[rows], sampling.law(prefill.logits)))
+
+    drafter.window.begin = watched
+    decode(drafter, target, sampling, 3, Ratio())
+    assert sum(len(laws) for laws, _ in seen) == len(PROMPTS)
+    for laws, expected in seen:
+        assert laws.dtype == torch.float64
+        assert torch.equal(laws, expected.expand_as(laws))
+
+
+def test_both_parts_of_a_joined_drafter_stand_at_the_root_in_every_round():
+    """Catches a part that is not told of a round or of a new image, which token equality cannot see."""
+    target, seen = tiny_target(), []
+    eagle = tiny_eagle(target, TREES["static"], Sampling())
+    drafter = tiny_joined(eagle, 6, 0)
+
+    class Watched(SharedNoise):
+        def __call__(self, tree, probs, rule, noise):
+            at = noise.position
+            if tree.tokens.shape[1] > 1 and int(at.min()) < target.num_tokens - 2:  # else EAGLE drafts for no row
+                assert torch.equal(eagle.cache.lengths, target.prefix_len + at)
+                assert torch.equal(drafter.window._position, at)
+                seen.append(1)
+            return super().__call__(tree, probs, rule, noise)
+
+    decode(drafter, target, Sampling(), 3, Watched())
+    assert len(seen) > 10
+
+
+def test_ratio_decodes_a_window_alike_in_any_batch():
+    """Catches draws keyed by the row or by the round of the batch."""
+    target = tiny_target()
+    runs = [decode(Jacobi(target, 6, Left(), coupled), target, Sampling(), size, Ratio()).tokens for size in (1, 3, 8)]
+    assert torch.equal(runs[0], runs[1])
+    assert torch.equal(runs[0], runs[2])
+
+
+def test_coupling_keeps_more_than_drawing_anew():
+    """Catches a coupling that never keeps anything; on this target it accepts clearly more."""
+    target = tiny_target()
+    together, apart = (
+        decode(Jacobi(target, 6, Uniform(), redraw), target, Sampling(), 8, Ratio()).tokens_per_step
+        for redraw in (coupled, anew)
+    )
+    assert together > 1.1 * apart
+
+
+def test_what_a_pass_leaves_behind_is_found_by_depth_and_shared_path():
+    """The slow twin: for every depth behind the verdict's token, the node that shares most of the accepted path."""
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(30):
+        parents = torch.stack([random_parents(generator) for _ in range(4)])
+        tree = DraftTree(torch.zeros_like(parents), parents)
+        verdict = random_verdict(generator, tree)
+        nodes, seen = left_behind(tree, verdict, length=5)
+        for row, accepted in enumerate(verdict.paths):
+            expected = slow_left_behind(parents[row].tolist(), accepted)
+            assert int(seen[row]) == min(len(expected), 5)
+            assert nodes[row].tolist() == (expected + [expected[-1] if expected else accepted[-1]] * 5)[:5]
+
+
+def random_parents(generator: torch.Generator) -> torch.Tensor:
+    """[9] of a tree whose last nodes may be missing."""
+    parents = torch.tensor([-1, *(int(torch.randint(node, (), generator=generator)) for node in range(1, 9))])
+    return parents.masked_fill(torch.arange(9) > torch.randint(5, 9, (), generator=generator), PADDING)
+
+
+def slow_left_behind(parents: list[int], accepted: list[int]) -> list[int]:
+    def path(node):
+        return [node] if node == 0 else [*path(parents[node]), node]
+
+    found = []
+    for depth in range(len(accepted), len(parents)):
+        there = [n for n in range(len(parents)) if parents[n] != PADDING and len(path(n)) - 1 == depth]
+        if not there:
+            return found
+        found.append(max(there, key=lambda n: (len(set(path(n)) & set(accepted)), -n)))
+    return found
+
+
+def test_a_tree_is_continued_behind_the_eldest_of_its_deepest_nodes():
+    """Catches a chain behind the root, behind padding, or beyond the room."""
+    parents = torch.tensor([[-1, 0, 0, 2, 2], [-1, 0, 0, 1, PADDING]])
+    tree = DraftTree(torch.arange(10).view(2, 5), parents)
+    grown = continued(tree, torch.arange(100, 110).view(2, 5), 3, torch.tensor([9, 4]))
+    assert grown.parents.tolist() == [[-1, 0, 0, 2, 2, 3, 5, 6], [-1, 0, 0, 1, PADDING, 3, PADDING, PADDING]]
+    assert grown.tokens[:, 5:].tolist() == [[102, 103, 104], [107, 108, 109]]
+
+
+def test_a_window_beside_a_tree_hangs_on_the_root():
+    """Catches a chain that starts at another depth than its tokens were guessed for."""
+    tree = DraftTree(torch.arange(3).view(1, 3), torch.tensor([[-1, 0, 1]]))
+    grown = beside(tree, torch.arange(100, 104).view(1, 4), 3, torch.tensor([3]))
+    assert grown.parents.tolist() == [[-1, 0, 1, 0, 3, PADDING]]
+    assert grown.tokens.tolist() == [[0, 1, 2, 100, 101, 102]]
+
+
+def test_what_cannot_be_joined_is_one_clear_error():
+    """Catches SJD's independent draws under shared noise, joined trees under ratio, and an empty window."""
+    target = tiny_target()
+    with pytest.raises(LanternError, match="use drafter=jacobi, or verification=ratio"):
+        decode(Jacobi(target, 4, Nearest(), anew), target, Sampling(), 1)
+    eagle = tiny_eagle(target, chain(1), Sampling())
+    joined = tiny_joined(eagle, 4, 0)
+    with pytest.raises(LanternError, match="use verification=shared_noise"):
+        decode(joined, target, Sampling(), 1, Ratio())
+    with pytest.raises(LanternError, match=r"drafter\.length=0, tail=0"):
+        tiny_joined(eagle, 0, 0)
+    with pytest.raises(LanternError, match=r"drafter\.length=0"):
+        Jacobi(target, 0, Nearest(), coupled)
+    for levels, width in ((0, 2), (2, 1), (2, 25)):
+        with pytest.raises(LanternError, match=f"levels={levels}, width={width}: give 1 level or more, and 2 to 24"):
+            ProactiveJacobi(target, 4, levels, width, Nearest(), coupled)
+    short = ProactiveJacobi(target, 2, 3, 2, Nearest(), coupled)  # tree=auto may ask for any length
+    assert (short.levels, short.num_nodes, short.tree.name) == (2, 5, "window_2+2x1")
+
+
+def test_what_a_form_leaves_behind_is_looked_up():
+    """Catches a table by another node than the accepted leaf, and rows that are given one another's laws."""
+    generator = torch.Generator().manual_seed(4)
+    form = Form.of((-1, 0, 0, 1, 1, 3, 5, 6), torch.device("cpu"))
+    tree = form.tree(torch.zeros(6, 8, dtype=torch.long))
+    window = Window(5, tiny_target(), Nearest(), coupled)
+    for _ in range(5):
+        verdict = random_verdict(generator, tree)
+        expected = left_behind(DraftTree(tree.tokens, tree.parents), verdict, 5)
+        assert all(torch.equal(*parts) for parts in zip(window._left_behind(tree, verdict), expected, strict=True))
+
+
+@pytest.mark.parametrize(("length", "tail"), [(0, 3), (4, 0), (2, 3)])
+@pytest.mark.parametrize("name", ["chain", "static"])
+def test_a_joined_form_is_the_tree_that_is_joined_node_by_node(name, length, tail):
+    """Catches a guessed token at another depth than it was guessed for once trees are joined by their form."""
+    parents = tuple(TREES[name]._form.parents.tolist())
+    form, guess = Form.of(parents, torch.device("cpu")), torch.arange(100, 107)[None]
+    own, room = form.tree(torch.arange(len(parents))[None]), torch.tensor([99])
+    expected = beside(continued(own, guess, tail, room), guess, length, room)
+    found, order = joined(form, length, tail)
+    assert torch.equal(found.parents, expected.parents[0])
+    assert torch.equal(torch.cat([own.tokens, guess], 1)[0, order], expected.tokens[0])

@@ -1,0 +1,147 @@
+"""A refined window against refining written out place by place. Verification hides a drafter's mistakes from the
+output, so nothing else would notice them than a lower speed."""
+
+import pytest
+import torch
+from drafters.eagle.test_eagle import target_features
+from support.toy import CODES, DIM, PROMPTS, SEEDS, random_verdict, tiny_target
+
+from lantern.acceptance.exact import Exact
+from lantern.decoding import generate
+from lantern.drafters.eagle.network import EagleNetwork
+from lantern.drafters.jacobi.refined import RefinedJacobi
+from lantern.drafters.none import NoDrafter
+from lantern.errors import LanternError
+from lantern.models.llamagen.target import LlamaGenTarget
+from lantern.models.llamagen.transformer import feed_forward_dim
+from lantern.sampling import Sampling
+from lantern.verification.ratio import Ratio
+from lantern.verification.shared_noise import SharedNoise
+
+LENGTH, SHARE = 5, 0.6
+
+
+class Likeliest:
+    """Proposals without noise."""
+
+    keeps_law = False
+
+    def picked(self, laws: torch.Tensor) -> torch.Tensor:
+        return laws.argmax(-1)
+
+
+def tiny_refined(
+    target: LlamaGenTarget, sampling: Sampling, passes: int, length: int = LENGTH, branches: int = 0
+) -> RefinedJacobi:
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        network = EagleNetwork(DIM, 2, feed_forward_dim(DIM, 16)).to(target.embed_weight.dtype)
+    return RefinedJacobi(network, target, sampling, length, passes, SHARE, branches, "tiny-drafter")
+
+
+class Left:
+    """What a pass has left behind for one image: by place behind the root its feature [R, D], the token it was read
+    with and the token that would have followed."""
+
+    def __init__(self, features: torch.Tensor, tokens: list[int], picks: list[int]) -> None:
+        self.features, self.tokens, self.picks = features, tokens, picks
+
+
+def slow_refined(drafter: RefinedJacobi, prompt: str, committed: list[int], left: Left, passes: int) -> list[int]:
+    """Every pass is one causal run without a cache over the committed pairs and the window's rows. Row k reads the
+    guess k tokens behind the root and the feature of row k - 1, the exact one at the root."""
+    target = drafter.target
+    exact = target_features(target, prompt, committed[:-1])  # [R, P + T - 1, D]
+    seen = len(left.tokens)
+    stale = [left.features[:, k] if seen else exact[:, -1] for k in (min(k, max(seen - 1, 0)) for k in range(LENGTH))]
+    features, picks = stale, [left.picks[min(k, len(left.picks) - 1)] for k in range(LENGTH)]
+    for _ in range(passes):
+        guesses = [committed[-1], *picks[:-1]]
+        tokens = [0] * (target.prefix_len - 1) + committed + guesses[1:]
+        before = torch.cat([exact, *(feature[:, None] for feature in features[:-1])], dim=1)
+        embeddings = target.embed(torch.tensor([tokens] * target.guidance))
+        cells = torch.arange(1, len(tokens) + 1).clamp(max=len(target.rotation) - 1)
+        outputs = drafter.network(embeddings, before, target.rotation[None, cells], None)[:, -LENGTH:]
+        features = []
+        for k, guess in enumerate(guesses):
+            share = 1.0 if k >= seen else SHARE if k == 0 or guess != left.tokens[k] else 0.0
+            features.append(stale[k] + share * (outputs[:, k] - stale[k]))
+        logits = target.head(target.guide(torch.stack(features, 1)[None]))[0]
+        picks = drafter.sampling.scores(logits).argmax(-1).tolist()
+    return picks
+
+
+@pytest.mark.parametrize("passes", [1, 2, 3])
+@pytest.mark.parametrize("cfg_scale", [2.0, 1.0])
+@torch.inference_mode()
+def test_a_window_is_refined_as_written_out_place_by_place(cfg_scale, passes):
+    """Catches rows that see the gaps of uneven rows or the last pass's window, features of another place or image,
+    shares mixed up, a stale window kept for a new image."""
+    target, generator = tiny_target(cfg_scale), torch.Generator().manual_seed(0)
+    drafter = tiny_refined(target, Sampling(cfg_scale=cfg_scale), passes)
+    prompts = PROMPTS[:3]
+    target.allocate(3, LENGTH + 1)
+    drafter.allocate(3)
+    drafter.begin(target.prefill(prompts, torch.arange(3)), torch.arange(3))
+    committed = [[token] for token in torch.randint(CODES, (3,), generator=generator).tolist()]
+    left = [Left(torch.empty(0), [], [0])] * 3
+    refined = 0
+    for turn in range(5):
+        if turn == 2:  # a row's image is done and another prompt takes its place
+            drafter.begin(target.prefill(PROMPTS[4:5], torch.tensor([1])), torch.tensor([1]))
+            prompts, committed[1] = [prompts[0], PROMPTS[4], prompts[2]], [7]
+            left[1] = Left(torch.empty(0), [], [0])
+        if turn == 3:
+            target.keep(torch.tensor([2, 1]))
+            drafter.keep(torch.tensor([2, 1]))
+            prompts, committed, left = [prompts[2], prompts[1]], [committed[2], committed[1]], [left[2], left[1]]
+        forwards, room = drafter.forwards, torch.full((len(prompts),), 99)
+        tree = drafter.draft(torch.tensor([tokens[-1] for tokens in committed]), room, Likeliest())
+        assert drafter.forwards == forwards + passes
+        for row, tokens in enumerate(committed):
+            slow = slow_refined(drafter, prompts[row], tokens, left[row], passes)
+            assert tree.tokens[row].tolist() == [tokens[-1], *slow]
+            refined += bool(left[row].tokens)
+        forward, verdict = target.verify(tree), random_verdict(generator, tree)
+        verdict.picks = torch.randint(CODES, tree.tokens.shape, generator=generator)
+        if turn == 0:  # some of the guesses stand as the pass has read them
+            verdict.picks[:, 1:-1:2] = tree.tokens[:, 2::2]
+        target.commit(verdict)
+        drafter.observe(tree, forward, drafter.sampling.law(forward.logits), verdict)
+        for row, accepted in enumerate(verdict.accepted.tolist()):
+            committed[row] += [*tree.tokens[row, 1 : accepted + 1].tolist(), int(verdict.token[row])]
+            behind = slice(accepted + 1, None)
+            picks = verdict.picks[row, min(accepted + 1, LENGTH) :].tolist()
+            left[row] = Left(forward.features[row, :, behind], tree.tokens[row, behind].tolist(), picks)
+    assert len({len(tokens) for tokens in committed}) > 1  # uneven
+    assert refined > 6
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 8])
+@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.0), Sampling(top_k=5)], ids=["sampled", "greedy", "top_k"])
+def test_a_refined_window_decodes_the_tokens_of_plain_decoding(sampling, passes, batch_size):
+    """Catches guesses at the wrong position, windows that run past the image, a cache too short for them."""
+    images = []
+    for drafted in (False, True):
+        target = tiny_target()
+        drafter = tiny_refined(target, sampling, passes, 6) if drafted else NoDrafter()
+        images.append(generate(target, drafter, SharedNoise(), Exact(), sampling, PROMPTS, SEEDS, batch_size).tokens)
+    assert torch.equal(*images)
+
+
+def test_ratio_verification_is_refused_in_one_sentence():
+    """Catches refined guesses judged as if they were draws from a law."""
+    target, sampling = tiny_target(), Sampling()
+    drafter = tiny_refined(target, sampling, 1)
+    with pytest.raises(LanternError, match="verification=shared_noise"):
+        generate(target, drafter, Ratio(), Exact(), sampling, PROMPTS[:1], SEEDS[:1])
+
+
+@pytest.mark.parametrize("wrong", [{"length": 0}, {"passes": 0}, {"share": 1.5}])
+def test_values_without_meaning_are_refused_by_name(wrong):
+    target = tiny_target()
+    network = EagleNetwork(DIM, 2, feed_forward_dim(DIM, 16))
+    settings = {"length": 3, "passes": 1, "share": 0.5} | wrong
+    with pytest.raises(LanternError, match=f"{next(iter(wrong))}={next(iter(wrong.values()))}"):
+        RefinedJacobi(network, target, Sampling(), **settings)

@@ -1,0 +1,299 @@
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.fake_pipeline import NUM_TOKENS, FakePipeline
+from support.paths import PROMPTS
+
+from lantern.data.prompts import Batch, load_prompts
+from lantern.errors import LanternError
+from lantern.evaluation.evaluate import Evaluation
+from lantern.evaluation.rows import (
+    PROTOCOL_KEYS,
+    SETTING_KEYS,
+    SPEED_KEYS,
+    append_rows,
+    merge_rows,
+    read_rows,
+    setting_id,
+)
+from lantern.reporting.run_folder import write_measurements
+from lantern.reporting.table import label_rows
+
+
+@pytest.fixture(autouse=True)
+def small_groups(monkeypatch):
+    """Images are made batch by batch, so that there are several groups of them."""
+    monkeypatch.setattr("lantern.evaluation.timing.BATCHES", 1)
+
+
+class Brightness:
+    """A metric that remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.prepared = []
+
+    def prepare(self, prompts):
+        self.prepared.append(list(prompts))
+
+    def __call__(self, images, prompts):
+        return {"brightness": float(images.mean())}
+
+    def against(self, images, plain, prompts):
+        return {"brightness_diff": float((images - plain).mean())}
+
+    def protocol(self, prompts):
+        return {"meter": "mean"}
+
+    def warnings(self, prompts):
+        return ["too dark to tell"] if len(prompts) < 5 else []
+
+
+def evaluation(folder: Path, num_timed: int = 3, num_images: int = 5, metrics=None, prompts=("a", "b")) -> Evaluation:
+    metrics = {"brightness": Brightness()} if metrics is None else metrics
+    return Evaluation(prompts, 0, num_timed, num_images, 4, metrics, folder, folder / "ar")
+
+
+def test_a_row_has_the_fixed_keys_in_their_order_then_the_metrics(tmp_path):
+    baseline, method = evaluation(tmp_path).run(FakePipeline())
+    fixed = [*SETTING_KEYS, *SPEED_KEYS, *PROTOCOL_KEYS]
+    assert list(baseline.row) == [*fixed, "brightness", "meter"]
+    assert list(method.row) == [*fixed, "brightness", "brightness_diff", "meter"]
+    assert method.row["num_images"] == 5
+    assert method.row["drafter"] == "eagle"
+    assert baseline.row["drafter"] == "none"
+
+
+def test_speed_up_is_the_ratio_of_latencies_and_ar_is_one(tmp_path):
+    baseline, method = evaluation(tmp_path).run(FakePipeline(latency_s=0.5))
+    assert method.row["speedup"] == method.row["speedup_low"] == method.row["speedup_high"] == pytest.approx(2)
+    assert baseline.row["speedup"] == 1
+    assert baseline.row["ar_over_floor"] == method.row["ar_over_floor"] > 0
+    assert method.row["latency_s"] == 0.5
+    assert method.row["baseline_latency_s"] == 1.0
+
+
+def test_tokens_per_step_leaves_the_prefill_out(tmp_path):
+    baseline, method = evaluation(tmp_path).run(FakePipeline())
+    assert baseline.row["tokens_per_step"] == 1
+    assert method.row["tokens_per_step"] == pytest.approx((NUM_TOKENS - 1) / 8)  # 15 tokens in 8 steps
+    assert method.row["target_forwards"] == 8
+    assert method.row["drafter_forwards"] == 8
+    assert (method.row["draft_ms"], method.row["verify_ms"], method.row["accept_ms"]) == (1.0, 2.0, 0.75)
+    assert (method.row["drafter_forward_ms"], method.row["overhead"]) == pytest.approx((0.5, 1.25 / 3.75))
+
+
+def test_baseline_and_method_are_interleaved_on_the_same_prompts(tmp_path):
+    order = []
+
+    class Spy(FakePipeline):
+        def generate(self, prompts, seeds, batch_size):
+            order.append(("ar" if self.drafter == "none" else "method", prompts[0], seeds[0]))
+            return super().generate(prompts, seeds, batch_size)
+
+        def baseline(self):
+            return Spy("none", None, 1.0)
+
+    evaluation(tmp_path, num_timed=3, num_images=0).run(Spy())
+    who = [call[0] for call in order]
+    assert who == ["ar", "method", *["ar", "method"], *["method", "ar"], *["ar", "method"]]  # warm-up, then alternating
+    assert [call[1:] for call in order if call[0] == "ar"] == [call[1:] for call in order if call[0] == "method"]
+
+
+def test_ar_images_are_made_once_and_reused_by_the_next_setting(tmp_path):
+    first, second = FakePipeline(delta=0.01), FakePipeline(delta=0.1)
+    made = evaluation(tmp_path, num_timed=0).run(first)
+    reused = evaluation(tmp_path, num_timed=0).run(second)
+    assert len(first.ar_calls) == 2  # five images in batches of four
+    assert not second.ar_calls
+    assert made[0].row == reused[0].row
+    assert made[0].records == reused[0].records
+
+
+def test_other_seeds_do_not_reuse_ar_images(tmp_path):
+    evaluation(tmp_path, num_timed=0).run(FakePipeline())
+    other = FakePipeline()
+    Evaluation(("a", "b"), 1, 0, 5, 4, {}, tmp_path, tmp_path / "ar").run(other)
+    assert len(other.ar_calls) == 2
+
+
+def test_with_both_sizes_zero_only_the_prompts_images_are_made(tmp_path):
+    pipeline, metric = FakePipeline(), Brightness()
+    (only,) = evaluation(tmp_path, 0, 0, {"brightness": metric}, ("a", "b", "c")).run(pipeline)
+    assert pipeline.calls == [(["a", "b", "c"], 4)]
+    assert not pipeline.ar_calls
+    assert not metric.prepared
+    write_measurements(tmp_path, [only])
+    assert len(list((tmp_path / "images").glob("*.png"))) == 3
+    assert only.row["speedup"] is None
+
+
+def test_plain_ar_decoding_gives_one_row(tmp_path):
+    (only,) = evaluation(tmp_path).run(FakePipeline("none", None, 1.0))
+    assert only.row["speedup"] == 1
+    assert only.row["brightness"] > 0
+
+
+def test_metrics_refuse_prompts_before_anything_is_decoded(tmp_path):
+    class Picky(Brightness):
+        def prepare(self, prompts):
+            raise LanternError("no")
+
+    pipeline = FakePipeline()
+    with pytest.raises(LanternError):
+        evaluation(tmp_path, metrics={"picky": Picky()}).run(pipeline)
+    assert not pipeline.calls
+    assert not pipeline.ar_calls
+
+
+def test_the_run_folder_holds_rows_records_images_and_summary(tmp_path):
+    measured = evaluation(tmp_path).run(FakePipeline())
+    write_measurements(tmp_path, measured)
+    rows, records = read_rows(tmp_path / "results.jsonl"), read_rows(tmp_path / "prompts.jsonl")
+    assert [row["drafter"] for row in rows] == ["none", "eagle"]
+    assert len(records) == 2 * (3 + 5)
+    assert {record["part"] for record in records} == {"speed", "images"}
+    assert all((tmp_path / record["image"]).is_file() for record in records)
+    spoken = {(r["method"], r["prompt"], r["copy"], r["part"]): r["tokens"] for r in records}
+    assert spoken["fake/ar", "a", 0, "speed"] == spoken["fake/ar", "a", 0, "images"]  # batch 1 and 4, one image
+    assert json.loads((tmp_path / "summary.json").read_text())["AR"]["drafter"] == "none"
+
+
+class Unsteady(FakePipeline):
+    """Takes a second image of a prompt three times as long."""
+
+    def generate(self, prompts, seeds, batch_size):
+        made = super().generate(prompts, seeds, batch_size)
+        slow = self.drafter != "none" and seeds[0] % 2
+        return replace(made, latency_s=made.latency_s * (3 if slow else 1))
+
+
+@pytest.mark.parametrize(("allowed", "timed"), [(0, 3), (1, 6), (2, 12)])
+def test_the_number_of_prompts_is_doubled_while_the_bounds_are_wide_as_allowed(tmp_path, allowed, timed):
+    """Catches doubling without an end, and a row that hides it."""
+    unsteady = Evaluation(("a", "b", "c"), 0, 3, 0, 4, {}, tmp_path, tmp_path / "ar", max_doublings=allowed)
+    row = unsteady.run(Unsteady())[-1].row
+    assert (row["num_timed"], row["doublings"]) == (timed, allowed)
+    assert "bounds are more than 10% apart" in row["warnings"]
+    steady = Evaluation(("a", "b"), 0, 3, 0, 4, {}, tmp_path / "s", tmp_path / "ar", max_doublings=2)
+    assert steady.run(FakePipeline())[-1].row["num_timed"] == 3
+
+
+def test_the_timed_way_from_text_to_image_holds_the_image_decoder(tmp_path):
+    row = evaluation(tmp_path, num_images=0).run(FakePipeline())[-1].row
+    assert row["end_to_end_s"] > 0  # of the clock, where latency_s is what the stand-in says
+    assert row["end_to_end_speedup_low"] <= row["end_to_end_speedup"] <= row["end_to_end_speedup_high"]
+
+
+def test_copies_of_a_prompt_have_seeds_of_their_own():
+    batch = Batch.cycle(["a", "b", "a"], 5, seed=0)
+    assert batch.copies == [0, 0, 1, 2, 1]
+    assert len(set(batch.seeds)) == 5
+    assert Batch.cycle(["a"], 1, 0).seeds == batch.seeds[:1]
+
+
+def test_an_append_closes_a_line_that_a_crash_left_torn(tmp_path):
+    path = tmp_path / "results.jsonl"
+    append_rows(path, [{"delta": 0.1}])
+    with path.open("a") as file:
+        file.write('{"delta": 0.')
+    append_rows(path, [{"delta": 0.3}, {"delta": float("nan")}])
+    assert read_rows(path) == [{"delta": 0.1}, {"delta": 0.3}, {"delta": None}]
+
+
+def test_a_line_that_only_began_to_fit_is_a_full_disk(tmp_path, monkeypatch):
+    """Catches a row that is lost without a word."""
+    monkeypatch.setattr(os, "write", lambda descriptor, line: len(line) // 2)
+    with pytest.raises(LanternError, match=r"No space left on device.*make room"):
+        append_rows(tmp_path / "results.jsonl", [{"delta": 0.1}])
+
+
+def test_merging_keeps_one_baseline_row_with_the_mean_latency():
+    points = [
+        ({"model": "m", "drafter": "none", "latency_s": latency}, {"model": "m", "drafter": "eagle", "delta": delta})
+        for latency, delta in ((1.0, 0.1), (3.0, 0.2))
+    ]
+    rows = merge_rows(row for point in points for row in point)
+    assert [(row["drafter"], row.get("delta")) for row in rows] == [("none", None), ("eagle", 0.1), ("eagle", 0.2)]
+    assert rows[0]["latency_s"] == 2
+
+
+def test_prompts_come_from_a_name_a_list_or_a_file(tmp_path):
+    (tmp_path / "mine.txt").write_text("a red sphere on wood\n\n  wood \n")
+    assert load_prompts("mine", tmp_path) == load_prompts(str(tmp_path / "mine.txt"), tmp_path / "none")
+    assert load_prompts("mine", tmp_path) == load_prompts(["a red sphere on wood", "wood"], tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n \n", b"\xff\xfe\x00", b"a\x00b"])
+def test_an_empty_or_binary_prompt_file_is_one_sentence(tmp_path, content):
+    (tmp_path / "bad.txt").write_bytes(content)
+    with pytest.raises(LanternError, match=r"bad\.txt"):
+        load_prompts(str(tmp_path / "bad.txt"), tmp_path)
+
+
+@pytest.mark.parametrize("source", ["missing", [], [" "], "."])
+def test_missing_or_empty_prompts_are_one_sentence(tmp_path, source):
+    with pytest.raises(LanternError) as caught:
+        load_prompts(source, tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["scenes", "novel", "demo"])
+def test_shipped_prompts_are_captions_and_novel_ones_are_held_out(name):
+    from lantern.data.captions import is_held_out, parse_caption
+
+    prompts = load_prompts(name, PROMPTS)
+    assert {is_held_out(parse_caption(prompt)) for prompt in prompts} == {name == "novel"}
+
+
+def test_a_folder_without_permission_is_one_sentence(tmp_path):
+    (tmp_path / "taken").write_text("a file where a folder should be")
+    with pytest.raises(LanternError, match="cannot write"):
+        append_rows(tmp_path / "taken" / "results.jsonl", [{}])
+
+
+def test_several_batches_are_decoded_together_so_that_rows_are_refilled(tmp_path, monkeypatch):
+    """Catches a batch that runs empty behind its slowest image before the next begins."""
+    monkeypatch.setattr("lantern.evaluation.timing.BATCHES", 4)
+    pipeline = FakePipeline()
+    evaluation(tmp_path, num_timed=0).run(pipeline)
+    assert pipeline.calls == [(["a", "b", "a", "b", "a"], 4)]
+
+
+def test_points_of_other_prompts_or_precision_are_rows_of_their_own(tmp_path):
+    """Catches a point that overwrites another one, and plain decoding of two engines averaged into one row."""
+    made = []
+    for dtype, prompts in (("float32", "ab"), ("bfloat16", "ab"), ("float32", "cd")):
+        protocol = {"dtype": dtype, "prompts_hash": prompts}
+        folder = tmp_path / f"{dtype}-{prompts}"
+        found = Evaluation(
+            tuple(prompts), 0, 2, 3, 4, {}, folder, tmp_path / "ar", protocol=protocol, plain_fingerprint=dtype
+        ).run(FakePipeline())
+        write_measurements(folder, found)
+        made += [measured.row for measured in found]
+        settings = {line["setting"] for line in read_rows(folder / "prompts.jsonl")}
+        assert settings == {setting_id(measured.row) for measured in found}
+    merged = merge_rows(made)
+    assert len(merged) == 6
+    assert label_rows(merged)[:3] == ["AR ab float32", "AR ab bfloat16", "AR cd float32"]
+
+
+def test_ar_images_of_another_text_encoder_are_not_taken_for_the_baseline(tmp_path):
+    """Catches images judged against plain decoding of another conditioning, whose weights' hash is the same."""
+    calls = []
+    for encoder in ("a", "b", "a"):
+        pipeline = FakePipeline()
+        Evaluation(
+            ("x",), 0, 0, 3, 4, {}, tmp_path / encoder, tmp_path / "ar", fingerprint=encoder, plain_fingerprint=encoder
+        ).run(pipeline)
+        calls.append(len(list((tmp_path / "ar").glob("*/prompts.jsonl"))))
+    assert calls == [1, 2, 2]
+
+
+def test_only_timed_images_are_shown_where_none_are_made(tmp_path):
+    """Catches pictures of an earlier run with more images under the names of this one's prompts."""
+    Evaluation(tuple("abcdefgh"), 0, 8, 8, 1, {}, tmp_path, tmp_path / "ar").run(FakePipeline())
+    found = Evaluation(tuple("abcdefgh"), 0, 3, 0, 1, {}, tmp_path, tmp_path / "ar").run(FakePipeline())
+    assert [len(measured.images) for measured in found] == [3, 3]

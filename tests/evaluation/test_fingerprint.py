@@ -1,0 +1,100 @@
+"""What a run was asked for, and on which prompts it may be tuned."""
+
+import os
+
+import pytest
+from support.paths import PROMPTS
+
+from lantern.cli.reproduce import moved, recorded_run
+from lantern.data.prompts import load_prompts, split_prompts
+from lantern.errors import LanternError
+from lantern.evaluation.evaluate import Evaluation
+from lantern.evaluation.fingerprint import fingerprint, is_finished, mark_finished, request
+from lantern.evaluation.speed import speed_warnings
+from lantern.metrics import cpu_contention as disturbance
+from lantern.metrics.cpu_contention import Bystanders
+from lantern.runtime.files import replace_text
+
+SCENES = load_prompts("scenes", PROMPTS)
+CONFIG = {"tree": {"paths": [[0]]}, "acceptance": {"lam": 2}, "seed": 0, "paths": {"root": "/a"}, "shards": 1}
+
+
+def test_dev_and_test_prompts_share_no_text_and_make_up_all():
+    dev, test = (split_prompts(SCENES, split) for split in ("dev", "test"))
+    assert not {text.lower() for text in dev} & {text.lower() for text in test}
+    assert sorted(dev + test) == sorted(split_prompts(SCENES, "all"))
+    assert 0.15 < len(dev) / len(SCENES) < 0.35
+
+
+def test_a_split_without_prompts_or_unknown_is_one_sentence():
+    with pytest.raises(LanternError, match="leaves none"):
+        split_prompts([text for text in SCENES if text in set(split_prompts(SCENES, "dev"))], "test")
+    with pytest.raises(LanternError, match="split=tset"):
+        split_prompts(SCENES, "tset")
+
+
+def test_a_fingerprint_tells_settings_apart_that_have_no_row_key():
+    """Catches two trees of one name, or a rule's own parameter, that merge into one row."""
+    assert fingerprint(CONFIG) != fingerprint(CONFIG | {"tree": {"paths": [[0], [1]]}})
+    assert fingerprint(CONFIG) == fingerprint(CONFIG | {"seed": 1})
+
+
+def test_a_point_is_finished_for_the_same_request_alone(tmp_path):
+    asked = request(CONFIG, "weights")
+    assert not is_finished(tmp_path, asked)
+    replace_text(tmp_path / "summary.json", "{}")
+    mark_finished(tmp_path, asked)
+    assert is_finished(tmp_path, request(CONFIG | {"shards": 2, "paths": {"root": "/b"}}, "weights"))
+    assert not is_finished(tmp_path, request(CONFIG | {"seed": 1}, "weights"))
+    assert not is_finished(tmp_path, request(CONFIG, "other weights"))
+
+
+def test_a_recorded_configuration_moves_with_the_checkout():
+    config = {"paths": {"root": "/old/place"}, "drafter": {"checkpoint": "/old/place/data/weights/drafter"}}
+    assert moved(config, "/new")["drafter"]["checkpoint"] == "/new/data/weights/drafter"
+
+
+def test_reproducing_from_a_sweep_needs_a_setting_and_says_which_there_are(tmp_path):
+    for point, delta in enumerate((0.1, 0.2)):
+        row = f'{{"drafter": "eagle", "acceptance": "lantern", "tree": "static", "delta": {delta}}}'
+        replace_text(tmp_path / str(point) / "summary.json", f'{{"x": {row}}}')
+        replace_text(tmp_path / str(point) / "provenance.json", f'{{"config": {{"delta": {delta}}}}}')
+    with pytest.raises(LanternError, match=r"names 2 rows.*#\w+ \(δ 0.1\)") as caught:
+        recorded_run(str(tmp_path))
+    setting = str(caught.value).split("(δ 0.2)")[0].split("#")[-1].strip()
+    config, (row,), home = recorded_run(f"{tmp_path}#{setting}")
+    assert config["delta"] == row["delta"] == 0.2
+    assert home == tmp_path / "1"
+
+
+def test_other_processes_are_counted_and_ones_own_work_is_not(monkeypatch, tmp_path):
+    """Catches own processor time that counts as a disturbance."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    monkeypatch.setattr(disturbance, "STAT", tmp_path / "stat")
+
+    def busy(seconds: float) -> None:
+        (tmp_path / "stat").write_text(f"cpu {int(seconds * ticks)} 0 0 99 99 0 0 0 7 7\n")
+
+    clock, own = iter([10.0, 12.0]), iter([1.0, 1.5])
+    with monkeypatch.context() as patched:
+        patched.setattr(disturbance, "perf_counter", lambda: next(clock))
+        patched.setattr(disturbance, "_own_s", lambda: next(own))
+        busy(0)
+        others = Bystanders()
+        busy(2.5)
+        assert others.cores() == pytest.approx(1)  # 2.5 seconds of work in 2, of which half a second was ours
+    monkeypatch.setattr(disturbance, "STAT", tmp_path / "none")
+    assert Bystanders().cores() is None
+
+
+def test_a_disturbed_or_wide_timing_is_said_to_be_so():
+    row = {"speedup": 2.0, "speedup_low": 1.95, "speedup_high": 2.05, "num_timed": 8, "other_cores": 0.0}
+    assert speed_warnings(row) == []
+    assert "1.5 cores" in speed_warnings(row | {"other_cores": 1.5})[0]
+    assert "after 8 prompts" in speed_warnings(row | {"speedup_low": 1.5})[0]
+
+
+@pytest.mark.parametrize("wrong", [{"max_doublings": 3}, {"shards": 2, "shard": 2}, {"shards": 0}])
+def test_sizes_that_make_no_sense_are_one_sentence(tmp_path, wrong):
+    with pytest.raises(LanternError):
+        Evaluation(["a"], 0, 1, 1, 1, {}, tmp_path, tmp_path, **wrong)

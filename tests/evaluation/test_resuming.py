@@ -1,0 +1,166 @@
+"""What is on record is never made again, and a run that was cut short ends as if it had not been."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from support.fake_pipeline import FakePipeline
+from support.killed_evaluation import evaluate
+from support.paths import ROOT, SUPPORT, TESTS
+
+from lantern.data.prompts import Batch
+from lantern.evaluation.records import RECORDS, pack, unpack
+from lantern.evaluation.rows import append_rows, read_rows
+from lantern.evaluation.timing import shard_of
+
+TIMES = ("latency_s", "end_to_end_s", "other_cores", "ar_over_floor", "revision", "warnings")
+TIMES += ("end_to_end_speedup", "end_to_end_speedup_low", "end_to_end_speedup_high")
+
+
+@pytest.fixture(autouse=True)
+def small_groups(monkeypatch):
+    """Images are made batch by batch, so that there are several groups of them."""
+    monkeypatch.setattr("lantern.evaluation.timing.BATCHES", 1)
+
+
+def lasting(rows: list[dict]) -> list[dict]:
+    """Without what a clock says."""
+    return [{key: value for key, value in row.items() if key not in TIMES} for row in rows]
+
+
+def records(folder: Path) -> dict[tuple, dict]:
+    lines = [line for path in folder.rglob(RECORDS) for line in read_rows(path)]
+    return {(line["key"], line["part"], line["prompt"], line["copy"]): line for line in lines}
+
+
+class CutShortError(Exception):
+    pass
+
+
+class Fragile(FakePipeline):
+    """Fails at its n-th call, of AR or method."""
+
+    def __init__(self, calls: list[int], **settings) -> None:
+        super().__init__(**settings)
+        self.left = calls
+
+    def generate(self, prompts, seeds, batch_size):
+        self.left[0] -= 1
+        if self.left[0] < 0:
+            raise CutShortError
+        return super().generate(prompts, seeds, batch_size)
+
+    def baseline(self):
+        return Fragile(self.left, drafter="none", delta=None, latency_s=1.0, target=self.target)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> tuple[list[dict], dict]:
+    folder = tmp_path_factory.mktemp("whole")
+    rows = [m.row for m in evaluate(folder, folder, pipeline=FakePipeline())]
+    return rows, records(folder)
+
+
+@pytest.mark.parametrize("calls", range(0, 20, 3))
+def test_a_run_cut_short_anywhere_goes_on_where_it_stopped(whole, tmp_path, calls):
+    """Catches a record written late, and a finished timing or image that is made again."""
+    with pytest.raises(CutShortError):
+        evaluate(tmp_path, tmp_path, pipeline=Fragile([calls]))
+    with (tmp_path / RECORDS).open("a") as file:
+        file.write('{"key": "torn')  # what a kill in the middle of a write leaves
+    before = records(tmp_path)
+    rows = [m.row for m in evaluate(tmp_path, tmp_path, pipeline=FakePipeline())]
+    after = records(tmp_path)
+    assert all(after[name] == line for name, line in before.items())  # also the timings
+    assert lasting(rows) == lasting(whole[0])
+    assert {name: line["tokens"] for name, line in after.items()} == {
+        name: line["tokens"] for name, line in whole[1].items()
+    }
+
+
+def test_a_finished_run_makes_nothing_again(tmp_path):
+    first = [m.row for m in evaluate(tmp_path, tmp_path, pipeline=FakePipeline())]
+    again = [m.row for m in evaluate(tmp_path, tmp_path, pipeline=Fragile([0]))]
+    assert again == first
+    lines = read_rows(tmp_path / RECORDS)
+    assert len(lines) == len({(line["key"], line["part"], line["prompt"], line["copy"]) for line in lines})
+
+
+def test_another_setting_finds_nothing_of_this_one(tmp_path):
+    """Catches a record found by its prompt alone."""
+    evaluate(tmp_path, tmp_path, pipeline=FakePipeline(delta=0.1))
+    other = FakePipeline(delta=0.2)
+    evaluate(tmp_path, tmp_path, pipeline=other)
+    assert len(other.calls) == 1 + 6 + 3  # warm-up, timed, batches of 4, 4 and 2
+
+
+def test_a_group_of_images_that_is_not_whole_is_made_again_as_a_whole(tmp_path):
+    """In low precision an image's rounding depends on its company."""
+    evaluate(tmp_path, tmp_path, pipeline=FakePipeline())
+    lines = [line for line in read_rows(tmp_path / RECORDS) if line["part"] == "images"]
+    (tmp_path / RECORDS).unlink()
+    gone = [line for line in lines if line["method"] == "fake/ar" or (line["prompt"], line["copy"]) != ("b", 1)]
+    append_rows(tmp_path / RECORDS, gone)
+    pipeline = FakePipeline()
+    evaluate(tmp_path, tmp_path, pipeline=pipeline)
+    assert (["b", "c", "a", "b"], 4) in pipeline.calls  # images 4 … 7
+    assert [len(prompts) for prompts, _ in pipeline.calls].count(4) == 1
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3])
+def test_shards_merge_into_the_rows_images_and_records_of_one_process(whole, tmp_path, shards):
+    for shard in range(shards):
+        assert evaluate(tmp_path / str(shard), tmp_path, shards, shard, FakePipeline()) == [] or shards == 1
+    merged = evaluate(tmp_path, tmp_path, pipeline=Fragile([0]) if shards > 1 else FakePipeline())
+    assert lasting([m.row for m in merged]) == lasting(whole[0])
+    tokens = {
+        (line["part"], line["method"], line["prompt"], line["copy"]): line["tokens"] for line in whole[1].values()
+    }
+    found = read_rows(tmp_path / RECORDS)
+    assert {(r["part"], r["method"], r["prompt"], r["copy"]): r["tokens"] for r in found} == tokens
+    assert all((tmp_path / line["image"]).is_file() for line in found)
+
+
+def test_shards_share_the_images_out_without_gap_or_overlap():
+    batch = Batch.cycle(["a", "b", "c"], 11, 0)
+    parts = [shard_of(batch, 3, shard) for shard in range(3)]
+    assert sorted(seed for part in parts for seed in part.seeds) == sorted(batch.seeds)
+    assert parts[1].prompts == batch.prompts[1::3]
+
+
+def test_tokens_on_record_are_read_back():
+    tokens = torch.tensor([0, 1, 4095, 2**31 - 1])
+    assert torch.equal(unpack(pack(tokens)), tokens)
+
+
+@pytest.mark.full
+def test_killed_at_random_moments_it_ends_with_the_same_tokens_and_quality_and_every_finished_timing(whole, tmp_path):
+    """kill -9, again and again, until a run gets through."""
+    command = [sys.executable, str(SUPPORT / "killed_evaluation.py"), str(tmp_path)]
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{TESTS}"}
+    dice, kills, known = random.Random(0), 0, {}
+    for _ in range(12):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        assert process.stdout.readline() == "begun\n"
+        try:
+            process.wait(timeout=dice.uniform(0.01, 0.35) if kills < 8 else 120)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            kills += 1
+        found = records(tmp_path)
+        assert all(found[name] == line for name, line in known.items())
+        known = found
+        if process.returncode == 0:
+            break
+    assert process.returncode == 0
+    assert kills >= 3
+    assert {name: line["tokens"] for name, line in known.items()} == {
+        name: line["tokens"] for name, line in whole[1].items()
+    }
+    assert lasting(read_rows(tmp_path / "results.jsonl")[-2:]) == lasting(whole[0])

@@ -1,0 +1,89 @@
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from support.toy import tiny_target
+
+from lantern.evaluation import speed
+from lantern.evaluation.records import spent_by
+from lantern.evaluation.speed import copy_bandwidth, costs, is_wide, over_floor, speedup, step_ms, tokens_per_step
+from lantern.types import Generation, Round
+
+
+def generation(steps: list[int], accepted: int = 1, latency_s: float = 1.0) -> Generation:
+    paths = [list(range(1 + accepted))] * len(steps)
+    rounds = [Round(paths, 4, 2.0, 3.0, 0.5, commit_ms=0.25) for _ in range(max(steps))]
+    return Generation(torch.zeros(len(steps), 21), rounds, torch.tensor(steps), latency_s, 7, 1.5e-3 * len(rounds))
+
+
+def spent(*generations: Generation) -> list[dict]:
+    return [line for made in generations for line in spent_by(made)]
+
+
+def test_tokens_per_step_sums_before_it_divides():
+    found = tokens_per_step(spent(generation([5]), generation([20])), 21)
+    assert found == pytest.approx(40 / 25)  # not the mean of 4 and 1
+
+
+def test_costs_are_means_by_image_and_by_round():
+    """Catches a batch whose rounds count once an image, and a commit that is nobody's."""
+    made = [generation([5]), generation([15]), generation([10, 10])]
+    found = costs(spent(*made))
+    forwards = {"target_forwards": 10, "drafter_forwards": 21 / 4, "target_nodes": 40}
+    assert found == pytest.approx(
+        forwards
+        | {"draft_ms": 2, "drafter_forward_ms": 1.5, "verify_ms": 3, "accept_ms": 0.75, "overhead": 1.25 / 5.75}
+    )
+
+
+def test_a_step_counts_the_prefill():
+    assert step_ms([1.0], [4]) == pytest.approx(200)
+
+
+@pytest.mark.parametrize("count", [4, 8, 24])
+def test_speed_up_compares_sums_and_its_bounds_cover_as_often_as_they_say(count):
+    """Catches percentiles of few prompts, which cover 81 times in 100 at four, and bounds wider than they need be."""
+    rng = np.random.default_rng(0)
+    ar, drift = rng.uniform(1, 3, size=200_000), rng.normal(2, 0.4, size=200_000).clip(0.5)
+    truth = ar.sum() / (ar / drift).sum()
+    found = []
+    for trial in range(600):
+        ar = rng.uniform(1, 3, size=count)
+        method = ar / rng.normal(2, 0.4, size=count).clip(0.5)
+        ratio, low, high = speedup(method, ar, resamples=300, seed=trial)
+        assert ratio == pytest.approx(ar.sum() / method.sum())
+        assert low <= ratio <= high
+        found.append((low, high))
+    low, high = np.array(found).T
+    assert 0.9 < ((low <= truth) & (truth <= high)).mean() < 0.98
+
+
+def test_one_prompt_bounds_nothing():
+    """Catches a speed-up that is certain because it was measured once."""
+    ratio, low, high = speedup([1.0], [2.0])
+    assert ratio == 2
+    assert np.isnan([low, high]).all()
+    assert is_wide({"speedup": ratio, "speedup_low": low, "speedup_high": high})
+
+
+def test_latencies_of_a_prompt_stay_paired():
+    ar = np.array([1.0, 10.0, 5.0])
+    assert speedup(ar / 2, ar) == pytest.approx((2, 2, 2))
+
+
+def test_the_measured_bandwidth_is_that_of_a_memory():
+    assert 1e8 < copy_bandwidth(torch.device("cpu"), 1 << 24, 2) < 1e13
+
+
+def test_an_ar_step_is_compared_with_copying_what_it_reads(monkeypatch):
+    """Catches milliseconds taken for seconds, and guidance rows whose cache is read for nothing."""
+    monkeypatch.setattr(speed, "copy_bandwidth", lambda device: 1e9)
+    target = SimpleNamespace(codebook=torch.zeros(1), step_bytes=lambda batch_size: 1_000_000 + 1_000_000 * batch_size)
+    assert over_floor(target, 8.0) == pytest.approx(4)
+    assert over_floor(target, 8.0, 3) == pytest.approx(2)
+    alone, guided = tiny_target(1.0), tiny_target(2.0)
+    slot = alone.image_bytes(2) - alone.image_bytes(1)
+    cache = slot * (guided.prefix_len + guided.num_tokens // 2)
+    assert guided.step_bytes() - alone.step_bytes() == cache
+    assert guided.step_bytes(5) - guided.step_bytes() == 4 * 2 * cache

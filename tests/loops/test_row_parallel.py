@@ -1,0 +1,227 @@
+"""Row-parallel decoding against the target without any cache, and against plain decoding where they must agree."""
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import pytest
+import torch
+from support.toy import GRID, PROMPTS, SEEDS, tiny_eagle, tiny_target
+
+from lantern.acceptance.exact import Exact
+from lantern.decoding import generate
+from lantern.drafters.none import NoDrafter
+from lantern.errors import LanternError
+from lantern.loops.row_parallel import RowParallel
+from lantern.loops.row_schedule import Image
+from lantern.metrics.output_tv import OutputTV
+from lantern.models.llamagen.transformer import causal_mask
+from lantern.noise import GreedyNoise, Noise, Purpose
+from lantern.pipeline import Pipeline
+from lantern.runtime import memory
+from lantern.sampling import Sampling
+from lantern.trees.static import chain
+from lantern.types import Generation
+from lantern.verification.shared_noise import SharedNoise
+
+HEIGHT, WIDTH = GRID
+LENGTH = HEIGHT * WIDTH
+
+
+def decode(loop, sampling: Sampling, batch_size: int = 3) -> Generation:
+    target = tiny_target(sampling.cfg_scale)
+    return loop(target, NoDrafter(), SharedNoise(), Exact(), sampling, PROMPTS, SEEDS, batch_size)
+
+
+class Entry(NamedTuple):
+    """A token as it was read: at a cell, seeing the entries of these numbers; stand-ins are seen by nobody else."""
+
+    cell: int
+    token: int
+    sees: list[int]
+    is_real: bool
+
+
+def slow_image(sampling: Sampling, window: int, length: int, prompt: str, seed: int) -> list[int]:
+    """One image without a cache. A row that has started, or above which `window` tokens are known, reads its newest
+    token and `length` guesses; before its first token the newest one above stands in for the last.
+    A read sees what was read before or is read with it, in raster order, but no guess of another row."""
+    target, known, guesses, entries = tiny_target(sampling.cfg_scale), {}, {}, []
+    noise = (GreedyNoise if sampling.is_greedy else Noise)(1, target.vocab_size, 0)
+    noise.admit(torch.tensor([0]), torch.tensor([seed]))
+
+    def pick(logits, cell: int) -> int:
+        return int((sampling.law(logits).log() + noise.gumbel(Purpose.PICK, torch.tensor([cell]))[0]).argmax())
+
+    known[0] = pick(all_logits(target, prompt, [])[-1], 0)
+    while len(known) < LENGTH:
+        reads = []  # (row, cell, token, stands in or is a guess)
+        for row in range(HEIGHT):
+            free = [column for column in range(WIDTH) if row * WIDTH + column not in known]
+            if row and len(free) == WIDTH and any((row - 1) * WIDTH + c not in known for c in range(window)):
+                break
+            first = row * WIDTH + min(free, default=0)
+            if free and first - 1 in known:
+                reads.append((row, first - 1, known[first - 1], False))
+            elif free:
+                newest = max(cell for cell in known if cell < row * WIDTH)
+                reads.append((row, first - 1, known[newest], True))
+            window_cells = range(first, first + min(length, len(free) - 1))
+            if row and row * WIDTH not in known:
+                guesses |= {cell: {**guesses, **known}.get(cell - WIDTH, known[0]) for cell in window_cells}
+            reads += [(row, cell, guesses.get(cell, known[0]), True) for cell in window_cells]
+        done = {entry.cell for entry in entries if entry.is_real} | {cell for _, cell, _, _ in reads}
+        reads += [
+            (None, cell, token, False)
+            for cell, token in known.items()
+            if cell % WIDTH == WIDTH - 1 and cell + 1 < LENGTH and cell not in done
+        ]
+        old, new = list(entries), {}
+        for row, cell, token, is_draft in reads:
+            sees = [number for number, entry in enumerate(old) if entry.is_real and entry.cell < cell]
+            sees += [len(old) + n for n, (r, c, _, d) in enumerate(reads) if c < cell and (not d or r == row)]
+            entries.append(Entry(cell, token, sees, not is_draft))
+        logits = all_logits(target, prompt, entries)[-len(reads) :]
+        for row in range(HEIGHT):
+            own = [number for number, read in enumerate(reads) if read[0] == row]
+            for number in own:
+                new[reads[number][1] + 1] = pick(logits[number], reads[number][1] + 1)
+            last = reads[own[-1]][1] if own else LENGTH
+            for cell in range(last + 2, min(last + 2 + length, (row + 1) * WIDTH)):
+                guesses[cell] = pick(logits[own[-1]], cell)
+            for number in own:
+                cell = reads[number][1] + 1
+                known[cell] = new[cell]
+                if number == own[-1] or reads[number + 1][2] != new[cell]:
+                    break
+                entries[len(old) + number + 1] = entries[len(old) + number + 1]._replace(is_real=True)
+        guesses |= new
+    return [known[cell] for cell in range(LENGTH)]
+
+
+@torch.inference_mode()
+def all_logits(target, prompt: str, entries: list[Entry]) -> torch.Tensor:
+    """[P + entries, V] of the prefix and of every entry, all recomputed at once."""
+    body, guidance, prefix_len = target.transformer, target.guidance, target.prefix_len
+    condition, visible = target.conditioner([prompt] * guidance)
+    prefix = body.cls_embedding(condition.to(body.output.weight.dtype), torch.arange(guidance).bool())
+    tokens = torch.tensor([[entry.token for entry in entries]] * guidance, dtype=torch.long)
+    x = torch.cat([prefix, target.embed(tokens)], dim=1)
+    mask = causal_mask(visible[:1], x.shape[1])
+    for number, entry in enumerate(entries, prefix_len):
+        mask[..., number, prefix_len:] = False
+        mask[..., number, [number, *(prefix_len + seen for seen in entry.sees)]] = True
+    places = torch.tensor([*range(prefix_len), *(prefix_len + entry.cell for entry in entries)])
+    return target.head(target.guide(body.body(x, target.rotation[None, places], mask)[None]))[0]
+
+
+@pytest.mark.parametrize("length", [0, 1, 3])
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0), Sampling(top_k=5, cfg_scale=1.0)], ids=str)
+def test_a_window_of_a_whole_row_is_plain_decoding(sampling, length):
+    """Catches noise of another cell, slots or rotations out of place, a last column that is not read, and guesses that
+    show in the image."""
+    plain = decode(generate, sampling, batch_size=1)
+    found = decode(RowParallel(WIDTH, length), sampling)
+    assert torch.equal(found.tokens, plain.tokens)
+    assert found.tokens_per_step > 1.1 or not length
+    assert not torch.equal(decode(RowParallel(1), sampling).tokens, plain.tokens)  # lossy, and honestly so
+
+
+@pytest.mark.parametrize(
+    ("window", "length", "images"), [(1, 0, 8), (2, 0, 5), (4, 0, 1), (1, 1, 4), (1, 3, 4), (2, 2, 4), (3, 3, 2)]
+)
+def test_an_image_equals_one_recomputed_without_a_cache(window, length, images):
+    """Catches a cell that is seen too early or never, a stand-in or a foreign guess that is seen (which shows in few of
+    the images), entries that are written over."""
+    found = decode(RowParallel(window, length), Sampling()).tokens.tolist()
+    for prompt, seed, tokens in list(zip(PROMPTS, SEEDS, found, strict=True))[:images]:
+        assert tokens == slow_image(Sampling(), window, length, prompt, seed)
+
+
+@pytest.mark.parametrize("length", [0, 2])
+@pytest.mark.parametrize("window", [1, 2, 3, 4])
+def test_every_cell_is_picked_once_and_read_once_as_what_it_is(window, length):
+    """Catches cells that rows below can never see, tokens read before they are picked, rows that start late, and an
+    image that ends when its last row has overtaken another. Every second row guesses right."""
+    image, generator = Image(GRID, window, length, 0), torch.Generator().manual_seed(window)
+    committed = 1
+    while not image.is_complete:
+        image.plan()
+        drawn = torch.randint(2, (len(image.asks),), generator=generator).tolist()  # a guess is right half the time
+        picks = [
+            image.tokens[cell] if cell // WIDTH % 2 else pick for (_, cell), pick in zip(image.asks, drawn, strict=True)
+        ]
+        known = {row * WIDTH + column for row, done in enumerate(image.done) for column in range(done)}
+        assert all(read.cell in known for read in image.reads if read.is_known)
+        before = image.filled.copy()
+        assert not any(before[read.cell] for read in image.reads)
+        committed += image.take(picks)
+        assert (image.filled >= before).all()
+        assert all(row == 0 or above >= window for above, row in pairwise(image.done))
+    assert committed == LENGTH
+    assert image.filled[:-1].reshape(GRID)[:, :-1].all()  # a row's last token may come when nobody is left to see it
+    if not length:
+        assert image.filled[: LENGTH - WIDTH].all()
+        assert image.steps == (HEIGHT - 1) * window + WIDTH - 1
+
+
+@pytest.mark.parametrize("length", [0, 2])
+def test_an_image_is_the_same_in_any_batch_and_the_books_agree(length):
+    """Catches rows that share noise or cache, what is done that disturbs what is not, and tokens per step that count
+    the prefill."""
+    alone, some, together = (decode(RowParallel(2, length), Sampling(), batch_size=size) for size in (1, 3, 8))
+    assert torch.equal(alone.tokens, together.tokens)
+    assert torch.equal(alone.tokens, some.tokens)
+    assert torch.equal(alone.steps, together.steps)
+    assert together.target_forwards == len(together.rounds) == max(together.steps)
+    assert sum(count + 1 for turn in together.rounds for count in turn.accepted) == len(PROMPTS) * (LENGTH - 1)
+    assert together.tokens_per_step == pytest.approx((LENGTH - 1) * len(PROMPTS) / sum(together.steps.tolist()))
+    if length:
+        assert len(set(together.steps.tolist())) > 1
+
+
+def test_a_batch_that_does_not_fit_is_refused(monkeypatch):
+    """Catches an out-of-memory kill where the other loop says how many images fit."""
+    monkeypatch.setattr(memory, "available_memory", lambda device: 10_000)
+    with pytest.raises(LanternError, match=r"batch_size=3 needs .* 0 images at once fit"):
+        decode(RowParallel(3), Sampling())
+
+
+@pytest.mark.parametrize(
+    ("window", "length", "moved"), [(WIDTH, 0, 0.0), (2, 0, 0.0586), (2, 2, 0.0293), (1, 0, 0.082)]
+)
+def test_what_it_costs_on_the_toy_is_what_is_stated(window, length, moved):
+    """Share of tokens that are not the target's own pick behind the same tokens, over 32 images."""
+    loop, seeds = RowParallel(window, length), list(range(32))
+    pipeline = Pipeline(tiny_target(), NoDrafter(), SharedNoise(), Exact(), Sampling(), loop=loop)
+    found = OutputTV(32, 1, 1).measure(pipeline, [PROMPTS[seed % 8] for seed in seeds], seeds, 8)
+    assert found["output_tv"] == pytest.approx(moved, abs=1e-3)
+
+
+def test_a_pipeline_calls_the_loop_and_says_that_it_is_lossy():
+    """Catches a loop that is taken for plain decoding, a lossless claim, and a baseline that is no plain decoding."""
+    target = tiny_target()
+    pipeline = Pipeline(target, NoDrafter(), SharedNoise(), Exact(), Sampling(), loop=RowParallel(2))
+    row = pipeline.describe()
+    assert (row["drafter"], row["tree"], row["lossless"]) == ("rows", "window2", False)
+    assert pipeline.generate(PROMPTS[:2], SEEDS[:2], 2).target_forwards == 9
+    assert pipeline.baseline().generate(PROMPTS[:2], SEEDS[:2], 2).tokens_per_step == 1
+
+
+@pytest.mark.parametrize("window", [0, 5])
+def test_a_window_beyond_a_row_is_one_clear_error(window):
+    """Catches rows that start before the one above, or after it has ended."""
+    with pytest.raises(LanternError, match=f"loop.window={window}.*1 to 4"):
+        decode(RowParallel(window), Sampling())
+
+
+def test_a_drafter_and_a_rule_that_nobody_would_ask_are_refused():
+    target = tiny_target()
+    eagle = tiny_eagle(target, chain(2), Sampling())
+    with pytest.raises(LanternError, match="leave drafter=eagle, acceptance=exact out"):
+        RowParallel(3)(target, eagle, SharedNoise(), Exact(), Sampling(), ["a"], [1])
+
+
+def test_a_negative_length_is_one_clear_error():
+    """Catches windows that end before they begin."""
+    with pytest.raises(LanternError, match=r"loop\.length=-1"):
+        RowParallel(4, -1)

@@ -1,0 +1,134 @@
+"""Bounds cover as often as they say, on data whose prompts differ far more than the methods do."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from test_fidelity import gaussian
+
+from lantern.metrics.distances import FrechetTo
+from lantern.metrics.fidelity import kernel_moves
+from lantern.metrics.intervals import (
+    difference_interval,
+    jackknife,
+    loss_interval,
+    prompt_groups,
+    swapped_sides,
+    swaps,
+)
+
+PROMPTS, DIMS = 64, 4
+MEANS = 3 * gaussian(PROMPTS, dims=DIMS, seed=9)  # of a prompt's images
+REAL = MEANS.repeat(4, 1) + gaussian(4 * PROMPTS, dims=DIMS, seed=8)
+
+
+def images(seed: int, shift: float = 0.0) -> torch.Tensor:
+    return MEANS + shift + gaussian(PROMPTS, dims=DIMS, seed=seed)
+
+
+def difference(seed: int, shift: float):
+    pair = torch.cat([images(2 * seed, shift), images(2 * seed + 1)])
+    distance = FrechetTo(REAL)
+    first, second = swapped_sides(swaps(PROMPTS, 60, seed))
+    moved = [distance(pair[a]) - distance(pair[b]) for a, b in zip(first, second, strict=True)]
+    return difference_interval(distance(pair[:PROMPTS]) - distance(pair[PROMPTS:]), moved)
+
+
+@pytest.mark.parametrize(("shift", "least"), [(0.0, 0.9), (0.3, 0.83)])
+def test_the_bounds_of_a_difference_cover_and_are_no_wider_than_needed(shift, least):
+    """Catches a resampling that mixes prompts (bounds twice as wide and more), and one that breaks the pairs. At a
+    difference of 1.5 standard errors, as with a shift of 0.3, the bounds cover 87 times in 100."""
+    found = [difference(seed, shift) for seed in range(50, 170)]  # away from the seeds of prompts and real images
+    truth = np.mean([interval.value for interval in found])
+    covered = np.mean([interval.low <= truth <= interval.high for interval in found])
+    spread = np.std([interval.value for interval in found])
+    width = np.mean([interval.high - interval.low for interval in found]) / (2 * 1.96)
+    assert covered >= least
+    assert 0.75 < width / spread < 1.2
+
+
+@pytest.mark.parametrize("equal", [0.0, 0.5], ids=["other images", "half of them equal"])
+def test_the_bounds_of_a_kernel_difference_cover_where_both_sides_have_one_law(equal):
+    """Catches pairs of a prompt that count, a side that keeps the swapped images, and intervals for one side alone:
+    95 times in 100, here as with the critic's features of real scenes at the delta sweep's sizes."""
+    names, found = [f"{i % (PROMPTS // 2):03d}" for i in range(PROMPTS)], []
+    means = MEANS[: PROMPTS // 2].repeat(2, 1)
+    real = means.repeat(3, 1) + gaussian(3 * PROMPTS, dims=DIMS, seed=7)
+    for seed in range(300, 500):
+        one, other = (means + gaussian(PROMPTS, dims=DIMS, seed=2 * seed + side) for side in (0, 1))
+        same = torch.rand(PROMPTS, generator=torch.Generator().manual_seed(seed)) < equal
+        swap = swaps(PROMPTS, 60, seed)
+        swap[0] = False
+        sides = [torch.where(same, places % PROMPTS, places) for places in swapped_sides(swap)]
+        pair = torch.cat([one, torch.where(same[:, None], one, other)])
+        moved = kernel_moves(pair, sides, real, names)
+        found.append(difference_interval(moved[0], moved[1:]))
+    covered = np.mean([interval.low <= 0 <= interval.high for interval in found])
+    width = np.mean([interval.high - interval.low for interval in found]) / (2 * 1.96)
+    assert covered >= 0.91
+    assert 0.85 < width / np.std([interval.value for interval in found]) < 1.2
+
+
+def test_the_bounds_of_a_distance_keep_the_mix_of_prompts():
+    """Redrawing images freely gives bounds three times as wide as needed here."""
+    names = [f"{i:03d}" for i in range(PROMPTS)]
+    found, free = [], []
+    for seed in range(60):
+        made = images(seed)
+        groups = prompt_groups(names, 32, seed)
+        distance = FrechetTo(REAL)
+        found.append(jackknife(lambda kept, made=made, to=distance: to(made[kept]), groups))
+        rng = np.random.default_rng(seed)
+        free.append(np.std([distance(made[rng.integers(PROMPTS, size=PROMPTS)]) for _ in range(20)]))
+    truth, spread = (f([interval.value for interval in found]) for f in (np.mean, np.std))
+    covered = np.mean([interval.low <= truth <= interval.high for interval in found])
+    width = np.mean([interval.high - interval.low for interval in found]) / (2 * 1.96)
+    assert covered >= 0.93
+    assert width < 0.8 * np.mean(free)
+    assert width < 3 * spread
+
+
+def test_groups_have_the_same_mix_of_prompts():
+    prompts = [name for name in "abcd" for _ in range(10)]
+    shuffled = np.random.default_rng(0).permutation(40)
+    groups = prompt_groups([prompts[i] for i in shuffled], 10)
+    for name in "abcd":
+        assert sorted(groups[np.array([prompts[i] == name for i in shuffled])]) == list(range(10))
+
+
+def test_the_jackknife_of_a_mean_is_its_standard_error():
+    values = np.random.default_rng(0).normal(size=50)
+    found = jackknife(lambda kept: values[kept].mean(), np.arange(50))
+    assert (found.high - found.low) / 2 == pytest.approx(1.96 * values.std(ddof=1) / 50**0.5)
+
+
+def test_swapped_sides_hold_every_image_once():
+    swap = swaps(6, 20)
+    for first, second in zip(*swapped_sides(swap), strict=True):
+        assert sorted(torch.cat([first, second]).tolist()) == list(range(12))
+        assert (first % 6 == torch.arange(6)).all()
+
+
+@pytest.mark.parametrize(("before", "after", "count"), [(0.98, 0.95, 200), (0.99, 0.99, 60), (1.0, 0.97, 100)])
+def test_the_bounds_of_a_loss_of_right_answers_cover_also_where_few_answers_differ(before, after, count):
+    """Catches bounds of zero width where no answer happened to differ."""
+    rng, inside = np.random.default_rng(1), []
+    draw = partial(rng.random, size=count)
+    for _ in range(400):
+        found = loss_interval((draw() < before) * 1.0, (draw() < after) * 1.0, np.zeros(count, bool))
+        inside.append(found.low <= before - after <= found.high)
+    assert np.mean(inside) > 0.93
+
+
+def test_the_bounds_of_a_loss_are_no_wider_than_they_need_be():
+    """Ten lost and five won of a hundred, by Bonett and Price's formula."""
+    plain, method = np.repeat([1.0, 0.0, 1.0], [10, 5, 85]), np.repeat([0.0, 1.0, 1.0], [10, 5, 85])
+    assert loss_interval(plain, method, np.zeros(100, bool)) == pytest.approx((0.05, -0.02964, 0.12767), abs=1e-4)
+
+
+def test_equal_images_lose_nothing_for_certain():
+    right = np.array([1.0, 0.0, 1.0])
+    assert loss_interval(right, right, np.ones(3, bool)) == (0, 0, 0)
+    some = loss_interval(np.ones(100), np.ones(100), np.arange(100) < 50)
+    assert some.high == pytest.approx(loss_interval(np.ones(50), np.ones(50), np.zeros(50, bool)).high / 2)

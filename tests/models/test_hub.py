@@ -1,0 +1,108 @@
+"""Where files come from: paths, folders, the Hub, and what is said when they cannot be had. No network is asked."""
+
+import json
+from pathlib import Path
+
+import httpx2
+import huggingface_hub
+import pytest
+from huggingface_hub.errors import LocalEntryNotFoundError
+
+from lantern.errors import CheckpointError
+from lantern.models.hub import find_file, find_folder, is_complete
+
+SIZE = 446_000_000
+
+
+def test_a_file_is_found_by_its_path_and_by_its_folder(tmp_path):
+    (tmp_path / "w.pt").touch()
+    assert find_file(tmp_path / "w.pt", "other.pt", "model.checkpoint", SIZE) == tmp_path / "w.pt"
+    assert find_file(tmp_path, "w.pt", "model.checkpoint", SIZE) == tmp_path / "w.pt"
+    assert find_folder(tmp_path, "model.checkpoint", SIZE) == tmp_path
+
+
+class Hub:
+    """Has what is in `folder`; remembers what it was asked, and whether over the network."""
+
+    def __init__(self, folder: Path, is_kept: bool) -> None:
+        self.folder, self.is_kept, self.asked = folder, is_kept, []
+
+    def file(self, repository: str, name: str, local_files_only: bool = False) -> str:
+        self.asked.append((repository, name, local_files_only))
+        if local_files_only and not self.is_kept:
+            raise LocalEntryNotFoundError("not kept")
+        return str(self.folder / name)
+
+    def snapshot(self, repository: str, allow_patterns: list[str], local_files_only: bool = False) -> str:
+        return str(Path(self.file(repository, "w.safetensors", local_files_only)).parent)
+
+
+def test_a_hub_id_is_asked_for_that_file_and_the_network_only_once(tmp_path, monkeypatch):
+    """Catches a repository and a file that change places, and a run with everything in place that waits for the Hub."""
+    (tmp_path / "w.safetensors").touch()
+    for is_kept, asked in ((True, [True]), (False, [True, False])):
+        hub = Hub(tmp_path, is_kept)
+        monkeypatch.setattr(huggingface_hub, "hf_hub_download", hub.file)
+        monkeypatch.setattr(huggingface_hub, "snapshot_download", hub.snapshot)
+        name = "w.safetensors"
+        assert find_file("owner/name", name, "model.checkpoint", SIZE) == tmp_path / name
+        assert hub.asked == [("owner/name", name, local) for local in asked]
+        assert find_folder("owner/name", "model.checkpoint", SIZE) == tmp_path
+        assert [local for *_, local in hub.asked[len(asked) :]] == asked
+
+
+def test_half_a_model_that_was_kept_is_fetched_again(tmp_path, monkeypatch):
+    """Catches a download that was cut off and is taken for whole."""
+    shards = {"a": "m-1.safetensors", "b": "m-2.safetensors"}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
+    (tmp_path / "m-1.safetensors").touch()
+    assert not is_complete(tmp_path)
+    hub = Hub(tmp_path, True)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", hub.snapshot)
+    find_folder("owner/name", "model.checkpoint", SIZE)
+    assert [local for *_, local in hub.asked] == [True, False]
+    (tmp_path / "m-2.safetensors").touch()
+    assert is_complete(tmp_path)
+
+
+def refuse(*_: object, **__: object) -> Path:
+    raise LocalEntryNotFoundError("no connection\nand a second line")
+
+
+def drop(*_: object, **__: object) -> Path:
+    raise httpx2.ConnectError("[Errno -2] Name or service not known")
+
+
+@pytest.mark.parametrize(("fail", "reason"), [(refuse, "no connection"), (drop, "Name or service not known")])
+def test_an_unreachable_file_says_which_whence_how_large_and_where_to_put_it(monkeypatch, fail, reason):
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", fail)
+    with pytest.raises(CheckpointError) as error:
+        find_file("owner/name", "w.pt", "model.checkpoint", SIZE)
+    said = str(error.value)
+    assert said.startswith("w.pt (about 0.4 GB) is not on this machine")
+    assert "https://huggingface.co/owner/name/resolve/main/w.pt" in said
+    assert reason in said
+    assert "give model.checkpoint=<its path>" in said
+    assert "\n" not in said
+
+
+def test_an_unreachable_folder_says_the_same(monkeypatch):
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
+    with pytest.raises(CheckpointError, match=r"files of owner/name \(about 13\.6 GB\) .* give model\.checkpoint=<the"):
+        find_folder("owner/name", "model.checkpoint", 13_600_000_000)
+
+
+@pytest.mark.parametrize("place", ["nowhere.pt", "/no/such/folder", "a/b/c"])
+def test_a_path_where_nothing_is_never_reaches_the_hub(monkeypatch, place):
+    """Catches a mistyped path that is taken for a repository."""
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", None)
+    with pytest.raises(CheckpointError, match=r"nothing at model\.checkpoint="):
+        find_file(place, "w.pt", "model.checkpoint", SIZE)
+
+
+def test_a_folder_without_the_file_and_a_file_in_place_of_a_folder_are_clear_errors(tmp_path):
+    with pytest.raises(CheckpointError, match=r"no w\.pt in the folder .*0\.4 GB"):
+        find_file(tmp_path, "w.pt", "model.checkpoint", SIZE)
+    (tmp_path / "w.pt").touch()
+    with pytest.raises(CheckpointError, match="is a file; give the folder"):
+        find_folder(tmp_path / "w.pt", "model.checkpoint", SIZE)

@@ -1,0 +1,44 @@
+"""Prompt ids: what stands in front of an image, and prompts that are too long."""
+
+import logging
+
+import pytest
+from support.families import save_text_tokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from lantern.errors import CheckpointError, LanternError
+from lantern.models.hf.prompt_format import PromptIds, fixed, id_of
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory) -> PreTrainedTokenizerBase:
+    folder = tmp_path_factory.mktemp("text")
+    save_text_tokenizer(folder, ["<image>"])
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def test_a_prompt_stands_between_what_the_model_wants(tokenizer):
+    prompts = PromptIds(tokenizer, 12, [70], [80, 81], fixed([80, 81]), "an image of {}")
+    (prefix,) = prompts(["a red sphere"])
+    assert prefix.conditional == [70, *tokenizer("an image of a red sphere").input_ids, 80, 81]
+    assert prefix.unconditional == [80, 81]
+
+
+def test_the_last_words_of_a_long_prompt_are_cut_and_never_what_follows_them(tokenizer, caplog):
+    """Catches a cut through the template's end or the image's begin."""
+    prompts = PromptIds(tokenizer, 8, [70], [80], fixed([80]), "an {} of")
+    with caplog.at_level(logging.WARNING):
+        (prefix,) = prompts(["red blue sphere ring on wood sand"])
+    assert prefix.conditional == [70, *tokenizer("an red blue sphere ring of").input_ids, 80]
+    assert "takes more than 6 tokens and was cut to 4 words" in caplog.text
+
+
+def test_a_prefix_without_room_for_any_word_is_one_clear_error(tokenizer):
+    with pytest.raises(LanternError, match=r"larger model\.prefix_len"):
+        PromptIds(tokenizer, 3, [70], [80], fixed([80]), "an image of {}")(["sand"])
+
+
+def test_a_token_that_the_tokenizer_does_not_know_is_one_clear_error(tokenizer):
+    assert id_of(tokenizer, "<image>") == tokenizer.get_vocab()["<image>"]
+    with pytest.raises(CheckpointError, match="knows no token '<boi>'"):
+        id_of(tokenizer, "<boi>")

@@ -1,0 +1,77 @@
+import pytest
+
+from lantern.errors import LanternError
+from lantern.reporting.quality_budget import Budget
+
+AR = {"drafter": "none", "speedup": 1.0, "frechet": 5.0, "kernel": -0.1, "recall": 0.9, "lossless": True}
+
+
+def row(speedup: float, **values: float) -> dict:
+    return {"drafter": "eagle", "speedup": speedup, **values}
+
+
+def worse(speedup: float, by: float, high: float = 9.0, **others: float) -> dict:
+    return row(speedup, frechet=5.0 + by, frechet_diff=by, frechet_diff_high=high, **others)
+
+
+def test_the_fastest_within_the_budget_is_best_and_not_the_fastest_of_all():
+    rows = [AR, worse(1.5, 0.4), worse(2.0, 0.5), worse(3.0, 0.6)]
+    assert Budget({"frechet": 0.1}).best(rows).row["speedup"] == 2.0
+
+
+def test_a_share_may_fall_and_a_distance_below_zero_may_rise():
+    rows = [
+        AR,
+        row(2.0, recall=0.85, recall_loss=0.05, kernel=-0.096, kernel_diff=0.004),
+        row(3.0, recall=0.8, recall_loss=0.1, kernel=-0.05, kernel_diff=0.05),
+    ]
+    assert Budget({"recall": 0.1}).best(rows).row["speedup"] == 2.0  # 0.09 may be lost
+    assert Budget({"kernel": 0.1}).best(rows).row["speedup"] == 2.0  # 0.01 may be gained
+    assert Budget({}, {"recall": 0.04}).best(rows).row is AR
+
+
+def test_plain_decoding_is_best_where_nothing_else_keeps_the_budget():
+    assert Budget({"frechet": 0.0}).best([AR, worse(3.0, 0.1)]).row is AR
+
+
+def test_a_choice_is_certain_only_with_its_whole_interval_inside():
+    assert Budget({"frechet": 0.1}).best([AR, worse(2.0, 0.0, high=0.4)]).is_certain
+    assert not Budget({"frechet": 0.1}).best([AR, worse(2.0, 0.0, high=0.6)]).is_certain
+
+
+def test_where_the_bounds_decide_every_limit_has_to_hold():
+    """Catches limits of which one is enough, and a value that stands in for its bounds."""
+    both = Budget({"frechet": 0.1}, {"recall": 0.02}, proven=True)
+    recalled = {"recall": 0.9, "recall_loss": 0.0, "recall_loss_high": 0.01}
+    inside, open_, lost = worse(2.0, 0, 0.4, **recalled), worse(3.0, 0, 0.6, **recalled), worse(4.0, 0, 0.4, recall=0.9)
+    lost |= {"recall_loss": 0.03, "recall_loss_high": 0.04}
+    assert [both.verdict(r) for r in (inside, open_, lost)] == ["yes", "open", "no"]
+    assert both.best([AR, inside, open_, lost]).row is inside
+
+
+def test_few_images_prove_nothing():
+    """Catches bounds of a distance that is mostly bias, whose shares are no limit."""
+    wanted = Budget({"frechet": 0.1}, proven=True, min_images=2000)
+    few, many, bad = (worse(2.0, by, by + 0.1) | {"num_images": n} for by, n in ((0, 1999), (0, 2000), (0.7, 96)))
+    assert [wanted.verdict(r) for r in (few, many, bad)] == ["open", "yes", "no"]
+
+
+def test_a_lossless_setting_is_within_every_budget_judged_or_not():
+    """Catches rounding's noise in a distance that puts a lossless method out."""
+    exact = worse(2.0, 0.7) | {"lossless": True}
+    assert Budget({"frechet": 0.1}, proven=True).best([AR, exact, row(3.0)]).row is exact
+    assert Budget({"frechet": 0.1}).verdict(row(2.0, lossless=True)) == "lossless"
+
+
+def test_where_nothing_was_judged_nothing_is_best():
+    assert Budget({"frechet": 0.1}).best([AR, row(2.0, frechet=5.0)]) is None
+    assert Budget({"frechet": 0.1}).best([worse(2.0, 0.1) | {"speedup": None}]) is None
+    assert Budget({"frechet": None}).best([AR, worse(2.0, 9.0)]).row["speedup"] == 2.0  # null is no limit
+
+
+@pytest.mark.parametrize(("metric", "within", "word"), [
+    ("frechet", -0.1, "negative"), ("odd", 0.1, "odd"), ("speedup", 0.1, "difference"),
+])  # fmt: skip
+def test_a_budget_that_means_nothing_is_one_sentence(metric, within, word):
+    with pytest.raises(LanternError, match=word):
+        Budget({metric: within})

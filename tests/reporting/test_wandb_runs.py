@@ -1,0 +1,183 @@
+"""What W&B is told, read back from offline runs: no test needs a server or a key."""
+
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import wandb
+from support.fake_pipeline import FakePipeline
+from support.made_sweep import PROMPTS, made_sweep
+from support.offline_runs import OfflineRun, read_runs
+
+from lantern.cli.sweep_callback import report_sweep
+from lantern.evaluation.evaluate import Evaluation
+from lantern.evaluation.rows import setting_id
+from lantern.models.checkpoints import save_weights, weights_hash
+from lantern.reporting.quality_budget import Budget
+from lantern.reporting.run_folder import publish, write_measurements
+from lantern.reporting.wandb_runs import Point, Tracker, folder_key, group_of, run_tags, wandb_mode
+
+BUDGET = Budget({"frechet": 0.25})
+ROW = {"model": "m", "drafter": "none", "tree": "none"}
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("drafter")
+    save_weights(folder, {}, {"dim": 8})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tracked(tmp_path_factory, weights) -> dict[str, OfflineRun]:
+    """The runs of one evaluated setting and of a sweep's end, by name; without a key at hand."""
+    folder = tmp_path_factory.mktemp("tracked")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("WANDB_API_KEY", "WANDB_MODE"):
+            patch.delenv(name, raising=False)
+        patch.setenv("NETRC", str(folder / "none"))
+        patch.setenv("WANDB_DATA_DIR", str(folder / "staged"))
+        patch.setenv("WANDB_CACHE_DIR", str(folder / "cache"))
+        made_sweep(folder)
+        tracker, point = Tracker(tags=["mine"]), folder / "0"
+        measured = Evaluation(PROMPTS, 0, 2, 3, 4, {}, point, folder / "ar").run(FakePipeline())
+        measured[1].row.update({"drafter_hash": "abc"} | {f"measure_{i}": i for i in range(120)})  # rows are long
+        config = {"seed": 0, "drafter": {"checkpoint": str(weights)}}
+        publish(point, measured, tracker, BUDGET, config, folder, "delta")
+        report_sweep(folder, "delta", tracker, BUDGET)
+    runs = [*read_runs(point), *read_runs(folder)]
+    return {run.run.display_name: run for run in runs} | {"folder": folder}
+
+
+def test_runs_of_a_sweep_share_a_group_and_say_what_they_are(tracked):
+    folder = tracked["folder"]
+    point, plain, summary = (
+        tracked[name] for name in ("fake/lantern/static/k100-d0.03", "fake/ar", f"delta-{folder.name}/summary")
+    )
+    assert {run.run.run_group for run in (point, plain, summary)} == {f"delta-{folder.name}"}
+    assert [run.run.job_type for run in (point, plain, summary)] == ["evaluate", "evaluate", "summary"]
+    assert list(point.run.tags) == ["mine", "fake", "eagle", "static", "ratio", "lantern"]
+    assert {run.exit_code for run in (point, plain, summary)} == {0}
+
+
+def test_a_points_summary_is_flat_numbers_and_words(tracked):
+    summary = tracked["fake/lantern/static/k100-d0.03"].summary
+    assert summary["speedup"] == 2.0
+    assert summary["acceptance"] == "lantern"
+    assert "timing/latency_s" not in summary  # a curve's last value is no result
+    assert all(isinstance(summary[key], str | int | float) for key in ("tokens_per_step", "delta", "num_images"))
+
+
+def test_a_points_curves_have_axes_of_their_own(tracked):
+    run = tracked["fake/lantern/static/k100-d0.03"]
+    assert run.metrics["timing/*"].step_metric == "timing/prompt"
+    assert run.metrics["acceptance_by_depth/*"].step_metric == "acceptance_by_depth/level"
+    timed = [line for line in run.history if "timing/prompt" in line]
+    assert [line["timing/latency_s"] for line in timed] == [0.5, 0.5]
+    (depth,) = [line for line in run.history if "acceptance_by_depth/level" in line]
+    assert depth["acceptance_by_depth/accepted"] == 1.0
+
+
+def test_a_point_shows_where_in_the_image_drafts_are_accepted(tracked):
+    (told,) = [line for line in tracked["fake/lantern/static/k100-d0.03"].history if "acceptance_map/path" in line]
+    assert (told["acceptance_map/width"], told["acceptance_map/height"]) == (48, 48)  # 4 x 4 cells of 12 pixels
+    assert not [line for line in tracked["fake/ar"].history if "acceptance_map/path" in line]
+
+
+def test_tables_show_the_same_prompts_across_methods(tracked):
+    folder = tracked["folder"]
+    run = tracked[f"delta-{folder.name}/summary"]
+    (told,) = [line for line in run.history if "images/path" in line]
+    (uploaded,) = [artifact for artifact in run.artifacts if artifact.name.endswith("-images")]
+    files = {entry.path: Path(entry.local_path) for entry in uploaded.manifest.contents}
+    table = json.loads(files["images.table.json"].read_text())
+    assert table["columns"] == ["prompt", "AR", "shared_noise δ 0.01", "shared_noise δ 0.1", "ratio δ 0.4"]
+    assert [line[0] for line in table["data"]] == PROMPTS
+    assert all(files[cell["path"]].stat().st_size > 50 for line in table["data"] for cell in line[1:])
+    assert told["speed_against_quality_table/nrows"] == 4
+    assert {"pareto/path", "grid/path", "results/path"} <= set(told)
+
+
+def test_the_summary_run_names_the_best_setting_under_the_budget(tracked):
+    summary = tracked[f"delta-{tracked['folder'].name}/summary"].summary
+    assert summary["best/name"] == "fake/lantern/static/k100-d0.1"  # 6 of 5 is within 25 %, 9 is not
+    assert summary["best/speedup"] == pytest.approx(2.0)
+    assert (summary["best/within_budget"], summary["best/certain"], summary["points"]) == ("open", False, 4)
+
+
+def test_results_and_the_drafter_that_was_measured_are_artifacts(tracked, weights):
+    point = tracked["fake/lantern/static/k100-d0.03"]
+    kinds = {artifact.type: artifact for artifact in point.artifacts}
+    assert kinds["drafter"].name == f"drafter-{weights_hash(weights)}"
+    assert kinds["results"].name == f"results-{point.run.run_id}"
+    whole = tracked[f"delta-{tracked['folder'].name}/summary"]
+    (results,) = [artifact for artifact in whole.artifacts if artifact.type == "results"]
+    names = {entry.path for entry in results.manifest.contents}
+    assert {"results.csv", "profiles.json", "report.html", "best.json"} <= names
+
+
+def test_a_run_keeps_its_id_when_its_sweep_is_run_again_and_other_folders_have_others(tmp_path):
+    group = group_of("delta", tmp_path / "a")
+    assert group.name == "delta-a"
+    assert group == group_of("delta", tmp_path / "a")
+    assert group.run_id(setting_id(ROW)) == group_of("delta", tmp_path / "a").run_id(setting_id(ROW))
+    assert group.run_id("x") not in (group.run_id("y"), group_of("delta", tmp_path / "b").run_id("x"))
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["wandb.key"]  # nothing temporary is left
+
+
+def test_processes_that_start_together_agree_on_a_key(tmp_path):
+    """Catches a reader that finds the key's file before its content."""
+    for number in range(20):
+        with ThreadPoolExecutor(8) as pool:
+            keys = list(pool.map(folder_key, [tmp_path / str(number)] * 8))
+        assert len(set(keys)) == 1
+        assert len(keys[0]) == 16
+
+
+def test_offline_runs_are_ready_for_wandb_sync(tracked):
+    runs = sorted(map(str, tracked["folder"].glob("wandb/offline-run-*")))
+    command = [str(Path(sys.executable).with_name("wandb")), "sync", "--dry-run", *runs]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert all(Path(run).name in done.stdout + done.stderr for run in runs)
+
+
+def test_a_failing_tracker_is_a_warning(tmp_path, monkeypatch, caplog):
+    def broken(**_):
+        raise OSError("no room")
+
+    monkeypatch.setattr(wandb, "init", broken)
+    Tracker(mode="offline").point(Point(ROW), {}, tmp_path, group_of("g", tmp_path))
+    assert "no room" in caplog.text
+
+
+def test_a_single_evaluation_tracks_plain_decoding_and_the_method(tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr(Tracker, "point", lambda self, point, *_: told.append(point))
+    measured = Evaluation(PROMPTS, 0, 2, 3, 4, {}, tmp_path, tmp_path / "ar").run(FakePipeline())
+    write_measurements(tmp_path, measured)
+    publish(tmp_path, measured, Tracker(), BUDGET, {}, None, None)
+    assert [run_tags(point.row)[1] for point in told] == ["none", "eagle"]
+    assert all(list(point.columns) == ["AR", "lantern static"] for point in told)
+    assert (tmp_path / "report.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("key", "mode", "expected"), [(None, None, "offline"), ("k", None, "online"), ("k", "disabled", "disabled")]
+)
+def test_tracking_is_online_only_with_a_key_at_hand(tmp_path, monkeypatch, key, mode, expected):
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    for name, value in (("WANDB_API_KEY", key), ("WANDB_MODE", mode)):
+        monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False)
+    assert wandb_mode() == expected
+
+
+def test_a_netrc_entry_counts_as_a_key(tmp_path, monkeypatch):
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "netrc").write_text("machine api.wandb.ai login user password x\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    assert wandb_mode() == "online"

@@ -1,0 +1,206 @@
+"""What decoding holds in memory: as reckoned, the same in every round, and refused in words where it does not fit."""
+
+import gc
+
+import pytest
+import torch
+from support.toy import PROMPTS, tiny_eagle, tiny_target
+
+from lantern import decoding
+from lantern.acceptance.exact import Exact
+from lantern.drafters.eagle_jacobi import EagleJacobi
+from lantern.drafters.jacobi.jacobi import Jacobi, coupled
+from lantern.drafters.jacobi.refined import RefinedJacobi
+from lantern.drafters.jacobi.starts import Nearest
+from lantern.drafters.jacobi.window import Window
+from lantern.drafters.none import NoDrafter
+from lantern.errors import LanternError
+from lantern.models.cache import KVCache
+from lantern.runtime import memory
+from lantern.runtime.hardware import allow_tf32, resolve_device, resolve_dtype
+from lantern.sampling import Sampling
+from lantern.trees.eagle2 import Eagle2Tree
+from lantern.trees.static import chain
+from lantern.types import Round
+from lantern.verification.shared_noise import SharedNoise
+
+
+def decode(drafter, target, count: int, batch_size: int):
+    prompts, seeds = [PROMPTS[i % 8] for i in range(count)], range(count)
+    return decoding.generate(target, drafter, SharedNoise(), Exact(), Sampling(), prompts, seeds, batch_size)
+
+
+@pytest.mark.parametrize("num_nodes", [1, 26])
+@pytest.mark.parametrize("batch_size", [1, 5])
+def test_the_cache_is_as_large_as_reckoned(batch_size, num_nodes):
+    """Catches an estimate that forgets guidance rows, values, the prefix or the tree."""
+    for target in (tiny_target(2.0), tiny_target(1.0), tiny_target(2.0, torch.float32)):
+        target.allocate(batch_size, num_nodes)
+        assert target.cache.store.nbytes == batch_size * target.image_bytes(num_nodes)
+
+
+def test_drafters_hold_what_is_reckoned():
+    """Catches a cache, pairs or laws that the estimate forgets, and guidance rows counted once."""
+    target = tiny_target()
+    eagle, jacobi = tiny_eagle(target, chain(5), Sampling()), Jacobi(target, 6, Nearest(), coupled)
+    refined = RefinedJacobi(eagle.network, target, Sampling(), 6, 1, 0.7)
+    joined = EagleJacobi(eagle, 0, 4, lambda length: Window(length, target, Nearest(), coupled))
+    for drafter in (eagle, refined, jacobi, joined):
+        drafter.allocate(3)
+        held = sum(part.nbytes for part in tensors_of(drafter) if part.is_floating_point())
+        assert held == 3 * drafter.image_bytes, drafter.name
+
+
+def tensors_of(drafter) -> list[torch.Tensor]:
+    """What it holds a row of for each image of a batch, former laws beside the newest ones."""
+    parts = [drafter, *(getattr(drafter, name) for name in ("eagle", "window", "memory") if hasattr(drafter, name))]
+    found = [part._stale for part in parts if hasattr(part, "_stale")]
+    for memory_ in [part.memory for part in parts if hasattr(part, "memory")]:
+        found += [memory_.cache.store, memory_.pairs.features]
+    return found + [laws for part in parts if hasattr(part, "_laws") for laws in (part._laws, part._former.laws)]
+
+
+def test_a_batch_that_does_not_fit_is_refused_with_the_largest_that_does(monkeypatch):
+    """Catches an out-of-memory kill in the middle of a run."""
+    target = tiny_target()
+    drafter = tiny_eagle(target, chain(5), Sampling())
+    image = target.image_bytes(6) + memory.table_bytes(target.vocab_size, 6, 5) + drafter.image_bytes
+    monkeypatch.setattr(memory, "available_memory", lambda device: 3 * image + 1)
+    with pytest.raises(LanternError, match=r"batch_size=4 needs .* 3 images at once fit, with trees of 6 nodes"):
+        decode(drafter, target, 4, 4)
+    assert len(decode(drafter, target, 4, 3).tokens) == 4
+
+
+def test_a_tree_larger_than_the_caches_room_is_one_clear_error():
+    """Catches entries written over another image's."""
+    target = tiny_target()
+    target.allocate(1, 2)
+    target.prefill(PROMPTS[:1], torch.arange(1))
+    target.cache.extend([15], torch.tensor([15]))
+    with pytest.raises(LanternError, match=r"the cache has 22 slots and 24 are needed"):
+        target.cache.place(5)
+
+
+@pytest.mark.parametrize("tree", [None, "chain", "eagle2"])
+def test_two_hundred_rounds_hold_no_more_than_twenty(tree):
+    """Catches anything kept by round, prompt or position beyond the results, tokens and shapes of trees."""
+    target = tiny_target()
+    trees = {"chain": chain(3), "eagle2": Eagle2Tree(6, 2, 3)}
+    drafter = tiny_eagle(target, trees[tree], Sampling()) if tree else NoDrafter()
+    held: dict[int, int] = {}
+
+    class Watched(list):
+        def append(self, turn: Round) -> None:
+            super().append(turn)
+            if len(self) in (10, 20, 200):
+                gc.collect(0)
+                tensors = [part for part in gc.get_objects() if type(part) is torch.Tensor]
+                held[len(self)] = sum(tensor.untyped_storage().nbytes() for tensor in tensors)
+
+    class Batch(decoding._Batch):
+        def __init__(self, *parts) -> None:
+            super().__init__(*parts)
+            self.rounds = Watched()
+
+    original, decoding._Batch = decoding._Batch, Batch
+    try:
+        found = decode(drafter, target, 120, 2)
+    finally:
+        decoding._Batch = original
+    results = found.tokens.nbytes + sum(turn.parents.untyped_storage().nbytes() for turn in found.rounds)
+    assert held[200] <= max(held[10], held[20]) + 2 * results + 4096
+
+
+def test_a_cache_grows_with_batch_times_length():
+    """Catches a cache whose size does not follow batch times length."""
+    like = torch.zeros(0)
+    sizes = [KVCache(2, b, 2, s, 2, 16, like).store.nbytes for b, s in ((1, 10), (2, 10), (1, 20))]
+    assert sizes[1] == sizes[2] == 2 * sizes[0]
+
+
+def test_uneven_rows_are_written_in_the_precision_of_the_cache():
+    """Catches keys in float32 that a cache in half precision, as on a GPU, refuses once rows stand unevenly."""
+    cache = KVCache(1, 2, 1, 6, 1, 2, torch.zeros(0, dtype=torch.bfloat16))
+    cache.admit(torch.arange(2), 1)
+    cache.extend([1, 2], torch.tensor([1, 2]))
+    cache.place(2)
+    fresh = torch.randn(2, 1, 2, 2)
+    keys, values = cache.remember(0, fresh, fresh + 1)
+    for row, start in enumerate((2, 3)):
+        assert torch.equal(keys[row, 0, start : start + 2], fresh[row, 0].bfloat16())
+        assert torch.equal(values[row, 0, start : start + 2], (fresh[row, 0] + 1).bfloat16())
+
+
+def test_a_device_or_dtype_that_is_not_there_is_one_clear_error():
+    """Catches a traceback out of the first product."""
+    with pytest.raises(LanternError, match=r"device=cuda:99 is not there"):
+        resolve_device("cuda:99")
+    with pytest.raises(LanternError, match=r"dtype=float12 is unknown"):
+        resolve_dtype("float12")
+
+
+def test_products_are_no_coarser_than_their_dtype_unless_asked():
+    """Catches an image decoder that runs in NVIDIA's 19-bit products because nobody forbade it."""
+    kinds = torch.backends.cudnn, torch.backends.cuda.matmul
+    assert not any(kind.allow_tf32 for kind in kinds)
+    allow_tf32(True)
+    assert all(kind.allow_tf32 for kind in kinds)
+    allow_tf32(False)
+
+
+def test_a_dtype_the_device_cannot_do_is_one_clear_error(monkeypatch):
+    """Catches a device whose products of this dtype are missing."""
+
+    def refuse(*parts):
+        raise RuntimeError('"addmm" not implemented for Half\nmore')
+
+    monkeypatch.setattr(torch, "mm", refuse)
+    with pytest.raises(LanternError, match=r"dtype=float16 .*not implemented for Half.*; use dtype=float32"):
+        resolve_dtype("float16")
+
+
+def test_rows_that_leave_take_no_part_in_later_passes():
+    """Catches a cache that keeps the size of the full batch when it drains, and one that is copied to shrink."""
+    target, sizes = tiny_target(), []
+    whole = target.keep
+
+    def kept(rows):
+        storage = target.cache.store.untyped_storage().data_ptr()
+        whole(rows)
+        sizes.append(target.cache.store.nbytes)
+        assert target.cache.store.untyped_storage().data_ptr() == storage
+
+    target.keep = kept
+    decode(tiny_eagle(target, chain(3), Sampling()), target, 8, 8)
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] < 8 * target.image_bytes(4)
+
+
+def test_a_shrunk_cache_holds_the_kept_images_in_their_order():
+    """Catches an image that goes on with another's keys, or with those that were written over on the way."""
+    cache = KVCache(2, 5, 2, 4, 1, 2, torch.zeros(0))
+    cache.store.copy_(torch.arange(cache.store.numel()).view_as(cache.store))
+    cache.admit(torch.arange(5), 0)
+    before = cache.store.clone()
+    for kept in ([0, 4, 2], [2, 0], [1, 0]):
+        cache.keep(torch.tensor(kept))
+        lines = [2 * image + guidance for image in kept for guidance in (0, 1)]
+        assert torch.equal(cache.store, before[:, :, lines])
+        before = cache.store.clone()
+
+
+def test_the_next_call_lives_in_the_memory_of_the_last(monkeypatch):
+    """Catches two caches at once, a second call refused for want of what the first still holds, and a large batch's
+    cache that stays with small ones for good."""
+    target = tiny_target()
+    drafter = tiny_eagle(target, chain(5), Sampling())
+    image = target.image_bytes(6) + memory.table_bytes(target.vocab_size, 6, 5) + drafter.image_bytes
+    first = decode(drafter, target, 3, 3)
+    place = target.cache.store.data_ptr()
+    monkeypatch.setattr(memory, "available_memory", lambda device: 3 * image - target.held_bytes)
+    again = decode(drafter, target, 3, 3)
+    assert target.cache.store.data_ptr() == place
+    assert torch.equal(first.tokens, again.tokens)
+    assert target.held_bytes == 3 * target.image_bytes(6)
+    target.allocate(1, 6)
+    assert target.held_bytes == target.image_bytes(6)

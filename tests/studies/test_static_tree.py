@@ -1,0 +1,25 @@
+"""The tree search run as a command would: on a machine made up of numbers."""
+
+import yaml
+from tuning.test_auto import Machine
+
+from lantern.studies.static_tree import TreeSearch
+from lantern.trees.static import StaticTree, chain
+
+
+def test_the_searched_tree_is_written_as_a_yaml_and_beats_the_others(tmp_path, capsys):
+    """Catches a search that writes another tree than it timed, a yaml that no tree can be built from, and a row that
+    compares with the wrong baseline."""
+    machine = Machine(base=1.0, node=0.01, level=0.05)
+    wide = StaticTree([[rank] for rank in range(12)])
+    rows = TreeSearch({"wide": wide, "short": chain(1)}, 3).run(machine, ["a", "b"], 0, tmp_path)
+    written = yaml.safe_load((tmp_path / "searched.yaml").read_text())
+    assert written["_target_"] == "lantern.trees.static.StaticTree"
+    tree = StaticTree(written["paths"])
+    assert rows[-1]["tree"] == written["name"] == "searched"
+    assert rows[-1]["nodes"] == tree.num_nodes - 1
+    assert any(shape is not None and shape.paths == tree.paths for shape, _ in machine.asked[-14:])
+    assert rows[0] == {"tree": "none", "nodes": 0, "tokens_per_step": 1.0, "speedup": 1.0, "speedup_low": 1.0,
+                       "speedup_high": 1.0}  # fmt: skip
+    assert rows[-1]["speedup"] == max(row["speedup"] for row in rows)
+    assert "copy it to conf/tree" in capsys.readouterr().out

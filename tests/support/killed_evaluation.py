@@ -1,0 +1,41 @@
+"""An evaluation on a stand-in pipeline, slow enough to be killed: python killed_evaluation.py <folder>. Says when it
+has begun, and its rows when it is done."""
+
+import sys
+import time
+from pathlib import Path
+
+from evaluation.test_evaluate import Brightness
+from support.fake_pipeline import FakePipeline
+
+from lantern.evaluation.evaluate import Evaluation
+from lantern.evaluation.fingerprint import record_files
+from lantern.evaluation.rows import encode
+from lantern.reporting.run_folder import write_measurements
+
+
+class Slow(FakePipeline):
+    def generate(self, prompts, seeds, batch_size):
+        time.sleep(0.02)
+        return super().generate(prompts, seeds, batch_size)
+
+    def baseline(self):
+        return Slow("none", None, 1.0, self.ar_calls, target=self.target)
+
+
+def evaluate(folder: Path, home: Path, shards: int = 1, shard: int = 0, pipeline=None) -> list:
+    """home: the folder whose records are known; folder: where this run writes."""
+    evaluation = Evaluation(
+        ["a", "b", "c"], 0, 6, 10, 4, {"brightness": Brightness()}, folder, home / "ar", "f", record_files(home),
+        shards=shards, shard=shard,
+    )  # fmt: skip
+    measured = evaluation.run(pipeline or Slow())
+    write_measurements(folder, measured) if measured else None
+    return measured
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    print("begun", flush=True)
+    found = evaluate(folder, folder)
+    print(encode([m.row for m in found]), flush=True)

@@ -1,0 +1,34 @@
+"""Pages of made-up sweeps."""
+
+from pathlib import Path
+
+from support.fake_pipeline import FakePipeline
+
+from lantern.evaluation.evaluate import Evaluation
+from lantern.reporting.merge import merge_points, point_folders
+from lantern.reporting.quality_budget import Budget
+from lantern.reporting.run_folder import write_measurements
+
+PROMPTS = ["a red ring", "</script><img src=x onerror=alert(1)>", "sand & <b>stone</b>"]
+
+
+class SharedNoisePipeline(FakePipeline):
+    def describe(self):
+        return super().describe() | {"verification": "shared_noise"}
+
+
+def made_sweep(folder: Path, deltas: dict[float, type] | None = None) -> Path:
+    """δ 0.01 and 0.1 under shared noise, 0.4 under ratio verification, with made-up speeds and distances."""
+    deltas = deltas or {0.01: SharedNoisePipeline, 0.1: SharedNoisePipeline, 0.4: FakePipeline}
+    for number, (delta, kind) in enumerate(deltas.items()):
+        point = folder / str(number)
+        pipeline = kind(delta=delta, latency_s=0.6 - delta)
+        measured = Evaluation(PROMPTS, 0, 2, 3, 4, {}, point, folder / "ar").run(pipeline)
+        for m in measured:
+            value = 5.0 if m.row["drafter"] == "none" else 5 + 10 * delta
+            m.row.update(frechet=value, frechet_low=value - 1, frechet_high=value + 1, shape_accuracy=0.9)
+            if m.row["drafter"] != "none":
+                m.row.update(frechet_diff=value - 5, frechet_diff_low=value - 6, frechet_diff_high=value - 4)
+        write_measurements(point, measured)
+    merge_points(folder, point_folders(folder), "made-up sweep", Budget({"frechet": 0.1}))
+    return folder

@@ -1,0 +1,61 @@
+"""A tiny LlamaGen with random weights, peaked enough to decode with, and an untrained EAGLE drafter on it."""
+
+from types import SimpleNamespace
+
+import torch
+from torch import Tensor
+
+from lantern.drafters.eagle.eagle import Eagle
+from lantern.drafters.eagle.network import EagleNetwork
+from lantern.models.llamagen.target import LlamaGenTarget
+from lantern.models.llamagen.transformer import Transformer, feed_forward_dim
+from lantern.models.text import WordFeatures
+from lantern.sampling import Sampling
+from lantern.types import DraftTree, TreePolicy, Verdict
+
+PROMPTS = ["a b", "c", "d e f", "a c", "b", "f", "b b", "e d"]
+SEEDS = list(range(11, 19))
+DIM, CODES, GRID = 32, 24, (4, 4)
+
+
+def tiny_target(cfg_scale: float = 2.0, dtype: torch.dtype = torch.float64) -> LlamaGenTarget:
+    """16 tokens of 24 codes behind captions of up to 4 words out of a … f."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        transformer = Transformer(DIM, 2, 2, CODES, GRID, caption_dim=8, prefix_len=4, multiple_of=16)
+        codebook = torch.nn.functional.normalize(torch.randn(CODES, 4), dim=1)
+    with torch.no_grad():
+        for weight in transformer.parameters():
+            if weight.dim() == 2:
+                weight.mul_(4)
+    images = SimpleNamespace(codebook=codebook, decode=lambda tokens: tokens)
+    return LlamaGenTarget(transformer.to(dtype), WordFeatures(list("abcdef"), 8, 4), images, cfg_scale, "tiny-target")
+
+
+def tiny_eagle(target: LlamaGenTarget, tree: TreePolicy, sampling: Sampling) -> Eagle:
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        network = EagleNetwork(DIM, 2, feed_forward_dim(DIM, 16))
+    return Eagle(network.to(target.embed_weight.dtype), target, tree, sampling, "tiny-drafter")
+
+
+class ByLikelihood:
+    """Proposes the likeliest codes, with or without the laws they come from."""
+
+    def __init__(self, keeps_law: bool = False) -> None:
+        self.keeps_law = keeps_law
+
+    def drawn(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor:
+        return log_q
+
+    def chosen(self, log_q: Tensor, depth: int) -> Tensor:
+        return log_q.log_softmax(-1)
+
+
+def random_verdict(generator: torch.Generator, tree: DraftTree) -> Verdict:
+    """The path to a random node of each row."""
+    nodes = torch.multinomial((~tree.is_padding).float(), 1, generator=generator)[:, 0]
+    paths = [tree.ancestors[row, node].nonzero().flatten() for row, node in enumerate(nodes)]
+    accepted = torch.tensor([len(path) - 1 for path in paths])
+    padded = torch.nn.utils.rnn.pad_sequence(paths, batch_first=True, padding_value=-1)
+    return Verdict(padded, accepted, torch.randint(CODES, accepted.shape, generator=generator))

@@ -1,0 +1,60 @@
+"""Rounds decoded by hand on the tiny target, with random verdicts, so that rows advance unevenly."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from support.toy import CODES, PROMPTS, ByLikelihood, random_verdict
+from torch import Tensor
+
+from lantern.models.llamagen.target import LlamaGenTarget
+from lantern.models.llamagen.transformer import causal_mask
+from lantern.types import Drafter
+
+
+class Drafted(NamedTuple):
+    """What a round drafted from."""
+
+    prompts: list[str]
+    committed: list[list[int]]  # tokens by row, the root last
+    forwards: int  # of the drafter, for this draft
+
+
+def uneven_rounds(target: LlamaGenTarget, drafter: Drafter, turns: int) -> Iterator[Drafted]:
+    """Drafts for three images, then yields, then goes on behind a random node. In turn 2 a row gets another image, in
+    turn 3 a row leaves and the others change places."""
+    generator = torch.Generator().manual_seed(0)
+    prompts, rows = PROMPTS[:3], torch.arange(3)
+    target.allocate(3, drafter.num_nodes)
+    drafter.allocate(3)
+    drafter.begin(target.prefill(prompts, rows), rows)
+    committed = [[token] for token in torch.randint(CODES, (3,), generator=generator).tolist()]
+    for turn in range(turns):
+        if turn == 2:
+            drafter.begin(target.prefill(PROMPTS[4:5], torch.tensor([1])), torch.tensor([1]))
+            prompts, committed[1] = [prompts[0], PROMPTS[4], prompts[2]], [7]
+        if turn == 3:
+            target.keep(torch.tensor([2, 1]))
+            drafter.keep(torch.tensor([2, 1]))
+            prompts, committed = [prompts[2], prompts[1]], [committed[2], committed[1]]
+        roots = torch.tensor([tokens[-1] for tokens in committed])
+        room = torch.tensor([target.num_tokens - len(tokens) for tokens in committed])
+        before = drafter.forwards
+        tree = drafter.draft(roots, room, ByLikelihood())
+        yield Drafted(prompts, committed, drafter.forwards - before)
+        forward, verdict = target.verify(tree), random_verdict(generator, tree)
+        target.commit(verdict)
+        drafter.observe(tree, forward, drafter.sampling.law(forward.logits), verdict)
+        for row, accepted in enumerate(verdict.accepted.tolist()):
+            committed[row] += tree.tokens[row, verdict.path[row, 1 : accepted + 1]].tolist()
+            committed[row].append(int(verdict.token[row]))
+    assert len({len(tokens) for tokens in committed}) > 1  # uneven
+
+
+def target_features(target: LlamaGenTarget, prompt: str, tokens: list[int]) -> Tensor:
+    """[R, P + T, D] of the prefix and these tokens, without any cache."""
+    body, guidance = target.transformer, target.guidance
+    condition, visible = target.conditioner([prompt] * guidance)
+    prefix = body.cls_embedding(condition.to(body.output.weight.dtype), torch.arange(guidance).bool())
+    x = torch.cat([prefix, target.embed(torch.tensor([tokens] * guidance, dtype=torch.long))], dim=1)
+    return body.body(x, body.rotation[None, : x.shape[1]], causal_mask(visible, x.shape[1]))

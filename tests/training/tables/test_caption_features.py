@@ -1,0 +1,34 @@
+"""Captions read from disk condition the target as those encoded at each step do."""
+
+import pytest
+import torch
+from support.tiny_tasks import MemorySplits
+
+from lantern.errors import LanternError
+from lantern.training.tables.caption_features import CaptionTable, StoredCaptions
+
+
+def test_stored_captions_are_the_encoders_and_others_still_work(target, tmp_path):
+    """Catches features put at the wrong end of the pads, mixed-up captions, and a table that outlives its encoder."""
+    encoder = target.conditioner
+    items = CaptionTable(MemorySplits(4), target, str(tmp_path), budget_gib=1).split("train")
+    assert items.captions == MemorySplits(4).captions
+    assert isinstance(target.conditioner, StoredCaptions)
+    prompts = ["wood", "a blue ring", "a red ring on wood"]  # the second is in no table
+    for stored, fresh in zip(target.conditioner(prompts), encoder(prompts), strict=True):
+        assert torch.equal(stored, fresh)
+    target.conditioner = lambda captions: tuple(part * 2 for part in encoder(captions))
+    CaptionTable(MemorySplits(4), target, str(tmp_path), budget_gib=1).split("train")
+    assert torch.equal(target.conditioner(["wood"])[0], 2 * encoder(["wood"])[0])
+
+
+def test_a_table_above_its_budget_is_refused(target, tmp_path):
+    with pytest.raises(LanternError, match=r"features of 2 captions take up to .* caption_table\.budget_gib=1e-09"):
+        CaptionTable(MemorySplits(4), target, str(tmp_path), budget_gib=1e-9).split("train")
+
+
+def test_an_encoder_that_overflows_is_not_written_down(target, tmp_path):
+    encoder = target.conditioner
+    target.conditioner = lambda captions: (encoder(captions)[0] * torch.inf, encoder(captions)[1])
+    with pytest.raises(LanternError, match="no finite features"):
+        CaptionTable(MemorySplits(4), target, str(tmp_path), budget_gib=1).split("train")

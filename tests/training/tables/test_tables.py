@@ -1,0 +1,105 @@
+import numpy as np
+import pytest
+import torch
+from support.tiny_tasks import MemorySplit, MemorySplits
+from training.test_tasks import drafter_task
+
+from lantern.data.splits import Chosen
+from lantern.errors import LanternError
+from lantern.models.llamagen.loading import load_tokenizer
+from lantern.sampling import Sampling
+from lantern.training.tables.features import FeatureTable
+from lantern.training.tables.samples import TargetSamples
+from lantern.training.tables.tokens import TokenTable, tokens_for
+from lantern.training.target_features import target_features
+
+
+class Pictures:
+    """Random images, counting how often they are read."""
+
+    def __init__(self, count: int = 5) -> None:
+        self.reads = 0
+        images = np.random.default_rng(0).integers(0, 256, (count, 8, 8, 3), dtype=np.uint8)
+        outer = self
+
+        class Split(MemorySplit):
+            def __getitem__(self, index):
+                outer.reads += 1
+                return super().__getitem__(index)
+
+        self.items = Split({"image": image, "caption": f"picture {i}"} for i, image in enumerate(images))
+
+    def split(self, name: str) -> MemorySplit:
+        return self.items
+
+
+def test_a_token_table_holds_what_the_tokenizer_says_and_reads_images_once(weights, tmp_path):
+    pictures = Pictures()
+    tokenizer = load_tokenizer(weights / "tokenizer")
+    items = TokenTable(pictures, tokenizer, str(tmp_path)).split("train")
+    assert pictures.reads == 6  # the first one twice, for the estimate
+    again = TokenTable(pictures, tokenizer, str(tmp_path)).split("train")
+    assert pictures.reads == 7
+    images = torch.from_numpy(np.stack([item["image"] for item in list(pictures.items)]))
+    expected = tokenizer.encode(images.permute(0, 3, 1, 2) / 255)
+    for i in range(5):
+        assert torch.equal(items[i]["tokens"], expected[i])
+        assert torch.equal(again[i]["tokens"], expected[i])
+        assert items[i]["caption"] == f"picture {i}"
+
+
+def test_a_target_that_cannot_encode_images_says_what_to_do_instead(target, tmp_path):
+    target.tokenizer = object()
+    with pytest.raises(LanternError, match="task=drafter_self"):
+        tokens_for(target, Pictures(), str(tmp_path), budget_gib=1)
+
+
+def test_images_of_another_size_are_refused_at_the_first_batch(target, tmp_path):
+    """Catches hours of encoding for a target that wants other images."""
+    with pytest.raises(LanternError, match=r"images of 8 pixels have 16 tokens, this target's have 64"):
+        TokenTable(Pictures(), target.tokenizer, str(tmp_path), num_tokens=64).split("train")
+
+
+def test_tokens_above_their_budget_are_refused_with_the_estimate(target, tmp_path):
+    with pytest.raises(LanternError, match=r"tokens of 5 train images take up to .* token_table\.budget_gib=1e-09"):
+        tokens_for(target, Pictures(), str(tmp_path), budget_gib=1e-9).split("train")
+
+
+def test_samples_may_be_more_or_fewer_than_captions(target, tmp_path):
+    """Catches copies of one image where a caption comes again."""
+    samples = TargetSamples(target, MemorySplits(2), Sampling(), str(tmp_path), seed=0, batch_size=4, num_images=6)
+    items = samples.split("train")
+    assert items.captions == MemorySplits(2).captions * 3
+    assert len({tuple(row) for row in items.tokens.tolist()}) == 6
+
+
+def test_target_samples_are_drawn_once_and_depend_on_the_seed(target, tmp_path):
+    def drawn(seed: int) -> torch.Tensor:
+        samples = TargetSamples(target, MemorySplits(4), Sampling(), str(tmp_path), seed=seed, batch_size=3)
+        return samples.split("validation").tokens
+
+    first = drawn(0)
+    assert first.shape == (4, 16)
+    assert torch.equal(first, drawn(0))
+    assert not torch.equal(first, drawn(1))
+    assert first.max() < target.vocab_size
+
+
+def test_cached_features_are_those_computed_on_the_fly(target, tmp_path):
+    tokens = MemorySplits(5)
+    items = FeatureTable(tokens, target, str(tmp_path), budget_gib=1).split("train")
+    for i, item in enumerate(tokens.split("train")):
+        on_the_fly = target_features(target, item["tokens"][None], [item["caption"]])[0]
+        assert torch.allclose(items[i]["features"], on_the_fly, atol=1e-5)
+    batch = torch.utils.data.default_collate([items[0], items[1]])
+    assert drafter_task(target)._lesson(batch).before.shape[0] == 4  # two images, two guidance rows
+
+
+def test_a_feature_cache_over_budget_is_refused_with_its_size(target, tmp_path):
+    with pytest.raises(LanternError, match=r"take 0\.0 GiB, feature_table\.budget_gib=1e-09"):
+        FeatureTable(MemorySplits(), target, str(tmp_path), budget_gib=1e-9).split("train")
+
+
+def test_each_split_may_come_from_its_own_source():
+    chosen = Chosen(train=MemorySplits(3), validation=MemorySplits(2))
+    assert (len(chosen.split("train")), len(chosen.split("validation"))) == (3, 2)

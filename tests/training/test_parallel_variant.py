@@ -1,0 +1,103 @@
+"""The parallel drafter in training: its passes against chains run one by one, and against decoding."""
+
+import pytest
+import torch
+from support.parity import assert_training_and_decoding_agree
+from support.tiny_tasks import MemorySplits
+from training.test_tasks import drafter_task, fit
+from training.test_train_command import composed
+
+from lantern.drafters.loading import load_eagle, load_parallel
+from lantern.drafters.parallel import Parallel
+from lantern.drafters.parallel_network import ParallelNetwork
+from lantern.errors import CheckpointError
+from lantern.models.checkpoints import weights_hash
+from lantern.sampling import Sampling
+from lantern.training.drafter_task import DrafterTask
+from lantern.training.drafter_variants import ParallelStudent
+from lantern.training.loader import TrainingData
+from lantern.training.unroll import at_once
+from lantern.trees.static import chain
+
+
+def parallel_task(target, sampling: Sampling | None = None) -> DrafterTask:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return DrafterTask(
+            target, sampling or Sampling(), lr=1e-2, muon_lr=1e-2, weight_decay=0.0, depth=3, validation_depth=3,
+            feature_weight=1.0, cross_entropy_weight=0.1, overlap_weight=1.0, feature_noise=0.05, seed=0,
+            student=ParallelStudent(levels=3),
+        )  # fmt: skip
+
+
+@torch.no_grad()
+def test_passes_equal_roots_run_one_by_one():
+    """The slow twin runs each root's rows with plain causal attention: its pairs, then a row a level. Catches levels
+    that read another root's pair, or see rows that are not committed yet."""
+    generator = torch.Generator().manual_seed(0)
+    length, dim, levels = 7, 8, 3
+    network = ParallelNetwork(dim, 2, 16, levels)
+    embeddings, features = torch.randn(2, 1, length, dim, generator=generator)
+    rotation = torch.randn(1, length, 2, dim // 2, generator=generator)
+    passes = list(at_once(network, embeddings, features, rotation, levels))
+    pairs = torch.cat([embeddings, features], dim=-1)
+    for root in range(length):
+        ahead = [entrance(pairs[:, root : root + 1]) for entrance in network.ahead]
+        x = torch.cat([network.fc(pairs[:, : root + 1]), *ahead], dim=1)[:, :length]
+        x = x + network.attention(x, rotation[:, : x.shape[1]], None)
+        x = x + network.feed_forward(network.ffn_norm(x))
+        for level in range(min(levels, length - root)):
+            assert torch.allclose(passes[level][:, root + level], x[:, root + level], atol=1e-6)
+
+
+@pytest.mark.parametrize("cfg_scale", [1.0, 2.0])
+@torch.no_grad()
+def test_training_and_decoding_see_the_same_drafter(target, cfg_scale):
+    """Catches rows, cells, pairs or guidance that differ between the two."""
+    task = parallel_task(target, Sampling(cfg_scale=cfg_scale))
+    assert_training_and_decoding_agree(task, Parallel)
+
+
+def test_training_raises_the_overlap_of_every_level(target, tmp_path):
+    """Catches levels that get no gradient, or an answer that stands in another row."""
+    task = parallel_task(target)
+    before = fit(task, tmp_path, max_steps=1).validate(task, TrainingData(MemorySplits(), 4, 3), verbose=False)[0]
+    after = fit(task, tmp_path, max_steps=60).validate(task, TrainingData(MemorySplits(), 4, 3), verbose=False)[0]
+    for level in (1, 2, 3):
+        assert after[f"val/alpha_{level}"] > before[f"val/alpha_{level}"] + 0.01
+
+
+def test_an_exported_drafter_loads_as_what_it_is(target, tmp_path):
+    """Catches weights that lose their levels, and a drafter taken for one of another kind."""
+    parallel_task(target).export(tmp_path / "parallel")
+    drafter_task(target).export(tmp_path / "eagle")
+    drafter = load_parallel(tmp_path / "parallel", target, chain(3), Sampling())
+    assert len(drafter.network.entrances) == 3
+    assert drafter.weights_hash == weights_hash(tmp_path / "parallel")
+    with pytest.raises(CheckpointError, match=r"lacks levels.*train\.py drafter=parallel"):
+        load_parallel(tmp_path / "eagle", target, chain(3), Sampling())
+    with pytest.raises(CheckpointError, match="unexpected ahead"):
+        load_eagle(tmp_path / "parallel", target, chain(3), Sampling())
+
+
+def test_levels_start_from_an_eagle_drafters_layer(target, tmp_path):
+    """Catches a start whose first level is not EAGLE's drafter."""
+    eagle = drafter_task(target)
+    eagle.export(tmp_path / "eagle")
+    network = ParallelStudent(levels=3).load(str(tmp_path / "eagle"), target)
+    x, features = torch.randn(2, 2, 5, target.embed_weight.shape[1], generator=torch.Generator().manual_seed(0))
+    rotation = target.rotation[None, :5]
+    for level in range(3):
+        torch.testing.assert_close(
+            network(x, features, rotation, None, level=level), eagle.network(x, features, rotation, None)
+        )
+    parallel_task(target).export(tmp_path / "parallel")
+    assert len(ParallelStudent(levels=9).load(str(tmp_path / "parallel"), target).entrances) == 3
+
+
+def test_the_command_line_chooses_what_is_distilled():
+    """Catches a choice that trains EAGLE all the same."""
+    cfg = composed("drafter=parallel", "distil.student.levels=4")
+    assert cfg.task.student._target_.endswith("ParallelStudent")
+    assert cfg.task.depth == cfg.task.validation_depth == 4
+    assert composed().task.student._target_.endswith("EagleStudent")

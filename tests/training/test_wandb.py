@@ -1,0 +1,48 @@
+"""What W&B is told of a training run, read back from its offline file."""
+
+from pathlib import Path
+
+import pytest
+import wandb
+from support.offline_runs import OfflineRun, read_runs
+
+from lantern.models.checkpoints import save_weights, weights_hash
+from lantern.training.logging import TolerantWandbLogger, wandb_logger
+
+
+@pytest.fixture
+def offline(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path / "staged"))
+    monkeypatch.setenv("WANDB_CACHE_DIR", str(tmp_path / "cache"))
+    yield
+    wandb.finish()
+
+
+def logger(folder: Path, checkpoint: str | None = None) -> TolerantWandbLogger:
+    return wandb_logger("lantern", str(folder), "drafter", ["drafter"], checkpoint=checkpoint)
+
+
+def test_a_drafter_is_an_artifact_of_the_run_that_trained_it(offline, tmp_path):
+    weights = tmp_path / "drafter"
+    save_weights(weights, {}, {"dim": 8})
+    own = logger(tmp_path)
+    own.log_metrics({"val/loss": 1.0}, 3)
+    own.log_weights(weights, "drafter")
+    wandb.finish()
+    (run,) = read_runs(tmp_path)
+    assert isinstance(run, OfflineRun)
+    assert (run.run.job_type, list(run.run.tags), run.exit_code) == ("train", ["drafter"], 0)
+    assert [(a.type, a.name) for a in run.artifacts] == [("drafter", f"drafter-{weights_hash(weights)}")]
+    assert {entry.path for entry in run.artifacts[0].manifest.contents} == {"model.safetensors", "config.json"}
+    assert run.summary["val/loss"] == 1.0
+
+
+def test_training_that_is_resumed_goes_on_in_its_own_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    first = logger(tmp_path / "first")._wandb_init
+    checkpoint = str(tmp_path / "first" / "checkpoints" / "last.ckpt")
+    assert logger(tmp_path / "second", checkpoint)._wandb_init["id"] == first["id"]
+    assert first["resume"] == "allow"
+    assert logger(tmp_path / "third")._wandb_init["id"] != first["id"]

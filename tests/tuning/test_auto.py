@@ -1,0 +1,265 @@
+"""tree=auto on a machine made up of numbers: a chain-like acceptance and a round that costs what it is told to."""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+
+from lantern.trees.static import chain
+from lantern.tuning.auto import AutoTree, round_cost
+from lantern.tuning.families import WINDOWS, BranchingWindows, Continued, Dynamic, Size, Static, Windows
+from lantern.tuning.saved_choice import CHOICE, KeptChoice, config_of
+from lantern.types import Generation, Round, Shape
+
+LENGTH = 257
+FAMILIES = [Dynamic(), Static(), Windows(), BranchingWindows(), Continued()]
+EAGLE, JACOBI, REFINED, BOTH = ({"tree"}, {"length"}, {"length", "branches"}, {"tree", "length", "tail"})
+MISSED = 0.95  # by a node beside a window: the share of its places' misses that is left
+
+
+@dataclass
+class Machine:
+    """Decodes with shapes whose best node is followed with a chance of its own at every depth; remembers what it was
+    asked for."""
+
+    base: float  # seconds of a round
+    node: float  # of a node of every image, the root included
+    level: float
+    takes: frozenset[str] = frozenset(EAGLE)
+    drafted: Callable[[int], float] = lambda depth: 0.7
+    guessed: Callable[[int, int], float] = lambda depth, length: 0.0  # by depth, and by how long the window is
+    asked: list = field(default_factory=list)  # shape and number of images
+
+    def __call__(self, shape):
+        return Decoder(self, shape)
+
+    def parts(self, shape) -> tuple[int, int, list[int], list[float]]:
+        """Nodes, levels, and the nodes and chances of the path of likeliest nodes."""
+        told = shape.settings if isinstance(shape, Shape) else {"tree": shape} if shape else {}
+        tree, tail = told.get("tree"), told.get("tail", 0) + ("tree" not in told) * told.get("length", 0)
+        nodes, levels = (tree.num_nodes - 1, tree.depth) if tree else (0, 0)
+        chances = [self.drafted(depth) for depth in range(1, levels + 1)]
+        beside = told.get("branches", 0)
+        chances += [1 - (1 - self.guessed(levels + place, tail)) * MISSED**beside for place in range(1, tail + 1)]
+        path = first_children(tree) if tree else []
+        return nodes + tail + beside, levels, [*path, *range(nodes + 1, nodes + 1 + tail)], chances
+
+    def seconds(self, shape, images: int) -> float:
+        nodes, levels, *_ = self.parts(shape)
+        return self.base + self.node * (1 + nodes) * images + self.level * levels
+
+    def speed(self, shape, images: int) -> float:
+        """Tokens a second, expected."""
+        total, reached = 1.0, 1.0
+        for chance in self.parts(shape)[3]:
+            reached *= chance
+            total += reached
+        return total / self.seconds(shape, images)
+
+
+@dataclass
+class Decoder:
+    machine: Machine
+    shape: object
+
+    def generate(self, prompts, seeds, batch_size):
+        self.machine.asked.append((self.shape, batch_size))
+        _, _, path, chances = self.machine.parts(self.shape)
+        rng, rounds, left = random.Random(0), [], (LENGTH - 1) * len(prompts) // batch_size
+        seconds = self.machine.seconds(self.shape, batch_size)
+        while left > 0:
+            count = next((depth for depth, chance in enumerate(chances) if rng.random() > chance), len(chances))
+            count = min(count, left - 1)
+            rounds.append(Round([[0, *path[:count]]], 1 + len(path), 0.0, 1e3 * seconds, 0.0))
+            left -= count + 1
+        tokens = torch.zeros(len(prompts), LENGTH, dtype=torch.long)
+        return Generation(tokens, rounds, torch.tensor([len(rounds)]), len(rounds) * seconds, 0)
+
+    def first_rounds(self, prompts, seeds, count):
+        return [Round([[0]] * len(prompts), 1, 1e3 * self.machine.seconds(self.shape, len(prompts)), 0.0, 0.0)] * count
+
+    def describe(self):
+        return {"tree": str(self.shape)}
+
+
+def first_children(tree) -> list[int]:
+    """The nodes of the path of first children; a dynamic tree's are taken to be its best ones."""
+    paths = [(), *tree.paths] if tree.kind == "static" else None
+    return [paths.index((0,) * d) for d in range(1, tree.depth + 1)] if paths else list(range(1, tree.depth + 1))
+
+
+def side_by_side(machine: Machine) -> list:
+    """What was asked for once all was estimated, from the second time that plain decoding was."""
+    return machine.asked[[place for place, (shape, _) in enumerate(machine.asked) if shape is None][1] :]
+
+
+def found(machine: Machine, batch_size: int = 1, families=None) -> Shape | None:
+    return AutoTree(families or FAMILIES, ["a"], batch_size).resolve(machine)
+
+
+@pytest.mark.parametrize("family", [Dynamic(), Static()])
+def test_cheap_levels_give_deep_trees_and_dear_nodes_small_ones(family):
+    """Catches a choice that ignores what a node or a level costs."""
+    costs = {"deep": (0.01, 0.01), "shallow": (0.01, 0.3), "small": (0.2, 0.01)}
+    trees = {name: found(Machine(1.0, *cost), 1, [family]).settings["tree"] for name, cost in costs.items()}
+    assert trees["deep"].depth > trees["shallow"].depth
+    assert trees["small"].num_nodes <= 7
+    assert trees["deep"].name.startswith("auto_")
+
+
+@pytest.mark.parametrize("node", [0.002, 0.02, 0.1])
+def test_the_window_is_as_long_as_its_nodes_are_cheap(node):
+    """Catches a length that ignores what a node costs, or what deep guesses bring."""
+    machine = Machine(1.0, node, 0.0, frozenset(JACOBI), guessed=lambda depth, length: 0.8)
+    best = max(machine.speed(Shape({"length": length}), 1) for length in WINDOWS if length <= 24)
+    shape = found(machine)
+    assert set(shape.settings) == {"length"}
+    assert machine.speed(shape, 1) > 0.98 * best
+
+
+@pytest.mark.parametrize(("node", "branches"), [(0.002, range(12, 25)), (0.3, [0])])
+def test_a_window_branches_where_nodes_are_cheap(node, branches):
+    """Catches branches that are never tried, and such as cost more than they bring."""
+    shape = found(Machine(1.0, node, 0.0, frozenset(REFINED), guessed=lambda depth, length: 0.8))
+    assert shape.settings["branches"] in branches
+
+
+def test_lengths_about_the_estimate_are_tried():
+    """A shorter window commits less than the same part of a longer one: catches an estimate that is not doubted."""
+    machine = Machine(1.0, 0.03, 0.0, frozenset(JACOBI), guessed=lambda depth, length: 0.85 - 1.2 / length)
+    found(machine)
+    tried = {shape.settings["length"] for shape, _ in side_by_side(machine) if shape}
+    speeds = {length: machine.speed(Shape({"length": length}), 1) for length in WINDOWS}
+    assert len(tried) == 3
+    assert max(speeds[length] for length in tried) > 0.97 * max(speeds.values())
+    assert len({speeds[length] for length in tried}) == 3
+
+
+@pytest.mark.parametrize(
+    ("drafted", "level", "depth"),
+    [(lambda depth: 0.75 if depth == 1 else 0.3, 0.1, 1), (lambda depth: 0.9, 0.02, 5), (lambda depth: 0.9, 0.9, 1)],
+)
+def test_a_tree_and_the_window_behind_it_are_found_together(drafted, level, depth):
+    """Where the drafter knows only the next token the window takes over at once; where it always knows more than the
+    window, and levels are cheap, its tree is deep. Catches a tree chosen without its window, or the reverse."""
+    machine = Machine(1.0, 0.02, level, frozenset(BOTH), drafted, lambda depth, length: 0.65)
+    shape = found(machine)
+    sizes = [Shape({"tree": chain(d), "length": 0, "tail": tail}) for d in range(1, 6) for tail in WINDOWS]
+    assert shape.settings["tree"].depth == depth
+    assert shape.settings["length"] == 0
+    assert machine.speed(shape, 1) > 0.95 * max(machine.speed(size, 1) for size in sizes)
+
+
+def test_what_is_searched_is_what_the_drafter_can_be_told():
+    """Catches a window given to a drafter of trees, and a drafter of both of which one part is left as it was."""
+    search = AutoTree(FAMILIES, ["a"])
+    kinds = [
+        [type(family) for family in search.fitting(frozenset({"target", *takes}))]
+        for takes in (EAGLE, JACOBI, REFINED, BOTH)
+    ]
+    assert kinds == [[Dynamic, Static], [Windows], [BranchingWindows], [Continued]]
+    assert search.fitting(frozenset()) == []
+
+
+def test_no_tree_where_plain_decoding_is_faster():
+    """Catches a tree forced on a device on which it does not pay."""
+    assert found(Machine(1.0, 1.0, 2.0)) is None
+
+
+def test_a_gain_within_noise_is_none():
+    """Catches a choice of what may as well be slower: at best 1.7 tokens a round that costs 1.68 times a plain one."""
+    machine = Machine(1.0, 0.0, 0.68, drafted=lambda depth: 0.7 if depth == 1 else 0.0)
+    assert found(machine) is None
+    assert None in [shape for shape, _ in machine.asked[-5:]]  # it was compared with plain decoding
+
+
+@pytest.mark.parametrize(("batch_size", "batches"), [(1, 3), (16, 2)])
+def test_only_what_is_near_the_best_is_timed_again(batch_size, batches):
+    """Catches a choice from one batch, whose noise favours one of many, and time spent on what has lost."""
+    machine = Machine(
+        1.0, 0.001, 0.0, frozenset(JACOBI), guessed=lambda depth, length: 0.5 if length in (6, 8, 10) else 0.99
+    )
+    shape = found(machine, batch_size)
+    counts = Counter(shape and shape.settings["length"] for shape, _ in side_by_side(machine))
+    assert counts[None] == counts[shape.settings["length"]] == batches
+    assert min(counts.values()) == 1
+    assert {images for _, images in side_by_side(machine)} == {batch_size}
+
+
+def test_at_large_batches_plain_decoding_wins_without_many_a_batch_being_decoded():
+    """Catches a search that decodes whole batches with shapes that cannot win, and one that trusts a batch of one."""
+    machine = Machine(1.0, 0.03, 0.05, frozenset(BOTH), guessed=lambda depth, length: 0.6)
+    assert found(machine, 1) is not None
+    machine.asked.clear()
+    assert found(machine, 256) is None
+    assert {images for _, images in machine.asked} == {1}
+
+
+@pytest.mark.parametrize("takes", [EAGLE, JACOBI, BOTH])
+def test_a_killed_run_goes_on_with_the_shape_it_had_found(takes, tmp_path):
+    """Catches a search that is repeated, and a shape that comes back from the disk as another."""
+    search = AutoTree(FAMILIES, ["a"])
+    machines = [Machine(1.0, 0.05, 0.1, frozenset(takes), guessed=lambda depth, length: 0.8) for _ in range(3)]
+    first, again, other = (
+        search.keeping(KeptChoice(tmp_path / CHOICE, asked)).resolve(machine)
+        for asked, machine in zip(("run", "run", "another run"), machines, strict=True)
+    )
+    assert not machines[1].asked
+    assert machines[2].asked
+    assert written(first) == written(again) == written(other)
+
+
+def test_a_run_that_is_made_again_takes_the_shape_over(tmp_path):
+    """Catches a reproduction that searches by its own timings, and so measures another tree."""
+    search = AutoTree(FAMILIES, ["a"])
+    kept, copy = (KeptChoice(tmp_path / name, name) for name in ("before", "again"))
+    first = search.keeping(kept).resolve(Machine(1.0, 0.05, 0.1))
+    copy.adopt(kept.path)
+    machine = Machine(1.0, 1.0, 1.0)  # where nothing would be drafted
+    assert written(search.keeping(copy).resolve(machine)) == written(first)
+    assert not machine.asked
+
+
+def written(shape: Shape) -> dict:
+    return {name: value if isinstance(value, int) else config_of(value) for name, value in shape.settings.items()}
+
+
+def test_a_search_that_found_nothing_is_kept_as_well(tmp_path):
+    search = AutoTree(FAMILIES, ["a"]).keeping(KeptChoice(tmp_path / CHOICE, "run"))
+    machine = Machine(1.0, 1.0, 1.0)
+    assert search.resolve(machine) is None
+    machine.asked.clear()
+    assert search.resolve(machine) is None
+    assert not machine.asked
+
+
+def test_a_second_search_starts_afresh():
+    """Catches what one batch size taught leaking into the next one's search, whose nodes then mean other paths."""
+    search = AutoTree(FAMILIES, ["a"])
+    machines = [Machine(1.0, 0.05, 0.1) for _ in range(2)]
+    shapes = [search.at(1).resolve(machine) for machine in machines]
+
+    def asked(machine):
+        return [shape and (shape.settings["tree"].name, getattr(shape.settings["tree"], "paths", None))
+                for shape, _ in machine.asked]  # fmt: skip
+
+    assert asked(machines[0]) == asked(machines[1])
+    assert shapes[0].settings["tree"].name == shapes[1].settings["tree"].name
+
+
+@pytest.mark.parametrize("takes", [EAGLE, JACOBI, BOTH])
+def test_the_choice_has_been_decoded_with(takes):
+    """Catches an estimate that is trusted without a trial."""
+    machine = Machine(1.0, 0.05, 0.1, frozenset(takes), guessed=lambda depth, length: 0.8)
+    shape = found(machine)
+    assert any(asked is not None and asked.settings is shape.settings for asked, _ in machine.asked)
+
+
+def test_round_cost_is_linear_in_nodes_and_levels():
+    """Catches columns mixed up, and a window's nodes left out."""
+    sizes = [Size(63, 6), Size(3, 2), Size(12, 5, 9)]
+    cost = round_cost(sizes, [5 + 0.5 * (size.nodes + size.window) + 2 * size.levels for size in sizes], 5)
+    assert cost(Size(20, 4)) == cost(Size(12, 4, 8)) == pytest.approx(5 + 10 + 8)
