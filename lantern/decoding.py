@@ -16,11 +16,11 @@ from lantern.types import (
     AcceptanceRule,
     Drafter,
     DraftTree,
-    Form,
     Forward,
     Generation,
     Round,
     Target,
+    TreeTopology,
     Verdict,
     Verification,
 )
@@ -136,7 +136,7 @@ class _Batch:
         """The token behind the prefix, decided like any other: a tree that is only a root."""
         law = self.sampling.law(prefill.logits)
         probs = law.new_full((len(self), 1, law.shape[-1]), 1.0).index_copy(0, rows, law)
-        root = Form.chain(0, law.device).tree(self.tokens[:, :1])
+        root = TreeTopology.chain(0, law.device).tree(self.tokens[:, :1])
         return self.verification(root, probs, self.rule, self.noise).token[rows]
 
     def step(self) -> None:

@@ -15,7 +15,7 @@ PADDING = -2  # the parent of a node that is not there
 
 
 @dataclass(frozen=True, eq=False)
-class Form:
+class TreeTopology:
     """The parents of a tree without padding that all rows share, and what follows from them, worked out once."""
 
     parents: Tensor  # [N]
@@ -30,7 +30,7 @@ class Form:
 
     @classmethod
     @lru_cache(maxsize=64)
-    def of(cls, parents: tuple[int, ...], device: torch.device) -> "Form":
+    def of(cls, parents: tuple[int, ...], device: torch.device) -> "TreeTopology":
         ways: list[list[int]] = []
         for node, parent in enumerate(parents):
             ways.append([*(ways[parent] if node else []), node])
@@ -41,7 +41,7 @@ class Form:
         return cls(torch.tensor(parents, device=device), ancestors, ancestors.sum(-1) - 1, paths, width)
 
     @classmethod
-    def chain(cls, length: int, device: torch.device) -> "Form":
+    def chain(cls, length: int, device: torch.device) -> "TreeTopology":
         """The root and `length` draft tokens in a row."""
         return cls.of(tuple(range(-1, length)), device)
 
@@ -63,14 +63,14 @@ class DraftTree:
     parents: Tensor  # [B, N] -1 at node 0; parents[:, i] < i; PADDING for a node that is not there
     draft_probs: Tensor | None = None  # [B, N, V] q from which a node's children were drawn, in order, without
     # replacement; None: the children were chosen (top-k), so that q is a point mass on each
-    form: Form | None = None  # where it is known that all rows have it
+    topology: TreeTopology | None = None  # where it is known that all rows have it
     width: int | None = None  # children of a node, at most, where whoever grew it can tell
 
     @cached_property
     def ancestors(self) -> Tensor:
         """[B, N, N] true where node j lies on the path from the root to node i, both included; padding: only itself."""
-        if self.form:
-            return self.form.ancestors.expand(len(self.tokens), -1, -1)
+        if self.topology:
+            return self.topology.ancestors.expand(len(self.tokens), -1, -1)
         n = self.tokens.shape[1]
         eye = torch.eye(n, device=self.parents.device)
         reach = torch.zeros_like(eye).repeat(len(self.parents), 1, 1)
@@ -83,12 +83,12 @@ class DraftTree:
     @cached_property
     def depths(self) -> Tensor:
         """[B, N] edges between the root and a node; 0 for padding."""
-        return self.form.depths.expand_as(self.tokens) if self.form else self.ancestors.sum(-1) - 1
+        return self.topology.depths.expand_as(self.tokens) if self.topology else self.ancestors.sum(-1) - 1
 
     def path_to(self, leaves: Tensor) -> Tensor:
         """leaves [B] -> the nodes from the root to each [B, A], padded with -1."""
-        if self.form:
-            return self.form.paths[leaves]
+        if self.topology:
+            return self.topology.paths[leaves]
         size = self.tokens.shape[1]
         on_path = self.ancestors.gather(1, leaves[:, None, None].expand(-1, 1, size))[:, 0]
         order = torch.arange(size, device=leaves.device).masked_fill(~on_path, size).sort(1).values
@@ -219,7 +219,7 @@ class Shape(NamedTuple):
 
 
 @runtime_checkable
-class Remembers(Protocol):
+class StatefulTreePolicy(Protocol):
     """A tree policy that learns from the rounds of each image; its drafter tells it of them."""
 
     def allocate(self, batch_size: int, grid: tuple[int, int], device: torch.device) -> None: ...

@@ -19,7 +19,7 @@ NUMBERS = {int: "a whole number", float: "a number"}
 
 
 def in_one_sentence(task: Task) -> Task:
-    """Below @hydra.main: turns a LanternError, also one raised while Hydra builds an object, into the exception that
+    """Below @hydra.main: rotary a LanternError, also one raised while Hydra builds an object, into the exception that
     Hydra prints as its message alone. Raised and not exited with, so that the other points of a sweep go on."""
 
     @wraps(task)
@@ -102,7 +102,7 @@ def _make(folder: str) -> None:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        # SystemExit, because Hydra turns any other exception of a callback into a warning
+        # SystemExit, because Hydra rotary any other exception of a callback into a warning
         raise SystemExit(
             f"error: cannot write to {folder} ({error.strerror}); choose another with paths.runs=…, or by hydra.run.dir"
         ) from error

@@ -34,7 +34,7 @@ class SweepReport(Callback):
             config.sweep.name, config.sweep.requires, config.hydra.runtime.choices, config.hydra.overrides.task
         )
         if problem:
-            raise SystemExit(problem)  # Hydra turns any other exception of a callback into a warning
+            raise SystemExit(problem)  # Hydra rotary any other exception of a callback into a warning
         try:
             instantiate(config.budget)
         except Exception as error:  # what the report needs at the end is not found wrong there

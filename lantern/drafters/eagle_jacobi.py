@@ -14,7 +14,7 @@ from lantern.drafters.jacobi.window import Label, Redraw, Start, Window
 from lantern.drafters.loading import load_eagle
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
-from lantern.types import PADDING, DraftTree, Form, Forward, Proposals, Target, TreePolicy, Verdict
+from lantern.types import PADDING, DraftTree, Forward, Proposals, Target, TreePolicy, TreeTopology, Verdict
 
 
 class EagleJacobi:
@@ -32,7 +32,7 @@ class EagleJacobi:
         self.tree, self.weights_hash = Label("+".join(parts), eagle.tree.kind), eagle.weights_hash
         self.num_nodes, self.depth = eagle.num_nodes + length + tail, max(length, eagle.depth + tail)
         eagle.memory.most = self.depth + 1  # a round commits more than the tree alone
-        self._forms: dict[Form, tuple[Form, Tensor]] = {}
+        self._topologies: dict[TreeTopology, tuple[TreeTopology, Tensor]] = {}
         self.window = window(self.depth)
 
     @property
@@ -64,11 +64,11 @@ class EagleJacobi:
             )
         tree = self.eagle.draft(roots, room, proposals)
         guess = self.window.guess(roots, proposals).tokens
-        if tree.form and int(room.min()) > self.depth:
-            if tree.form not in self._forms:
-                self._forms[tree.form] = joined(tree.form, self.length, self.tail)
-            form, order = self._forms[tree.form]
-            return form.tree(torch.cat([tree.tokens, guess], 1).index_select(1, order))
+        if tree.topology and int(room.min()) > self.depth:
+            if tree.topology not in self._topologies:
+                self._topologies[tree.topology] = joined(tree.topology, self.length, self.tail)
+            topology, order = self._topologies[tree.topology]
+            return topology.tree(torch.cat([tree.tokens, guess], 1).index_select(1, order))
         room = room.to(roots.device)
         return beside(continued(tree, guess, self.tail, room), guess, self.length, room)
 
@@ -94,14 +94,14 @@ def beside(tree: DraftTree, guess: Tensor, length: int, room: Tensor) -> DraftTr
     return _with_chain(tree, guess, root, root, length, room)
 
 
-def joined(form: Form, length: int, tail: int) -> tuple[Form, Tensor]:
-    """The form of a tree of this form, continued and with a window beside it, and which of the tree's own tokens, the
+def joined(topology: TreeTopology, length: int, tail: int) -> tuple[TreeTopology, Tensor]:
+    """The topology of such a tree, continued and with a window beside it, and which of the tree's own tokens, the
     guessed ones behind them, each of its nodes [N] has."""
-    size, depth, device = len(form.parents), int(form.depths.max()) + tail, form.parents.device
+    size, depth, device = len(topology.parents), int(topology.depths.max()) + tail, topology.parents.device
     room = torch.tensor([max(length, depth) + 1], device=device)
     own, guess = torch.arange(size + max(length, depth), device=device)[None].tensor_split([size], 1)
-    tree = beside(continued(form.tree(own), guess, tail, room), guess, length, room)
-    return Form.of(tuple(tree.parents[0].tolist()), device), tree.tokens[0]
+    tree = beside(continued(topology.tree(own), guess, tail, room), guess, length, room)
+    return TreeTopology.of(tuple(tree.parents[0].tolist()), device), tree.tokens[0]
 
 
 def _with_chain(

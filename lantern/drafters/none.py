@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from lantern.types import DraftTree, Form, Forward, Proposals, Verdict
+from lantern.types import DraftTree, Forward, Proposals, TreeTopology, Verdict
 
 
 class NoDrafter:
@@ -18,7 +18,7 @@ class NoDrafter:
         pass
 
     def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
-        return Form.chain(0, roots.device).tree(roots[:, None])
+        return TreeTopology.chain(0, roots.device).tree(roots[:, None])
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         pass

@@ -74,9 +74,9 @@ class Parallel:
         last = features[pairs.rows, :, pairs.count - 1].flatten(0, 1)
         levels = self._layer.levels(roots.repeat_interleave(guidance, 0), last, ahead)
         x = torch.cat([x.view(-1, tokens.shape[1], x.shape[1]), levels], dim=1)
-        turns, mask = self.memory.place(ahead)
+        rotary, mask = self.memory.reserve(ahead)
         self.forwards += 1
-        outputs = self._layer(x, turns, mask, self.cache)
+        outputs = self._layer(x, rotary, mask, self.cache)
         self.cache.extend(pairs.counts, pairs.count)  # the levels are overwritten by the next round
         outputs = rearrange(outputs.to(features.dtype), "(b r) t d -> b r t d", r=guidance)
         return self.memory.from_root(outputs)

@@ -62,12 +62,12 @@ class FusedParallel:
             return own.to(self.dtype)
         return self.on_feature_ahead(features).to(self.dtype).unflatten(1, (-1, own.shape[2]))[:, :count] + own
 
-    def read(self, tokens: Tensor, features: Tensor, turns: Tensor, mask: Tensor, memory: Memory) -> Tensor:
+    def read(self, tokens: Tensor, features: Tensor, rotary: Tensor, mask: Tensor, memory: Memory) -> Tensor:
         """Pairs alone: tokens [B, T], features [B, R, T, D] -> [B R, T, D]; see FusedLayer for the others."""
         rows = tokens[:, None].expand(features.shape[:3]).flatten()
         x = self.pairs(rows, features.flatten(0, 2)).unflatten(0, (-1, features.shape[2]))
-        return self(x, turns, mask, memory)
+        return self(x, rotary, mask, memory)
 
-    def __call__(self, x: Tensor, turns: Tensor, mask: Tensor, memory: Memory) -> Tensor:
+    def __call__(self, x: Tensor, rotary: Tensor, mask: Tensor, memory: Memory) -> Tensor:
         """x [B R, T, D] -> [B R, T, D]; see FusedLayer for the others."""
-        return self.layer(x.flatten(0, 1), turns, mask, memory).view_as(x)
+        return self.layer(x.flatten(0, 1), rotary, mask, memory).view_as(x)

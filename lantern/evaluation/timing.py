@@ -9,7 +9,7 @@ from typing import NamedTuple
 from lantern.data.prompts import Batch
 from lantern.evaluation.records import Ledger, lines_of
 from lantern.evaluation.rows import Row
-from lantern.metrics.cpu_contention import Bystanders
+from lantern.metrics.cpu_contention import CpuContention
 from lantern.types import Generation
 
 Decode = Callable[[Sequence[str], Sequence[int], int], Generation]
@@ -34,7 +34,7 @@ class Maker:
 
     def time(self, prompt: str, copy: int, seed: int) -> Made:
         """One image alone, recorded with its token time, its whole time, and who else was using the processor."""
-        others = Bystanders()
+        others = CpuContention()
         started = perf_counter()
         generation = self.decode([prompt], [seed], 1)
         self.finish(generation)

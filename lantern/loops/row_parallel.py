@@ -42,7 +42,7 @@ class RowParallel:
             raise LanternError(
                 f"+loop=rows drafts and accepts by itself; leave drafter={drafter.name}, acceptance={rule.name} out"
             )
-        if not hasattr(target, "read_cells"):
+        if not hasattr(target, "read_positions"):
             raise LanternError(f"{type(target).__name__} reads tokens in raster order alone; leave +loop=rows out")
         check_request(prompts, seeds, batch_size)
         height, width = target.grid
@@ -79,7 +79,7 @@ class RowParallel:
             start = perf_counter()
             active = [images[number] for number in alive]
             tokens, cells, sees, sources, goals = (part.to(device) for part in turn(active))
-            logits = target.read_cells(tokens, cells, sees).logits
+            logits = target.read_positions(tokens, cells, sees).logits
             verified = perf_counter()
             laws = sampling.law(logits)
             picks = pick(laws.gather(1, sources[..., None].expand(-1, -1, laws.shape[-1])), goals)

@@ -8,7 +8,7 @@ STAT = Path("/proc/stat")
 IDLE = (3, 4)  # the columns of idle and of waiting for disks
 
 
-class Bystanders:
+class CpuContention:
     """Counts the cores that other processes keep busy from its making on."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lantern.sampling import Sampling
-from lantern.types import Form, Target, Verdict
+from lantern.types import Target, TreeTopology, Verdict
 
 NODES_AT_ONCE = 32  # a longer pass needs more memory for its logits
 
@@ -23,7 +23,7 @@ def law_entropies(target: Target, sampling: Sampling, prompts: Sequence[str], to
     for start in range(0, length - 1, NODES_AT_ONCE):
         chunk = tokens[:, start : min(start + NODES_AT_ONCE, length - 1)]  # the last token conditions nothing
         nodes = torch.arange(chunk.shape[1], device=tokens.device).repeat(batch, 1)
-        forward = target.verify(Form.chain(chunk.shape[1] - 1, tokens.device).tree(chunk))
+        forward = target.verify(TreeTopology.chain(chunk.shape[1] - 1, tokens.device).tree(chunk))
         bits.append(_bits(sampling.law(forward.logits)))
         target.commit(Verdict(nodes, nodes[:, -1], tokens[:, start + chunk.shape[1]]))
     return torch.cat(bits, 1)

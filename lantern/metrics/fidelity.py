@@ -23,7 +23,7 @@ from lantern.metrics.intervals import (
     swapped_sides,
     swaps,
 )
-from lantern.metrics.memo import Kept
+from lantern.metrics.memo import TensorMemo
 
 MIN_IMAGES = 8
 BIASED_BELOW = 10  # images a feature; a covariance of fewer is mostly noise, and so is a Fréchet distance
@@ -45,7 +45,7 @@ class Fidelity:
         self.extractor = register_extractor(extractor)
         self.references, self.num_references, self.resamples = references, num_references, resamples
         self._resize = getattr(extractor, "resize", "none")
-        self._features = Kept(lambda images: extract_features(images, self.extractor))
+        self._features = TensorMemo(lambda images: extract_features(images, self.extractor))
 
     def prepare(self, prompts: Sequence[str]) -> None:
         """LanternError for too few images, or prompts that no real image can be made for."""

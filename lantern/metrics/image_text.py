@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lantern.metrics.extraction import network_hash
 from lantern.metrics.intervals import Interval, bootstrap
-from lantern.metrics.memo import Kept
+from lantern.metrics.memo import TensorMemo
 
 AT_ONCE = 32
 
@@ -29,7 +29,7 @@ class ImageTextScore:
     def __init__(self, name: str, network: Scorer, resamples: int = 1000) -> None:
         """name: of the row's keys, <name>_score and <name>_score_loss."""
         self.name, self.network, self.resamples = f"{name}_score", network, resamples
-        self._scores = Kept(self._score)
+        self._scores = TensorMemo(self._score)
         self._hash = network_hash(network)
 
     def prepare(self, prompts: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from torch_fidelity.metric_isc import KEY_METRIC_ISC_MEAN, isc_features_to_metri
 from lantern.errors import LanternError
 from lantern.metrics.extraction import extract_features, network_hash, register_extractor
 from lantern.metrics.intervals import difference_interval, jackknife, prompt_groups, swapped_sides, swaps
-from lantern.metrics.memo import Kept
+from lantern.metrics.memo import TensorMemo
 
 JACKKNIFE_GROUPS = 40
 FEW = 50  # images a split
@@ -42,7 +42,7 @@ class InceptionScore:
         self.splits, self.resamples = splits, resamples
         self._resize, self._hash = network.resize, network_hash(network)
         extractor = register_extractor(Logits(network))
-        self._logits = Kept(lambda images: extract_features(images, extractor))
+        self._logits = TensorMemo(lambda images: extract_features(images, extractor))
 
     def prepare(self, prompts: Sequence[str]) -> None:
         if len(prompts) < 2 * self.splits:

@@ -9,7 +9,7 @@ from torch import Tensor
 Found = TypeVar("Found")
 
 
-class Kept(Generic[Found]):
+class TensorMemo(Generic[Found]):
     """Calls `find` once a tensor."""
 
     def __init__(self, find: Callable[..., Found]) -> None:

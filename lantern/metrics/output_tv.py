@@ -12,7 +12,7 @@ from torch import Tensor
 from lantern.acceptance.exact import Exact
 from lantern.errors import LanternError
 from lantern.metrics.code_distance import CodeDistance
-from lantern.metrics.recording_drafter import Visit, Witness, one_level
+from lantern.metrics.recording_drafter import RecordingDrafter, Visit, one_level
 from lantern.metrics.reference_samples import plain_picks
 from lantern.noise import Noise, Purpose, image_seed
 from lantern.sampling import Sampling
@@ -186,7 +186,7 @@ class OutputTV:
         if not isinstance(pipeline.verification, Ratio):
             return {}  # what judges a chain as a whole has no law by child
         stride = max(1, len(prompts) * (pipeline.target.num_tokens - 1) // self.num_positions)
-        witness = Witness(pipeline.drafter, stride)
+        witness = RecordingDrafter(pipeline.drafter, stride)
         replace(pipeline, drafter=witness).generate(prompts, seeds, batch_size)
         return self.of_visits(witness.visits, pipeline.rule, pipeline.verification, codes)
 

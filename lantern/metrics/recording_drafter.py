@@ -17,7 +17,7 @@ class Visit(NamedTuple):
     depth: int  # of the node
 
 
-class Witness:
+class RecordingDrafter:
     """Implements lantern.types.Drafter around another one. Keeps every `stride`-th visited position of all rows."""
 
     def __init__(self, drafter: Drafter, stride: int) -> None:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from lantern.noise import Noise, winners
 from lantern.sampling import Sampling
-from lantern.types import Form, Target, Verdict
+from lantern.types import Target, TreeTopology, Verdict
 
 
 @torch.inference_mode()
@@ -28,7 +28,7 @@ def plain_picks(
         picks.append(winners(law, noise.weights_ahead(1)[:, 0]))
         if position + 1 < length:
             noise.advance([1] * batch, torch.ones_like(noise.position))
-            root = Form.chain(0, device).tree(tokens[:, position, None])
+            root = TreeTopology.chain(0, device).tree(tokens[:, position, None])
             logits = target.verify(root).logits
             target.commit(Verdict(torch.zeros_like(root.tokens), torch.zeros_like(rows), tokens[:, position + 1]))
     return torch.stack(picks, 1)

@@ -10,7 +10,7 @@ from lantern.errors import LanternError
 from lantern.types import Verdict
 
 
-class Reserve:
+class ReusableBuffer:
     """Memory that one cache after another lives in: new pages cost a processor more than a round does, and two caches
     at once would need twice what was reckoned."""
 
@@ -48,10 +48,10 @@ class KVCache:
         heads: int,
         head_dim: int,
         like: Tensor,
-        reserve: Reserve | None = None,
+        reserve: ReusableBuffer | None = None,
     ) -> None:
         """reserve: of the caches that stood here before, all of them given up."""
-        self.store = (reserve or Reserve()).take(like, layers, 2, batch_size * guidance, heads, slots, head_dim)
+        self.store = (reserve or ReusableBuffer()).take(like, layers, 2, batch_size * guidance, heads, slots, head_dim)
         self.guidance = guidance
         self.grain = 0  # where set, extents are multiples of it and slots are always named: passes have few shapes
         self.lengths = torch.zeros(batch_size, dtype=torch.long, device=like.device)  # [B] committed slots
@@ -63,12 +63,12 @@ class KVCache:
         return self.store.shape[4]
 
     def admit(self, images: Tensor, length: int) -> None:
-        """These images start anew with `length` committed slots, to be written through an Admission."""
+        """These images start anew with `length` committed slots, to be written through an PrefillView."""
         self.lengths[images] = length
         for image in images.tolist():
             self._counts[image] = length
 
-    def place(self, count: int, offset: int = 0) -> None:
+    def reserve(self, count: int, offset: int = 0) -> None:
         """Reserves count slots, offset behind each image's committed ones, for the next pass to write: `placed`, the
         first of them or, where rows stand unevenly, all [B R, T]."""
         self.extent = max(self._counts) + offset + count
@@ -86,7 +86,7 @@ class KVCache:
             self.placed = slots.repeat_interleave(self.guidance, 0)  # [B R, T]
             self.every = torch.arange(len(self.placed), device=slots.device)[:, None]
 
-    def remember(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """[B R, H, T, Dh] each, into the placed slots -> all slots up to the last one placed [B R, H, S, Dh]."""
         keys, values = self._seen[layer].unbind(0)
         if self._fresh is not None:
@@ -161,20 +161,20 @@ class KVCache:
         return (images[:, None] * self.guidance + torch.arange(self.guidance, device=images.device)).flatten()
 
 
-class Admission:
+class PrefillView:
     """The memory of a prefill: fresh rows go to the first slots of the admitted images and see each other alone."""
 
     def __init__(self, cache: KVCache, images: Tensor, length: int) -> None:
         cache.admit(images, length)
         self._store, self._rows = cache.store[..., :length, :], cache.rows(images)
 
-    def remember(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         kept = self._store[layer]
         kept[0, self._rows], kept[1, self._rows] = key.to(kept.dtype), value.to(kept.dtype)
         return kept[0, self._rows], kept[1, self._rows]
 
 
-class AtSlots:
+class SlotView:
     """The memory of a pass outside raster order: fresh rows go to slots [B R, T] and see any."""
 
     def __init__(self, cache: KVCache, slots: Tensor, extent: int) -> None:
@@ -182,7 +182,7 @@ class AtSlots:
         self._store, self._slots = cache.store[..., :extent, :], slots
         self._every = torch.arange(len(slots), device=slots.device)[:, None]
 
-    def remember(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         keys, values = self._store[layer].unbind(0)
         keys[self._every, :, self._slots] = key.transpose(1, 2).to(keys.dtype)
         values[self._every, :, self._slots] = value.transpose(1, 2).to(values.dtype)

@@ -120,7 +120,7 @@ def over_bare_loop(target: Target, prompt: str, decode: Callable[[], Generation]
 
 
 def chain_of(size: int, device: torch.device) -> DraftTree:
-    """A chain of code 0, one image; of a length for which a Form would be too large."""
+    """A chain of code 0, one image; of a length for which a TreeTopology would be too large."""
     parents = torch.arange(-1, size - 1, device=device)[None]
     return DraftTree(torch.zeros(1, size, dtype=torch.long, device=device), parents)
 

@@ -22,7 +22,7 @@ class ClusteredCodebook(nn.Module):
 
     @torch.no_grad()
     def collect(self, z: Tensor) -> None:
-        """Remembers encoder outputs [n, C], the latest `pool` of them."""
+        """Keeps encoder outputs [n, C], the latest `pool` of them."""
         slots = (self.pooled + torch.arange(len(z), device=z.device)) % len(self.pool)
         self.pool[slots] = z
         self.pooled += len(z)

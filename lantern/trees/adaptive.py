@@ -12,7 +12,7 @@ from lantern.types import DraftTree, Proposals, Verdict
 
 
 class AdaptiveTree:
-    """Implements lantern.types.TreePolicy and Remembers. Every cell of an image keeps the depth that the round which
+    """A StatefulTreePolicy. Every cell of an image keeps the depth that the round which
     committed it recommends; rows know nothing of each other."""
 
     def __init__(self, total: int, depth: int, width: int, start: int, name: str = "adaptive") -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lantern.errors import LanternError
-from lantern.types import PADDING, DraftTree, Form, Proposals
+from lantern.types import PADDING, DraftTree, Proposals, TreeTopology
 
 
 class StaticTree:
@@ -20,7 +20,7 @@ class StaticTree:
         self.num_nodes, self.depth = len(self.paths) + 1, max(map(len, self.paths))
         self.num_expanded = len({path[:-1] for path in self.paths})
         numbers = {path: number for number, path in enumerate([(), *self.paths])}
-        self._form = Form.of((-1, *(numbers[path[:-1]] for path in self.paths)), torch.device("cpu"))
+        self._topology = TreeTopology.of((-1, *(numbers[path[:-1]] for path in self.paths)), torch.device("cpu"))
         self._levels = [_Level(depth, self.paths, numbers) for depth in range(self.depth)]
         self.width = max(level.width for level in self._levels)
 
@@ -36,7 +36,7 @@ class StaticTree:
         tokens[:, 0] = roots
         fits = int(room.min()) > self.depth
         is_whole = fits and not proposals.keeps_law
-        parents = self._form.parents.repeat(batch, 1) if fits else self._form.within(room)
+        parents = self._topology.parents.repeat(batch, 1) if fits else self._topology.within(room)
         laws = None
         for level in self._levels:
             if level.depth + 1 >= most:
@@ -50,11 +50,11 @@ class StaticTree:
                 parents[:, level.children] = parents[:, level.children].masked_fill(lost, PADDING)
                 laws = log_q.new_zeros(batch, self.num_nodes, log_q.shape[-1]) if laws is None else laws
                 laws[:, level.nodes] = log_q.softmax(-1)
-        return DraftTree(tokens, parents, laws, self._form if is_whole else None, self.width)
+        return DraftTree(tokens, parents, laws, self._topology if is_whole else None, self.width)
 
     def _move(self, device: torch.device) -> None:
-        if self._form.parents.device != device:
-            self._form = Form.of(tuple(self._form.parents.tolist()), device)
+        if self._topology.parents.device != device:
+            self._topology = TreeTopology.of(tuple(self._topology.parents.tolist()), device)
             for level in self._levels:
                 level.move(device)
 

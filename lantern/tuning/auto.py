@@ -42,7 +42,7 @@ class Decoders(Protocol):
     def __call__(self, shape: TreePolicy | Shape | None) -> Decoder: ...
 
 
-class Kept(Protocol):
+class SavedChoice(Protocol):
     """Where a run keeps what was found."""
 
     def read(self) -> list[Shape | None]: ...  # nothing where nothing is kept
@@ -64,7 +64,7 @@ class AutoTree:
     width = 0
 
     def __init__(
-        self, families: Sequence[Family], prompts: Sequence[str], batch_size: int = 1, kept: Kept | None = None
+        self, families: Sequence[Family], prompts: Sequence[str], batch_size: int = 1, kept: SavedChoice | None = None
     ) -> None:
         """prompts: those of the images that are decoded to find out; kept: where the answer is, once it is known."""
         self.families, self.prompts, self.batch_size, self.kept = families, prompts, batch_size, kept
@@ -74,7 +74,7 @@ class AutoTree:
         """The same search for another batch size."""
         return AutoTree(self.families, self.prompts, batch_size)
 
-    def keeping(self, kept: Kept) -> "AutoTree":
+    def keeping(self, kept: SavedChoice) -> "AutoTree":
         """The same search for a run that may be killed, which then goes on with what it found."""
         return AutoTree(self.families, self.prompts, self.batch_size, kept)
 

@@ -48,7 +48,7 @@ class SharedNoise:
     def __call__(self, tree: DraftTree, probs: Tensor, rule: Relaxation, noise: Noise) -> Verdict:
         """probs p [B, N, V]. Follows the deepest path on which every child is the pick at its parent; among equally
         deep ones the one of earlier nodes."""
-        is_chain = tree.form and tree.form.is_chain
+        is_chain = tree.topology and tree.topology.is_chain
         weights = noise.weights_ahead(tree.tokens.shape[1]) if is_chain else noise.weights_at(tree.depths)  # [B, N, V]
         pick = winners(probs, weights)  # [B, N]
         parents, drafted = tree.parents[:, 1:].clamp(min=0), tree.tokens[:, 1:]  # the root is committed
@@ -64,7 +64,7 @@ class SharedNoise:
             law, weights = probs.gather(1, index), weights.expand_as(probs).gather(1, index)
             p_tilde = rule.relax(law.flatten(0, 1), drafted.flatten()).view_as(law)
             refused = winners(p_tilde, weights) != drafted  # a child is refused unless its own p~ picks it
-        refused = refused if tree.form else refused | tree.is_padding[:, 1:]
+        refused = refused if tree.topology else refused | tree.is_padding[:, 1:]
         best = deepest(tree, refused)
         accepted, token = tree.depths.gather(1, best)[:, 0], pick.gather(1, best)[:, 0]
         verdict = Verdict(tree.path_to(best[:, 0]), accepted, token)

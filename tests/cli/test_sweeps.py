@@ -267,7 +267,7 @@ def test_a_table_leaves_out_what_nobody_measured():
 
 
 def test_a_report_that_fails_is_a_failure(tmp_path):
-    """Catches an exception that Hydra turns into a warning, and an exit status of 0."""
+    """Catches an exception that Hydra rotary into a warning, and an exit status of 0."""
     (tmp_path / "results.csv").mkdir()
     folder = sweep_folder(tmp_path, deltas=(0.1,))
     report = SweepReport()

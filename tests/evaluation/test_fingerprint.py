@@ -12,7 +12,7 @@ from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.fingerprint import fingerprint, is_finished, mark_finished, request
 from lantern.evaluation.speed import speed_warnings
 from lantern.metrics import cpu_contention as disturbance
-from lantern.metrics.cpu_contention import Bystanders
+from lantern.metrics.cpu_contention import CpuContention
 from lantern.runtime.files import replace_text
 
 SCENES = load_prompts("scenes", PROMPTS)
@@ -80,11 +80,11 @@ def test_other_processes_are_counted_and_ones_own_work_is_not(monkeypatch, tmp_p
         patched.setattr(disturbance, "perf_counter", lambda: next(clock))
         patched.setattr(disturbance, "_own_s", lambda: next(own))
         busy(0)
-        others = Bystanders()
+        others = CpuContention()
         busy(2.5)
         assert others.cores() == pytest.approx(1)  # 2.5 seconds of work in 2, of which half a second was ours
     monkeypatch.setattr(disturbance, "STAT", tmp_path / "none")
-    assert Bystanders().cores() is None
+    assert CpuContention().cores() is None
 
 
 def test_a_disturbed_or_wide_timing_is_said_to_be_so():

@@ -10,7 +10,7 @@ from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.lantern_pp import LanternPP
 from lantern.metrics.code_distance import CodeDistance
 from lantern.metrics.output_tv import OutputTV, committed_law, total_variation
-from lantern.metrics.recording_drafter import Visit, Witness
+from lantern.metrics.recording_drafter import RecordingDrafter, Visit
 from lantern.metrics.reference_samples import plain_picks
 from lantern.pipeline import Pipeline
 from lantern.sampling import Sampling
@@ -47,11 +47,11 @@ def enumerated(tree, rule) -> tuple[torch.Tensor, Visit]:
     target.prefill([""], torch.arange(1))
     seen = []
 
-    def remember(grown):
+    def record(grown):
         seen.append(grown)
         return grown
 
-    law_of_one_round(target, drafter, Ratio(), rule, sampling, remember)
+    law_of_one_round(target, drafter, Ratio(), rule, sampling, record)
     grown = seen[0]
     target.allocate(1, tree.num_nodes)
     p = sampling.law(target.verify(type(grown)(*[f[:1] for f in (grown.tokens, grown.parents)])).logits)[0, 0]
@@ -126,7 +126,7 @@ def test_a_witness_changes_no_token_and_sees_the_laws_of_the_committed_positions
     """Catches a node taken for its child, and a law of another row."""
     plain = pipeline(SIBLINGS, Exact(), Ratio())
     watched = pipeline(SIBLINGS, Exact(), Ratio())
-    witness = Witness(watched.drafter, 1)
+    witness = RecordingDrafter(watched.drafter, 1)
     watched = Pipeline(watched.target, witness, watched.verification, watched.rule, watched.sampling)
     tokens = plain.generate(PROMPTS[:3], SEEDS[:3], 3).tokens
     assert torch.equal(watched.generate(PROMPTS[:3], SEEDS[:3], 3).tokens, tokens)

@@ -11,7 +11,7 @@ from lantern.acceptance.exact import Exact
 from lantern.data.prompts import load_prompts
 from lantern.metrics.code_distance import CodeDistance
 from lantern.metrics.output_tv import OutputTV
-from lantern.metrics.recording_drafter import Witness
+from lantern.metrics.recording_drafter import RecordingDrafter
 from lantern.noise import image_seed
 from lantern.verification.ratio import Ratio
 from lantern.verification.shared_noise import SharedNoise
@@ -71,7 +71,7 @@ def test_of_the_exact_rule_under_ratio_verification_it_is_nothing_or_shrinks_wit
     whose noise would hide a bias. Noise falls to a half with four times the redraws; a bias stays."""
     pipeline = model.pipeline(verification="ratio", **RATIO[name])
     stride = model.target.num_tokens // 10
-    witness = Witness(pipeline.drafter, stride)
+    witness = RecordingDrafter(pipeline.drafter, stride)
     replace(pipeline, drafter=witness).generate(PROMPTS, SEEDS, 1)
     few, many = (OutputTV(1, 10, redraws).of_visits(witness.visits, Exact(), Ratio(), codes) for redraws in (256, 1024))
     biased = OutputTV(1, 10, 256).of_visits(witness.visits, NoSubtraction(), Ratio(), codes)

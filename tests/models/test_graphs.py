@@ -17,7 +17,7 @@ from lantern.models.graphs import MET, PassGraphs
 from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree
-from lantern.types import Form
+from lantern.types import TreeTopology
 from lantern.verification.shared_noise import SharedNoise
 
 SEEDS = list(range(len(PROMPTS)))
@@ -95,7 +95,7 @@ def test_what_a_pass_returned_is_not_written_again():
     target = recorded_target(recorder)
     target.allocate(1, 1)
     target.prefill(PROMPTS[:1], torch.tensor([0]))
-    root = Form.chain(0, torch.device("cpu")).tree(torch.tensor([[3]]))
+    root = TreeTopology.chain(0, torch.device("cpu")).tree(torch.tensor([[3]]))
     passes = [target.verify(root) for _ in range(MET + 2)]
     assert recorder.made[0].replays == 3
     assert len({place(part) for forward in passes for part in forward}) == 2 * len(passes)

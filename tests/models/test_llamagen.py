@@ -215,7 +215,7 @@ def test_padding_in_front_of_a_caption_does_not_reach_the_image():
     filler = torch.randn(5, 8, generator=torch.Generator().manual_seed(3), dtype=uncond.dtype)
     body.cls_embedding.uncond_embedding = torch.nn.Parameter(torch.cat([filler, uncond]), requires_grad=False)
     body.rotation = torch.cat([body.rotation[:5], body.rotation])
-    long.turns = torch.cat([long.turns[:5], long.turns])
+    long.rotary = torch.cat([long.rotary[:5], long.rotary])
     tokens = [3, 1, 4, 1, 5]
     for prompt in PROMPTS[:3]:
         passes = [sequential(target, prompt, tokens).logits for target in (short, long)]

@@ -78,7 +78,7 @@ def test_a_tree_larger_than_the_caches_room_is_one_clear_error():
     target.prefill(PROMPTS[:1], torch.arange(1))
     target.cache.extend([15], torch.tensor([15]))
     with pytest.raises(LanternError, match=r"the cache has 22 slots and 24 are needed"):
-        target.cache.place(5)
+        target.cache.reserve(5)
 
 
 @pytest.mark.parametrize("tree", [None, "chain", "eagle2"])
@@ -123,9 +123,9 @@ def test_uneven_rows_are_written_in_the_precision_of_the_cache():
     cache = KVCache(1, 2, 1, 6, 1, 2, torch.zeros(0, dtype=torch.bfloat16))
     cache.admit(torch.arange(2), 1)
     cache.extend([1, 2], torch.tensor([1, 2]))
-    cache.place(2)
+    cache.reserve(2)
     fresh = torch.randn(2, 1, 2, 2)
-    keys, values = cache.remember(0, fresh, fresh + 1)
+    keys, values = cache.update(0, fresh, fresh + 1)
     for row, start in enumerate((2, 3)):
         assert torch.equal(keys[row, 0, start : start + 2], fresh[row, 0].bfloat16())
         assert torch.equal(values[row, 0, start : start + 2], (fresh[row, 0] + 1).bfloat16())

@@ -9,7 +9,16 @@ from torch import Tensor
 
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.sampling import Sampling
-from lantern.types import AcceptanceRule, Drafter, DraftTree, Forward, Remembers, TreePolicy, Verdict, Verification
+from lantern.types import (
+    AcceptanceRule,
+    Drafter,
+    DraftTree,
+    Forward,
+    StatefulTreePolicy,
+    TreePolicy,
+    Verdict,
+    Verification,
+)
 
 ROOT = 1  # the token committed before an enumerated round
 
@@ -84,7 +93,7 @@ class TableDrafter:
         self.model = TableTarget(target.vocab_size, target.num_tokens, target.cfg_scale, seed)
         self.tree, self.sampling = tree, sampling
         self.num_nodes, self.depth = tree.num_nodes, tree.depth
-        self._remembering = [tree] if isinstance(tree, Remembers) else []
+        self._remembering = [tree] if isinstance(tree, StatefulTreePolicy) else []
 
     def allocate(self, batch_size: int) -> None:
         self._path = torch.zeros(batch_size, dtype=torch.long)

@@ -20,7 +20,7 @@ class Drafted(NamedTuple):
     forwards: int  # of the drafter, for this draft
 
 
-def uneven_rounds(target: LlamaGenTarget, drafter: Drafter, turns: int) -> Iterator[Drafted]:
+def uneven_rounds(target: LlamaGenTarget, drafter: Drafter, rotary: int) -> Iterator[Drafted]:
     """Drafts for three images, then yields, then goes on behind a random node. In turn 2 a row gets another image, in
     turn 3 a row leaves and the others change places."""
     generator = torch.Generator().manual_seed(0)
@@ -29,7 +29,7 @@ def uneven_rounds(target: LlamaGenTarget, drafter: Drafter, turns: int) -> Itera
     drafter.allocate(3)
     drafter.begin(target.prefill(prompts, rows), rows)
     committed = [[token] for token in torch.randint(CODES, (3,), generator=generator).tolist()]
-    for turn in range(turns):
+    for turn in range(rotary):
         if turn == 2:
             drafter.begin(target.prefill(PROMPTS[4:5], torch.tensor([1])), torch.tensor([1]))
             prompts, committed[1] = [prompts[0], PROMPTS[4], prompts[2]], [7]

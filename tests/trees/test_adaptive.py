@@ -8,7 +8,7 @@ from test_trees import PathLaws, brute_force_beam, paths_of
 from lantern.errors import LanternError
 from lantern.trees.adaptive import AdaptiveTree
 from lantern.trees.static import chain
-from lantern.types import Remembers, Verdict
+from lantern.types import StatefulTreePolicy, Verdict
 
 GRID, TOTAL, DEPTH, WIDTH, START = (3, 4), 12, 5, 6, 2
 LENGTH = GRID[0] * GRID[1]
@@ -75,8 +75,8 @@ def test_depth_and_width_follow_from_the_rounds_beside_and_above():
 
 def test_only_a_tree_that_learns_is_told_of_the_rounds():
     """Catches a hook that other policies would be called by."""
-    assert isinstance(AdaptiveTree(4, 2, 2, 1), Remembers)
-    assert not isinstance(chain(2), Remembers)
+    assert isinstance(AdaptiveTree(4, 2, 2, 1), StatefulTreePolicy)
+    assert not isinstance(chain(2), StatefulTreePolicy)
 
 
 @pytest.mark.parametrize("sizes", [(0, 1, 1, 1), (4, 0, 2, 0), (4, 2, 0, 1), (4, 2, 2, 0), (4, 2, 2, 3)])

@@ -13,7 +13,7 @@ from torch import Tensor
 from lantern.errors import LanternError
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree, chain
-from lantern.types import PADDING, DraftTree, Form
+from lantern.types import PADDING, DraftTree, TreeTopology
 
 PUBLISHED = json.loads((ROOT / "tests" / "golden" / "static_trees.json").read_text())
 SIZES = {
@@ -206,14 +206,14 @@ def test_ancestors_and_depths_are_those_of_a_loop():
 
 
 def test_a_form_says_of_a_tree_what_its_parents_say():
-    """Catches a form whose depths, ancestors or paths are another tree's: masks and verdicts would follow it."""
+    """Catches a topology whose depths, ancestors or paths are another tree's: masks and verdicts would follow it."""
     for parents in ((-1,), (-1, 0, 1, 2), (-1, 0, 0, 1, 1, 2, 5, 0)):
-        form = Form.of(parents, torch.device("cpu"))
+        topology = TreeTopology.of(parents, torch.device("cpu"))
         tokens = torch.zeros(3, len(parents), dtype=torch.long)
-        tree, derived = form.tree(tokens), DraftTree(tokens, torch.tensor(parents).expand(3, -1))
+        tree, derived = topology.tree(tokens), DraftTree(tokens, torch.tensor(parents).expand(3, -1))
         assert torch.equal(tree.parents, derived.parents)
         assert torch.equal(tree.ancestors, derived.ancestors)
         assert torch.equal(tree.depths, derived.depths)
-        for node, path in enumerate(form.paths.tolist()):
+        for node, path in enumerate(topology.paths.tolist()):
             assert [n for n in path if n >= 0] == derived.ancestors[0, node].nonzero().flatten().tolist()
-        assert form.is_chain == (parents == tuple(range(-1, len(parents) - 1)))
+        assert topology.is_chain == (parents == tuple(range(-1, len(parents) - 1)))

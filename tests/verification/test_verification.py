@@ -141,7 +141,7 @@ def test_a_one_hot_draft_law_is_judged_by_p_alone():
 
 
 def test_a_draft_law_equal_to_the_target_law_is_never_refused():
-    """Catches a coin that can be 1 and a residual without mass that turns into NaN."""
+    """Catches a coin that can be 1 and a residual without mass that rotary into NaN."""
     p = torch.tensor([[0.1, 0.2, 0.7]], dtype=torch.float64)
     for x in range(3):
         accept, residual = Exact().judge(p, p, torch.tensor([x]), None)
@@ -149,8 +149,8 @@ def test_a_draft_law_equal_to_the_target_law_is_never_refused():
         assert torch.equal(residual, p)
 
 
-class Witness(Exact):
-    """Remembers the sites at which it is asked."""
+class RecordingRule(Exact):
+    """Records the sites at which it is asked."""
 
     def __init__(self) -> None:
         self.sites = []
@@ -171,7 +171,7 @@ def test_a_rule_is_told_where_it_judges(chosen):
     p[0, :, :] += 0.1 * torch.eye(4, dtype=torch.float64)[[2, 2, 0, 0, 0]]  # node 1 can be refused, and so can node 3
     p = p / p.sum(-1, keepdim=True)
     q[0, 0], q[0, 2] = torch.tensor([[0.1, 0.7, 0.1, 0.1], [0.1, 0.1, 0.1, 0.7]], dtype=torch.float64)
-    rule = Witness()
+    rule = RecordingRule()
     Ratio()(tree, p, rule, FixedNoise(coins, torch.zeros(1, 5, 4, dtype=torch.float64)))
     root, below = p[0, 0].tolist(), p[0, 2].tolist()
     assert rule.sites == [(1, 0, root), (1, 1, root), (2, 0, below), (2, 1, below)]

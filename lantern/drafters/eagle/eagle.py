@@ -57,7 +57,7 @@ class Eagle:
     def _commit(self, roots: Tensor) -> Tensor:
         """Runs the pairs committed since the last draft, the root's last. Returns the root's output [B, R, 1, D]."""
         tokens, features = self.pairs.close(roots)
-        outputs = self._run(tokens, features, *self.memory.place(ahead=0))
+        outputs = self._run(tokens, features, *self.memory.reserve(ahead=0))
         self.cache.extend(self.pairs.counts, self.pairs.count)
         self._sees = None
         self._outputs = self.memory.from_root(outputs)  # [B, R, E, D], the root's first
@@ -70,10 +70,10 @@ class Eagle:
         width, placed = tokens.shape[1], self._sees.shape[1] - 1
         index = parents[:, None, :, None].expand(-1, self._outputs.shape[1], -1, self._outputs.shape[3])
         features = self._outputs.gather(2, index)
-        self.cache.place(width, offset=placed)
-        cells = (self.cache.lengths + depth).clamp(max=len(self.target.turns) - 1)[:, None].expand(-1, width)
-        turns = self.target.turns[cells].repeat_interleave(self.target.guidance, 0)
-        outputs = self._run(tokens, features, turns, self._mask(parents, placed))
+        self.cache.reserve(width, offset=placed)
+        cells = (self.cache.lengths + depth).clamp(max=len(self.target.rotary) - 1)[:, None].expand(-1, width)
+        rotary = self.target.rotary[cells].repeat_interleave(self.target.guidance, 0)
+        outputs = self._run(tokens, features, rotary, self._mask(parents, placed))
         self._outputs = torch.cat([self._outputs, outputs], dim=2)
         return outputs
 
@@ -85,10 +85,10 @@ class Eagle:
         self._sees = torch.cat([self._sees, sees], dim=1)
         return sees[:, None, :, : self.cache.extent].repeat_interleave(self.target.guidance, 0)
 
-    def _run(self, tokens: Tensor, features: Tensor, turns: Tensor, mask: Tensor) -> Tensor:
+    def _run(self, tokens: Tensor, features: Tensor, rotary: Tensor, mask: Tensor) -> Tensor:
         """See FusedEagle."""
         self.forwards += 1
-        return self._layer(tokens, features, turns, mask, self.cache)
+        return self._layer(tokens, features, rotary, mask, self.cache)
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         """Keeps the pairs (feature of an accepted node, the token behind it) for the next draft."""

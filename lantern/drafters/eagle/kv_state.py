@@ -10,9 +10,9 @@ from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.eagle.pairs import Pairs
 from lantern.drafters.parallel_network import ParallelNetwork
 from lantern.errors import LanternError
-from lantern.models.cache import Admission, KVCache, additive
+from lantern.models.cache import KVCache, PrefillView, additive
 from lantern.models.llamagen.fused import cache_dtype
-from lantern.types import DraftTree, Forward, Remembers, Target, TreePolicy, Verdict
+from lantern.types import DraftTree, Forward, StatefulTreePolicy, Target, TreePolicy, Verdict
 
 
 def require_codes(tree: TreePolicy, target: Target) -> None:
@@ -31,7 +31,7 @@ class DrafterMemory:
     ) -> None:
         """most: pairs that a round can commit; ahead: rows that a draft runs behind them."""
         self.network, self.target, self.most, self.ahead = network, target, most, ahead
-        self._trees = [tree] if isinstance(tree, Remembers) else []
+        self._trees = [tree] if isinstance(tree, StatefulTreePolicy) else []
 
     @property
     def image_bytes(self) -> int:
@@ -56,20 +56,20 @@ class DrafterMemory:
         """Admitted rows: their prefix pairs are read, and the last prefix feature waits for the first image token.
         read: as FusedEagle's call. -> the forwards that took."""
         prefix = prefill.features.shape[2] - 1
-        admission = Admission(self.cache, rows, prefix)
+        admission = PrefillView(self.cache, rows, prefix)
         if prefix:
             text = rows.new_zeros(len(rows), prefix)  # text rows carry code 0
             causal = torch.ones(1, prefix, prefix, dtype=torch.bool, device=rows.device).tril()
             mask = additive(causal, self.cache.store.dtype).expand(len(rows) * self.target.guidance, -1, -1, -1)
-            read(text, prefill.features[:, :, :-1], self.target.turns[None, 1 : prefix + 1], mask, admission)
+            read(text, prefill.features[:, :, :-1], self.target.rotary[None, 1 : prefix + 1], mask, admission)
         self.pairs.start(rows, prefill.features[:, :, -1])
         for tree in self._trees:
             tree.begin(rows)
         return int(prefix > 0)
 
-    def place(self, ahead: int) -> tuple[Tensor, Tensor]:
+    def reserve(self, ahead: int) -> tuple[Tensor, Tensor]:
         """Makes room for the A closed pairs, the root's the last of its image's, and `ahead` rows that stand behind the
-        root one after the other -> their turns and mask. A row sees those before it, its image's."""
+        root one after the other -> their rotary and mask. A row sees those before it, its image's."""
         longest, lengths = max(self.pairs.counts), self.cache.lengths[:, None]
         offsets = torch.arange(longest + ahead, device=lengths.device)
         cells, sees = offsets, offsets <= offsets[:, None]
@@ -77,10 +77,10 @@ class DrafterMemory:
             is_pair, last = offsets < longest, self.pairs.count[:, None] - 1
             cells = torch.where(is_pair, torch.minimum(offsets, last), last + offsets - (longest - 1))
             sees = sees & ((~is_pair | (offsets <= last))[:, None] | (offsets == offsets[:, None]))
-        turns = self.target.turns[(lengths + 1 + cells).clamp(max=len(self.target.turns) - 1)]
-        self.cache.place(len(offsets))
+        rotary = self.target.rotary[(lengths + 1 + cells).clamp(max=len(self.target.rotary) - 1)]
+        self.cache.reserve(len(offsets))
         mask = self.cache.mask(sees.expand(len(lengths), -1, -1))
-        return turns if len(turns) == 1 else turns.repeat_interleave(self.target.guidance, 0), mask
+        return rotary if len(rotary) == 1 else rotary.repeat_interleave(self.target.guidance, 0), mask
 
     def from_root(self, outputs: Tensor) -> Tensor:
         """outputs [B, R, A + ahead, D] of placed rows -> the root's and those behind it [B, R, 1 + ahead, D]."""

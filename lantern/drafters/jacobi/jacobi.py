@@ -9,7 +9,7 @@ from torch import Tensor
 from lantern.drafters.jacobi.window import UNSCALED, Guess, Label, Redraw, Start, Window
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
-from lantern.types import DraftTree, Form, Forward, Proposals, Target, Verdict
+from lantern.types import DraftTree, Forward, Proposals, Target, TreeTopology, Verdict
 
 
 class Jacobi:
@@ -51,10 +51,10 @@ class Jacobi:
 
 def chain_within(room: Tensor, tokens: Tensor, laws: Tensor | None = None) -> DraftTree:
     """tokens [B, W + 1], the root first, in a chain that ends where an image does: room [B] tokens are left."""
-    form = Form.chain(tokens.shape[1] - 1, tokens.device)
+    topology = TreeTopology.chain(tokens.shape[1] - 1, tokens.device)
     if int(room.min()) >= tokens.shape[1]:
-        return form.tree(tokens, laws)
-    return DraftTree(tokens, form.within(room), laws, width=form.width)
+        return topology.tree(tokens, laws)
+    return DraftTree(tokens, topology.within(room), laws, width=topology.width)
 
 
 def coupled(proposals: Proposals, laws: Tensor, former: Guess, known: Tensor) -> Tensor:

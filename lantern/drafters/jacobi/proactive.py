@@ -10,7 +10,7 @@ from lantern.drafters.jacobi.jacobi import Jacobi
 from lantern.drafters.jacobi.window import UNSCALED, Label, Redraw, Start
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
-from lantern.types import PADDING, DraftTree, Form, Proposals, Target
+from lantern.types import PADDING, DraftTree, Proposals, Target, TreeTopology
 
 
 class ProactiveJacobi(Jacobi):
@@ -38,15 +38,15 @@ class ProactiveJacobi(Jacobi):
         guess, length = self.window.guess(roots, proposals), self.depth
         others, exist = self._runners_up(guess.tokens, proposals)
         tokens = torch.cat([roots[:, None], guess.tokens, others], 1)
-        form = Form.of(self._parents, roots.device)
+        topology = TreeTopology.of(self._parents, roots.device)
         if int(room.min()) > length and not proposals.keeps_law:
-            return form.tree(tokens)
-        parents = form.within(room)
+            return topology.tree(tokens)
+        parents = topology.within(room)
         if guess.laws is None:
-            return DraftTree(tokens, parents, width=form.width)
+            return DraftTree(tokens, parents, width=topology.width)
         parents[:, length + 1 :].masked_fill_(~exist, PADDING)  # what q lacks was not drawn from it
         none = guess.laws[:, -1:].expand(-1, 1 + others.shape[1], -1)  # leaves have no children to be drawn
-        return DraftTree(tokens, parents, torch.cat([guess.laws, none], 1), width=form.width)
+        return DraftTree(tokens, parents, torch.cat([guess.laws, none], 1), width=topology.width)
 
     def _runners_up(self, guessed: Tensor, proposals: Proposals) -> tuple[Tensor, Tensor]:
         """guessed [B, W] -> the next in order at each of the first places [B, levels (width - 1)], and which have any

@@ -12,7 +12,7 @@ from lantern.drafters.eagle.kv_state import DrafterMemory
 from lantern.drafters.eagle.network import EagleNetwork, FusedEagle
 from lantern.drafters.jacobi.branches import Branches
 from lantern.drafters.jacobi.jacobi import chain_within
-from lantern.drafters.jacobi.window import Label, LeftBehind
+from lantern.drafters.jacobi.window import Label, StaleNodeLookup
 from lantern.drafters.loading import eagle_layer
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
@@ -42,7 +42,7 @@ class RefinedJacobi:
         self._branches = Branches(length, branches, target.vocab_size, target.codebook.device)
         self.num_nodes, self.depth = length + 1 + branches, length
         self.tree = Label(f"refined_{length}+{branches}" if branches else f"refined_{length}")
-        self._left_behind = LeftBehind(length)
+        self._stale_nodes = StaleNodeLookup(length)
         self.forwards, self.forward_s = 0, 0.0
         self.memory = DrafterMemory(self.network, target, self.tree, most=length + 1, ahead=length)
 
@@ -76,12 +76,12 @@ class RefinedJacobi:
             raise LanternError("drafter=refined_jacobi drafts no draws from a law; use verification=shared_noise")
         committed, exact = self.pairs.close(roots)  # [B, A], [B, R, A, D]
         start = perf_counter()
-        turns, mask = self.memory.place(self.depth - 1)
+        rotary, mask = self.memory.reserve(self.depth - 1)
         features, picks, root, branches = self._stale, self._picks, roots[:, None], self._branches
         for _ in range(self.passes):
             tokens = torch.cat([root, picks[:, :-1]], 1)  # [B, W] that the rows stand at
             read, before = torch.cat([committed, tokens[:, 1:]], 1), torch.cat([exact, features[:, :, :-1]], 2)
-            outputs = self.memory.from_root(self._layer(read, before, turns, mask, self.cache))  # [B, R, W, D]
+            outputs = self.memory.from_root(self._layer(read, before, rotary, mask, self.cache))  # [B, R, W, D]
             self.forwards += 1
             settled, shares = self._shares(tokens)
             features = torch.lerp(self._stale, outputs, shares)
@@ -111,7 +111,7 @@ class RefinedJacobi:
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         """Keeps the accepted pairs, and what the pass says of the places behind the verdict's token."""
         self.memory.observe(tree, forward, verdict)
-        behind, self._seen = self._left_behind(tree, verdict)
+        behind, self._seen = self._stale_nodes(tree, verdict)
         rows = torch.arange(len(behind), device=behind.device)[:, None]
         self._stale = forward.features.transpose(1, 2)[rows, behind].transpose(1, 2)
         self._read, self._picks = tree.tokens.gather(1, behind), verdict.picks.gather(1, behind)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
-from lantern.types import DraftTree, Form, Forward, Proposals, Target, Verdict
+from lantern.types import DraftTree, Forward, Proposals, Target, TreeTopology, Verdict
 
 
 class Guess(NamedTuple):
@@ -51,7 +51,7 @@ class Window:
         if length < 1:
             raise LanternError(f"drafter.length={length}: a window needs 1 position at least")
         self.length, self._target, self._start, self._redraw = length, target, start, redraw
-        self._left_behind, self._sampling = LeftBehind(length), sampling
+        self._stale_nodes, self._sampling = StaleNodeLookup(length), sampling
 
     @property
     def image_bytes(self) -> int:
@@ -90,7 +90,7 @@ class Window:
         tokens = torch.where(path < 0, self._image.gather(1, where), tree.tokens.gather(1, path.clamp(min=0)))
         self._image.scatter_(1, where, tokens)
         rows = torch.arange(len(path), device=path.device)[:, None]
-        nodes, self._seen = self._left_behind(tree, verdict)
+        nodes, self._seen = self._stale_nodes(tree, verdict)
         nodes = nodes if len(path) == 1 else nodes + tree.tokens.shape[1] * rows
         self._laws = probs.flatten(0, 1).index_select(0, nodes.flatten()).unflatten(0, nodes.shape)
         if self._former.laws is not None:
@@ -109,27 +109,27 @@ def guessed(seen: Tensor) -> Tensor:
     return (seen - 1).clamp(min=0)
 
 
-class LeftBehind:
-    """left_behind for `length` positions; of a form it is worked out once and looked up by the accepted leaf."""
+class StaleNodeLookup:
+    """stale_nodes for `length` positions; of a topology it is worked out once and looked up by the accepted leaf."""
 
     def __init__(self, length: int) -> None:
         self._length = length
-        self._tables: dict[Form, tuple[Tensor, Tensor]] = {}
+        self._tables: dict[TreeTopology, tuple[Tensor, Tensor]] = {}
 
     def __call__(self, tree: DraftTree, verdict: Verdict) -> tuple[Tensor, Tensor]:
-        if not tree.form:
-            return left_behind(tree, verdict, self._length)
-        if tree.form not in self._tables:
-            form, size = tree.form, len(tree.form.parents)
-            every = Verdict(form.paths, form.depths, form.depths)
-            whole = DraftTree(tree.tokens[:1].expand(size, -1), form.parents.expand(size, -1))
-            self._tables[form] = left_behind(whole, every, self._length)
+        if not tree.topology:
+            return stale_nodes(tree, verdict, self._length)
+        if tree.topology not in self._tables:
+            topology, size = tree.topology, len(tree.topology.parents)
+            every = Verdict(topology.paths, topology.depths, topology.depths)
+            whole = DraftTree(tree.tokens[:1].expand(size, -1), topology.parents.expand(size, -1))
+            self._tables[topology] = stale_nodes(whole, every, self._length)
         leaf = verdict.path.gather(1, verdict.accepted[:, None])[:, 0]
-        nodes, seen = self._tables[tree.form]
+        nodes, seen = self._tables[tree.topology]
         return nodes[leaf], seen[leaf]
 
 
-def left_behind(tree: DraftTree, verdict: Verdict, length: int) -> tuple[Tensor, Tensor]:
+def stale_nodes(tree: DraftTree, verdict: Verdict, length: int) -> tuple[Tensor, Tensor]:
     """For each position behind the verdict's token the node [B, length] whose law speaks of it: at its depth, the one
     that shares most of the accepted path, the eldest among equals; and how many positions [B] have one. The others are
     given the last of these nodes, or the accepted leaf."""

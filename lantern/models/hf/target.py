@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from lantern.models.cache import Admission, KVCache, Reserve, additive
+from lantern.models.cache import KVCache, PrefillView, ReusableBuffer, additive
 from lantern.models.graphs import EXTENT, PassGraphs
 from lantern.models.hf.joined import join
 from lantern.models.hf.prompt_format import Prefix
 from lantern.models.hf.structure import Walk, walk
-from lantern.models.llamagen.fused import Memory, precise, turn_table
+from lantern.models.llamagen.fused import Memory, precise, rotary_table
 from lantern.models.llamagen.target import ImageTokenizer
 from lantern.types import DraftTree, Forward, Verdict
 
@@ -49,13 +49,13 @@ class Recall:
         self.memory = memory
 
     def update(self, key: Tensor, value: Tensor, layer: int, *_: object, **__: object) -> tuple[Tensor, Tensor]:
-        return self.memory.remember(layer, key, value)
+        return self.memory.update(layer, key, value)
 
 
 class Fresh:
     """The memory of a pass that remembers nothing: rows see those of the pass alone."""
 
-    def remember(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         return key, value
 
 
@@ -83,8 +83,8 @@ class HuggingFaceTarget:
         self.vocab_size, self.prefix_len = len(vocabulary.embed), prompts.length
         self.cfg_scale, self.weights_hash = cfg_scale, weights_hash
         self.rotation = line_table(self.prefix_len + self.num_tokens, self._head_dim).to(vocabulary.embed.device)
-        self.turns = turn_table(self.rotation, precise(vocabulary.embed))  # for drafters; the body has its own
-        self._reserve = Reserve()
+        self.rotary = rotary_table(self.rotation, precise(vocabulary.embed))  # for drafters; the body has its own
+        self._buffer = ReusableBuffer()
 
     @property
     def guidance(self) -> int:
@@ -111,7 +111,7 @@ class HuggingFaceTarget:
 
     @property
     def held_bytes(self) -> int:
-        return self._reserve.nbytes
+        return self._buffer.nbytes
 
     def image_bytes(self, num_nodes: int) -> int:
         return self._slot_bytes * self._slots(num_nodes)
@@ -132,21 +132,21 @@ class HuggingFaceTarget:
         rows, like = batch_size * self.guidance, self.vocabulary.head.new_empty(0)
         heads = config.num_key_value_heads
         self.cache = None  # the reserve may have to give its memory back
-        self.cache = KVCache(config.num_hidden_layers, rows, 1, slots, heads, self._head_dim, like, self._reserve)
+        self.cache = KVCache(config.num_hidden_layers, rows, 1, slots, heads, self._head_dim, like, self._buffer)
         self.cache.grain = EXTENT if self.graphs else 0
         self._pads = torch.zeros(rows, dtype=torch.long, device=like.device)  # [B R]
         self._first = torch.zeros(batch_size, dtype=torch.long, device=like.device)  # [B] the image token at the root
         self._counts = [0] * batch_size  # the same on the host
 
     def release(self) -> None:
-        self.cache, self._reserve = None, Reserve()
+        self.cache, self._buffer = None, ReusableBuffer()
 
     @torch.inference_mode()
     def prefill(self, prompts: Sequence[str], rows: Tensor) -> Forward:
         """Admits prompts into rows [B] of the batch: logits [B, 1, V] of the first token, features [B, R, P, D]."""
         ids, pads = self._prefixes(prompts)
         where, length = self._lines(rows), self.prefix_len
-        admission = Admission(self.cache, where, length)
+        admission = PrefillView(self.cache, where, length)
         seen, positions = causal(pads, length)
         self.cache.visible[where, :length] = seen[:, -1]
         self._pads[where], self._first[rows] = pads, 0
@@ -178,7 +178,7 @@ class HuggingFaceTarget:
     def verify(self, tree: DraftTree) -> Forward:
         """One pass over the tree behind the committed prefix: logits [B, N, V], features [B, R, N, D]."""
         path = self._walk = self._structure(tree)
-        self.cache.place(path.sees.shape[1])
+        self.cache.reserve(path.sees.shape[1])
         x, repeats = self.embed(tree.tokens), self.guidance
         if extra := path.hosts.shape[1]:
             x = torch.cat([x, self.vocabulary.row_end.expand(len(x), extra, -1)], dim=1)

@@ -35,21 +35,21 @@ class CompiledTransformer(nn.Module):
         # isolated, or another target's pass would find this one's graph, whose weights are constants
         self._run = torch.compile(self.graph, dynamic=True, options=unchanging, isolate_recompiles=True)
 
-    def forward(self, x: Tensor, turns: Tensor, mask: Tensor, cache: KVCache) -> Tensor:
-        """x [B R, T, D] -> features [B R, T, D]; turns, mask as FusedLayer's."""
-        real = torch.view_as_real(turns).expand(len(x), *[-1] * 5).contiguous()
+    def forward(self, x: Tensor, rotary: Tensor, mask: Tensor, cache: KVCache) -> Tensor:
+        """x [B R, T, D] -> features [B R, T, D]; rotary, mask as FusedLayer's."""
+        real = torch.view_as_real(rotary).expand(len(x), *[-1] * 5).contiguous()
         entries = cache.store.flatten(0, 1).unbind(0)
         return self._run(x.to(self.precise), real, mask.contiguous(), cache.placed, entries)
 
-    def graph(self, x: Tensor, turns: Tensor, mask: Tensor, slots: int | Tensor, entries: Sequence[Tensor]) -> Tensor:
-        """x [B R, T, D], turns [B R, T, 2, 1, Dh / 2, 2] of queries and keys, mask [B R, 1, T, S], slots to write
+    def graph(self, x: Tensor, rotary: Tensor, mask: Tensor, slots: int | Tensor, entries: Sequence[Tensor]) -> Tensor:
+        """x [B R, T, D], rotary [B R, T, 2, 1, Dh / 2, 2] of queries and keys, mask [B R, 1, T, S], slots to write
         [B R, T], or the first of those of all rows, entries: keys and values of each layer in turn [B R, H, slots, Dh]
         -> [B R, T, D]."""
         for block, gate_up, keys, values in zip(self.layers, self.gate_up, entries[::2], entries[1::2], strict=True):
             attention = block.attention
             heads = attention.wqkv(self._normed(block.attention_norm, x)).to(self.precise)
             heads = heads.unflatten(-1, (3, attention.num_heads, -1))
-            query, key = _turned(heads[:, :, :2], turns).unbind(2)
+            query, key = _turned(heads[:, :, :2], rotary).unbind(2)
             seen = self._attend(query, _written(keys, key, slots), _written(values, heads[:, :, 2], slots), mask)
             x = x + attention.wo(seen.transpose(1, 2).flatten(2).to(self.dtype))
             gate, up = F.linear(self._normed(block.ffn_norm, x), gate_up).chunk(2, -1)
@@ -75,10 +75,10 @@ def _prepare() -> None:
     torch._dynamo.config.recompile_limit = VARIANTS
 
 
-def _turned(heads: Tensor, turns: Tensor) -> Tensor:
+def _turned(heads: Tensor, rotary: Tensor) -> Tensor:
     """The product of complex numbers, in real ones: heads [B R, T, 2, H, Dh] -> the same."""
     a, b = heads.unflatten(-1, (-1, 2)).unbind(-1)
-    cosine, sine = turns.unbind(-1)
+    cosine, sine = rotary.unbind(-1)
     return torch.stack([a * cosine - b * sine, a * sine + b * cosine], -1).flatten(-2)
 
 

@@ -17,7 +17,7 @@ THIN, ALONE = 2, 4  # rows of a pass, and rows of a batch
 class Memory(Protocol):
     """Where a layer's keys and values go, and come from."""
 
-    def remember(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Those of the fresh rows [B R, H, T, Dh] -> those the fresh rows may attend to [B R, H, S, Dh]."""
 
 
@@ -71,13 +71,13 @@ class FusedLayer:
         self.ffn_norm = Norm(ffn_norm)
         self.attend = explicit_attention if attention.wo.weight.device.type == "cpu" else flash_attention
 
-    def __call__(self, x: Tensor, turns: Tensor, mask: Tensor, memory: Memory, index: int = 0) -> Tensor:
-        """x [B R T, D], turns [B R or 1, T, 2, 1, Dh / 2] of queries and keys, mask [B R, 1, T, S] -> [B R T, D]."""
+    def __call__(self, x: Tensor, rotary: Tensor, mask: Tensor, memory: Memory, index: int = 0) -> Tensor:
+        """x [B R T, D], rotary [B R or 1, T, 2, 1, Dh / 2] of queries and keys, mask [B R, 1, T, S] -> [B R T, D]."""
         batch, length = mask.shape[0], mask.shape[2]
         heads = self.qkv(self.norm(x)).to(x.dtype).view(batch, length, 3, self.num_heads, -1)
         pairs = torch.view_as_complex(heads[:, :, :2].unflatten(-1, (-1, 2)))
-        query, key = torch.view_as_real(pairs * turns).flatten(-2).transpose(1, 3).unbind(2)  # [B R, H, T, Dh] each
-        seen = self.attend(query, *memory.remember(index, key, heads[:, :, 2].transpose(1, 2)), mask)
+        query, key = torch.view_as_real(pairs * rotary).flatten(-2).transpose(1, 3).unbind(2)  # [B R, H, T, Dh] each
+        seen = self.attend(query, *memory.update(index, key, heads[:, :, 2].transpose(1, 2)), mask)
         x = x + self.out(seen.transpose(1, 2).reshape(x.shape).to(self.dtype))
         gate, up = self.gate_up(self.ffn_norm(x)).chunk(2, dim=-1)
         return x.add_(self.down(F.silu(gate).mul_(up)))
@@ -93,17 +93,17 @@ class FusedTransformer:
         ]
         self.norm = Norm(transformer.norm)
 
-    def __call__(self, x: Tensor, turns: Tensor, mask: Tensor, memory: Memory) -> Tensor:
+    def __call__(self, x: Tensor, rotary: Tensor, mask: Tensor, memory: Memory) -> Tensor:
         """x [B R, T, D] -> features [B R, T, D]; see FusedLayer for the others."""
         rows = x.to(self.norm.gain.dtype).flatten(0, 1)
         for index, layer in enumerate(self.layers):
-            rows = layer(rows, turns, mask, memory, index)
+            rows = layer(rows, rotary, mask, memory, index)
         return self.norm(rows).view_as(x)
 
 
-def turn_table(rotation: Tensor, dtype: torch.dtype) -> Tensor:
+def rotary_table(rotation: Tensor, dtype: torch.dtype) -> Tensor:
     """[P + L, 2, Dh] cosines and signed sines -> [P + L, 2, 1, Dh / 2] complex factors of queries and keys; those of
     queries carry attention's 1 / sqrt(Dh)."""
     cosine, sine = rotation.to(dtype)[..., 1::2].unbind(1)
-    turns = torch.complex(cosine, sine)
-    return torch.stack([turns * rotation.shape[-1] ** -0.5, turns], dim=1)[:, :, None]
+    rotary = torch.complex(cosine, sine)
+    return torch.stack([rotary * rotation.shape[-1] ** -0.5, rotary], dim=1)[:, :, None]

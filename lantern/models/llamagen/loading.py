@@ -32,7 +32,7 @@ def load_tokenizer(folder: str | Path) -> VQTokenizer:
 
 
 def conditioner_of(config: dict) -> WordFeatures | ClassLabels:
-    """What turns prompts into prefix rows, from a target's config."""
+    """What rotary prompts into prefix rows, from a target's config."""
     if "vocabulary" in config:
         architecture = config["architecture"]
         length, dim = architecture["prefix_len"], architecture["caption_dim"]

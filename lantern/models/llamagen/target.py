@@ -8,9 +8,9 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from lantern.models.cache import Admission, AtSlots, KVCache, Reserve, additive
+from lantern.models.cache import KVCache, PrefillView, ReusableBuffer, SlotView, additive
 from lantern.models.graphs import EXTENT, PassGraphs
-from lantern.models.llamagen.fused import FusedTransformer, cache_dtype, precise, turn_table
+from lantern.models.llamagen.fused import FusedTransformer, cache_dtype, precise, rotary_table
 from lantern.models.llamagen.transformer import Transformer, causal_mask
 from lantern.models.onednn_linear import linear
 from lantern.types import DraftTree, Forward, Verdict
@@ -44,12 +44,12 @@ class LlamaGenTarget:
     ) -> None:
         self.transformer = transformer.eval().requires_grad_(False)
         self.body, self._head = FusedTransformer(transformer), linear(transformer.output.weight)
-        self.turns = turn_table(transformer.rotation, precise(transformer.output.weight))  # [P + L, 2, 1, Dh / 2]
+        self.rotary = rotary_table(transformer.rotation, precise(transformer.output.weight))  # [P + L, 2, 1, Dh / 2]
         self.conditioner, self.tokenizer = conditioner, tokenizer
         self.cfg_scale, self.weights_hash = cfg_scale, weights_hash
         self.vocab_size, self.num_tokens = transformer.vocab_size, transformer.num_tokens
         self.grid, self.codebook = transformer.grid, tokenizer.codebook
-        self._reserve = Reserve()
+        self._buffer = ReusableBuffer()
         self.graphs = PassGraphs.of(self._pass, self.codebook.device)
 
     @property
@@ -76,7 +76,7 @@ class LlamaGenTarget:
 
     @property
     def held_bytes(self) -> int:
-        return self._reserve.nbytes
+        return self._buffer.nbytes
 
     def image_bytes(self, num_nodes: int) -> int:
         return self._slot_bytes * self._slots(num_nodes)
@@ -96,11 +96,11 @@ class LlamaGenTarget:
         head_dim = model.dim // model.num_heads
         shape = len(model.layers), batch_size, self.guidance, slots, model.num_heads, head_dim
         self.cache = None  # the reserve may have to give its memory back
-        self.cache = KVCache(*shape, like, self._reserve)
+        self.cache = KVCache(*shape, like, self._buffer)
         self.cache.grain = EXTENT if self.graphs else 0
 
     def release(self) -> None:
-        self.cache, self._reserve = None, Reserve()
+        self.cache, self._buffer = None, ReusableBuffer()
 
     @torch.inference_mode()
     def prefill(self, prompts: Sequence[str], rows: Tensor) -> Forward:
@@ -110,18 +110,18 @@ class LlamaGenTarget:
         condition = condition.to(self.embed_weight.dtype) if condition.is_floating_point() else condition
         dropped = torch.arange(self.guidance, device=device).bool().repeat(len(prompts))  # conditional, unconditional
         x = model.cls_embedding(condition.repeat_interleave(self.guidance, 0), dropped)
-        admission = Admission(cache, rows, model.prefix_len)
+        admission = PrefillView(cache, rows, model.prefix_len)
         cache.visible[rows, : model.prefix_len] = visible
         seen = causal_mask(visible, model.prefix_len)[:, 0]
         mask = additive(seen, cache.store.dtype).repeat_interleave(self.guidance, 0)
-        return self._read(self.body(x, self.turns[None, : model.prefix_len], mask, admission), last=True)
+        return self._read(self.body(x, self.rotary[None, : model.prefix_len], mask, admission), last=True)
 
     @torch.inference_mode()
     def verify(self, tree: DraftTree) -> Forward:
         """One pass over the tree behind the committed prefix: logits [B, N, V], features [B, R, N, D]."""
         cache = self.cache
-        cache.place(tree.tokens.shape[1])
-        cells = (cache.lengths[:, None] + tree.depths).clamp(max=len(self.turns) - 1)
+        cache.reserve(tree.tokens.shape[1])
+        cells = (cache.lengths[:, None] + tree.depths).clamp(max=len(self.rotary) - 1)
         mask = cache.mask(tree.ancestors)
         if self.graphs:
             return Forward(*self.graphs(cache, tree.tokens, cells, mask, settings=(self.cfg_scale, self.compiles)))
@@ -130,23 +130,23 @@ class LlamaGenTarget:
     def _pass(self, tokens: Tensor, cells: Tensor, mask: Tensor) -> Forward:
         """tokens, cells [B, N] of the cache's placed slots, mask [B R, 1, N, S]."""
         x = self._repeated(self.embed(tokens))
-        turns = self.turns.index_select(0, cells.flatten()).unflatten(0, cells.shape)
-        turns = turns if len(cells) == 1 else self._repeated(turns)  # one image's hold for its guidance rows
-        return self._read((self._compiled if self.compiles else self.body)(x, turns, mask, self.cache))
+        rotary = self.rotary.index_select(0, cells.flatten()).unflatten(0, cells.shape)
+        rotary = rotary if len(cells) == 1 else self._repeated(rotary)  # one image's hold for its guidance rows
+        return self._read((self._compiled if self.compiles else self.body)(x, rotary, mask, self.cache))
 
     def _repeated(self, x: Tensor) -> Tensor:  # [B, ...] -> [B R, ...]
         return x[:, None].expand(-1, self.guidance, *x.shape[1:]).flatten(0, 1)
 
     @torch.inference_mode()
-    def read_cells(self, tokens: Tensor, cells: Tensor, sees: Tensor) -> Forward:
+    def read_positions(self, tokens: Tensor, cells: Tensor, sees: Tensor) -> Forward:
         """A pass outside raster order: tokens [B, M] stand at image cells [B, M] and see the prefix and the cells
         sees [B, M, L + 1]. Cell L is for what must not be seen again."""
         cache, prefix = self.cache, self.prefix_len
         seen = torch.cat([cache.visible[:, None, :prefix].expand(-1, cells.shape[1], -1), sees], dim=2)
         mask = self._repeated(additive(seen, cache.store.dtype))
         x, slots = self._repeated(self.embed(tokens)), self._repeated(prefix + cells)
-        memory = AtSlots(cache, slots, prefix + self.num_tokens + 1)
-        return self._read(self.body(x, self.turns[slots.clamp(max=len(self.turns) - 1)], mask, memory))
+        memory = SlotView(cache, slots, prefix + self.num_tokens + 1)
+        return self._read(self.body(x, self.rotary[slots.clamp(max=len(self.rotary) - 1)], mask, memory))
 
     @cached_property
     def _compiled(self) -> nn.Module:

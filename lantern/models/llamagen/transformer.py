@@ -161,7 +161,7 @@ class Transformer(nn.Module):
         return self.norm(x)
 
     def forward(self, tokens: Tensor, condition: Tensor, visible: Tensor, dropped: Tensor) -> Tensor:
-        """Teacher forcing: features [B, L, D], row t predicting token t; `output` turns them into logits.
+        """Teacher forcing: features [B, L, D], row t predicting token t; `output` rotary them into logits.
 
         tokens [B, L]; condition [B, P, C] caption features or [B] labels; visible [B, P] false at caption pads;
         dropped [B] true where the condition is replaced by the unconditional one.

@@ -22,7 +22,7 @@ from lantern.drafters.none import NoDrafter
 from lantern.errors import CheckpointError
 from lantern.models.cache import additive
 from lantern.models.checkpoints import load_weights, save_weights, weights_hash
-from lantern.models.llamagen.fused import turn_table
+from lantern.models.llamagen.fused import rotary_table
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import Transformer
 from lantern.models.text import WordFeatures
@@ -65,7 +65,7 @@ def test_the_golden_drafter_computes_what_the_released_code_computes(expected):
 
 
 class OnePass:
-    def remember(self, layer, key, value):
+    def update(self, layer, key, value):
         return key, value
 
 
@@ -76,8 +76,8 @@ def test_as_decoding_runs_it_the_golden_drafter_computes_the_same(expected):
     ids, hidden = expected["drafter_in_ids"], expected["drafter_in_hidden"]
     length = ids.shape[1]
     mask = additive(torch.ones(1, length, length, dtype=torch.bool).tril(), torch.float32)
-    turns = turn_table(target.rotation, torch.float32)[None, 1 : length + 1]
-    outputs = fused(ids, hidden[:, None], turns, mask, OnePass())[:, 0]
+    rotary = rotary_table(target.rotation, torch.float32)[None, 1 : length + 1]
+    outputs = fused(ids, hidden[:, None], rotary, mask, OnePass())[:, 0]
     torch.testing.assert_close(outputs, expected["drafter_out_hidden"], rtol=0, atol=1e-5)
 
 

@@ -11,13 +11,13 @@ from lantern.drafters.eagle_jacobi import EagleJacobi, beside, continued, joined
 from lantern.drafters.jacobi.jacobi import Jacobi, anew, coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.starts import Above, Left, Nearest, Uniform
-from lantern.drafters.jacobi.window import Window, left_behind
+from lantern.drafters.jacobi.window import Window, stale_nodes
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree, chain
-from lantern.types import PADDING, DraftTree, Form
+from lantern.types import PADDING, DraftTree, TreeTopology
 from lantern.verification.ratio import Ratio
 from lantern.verification.shared_noise import SharedNoise
 
@@ -190,9 +190,9 @@ def test_what_a_pass_leaves_behind_is_found_by_depth_and_shared_path():
         parents = torch.stack([random_parents(generator) for _ in range(4)])
         tree = DraftTree(torch.zeros_like(parents), parents)
         verdict = random_verdict(generator, tree)
-        nodes, seen = left_behind(tree, verdict, length=5)
+        nodes, seen = stale_nodes(tree, verdict, length=5)
         for row, accepted in enumerate(verdict.paths):
-            expected = slow_left_behind(parents[row].tolist(), accepted)
+            expected = slow_stale_nodes(parents[row].tolist(), accepted)
             assert int(seen[row]) == min(len(expected), 5)
             assert nodes[row].tolist() == (expected + [expected[-1] if expected else accepted[-1]] * 5)[:5]
 
@@ -203,7 +203,7 @@ def random_parents(generator: torch.Generator) -> torch.Tensor:
     return parents.masked_fill(torch.arange(9) > torch.randint(5, 9, (), generator=generator), PADDING)
 
 
-def slow_left_behind(parents: list[int], accepted: list[int]) -> list[int]:
+def slow_stale_nodes(parents: list[int], accepted: list[int]) -> list[int]:
     def path(node):
         return [node] if node == 0 else [*path(parents[node]), node]
 
@@ -256,23 +256,23 @@ def test_what_cannot_be_joined_is_one_clear_error():
 def test_what_a_form_leaves_behind_is_looked_up():
     """Catches a table by another node than the accepted leaf, and rows that are given one another's laws."""
     generator = torch.Generator().manual_seed(4)
-    form = Form.of((-1, 0, 0, 1, 1, 3, 5, 6), torch.device("cpu"))
-    tree = form.tree(torch.zeros(6, 8, dtype=torch.long))
+    topology = TreeTopology.of((-1, 0, 0, 1, 1, 3, 5, 6), torch.device("cpu"))
+    tree = topology.tree(torch.zeros(6, 8, dtype=torch.long))
     window = Window(5, tiny_target(), Nearest(), coupled)
     for _ in range(5):
         verdict = random_verdict(generator, tree)
-        expected = left_behind(DraftTree(tree.tokens, tree.parents), verdict, 5)
-        assert all(torch.equal(*parts) for parts in zip(window._left_behind(tree, verdict), expected, strict=True))
+        expected = stale_nodes(DraftTree(tree.tokens, tree.parents), verdict, 5)
+        assert all(torch.equal(*parts) for parts in zip(window._stale_nodes(tree, verdict), expected, strict=True))
 
 
 @pytest.mark.parametrize(("length", "tail"), [(0, 3), (4, 0), (2, 3)])
 @pytest.mark.parametrize("name", ["chain", "static"])
 def test_a_joined_form_is_the_tree_that_is_joined_node_by_node(name, length, tail):
-    """Catches a guessed token at another depth than it was guessed for once trees are joined by their form."""
-    parents = tuple(TREES[name]._form.parents.tolist())
-    form, guess = Form.of(parents, torch.device("cpu")), torch.arange(100, 107)[None]
-    own, room = form.tree(torch.arange(len(parents))[None]), torch.tensor([99])
+    """Catches a guessed token at another depth than it was guessed for once trees are joined by their topology."""
+    parents = tuple(TREES[name]._topology.parents.tolist())
+    topology, guess = TreeTopology.of(parents, torch.device("cpu")), torch.arange(100, 107)[None]
+    own, room = topology.tree(torch.arange(len(parents))[None]), torch.tensor([99])
     expected = beside(continued(own, guess, tail, room), guess, length, room)
-    found, order = joined(form, length, tail)
+    found, order = joined(topology, length, tail)
     assert torch.equal(found.parents, expected.parents[0])
     assert torch.equal(torch.cat([own.tokens, guess], 1)[0, order], expected.tokens[0])
