@@ -11,7 +11,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from lantern.cli.error_messages import in_one_sentence
-from lantern.training.run import (
+from lantern.training.run_steps import (
     check_overrides,
     check_resumable,
     export,

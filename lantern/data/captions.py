@@ -1,4 +1,4 @@
-"""The words of the embedded scenes: attributes, captions, and the triples that no training ever sees."""
+"""Captions of the embedded scenes: their vocabulary, their attributes, and the triples held out of all training."""
 
 from itertools import product
 from typing import NamedTuple
@@ -8,12 +8,12 @@ from lantern.errors import LanternError
 TEXTURES = ("clouds", "wood", "marble", "grass", "sand", "water", "stone", "fabric")
 SHAPES = ("sphere", "cube", "cone", "ring", "none")
 COLOURS = ("red", "yellow", "green", "blue", "purple", "white", "black")
-NONE = "none"  # the shape, and the colour, of a scene without an object
+NONE = "none"  # the shape and colour of a scene without an object
 VOCABULARY = ("a", "on", *TEXTURES, *SHAPES[:-1], *COLOURS)
 
 
 class Scene(NamedTuple):
-    """What a scene shows."""
+    """The attributes of a scene."""
 
     texture: str
     shape: str
@@ -48,8 +48,8 @@ def _scene_of(words: list[str]) -> Scene | None:
 
 
 def is_held_out(scene: Scene) -> bool:
-    """Whether no training split ever shows this triple: one in ten, every pair of words at most once; bare
-    textures are all seen."""
+    """Whether this triple is held out of training: one in ten, every pair of attributes at most once. Bare textures
+    never are."""
     if scene.shape == NONE:
         return False
     texture, shape, colour = TEXTURES.index(scene.texture), SHAPES.index(scene.shape), COLOURS.index(scene.colour)

@@ -1,4 +1,4 @@
-"""What a table will take on disk: said before it is made, refused above a stated budget or the space that is left."""
+"""Disk use of a table: estimated and reported before it is computed; an error above the budget or the free space."""
 
 import logging
 import shutil
@@ -8,12 +8,12 @@ from typing import NamedTuple
 from lantern.errors import LanternError
 
 GIB = 2**30
-WORTH_SAYING = 2**26  # bytes
+REPORTED_FROM = 2**26  # bytes
 log = logging.getLogger(__name__)
 
 
 class Budget(NamedTuple):
-    """An estimate from above and its limit."""
+    """An upper estimate of a table's size, and its limit."""
 
     what: str  # "tokens of 1,000 train images"
     num_bytes: int
@@ -21,7 +21,7 @@ class Budget(NamedTuple):
     key: str  # the config key of the limit
 
     def check(self, folder: Path, share: float = 1.0) -> None:
-        """Raises LanternError unless the share that is still to be written fits; `folder` exists."""
+        """Raises LanternError unless `share` of the table, what is still to be written, fits; `folder` must exist."""
         needed, free = share * self.num_bytes / GIB, shutil.disk_usage(folder).free / GIB
         if needed > self.limit_gib:
             raise LanternError(
@@ -32,5 +32,5 @@ class Budget(NamedTuple):
                 f"{self.what} take up to {needed:.3g} GiB, {folder} has {free:.3g} GiB left; "
                 "make room, give fewer, or choose another disk with paths.cache_dir=…"
             )
-        if share * self.num_bytes > WORTH_SAYING:
+        if share * self.num_bytes > REPORTED_FROM:
             log.info("%s take up to %.3g GiB in %s, which has %.3g GiB left", self.what, needed, folder, free)

@@ -1,4 +1,4 @@
-"""An image file or its bytes to a square of RGB: upright, on white where transparent, central square, resized."""
+"""Image files or bytes to square RGB arrays: rotated upright, transparency on white, centre-cropped, resized."""
 
 import warnings
 from io import BytesIO
@@ -11,7 +11,7 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
 
 def load_image(source: str | Path | bytes, size: int) -> np.ndarray:
-    """uint8 [size, size, 3]. Raises what Pillow raises; see problem_of."""
+    """uint8 [size, size, 3]. Raises any of Pillow's errors; problem_of catches them."""
     with _opened(source) as opened:
         opened.draft("RGB", (2 * size, 2 * size))  # a huge JPEG is decoded at a fraction of its size
         image = ImageOps.exif_transpose(opened)
@@ -24,17 +24,17 @@ def load_image(source: str | Path | bytes, size: int) -> np.ndarray:
 
 
 def problem_of(source: str | Path | bytes, size: int) -> str:
-    """Why these bytes make no image; "" where they do."""
+    """The reason why the source cannot be decoded; "" if it can."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what is wrong and decodes all the same is used
+        warnings.simplefilter("ignore")  # files with warnings that decode are used
         try:
             load_image(source, size)
-        except Exception as error:  # on damaged files decoders raise whatever they meet: struct.error, IndexError, …
+        except Exception as error:  # decoders raise struct.error, IndexError and others on damaged files
             return str(error) or type(error).__name__
     return ""
 
 
 def _opened(source: str | Path | bytes) -> Image.Image:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # twice that size is an error, and reported
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # above twice that size Pillow raises an error
         return Image.open(BytesIO(source) if isinstance(source, bytes) else source)

@@ -1,5 +1,5 @@
-"""A folder of one's own captioned images, as conf/data/imagefolder.yaml describes it. Captions stand in metadata.jsonl
-(file_name, text) or in a .txt beside each image."""
+"""Data set of a folder of captioned images (conf/data/imagefolder.yaml). Captions come from metadata.jsonl (file_name,
+text) or from a .txt file beside each image."""
 
 import json
 import logging
@@ -8,25 +8,25 @@ from pathlib import Path
 from typing import Any
 
 from lantern.data.image_io import SUFFIXES, problem_of
-from lantern.data.indexed import ListedImages
+from lantern.data.indexed import IndexedImages
 from lantern.errors import LanternError
 
-IMAGES_PER_SHARD = 256  # of the list: what a killed run has to read again
+IMAGES_PER_SHARD = 256  # of the index: at most so many are read again after a killed run
 log = logging.getLogger(__name__)
 
 
 def image_folder(
     folder: str, size: int, cache_dir: str, validation_share: float = 0.1, num_workers: int = 2
-) -> ListedImages:
-    """All images below `folder`, however deep; two files that share a caption file are two images."""
+) -> IndexedImages:
+    """All images below `folder`, recursively. a.png and a.jpg share a.txt and are two images."""
     items = [(file, caption, size) for file, caption in find_images(Path(folder))]
-    return ListedImages(
-        folder, items, list_files, read_file, size, cache_dir, validation_share, num_workers, IMAGES_PER_SHARD
+    return IndexedImages(
+        folder, items, index_files, read_bytes, size, cache_dir, validation_share, num_workers, IMAGES_PER_SHARD
     )
 
 
 def find_images(folder: Path) -> list[tuple[str, str]]:
-    """Files and captions ("" where none was found), in the order of their names; LanternError if there are none."""
+    """Files and captions ("" where none was found), sorted by file name; LanternError without any image."""
     if not folder.is_dir():
         raise LanternError(f"no folder {folder}; name a folder of images with data.folder=...")
     captions = _read_metadata(folder / "metadata.jsonl")
@@ -51,7 +51,7 @@ def _read_metadata(path: Path) -> dict[Path, str]:
                 wanted = '{"file_name": "a.png", "text": "a caption"}'
                 raise LanternError(f"{path} line {number} is {line[:80]!r}; write {wanted}") from error
             if captions.setdefault(file, caption) != caption:
-                log.warning("%s line %d names %s again; its first caption stays", path, number, record["file_name"])
+                log.warning("%s line %d names %s again; its first caption is used", path, number, record["file_name"])
     return captions
 
 
@@ -60,13 +60,15 @@ def _caption_beside(file: Path) -> str:
     return text.read_text(encoding="utf-8", errors="replace").strip() if text.is_file() else ""
 
 
-def list_files(items: list[tuple[str, str, int]]) -> Iterator[dict[str, Any]]:
+def index_files(items: list[tuple[str, str, int]]) -> Iterator[dict[str, Any]]:
+    """An index row (indexed.FEATURES) for each (file, caption, size)."""
     for file, caption, size in items:
         problem = problem_of(file, size) if caption else "no caption"
         yield {"file": file, "name": file, "caption": caption, "problem": problem, "start": 0, "size": -1}
 
 
-def read_file(file: str, start: int, size: int) -> bytes:
+def read_bytes(file: str, start: int, size: int) -> bytes:
+    """`size` bytes from `start`; all the rest where size is -1."""
     with open(file, "rb") as opened:
         opened.seek(start)
         return opened.read(size)

@@ -1,5 +1,5 @@
 """Captioned images in parquet files, as the Hub keeps them: a column of encoded images (bytes, or {"bytes", "path"})
-and a column of captions. Row groups are read where they lie, nothing is converted."""
+and a column of captions. Row groups are read in place; nothing is converted."""
 
 import glob
 from collections.abc import Iterator
@@ -11,10 +11,10 @@ import pyarrow
 import pyarrow.parquet
 
 from lantern.data.image_io import problem_of
-from lantern.data.indexed import ListedImages
+from lantern.data.indexed import IndexedImages
 from lantern.errors import LanternError
 
-SEPARATOR = "\0"  # of a file and its column, in the list
+SEPARATOR = "\0"  # between a file and its column in the index
 
 
 def parquet_images(
@@ -25,25 +25,26 @@ def parquet_images(
     caption_column: str = "caption",
     validation_share: float = 0.1,
     num_workers: int = 2,
-) -> ListedImages:
+) -> IndexedImages:
     """files: a folder of .parquet files or a pattern."""
     found = sorted(glob.glob(f"{files}/*.parquet" if Path(files).is_dir() else files))
     if not found:
         raise LanternError(f"no parquet files at {files}; give a folder or a pattern with data.files=...")
     items = [(file, image_column, caption_column, size) for file in found]
-    return ListedImages(files, items, list_files, read_cell, size, cache_dir, validation_share, num_workers, 1)
+    return IndexedImages(files, items, index_files, read_cell, size, cache_dir, validation_share, num_workers, 1)
 
 
-def list_files(items: list[tuple[str, str, str, int]]) -> Iterator[dict[str, Any]]:
+def index_files(items: list[tuple[str, str, str, int]]) -> Iterator[dict[str, Any]]:
+    """Index rows (indexed.FEATURES) of each (file, image column, caption column, image size)."""
     for file, *columns, size in items:
         try:
-            yield from _list_file(file, *columns, size)
+            yield from _index_file(file, *columns, size)
         except (pyarrow.ArrowException, OSError) as error:
             problem = f"not readable as parquet: {str(error).splitlines()[0]}"
             yield {"file": file, "name": file, "caption": "", "problem": problem, "start": 0, "size": 0}
 
 
-def _list_file(file: str, image_column: str, caption_column: str, size: int) -> Iterator[dict[str, Any]]:
+def _index_file(file: str, image_column: str, caption_column: str, size: int) -> Iterator[dict[str, Any]]:
     with pyarrow.parquet.ParquetFile(file) as opened:
         names, groups = opened.schema_arrow.names, opened.num_row_groups
         if missing := {image_column, caption_column} - set(names):
@@ -52,21 +53,22 @@ def _list_file(file: str, image_column: str, caption_column: str, size: int) -> 
                 "name them with data.image_column=... and data.caption_column=..."
             )
         captions = [opened.read_row_group(g, [caption_column])[caption_column].to_pylist() for g in range(groups)]
-    place = f"{file}{SEPARATOR}{image_column}"
+    location = f"{file}{SEPARATOR}{image_column}"
     for group, texts in enumerate(captions):
         for row, text in enumerate(texts):
             caption = str(text or "").strip()
-            problem = problem_of(read_cell(place, group, row), size) if caption else "no caption"
+            problem = problem_of(read_cell(location, group, row), size) if caption else "no caption"
             name = f"{file}#{group}-{row}"  # its last part decides the split
-            yield {"file": place, "name": name, "caption": caption, "problem": problem, "start": group, "size": row}
+            yield {"file": location, "name": name, "caption": caption, "problem": problem, "start": group, "size": row}
 
 
-def read_cell(place: str, group: int, row: int) -> bytes:
-    cell = _column(*place.split(SEPARATOR), group)[row].as_py()
+def read_cell(location: str, group: int, row: int) -> bytes:
+    """The encoded image at (file + SEPARATOR + column, row group, row)."""
+    cell = _column(*location.split(SEPARATOR), group)[row].as_py()
     return (cell.get("bytes") if isinstance(cell, dict) else cell) or b""
 
 
-@lru_cache(maxsize=2)  # neighbours in a file are read one after the other
+@lru_cache(maxsize=2)  # consecutive rows share a row group
 def _column(file: str, column: str, group: int) -> pyarrow.ChunkedArray:
     with pyarrow.parquet.ParquetFile(file) as opened:
         return opened.read_row_group(group, [column])[column]

@@ -1,5 +1,5 @@
-"""Where prompts come from (a named list of data/prompts, a literal list, or a text file with a prompt a line), and
-which image each asks for."""
+"""Prompts from a named list of data/prompts, a literal list, or a text file with one prompt per line; and each image's
+copy number and noise seed."""
 
 import re
 from collections import Counter
@@ -11,10 +11,16 @@ from typing import NamedTuple
 from lantern.errors import LanternError
 from lantern.noise import image_seed
 
+DEV_SHARE = 4  # one prompt in so many is for tuning
+SPLITS = ("all", "dev", "test")
+MAX_NAME = 60  # letters of a prompt in a file name
+
 
 def load_prompts(source: str | Sequence[str], folder: str | Path) -> list[str]:
-    """The prompts of a name in folder, of a list, or of a file; blank lines are skipped.
-    LanternError, with the remedy, for a list or file that is missing, unreadable or empty."""
+    """source: the name of a list in `folder`, a literal list, or a file; blank lines are skipped.
+
+    LanternError, with the remedy, for a list or file that is missing, unreadable or empty.
+    """
     if isinstance(source, Sequence) and not isinstance(source, str):
         return _checked([str(prompt).strip() for prompt in source], "the prompt list")
     named = Path(folder) / f"{source}.txt"
@@ -22,12 +28,8 @@ def load_prompts(source: str | Sequence[str], folder: str | Path) -> list[str]:
     return _checked(_read(path, Path(folder)).splitlines(), str(path))
 
 
-DEV_SHARE = 4  # one text in so many is for tuning
-SPLITS = ("all", "dev", "test")
-
-
 def split_prompts(prompts: Sequence[str], split: str) -> list[str]:
-    """all; or those to tune on (dev), or those to report on (test). A text is always on the same side."""
+    """All prompts, those to tune on (dev) or those to report on (test); a hash of the text decides."""
     if split not in SPLITS:
         raise LanternError(f"split={split} is unknown; give one of {', '.join(SPLITS)}")
     if split == "all":
@@ -39,11 +41,8 @@ def split_prompts(prompts: Sequence[str], split: str) -> list[str]:
     return kept
 
 
-MAX_NAME = 60  # letters of a prompt in a file name
-
-
 class Batch(NamedTuple):
-    """Images to make: a prompt, its copy number and the key of its noise each."""
+    """The images to generate: for each its prompt, copy number and noise seed."""
 
     prompts: list[str]
     copies: list[int]
@@ -51,7 +50,7 @@ class Batch(NamedTuple):
 
     @classmethod
     def cycle(cls, prompts: Sequence[str], count: int, seed: int) -> "Batch":
-        """The first `count` prompts, cycling; a text's copy number is 0 the first time it occurs, then 1, 2, …"""
+        """The first `count` prompts, cycling; the copy number counts a text's earlier occurrences."""
         cycled = [prompts[i % len(prompts)] for i in range(count)]
         seen: Counter[str] = Counter()
         copies = []
@@ -62,7 +61,7 @@ class Batch(NamedTuple):
 
     @property
     def file_names(self) -> list[str]:
-        """A file an image: its number, its prompt."""
+        """One file name per image, from its number and prompt."""
         slugs = [re.sub(r"[^\w]+", "-", prompt.lower()).strip("-")[:MAX_NAME] for prompt in self.prompts]
         return [f"{i:05d}-{slug}.png" for i, slug in enumerate(slugs)]
 
@@ -70,7 +69,7 @@ class Batch(NamedTuple):
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # a prompt in the place of a name can be too long for one
+    except OSError:  # a prompt given as a name can be too long for a path
         return False
 
 

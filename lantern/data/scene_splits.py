@@ -1,5 +1,5 @@
 """Scenes as data sets: `Scenes(...).split("train")[i]` -> {"image": uint8 [128, 128, 3], "caption", "texture",
-"shape", "colour"}. `Scenes` keeps them on disk, memory mapped; `RenderedScenes` paints them at each access."""
+"shape", "colour"}. `Scenes` caches them on disk, memory mapped; `RenderedScenes` renders them at each access."""
 
 import inspect
 from collections.abc import Iterator, Sequence
@@ -10,11 +10,12 @@ import numpy as np
 from datasets import Dataset, Features, Value
 
 from lantern.data import captions, scenes, solids, textures
-from lantern.data.cache import cached_rows, fingerprint
+from lantern.data.cached_rows import cache_key, cached_rows
 from lantern.errors import LanternError
+from lantern.runtime.source import code_of
 
 NUM_SERIES, SEEDS_PER_SERIES = 100, 10**7
-RENDERER = fingerprint(*(inspect.getsource(module) for module in (captions, textures, solids, scenes)))
+RENDERER = cache_key(*(code_of(inspect.getsource(module)) for module in (captions, textures, solids, scenes)))
 FEATURES = Features(
     {"image": Value("binary")} | {name: Value("string") for name in ("caption", *captions.Scene._fields)}
 )
@@ -25,7 +26,7 @@ class RenderedSplit(Sequence):
 
     def __init__(self, seeds: range) -> None:
         self.seeds = seeds
-        self.fingerprint = fingerprint(RENDERER, seeds.start, seeds.stop)
+        self.fingerprint = cache_key(RENDERER, seeds.start, seeds.stop)
 
     def __len__(self) -> int:
         return len(self.seeds)
@@ -51,7 +52,7 @@ class StoredSplit(Sequence):
     def __getitem__(self, index: int) -> dict[str, Any]:
         row = self.rows[int(index)]
         image = np.frombuffer(row["image"], np.uint8).reshape(self.size, self.size, 3)
-        return row | {"image": image.copy()}  # writable, as torch.from_numpy wants it
+        return row | {"image": image.copy()}  # torch.from_numpy needs a writable array
 
     @property
     def captions(self) -> list[str]:
@@ -60,7 +61,7 @@ class StoredSplit(Sequence):
 
 
 class RenderedScenes:
-    """Nothing on disk, for runs that see each scene once. `seed` picks one of a hundred disjoint series."""
+    """Renders at each access, for runs that use each scene once. `seed` selects one of a hundred disjoint series."""
 
     def __init__(
         self, num_train: int, num_validation: int, num_test: int = 0, num_novel: int = 0, seed: int = 0
@@ -69,7 +70,7 @@ class RenderedScenes:
         self.seed = seed
 
     def split(self, name: str) -> RenderedSplit:
-        """train, validation, test: seen triples; novel: the triples held out of all training."""
+        """train, validation and test show the training triples; novel the held-out ones."""
         return RenderedSplit(series(name, self.sizes[name], self.seed))
 
 
@@ -90,7 +91,7 @@ class Scenes:
         self.cache_dir, self.num_workers = Path(cache_dir), num_workers
 
     def split(self, name: str) -> StoredSplit:
-        """train, validation, test: seen triples; novel: the triples held out of all training."""
+        """train, validation and test show the training triples; novel the held-out ones."""
         source = self.rendered.split(name)
         folder = self.cache_dir / f"scenes-{name}-{source.fingerprint}"
         rows = cached_rows(folder, _rows, list(source.seeds), FEATURES, self.num_workers)
@@ -98,7 +99,7 @@ class Scenes:
 
 
 def series(split: str, count: int, seed: int) -> range:
-    """The scene seeds of a split; LanternError where it would run into the next series."""
+    """The scene seeds of a split. LanternError if count or seed is out of range."""
     if not 0 < count <= SEEDS_PER_SERIES or not 0 <= seed < NUM_SERIES:
         raise LanternError(
             f"{count} scenes of series {seed} for split {split!r}: ask for 1 to {SEEDS_PER_SERIES} scenes "

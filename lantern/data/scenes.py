@@ -1,5 +1,5 @@
 """The embedded scenes: `render(seed) -> (uint8 [128, 128, 3], Scene)`, a pure function of the seed.
-Seeds are split by range: SPLITS["train"], "validation" and "test" show seen triples, "novel" the held-out ones."""
+Seeds are split by range: SPLITS["train"], "validation", "test" show the training triples, "novel" the held-out ones."""
 
 import numpy as np
 from numpy.random import PCG64, Generator
@@ -10,7 +10,7 @@ from lantern.data.textures import COLUMNS, PAINTERS, ROWS, SIZE
 
 SPLITS = {name: range(i * 10**9, (i + 1) * 10**9) for i, name in enumerate(("train", "validation", "test", "novel"))}
 SHARE_BARE = 0.15
-PAINTS = {  # well apart, so that they still are after quantisation
+PAINTS = {  # far enough apart to stay distinct after vector quantisation
     "red": (214, 26, 30), "yellow": (250, 214, 20), "green": (24, 160, 50), "blue": (26, 62, 214),
     "purple": (146, 40, 190), "white": (244, 244, 244), "black": (34, 34, 38),
 }  # fmt: skip
@@ -37,7 +37,7 @@ def render(seed: int) -> tuple[np.ndarray, Scene]:
 
 
 def render_caption(caption: str, seed: int) -> np.ndarray:
-    """A scene of one's own choice, uint8 [128, 128, 3]; LanternError for a caption that asks for none."""
+    """A scene of a given caption, uint8 [128, 128, 3]; LanternError for a caption that describes no scene."""
     return _paint(parse_caption(caption), _generator(seed, 1))
 
 
@@ -54,7 +54,7 @@ def _draw_scene(split: str, rng: Generator) -> Scene:
 
 def _paint(scene: Scene, rng: Generator) -> np.ndarray:
     image = PAINTERS[scene.texture](rng)
-    angle = np.deg2rad(rng.uniform(-160, -110))  # where the light comes from: above, from the left
+    angle = np.deg2rad(rng.uniform(-160, -110))  # of the light: from above, left
     to_light = (np.cos(angle), np.sin(angle))
     if scene.shape != NONE:
         image = _place(image, scene, to_light, rng)
@@ -65,7 +65,7 @@ def _paint(scene: Scene, rng: Generator) -> np.ndarray:
 
 
 def _place(image: np.ndarray, scene: Scene, to_light: tuple[float, float], rng: Generator) -> np.ndarray:
-    """Puts the object and its shadow on a background."""
+    """The background with the object and its shadow."""
     radius = rng.uniform(0.27, 0.35) * SIZE
     x, y = ((grid - SIZE / 2 - rng.uniform(-9, 9)) / radius for grid in (COLUMNS, ROWS))
     surface = SOLIDS[scene.shape](x, y, radius, rng)

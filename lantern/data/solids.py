@@ -1,4 +1,4 @@
-"""Four solids seen from the front, in local coordinates: each gives its coverage and its surface normals."""
+"""Four solids seen from the front, in local coordinates: coverage and surface normals per pixel."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -10,20 +10,20 @@ Field = np.ndarray  # [H, W] float32
 
 
 class Surface(NamedTuple):
-    """What a solid shows: how much of a pixel it covers, and which way it faces there (x right, y down, z to us)."""
+    """The visible side of a solid, per pixel (x right, y down, z towards the viewer)."""
 
-    coverage: Field  # in [0, 1]
+    coverage: Field  # share of the pixel, in [0, 1]
     normal: tuple[Field, Field, Field]
 
 
 def sphere(x: Field, y: Field, radius: float, rng: Generator) -> Surface:
-    """Coordinates in units of the radius, which is given in pixels for the width of the soft edge."""
+    """x, y in units of the radius; the radius in pixels sets the width of the soft edge."""
     square = x * x + y * y
     return Surface(_edge((1 - np.sqrt(square)) * radius), (x, y, np.sqrt(np.maximum(1 - square, 0))))
 
 
 def ring(x: Field, y: Field, radius: float, rng: Generator) -> Surface:
-    """A torus, tilted a little: middle radius 0.70, tube 0.28."""
+    """A slightly tilted torus: major radius 0.70, minor radius 0.28."""
     y = y / rng.uniform(0.8, 1.0)
     distance = np.maximum(np.hypot(x, y), 1e-3)
     across = (distance - 0.70) / 0.28
@@ -32,7 +32,7 @@ def ring(x: Field, y: Field, radius: float, rng: Generator) -> Surface:
 
 
 def cone(x: Field, y: Field, radius: float, rng: Generator) -> Surface:
-    """Apex up, seen a little from above: an elliptic rim closes it below."""
+    """Apex up, seen slightly from above: the base is an ellipse."""
     height, base, rim = 1.0, 0.78, 0.22
     width = base * (y + height) / (2 * height - rim)
     side = np.clip(x / np.maximum(width, 1e-3), -1, 1)
@@ -42,7 +42,7 @@ def cone(x: Field, y: Field, radius: float, rng: Generator) -> Surface:
 
 
 def cube(x: Field, y: Field, radius: float, rng: Generator) -> Surface:
-    """Seen from above, an edge to the front: rays against three slabs (Kay and Kajiya, 1986)."""
+    """Seen from above, an edge in front: ray-slab intersection (Kay and Kajiya, 1986)."""
     half, axes = 0.66, _cube_axes(rng.uniform(0.5, 1.07), -rng.uniform(0.5, 0.65))
     front, back, normal = np.full_like(x, 9), np.full_like(x, -9), [np.zeros_like(x) for _ in range(3)]
     for axis in axes:  # z of the slab's two faces where the ray through (x, y) meets them
@@ -54,7 +54,7 @@ def cube(x: Field, y: Field, radius: float, rng: Generator) -> Surface:
 
 
 def _cube_axes(yaw: float, pitch: float) -> np.ndarray:
-    """[3, 3] the cube's face normals, each turned towards us."""
+    """[3, 3] the cube's face normals, each facing the viewer."""
     turn = np.array([[np.cos(yaw), 0, -np.sin(yaw)], [0, 1, 0], [np.sin(yaw), 0, np.cos(yaw)]])
     tilt = np.array([[1, 0, 0], [0, np.cos(pitch), -np.sin(pitch)], [0, np.sin(pitch), np.cos(pitch)]])
     axes = (tilt @ turn).T

@@ -1,20 +1,32 @@
-"""What a data set is to the rest of Lantern: named splits of items that are dicts."""
+"""The contract of a data set: named splits of items that are dicts."""
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 
+class Split(Protocol):
+    """A sequence of items."""
+
+    fingerprint: str  # a key of everything the items depend on
+
+    @property
+    def captions(self) -> list[str]: ...  # of all items, without reading them
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+
+
 class Splits(Protocol):
-    """Each split also has `captions`, all of them, and `fingerprint`, a key of everything its items depend on."""
+    """A data set: its splits by name, at least `train` and `validation`."""
 
-    def split(self, name: str) -> Sequence[dict[str, Any]]: ...
+    def split(self, name: str) -> Split: ...
 
 
-class Chosen:
-    """Each split from a source of its own."""
+class SplitsBySource:
+    """Takes each split from a data set of its own."""
 
     def __init__(self, **sources: Splits) -> None:
         self.sources = sources
 
-    def split(self, name: str) -> Sequence[dict[str, Any]]:
+    def split(self, name: str) -> Split:
+        """The split of this name of the data set given under this name."""
         return self.sources[name].split(name)

@@ -33,31 +33,35 @@ def fractal(rng: Generator, slope: float = 1.0, elongation: float = 1.0, angle: 
 
 
 def smoothstep(low: float, high: float, field: Field) -> Field:
+    """Cubic step: 0 at or below `low`, 1 at or above `high`."""
     ramp = np.clip((field - low) / (high - low), 0, 1)
     return ramp * ramp * (3 - 2 * ramp)
 
 
 def blend(field: Field, dark: tuple[int, ...], light: tuple[int, ...]) -> Image:
-    """From one 8-bit colour (field 0) to another (field 1)."""
+    """Linear interpolation of two 8-bit colours: `dark` at field 0, `light` at field 1."""
     first, second = (np.array(colour, np.float32) / 255 for colour in (dark, light))
     return first + np.clip(field, 0, 1)[..., None] * (second - first)
 
 
 def clouds(rng: Generator) -> Image:
+    """White cover over blue sky, slope 1.6."""
     cover = smoothstep(-1.1, 1.5, fractal(rng, 1.6, 1.7) + rng.uniform(-0.2, 0.2))
     return blend(cover, (86, 140, 205), (245, 247, 250))
 
 
 def wood(rng: Generator) -> Image:
+    """Growth rings: a warped sawtooth of the height, with fine grain."""
     along = rng.uniform(-0.12, 0.12)
     height = ROWS + along * COLUMNS + 7 * fractal(rng, 2.2, 6.0)
     rings = (height / rng.uniform(15, 22) + rng.uniform()) % 1.0
-    rings = np.minimum(rings / 0.85, (1 - rings) / 0.15)  # slow spring wood, then a sharp dark line
+    rings = np.minimum(rings / 0.85, (1 - rings) / 0.15)  # wide early wood, then a thin dark line
     grain = fractal(rng, 1.0, 10.0)
     return blend(0.28 + 0.48 * rings + 0.12 * grain, (84, 46, 20), (196, 140, 84))
 
 
 def marble(rng: Generator) -> Image:
+    """Dark veins along the zeros of a warped sine."""
     direction = rng.uniform(0, np.pi)
     straight = (np.cos(direction) * COLUMNS + np.sin(direction) * ROWS) / rng.uniform(50, 70)
     warped = np.abs(np.sin(np.pi * (straight + rng.uniform()) + 1.6 * fractal(rng, 1.9)))
@@ -66,18 +70,21 @@ def marble(rng: Generator) -> Image:
 
 
 def grass(rng: Generator) -> Image:
+    """Two directions of elongated noise, the brighter one in front."""
     left, right = (fractal(rng, 1.1, 6.0, angle) for angle in (np.pi / 2 - 0.3, np.pi / 2 + 0.3))
     blades = np.maximum(left, right) - 0.5
     return blend(0.38 + 0.2 * blades + 0.1 * fractal(rng, 1.6), (16, 52, 12), (150, 196, 66))
 
 
 def sand(rng: Generator) -> Image:
+    """Warped sine ripples."""
     phase = (ROWS + rng.uniform(-0.5, 0.5) * COLUMNS) / rng.uniform(16, 22) + rng.uniform()
     ripples = np.sin(2 * np.pi * phase + 1.3 * fractal(rng, 1.9))
     return blend(0.55 + 0.17 * ripples + 0.13 * fractal(rng, 1.1), (150, 112, 64), (236, 208, 150))
 
 
 def water(rng: Generator) -> Image:
+    """Glints along the zeros of elongated noise."""
     waves = np.abs(fractal(rng, 1.9, 2.5))
     glints = np.exp(-4 * waves)
     depth = 0.22 + 0.1 * fractal(rng, 1.6, 2.0)
@@ -85,6 +92,7 @@ def water(rng: Generator) -> Image:
 
 
 def stone(rng: Generator) -> Image:
+    """Voronoi cells of different shades, with mortar between them."""
     nearest, second, owner = _cells(rng, rng.uniform(26, 32))
     mortar = smoothstep(0.02, 0.22, second - nearest)
     shade = rng.uniform(0.4, 0.85, 256).astype(np.float32)[owner]
@@ -93,7 +101,7 @@ def stone(rng: Generator) -> Image:
 
 
 def _cells(rng: Generator, pitch: float) -> tuple[Field, Field, np.ndarray]:
-    """Distances to the nearest and second nearest of jittered grid points, in pitches, and the nearest one's number."""
+    """Distances in pitches to the nearest and the second nearest jittered grid point (Worley 1996); the first's index."""
     warp = 0.1 * fractal(rng, 1.8)
     y, x = ROWS / np.float32(pitch) + warp + 1, COLUMNS / np.float32(pitch) - warp + 1
     row, column = np.floor(y).astype(np.int32), np.floor(x).astype(np.int32)
@@ -110,6 +118,7 @@ def _cells(rng: Generator, pitch: float) -> tuple[Field, Field, np.ndarray]:
 
 
 def fabric(rng: Generator) -> Image:
+    """A folded plaid of two crossing stripe patterns."""
     fold = 2.0 * fractal(rng, 2.0)
     pitch = rng.uniform(26, 34)
     warp, weft = (np.abs((line / pitch + rng.uniform()) % 1.0 - 0.5) for line in (COLUMNS + fold, ROWS + fold))

@@ -1,5 +1,5 @@
 """Captioned images in WebDataset shards: tar files whose members a.jpg and a.txt (or a.json) are one sample.
-Images are read where they lie in the tar files, nothing is unpacked."""
+Images are read from inside the tar files; nothing is unpacked."""
 
 import glob
 import json
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from lantern.data.image_io import SUFFIXES, problem_of
-from lantern.data.imagefolder import read_file
-from lantern.data.indexed import ListedImages
+from lantern.data.imagefolder import read_bytes
+from lantern.data.indexed import IndexedImages
 from lantern.errors import LanternError
 
 CAPTION_KEYS = ("caption", "text", "prompt")  # of a sample's .json
@@ -19,14 +19,14 @@ CAPTION_KEYS = ("caption", "text", "prompt")  # of a sample's .json
 
 def web_dataset(
     shards: str, size: int, cache_dir: str, validation_share: float = 0.1, num_workers: int = 2
-) -> ListedImages:
+) -> IndexedImages:
     """shards: a folder of .tar files, a pattern such as data/*.tar, or data/{000..099}.tar."""
     items = [(file, size) for file in find_shards(shards)]
-    return ListedImages(shards, items, list_shards, read_file, size, cache_dir, validation_share, num_workers, 1)
+    return IndexedImages(shards, items, index_shards, read_bytes, size, cache_dir, validation_share, num_workers, 1)
 
 
 def find_shards(shards: str) -> list[str]:
-    """The tar files in the order of their names. LanternError if there are none or one is not there."""
+    """The tar files, sorted by name. LanternError if none is found or a numbered one is missing."""
     numbered = re.fullmatch(r"(.*)\{(\d+)\.\.(\d+)\}(.*)", shards)
     if numbered:
         before, first, last, after = numbered.groups()
@@ -40,13 +40,14 @@ def find_shards(shards: str) -> list[str]:
     return files
 
 
-def list_shards(items: list[tuple[str, int]]) -> Iterator[dict[str, Any]]:
+def index_shards(items: list[tuple[str, int]]) -> Iterator[dict[str, Any]]:
+    """Index rows (indexed.FEATURES) of each (shard file, image size)."""
     for file, size in items:
-        yield from _list_shard(file, size)
+        yield from _index_shard(file, size)
 
 
-def _list_shard(file: str, size: int) -> Iterator[dict[str, Any]]:
-    """A row an image; of a shard that breaks off, the samples before the break, and a row that says so."""
+def _index_shard(file: str, size: int) -> Iterator[dict[str, Any]]:
+    """One row per image. A truncated shard gives its complete samples, and a row with the problem."""
     images: dict[str, tarfile.TarInfo] = {}
     captions: dict[str, str] = {}
     problems: list[tuple[str, str]] = []
@@ -58,20 +59,20 @@ def _list_shard(file: str, size: int) -> Iterator[dict[str, Any]]:
             elif suffix in SUFFIXES:
                 images[key] = member
             elif suffix in (".txt", ".json"):
-                captions.setdefault(key, _caption(read_file(file, member.offset_data, member.size), suffix))
+                captions.setdefault(key, _caption(read_bytes(file, member.offset_data, member.size), suffix))
     except (tarfile.TarError, EOFError, OSError) as error:
         problems.append((Path(file).name, f"the shard breaks off: {error}"))
     for key, member in images.items():
         caption = captions.get(key, "")
-        place = {"start": member.offset_data, "size": member.size}
-        problem = problem_of(read_file(file, **place), size) if caption else "no caption"
-        yield {"file": file, "name": f"{file}/{member.name}", "caption": caption, "problem": problem, **place}
+        location = {"start": member.offset_data, "size": member.size}
+        problem = problem_of(read_bytes(file, **location), size) if caption else "no caption"
+        yield {"file": file, "name": f"{file}/{member.name}", "caption": caption, "problem": problem, **location}
     for name, problem in problems:
         yield {"file": file, "name": f"{file}/{name}", "caption": "", "problem": problem, "start": 0, "size": 0}
 
 
 def _members(file: str) -> Iterator[tarfile.TarInfo]:
-    """The files in a shard, up to where it is cut."""
+    """The files in a shard. Raises ReadError at the first one that is truncated."""
     with tarfile.open(file, "r:") as shard:
         end = Path(file).stat().st_size
         for member in shard:

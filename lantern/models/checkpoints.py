@@ -18,8 +18,8 @@ from lantern.runtime.files import replace_file
 
 WEIGHTS_FILE, CONFIG_FILE = "model.safetensors", "config.json"
 TORCH_FILE = "pytorch_model.bin"
-FOLDER_FILES = (WEIGHTS_FILE, TORCH_FILE)  # in the order of preference
-WRAPPER_KEYS = ("model", "module", "state_dict")  # the names under which released files keep their state dict
+FOLDER_FILES = (WEIGHTS_FILE, TORCH_FILE)  # in order of preference
+WRAPPER_KEYS = ("model", "module", "state_dict")  # keys under which released files nest their state dict
 NAMES_SHOWN = 4
 
 
@@ -48,7 +48,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 
 def _read_torch(path: Path) -> object:
     try:
-        with torch.serialization.safe_globals([argparse.Namespace]):  # command lines, which training scripts save
+        with torch.serialization.safe_globals([argparse.Namespace]):  # saved by training scripts: their command line
             return torch.load(path, map_location="cpu", weights_only=True)
     except UnpicklingError as error:
         raise CheckpointError(
@@ -79,7 +79,7 @@ def load_strictly(model: nn.Module, state: dict[str, Tensor], source: str | Path
 
 
 def _is_dropped(model: nn.Module, name: str) -> bool:
-    """Whether the module that owns `name` declares it a stored statistic that its arithmetic never reads."""
+    """Whether the owning module lists `name` in `unused_buffers`: stored statistics that its forward never reads."""
     owner, _, leaf = name.rpartition(".")
     try:
         return leaf in getattr(model.get_submodule(owner), "unused_buffers", ())
@@ -88,7 +88,7 @@ def _is_dropped(model: nn.Module, name: str) -> bool:
 
 
 def shortened(names: list[str]) -> str:
-    """The first few names, and how many more there are."""
+    """The first names, and the number of the others."""
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
     return ", ".join(names[:NAMES_SHOWN]) + more
 
@@ -102,13 +102,22 @@ def weights_hash(path: str | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()[:12]
 
 
+def state_hash(module: nn.Module) -> str:
+    """Sixteen hex digits of the SHA-256 of the names and values of a state dict, whatever file it came from."""
+    digest = hashlib.sha256()
+    for name, value in sorted(module.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()[:16]
+
+
 def local_hash(path: object) -> str | None:
-    """Of the weights folder that a setting names; None where it names none on this disk."""
+    """weights_hash of the folder a setting names; None if no such folder is on this disk."""
     return weights_hash(path) if isinstance(path, str) and weights_file(path).is_file() else None
 
 
 def save_weights(folder: str | Path, state: dict[str, Tensor], config: dict) -> Path:
-    """Writes config.json, then model.safetensors, each under a temporary name first: no reader sees half a file.
+    """Writes config.json, then model.safetensors, each atomically.
 
     Returns the weights file. Raises CheckpointError if the folder cannot be written.
     """
@@ -116,7 +125,7 @@ def save_weights(folder: str | Path, state: dict[str, Tensor], config: dict) -> 
 
 
 def save_torch_weights(folder: str | Path, state: dict[str, Tensor], config: dict) -> Path:
-    """As save_weights, into pytorch_model.bin, for programs that read nothing else."""
+    """As save_weights, but to pytorch_model.bin, for programs that read only that."""
     return _save(Path(folder) / TORCH_FILE, torch.save, state, config)
 
 
@@ -124,7 +133,7 @@ def _save(path: Path, write: Callable[[dict, Path], object], state: dict[str, Te
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path.parent / CONFIG_FILE, lambda file: file.write_text(json.dumps(config, indent=2) + "\n"))
-        tensors = {name: value.detach().cpu().clone().contiguous() for name, value in state.items()}  # no shared parts
+        tensors = {name: value.detach().cpu().clone().contiguous() for name, value in state.items()}  # unshared
         replace_file(path, lambda file: write(tensors, file))
     except (OSError, RuntimeError, SafetensorError) as error:  # torch.save to a full disk is a RuntimeError
         remedy = "make room, or choose a folder you may write to"
@@ -133,7 +142,7 @@ def _save(path: Path, write: Callable[[dict, Path], object], state: dict[str, Te
 
 
 def weights_file(folder: str | Path) -> Path:
-    """The weights of a folder: safetensors, or pytorch_model.bin as older releases have them."""
+    """The weights file of a folder: model.safetensors if present, else pytorch_model.bin."""
     found = (Path(folder) / name for name in FOLDER_FILES if (Path(folder) / name).is_file())
     return next(found, Path(folder) / WEIGHTS_FILE)
 

@@ -13,8 +13,8 @@ from transformers import PreTrainedTokenizerBase, T5Config, T5EncoderModel
 
 from lantern.data.captions import VOCABULARY
 from lantern.models.build import RANDOM
+from lantern.models.conditioners import WordFeatures
 from lantern.models.hf.pretrained import load_pretrained
-from lantern.models.text import WordFeatures
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from lantern.training.drafter_loss import chained_length, law_loss, overlap
 from lantern.training.drafter_variants import EagleStudent, Student
 from lantern.training.optimizers import Together, matrices, muon_with_adamw
 from lantern.training.randomness import batch_uniform
-from lantern.training.target_features import target_features
+from lantern.training.teacher_forcing import target_features
 from lantern.types import Target
 
 RIDGE = 0.01  # of the inputs' variance

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from lantern.data.captions import VOCABULARY
 from lantern.models.checkpoints import load_strictly, load_weights, save_weights, weights_hash
-from lantern.models.llamagen.loading import conditioner_of, load_tokenizer
 from lantern.models.llamagen.transformer import Transformer
+from lantern.models.llamagen.weights_folder import conditioner_of, load_tokenizer
 from lantern.training.optimizers import Together, matrices, muon_with_adamw
 from lantern.training.randomness import batch_uniform, step_generator
 

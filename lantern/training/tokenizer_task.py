@@ -16,11 +16,11 @@ from lantern.metrics.reconstruction import ReconstructionMeter, psnr
 from lantern.models.checkpoints import WEIGHTS_FILE, save_weights
 from lantern.models.critic import as_images, load_critic
 from lantern.models.llamagen.tokenizer import VQTokenizer
-from lantern.training.codebook import ClusteredCodebook
-from lantern.training.linear_start import start_linear
 from lantern.training.randomness import step_generator
 from lantern.training.schedule import progress_of
-from lantern.training.texture import PatchDiscriminator, balanced, hinge_loss, texture_loss
+from lantern.training.tokenizer_codebook import ClusteredCodebook
+from lantern.training.tokenizer_init import start_linear
+from lantern.training.tokenizer_losses import PatchDiscriminator, balanced, hinge_loss, texture_loss
 
 REVIVE_UNTIL = 0.8  # of the run; later, moved codes would not settle
 

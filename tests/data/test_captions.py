@@ -16,7 +16,7 @@ from lantern.data.captions import (
     parse_caption,
 )  # fmt: skip
 from lantern.errors import LanternError
-from lantern.models.text import WordFeatures
+from lantern.models.conditioners import WordFeatures
 
 
 def test_every_caption_returns_to_its_scene_and_uses_only_known_words():

@@ -16,9 +16,9 @@ from lantern.decoding import generate
 from lantern.drafters.none import NoDrafter
 from lantern.errors import CheckpointError
 from lantern.models.checkpoints import load_strictly, read_weights
+from lantern.models.conditioners import ClassLabels, WordFeatures
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import Transformer
-from lantern.models.text import ClassLabels, WordFeatures
 from lantern.sampling import Sampling
 from lantern.trees.static import StaticTree
 from lantern.types import PADDING, DraftTree, Forward, Verdict

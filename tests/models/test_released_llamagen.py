@@ -21,7 +21,7 @@ from lantern.errors import CheckpointError
 from lantern.evaluation.evaluate import Evaluation
 from lantern.models.checkpoints import load_strictly, read_weights, save_weights
 from lantern.models.llamagen.conversion import from_converted
-from lantern.models.llamagen.released import load_class_target, load_tokenizer, read_transformer
+from lantern.models.llamagen.released_checkpoints import load_class_target, load_tokenizer, read_transformer
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import FeedForward, Transformer
 from lantern.pipeline import assemble

@@ -16,10 +16,10 @@ from lantern.decoding import generate
 from lantern.drafters.loading import load_eagle
 from lantern.drafters.none import NoDrafter
 from lantern.sampling import Sampling
+from lantern.training.data_module import TrainingData
 from lantern.training.drafter_task import DrafterTask
-from lantern.training.loader import TrainingData
 from lantern.training.tables.samples import TargetSamples
-from lantern.training.target_features import target_features
+from lantern.training.teacher_forcing import target_features
 from lantern.trees.static import chain
 from lantern.verification import SharedNoise
 

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from lantern.drafters.eagle.eagle import Eagle
 from lantern.drafters.eagle.network import EagleNetwork
+from lantern.models.conditioners import WordFeatures
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import Transformer, feed_forward_dim
-from lantern.models.text import WordFeatures
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, TreePolicy, Verdict
 

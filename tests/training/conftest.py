@@ -7,9 +7,9 @@ import torch
 from support.tiny_tasks import CODES, target_task
 
 from lantern.models.checkpoints import save_weights
-from lantern.models.llamagen.loading import load_target
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.tokenizer import VQTokenizer
+from lantern.models.llamagen.weights_folder import load_target
 
 
 @pytest.fixture(scope="session")

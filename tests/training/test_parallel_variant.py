@@ -13,9 +13,9 @@ from lantern.drafters.parallel_network import ParallelNetwork
 from lantern.errors import CheckpointError
 from lantern.models.checkpoints import weights_hash
 from lantern.sampling import Sampling
+from lantern.training.data_module import TrainingData
 from lantern.training.drafter_task import DrafterTask
 from lantern.training.drafter_variants import ParallelStudent
-from lantern.training.loader import TrainingData
 from lantern.training.unroll import at_once
 from lantern.trees.static import chain
 

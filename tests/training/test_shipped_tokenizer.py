@@ -9,7 +9,7 @@ from support.paths import WEIGHTS
 from lantern.data.scene_splits import RenderedScenes
 from lantern.metrics.reconstruction import ReconstructionMeter
 from lantern.models.critic import ATTRIBUTES, as_images, load_critic
-from lantern.models.llamagen.loading import load_tokenizer
+from lantern.models.llamagen.weights_folder import load_tokenizer
 
 NUM_IMAGES, BATCH = 1024, 32
 

@@ -9,14 +9,14 @@ from support.tiny_tasks import MemorySplits, target_task
 from lantern.drafters.loading import load_eagle
 from lantern.errors import CheckpointError
 from lantern.models.checkpoints import load_weights, weights_hash
-from lantern.models.llamagen.loading import load_target
+from lantern.models.llamagen.weights_folder import load_target
 from lantern.sampling import Sampling
 from lantern.training import drafter_variants as students
+from lantern.training.data_module import TrainingData
 from lantern.training.drafter_task import DrafterTask, least_squares
-from lantern.training.loader import TrainingData
 from lantern.training.schedule import WarmupCosine
-from lantern.training.target_features import target_features
 from lantern.training.target_task import start_from_codebook
+from lantern.training.teacher_forcing import target_features
 from lantern.trees.static import chain
 
 

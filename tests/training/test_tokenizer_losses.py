@@ -6,9 +6,9 @@ import torch
 from lantern.metrics.reconstruction import ReconstructionMeter, high_octave_power, psnr
 from lantern.models.critic import Critic
 from lantern.models.llamagen.tokenizer import VQTokenizer
-from lantern.training.codebook import ClusteredCodebook
-from lantern.training.linear_start import start_linear
-from lantern.training.texture import PatchDiscriminator, balanced, blur, hinge_loss, texture_loss
+from lantern.training.tokenizer_codebook import ClusteredCodebook
+from lantern.training.tokenizer_init import start_linear
+from lantern.training.tokenizer_losses import PatchDiscriminator, balanced, blur, hinge_loss, texture_loss
 
 
 def noise(seed: int, *shape: int) -> torch.Tensor:

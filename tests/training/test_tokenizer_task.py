@@ -6,8 +6,8 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from lantern.models.llamagen.loading import load_tokenizer
-from lantern.training.loader import ResumableLoader, SeededBatches
+from lantern.models.llamagen.weights_folder import load_tokenizer
+from lantern.training.data_module import ResumableLoader, SeededBatches
 from lantern.training.schedule import WarmupCosine
 from lantern.training.tokenizer_task import TokenizerTask
 

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from support.paths import ROOT
 
 from lantern.errors import LanternError
-from lantern.training.run import killed_before, set_aside, what_next
+from lantern.training.run_steps import killed_before, set_aside, what_next
 
 TASKS = ("drafter", "drafter_on_the_fly", "drafter_self", "target", "critic", "tokenizer")
 

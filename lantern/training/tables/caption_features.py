@@ -10,7 +10,7 @@ import torch
 from datasets import Dataset, Features, Value
 from torch import Tensor
 
-from lantern.data.cache import cached_rows, fingerprint
+from lantern.data.cached_rows import cache_key, cached_rows
 from lantern.data.disk_budget import Budget
 from lantern.data.splits import Splits
 from lantern.errors import LanternError
@@ -65,7 +65,7 @@ class CaptionTable:
 
         size = len(captions) * like[0].nbytes
         budget = Budget(f"features of {len(captions):,} captions", size, self.budget_gib, "caption_table.budget_gib")
-        key = fingerprint(captions, hashlib.sha256(_bytes(like)).hexdigest(), str(like.dtype))
+        key = cache_key(captions, hashlib.sha256(_bytes(like)).hexdigest(), str(like.dtype))
         table = cached_rows(
             self.cache_dir / f"captions-{name}-{key}", rows, chunks(len(captions), ENCODED_AT_ONCE), COLUMNS,
             items_per_shard=BATCHES_PER_SHARD, budget=budget,

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from lantern.acceptance.exact import Exact
-from lantern.data.cache import cached_rows, fingerprint, hashes_of
+from lantern.data.cached_rows import cache_key, cached_rows
 from lantern.data.disk_budget import Budget
 from lantern.data.splits import Splits
 from lantern.drafters.none import NoDrafter
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline
 from lantern.sampling import Sampling
-from lantern.training.tables.tokens import CAPTION_BYTES, COLUMNS, TokenSplit, chunks
+from lantern.training.tables.tokens import CAPTION_BYTES, COLUMNS, TokenSplit, chunks, target_hashes
 from lantern.types import Target
 from lantern.verification import SharedNoise
 
@@ -41,7 +41,7 @@ class TargetSamples:
         captions = [known[i % len(known)] for i in range(self.num_images or len(known))]
         settings = asdict(self.pipeline.sampling)
         target = self.pipeline.target
-        key = fingerprint(*hashes_of(target), list(target.grid), settings, captions, self.seed, name)
+        key = cache_key(*target_hashes(target), list(target.grid), settings, captions, self.seed, name)
 
         def rows(items: list[list[int]]) -> Iterator[dict[str, Any]]:
             for indices in items:

@@ -1,7 +1,6 @@
 """Images as VQ tokens: `TokenTable(...).split("train")[i]` -> {"tokens": int64 [L], "caption"}.
 A split is encoded once by the frozen tokenizer and kept under a key of the images and the tokenizer's weights."""
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,11 @@ from datasets import Dataset, Features, Value
 from datasets import Sequence as Column
 from torch import Tensor, nn
 
-from lantern.data.cache import cached_rows, fingerprint
+from lantern.data.cached_rows import cache_key, cached_rows
 from lantern.data.disk_budget import Budget
 from lantern.data.splits import Splits
 from lantern.errors import LanternError
+from lantern.models.checkpoints import state_hash
 from lantern.types import Target
 
 ENCODED_AT_ONCE = 32
@@ -59,12 +59,12 @@ class TokenTable:
         self.num_tokens = num_tokens
         if len(tokenizer.codebook) > CODES:
             raise LanternError(f"the tokenizer has {len(tokenizer.codebook)} codes; token tables hold up to {CODES}")
-        self.tokenizer_hash = content_hash(tokenizer)
+        self.tokenizer_hash = state_hash(tokenizer)
 
     def split(self, name: str) -> TokenSplit:
         """Encodes the split at the first call; later calls, in any process, read the table."""
         source = self.images.split(name)
-        key = fingerprint(source.fingerprint, self.tokenizer_hash)
+        key = cache_key(source.fingerprint, self.tokenizer_hash)
 
         def rows(items: list[list[int]]) -> Iterator[dict[str, Any]]:
             for indices in items:
@@ -99,13 +99,9 @@ def tokens_for(target: Target, images: Splits, cache_dir: str, budget_gib: float
     return TokenTable(images, target.tokenizer, cache_dir, budget_gib, target.num_tokens)
 
 
-def content_hash(module: nn.Module) -> str:
-    """Of names and values of all weights, whatever file they came from."""
-    digest = hashlib.sha256()
-    for name, value in sorted(module.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    return digest.hexdigest()[:16]
+def target_hashes(target: Target) -> tuple[str, str | None]:
+    """Hashes of a target's weights and, where it has weights of its own, of its text encoder's."""
+    return target.weights_hash, getattr(getattr(target, "conditioner", None), "weights_hash", None)
 
 
 def chunks(count: int, size: int) -> list[list[int]]:

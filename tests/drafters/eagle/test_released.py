@@ -22,10 +22,10 @@ from lantern.drafters.none import NoDrafter
 from lantern.errors import CheckpointError
 from lantern.models.cache import additive
 from lantern.models.checkpoints import load_weights, save_weights, weights_hash
+from lantern.models.conditioners import WordFeatures
 from lantern.models.llamagen.fused import rotary_table
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import Transformer
-from lantern.models.text import WordFeatures
 from lantern.sampling import Sampling
 from lantern.training.drafter_task import DrafterTask
 from lantern.training.drafter_variants import EagleStudent

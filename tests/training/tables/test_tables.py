@@ -4,14 +4,14 @@ import torch
 from support.tiny_tasks import MemorySplit, MemorySplits
 from training.test_tasks import drafter_task
 
-from lantern.data.splits import Chosen
+from lantern.data.splits import SplitsBySource
 from lantern.errors import LanternError
-from lantern.models.llamagen.loading import load_tokenizer
+from lantern.models.llamagen.weights_folder import load_tokenizer
 from lantern.sampling import Sampling
-from lantern.training.tables.features import FeatureTable
 from lantern.training.tables.samples import TargetSamples
+from lantern.training.tables.target_features import FeatureTable
 from lantern.training.tables.tokens import TokenTable, tokens_for
-from lantern.training.target_features import target_features
+from lantern.training.teacher_forcing import target_features
 
 
 class Pictures:
@@ -101,5 +101,5 @@ def test_a_feature_cache_over_budget_is_refused_with_its_size(target, tmp_path):
 
 
 def test_each_split_may_come_from_its_own_source():
-    chosen = Chosen(train=MemorySplits(3), validation=MemorySplits(2))
+    chosen = SplitsBySource(train=MemorySplits(3), validation=MemorySplits(2))
     assert (len(chosen.split("train")), len(chosen.split("validation"))) == (3, 2)

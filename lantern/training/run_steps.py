@@ -22,7 +22,7 @@ from lantern.errors import LanternError
 from lantern.evaluation.provenance import write_provenance
 from lantern.models.checkpoints import local_hash
 from lantern.runtime.files import replace_text
-from lantern.training.logging import TolerantWandbLogger
+from lantern.training.wandb_logger import TolerantWandbLogger
 
 # what evaluate.py must be told again: the target, the law it is sampled from, the drafter's kind, where things lie
 REPEATED = re.compile(r"[+~]*((model|sampling|paths|prompts|quality)[.@=]|drafter=)")

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from lantern.errors import CheckpointError
 from lantern.models.checkpoints import load_strictly, load_weights, weights_hash
+from lantern.models.conditioners import ClassLabels, WordFeatures
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.tokenizer import VQTokenizer
 from lantern.models.llamagen.transformer import Transformer
-from lantern.models.text import ClassLabels, WordFeatures
 from lantern.runtime.hardware import resolve_device, resolve_dtype
 
 

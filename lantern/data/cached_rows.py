@@ -1,5 +1,5 @@
-"""Rows made once and then memory mapped: HF `datasets` on disk, shard by shard, under a key of all they depend on.
-A killed run loses the shard it was writing; several processes and machines fill one folder together."""
+"""Tables that are computed once and then memory mapped: HF `datasets` on disk, in shards. A killed run loses only the
+shard in progress; several processes and machines can fill one folder together."""
 
 import hashlib
 import json
@@ -17,29 +17,23 @@ from tqdm import tqdm
 
 from lantern.data.disk_budget import Budget
 from lantern.errors import LanternError
-from lantern.types import Target
 
 MakeRows = Callable[[list], Iterator[dict[str, Any]]]
-RECORD = "shard.json"
-disable_progress_bars()  # of `datasets`, one a shard; the shards have their own
+CHECKSUMS = "shard.json"
+disable_progress_bars()  # those of `datasets`, one per shard; _fill shows one for all shards
 log = logging.getLogger(__name__)
 
 
 class Shard(NamedTuple):
-    """A run of items and the folder of the rows made of them."""
+    """Consecutive items and the folder for the rows computed from them."""
 
     folder: Path
     items: list
 
 
-def fingerprint(*facts: Any) -> str:
-    """Sixteen hexadecimal digits of a hash of JSON-like facts."""
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def hashes_of(target: Target) -> tuple[str, str | None]:
-    """Of a target's weights, and of its text encoder's where that has weights of its own."""
-    return target.weights_hash, getattr(getattr(target, "conditioner", None), "weights_hash", None)
+def cache_key(*inputs: Any) -> str:
+    """Sixteen hex digits of the SHA-256 of JSON-like values: all that the cached rows depend on."""
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def cached_rows(
@@ -51,9 +45,9 @@ def cached_rows(
     items_per_shard: int = 512,
     budget: Budget | None = None,
 ) -> Dataset:
-    """The rows `make_rows(items)` yields, from `folder` where they are there and whole, else made by num_workers.
+    """The rows that `make_rows(items)` yields: read from `folder`, missing or damaged shards computed by num_workers.
 
-    Each shard appears by one rename and is checked against its hashes before it is used; a damaged one is made again.
+    A shard is created by one rename and checked against its checksums before use.
     """
     starts = range(0, len(items), items_per_shard)
     names = [f"{number:05d}-of-{len(starts):05d}" for number in range(len(starts))]
@@ -74,9 +68,9 @@ def cached_rows(
 
 
 def _fill_together(shards: list[Shard], make_rows: MakeRows, features: Features, num_workers: int) -> None:
-    """This process and num_workers - 1 helpers. What a helper leaves undone, for whatever reason, is done here."""
+    """Runs _fill in this process and num_workers - 1 helpers; shards that a failed helper left are computed here."""
     helpers = [
-        get_context("fork").Process(target=_help, args=(shards, make_rows, features), daemon=True)
+        get_context("fork").Process(target=_fill_as_helper, args=(shards, make_rows, features), daemon=True)
         for _ in range(num_workers - 1)
     ]
     for helper in helpers:
@@ -86,22 +80,22 @@ def _fill_together(shards: list[Shard], make_rows: MakeRows, features: Features,
         helper.join()
 
 
-def _help(shards: list[Shard], make_rows: MakeRows, features: Features) -> None:
-    with suppress(Exception):  # the process that was asked for the rows meets it again, and reports it
+def _fill_as_helper(shards: list[Shard], make_rows: MakeRows, features: Features) -> None:
+    with suppress(Exception):  # the main process meets the same error and reports it
         _fill(shards, make_rows, features, is_helper=True)
 
 
 def _fill(shards: list[Shard], make_rows: MakeRows, features: Features, is_helper: bool = False) -> None:
-    """Makes every shard that nobody else is at, then waits for the others."""
+    """Computes every shard that no other process has locked, then waits for the locked ones."""
     with tqdm(shards, desc=shards[0].folder.parent.name, unit="shard", disable=is_helper or len(shards) == 1) as bar:
-        others = [shard for shard in bar if not _claim(shard, make_rows, features, wait=False)]
+        locked = [shard for shard in bar if not _claim(shard, make_rows, features, wait=False)]
     if not is_helper:
-        for shard in others:
+        for shard in locked:
             _claim(shard, make_rows, features, wait=True)
 
 
 def _claim(shard: Shard, make_rows: MakeRows, features: Features, wait: bool) -> bool:
-    """Makes the shard unless it is whole. False where another process is making it and this one does not wait."""
+    """Computes the shard under its lock, unless it is whole. False if the lock is taken and `wait` is false."""
     try:
         with FileLock(f"{shard.folder}.lock", timeout=-1 if wait else 0):
             if not is_whole(shard.folder):
@@ -118,21 +112,21 @@ def _make(shard: Shard, make_rows: MakeRows, features: Features) -> None:
     rows = list(make_rows(shard.items))
     columns = {name: [row[name] for row in rows] for name in features}
     Dataset.from_dict(columns, features=features).save_to_disk(str(unfinished), num_shards=1)
-    record = {file.name: _identity(file) for file in sorted(unfinished.glob("*.arrow"))}
-    (unfinished / RECORD).write_text(json.dumps({"rows": len(rows), "files": record}))
+    checksums = {file.name: _checksum(file) for file in sorted(unfinished.glob("*.arrow"))}
+    (unfinished / CHECKSUMS).write_text(json.dumps({"rows": len(rows), "files": checksums}))
     unfinished.rename(shard.folder)
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether a shard is there and its files are the ones that were written."""
+    """Whether a shard exists and its files match their checksums."""
     try:
-        record = json.loads((folder / RECORD).read_text())
-        return all(_identity(folder / name) == identity for name, identity in record["files"].items())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # no record, or not one of ours
+        record = json.loads((folder / CHECKSUMS).read_text())
+        return all(_checksum(folder / name) == checksum for name, checksum in record["files"].items())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # no checksums, or a foreign file
         return False
 
 
-def _identity(file: Path) -> list:
+def _checksum(file: Path) -> list:
     """Size and SHA-256."""
     with file.open("rb") as opened:
         return [file.stat().st_size, hashlib.file_digest(opened, "sha256").hexdigest()]

@@ -11,12 +11,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from lantern.data.cache import fingerprint, hashes_of
+from lantern.data.cached_rows import cache_key
 from lantern.data.splits import Splits
 from lantern.errors import LanternError
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.runtime.files import replace_file
-from lantern.training.target_features import target_features
+from lantern.training.tables.tokens import target_hashes
+from lantern.training.teacher_forcing import target_features
 
 COMPUTED_AT_ONCE = 16
 GIB = 2**30
@@ -51,7 +52,7 @@ class FeatureTable:
         items = self.tokens.split(name)
         self._check_size(name, items)
         weight = self.target.embed_weight
-        key = fingerprint(items.fingerprint, *hashes_of(self.target), self.target.guidance, str(weight.dtype))
+        key = cache_key(items.fingerprint, *target_hashes(self.target), self.target.guidance, str(weight.dtype))
         path = self.cache_dir / f"features-{name}-{key}.safetensors"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

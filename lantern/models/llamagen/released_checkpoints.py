@@ -10,12 +10,12 @@ from torch import Tensor
 from lantern.errors import CheckpointError
 from lantern.models.build import RANDOM, fill
 from lantern.models.checkpoints import WEIGHTS_FILE, read_weights, weights_hash
+from lantern.models.conditioners import ClassLabels, WordFeatures
 from lantern.models.llamagen.conversion import from_converted, is_converted
 from lantern.models.llamagen.target import Conditioner, LlamaGenTarget
 from lantern.models.llamagen.tokenizer import VQTokenizer
 from lantern.models.llamagen.transformer import Transformer, rotation_table
 from lantern.models.t5 import T5Features
-from lantern.models.text import ClassLabels, WordFeatures
 from lantern.runtime.hardware import resolve_device, resolve_dtype
 
 

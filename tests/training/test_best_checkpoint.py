@@ -1,6 +1,6 @@
 import torch
 
-from lantern.training.best import BestCheckpoint
+from lantern.training.best_checkpoint import BestCheckpoint
 
 
 def test_a_run_that_goes_on_elsewhere_remembers_its_best_score(tmp_path):

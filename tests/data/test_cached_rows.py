@@ -11,7 +11,7 @@ import pytest
 from datasets import Features, Value
 from support.paths import ROOT
 
-from lantern.data.cache import cached_rows
+from lantern.data.cached_rows import cached_rows
 from lantern.data.disk_budget import Budget
 from lantern.errors import LanternError
 
@@ -106,7 +106,7 @@ SLOWLY = """
 import sys, time
 from pathlib import Path
 from datasets import Features, Value
-from lantern.data.cache import cached_rows
+from lantern.data.cached_rows import cached_rows
 def rows(items):
     for item in items:
         time.sleep(0.02)

@@ -7,7 +7,7 @@ import wandb
 from support.offline_runs import OfflineRun, read_runs
 
 from lantern.models.checkpoints import save_weights, weights_hash
-from lantern.training.logging import TolerantWandbLogger, wandb_logger
+from lantern.training.wandb_logger import TolerantWandbLogger, wandb_logger
 
 
 @pytest.fixture

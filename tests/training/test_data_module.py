@@ -4,7 +4,7 @@ import pytest
 from support.tiny_tasks import MemorySplits
 
 from lantern.errors import LanternError
-from lantern.training.loader import ResumableLoader, SeededBatches, TrainingData
+from lantern.training.data_module import ResumableLoader, SeededBatches, TrainingData
 
 
 def batches_of(loader: SeededBatches, epochs: int) -> list[list[int]]:
