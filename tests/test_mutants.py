@@ -109,13 +109,13 @@ def test_a_sampled_tree_pruned_by_the_tokens_it_drew_is_caught():
 
 def test_a_number_of_children_that_follows_from_the_token_drawn_is_caught(monkeypatch):
     """The price is asked of a child's own q, and not of what is known before it is drawn."""
-    honest = sampled._Grown.add
+    honest = sampled._GrowingTree.add
 
     def by_token(self, tokens, worth, level, price, beam):
         own = self.laws.gather(1, level.nodes[..., None].expand(-1, -1, self.laws.shape[-1])).gather(2, tokens)
         return honest(self, tokens, worth.masked_fill(own < 0.4, 0), level, price, beam)
 
-    monkeypatch.setattr(sampled._Grown, "add", by_token)
+    monkeypatch.setattr(sampled._GrowingTree, "add", by_token)
     assert deviation(SAMPLED) > 1e-3
 
 

@@ -21,7 +21,7 @@ class EntropyAware:
         if not alpha > 0:
             raise LanternError(f"acceptance.alpha={alpha} divides the entropy; give a value above 0")
         if not 0 <= beta < float("inf"):
-            raise LanternError(f"acceptance.beta={beta} would refuse more than the exact rule; give 0 or more")
+            raise LanternError(f"acceptance.beta={beta} would reject more than the exact rule; give 0 or more")
         self.alpha, self.beta, self.lossless = alpha, beta, beta == 0
         self.parameters = {"alpha": alpha, "beta": beta}
 

@@ -101,7 +101,7 @@ def stone(rng: Generator) -> Image:
 
 
 def _cells(rng: Generator, pitch: float) -> tuple[Field, Field, np.ndarray]:
-    """Distances in pitches to the nearest and the second nearest jittered grid point (Worley 1996); the first's index."""
+    """Distances in pitches to the nearest and second nearest jittered grid point (Worley, 1996); the first's index."""
     warp = 0.1 * fractal(rng, 1.8)
     y, x = ROWS / np.float32(pitch) + warp + 1, COLUMNS / np.float32(pitch) - warp + 1
     row, column = np.floor(y).astype(np.int32), np.floor(x).astype(np.int32)

@@ -1,5 +1,6 @@
-"""Adaptive trees (ADT-Tree, 2512.21857): where the rounds beside and above went far the next tree is deep and narrow,
-elsewhere shallow and wide, of one size. EAGLE-2's beam; depths by bisection; the cell above is our reading of it."""
+"""Adaptive trees (ADT-Tree, 2512.21857) of a fixed number of nodes: deep and narrow where the rounds that committed the
+neighbouring positions, left and above, accepted many tokens, else shallow and wide. Grown by EAGLE-2's beam; the depth
+moves by bisection. Which position above counts is our reading of the paper."""
 
 from collections.abc import Callable
 
@@ -12,11 +13,12 @@ from lantern.types import DraftTree, Proposals, Verdict
 
 
 class AdaptiveTree:
-    """A StatefulTreePolicy. Every cell of an image keeps the depth that the round which
-    committed it recommends; rows know nothing of each other."""
+    """A StatefulTreePolicy: stores at each position of an image the depth that its round recommends. Images are
+    independent of each other."""
 
     def __init__(self, total: int, depth: int, width: int, start: int, name: str = "adaptive") -> None:
-        """total draft nodes kept, depth levels and width children a node at most; start: the depth of first trees."""
+        """total draft nodes kept, depth levels and width children per node at most; start: depth of an image's first
+        tree."""
         if min(total, width) < 1 or not 1 <= start <= depth:
             raise LanternError(
                 f"tree.total={total}, depth={depth}, width={width}, start={start}: give 1 or more each, start <= depth"
@@ -26,8 +28,8 @@ class AdaptiveTree:
         self.num_nodes, self.num_expanded = total + 1, 1 + (depth - 1) * width
 
     def allocate(self, batch_size: int, grid: tuple[int, int], device: torch.device) -> None:
-        self._columns, self._cells = grid[1], torch.arange(grid[0] * grid[1], device=device)
-        self._depths = self._cells.new_full((batch_size, len(self._cells)), self.start)
+        self._columns, self._positions = grid[1], torch.arange(grid[0] * grid[1], device=device)
+        self._depths = self._positions.new_full((batch_size, len(self._positions)), self.start)
 
     def begin(self, rows: Tensor) -> None:
         self._depths[rows] = self.start
@@ -38,8 +40,8 @@ class AdaptiveTree:
     def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals: Proposals) -> DraftTree:
         """roots [B], room [B] tokens left -> DraftTree [B, N <= total + 1]; see StaticTree.grow for expand."""
         room = room.to(roots.device)
-        self._root = len(self._cells) - room - 1  # [B] cells
-        self._grown = torch.minimum(self._wanted(), room - 1)
+        self._root = len(self._positions) - room - 1  # [B]
+        self._grown = torch.minimum(self._recommended(), room - 1)
         widths = (-(-self.total // self._grown.clamp(min=1))).clamp(max=self.width)
         beam, ranks = Beam(roots, self.width), torch.arange(self.width, device=roots.device)
         for depth in range(int(self._grown.max())):
@@ -49,18 +51,18 @@ class AdaptiveTree:
             beam.narrow(is_beyond[:, : beam.tokens.shape[1]])
         return beam.tree(self.total)
 
-    def _wanted(self) -> Tensor:
-        """[B] the mean, rounded up, of what was recommended at the root, and above the cell behind it."""
-        beside = self._depths.gather(1, self._root[:, None])[:, 0]
-        cell = self._root + 1 - self._columns
-        above = self._depths.gather(1, cell.clamp(min=0)[:, None])[:, 0]
-        return (beside + torch.where(cell >= 0, above, beside) + 1) // 2
+    def _recommended(self) -> Tensor:
+        """[B] mean depth, rounded up, recommended at the root and above the position behind it."""
+        left = self._depths.gather(1, self._root[:, None])[:, 0]
+        position = self._root + 1 - self._columns
+        above = self._depths.gather(1, position.clamp(min=0)[:, None])[:, 0]
+        return (left + torch.where(position >= 0, above, left) + 1) // 2
 
     def observe(self, verdict: Verdict) -> None:
-        """A tree that was followed to its end should have been deeper, any other as deep as it was followed, and one
-        more: half the way there, rounded up."""
+        """Recommends the midpoint, rounded up, of the depth grown and its goal: the maximum if the tree was accepted to
+        its full depth, else one level more than was accepted."""
         accepted, grown = verdict.accepted, self._grown
         goal = torch.where(accepted >= grown, self.depth, accepted + 1)
         recommended = ((grown + goal + 1) // 2).clamp(max=self.depth)
-        fresh = (self._cells > self._root[:, None]) & (self._cells <= (self._root + accepted + 1)[:, None])
+        fresh = (self._positions > self._root[:, None]) & (self._positions <= (self._root + accepted + 1)[:, None])
         self._depths = torch.where(fresh, recommended[:, None], self._depths)

@@ -1,5 +1,5 @@
-"""Dynamic depth decoding (2409.00142): EAGLE-2's beam stops where it has lost confidence, H = logsumexp of its nodes'
-cumulative log q, at one of the checked levels. tau must suit the laws: +experiment=calibrate_ddd finds it."""
+"""Dynamic depth decoding (2409.00142): EAGLE-2's beam stops at the first checked level whose confidence H, logsumexp of
+its nodes' cumulative log q, is below tau. tau depends on the model: +experiment=calibrate_ddd finds it."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,13 +12,13 @@ from lantern.types import DraftTree, Proposals
 
 
 class DDDTree:
-    """Under shared noise H is the log of the estimated chance that the target picks one of the beam's nodes."""
+    """A TreePolicy. Under shared noise H is the log of the probability estimated for a pick within the beam."""
 
     def __init__(
         self, total: int, depth: int, width: int, tau: float, checks: Sequence[int], name: str = "ddd"
     ) -> None:
-        """total draft nodes kept, depth levels at most, width children a node and nodes a beam; a row's tree ends
-        behind the first of the levels `checks` at which H < tau."""
+        """total draft nodes kept, depth levels at most, width children per node and nodes per beam; a row's tree ends
+        after the first of the levels `checks` with H < tau."""
         if min(total, depth, width) < 1 or total > width + (depth - 1) * width**2:
             raise LanternError(
                 f"tree.total={total}, depth={depth}, width={width}: give 1 or more each, and a total that can be grown"
@@ -42,6 +42,6 @@ class DDDTree:
             if depth + 1 in self.checks:
                 self.confidence[depth + 1] = beam.score.logsumexp(1)
                 goes_on = goes_on & (self.confidence[depth + 1] >= self.tau)
-                if not bool(goes_on.any()):  # waits for the device, as a drafter forward would, and saves it
+                if not bool(goes_on.any()):  # synchronises with the device; saves drafter forwards
                     break
         return beam.tree(self.total)

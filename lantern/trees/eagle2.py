@@ -11,8 +11,10 @@ from lantern.types import DraftTree, Proposals
 
 
 class Eagle2Tree:
+    """A TreePolicy of fixed size and depth, whose shape follows from the draft laws."""
+
     def __init__(self, total: int, depth: int, width: int, name: str = "eagle2") -> None:
-        """total draft nodes kept, depth levels, width children a node and nodes a beam."""
+        """total draft nodes kept, depth levels, width children per node and nodes per beam."""
         if min(total, depth, width) < 1 or total < depth:
             raise LanternError(f"tree.total={total}, depth={depth}, width={width}: give 1 or more each, total >= depth")
         if total > width + (depth - 1) * width**2:
@@ -26,7 +28,7 @@ class Eagle2Tree:
     def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals: Proposals) -> DraftTree:
         """roots [B], room [B] tokens left -> DraftTree [B, total + 1]; see StaticTree.grow for expand."""
         levels = min(self.depth, int(room.max()) - 1)
-        ends = None if int(room.min()) > levels else room.to(roots.device)  # an upload waits for the device
+        ends = None if int(room.min()) > levels else room.to(roots.device)  # the copy synchronises with the device
         beam = Beam(roots, self.width)
         for depth in range(levels):
             log_chance = proposals.chosen(expand(beam.tokens, beam.expansions, depth), depth)

@@ -11,11 +11,11 @@ from lantern.types import PADDING, DraftTree, Proposals, TreeTopology
 
 
 class StaticTree:
-    """Grows the tree level by level: one drafter forward a level, for the nodes that have children."""
+    """A TreePolicy that grows level by level: one drafter forward per level, for the nodes with children."""
 
     def __init__(self, paths: Sequence[Sequence[int]], name: str = "static") -> None:
-        """paths: one a node below the root, e.g. [[0], [1], [0, 0]]. Raises LanternError unless they are prefix-closed
-        and the ranks of siblings run from 0 without gaps."""
+        """paths: one per node below the root, e.g. [[0], [1], [0, 0]]. Raises LanternError unless they are
+        prefix-closed and sibling ranks run from 0 without gaps."""
         self.name, self.kind, self.paths = name, "static", _checked(paths)
         self.num_nodes, self.depth = len(self.paths) + 1, max(map(len, self.paths))
         self.num_expanded = len({path[:-1] for path in self.paths})
@@ -27,7 +27,7 @@ class StaticTree:
     def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals: Proposals) -> DraftTree:
         """roots [B], room [B] tokens left -> DraftTree [B, N].
 
-        expand(tokens [B, W], parents [B, W] in order of expansion, depth) -> log q [B, W, V] up to a constant a node,
+        expand(tokens [B, W], parents [B, W] in order of expansion, depth) -> log q [B, W, V] up to a constant per node,
         one drafter forward.
         """
         self._move(roots.device)
@@ -43,9 +43,9 @@ class StaticTree:
                 break
             log_q = expand(tokens[:, level.nodes], level.expansions.expand(batch, -1), level.depth)
             best = proposals.drawn(log_q, level.nodes, level.depth).topk(level.width, dim=-1)
-            tokens[:, level.children] = best.indices.flatten(1).index_select(1, level.place)
-            if proposals.keeps_law:  # else what q lacks is never the pick, and need not be told from what it has
-                lost = best.values.flatten(1).index_select(1, level.place) == -torch.inf
+            tokens[:, level.children] = best.indices.flatten(1).index_select(1, level.picks)
+            if proposals.keeps_law:  # otherwise a child outside q's support is never picked, and needs no padding
+                lost = best.values.flatten(1).index_select(1, level.picks) == -torch.inf
                 lost |= parents[:, level.above] == PADDING
                 parents[:, level.children] = parents[:, level.children].masked_fill(lost, PADDING)
                 laws = log_q.new_zeros(batch, self.num_nodes, log_q.shape[-1]) if laws is None else laws
@@ -60,7 +60,7 @@ class StaticTree:
 
 
 class _Level:
-    """Which nodes of one depth are expanded, and where their children go."""
+    """Index tensors of one depth: the nodes expanded there and their children's nodes."""
 
     def __init__(self, depth: int, paths: list[tuple[int, ...]], numbers: dict[tuple[int, ...], int]) -> None:
         self.depth = depth
@@ -68,14 +68,14 @@ class _Level:
         below = [path for path in paths if len(path) == depth + 1]
         self.width = 1 + max(path[-1] for path in below)
         self.nodes = torch.tensor([numbers[path] for path in inner[depth]])
-        self.children = slice(numbers[below[0]], numbers[below[-1]] + 1)  # nodes stand level by level
+        self.children = slice(numbers[below[0]], numbers[below[-1]] + 1)  # nodes are ordered by level
         self.above = torch.tensor([numbers[path[:-1]] for path in below])
-        self.place = torch.tensor([inner[depth].index(path[:-1]) * self.width + path[-1] for path in below])
-        order = [path for level in inner for path in level]  # the drafter expands level after level, in this order
+        self.picks = torch.tensor([inner[depth].index(path[:-1]) * self.width + path[-1] for path in below])
+        order = [path for level in inner for path in level]  # the order of expansion
         self.expansions = torch.tensor([order.index(path[:-1]) if path else -1 for path in inner[depth]])
 
     def move(self, device: torch.device) -> None:
-        for name in ("nodes", "above", "place", "expansions"):
+        for name in ("nodes", "above", "picks", "expansions"):
             setattr(self, name, getattr(self, name).to(device))
 
 
@@ -92,9 +92,9 @@ def _checked(paths: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
         if len(path) > 1 and path[:-1] not in known:
             raise LanternError(f"path {list(path)} of the static tree lacks its prefix {list(path[:-1])}; add it")
         if path[-1] > 0 and (*path[:-1], path[-1] - 1) not in known:
-            elder = [*path[:-1], path[-1] - 1]
+            earlier = [*path[:-1], path[-1] - 1]
             raise LanternError(
-                f"path {list(path)} of the static tree lacks its elder sibling {elder}; ranks have no gaps"
+                f"path {list(path)} of the static tree lacks its earlier sibling {earlier}; ranks have no gaps"
             )
     return sorted(given, key=lambda path: (len(path), path))
 

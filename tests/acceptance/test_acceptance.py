@@ -72,7 +72,7 @@ def test_no_neighbours_means_the_exact_rule(rule):
     "rule", [Lantern(CODEBOOK, 4, 0.3), LanternPP(CODEBOOK, 4, 3.0), Exact()], ids=lambda rule: rule.name
 )
 def test_the_law_at_a_node_with_one_child_is_the_closed_form(rule):
-    """Catches a residual of p in place of p~: the output is q(x) min(1, p~_x(x) / q(x)) and, for every refused x, the
+    """Catches a residual of p in place of p~: the output is q(x) min(1, p~_x(x) / q(x)) and, for every rejected x, the
     normalised excess of p~_x over q; for a chosen child accepted with p~(x), the rest from p~ without x."""
     p, q = laws(6), laws(7)
     drawn = torch.zeros_like(p)

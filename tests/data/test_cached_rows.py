@@ -83,7 +83,7 @@ def test_a_helper_that_dies_leaves_its_shards_to_the_caller(tmp_path):
     assert made(tmp_path / "t", make=deadly, num_workers=3) == EXPECTED
 
 
-def test_a_table_above_its_budget_is_refused_before_anything_is_made(tmp_path):
+def test_a_table_above_its_budget_is_an_error_before_anything_is_computed(tmp_path):
     budget = Budget("tokens of 10 images", 3 * 2**30, 2, "token_table.budget_gib")
     with pytest.raises(LanternError, match=r"take up to 3 GiB, token_table\.budget_gib=2; raise it or give fewer"):
         made(tmp_path / "t", make=Counted(fails_at=0), budget=budget)
@@ -91,7 +91,7 @@ def test_a_table_above_its_budget_is_refused_before_anything_is_made(tmp_path):
     assert made(tmp_path / "t", budget=budget) == EXPECTED  # nothing is to be written
 
 
-def test_a_table_larger_than_the_disk_is_refused(tmp_path):
+def test_a_table_larger_than_the_disk_is_an_error(tmp_path):
     with pytest.raises(LanternError, match="make room"):
         made(tmp_path / "t", budget=Budget("features", 2**60, 2**40, "key"))
 

@@ -26,7 +26,7 @@ def test_every_caption_returns_to_its_scene_and_uses_only_known_words():
 
 
 @pytest.mark.parametrize("caption", ["a pink sphere on wood", "a red sphere", "a sphere red on wood", "red", "", "a"])
-def test_a_caption_that_is_no_scene_is_refused_by_name(caption):
+def test_a_caption_that_is_no_scene_is_an_error_by_name(caption):
     with pytest.raises(LanternError, match=repr(caption)):
         parse_caption(caption)
 

@@ -88,7 +88,7 @@ def test_an_absent_an_empty_and_a_useless_folder_are_one_clear_error_each(tmp_pa
         opened(images, tmp_path)
 
 
-def test_a_split_without_images_is_refused(tmp_path):
+def test_a_split_without_images_is_an_error(tmp_path):
     images = tmp_path / "images"
     images.mkdir()
     data = opened(folder_of(images, ["a.png"]), tmp_path, validation_share=0.0)

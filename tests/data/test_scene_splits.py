@@ -52,6 +52,6 @@ def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path):
 
 
 @pytest.mark.parametrize("wrong", [{"num_train": 0}, {"seed": 100}])
-def test_sizes_outside_the_seed_ranges_are_refused(wrong):
+def test_sizes_outside_the_seed_ranges_are_an_error(wrong):
     with pytest.raises(LanternError, match=r"data\.num_train"):
         RenderedScenes(**SIZES | wrong).split("train")

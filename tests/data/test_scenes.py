@@ -23,7 +23,7 @@ def test_a_seed_gives_the_same_picture_in_another_process():
     assert len({digest(seed) for seed in SEEDS}) == len(SEEDS)
 
 
-def test_splits_share_no_seed_and_a_seed_beyond_them_is_refused():
+def test_splits_share_no_seed_and_a_seed_beyond_them_is_an_error():
     ranges = sorted(SPLITS.values(), key=lambda seeds: seeds.start)
     assert all(before.stop <= after.start for before, after in itertools.pairwise(ranges))
     assert [split_of(seed) for seed in SEEDS] == ["train", "validation", "test", "novel"]

@@ -78,7 +78,7 @@ def test_a_bad_file_is_one_sentence_that_names_it(tmp_path, capfd, make, message
     assert "executed" not in capfd.readouterr().out
 
 
-def test_a_pickled_object_in_a_torch_archive_is_refused(tmp_path, capfd):
+def test_a_pickled_object_in_a_torch_archive_is_an_error(tmp_path, capfd):
     torch.save({"model": Code()}, tmp_path / "code.pt")
     with pytest.raises(CheckpointError, match="never executed"):
         read_weights(tmp_path / "code.pt")

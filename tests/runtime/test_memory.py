@@ -60,7 +60,7 @@ def tensors_of(drafter) -> list[torch.Tensor]:
     return found + [laws for part in parts if hasattr(part, "_laws") for laws in (part._laws, part._former.laws)]
 
 
-def test_a_batch_that_does_not_fit_is_refused_with_the_largest_that_does(monkeypatch):
+def test_a_batch_that_does_not_fit_is_an_error_with_the_largest_that_does(monkeypatch):
     """Catches an out-of-memory kill in the middle of a run."""
     target = tiny_target()
     drafter = tiny_eagle(target, chain(5), Sampling())

@@ -56,7 +56,7 @@ def test_own_images_replace_the_scenes_of_any_task(task, place):
     assert not [name for name in data if str(name).startswith("num_") and name != "num_workers"]
 
 
-def test_an_unknown_key_is_refused():
+def test_an_unknown_key_is_an_error():
     with pytest.raises(ConfigCompositionException, match="learning_rate"):
         composed("task.learning_rate=1")
 

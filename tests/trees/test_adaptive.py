@@ -15,21 +15,21 @@ LENGTH = GRID[0] * GRID[1]
 
 
 class SlowImage:
-    """One image: its root's cell, and the depth recommended at each cell committed so far."""
+    """One image: the position of its root, and the depth recommended at each committed position."""
 
     def __init__(self) -> None:
-        self.root, self.cells = 0, {0: START}
+        self.root, self.depths = 0, {0: START}
 
     def shape(self) -> tuple[int, int]:
-        beside, above = self.cells[self.root], self.cells.get(self.root + 1 - GRID[1])
-        wanted = beside if above is None else -(-(beside + above) // 2)
+        left, above = self.depths[self.root], self.depths.get(self.root + 1 - GRID[1])
+        wanted = left if above is None else -(-(left + above) // 2)
         self.depth = min(wanted, LENGTH - self.root - 2)
         return self.depth, min(WIDTH, -(-TOTAL // max(1, self.depth)))
 
     def observe(self, accepted: int) -> None:
         goal = DEPTH if accepted == self.depth else accepted + 1
-        for cell in range(self.root + 1, self.root + accepted + 2):
-            self.cells[cell] = min(DEPTH, -(-(self.depth + goal) // 2))
+        for position in range(self.root + 1, self.root + accepted + 2):
+            self.depths[position] = min(DEPTH, -(-(self.depth + goal) // 2))
         self.root += accepted + 1
 
     @property
@@ -37,9 +37,9 @@ class SlowImage:
         return LENGTH - self.root - 1
 
 
-def test_depth_and_width_follow_from_the_rounds_beside_and_above():
-    """Catches history of another row, of another cell, or of the image that stood in this row before; drops rows on the
-    way. The first column has the last cell of the row above as its left one: raster order is the order of rounds."""
+def test_depth_and_width_follow_from_the_rounds_left_and_above():
+    """Catches the history of another row, another position, or the row's previous image; shrinks the batch, too. Left
+    of the first column is the last position of the grid row above: rounds follow raster order."""
     tree, laws, images = (
         AdaptiveTree(TOTAL, DEPTH, WIDTH, START),
         PathLaws(codes=13, seed=9),
@@ -47,15 +47,15 @@ def test_depth_and_width_follow_from_the_rounds_beside_and_above():
     )
     generator, shapes = torch.Generator().manual_seed(1), set()
     tree.allocate(4, GRID, torch.device("cpu"))
-    for turn in range(6):
-        if turn == 3:
+    for round_number in range(6):
+        if round_number == 3:
             tree.begin(torch.tensor([2]))
             images[2] = SlowImage()
-        if turn == 5:
+        if round_number == 5:
             tree.keep(torch.tensor([2, 0]))
             images = [images[2], images[0]]
         room = torch.tensor([image.room for image in images])
-        roots = torch.arange(len(images)) + turn
+        roots = torch.arange(len(images)) + round_number
         grown, accepted = tree.grow(roots, room, laws, ByLikelihood()), []
         for row, image in enumerate(images):
             depth, width = image.shape()
@@ -66,15 +66,15 @@ def test_depth_and_width_follow_from_the_rounds_beside_and_above():
         path = torch.full((len(images), DEPTH + 1), -1)
         tree.observe(Verdict(path, torch.tensor(accepted), torch.zeros(len(images), dtype=torch.long)))
         for image in images:
-            if image.room < 2:  # done: the row would be refilled
+            if image.room < 2:  # finished: a new image takes its row
                 row = images.index(image)
                 tree.begin(torch.tensor([row]))
                 images[row] = SlowImage()
     assert len(shapes) > 3  # it does adapt
 
 
-def test_only_a_tree_that_learns_is_told_of_the_rounds():
-    """Catches a hook that other policies would be called by."""
+def test_only_an_adaptive_tree_is_a_stateful_policy():
+    """Catches a protocol that other policies satisfy by accident."""
     assert isinstance(AdaptiveTree(4, 2, 2, 1), StatefulTreePolicy)
     assert not isinstance(chain(2), StatefulTreePolicy)
 

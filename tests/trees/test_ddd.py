@@ -1,4 +1,4 @@
-"""Dynamic depth: where a row's tree ends, against a beam in plain Python; what a calibration reads off full trees."""
+"""Dynamic depth: the level at which a row's tree ends, against a beam in plain Python; the calibration of tau."""
 
 from math import exp, inf, log
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ ROOTS = torch.arange(6)
 
 
 def slow_end(laws: PathLaws, root: int, tree: DDDTree, room: int) -> int:
-    """Levels grown: the beam of width `width` is followed until the log of its probabilities' sum is under tau."""
+    """Levels grown by a beam until the log of its total probability falls below tau."""
     beam, most = [(0.0, (root,))], min(tree.depth, room - 1)
     for level in range(1, most + 1):
         grown = []
@@ -47,8 +47,8 @@ def test_a_tree_ends_at_the_first_check_that_it_fails(checks, tau):
         assert set(paths_of(grown, row)) == brute_force_beam(laws, root, 18, end, 4)
 
 
-def test_trees_do_end_at_different_levels_and_no_level_is_run_for_nothing():
-    """Catches a tau that never bites, and drafter forwards behind the last row's end."""
+def test_trees_end_at_different_levels_and_no_needless_drafter_forward_runs():
+    """Catches a tau without effect, and drafter forwards after the last row has ended."""
     tree, laws = DDDTree(18, 5, 4, -0.8, [1, 2, 3, 4]), PathLaws(codes=13, seed=7)
     ends, ran = [slow_end(laws, root, tree, 99) for root in ROOTS.tolist()], []
 
@@ -82,8 +82,8 @@ def test_a_calibration_counts_what_trees_that_end_at_tau_commit_and_cost():
     assert expected(traces, 0.0, 4, 2.0, 10.0)["depth"] == pytest.approx(2)
 
 
-def test_a_calibration_decodes_and_writes_a_row_a_tau(tmp_path, capsys):
-    """Catches a command that watches other trees than it decodes with: never ended, they commit what is measured."""
+def test_a_calibration_decodes_and_writes_one_row_per_tau(tmp_path, capsys):
+    """Catches a calibration on other trees than were decoded: trees that never stop early commit what was measured."""
     target, measured = tiny_target(), []
 
     def pipeline(tree):

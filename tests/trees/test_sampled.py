@@ -1,4 +1,4 @@
-"""The tree of drawn nodes: its shape against one grown node by node in plain Python, and what it may depend on."""
+"""The sampled tree: its shape against one grown node by node in plain Python, and what the shape may depend on."""
 
 import pytest
 import torch
@@ -12,8 +12,8 @@ from lantern.types import PADDING
 ROOTS = torch.arange(5)
 
 
-class Noisy:
-    """Draws with Gumbel noise keyed by seed and node; remembers nothing."""
+class GumbelDraws:
+    """Proposals: Gumbel noise keyed by seed and node; stateless."""
 
     keeps_law = True
 
@@ -27,7 +27,7 @@ class Noisy:
 
 
 def slow_shape(tree: SampledTree, laws: PathLaws, drawn: dict, root: int, room: int) -> set[tuple[int, ...]]:
-    """The paths that are worth their price, from the children that were drawn: {path: [children in order]}."""
+    """The paths whose acceptance probability reaches tree.price, from drawn: {path: [children in order]}."""
     level, found = [((root,), 1.0)], [(root,)]
     for _ in range(min(tree.depth, room - 1)):
         offers = []
@@ -49,11 +49,11 @@ def slow_shape(tree: SampledTree, laws: PathLaws, drawn: dict, root: int, room: 
 
 @pytest.mark.parametrize("shape", [(30, 5, 3, 4, 0.03), (9, 4, 3, 2, 0.01), (40, 8, 5, 3, 0.05), (3, 1, 4, 1, 0.01)])
 @pytest.mark.parametrize("zeros", [0.0, 0.7])
-def test_a_sampled_tree_holds_every_node_that_is_worth_its_price(shape, zeros):
-    """Catches chances multiplied along the wrong path, rows or siblings mixed up, gaps in ranks, a cap or price that
-    is not kept."""
+def test_a_sampled_tree_holds_every_node_whose_acceptance_probability_reaches_the_threshold(shape, zeros):
+    """Catches probabilities of the wrong path, mixed-up rows or siblings, gaps in ranks, an ignored limit or
+    threshold."""
     tree, laws, room = SampledTree(*shape), PathLaws(codes=11, seed=4, zeros=zeros), torch.tensor([99, 99, 99, 3, 1])
-    grown = tree.grow(ROOTS, room, laws, Noisy(0))
+    grown = tree.grow(ROOTS, room, laws, GumbelDraws(0))
     for row, root in enumerate(ROOTS.tolist()):
         paths = paths_of(grown, row)
         drawn: dict[tuple[int, ...], list[int]] = {}
@@ -65,9 +65,9 @@ def test_a_sampled_tree_holds_every_node_that_is_worth_its_price(shape, zeros):
     assert grown.tokens.shape[1] == 1 + max(int((grown.parents[row] >= 0).sum()) for row in range(5))
 
 
-def test_children_are_the_best_draws_of_their_own_node_and_its_law_is_kept():
+def test_children_are_the_first_draws_of_their_own_node_whose_law_is_stored():
     """Catches children that are no draws from the q that verification will judge them by."""
-    laws, noise = PathLaws(codes=11, seed=5), Noisy(1)
+    laws, noise = PathLaws(codes=11, seed=5), GumbelDraws(1)
     grown = SampledTree(30, 5, 3, 4, 0.03).grow(ROOTS, torch.full((5,), 99), laws, noise)
     for row in range(5):
         paths = dict(enumerate(paths_of(grown, row)))
@@ -81,13 +81,13 @@ def test_children_are_the_best_draws_of_their_own_node_and_its_law_is_kept():
 
 
 def test_a_row_grows_the_same_tree_alone_and_beside_others():
-    """Catches node numbers, and so noise, or a budget that rows share."""
+    """Catches node indices, and so noise, or a node budget shared between rows."""
     laws = PathLaws(codes=11, seed=6)
     tree, room = SampledTree(20, 6, 3, 4, 0.03), torch.tensor([99, 99, 4, 99, 2])
-    together = tree.grow(ROOTS, room, laws, Noisy(2))
+    together = tree.grow(ROOTS, room, laws, GumbelDraws(2))
     sizes = set()
     for row in range(5):
-        alone = tree.grow(ROOTS[row : row + 1], room[row : row + 1], laws, Noisy(2))
+        alone = tree.grow(ROOTS[row : row + 1], room[row : row + 1], laws, GumbelDraws(2))
         size = alone.tokens.shape[1]
         sizes.add(size)
         assert torch.equal(together.tokens[row, :size], alone.tokens[0])

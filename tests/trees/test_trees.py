@@ -1,4 +1,4 @@
-"""Draft trees: the published ones, what is refused, EAGLE-2 against a beam by brute force, relations against loops."""
+"""Draft trees: the published ones, invalid ones, EAGLE-2 against a beam by brute force, relations against loops."""
 
 import json
 from itertools import count
@@ -80,9 +80,9 @@ def test_the_default_static_tree_is_eagles():
     [
         ([[0, 0]], r"\[0, 0\].*lacks its prefix \[0\]"),
         ([[0], [1, 0]], r"\[1, 0\].*lacks its prefix \[1\]"),
-        ([[0], [2]], r"\[2\].*lacks its elder sibling \[1\]"),
-        ([[1]], r"\[1\].*lacks its elder sibling \[0\]"),
-        ([[0], [0, 1]], r"\[0, 1\].*lacks its elder sibling \[0, 0\]"),
+        ([[0], [2]], r"\[2\].*lacks its earlier sibling \[1\]"),
+        ([[1]], r"\[1\].*lacks its earlier sibling \[0\]"),
+        ([[0], [0, 1]], r"\[0, 1\].*lacks its earlier sibling \[0, 0\]"),
         ([[0], [0]], "distinct"),
         ([], "needs a list"),
         ([[]], "non-empty"),
@@ -205,7 +205,7 @@ def test_ancestors_and_depths_are_those_of_a_loop():
                 assert tree.depths[row, node] == len(line) - 1
 
 
-def test_a_form_says_of_a_tree_what_its_parents_say():
+def test_a_topology_agrees_with_the_parents_of_its_tree():
     """Catches a topology whose depths, ancestors or paths are another tree's: masks and verdicts would follow it."""
     for parents in ((-1,), (-1, 0, 1, 2), (-1, 0, 0, 1, 1, 2, 5, 0)):
         topology = TreeTopology.of(parents, torch.device("cpu"))

@@ -22,7 +22,7 @@ def test_stored_captions_are_the_encoders_and_others_still_work(target, tmp_path
     assert torch.equal(target.conditioner(["wood"])[0], 2 * encoder(["wood"])[0])
 
 
-def test_a_table_above_its_budget_is_refused(target, tmp_path):
+def test_a_table_above_its_budget_is_an_error(target, tmp_path):
     with pytest.raises(LanternError, match=r"features of 2 captions take up to .* caption_table\.budget_gib=1e-09"):
         CaptionTable(MemorySplits(4), target, str(tmp_path), budget_gib=1e-9).split("train")
 

@@ -54,13 +54,13 @@ def test_a_target_that_cannot_encode_images_says_what_to_do_instead(target, tmp_
         tokens_for(target, Pictures(), str(tmp_path), budget_gib=1)
 
 
-def test_images_of_another_size_are_refused_at_the_first_batch(target, tmp_path):
+def test_images_of_another_size_are_an_error_at_the_first_batch(target, tmp_path):
     """Catches hours of encoding for a target that wants other images."""
     with pytest.raises(LanternError, match=r"images of 8 pixels have 16 tokens, this target's have 64"):
         TokenTable(Pictures(), target.tokenizer, str(tmp_path), num_tokens=64).split("train")
 
 
-def test_tokens_above_their_budget_are_refused_with_the_estimate(target, tmp_path):
+def test_tokens_above_their_budget_are_an_error_with_the_estimate(target, tmp_path):
     with pytest.raises(LanternError, match=r"tokens of 5 train images take up to .* token_table\.budget_gib=1e-09"):
         tokens_for(target, Pictures(), str(tmp_path), budget_gib=1e-9).split("train")
 
@@ -95,7 +95,7 @@ def test_cached_features_are_those_computed_on_the_fly(target, tmp_path):
     assert drafter_task(target)._lesson(batch).before.shape[0] == 4  # two images, two guidance rows
 
 
-def test_a_feature_cache_over_budget_is_refused_with_its_size(target, tmp_path):
+def test_a_feature_cache_over_budget_is_an_error_with_its_size(target, tmp_path):
     with pytest.raises(LanternError, match=r"take 0\.0 GiB, feature_table\.budget_gib=1e-09"):
         FeatureTable(MemorySplits(), target, str(tmp_path), budget_gib=1e-9).split("train")
 
