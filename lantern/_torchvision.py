@@ -1,5 +1,5 @@
-"""Lets torchvision load beside a CPU build of torch, whose missing C++ operators would otherwise break its import,
-and with it that of pytorch_lightning, torch_fidelity and transformers. Must be imported before any of them."""
+"""Makes torchvision importable beside a CPU build of torch, by defining the C++ operators that are missing there. Must
+be imported before pytorch_lightning, torch_fidelity and transformers, which import torchvision."""
 
 from torch import library
 
@@ -13,11 +13,11 @@ def _define_missing() -> library.Library | None:
     try:
         import torchvision  # noqa: F401
     except (RuntimeError, ImportError):  # "operator torchvision::nms does not exist"
-        kept = library.Library("torchvision", "DEF")
+        operators = library.Library("torchvision", "DEF")
         for schema in _SCHEMAS.values():
-            kept.define(schema)
-        return kept
+            operators.define(schema)
+        return operators
     return None
 
 
-_library = _define_missing()  # kept alive: a collected Library takes its operators with it
+_library = _define_missing()  # a module attribute: a Library that is collected removes its operators

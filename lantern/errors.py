@@ -6,7 +6,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 class LanternError(ValueError):
-    """Something the user gave does not work; the message names the value and the remedy."""
+    """A value given by the user does not work; the message names it and the remedy."""
 
 
 class CheckpointError(LanternError):
@@ -14,7 +14,7 @@ class CheckpointError(LanternError):
 
 
 def unwritable(what: object, error: OSError) -> LanternError:
-    """What cannot be written, and the remedy: a full disk wants another one than a folder of somebody else."""
+    """The error for a file or folder `what` that cannot be written; the remedy depends on whether the disk is full."""
     remedy = "choose a folder you may write to"
     if error.errno in FULL:
         remedy = "make room and start again in the same folder: what was finished is kept"

@@ -1,5 +1,5 @@
-"""Rules given by the law r that they commit at a node in the target's place, whatever is drafted there: a map
-(p, q, depth) -> r. Verifying r exactly commits r, so that what bounds r bounds the output at that node."""
+"""Rules given by the law r that replaces the target's at a node: a map (p, q, depth) -> r. Verifying r exactly commits
+r, so that a bound on r is a bound on the output at that node."""
 
 from typing import Protocol
 
@@ -11,7 +11,7 @@ from lantern.types import DraftTree, Site
 
 
 class CommittedLaw(Protocol):
-    """An acceptance rule with a law of its own. Depth is that of the judged children, 1 at the root's."""
+    """An acceptance rule with a law of its own. depth: that of the judged children, 1 below the root."""
 
     lossless: bool
 
@@ -22,15 +22,15 @@ class CommittedLaw(Protocol):
 def judged_against(
     rule: CommittedLaw, p: Tensor, q: Tensor | None, x: Tensor, site: Site
 ) -> tuple[Tensor, Tensor]:  # as AcceptanceRule.judge
-    """A node's first child is judged against r, later siblings exactly against what r has left."""
+    """Judges a node's first child against r and later siblings exactly against the residual of r."""
     draft = point_mass(x, p) if q is None else q
     return relaxed(_law_where(site.rank == 0, rule, p, draft, site.depth), q, x)
 
 
 def committed_laws(tree: DraftTree, probs: Tensor, q: Tensor, rule: CommittedLaw) -> Tensor:
-    """probs p [B, N, V], q [B, N, V] -> r at every node that has children, p at the others [B, N, V].
+    """probs p [B, N, V], q [B, N, V] -> r at every node with children, p at the others [B, N, V].
 
-    Whether a node has children may not depend on the noise that picks among them, or r would follow that noise.
+    Whether a node has children must not depend on the noise that picks among them, or r would depend on that noise.
     """
     if rule.lossless:
         return probs
@@ -41,13 +41,13 @@ def committed_laws(tree: DraftTree, probs: Tensor, q: Tensor, rule: CommittedLaw
 
 
 def _law_where(wanted: Tensor, rule: CommittedLaw, p: Tensor, q: Tensor, depth: Tensor) -> Tensor:
-    """r in the wanted rows [M], p in the others [M, V]."""
-    if not p.is_cpu:  # which they are would have to be waited for
+    """r in rows where `wanted` [M], p in the others [M, V]."""
+    if not p.is_cpu:  # selecting rows would synchronise with the device
         return torch.where(wanted[:, None], rule.law(p, q, depth), p)
     rows = wanted.nonzero()[:, 0]
     return p.index_copy(0, rows, rule.law(p[rows], q[rows], depth[rows])) if len(rows) else p
 
 
 def point_mass(x: Tensor, like: Tensor) -> Tensor:  # [...], [..., V] -> [..., V]
-    """The law from which a chosen token x was drawn."""
+    """The draft law of a chosen token x."""
     return torch.zeros_like(like).scatter_(-1, x[..., None], 1)

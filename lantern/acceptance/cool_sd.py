@@ -1,6 +1,6 @@
-"""Cool-SD (2601.09212): relaxed early and tightened late, f_i = min(1, w_i p/q) with w_i = δ exp(-ν i - μ), i = 0 at
-the first level, and the optimal residual. Under shared noise the law committed is that of one drawn child; in a tree
-each further sibling is relaxed against the residual anew, where the paper drafts a chain."""
+"""Cool-SD (2601.09212): early levels are relaxed most, f_i = min(1, w_i p/q) with w_i = δ exp(-ν i - μ), i = 0 at the
+first level, and the optimal residual. Under shared noise the committed law is that of one drawn child. The paper drafts
+a chain; in a tree each later sibling is relaxed against the residual."""
 
 from math import exp
 
@@ -30,6 +30,7 @@ class CoolSD:
         self.parameters = {"delta": delta, "nu": nu, "mu": mu}
 
     def weight(self, depth: Tensor) -> Tensor:  # [M] -> [M]
+        """w at each depth, 1 being the first level."""
         return self.delta * (-self.nu * (depth - 1) - self.mu).exp()
 
     def law(self, p: Tensor, q: Tensor, depth: Tensor) -> Tensor:

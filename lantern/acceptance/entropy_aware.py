@@ -1,6 +1,6 @@
-"""Entropy-aware acceptance (2510.09012): relaxed where the target itself is undecided. Their code leaves the rule out;
-this form is ours, in the manner of their temperature: f = min(1, w p/q), w = 1 + β (1 - exp(-H/α)), H in nats. The
-paper judges a window of SJD (method=entropy_sjd)."""
+"""Entropy-aware acceptance (2510.09012): relaxed where the target's entropy is high. Their code leaves the rule out;
+this form is ours, after their temperature: f = min(1, w p/q), w = 1 + β (1 - exp(-H/α)), H in nats. The paper judges a
+window of SJD (method=entropy_sjd)."""
 
 import torch
 from torch import Tensor
@@ -26,6 +26,7 @@ class EntropyAware:
         self.parameters = {"alpha": alpha, "beta": beta}
 
     def weight(self, law: Tensor) -> Tensor:  # [M, V] -> [M]
+        """w of each law."""
         return 1 + self.beta * (1 - (-entropy(law) / self.alpha).exp())
 
     def law(self, p: Tensor, q: Tensor, depth: Tensor) -> Tensor:
@@ -35,5 +36,6 @@ class EntropyAware:
         return weighted(p, q, x, self.weight(site.law))
 
 
-def entropy(law: Tensor) -> Tensor:  # [..., V] -> [...], nats
+def entropy(law: Tensor) -> Tensor:  # [..., V] -> [...]
+    """Shannon entropy in nats."""
     return torch.special.entr(law).sum(-1)

@@ -9,6 +9,8 @@ from lantern.types import Site
 
 
 class Exact:
+    """Lossless: what every relaxed rule is compared with."""
+
     name = "exact"
     verification = "shared_noise"  # by default
     lossless = True

@@ -12,7 +12,7 @@ from lantern.types import Site
 
 
 class GSD:
-    """Clusters are dynamic: made anew from the law at hand. g = 1 is exact."""
+    """Clusters are dynamic: they depend on the law p. g = 1 is exact."""
 
     name = "gsd"
     verification = "ratio"  # by default, as in the paper

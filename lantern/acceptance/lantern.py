@@ -1,5 +1,6 @@
-"""LANTERN (Jang et al., 2410.03355, algorithm 1): a token may borrow the probability of its k nearest codes, δ at
-most, and is judged by p~(x) = p(A(x)), residual norm(max(p~ - q, 0)). As the paper has it, not its released code."""
+"""LANTERN (Jang et al., 2410.03355, algorithm 1): a token takes the probability of its nearest codes, at most k codes
+and δ in all, and is judged by p~(x) = p(A(x)), residual norm(max(p~ - q, 0)). Follows the paper, not its released
+code."""
 
 from torch import Tensor
 

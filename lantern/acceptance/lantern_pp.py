@@ -1,5 +1,5 @@
-"""LANTERN++ (Park et al., 2502.06352): as LANTERN, but a token may at most multiply its own probability by λ, so that
-its neighbours lend (λ - 1) p(x). λ and LANTERN's δ are two settings here, in the released code one flag."""
+"""LANTERN++ (Park et al., 2502.06352): as LANTERN, but a token's probability is at most multiplied by λ: it takes up to
+(λ - 1) p(x) from its neighbours. λ and LANTERN's δ are two settings here, one flag in the released code."""
 
 from torch import Tensor
 

@@ -10,7 +10,7 @@ from lantern.types import Site
 
 
 class LanternPPReleased:
-    """For rows that compare with published ones; see LanternReleased for what is not reproduced."""
+    """For comparison with published results; see LanternReleased for what is not reproduced."""
 
     name = "lantern_pp_released"
     verification = "ratio"

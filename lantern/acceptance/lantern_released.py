@@ -10,8 +10,8 @@ from lantern.types import Site
 
 
 class LanternReleased:
-    """For rows that compare with published ones. All of B_{k+1} is dropped, not only what x absorbed; nothing left is
-    made the uniform law. Not reproduced: their neighbours come from the raw codebook, here from the decoder's."""
+    """For comparison with published results. All of B_{k+1} is dropped, not only what x absorbed; an empty residual
+    becomes uniform. Not reproduced: their neighbours come from the raw codebook, ours from the decoder's."""
 
     name = "lantern_released"
     verification = "ratio"
@@ -36,10 +36,10 @@ class LanternReleased:
 
 
 def one_too_many(codebook: Tensor, k: int) -> Tensor:
-    """[V, k + 1] neighbours, or as many as there are."""
+    """[V, min(k + 1, V - 1)] neighbours."""
     return nearest(codebook, k + 1 if 0 <= k < len(codebook) - 1 else k)
 
 
 def rescued(rest: Tensor) -> Tensor:
-    """[B, V] masses -> laws; the uniform one where no mass is left."""
+    """[B, V] masses -> laws; uniform where no mass is left."""
     return normalised(rest, 1 / rest.shape[-1])

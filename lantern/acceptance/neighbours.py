@@ -5,7 +5,7 @@ from torch import Tensor
 
 from lantern.errors import LanternError
 
-SPARE = 32  # candidates beyond k among which ties are settled
+SPARE = 32  # candidates beyond k, for ties
 
 
 def nearest(codebook: Tensor, k: int, chunk: int = 1024) -> Tensor:  # [V, C] -> [V, k]
@@ -26,8 +26,8 @@ def nearest(codebook: Tensor, k: int, chunk: int = 1024) -> Tensor:  # [V, C] ->
 
 
 def _smallest(distance: Tensor, k: int) -> Tensor:  # [M, V] -> [M, k]
-    """Indices of the k smallest, ties to the lower index: sorts a few more than k, and whole rows only where the ties
-    reach beyond those."""
+    """Indices of the k smallest, ties to the lower index: sorts k + SPARE candidates, and whole rows only where ties
+    extend beyond those."""
     few = distance.topk(min(k + SPARE, distance.shape[1]), dim=1, largest=False)
     by_index = few.indices.sort(dim=1)
     order = few.values.gather(1, by_index.indices).sort(dim=1, stable=True).indices[:, :k]
@@ -38,6 +38,6 @@ def _smallest(distance: Tensor, k: int) -> Tensor:  # [M, V] -> [M, k]
 
 
 def distances(codebook: Tensor, neighbours: Tensor) -> Tensor:  # [V, C], [V, K] -> [V, K]
-    """Euclidean distance of each code to its neighbours, rank by rank, so that no [V, K, C] is held."""
+    """Euclidean distance of each code to its neighbours, computed rank by rank to avoid a [V, K, C] tensor."""
     exact = codebook.double()
     return torch.stack([(exact - exact[ranked]).norm(dim=1) for ranked in neighbours.T], dim=1)

@@ -1,4 +1,4 @@
-"""Rules that are a map p -> p~: they judge against p~ and draw the residual from what p~ has left over q."""
+"""Rules given by a map p -> p~: tokens are judged against p~, and the residual is norm(max(p~ - q, 0))."""
 
 from typing import Protocol
 
@@ -9,7 +9,7 @@ from lantern.types import Site
 
 
 class Relaxation(Protocol):
-    """An acceptance rule given by the law it puts in the target's place when token x is judged."""
+    """An acceptance rule given by the law p~ that replaces the target's when token x is judged."""
 
     lossless: bool
 
@@ -22,7 +22,7 @@ def relaxed(p_tilde: Tensor, q: Tensor | None, x: Tensor) -> tuple[Tensor, Tenso
 
     p_tilde [B, V], q [B, V] or None, x [B] -> acceptance min(1, p~(x) / q(x)) [B], residual norm(max(p~ - q, 0)).
     A chosen token (q None) is a point mass: accepted with p~(x), and the residual is p~ without x. A residual without
-    mass arises by rounding alone and leaves p~.
+    mass, which only rounding produces, becomes p~.
     """
     index = x[:, None]
     if q is None:
@@ -41,7 +41,7 @@ def normalised(masses: Tensor, otherwise: Tensor | float) -> Tensor:
 
 
 def absorb(p: Tensor, x: Tensor, neighbours: Tensor, budget: Tensor | float) -> Tensor:
-    """p~: x takes over the mass of its nearest neighbours, nearest first, while their sum stays within the budget.
+    """p~: x takes the mass of its neighbours, nearest first, while the sum stays within the budget.
 
     p [B, V], x [B], neighbours [V, K], budget [B, 1] or a number -> [B, V]; the total mass is unchanged (LANTERN,
     2410.03355, the set A_{k,δ}(x)).

@@ -1,5 +1,5 @@
-"""Transport budget (ours): LANTERN's idea made a guarantee. The committed law r is p moved towards q along the
-codebook; the plan that moves it costs at most ε, which bounds the Wasserstein distance W1(p, r)."""
+"""Transport budget (ours): LANTERN's idea with a guarantee. The committed law r is p moved towards q between
+neighbouring codes, by a transport plan of cost at most ε, which bounds the Wasserstein distance W1(p, r)."""
 
 import torch
 from torch import Tensor
@@ -12,9 +12,9 @@ from lantern.types import Site
 
 
 class Transport:
-    """W1(p, r) <= eps given the prefix, 1 being the mean distance of a code and its nearest. Rank by rank, a code with
-    p > q sends its surplus to its j-th neighbour if that has p < q; where senders ask for more than a receiver lacks,
-    all of them are scaled. The plan is a witness of the bound, not the optimum."""
+    """W1(p, r) <= eps given the prefix, in units of the mean distance of a code to its nearest. For j = 1 … k each code
+    with p > q sends its surplus to its j-th neighbour if that has p < q; if senders exceed what a receiver lacks, all
+    are scaled. The plan proves the bound; it is not optimal."""
 
     name = "transport"
     verification = "ratio"  # by default
@@ -41,15 +41,15 @@ class Transport:
         surplus, lack, left = first_surplus, first_lack, torch.full_like(p[:, :1], self.eps)
         for to, cost in zip(self._to, self._cost.to(p.dtype), strict=True):
             asked = torch.zeros_like(p).scatter_add_(1, to.expand_as(p), surplus)
-            granted = (lack / asked.clamp(min=tiny)).clamp(max=1)  # [M, V] share of what each receiver is asked to take
+            granted = (lack / asked.clamp(min=tiny)).clamp(max=1)  # [M, V] share that each receiver accepts
             sent = surplus * granted[:, to]
             price = (sent @ cost)[:, None]
             share = (left / price.clamp(min=tiny)).clamp(max=1)
             surplus, lack = surplus - share * sent, lack - share * torch.minimum(asked, lack)
             left = (left - share * price).clamp(min=0)
-            if left.is_cpu and not bool((left > 0).any()):  # another device would have to be waited for
+            if left.is_cpu and not bool((left > 0).any()):  # on another device this would synchronise
                 break
-        # a sum of masses, none of which is below zero: a difference from p would be, by rounding
+        # a sum of non-negative masses: a difference from p could round below zero
         moved = normalised(torch.minimum(p, q) + surplus + (first_lack - lack), p)
         return torch.where(left < self.eps, moved, p)
 

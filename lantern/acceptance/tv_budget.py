@@ -1,5 +1,5 @@
 """Total-variation budget (ours): the committed law is r = (1 - w) p + w q, within ε of p at every position.
-With one drawn child no rule within ε accepts more often: 1 - TV(p, q) + ε. With several nothing is claimed."""
+With one drawn child no rule within ε accepts more often: 1 - TV(p, q) + ε. No such claim for several children."""
 
 import torch
 from torch import Tensor

@@ -1,5 +1,5 @@
-"""Typical acceptance (Medusa, 2401.10774, section 2.3): a token is kept if p(x) > min(ε, δ exp(-H(p))), whatever q.
-Medusa takes the round's first token greedily, here it is drawn from p like any other."""
+"""Typical acceptance (Medusa, 2401.10774, section 2.3): a token is accepted if p(x) > min(ε, δ exp(-H(p))), whatever q.
+Medusa takes a round's first token greedily; here it is sampled from p like any other."""
 
 import torch
 from torch import Tensor
@@ -11,10 +11,10 @@ from lantern.types import Site
 
 
 class Typical:
-    """Under shared noise the longest path of typical tokens is followed, as in Medusa; under ratio the first."""
+    """Shared noise accepts the longest path of typical tokens, as Medusa does; ratio the first."""
 
     name = "typical"
-    verification = "shared_noise"  # by default: it tosses no coins
+    verification = "shared_noise"  # by default: the rule is deterministic
     lossless = False
 
     def __init__(self, eps: float, delta: float) -> None:
@@ -26,6 +26,7 @@ class Typical:
         self.parameters = {"eps": eps, "delta": delta}
 
     def is_typical(self, p: Tensor, x: Tensor) -> Tensor:  # [B, V], [B] -> [B]
+        """Whether each x is accepted."""
         return p.gather(1, x[:, None])[:, 0] > (self.delta * (-entropy(p)).exp()).clamp(max=self.eps)
 
     def relax(self, p: Tensor, x: Tensor) -> Tensor:

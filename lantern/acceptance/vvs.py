@@ -1,5 +1,5 @@
-"""VVS (2511.13587), verification skipped: a round's first levels are committed as drafted, so that one target pass
-fills their cache entries and judges what was drafted behind them. As a law: r = q there, r = p below. Lossy."""
+"""VVS (2511.13587), verification skipping: a round's first levels are committed as drafted; one target pass fills their
+cache entries and judges the levels below. As a law: r = q at the skipped levels, r = p below. Lossy."""
 
 import torch
 from torch import Tensor
@@ -10,10 +10,12 @@ from lantern.types import Site
 
 
 class VVS:
-    """A skip before every verification, VVS's densest schedule; theirs can also skip every i-th round, or where paths
-    are alike. Theirs takes a path of the tree at random, cuts it at the mean accepted length, and drafts the next from
-    stale features; here the path is drawn from q and cut at `skip`, so that rows stay side by side, and what stands
-    behind it is drafted in the same round. A skipped level's siblings are never judged: tree=static_after_one."""
+    """Skips in every round, VVS's densest schedule; VVS can also skip every i-th round, or where paths are similar.
+
+    VVS commits a random path of the tree, cut at the mean accepted length, and drafts on from stale features. Here the
+    path is drawn from q and cut at `skip`, so that all rows of a batch skip alike, and the levels below are drafted in
+    the same round. Siblings at skipped levels are never judged: use tree=static_after_one.
+    """
 
     name = "vvs"
     verification = "ratio"  # by default

@@ -1,5 +1,5 @@
-"""Weighted acceptance: a token drawn from q is kept with f = min(1, w p/q), and the residual norm(max(p - q f, 0)) is
-the one that brings the committed law nearest to p (Cool-SD, 2601.09212). Exact wherever w <= 1."""
+"""Weighted acceptance: a token drawn from q is accepted with f = min(1, w p/q); the residual norm(max(p - q f, 0)) is
+the one whose committed law is nearest to p (Cool-SD, 2601.09212). Exact wherever w <= 1."""
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ def weighted(p: Tensor, q: Tensor | None, x: Tensor, weight: Tensor) -> tuple[Te
 
 
 def weighted_law(p: Tensor, q: Tensor, weight: Tensor) -> Tensor:
-    """[M, V], [M, V], [M] -> what one drawn child commits: q f, and the rest from the residual."""
+    """[M, V], [M, V], [M] -> the law that one drawn child commits: q f plus the remaining mass times the residual."""
     kept = torch.minimum(q, weight[:, None] * p)
     return normalised(kept + (1 - kept.sum(-1, keepdim=True)).clamp(min=0) * _residual(p, kept), p)
 

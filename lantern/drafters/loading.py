@@ -13,7 +13,7 @@ from lantern.drafters.eagle.released import from_released, is_released
 from lantern.drafters.parallel import Parallel
 from lantern.drafters.parallel_network import ParallelNetwork
 from lantern.errors import CheckpointError
-from lantern.models.build import RANDOM, drawn
+from lantern.models.build import RANDOM, randomly_initialised
 from lantern.models.checkpoints import (
     CONFIG_FILE,
     FOLDER_FILES,
@@ -48,7 +48,7 @@ def eagle_layer(checkpoint: str | Path, target: Target) -> tuple[EagleNetwork, s
     weight = target.embed_weight
     if checkpoint == RANDOM:
         dim = weight.shape[1]
-        network = drawn(lambda: EagleNetwork(dim, max(1, dim // HEAD_DIM), feed_forward_dim(dim, 256)))
+        network = randomly_initialised(lambda: EagleNetwork(dim, max(1, dim // HEAD_DIM), feed_forward_dim(dim, 256)))
         return network.to(weight.device, weight.dtype), RANDOM
     folder = drafter_folder(checkpoint, target)
     return load_network(folder, target).to(weight.device, weight.dtype), weights_hash(folder)

@@ -4,7 +4,7 @@ reads the root's pair once a level, through a linear map of the level's own, at 
 import torch
 from torch import Tensor, nn
 
-from lantern.models.llamagen.fused import FusedLayer, Memory, precise
+from lantern.models.llamagen.fused import FusedLayer, KVView, precise
 from lantern.models.llamagen.transformer import Attention, FeedForward
 from lantern.models.onednn_linear import linear
 
@@ -62,12 +62,12 @@ class FusedParallel:
             return own.to(self.dtype)
         return self.on_feature_ahead(features).to(self.dtype).unflatten(1, (-1, own.shape[2]))[:, :count] + own
 
-    def read(self, tokens: Tensor, features: Tensor, rotary: Tensor, mask: Tensor, memory: Memory) -> Tensor:
+    def read(self, tokens: Tensor, features: Tensor, rotary: Tensor, mask: Tensor, view: KVView) -> Tensor:
         """Pairs alone: tokens [B, T], features [B, R, T, D] -> [B R, T, D]; see FusedLayer for the others."""
         rows = tokens[:, None].expand(features.shape[:3]).flatten()
         x = self.pairs(rows, features.flatten(0, 2)).unflatten(0, (-1, features.shape[2]))
-        return self(x, rotary, mask, memory)
+        return self(x, rotary, mask, view)
 
-    def __call__(self, x: Tensor, rotary: Tensor, mask: Tensor, memory: Memory) -> Tensor:
+    def __call__(self, x: Tensor, rotary: Tensor, mask: Tensor, view: KVView) -> Tensor:
         """x [B R, T, D] -> [B R, T, D]; see FusedLayer for the others."""
-        return self.layer(x.flatten(0, 1), rotary, mask, memory).view_as(x)
+        return self.layer(x.flatten(0, 1), rotary, mask, view).view_as(x)

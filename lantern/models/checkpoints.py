@@ -55,7 +55,7 @@ def _read_torch(path: Path) -> object:
             f"{path} is corrupt or needs Python code to load, which is never executed; convert it to safetensors"
         ) from error
     except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = first_line(error)
         raise CheckpointError(f"{path} is not a readable torch checkpoint ({reason}); copy it again") from error
 
 
@@ -85,6 +85,11 @@ def _is_dropped(model: nn.Module, name: str) -> bool:
         return leaf in getattr(model.get_submodule(owner), "unused_buffers", ())
     except AttributeError:
         return False
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or its type if it has none."""
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def shortened(names: list[str]) -> str:

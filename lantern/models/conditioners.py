@@ -1,4 +1,4 @@
-"""Captions of a closed vocabulary as fixed word features, in the place that T5 features take in the released models."""
+"""Conditioners without a text encoder: word features of captions with a closed vocabulary, and class labels."""
 
 import logging
 from collections.abc import Sequence
@@ -12,16 +12,17 @@ log = logging.getLogger(__name__)
 
 
 class WordFeatures:
-    """One unit-variance Gaussian vector a word, the same for every process; captions are padded on the left."""
+    """One fixed unit-variance Gaussian vector per word, in place of T5 features; captions are padded on the left."""
 
     def __init__(self, vocabulary: Sequence[str], dim: int, length: int, seed: int = 0) -> None:
-        """dim C, length P; of a caption the first P words are read."""
+        """dim: C; length: P, the most words of a caption that are read."""
         self.words = {word: index for index, word in enumerate(vocabulary)}
         self.dim, self.length = dim, length
         self.table = torch.randn(len(self.words), dim, generator=torch.Generator().manual_seed(seed))
 
     def __call__(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """-> features [B, P, C], visible [B, P]. Raises LanternError for unknown words or none; cuts a long caption."""
+        """-> features [B, P, C], visible [B, P]. LanternError for unknown words or an empty caption; long ones are
+        cut."""
         features = torch.zeros(len(prompts), self.length, self.dim)
         visible = torch.zeros(len(prompts), self.length, dtype=torch.bool)
         for row, prompt in enumerate(prompts):
@@ -43,9 +44,9 @@ class WordFeatures:
 
 
 class ClassLabels:
-    """Prompts that are class numbers, for class-conditional models."""
+    """Class numbers as prompts, for class-conditional models."""
 
-    evaluate_with = ("prompts=classes", "quality.num_images=0")  # evaluate.py's own prompts and metrics are of scenes
+    evaluate_with = ("prompts=classes", "quality.num_images=0")  # the defaults are scene captions and their metrics
 
     def __init__(self, num_classes: int) -> None:
         self.num_classes = num_classes

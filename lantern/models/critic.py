@@ -1,5 +1,5 @@
-"""The judge of generated scenes: a small convnet that names texture, shape and colour, trained on real scenes only and
-used in no loss. Its 64 features feed the Fréchet and kernel distances."""
+"""The critic: a small convolutional classifier of a scene's texture, shape and colour, trained on real scenes only and
+used in no loss. Its 64 features serve the Fréchet and kernel distances."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -16,11 +16,11 @@ from lantern.models.checkpoints import load_strictly, load_weights
 ATTRIBUTES = {"texture": TEXTURES, "shape": SHAPES, "colour": COLOURS}
 NUM_FEATURES = 64
 REMEDY = "train it again with `python train.py task=critic`"
-IGNORED = -100  # the label of the colour where no object is asked for
+IGNORED = -100  # the colour label of a bare texture
 
 
 class Critic(nn.Module):
-    """Five convolutions of stride 2, one over all that is left (4 x 4 for scenes), one linear head an attribute."""
+    """Five convolutions of stride 2, one over the remaining 4 x 4 (for scenes), one linear head per attribute."""
 
     def __init__(self, width: int, size: int) -> None:
         super().__init__()
@@ -31,15 +31,13 @@ class Critic(nn.Module):
         self.heads = nn.ModuleDict({name: nn.Linear(NUM_FEATURES, len(words)) for name, words in ATTRIBUTES.items()})
 
     def features(self, images: Tensor) -> Tensor:  # [B, 3, H, W] in [0, 1] -> [B, 64]
-        """Images of another size, as larger models make them, are brought to the one it was trained on."""
+        """Resizes the images to the training size first, for models of other resolutions."""
         size = (self.config["size"],) * 2
         if images.shape[-2:] != size:
             images = F.interpolate(images, size, mode="bicubic", antialias=True).clamp(0, 1)
         return self.trunk((images * 2 - 1).contiguous(memory_format=torch.channels_last))
 
-    def forward(
-        self, images: Tensor
-    ) -> dict[str, Tensor]:  # [B, 3, H, W] in [0, 1] -> logits [B, classes] by attribute
+    def forward(self, images: Tensor) -> dict[str, Tensor]:  # [B, 3, H, W] -> logits [B, classes] by attribute
         features = self.features(images)
         return {name: head(features) for name, head in self.heads.items()}
 
@@ -65,7 +63,8 @@ def as_images(pixels: Tensor) -> Tensor:
 
 
 def load_critic(folder: str | Path) -> Critic:
-    """The critic of a weights folder, ready to judge. Raises CheckpointError if its files are missing or corrupt."""
+    """The critic of a weights folder, in evaluation mode. Raises CheckpointError if its files are missing or
+    corrupt."""
     state, config = load_weights(folder)
     if not isinstance(config, dict) or set(config) != {"width", "size"}:
         raise CheckpointError(f"the config of {folder} is {config}, not a critic's width and size; {REMEDY}")

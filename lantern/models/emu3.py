@@ -1,5 +1,5 @@
-"""Emu3-Gen (2409.18869) through transformers: a Llama-like body whose vocabulary holds the codes, a token at the end of
-each row of the image, a negative prompt in place of no prompt, and a video VQ decoder."""
+"""Emu3-Gen (2409.18869) through transformers: a Llama-like body whose vocabulary contains the codes, an end-of-row
+token, a negative prompt as the unconditional one, and a video VQ decoder."""
 
 from torch import Tensor, nn
 from transformers import Emu3Config, Emu3ForConditionalGeneration
@@ -43,15 +43,15 @@ def load_emu3(
     dtype: str = "auto",
     device: str = "auto",
 ) -> HuggingFaceTarget:
-    """geometry: text_config and vq_config of Emu3Config; quality: said behind every prompt. Raises CheckpointError."""
+    """geometry: text_config and vq_config of Emu3Config; quality: appended to every prompt. Raises CheckpointError."""
     config = Emu3Config(**{"vocabulary_map": {}, **geometry})
     model, text, made_of = load_pretrained(Emu3ForConditionalGeneration, config, checkpoint, dtype, device)
     side = image_size // model.model.vqmodel.spatial_scale_factor
-    size, refused = (text_ids(text, words) for words in (f"{side}*{side}", negative)) if text else ([], [])
+    size, negative_ids = (text_ids(text, words) for words in (f"{side}*{side}", negative)) if text else ([], [])
     begin, image, opened, row_end, first = (id_of(text, name) for name in (BEGIN, IMAGE, CODES, ROW_END, FIRST_CODE))
     after = [image, *size, opened]
     room = prefix_len - 1 - len(after)
-    unconditional = fixed([begin, *refused[:room], *after])
+    unconditional = fixed([begin, *negative_ids[:room], *after])
     prompts = PromptIds(text, prefix_len, [begin], after, unconditional, template="{}" + quality)
     embeddings, images = model.model.text_model.embed_tokens, Emu3Images(model.model.vqmodel, (side, side))
     codes = slice(first, first + config.vq_config.codebook_size)

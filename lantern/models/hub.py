@@ -1,5 +1,5 @@
-"""Where a model's files come from: a path on this machine, or a repository of the Hugging Face Hub, whose client keeps
-what it fetched. What cannot be had is one sentence: which file, from where, how large, and where to put it."""
+"""Finds a model's files: at a path of this machine or in a repository of the Hugging Face Hub, cached by its client.
+The error for a missing file names the file, its source and size, and where to put it."""
 
 import json
 import logging
@@ -22,7 +22,7 @@ UNREACHABLE = (HfHubHTTPError, HFValidationError, httpx2.HTTPError, OSError, Val
 def find_file(place: str | Path, name: str, setting: str, size: int) -> Path:
     """The file `name` of a model. place: the file itself, a folder that holds it, or a Hub id.
 
-    setting: what the user sets to say where it is; size: bytes. Raises CheckpointError.
+    setting: the config key of `place`; size: bytes, for the message. Raises CheckpointError.
     """
     path = Path(place).expanduser()
     if path.is_file():
@@ -33,7 +33,7 @@ def find_file(place: str | Path, name: str, setting: str, size: int) -> Path:
         raise CheckpointError(f"no {name} in the folder {path} ({gigabytes(size)}); give {setting}=<its path>")
     _check_hub_id(place, name, setting, size)
     try:
-        return _kept_or_fetched(lambda **kept: huggingface_hub.hf_hub_download(str(place), name, **kept), Path.is_file)
+        return _cached_or_fetched(partial(huggingface_hub.hf_hub_download, str(place), name), Path.is_file)
     except UNREACHABLE as error:
         link = f"https://huggingface.co/{place}/resolve/main/{name}"
         raise CheckpointError(
@@ -43,7 +43,7 @@ def find_file(place: str | Path, name: str, setting: str, size: int) -> Path:
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether the weights of a folder are all there, as far as its index says."""
+    """Whether a folder holds all weight files that its index names."""
     index = folder / "model.safetensors.index.json"
     if not index.is_file():
         return any(folder.glob("*.safetensors"))
@@ -61,8 +61,8 @@ def find_folder(
     files: Sequence[str] = MODEL_FILES,
     is_whole: Callable[[Path], bool] = is_complete,
 ) -> Path:
-    """A folder of weights and what belongs to them, by default as transformers reads it. place: that folder, or a Hub
-    id; is_whole: whether what an earlier run fetched is all. Raises CheckpointError."""
+    """A model folder, by default with the files that transformers reads. place: that folder, or a Hub id; is_whole:
+    whether a cached folder is complete. Raises CheckpointError."""
     path = Path(place).expanduser()
     if path.is_dir():
         return path
@@ -71,7 +71,7 @@ def find_folder(
     _check_hub_id(place, "the model", setting, size)
     try:
         fetch = partial(huggingface_hub.snapshot_download, str(place), allow_patterns=list(files))
-        return _kept_or_fetched(fetch, is_whole)
+        return _cached_or_fetched(fetch, is_whole)
     except UNREACHABLE as error:
         raise CheckpointError(
             f"the files of {place} ({gigabytes(size)}) are not on this machine and could not be fetched from "
@@ -80,9 +80,9 @@ def find_folder(
         ) from error
 
 
-def _kept_or_fetched(fetch: Callable[..., str], is_whole: Callable[[Path], bool]) -> Path:
-    """What an earlier run fetched, without asking the network; else what the Hub has."""
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it warns of each of its retries
+def _cached_or_fetched(fetch: Callable[..., str], is_whole: Callable[[Path], bool]) -> Path:
+    """The cached files, without network access, if complete; else fetched from the Hub."""
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # hides a warning per retry
     try:
         if is_whole(path := Path(fetch(local_files_only=True))):
             return path
@@ -92,12 +92,12 @@ def _kept_or_fetched(fetch: Callable[..., str], is_whole: Callable[[Path], bool]
 
 
 def gigabytes(size: int) -> str:
-    """About how large, from the shapes."""
+    """A rough size, in words."""
     return f"about {size / 1e9:.1f} GB" if size >= 1e8 else f"about {max(1, round(size / 1e6))} MB"
 
 
 def _check_hub_id(place: str | Path, name: str, setting: str, size: int) -> None:
-    """Anything that is no Hub id is a path, and nothing is there."""
+    """Raises CheckpointError unless `place`, which is no existing path, has the form of a Hub id."""
     if not HUB_ID.fullmatch(str(place)):
         raise CheckpointError(f"nothing at {setting}={place}; give the path of {name} ({gigabytes(size)}) or a Hub id")
 

@@ -40,7 +40,7 @@ def load_janus(
 ) -> HuggingFaceTarget:
     """geometry: text_config, vision_config and vq_config of JanusConfig. Raises CheckpointError."""
     config = JanusConfig(**geometry)
-    ignored = ("lm_head.", "model.vision_model.", "model.aligner.")  # they read images, which nobody gives here
+    ignored = ("lm_head.", "model.vision_model.", "model.aligner.")  # for image inputs
     whole, text, made_of = load_pretrained(JanusForConditionalGeneration, config, checkpoint, dtype, device, ignored)
     model = whole.model
     del model.vision_model, model.aligner
@@ -50,7 +50,12 @@ def load_janus(
         prefix_len,
         before=[begin],
         after=[image],
-        unconditional=lambda ids: [begin, *[pad] * (len(ids) - 2), image],  # pads that are seen, as it was trained
+        # unmasked pads, as in training
+        unconditional=lambda ids: [
+            begin,
+            *[pad] * (len(ids) - 2),
+            image,
+        ],
         template=TEMPLATE,
     )
     head = model.generation_head

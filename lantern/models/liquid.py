@@ -1,5 +1,5 @@
-"""Liquid (2412.04332): a plain causal language model whose vocabulary goes on with the codes of Chameleon's VQGAN.
-Other such models need their own yaml: the body's class comes from the model type in the geometry."""
+"""Liquid (2412.04332): a causal language model whose vocabulary is extended by the codes of Chameleon's VQGAN. Similar
+models need only a yaml: the body's class follows from model_type."""
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
@@ -33,12 +33,12 @@ def load_liquid(
     prompts = PromptIds(text, prefix_len, [begin], [image], fixed([begin, nothing, image]), TEMPLATE)
     ids = torch.arange(first_code, first_code + len(tokenizer.codebook), device=model.device)
     with torch.no_grad():
-        embed = model.model.embed_tokens(ids)  # the module and not its rows: Gemma scales what it looks up
+        embed = model.model.embed_tokens(ids)  # the module, not its weight: Gemma scales its embeddings
     vocabulary = ImageVocabulary(embed, model.lm_head.weight[first_code : first_code + len(ids)].clone())
     side = image_size // tokenizer.downsampling
     return HuggingFaceTarget(model.model, vocabulary, prompts, tokenizer, (side, side), cfg_scale, made_of)
 
 
 def causal_family(config: PreTrainedConfig) -> type[PreTrainedModel]:
-    """The class of transformers that runs a config as a causal language model."""
+    """The transformers class for a config as a causal language model."""
     return AutoModelForCausalLM._model_mapping[type(config)]

@@ -1,5 +1,5 @@
-"""Captions as the released LlamaGen text-to-image models read them (2406.06525): features of a T5 encoder at 120
-tokens, valid rows moved to the end, zeros in front of them."""
+"""Caption features of the released LlamaGen text-to-image models (2406.06525): a T5 encoder at 120 tokens, padded on
+the left with zeros."""
 
 import html
 import logging
@@ -20,12 +20,12 @@ log = logging.getLogger(__name__)
 
 
 class T5Features(nn.Module):
-    """Prompts to features [B, P, C] and which rows of them are no pads [B, P]."""
+    """A Conditioner: prompts -> features [B, P, C], visible [B, P], false at pads."""
 
     def __init__(
         self, encoder: T5EncoderModel, tokenizer: PreTrainedTokenizerBase | None, length: int, weights_hash: str
     ) -> None:
-        """tokenizer: None only where nothing is ever encoded, as on the meta device."""
+        """tokenizer: None only on the meta device, where nothing is encoded."""
         super().__init__()
         self.encoder, self.tokenizer, self.length = encoder.eval().requires_grad_(False), tokenizer, length
         self.dim, self.weights_hash = encoder.config.d_model, weights_hash
@@ -41,14 +41,14 @@ class T5Features(nn.Module):
         ).to(self.encoder.device)
         features = self.encoder(**batch).last_hidden_state
         visible = batch.attention_mask.bool()
-        order = visible.int().argsort(dim=1, stable=True)  # pads first, the valid rows behind them in their order
+        order = visible.int().argsort(dim=1, stable=True)  # pads first, valid rows in their order
         visible = visible.gather(1, order)
         return features.gather(1, order[..., None].expand_as(features)) * visible[..., None], visible
 
 
 def normalised(caption: str) -> str:
-    """Lower case, plain punctuation and single spaces, which is what the released models' cleaning comes to on captions
-    (its rules for shop listings, file names and article numbers are left out)."""
+    """Lower case, plain punctuation and single spaces, as the released models' cleaning does on captions (its rules
+    for shop listings, file names and article numbers are left out)."""
     text = html.unescape(html.unescape(unquote_plus(caption).strip().lower()))
     text = re.sub(r"\b(?:https?://|www\.)\S+", "", text)
     text = re.sub(r"[\u2010-\u2015\u2212]", "-", text)
@@ -72,8 +72,8 @@ def load_t5(
     dtype: str = "auto",
     device: str = "auto",
 ) -> T5Features | WordFeatures:
-    """A T5 v1.1 or flan-T5 encoder; the defaults are flan-t5-xl's sizes. checkpoint=random: no encoder at all, captions
-    of scenes are random features of its width. Raises CheckpointError."""
+    """A T5 v1.1 or flan-T5 encoder; the defaults are flan-t5-xl's sizes. checkpoint=random: no encoder; scene captions
+    become random word features of its width. Raises CheckpointError."""
     if checkpoint == RANDOM and device != "meta":
         return WordFeatures(VOCABULARY, hidden_size, length)
     config = T5Config(

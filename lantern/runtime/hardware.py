@@ -1,4 +1,4 @@
-"""What the processor is fast at, detected and never assumed."""
+"""Devices and dtypes: resolved from settings, their speed detected from the processor's instructions."""
 
 import os
 
@@ -10,7 +10,7 @@ DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.
 
 
 def is_bf16_fast(device: torch.device | str = "cpu") -> bool:
-    """Whether bfloat16 matrix products have instructions of their own on this device."""
+    """Whether the device has instructions for bfloat16 matrix products."""
     if torch.device(device).type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
     probes = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
@@ -18,8 +18,8 @@ def is_bf16_fast(device: torch.device | str = "cpu") -> bool:
 
 
 def resolve_dtype(name: str, device: torch.device | str = "cpu") -> torch.dtype:
-    """`auto` is bfloat16 where that is fast, else float32. Raises LanternError for an unknown name, and for one that
-    the device has no products of."""
+    """`auto` is bfloat16 where that is fast, else float32. Raises LanternError for an unknown name and for a dtype
+    whose matrix products the device lacks."""
     if name == "auto":
         return torch.bfloat16 if is_bf16_fast(device) else torch.float32
     if name not in DTYPES:
@@ -33,18 +33,18 @@ def resolve_dtype(name: str, device: torch.device | str = "cpu") -> torch.dtype:
     return DTYPES[name]
 
 
-def allow_tf32(asked: bool) -> None:
-    """Whether a GPU may round the factors of float32 products and convolutions to ten bits."""
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = asked
+def allow_tf32(allowed: bool) -> None:
+    """Sets whether a GPU may round the operands of float32 products and convolutions to a ten-bit mantissa."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = allowed
 
 
-allow_tf32(False)  # float32 is float32 on either device unless a run asks otherwise; torch's convolutions are not so
+allow_tf32(False)  # full float32 by default on both devices, unlike torch's default for convolutions
 
 
 def resolve_device(name: str) -> torch.device:
-    """`auto` is this process's GPU, the first if it is alone, else the CPU. LanternError for one that is not there."""
+    """`auto` is the GPU of this process's local rank, else the CPU. LanternError for a device that is not available."""
     if name == "auto" and torch.cuda.is_available():
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))  # as every launcher numbers processes
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))  # set by every launcher
     if name == "auto":
         return torch.device("cpu")
     try:

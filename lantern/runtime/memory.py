@@ -1,6 +1,5 @@
-"""Whether a batch fits in memory, reckoned before anything is decoded: by the target's cache, which grows with the
-length of an image, what a drafter keeps, and the tables of a round over the codebook, which grow with the nodes of a
-tree."""
+"""Memory estimate of a batch, checked before decoding: the target's cache (by image length), the drafter's state, and a
+round's tables over the codebook (by tree nodes)."""
 
 import torch
 
@@ -8,24 +7,26 @@ from lantern.errors import LanternError
 from lantern.noise import AHEAD
 from lantern.types import Drafter, Target
 
-# Tables [N, V] of float32 that are alive at once in a round, at most: where ratio verification judges every node's
-# children these are logits, p, q, what is left of both, p~, its residual, and two on the way there
+# Float32 tables [N, V] alive at once in a round, at most. Ratio verification holds logits, p, q, both remainders,
+# p~, its residual, and two temporaries
 LAWS = 9
 
 
 def table_bytes(vocab_size: int, num_nodes: int, depth: int) -> int:
-    """Of a round of one image over the codebook, the rows of noise included."""
+    """Bytes of one image's tables over the codebook in a round, noise included."""
     return 4 * vocab_size * (LAWS * num_nodes + depth + 1 + AHEAD)
 
 
 def check_drafted(target: Target, drafter: Drafter, batch_size: int) -> None:
-    """check_memory of what this drafter drafts and holds."""
+    """check_memory for a drafter's trees and state."""
     check_memory(target, drafter.num_nodes, drafter.depth, batch_size, getattr(drafter, "image_bytes", 0))
 
 
 def check_memory(target: Target, num_nodes: int, depth: int, batch_size: int, kept: int = 0) -> None:
-    """For trees of at most num_nodes, the root included, and depth; kept: bytes of an image that its drafter holds.
-    Raises LanternError with the largest batch that fits, if this one does not."""
+    """Raises LanternError, with the largest batch that fits, if batch_size images do not.
+
+    num_nodes, depth: of the largest tree, root included; kept: bytes per image of the drafter's state.
+    """
     free = available_memory(target.codebook.device)
     if free is None:
         return
@@ -39,10 +40,10 @@ def check_memory(target: Target, num_nodes: int, depth: int, batch_size: int, ke
 
 
 def available_memory(device: torch.device) -> int | None:
-    """Bytes free on a GPU, or in this machine's memory where the system says so."""
+    """Bytes free on a GPU or in main memory; None where the system does not report them."""
     if device.type == "cuda":
-        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by torch, for what comes next
-        return torch.cuda.mem_get_info(device)[0] + kept
+        reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # torch's unused pool
+        return torch.cuda.mem_get_info(device)[0] + reserved
     try:
         with open("/proc/meminfo") as file:
             fields = dict(line.split(":", 1) for line in file)

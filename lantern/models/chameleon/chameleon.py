@@ -1,5 +1,6 @@
-"""Chameleon bodies (2405.09818) that draw: Anole (2407.06135) and Lumina-mGPT (2408.02657). Drafting and verification
-happen in the 8,192 image codes of their vocabulary; transformers' mask on image logits is never reached."""
+"""Chameleon models (2405.09818) that generate images: Anole (2407.06135) and Lumina-mGPT (2408.02657). Drafting and
+verification are restricted to the 8,192 image codes of their vocabulary; transformers' own mask of image logits is not
+used."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -8,7 +9,7 @@ from pathlib import Path
 from torch import Tensor
 from transformers import ChameleonConfig, ChameleonForConditionalGeneration
 
-from lantern.models.build import fill
+from lantern.models.build import build_model
 from lantern.models.chameleon.vqgan import ChameleonVQGAN
 from lantern.models.checkpoints import read_weights
 from lantern.models.hf.pretrained import load_pretrained
@@ -18,7 +19,7 @@ from lantern.runtime.hardware import resolve_device
 
 FIRST_CODE = 4  # token ids 4 … 8195 are image codes
 BEGIN, SEPARATOR, IMAGE, ROW_END, SIZES = 0, 8710, 8197, 8803, 8804
-CELLS_A_SIZE = 2  # Lumina's size tokens count 32 pixels, codes stand for 16
+CODES_PER_SIZE = 2  # a unit of Lumina's size tokens is 32 pixels, a code 16
 
 
 def load_vqgan(
@@ -33,11 +34,11 @@ def load_vqgan(
     device: str = "auto",
     setting: str = "model.tokenizer.checkpoint",
 ) -> ChameleonVQGAN:
-    """Meta's vqgan.ckpt. Raises CheckpointError."""
+    """The image tokenizer of Meta's vqgan.ckpt, in evaluation mode. Raises CheckpointError."""
     sizes = (channels, list(multipliers), num_res_blocks, z_channels, codebook_size, code_dim)
     remedy = f"give {setting}=<Meta's vqgan.ckpt>"
-    place = resolve_device(device)
-    model, _ = fill(partial(ChameleonVQGAN, *sizes), checkpoint, file, setting, remedy, place, read=_without_losses)
+    build, place = partial(ChameleonVQGAN, *sizes), resolve_device(device)
+    model, _ = build_model(build, checkpoint, file, setting, remedy, place, read=_without_losses)
     return model.eval().requires_grad_(False)
 
 
@@ -55,7 +56,7 @@ def load_anole(
     dtype: str = "auto",
     device: str = "auto",
 ) -> HuggingFaceTarget:
-    """Nothing stands between an image's codes. geometry: fields of ChameleonConfig. Raises CheckpointError."""
+    """Anole: an image is its codes alone. geometry: fields of ChameleonConfig. Raises CheckpointError."""
     side = image_size // tokenizer.downsampling
     prompts = partial(
         PromptIds,
@@ -77,9 +78,10 @@ def load_lumina(
     dtype: str = "auto",
     device: str = "auto",
 ) -> HuggingFaceTarget:
-    """The image's height and width stand in front of its codes, a newline behind each row. Raises CheckpointError."""
+    """Lumina-mGPT: height and width tokens precede the codes, a newline token follows each row. Raises
+    CheckpointError."""
     side = image_size // tokenizer.downsampling
-    start = [IMAGE, SIZES + side // CELLS_A_SIZE, SIZES + side // CELLS_A_SIZE]
+    start = [IMAGE, SIZES + side // CODES_PER_SIZE, SIZES + side // CODES_PER_SIZE]
     prompts = partial(
         PromptIds,
         length=prefix_len,
@@ -103,7 +105,7 @@ def _load(
     device: str,
 ) -> HuggingFaceTarget:
     config = ChameleonConfig(**{"vocabulary_map": {}, **(geometry or {})})
-    ignored = ("model.vqmodel.",)  # an encoder without a decoder, of no use here
+    ignored = ("model.vqmodel.",)  # an encoder without a decoder: unused
     model, text, made_of = load_pretrained(
         ChameleonForConditionalGeneration, config, checkpoint, dtype, device, ignored
     )

@@ -16,7 +16,7 @@ GROUPS = 32
 
 
 class Level(nn.Module):
-    """Residual blocks of one resolution, then the change of resolution where there is one."""
+    """Residual blocks of one resolution, then down- or upsampling, if any."""
 
     def __init__(self, widths: Sequence[int], **resample: nn.Module) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Level(nn.Module):
 
 
 class Middle(nn.Module):
-    """The only attention of this tokenizer stands here, at the lowest resolution."""
+    """The blocks at the lowest resolution, with this tokenizer's only attention."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Middle(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Images to latents, one level a multiplier, highest resolution first."""
+    """Images to latents, one level per multiplier, highest resolution first."""
 
     def __init__(self, channels: int, multipliers: Sequence[int], num_res_blocks: int, z_channels: int) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Latents to images. `up` is numbered by resolution like the encoder, so its last level runs first."""
+    """Latents to images. `up` is numbered by resolution like the encoder, so that its last level runs first."""
 
     def __init__(self, channels: int, multipliers: Sequence[int], num_res_blocks: int, z_channels: int) -> None:
         super().__init__()
@@ -93,13 +93,15 @@ class Decoder(nn.Module):
 
 
 class Quantizer(nn.Module):
+    """The codebook, under the released parameter name."""
+
     def __init__(self, codebook_size: int, code_dim: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(codebook_size, code_dim)
 
 
 class ChameleonVQGAN(nn.Module):
-    """Images in [0, 1] to tokens and back; codes are compared and looked up as they are stored."""
+    """Images in [0, 1] to tokens and back; unlike LlamaGen's, the codes are not normalised."""
 
     def __init__(
         self,
@@ -123,7 +125,7 @@ class ChameleonVQGAN(nn.Module):
         return self.quantize.embedding.weight
 
     def encode(self, images: Tensor) -> Tensor:  # [B, 3, H, W] -> [B, L]
-        """Tokens of images in [0, 1], row by row; the sides must be multiples of `downsampling`."""
+        """Tokens of images in [0, 1], in raster order; the sides must be multiples of `downsampling`."""
         check_sides(images, self.downsampling)
         z = rearrange(self.quant_conv(self.encoder(images * 2 - 1)), "b c h w -> b (h w) c").float()
         return torch.cdist(z, self.codebook.float()[None], compute_mode="donot_use_mm_for_euclid_dist").argmin(-1)

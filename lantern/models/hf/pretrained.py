@@ -1,5 +1,5 @@
-"""Models of transformers, built from geometry that the configs state, filled strictly from a folder or the Hub, or left
-on the meta device, where shapes are all there is."""
+"""transformers models of a geometry stated in the configs: loaded strictly from a folder or the Hub, or without storage
+on the meta device."""
 
 import json
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from lantern.errors import CheckpointError
 from lantern.models.build import num_parameters
-from lantern.models.checkpoints import shortened
+from lantern.models.checkpoints import first_line, shortened
 from lantern.models.hub import find_folder
 from lantern.runtime.hardware import resolve_device, resolve_dtype
 
@@ -25,7 +25,7 @@ HASH_BLOCK = 1 << 24
 
 
 class Pretrained(NamedTuple):
-    """A model and what stands beside its weights; on the meta device there is no text tokenizer and no hash."""
+    """A model, its text tokenizer and the hash of its weights; on the meta device without the last two."""
 
     model: PreTrainedModel
     text: PreTrainedTokenizerBase | None
@@ -62,7 +62,7 @@ def load_pretrained(
 def _read(
     family: type[PreTrainedModel], config: PreTrainedConfig, folder: Path, dtype: torch.dtype
 ) -> tuple[PreTrainedModel, dict]:
-    """The model, and what transformers says of names and shapes that did not fit."""
+    """The model, and transformers' report of names and shapes that did not match."""
     disable_progress_bar()
     try:
         return family.from_pretrained(
@@ -79,15 +79,16 @@ def _read(
             "safetensors"
         ) from error
     except (SafetensorError, OSError, RuntimeError, ValueError, KeyError, EOFError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = first_line(error)
         raise CheckpointError(f"the weights in {folder} are not readable ({reason}); copy them again") from error
 
 
 def load_text_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """The text tokenizer of a model folder. Raises CheckpointError."""
     try:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = first_line(error)
         raise CheckpointError(
             f"no readable text tokenizer in {folder} ({reason}); copy the tokenizer's files there"
         ) from error

@@ -15,7 +15,7 @@ from lantern.models.graphs import EXTENT, PassGraphs
 from lantern.models.hf.joined import join
 from lantern.models.hf.prompt_format import Prefix
 from lantern.models.hf.structure import Walk, walk
-from lantern.models.llamagen.fused import Memory, precise, rotary_table
+from lantern.models.llamagen.fused import KVView, precise, rotary_table
 from lantern.models.llamagen.target import ImageTokenizer
 from lantern.types import DraftTree, Forward, Verdict
 
@@ -45,7 +45,7 @@ class ImageVocabulary:
 class Recall:
     """What transformers' attention asks of a cache."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: KVView) -> None:
         self.memory = memory
 
     def update(self, key: Tensor, value: Tensor, layer: int, *_: object, **__: object) -> tuple[Tensor, Tensor]:
@@ -229,7 +229,7 @@ class HuggingFaceTarget:
     def _pass(self, x: Tensor, positions: Tensor, mask: Tensor) -> tuple[Tensor]:
         return (self._run(x, positions, mask, self.cache),)
 
-    def _run(self, x: Tensor, positions: Tensor, mask: Tensor, memory: Memory) -> Tensor:
+    def _run(self, x: Tensor, positions: Tensor, mask: Tensor, memory: KVView) -> Tensor:
         """x [B R, T, D], positions [B R, T], mask [B R, 1, T, S] additive -> features [B R, T, D]."""
         return self.transformer(
             inputs_embeds=x, position_ids=positions, attention_mask=mask, past_key_values=Recall(memory), use_cache=True

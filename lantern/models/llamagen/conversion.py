@@ -1,5 +1,5 @@
-"""LlamaGen's text-to-image transformer as LANTERN's repositories hold it, with the parameter names of transformers'
-Llama, renamed to LlamaGen's own. Rotation acts on interleaved pairs in both, so no row moves but q, k, v stack."""
+"""State dicts of LlamaGen's text-to-image transformer from LANTERN's repositories, with transformers' Llama names, to
+LlamaGen's own names. Rotary pairs are interleaved in both, so q, k and v are stacked without permuting rows."""
 
 import re
 
@@ -25,11 +25,12 @@ PART = re.compile(r"model\.layers\.(\d+)\.self_attn\.([qkv])_proj\.weight")
 
 
 def is_converted(state: dict[str, Tensor]) -> bool:
+    """Whether the names are those of transformers' Llama."""
     return any(name.startswith("model.layers.") for name in state)
 
 
 def from_converted(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Names and shapes of the .pt files, from those of the conversion; names it does not know stay as they are."""
+    """The state dict with the names and shapes of the .pt files; unknown names are left unchanged."""
     parts: dict[str, dict[str, Tensor]] = {}
     renamed = {}
     for name, value in state.items():

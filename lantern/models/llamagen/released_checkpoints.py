@@ -1,5 +1,5 @@
-"""LlamaGen's released checkpoints (2406.06525) to a ready Target: the .pt files in any of their wrappers, LANTERN's
-HF-style conversion of the text-to-image ones, the VQ-16 and VQ-8 tokenizers, class ids or T5 captions as prompts."""
+"""Loads LlamaGen's released checkpoints (2406.06525) as targets: the .pt files in any of their wrappers, LANTERN's
+HF-style conversion of the text-to-image ones, the VQ-16 and VQ-8 tokenizers; class ids or T5 captions as prompts."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from lantern.errors import CheckpointError
-from lantern.models.build import RANDOM, fill
+from lantern.models.build import RANDOM, build_model
 from lantern.models.checkpoints import WEIGHTS_FILE, read_weights, weights_hash
 from lantern.models.conditioners import ClassLabels, WordFeatures
 from lantern.models.llamagen.conversion import from_converted, is_converted
@@ -35,7 +35,7 @@ def load_tokenizer(
     levels = list(multipliers)
     build = partial(VQTokenizer, channels, levels, levels, codebook_size, code_dim, z_channels, num_res_blocks)
     remedy = f"give {setting}=<the tokenizer of this target>"
-    model, _ = fill(build, checkpoint, file, setting, remedy, resolve_device(device))
+    model, _ = build_model(build, checkpoint, file, setting, remedy, resolve_device(device))
     return model.eval().requires_grad_(False)
 
 
@@ -91,7 +91,7 @@ def grid_of(image_size: int, tokenizer: VQTokenizer) -> tuple[int, int]:
 
 
 def read_transformer(path: Path) -> dict[str, Tensor]:
-    """A state dict with the names of the .pt files, whichever format it lies in. Raises CheckpointError."""
+    """A state dict with the names of the .pt files, from either format. Raises CheckpointError."""
     state = read_weights(path)
     return from_converted(state) if is_converted(state) else state
 
@@ -110,10 +110,10 @@ def _target(
     name = WEIGHTS_FILE if _is_converted_folder(checkpoint, file) else file
     remedy = "give model.checkpoint=<a file of this size>, or another model=llamagen_…"
     kept = resolve_dtype(dtype, place)
-    body, path = fill(build, checkpoint, name, "model.checkpoint", remedy, place, kept, read_transformer)
+    body, path = build_model(build, checkpoint, name, "model.checkpoint", remedy, place, kept, read_transformer)
     if place.type == "meta":
         return LlamaGenTarget(body, conditioner, tokenizer, cfg_scale)
-    rotation = rotation_table(body.grid, body.prefix_len, body.dim // body.num_heads)  # stored nowhere
+    rotation = rotation_table(body.grid, body.prefix_len, body.dim // body.num_heads)  # not in the checkpoint
     body.rotation = rotation.to(place)
     return LlamaGenTarget(body, conditioner, tokenizer, cfg_scale, weights_hash(path) if path else RANDOM)
 

@@ -28,7 +28,7 @@ class ResBlock(nn.Module):
 
 
 class AttentionBlock(nn.Module):
-    """Single-head self-attention over all cells, scaled by C^-0.5, pre-norm and residual."""
+    """Single-head self-attention over all positions, scaled by C^-0.5, pre-norm and residual."""
 
     def __init__(self, width: int, groups: int) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Upsample(nn.Module):
 
 
 class Level(nn.Module):
-    """Residual blocks of one resolution, each followed by attention where asked, then the change of resolution."""
+    """Residual blocks of one resolution, each followed by attention if `attends`, then down- or upsampling, if any."""
 
     def __init__(self, widths: Sequence[int], groups: int, attends: bool, **resample: nn.Module) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Latents to images, lowest resolution first, with one residual block a level more than the encoder."""
+    """Latents to images, lowest resolution first, with one residual block per level more than the encoder."""
 
     def __init__(
         self, channels: int, multipliers: Sequence[int], num_res_blocks: int, z_channels: int, groups: int
@@ -145,7 +145,7 @@ class Decoder(nn.Module):
 
 
 class Quantizer(nn.Module):
-    """Nearest code on the unit sphere. Stored rows need not have unit norm; search and look-up normalise them."""
+    """Nearest code by cosine. Stored codes need not have unit norm; search and look-up normalise them."""
 
     unused_buffers = ("codebook_used",)  # a training statistic in released files
 
@@ -158,7 +158,7 @@ class Quantizer(nn.Module):
         return F.normalize(self.embedding.weight, dim=-1)
 
     def nearest(self, z: Tensor) -> Tensor:
-        """z [..., C] of any norm -> indices [...]. On unit vectors the nearest row is the one of largest cosine."""
+        """z [..., C] of any norm -> indices [...] of the codes of largest cosine."""
         return (F.normalize(z, dim=-1) @ self.codebook.T).argmax(-1)
 
 
@@ -186,7 +186,7 @@ class VQTokenizer(nn.Module):
 
     @property
     def codebook(self) -> Tensor:
-        """[V, C] the rows as the decoder reads them, of unit norm."""
+        """[V, C] codes as the decoder reads them, of unit norm."""
         return self.quantize.codebook
 
     def latents(self, images: Tensor) -> Tensor:  # [B, 3, H, W] -> [B, h, w, C]
@@ -200,7 +200,7 @@ class VQTokenizer(nn.Module):
         return self.decoder(self.post_quant_conv(rearrange(codes, "b h w c -> b c h w"))).float()
 
     def encode(self, images: Tensor) -> Tensor:  # [B, 3, H, W] -> [B, L]
-        """Tokens of images in [0, 1], row by row."""
+        """Tokens of images in [0, 1], in raster order."""
         return self.quantize.nearest(self.latents(images)).flatten(1)
 
     def decode(self, tokens: Tensor) -> Tensor:  # [B, L] -> [B, 3, H, W]

@@ -1,5 +1,5 @@
 """LlamaGen's transformer (Sun et al., 2406.06525) with the parameter names and arithmetic of the released checkpoints.
-What a row sees comes in as a mask, where it stands as a rotation. Decoding runs the same weights through fused.py."""
+Attention masks and rotary factors are arguments. Decoding runs the same weights through fused.py."""
 
 import torch
 import torch.nn.functional as F
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class CaptionEmbedding(nn.Module):
-    """Caption features to prefix rows; a learned embedding stands in for a dropped caption."""
+    """Caption features to prefix embeddings; a learned embedding replaces dropped captions."""
 
     def __init__(self, dim: int, caption_dim: int, prefix_len: int) -> None:
         super().__init__()
@@ -20,6 +20,8 @@ class CaptionEmbedding(nn.Module):
 
 
 class CaptionProjection(nn.Module):
+    """Two linear layers with GELU: [..., C] -> [..., D]."""
+
     def __init__(self, dim: int, caption_dim: int) -> None:
         super().__init__()
         self.fc1 = nn.Linear(caption_dim, dim, bias=False)
@@ -30,7 +32,7 @@ class CaptionProjection(nn.Module):
 
 
 class ClassEmbedding(nn.Module):
-    """Class labels to one prefix row; the last row of the table stands for no class."""
+    """Class labels to one prefix embedding; the last row of the table is the unconditional one."""
 
     def __init__(self, dim: int, num_classes: int) -> None:
         super().__init__()
@@ -44,8 +46,8 @@ class ClassEmbedding(nn.Module):
 def rotation_table(grid: tuple[int, int], prefix_len: int, head_dim: int, base: float = 10000.0) -> Tensor:
     """[P + L, 2, Dh] the cosine and the signed sine of each position, for interleaved pairs (2i, 2i + 1).
 
-    Half of a head's angles turn with the row, half with the column of the cell. Prefix rows are zero: their queries
-    and keys vanish after rotation, as in the released code.
+    Two-dimensional rotary embedding: half of a head's angles are proportional to the grid row, half to the column.
+    Prefix entries are zero, which makes their queries and keys zero, as in the released code.
     """
     quarter = head_dim // 4
     frequency = base ** (-torch.arange(quarter, dtype=torch.float64) / quarter)
@@ -58,12 +60,15 @@ def rotation_table(grid: tuple[int, int], prefix_len: int, head_dim: int, base: 
 
 
 def rotate(x: Tensor, rotation: Tensor) -> Tensor:  # [B, T, H, Dh], [B or 1, T, 2, Dh] -> [B, T, H, Dh]
-    rotation = rotation.to(x.dtype)  # under autocast the heads are narrower than the table
+    """Applies rotary factors (rotation_table) to queries or keys."""
+    rotation = rotation.to(x.dtype)  # under autocast x has a narrower dtype than the table
     swapped = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
     return torch.addcmul(x * rotation[:, :, None, 0], swapped, rotation[:, :, None, 1])
 
 
 class Attention(nn.Module):
+    """Multi-head self-attention with rotary embeddings."""
+
     def __init__(self, dim: int, num_heads: int) -> None:
         super().__init__()
         self.num_heads = num_heads
@@ -71,10 +76,10 @@ class Attention(nn.Module):
         self.wo = nn.Linear(dim, dim, bias=False)
 
     def forward(self, x: Tensor, rotation: Tensor, mask: Tensor | None, cache=None) -> Tensor:
-        """x [B, T, D]; mask broadcasts to [B, 1, T, S], None is plain causal; cache keeps keys, values."""
+        """x [B, T, D]; mask broadcasts to [B, 1, T, S], None is causal; cache: stores keys and values."""
         heads = rearrange(self.wqkv(x), "b t (n h d) -> b t (n h) d", n=3, h=self.num_heads)
-        turned, value = heads.split([2 * self.num_heads, self.num_heads], dim=2)
-        query, key = rotate(turned, rotation).chunk(2, dim=2)
+        query_key, value = heads.split([2 * self.num_heads, self.num_heads], dim=2)
+        query, key = rotate(query_key, rotation).chunk(2, dim=2)
         if cache is not None:
             key, value = cache.extend(key, value)
         out = F.scaled_dot_product_attention(
@@ -84,6 +89,8 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
+    """SwiGLU."""
+
     def __init__(self, dim: int, hidden_dim: int) -> None:
         super().__init__()
         self.w1 = nn.Linear(dim, hidden_dim, bias=False)
@@ -100,6 +107,8 @@ def feed_forward_dim(dim: int, multiple_of: int) -> int:
 
 
 class Block(nn.Module):
+    """A pre-norm decoder layer."""
+
     def __init__(self, dim: int, num_heads: int, hidden_dim: int, eps: float) -> None:
         super().__init__()
         self.attention = Attention(dim, num_heads)
@@ -113,7 +122,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Prefix rows (a class or a caption) and image tokens in, features after the final norm out."""
+    """Prefix embeddings (a class or a caption) and image tokens in, features after the final norm out."""
 
     def __init__(
         self,
@@ -155,26 +164,26 @@ class Transformer(nn.Module):
                 nn.init.normal_(weight, std=scale)
 
     def body(self, x: Tensor, rotation: Tensor, mask: Tensor | None) -> Tensor:
-        """x [B, T, D] -> features [B, T, D] after the final norm, all rows at once."""
+        """x [B, T, D] -> features [B, T, D] after the final norm, all positions at once."""
         for layer in self.layers:
             x = layer(x, rotation, mask)
         return self.norm(x)
 
     def forward(self, tokens: Tensor, condition: Tensor, visible: Tensor, dropped: Tensor) -> Tensor:
-        """Teacher forcing: features [B, L, D], row t predicting token t; `output` rotary them into logits.
+        """Teacher forcing: features [B, L, D], position t predicting token t; `output` maps them to logits.
 
         tokens [B, L]; condition [B, P, C] caption features or [B] labels; visible [B, P] false at caption pads;
         dropped [B] true where the condition is replaced by the unconditional one.
         """
         prefix = self.cls_embedding(condition, dropped)
         image = self.tok_embeddings(tokens[:, :-1])
-        x = torch.cat([prefix.to(image.dtype), image], dim=1)  # the residual stream keeps the weights' precision
+        x = torch.cat([prefix.to(image.dtype), image], dim=1)  # the residual stream has the weights' dtype
         mask = causal_mask(visible, x.shape[1])
         return self.body(x, self.rotation[None, : x.shape[1]], mask)[:, self.prefix_len - 1 :]
 
 
 def causal_mask(visible: Tensor, length: int) -> Tensor:
-    """[B, 1, T, T] bool: causal, caption pads hidden from every row but themselves. visible [B, P]."""
+    """[B, 1, T, T] bool: causal, each caption pad visible only to itself. visible [B, P]."""
     keys = F.pad(visible, (0, length - visible.shape[1]), value=True)
     causal = torch.ones(length, length, dtype=torch.bool, device=visible.device).tril()
     own = torch.eye(length, dtype=torch.bool, device=visible.device)

@@ -1,4 +1,4 @@
-"""LlamaGen weights folders to a ready Target."""
+"""Loads LlamaGen targets and tokenizers trained by this project, from weights folders."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def load_tokenizer(folder: str | Path) -> VQTokenizer:
 
 
 def conditioner_of(config: dict) -> WordFeatures | ClassLabels:
-    """What rotary prompts into prefix rows, from a target's config."""
+    """The conditioner that a target's config describes."""
     if "vocabulary" in config:
         architecture = config["architecture"]
         length, dim = architecture["prefix_len"], architecture["caption_dim"]
