@@ -1,4 +1,4 @@
-"""Trains one part of Lantern (task=drafter, target, critic or tokenizer), exports it and says how to evaluate it."""
+"""Trains one part of Lantern (task=drafter, target, critic or tokenizer), exports it and prints the next command."""
 
 import lantern  # noqa: F401  (first: see its docstring)
 
@@ -16,10 +16,10 @@ from lantern.training.run_steps import (
     check_resumable,
     export,
     fit,
-    killed_before,
+    keep_old_metrics,
     record,
-    set_aside,
-    silence_noise,
+    silence_warnings,
+    unfinished_checkpoint,
     whole_config,
 )
 
@@ -29,19 +29,19 @@ from lantern.training.run_steps import (
 def main(cfg: DictConfig) -> None:
     run = hydra.core.hydra_config.HydraConfig.get()
     folder = Path(run.runtime.output_dir)
-    silence_noise()
+    silence_warnings()
     check_resumable(cfg.ckpt_path)
     check_overrides(run.overrides.task)
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
     callbacks = [callback for callback in instantiate(cfg.callbacks).values() if callback]
-    set_aside(folder)
+    keep_old_metrics(folder)
     loggers = [logger for logger in instantiate(cfg.logger).values() if logger]
     trainer = instantiate(cfg.trainer, callbacks=callbacks, logger=loggers)
     if cfg.device == "auto":
-        cfg.device = str(trainer.strategy.root_device)  # the frozen target stands where Lightning puts the rest
+        cfg.device = str(trainer.strategy.root_device)  # the frozen target goes to Lightning's device
     task, batches = instantiate(cfg.task), instantiate(cfg.batches)
     config = whole_config(cfg)
-    checkpoint = cfg.ckpt_path or killed_before(folder, config)
+    checkpoint = cfg.ckpt_path or unfinished_checkpoint(folder, config)
     record(folder, config, loggers, task)
     fit(trainer, task, batches, checkpoint)
     export(task, trainer, folder / cfg.task_name, run.overrides.task)

@@ -67,6 +67,25 @@ def cached_rows(
     return concatenate_datasets([load_from_disk(str(shard.folder)) for shard in shards])
 
 
+def cached_batches(
+    folder: Path,
+    compute: MakeRows,
+    count: int,
+    batch_size: int,
+    features: Features,
+    batches_per_shard: int,
+    budget: Budget,
+) -> Dataset:
+    """As cached_rows, for rows that compute(indices) yields for a batch of the indices 0 … count - 1."""
+
+    def make_rows(batches: list[list[int]]) -> Iterator[dict[str, Any]]:
+        for indices in batches:
+            yield from compute(indices)
+
+    batches = [list(range(start, min(start + batch_size, count))) for start in range(0, count, batch_size)]
+    return cached_rows(folder, make_rows, batches, features, items_per_shard=batches_per_shard, budget=budget)
+
+
 def _fill_together(shards: list[Shard], make_rows: MakeRows, features: Features, num_workers: int) -> None:
     """Runs _fill in this process and num_workers - 1 helpers; shards that a failed helper left are computed here."""
     helpers = [

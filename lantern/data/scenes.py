@@ -57,14 +57,14 @@ def _paint(scene: Scene, rng: Generator) -> np.ndarray:
     angle = np.deg2rad(rng.uniform(-160, -110))  # of the light: from above, left
     to_light = (np.cos(angle), np.sin(angle))
     if scene.shape != NONE:
-        image = _place(image, scene, to_light, rng)
+        image = _add_object(image, scene, to_light, rng)
     across = ((COLUMNS - SIZE / 2) * to_light[0] + (ROWS - SIZE / 2) * to_light[1]) / (SIZE / 2)
     image = image * (rng.uniform(0.94, 1.04) + rng.uniform(0.04, 0.12) * across)[..., None]
     image += SENSOR_NOISE * rng.standard_normal(image.shape, dtype=np.float32)
     return (np.clip(image, 0, 1) * 255 + 0.5).astype(np.uint8)
 
 
-def _place(image: np.ndarray, scene: Scene, to_light: tuple[float, float], rng: Generator) -> np.ndarray:
+def _add_object(image: np.ndarray, scene: Scene, to_light: tuple[float, float], rng: Generator) -> np.ndarray:
     """The background with the object and its shadow."""
     radius = rng.uniform(0.27, 0.35) * SIZE
     x, y = ((grid - SIZE / 2 - rng.uniform(-9, 9)) / radius for grid in (COLUMNS, ROWS))

@@ -108,7 +108,7 @@ def weights_hash(path: str | Path) -> str:
 
 
 def state_hash(module: nn.Module) -> str:
-    """Sixteen hex digits of the SHA-256 of the names and values of a state dict, whatever file it came from."""
+    """The first 16 hex digits of the SHA-256 of names and values of all weights, whatever file they came from."""
     digest = hashlib.sha256()
     for name, value in sorted(module.state_dict().items()):
         digest.update(name.encode())

@@ -19,23 +19,23 @@ MODEL_FILES = ("*.safetensors", "*.json", "*.model", "*.txt")
 UNREACHABLE = (HfHubHTTPError, HFValidationError, httpx2.HTTPError, OSError, ValueError)
 
 
-def find_file(place: str | Path, name: str, setting: str, size: int) -> Path:
-    """The file `name` of a model. place: the file itself, a folder that holds it, or a Hub id.
+def find_file(source: str | Path, name: str, setting: str, size: int) -> Path:
+    """The file `name` of a model. source: the file itself, a folder that holds it, or a Hub id.
 
-    setting: the config key of `place`; size: bytes, for the message. Raises CheckpointError.
+    setting: the config key of `source`; size: bytes, for the message. Raises CheckpointError.
     """
-    path = Path(place).expanduser()
+    path = Path(source).expanduser()
     if path.is_file():
         return path
     if path.is_dir():
         if (path / name).is_file():
             return path / name
         raise CheckpointError(f"no {name} in the folder {path} ({gigabytes(size)}); give {setting}=<its path>")
-    _check_hub_id(place, name, setting, size)
+    _check_hub_id(source, name, setting, size)
     try:
-        return _cached_or_fetched(partial(huggingface_hub.hf_hub_download, str(place), name), Path.is_file)
+        return _cached_or_fetched(partial(huggingface_hub.hf_hub_download, str(source), name), Path.is_file)
     except UNREACHABLE as error:
-        link = f"https://huggingface.co/{place}/resolve/main/{name}"
+        link = f"https://huggingface.co/{source}/resolve/main/{name}"
         raise CheckpointError(
             f"{name} ({gigabytes(size)}) is not on this machine and could not be fetched from {link} "
             f"({_reason(error)}); fetch it elsewhere, put it anywhere here and give {setting}=<its path>"
@@ -55,27 +55,27 @@ def is_complete(folder: Path) -> bool:
 
 
 def find_folder(
-    place: str | Path,
+    source: str | Path,
     setting: str,
     size: int,
     files: Sequence[str] = MODEL_FILES,
     is_whole: Callable[[Path], bool] = is_complete,
 ) -> Path:
-    """A model folder, by default with the files that transformers reads. place: that folder, or a Hub id; is_whole:
+    """A model folder, by default with the files that transformers reads. source: that folder, or a Hub id; is_whole:
     whether a cached folder is complete. Raises CheckpointError."""
-    path = Path(place).expanduser()
+    path = Path(source).expanduser()
     if path.is_dir():
         return path
     if path.is_file():
-        raise CheckpointError(f"{setting}={place} is a file; give the folder that holds the whole model, or a Hub id")
-    _check_hub_id(place, "the model", setting, size)
+        raise CheckpointError(f"{setting}={source} is a file; give the folder that holds the whole model, or a Hub id")
+    _check_hub_id(source, "the model", setting, size)
     try:
-        fetch = partial(huggingface_hub.snapshot_download, str(place), allow_patterns=list(files))
+        fetch = partial(huggingface_hub.snapshot_download, str(source), allow_patterns=list(files))
         return _cached_or_fetched(fetch, is_whole)
     except UNREACHABLE as error:
         raise CheckpointError(
-            f"the files of {place} ({gigabytes(size)}) are not on this machine and could not be fetched from "
-            f"https://huggingface.co/{place} ({_reason(error)}); fetch all of them elsewhere, put them in one folder "
+            f"the files of {source} ({gigabytes(size)}) are not on this machine and could not be fetched from "
+            f"https://huggingface.co/{source} ({_reason(error)}); fetch all of them elsewhere, put them in one folder "
             f"here and give {setting}=<the folder>"
         ) from error
 
@@ -96,10 +96,10 @@ def gigabytes(size: int) -> str:
     return f"about {size / 1e9:.1f} GB" if size >= 1e8 else f"about {max(1, round(size / 1e6))} MB"
 
 
-def _check_hub_id(place: str | Path, name: str, setting: str, size: int) -> None:
-    """Raises CheckpointError unless `place`, which is no existing path, has the form of a Hub id."""
-    if not HUB_ID.fullmatch(str(place)):
-        raise CheckpointError(f"nothing at {setting}={place}; give the path of {name} ({gigabytes(size)}) or a Hub id")
+def _check_hub_id(source: str | Path, name: str, setting: str, size: int) -> None:
+    """Raises CheckpointError unless `source`, which is no existing path, has the form of a Hub id."""
+    if not HUB_ID.fullmatch(str(source)):
+        raise CheckpointError(f"nothing at {setting}={source}; give the path of {name} ({gigabytes(size)}) or a Hub id")
 
 
 def _reason(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""The checkpoint of the best validated step, also of a run that goes on in another folder."""
+"""The checkpoint of the best validation score, correct across runs that are resumed in another folder."""
 
 from typing import Any
 
@@ -6,7 +6,8 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 
 
 class BestCheckpoint(ModelCheckpoint):
-    """Lightning forgets the best score of a run that is resumed elsewhere, and would take the next one for the best."""
+    """Keeps the best score when resumed elsewhere: Lightning resets it if the folder has changed, so that the next
+    validation would count as the best."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         super().load_state_dict(state_dict | {"dirpath": self.dirpath})

@@ -1,5 +1,5 @@
-"""Trains the critic to name what scenes show, under blur, sharpening, noise, shifts and exposure, so that it judges
-generated images by their content."""
+"""Trains the critic to classify scene attributes under augmentation (blur, sharpening, noise, shift, exposure), so that
+it judges the content of generated images and not their artefacts."""
 
 from pathlib import Path
 
@@ -23,24 +23,24 @@ class CriticTask(pl.LightningModule):
         self.learning_rate, self.weight_decay, self.seed = learning_rate, weight_decay, seed
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
-        generator = Generator().manual_seed((self.seed << 32) + self.global_step)  # so that a resumed run repeats it
+        generator = Generator().manual_seed((self.seed << 32) + self.global_step)  # the same in a resumed run
         logits = self.critic(augment(as_images(batch["image"]), generator))
         labels = labels_of(batch["caption"])
         losses = [F.cross_entropy(logits[k], labels[k].to(logits[k].device), ignore_index=IGNORED) for k in logits]
-        loss = torch.stack(losses).nansum()  # a batch of bare textures has no colour to learn from
+        loss = torch.stack(losses).nansum()  # without any object the colour loss is NaN
         self.log("train/loss", loss, prog_bar=True)
         return loss
 
     def validation_step(self, batch: Batch, index: int) -> None:
         logits = self.critic(as_images(batch["image"]))
         for name, label in labels_of(batch["caption"]).items():
-            asked = label != IGNORED
-            right = (logits[name].argmax(-1).cpu() == label)[asked].float()
+            is_labelled = label != IGNORED
+            right = (logits[name].argmax(-1).cpu() == label)[is_labelled].float()
             if len(right):
                 self.log(f"val/{name}_accuracy", right.mean(), batch_size=len(right), prog_bar=True, sync_dist=True)
 
     def export(self, folder: Path) -> None:
-        """Writes what load_critic reads."""
+        """Writes the weights folder that load_critic reads."""
         save_weights(folder, self.critic.state_dict(), self.critic.config)
 
     def configure_optimizers(self) -> dict:
@@ -53,7 +53,7 @@ class CriticTask(pl.LightningModule):
 
 
 def augment(images: Tensor, generator: Generator) -> Tensor:  # [B, 3, H, W] in [0, 1] -> the same
-    """Each image blurred (or sharpened), exposed and made noisy by an amount of its own; one shift for the batch."""
+    """Blur or sharpening, exposure and noise drawn per image; one shift per batch."""
 
     def amounts(low: float, high: float) -> Tensor:  # [B, 1, 1, 1]
         return (low + (high - low) * torch.rand(len(images), 1, 1, 1, generator=generator)).to(images.device)

@@ -1,5 +1,5 @@
-"""Training batches whose order is a function of (seed, epoch) and whose place is saved in checkpoints, so that a
-resumed run sees exactly the batches an uninterrupted one would have seen."""
+"""Training batches in an order that is a function of (seed, epoch), their position saved in checkpoints: a resumed run
+gets exactly the batches of an uninterrupted one."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from lantern.errors import LanternError
 
 
 class SeededBatches(Sampler[list[int]]):
-    """Index batches of one epoch at a time; each call of iter() goes on where the state stands."""
+    """Index batches of one epoch; iter() continues from (epoch, position)."""
 
     def __init__(self, length: int, batch_size: int, seed: int, rank: int = 0, world_size: int = 1) -> None:
         self.num_batches = length // (batch_size * world_size)
@@ -55,7 +55,7 @@ class ResumableLoader(DataLoader):
 
 
 class TrainingData(pl.LightningDataModule):
-    """Train and validation batches of any data set with splits."""
+    """Train and validation batches of any data set (data/splits.py)."""
 
     def __init__(self, splits: Splits, batch_size: int, seed: int, validation_batch_size: int | None = None) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
-"""What a drafter is trained for: agreement of laws. alpha = sum_x min(p, q) is the chance that a drawn token is
-accepted; its negative logarithm is the LK loss (2602.23881)."""
+"""Distillation losses between target law p and draft law q: soft cross-entropy, and the LK loss -log alpha
+(2602.23881), where alpha = sum_x min(p, q) is the acceptance probability of a drawn token."""
 
 import torch
 from torch import Tensor
@@ -13,8 +13,8 @@ def overlap(p: Tensor, q: Tensor) -> Tensor:  # [..., V], [..., V] -> [...]
 
 
 class LawLoss(torch.autograd.Function):
-    """Weighted soft cross-entropy and LK loss with their gradient in closed form, a few rows at a time: what autograd
-    would do in many passes over [.., V] is done while a chunk lies in the processor's cache."""
+    """Weighted soft cross-entropy and LK loss with the gradient in closed form, ROWS_AT_ONCE rows at a time: a chunk
+    stays in the processor's cache, where autograd would make many passes over [..., V]."""
 
     @staticmethod
     def forward(ctx, p: Tensor, draft_logits: Tensor, weights: tuple[float, float]) -> tuple[Tensor, Tensor, Tensor]:
@@ -33,14 +33,14 @@ class LawLoss(torch.autograd.Function):
 
 
 def _law_gradient(p: Tensor, draft_logits: Tensor, gradient: Tensor, weights: tuple[float, float]) -> Tensor:
-    """[rows, V] each; fills the gradient by the draft logits. -> [2] sums over rows of the two losses."""
-    log_q = draft_logits.to(p.dtype).log_softmax(-1)  # float32 at least, as sampling laws are
+    """[rows, V] each; writes the gradient with respect to the draft logits. -> [2] the two losses, summed over rows."""
+    log_q = draft_logits.to(p.dtype).log_softmax(-1)  # float32 at least, like p
     cross_entropy = -torch.linalg.vecdot(p, log_q)
     q = log_q.exp_()
     alpha = overlap(p, q).clamp(min=1e-6)
-    short = torch.where(q < p, q, 0)  # where alpha grows with q
+    below = torch.where(q < p, q, 0)  # where alpha increases with q
     scale = (weights[1] / alpha)[:, None]
-    torch.sub(q * (weights[0] + scale * short.sum(-1, keepdim=True)), p * weights[0] + scale * short, out=q)
+    torch.sub(q * (weights[0] + scale * below.sum(-1, keepdim=True)), p * weights[0] + scale * below, out=q)
     gradient.copy_(q)
     return torch.stack([cross_entropy.sum(), -alpha.log().sum()])
 
@@ -53,7 +53,7 @@ def law_loss(p: Tensor, draft_logits: Tensor, weights: tuple[float, float]) -> t
 def chained_length(alphas: Tensor) -> Tensor:  # [depth, B, T] -> scalar
     """Mean accepted length of a chain: sum over d of the product of the first d acceptance probabilities.
 
-    alphas[d, :, t] is the overlap at token t when d tokens before it were drafted: a chain climbs the diagonal.
+    alphas[d, :, t] is the overlap at token t after d drafted tokens: a chain follows the diagonal.
     """
     depth, _, length = alphas.shape
     roots = length - depth + 1

@@ -1,4 +1,4 @@
-"""What is distilled: a drafter's network, how it starts, and how it is run at every position at once."""
+"""The drafters that DrafterTask can distil: for each its network, initialisation and teacher-forced passes."""
 
 from collections.abc import Iterator
 from functools import singledispatch
@@ -12,35 +12,37 @@ from lantern.drafters.loading import PARALLEL, drafter_folder, load_network, loa
 from lantern.drafters.parallel_network import ParallelNetwork
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import feed_forward_dim
-from lantern.training.unroll import at_once, unroll
+from lantern.training.unroll import parallel_passes, unroll
 from lantern.types import Target
 
-START = "task.start_from"  # the setting that names a drafter to train further
-WIDTH_MULTIPLE = 64  # of a feed-forward layer
+START = "task.start_from"  # the config key of a drafter to train further
+WIDTH_MULTIPLE = 64  # of feed-forward widths
 
 
 class Student(Protocol):
+    """A drafter variant in distillation."""
+
     def build(self, target: Target) -> nn.Module: ...
-    def load(self, checkpoint: str, target: Target) -> nn.Module: ...  # a drafter of either layout, to train further
-    def entrances(self, network: nn.Module) -> list[nn.Linear]: ...  # of each pass, from [embedding; feature]
+    def load(self, checkpoint: str, target: Target) -> nn.Module: ...  # a drafter to train further
+    def input_layers(self, network: nn.Module) -> list[nn.Linear]: ...  # by pass, on [embedding; feature]
     def passes(
         self, network: nn.Module, embeddings: Tensor, features: Tensor, rotation: Tensor, depth: int
     ) -> Iterator[Tensor]: ...  # see unroll()
-    def config(self, network: nn.Module) -> dict: ...  # what its loader needs beside the layer's sizes
+    def config(self, network: nn.Module) -> dict: ...  # loader arguments beside the layer's sizes
 
 
 class EagleStudent:
-    """Unrolled on its own features: pass d reads the outputs of pass d - 1."""
+    """EAGLE, unrolled on its own features: pass d reads the outputs of pass d - 1."""
 
     def build(self, target: Target) -> EagleNetwork:
         network = EagleNetwork(*layer_sizes(target))
-        start(target, network)
+        initialise(target, network)
         return network
 
     def load(self, checkpoint: str, target: Target) -> EagleNetwork:
         return load_network(drafter_folder(checkpoint, target, setting=START), target)
 
-    def entrances(self, network: EagleNetwork) -> list[nn.Linear]:
+    def input_layers(self, network: EagleNetwork) -> list[nn.Linear]:
         return [network.fc]
 
     def passes(
@@ -54,35 +56,35 @@ class EagleStudent:
 
 
 class ParallelStudent:
-    """All levels from the root's own pair: pass d reads what stands d rows before."""
+    """The parallel drafter, all levels from the root's pair: pass d reads the pair d positions earlier."""
 
     def __init__(self, levels: int) -> None:
         self.levels = levels
 
     def build(self, target: Target) -> ParallelNetwork:
         network = ParallelNetwork(*layer_sizes(target), self.levels)
-        start(target, network)
+        initialise(target, network)
         return network
 
     def load(self, checkpoint: str, target: Target) -> ParallelNetwork:
-        """A parallel drafter, or an EAGLE one, whose layer it starts with; every level then enters it as the first."""
+        """A parallel drafter, or an EAGLE drafter, whose layer and input layer then initialise all levels."""
         folder = drafter_folder(checkpoint, target, PARALLEL, START)
         if "levels" in read_drafter(folder)[1]:
             return load_parallel_network(folder, target)
         network, eagle = ParallelNetwork(*layer_sizes(target), self.levels), load_network(folder, target)
         for part in ("fc", "attention", "ffn_norm", "feed_forward"):
             getattr(network, part).load_state_dict(getattr(eagle, part).state_dict())
-        for entrance in network.ahead:
-            entrance.load_state_dict(network.fc.state_dict())
+        for layer in network.ahead:
+            layer.load_state_dict(network.fc.state_dict())
         return network
 
-    def entrances(self, network: ParallelNetwork) -> list[nn.Linear]:
+    def input_layers(self, network: ParallelNetwork) -> list[nn.Linear]:
         return network.entrances
 
     def passes(
         self, network: ParallelNetwork, embeddings: Tensor, features: Tensor, rotation: Tensor, depth: int
     ) -> Iterator[Tensor]:
-        return at_once(network, embeddings, features, rotation, depth)
+        return parallel_passes(network, embeddings, features, rotation, depth)
 
     def config(self, network: ParallelNetwork) -> dict:
         return {"levels": len(network.entrances)}
@@ -90,7 +92,7 @@ class ParallelStudent:
 
 @singledispatch
 def layer_sizes(target: Target) -> tuple[int, int, int]:
-    """Width, heads and hidden width of a drafter layer: heads as wide as the target's."""
+    """Width, heads and feed-forward width of a drafter layer; heads as wide as the target's."""
     dim, head_dim = target.embed_weight.shape[1], target.rotation.shape[-1]
     return dim, dim // head_dim, feed_forward_dim(dim, WIDTH_MULTIPLE)
 
@@ -104,16 +106,16 @@ def _(target: LlamaGenTarget) -> tuple[int, int, int]:
 
 @singledispatch
 @torch.no_grad()
-def start(target: Target, network: nn.Module) -> None:
-    """The layer's outputs start at zero, so that nothing it adds is noise: a linear drafter."""
+def initialise(target: Target, network: nn.Module) -> None:
+    """Zeroes the layer's output projections: the network starts as a linear drafter."""
     network.attention.wo.weight.zero_()
     network.feed_forward.w2.weight.zero_()
 
 
-@start.register
+@initialise.register
 @torch.no_grad()
 def _(target: LlamaGenTarget, network: nn.Module) -> None:
-    """The layer starts as the target's last one, but for that silence."""
+    """Copies the target's last layer, except for the zeroed output projections."""
     layer = target.transformer.layers[-1]
     network.attention.wqkv.weight.copy_(layer.attention.wqkv.weight * layer.attention_norm.weight)
     network.ffn_norm.load_state_dict(layer.ffn_norm.state_dict())

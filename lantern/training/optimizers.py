@@ -7,7 +7,7 @@ from torch.optim import AdamW, Muon, Optimizer
 
 
 class Together(Optimizer):
-    """Several optimizers behind one: shared parameter groups, shared state, stepped in order."""
+    """Several optimizers as one, with shared parameter groups and state, stepped in order."""
 
     def __init__(self, *parts: Optimizer) -> None:
         self.parts = parts
@@ -35,8 +35,8 @@ class Together(Optimizer):
 def muon_with_adamw(
     model: nn.Module, hidden: Iterable[nn.Parameter], lr: float, muon_lr: float, weight_decay: float
 ) -> Together:
-    """Muon (Jordan et al. 2024, its rate scaled to AdamW's update size) on the `hidden` matrices of the model; AdamW,
-    without decay, on everything else: embeddings, head, norms, biases."""
+    """Muon (Jordan et al. 2024, its rate scaled to AdamW's update size) on the `hidden` matrices of the model; AdamW
+    without weight decay on the rest: embeddings, head, norms, biases."""
     hidden = list(hidden)
     chosen = {id(weight) for weight in hidden}
     rest = [weight for weight in model.parameters() if id(weight) not in chosen]
@@ -47,5 +47,5 @@ def muon_with_adamw(
 
 
 def matrices(module: nn.Module) -> list[nn.Parameter]:
-    """The parameters Muon is meant for."""
+    """The two-dimensional parameters, which Muon is meant for."""
     return [weight for weight in module.parameters() if weight.dim() == 2]

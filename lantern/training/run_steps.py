@@ -1,4 +1,4 @@
-"""The steps around a fit: what is recorded before it, which weights are exported after it."""
+"""The steps of train.py around Trainer.fit: checks, resuming and records before it, the export of weights after it."""
 
 import logging
 import re
@@ -24,28 +24,29 @@ from lantern.models.checkpoints import local_hash
 from lantern.runtime.files import replace_text
 from lantern.training.wandb_logger import TolerantWandbLogger
 
-# what evaluate.py must be told again: the target, the law it is sampled from, the drafter's kind, where things lie
+# overrides that evaluate.py needs again: target, sampling law, kind of drafter, paths
 REPEATED = re.compile(r"[+~]*((model|sampling|paths|prompts|quality)[.@=]|drafter=)")
 CONFIG, METRICS = "config.yaml", "metrics.csv"
-# said at every run, about nothing a user could change
-NOISE = ("`isinstance.treespec", "The '.*' does not have many", "The number of training")
+# warnings of every run that a user cannot act on
+WARNINGS = ("`isinstance.treespec", "The '.*' does not have many", "The number of training")
 
 
-def silence_noise() -> None:
-    """Leaves the terminal to the progress bar and to warnings that mean something."""
+def silence_warnings() -> None:
+    """Hides WARNINGS and Lightning's information messages."""
     logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
-    for message in NOISE:
+    for message in WARNINGS:
         warnings.filterwarnings("ignore", message=message)
 
 
 def whole_config(cfg: DictConfig) -> dict[str, Any]:
-    """Plain and resolved: what may go into checkpoints, loggers and files."""
+    """The configuration as plain resolved values, for checkpoints, loggers and files."""
     return OmegaConf.to_container(cfg, resolve=True)
 
 
 @rank_zero_only
 def record(folder: Path, config: dict[str, Any], loggers: list[Logger], task: pl.LightningModule) -> None:
-    """Writes config.yaml and provenance.json, and tells the loggers. LanternError if the folder cannot be written."""
+    """Writes config.yaml and provenance.json, and logs the configuration. LanternError if the folder is not
+    writable."""
     target = getattr(task, "target", None)
     hashes = {"target": target.weights_hash} if target is not None else {}
     write_provenance(folder, config, weights_of(config) | hashes)
@@ -55,23 +56,23 @@ def record(folder: Path, config: dict[str, Any], loggers: list[Logger], task: pl
 
 
 def weights_of(config: dict[str, Any]) -> dict[str, str]:
-    """Hashes of the weights folders that a config names, by their key."""
+    """Hashes of the weights folders that a config names, by config key."""
     named = {f"model.{key}": config.get("model", {}).get(key) for key in ("folder", "tokenizer")}
     named["task.start_from"] = config.get("task", {}).get("start_from")
     return {key: found for key, path in named.items() if (found := local_hash(path))}
 
 
 @rank_zero_only
-def set_aside(folder: Path) -> None:
-    """Renames the curves of what ran in this folder before, which a new logger would delete: metrics-1.csv, …"""
+def keep_old_metrics(folder: Path) -> None:
+    """Renames metrics.csv of an earlier run in this folder, which a new logger would delete, to metrics-1.csv, …"""
     if (path := folder / METRICS).is_file():
         number = next(n for n in count(1) if not (folder / f"metrics-{n}.csv").exists())
         path.rename(folder / f"metrics-{number}.csv")
 
 
-def killed_before(folder: Path, config: dict[str, Any]) -> str | None:
-    """The last checkpoint of a run of these settings in this folder that exported nothing. LanternError if they are
-    other ones."""
+def unfinished_checkpoint(folder: Path, config: dict[str, Any]) -> str | None:
+    """The latest checkpoint of an unfinished run in this folder, None without one. LanternError if that run had other
+    settings."""
     latest, recorded = folder / "checkpoints" / "latest.ckpt", folder / CONFIG
     if not latest.is_file() or not recorded.is_file() or (folder / config["task_name"]).is_dir():
         return None
@@ -85,14 +86,14 @@ def killed_before(folder: Path, config: dict[str, Any]) -> str | None:
 
 
 def check_resumable(checkpoint: str | None) -> None:
-    """Raises LanternError unless the checkpoint is there and one of PyTorch's."""
+    """Raises LanternError unless the checkpoint exists and is a PyTorch file."""
     if checkpoint is not None and not zipfile.is_zipfile(checkpoint):
         wrong = "no checkpoint" if Path(checkpoint).is_file() else "no file"
         raise LanternError(f"ckpt_path={checkpoint} is {wrong}; give a .ckpt from a run's checkpoints folder")
 
 
 def check_overrides(overrides: Sequence[str]) -> None:
-    """Raises LanternError for settings that evaluation reads and training does not."""
+    """Raises LanternError for settings that only evaluation reads."""
     if ignored := [override for override in overrides if override.startswith("drafter.")]:
         raise LanternError(
             f"{ignored[0]} says what evaluate.py drafts with; to train a drafter further give task.start_from=…, for "
@@ -101,7 +102,7 @@ def check_overrides(overrides: Sequence[str]) -> None:
 
 
 def fit(trainer: pl.Trainer, task: pl.LightningModule, batches: object, checkpoint: str | None) -> None:
-    """LanternError for a checkpoint of another task or another size."""
+    """Trainer.fit from a checkpoint or from the start. LanternError for a checkpoint of another task or size."""
     try:
         trainer.fit(task, batches, ckpt_path=checkpoint, weights_only=True)
     except (RuntimeError, KeyError, ValueError, UnpicklingError) as error:
@@ -115,8 +116,8 @@ def fit(trainer: pl.Trainer, task: pl.LightningModule, batches: object, checkpoi
 
 @rank_zero_only
 def export(task: pl.LightningModule, trainer: pl.Trainer, folder: Path, overrides: Sequence[str]) -> None:
-    """Writes the weights of the best validated step, or the last ones where none was validated, and says what next.
-    overrides: the command's own."""
+    """Writes the weights of the best validated step, or without validation the last ones, and prints the next command.
+    overrides: those of the training command."""
     best = [c.best_model_path for c in trainer.callbacks if isinstance(c, ModelCheckpoint) and c.monitor]
     if best and best[0]:
         state = torch.load(best[0], map_location="cpu", weights_only=True)["state_dict"]
@@ -130,7 +131,8 @@ def export(task: pl.LightningModule, trainer: pl.Trainer, folder: Path, override
 
 
 def what_next(weights: Path, overrides: Sequence[str]) -> str:
-    """For a drafter the command that measures it: of the training's overrides those of the same target are repeated."""
+    """For a drafter the command that evaluates it, with the training's overrides that describe the same target; else
+    where the weights are."""
     if weights.name == "drafter":
         kept = [override for override in overrides if REPEATED.match(override)]
         command = shlex.join(["python", "evaluate.py", *kept, f"drafter.checkpoint={weights}"])

@@ -1,5 +1,5 @@
 """Learning rate by progress: linear warm-up, then a cosine to zero at the end of the run's budget.
-The budget is max_steps, max_time, or whichever of the two is used up first; resumed runs go on where they stopped."""
+The budget is max_steps or max_time, whichever is used up first; resumed runs continue the schedule."""
 
 import math
 
@@ -14,8 +14,8 @@ def warmup_cosine(step: int, progress: float, warmup_steps: int) -> float:
 
 
 def progress_of(trainer: pl.Trainer) -> float:
-    """The share of the run's budget that is used, in [0, 1]; 0 where the run has no limit. By the first process's
-    clock: with one of its own each would learn at another rate and stop at another step."""
+    """The used share of the run's budget, in [0, 1]; 0 without a limit. Broadcast from the first process, so that all
+    processes use the same rate and stop at the same step."""
     shares = [0.0]
     if trainer.max_steps > 0:
         shares.append(trainer.global_step / trainer.max_steps)
@@ -26,7 +26,8 @@ def progress_of(trainer: pl.Trainer) -> float:
 
 
 class WarmupCosine(pl.Callback):
-    """Sets the rate of every parameter group before each step and stops the run, validation included, at its end."""
+    """Sets the learning rate of every parameter group before each step, and stops training when the budget is used
+    up."""
 
     def __init__(self, warmup_steps: int) -> None:
         self.warmup_steps = warmup_steps
@@ -42,4 +43,4 @@ class WarmupCosine(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs, batch, batch_idx: int
     ) -> None:
         if progress_of(trainer) >= 1:
-            trainer.should_stop = True  # Lightning validates once more before it leaves
+            trainer.should_stop = True  # Lightning validates once more

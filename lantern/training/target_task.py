@@ -1,5 +1,5 @@
 """Trains the target: next-token cross-entropy with caption dropout for guidance (Sun et al., 2406.06525).
-Token embeddings and head start from the tokenizer's codebook, where codes that look alike are neighbours."""
+Token embeddings and head are initialised from the tokenizer's codebook, so that similar codes start similar."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,9 +28,9 @@ class TargetTask(pl.LightningModule):
         self, architecture: dict[str, Any], vocabulary: Sequence[str] | None, word_seed: int, tokenizer: str, lr: float,
         muon_lr: float, weight_decay: float, caption_dropout: float, seed: int, start_from: str | None = None,
     ) -> None:  # fmt: skip
-        """`architecture`: the transformer's arguments less vocab_size; `vocabulary`: the words of captions, by default
-        of the embedded ones; `tokenizer`: its weights folder; `start_from`: the weights folder of an earlier target of
-        the same architecture to train further, else from the codebook."""
+        """`architecture`: the transformer's arguments without vocab_size; `vocabulary`: the words of captions, by
+        default those of the embedded scenes; `tokenizer`: its weights folder; `start_from`: the weights folder of a
+        target of the same architecture to train further."""
         super().__init__()
         codebook = load_tokenizer(tokenizer).codebook
         self.config = {
@@ -56,8 +56,9 @@ class TargetTask(pl.LightningModule):
         self._started = perf_counter()
 
     def training_step(self, batch: dict, batch_idx: int) -> Tensor:
-        place = self.global_rank, self.trainer.world_size, "cpu"
-        coins = batch_uniform(len(batch["tokens"]), (), self.seed, self.global_step + 1, *place)  # 0 drew the weights
+        process = self.global_rank, self.trainer.world_size, "cpu"
+        step = self.global_step + 1  # step 0 is the initialisation's
+        coins = batch_uniform(len(batch["tokens"]), (), self.seed, step, *process)
         dropped = coins < self.caption_dropout
         logits = self._logits(batch["tokens"], batch["caption"], dropped)
         loss = F.cross_entropy(logits.flatten(0, 1), batch["tokens"].flatten())
@@ -80,14 +81,15 @@ class TargetTask(pl.LightningModule):
         return self.transformer.output(features).float()
 
     def export(self, folder: Path) -> None:
-        """Writes what load_target reads. Half precision on disk: half the size, and no sampling law notices."""
+        """Writes the weights folder that load_target reads, in half precision, which does not change sampling
+        noticeably."""
         state = {name: value.half() for name, value in self.transformer.state_dict().items()}
         save_weights(folder, state, self.config)
 
 
 def start_from_codebook(transformer: Transformer, codebook: Tensor, generator: torch.Generator) -> None:
-    """Embedding and head rows become a random rotation of the unit codes [V, C], in the usual scale, plus a little
-    noise that tells equal codes apart."""
+    """Sets embedding and head to a random rotation of the unit codes [V, C], in the usual scale, plus noise that
+    separates equal codes."""
     codes = F.normalize(codebook.detach().float(), dim=-1)
     for table in (transformer.tok_embeddings, transformer.output):
         _rotate_into(table, codes, generator)

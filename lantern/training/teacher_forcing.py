@@ -1,4 +1,4 @@
-"""The frozen target's features under teacher forcing: what its decoding passes would return, all rows at once."""
+"""The frozen target's features under teacher forcing: those of its decoding passes, at all positions at once."""
 
 from functools import singledispatch
 
@@ -16,7 +16,7 @@ from lantern.types import DraftTree, Target
 def target_features(target: Target, tokens: Tensor, captions: list[str]) -> Tensor:
     """tokens [B, L] behind captions -> features [B, R, P + L - 1, D] after the final norm.
 
-    For any target: one verification of the tree that is the image itself, a chain behind the prefix.
+    The default, for any target: one verification pass of the image as a chain behind the prefix.
     """
     batch, length = len(tokens), tokens.shape[1] - 1
     target.allocate(batch, length)
@@ -28,7 +28,7 @@ def target_features(target: Target, tokens: Tensor, captions: list[str]) -> Tens
 @target_features.register
 @torch.no_grad()
 def _(target: LlamaGenTarget, tokens: Tensor, captions: list[str]) -> Tensor:
-    """Without a cache, and without the head, which training needs for other rows."""
+    """Without the KV cache, and without the head, whose logits are not needed here."""
     body, guidance = target.transformer, target.guidance
     condition, visible = (part.to(tokens.device) for part in target.conditioner(captions))
     condition = condition.to(target.embed_weight.dtype) if condition.is_floating_point() else condition

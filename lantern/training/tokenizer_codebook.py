@@ -1,5 +1,5 @@
-"""Learns the unit-norm codebook by clustering: k-means on encoder outputs, then moving averages of what each code
-encodes (van den Oord et al. 2017, arXiv:1711.00937, appendix A.1); codes that nobody uses move to data."""
+"""Learns the unit-norm codebook: k-means on encoder outputs, then exponential moving averages of the vectors assigned
+to each code (van den Oord et al. 2017, arXiv:1711.00937, appendix A.1); unused codes are reset to data."""
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +12,8 @@ class ClusteredCodebook(nn.Module):
     """The statistics behind a codebook [V, C]; `weight` is written in place."""
 
     def __init__(self, size: int, dim: int, decay: float = 0.99, revive_below: float = 0.1, pool: int = 32768) -> None:
-        """A code with less than `revive_below` of the mean usage is moved; `pool` encoder outputs start k-means."""
+        """A code with less than `revive_below` of the mean usage is reset; k-means starts from `pool` encoder
+        outputs."""
         super().__init__()
         self.decay, self.revive_below = decay, revive_below
         self.register_buffer("usage", torch.ones(size))
@@ -22,14 +23,14 @@ class ClusteredCodebook(nn.Module):
 
     @torch.no_grad()
     def collect(self, z: Tensor) -> None:
-        """Keeps encoder outputs [n, C], the latest `pool` of them."""
+        """Stores encoder outputs [n, C]; the latest `pool` are kept."""
         slots = (self.pooled + torch.arange(len(z), device=z.device)) % len(self.pool)
         self.pool[slots] = z
         self.pooled += len(z)
 
     @torch.no_grad()
     def start(self, weight: Tensor, generator: Generator) -> None:
-        """Spherical k-means on the pool."""
+        """Writes the centres of spherical k-means on the pool into `weight` [V, C]."""
         known = self.pool[: int(self.pooled.clamp(max=len(self.pool)))]
         size = len(weight)
         pick = torch.randperm(len(known), generator=generator).repeat(-(-size // len(known)))[:size].to(known.device)
@@ -43,9 +44,9 @@ class ClusteredCodebook(nn.Module):
 
     @torch.no_grad()
     def update(self, weight: Tensor, z: Tensor, tokens: Tensor, generator: Generator, revive: bool) -> Tensor:
-        """One step of moving averages for z [n, C] and its tokens [n]; the usage is in units of the mean usage.
+        """One step of moving averages for z [n, C] and its tokens [n]; usage is relative to its mean.
 
-        Returns the mask [V] of revived codes.
+        Returns the mask [V] of reset codes.
         """
         size = len(weight)
         sums, counts = _assigned(z, tokens, size)
@@ -60,6 +61,6 @@ class ClusteredCodebook(nn.Module):
 
 
 def _assigned(z: Tensor, tokens: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Sums [V, C] and numbers [V] of the vectors z [n, C] that each code encodes."""
+    """Sum [V, C] and number [V] of the vectors z [n, C] assigned to each code."""
     sums = torch.zeros(size, z.shape[1], device=z.device).index_add_(0, tokens, z)
     return sums, torch.bincount(tokens, minlength=size).float()

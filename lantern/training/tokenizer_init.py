@@ -1,13 +1,14 @@
-"""Starts a VQTokenizer as a linear code of block averages, so that training begins at images instead of grey.
-silu(x) - silu(-x) = x: features are carried with both signs through the activations, beside idle residual blocks."""
+"""Initialises a VQTokenizer as a linear code of block averages, so that training starts from recognisable images.
+silu(x) - silu(-x) = x: features pass through the activations as pairs of opposite sign, and residual blocks start at
+0."""
 
 import torch
 from torch import Tensor, nn
 
 from lantern.models.llamagen.tokenizer import AttentionBlock, Downsample, ResBlock, Upsample, VQTokenizer
 
-SHRINK = 0.3  # of the random weights that stay beside the linear path
-POLE = 1.5  # the code component that holds still, so that directions near it are as good as coordinates
+SHRINK = 0.3  # factor on the random weights outside the linear path
+POLE = 1.5  # the constant code component: near it, directions serve as coordinates
 BINOMIAL = torch.tensor([1.0, 2.0, 1.0]) / 4
 RISE = torch.tensor([-1.0, 0.0, 1.0]) / 2
 GAINS = (1.0, 1.0, 1.0, 6.0, 6.0)  # of the features in a code: red, green, blue and the two slopes of grey
@@ -62,19 +63,19 @@ def _start_decoder(tokenizer: VQTokenizer) -> None:
 
 
 def _signs(width: int) -> Tensor:
-    """[width, NUM_FEATURES]: which channel carries which feature, with which sign."""
+    """[width, NUM_FEATURES]: the sign with which each channel carries each feature."""
     eye = torch.eye(NUM_FEATURES)
     return torch.cat([eye, -eye, torch.zeros(width - 2 * NUM_FEATURES, NUM_FEATURES)])
 
 
 def _carry(conv: nn.Conv2d) -> None:
-    """Hands the channels that carry features on, to the same places."""
+    """Passes the feature channels on unchanged."""
     _shrink(conv)
     conv.weight[: 2 * NUM_FEATURES] = torch.eye(conv.out_channels, conv.in_channels)[: 2 * NUM_FEATURES, :, None, None]
 
 
 def _overwrite(conv: nn.Conv2d, kernel: Tensor) -> None:
-    """Filters each channel by itself."""
+    """A depthwise filter: each channel by `kernel`."""
     conv.weight.copy_(torch.eye(conv.in_channels)[..., None, None] * kernel)
     nn.init.zeros_(conv.bias)
 

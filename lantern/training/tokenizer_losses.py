@@ -1,5 +1,5 @@
-"""Losses that ask for the right amount of texture without asking for its phase, and for images a critic of patches
-takes for real (Isola et al. 2017, arXiv:1611.07004; the balance of Esser et al. 2021, arXiv:2012.09841)."""
+"""Losses of the tokenizer: local band powers, which penalise a wrong amount of texture but not its phase, and a patch
+discriminator (Isola et al. 2017, arXiv:1611.07004) with the weighting of Esser et al. 2021 (arXiv:2012.09841)."""
 
 from itertools import pairwise
 
@@ -8,11 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 WINDOW, STRIDE = 16, 4  # pixels over which a band's power is averaged
-POWER_FLOOR = (1 / 255) ** 2  # below this power, for images in [0, 1], differences are invisible
+POWER_FLOOR = (1 / 255) ** 2  # of images in [0, 1]: power below it is invisible
 
 
 def blur(images: Tensor) -> Tensor:
-    """Binomial low-pass of five taps a side, reflecting at the border: [B, 3, H, W] -> the same."""
+    """Separable binomial low-pass of five taps, reflecting at the border: [B, 3, H, W] -> the same."""
     taps = torch.tensor([1.0, 4.0, 6.0, 4.0, 1.0], device=images.device, dtype=images.dtype) / 16
     kernel = taps.expand(images.shape[1], 1, 1, 5)
     padded = F.pad(images, (2, 2, 2, 2), mode="reflect")
@@ -32,15 +32,16 @@ def band_powers(images: Tensor, levels: int) -> list[Tensor]:
 
 
 def texture_loss(made: Tensor, real: Tensor, levels: int = 3) -> Tensor:
-    """Mean distance of the logarithms of local band powers, images [B, 3, H, W] in [0, 1]: a ratio of powers, so that
-    faint textures count as much as strong ones."""
+    """Mean distance of the logarithms of local band powers, images [B, 3, H, W] in [0, 1]: ratios of
+    powers weight faint and strong textures alike."""
     pairs = zip(band_powers(made, levels), band_powers(real, levels), strict=True)
     ratios = [((a + POWER_FLOOR) / (b + POWER_FLOOR)).log().abs().mean() for a, b in pairs]
     return torch.stack(ratios).mean()
 
 
 class PatchDiscriminator(nn.Module):
-    """Tells real patches of 22 pixels from made ones: [B, 3, H, W] -> scores [B, 1, h, w], positive for real."""
+    """Classifies patches of 22 pixels as real or reconstructed: [B, 3, H, W] -> scores [B, 1, h, w], positive for
+    real."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -56,11 +57,11 @@ class PatchDiscriminator(nn.Module):
 
 
 def hinge_loss(real: Tensor, made: Tensor) -> Tensor:
-    """What the discriminator minimises, from its scores of real and made images."""
+    """The discriminator's loss, from its scores of real and reconstructed images."""
     return F.relu(1 - real).mean() + F.relu(1 + made).mean()
 
 
 def balanced(loss: Tensor, reference: Tensor, images: Tensor) -> Tensor:
-    """`loss`, scaled so that its gradient at the images is as long as that of `reference`."""
+    """`loss`, scaled so that its gradient at the images has the norm of that of `reference`."""
     ours, theirs = (torch.autograd.grad(part, images, retain_graph=True)[0].norm() for part in (loss, reference))
     return loss * (theirs / (ours + 1e-8)).clamp(max=1e4)

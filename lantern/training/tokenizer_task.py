@@ -1,4 +1,5 @@
-"""Trains the VQ tokenizer: pixels, local band powers, a patch discriminator, and a clustered codebook."""
+"""Trains the VQ tokenizer (VQGAN, Esser et al. 2021, arXiv:2012.09841): L1, local band powers, a patch discriminator,
+and a codebook learned by clustering."""
 
 from copy import deepcopy
 from pathlib import Path
@@ -22,11 +23,11 @@ from lantern.training.tokenizer_codebook import ClusteredCodebook
 from lantern.training.tokenizer_init import start_linear
 from lantern.training.tokenizer_losses import PatchDiscriminator, balanced, hinge_loss, texture_loss
 
-REVIVE_UNTIL = 0.8  # of the run; later, moved codes would not settle
+REVIVE_UNTIL = 0.8  # of the run: codes reset later would not converge
 
 
 class TokenizerTask(pl.LightningModule):
-    """Batches: {"image": uint8 [B, H, W, 3]}. What is validated and exported is the moving average of the weights."""
+    """Batches: {"image": uint8 [B, H, W, 3]}. Validation and export use the moving average of the weights."""
 
     def __init__(
         self, architecture: dict[str, Any], lr: float, discriminator_lr: float, discriminator_width: int,
@@ -34,8 +35,8 @@ class TokenizerTask(pl.LightningModule):
         texture_from: int, discriminate_from: int, average_decay: float, critic: str, seed: int,
     ) -> None:  # fmt: skip
         """`architecture`: the tokenizer's arguments; `quantize_from`, `texture_from`, `discriminate_from`: the steps at
-        which the codebook is clustered and each loss joins; `adversarial_weight`: relative to the gradient of pixels;
-        `critic`: the weights folder of the judge that validation asks, if it is there."""
+        which k-means runs and each loss is added; `adversarial_weight`: relative to the gradient of the L1 loss;
+        `critic`: the weights folder of the critic for validation, optional."""
         super().__init__()
         self.config = dict(architecture)
         self.tokenizer = VQTokenizer(**architecture).to(memory_format=torch.channels_last)
@@ -51,7 +52,7 @@ class TokenizerTask(pl.LightningModule):
         self.quantize_from, self.texture_from, self.discriminate_from = quantize_from, texture_from, discriminate_from
 
     def setup(self, stage: str) -> None:
-        """Raises LanternError on several devices, whose codes would part ways."""
+        """Raises LanternError on several devices, whose codebooks would diverge."""
         if self.trainer.world_size > 1:
             asked = f"{self.trainer.world_size} were asked for"
             raise LanternError(f"task=tokenizer trains on one device, {asked}; leave trainer.devices out")
@@ -65,7 +66,7 @@ class TokenizerTask(pl.LightningModule):
         return torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=1e-4, fused=True)
 
     def configure_gradient_clipping(self, optimizer, gradient_clip_val=None, gradient_clip_algorithm=None) -> None:
-        for part in (self.tokenizer, self.discriminator):  # neither may use up the other's share
+        for part in (self.tokenizer, self.discriminator):  # clipped separately
             torch.nn.utils.clip_grad_norm_(part.parameters(), gradient_clip_val or 1.0)
 
     def training_step(self, batch: dict, batch_idx: int) -> Tensor:
@@ -82,7 +83,7 @@ class TokenizerTask(pl.LightningModule):
         return loss + self.commitment_weight * self._log("commitment", commitment)
 
     def _quantized(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """The codes nearest to z [B, h, w, C], which pass gradients straight through to z, and z's distance to them."""
+        """The codes nearest to z [B, h, w, C], with straight-through gradients, and the commitment loss."""
         flat, quantize = rearrange(z.detach(), "b h w c -> (b h w) c"), self.tokenizer.quantize
         if self.global_step < self.quantize_from:
             self.codes.collect(flat)
@@ -103,11 +104,11 @@ class TokenizerTask(pl.LightningModule):
         return bool(self.codes.sums.any())
 
     def _adversarial(self, pixels: Tensor, made: Tensor, real: Tensor) -> Tensor:
-        """The tokenizer's and the discriminator's losses in one sum: neither reaches the other's weights."""
+        """The sum of the tokenizer's and the discriminator's losses; neither has a gradient at the other's weights."""
         frozen = {name: weight.detach() for name, weight in self.discriminator.named_parameters()}
-        fooling = balanced(-functional_call(self.discriminator, frozen, (made,)).mean(), pixels, made)
-        learning = hinge_loss(self.discriminator(real), self.discriminator(made.detach()))
-        return self.adversarial_weight * fooling + self._log("discriminator", learning)
+        generator_loss = balanced(-functional_call(self.discriminator, frozen, (made,)).mean(), pixels, made)
+        discriminator_loss = hinge_loss(self.discriminator(real), self.discriminator(made.detach()))
+        return self.adversarial_weight * generator_loss + self._log("discriminator", discriminator_loss)
 
     def _log(self, name: str, value: Tensor) -> Tensor:
         self.log(f"train/{name}", value.detach(), prog_bar=name == "psnr")
@@ -117,16 +118,17 @@ class TokenizerTask(pl.LightningModule):
     def on_train_batch_end(self, outputs: object, batch: dict, batch_idx: int) -> None:
         decay = min(self.average_decay, (1 + self.global_step) / (10 + self.global_step))
         torch._foreach_lerp_(list(self.average.parameters()), list(self.tokenizer.parameters()), 1 - decay)
-        self.average.quantize.embedding.weight.copy_(self.tokenizer.quantize.embedding.weight)  # itself an average
+        codebook = self.tokenizer.quantize.embedding.weight  # already a moving average
+        self.average.quantize.embedding.weight.copy_(codebook)
 
     def on_validation_epoch_start(self) -> None:
-        is_trained = (self.critic_folder / WEIGHTS_FILE).is_file()  # the tokenizer does not wait for its judge
+        is_trained = (self.critic_folder / WEIGHTS_FILE).is_file()  # the critic is optional
         critic = load_critic(self.critic_folder) if is_trained else None
         self.meter = ReconstructionMeter(len(self.average.codebook), critic)
 
     def validation_step(self, batch: dict, batch_idx: int) -> None:
         real = as_images(batch["image"]).contiguous(memory_format=torch.channels_last)
-        with torch.autocast(real.device.type, enabled=False):  # as the shipped tokenizer is used
+        with torch.autocast(real.device.type, enabled=False):  # as in use
             tokens = self.average.encode(real)
             self.meter.update(self.average.decode(tokens), real, tokens, batch["caption"])
 
@@ -135,5 +137,5 @@ class TokenizerTask(pl.LightningModule):
             self.log(f"val/{name}", value, prog_bar=name == "psnr")
 
     def export(self, folder: Path) -> None:
-        """Writes what load_tokenizer reads."""
+        """Writes the weights folder that load_tokenizer reads."""
         save_weights(folder, {k: v.float() for k, v in self.average.state_dict().items()}, self.config)

@@ -1,4 +1,4 @@
-"""Weights & Biases for training runs: never asks for a key, and never ends a run when it fails."""
+"""Weights & Biases logger of training runs: asks for no key, and a failure does not stop training."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 def _or_warn(method: Callable[..., None]) -> Callable[..., None]:
-    """Whatever goes wrong on the way to a server: metrics.csv has it all, and hours of training are worth more."""
+    """Turns any error of `method` into one warning: metrics.csv has the same data, and training must go on."""
 
     @wraps(method)
     def guarded(self: "TolerantWandbLogger", *args: Any, **kwargs: Any) -> None:
@@ -53,7 +53,7 @@ class TolerantWandbLogger(WandbLogger):
 
     @_or_warn
     def log_weights(self, folder: Path, kind: str) -> None:
-        """An artifact named by the hash of the exported weights, as evaluations name the drafter they measure."""
+        """Logs exported weights as an artifact named by their hash, the name that evaluations use."""
         self.experiment.log_artifact(weights_artifact(folder, kind))
 
     @_or_warn
@@ -64,8 +64,8 @@ class TolerantWandbLogger(WandbLogger):
 def wandb_logger(
     project: str, save_dir: str, name: str, tags: Sequence[str], group: str | None = None, checkpoint: str | None = None
 ) -> TolerantWandbLogger:
-    """Offline unless a key is at hand or WANDB_MODE says otherwise. The run goes on where `checkpoint`, that of
-    ckpt_path, comes from a run that has a key."""
+    """Offline without an API key, unless WANDB_MODE is set. `checkpoint` (ckpt_path) continues the W&B run of its
+    folder, if that has one."""
     resumed = Path(checkpoint).parent.parent if checkpoint else Path(save_dir)
     key = folder_key(resumed if (resumed / KEY_FILE).is_file() else Path(save_dir))
     settings = {"group": group, "job_type": "train", "mode": wandb_mode(), "id": f"{name}-{key}", "resume": "allow"}

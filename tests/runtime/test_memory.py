@@ -95,6 +95,7 @@ def test_two_hundred_rounds_hold_no_more_than_twenty(tree):
             if len(self) in (10, 20, 200):
                 gc.collect(0)
                 tensors = [part for part in gc.get_objects() if type(part) is torch.Tensor]
+                tensors = [part for part in tensors if part.layout is torch.strided]  # oneDNN's have no storage
                 held[len(self)] = sum(tensor.untyped_storage().nbytes() for tensor in tensors)
 
     class Batch(decoding._Batch):

@@ -28,8 +28,8 @@ def assert_training_and_decoding_agree(task: DrafterTask, drafter_of: type[Draft
     commonest complaint about drafters."""
     target, items = task.target, MemorySplits().split("train")[:2]
     tokens, captions = torch.stack([item["tokens"] for item in items]), [item["caption"] for item in items]
-    lesson = task._lesson({"tokens": tokens, "caption": captions})
-    trained = [task._law(task._guided(outputs))[:, d] for d, outputs in enumerate(task._passes(lesson, LEVELS))]
+    pairs = task._pairs({"tokens": tokens, "caption": captions})
+    trained = [task._law(task._guided(outputs))[:, d] for d, outputs in enumerate(task._passes(pairs, LEVELS))]
 
     drafter = drafter_of(task.network, target, FollowTokens(tokens), task.sampling)
     target.allocate(2, LEVELS + 1)

@@ -36,7 +36,7 @@ def test_the_closed_form_is_what_autograd_finds(weights):
     assert torch.allclose(fast.grad, slow.grad, atol=1e-6)
 
 
-def test_chained_length_climbs_the_diagonal():
+def test_chained_length_follows_the_diagonal():
     """The slow twin walks every chain; taking all depths at one token would give another number."""
     alphas = torch.rand(3, 2, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     lengths = []

@@ -16,7 +16,7 @@ from lantern.sampling import Sampling
 from lantern.training.data_module import TrainingData
 from lantern.training.drafter_task import DrafterTask
 from lantern.training.drafter_variants import ParallelStudent
-from lantern.training.unroll import at_once
+from lantern.training.unroll import parallel_passes
 from lantern.trees.static import chain
 
 
@@ -39,7 +39,7 @@ def test_passes_equal_roots_run_one_by_one():
     network = ParallelNetwork(dim, 2, 16, levels)
     embeddings, features = torch.randn(2, 1, length, dim, generator=generator)
     rotation = torch.randn(1, length, 2, dim // 2, generator=generator)
-    passes = list(at_once(network, embeddings, features, rotation, levels))
+    passes = list(parallel_passes(network, embeddings, features, rotation, levels))
     pairs = torch.cat([embeddings, features], dim=-1)
     for root in range(length):
         ahead = [entrance(pairs[:, root : root + 1]) for entrance in network.ahead]

@@ -64,12 +64,12 @@ def test_the_loss_is_the_mean_over_passes_of_its_weighted_parts(target):
     task.start_from, task.log = "trained", lambda *_, **__: None  # no linear start
     task._trainer = SimpleNamespace(global_step=0, global_rank=0, world_size=1)
     batch = torch.utils.data.default_collate(list(MemorySplits().split("train"))[:2])
-    lesson, terms = task._lesson(batch), []
-    p = (target.head(task._guided(lesson.features)) / 0.7).softmax(-1)
-    for skipped, outputs in enumerate(task._passes(lesson, 2)):
+    pairs, terms = task._pairs(batch), []
+    p = (target.head(task._guided(pairs.features)) / 0.7).softmax(-1)
+    for skipped, outputs in enumerate(task._passes(pairs, 2)):
         rows = slice(target.prefix_len - 1 + skipped, None)
         q = (target.head(task._guided(outputs)) / 0.7).softmax(-1)
-        regression = torch.nn.functional.smooth_l1_loss(outputs[:, rows], lesson.features[:, rows])
+        regression = torch.nn.functional.smooth_l1_loss(outputs[:, rows], pairs.features[:, rows])
         cross_entropy = -(p * q.log()).sum(-1)[:, skipped:].mean()
         alpha = torch.minimum(p, q).sum(-1)[:, skipped:]
         terms.append(0.5 * regression + 0.1 * cross_entropy - 2.0 * alpha.log().mean())
@@ -152,7 +152,7 @@ def test_any_targets_features_are_those_of_the_targets_own_pass(target, cfg_scal
 def test_a_target_of_any_family_gets_a_drafter_that_learns(target, tmp_path, monkeypatch):
     """With nothing known of the target but the Target protocol."""
     monkeypatch.setattr("lantern.training.drafter_task.target_features", target_features.dispatch(object))
-    for part in (students.layer_sizes, students.start):
+    for part in (students.layer_sizes, students.initialise):
         monkeypatch.setattr(students, part.__name__, part.dispatch(object))
     task = drafter_task(target)
     trainer = fit(task, tmp_path, max_steps=1)
@@ -193,8 +193,8 @@ def test_validation_overlap_is_that_of_the_sampling_law(target):
     task.log = lambda name, value, **_: logged.update({name: float(value)})
     with torch.no_grad():
         task.validation_step(batch, 0)
-        lesson = task._lesson(batch)
-        first = next(iter(task._passes(lesson, 1)))
-        p, q = (task._law(task._guided(x))[0] for x in (lesson.features, first))
+        pairs = task._pairs(batch)
+        first = next(iter(task._passes(pairs, 1)))
+        p, q = (task._law(task._guided(x))[0] for x in (pairs.features, first))
     brute = sum(min(p[t, x].item(), q[t, x].item()) for t in range(15) for x in range(32)) / 15
     assert logged["val/alpha_1"] == pytest.approx(brute, abs=1e-5)

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from support.paths import ROOT
 
 from lantern.errors import LanternError
-from lantern.training.run_steps import killed_before, set_aside, what_next
+from lantern.training.run_steps import keep_old_metrics, unfinished_checkpoint, what_next
 
 TASKS = ("drafter", "drafter_on_the_fly", "drafter_self", "target", "critic", "tokenizer")
 
@@ -90,19 +90,19 @@ def test_other_tasks_say_where_their_weights_belong(tmp_path):
 def test_a_killed_training_goes_on_and_its_curves_are_kept(tmp_path):
     """Catches a restart that begins anew over the last checkpoint, and a logger that deletes what came before."""
     config = {"task_name": "drafter", "lr": 1}
-    assert killed_before(tmp_path, config) is None
+    assert unfinished_checkpoint(tmp_path, config) is None
     latest = tmp_path / "checkpoints" / "latest.ckpt"
     latest.parent.mkdir()
     latest.touch()
     (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml(config))
-    assert killed_before(tmp_path, config) == str(latest)
+    assert unfinished_checkpoint(tmp_path, config) == str(latest)
     with pytest.raises(LanternError, match=f"other settings.*ckpt_path={latest}"):
-        killed_before(tmp_path, config | {"lr": 2})
+        unfinished_checkpoint(tmp_path, config | {"lr": 2})
     (tmp_path / "drafter").mkdir()  # it had ended: this is another one
-    assert killed_before(tmp_path, config | {"lr": 2}) is None
+    assert unfinished_checkpoint(tmp_path, config | {"lr": 2}) is None
     for curve in ("first", "second"):
         (tmp_path / "metrics.csv").write_text(curve)
-        set_aside(tmp_path)
+        keep_old_metrics(tmp_path)
     assert [(tmp_path / f"metrics-{n}.csv").read_text() for n in (1, 2)] == ["first", "second"]
     assert not (tmp_path / "metrics.csv").exists()
 

@@ -37,8 +37,8 @@ def load_vqgan(
     """The image tokenizer of Meta's vqgan.ckpt, in evaluation mode. Raises CheckpointError."""
     sizes = (channels, list(multipliers), num_res_blocks, z_channels, codebook_size, code_dim)
     remedy = f"give {setting}=<Meta's vqgan.ckpt>"
-    build, place = partial(ChameleonVQGAN, *sizes), resolve_device(device)
-    model, _ = build_model(build, checkpoint, file, setting, remedy, place, read=_without_losses)
+    build, torch_device = partial(ChameleonVQGAN, *sizes), resolve_device(device)
+    model, _ = build_model(build, checkpoint, file, setting, remedy, torch_device, read=_without_losses)
     return model.eval().requires_grad_(False)
 
 

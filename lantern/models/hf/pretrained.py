@@ -45,18 +45,18 @@ def load_pretrained(
 
     Raises CheckpointError for files that are missing, damaged, unsafe, or of another size or family.
     """
-    place = resolve_device(device)
-    kept = resolve_dtype(dtype, place)
+    torch_device = resolve_device(device)
+    torch_dtype = resolve_dtype(dtype, torch_device)
     with torch.device("meta"):
         model = family(config)
-    if place.type == "meta":
-        return Pretrained(model.to(kept), None, "")
+    if torch_device.type == "meta":
+        return Pretrained(model.to(torch_dtype), None, "")
     folder = find_folder(checkpoint, setting, 2 * num_parameters(model))
     _check_family(folder, config, setting)
-    model, report = _read(family, config, folder, kept)
+    model, report = _read(family, config, folder, torch_dtype)
     _check(report, folder, setting, tuple(ignored))
     text = load_text_tokenizer(folder)
-    return Pretrained(model.to(place).eval().requires_grad_(False), text, folder_hash(folder))
+    return Pretrained(model.to(torch_device).eval().requires_grad_(False), text, folder_hash(folder))
 
 
 def _read(

@@ -106,15 +106,17 @@ def _target(
     dtype: str,
     device: str,
 ) -> LlamaGenTarget:
-    place = resolve_device(device)
+    torch_device = resolve_device(device)
     name = WEIGHTS_FILE if _is_converted_folder(checkpoint, file) else file
     remedy = "give model.checkpoint=<a file of this size>, or another model=llamagen_…"
-    kept = resolve_dtype(dtype, place)
-    body, path = build_model(build, checkpoint, name, "model.checkpoint", remedy, place, kept, read_transformer)
-    if place.type == "meta":
+    torch_dtype = resolve_dtype(dtype, torch_device)
+    body, path = build_model(
+        build, checkpoint, name, "model.checkpoint", remedy, torch_device, torch_dtype, read_transformer
+    )
+    if torch_device.type == "meta":
         return LlamaGenTarget(body, conditioner, tokenizer, cfg_scale)
     rotation = rotation_table(body.grid, body.prefix_len, body.dim // body.num_heads)  # not in the checkpoint
-    body.rotation = rotation.to(place)
+    body.rotation = rotation.to(torch_device)
     return LlamaGenTarget(body, conditioner, tokenizer, cfg_scale, weights_hash(path) if path else RANDOM)
 
 

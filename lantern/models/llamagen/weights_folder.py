@@ -44,13 +44,13 @@ def load_target(
     folder: str | Path, tokenizer: str | Path, cfg_scale: float = 2.0, dtype: str = "auto", device: str = "auto"
 ) -> LlamaGenTarget:
     """folder and tokenizer are weights folders. Raises CheckpointError if they are missing or do not fit together."""
-    place = resolve_device(device)
+    torch_device = resolve_device(device)
     transformer, config = load_transformer(folder)
     made_for, found = config.get("tokenizer_hash"), weights_hash(tokenizer)
     if made_for not in (None, found):
         raise CheckpointError(
             f"the target in {folder} was trained on tokenizer {made_for}, {tokenizer} is {found}; use its own"
         )
-    images = load_tokenizer(tokenizer).to(place)
-    transformer = transformer.to(place, resolve_dtype(dtype, place))
+    images = load_tokenizer(tokenizer).to(torch_device)
+    transformer = transformer.to(torch_device, resolve_dtype(dtype, torch_device))
     return LlamaGenTarget(transformer, conditioner_of(config), images, cfg_scale, weights_hash(folder))

@@ -1,64 +1,59 @@
 """The target's own images as tokens: `TargetSamples(...).split("train")[i]` -> {"tokens": int64 [L], "caption"}.
-Drawn once by plain autoregressive decoding and kept under a key of the target's weights and the settings."""
+Sampled once by plain autoregressive decoding and cached under a key of the target's weights and the settings."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lantern.acceptance.exact import Exact
-from lantern.data.cached_rows import cache_key, cached_rows
+from lantern.data.cached_rows import cache_key, cached_batches
 from lantern.data.disk_budget import Budget
 from lantern.data.splits import Splits
 from lantern.drafters.none import NoDrafter
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline
 from lantern.sampling import Sampling
-from lantern.training.tables.tokens import CAPTION_BYTES, COLUMNS, TokenSplit, chunks, target_hashes
+from lantern.training.tables.tokens import CAPTION_BYTES, COLUMNS, TokenSplit, target_hashes
 from lantern.types import Target
 from lantern.verification import SharedNoise
 
-BATCHES_PER_SHARD = 4  # what a killed run has to draw again
+BATCHES_PER_SHARD = 4  # at most so many are sampled again after a killed run
 
 
 class TargetSamples:
-    """Samples for the captions of a data set, whose images are never read."""
+    """Samples for the captions of a data set; its images are not read."""
 
     def __init__(
         self, target: Target, captions: Splits, sampling: Sampling, cache_dir: str, seed: int, batch_size: int,
         num_images: int | None = None, budget_gib: float = 20.0,
     ) -> None:  # fmt: skip
-        """num_images: of each split, its captions taken in turn; None: one image a caption."""
+        """num_images: of each split, cycling through its captions; None: one image per caption."""
         self.pipeline = Pipeline(target, NoDrafter(), SharedNoise(), Exact(), sampling)
         self.captions, self.cache_dir, self.seed, self.batch_size = captions, Path(cache_dir), seed, batch_size
         self.num_images, self.budget_gib = num_images, budget_gib
 
     def split(self, name: str) -> TokenSplit:
-        """Samples at the first call, a few minutes for a thousand images on two cores; later calls read."""
+        """Samples at the first call; later calls read the cached table."""
         known = list(self.captions.split(name).captions)
         captions = [known[i % len(known)] for i in range(self.num_images or len(known))]
         settings = asdict(self.pipeline.sampling)
         target = self.pipeline.target
         key = cache_key(*target_hashes(target), list(target.grid), settings, captions, self.seed, name)
 
-        def rows(items: list[list[int]]) -> Iterator[dict[str, Any]]:
-            for indices in items:
-                yield from self._sample(name, indices, captions)
-
         size = len(captions) * (2 * target.num_tokens + CAPTION_BYTES)
-        table = cached_rows(
-            self.cache_dir / f"samples-{name}-{key}", rows, chunks(len(captions), self.batch_size), COLUMNS,
-            items_per_shard=BATCHES_PER_SHARD,
-            budget=Budget(f"{len(captions):,} {name} samples", size, self.budget_gib, "samples.budget_gib"),
-        )  # fmt: skip
-        target.release()  # what follows may be training, which needs the memory
+        budget = Budget(f"{len(captions):,} {name} samples", size, self.budget_gib, "samples.budget_gib")
+        folder, sample = self.cache_dir / f"samples-{name}-{key}", partial(self._sample, name, captions)
+        table = cached_batches(folder, sample, len(captions), self.batch_size, COLUMNS, BATCHES_PER_SHARD, budget)
+        target.release()  # training may need the cache's memory
         return TokenSplit(table, key)
 
-    def _sample(self, name: str, items: list[int], captions: list[str]) -> Iterator[dict[str, Any]]:
-        prompts = [captions[i] for i in items]
-        seeds = [image_seed(self.seed, f"{name} {caption}", i) for i, caption in zip(items, prompts, strict=True)]
+    def _sample(self, name: str, captions: list[str], indices: list[int]) -> Iterator[dict[str, Any]]:
+        prompts = [captions[i] for i in indices]
+        seeds = [image_seed(self.seed, f"{name} {caption}", i) for i, caption in zip(indices, prompts, strict=True)]
         generation = self.pipeline.generate(prompts, seeds, batch_size=len(prompts))
         for caption, tokens in zip(prompts, generation.tokens, strict=True):
             yield {"tokens": tokens.cpu().numpy().astype(np.uint16), "caption": caption}

@@ -1,5 +1,6 @@
 """The frozen target's features, computed once: `FeatureTable(...).split("train")[i]` -> {"tokens", "caption",
-"features" [R, P + L - 1, D]}. Pays where one target is distilled many times; else they are made on the fly."""
+"features" [R, P + L - 1, D]}. Worth the disk space where one target is distilled many times; else features are computed
+on the fly."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,21 +13,21 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from lantern.data.cached_rows import cache_key
-from lantern.data.splits import Splits
+from lantern.data.splits import Split, Splits
 from lantern.errors import LanternError
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.runtime.files import replace_file
 from lantern.training.tables.tokens import target_hashes
 from lantern.training.teacher_forcing import target_features
 
-COMPUTED_AT_ONCE = 16
+FEATURE_BATCH = 16
 GIB = 2**30
 
 
 class FeatureSplit(Sequence):
-    """Items of a token split with their features, read from disk at each access."""
+    """Items of a token split, with features read from disk at each access."""
 
-    def __init__(self, items: Sequence[dict[str, Any]], path: Path, fingerprint: str) -> None:
+    def __init__(self, items: Split, path: Path, fingerprint: str) -> None:
         self.items, self.path, self.fingerprint = items, path, fingerprint
         self._features = safe_open(path, "pt").get_slice("features")
 
@@ -38,17 +39,19 @@ class FeatureSplit(Sequence):
 
     @property
     def captions(self) -> list[str]:
+        """All captions, without reading features."""
         return self.items.captions
 
 
 class FeatureTable:
-    """Features of any token splits in the target's own precision. Refuses to fill more than `budget_gib` of disk."""
+    """Features of a data set of tokens, in the target's dtype. Raises LanternError rather than fill more than
+    `budget_gib`."""
 
     def __init__(self, tokens: Splits, target: LlamaGenTarget, cache_dir: str, budget_gib: float) -> None:
         self.tokens, self.target, self.cache_dir, self.budget_gib = tokens, target, Path(cache_dir), budget_gib
 
     def split(self, name: str) -> FeatureSplit:
-        """Computes the split at the first call; later calls read it."""
+        """Computes the features of the split at the first call; later calls read them."""
         items = self.tokens.split(name)
         self._check_size(name, items)
         weight = self.target.embed_weight
@@ -64,7 +67,7 @@ class FeatureTable:
             raise LanternError(f"cannot keep features in {path.parent} ({error}); {remedy}") from error
         return FeatureSplit(items, path, key)
 
-    def _check_size(self, name: str, items: Sequence[dict[str, Any]]) -> None:
+    def _check_size(self, name: str, items: Split) -> None:
         weight = self.target.embed_weight
         rows = self.target.guidance * (self.target.prefix_len + self.target.num_tokens - 1)
         size = len(items) * rows * weight.shape[1] * weight.element_size() / GIB
@@ -74,10 +77,10 @@ class FeatureTable:
                 f"feature_table.budget_gib={self.budget_gib}; raise it, give fewer images, or features=on_the_fly"
             )
 
-    def _compute(self, items: Sequence[dict[str, Any]]) -> Tensor:  # -> [n, R, P + L - 1, D]
+    def _compute(self, items: Split) -> Tensor:  # -> [n, R, P + L - 1, D]
         parts = []
-        for start in range(0, len(items), COMPUTED_AT_ONCE):
-            chosen = [items[i] for i in range(start, min(start + COMPUTED_AT_ONCE, len(items)))]
+        for start in range(0, len(items), FEATURE_BATCH):
+            chosen = [items[i] for i in range(start, min(start + FEATURE_BATCH, len(items)))]
             tokens = torch.stack([item["tokens"] for item in chosen]).to(self.target.codebook.device)
             parts.append(target_features(self.target, tokens, [item["caption"] for item in chosen]).cpu())
         return torch.cat(parts)

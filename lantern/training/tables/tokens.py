@@ -1,7 +1,8 @@
 """Images as VQ tokens: `TokenTable(...).split("train")[i]` -> {"tokens": int64 [L], "caption"}.
-A split is encoded once by the frozen tokenizer and kept under a key of the images and the tokenizer's weights."""
+A split is encoded once by the frozen tokenizer and cached under a key of the images and the tokenizer's weights."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,23 +12,23 @@ from datasets import Dataset, Features, Value
 from datasets import Sequence as Column
 from torch import Tensor, nn
 
-from lantern.data.cached_rows import cache_key, cached_rows
+from lantern.data.cached_rows import cache_key, cached_batches
 from lantern.data.disk_budget import Budget
-from lantern.data.splits import Splits
+from lantern.data.splits import Split, Splits
 from lantern.errors import LanternError
 from lantern.models.checkpoints import state_hash
 from lantern.types import Target
 
-ENCODED_AT_ONCE = 32
-BATCHES_PER_SHARD = 8  # what a killed run has to encode again
-COLUMNS = Features({"tokens": Column(Value("uint16")), "caption": Value("string")})  # of every table of tokens
-CODES = 2**16  # that a token column holds
-CAPTION_BYTES = 400  # of a long one, for estimates
-LEAST_DOWNSAMPLING = 8  # of the image tokenizers there are, for estimates
+ENCODE_BATCH = 32
+BATCHES_PER_SHARD = 8  # at most so many are encoded again after a killed run
+COLUMNS = Features({"tokens": Column(Value("uint16")), "caption": Value("string")})  # of token and sample tables
+MAX_CODES = 2**16  # of a uint16 column
+CAPTION_BYTES = 400  # of a long caption, for estimates
+MIN_DOWNSAMPLING = 8  # of all supported image tokenizers, for estimates
 
 
 class TokenSplit(Sequence):
-    """The rows of a token table, tokens in memory (two bytes each)."""
+    """The rows of a token table, its tokens held in memory."""
 
     def __init__(self, rows: Dataset, fingerprint: str) -> None:
         columns = rows.with_format("numpy")
@@ -43,7 +44,7 @@ class TokenSplit(Sequence):
 
 
 class TokenTable:
-    """Any captioned images through a frozen tokenizer. Refuses to fill more than `budget_gib` of disk."""
+    """Tokens of a data set of captioned images. Raises LanternError rather than fill more than `budget_gib` of disk."""
 
     def __init__(
         self,
@@ -53,34 +54,29 @@ class TokenTable:
         budget_gib: float = 20.0,
         num_tokens: int | None = None,
     ) -> None:
-        """`tokenizer` has encode(images [B, 3, H, W] in [0, 1]) -> [B, L] and codebook [V, C]; num_tokens: L as the
-        target wants it."""
+        """`tokenizer` has encode(images [B, 3, H, W] in [0, 1]) -> [B, L] and codebook [V, C]; num_tokens: the target's
+        L."""
         self.images, self.tokenizer, self.cache_dir, self.budget_gib = images, tokenizer, Path(cache_dir), budget_gib
         self.num_tokens = num_tokens
-        if len(tokenizer.codebook) > CODES:
-            raise LanternError(f"the tokenizer has {len(tokenizer.codebook)} codes; token tables hold up to {CODES}")
+        if len(tokenizer.codebook) > MAX_CODES:
+            raise LanternError(f"the tokenizer has {len(tokenizer.codebook)} codes; token tables hold {MAX_CODES}")
         self.tokenizer_hash = state_hash(tokenizer)
 
     def split(self, name: str) -> TokenSplit:
-        """Encodes the split at the first call; later calls, in any process, read the table."""
+        """Encodes the split at the first call; later calls, in any process, read the cached table."""
         source = self.images.split(name)
         key = cache_key(source.fingerprint, self.tokenizer_hash)
 
-        def rows(items: list[list[int]]) -> Iterator[dict[str, Any]]:
-            for indices in items:
-                yield from self._encode([source[i] for i in indices])
-
         height, width, _ = source[0]["image"].shape
-        tokens = height * width // LEAST_DOWNSAMPLING**2
+        tokens = height * width // MIN_DOWNSAMPLING**2
         size = len(source) * (2 * tokens + CAPTION_BYTES)
         budget = Budget(f"tokens of {len(source):,} {name} images", size, self.budget_gib, "token_table.budget_gib")
-        table = cached_rows(
-            self.cache_dir / f"tokens-{name}-{key}", rows, chunks(len(source), ENCODED_AT_ONCE), COLUMNS,
-            items_per_shard=BATCHES_PER_SHARD, budget=budget,
-        )  # fmt: skip
+        folder, encode_rows = self.cache_dir / f"tokens-{name}-{key}", partial(self._encode, source)
+        table = cached_batches(folder, encode_rows, len(source), ENCODE_BATCH, COLUMNS, BATCHES_PER_SHARD, budget)
         return TokenSplit(table, key)
 
-    def _encode(self, items: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    def _encode(self, source: Split, indices: list[int]) -> Iterator[dict[str, Any]]:
+        items = [source[i] for i in indices]
         images = torch.from_numpy(np.stack([item["image"] for item in items]))
         encoded = encode(self.tokenizer, images)
         if self.num_tokens not in (None, encoded.shape[1]):
@@ -93,7 +89,7 @@ class TokenTable:
 
 
 def tokens_for(target: Target, images: Splits, cache_dir: str, budget_gib: float) -> TokenTable:
-    """Images through the target's own tokenizer. LanternError where it only decodes."""
+    """A TokenTable of the target's own tokenizer. LanternError if that only decodes."""
     if not hasattr(target.tokenizer, "encode"):
         raise LanternError(f"{type(target.tokenizer).__name__} decodes only; let the target draw: task=drafter_self")
     return TokenTable(images, target.tokenizer, cache_dir, budget_gib, target.num_tokens)
@@ -104,13 +100,8 @@ def target_hashes(target: Target) -> tuple[str, str | None]:
     return target.weights_hash, getattr(getattr(target, "conditioner", None), "weights_hash", None)
 
 
-def chunks(count: int, size: int) -> list[list[int]]:
-    """Runs of indices, each to be computed at once."""
-    return [list(range(start, min(start + size, count))) for start in range(0, count, size)]
-
-
 @torch.inference_mode()
 def encode(tokenizer: nn.Module, images: Tensor) -> Tensor:  # uint8 [B, H, W, 3] -> [B, L], on the host
-    """In float32, so that the same image has the same tokens on every machine but for ties."""
+    """In float32, so that tokens are the same on every machine, except for ties."""
     images = images.to(tokenizer.codebook.device).permute(0, 3, 1, 2).float() / 255
     return tokenizer.encode(images).cpu()

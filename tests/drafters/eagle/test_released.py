@@ -103,9 +103,9 @@ def test_fine_tuning_starts_from_the_released_weights_and_reads_its_own_embeddin
     target = target_of(grid=(4, 4))
     task = task_on(target, DRAFTER)
     tokens = torch.arange(16)[None]
-    lesson = task._lesson({"tokens": tokens, "caption": ["a"]})
+    pairs = task._pairs({"tokens": tokens, "caption": ["a"]})
     own = load_weights(DRAFTER)[0]["embed_tokens.weight"]
-    assert torch.equal(lesson.embeddings[0, 119:], own[:15])
+    assert torch.equal(pairs.embeddings[0, 119:], own[:15])
     assert "network.embed_weight" not in dict(task.named_parameters())  # frozen, as EAGLE's embedding is
     task.log = lambda *_, **__: None
     task._trainer = type("Trainer", (), {"global_step": 0, "global_rank": 0, "world_size": 1})

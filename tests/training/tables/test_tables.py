@@ -92,7 +92,7 @@ def test_cached_features_are_those_computed_on_the_fly(target, tmp_path):
         on_the_fly = target_features(target, item["tokens"][None], [item["caption"]])[0]
         assert torch.allclose(items[i]["features"], on_the_fly, atol=1e-5)
     batch = torch.utils.data.default_collate([items[0], items[1]])
-    assert drafter_task(target)._lesson(batch).before.shape[0] == 4  # two images, two guidance rows
+    assert drafter_task(target)._pairs(batch).previous.shape[0] == 4  # two images, two guidance rows
 
 
 def test_a_feature_cache_over_budget_is_an_error_with_its_size(target, tmp_path):

@@ -1,0 +1,154 @@
+"""The package's structure: import direction, sizes of modules and functions, unique file names, documentation."""
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from itertools import chain
+from pathlib import Path
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.loggers import WandbLogger
+from support.paths import ROOT
+
+PACKAGE = ROOT / "lantern"
+ORDER = (  # lowest first: a module imports from its own room and lower ones
+    "errors", "_torchvision", "types", "noise", "sampling", "runtime", "acceptance", "trees", "data", "verification",
+    "models", "decoding", "drafters", "loops", "metrics", "evaluation", "pipeline", "tuning", "reporting", "studies",
+    "cli", "training", "api", "",
+)  # fmt: skip
+RANK = {room: rank for rank, room in enumerate(ORDER)}
+SEPARATE = (  # not upward, and still no business of the importing module
+    ("lantern.drafters", "lantern.verification"),  # drafters know a verification by its Proposals alone
+    ("lantern.pipeline", "lantern.metrics"),  # a metric asks the pipeline, not the other way round
+    ("lantern.evaluation.rows", "lantern.models"),  # atomic writes are in runtime.files
+    ("lantern.reporting.quality_budget", "lantern.reporting.page"),  # numbers do not depend on their display
+)
+SAME_NAME = {
+    "__init__.py",
+    "target.py",  # one per family of targets: models/llamagen and models/hf
+}
+MAX_ROOT_MODULES, MAX_FILE_LINES, MAX_FUNCTION_LINES = 15, 300, 40
+FRAMEWORKS = (
+    pl.LightningModule, pl.LightningDataModule, pl.Callback, WandbLogger, torch.autograd.Function, torch.optim.Optimizer
+)  # fmt: skip
+FRAMEWORK_HOOKS = frozenset(chain.from_iterable(map(dir, FRAMEWORKS)))  # documented there
+
+
+def imports_of(source: str) -> Iterator[str]:
+    """The modules of this package that a module imports."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module == "lantern":
+            yield from (f"lantern.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def room_of(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+def forbidden_imports(module: str, source: str) -> list[str]:
+    """Imports of a module that run upward in ORDER or join what is SEPARATE."""
+    imported = [name for name in imports_of(source) if name.split(".")[0] == "lantern"]
+    upward = [name for name in imported if RANK[room_of(name)] > RANK[room_of(module)]]
+    apart = [name for name in imported if any(module.startswith(a) and name.startswith(b) for a, b in SEPARATE)]
+    return [f"{module} -> {name}" for name in (*upward, *apart)]
+
+
+@cache
+def sources() -> dict[Path, str]:
+    return {path: path.read_text() for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def test_imports_run_downward():
+    assert [found for path, source in sources().items() for found in forbidden_imports(module_name(path), source)] == []
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("lantern.data.samples", "from lantern.pipeline import Pipeline"),
+        ("lantern.data.features", "from lantern.training.teacher_forcing import target_features"),
+        ("lantern.data.captions", "from lantern.models import critic"),
+        ("lantern.evaluation.evaluate", "from lantern.reporting.wandb_runs import run_name"),
+        ("lantern.evaluation.rows", "from lantern.models.checkpoints import replace_file"),
+        ("lantern.reporting.quality_budget", "from lantern.reporting.page.protocol import shown"),
+        ("lantern.drafters.jacobi.branches", "from lantern.verification.shared_noise import PICK_SPREAD"),
+        ("lantern.pipeline", "from lantern.metrics.entropy import law_entropies"),
+        ("lantern.pipeline", "def assemble():\n    import lantern.tuning.auto"),
+    ],
+)
+def test_an_upward_or_sideways_import_is_found(module, line):
+    """The imports that once ran the wrong way. Catches a checker that overlooks a form of import or a room."""
+    assert len(forbidden_imports(module, line)) == 1
+
+
+def test_the_root_of_the_package_is_small():
+    assert len(list(PACKAGE.glob("*.py"))) <= MAX_ROOT_MODULES
+
+
+def test_no_file_and_no_function_is_long():
+    long = [module_name(path) for path, source in sources().items() if source.count("\n") > MAX_FILE_LINES]
+    for path, source in sources().items():
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno + 1 > MAX_FUNCTION_LINES:
+                long.append(f"{module_name(path)}.{node.name}")
+    assert long == []
+
+
+def test_file_names_are_unique():
+    counts = Counter(path.name for path in sources())
+    assert {name for name, count in counts.items() if count > 1} <= SAME_NAME
+
+
+def _classes() -> Iterator[ast.ClassDef]:
+    for source in sources().values():
+        yield from (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef))
+
+
+def _is_protocol(node: ast.ClassDef) -> bool:
+    return any("Protocol" in ast.unparse(base) for base in node.bases)
+
+
+@cache
+def contract_methods() -> frozenset[str]:
+    """Names of protocol methods, whose implementations need no docstring of their own."""
+    protocols = (node for node in _classes() if _is_protocol(node))
+    return frozenset(part.name for node in protocols for part in node.body if isinstance(part, ast.FunctionDef))
+
+
+def undocumented(module: str, source: str) -> Iterator[str]:
+    """Public classes, functions and methods without a docstring; nested functions and protocol stubs are left out."""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
+            if not ast.get_docstring(node):
+                yield f"{module}.{node.name}"
+            if isinstance(node, ast.ClassDef) and not _is_protocol(node):
+                yield from (f"{module}.{node.name}.{name}" for name in _undocumented_methods(node))
+
+
+def _undocumented_methods(node: ast.ClassDef) -> Iterator[str]:
+    for part in node.body:
+        if isinstance(part, ast.FunctionDef) and not part.name.startswith("_") and not ast.get_docstring(part):
+            is_override = part.name in contract_methods() or (node.bases and part.name in FRAMEWORK_HOOKS)
+            if not is_override:
+                yield part.name
+
+
+def test_every_public_definition_is_documented():
+    missing = [name for path, source in sources().items() for name in undocumented(module_name(path), source)]
+    assert missing == []
+
+
+def test_a_missing_docstring_is_found():
+    source = "class Shown:\n    def draw(self): ...\n    def _helper(self): ...\ndef made(): ...\n"
+    assert list(undocumented("m", source)) == ["m.Shown", "m.Shown.draw", "m.made"]
