@@ -120,10 +120,11 @@ def _is_protocol(node: ast.ClassDef) -> bool:
 
 
 @cache
-def contract_methods() -> frozenset[str]:
-    """Names of protocol methods, whose implementations need no docstring of their own."""
-    protocols = (node for node in _classes() if _is_protocol(node))
-    return frozenset(part.name for node in protocols for part in node.body if isinstance(part, ast.FunctionDef))
+def contract_members() -> frozenset[str]:
+    """Names of protocol methods and attributes, whose implementations need no docstring of their own."""
+    parts = [part for node in _classes() if _is_protocol(node) for part in node.body]
+    methods = {part.name for part in parts if isinstance(part, ast.FunctionDef)}
+    return frozenset(methods | {ast.unparse(part.target) for part in parts if isinstance(part, ast.AnnAssign)})
 
 
 def undocumented(module: str, source: str) -> Iterator[str]:
@@ -139,7 +140,7 @@ def undocumented(module: str, source: str) -> Iterator[str]:
 def _undocumented_methods(node: ast.ClassDef) -> Iterator[str]:
     for part in node.body:
         if isinstance(part, ast.FunctionDef) and not part.name.startswith("_") and not ast.get_docstring(part):
-            is_override = part.name in contract_methods() or (node.bases and part.name in FRAMEWORK_HOOKS)
+            is_override = part.name in contract_members() or (node.bases and part.name in FRAMEWORK_HOOKS)
             if not is_override:
                 yield part.name
 

@@ -8,7 +8,6 @@ from lantern.acceptance.committed import judged_against
 from lantern.acceptance.neighbours import distances, nearest
 from lantern.acceptance.relaxed import normalised
 from lantern.errors import LanternError
-from lantern.types import Site
 
 
 class Transport:
@@ -18,6 +17,7 @@ class Transport:
 
     name = "transport"
     verification = "ratio"  # by default
+    judge = judged_against
 
     def __init__(self, codebook: Tensor, k: int, eps: float) -> None:
         """codebook [V, C]; k neighbours, 1 <= k < V; eps >= 0. Raises LanternError outside these."""
@@ -52,6 +52,3 @@ class Transport:
         # a sum of non-negative masses: a difference from p could round below zero
         moved = normalised(torch.minimum(p, q) + surplus + (first_lack - lack), p)
         return torch.where(left < self.eps, moved, p)
-
-    def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
-        return judged_against(self, p, q, x, site)

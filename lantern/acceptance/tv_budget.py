@@ -7,7 +7,6 @@ from torch import Tensor
 from lantern.acceptance.committed import judged_against
 from lantern.acceptance.relaxed import normalised
 from lantern.errors import LanternError
-from lantern.types import Site
 
 
 class TvBudget:
@@ -15,6 +14,7 @@ class TvBudget:
 
     name = "tv_budget"
     verification = "ratio"  # by default
+    judge = judged_against
 
     def __init__(self, eps: float) -> None:
         """eps in [0, 1]. Raises LanternError outside."""
@@ -27,6 +27,3 @@ class TvBudget:
         distance = (p - q).clamp(min=0).sum(-1, keepdim=True)
         weight = (self.eps / distance.clamp(min=torch.finfo(p.dtype).tiny)).clamp(max=1)
         return torch.where(distance > 0, normalised((1 - weight) * p + weight * q, p), p)
-
-    def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
-        return judged_against(self, p, q, x, site)

@@ -6,7 +6,6 @@ from torch import Tensor
 
 from lantern.acceptance.committed import judged_against
 from lantern.errors import LanternError
-from lantern.types import Site
 
 
 class VVS:
@@ -19,6 +18,7 @@ class VVS:
 
     name = "vvs"
     verification = "ratio"  # by default
+    judge = judged_against
 
     def __init__(self, skip: int) -> None:
         """skip >= 0 levels. Raises LanternError else."""
@@ -29,6 +29,3 @@ class VVS:
 
     def law(self, p: Tensor, q: Tensor, depth: Tensor) -> Tensor:
         return torch.where((depth <= self.skip)[:, None], q, p)
-
-    def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
-        return judged_against(self, p, q, x, site)

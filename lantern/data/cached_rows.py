@@ -37,14 +37,9 @@ def cache_key(*inputs: Any) -> str:
 
 
 def cached_rows(
-    folder: Path,
-    make_rows: MakeRows,
-    items: list,
-    features: Features,
-    num_workers: int = 1,
-    items_per_shard: int = 512,
-    budget: Budget | None = None,
-) -> Dataset:
+    folder: Path, make_rows: MakeRows, items: list, features: Features, num_workers: int = 1,
+    items_per_shard: int = 512, budget: Budget | None = None,
+) -> Dataset:  # fmt: skip
     """The rows that `make_rows(items)` yields: read from `folder`, missing or damaged shards computed by num_workers.
 
     A shard is created by one rename and checked against its checksums before use.
@@ -68,14 +63,9 @@ def cached_rows(
 
 
 def cached_batches(
-    folder: Path,
-    compute: MakeRows,
-    count: int,
-    batch_size: int,
-    features: Features,
-    batches_per_shard: int,
+    folder: Path, compute: MakeRows, count: int, batch_size: int, features: Features, batches_per_shard: int,
     budget: Budget,
-) -> Dataset:
+) -> Dataset:  # fmt: skip
     """As cached_rows, for rows that compute(indices) yields for a batch of the indices 0 … count - 1."""
 
     def make_rows(batches: list[list[int]]) -> Iterator[dict[str, Any]]:

@@ -56,17 +56,9 @@ class IndexedImages:
     unusable images to their problems."""
 
     def __init__(
-        self,
-        source: str,
-        items: list,
-        index_items: MakeRows,
-        read: Read,
-        size: int,
-        cache_dir: str,
-        validation_share: float,
-        num_workers: int,
-        items_per_shard: int,
-    ) -> None:
+        self, source: str, items: list, index_items: MakeRows, read: Read, size: int, cache_dir: str,
+        validation_share: float, num_workers: int, items_per_shard: int,
+    ) -> None:  # fmt: skip
         """index_items(items) yields one row per image, unusable ones included; `read` returns an image's bytes."""
         self.source, self.read, self.size, self.validation_share = source, read, size, validation_share
         self.fingerprint = cache_key(items, size, _file_stats(items))

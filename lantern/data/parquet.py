@@ -18,14 +18,9 @@ SEPARATOR = "\0"  # between a file and its column in the index
 
 
 def parquet_images(
-    files: str,
-    size: int,
-    cache_dir: str,
-    image_column: str = "image",
-    caption_column: str = "caption",
-    validation_share: float = 0.1,
-    num_workers: int = 2,
-) -> IndexedImages:
+    files: str, size: int, cache_dir: str, image_column: str = "image", caption_column: str = "caption",
+    validation_share: float = 0.1, num_workers: int = 2,
+) -> IndexedImages:  # fmt: skip
     """files: a folder of .parquet files or a pattern."""
     found = sorted(glob.glob(f"{files}/*.parquet" if Path(files).is_dir() else files))
     if not found:

@@ -77,17 +77,9 @@ class RenderedScenes:
 class Scenes:
     """The same scenes, each split rendered once into `cache_dir` (48 KiB a scene) and memory mapped."""
 
-    def __init__(
-        self,
-        num_train: int,
-        num_validation: int,
-        cache_dir: str,
-        num_test: int = 0,
-        num_novel: int = 0,
-        seed: int = 0,
-        num_workers: int = 2,
-    ) -> None:
-        self.rendered = RenderedScenes(num_train, num_validation, num_test, num_novel, seed)
+    def __init__(self, cache_dir: str, num_workers: int = 2, **series: int) -> None:
+        """series: the arguments of RenderedScenes."""
+        self.rendered = RenderedScenes(**series)
         self.cache_dir, self.num_workers = Path(cache_dir), num_workers
 
     def split(self, name: str) -> StoredSplit:

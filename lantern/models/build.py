@@ -16,15 +16,9 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 def build_model(
-    build: Callable[[], Model],
-    checkpoint: str,
-    file: str,
-    setting: str,
-    remedy: str,
-    device: torch.device,
-    dtype: torch.dtype = torch.float32,
-    read: Callable[[Path], dict[str, Tensor]] = read_weights,
-) -> tuple[Model, Path | None]:
+    build: Callable[[], Model], checkpoint: str, file: str, setting: str, remedy: str, device: torch.device,
+    dtype: torch.dtype = torch.float32, read: Callable[[Path], dict[str, Tensor]] = read_weights,
+) -> tuple[Model, Path | None]:  # fmt: skip
     """The model on `device`, and the file its weights were read from, if any.
 
     checkpoint, file and setting: see find_file; remedy: see load_strictly. Buffers that are not in the file stay

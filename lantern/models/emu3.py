@@ -33,16 +33,10 @@ class Emu3Images(nn.Module):
 
 
 def load_emu3(
-    checkpoint: str,
-    geometry: dict,
-    image_size: int = 720,
-    prefix_len: int = 192,
-    quality: str = " masterpiece, film grained, best quality.",
-    negative: str = NEGATIVE,
-    cfg_scale: float = 3.0,
-    dtype: str = "auto",
-    device: str = "auto",
-) -> HuggingFaceTarget:
+    checkpoint: str, geometry: dict, image_size: int = 720, prefix_len: int = 192,
+    quality: str = " masterpiece, film grained, best quality.", negative: str = NEGATIVE, cfg_scale: float = 3.0,
+    dtype: str = "auto", device: str = "auto",
+) -> HuggingFaceTarget:  # fmt: skip
     """geometry: text_config and vq_config of Emu3Config; quality: appended to every prompt. Raises CheckpointError."""
     config = Emu3Config(**{"vocabulary_map": {}, **geometry})
     model, text, made_of = load_pretrained(Emu3ForConditionalGeneration, config, checkpoint, dtype, device)

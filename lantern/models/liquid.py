@@ -15,17 +15,9 @@ TEMPLATE = "{} Generate an image based on this description."
 
 
 def load_liquid(
-    checkpoint: str,
-    tokenizer: ChameleonVQGAN,
-    first_code: int,
-    geometry: dict,
-    model_type: str = "gemma",
-    image_size: int = 512,
-    prefix_len: int = 128,
-    cfg_scale: float = 7.0,
-    dtype: str = "auto",
-    device: str = "auto",
-) -> HuggingFaceTarget:
+    checkpoint: str, tokenizer: ChameleonVQGAN, first_code: int, geometry: dict, model_type: str = "gemma",
+    image_size: int = 512, prefix_len: int = 128, cfg_scale: float = 7.0, dtype: str = "auto", device: str = "auto",
+) -> HuggingFaceTarget:  # fmt: skip
     """first_code: the token id of code 0; geometry: fields of the model type's config. Raises CheckpointError."""
     config = AutoConfig.for_model(model_type, **geometry)
     model, text, made_of = load_pretrained(causal_family(config), config, checkpoint, dtype, device)

@@ -60,18 +60,10 @@ def normalised(caption: str) -> str:
 
 
 def load_t5(
-    checkpoint: str,
-    hidden_size: int = 2048,
-    head_dim: int = 64,
-    feed_forward_dim: int = 5120,
-    num_layers: int = 24,
-    num_heads: int = 32,
-    length: int = 120,
-    vocab_size: int = 32128,
-    setting: str = "model.text_encoder.checkpoint",
-    dtype: str = "auto",
-    device: str = "auto",
-) -> T5Features | WordFeatures:
+    checkpoint: str, hidden_size: int = 2048, head_dim: int = 64, feed_forward_dim: int = 5120, num_layers: int = 24,
+    num_heads: int = 32, length: int = 120, vocab_size: int = 32128, setting: str = "model.text_encoder.checkpoint",
+    dtype: str = "auto", device: str = "auto",
+) -> T5Features | WordFeatures:  # fmt: skip
     """A T5 v1.1 or flan-T5 encoder; the defaults are flan-t5-xl's sizes. checkpoint=random: no encoder; scene captions
     become random word features of its width. Raises CheckpointError."""
     if checkpoint == RANDOM and device != "meta":

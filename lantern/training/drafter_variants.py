@@ -34,6 +34,8 @@ class Student(Protocol):
 class EagleStudent:
     """EAGLE, unrolled on its own features: pass d reads the outputs of pass d - 1."""
 
+    passes = staticmethod(unroll)
+
     def build(self, target: Target) -> EagleNetwork:
         network = EagleNetwork(*layer_sizes(target))
         initialise(target, network)
@@ -45,11 +47,6 @@ class EagleStudent:
     def input_layers(self, network: EagleNetwork) -> list[nn.Linear]:
         return [network.fc]
 
-    def passes(
-        self, network: EagleNetwork, embeddings: Tensor, features: Tensor, rotation: Tensor, depth: int
-    ) -> Iterator[Tensor]:
-        return unroll(network, embeddings, features, rotation, depth)
-
     def config(self, network: EagleNetwork) -> dict:
         own = {} if network.embed_weight is None else {"embedding_rows": len(network.embed_weight)}
         return {"eps": network.ffn_norm.eps, **own}
@@ -57,6 +54,8 @@ class EagleStudent:
 
 class ParallelStudent:
     """The parallel drafter, all levels from the root's pair: pass d reads the pair d positions earlier."""
+
+    passes = staticmethod(parallel_passes)
 
     def __init__(self, levels: int) -> None:
         self.levels = levels
@@ -80,11 +79,6 @@ class ParallelStudent:
 
     def input_layers(self, network: ParallelNetwork) -> list[nn.Linear]:
         return network.entrances
-
-    def passes(
-        self, network: ParallelNetwork, embeddings: Tensor, features: Tensor, rotation: Tensor, depth: int
-    ) -> Iterator[Tensor]:
-        return parallel_passes(network, embeddings, features, rotation, depth)
 
     def config(self, network: ParallelNetwork) -> dict:
         return {"levels": len(network.entrances)}

@@ -1,4 +1,4 @@
-"""Tables made shard by shard: what was written stays, what is damaged is made again, what is too large is refused."""
+"""Cached tables: finished shards are kept, damaged ones computed again, tables above their budget are an error."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ def made(folder, count=10, make=doubled, **options):
 
 
 class Counted:
-    """Counts the items it is asked for, and fails at one."""
+    """Records the items it computes, and fails at one."""
 
     def __init__(self, fails_at: int | None = None) -> None:
         self.asked, self.fails_at = [], fails_at
@@ -45,11 +45,11 @@ EXPECTED = [2 * i for i in range(10)]
 
 
 @pytest.mark.parametrize("num_workers", [1, 3])
-def test_rows_keep_the_order_of_their_items_however_many_processes_make_them(tmp_path, num_workers):
+def test_rows_keep_the_order_of_their_items_for_any_number_of_processes(tmp_path, num_workers):
     assert made(tmp_path / "t", num_workers=num_workers) == EXPECTED
 
 
-def test_a_run_that_breaks_off_goes_on_behind_its_last_whole_shard(tmp_path):
+def test_an_interrupted_run_continues_after_its_last_whole_shard(tmp_path):
     with pytest.raises(RuntimeError):
         made(tmp_path / "t", make=Counted(fails_at=7))
     second = Counted()
@@ -61,8 +61,8 @@ def test_a_run_that_breaks_off_goes_on_behind_its_last_whole_shard(tmp_path):
 
 
 @pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: bytes([b[0] ^ 1]) + b[1:], lambda b: b""])
-def test_a_damaged_shard_alone_is_made_again(tmp_path, damage, caplog):
-    """Cut, one bit flipped, emptied: the size alone would not tell the second."""
+def test_only_a_damaged_shard_is_computed_again(tmp_path, damage, caplog):
+    """Truncated, one bit flipped, emptied: a size check alone would miss the second."""
     made(tmp_path / "t")
     arrow = next((tmp_path / "t" / "00001-of-00004").glob("*.arrow"))
     arrow.write_bytes(damage(arrow.read_bytes()))
@@ -122,7 +122,7 @@ def shards_in(folder: Path) -> int:
 @pytest.mark.full
 @pytest.mark.parametrize("seconds", [0.02, 0.1, 0.17])
 def test_a_killed_process_leaves_whole_shards_only(tmp_path, seconds):
-    """kill -9 while shards are written; the next run asks for the missing items alone."""
+    """kill -9 while shards are written; the next run computes only the missing items."""
     folder = tmp_path / "t"
     process = subprocess.Popen([sys.executable, "-c", SLOWLY, str(folder)], cwd=ROOT, stderr=subprocess.DEVNULL)
     while not shards_in(folder) and process.poll() is None:

@@ -1,4 +1,4 @@
-"""Captions and attributes say the same; what training must not see, it cannot draw."""
+"""Captions and attributes agree; training splits contain no held-out triple."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""A user's folder: odd images are converted, bad ones skipped and listed, and mistakes named."""
+"""A user's image folder: unusual images are converted, bad ones skipped and listed, mistakes are clear errors."""
 
 import json
 import struct
@@ -97,7 +97,8 @@ def test_a_split_without_images_is_an_error(tmp_path):
 
 
 def test_bytes_damaged_anywhere_are_a_problem_and_never_an_exception(tmp_path):
-    """Flips and cuts in every format: decoders raise struct.error, IndexError and others beside OSError."""
+    """Flipped and truncated bytes in every format: decoders raise struct.error, IndexError and others beside
+    OSError."""
     generator = np.random.default_rng(0)
     picture = Image.fromarray(generator.integers(0, 256, (40, 40, 3), dtype=np.uint8))
     for suffix in ("png", "jpg", "gif", "bmp", "webp", "tiff"):
@@ -137,7 +138,7 @@ def test_names_that_occur_twice_are_two_images_and_a_second_caption_is_reported(
 
 
 def test_a_changed_image_is_listed_anew(tmp_path):
-    """Catches a list that outlives the files: the split would show a new image under an old caption's problem."""
+    """Catches a stale index: the split would show a new image with an old image's caption or problem."""
     images = tmp_path / "images"
     images.mkdir()
     folder_of(images, ["a.png", "b.png"])

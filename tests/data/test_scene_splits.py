@@ -1,4 +1,4 @@
-"""Stored scenes are the rendered ones, and a cache is whole or absent."""
+"""Stored scenes equal the rendered ones, and a cache is complete or absent."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A seed is a picture, everywhere; its range is its split; its texture looks natural."""
+"""A seed determines its image on every machine and its split; textures have natural spectra."""
 
 import hashlib
 import itertools
@@ -58,7 +58,7 @@ def test_the_power_of_a_texture_falls_like_that_of_natural_images(texture):
 @pytest.mark.parametrize("shape", SHAPES[:-1])
 @pytest.mark.parametrize("colour", COLOURS)
 def test_an_object_has_its_colour(shape, colour):
-    """The pixels that another paint would change must be nearest to the paint that was asked for."""
+    """Pixels that depend on the colour must be nearest to the colour of the caption."""
     image = render_caption(f"a {colour} {shape} on sand", 5).astype(float)
     other = "black" if colour != "black" else "white"
     changed = np.abs(image - render_caption(f"a {other} {shape} on sand", 5)).sum(-1)

@@ -1,4 +1,4 @@
-"""WebDataset and parquet sources: good samples are found where they lie, bad ones and cut shards are listed."""
+"""WebDataset and parquet sources: good samples are read in place, bad ones and truncated shards are listed."""
 
 import io
 import json

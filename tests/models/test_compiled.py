@@ -1,4 +1,4 @@
-"""compile=true gives the images of the layers as they stand, and is refused where it cannot."""
+"""compile=true gives the same images as the uncompiled layers, and is a clear error where it cannot work."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -36,7 +36,7 @@ def test_a_compiled_pipeline_makes_the_same_images(batch_size):
 
 @pytest.mark.full
 def test_a_second_compiled_target_runs_its_own_weights():
-    """Catches a graph that is found again by its code, with the constants of another target."""
+    """Catches a graph reused for another target, with the first one's weights as constants."""
     joined(tiny_target(), compile=True).generate(PROMPTS[:2], SEEDS[:2])
     other = tiny_target()
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""The critic learns, ignores the colour of nothing, and comes back from disk unchanged."""
+"""The critic learns, ignores the colour of bare textures, and is unchanged by saving and loading."""
 
 import numpy as np
 import pytest
@@ -94,7 +94,7 @@ def test_missing_cut_and_foreign_weights_are_one_clear_error_each(critic, tmp_pa
 
 
 def test_images_of_another_size_are_brought_to_its_own():
-    """Catches a critic that cannot judge, or misjudges, the larger images of released models."""
+    """Catches a critic that fails on, or misclassifies, the larger images of released models."""
     critic = Critic(width=8, size=32).eval()
     small = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     large = small.repeat_interleave(12, 2).repeat_interleave(12, 3)

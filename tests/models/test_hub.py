@@ -1,4 +1,4 @@
-"""Where files come from: paths, folders, the Hub, and what is said when they cannot be had. No network is asked."""
+"""Finding model files: paths, folders, the Hub, and the error messages. Uses no network."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ def test_a_file_is_found_by_its_path_and_by_its_folder(tmp_path):
 
 
 class Hub:
-    """Has what is in `folder`; remembers what it was asked, and whether over the network."""
+    """A Hub that serves `folder` and records each request and whether it used the network."""
 
     def __init__(self, folder: Path, is_kept: bool) -> None:
         self.folder, self.is_kept, self.asked = folder, is_kept, []
@@ -38,7 +38,7 @@ class Hub:
 
 
 def test_a_hub_id_is_asked_for_that_file_and_the_network_only_once(tmp_path, monkeypatch):
-    """Catches a repository and a file that change places, and a run with everything in place that waits for the Hub."""
+    """Catches swapped repository and file names, and network access although all files are cached."""
     (tmp_path / "w.safetensors").touch()
     for is_kept, asked in ((True, [True]), (False, [True, False])):
         hub = Hub(tmp_path, is_kept)
@@ -52,7 +52,7 @@ def test_a_hub_id_is_asked_for_that_file_and_the_network_only_once(tmp_path, mon
 
 
 def test_half_a_model_that_was_kept_is_fetched_again(tmp_path, monkeypatch):
-    """Catches a download that was cut off and is taken for whole."""
+    """Catches an incomplete download that is used as if complete."""
     shards = {"a": "m-1.safetensors", "b": "m-2.safetensors"}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
     (tmp_path / "m-1.safetensors").touch()

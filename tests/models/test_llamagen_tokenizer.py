@@ -29,13 +29,13 @@ def expected() -> dict[str, torch.Tensor]:
 
 
 def test_tokens_are_those_of_the_reference(tokenizer, expected):
-    """Catches symmetric padding in downsampling and a search among raw code rows."""
+    """Catches symmetric padding in downsampling and a search among unnormalised codes."""
     tokens = tokenizer.encode((expected["image"] + 1) / 2)
     assert torch.equal(tokens, expected["indices"].flatten(1))
 
 
 def test_images_are_those_of_the_reference(tokenizer, expected):
-    """Catches a missing attention block and a look-up of rows that are not unit vectors."""
+    """Catches a missing attention block and a look-up of unnormalised codes."""
     made = tokenizer.render(tokenizer.codebook[expected["indices"]])
     assert (made - expected["decoded"]).abs().max() < TOLERANCE
 

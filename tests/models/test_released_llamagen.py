@@ -78,7 +78,7 @@ def load(folder: Path, file: str, tokenizer, **changes: object) -> LlamaGenTarge
 
 @pytest.mark.parametrize("wrapper", ["model", "module", "state_dict", None])
 def test_every_wrapper_gives_the_greedy_first_tokens_of_the_reference(tmp_path, tokenizer, wrapper):
-    """None is the consolidated FSDP file. Catches weights left uninitialised and rotations left on the meta device."""
+    """None is the consolidated FSDP file. Catches uninitialised weights and rotary factors left on the meta device."""
     state = read_weights(GOLDEN / "llamagen_c2i_tiny.pt")
     training = {"optimizer": {"lr": 1e-4}, "steps": 9, "args": argparse.Namespace(cfg=3)}
     torch.save({wrapper: state} | training if wrapper else state, tmp_path / "c2i.pt")
@@ -93,7 +93,7 @@ def test_every_wrapper_gives_the_greedy_first_tokens_of_the_reference(tmp_path, 
 
 
 def test_a_model_in_bfloat16_keeps_its_rotations_precise(tokenizer):
-    """Catches cosines rounded to eight bits with the weights."""
+    """Catches rotary factors rounded to bfloat16 with the weights."""
     target = load(GOLDEN, "llamagen_c2i_tiny.pt", tokenizer)
     half = load(GOLDEN, "llamagen_c2i_tiny.pt", tokenizer, dtype="bfloat16")
     assert half.transformer.output.weight.dtype == torch.bfloat16
@@ -183,7 +183,7 @@ def test_a_text_model_evaluates_with_captions_through_t5(tmp_path):
 
 
 def test_a_size_is_timed_without_any_of_its_files():
-    """Catches benchmark_xl asking for a file, and random weights that are others the next time."""
+    """Catches benchmark_xl requiring a file, and random weights without a fixed seed."""
     small = ["model.dim=64", "model.num_layers=1", "model.num_heads=1", "model.image_size=64"]
     settings = ["+experiment=benchmark_xl", "device=cpu", "dtype=float32", "sampling.top_k=0", *small]
     models = [lantern.load("llamagen_t2i_stage1", settings) for _ in range(2)]

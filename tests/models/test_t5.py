@@ -26,7 +26,7 @@ def features(folder) -> T5Features:
 
 
 def test_valid_rows_stand_last_and_are_those_of_the_encoder_alone(folder, features):
-    """Catches features that are rolled by too much, pads that are seen, embeddings left at random, zeros missing."""
+    """Catches features shifted too far, visible pads, uninitialised embeddings, and pads that are not zero."""
     found, visible = features(PROMPTS)
     assert found.shape == (2, 7, 32)
     assert visible.tolist() == [[False] * 2 + [True] * 5, [False] * 6 + [True]]

@@ -1,4 +1,4 @@
-"""Training on every family that runs through transformers: from the target's own samples to a drafter that decodes."""
+"""Training on every transformers family: from the target's own samples to a drafter that decodes."""
 
 import lantern  # noqa: F401  (first: see its docstring)
 
@@ -33,7 +33,7 @@ class Captions:
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES.keys())
 def test_a_family_trains_a_drafter_that_decodes_plain_decodings_tokens(loaded, tmp_path):  # noqa: F811
     """Catches samples, features or a drafter of another shape than the family's, and features of a shorter image that
-    differ: rows that see what follows them."""
+    differ: attention to later positions."""
     target, sampling = loaded.target, Sampling()
     samples = TargetSamples(target, Captions(), sampling, str(tmp_path), 0, 4)
     task = DrafterTask(

@@ -1,4 +1,4 @@
-"""What decoding holds in memory: as reckoned, the same in every round, and refused in words where it does not fit."""
+"""Memory use of decoding: equal to the estimate, constant over rounds, and a clear error where it does not fit."""
 
 import gc
 
@@ -32,14 +32,14 @@ def decode(drafter, target, count: int, batch_size: int):
 
 @pytest.mark.parametrize("num_nodes", [1, 26])
 @pytest.mark.parametrize("batch_size", [1, 5])
-def test_the_cache_is_as_large_as_reckoned(batch_size, num_nodes):
+def test_the_cache_is_as_large_as_estimated(batch_size, num_nodes):
     """Catches an estimate that forgets guidance rows, values, the prefix or the tree."""
     for target in (tiny_target(2.0), tiny_target(1.0), tiny_target(2.0, torch.float32)):
         target.allocate(batch_size, num_nodes)
         assert target.cache.store.nbytes == batch_size * target.image_bytes(num_nodes)
 
 
-def test_drafters_hold_what_is_reckoned():
+def test_drafters_hold_what_is_estimated():
     """Catches a cache, pairs or laws that the estimate forgets, and guidance rows counted once."""
     target = tiny_target()
     eagle, jacobi = tiny_eagle(target, chain(5), Sampling()), Jacobi(target, 6, Nearest(), coupled)
@@ -52,7 +52,7 @@ def test_drafters_hold_what_is_reckoned():
 
 
 def tensors_of(drafter) -> list[torch.Tensor]:
-    """What it holds a row of for each image of a batch, former laws beside the newest ones."""
+    """Its tensors with a row per image, the previous round's laws included."""
     parts = [drafter, *(getattr(drafter, name) for name in ("eagle", "window", "memory") if hasattr(drafter, name))]
     found = [part._stale for part in parts if hasattr(part, "_stale")]
     for memory_ in [part.memory for part in parts if hasattr(part, "memory")]:
@@ -72,7 +72,7 @@ def test_a_batch_that_does_not_fit_is_an_error_with_the_largest_that_does(monkey
 
 
 def test_a_tree_larger_than_the_caches_room_is_one_clear_error():
-    """Catches entries written over another image's."""
+    """Catches entries that overwrite another image's."""
     target = tiny_target()
     target.allocate(1, 2)
     target.prefill(PROMPTS[:1], torch.arange(1))
@@ -83,7 +83,7 @@ def test_a_tree_larger_than_the_caches_room_is_one_clear_error():
 
 @pytest.mark.parametrize("tree", [None, "chain", "eagle2"])
 def test_two_hundred_rounds_hold_no_more_than_twenty(tree):
-    """Catches anything kept by round, prompt or position beyond the results, tokens and shapes of trees."""
+    """Catches tensors that accumulate per round, prompt or position, beyond results and tree topologies."""
     target = tiny_target()
     trees = {"chain": chain(3), "eagle2": Eagle2Tree(6, 2, 3)}
     drafter = tiny_eagle(target, trees[tree], Sampling()) if tree else NoDrafter()
@@ -120,7 +120,7 @@ def test_a_cache_grows_with_batch_times_length():
 
 
 def test_uneven_rows_are_written_in_the_precision_of_the_cache():
-    """Catches keys in float32 that a cache in half precision, as on a GPU, refuses once rows stand unevenly."""
+    """Catches float32 keys written to a half-precision cache, as on a GPU, once rows have uneven lengths."""
     cache = KVCache(1, 2, 1, 6, 1, 2, torch.zeros(0, dtype=torch.bfloat16))
     cache.admit(torch.arange(2), 1)
     cache.extend([1, 2], torch.tensor([1, 2]))
@@ -141,7 +141,7 @@ def test_a_device_or_dtype_that_is_not_there_is_one_clear_error():
 
 
 def test_products_are_no_coarser_than_their_dtype_unless_asked():
-    """Catches an image decoder that runs in NVIDIA's 19-bit products because nobody forbade it."""
+    """Catches TF32 products in the image decoder by torch's default for convolutions."""
     kinds = torch.backends.cudnn, torch.backends.cuda.matmul
     assert not any(kind.allow_tf32 for kind in kinds)
     allow_tf32(True)
@@ -160,8 +160,8 @@ def test_a_dtype_the_device_cannot_do_is_one_clear_error(monkeypatch):
         resolve_dtype("float16")
 
 
-def test_rows_that_leave_take_no_part_in_later_passes():
-    """Catches a cache that keeps the size of the full batch when it drains, and one that is copied to shrink."""
+def test_finished_rows_take_no_part_in_later_passes():
+    """Catches a cache that keeps the full batch size as images finish, and one that is copied to shrink."""
     target, sizes = tiny_target(), []
     whole = target.keep
 
@@ -178,7 +178,7 @@ def test_rows_that_leave_take_no_part_in_later_passes():
 
 
 def test_a_shrunk_cache_holds_the_kept_images_in_their_order():
-    """Catches an image that goes on with another's keys, or with those that were written over on the way."""
+    """Catches an image that continues with another's keys, or with overwritten ones."""
     cache = KVCache(2, 5, 2, 4, 1, 2, torch.zeros(0))
     cache.store.copy_(torch.arange(cache.store.numel()).view_as(cache.store))
     cache.admit(torch.arange(5), 0)
@@ -190,9 +190,9 @@ def test_a_shrunk_cache_holds_the_kept_images_in_their_order():
         before = cache.store.clone()
 
 
-def test_the_next_call_lives_in_the_memory_of_the_last(monkeypatch):
-    """Catches two caches at once, a second call refused for want of what the first still holds, and a large batch's
-    cache that stays with small ones for good."""
+def test_the_next_call_reuses_the_memory_of_the_last(monkeypatch):
+    """Catches two caches at once, a second call that fails for memory the first still holds, and a large batch's cache
+    that is never freed."""
     target = tiny_target()
     drafter = tiny_eagle(target, chain(5), Sampling())
     image = target.image_bytes(6) + memory.table_bytes(target.vocab_size, 6, 5) + drafter.image_bytes

@@ -24,7 +24,7 @@ def test_losses_are_lowest_when_the_laws_agree():
 
 @pytest.mark.parametrize("weights", [(1.0, 0.0), (0.0, 1.0), (0.3, 2.0)])
 def test_the_closed_form_is_what_autograd_finds(weights):
-    """The slow twin writes both losses down and differentiates them."""
+    """Reference: both losses by their formulas, differentiated by autograd."""
     p, logits = laws(2, 3, 7, seed=0).float(), torch.randn(2, 3, 7, generator=torch.Generator().manual_seed(2))
     slow, fast = logits.clone().requires_grad_(), logits.clone().requires_grad_()
     log_q = slow.log_softmax(-1)
@@ -37,7 +37,7 @@ def test_the_closed_form_is_what_autograd_finds(weights):
 
 
 def test_chained_length_follows_the_diagonal():
-    """The slow twin walks every chain; taking all depths at one token would give another number."""
+    """Reference: a loop over chains. Catches overlaps of all depths taken at the same token."""
     alphas = torch.rand(3, 2, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     lengths = []
     for image in range(2):

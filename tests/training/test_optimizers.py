@@ -52,7 +52,7 @@ def test_together_is_its_parts_stepped_one_after_the_other():
 
 
 def test_a_reloaded_optimizer_continues_bit_by_bit():
-    """Catches parts that keep the state or the groups they had before loading."""
+    """Catches parts that keep their state or groups from before loading."""
     for a, b in zip(trained(combined, 5), trained(combined, 5, reload_at=3), strict=True):
         assert torch.equal(a, b)
 

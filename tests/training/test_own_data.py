@@ -35,7 +35,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def train(workplace: Path, name: str, *arguments: str) -> tuple[str, Path]:
-    """What train.py said, and the run's folder."""
+    """train.py's output, and the run's folder."""
     run = workplace / "runs" / name
     command = [
         sys.executable, str(ROOT / "train.py"), "data=imagefolder", f"data.folder={workplace}/images",
@@ -53,7 +53,7 @@ def train(workplace: Path, name: str, *arguments: str) -> tuple[str, Path]:
 @pytest.mark.full
 def test_a_folder_of_images_becomes_a_drafter_and_two_processes_make_the_same_one(workplace):
     """Eight images a step in one process, four in each of two: the same images, noise and start, so the same weights.
-    Catches noise keyed by process, a start on one process's images, and batches dealt differently."""
+    Catches noise keyed by process, an initialisation from one process's images, and other batches per process."""
     said, alone = train(workplace, "alone", "features=on_the_fly", "+captions=disk", "batches.batch_size=8")
     assert "skipped 3 of 19 images" in said
     assert printed(said)[-1] == f"drafter.checkpoint={alone}/drafter"
@@ -71,7 +71,7 @@ def test_a_folder_of_images_becomes_a_drafter_and_two_processes_make_the_same_on
 
 @pytest.mark.full
 def test_a_class_models_drafter_is_measured_by_the_printed_command(workplace):
-    """Catches a command that loses the model's files or sizes, or asks a class model for captions."""
+    """Catches a printed command without the model's files or sizes, or with captions for a class model."""
     codes = read_weights(GOLDEN / "llamagen_vq_tiny.pt")
     codes["quantize.embedding.weight"] = codes["quantize.embedding.weight"].repeat(3, 1)[:160]
     (workplace / "released").mkdir()
@@ -93,7 +93,7 @@ def test_a_class_models_drafter_is_measured_by_the_printed_command(workplace):
 
 
 def evaluate(workplace: Path, overrides: list[str]) -> None:
-    """Runs the command that was printed, on few images."""
+    """Runs the printed command on few images."""
     few = ["speed.num_prompts=1", "output_tv.num_positions=0", "quality.num_images=0"]
     command = [sys.executable, str(ROOT / "evaluate.py"), *overrides, *few]
     environment = os.environ | {"WANDB_MODE": "disabled", "OMP_NUM_THREADS": "1"}

@@ -32,8 +32,8 @@ def parallel_task(target, sampling: Sampling | None = None) -> DrafterTask:
 
 @torch.no_grad()
 def test_passes_equal_roots_run_one_by_one():
-    """The slow twin runs each root's rows with plain causal attention: its pairs, then a row a level. Catches levels
-    that read another root's pair, or see rows that are not committed yet."""
+    """Reference: each root's pairs, then one position per level, with plain causal attention. Catches levels that read
+    another root's pair or attend to positions that are not committed yet."""
     generator = torch.Generator().manual_seed(0)
     length, dim, levels = 7, 8, 3
     network = ParallelNetwork(dim, 2, 16, levels)
@@ -53,13 +53,13 @@ def test_passes_equal_roots_run_one_by_one():
 @pytest.mark.parametrize("cfg_scale", [1.0, 2.0])
 @torch.no_grad()
 def test_training_and_decoding_see_the_same_drafter(target, cfg_scale):
-    """Catches rows, cells, pairs or guidance that differ between the two."""
+    """Catches rows, positions, pairs or guidance that differ between the two."""
     task = parallel_task(target, Sampling(cfg_scale=cfg_scale))
     assert_training_and_decoding_agree(task, Parallel)
 
 
 def test_training_raises_the_overlap_of_every_level(target, tmp_path):
-    """Catches levels that get no gradient, or an answer that stands in another row."""
+    """Catches levels without gradient, and regression targets of another position."""
     task = parallel_task(target)
     before = fit(task, tmp_path, max_steps=1).validate(task, TrainingData(MemorySplits(), 4, 3), verbose=False)[0]
     after = fit(task, tmp_path, max_steps=60).validate(task, TrainingData(MemorySplits(), 4, 3), verbose=False)[0]
@@ -68,7 +68,7 @@ def test_training_raises_the_overlap_of_every_level(target, tmp_path):
 
 
 def test_an_exported_drafter_loads_as_what_it_is(target, tmp_path):
-    """Catches weights that lose their levels, and a drafter taken for one of another kind."""
+    """Catches weights saved without their levels, and a drafter loaded as another kind."""
     parallel_task(target).export(tmp_path / "parallel")
     drafter_task(target).export(tmp_path / "eagle")
     drafter = load_parallel(tmp_path / "parallel", target, chain(3), Sampling())
@@ -81,7 +81,7 @@ def test_an_exported_drafter_loads_as_what_it_is(target, tmp_path):
 
 
 def test_levels_start_from_an_eagle_drafters_layer(target, tmp_path):
-    """Catches a start whose first level is not EAGLE's drafter."""
+    """Catches an initialisation whose first level is not EAGLE's drafter."""
     eagle = drafter_task(target)
     eagle.export(tmp_path / "eagle")
     network = ParallelStudent(levels=3).load(str(tmp_path / "eagle"), target)
@@ -96,7 +96,7 @@ def test_levels_start_from_an_eagle_drafters_layer(target, tmp_path):
 
 
 def test_the_command_line_chooses_what_is_distilled():
-    """Catches a choice that trains EAGLE all the same."""
+    """Catches a setting without effect, which would train EAGLE."""
     cfg = composed("drafter=parallel", "distil.student.levels=4")
     assert cfg.task.student._target_.endswith("ParallelStudent")
     assert cfg.task.depth == cfg.task.validation_depth == 4

@@ -4,7 +4,7 @@ from lantern.training.randomness import batch_uniform
 
 
 def test_an_image_draws_the_same_numbers_however_many_processes_share_the_step():
-    """Image n of a step is image n // world of process n % world: as SeededBatches deals them."""
+    """Image n of a step is image n // world of process n % world: as SeededBatches assigns them."""
     whole = batch_uniform(6, (3, 2), 5, 7, 0, 1, "cpu")
     for world in (2, 3):
         parts = [batch_uniform(6 // world, (3, 2), 5, 7, rank, world, "cpu") for rank in range(world)]

@@ -10,7 +10,7 @@ def test_rate_climbs_then_falls_to_zero():
 
 
 def test_rate_stays_zero_past_the_budget():
-    """A cosine without a bound would climb again when the last batch runs over."""
+    """A cosine without a bound would rise again if the last batch exceeded the budget."""
     assert warmup_cosine(100, 1.3, warmup_steps=4) == pytest.approx(0)
 
 

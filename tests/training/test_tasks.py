@@ -44,8 +44,8 @@ def fit(task, folder, max_steps: int, ckpt_path: str | None = None, save_every: 
 
 @pytest.mark.parametrize("made", ["target", "drafter"])
 def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one_bit_by_bit(made, weights, target, tmp_path):
-    """Batches, caption dropout, feature noise, learning rate, momenta: any of them out of step shows in the weights.
-    Step 4 lies in the second epoch of three batches."""
+    """Batches, caption dropout, feature noise, learning rate, momenta: a difference in any of them changes the weights.
+    Step 4 is in the second epoch of three batches."""
     whole, resumed = (target_task(weights) if made == "target" else drafter_task(target) for _ in range(2))
     fit(whole, tmp_path, max_steps=8, save_every=4)
     with torch.no_grad():
@@ -56,7 +56,7 @@ def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one_bit_by_bit(m
 
 
 def test_the_loss_is_the_mean_over_passes_of_its_weighted_parts(target):
-    """Catches a temperature, a weight or a pass that the loss leaves out; alpha would rise all the same."""
+    """Catches a loss without the temperature, a weight or a pass; alpha would still rise."""
     task = DrafterTask(
         target, Sampling(temperature=0.7), lr=1e-2, muon_lr=1e-2, weight_decay=0.0, depth=2, validation_depth=2,
         feature_weight=0.5, cross_entropy_weight=0.1, overlap_weight=2.0, feature_noise=0.0, seed=0,
@@ -78,7 +78,7 @@ def test_the_loss_is_the_mean_over_passes_of_its_weighted_parts(target):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_a_target_in_half_precision_teaches_a_drafter_in_single(weights, dtype, tmp_path):
-    """Catches products of two precisions, where a device is slow at the target's own."""
+    """Catches products of mixed dtypes, where the drafter's differs from the target's."""
     half = load_target(weights / "target", weights / "tokenizer", 2.0, str(dtype).removeprefix("torch."), "cpu")
     task = drafter_task(half)
     task.network.float()
@@ -112,7 +112,7 @@ def test_target_learns_and_its_export_loads(weights, tmp_path):
     assert load_weights(tmp_path / "target")[1]["tokenizer_hash"] == weights_hash(weights / "tokenizer")
 
 
-def test_token_rows_start_as_near_to_each_other_as_their_codes(weights):
+def test_initial_embeddings_are_as_close_as_their_codes(weights):
     task = target_task(weights)
     codes = torch.nn.functional.normalize(torch.randn(32, 4, generator=torch.Generator().manual_seed(0)), dim=-1)
     start_from_codebook(task.transformer, codes, torch.Generator().manual_seed(1))
@@ -122,7 +122,7 @@ def test_token_rows_start_as_near_to_each_other_as_their_codes(weights):
 
 
 @torch.no_grad()
-def test_features_taken_at_once_are_those_of_decoding(target):
+def test_teacher_forced_features_are_those_of_decoding(target):
     items = MemorySplits().split("train")[:2]
     tokens, captions = torch.stack([i["tokens"] for i in items]), [i["caption"] for i in items]
     features = target_features(target, tokens, captions)
@@ -135,8 +135,8 @@ def test_features_taken_at_once_are_those_of_decoding(target):
 
 @pytest.mark.parametrize("cfg_scale", [2.0, 1.0])
 def test_any_targets_features_are_those_of_the_targets_own_pass(target, cfg_scale):
-    """A target of another family is run through its decoding passes: catches rows that see what follows them, a lost
-    last row, and features that autograd refuses."""
+    """A target of another family is run through its decoding passes: catches attention to later positions, a lost last
+    position, and features that autograd rejects."""
     target.cfg_scale = cfg_scale
     items = MemorySplits().split("train")[:3]
     tokens, captions = torch.stack([i["tokens"] for i in items]), [i["caption"] for i in items]

@@ -1,4 +1,4 @@
-"""The tokenizer's losses, its codebook and its starting point."""
+"""The tokenizer's losses, codebook and initialisation."""
 
 import pytest
 import torch
@@ -16,7 +16,8 @@ def noise(seed: int, *shape: int) -> torch.Tensor:
 
 
 def test_texture_loss_ignores_phase_but_not_blur():
-    """Catches a pixel loss in disguise: other noise of the same power is nearly right, a blurred image is wrong."""
+    """Catches a loss that depends on phase: other noise of the same power has a small loss, a blurred image a large
+    one."""
     real, other = noise(0, 2, 3, 64, 64), noise(1, 2, 3, 64, 64)
     assert texture_loss(other, real) < 0.2 * texture_loss(blur(real), real)
     assert texture_loss(real, real) == 0
@@ -28,7 +29,7 @@ def test_texture_loss_counts_faint_textures_like_strong_ones():
     assert float(texture_loss(blur(faint), faint)) == pytest.approx(float(texture_loss(blur(real), real)), rel=0.15)
 
 
-def test_high_octave_power_sees_only_the_highest_octave():
+def test_high_octave_power_depends_only_on_the_highest_octave():
     ramp = torch.arange(64.0)
     coarse, fine = (torch.sin(2 * torch.pi * f * ramp).expand(1, 3, 64, 64) for f in (0.1, 0.35))
     assert high_octave_power(coarse) < 1e-3 * high_octave_power(fine)
@@ -39,7 +40,7 @@ def test_high_octave_power_is_quadratic_and_ignores_the_mean():
     assert torch.allclose(high_octave_power(0.5 * images + 3), 0.25 * high_octave_power(images), rtol=1e-3)
 
 
-def test_balanced_losses_pull_equally_on_the_image():
+def test_balanced_losses_have_gradients_of_equal_norm():
     made = noise(0, 1, 3, 16, 16).requires_grad_()
     ours, reference = (made**3).sum(), made.mean()
     pulls = [torch.autograd.grad(loss, made)[0].norm() for loss in (balanced(ours, reference, made), reference)]
@@ -69,7 +70,7 @@ def test_clustering_finds_separate_clusters():
     assert (points @ weight.T).amax(-1).min() > 0.99
 
 
-def test_an_unused_code_moves_to_the_data_and_a_used_one_stays():
+def test_an_unused_code_is_reset_to_data_and_a_used_one_is_not():
     """Catches revival that never happens, and revival of every code."""
     codes, weight, data = ClusteredCodebook(2, 4, decay=0.5), torch.eye(4)[:2].clone(), torch.eye(4)[:1].repeat(8, 1)
     codes.sums.copy_(weight)
@@ -80,8 +81,8 @@ def test_an_unused_code_moves_to_the_data_and_a_used_one_stays():
     assert torch.allclose(weight[1], data[0])
 
 
-def test_the_linear_start_reconstructs_averages_before_any_training():
-    """Catches a broken linear path: a random start is at about 5 decibels."""
+def test_linear_initialisation_reconstructs_averages_before_training():
+    """Catches a broken linear path: random initialisation gives about 5 decibels."""
     torch.manual_seed(0)
     model = VQTokenizer(16, [1, 1, 2, 4], [1, 1, 2, 8], 16, 8, 64, num_res_blocks=1, groups=1)
     smooth = torch.nn.functional.interpolate(noise(0, 4, 3, 4, 4), size=64, mode="bilinear")
@@ -102,8 +103,8 @@ def test_the_meter_reports_perfect_reconstructions_as_perfect():
     assert summary["high_octave/sand"] == pytest.approx(1, abs=1e-4)
 
 
-def test_the_meter_asks_the_critic_of_scenes_alone():
-    """Catches a run on images of one's own that ends at its first validation."""
+def test_the_meter_applies_the_critic_only_to_scenes():
+    """Catches a run on a user's own images that fails at its first validation."""
 
     class Watched(Critic):
         def features(self, images):

@@ -1,4 +1,4 @@
-"""The tokenizer's training as a whole, on a miniature."""
+"""Training of a miniature tokenizer from start to export."""
 
 from pathlib import Path
 
@@ -51,7 +51,7 @@ def fit(folder: Path, until: int, ckpt_path: Path | None = None) -> tuple[Tokeni
 
 
 class StopAt(pl.Callback):
-    """Interrupts a run whose schedule goes on."""
+    """Interrupts a run before the end of its schedule."""
 
     def __init__(self, step: int) -> None:
         self.step = step
@@ -80,7 +80,7 @@ def test_what_is_exported_is_the_average_and_loads(trained, tmp_path):
 
 
 def test_a_resumed_run_ends_with_the_same_weights(trained, tmp_path):
-    """Catches codebook statistics, averages or batches that a checkpoint forgets."""
+    """Catches codebook statistics, averages or a batch position missing from checkpoints."""
     _, first = fit(tmp_path, STEPS // 2)
     first.save_checkpoint(tmp_path / "half.ckpt")
     resumed, _ = fit(tmp_path, STEPS, ckpt_path=tmp_path / "half.ckpt")
@@ -88,8 +88,8 @@ def test_a_resumed_run_ends_with_the_same_weights(trained, tmp_path):
         assert torch.equal(resumed.state_dict()[name], value), name
 
 
-def test_neither_player_trains_on_the_other_players_loss(tmp_path):
-    """Catches a tokenizer that helps the discriminator, and a discriminator that helps the tokenizer."""
+def test_tokenizer_and_discriminator_losses_do_not_share_gradients(tmp_path):
+    """Catches gradients of the tokenizer's loss at the discriminator, and the reverse."""
     task = miniature(tmp_path)
     task._log = lambda name, value: value
     real = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))

@@ -1,4 +1,4 @@
-"""train.py as a user meets it: every task composes, and what does not work is said in one sentence."""
+"""The train.py command: every task composes, and bad input is one sentence."""
 
 import os
 import shlex
@@ -49,7 +49,7 @@ def test_the_default_distils_a_drafter_and_keeps_the_longest_accepted():
 
 @pytest.mark.parametrize(("task", "place"), [("target", "batches.splits.images"), ("tokenizer", "batches.splits")])
 def test_own_images_replace_the_scenes_of_any_task(task, place):
-    """Catches settings of the scenes that a task adds to whatever data it is given."""
+    """Catches settings of the scenes that a task adds to any data set."""
     cfg = composed(f"task={task}", "data=imagefolder", "data.folder=/pictures")
     data = OmegaConf.select(cfg, place)
     assert data.folder == "/pictures"
@@ -62,14 +62,14 @@ def test_an_unknown_key_is_an_error():
 
 
 def printed(said: str) -> list[str]:
-    """The overrides of the evaluate command in what train.py says, as a shell reads them."""
+    """The overrides of the evaluate command that train.py prints, as a shell splits them."""
     program, script, *overrides = shlex.split(said.rpartition("measure it with: ")[2].splitlines()[0])
     assert (program, script) == ("python", "evaluate.py")
     return overrides
 
 
 def test_the_printed_command_evaluates_on_the_target_that_was_trained_on(tmp_path):
-    """Catches a hint that measures the drafter on the embedded target, or loads the wrong kind of drafter."""
+    """Catches a command that evaluates on the embedded target, or loads the wrong kind of drafter."""
     place = tmp_path / "a folder"
     given = ["model=anole", f"model.checkpoint={place}", "+model.geometry.rope_theta=5", "drafter=parallel"]
     given += ["sampling.top_k=[1]", "task.lr=0.1", "drafter/training@distil=eagle", "trainer.max_steps=1"]
@@ -87,8 +87,8 @@ def test_other_tasks_say_where_their_weights_belong(tmp_path):
     assert what_next(tmp_path / "critic", ["task=critic"]).endswith("copy that folder to data/weights/critic")
 
 
-def test_a_killed_training_goes_on_and_its_curves_are_kept(tmp_path):
-    """Catches a restart that begins anew over the last checkpoint, and a logger that deletes what came before."""
+def test_a_killed_training_run_is_resumed_and_its_metrics_are_kept(tmp_path):
+    """Catches a restart that overwrites the last checkpoint, and a logger that deletes earlier metrics."""
     config = {"task_name": "drafter", "lr": 1}
     assert unfinished_checkpoint(tmp_path, config) is None
     latest = tmp_path / "checkpoints" / "latest.ckpt"

@@ -1,4 +1,4 @@
-"""What W&B is told of a training run, read back from its offline file."""
+"""The W&B record of a training run, read back from its offline file."""
 
 from pathlib import Path
 

@@ -2,7 +2,6 @@
 verification are restricted to the 8,192 image codes of their vocabulary; transformers' own mask of image logits is not
 used."""
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -23,21 +22,12 @@ CODES_PER_SIZE = 2  # a unit of Lumina's size tokens is 32 pixels, a code 16
 
 
 def load_vqgan(
-    checkpoint: str,
-    file: str,
-    channels: int = 128,
-    multipliers: Sequence[int] = (1, 1, 2, 2, 4),
-    num_res_blocks: int = 2,
-    z_channels: int = 256,
-    codebook_size: int = 8192,
-    code_dim: int = 256,
-    device: str = "auto",
-    setting: str = "model.tokenizer.checkpoint",
+    checkpoint: str, file: str, device: str = "auto", setting: str = "model.tokenizer.checkpoint", **sizes: object
 ) -> ChameleonVQGAN:
-    """The image tokenizer of Meta's vqgan.ckpt, in evaluation mode. Raises CheckpointError."""
-    sizes = (channels, list(multipliers), num_res_blocks, z_channels, codebook_size, code_dim)
+    """The image tokenizer of Meta's vqgan.ckpt, in evaluation mode; sizes: see ChameleonVQGAN. Raises
+    CheckpointError."""
     remedy = f"give {setting}=<Meta's vqgan.ckpt>"
-    build, torch_device = partial(ChameleonVQGAN, *sizes), resolve_device(device)
+    build, torch_device = partial(ChameleonVQGAN, **sizes), resolve_device(device)
     model, _ = build_model(build, checkpoint, file, setting, remedy, torch_device, read=_without_losses)
     return model.eval().requires_grad_(False)
 
@@ -47,15 +37,9 @@ def _without_losses(path: Path) -> dict[str, Tensor]:
 
 
 def load_anole(
-    checkpoint: str,
-    tokenizer: ChameleonVQGAN,
-    image_size: int = 512,
-    prefix_len: int = 128,
-    geometry: dict | None = None,
-    cfg_scale: float = 3.0,
-    dtype: str = "auto",
-    device: str = "auto",
-) -> HuggingFaceTarget:
+    checkpoint: str, tokenizer: ChameleonVQGAN, image_size: int = 512, prefix_len: int = 128,
+    geometry: dict | None = None, cfg_scale: float = 3.0, dtype: str = "auto", device: str = "auto",
+) -> HuggingFaceTarget:  # fmt: skip
     """Anole: an image is its codes alone. geometry: fields of ChameleonConfig. Raises CheckpointError."""
     side = image_size // tokenizer.downsampling
     prompts = partial(
@@ -69,15 +53,9 @@ def load_anole(
 
 
 def load_lumina(
-    checkpoint: str,
-    tokenizer: ChameleonVQGAN,
-    image_size: int = 768,
-    prefix_len: int = 192,
-    geometry: dict | None = None,
-    cfg_scale: float = 3.0,
-    dtype: str = "auto",
-    device: str = "auto",
-) -> HuggingFaceTarget:
+    checkpoint: str, tokenizer: ChameleonVQGAN, image_size: int = 768, prefix_len: int = 192,
+    geometry: dict | None = None, cfg_scale: float = 3.0, dtype: str = "auto", device: str = "auto",
+) -> HuggingFaceTarget:  # fmt: skip
     """Lumina-mGPT: height and width tokens precede the codes, a newline token follows each row. Raises
     CheckpointError."""
     side = image_size // tokenizer.downsampling
@@ -94,16 +72,9 @@ def load_lumina(
 
 
 def _load(
-    checkpoint: str,
-    tokenizer: ChameleonVQGAN,
-    grid: tuple[int, int],
-    prompts: partial,
-    row_end: int | None,
-    geometry: dict | None,
-    cfg_scale: float,
-    dtype: str,
-    device: str,
-) -> HuggingFaceTarget:
+    checkpoint: str, tokenizer: ChameleonVQGAN, grid: tuple[int, int], prompts: partial, row_end: int | None,
+    geometry: dict | None, cfg_scale: float, dtype: str, device: str,
+) -> HuggingFaceTarget:  # fmt: skip
     config = ChameleonConfig(**{"vocabulary_map": {}, **(geometry or {})})
     ignored = ("model.vqmodel.",)  # an encoder without a decoder: unused
     model, text, made_of = load_pretrained(

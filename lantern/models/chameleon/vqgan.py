@@ -104,14 +104,9 @@ class ChameleonVQGAN(nn.Module):
     """Images in [0, 1] to tokens and back; unlike LlamaGen's, the codes are not normalised."""
 
     def __init__(
-        self,
-        channels: int = 128,
-        multipliers: Sequence[int] = (1, 1, 2, 2, 4),
-        num_res_blocks: int = 2,
-        z_channels: int = 256,
-        codebook_size: int = 8192,
-        code_dim: int = 256,
-    ) -> None:
+        self, channels: int = 128, multipliers: Sequence[int] = (1, 1, 2, 2, 4), num_res_blocks: int = 2,
+        z_channels: int = 256, codebook_size: int = 8192, code_dim: int = 256,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.encoder = Encoder(channels, multipliers, num_res_blocks, z_channels)
         self.decoder = Decoder(channels, multipliers, num_res_blocks, z_channels)

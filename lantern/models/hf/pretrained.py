@@ -16,7 +16,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from lantern.errors import CheckpointError
 from lantern.models.build import num_parameters
-from lantern.models.checkpoints import first_line, shortened
+from lantern.models.checkpoints import check_fit, first_line
 from lantern.models.hub import find_folder
 from lantern.runtime.hardware import resolve_device, resolve_dtype
 
@@ -33,14 +33,9 @@ class Pretrained(NamedTuple):
 
 
 def load_pretrained(
-    family: type[PreTrainedModel],
-    config: PreTrainedConfig,
-    checkpoint: str | Path,
-    dtype: str,
-    device: str,
-    ignored: Sequence[str] = (),
-    setting: str = "model.checkpoint",
-) -> Pretrained:
+    family: type[PreTrainedModel], config: PreTrainedConfig, checkpoint: str | Path, dtype: str, device: str,
+    ignored: Sequence[str] = (), setting: str = "model.checkpoint",
+) -> Pretrained:  # fmt: skip
     """A model of exactly this geometry. ignored: prefixes of names that may be absent or in excess.
 
     Raises CheckpointError for files that are missing, damaged, unsafe, or of another size or family.
@@ -128,6 +123,4 @@ def _check(report: dict, folder: Path, setting: str, ignored: tuple[str, ...]) -
             if not name.startswith(ignored)
         ),
     }
-    if any(problems.values()):
-        listed = "; ".join(f"{kind} {shortened(names)}" for kind, names in problems.items() if names)
-        raise CheckpointError(f"{folder} does not fit this model: {listed}; give {setting}=<a checkpoint of this size>")
+    check_fit(problems, folder, f"give {setting}=<a checkpoint of this size>")

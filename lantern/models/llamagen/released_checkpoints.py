@@ -20,17 +20,10 @@ from lantern.runtime.hardware import resolve_device, resolve_dtype
 
 
 def load_tokenizer(
-    checkpoint: str,
-    file: str,
-    multipliers: Sequence[int],
-    channels: int = 128,
-    z_channels: int = 256,
-    codebook_size: int = 16384,
-    code_dim: int = 8,
-    num_res_blocks: int = 2,
-    device: str = "auto",
+    checkpoint: str, file: str, multipliers: Sequence[int], channels: int = 128, z_channels: int = 256,
+    codebook_size: int = 16384, code_dim: int = 8, num_res_blocks: int = 2, device: str = "auto",
     setting: str = "model.tokenizer.checkpoint",
-) -> VQTokenizer:
+) -> VQTokenizer:  # fmt: skip
     """A released VQ tokenizer, in evaluation mode; five multipliers are VQ-16, four VQ-8. Raises CheckpointError."""
     levels = list(multipliers)
     build = partial(VQTokenizer, channels, levels, levels, codebook_size, code_dim, z_channels, num_res_blocks)
@@ -40,19 +33,9 @@ def load_tokenizer(
 
 
 def load_class_target(
-    checkpoint: str,
-    file: str,
-    tokenizer: VQTokenizer,
-    dim: int,
-    num_layers: int,
-    num_heads: int,
-    image_size: int,
-    num_classes: int = 1000,
-    multiple_of: int = 256,
-    cfg_scale: float = 2.0,
-    dtype: str = "auto",
-    device: str = "auto",
-) -> LlamaGenTarget:
+    checkpoint: str, file: str, tokenizer: VQTokenizer, dim: int, num_layers: int, num_heads: int, image_size: int,
+    num_classes: int = 1000, multiple_of: int = 256, cfg_scale: float = 2.0, dtype: str = "auto", device: str = "auto",
+) -> LlamaGenTarget:  # fmt: skip
     """A class-conditional model; prompts are class numbers. Raises CheckpointError."""
     sizes = (dim, num_layers, num_heads, len(tokenizer.codebook), grid_of(image_size, tokenizer))
     build = partial(Transformer, *sizes, num_classes=num_classes, multiple_of=multiple_of)
@@ -60,19 +43,10 @@ def load_class_target(
 
 
 def load_text_target(
-    checkpoint: str,
-    file: str,
-    tokenizer: VQTokenizer,
-    text_encoder: T5Features | WordFeatures,
-    dim: int,
-    num_layers: int,
-    num_heads: int,
-    image_size: int,
-    multiple_of: int = 256,
-    cfg_scale: float = 7.5,
-    dtype: str = "auto",
-    device: str = "auto",
-) -> LlamaGenTarget:
+    checkpoint: str, file: str, tokenizer: VQTokenizer, text_encoder: T5Features | WordFeatures, dim: int,
+    num_layers: int, num_heads: int, image_size: int, multiple_of: int = 256, cfg_scale: float = 7.5,
+    dtype: str = "auto", device: str = "auto",
+) -> LlamaGenTarget:  # fmt: skip
     """A text-conditional model; prompts are captions. Raises CheckpointError."""
     sizes = (dim, num_layers, num_heads, len(tokenizer.codebook), grid_of(image_size, tokenizer))
     captions = {"caption_dim": text_encoder.dim, "prefix_len": text_encoder.length}
@@ -97,15 +71,9 @@ def read_transformer(path: Path) -> dict[str, Tensor]:
 
 
 def _target(
-    build: Callable[[], Transformer],
-    checkpoint: str,
-    file: str,
-    conditioner: Conditioner,
-    tokenizer: VQTokenizer,
-    cfg_scale: float,
-    dtype: str,
-    device: str,
-) -> LlamaGenTarget:
+    build: Callable[[], Transformer], checkpoint: str, file: str, conditioner: Conditioner, tokenizer: VQTokenizer,
+    cfg_scale: float, dtype: str, device: str,
+) -> LlamaGenTarget:  # fmt: skip
     torch_device = resolve_device(device)
     name = WEIGHTS_FILE if _is_converted_folder(checkpoint, file) else file
     remedy = "give model.checkpoint=<a file of this size>, or another model=llamagen_…"

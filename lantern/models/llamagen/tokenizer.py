@@ -166,16 +166,9 @@ class VQTokenizer(nn.Module):
     """Images in [0, 1] to tokens and back; `channels` at full resolution, times a multiplier at each level below it."""
 
     def __init__(
-        self,
-        channels: int,
-        encoder_multipliers: Sequence[int],
-        decoder_multipliers: Sequence[int],
-        codebook_size: int,
-        code_dim: int,
-        z_channels: int,
-        num_res_blocks: int = 2,
-        groups: int = 32,
-    ) -> None:
+        self, channels: int, encoder_multipliers: Sequence[int], decoder_multipliers: Sequence[int], codebook_size: int,
+        code_dim: int, z_channels: int, num_res_blocks: int = 2, groups: int = 32,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.encoder = Encoder(channels, encoder_multipliers, num_res_blocks, z_channels, groups)
         self.decoder = Decoder(channels, decoder_multipliers, num_res_blocks, z_channels, groups)

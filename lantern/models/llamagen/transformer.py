@@ -125,19 +125,10 @@ class Transformer(nn.Module):
     """Prefix embeddings (a class or a caption) and image tokens in, features after the final norm out."""
 
     def __init__(
-        self,
-        dim: int,
-        num_layers: int,
-        num_heads: int,
-        vocab_size: int,
-        grid: tuple[int, int],
-        caption_dim: int | None = None,
-        prefix_len: int = 1,
-        num_classes: int | None = None,
-        multiple_of: int = 256,
-        eps: float = 1e-5,
-        rope_base: float = 10000.0,
-    ) -> None:
+        self, dim: int, num_layers: int, num_heads: int, vocab_size: int, grid: tuple[int, int],
+        caption_dim: int | None = None, prefix_len: int = 1, num_classes: int | None = None, multiple_of: int = 256,
+        eps: float = 1e-5, rope_base: float = 10000.0,
+    ) -> None:  # fmt: skip
         super().__init__()
         if (caption_dim is None) == (num_classes is None):
             raise ValueError(f"give caption_dim or num_classes, not both or none: got {caption_dim}, {num_classes}")

@@ -1,4 +1,4 @@
-"""Captions read from disk condition the target as those encoded at each step do."""
+"""Caption features read from disk equal freshly encoded ones."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from lantern.training.tables.caption_features import CaptionTable, StoredCaption
 
 
 def test_stored_captions_are_the_encoders_and_others_still_work(target, tmp_path):
-    """Catches features put at the wrong end of the pads, mixed-up captions, and a table that outlives its encoder."""
+    """Catches features on the wrong side of the pads, mixed-up captions, and a stale table of another encoder."""
     encoder = target.conditioner
     items = CaptionTable(MemorySplits(4), target, str(tmp_path), budget_gib=1).split("train")
     assert items.captions == MemorySplits(4).captions
@@ -27,7 +27,7 @@ def test_a_table_above_its_budget_is_an_error(target, tmp_path):
         CaptionTable(MemorySplits(4), target, str(tmp_path), budget_gib=1e-9).split("train")
 
 
-def test_an_encoder_that_overflows_is_not_written_down(target, tmp_path):
+def test_an_encoder_that_overflows_is_an_error(target, tmp_path):
     encoder = target.conditioner
     target.conditioner = lambda captions: (encoder(captions)[0] * torch.inf, encoder(captions)[1])
     with pytest.raises(LanternError, match="no finite features"):

@@ -15,7 +15,7 @@ from lantern.training.teacher_forcing import target_features
 
 
 class Pictures:
-    """Random images, counting how often they are read."""
+    """Random images that count their reads."""
 
     def __init__(self, count: int = 5) -> None:
         self.reads = 0
@@ -33,7 +33,7 @@ class Pictures:
         return self.items
 
 
-def test_a_token_table_holds_what_the_tokenizer_says_and_reads_images_once(weights, tmp_path):
+def test_a_token_table_holds_the_tokenizers_tokens_and_reads_images_once(weights, tmp_path):
     pictures = Pictures()
     tokenizer = load_tokenizer(weights / "tokenizer")
     items = TokenTable(pictures, tokenizer, str(tmp_path)).split("train")
@@ -66,7 +66,7 @@ def test_tokens_above_their_budget_are_an_error_with_the_estimate(target, tmp_pa
 
 
 def test_samples_may_be_more_or_fewer_than_captions(target, tmp_path):
-    """Catches copies of one image where a caption comes again."""
+    """Catches equal images for repeated captions."""
     samples = TargetSamples(target, MemorySplits(2), Sampling(), str(tmp_path), seed=0, batch_size=4, num_images=6)
     items = samples.split("train")
     assert items.captions == MemorySplits(2).captions * 3
