@@ -15,7 +15,7 @@ def nearest(codebook: Tensor, k: int, chunk: int = 1024) -> Tensor:  # [V, C] ->
     """
     size = len(codebook)
     if not 0 <= k < size:
-        raise LanternError(f"acceptance.k={k} neighbours asked of a codebook of {size}; give 0 <= k < {size}")
+        raise LanternError(f"acceptance.k={k} neighbours in a codebook of {size}; give 0 <= k < {size}")
     rows = []
     for start in range(0, size, chunk):
         own = torch.arange(start, min(start + chunk, size), device=codebook.device)

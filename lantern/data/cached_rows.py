@@ -51,7 +51,7 @@ def cached_rows(
         folder.mkdir(parents=True, exist_ok=True)
         missing = [shard for shard in shards if not is_whole(shard.folder)]
         if damaged := [shard.folder.name for shard in missing if shard.folder.exists()]:
-            log.warning("%s: %s damaged, made again", folder, ", ".join(damaged))
+            log.warning("%s: %s damaged, computed again", folder, ", ".join(damaged))
         if missing:
             if budget is not None:
                 budget.check(folder, sum(len(shard.items) for shard in missing) / len(items))

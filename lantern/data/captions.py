@@ -26,7 +26,7 @@ class Scene(NamedTuple):
 
 
 def parse_caption(caption: str) -> Scene:
-    """The scene a caption asks for; LanternError for an unknown word or another sentence."""
+    """The scene that a caption describes; LanternError for an unknown word or another sentence."""
     words = caption.lower().split()
     for word in words:
         if word not in VOCABULARY:

@@ -1,5 +1,5 @@
 """Builds a model whose weights are one file: loaded strictly from that file, randomly initialised (`checkpoint=random`,
-to time a size without its file), or without storage on the meta device."""
+for timing a size without its file), or without storage on the meta device."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -81,7 +81,7 @@ def unfinished_checkpoint(folder: Path, config: dict[str, Any]) -> str | None:
             f"hydra.run.dir={folder} holds an unfinished run of other settings, see its {CONFIG}; give another folder, "
             f"or go on from it by ckpt_path={latest}"
         )
-    print(f"goes on from {latest}")
+    print(f"resumed from {latest}")
     return str(latest)
 
 

@@ -54,8 +54,8 @@ class TokenizerTask(pl.LightningModule):
     def setup(self, stage: str) -> None:
         """Raises LanternError on several devices, whose codebooks would diverge."""
         if self.trainer.world_size > 1:
-            asked = f"{self.trainer.world_size} were asked for"
-            raise LanternError(f"task=tokenizer trains on one device, {asked}; leave trainer.devices out")
+            devices = self.trainer.world_size
+            raise LanternError(f"task=tokenizer trains on one device, not on {devices}; leave trainer.devices out")
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         trained = [weight for weight in self.tokenizer.parameters() if weight.requires_grad]

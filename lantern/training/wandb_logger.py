@@ -25,7 +25,7 @@ def _or_warn(method: Callable[..., None]) -> Callable[..., None]:
             method(self, *args, **kwargs)
         except Exception as error:
             self.has_failed = True
-            log.warning("Weights & Biases stopped taking this run (%s); metrics.csv goes on", error)
+            log.warning("Weights & Biases logging stopped (%s); metrics.csv continues", error)
 
     return guarded
 

@@ -52,7 +52,7 @@ def test_drafters_hold_what_is_estimated():
 
 
 def tensors_of(drafter) -> list[torch.Tensor]:
-    """Its tensors with a row per image, the previous round's laws included."""
+    """What it holds a row of for each image of a batch, former laws beside the newest ones."""
     parts = [drafter, *(getattr(drafter, name) for name in ("eagle", "window", "memory") if hasattr(drafter, name))]
     found = [part._stale for part in parts if hasattr(part, "_stale")]
     for memory_ in [part.memory for part in parts if hasattr(part, "memory")]:
@@ -120,7 +120,7 @@ def test_a_cache_grows_with_batch_times_length():
 
 
 def test_uneven_rows_are_written_in_the_precision_of_the_cache():
-    """Catches float32 keys written to a half-precision cache, as on a GPU, once rows have uneven lengths."""
+    """Catches keys in float32 that a cache in half precision, as on a GPU, refuses once rows stand unevenly."""
     cache = KVCache(1, 2, 1, 6, 1, 2, torch.zeros(0, dtype=torch.bfloat16))
     cache.admit(torch.arange(2), 1)
     cache.extend([1, 2], torch.tensor([1, 2]))
@@ -178,7 +178,7 @@ def test_finished_rows_take_no_part_in_later_passes():
 
 
 def test_a_shrunk_cache_holds_the_kept_images_in_their_order():
-    """Catches an image that continues with another's keys, or with overwritten ones."""
+    """Catches an image that goes on with another's keys, or with those that were written over on the way."""
     cache = KVCache(2, 5, 2, 4, 1, 2, torch.zeros(0))
     cache.store.copy_(torch.arange(cache.store.numel()).view_as(cache.store))
     cache.admit(torch.arange(5), 0)

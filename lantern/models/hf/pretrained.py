@@ -25,7 +25,7 @@ HASH_BLOCK = 1 << 24
 
 
 class Pretrained(NamedTuple):
-    """A model, its text tokenizer and the hash of its weights; on the meta device without the last two."""
+    """A model with its text tokenizer and the hash of its weights; on the meta device without either."""
 
     model: PreTrainedModel
     text: PreTrainedTokenizerBase | None
@@ -57,7 +57,7 @@ def load_pretrained(
 def _read(
     family: type[PreTrainedModel], config: PreTrainedConfig, folder: Path, dtype: torch.dtype
 ) -> tuple[PreTrainedModel, dict]:
-    """The model, and transformers' report of names and shapes that did not match."""
+    """The model, and the report of names and shapes that did not fit."""
     disable_progress_bar()
     try:
         return family.from_pretrained(
@@ -79,7 +79,7 @@ def _read(
 
 
 def load_text_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """The text tokenizer of a model folder. Raises CheckpointError."""
+    """Raises CheckpointError."""
     try:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
