@@ -5,7 +5,7 @@ from pathlib import Path
 
 from lantern import _torchvision  # noqa: F401  (before all that imports torchvision: see its docstring)
 
-os.environ.setdefault("LANTERN_ROOT", str(Path(__file__).parents[1]))  # read by conf/paths
+os.environ.setdefault("LANTERN_ROOT", str(Path(__file__).parents[1]))  # where conf/paths finds data, from any folder
 
 __version__ = "0.1.0"
 
@@ -13,7 +13,7 @@ __all__ = ["load"]
 
 
 def __getattr__(name: str) -> object:
-    """Imports `lantern.load` on first use: it needs Hydra, which most imports of the package do not."""
+    """`lantern.load` brings Hydra with it, which most imports of the package do without."""
     if name == "load":
         from lantern.api import load
 
