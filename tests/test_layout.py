@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import pytorch_lightning as pl
 import torch
+from hydra.experimental.callback import Callback as HydraCallback
 from pytorch_lightning.loggers import WandbLogger
 from support.paths import ROOT
 
@@ -31,10 +32,11 @@ SAME_NAME = {
     "target.py",  # one per family of targets: models/llamagen and models/hf
 }
 MAX_ROOT_MODULES, MAX_FILE_LINES, MAX_FUNCTION_LINES = 15, 300, 40
-FRAMEWORKS = (
-    pl.LightningModule, pl.LightningDataModule, pl.Callback, WandbLogger, torch.autograd.Function, torch.optim.Optimizer
+FRAMEWORKS = (  # whose hooks are documented there
+    pl.LightningModule, pl.LightningDataModule, pl.Callback, WandbLogger, HydraCallback, torch.autograd.Function,
+    torch.optim.Optimizer,
 )  # fmt: skip
-FRAMEWORK_HOOKS = frozenset(chain.from_iterable(map(dir, FRAMEWORKS)))  # documented there
+FRAMEWORK_HOOKS = frozenset(chain.from_iterable(map(dir, FRAMEWORKS)))
 
 
 def imports_of(source: str) -> Iterator[str]:
