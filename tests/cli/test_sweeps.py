@@ -68,10 +68,9 @@ ELSEWHERE = {"cool_sd": ["tree=naive_extend_57"], "vvs": ["acceptance.skip=2"]} 
 @pytest.mark.parametrize("name", OmegaConf.load(CONF / "published.yaml").published)
 def test_every_published_figure_is_of_a_method_and_of_settings_that_can_be_run(name):
     """Catches figures that no row can show: a method that was renamed, a setting that the tables do not vary."""
-    overrides = [[f"{key}={value}" for key, value in point.items()] for point in settings_of("paper")]
-    points = [point for point in overrides if f"+method={name}" in point]
+    points = [point for point in sweep_points(composed("+sweep=paper")) if f"+method={name}" in point]
     made = [composed(*point) for point in points or [[f"+method={name}", *ELSEWHERE.get(name, [])]]]
-    for entry in made[0].published.get(name, []):
+    for entry in made[0].published[name]:
         assert entry.source
         assert (CONF / "model" / f"{entry.model}.yaml").is_file()
         figures = {f"published_{key}": entry[key] for key in FIGURES if key in entry}
@@ -82,12 +81,8 @@ def described(cfg, model: str) -> dict[str, object]:
     """The keys of a result row that published figures are found by."""
     rule = {key: value for key, value in cfg.acceptance.items() if not key.startswith("_")}
     chosen = {"method": cfg.hydra.runtime.choices.method, "model": model, "tree": cfg.tree.get("name")}
-    return (
-        chosen
-        | rule
-        | {f"acceptance.{key}": value for key, value in rule.items()}
-        | {"temperature": cfg.sampling.temperature}
-    )
+    further = {f"acceptance.{key}": value for key, value in rule.items()}
+    return {**chosen, **rule, **further, "temperature": cfg.sampling.temperature}
 
 
 def methods_of(sweep: str) -> set[str]:
@@ -136,9 +131,8 @@ PUBLISHED_TREES = {"mc_sim_7b_63_balanced", "medusa_2_7b_63", "reverse_balanced_
 )
 def test_the_field_has_every_way_of_decoding(group, elsewhere):
     """Catches a drafter, a rule, a kind of tree that no table compares; sizes and static trees have sweeps."""
-    assert {path.stem for path in (CONF / group).glob("*.yaml")} - elsewhere <= {
-        made[group] for made in choices_in_the_field()
-    }
+    options = {path.stem for path in (CONF / group).glob("*.yaml")}
+    assert options - elsewhere <= {choices[group] for choices in choices_in_the_field()}
 
 
 @pytest.mark.parametrize("name", LAUNCHERS)
