@@ -187,8 +187,7 @@ def test_a_size_is_timed_without_any_of_its_files():
     small = ["model.dim=64", "model.num_layers=1", "model.num_heads=1", "model.image_size=64"]
     settings = ["+experiment=benchmark_xl", "device=cpu", "dtype=float32", "sampling.top_k=0", *small]
     models = [lantern.load("llamagen_t2i_stage1", settings) for _ in range(2)]
-    random = ["drafter.checkpoint=random"]
-    drafted, again = (model.generate(["a red ring on sand"], tree="static", settings=random) for model in models)
+    drafted, again = (model.generate(["a red ring on sand"], tree="static", drafter="eagle_random") for model in models)
     assert drafted.tokens.shape == (1, 16)
     assert torch.equal(drafted.tokens, again.tokens)
     plain = models[0].generate(["a red ring on sand"], drafter="none")
