@@ -27,7 +27,6 @@ from lantern.runtime.files import replace_text
 
 SWEEPS = sorted(path.stem for path in (CONF / "sweep").glob("*.yaml"))
 BUDGET = Budget({"frechet": 0.1})
-EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
 
 
 def composed(*overrides: str):
@@ -149,11 +148,6 @@ def test_published_figures_stand_beside_ours_for_the_published_settings_alone():
     assert published_keys(row | {"model": "llamagen"}, published) == {}
     assert published_keys(row | {"method": "eagle2"}, published) == {}
     assert published_keys(row | {"k": 6}, published) == {}
-
-
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_every_experiment_composes(name):
-    composed(f"+experiment={name}")
 
 
 def test_the_delta_sweep_is_lantern_on_the_static_tree():
