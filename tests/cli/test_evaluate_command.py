@@ -14,7 +14,7 @@ from support.tiny_weights import write_tiny_weights
 from lantern.evaluation.rows import read_rows
 
 LASTING = ("setting", "part", "method", "prompt", "copy", "tokens", "steps")
-METHODS = OmegaConf.load(ROOT / "conf" / "sweep" / "field.yaml").hydra.sweeper.params["+method"].split(",")
+METHODS = OmegaConf.load(ROOT / "conf" / "sweep" / "field.yaml").hydra.sweeper.grids[0]["+method"].split(",")
 FEW_CODES = [name for name in METHODS if "k: 1000" not in (ROOT / "conf" / "method" / f"{name}.yaml").read_text()]
 SMALL = [
     "output_tv.num_positions=4",

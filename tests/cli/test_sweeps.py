@@ -1,10 +1,14 @@
 import csv
 import json
 import os
+from functools import cache
 from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.utils import get_class
+from omegaconf import OmegaConf
 from PIL import Image
 from support.fake_pipeline import FakePipeline
 from support.paths import CONF
@@ -14,7 +18,7 @@ from lantern.evaluation.evaluate import Evaluation
 from lantern.reporting.merge import merge_points, point_folders
 from lantern.reporting.page.write import read_content
 from lantern.reporting.plots import draw_pareto, pareto_front
-from lantern.reporting.published import published_keys
+from lantern.reporting.published import FIGURES, published_keys
 from lantern.reporting.quality_budget import Budget, ranked
 from lantern.reporting.run_folder import write_measurements
 from lantern.reporting.table import format_table, label_rows
@@ -23,7 +27,6 @@ from lantern.runtime.files import replace_text
 
 SWEEPS = sorted(path.stem for path in (CONF / "sweep").glob("*.yaml"))
 BUDGET = Budget({"frechet": 0.1})
-EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
 
 
 def composed(*overrides: str):
@@ -31,12 +34,16 @@ def composed(*overrides: str):
         return compose("evaluate", list(overrides), return_hydra_config=True)
 
 
-def sweep_points(cfg) -> list[list[str]]:
-    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
+def sweep_points(cfg, *given: str) -> list[list[str]]:
+    """The overrides of every point, with those given on the command line."""
+    sweeper = get_class(cfg.hydra.sweeper._target_)(**{k: v for k, v in cfg.hydra.sweeper.items() if k != "_target_"})
     axes = [f"{key}={values}" for key, values in cfg.hydra.sweeper.params.items()]
-    return BasicSweeper.split_arguments(OverridesParser.create().parse_overrides(axes), None)[0]
+    return sweeper.split_arguments(OverridesParser.create().parse_overrides([*axes, *given]), None)[0]
+
+
+def settings_of(sweep: str) -> list[dict[str, str]]:
+    """The overrides of every point, by name."""
+    return [dict(override.split("=") for override in point) for point in sweep_points(composed(f"+sweep={sweep}"))]
 
 
 @pytest.mark.parametrize("name", SWEEPS)
@@ -54,34 +61,62 @@ METHODS = sorted(path.stem for path in (CONF / "method").glob("*.yaml"))
 LAUNCHERS = {"joblib": "JoblibLauncher", "submitit_local": "LocalLauncher", "slurm": "SlurmLauncher"}
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_every_method_composes_and_publishes_under_the_names_of_row_keys(name):
-    cfg = composed(f"+method={name}")
-    for temperatures in cfg.published.values():
-        assert set(temperatures) <= {"t0", "t1"}
-        for figures in temperatures.values():
-            assert set(figures) - {"source"} <= {"tokens_per_step", "speedup", "frechet"}
-            assert figures.source
+ELSEWHERE = {"cool_sd": ["tree=naive_extend_57"], "vvs": ["acceptance.skip=2"]}  # published by other papers
 
 
-def methods_of(sweep: str) -> list[str]:
-    return [point[-1].split("=")[1] for point in sweep_points(composed(f"+sweep={sweep}"))]
+@pytest.mark.parametrize("name", OmegaConf.load(CONF / "published.yaml").published)
+def test_every_published_figure_is_of_a_method_and_of_settings_that_can_be_run(name):
+    """Catches figures that no row can show: a method that was renamed, a setting that the tables do not vary."""
+    points = [point for point in sweep_points(composed("+sweep=paper")) if f"+method={name}" in point]
+    made = [composed(*point) for point in points or [[f"+method={name}", *ELSEWHERE.get(name, [])]]]
+    for entry in made[0].published[name]:
+        assert entry.source
+        assert (CONF / "model" / f"{entry.model}.yaml").is_file()
+        figures = {f"published_{key}": entry[key] for key in FIGURES if key in entry}
+        assert figures in [published_keys(described(cfg, entry.model), cfg.published) for cfg in made]
 
 
-def test_the_paper_sweep_runs_its_methods_at_both_temperatures():
+def described(cfg, model: str) -> dict[str, object]:
+    """The keys of a result row that published figures are found by."""
+    rule = {key: value for key, value in cfg.acceptance.items() if not key.startswith("_")}
+    chosen = {"method": cfg.hydra.runtime.choices.method, "model": model, "tree": cfg.tree.get("name")}
+    further = {f"acceptance.{key}": value for key, value in rule.items()}
+    return {**chosen, **rule, **further, "temperature": cfg.sampling.temperature}
+
+
+def methods_of(sweep: str) -> set[str]:
+    return {settings["+method"] for settings in settings_of(sweep)}
+
+
+def test_the_paper_sweep_runs_its_settings_at_both_temperatures():
     """Catches a method with published figures that the paper's tables leave out."""
-    named = methods_of("paper")
-    assert len(named) == 2 * len(set(named))
-    assert {method for method in METHODS if composed(f"+method={method}").published} <= set(named)
+    points = settings_of("paper")
+    assert [point.pop("sampling.temperature") for point in points].count("0") == len(points) / 2 == 12
+    assert all(points.count(point) == 2 for point in points)
+    assert composed().published.keys() - ELSEWHERE.keys() <= methods_of("paper")
+
+
+def test_the_command_line_replaces_axes_and_a_method_replaces_all_grids():
+    """Catches a selection of methods that every grid runs again, with numbers that are another method's."""
+    cfg = composed("+sweep=paper")
+    assert len(sweep_points(cfg, "sampling.temperature=1")) == 12
+    chosen = sweep_points(cfg, "+method=lantern", "acceptance.delta=0.1,0.2", "sampling.temperature=1")
+    assert chosen == [["sampling.temperature=1", "+method=lantern", f"acceptance.delta={d}"] for d in (0.1, 0.2)]
+    assert len(sweep_points(composed("+sweep=field"), "+method=jacobi,lantern")) == 2
+    assert len(sweep_points(composed("+sweep=field"), "speed.num_prompts=1")) == 34
 
 
 def test_every_method_is_in_a_sweep():
     """Catches one that no table shows, and a sweep of methods that are not there."""
-    named = [method for sweep in ("field", "paper", "equal_quality") for method in methods_of(sweep)]
-    assert set(named) == set(METHODS)
+    assert set.union(*map(methods_of, ("field", "paper", "equal_quality"))) == set(METHODS)
 
 
-PUBLISHED_TREES = {"mc_sim_7b_63", "mc_sim_7b_63_balanced", "medusa_2_7b_63", "reverse_balanced_25"}
+@cache
+def choices_in_the_field() -> list[dict[str, str]]:
+    return [composed(f"+method={method}").hydra.runtime.choices for method in methods_of("field")]
+
+
+PUBLISHED_TREES = {"mc_sim_7b_63_balanced", "medusa_2_7b_63", "reverse_balanced_25"}
 
 
 @pytest.mark.parametrize(
@@ -90,13 +125,13 @@ PUBLISHED_TREES = {"mc_sim_7b_63", "mc_sim_7b_63_balanced", "medusa_2_7b_63", "r
         ("acceptance", set()),
         ("drafter", {"none", "eagle_random"}),  # the baseline, and what only times
         ("verification", {"auto", "shared_noise", "ratio"}),  # which auto chooses from
-        ("tree", {"auto", "chain", "eagle2_25", "sampled_25", *PUBLISHED_TREES}),
+        ("tree", {"auto", "chain", *PUBLISHED_TREES}),
     ],
 )
 def test_the_field_has_every_way_of_decoding(group, elsewhere):
     """Catches a drafter, a rule, a kind of tree that no table compares; sizes and static trees have sweeps."""
-    chosen = {composed(f"+method={method}").hydra.runtime.choices[group] for method in methods_of("field")}
-    assert {path.stem for path in (CONF / group).glob("*.yaml")} - elsewhere <= chosen
+    options = {path.stem for path in (CONF / group).glob("*.yaml")}
+    assert options - elsewhere <= {choices[group] for choices in choices_in_the_field()}
 
 
 @pytest.mark.parametrize("name", LAUNCHERS)
@@ -105,17 +140,14 @@ def test_every_launcher_composes_beside_a_sweep(name):
     assert cfg.hydra.launcher._target_.endswith(LAUNCHERS[name])
 
 
-def test_published_figures_stand_beside_ours_for_the_published_model_and_temperature_alone():
-    published = {"xl": {"t1": {"speedup": 2.0, "source": "paper"}}}
-    row = {"model": "xl", "temperature": 1.0}
+def test_published_figures_stand_beside_ours_for_the_published_settings_alone():
+    published = {"eagle1": [{"model": "xl", "temperature": 1, "k": 5, "speedup": 2.0, "source": "paper"}]}
+    row = {"method": "eagle1", "model": "xl", "temperature": 1.0, "k": 5}
     assert published_keys(row, published) == {"published_speedup": 2.0, "published_source": "paper"}
     assert published_keys(row | {"temperature": 0.0}, published) == {}
     assert published_keys(row | {"model": "llamagen"}, published) == {}
-
-
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_every_experiment_composes(name):
-    composed(f"+experiment={name}")
+    assert published_keys(row | {"method": "eagle2"}, published) == {}
+    assert published_keys(row | {"k": 6}, published) == {}
 
 
 def test_the_delta_sweep_is_lantern_on_the_static_tree():
@@ -169,6 +201,8 @@ def test_rows_of_several_methods_bear_their_names():
     assert label_rows(rows) == ["AR", "jacobi", "eagle2 temperature 1", "eagle2 temperature 0.5", "exact static"]
     assert label_rows(rows[:1] + rows[2:4]) == ["AR", "temperature 1", "temperature 0.5"]
     assert label_rows(rows[1:2]) == ["exact static"]
+    lantern = [shared | {"drafter": "eagle", "method": "lantern", "delta": delta} for delta in (0.1, 0.2)]
+    assert label_rows([rows[1], *lantern]) == ["jacobi", "lantern δ 0.1", "lantern δ 0.2"]
 
 
 def test_a_sweeps_points_are_merged_into_one_table_and_its_figures(tmp_path, capsys):

@@ -16,6 +16,10 @@ from lantern.reporting.published import published_keys
 
 POINTS = sweep_points(composed("+sweep=paper"))
 PUBLISHED = "llamagen_t2i_stage1"
+FIGURES = {  # method, temperature, k, delta or lambda
+    ("eagle2", 0, None, None), ("eagle2", 1, None, None), ("eagle1", 1, None, None), ("lantern", 0, 1000, 0.2),
+    ("lantern", 1, 1000, 0.3), ("lantern", 1, 1000, 0.4), ("lantern_pp", 1, 100, 2.0),
+}  # fmt: skip
 pytestmark = pytest.mark.full
 
 
@@ -29,21 +33,23 @@ def test_every_point_starts_and_papers_stand_beside_their_own_model_alone(target
     """Catches a rule without a way to be verified at temperature 0, and figures of another model beside ours."""
     cfg = composed("+sweep=paper", "dtype=float32", "device=cpu", *point)
     parts = {group: instantiate(cfg[group]) for group in ("drafter", "tree", "acceptance", "verification", "sampling")}
-    row = assemble(model=target, **parts).describe()
-    assert row["temperature"] == float(point[0].split("=")[1])
+    settings = dict(override.split("=") for override in point)
+    row = assemble(model=target, **parts).describe() | {"method": settings["+method"]}
+    assert row["temperature"] == float(settings["sampling.temperature"])
     assert published_keys(row, cfg.published) == {}
     figures = published_keys(row | {"model": PUBLISHED}, cfg.published)
-    assert bool(figures) == (f"t{row['temperature']:g}" in cfg.published.get(PUBLISHED, {}))
+    numbers = row["lam"] if row["delta"] is None else row["delta"]
+    assert bool(figures) == ((row["method"], row["temperature"], row["k"], numbers) in FIGURES)
 
 
 def test_a_point_runs_without_judging_and_holds_no_published_figure(tmp_path):
     sizes = ["speed.num_prompts=2", "quality.num_images=0", "output_tv.num_positions=4"]
-    one = ["sampling.temperature=1", "+method=lantern_d2", f"hydra.sweep.dir={tmp_path}"]
+    one = ["sampling.temperature=1", "+method=lantern", "acceptance.delta=0.2", f"hydra.sweep.dir={tmp_path}"]
     command = [sys.executable, "evaluate.py", "+sweep=paper", *one, *sizes]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"WANDB_MODE": "offline"})
     assert done.returncode == 0, done.stderr
     row = read_rows(tmp_path / "0" / "results.jsonl")[-1]
-    assert row["method"] == "lantern_d2"
+    assert row["method"] == "lantern"
     assert (row["k"], row["delta"], row["tree"], row["split"]) == (1000, 0.2, "eagle2", "test")
     assert row["code_distance"] > row["code_distance_floor"]
     assert not [key for key in row if key.startswith("published")]

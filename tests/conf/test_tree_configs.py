@@ -1,20 +1,14 @@
 """The configs of trees, drafters and loops as evaluate.py composes them."""
 
 import pytest
-from hydra import compose, initialize_config_dir
+from cli.test_sweeps import composed, sweep_points
 from hydra.utils import instantiate
-from support.paths import CONF
 
 from lantern.loops.row_parallel import RowParallel
 from lantern.studies.ddd_threshold import TauCalibration
 from lantern.trees.adaptive import AdaptiveTree
 from lantern.trees.ddd import DDDTree
 from lantern.trees.sampled import SampledTree
-
-
-def composed(*overrides: str):
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return compose("evaluate", list(overrides))
 
 
 @pytest.mark.parametrize(("name", "kind"), [("sampled", SampledTree), ("ddd", DDDTree), ("adaptive", AdaptiveTree)])
@@ -27,12 +21,10 @@ def test_a_dynamic_tree_is_built_by_its_name(name, kind):
 
 def test_the_children_sweep_compares_trees_of_one_size():
     """Catches an A/B in which one tree has more nodes or levels; the drawn one's size varies, but not its limits."""
-    static, chosen, drawn = (
-        instantiate(composed(f"tree={name}").tree) for name in ("static", "eagle2_25", "sampled_25")
-    )
+    points = sweep_points(composed("+sweep=children"))
+    static, chosen, drawn = (instantiate(composed("+sweep=children", *point).tree) for point in points[::8])
     assert (chosen.num_nodes, chosen.depth) == (static.num_nodes, static.depth) == (26, 5)
     assert (chosen.kind, drawn.kind) == ("eagle2", "sampled")
-    assert drawn.name == "sampled_25"
 
 
 def test_a_loop_of_its_own_takes_the_place_of_the_drafter():

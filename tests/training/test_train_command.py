@@ -16,7 +16,7 @@ from support.paths import ROOT
 from lantern.errors import LanternError
 from lantern.training.run_steps import keep_old_metrics, unfinished_checkpoint, what_next
 
-TASKS = ("drafter", "drafter_on_the_fly", "drafter_self", "target", "critic", "tokenizer")
+TASKS = ("drafter", "drafter_self", "target", "critic", "tokenizer")
 
 
 def composed(*overrides: str) -> DictConfig:
@@ -34,7 +34,7 @@ def targets_in(node: object) -> list[str]:
 @pytest.mark.parametrize("task", TASKS)
 def test_every_task_names_what_it_needs(task):
     cfg = composed(f"task={task}")
-    assert cfg.task_name == task.removesuffix("_on_the_fly").removesuffix("_self")
+    assert cfg.task_name == task.removesuffix("_self")
     assert cfg.callbacks.best is None or cfg.callbacks.best.monitor.startswith("val/")
     for target in targets_in(OmegaConf.to_container(cfg)):
         assert callable(get_method(target)), target

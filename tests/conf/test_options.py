@@ -1,0 +1,50 @@
+"""Every option of every config group composes on its command, and all that it names can be imported."""
+
+from collections.abc import Iterator
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.utils import get_object
+from omegaconf import OmegaConf
+from support.paths import CONF
+
+from lantern.cli.error_messages import wrong_kind
+
+EVALUATED = ("acceptance", "budget", "drafter", "+experiment", "+loop", "model", "tree", "verification")
+TRAINED = ("+captions", "data", "drafter/training@distil", "features")
+EXPORTED = ("format",)
+
+
+def options(command: str, groups: tuple[str, ...]) -> list[tuple[str, str]]:
+    folders = {group: CONF / group.strip("+").split("@")[0] for group in groups}
+    return [(command, f"{group}={path.stem}") for group in groups for path in sorted(folders[group].glob("*.yaml"))]
+
+
+def named_in(node: object) -> Iterator[str]:
+    """The classes and functions that a config is built from."""
+    is_dict = isinstance(node, dict)
+    if is_dict and "_target_" in node:
+        yield node["path"] if node["_target_"] == "hydra.utils.get_method" else node["_target_"]
+    for part in node.values() if is_dict else node if isinstance(node, list) else ():
+        yield from named_in(part)
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [*options("evaluate", EVALUATED), *options("train", TRAINED), *options("export", EXPORTED)],
+)
+def test_every_option_composes_of_parts_that_exist(command, option):
+    """Catches a yaml left behind by a move or a rename; methods, sweeps and tasks have tests of their own."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        cfg = compose(command, [option])
+    assert wrong_kind(cfg) is None
+    for name in set(named_in(OmegaConf.to_container(cfg))):
+        assert callable(get_object(name)), name
+
+
+@pytest.mark.parametrize("metric", sorted(path.stem for path in (CONF / "metrics").glob("*.yaml")))
+def test_every_metric_is_one_of_a_list(metric):
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        cfg = compose("evaluate", [f"metrics=[{metric}]"])
+    assert len(cfg.metrics) == 1
+    assert all(callable(get_object(name)) for name in named_in(OmegaConf.to_container(cfg.metrics)))

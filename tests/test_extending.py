@@ -1,0 +1,204 @@
+"""Each row of the extension table of the documentation, carried out outside the repository: one Python file, one yaml,
+and the command with --config-dir."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from runpy import run_path
+from typing import NamedTuple
+
+import pytest
+from support.paths import ROOT
+from support.tiny_weights import write_tiny_weights
+
+from lantern.evaluation.rows import Row, read_rows
+
+
+class Extension(NamedTuple):
+    """A user's part: its config group and name, the Python file my_parts.py, the yaml, and further overrides."""
+
+    group: str
+    name: str
+    code: str
+    yaml: str
+    overrides: tuple[str, ...] = ()
+
+
+RULE = Extension(
+    "acceptance", "mixture",
+    '''
+import torch
+from lantern.acceptance.relaxed import relaxed
+
+class Mixture:
+    """p~ is p mixed with a uniform law."""
+
+    name, verification, lossless = "mixture", "ratio", False
+
+    def __init__(self, share):
+        self.share, self.parameters = share, {"share": share}
+
+    def relax(self, p, x):
+        return (1 - self.share) * p + self.share / p.shape[-1]
+
+    def judge(self, p, q, x, site):
+        return relaxed(self.relax(p, x), q, x)
+''',
+    "_target_: my_parts.Mixture\nshare: 0.5\n",
+    ("acceptance.share=0.25",),
+)  # fmt: skip
+
+TREE = Extension(
+    "tree", "fan",
+    '''
+import torch
+from lantern.types import DraftTree, PADDING
+
+class Fan:
+    """The root and its `width` likeliest children."""
+
+    name = kind = "fan"
+    depth = num_expanded = 1
+
+    def __init__(self, width):
+        self.width, self.num_nodes = width, width + 1
+
+    def grow(self, roots, room, expand, proposals):
+        root = roots[:, None]
+        parents = torch.zeros(len(roots), self.num_nodes, dtype=torch.long)
+        parents[:, 1:] = torch.where(room[:, None] > 1, 0, PADDING)
+        parents[:, 0] = -1
+        scores = proposals.chosen(expand(root, torch.full_like(root, -1), 0), 0)
+        children = scores[:, 0].topk(self.width).indices
+        return DraftTree(torch.cat([root, children], 1), parents.to(roots.device))
+''',
+    "_target_: my_parts.Fan\nwidth: 4\n",
+)  # fmt: skip
+
+DRAFTER = Extension(
+    "drafter", "repeat",
+    '''
+from lantern.types import TreeTopology
+
+class Repeat:
+    """Drafts the last token again."""
+
+    name, num_nodes, depth, image_bytes, forwards, forward_s = "repeat", 2, 1, 0, 0, 0.0
+
+    def allocate(self, batch_size): ...
+    def begin(self, prefill, rows): ...
+    def observe(self, tree, forward, probs, verdict): ...
+    def keep(self, rows): ...
+
+    def draft(self, roots, room, proposals):
+        length = min(self.depth, int(room.min()) - 1)
+        return TreeTopology.chain(length, roots.device).tree(roots[:, None].repeat(1, 1 + length))
+''',
+    "_target_: my_parts.Repeat\n",
+)  # fmt: skip
+
+TARGET = Extension(
+    "model", "noise",
+    '''
+import torch
+from lantern.models.llamagen.target import LlamaGenTarget
+from lantern.models.llamagen.transformer import Transformer
+
+def load_noise(side):
+    """An untrained LlamaGen for any prompt; its images are its codes, as grey values."""
+    torch.manual_seed(0)
+    body = Transformer(32, 2, 2, 24, (side, side), caption_dim=8, prefix_len=4, multiple_of=16)
+    return LlamaGenTarget(body, Lengths(), Greys(side), 2.0, "noise")
+
+class Lengths:
+    """A prompt is read as its number of letters."""
+
+    def __call__(self, prompts):
+        lengths = torch.tensor([len(prompt) for prompt in prompts], dtype=torch.float32)
+        return lengths[:, None, None].expand(-1, 4, 8) / 20, torch.ones(len(prompts), 4, dtype=torch.bool)
+
+class Greys:
+    def __init__(self, side):
+        self.side, self.codebook = side, torch.linspace(0, 1, 24)[:, None]
+
+    def decode(self, tokens):
+        return self.codebook[tokens].view(-1, 1, self.side, self.side).expand(-1, 3, -1, -1)
+''',
+    "_target_: my_parts.load_noise\nside: 4\n",
+    ("drafter=jacobi", "acceptance=exact", "prompts=[a,bcd]", "speed.num_prompts=2"),
+)  # fmt: skip
+
+METRIC = Extension(
+    "metrics", "brightness",
+    '''
+class Brightness:
+    def prepare(self, prompts): ...
+
+    def __call__(self, images, prompts):
+        return {"brightness": float(images.mean())}
+
+    def against(self, images, plain, prompts):
+        return {"brightness_diff": float(images.mean() - plain.mean())}
+
+    def protocol(self, prompts):
+        return {"brightness_of": len(prompts)}
+
+    def warnings(self, prompts):
+        return []
+''',
+    "brightness:\n  _target_: my_parts.Brightness\n",
+    ("quality.num_images=2", "speed.num_prompts=0", "acceptance=exact", "verification=shared_noise"),
+)  # fmt: skip
+EXPECTED = {
+    RULE: {"acceptance": "mixture", "acceptance.share": 0.25, "verification": "ratio", "lossless": False},
+    TREE: {"tree": "fan", "lossless": False, "drafter": "eagle"},
+    DRAFTER: {"drafter": "repeat", "tree": "none"},
+    TARGET: {"model": "noise", "drafter": "jacobi", "lossless": True, "target_hash": "noise"},
+    METRIC: {"brightness_of": 2, "brightness_diff": 0.0},
+}
+SMALL = ["speed.num_prompts=1", "quality.num_images=0", "output_tv.num_positions=0", "tracking.mode=disabled"]
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory) -> Path:
+    return write_tiny_weights(tmp_path_factory.mktemp("weights"))
+
+
+def command(extension: Extension, folder: Path, weights: Path) -> list[str]:
+    """Writes the two files and returns the arguments of evaluate.py."""
+    yaml = folder / "conf" / extension.group / f"{extension.name}.yaml"
+    yaml.parent.mkdir(parents=True)
+    yaml.write_text(extension.yaml)
+    (folder / "my_parts.py").write_text(extension.code)
+    name = f"[{extension.name}]" if extension.group == "metrics" else extension.name
+    small = [*SMALL, f"paths.weights={weights}", f"hydra.run.dir={folder}/run", "dtype=float32", "device=cpu"]
+    return ["--config-dir", f"{folder}/conf", f"{extension.group}={name}", *small, *extension.overrides]
+
+
+def row_of(extension: Extension, folder: Path) -> Row:
+    """The setting's result row, held against what is expected of it."""
+    row = read_rows(folder / "run" / "results.jsonl")[-1]
+    assert {key: row[key] for key in EXPECTED[extension]} == EXPECTED[extension]
+    return row
+
+
+@pytest.mark.parametrize("extension", [RULE, TREE, DRAFTER, TARGET, METRIC], ids=lambda extension: extension.group)
+def test_a_part_of_ones_own_is_one_file_and_one_yaml(extension, weights, tmp_path, monkeypatch):
+    """Catches a part that is known by a list, a type or a folder of the repository. Runs in this process."""
+    monkeypatch.setattr(sys, "argv", ["evaluate.py", *command(extension, tmp_path, weights), "hydra/job_logging=none"])
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_parts", raising=False)
+    run_path(str(ROOT / "evaluate.py"), run_name="__main__")
+    monkeypatch.delitem(sys.modules, "my_parts", raising=False)
+    row_of(extension, tmp_path)
+
+
+def test_the_file_is_found_by_pythonpath(weights, tmp_path):
+    """The same as a user types it: PYTHONPATH=. python evaluate.py --config-dir conf tree=fan."""
+    program = [sys.executable, str(ROOT / "evaluate.py"), *command(TREE, tmp_path, weights)]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert row_of(TREE, tmp_path)["tokens_per_step"] > 1
