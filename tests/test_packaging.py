@@ -8,7 +8,8 @@ import venv
 from pathlib import Path
 
 import pytest
-from support.paths import ROOT
+from hydra import compose, initialize_config_dir
+from support.paths import CONF, ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
@@ -18,6 +19,13 @@ def test_requirements_are_the_dependencies_and_the_dev_extra():
     lines = (ROOT / "requirements.txt").read_text().splitlines()
     pinned = [line for line in lines if line and not line.startswith("#")]
     assert pinned == PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"]
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate", "export"])
+def test_a_command_is_named_after_its_config_however_it_is_started(command):
+    """Catches a log file named after the module in which the command is defined."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        assert compose(command, return_hydra_config=True).hydra.job.name == command
 
 
 def _pip(*arguments: str) -> None:
