@@ -84,6 +84,14 @@ def test_every_setting_in_the_text_belongs_to_a_command(page):
     assert [code for code in settings if all(errors_of(name, code) for name in ("evaluate", "train"))] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_method_in_a_table_is_a_preset(page):
+    """Catches the same in the tables of results, whose first column names methods."""
+    tables = re.findall(r"^\| method \|.*\n((?:\|.*\n)+)", page.read_text(), re.MULTILINE)
+    named = {name for table in tables for name in re.findall(r"^\|[^`|]*`(\w+)", table, re.MULTILINE)}
+    assert named <= {path.stem for path in (CONF / "method").glob("*.yaml")}
+
+
 def test_every_make_target_exists():
     """Catches a target that was renamed."""
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
