@@ -68,6 +68,7 @@ def test_an_installed_command_works_in_another_folder(scripts, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     assert "model=llamagen" in _run([str(scripts / "lantern-evaluate"), "dry_run=true"], elsewhere)
+    _run([str(scripts / "lantern-evaluate"), "+sweep=field", "+method=jacobi", "dry_run=true"], elsewhere)
     assert "task_name: drafter" in _run([str(scripts / "lantern-train"), "--cfg", "job"], elsewhere)
     images = ["speed.num_prompts=0", "quality.num_images=0", "prompts=['a red ring on wood']", "drafter=none"]
     _run([str(scripts / "lantern-evaluate"), *images, "acceptance=exact", "hydra.run.dir=run"], elsewhere)
