@@ -27,5 +27,5 @@ test: env  ## the essentials, minutes
 test-full: env  ## the rest: long grids and everything on the shipped weights
 	$(PY) -m pytest -q -m full
 
-lint: env  ## style
-	$(PY) -m ruff check . && $(PY) -m ruff format --check .
+lint: env  ## style and types
+	$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy

@@ -1,11 +1,9 @@
 """Lantern: fast image generation from visual autoregressive models, with the price in quality measured."""
 
-import os
-from pathlib import Path
-
 from lantern import _torchvision  # noqa: F401  (before all that imports torchvision: see its docstring)
+from lantern.runtime.home import export_paths
 
-os.environ.setdefault("LANTERN_ROOT", str(Path(__file__).parents[1]))  # where conf/paths finds data, from any folder
+export_paths()
 
 __version__ = "0.1.0"
 

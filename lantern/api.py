@@ -3,7 +3,6 @@ Names are those of the config groups in conf/; objects of your own are taken as 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
@@ -17,10 +16,10 @@ from lantern.evaluation.evaluate import decode_images
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline, assemble
 from lantern.runtime.hardware import allow_tf32
+from lantern.runtime.home import CONFIG_FOLDER
 from lantern.tuning.auto import AutoTree
 from lantern.types import AcceptanceRule, Drafter, Generation, Loop, Target, TreePolicy, Verification
 
-CONFIG_FOLDER = Path(__file__).parents[1] / "conf"
 USUAL = {"tree": "static", "acceptance": "exact", "verification": "auto", "drafter": "eagle"}
 
 

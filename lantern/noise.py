@@ -3,6 +3,7 @@ The same integers on every device; nothing depends on batch size, order, or what
 
 import hashlib
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 import torch
@@ -230,9 +231,9 @@ class Noise:
 
     def _race(self, purpose: Purpose, *counters: Tensor) -> Tensor:
         seeds = self.seeds.view(-1, *[1] * counters[0].dim())
-        counters = [counter[..., None] for counter in counters]
+        per_row = [counter[..., None] for counter in counters]
         # the code comes last, so that all before it is hashed once a row and not once a code
-        return _exponential(bits(seeds, purpose, *counters, self._codes))
+        return _exponential(bits(seeds, purpose, *per_row, self._codes))
 
     def uniform(self, purpose: Purpose, *counters: Tensor) -> Tensor:
         """counters broadcasting to [B] or [B, N] -> uniform in [0, 1), as fine as float32 tells apart everywhere."""
@@ -258,6 +259,6 @@ class GreedyNoise(Noise):
         self._left = [self._made.shape[1]] * len(self._left)
         self._used.zero_()
 
-    def __init__(self, batch_size: int, vocab_size: int, *others: object) -> None:
+    def __init__(self, batch_size: int, vocab_size: int, *others: Any) -> None:
         super().__init__(batch_size, 1, *others)  # one number a position is enough: it broadcasts over codes
         self._made.fill_(1.0)

@@ -33,7 +33,7 @@ def best_paths(chances: Chances, size: int, depth: int) -> list[Path]:
     """The tree of at most `size` draft nodes and `depth` levels that is expected to commit most. A node adds its chance
     of being reached, a product along its path that neither a child nor a younger sibling exceeds, so that the best
     nodes, taken one by one, form a tree; Sequoia (2402.12374) finds the same tree by dynamic programming."""
-    waiting = [(-chances[0][0], (0,), 1.0)]  # worth, path, its parent's worth
+    waiting: list[tuple[float, Path, float]] = [(-chances[0][0], (0,), 1.0)]  # worth, path, its parent's worth
     found: list[Path] = []
     while waiting and len(found) < size:
         worth, path, above = heapq.heappop(waiting)

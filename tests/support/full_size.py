@@ -1,4 +1,4 @@
-"""Full-size checkpoints in the released format, their weights random: python tests/full_size.py FOLDER writes
+"""Full-size checkpoints in the released format, their weights random: python tests/support/full_size.py FOLDER writes
 LlamaGen-B's c2i_B_256.pt and vq_ds16_c2i.pt, 0.8 GB."""
 
 import json
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def write_llamagen_b(folder: Path) -> None:

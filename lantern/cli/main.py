@@ -1,0 +1,62 @@
+"""The commands `evaluate` and `export`: what evaluate.py, export.py and the installed lantern-… scripts run."""
+
+from pathlib import Path
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from lantern.cli.dry_run import drafted, estimate, kept_dtype
+from lantern.cli.error_messages import in_one_sentence
+from lantern.cli.reproduce import check_alone, compare_rows, moved, recorded_run
+from lantern.cli.run_setting import run_setting
+from lantern.runtime.hardware import resolve_device
+from lantern.runtime.home import CONFIG_FOLDER
+from lantern.runtime.memory import available_memory
+
+
+@hydra.main(version_base="1.3", config_path=str(CONFIG_FOLDER), config_name="evaluate")
+@in_one_sentence
+def evaluate(cfg: DictConfig) -> None:
+    """Measures one setting and writes its run folder; with dry_run or reproduce does that instead."""
+    run = HydraConfig.get()
+    folder = Path(run.runtime.output_dir)
+    if cfg.dry_run:
+        _dry_run(cfg)
+    elif cfg.reproduce:
+        _reproduce(cfg, run.overrides.task, folder)
+    else:
+        sweep = Path(run.sweep.dir) if run.mode == RunMode.MULTIRUN else None
+        chosen = run.runtime.choices
+        run_setting(cfg, chosen.model, folder, sweep, chosen.get("method"))
+
+
+@hydra.main(version_base="1.3", config_path=str(CONFIG_FOLDER), config_name="export")
+@in_one_sentence
+def export(cfg: DictConfig) -> None:
+    """Writes a drafter in another program's layout."""
+    write = instantiate(cfg.format)
+    weights = write(checkpoint=cfg.drafter.checkpoint, target=instantiate(cfg.model), folder=cfg.to)
+    print(f"drafter written to {weights} and the config.json beside it")
+
+
+def _dry_run(cfg: DictConfig) -> None:
+    """Prints what the setting needs in memory, and reads no file of the model."""
+    place = resolve_device(cfg.device)
+    cfg.dtype, cfg.device = kept_dtype(cfg.dtype, place), "meta"
+    sizes = (1, cfg.batch_size) if cfg.quality.num_images else (1,)
+    largest = drafted(instantiate(cfg.drafter), instantiate(cfg.tree))
+    found = estimate(instantiate(cfg.model), largest, "checkpoint" in cfg.drafter, sizes, place)
+    name = HydraConfig.get().runtime.choices.model
+    print(f"model={name} in {cfg.dtype} on {place}\n{found.table(available_memory(place))}")
+
+
+def _reproduce(cfg: DictConfig, overrides: list[str], folder: Path) -> None:
+    """Runs a recorded row again and prints how the two compare."""
+    check_alone(cfg.reproduce, overrides)
+    recorded, rows, home = recorded_run(cfg.reproduce)
+    again = OmegaConf.create(moved(recorded, cfg.paths.root))
+    row = rows[-1]
+    print(compare_rows(rows, run_setting(again, row["model"], folder, None, row.get("method"), home)))

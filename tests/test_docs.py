@@ -1,0 +1,124 @@
+"""README and docs: every command composes, every link, picture and file exists, and README stays one page."""
+
+import re
+import shlex
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from support.paths import CONF, ROOT
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES += [ROOT / "data" / "weights" / "README.md"]
+COMMAND = re.compile(r"(?:python |lantern-)(train|evaluate|export)(?:\.py)?(?= |$)(.*)")
+SETTING = re.compile(r"[+~]{0,2}[a-z][\w./@]*=[^\s=]\S*")
+FLAGS = {"-m", "--multirun", "--help"}
+
+
+@cache
+def code_of(page: Path) -> tuple[list[str], list[str]]:
+    """The lines of a page's code blocks; its inline code, unwrapped."""
+    text = page.read_text()
+    fenced = re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    lines = [line.strip() for line in text.splitlines() if line.startswith("    ")]
+    prose = "\n".join(line for line in text.splitlines() if not line.startswith("    "))
+    inline = [re.sub(r"\s*\n\s*", " ", code) for code in re.findall(r"`([^`]+)`", prose)]
+    return lines + "\n".join(fenced).splitlines(), inline
+
+
+def all_code(page: Path) -> list[str]:
+    blocks, inline = code_of(page)
+    return blocks + inline
+
+
+def overrides_of(arguments: str) -> list[str]:
+    """The overrides of a command as Hydra reads them; placeholders such as … and <run folder> are words."""
+    arguments = re.sub(r"\[#\w+\]", "", re.sub(r"<[^>]*>", "x", arguments)).replace("…", "x")
+    words = [word for word in shlex.split(arguments, comments=True) if word not in FLAGS]
+    if "--config-dir" in words:  # what follows names yamls of the reader's own
+        words = words[: words.index("--config-dir")]
+    return words
+
+
+def points(overrides: list[str]) -> list[tuple[str, ...]]:
+    """Each value of a multi-run once, the other overrides at their first."""
+    parsed = OverridesParser.create().parse_overrides(overrides)
+    values = [
+        [f"{text.split('=', 1)[0]}={value}" for value in override.sweep_string_iterator()]
+        if override.is_sweep_override()
+        else [text]
+        for text, override in zip(overrides, parsed, strict=True)
+    ]
+    first = [choices[0] for choices in values]
+    return [(*first[:i], choice, *first[i + 1 :]) for i, choices in enumerate(values) for choice in choices] or [()]
+
+
+@cache
+def error_of(name: str, overrides: tuple[str, ...]) -> str | None:
+    try:
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            compose(name, list(overrides))
+    except Exception as error:
+        return f"{name} {' '.join(overrides)}: {error}"
+    return None
+
+
+def errors_of(name: str, arguments: str) -> list[str]:
+    return [found for point in points(overrides_of(arguments)) if (found := error_of(name, point))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_composes(page):
+    """Catches a method, group or key that was renamed after the page was written."""
+    commands = [found for line in all_code(page) if (found := COMMAND.match(line))]
+    assert [error for found in commands for error in errors_of(*found.groups())] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_setting_in_the_text_belongs_to_a_command(page):
+    """Catches the same in inline code such as `+method=jacobi`; a setting may be evaluate's or train's."""
+    settings = [code for code in code_of(page)[1] if all(map(SETTING.fullmatch, code.split()))]
+    assert [code for code in settings if all(errors_of(name, code) for name in ("evaluate", "train"))] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_method_in_a_table_is_a_preset(page):
+    """Catches the same in the tables of results, whose first column names methods."""
+    tables = re.findall(r"^\| method \|.*\n((?:\|.*\n)+)", page.read_text(), re.MULTILINE)
+    named = {name for table in tables for name in re.findall(r"^\|[^`|]*`(\w+)", table, re.MULTILINE)}
+    assert named <= {path.stem for path in (CONF / "method").glob("*.yaml")}
+
+
+def test_every_make_target_exists():
+    """Catches a target that was renamed."""
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    shown = {word for page in PAGES for code in all_code(page) for word in re.findall(r"^make ([\w-]+)", code)}
+    assert shown
+    assert shown <= targets
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_picture_and_file_exists(page):
+    """Catches a link, a picture or a module that has moved; modules may be named by the end of their path."""
+    links = re.findall(r"\]\((?!https?:)([^)#\s]+)", page.read_text())
+    missing = [link for link in links if not (page.parent / link).exists()]
+    words = [word for code in code_of(page)[1] for word in code.split()]
+    paths = [word for word in words if re.fullmatch(r"[\w/-]+\.(py|md)|(lantern|conf|tests|docs|data)/[\w/.-]*", word)]
+    modules = [str(path) for path in (ROOT / "lantern").rglob("*.py")]
+    missing += [
+        path
+        for path in paths
+        if not (ROOT / path).exists() and not any(module.endswith(f"/{path}") for module in modules)
+    ]
+    assert missing == []
+
+
+def test_readme_is_one_page_with_small_tables():
+    """Catches a README that grows back into a manual."""
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) <= 130
+    tables = re.findall(r"(?:^\|.*\n)+", "\n".join(lines) + "\n", re.MULTILINE)
+    assert max(table.count("\n") - 2 for table in tables) <= 6  # less its head and rule
