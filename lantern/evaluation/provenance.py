@@ -1,5 +1,7 @@
 """Where a result came from: command, configuration, code, versions, device and the hashes of everything it read."""
 
+import ast
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -7,6 +9,7 @@ import platform
 import subprocess
 import sys
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 
 import torch
@@ -14,7 +17,7 @@ import torch
 from lantern.runtime.files import replace_text
 
 PACKAGES = ("torch", "pytorch-lightning", "hydra-core", "transformers", "datasets", "torch-fidelity", "wandb")
-ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def write_provenance(folder: str | Path, config: dict, hashes: dict[str, str]) -> Path:
@@ -37,6 +40,25 @@ def write_provenance(folder: str | Path, config: dict, hashes: dict[str, str]) -
     return path
 
 
+@lru_cache
+def code_hash(package: Path = PACKAGE) -> str:
+    """Twelve hex digits of the SHA-256 of a package's syntax trees, comments and docstrings left out: a changed program
+    reuses no record, a changed comment all of them."""
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        tree = _without_docstrings(ast.parse(path.read_bytes()))
+        digest.update(f"{path.relative_to(package).as_posix()}\n{ast.dump(tree)}\n".encode())
+    return digest.hexdigest()[:12]
+
+
+def _without_docstrings(tree: ast.Module) -> ast.Module:
+    for node in ast.walk(tree):
+        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if documented and ast.get_docstring(node, clean=False) is not None:
+            del node.body[0]
+    return tree
+
+
 def git_state() -> dict[str, object]:
     """The revision of this code and whether files differ from it; None for both outside a git checkout."""
     revision = _git("rev-parse", "HEAD")
@@ -45,7 +67,7 @@ def git_state() -> dict[str, object]:
 
 def _git(*arguments: str) -> str | None:
     try:
-        done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, timeout=10)
+        done = subprocess.run(["git", "-C", str(PACKAGE), *arguments], capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None

@@ -11,6 +11,7 @@ from support.paths import CONF
 
 from lantern.cli.sweep_callback import SweepReport, find_conflict, report_sweep
 from lantern.evaluation.evaluate import Evaluation
+from lantern.evaluation.plan import Folders, Plan
 from lantern.reporting.merge import merge_points, point_folders
 from lantern.reporting.page.write import read_content
 from lantern.reporting.plots import draw_pareto, pareto_front
@@ -146,7 +147,7 @@ def sweep_folder(folder: Path, deltas=(0.01, 0.1)) -> Path:
     for number, delta in enumerate(deltas):
         point = folder / str(number)
         pipeline = FakePipeline(delta=delta, latency_s=0.6 - delta)
-        measured = Evaluation(["a", "b"], 0, 2, 3, 4, {}, point, folder / "ar").run(pipeline)
+        measured = Evaluation(Plan(["a", "b"], 2, 3, 4), Folders(point, folder / "ar")).run(pipeline)
         for m in measured:
             value = 5.0 if m.row["drafter"] == "none" else 5 + 10 * delta
             m.row.update(frechet=value, frechet_low=value - 1, frechet_high=value + 1, shape_accuracy=0.9)
