@@ -1,13 +1,14 @@
 """Features of images by torch-fidelity, from any network with a method `features`."""
 
 from collections.abc import Sequence
-from hashlib import sha256
 
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 from torch_fidelity.feature_extractor_base import FeatureExtractorBase
 from torch_fidelity.registry import FEATURE_EXTRACTORS_REGISTRY, register_feature_extractor
 from torch_fidelity.utils import create_feature_extractor, get_featuresdict_from_dataset
+
+from lantern.models.checkpoints import state_hash
 
 LAYER = "features"
 QUIET = {"verbose": False, "save_cpu_ram": True}
@@ -37,10 +38,7 @@ def register_extractor(network: nn.Module) -> str:
 
 def network_hash(network: nn.Module) -> str:
     """Twelve hex digits of its weights."""
-    digest = sha256()
-    for key, value in sorted(network.state_dict().items()):
-        digest.update(key.encode() + value.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()[:12]
+    return state_hash(network)[:12]
 
 
 def _extractor_class(network: nn.Module) -> type[FeatureExtractorBase]:

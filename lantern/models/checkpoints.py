@@ -102,6 +102,15 @@ def weights_hash(path: str | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()[:12]
 
 
+def state_hash(module: nn.Module) -> str:
+    """The first 16 hex digits of the SHA-256 of names and values of all weights, whatever file they came from."""
+    digest = hashlib.sha256()
+    for name, value in sorted(module.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()[:16]
+
+
 def local_hash(path: object) -> str | None:
     """Of the weights folder that a setting names; None where it names none on this disk."""
     return weights_hash(path) if isinstance(path, str) and weights_file(path).is_file() else None

@@ -62,9 +62,6 @@ def test_a_fingerprint_tells_settings_apart_that_have_no_row_key():
 )
 def test_an_edited_comment_keeps_the_records_and_an_edited_constant_does_not(tmp_path, changed, is_kept):
     """Catches records that count after the program has changed, and records lost to a docstring."""
-    source = (
-        '"""Numbers."""\n\n\ndef half(x):\n    """Halves."""\n    return x / 2  # a half\n\n\nTEXT = \'no docstring\'\n'
-    )
     hashes = []
     for name, text in {"before": SOURCE, "after": SOURCE.replace(*changed)}.items():
         (tmp_path / name).mkdir()

@@ -1,7 +1,6 @@
 """Images as VQ tokens: `TokenTable(...).split("train")[i]` -> {"tokens": int64 [L], "caption"}.
 A split is encoded once by the frozen tokenizer and kept under a key of the images and the tokenizer's weights."""
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from lantern.data.cache import cached_rows, fingerprint
 from lantern.data.disk_budget import Budget
 from lantern.data.splits import Splits
 from lantern.errors import LanternError
+from lantern.models.checkpoints import state_hash
 from lantern.types import Target
 
 ENCODED_AT_ONCE = 32
@@ -59,7 +59,7 @@ class TokenTable:
         self.num_tokens = num_tokens
         if len(tokenizer.codebook) > CODES:
             raise LanternError(f"the tokenizer has {len(tokenizer.codebook)} codes; token tables hold up to {CODES}")
-        self.tokenizer_hash = content_hash(tokenizer)
+        self.tokenizer_hash = state_hash(tokenizer)
 
     def split(self, name: str) -> TokenSplit:
         """Encodes the split at the first call; later calls, in any process, read the table."""
@@ -97,15 +97,6 @@ def tokens_for(target: Target, images: Splits, cache_dir: str, budget_gib: float
     if not hasattr(target.tokenizer, "encode"):
         raise LanternError(f"{type(target.tokenizer).__name__} decodes only; let the target draw: task=drafter_self")
     return TokenTable(images, target.tokenizer, cache_dir, budget_gib, target.num_tokens)
-
-
-def content_hash(module: nn.Module) -> str:
-    """Of names and values of all weights, whatever file they came from."""
-    digest = hashlib.sha256()
-    for name, value in sorted(module.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    return digest.hexdigest()[:16]
 
 
 def chunks(count: int, size: int) -> list[list[int]]:
