@@ -23,7 +23,7 @@ from lantern.metrics.intervals import (
     swapped_sides,
     swaps,
 )
-from lantern.metrics.memo import TensorMemo
+from lantern.metrics.tensor_memo import TensorMemo
 
 MIN_IMAGES = 8
 BIASED_BELOW = 10  # images a feature; a covariance of fewer is mostly noise, and so is a Fréchet distance

@@ -8,7 +8,7 @@ from torch import Tensor
 from lantern.metrics.intervals import Interval, bootstrap, share_bounds
 
 
-class Pairs:
+class ImageDifference:
     def prepare(self, prompts: Sequence[str]) -> None:
         """Any prompts will do."""
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lantern.metrics.extraction import network_hash
 from lantern.metrics.intervals import Interval, bootstrap
-from lantern.metrics.memo import TensorMemo
+from lantern.metrics.tensor_memo import TensorMemo
 
 AT_ONCE = 32
 

@@ -12,7 +12,7 @@ from torch_fidelity.metric_isc import KEY_METRIC_ISC_MEAN, isc_features_to_metri
 from lantern.errors import LanternError
 from lantern.metrics.extraction import extract_features, network_hash, register_extractor
 from lantern.metrics.intervals import difference_interval, jackknife, prompt_groups, swapped_sides, swaps
-from lantern.metrics.memo import TensorMemo
+from lantern.metrics.tensor_memo import TensorMemo
 
 JACKKNIFE_GROUPS = 40
 FEW = 50  # images a split

@@ -9,9 +9,10 @@ from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.lantern_pp import LanternPP
 from lantern.metrics.code_distance import CodeDistance
-from lantern.metrics.output_tv import OutputTV, committed_law, total_variation
+from lantern.metrics.committed_law import committed_law
+from lantern.metrics.output_tv import OutputTV, total_variation
+from lantern.metrics.plain_picks import plain_picks
 from lantern.metrics.recording_drafter import RecordingDrafter, Visit
-from lantern.metrics.reference_samples import plain_picks
 from lantern.pipeline import Pipeline
 from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree
