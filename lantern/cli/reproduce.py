@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lantern.errors import LanternError
 from lantern.evaluation.rows import SUMMARY, Row, is_baseline, setting_id
-from lantern.reporting.table import label_rows
+from lantern.reporting.labels import label_rows
 
 SAME = (
     "target_hash",

@@ -13,10 +13,10 @@ from omegaconf import DictConfig
 
 from lantern.cli.error_messages import user_error
 from lantern.evaluation.rows import is_baseline, setting_id
+from lantern.reporting.best_setting import report_best
 from lantern.reporting.merge import merge_points, point_folders, same_prompt_images
 from lantern.reporting.profiles import read_profiles
 from lantern.reporting.quality_budget import Budget
-from lantern.reporting.table import tell_best
 from lantern.reporting.wandb_runs import Point, Tracker, group_of
 
 log = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ def report_sweep(folder: Path, name: str | None, tracker: Tracker, budget: Budge
         log.error("no point of %s has results; see the errors above", folder)
         return
     group, profiles, best = group_of(name, folder), read_profiles(points), budget.best(rows)
-    tell_best(folder, rows, budget, best)
+    report_best(folder, rows, budget, best)
     for row in filter(is_baseline, rows):
         tracker.point(Point(row, profiles.get(setting_id(row))), {}, folder, group)
     columns, prompts = same_prompt_images(points, rows)

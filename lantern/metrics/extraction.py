@@ -15,7 +15,7 @@ QUIET = {"verbose": False, "save_cpu_ram": True}
 
 
 class ImageDataset(Dataset):
-    """images [N, 3, H, W] in [0, 1] as torch-fidelity wants them: uint8 [3, H, W] each."""
+    """images [N, 3, H, W] in [0, 1] as torch-fidelity reads them: uint8 [3, H, W] each."""
 
     def __init__(self, images: Tensor) -> None:
         self.images = images
@@ -28,8 +28,8 @@ class ImageDataset(Dataset):
 
 
 def register_extractor(network: nn.Module) -> str:
-    """Makes network.features, images [N, 3, H, W] in [0, 1] -> [N, F], known to torch-fidelity. Returns its name, which
-    holds a hash of its weights: torch-fidelity tells extractors apart, cached features too, by name only."""
+    """Registers network.features, images [N, 3, H, W] in [0, 1] -> [N, F], with torch-fidelity. Returns its name, which
+    holds a hash of its weights: torch-fidelity identifies extractors and cached features by name only."""
     name = f"{type(network).__name__.lower()}-{network_hash(network)}"
     if name not in FEATURE_EXTRACTORS_REGISTRY:
         register_feature_extractor(name, _extractor_class(network))
@@ -37,7 +37,7 @@ def register_extractor(network: nn.Module) -> str:
 
 
 def network_hash(network: nn.Module) -> str:
-    """Twelve hex digits of its weights."""
+    """Twelve hex digits of the SHA-256 of its weights."""
     return state_hash(network)[:12]
 
 

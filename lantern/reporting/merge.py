@@ -10,12 +10,13 @@ from PIL import Image
 from torch import Tensor
 
 from lantern.evaluation.rows import SUMMARY, Row, merge_rows, setting_id
+from lantern.reporting.labels import label_rows
 from lantern.reporting.page.pictures import shared_records
 from lantern.reporting.page.write import write_page
 from lantern.reporting.plots import draw_grid, draw_pareto
 from lantern.reporting.profiles import read_profiles, write_profiles
 from lantern.reporting.quality_budget import Budget, ranked
-from lantern.reporting.table import format_table, label_rows, write_csv
+from lantern.reporting.table import format_table, write_csv
 
 GRID_PROMPTS = 6
 

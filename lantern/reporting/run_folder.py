@@ -11,10 +11,10 @@ from lantern.errors import unwritable
 from lantern.evaluation.evaluate import Measurement
 from lantern.evaluation.records import copy_missing
 from lantern.evaluation.rows import SUMMARY, append_rows, encode, setting_id
+from lantern.reporting.labels import label_rows
 from lantern.reporting.merge import merge_points
 from lantern.reporting.profiles import write_profiles
 from lantern.reporting.quality_budget import Budget
-from lantern.reporting.table import label_rows
 from lantern.reporting.wandb_runs import Point, Tracker, group_of
 from lantern.runtime.files import replace_text
 

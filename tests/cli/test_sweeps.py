@@ -12,13 +12,14 @@ from support.paths import CONF
 from lantern.cli.sweep_callback import SweepReport, find_conflict, report_sweep
 from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Folders, Plan
+from lantern.reporting.labels import label_rows
 from lantern.reporting.merge import merge_points, point_folders
 from lantern.reporting.page.write import read_content
 from lantern.reporting.plots import draw_pareto, pareto_front
 from lantern.reporting.published import published_keys
 from lantern.reporting.quality_budget import Budget, ranked
 from lantern.reporting.run_folder import write_measurements
-from lantern.reporting.table import format_table, label_rows
+from lantern.reporting.table import format_table
 from lantern.reporting.wandb_runs import Tracker
 from lantern.runtime.files import replace_text
 

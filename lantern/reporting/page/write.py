@@ -9,9 +9,9 @@ from pathlib import Path
 from lantern.evaluation.rows import Row, encode, is_baseline, setting_id
 from lantern.metrics.profile import Profile
 from lantern.reporting.columns import columns_of
+from lantern.reporting.labels import label_rows, marks, shared_settings
 from lantern.reporting.page.pictures import same_prompt_pictures
 from lantern.reporting.page.protocol import protocol
-from lantern.reporting.table import label_rows, marks, shared_settings
 from lantern.runtime.files import replace_text
 
 PARTS = Path(__file__).parent
