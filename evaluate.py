@@ -1,4 +1,4 @@
-"""Measures what a way of decoding gains in speed and costs in quality: one setting, or a sweep with +sweep=delta."""
+"""Measures the speed and the quality of a decoding method: one setting, or a sweep with +sweep=delta."""
 
 import lantern  # noqa: F401  (first: see its docstring)
 
@@ -20,14 +20,14 @@ from lantern.runtime.memory import available_memory
 
 
 def dry_run(cfg: DictConfig) -> None:
-    """Prints what the setting needs in memory, and reads no file of the model."""
-    place = resolve_device(cfg.device)
-    cfg.dtype, cfg.device = kept_dtype(cfg.dtype, place), "meta"
+    """Prints the memory that the setting needs, and reads no file of the model."""
+    device = resolve_device(cfg.device)
+    cfg.dtype, cfg.device = kept_dtype(cfg.dtype, device), "meta"
     sizes = (1, cfg.batch_size) if cfg.quality.num_images else (1,)
     largest = drafted(instantiate(cfg.drafter), instantiate(cfg.tree))
-    found = estimate(instantiate(cfg.model), largest, "checkpoint" in cfg.drafter, sizes, place)
+    found = estimate(instantiate(cfg.model), largest, "checkpoint" in cfg.drafter, sizes, device)
     name = HydraConfig.get().runtime.choices.model
-    print(f"model={name} in {cfg.dtype} on {place}\n{found.table(available_memory(place))}")
+    print(f"model={name} in {cfg.dtype} on {device}\n{found.table(available_memory(device))}")
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="evaluate")

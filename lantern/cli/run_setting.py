@@ -21,7 +21,7 @@ from lantern.evaluation.fingerprint import (
     mark_finished,
     protocol,
     record_files,
-    request,
+    request_hash,
 )
 from lantern.evaluation.plan import Folders, Identity, Plan
 from lantern.evaluation.provenance import write_provenance
@@ -47,11 +47,11 @@ def run_setting(
     plan = _plan(cfg)
     parts, tree = _parts(cfg, name)
     target, drafter = parts["model"].weights_hash, local_hash(config["drafter"].get("checkpoint"))
-    asked = request(config, target, digest(plan.prompts), drafter)
-    if is_finished(folder, asked):
+    request = request_hash(config, target, digest(plan.prompts), drafter)
+    if is_finished(folder, request):
         return _finished_rows(folder)
     if isinstance(tree, AutoTree):
-        tree = tree.at(1 if plan.num_timed else plan.batch_size).keeping(_kept_choice(folder, asked, repeated))
+        tree = tree.at(1 if plan.num_timed else plan.batch_size).keeping(_kept_choice(folder, request, repeated))
     read = {"target": target, "drafter": drafter, "prompts": digest(plan.prompts)}
     write_provenance(folder, config, {name: found for name, found in read.items() if found})
     if cfg.benchmark:
@@ -64,7 +64,7 @@ def run_setting(
     if measurements:
         write_measurements(folder, measurements)
         publish(folder, sweep, measurements, config, tracker, budget)
-        mark_finished(folder, asked)
+        mark_finished(folder, request)
     return [measured.row for measured in measurements]
 
 
@@ -103,8 +103,8 @@ def _finished_rows(folder: Path) -> list[Row]:
     return list(json.loads((folder / SUMMARY).read_text()).values())
 
 
-def _kept_choice(folder: Path, asked: str, repeated: Path | None) -> KeptChoice:
-    kept = KeptChoice(folder / CHOICE, asked)
+def _kept_choice(folder: Path, request: str, repeated: Path | None) -> KeptChoice:
+    kept = KeptChoice(folder / CHOICE, request)
     if repeated:
         kept.adopt(repeated / CHOICE)
     return kept

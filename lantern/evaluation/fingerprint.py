@@ -25,7 +25,7 @@ def config_fingerprint(config: Mapping[str, object], parts: Sequence[str] = DECO
     return digest({name: config.get(name) for name in parts})
 
 
-def request(config: Mapping[str, object], *hashes: str | None) -> str:
+def request_hash(config: Mapping[str, object], *hashes: str | None) -> str:
     """A hash of a run's configuration, of what it read (the weights, the prompts) and of the code."""
     return key_of(digest({name: value for name, value in config.items() if name not in PASSING}), *hashes)
 
@@ -53,17 +53,17 @@ def protocol(target: Target, prompts: Sequence[str], split: str) -> Row:
     }
 
 
-def is_finished(folder: Path, asked: str) -> bool:
+def is_finished(folder: Path, request: str) -> bool:
     """Whether a folder holds the finished run of this request."""
     path = folder / FINISHED
     if not (path.is_file() and (folder / SUMMARY).is_file()):
         return False
-    return json.loads(path.read_text()).get("request") == asked
+    return json.loads(path.read_text()).get("request") == request
 
 
-def mark_finished(folder: Path, asked: str) -> None:
+def mark_finished(folder: Path, request: str) -> None:
     """Marks a request as finished, after everything else is written."""
-    replace_text(folder / FINISHED, encode({"request": asked}) + "\n")
+    replace_text(folder / FINISHED, encode({"request": request}) + "\n")
 
 
 def record_files(folder: Path) -> list[Path]:

@@ -1,5 +1,4 @@
-"""What an evaluation is asked for: which images, how many of them timed and how many judged, where they are written,
-and what its rows are identified by."""
+"""The input of an evaluation: which images are timed and judged, the folders, and what identifies its rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -21,7 +21,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def write_provenance(folder: str | Path, config: dict, hashes: dict[str, str]) -> Path:
-    """Writes provenance.json into a folder, whole or not at all. `hashes` names data and weights.
+    """Writes provenance.json into a folder, atomically. hashes: of data and weights, by name.
 
     Raises LanternError if the folder cannot be written.
     """
@@ -60,7 +60,7 @@ def _without_docstrings(tree: ast.Module) -> ast.Module:
 
 
 def git_state() -> dict[str, object]:
-    """The revision of this code and whether files differ from it; None for both outside a git checkout."""
+    """The git revision of this code and whether files differ from it; None for both outside a git checkout."""
     revision = _git("rev-parse", "HEAD")
     return {"revision": revision, "dirty": None if revision is None else bool(_git("status", "--porcelain"))}
 

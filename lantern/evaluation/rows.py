@@ -75,8 +75,9 @@ def is_baseline(row: Mapping[str, object]) -> bool:
 
 
 def append_rows(path: str | Path, rows: Iterable[Mapping[str, object]]) -> None:
-    """Appends one JSON object a line. Each line is a single write to a file opened for appending, so that processes
-    do not interleave; a torn last line left by a crash is closed first. LanternError without write permission."""
+    """Appends one JSON object a line. Each line is a single write to a file opened for appending, so that lines of
+    several processes do not mix; a line left incomplete by a crash is ended first. LanternError if nothing can be
+    written."""
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

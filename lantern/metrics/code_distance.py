@@ -32,11 +32,11 @@ class CodeDistance:
         surplus, lack = (p - law).double().clamp(min=0), (law - p).double().clamp(min=0)
         total = surplus.new_zeros(())
         for to, cost in zip(self._to, self._cost, strict=True):
-            asked = torch.zeros_like(lack).scatter_add_(0, to, surplus)
-            granted = torch.where(asked > 0, lack / asked, 0).clamp(max=1)  # the same share for every sender
-            sent = surplus * granted[to]
+            demand = torch.zeros_like(lack).scatter_add_(0, to, surplus)
+            share = torch.where(demand > 0, lack / demand, 0).clamp(max=1)  # the same share for every sender
+            sent = surplus * share[to]
             total += sent @ cost
-            surplus, lack = surplus - sent, lack - torch.minimum(asked, lack)
+            surplus, lack = surplus - sent, lack - torch.minimum(demand, lack)
         return float(total + self._anywhere(surplus, lack))
 
     def _anywhere(self, surplus: Tensor, lack: Tensor) -> Tensor:

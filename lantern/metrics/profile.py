@@ -90,7 +90,7 @@ class _Counts:
             judged = (rank > judged_rank) | ((rank == judged_rank) & accepted)
             self.rank.add(np.full(int(judged.sum()), judged_rank), (rank == judged_rank)[judged])
         known = np.isin(rounds.image[rows], list(laws))
-        bits = [laws[image][place] for image, place in zip(rounds.image[rows][known], position[known], strict=True)]
+        bits = [laws[image][index] for image, index in zip(rounds.image[rows][known], position[known], strict=True)]
         self.bits.add(np.asarray(bits, np.int64), accepted[known])
 
     def _add_tree(self, rounds: Decoded, trees: Shapes) -> None:

@@ -53,9 +53,9 @@ class ReconstructionMeter:
         textures = [_texture(caption) for caption in captions]
         for texture, power in zip(textures, powers, strict=True):
             self.power[texture or "other"].append(power)
-        scenes = [place for place, texture in enumerate(textures) if texture]
+        scenes = [index for index, texture in enumerate(textures) if texture]
         if self.critic is not None and scenes:
-            self._ask(made[scenes], real[scenes], [captions[place] for place in scenes])
+            self._ask(made[scenes], real[scenes], [captions[index] for index in scenes])
 
     def _ask(self, made: Tensor, real: Tensor, captions: list[str]) -> None:
         features = [self.critic.features(images) for images in (made, real)]

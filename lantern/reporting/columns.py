@@ -1,4 +1,4 @@
-"""The numbers of a result row as readers meet them: a title, what it means, and which way is better."""
+"""The numbers of a result row for readers: title, meaning, and which direction is better."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +10,8 @@ BOUNDS = ("_low", "_high")
 
 @dataclass(frozen=True)
 class Column:
+    """A number of result rows."""
+
     key: str
     title: str
     meaning: str
@@ -72,7 +74,7 @@ LOWER_IS_BETTER = ("_tv", "_distance", "_diff", "_loss")
 
 
 def columns_of(rows: Sequence[Row]) -> list[Column]:
-    """A column for every number that some row holds: the known ones first, then the metrics in the rows' order."""
+    """A column for every number in any row: the known ones first, then the metrics in the rows' order."""
     keys = list(dict.fromkeys(key for row in rows for key in row if not is_setting(key)))
     held = [key for key in keys if any(_is_number(row.get(key)) for row in rows) and not is_bound(key, keys)]
     known = {column.key: column for column in KNOWN}
@@ -80,18 +82,18 @@ def columns_of(rows: Sequence[Row]) -> list[Column]:
 
 
 def better(key: str) -> str:
-    """Which way a number is better: "high", "low", or "" where nothing is known of it."""
+    """The direction in which a number is better: "high", "low", or "" where it is unknown."""
     column = {known.key: known for known in KNOWN}.get(key) or _unknown(key)
     return column.better
 
 
 def is_setting(key: str) -> bool:
-    """Whether a row's key says what was measured, and not what was found. A dotted one is named as in the config."""
+    """Whether a row's key is a setting and not a result. Dotted keys are named as in the config."""
     return key in SETTING_KEYS or "." in key
 
 
 def is_bound(key: str, keys: Sequence[str]) -> bool:
-    """Whether a key is the end of another number's interval."""
+    """Whether a key is a bound of another key's interval."""
     return any(key.endswith(end) and key.removesuffix(end) in keys for end in BOUNDS)
 
 

@@ -8,7 +8,7 @@ from support.paths import PROMPTS
 from lantern.cli.reproduce import moved, recorded_run
 from lantern.data.prompts import load_prompts, split_prompts
 from lantern.errors import LanternError
-from lantern.evaluation.fingerprint import config_fingerprint, is_finished, mark_finished, request
+from lantern.evaluation.fingerprint import config_fingerprint, is_finished, mark_finished, request_hash
 from lantern.evaluation.plan import Plan
 from lantern.evaluation.provenance import code_hash
 from lantern.evaluation.speed import speed_warnings
@@ -71,13 +71,13 @@ def test_an_edited_comment_keeps_the_records_and_an_edited_constant_does_not(tmp
 
 
 def test_a_point_is_finished_for_the_same_request_alone(tmp_path):
-    asked = request(CONFIG, "weights")
+    asked = request_hash(CONFIG, "weights")
     assert not is_finished(tmp_path, asked)
     replace_text(tmp_path / "summary.json", "{}")
     mark_finished(tmp_path, asked)
-    assert is_finished(tmp_path, request(CONFIG | {"shards": 2, "paths": {"root": "/b"}}, "weights"))
-    assert not is_finished(tmp_path, request(CONFIG | {"seed": 1}, "weights"))
-    assert not is_finished(tmp_path, request(CONFIG, "other weights"))
+    assert is_finished(tmp_path, request_hash(CONFIG | {"shards": 2, "paths": {"root": "/b"}}, "weights"))
+    assert not is_finished(tmp_path, request_hash(CONFIG | {"seed": 1}, "weights"))
+    assert not is_finished(tmp_path, request_hash(CONFIG, "other weights"))
 
 
 def test_a_recorded_configuration_moves_with_the_checkout():
