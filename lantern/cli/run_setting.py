@@ -12,17 +12,8 @@ from omegaconf import DictConfig, OmegaConf
 from lantern.cli.instantiate import shared
 from lantern.data.prompts import load_prompts, split_prompts
 from lantern.errors import LanternError
+from lantern.evaluation import fingerprint
 from lantern.evaluation.evaluate import Evaluation
-from lantern.evaluation.fingerprint import (
-    PLAIN,
-    config_fingerprint,
-    digest,
-    is_finished,
-    mark_finished,
-    protocol,
-    record_files,
-    request_hash,
-)
 from lantern.evaluation.plan import Folders, Identity, Plan
 from lantern.evaluation.provenance import write_provenance
 from lantern.evaluation.rows import SUMMARY, Row
@@ -47,12 +38,12 @@ def run_setting(
     plan = _plan(cfg)
     parts, tree = _parts(cfg, name)
     target, drafter = parts["model"].weights_hash, local_hash(config["drafter"].get("checkpoint"))
-    request = request_hash(config, target, digest(plan.prompts), drafter)
-    if is_finished(folder, request):
+    request = fingerprint.request_hash(config, target, fingerprint.digest(plan.prompts), drafter)
+    if fingerprint.is_finished(folder, request):
         return _finished_rows(folder)
     if isinstance(tree, AutoTree):
         tree = tree.at(1 if plan.num_timed else plan.batch_size).keeping(_kept_choice(folder, request, repeated))
-    read = {"target": target, "drafter": drafter, "prompts": digest(plan.prompts)}
+    read = {"target": target, "drafter": drafter, "prompts": fingerprint.digest(plan.prompts)}
     write_provenance(folder, config, {name: found for name, found in read.items() if found})
     if cfg.benchmark:
         instantiate(cfg.benchmark).run(pipelines(**parts), plan.prompts, cfg.seed, folder)
@@ -64,22 +55,15 @@ def run_setting(
     if measurements:
         write_measurements(folder, measurements)
         publish(folder, sweep, measurements, config, tracker, budget)
-        mark_finished(folder, request)
+        fingerprint.mark_finished(folder, request)
     return [measured.row for measured in measurements]
 
 
 def _plan(cfg: DictConfig) -> Plan:
     prompts = split_prompts(load_prompts(cfg.prompts, Path(cfg.paths.root) / "data" / "prompts"), cfg.split)
-    return Plan(
-        prompts,
-        cfg.speed.num_prompts,
-        cfg.quality.num_images,
-        cfg.batch_size,
-        cfg.seed,
-        cfg.speed.max_doublings,
-        cfg.shards,
-        cfg.shard,
-    )
+    speed, quality = cfg.speed, cfg.quality
+    sizes = (speed.num_prompts, quality.num_images, cfg.batch_size)
+    return Plan(prompts, *sizes, cfg.seed, speed.max_doublings, cfg.shards, cfg.shard)
 
 
 def _parts(cfg: DictConfig, name: str) -> tuple[dict[str, object], object]:
@@ -113,9 +97,9 @@ def _kept_choice(folder: Path, request: str, repeated: Path | None) -> KeptChoic
 def _identity(config: Mapping, plan: Plan, pipeline: Pipeline, settings: Row, method: str | None) -> Identity:
     preset = {"method": method} if method else {}
     return Identity(
-        config_fingerprint(config),
-        config_fingerprint(config, PLAIN),
-        protocol(pipeline.target, plan.prompts, config["split"]),
+        fingerprint.config_fingerprint(config),
+        fingerprint.config_fingerprint(config, fingerprint.PLAIN),
+        fingerprint.protocol(pipeline.target, plan.prompts, config["split"]),
         settings,
         preset | published_keys(pipeline.describe(), config["published"]),
     )
@@ -130,7 +114,7 @@ def _evaluation(
     if plan.num_images:
         check_drafted(pipeline.target, pipeline.drafter, min(plan.batch_size, plan.num_images))
         metrics = {group: shared(metric) for group, metric in cfg.metrics.items()}
-    folders = Folders(folder, (sweep or folder) / "ar", record_files(sweep or folder))
+    folders = Folders(folder, (sweep or folder) / "ar", fingerprint.record_files(sweep or folder))
     return Evaluation(plan, folders, metrics, instantiate(cfg.output_tv), identity)
 
 

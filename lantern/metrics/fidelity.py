@@ -15,7 +15,6 @@ from lantern.errors import LanternError
 from lantern.metrics.distances import NEIGHBOURHOOD, FrechetTo, Manifolds, kernel_distances
 from lantern.metrics.extraction import QUIET, extract_features, register_extractor
 from lantern.metrics.intervals import (
-    JACKKNIFE_GROUPS,
     Interval,
     difference_interval,
     jackknife,
@@ -65,7 +64,7 @@ class Fidelity:
     def __call__(self, images: Tensor, prompts: Sequence[str]) -> dict[str, float]:
         """images [N, 3, H, W] in [0, 1] -> Fréchet and kernel distance, precision and recall, with 95 % bounds."""
         real, made = self._real(prompts), self._features(images)
-        groups = prompt_groups(prompts, min(JACKKNIFE_GROUPS, len(made)))
+        groups = prompt_groups(prompts)
         real_groups = groups[np.arange(len(real)) % len(groups)]  # a real image is in the group of its prompt's image
         values: dict[str, float] = {}
         labels, real_labels = prompt_labels(prompts, len(real))

@@ -11,14 +11,7 @@ from torch_fidelity.metric_isc import KEY_METRIC_ISC_MEAN, isc_features_to_metri
 
 from lantern.errors import LanternError
 from lantern.metrics.extraction import extract_features, network_hash, register_extractor
-from lantern.metrics.intervals import (
-    JACKKNIFE_GROUPS,
-    difference_interval,
-    jackknife,
-    prompt_groups,
-    swapped_sides,
-    swaps,
-)
+from lantern.metrics.intervals import difference_interval, jackknife, prompt_groups, swapped_sides, swaps
 from lantern.metrics.tensor_memo import TensorMemo
 
 IMAGES_PER_SPLIT = 50  # with fewer the score mostly reflects their number
@@ -63,8 +56,7 @@ class InceptionScore:
 
     def __call__(self, images: Tensor, prompts: Sequence[str]) -> dict[str, float]:
         logits = self._logits(images)
-        groups = prompt_groups(prompts, min(JACKKNIFE_GROUPS, len(logits)))
-        return jackknife(lambda kept: self._score(logits[kept]), groups).keys("inception_score")
+        return jackknife(lambda kept: self._score(logits[kept]), prompt_groups(prompts)).keys("inception_score")
 
     def against(self, images: Tensor, plain: Tensor, prompts: Sequence[str]) -> dict[str, float]:
         """inception_score_loss: AR's less the method's."""

@@ -52,10 +52,10 @@ def difference_interval(value: float, swapped: Sequence[float] | np.ndarray) -> 
     return around(value, float(np.sqrt(np.mean(np.square(swapped)))))
 
 
-def prompt_groups(prompts: Sequence[str], count: int, seed: int = 0) -> np.ndarray:
-    """[N] the group 0 … count - 1 of each image, at random with nearly the same mix of prompts in every group: images
-    are sorted by prompt, and each run of `count` is spread over all groups."""
-    rng = np.random.default_rng(seed)
+def prompt_groups(prompts: Sequence[str], count: int = JACKKNIFE_GROUPS, seed: int = 0) -> np.ndarray:
+    """[N] the group 0 … count - 1 of each image, at most N groups, at random with nearly the same mix of prompts in
+    every group: images are sorted by prompt, and each run of `count` is spread over all groups."""
+    rng, count = np.random.default_rng(seed), min(count, len(prompts))
     order = np.argsort(np.asarray(prompts), kind="stable")
     groups = np.empty(len(prompts), int)
     groups[order] = np.concatenate([rng.permutation(count) for _ in range(-(-len(prompts) // count))])[: len(prompts)]

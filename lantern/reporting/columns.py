@@ -21,54 +21,36 @@ class Column:
 
 
 KNOWN = (
-    Column(
-        "speedup", "speed-up", "over plain AR decoding, timed in turn with it on the same prompts", "high", True, True
-    ),
+    Column("speedup", "speed-up",
+           "over plain AR decoding, timed in turn with it on the same prompts", "high", True, True),
     Column("tokens_per_step", "tokens a step", "image tokens committed per target forward", "high", True, True),
     Column("end_to_end_speedup", "end to end", "speed-up with text encoder and image decoder", "high", True, True),
     Column("latency_s", "s an image", "token time of one image alone", "low", True, True),
     Column("end_to_end_s", "s end to end", "from prompt to image", "low", False, True),
     Column("draft_ms", "draft ms", "of a round", "low", False, True),
-    Column(
-        "drafter_forward_ms",
-        "drafter ms",
-        "of a round: in the drafter's forwards, a part of drafting",
-        "low",
-        False,
-        True,
-    ),
+    Column("drafter_forward_ms", "drafter ms",
+           "of a round: in the drafter's forwards, a part of drafting", "low", False, True),
     Column("verify_ms", "verify ms", "of a round", "low", False, True),
     Column("accept_ms", "accept ms", "of a round", "low", False, True),
-    Column(
-        "overhead", "overhead", "share of a round that is neither a target nor a drafter forward", "low", False, True
-    ),
+    Column("overhead", "overhead",
+           "share of a round that is neither a target nor a drafter forward", "low", False, True),
     Column("target_forwards", "target forwards", "an image, after its prefill", "low", False, True),
     Column("target_nodes", "target nodes", "an image: tree nodes that the target judged", "low", False, True),
     Column("drafter_forwards", "drafter forwards", "an image", "low", False, True),
     Column("baseline_latency_s", "AR s an image", "of the plain decoding it was timed with", "", False, True),
     Column("ar_over_floor", "AR over floor", "an AR step over the time of copying what it reads", "", False, True),
     Column("num_timed", "timed", "images timed alone", "", False, True),
-    Column(
-        "output_tv",
-        "output TV",
-        "total variation between p and a committed token's law; under shared noise an upper bound: the share of tokens "
-        "that are not the target's own pick",
-        "low",
-        True,
-    ),
-    Column(
-        "code_distance",
-        "code distance",
-        "expected distance of a token of p and the one committed; 1: of a code and its nearest",
-        "low",
-        True,
-    ),
+    Column("output_tv", "output TV",
+           "total variation between p and a committed token's law; under shared noise an upper bound: the share "
+           "of tokens that are not the target's own pick", "low", True),
+    Column("code_distance", "code distance",
+           "expected distance of a token of p and the one committed; 1: of a code and its nearest", "low", True),
     Column("frechet", "Fréchet", "distance to real images in feature space; biased upwards at few images", "low", True),
     Column("kernel", "kernel", "unbiased kernel distance to real images; may fall below 0", "low", False),
     Column("precision", "precision", "share of images that look real", "high", True),
     Column("recall", "recall", "share of real images that are covered", "high", True),
     Column("num_images", "images", "judged", "", False),
-)
+)  # fmt: skip
 HIGHER_IS_BETTER = ("_accuracy", "_score", "_share", "precision", "recall", "diversity")
 LOWER_IS_BETTER = ("_tv", "_distance", "_diff", "_loss")
 

@@ -156,14 +156,8 @@ class Tracker:
         try:
             quiet = wandb.Settings(silent=True, console="off", init_timeout=INIT_TIMEOUT_S)
             identity = {"project": self.project, "group": group.name, "id": group.run_id(what), "resume": "allow"}
-            run = wandb.init(
-                mode=mode,
-                tags=list(dict.fromkeys(tags)),
-                settings=quiet,
-                reinit="finish_previous",
-                **identity,
-                **settings,
-            )
+            identity |= {"tags": list(dict.fromkeys(tags)), "reinit": "finish_previous"}
+            run = wandb.init(mode=mode, settings=quiet, **identity, **settings)
             try:
                 fill(run)
             finally:

@@ -159,7 +159,7 @@ def sweep_folder(folder: Path, deltas=(0.01, 0.1)) -> Path:
 
 
 def test_rows_of_several_methods_bear_their_names():
-    """Catches rows told apart by hashes and parts where the name of the method would do."""
+    """Catches rows labelled by hashes and parts where the name of the method is enough."""
     shared = {"model": "m", "tree": "static", "seed": 0, "acceptance": "exact", "temperature": 1.0}
     rows = [
         shared | {"drafter": "none"},
@@ -211,8 +211,8 @@ def test_the_report_is_made_at_exit_when_hydra_leaves_the_end_out(tmp_path, monk
 def test_a_sweep_names_the_best_setting_under_its_budget_on_paper_too(tmp_path, capsys):
     folder = sweep_folder(tmp_path)
     report_sweep(folder, "delta", Tracker(mode="disabled"), BUDGET)
-    told = "fastest, lossless or with frechet at most 10 % worse than plain decoding's: δ 0.01"
-    assert told in capsys.readouterr().out
+    best = "fastest, lossless or with frechet at most 10 % worse than plain decoding's: δ 0.01"
+    assert best in capsys.readouterr().out
     best = json.loads((folder / "best.json").read_text())
     assert (best["setting"], best["row"]["delta"], best["budget"]["within"]) == ("δ 0.01", 0.01, {"frechet": 0.1})
     assert not best["certain"]  # 0.1 worse, and its bounds reach to 1.1

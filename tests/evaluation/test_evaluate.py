@@ -31,7 +31,7 @@ def small_groups(monkeypatch):
 
 
 class Brightness:
-    """A metric that remembers what it was asked."""
+    """A metric that records the prompts it was prepared with."""
 
     def __init__(self) -> None:
         self.prepared = []
@@ -137,7 +137,7 @@ def test_plain_ar_decoding_gives_one_row(tmp_path):
     assert only.row["brightness"] > 0
 
 
-def test_metrics_refuse_prompts_before_anything_is_decoded(tmp_path):
+def test_metrics_reject_prompts_before_anything_is_decoded(tmp_path):
     class Picky(Brightness):
         def prepare(self, prompts):
             raise LanternError("no")
@@ -184,7 +184,7 @@ def test_the_number_of_prompts_is_doubled_while_the_bounds_are_wide_as_allowed(t
 
 def test_the_timed_way_from_text_to_image_holds_the_image_decoder(tmp_path):
     row = evaluation(tmp_path, num_images=0).run(FakePipeline())[-1].row
-    assert row["end_to_end_s"] > 0  # of the clock, where latency_s is what the stand-in says
+    assert row["end_to_end_s"] > 0  # measured, where latency_s is the stand-in's
     assert row["end_to_end_speedup_low"] <= row["end_to_end_speedup"] <= row["end_to_end_speedup_high"]
 
 

@@ -1,4 +1,4 @@
-"""What a run was asked for, and on which prompts it may be tuned."""
+"""Requests and fingerprints, splits of prompts, code hashes and disturbed timings."""
 
 import os
 
@@ -71,10 +71,10 @@ def test_an_edited_comment_keeps_the_records_and_an_edited_constant_does_not(tmp
 
 
 def test_a_point_is_finished_for_the_same_request_alone(tmp_path):
-    asked = request_hash(CONFIG, "weights")
-    assert not is_finished(tmp_path, asked)
+    request = request_hash(CONFIG, "weights")
+    assert not is_finished(tmp_path, request)
     replace_text(tmp_path / "summary.json", "{}")
-    mark_finished(tmp_path, asked)
+    mark_finished(tmp_path, request)
     assert is_finished(tmp_path, request_hash(CONFIG | {"shards": 2, "paths": {"root": "/b"}}, "weights"))
     assert not is_finished(tmp_path, request_hash(CONFIG | {"seed": 1}, "weights"))
     assert not is_finished(tmp_path, request_hash(CONFIG, "other weights"))

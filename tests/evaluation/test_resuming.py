@@ -1,4 +1,4 @@
-"""What is on record is never made again, and a run that was cut short ends as if it had not been."""
+"""Recorded images are never made again, and an interrupted run ends with the rows of an uninterrupted one."""
 
 import os
 import random
@@ -29,7 +29,7 @@ def small_groups(monkeypatch):
 
 
 def lasting(rows: list[dict]) -> list[dict]:
-    """Without what a clock says."""
+    """Rows without timings."""
     return [{key: value for key, value in row.items() if key not in TIMES} for row in rows]
 
 

@@ -1,4 +1,4 @@
-"""What images of the same prompt say of one another, and of AR's."""
+"""Differences of images of the same prompt among each other and from AR's."""
 
 import math
 

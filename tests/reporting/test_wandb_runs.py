@@ -1,4 +1,4 @@
-"""What W&B is told, read back from offline runs: no test needs a server or a key."""
+"""Content of W&B runs, read back from offline runs: no test needs a server or a key."""
 
 import json
 import subprocess
@@ -83,23 +83,23 @@ def test_a_points_curves_have_axes_of_their_own(tracked):
 
 
 def test_a_point_shows_where_in_the_image_drafts_are_accepted(tracked):
-    (told,) = [line for line in tracked["fake/lantern/static/k100-d0.03"].history if "acceptance_map/path" in line]
-    assert (told["acceptance_map/width"], told["acceptance_map/height"]) == (48, 48)  # 4 x 4 cells of 12 pixels
+    (logged,) = [line for line in tracked["fake/lantern/static/k100-d0.03"].history if "acceptance_map/path" in line]
+    assert (logged["acceptance_map/width"], logged["acceptance_map/height"]) == (48, 48)  # 4 x 4 cells of 12 pixels
     assert not [line for line in tracked["fake/ar"].history if "acceptance_map/path" in line]
 
 
 def test_tables_show_the_same_prompts_across_methods(tracked):
     folder = tracked["folder"]
     run = tracked[f"delta-{folder.name}/summary"]
-    (told,) = [line for line in run.history if "images/path" in line]
+    (logged,) = [line for line in run.history if "images/path" in line]
     (uploaded,) = [artifact for artifact in run.artifacts if artifact.name.endswith("-images")]
     files = {entry.path: Path(entry.local_path) for entry in uploaded.manifest.contents}
     table = json.loads(files["images.table.json"].read_text())
     assert table["columns"] == ["prompt", "AR", "shared_noise δ 0.01", "shared_noise δ 0.1", "ratio δ 0.4"]
     assert [line[0] for line in table["data"]] == PROMPTS
     assert all(files[cell["path"]].stat().st_size > 50 for line in table["data"] for cell in line[1:])
-    assert told["speed_against_quality_table/nrows"] == 4
-    assert {"pareto/path", "grid/path", "results/path"} <= set(told)
+    assert logged["speed_against_quality_table/nrows"] == 4
+    assert {"pareto/path", "grid/path", "results/path"} <= set(logged)
 
 
 def test_the_summary_run_names_the_best_setting_under_the_budget(tracked):
@@ -156,13 +156,13 @@ def test_a_failing_tracker_is_a_warning(tmp_path, monkeypatch, caplog):
 
 
 def test_a_single_evaluation_tracks_plain_decoding_and_the_method(tmp_path, monkeypatch):
-    told = []
-    monkeypatch.setattr(Tracker, "point", lambda self, point, *_: told.append(point))
+    logged = []
+    monkeypatch.setattr(Tracker, "point", lambda self, point, *_: logged.append(point))
     measured = Evaluation(Plan(PROMPTS, 2, 3, 4), Folders(tmp_path, tmp_path / "ar")).run(FakePipeline())
     write_measurements(tmp_path, measured)
     publish(tmp_path, None, measured, {"sweep": {"name": None}}, Tracker(), BUDGET)
-    assert [run_tags(point.row)[1] for point in told] == ["none", "eagle"]
-    assert all(list(point.columns) == ["AR", "lantern static"] for point in told)
+    assert [run_tags(point.row)[1] for point in logged] == ["none", "eagle"]
+    assert all(list(point.columns) == ["AR", "lantern static"] for point in logged)
     assert (tmp_path / "report.html").is_file()
 
 

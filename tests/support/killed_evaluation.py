@@ -1,5 +1,5 @@
-"""An evaluation on a stand-in pipeline, slow enough to be killed: python killed_evaluation.py <folder>. Says when it
-has begun, and its rows when it is done."""
+"""An evaluation on a stand-in pipeline, slow enough to be killed: python killed_evaluation.py <folder>. Prints "begun",
+and its rows at the end."""
 
 import sys
 import time
