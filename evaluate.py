@@ -1,4 +1,4 @@
-"""Measures what a way of decoding gains in speed and costs in quality: one setting, or a sweep with +sweep=delta."""
+"""Measures the speed and the quality of a decoding method: one setting, or a sweep with +sweep=delta."""
 
 from lantern.cli.main import evaluate
 

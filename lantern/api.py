@@ -4,15 +4,14 @@ Names are those of the config groups in conf/; objects of your own are taken as 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hydra import compose, initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 from torch import Tensor
 
+from lantern.cli.compose import composed
 from lantern.cli.error_messages import user_error, wrong_kind
 from lantern.errors import LanternError
-from lantern.evaluation.evaluate import decode_images
+from lantern.evaluation.timing import decode_images
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline, assemble
 from lantern.runtime.hardware import allow_tf32
@@ -25,7 +24,7 @@ USUAL = {"tree": "static", "acceptance": "exact", "verification": "auto", "draft
 
 @dataclass(frozen=True)
 class Images:
-    """Images of a list of prompts, in order, with the tokens they decode from and how decoding went."""
+    """Images of a list of prompts, in order, with their tokens and the statistics of decoding."""
 
     images: Tensor  # [B, 3, H, W] in [0, 1]
     tokens: Tensor  # [B, L]
@@ -53,9 +52,11 @@ class Model:
         settings: Sequence[str] = (),
         batch_size: int = 1,
     ) -> Pipeline:
-        """The parts by name or as objects, static, exact, auto and eagle unless the method or the loop says otherwise;
-        settings are overrides such as "acceptance.lam=3", "sampling.top_k=500"; batch_size is what tree="auto" finds
-        the fastest tree for, which it does at every call: keep the pipeline."""
+        """The parts by name or as objects; by default static, exact, auto and eagle, or those of the method or loop.
+
+        settings: overrides such as "acceptance.lam=3", "sampling.top_k=500". batch_size: the one for which tree="auto"
+        searches the fastest tree, anew at every call: keep the pipeline.
+        """
         given = {"tree": tree, "acceptance": acceptance, "verification": verification, "drafter": drafter}
         presets = [f"+{group}={name}" for group, name in (("method", method), ("loop", loop)) if isinstance(name, str)]
         usual = {} if presets else USUAL | ({"drafter": "none"} if loop else {})
@@ -76,9 +77,9 @@ class Model:
         )
 
     def generate(self, prompts: Sequence[str], seed: int = 0, batch_size: int = 8, **parts) -> Images:
-        """Images of the prompts. A prompt that occurs again gets another copy number, and so another image.
+        """Images of the prompts. A repeated prompt gets another copy number, and so another image.
 
-        parts: see pipeline(). Raises LanternError for what does not fit.
+        parts: see pipeline(). Raises LanternError for parts that do not fit each other or the prompts.
         """
         if isinstance(prompts, str):
             raise LanternError(f"prompts={prompts!r} is one text; give a list of texts")
@@ -90,8 +91,8 @@ class Model:
 
 
 def load(model: str = "llamagen", overrides: Sequence[str] = ()) -> Model:
-    """A model by its name in conf/model; overrides such as "device=cpu", "dtype=float32" or "model.folder=…". Raises
-    LanternError for what cannot be had."""
+    """A model by its name in conf/model; overrides such as "device=cpu", "dtype=float32" or "model.folder=…". Hydra's
+    global state is neither needed nor changed. Raises LanternError for a model that cannot be loaded."""
     return Model(model, overrides)
 
 
@@ -104,6 +105,4 @@ def _built(config: DictConfig | None) -> object:
 
 
 def _compose(overrides: Sequence[str]) -> DictConfig:
-    GlobalHydra.instance().clear()
-    with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
-        return compose("evaluate", overrides=list(overrides))
+    return composed(CONFIG_FOLDER, "evaluate", overrides)

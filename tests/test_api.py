@@ -1,4 +1,4 @@
-"""The Python interface of the README: what goes by name on a miniature, images on the shipped weights."""
+"""The Python interface of the README: parts by name on a miniature, images on the shipped weights."""
 
 import pytest
 import torch
@@ -59,15 +59,15 @@ def test_a_method_brings_its_own_parts_and_gives_way_to_what_is_said(tiny):
 @pytest.mark.parametrize(("batch_size", "expected"), [(1, 1), (2, 2), (8, 2)])
 def test_tree_auto_is_found_for_the_images_that_are_decoded_at_once(tiny, monkeypatch, batch_size, expected):
     """Catches a tree for one image that then decodes a batch, where it may be slower than plain decoding."""
-    asked = []
+    searched = []
 
     def resolve(self, decoders):
-        asked.append(self.batch_size)
+        searched.append(self.batch_size)
         return None
 
     monkeypatch.setattr(AutoTree, "resolve", resolve)
     tiny.generate(PROMPTS, tree="auto", batch_size=batch_size)
-    assert asked == [expected]
+    assert searched == [expected]
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +100,6 @@ def test_a_repeated_prompt_gives_another_image(model):
 
 @pytest.mark.full
 @pytest.mark.parametrize("prompts", ["wood", ["a tiger on wood"], [""], []])
-def test_prompts_that_cannot_be_drawn_are_refused_in_one_sentence(model, prompts):
+def test_prompts_that_cannot_be_drawn_are_rejected_in_one_sentence(model, prompts):
     with pytest.raises(LanternError):
         model.generate(prompts)

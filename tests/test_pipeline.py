@@ -22,7 +22,7 @@ from lantern.errors import CheckpointError, LanternError
 from lantern.evaluation.rows import run_name, setting_id
 from lantern.models.checkpoints import save_weights, weights_hash
 from lantern.pipeline import Pipeline, assemble
-from lantern.reporting.table import label_rows
+from lantern.reporting.labels import label_rows
 from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree, chain

@@ -1,5 +1,5 @@
-"""What a setting needs in memory, from shapes on the meta device: python evaluate.py model=… dry_run=true. No file of
-the model is read, so that one can ask before fetching any."""
+"""Memory that a setting needs, from shapes on the meta device: python evaluate.py model=… dry_run=true. No file of the
+model is read, so that it can be run before any is downloaded."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,21 +25,22 @@ PARTS = {
 
 @dataclass(frozen=True)
 class Estimate:
-    """Bytes. `caches` holds them by images at once and image tokens so far."""
+    """Bytes by part. `caches`: by images at once and image tokens so far."""
 
     weights: dict[str, int]
-    laid_out: int  # copies of the target's products, in the order the processor likes
+    laid_out: int  # copies of the target's weights in the layout of the CPU's matrix products
     drafter: int  # an EAGLE layer of the target's width, with its cache
     laws: int
     caches: dict[tuple[int, int], int]
     num_tokens: int
 
     def total(self, batch_size: int) -> int:
+        """Bytes of a batch with all its tokens."""
         cache = self.caches[batch_size, self.num_tokens]
         return sum(self.weights.values()) + self.laid_out + self.drafter + self.laws + cache
 
     def table(self, available: int | None) -> str:
-        """For the terminal."""
+        """Aligned text for the terminal; available: free bytes on the device."""
         batch_size = max(images for images, _ in self.caches)
         rows = [(f"weights, {name}", size) for name, size in self.weights.items()]
         rows += [("weights, laid out for decoding", self.laid_out)] if self.laid_out else []
@@ -52,19 +53,19 @@ class Estimate:
 
 
 class Drafted(NamedTuple):
-    """What a round drafts at most."""
+    """The largest tree of a round."""
 
     num_nodes: int = 1  # the root included
     depth: int = 0
 
 
 def drafted(drafter: Drafter | partial, tree: TreePolicy) -> Drafted:
-    """Of a config group's drafter, before anything is loaded; tree=auto counts as its largest tree."""
+    """The largest tree of a config group's drafter, before anything is loaded; tree=auto counts as its largest."""
     if not isinstance(drafter, partial):
         return Drafted(drafter.num_nodes, drafter.depth)
-    told = drafter.keywords
-    length, tail = told.get("length", 0), told.get("tail", 0)
-    beside = told.get("branches", 0) + told.get("levels", 0) * (told.get("width", 1) - 1)
+    settings = drafter.keywords
+    length, tail = settings.get("length", 0), settings.get("tail", 0)
+    beside = settings.get("branches", 0) + settings.get("levels", 0) * (settings.get("width", 1) - 1)
     has_tree = "tree" in lacking(drafter)
     nodes, depth = (getattr(tree, "num_nodes", 64), getattr(tree, "depth", 6)) if has_tree else Drafted()
     return Drafted(nodes + length + tail + beside, max(length, depth + tail))
@@ -73,8 +74,7 @@ def drafted(drafter: Drafter | partial, tree: TreePolicy) -> Drafted:
 def estimate(
     target: Target, trees: Drafted, drafts: bool, batch_sizes: Sequence[int], device: torch.device
 ) -> Estimate:
-    """target: built on the meta device; drafts: whether an EAGLE layer is to be loaded beside it; device: where it
-    would run."""
+    """target: built on the meta device; drafts: whether an EAGLE layer is loaded beside it; device: of the run."""
     weights = {
         name: nbytes(part)
         for attribute, name in PARTS.items()
@@ -106,7 +106,7 @@ def nbytes(part: object) -> int:
 
 
 def laid_out_bytes(target: Target, device: torch.device) -> int:
-    """models/packed.py keeps packed products beside the weights on a CPU; elsewhere the decoder joins gate and up."""
+    """Copies of weights: packed for models/onednn_linear.py on a CPU; elsewhere gate and up joined."""
     joined = _joined(target)
     if joined and device.type == "cpu":
         return sum(part.weight.nbytes for part in target.transformer.modules() if isinstance(part, nn.Linear))
@@ -114,12 +114,12 @@ def laid_out_bytes(target: Target, device: torch.device) -> int:
 
 
 def _joined(target: Target) -> list[nn.Module]:
-    """The feed-forward parts of LlamaGen's own decoder; a body of transformers runs as it is."""
+    """The feed-forward parts of LlamaGen's decoder, whose weights are copied; bodies of transformers have none."""
     return [part for part in target.transformer.modules() if hasattr(part, "w1") and hasattr(part, "w3")]
 
 
 def _widening(target: Target, device: torch.device) -> int:
-    """How much wider than weights the keys and values of Lantern's own layers are: on a CPU they are float32."""
+    """Item size of keys and values over that of the weights: on a CPU the caches of LlamaGen's layers are float32."""
     weight = target.embed_weight
     return precise(weight).itemsize // weight.element_size() if device.type == "cpu" else 1
 
@@ -134,7 +134,7 @@ def drafter_bytes(target: Target, num_nodes: int, batch_size: int, device: torch
 
 
 def kept_dtype(name: str, device: torch.device) -> str:
-    """`auto` decided by where the model would run, for one that is built on the meta device."""
+    """dtype=auto resolved for the device of the run, for a model that is built on the meta device."""
     if name != "auto":
         return name
     return "bfloat16" if is_bf16_fast(device) else "float32"

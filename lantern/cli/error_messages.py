@@ -19,8 +19,8 @@ NUMBERS = {int: "a whole number", float: "a number"}
 
 
 def in_one_sentence(task: Task) -> Task:
-    """Below @hydra.main: rotary a LanternError, also one raised while Hydra builds an object, into the exception that
-    Hydra prints as its message alone. Raised and not exited with, so that the other points of a sweep go on."""
+    """A decorator below @hydra.main: turns a LanternError, also one raised while Hydra builds an object, into the
+    exception of which Hydra prints the message alone. It is raised, so that the other points of a sweep go on."""
 
     @wraps(task)
     def run(cfg: DictConfig) -> object:
@@ -36,7 +36,7 @@ def in_one_sentence(task: Task) -> Task:
 
 def user_error(error: BaseException) -> LanternError | None:
     """The LanternError behind an exception, however often it was wrapped (Hydra wraps what constructors raise), or one
-    for a setting without a value, and for a disk that takes no more, which any library may meet."""
+    for missing required settings and full disks, which any library may raise. None for other exceptions."""
     seen: BaseException | None = error
     while seen is not None and not isinstance(seen, LanternError):
         if isinstance(seen, OSError) and seen.errno in FULL:
@@ -48,8 +48,8 @@ def user_error(error: BaseException) -> LanternError | None:
 
 
 def wrong_kind(cfg: DictConfig) -> LanternError | None:
-    """Names a setting that is a word or a fraction where what is built from it takes a number: to be asked once
-    something has failed, since it imports all that the config names."""
+    """Names a setting that is a word or a fraction where the constructor takes a number. To be called after a failure
+    only: it imports all targets of the config."""
     for node in _targets(cfg):
         for name, wanted in _hints(node["_target_"]).items():
             value = node[name] if name in node and _is_plain(node, name) else None
@@ -60,7 +60,7 @@ def wrong_kind(cfg: DictConfig) -> LanternError | None:
 
 
 def _targets(cfg: Container) -> Iterator[DictConfig]:
-    """The parts of a config that objects are built from, the outer ones first."""
+    """The nodes of a config with a _target_, the outer ones first."""
     is_dict = OmegaConf.is_dict(cfg)
     if is_dict and "_target_" in cfg:
         yield cfg
@@ -70,23 +70,23 @@ def _targets(cfg: Container) -> Iterator[DictConfig]:
 
 
 def _is_plain(cfg: Container, key: str | int) -> bool:
-    """Whether a value stands there, and not a word for one that stands elsewhere."""
+    """Whether a key has a value of its own: neither missing nor an interpolation."""
     return not OmegaConf.is_missing(cfg, key) and not OmegaConf.is_interpolation(cfg, key)
 
 
 def _hints(target: str) -> dict[str, object]:
-    """The kinds of the arguments that a target takes; of one that may be None the other."""
+    """Types of a target's arguments by name; of an optional one the type beside None."""
     try:
         made = get_object(target)
         hints = get_type_hints(made.__init__ if isinstance(made, type) else made)
-    except Exception:  # the failure that is looked into is the one to be told
+    except Exception:  # the first failure is the one to report
         return {}
     optional = {name: [kind for kind in get_args(hint) if kind is not NoneType] for name, hint in hints.items()}
     return {name: kinds[0] if isinstance(hints[name], UnionType) else hints[name] for name, kinds in optional.items()}
 
 
 class WritableFolder(Callback):
-    """Ends the program before any work if its run folder cannot be made."""
+    """Ends the program before any work if its run folder cannot be written."""
 
     def on_run_start(self, config: DictConfig, **_: object) -> None:
         _make(config.hydra.run.dir)
@@ -102,7 +102,7 @@ def _make(folder: str) -> None:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        # SystemExit, because Hydra rotary any other exception of a callback into a warning
+        # SystemExit, because Hydra turns any other exception of a callback into a warning
         raise SystemExit(
             f"error: cannot write to {folder} ({error.strerror}); choose another with paths.runs=…, or by hydra.run.dir"
         ) from error

@@ -1,4 +1,4 @@
-"""What a config builds, once a process: a target, metrics or images that the points of a sweep or the parts of a
+"""Objects built from a config once a process: a target, metrics or images that the points of a sweep or the parts of a
 training run share."""
 
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""Runs a row again: finds the configuration it was measured with, and holds what comes out against it."""
+"""Runs a row again: finds the configuration it was measured with, and compares the new row with it."""
 
 import json
 import os
@@ -7,9 +7,9 @@ from pathlib import Path
 
 from lantern.errors import LanternError
 from lantern.evaluation.rows import SUMMARY, Row, is_baseline, setting_id
-from lantern.reporting.table import label_rows
+from lantern.reporting.labels import label_rows
 
-SAME = (
+INPUTS = (  # a row is reproduced where these are equal
     "target_hash",
     "drafter_hash",
     "tree",
@@ -24,14 +24,14 @@ SAME = (
 
 
 def check_alone(source: str, overrides: Sequence[str]) -> None:
-    """Raises LanternError for settings beside a recorded run's own, which would be read by nobody."""
+    """Raises LanternError for settings beside a recorded run's, which would be ignored."""
     if ignored := [override for override in overrides if not override.startswith(("reproduce=", "paths."))]:
         raise LanternError(f"reproduce={source} runs a row as it was recorded; leave {', '.join(ignored)} out")
 
 
 def recorded_run(source: str) -> tuple[dict, list[Row], Path]:
     """source: a run folder, a sweep folder or a results file, with #<setting id> where it holds several methods.
-    -> the configuration of that run, its rows, its folder. LanternError, with the choice, if there is not one."""
+    -> the configuration of that run, its rows, its folder. LanternError, with the choices, unless there is one."""
     path, _, setting = str(source).partition("#")
     folder = Path(path).expanduser()
     folder = folder.parent if folder.is_file() else folder
@@ -61,9 +61,9 @@ def moved(config: Mapping, root: str) -> dict:
 
 
 def compare_rows(before: list[Row], now: list[Row]) -> str:
-    """A table of what was recorded and what came out, and a sentence for all that changed meanwhile."""
+    """A table of recorded and new figures, and a line for each input that changed."""
     old, new = before[-1], now[-1]
-    changed = [f"{key} was {old.get(key)}, is {new.get(key)}" for key in SAME if old.get(key) != new.get(key)]
+    changed = [f"{key} was {old.get(key)}, is {new.get(key)}" for key in INPUTS if old.get(key) != new.get(key)]
     lines = [f"{'':24} {'recorded':>12} {'now':>12}"]
     for key in [key for key in new if _is_bounded(new, key) or key == "tokens_per_step"]:
         lines.append(f"{key:24} {_show(old.get(key)):>12} {_show(new[key]):>12}  {_verdict(old, new, key)}")

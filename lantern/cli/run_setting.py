@@ -12,22 +12,14 @@ from omegaconf import DictConfig, OmegaConf
 from lantern.cli.instantiate import shared
 from lantern.data.prompts import load_prompts, split_prompts
 from lantern.errors import LanternError
-from lantern.evaluation.evaluate import Evaluation, check_sizes
-from lantern.evaluation.fingerprint import (
-    PLAIN,
-    digest,
-    fingerprint,
-    is_finished,
-    mark_finished,
-    protocol,
-    record_files,
-    request,
-)
+from lantern.evaluation import fingerprint
+from lantern.evaluation.evaluate import Evaluation
+from lantern.evaluation.plan import Folders, Identity, Plan
 from lantern.evaluation.provenance import write_provenance
 from lantern.evaluation.rows import SUMMARY, Row
 from lantern.models.checkpoints import local_hash
-from lantern.pipeline import assemble, lacking, pipelines
-from lantern.reporting.published import with_keys, with_published
+from lantern.pipeline import Pipeline, assemble, lacking, pipelines
+from lantern.reporting.published import published_keys
 from lantern.reporting.run_folder import publish, write_measurements
 from lantern.runtime.hardware import allow_tf32
 from lantern.runtime.memory import check_drafted
@@ -39,73 +31,96 @@ def run_setting(
     cfg: DictConfig, name: str, folder: Path, sweep: Path | None, method: str | None = None,
     repeated: Path | None = None,
 ) -> list[Row]:  # fmt: skip
-    """Measures and writes. name: of the model; sweep: the folder of all points; method: the preset that was chosen;
-    repeated: the folder of the run whose row is made again. Returns the rows, none where a shard ran."""
-    speed, quality = cfg.speed, cfg.quality
-    check_sizes(speed.num_prompts, quality.num_images, cfg.batch_size, cfg.shards, cfg.shard, speed.max_doublings)
+    """Measures one setting and writes its run folder. name: of the model; sweep: the folder of all points; method: the
+    chosen preset; repeated: the folder of the run whose row is made again. Returns the rows, none from a shard."""
     config = OmegaConf.to_container(cfg, resolve=True)
-    tracker, budget = instantiate(cfg.tracking), instantiate(cfg.budget)  # what is wrong with them is said first
+    tracker, budget = instantiate(cfg.tracking), instantiate(cfg.budget)  # their errors come before a model is loaded
+    plan = _plan(cfg)
+    parts, tree = _parts(cfg, name)
+    target, drafter = parts["model"].weights_hash, local_hash(config["drafter"].get("checkpoint"))
+    request = fingerprint.request_hash(config, target, fingerprint.digest(plan.prompts), drafter)
+    if fingerprint.is_finished(folder, request):
+        return _finished_rows(folder)
+    if isinstance(tree, AutoTree):
+        tree = tree.at(1 if plan.num_timed else plan.batch_size).keeping(_kept_choice(folder, request, repeated))
+    read = {"target": target, "drafter": drafter, "prompts": fingerprint.digest(plan.prompts)}
+    write_provenance(folder, config, {name: found for name, found in read.items() if found})
+    if cfg.benchmark:
+        instantiate(cfg.benchmark).run(pipelines(**parts), plan.prompts, cfg.seed, folder)
+        return []
+    pipeline = assemble(tree=tree, **parts)
+    settings = {} if parts["loop"] else own_settings(config, parts["drafter"], tree)
+    identity = _identity(config, plan, pipeline, settings, method)
+    measurements = _evaluation(cfg, plan, pipeline, identity, folder, sweep).run(pipeline)
+    if measurements:
+        write_measurements(folder, measurements)
+        publish(folder, sweep, measurements, config, tracker, budget)
+        fingerprint.mark_finished(folder, request)
+    return [measured.row for measured in measurements]
+
+
+def _plan(cfg: DictConfig) -> Plan:
     prompts = split_prompts(load_prompts(cfg.prompts, Path(cfg.paths.root) / "data" / "prompts"), cfg.split)
+    speed, quality = cfg.speed, cfg.quality
+    sizes = (speed.num_prompts, quality.num_images, cfg.batch_size)
+    return Plan(prompts, *sizes, cfg.seed, speed.max_doublings, cfg.shards, cfg.shard)
+
+
+def _parts(cfg: DictConfig, name: str) -> tuple[dict[str, object], object]:
+    """What a pipeline is assembled from, and the tree."""
     parts = {group: instantiate(cfg[group]) for group in ("drafter", "acceptance", "verification", "sampling", "loop")}
     parts |= {"model": shared(cfg.model), "name": name, "compile": cfg.compile}
-    target, tree = parts["model"], instantiate(cfg.tree)
+    tree = instantiate(cfg.tree)
     allow_tf32(bool(cfg.get("tf32")))  # older records have none
     if cfg.shards > 1 and isinstance(tree, AutoTree):
         raise LanternError(
             f"shards={cfg.shards} would each find a tree of their own by tree=auto; run it once without shards, and "
             "give the shards the shape in its tree.json"
         )
-    drafter_hash = local_hash(config["drafter"].get("checkpoint"))
-    asked = request(config, target.weights_hash, digest(prompts), drafter_hash)
-    if is_finished(folder, asked):
-        os.utime(folder / SUMMARY)  # the sweep's end merges what this run of it has touched
-        print(f"{folder} is finished")
-        return list(json.loads((folder / SUMMARY).read_text()).values())
-    if isinstance(tree, AutoTree):
-        kept = KeptChoice(folder / CHOICE, asked)
-        if repeated:
-            kept.adopt(repeated / CHOICE)
-        tree = tree.at(1 if speed.num_prompts else cfg.batch_size).keeping(kept)
-    read = {"target": target.weights_hash, "drafter": drafter_hash, "prompts": digest(prompts)}
-    write_provenance(folder, config, {name: found for name, found in read.items() if found})
-    if cfg.benchmark:
-        instantiate(cfg.benchmark).run(pipelines(**parts), prompts, cfg.seed, folder)
-        return []
-    pipeline = assemble(tree=tree, **parts)
-    if quality.num_images:  # said before anything is timed
-        check_drafted(target, pipeline.drafter, min(cfg.batch_size, quality.num_images))
-    evaluation = Evaluation(
-        prompts=prompts,
-        seed=cfg.seed,
-        num_timed=speed.num_prompts,
-        num_images=quality.num_images,
-        batch_size=cfg.batch_size,
-        metrics={group: shared(metric) for group, metric in cfg.metrics.items()} if quality.num_images else {},
-        folder=folder,
-        baseline_folder=(sweep or folder) / "ar",
-        fingerprint=fingerprint(config),
-        plain_fingerprint=fingerprint(config, PLAIN),
-        settings={} if parts["loop"] else own_settings(config, parts["drafter"], tree),
-        known=record_files(sweep or folder),
-        max_doublings=speed.max_doublings,
-        laws=instantiate(cfg.output_tv),
-        protocol=protocol(target, prompts, cfg.split),
-        shards=cfg.shards,
-        shard=cfg.shard,
+    return parts, tree
+
+
+def _finished_rows(folder: Path) -> list[Row]:
+    """The rows of a finished run, whose summary is touched: a sweep merges the points that are newer than its start."""
+    os.utime(folder / SUMMARY)
+    print(f"{folder} is finished")
+    return list(json.loads((folder / SUMMARY).read_text()).values())
+
+
+def _kept_choice(folder: Path, request: str, repeated: Path | None) -> KeptChoice:
+    kept = KeptChoice(folder / CHOICE, request)
+    if repeated:
+        kept.adopt(repeated / CHOICE)
+    return kept
+
+
+def _identity(config: Mapping, plan: Plan, pipeline: Pipeline, settings: Row, method: str | None) -> Identity:
+    preset = {"method": method} if method else {}
+    return Identity(
+        fingerprint.config_fingerprint(config),
+        fingerprint.config_fingerprint(config, fingerprint.PLAIN),
+        fingerprint.protocol(pipeline.target, plan.prompts, config["split"]),
+        settings,
+        preset | published_keys({**pipeline.describe(), **settings, **preset}, config["published"]),
     )
-    measurements = evaluation.run(pipeline)
-    measurements = with_keys(measurements, {"method": method} if method else {})
-    measurements = with_published(measurements, config["published"])
-    if measurements:
-        write_measurements(folder, measurements)
-        publish(folder, measurements, tracker, budget, config, sweep, cfg.sweep.name)
-        mark_finished(folder, asked)
-    return [measured.row for measured in measurements]
+
+
+def _evaluation(
+    cfg: DictConfig, plan: Plan, pipeline: Pipeline, identity: Identity, folder: Path, sweep: Path | None
+) -> Evaluation:
+    """Raises LanternError for a batch that does not fit in memory, before anything is timed; decoding.generate, which
+    other callers use directly, checks every batch."""
+    metrics = {}
+    if plan.num_images:
+        check_drafted(pipeline.target, pipeline.drafter, min(plan.batch_size, plan.num_images))
+        metrics = {group: shared(metric) for group, metric in cfg.metrics.items()}
+    folders = Folders(folder, (sweep or folder) / "ar", fingerprint.record_files(sweep or folder))
+    return Evaluation(plan, folders, metrics, instantiate(cfg.output_tv), identity)
 
 
 def own_settings(config: Mapping, drafter: object, tree: object) -> Row:
-    """Numbers of the drafter and, where it grows one, of the tree, by their names in the config: tree.total; of what
-    starts a window its kind. What tree=auto has found stands in the place of the config's."""
+    """Numbers of the drafter and, where it grows one, of the tree, by their names in the config, such as tree.total; of
+    a window's start its kind. A number that tree=auto has found replaces the config's."""
     is_auto = isinstance(tree, AutoTree)
     groups = ["drafter", *(["tree"] if "tree" in lacking(drafter) and not is_auto else [])]
     found = tree.found.settings if is_auto and tree.found else {}

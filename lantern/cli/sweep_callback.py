@@ -1,5 +1,5 @@
-"""A sweep's beginning and end, as a Hydra callback: refuses settings the sweep cannot vary, then reports its points.
-Knows folders and rows, nothing about decoding."""
+"""A sweep's start and end, as a Hydra callback: rejects settings that the sweep cannot vary, then reports its points.
+Works on folders and rows; knows nothing about decoding."""
 
 import atexit
 import logging
@@ -13,20 +13,20 @@ from omegaconf import DictConfig
 
 from lantern.cli.error_messages import user_error
 from lantern.evaluation.rows import is_baseline, setting_id
+from lantern.reporting.best_setting import report_best
 from lantern.reporting.merge import merge_points, point_folders, same_prompt_images
 from lantern.reporting.profiles import read_profiles
 from lantern.reporting.quality_budget import Budget
-from lantern.reporting.table import tell_best
 from lantern.reporting.wandb_runs import Point, Tracker, group_of
 
 log = logging.getLogger(__name__)
 
 
 class SweepReport(Callback):
-    """Hydra leaves on_multirun_end out when a point has failed; the other points are then merged at exit."""
+    """Merges the points at on_multirun_end, or at exit where a point has failed and Hydra does not call that."""
 
     def __init__(self) -> None:
-        self._sweep: DictConfig | None = None  # what is still to be reported
+        self._sweep: DictConfig | None = None  # None once it is reported
 
     def on_multirun_start(self, config: DictConfig, **_: object) -> None:
         """Ends the program, with one sentence, if the sweep's axis does not exist under the chosen settings."""
@@ -34,17 +34,17 @@ class SweepReport(Callback):
             config.sweep.name, config.sweep.requires, config.hydra.runtime.choices, config.hydra.overrides.task
         )
         if problem:
-            raise SystemExit(problem)  # Hydra rotary any other exception of a callback into a warning
+            raise SystemExit(problem)  # Hydra turns any other exception of a callback into a warning
         try:
             instantiate(config.budget)
-        except Exception as error:  # what the report needs at the end is not found wrong there
+        except Exception as error:  # found now and not after the sweep
             raise SystemExit(f"error: {user_error(error) or error}") from error
         self._sweep = config
         atexit.register(self._report)
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **_: object) -> None:
         atexit.unregister(self._report)
-        atexit.register(self._report)  # before the clean-up of what the points started, W&B's service for one
+        atexit.register(self._report)  # runs before the exit handlers that the points registered, such as W&B's
         if job_return.status == JobStatus.FAILED and config.hydra.mode.name == "MULTIRUN":
             settings = " ".join(job_return.overrides or [])
             log.error("point %s (%s) failed; the other points go on", config.hydra.job.num, settings)
@@ -77,10 +77,10 @@ def _is_sharded(overrides: Sequence[str]) -> bool:
 def find_conflict(
     name: str | None, requires: Mapping[str, str], choices: Mapping[str, str], overrides: Sequence[str]
 ) -> str | None:
-    """The sentence that says which config group contradicts the sweep, or None."""
+    """A sentence naming the config group that contradicts the sweep, or None."""
     for group, option in requires.items():
-        asked = [o.split("=", 1)[1] for o in overrides if o.startswith(f"{group}=")]
-        chosen = asked[-1] if asked else choices[group]
+        given = [o.split("=", 1)[1] for o in overrides if o.startswith(f"{group}=")]
+        chosen = given[-1] if given else choices[group]
         if chosen != option:
             return (
                 f"error: +sweep={name} varies a setting of {group}={option} and cannot run with {group}={chosen}; "
@@ -97,7 +97,7 @@ def report_sweep(folder: Path, name: str | None, tracker: Tracker, budget: Budge
         log.error("no point of %s has results; see the errors above", folder)
         return
     group, profiles, best = group_of(name, folder), read_profiles(points), budget.best(rows)
-    tell_best(folder, rows, budget, best)
+    report_best(folder, rows, budget, best)
     for row in filter(is_baseline, rows):
         tracker.point(Point(row, profiles.get(setting_id(row))), {}, folder, group)
     columns, prompts = same_prompt_images(points, rows)

@@ -1,4 +1,5 @@
-"""What a row's figures were measured with: hashes of what was read, versions, device; and what a run was asked for."""
+"""Hashes that identify what was measured: of a pipeline's configuration, for its row; of a whole request, by which a
+finished run is recognised."""
 
 import hashlib
 import json
@@ -7,8 +8,8 @@ from pathlib import Path
 
 import torch
 
-from lantern.evaluation.provenance import device_name, git_state
-from lantern.evaluation.records import RECORDS, code_hash, key_of
+from lantern.evaluation.provenance import code_hash, device_name, git_state
+from lantern.evaluation.records import RECORDS, key_of
 from lantern.evaluation.rows import SUMMARY, Row, encode
 from lantern.runtime.files import replace_text
 from lantern.types import Target
@@ -19,17 +20,18 @@ DECODING = (*PLAIN, "drafter", "tree", "acceptance", "verification", "loop")
 PASSING = ("paths", "tracking", "sweep", "budget", "shards", "shard", "published", "reproduce")  # changes no figure
 
 
-def fingerprint(config: Mapping[str, object], parts: Sequence[str] = DECODING) -> str:
-    """Ten hex digits of all that a pipeline is built from, settings without a row key of their own included."""
+def config_fingerprint(config: Mapping[str, object], parts: Sequence[str] = DECODING) -> str:
+    """Ten hex digits of the configuration that a pipeline is built from, settings without a row key included."""
     return digest({name: config.get(name) for name in parts})
 
 
-def request(config: Mapping[str, object], *hashes: str | None) -> str:
-    """A hash of everything that a run was asked for, of what it read (the weights, the prompts) and of the code."""
+def request_hash(config: Mapping[str, object], *hashes: str | None) -> str:
+    """A hash of a run's configuration, of what it read (the weights, the prompts) and of the code."""
     return key_of(digest({name: value for name, value in config.items() if name not in PASSING}), *hashes)
 
 
 def digest(value: object) -> str:
+    """Ten hex digits of the SHA-256 of a value's JSON, its keys sorted."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:10]
 
 
@@ -51,17 +53,17 @@ def protocol(target: Target, prompts: Sequence[str], split: str) -> Row:
     }
 
 
-def is_finished(folder: Path, asked: str) -> bool:
-    """Whether a folder already holds the answer to this request."""
+def is_finished(folder: Path, request: str) -> bool:
+    """Whether a folder holds the finished run of this request."""
     path = folder / FINISHED
     if not (path.is_file() and (folder / SUMMARY).is_file()):
         return False
-    return json.loads(path.read_text()).get("request") == asked
+    return json.loads(path.read_text()).get("request") == request
 
 
-def mark_finished(folder: Path, asked: str) -> None:
-    """Written last: a run that was killed before is not finished."""
-    replace_text(folder / FINISHED, encode({"request": asked}) + "\n")
+def mark_finished(folder: Path, request: str) -> None:
+    """Marks a request as finished, after everything else is written."""
+    replace_text(folder / FINISHED, encode({"request": request}) + "\n")
 
 
 def record_files(folder: Path) -> list[Path]:

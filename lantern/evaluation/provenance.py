@@ -1,5 +1,6 @@
 """Where a result came from: command, configuration, code, versions, device and the hashes of everything it read."""
 
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -7,18 +8,20 @@ import platform
 import subprocess
 import sys
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 
 import torch
 
 from lantern.runtime.files import replace_text
+from lantern.runtime.source import code_of
 
 PACKAGES = ("torch", "pytorch-lightning", "hydra-core", "transformers", "datasets", "torch-fidelity", "wandb")
-ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def write_provenance(folder: str | Path, config: dict, hashes: dict[str, str]) -> Path:
-    """Writes provenance.json into a folder, whole or not at all. `hashes` names data and weights.
+    """Writes provenance.json into a folder, atomically. hashes: of data and weights, by name.
 
     Raises LanternError if the folder cannot be written.
     """
@@ -37,15 +40,25 @@ def write_provenance(folder: str | Path, config: dict, hashes: dict[str, str]) -
     return path
 
 
+@lru_cache
+def code_hash(package: Path = PACKAGE) -> str:
+    """Twelve hex digits of the SHA-256 of a package's syntax trees, comments and docstrings left out: a changed program
+    reuses no record, a changed comment all of them."""
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(f"{path.relative_to(package).as_posix()}\n{code_of(path.read_text('utf-8'))}\n".encode())
+    return digest.hexdigest()[:12]
+
+
 def git_state() -> dict[str, object]:
-    """The revision of this code and whether files differ from it; None for both outside a git checkout."""
+    """The git revision of this code and whether files differ from it; None for both outside a git checkout."""
     revision = _git("rev-parse", "HEAD")
     return {"revision": revision, "dirty": None if revision is None else bool(_git("status", "--porcelain"))}
 
 
 def _git(*arguments: str) -> str | None:
     try:
-        done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, timeout=10)
+        done = subprocess.run(["git", "-C", str(PACKAGE), *arguments], capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None

@@ -1,57 +1,65 @@
-"""The record of finished images: a line an image in prompts.jsonl, on disk as soon as it is made, with its tokens, so
-that a run that was killed goes on where it stopped. Records are found by what determines them, wherever they lie."""
+"""Append-only log of finished images: one JSON line per image in prompts.jsonl, with its tokens, flushed before the
+next image starts, so that a killed run goes on where it stopped. Lines are found by a hash of all that determines the
+image, in any of the files."""
 
 import base64
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from lantern.evaluation.provenance import code_hash
 from lantern.evaluation.rows import Row, append_rows, read_rows
 from lantern.types import Generation
 
 RECORDS = "prompts.jsonl"
 Image = tuple[str, int]  # prompt, copy
-# of a round; summed over rounds and shared among the images of a batch. Accepting includes what it leads to.
+Name = tuple[object, ...]  # part, prompt, copy
+# milliseconds of a round, summed over rounds and shared equally by the images of a batch; accepting includes the commit
 PER_IMAGE = {"draft_ms": ("draft_ms",), "verify_ms": ("verify_ms",), "accept_ms": ("accept_ms", "commit_ms")}
 
 
 class Ledger:
-    """Finished images of one setting. Equal keys mean equal tokens; `files` are searched, `home` is written."""
+    """Append-only record of the finished images of one setting. Equal keys mean equal tokens; `files` are read, `home`
+    is read and written."""
 
     def __init__(
         self, home: Path, files: Sequence[Path], key: str, common: Mapping[str, object], images: Mapping[Image, Path]
     ) -> None:
-        """common: what every line says of its setting; images: the file of an image, by prompt and copy."""
-        self.home, self.common, self.images = home, {"key": key, **common}, images
+        """common: the keys that all its lines share; images: the file of an image, by prompt and copy."""
+        self._home, self._common, self._images = home, {"key": key, **common}, images
         lines = [line for path in dict.fromkeys([*files, home]) if path.is_file() for line in read_rows(path)]
         self._found = {name_of(line): line for line in lines if line.get("key") == key}
-
-    @property
-    def key(self) -> str:
-        return self.common["key"]
+        self._tokens: dict[Name, Tensor] = {}  # of the images made in this process
 
     def find(self, part: str, prompt: str, copy: int) -> Row | None:
+        """The line of an image, or None."""
         return self._found.get((part, prompt, copy))
 
-    def add(self, lines: Sequence[Row]) -> None:
-        """Appends them; they are on disk when this returns."""
-        lines = [self.common | line | {"image": self._image(line)} for line in lines]
-        append_rows(self.home, lines)
-        self._found |= {name_of(line): line for line in lines}
+    def tokens(self, line: Row) -> Tensor:
+        """Tokens [L] of a line: as they were added, or unpacked where the line was read from a file."""
+        made = self._tokens.get(name_of(line))
+        return unpack(line["codes"]) if made is None else made
 
-    def _image(self, line: Row) -> str | None:
-        file = self.images.get((line["prompt"], line["copy"]))
-        return None if file is None else os.path.relpath(file, self.home.parent)
+    def add(self, lines: Sequence[Row], tokens: Tensor) -> None:
+        """Appends the lines of images with tokens [N, L]; they are on disk when this returns."""
+        lines = [self._common | line | {"image": self._file(line)} for line in lines]
+        append_rows(self._home, lines)
+        names = [name_of(line) for line in lines]
+        self._found |= dict(zip(names, lines, strict=True))
+        self._tokens |= dict(zip(names, tokens.cpu().long(), strict=True))
+
+    def _file(self, line: Row) -> str | None:
+        file = self._images.get((line["prompt"], line["copy"]))
+        return None if file is None else os.path.relpath(file, self._home.parent)
 
 
 def copy_missing(folder: Path, lines: Sequence[Row], origins: Mapping[str, Path]) -> None:
-    """Completes a folder's record with lines that lie elsewhere; origins: the folder of a setting's images."""
+    """Appends to a folder's record the lines that only other files hold; origins: the image folder of a setting."""
     home = folder / RECORDS
     there = {(line.get("key"), *name_of(line)) for line in read_rows(home)} if home.is_file() else set()
     missing = [line for line in lines if (line["key"], *name_of(line)) not in there]
@@ -62,7 +70,8 @@ def _moved(image: str | None, origin: Path, folder: Path) -> str | None:
     return None if image is None else os.path.relpath(origin / Path(image).name, folder)
 
 
-def name_of(line: Row) -> tuple[object, ...]:
+def name_of(line: Row) -> Name:
+    """What tells the lines of one key apart."""
     return line.get("part"), line.get("prompt"), line.get("copy")
 
 
@@ -76,7 +85,7 @@ def lines_of(generation: Generation, part: str, images: Sequence[tuple[str, int,
 
 
 def spent_by(generation: Generation) -> list[Row]:
-    """What each image took: its steps, and its share of what it took together with the images beside it."""
+    """The cost of each image: its steps, and an equal share of the rounds of its batch."""
     count = len(generation.tokens)
     shared = {
         name: sum(getattr(r, part) for r in generation.rounds for part in parts) / count
@@ -86,7 +95,7 @@ def spent_by(generation: Generation) -> list[Row]:
         "rounds": len(generation.rounds) / count,
         "drafter_forwards": generation.drafter_forwards / count,
         "drafter_forward_ms": 1e3 * generation.drafter_s / count,
-        "nodes": sum(turn.judged for turn in generation.rounds) / count,
+        "nodes": sum(r.judged for r in generation.rounds) / count,
     }
     return [{"steps": int(steps), **shared} for steps in generation.steps]
 
@@ -107,12 +116,5 @@ def token_hash(tokens: Tensor) -> str:
 
 
 def key_of(*parts: object) -> str:
-    """Sixteen hex digits of what determines an image, this package's code included."""
+    """Sixteen hex digits of the SHA-256 of what determines an image, this package's code included."""
     return hashlib.sha256(repr((*parts, code_hash())).encode()).hexdigest()[:16]
-
-
-@lru_cache
-def code_hash() -> str:
-    """Hash of this package's source, so that no change of it goes on with what it made before."""
-    files = sorted(Path(__file__).parents[1].rglob("*.py"))
-    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]

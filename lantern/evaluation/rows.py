@@ -1,4 +1,4 @@
-"""Result rows on disk: their keys, an append that no crash can spoil, and a reader that survives a torn line."""
+"""Result rows: their keys, a crash-safe append to a file, and a reader that skips incomplete lines."""
 
 import errno
 import hashlib
@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from lantern.drafters.none import NoDrafter
 from lantern.errors import unwritable
 
 Row = dict[str, object]
@@ -27,15 +28,13 @@ PROTOCOL_KEYS = (
     "fingerprint", "target_hash", "prompts_hash", "split", "batch_size", "dtype", "device", "threads", "compile",
     "tf32", "code", "revision", "torch", "warnings",
 )  # fmt: skip
-
-
-IDENTITY_KEYS = (
+IDENTITY_KEYS = (  # besides SETTING_KEYS, of a setting
     "target_hash", "prompts_hash", "split", "num_images", "batch_size", "dtype", "device", "compile", "fingerprint",
 )  # fmt: skip
 
 
 def fixed_part(values: Mapping[str, object]) -> Row:
-    """What every row has, in its order; None where nothing was measured."""
+    """The keys that every row has, in their order; None where nothing was measured."""
     return {key: values.get(key) for key in SETTING_KEYS + SPEED_KEYS + PROTOCOL_KEYS}
 
 
@@ -46,8 +45,8 @@ def complete_row(values: Mapping[str, object]) -> Row:
 
 
 def setting_id(row: Mapping[str, object]) -> str:
-    """Ten hex digits that name a setting: rows that decode the same prompts in the same way have equal ids. The
-    fingerprint tells settings apart that differ in what has no key of its own, such as a tree's paths."""
+    """Ten hex digits that name a setting: rows that decode the same prompts in the same way have equal ids. Settings
+    that differ in what has no key of its own, such as a tree's paths, differ in their fingerprints."""
     keys = (*SETTING_KEYS, *config_keys([row]), *IDENTITY_KEYS)
     return hashlib.sha256(encode({key: row.get(key) for key in keys}).encode()).hexdigest()[:10]
 
@@ -60,7 +59,7 @@ def config_keys(rows: Iterable[Mapping[str, object]]) -> list[str]:
 def run_name(row: Mapping[str, object]) -> str:
     """model/acceptance/tree/settings, such as "llamagen/lantern/static/k100-d0.03"; the drafter is named if it
     is not EAGLE's; "llamagen/ar" for the baseline."""
-    if row.get("drafter") == "none":
+    if is_baseline(row):
         return f"{row['model']}/ar"
     short = {"k": "k", "delta": "d", "lam": "l"} | {key: key.split(".")[-1] for key in config_keys([row])}
     held = {name: row[key] for key, name in short.items() if row.get(key) is not None}
@@ -71,13 +70,14 @@ def run_name(row: Mapping[str, object]) -> str:
 
 
 def is_baseline(row: Mapping[str, object]) -> bool:
-    """Whether a row is plain AR decoding."""
-    return row.get("drafter") == "none"
+    """Whether a row, or a pipeline's description, is plain AR decoding."""
+    return row.get("drafter") == NoDrafter.name
 
 
 def append_rows(path: str | Path, rows: Iterable[Mapping[str, object]]) -> None:
-    """Appends one JSON object a line. Each line is a single write to a file opened for appending, so that processes
-    do not interleave; a torn last line left by a crash is closed first. LanternError without write permission."""
+    """Appends one JSON object a line. Each line is a single write to a file opened for appending, so that lines of
+    several processes do not mix; a line left incomplete by a crash is ended first. LanternError if nothing can be
+    written."""
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ def append_rows(path: str | Path, rows: Iterable[Mapping[str, object]]) -> None:
                 os.write(descriptor, b"\n")
             for row in rows:
                 line = (encode(row) + "\n").encode()
-                if os.write(descriptor, line) < len(line):  # what a disk does that is full but for a few bytes
+                if os.write(descriptor, line) < len(line):  # the disk has room for a part of the line only
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(descriptor)
         finally:

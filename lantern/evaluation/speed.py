@@ -1,5 +1,5 @@
-"""What the record of a setting's images says of its speed: row values from the lines of prompts.jsonl, or from what
-records.spent_by says of images that nobody records."""
+"""Speed figures of result rows, computed from the lines of prompts.jsonl or of records.spent_by. What is measured for
+them is measured in timing.py."""
 
 import time
 from collections.abc import Sequence
@@ -13,15 +13,15 @@ from lantern.evaluation.rows import Row
 from lantern.metrics.intervals import NORMAL_95
 from lantern.types import Target
 
-WIDE = 0.1  # an interval of the speed-up wider than this share of it says little
-DISTURBED = 0.1  # cores that other processes may keep busy
+WIDE = 0.1  # an interval of the speed-up is wide above this share of it
+DISTURBED = 0.1  # cores used by other processes, above which a timing is disturbed
 RATIOS = {"latency_s": "speedup", "end_to_end_s": "end_to_end_speedup"}
 
 
 def costs(lines: Sequence[Row]) -> Row:
-    """Forwards and judged nodes an image takes after its prefill, mean milliseconds of the parts of a round, and the
-    overhead: the share of a round that is neither a target nor a drafter forward. Accepting includes what it leads to
-    in the caches and the books, drafting the growth of trees."""
+    """Forwards and judged nodes an image after its prefill, mean milliseconds of the parts of a round, and the
+    overhead: the share of a round outside target and drafter forwards. Accepting includes the commit to caches and
+    bookkeeping, drafting the growth of trees."""
     totals = {name: sum(line[name] for line in lines) for name in ("steps", "drafter_forwards", "nodes", "rounds")}
     values = {
         "target_forwards": _ratio(totals["steps"], len(lines)),
@@ -36,14 +36,14 @@ def costs(lines: Sequence[Row]) -> Row:
 
 
 def tokens_per_step(lines: Sequence[Row], num_tokens: int) -> float | None:
-    """Image tokens committed per target forward, bonus token included, prefill left out; sums before the ratio. None
-    where nothing was decoded after the prefill."""
+    """Image tokens committed per target forward, bonus token included, prefill left out; a ratio of sums. None where
+    nothing was decoded after the prefill."""
     return _ratio((num_tokens - 1) * len(lines), sum(line["steps"] for line in lines))
 
 
 def speed(target: Target, timed: Sequence[Row], ar: Sequence[Row]) -> Row:
-    """Latencies of the tokens alone and of the whole way from text to image, and how many times less than AR's of the
-    same prompts, with bounds; AR's step over the machine's floor."""
+    """Latencies of the tokens alone and end to end, the speed-ups over AR on the same prompts with bounds, and AR's
+    step over the machine's bandwidth floor."""
     values: Row = {}
     for seconds, name in RATIOS.items():
         own, plain = ([line[seconds] for line in lines] for lines in (timed, ar))
@@ -60,12 +60,12 @@ def speed(target: Target, timed: Sequence[Row], ar: Sequence[Row]) -> Row:
 
 
 def is_wide(row: Row) -> bool:
-    """Whether the bounds of the speed-up are too far apart to say much, or there are none."""
+    """Whether the interval of the speed-up is wider than WIDE of it, or there is none."""
     return not row["speedup_high"] - row["speedup_low"] <= WIDE * row["speedup"]
 
 
 def speed_warnings(row: Row) -> list[str]:
-    """What a reader of the speed figures must know."""
+    """Sentences for readers of the speed figures: disturbed timings, wide intervals."""
     found = []
     if (row.get("other_cores") or 0) > DISTURBED:
         found.append(f"other processes kept {row['other_cores']:.1f} cores busy while images were timed")
@@ -84,9 +84,9 @@ def _ratio(total: float, count: float) -> float | None:
 def speedup(
     method: Sequence[float], baseline: Sequence[float], resamples: int = 4000, seed: int = 0
 ) -> tuple[float, float, float]:
-    """How many times less time the method takes in all, from latencies by prompt, and 95 % bounds: percentiles when
-    prompts are redrawn, a prompt's two latencies staying together, widened by what percentiles of a few prompts fall
-    short of Student's t (Hesterberg, 1411.5279, section 4). A single prompt says nothing of the others: nan."""
+    """Ratio of total latencies and its 95 % bounds, from latencies by prompt. The bounds are percentiles of a paired
+    bootstrap over prompts, widened to Student's t: percentiles of few prompts are too narrow (Hesterberg, 1411.5279,
+    section 4). They are nan for a single prompt."""
     method, baseline = np.asarray(method), np.asarray(baseline)
     ratio, count = float(baseline.sum() / method.sum()), len(method)
     if count < 2:
@@ -94,7 +94,7 @@ def speedup(
     draws = np.random.default_rng(seed).integers(count, size=(resamples, count))
     bounds = np.percentile(baseline[draws].sum(1) / method[draws].sum(1), [2.5, 97.5])
     wider = student_t.ppf(0.975, count - 1) / NORMAL_95 * (count / (count - 1)) ** 0.5
-    low, high = ratio * (bounds / ratio) ** wider  # in proportion: a speed-up stays above 0
+    low, high = ratio * (bounds / ratio) ** wider  # widened in the logarithm: a speed-up stays above 0
     return ratio, float(low), float(high)
 
 
@@ -104,7 +104,7 @@ def step_ms(latencies: Sequence[float], rounds: Sequence[float]) -> float:
 
 
 def over_floor(target: Target, ms: float, batch_size: int = 1) -> float:
-    """A round's time over that of reading what an AR step must read."""
+    """A round's time over the time of reading what an AR step must read."""
     return ms * copy_bandwidth(target.codebook.device) / (1000 * target.step_bytes(batch_size))
 
 

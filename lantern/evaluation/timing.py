@@ -1,20 +1,25 @@
-"""Makes the images of a setting and times them, image by image or batch by batch, each recorded before the next is
-begun. What is on record is not made again."""
+"""Decodes images and times them, one by one or batch by batch, each recorded before the next is begun; what is on
+record is not made again. Figures are made of these records by speed.py."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
 
 from lantern.data.prompts import Batch
 from lantern.evaluation.records import Ledger, lines_of
 from lantern.evaluation.rows import Row
 from lantern.metrics.cpu_contention import CpuContention
-from lantern.types import Generation
+from lantern.types import Generation, Target
 
-Decode = Callable[[Sequence[str], Sequence[int], int], Generation]
 BATCHES = 4  # decoded together, and so lost together
-Finish = Callable[[Generation], object]  # what follows the tokens until the images are there
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Decode = Callable[[Sequence[str], Sequence[int], int], Generation]
+Finish = Callable[[Generation], object]  # from tokens to images
 
 
 class Made(NamedTuple):
@@ -32,43 +37,69 @@ class Maker:
     finish: Finish
     ledger: Ledger
 
-    def time(self, prompt: str, copy: int, seed: int) -> Made:
-        """One image alone, recorded with its token time, its whole time, and who else was using the processor."""
+    def warm_up(self, prompt: str, seed: int) -> None:
+        """One image, unrecorded."""
+        self.finish(self.decode([prompt], [seed], 1))
+
+    def has_timed(self, prompt: str, copy: int) -> bool:
+        """Whether the timing of an image is on record."""
+        return self.ledger.find("speed", prompt, copy) is not None
+
+    def time(self, prompt: str, copy: int, seed: int) -> Made | None:
+        """One image alone, recorded with its token time, its end-to-end time and the CPU use of other processes; None
+        if it is on record."""
+        if self.has_timed(prompt, copy):
+            return None
         others = CpuContention()
         started = perf_counter()
         generation = self.decode([prompt], [seed], 1)
         self.finish(generation)
         timed = {"latency_s": generation.latency_s, "end_to_end_s": perf_counter() - started}
         lines = lines_of(generation, "speed", [(prompt, copy, seed)], **timed, other_cores=others.cores())
-        self.ledger.add(lines)
+        self.ledger.add(lines, generation.tokens)
         return Made([prompt], generation)
 
 
-def shard_of(batch: Batch, shards: int, shard: int) -> Batch:
-    """The images whose number is `shard` modulo `shards`."""
-    return Batch(*(part[shard::shards] for part in batch))
-
-
 def time_in_turn(makers: Sequence[Maker], batch: Batch) -> list[list[Made]]:
-    """Times every image of the batch with every maker, in an order that alternates, so that a machine that slows down
-    or speeds up meanwhile does so for all; makers are warmed up first. Returns what was made now."""
-    made: list[list[Made]] = [[] for _ in makers]
+    """Times every image of the batch with every maker, in alternating order, after a warm-up if any timing is missing.
+    Returns what was decoded, by maker."""
     images = list(zip(*batch, strict=True))
-    missing = [[m for m in makers if m.ledger.find("speed", prompt, copy) is None] for prompt, copy, _ in images]
-    if any(missing):
+    if any(not maker.has_timed(prompt, copy) for maker in makers for prompt, copy, _ in images):
         for maker in makers:
-            maker.finish(maker.decode(batch.prompts[:1], batch.seeds[:1], 1))
-    for number, image in enumerate(images):
-        for maker in makers if number % 2 == 0 else reversed(makers):
-            if maker in missing[number]:
-                made[makers.index(maker)].append(maker.time(*image))
-    return made
+            maker.warm_up(batch.prompts[0], batch.seeds[0])
+    made = call_in_turn([maker.time for maker in makers], images)
+    return [[one for one in own if one is not None] for own in made]
+
+
+def interleave(
+    decoders: Sequence[Callable[[str, int], Generation]], prompts: Sequence[str], seeds: Sequence[int]
+) -> list[list[Generation]]:
+    """Decodes prompt by prompt with every decoder, in alternating order, after a warm-up. Returns the generations by
+    decoder."""
+    for decode in decoders:
+        decode(prompts[0], seeds[0])
+    return call_in_turn(decoders, zip(prompts, seeds, strict=True))
+
+
+def call_in_turn(calls: Sequence[Callable[..., Result]], items: Iterable[Sequence]) -> list[list[Result]]:
+    """Makes every call on every item's arguments, in alternating order. Returns the results by call."""
+    results: list[list[Result]] = [[] for _ in calls]
+    for number, item in enumerate(items):
+        for index in alternating(number, range(len(calls))):
+            results[index].append(calls[index](*item))
+    return results
+
+
+def alternating(number: int, parts: Sequence[Item]) -> Sequence[Item]:
+    """The parts in order for an even number, else reversed: a machine that becomes slower or faster meanwhile then
+    affects the times of all parts alike."""
+    return parts if number % 2 == 0 else parts[::-1]
 
 
 def make_in_batches(maker: Maker, batch: Batch, batch_size: int) -> list[Made]:
     """Makes the batch in groups that are the same however often a run is cut short: in low precision an image's
-    rounding depends on its company. A group is a few batches long, so that rows which finish early make way for others.
-    One of which an image is missing is made again. Returns what was."""
+    rounding depends on the batch it is decoded in. A group is a few batches long, so that waiting prompts take the rows
+    of finished images. A group with an image missing is made again as a whole. Returns what was decoded."""
     made = []
     images = list(zip(*batch, strict=True))
     size = BATCHES * batch_size
@@ -78,25 +109,17 @@ def make_in_batches(maker: Maker, batch: Batch, batch_size: int) -> list[Made]:
             continue
         prompts, _, seeds = zip(*group, strict=True)
         generation = maker.decode(list(prompts), list(seeds), batch_size)
-        maker.ledger.add(lines_of(generation, "images", group))
+        maker.ledger.add(lines_of(generation, "images", group), generation.tokens)
         made.append(Made(list(prompts), generation))
     return made
 
 
 def recorded(ledger: Ledger, part: str, batch: Batch) -> list[Row]:
-    """The lines of a batch, in its order; images that another shard makes are left out."""
+    """The records of a batch, in its order; those of another shard's images are left out."""
     found = [ledger.find(part, prompt, copy) for prompt, copy in zip(batch.prompts, batch.copies, strict=True)]
     return [line for line in found if line is not None]
 
 
-def interleave(decoders: Sequence[Decode], prompts: Sequence[str], seeds: Sequence[int]) -> list[list[Generation]]:
-    """Decodes prompt by prompt with every decoder, in an order that alternates, so that a machine that slows down or
-    speeds up meanwhile does so for all. Every decoder is warmed up first. Returns the generations by decoder."""
-    for decode in decoders:
-        decode(prompts[0], seeds[0])
-    kept: list[list[Generation]] = [[] for _ in decoders]
-    for i, (prompt, seed) in enumerate(zip(prompts, seeds, strict=True)):
-        turns = list(zip(decoders, kept, strict=True))
-        for decode, generations in turns if i % 2 == 0 else reversed(turns):
-            generations.append(decode(prompt, seed))
-    return kept
+def decode_images(target: Target, tokens: Tensor, batch_size: int) -> Tensor:
+    """tokens [N, L] -> images [N, 3, H, W] in [0, 1], float32, on the CPU."""
+    return torch.cat([target.decode(chunk).float().cpu() for chunk in tokens.split(batch_size)])

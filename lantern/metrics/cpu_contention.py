@@ -1,21 +1,21 @@
-"""Whether the machine was somebody else's, too, while something was timed."""
+"""CPU use by other processes during a timed run."""
 
 import os
 from pathlib import Path
 from time import perf_counter
 
 STAT = Path("/proc/stat")
-IDLE = (3, 4)  # the columns of idle and of waiting for disks
+IDLE = (3, 4)  # columns: idle, waiting for disks
 
 
 class CpuContention:
-    """Counts the cores that other processes keep busy from its making on."""
+    """Average number of cores used by other processes since construction."""
 
     def __init__(self) -> None:
         self._before = _busy_s(), _own_s(), perf_counter()
 
     def cores(self) -> float | None:
-        """Mean over the time since; None where the system does not say."""
+        """None where the system has no /proc/stat."""
         busy, own, started = self._before
         now = _busy_s()
         if busy is None or now is None:
@@ -25,12 +25,12 @@ class CpuContention:
 
 
 def _busy_s() -> float | None:
-    """Seconds that all cores have worked since the system's start, time taken by other guests of the host included."""
+    """Busy seconds of all cores since the system's start, time stolen by other guests of the host included."""
     try:
-        columns = STAT.read_text().splitlines()[0].split()[1:9]  # guests are counted among user processes
+        columns = STAT.read_text().splitlines()[0].split()[1:9]  # guests are part of the user column
     except (OSError, IndexError):
         return None
-    ticks = sum(int(value) for place, value in enumerate(columns) if place not in IDLE)
+    ticks = sum(int(value) for index, value in enumerate(columns) if index not in IDLE)
     return ticks / os.sysconf("SC_CLK_TCK")
 
 

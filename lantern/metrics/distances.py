@@ -1,5 +1,5 @@
 """Fréchet distance (1706.08500), kernel distance (1801.01401), precision and recall (1904.06991) of features, in forms
-that can be evaluated for hundreds of resamples; tests/metrics/test_distances.py holds them to torch-fidelity's."""
+that are fast enough for hundreds of resamples; tests/metrics/test_distances.py compares them with torch-fidelity."""
 
 import torch
 from torch import Tensor
@@ -8,8 +8,8 @@ NEIGHBOURHOOD = 3  # the radius of a point of a manifold is the distance to this
 
 
 class FrechetTo:
-    """Distance of the Gaussian fitted to features to that of the real ones; biased upwards by about 1/N. No covariance
-    is made where there are fewer points than features."""
+    """Fréchet distance to the Gaussian fitted to real features [M, F]; biased upwards by about 1/N. With fewer points
+    than features no covariance matrix is formed."""
 
     def __init__(self, real: Tensor) -> None:
         self._mean, spread = _centred(real)
@@ -25,7 +25,7 @@ class FrechetTo:
 
 
 def _centred(features: Tensor) -> tuple[Tensor, Tensor]:
-    """features [N, F] -> their mean [F] and what is left [N, F], scaled so that its square is the covariance."""
+    """features [N, F] -> their mean [F], and the centred features [N, F] scaled so that X^T X is the covariance."""
     mean = features.mean(0)
     return mean, (features - mean) / (len(features) - 1) ** 0.5
 
@@ -37,6 +37,7 @@ def symmetric_root(matrix: Tensor) -> Tensor:
 
 
 def cubic_kernel(x: Tensor, y: Tensor) -> Tensor:  # [N, F], [M, F] -> [N, M]
+    """(x y^T / F + 1)^3, the kernel of KID."""
     return (x @ y.T / x.shape[1] + 1) ** 3
 
 
@@ -44,8 +45,8 @@ def kernel_distances(features: Tensor, chosen: Tensor, real: Tensor, labels: Ten
     """Unbiased squared maximum mean discrepancies [S] between subsets of features [N, F], chosen [S, N] of bool, and
     all real ones [M, F]. Unbiased, so that it may be negative.
 
-    Only pairs of different labels [N], [M] count: an image has no second draw of itself, and where every prompt was
-    asked for in turn, none of its prompt, so that real images must not be paired within a prompt either.
+    Only pairs of different labels [N], [M] count: an image is not paired with itself, and where every prompt occurs
+    once, images of a prompt are never paired among the generated ones, so they must not be among the real ones.
     """
     weights = chosen.to(features.dtype)
     within = _mean_over(weights, cubic_kernel(features, features), _differ(labels, labels), weights)
@@ -66,14 +67,14 @@ def _mean_over(rows: Tensor, kernel: Tensor, counted: Tensor, columns: Tensor) -
 
 
 class Manifolds:
-    """Precision and recall of subsets of features [N, F] against real ones [M, F]; all distances are made once."""
+    """Precision and recall of subsets of features [N, F] against real ones [M, F]; all distances are computed once."""
 
     def __init__(self, features: Tensor, real: Tensor) -> None:
         self._own, self._across = torch.cdist(features, features), torch.cdist(features, real)
         self._real_radius = _radius(torch.cdist(real, real))
 
     def __call__(self, chosen: Tensor) -> tuple[float, float]:
-        """chosen [n], places in features -> share of them in the real manifold, share of real ones in theirs."""
+        """chosen: indices [n] of features -> share of them in the real manifold, share of real ones in theirs."""
         across = self._across[chosen]  # [n, M]
         radius = _radius(self._own[chosen][:, chosen])
         precision = (across <= self._real_radius).any(1).double().mean()

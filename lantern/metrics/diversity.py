@@ -1,4 +1,4 @@
-"""How much the images of one prompt differ from one another, which distances to real images hardly show."""
+"""Diversity: how much images of one prompt differ, which distances to real images hardly show."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -12,22 +12,22 @@ from lantern.metrics.intervals import Interval, bootstrap
 
 
 class Diversity:
-    """Mean distance of features between images of the same prompt, prompts weighing the same; those that occur once
-    say nothing."""
+    """Mean distance of features between images of the same prompt, averaged over prompts; prompts with a single image
+    are left out."""
 
     def __init__(self, extractor: nn.Module) -> None:
         """extractor.features: images [N, 3, H, W] in [0, 1] -> [N, F]"""
         self.network, self.extractor = extractor, register_extractor(extractor)
 
     def prepare(self, prompts: Sequence[str]) -> None:
-        """Any prompts will do."""
+        """Accepts any prompts."""
 
     def __call__(self, images: Tensor, prompts: Sequence[str]) -> dict[str, float]:
         found = self._by_prompt(images, prompts)
         return Interval(_mean(found), *bootstrap(found, samples=500)).keys("diversity")
 
     def against(self, images: Tensor, plain: Tensor, prompts: Sequence[str]) -> dict[str, float]:
-        """diversity_loss: AR's less the method's, a prompt's two values redrawn together."""
+        """diversity_loss: AR's less the method's, a prompt's two values resampled together."""
         lost = self._by_prompt(plain, prompts) - self._by_prompt(images, prompts)
         return Interval(_mean(lost), *bootstrap(lost, samples=500)).keys("diversity_loss")
 
@@ -38,10 +38,11 @@ class Diversity:
         return []
 
     def _by_prompt(self, images: Tensor, prompts: Sequence[str]) -> np.ndarray:
-        features, places = extract_features(images, self.extractor), defaultdict(list)
-        for place, prompt in enumerate(prompts):
-            places[prompt].append(place)
-        return np.array([float(torch.pdist(features[own]).mean()) for own in places.values() if len(own) > 1])
+        features = extract_features(images, self.extractor)
+        indices = defaultdict(list)
+        for index, prompt in enumerate(prompts):
+            indices[prompt].append(index)
+        return np.array([float(torch.pdist(features[own]).mean()) for own in indices.values() if len(own) > 1])
 
 
 def _mean(values: np.ndarray) -> float:

@@ -1,4 +1,4 @@
-"""How undecided the target was at every position of finished images, by reading them again: no part of decoding."""
+"""Entropy of the target's law at every position of finished images, by a second pass over them outside decoding."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ NODES_AT_ONCE = 32  # a longer pass needs more memory for its logits
 
 @torch.inference_mode()
 def law_entropies(target: Target, sampling: Sampling, prompts: Sequence[str], tokens: Tensor) -> Tensor:
-    """tokens [B, L] -> bits [B, L] of the law p that each token was drawn from, given those before it."""
+    """tokens [B, L] -> entropy in bits [B, L] of the law p of each position, given the tokens before it."""
     batch, length = tokens.shape
     tokens = tokens.to(target.codebook.device)
     target.allocate(batch, NODES_AT_ONCE)

@@ -1,7 +1,6 @@
 """Features of images by torch-fidelity, from any network with a method `features`."""
 
 from collections.abc import Sequence
-from hashlib import sha256
 
 from torch import Tensor, nn
 from torch.utils.data import Dataset
@@ -9,12 +8,14 @@ from torch_fidelity.feature_extractor_base import FeatureExtractorBase
 from torch_fidelity.registry import FEATURE_EXTRACTORS_REGISTRY, register_feature_extractor
 from torch_fidelity.utils import create_feature_extractor, get_featuresdict_from_dataset
 
+from lantern.models.checkpoints import state_hash
+
 LAYER = "features"
 QUIET = {"verbose": False, "save_cpu_ram": True}
 
 
 class ImageDataset(Dataset):
-    """images [N, 3, H, W] in [0, 1] as torch-fidelity wants them: uint8 [3, H, W] each."""
+    """images [N, 3, H, W] in [0, 1] as torch-fidelity reads them: uint8 [3, H, W] each."""
 
     def __init__(self, images: Tensor) -> None:
         self.images = images
@@ -27,8 +28,8 @@ class ImageDataset(Dataset):
 
 
 def register_extractor(network: nn.Module) -> str:
-    """Makes network.features, images [N, 3, H, W] in [0, 1] -> [N, F], known to torch-fidelity. Returns its name, which
-    holds a hash of its weights: torch-fidelity tells extractors apart, cached features too, by name only."""
+    """Registers network.features, images [N, 3, H, W] in [0, 1] -> [N, F], with torch-fidelity. Returns its name, which
+    holds a hash of its weights: torch-fidelity identifies extractors and cached features by name only."""
     name = f"{type(network).__name__.lower()}-{network_hash(network)}"
     if name not in FEATURE_EXTRACTORS_REGISTRY:
         register_feature_extractor(name, _extractor_class(network))
@@ -36,11 +37,8 @@ def register_extractor(network: nn.Module) -> str:
 
 
 def network_hash(network: nn.Module) -> str:
-    """Twelve hex digits of its weights."""
-    digest = sha256()
-    for key, value in sorted(network.state_dict().items()):
-        digest.update(key.encode() + value.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()[:12]
+    """Twelve hex digits of the SHA-256 of its weights."""
+    return state_hash(network)[:12]
 
 
 def _extractor_class(network: nn.Module) -> type[FeatureExtractorBase]:

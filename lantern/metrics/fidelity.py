@@ -1,5 +1,5 @@
-"""Fréchet and kernel distance, precision and recall of images against real ones, and what a method loses of them to
-plain AR decoding of the same prompts and seeds; features by torch-fidelity with an extractor of one's own."""
+"""Fréchet and kernel distance, precision and recall of images against real ones, and a method's loss in them against
+plain AR decoding of the same prompts and seeds; features by torch-fidelity with any extractor."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -23,32 +23,29 @@ from lantern.metrics.intervals import (
     swapped_sides,
     swaps,
 )
-from lantern.metrics.memo import TensorMemo
+from lantern.metrics.tensor_memo import TensorMemo
 
 MIN_IMAGES = 8
 BIASED_BELOW = 10  # images a feature; a covariance of fewer is mostly noise, and so is a Fréchet distance
-JACKKNIFE_GROUPS = 40
-References = Callable[
-    [tuple[str, ...], int], Tensor
-]  # prompts, a number -> as many real images [N, 3, H, W] in [0, 1];
-# the i-th belongs to prompt i, prompts cycling
+# prompts, a number M -> real images [M, 3, H, W] in [0, 1], the i-th of prompt i, prompts cycling
+References = Callable[[tuple[str, ...], int], Tensor]
 
 
 class Fidelity:
-    """Judges images against real ones of the same prompts. Every value depends on how many images both sides have."""
+    """Compares images with real ones of the same prompts. Every value depends on the number of images of both sets."""
 
     def __init__(
         self, extractor: nn.Module, references: References, num_references: int = 512, resamples: int = 200
     ) -> None:
-        """extractor.features: images [N, 3, H, W] in [0, 1] -> [N, F]. resamples: paired swaps behind the bounds of a
-        difference."""
+        """extractor.features: images [N, 3, H, W] in [0, 1] -> [N, F]. resamples: number of paired swaps, from which
+        the bounds of a difference are estimated."""
         self.extractor = register_extractor(extractor)
         self.references, self.num_references, self.resamples = references, num_references, resamples
         self._resize = getattr(extractor, "resize", "none")
         self._features = TensorMemo(lambda images: extract_features(images, self.extractor))
 
     def prepare(self, prompts: Sequence[str]) -> None:
-        """LanternError for too few images, or prompts that no real image can be made for."""
+        """LanternError for too few images, or for prompts without real images."""
         if len(prompts) < MIN_IMAGES:
             raise LanternError(
                 f"quality.num_images={len(prompts)} is too few to judge by; use at least {MIN_IMAGES}, or 0"
@@ -56,7 +53,7 @@ class Fidelity:
         self._real(prompts)
 
     def protocol(self, prompts: Sequence[str]) -> dict[str, object]:
-        """What the figures were measured with, for the row."""
+        """The extractor and the real images, by their hashes."""
         real = self._real(prompts)
         digest = sha256(real.numpy().tobytes()).hexdigest()[:12]
         return {
@@ -67,10 +64,10 @@ class Fidelity:
     def __call__(self, images: Tensor, prompts: Sequence[str]) -> dict[str, float]:
         """images [N, 3, H, W] in [0, 1] -> Fréchet and kernel distance, precision and recall, with 95 % bounds."""
         real, made = self._real(prompts), self._features(images)
-        groups = prompt_groups(prompts, min(JACKKNIFE_GROUPS, len(made)))
-        real_groups = groups[np.arange(len(real)) % len(groups)]  # a real image goes with the image of its prompt
+        groups = prompt_groups(prompts)
+        real_groups = groups[np.arange(len(real)) % len(groups)]  # a real image is in the group of its prompt's image
         values: dict[str, float] = {}
-        labels, real_labels = labels_of(prompts, len(real))
+        labels, real_labels = prompt_labels(prompts, len(real))
 
         def kept_real(kept: np.ndarray) -> np.ndarray:
             return np.isin(real_groups, groups[kept])
@@ -91,14 +88,14 @@ class Fidelity:
         return values | Interval(recall, *share_bounds(recall, len(real))).keys("recall")
 
     def against(self, images: Tensor, plain: Tensor, prompts: Sequence[str]) -> dict[str, float]:
-        """What images of a method lose to AR's of the same prompts and seeds, with 95 % bounds: frechet_diff and
-        kernel_diff (method less AR), precision_loss and recall_loss (AR less method)."""
+        """Against AR's images of the same prompts and seeds, with 95 % bounds: frechet_diff and kernel_diff (method
+        less AR), precision_loss and recall_loss (AR less method)."""
         real, pair = self._real(prompts), torch.cat([self._features(images), self._features(plain)])
         frechet, manifolds = FrechetTo(real), Manifolds(pair, real)
         count = len(images)
         swap = torch.cat([torch.zeros(1, count, dtype=torch.bool), swaps(count, self.resamples)])
         same = (pair[:count] == pair[count:]).all(1)
-        sides = [torch.where(same, places % count, places) for places in swapped_sides(swap)]  # equal to the last bit
+        sides = [torch.where(same, side % count, side) for side in swapped_sides(swap)]  # equal to the last bit
         lost = np.array([np.subtract(manifolds(b), manifolds(a)) for a, b in zip(*sides, strict=True)])  # [S, 2]
         moved = {
             "frechet_diff": [frechet(pair[a]) - frechet(pair[b]) for a, b in zip(*sides, strict=True)],
@@ -110,7 +107,7 @@ class Fidelity:
         return {key: value for name, interval in intervals.items() for key, value in interval.keys(name).items()}
 
     def warnings(self, prompts: Sequence[str]) -> list[str]:
-        """What a reader of the figures must know."""
+        """The bias of a Fréchet distance of few images."""
         count, width = len(prompts), self._real(prompts).shape[1]
         if count >= BIASED_BELOW * width:
             return []
@@ -124,18 +121,18 @@ class Fidelity:
 
 
 def kernel_moves(pair: Tensor, sides: Sequence[Tensor], real: Tensor, prompts: Sequence[str]) -> list[float]:
-    """Kernel distance of one side less that of the other, swap by swap. pair [2N, F], sides: twice places [S, N]."""
-    labels, real_labels = labels_of(prompts, len(real))
+    """Kernel distance of one side less the other's, swap by swap. pair [2N, F], sides: two of indices [S, N]."""
+    labels, real_labels = prompt_labels(prompts, len(real))
     found = []
-    for places in sides:
-        chosen = torch.zeros(len(places), len(pair), dtype=torch.bool).scatter_(1, places, True)
+    for side in sides:
+        chosen = torch.zeros(len(side), len(pair), dtype=torch.bool).scatter_(1, side, True)
         found.append(kernel_distances(pair, chosen, real, labels.repeat(2), real_labels))
     return (found[0] - found[1]).tolist()
 
 
-def labels_of(prompts: Sequence[str], num_references: int) -> tuple[Tensor, Tensor]:
-    """A number a prompt text: of the images [N], and of real ones [M], which follow the prompts, cycling. Of a single
-    text every image is a free draw, with a number of its own."""
+def prompt_labels(prompts: Sequence[str], num_references: int) -> tuple[Tensor, Tensor]:
+    """The number of each image's prompt text [N], and of each real image's [M], prompts cycling. With a single text the
+    images are independent draws, and each has a number of its own."""
     if len(set(prompts)) == 1:
         return torch.arange(len(prompts)), len(prompts) + torch.arange(num_references)
     numbers = {prompt: number for number, prompt in enumerate(dict.fromkeys(prompts))}
@@ -155,7 +152,7 @@ def frechet_distance(generated: Tensor, real: Tensor) -> float:
 
 
 def kernel_distance(generated: Tensor, real: Tensor, labels: Tensor, real_labels: Tensor) -> float:
-    """Squared maximum mean discrepancy under the cubic kernel, of all pairs of different labels."""
+    """Squared maximum mean discrepancy under the cubic kernel, over all pairs of different labels."""
     everyone = torch.ones(1, len(generated), dtype=torch.bool)
     return float(kernel_distances(generated, everyone, real, labels, real_labels))
 

@@ -1,5 +1,5 @@
-"""How far a method's images are from AR's of the same prompts and seeds: under shared noise a lossless method makes the
-same ones. Under ratio verification even a lossless method makes others; there only sets can be compared."""
+"""Pixel difference between a method's images and AR's of the same prompts and seeds. Under shared noise a lossless
+method makes equal images; under ratio verification even a lossless method makes others, and only sets compare."""
 
 from collections.abc import Sequence
 
@@ -8,15 +8,17 @@ from torch import Tensor
 from lantern.metrics.intervals import Interval, bootstrap, share_bounds
 
 
-class Pairs:
+class ImageDifference:
+    """Has no value of its own: compares pairs only."""
+
     def prepare(self, prompts: Sequence[str]) -> None:
-        """Any prompts will do."""
+        """Accepts any prompts."""
 
     def __call__(self, images: Tensor, prompts: Sequence[str]) -> dict[str, float]:
         return {}
 
     def against(self, images: Tensor, plain: Tensor, prompts: Sequence[str]) -> dict[str, float]:
-        """equal_images: their share; image_diff: the mean difference of a pixel's value in [0, 1]; with 95 % bounds."""
+        """equal_images: the share of equal pairs; image_diff: mean absolute difference of pixel values in [0, 1]."""
         apart = (images - plain).abs().flatten(1).mean(1).double().numpy()
         equal = float((apart == 0).mean())
         values = Interval(float(apart.mean()), *bootstrap(apart, samples=500)).keys("image_diff")

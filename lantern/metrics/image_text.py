@@ -1,5 +1,5 @@
-"""How well images fit their prompts, or please, as a network for image and text has it: CLIP score (2104.08718),
-PickScore, HPSv2, ImageReward. The network is an argument; so is the name its figures go by."""
+"""Scores of images and prompts by a network for both: CLIP score (2104.08718), PickScore, HPSv2, ImageReward. The
+network is an argument, and so is the name of the row keys."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lantern.metrics.extraction import network_hash
 from lantern.metrics.intervals import Interval, bootstrap
-from lantern.metrics.memo import TensorMemo
+from lantern.metrics.tensor_memo import TensorMemo
 
 AT_ONCE = 32
 
@@ -24,7 +24,7 @@ class Scorer(Protocol):
 
 
 class ImageTextScore:
-    """The mean score of an image and its prompt, and by how much it falls from AR's; bounds by redrawing images."""
+    """Mean score of an image and its prompt, and its loss against AR's images; bounds by a bootstrap over images."""
 
     def __init__(self, name: str, network: Scorer, resamples: int = 1000) -> None:
         """name: of the row's keys, <name>_score and <name>_score_loss."""
@@ -33,13 +33,13 @@ class ImageTextScore:
         self._hash = network_hash(network)
 
     def prepare(self, prompts: Sequence[str]) -> None:
-        """Any prompts will do."""
+        """Accepts any prompts."""
 
     def __call__(self, images: Tensor, prompts: Sequence[str]) -> dict[str, float]:
         return self._interval(self._scores(images, prompts)).keys(self.name)
 
     def against(self, images: Tensor, plain: Tensor, prompts: Sequence[str]) -> dict[str, float]:
-        """AR's score less the method's, a prompt's two images redrawn together."""
+        """AR's score less the method's, a prompt's two images resampled together."""
         lost = self._scores(plain, prompts) - self._scores(images, prompts)
         return self._interval(lost).keys(f"{self.name}_loss")
 

@@ -1,5 +1,5 @@
-"""Inception score (1606.03498) by torch-fidelity: whether single images are clearly something and all of them not the
-same. It grows with N; compare at equal N only."""
+"""Inception score (1606.03498) by torch-fidelity: high where every image has a confident class and the classes vary. It
+grows with N; compare at equal N only."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -12,31 +12,33 @@ from torch_fidelity.metric_isc import KEY_METRIC_ISC_MEAN, isc_features_to_metri
 from lantern.errors import LanternError
 from lantern.metrics.extraction import extract_features, network_hash, register_extractor
 from lantern.metrics.intervals import difference_interval, jackknife, prompt_groups, swapped_sides, swaps
-from lantern.metrics.memo import TensorMemo
+from lantern.metrics.tensor_memo import TensorMemo
 
-JACKKNIFE_GROUPS = 40
-FEW = 50  # images a split
+IMAGES_PER_SPLIT = 50  # with fewer the score mostly reflects their number
 
 
 class Classifier(Protocol):
+    """A network with local weights."""
+
     resize: str
 
     def logits(self, images: Tensor) -> Tensor: ...  # [B, 3, H, W] in [0, 1] -> [B, classes]
 
 
 class Logits(nn.Module):
-    """A classifier as an extractor of features."""
+    """A classifier whose logits are the extracted features."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
 
     def features(self, images: Tensor) -> Tensor:
+        """[B, 3, H, W] in [0, 1] -> [B, classes]"""
         return self.network.logits(images)
 
 
 class InceptionScore:
-    """splits: the mean of so many parts of the images; papers have 10, each of 5,000 images."""
+    """splits: the score is the mean over this many parts of the images; papers use 10 of 5,000 images each."""
 
     def __init__(self, network: Classifier, splits: int = 1, resamples: int = 200) -> None:
         self.splits, self.resamples = splits, resamples
@@ -45,6 +47,7 @@ class InceptionScore:
         self._logits = TensorMemo(lambda images: extract_features(images, extractor))
 
     def prepare(self, prompts: Sequence[str]) -> None:
+        """LanternError for fewer than two images a split."""
         if len(prompts) < 2 * self.splits:
             raise LanternError(
                 f"quality.num_images={len(prompts)} is too few for {self.splits} splits of an Inception score; use at "
@@ -53,14 +56,13 @@ class InceptionScore:
 
     def __call__(self, images: Tensor, prompts: Sequence[str]) -> dict[str, float]:
         logits = self._logits(images)
-        groups = prompt_groups(prompts, min(JACKKNIFE_GROUPS, len(logits)))
-        return jackknife(lambda kept: self._score(logits[kept]), groups).keys("inception_score")
+        return jackknife(lambda kept: self._score(logits[kept]), prompt_groups(prompts)).keys("inception_score")
 
     def against(self, images: Tensor, plain: Tensor, prompts: Sequence[str]) -> dict[str, float]:
         """inception_score_loss: AR's less the method's."""
         made, before = self._logits(images), self._logits(plain)
         both = torch.cat([made, before])
-        swap = swaps(len(made), self.resamples) & ~(made == before).all(1)  # equal pairs move nothing, not by rounding
+        swap = swaps(len(made), self.resamples) & ~(made == before).all(1)  # equal pairs stay: no rounding noise
         moved = [self._score(both[b]) - self._score(both[a]) for a, b in zip(*swapped_sides(swap), strict=True)]
         return difference_interval(self._score(before) - self._score(made), np.array(moved)).keys(
             "inception_score_loss"
@@ -74,9 +76,9 @@ class InceptionScore:
         }
 
     def warnings(self, prompts: Sequence[str]) -> list[str]:
-        if len(prompts) >= FEW * self.splits:
+        if len(prompts) >= IMAGES_PER_SPLIT * self.splits:
             return []
-        return [f"an Inception score of {len(prompts)} images is mostly a count of them; compare it at equal N only"]
+        return [f"an Inception score of {len(prompts)} images mostly reflects their number; compare it at equal N only"]
 
     def _score(self, logits: Tensor) -> float:
         return isc_features_to_metric(logits, splits=self.splits)[KEY_METRIC_ISC_MEAN]

@@ -1,5 +1,5 @@
-"""Intervals for statistics of sets of images that share a mix of prompts. Redrawing images freely would redraw the mix,
-which moves every distance more than any setting does; here the mix stays."""
+"""95 % intervals for statistics of sets of images. Resampling keeps the mix of prompts: a free bootstrap would redraw
+it, which moves every distance more than any setting does."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -9,15 +9,18 @@ import torch
 from torch import Tensor
 
 NORMAL_95 = 1.96
+JACKKNIFE_GROUPS = 40
 
 
 class Interval(NamedTuple):
+    """A value and its 95 % bounds."""
+
     value: float
     low: float
     high: float
 
     def keys(self, name: str) -> dict[str, float]:
-        """As result rows hold it."""
+        """Under the keys of a result row."""
         return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
 
 
@@ -27,30 +30,32 @@ def around(value: float, error: float) -> Interval:
 
 
 def swaps(count: int, resamples: int, seed: int = 0) -> Tensor:
-    """[S, N] of bool: whose images of two paired sets change sides."""
+    """bool [S, N]: the pairs of two sets whose images change sides, at random."""
     rng = np.random.default_rng(seed)
     return torch.from_numpy(rng.integers(2, size=(resamples, count)).astype(bool))
 
 
 def swapped_sides(swap: Tensor) -> tuple[Tensor, Tensor]:
-    """swap [S, N] -> the places [S, N] of both sides in the two sets laid end to end."""
-    places = torch.arange(swap.shape[1])
-    return places + len(places) * swap, places + len(places) * ~swap
+    """swap [S, N] -> the indices [S, N] of both sides in the two sets laid end to end."""
+    indices = torch.arange(swap.shape[1])
+    return indices + len(indices) * swap, indices + len(indices) * ~swap
 
 
 def difference_interval(value: float, swapped: Sequence[float] | np.ndarray) -> Interval:
     """Of a difference between paired sets, from the differences after random swaps within the pairs (Fisher's paired
-    randomisation). Swaps keep every prompt and repeat no image, which a bootstrap would, at the price of bias: a
-    statistic that is small and quadratic, as a Fréchet distance is, then seems to vary twice as much as it does. Exact
-    for sets that are alike; where they differ by several standard errors, up to a fifth too narrow. Equal pairs have
-    no width."""
+    randomisation).
+
+    Swaps keep every prompt and repeat no image. A bootstrap repeats images, by which a small quadratic statistic such
+    as the Fréchet distance seems to vary twice as much as it does. Exact for sets of the same law; up to a fifth too
+    narrow where they differ by several standard errors. Equal pairs add no width.
+    """
     return around(value, float(np.sqrt(np.mean(np.square(swapped)))))
 
 
-def prompt_groups(prompts: Sequence[str], count: int, seed: int = 0) -> np.ndarray:
-    """[N] a group 0 … count - 1 an image, drawn so that every group has the same mix of prompts as nearly as can be:
-    the images in the order of their prompts, each run of `count` spread over all groups."""
-    rng = np.random.default_rng(seed)
+def prompt_groups(prompts: Sequence[str], count: int = JACKKNIFE_GROUPS, seed: int = 0) -> np.ndarray:
+    """[N] the group 0 … count - 1 of each image, at most N groups, at random with nearly the same mix of prompts in
+    every group: images are sorted by prompt, and each run of `count` is spread over all groups."""
+    rng, count = np.random.default_rng(seed), min(count, len(prompts))
     order = np.argsort(np.asarray(prompts), kind="stable")
     groups = np.empty(len(prompts), int)
     groups[order] = np.concatenate([rng.permutation(count) for _ in range(-(-len(prompts) // count))])[: len(prompts)]
@@ -58,7 +63,7 @@ def prompt_groups(prompts: Sequence[str], count: int, seed: int = 0) -> np.ndarr
 
 
 def jackknife(statistic: Callable[[np.ndarray], float], groups: np.ndarray) -> Interval:
-    """Of a statistic of kept places, by leaving out one group at a time (Quenouille, 1956). Errs on the wide side."""
+    """Of a statistic of kept indices, by leaving out one group at a time (Quenouille, 1956). Errs on the wide side."""
     count = int(groups.max()) + 1
     left = np.array([statistic(np.flatnonzero(groups != group)) for group in range(count)])
     error = np.sqrt((count - 1) / count * np.square(left - left.mean()).sum())
@@ -66,8 +71,8 @@ def jackknife(statistic: Callable[[np.ndarray], float], groups: np.ndarray) -> I
 
 
 def loss_interval(plain: np.ndarray, method: np.ndarray, same: np.ndarray) -> Interval:
-    """Of the loss in a share of right answers [N], paired: Bonett and Price (2012), which stays honest where few
-    answers differ. Pairs known to be the same image [N] cannot differ and add no uncertainty."""
+    """Of the loss in a share of right answers [N], paired: Bonett and Price (2012), which keeps its coverage where few
+    answers differ. Pairs of equal images, same [N], add no uncertainty."""
     lost, won = float((plain * (1 - method)).sum()), float(((1 - plain) * method).sum())
     count, open_pairs = len(plain), int((~same).sum())
     if not open_pairs:

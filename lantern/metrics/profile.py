@@ -1,5 +1,5 @@
-"""Where the speed comes from: how often draft tokens are accepted by depth, rank, entropy of the target's law and
-place in the image, how many tokens a round commits, and which nodes of the tree are ever accepted. Counts only."""
+"""Acceptance counts of a run: draft tokens judged and accepted by depth, rank, entropy of the target's law and position
+in the image; tokens committed a round; draft tree nodes drafted and accepted."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -10,15 +10,15 @@ from torch import Tensor
 from lantern.metrics.tree_stats import Decoded, Shapes, decoded, shapes
 from lantern.types import Generation, Target
 
-ENTROPY_IMAGES = 8  # whose laws are computed again, outside every timer
-SHOWN_NODES = 256  # of the tree, the most often drafted; a dynamic tree takes thousands of shapes
+ENTROPY_IMAGES = 8  # their laws are computed again, outside all timing
+SHOWN_NODES = 256  # the most often drafted; dynamic trees have thousands
 ROWS_AT_ONCE = 4096
 
-Profile = dict[str, object]  # what profiles.json holds: numbers and lists
+Profile = dict[str, object]  # numbers and lists, as in profiles.json
 
 
 class Decoder(Protocol):
-    """What a profile asks of a pipeline."""
+    """The part of a pipeline that a profile needs."""
 
     target: Target
 
@@ -61,7 +61,7 @@ def _chunks(rounds: Decoded) -> list[Decoded]:
 
 
 class _Counts:
-    """Sums over sites. A tally has two lists: how many children, or sites, were judged, and how many accepted."""
+    """Sums over sites."""
 
     def __init__(self, num_tokens: int) -> None:
         self.rounds, self.committed = 0, _Growing()
@@ -86,11 +86,11 @@ class _Counts:
         self.depth.add(np.full(len(rows), level), accepted)
         self.position.add(position, accepted)
         rank = np.where(accepted, trees.ranks[rows, np.maximum(below, 0)], trees.children[rows, node])
-        for elder in range(int(rank.max()) + 1):
-            judged = (rank > elder) | ((rank == elder) & accepted)
-            self.rank.add(np.full(int(judged.sum()), elder), (rank == elder)[judged])
+        for judged_rank in range(int(rank.max()) + 1):
+            judged = (rank > judged_rank) | ((rank == judged_rank) & accepted)
+            self.rank.add(np.full(int(judged.sum()), judged_rank), (rank == judged_rank)[judged])
         known = np.isin(rounds.image[rows], list(laws))
-        bits = [laws[image][place] for image, place in zip(rounds.image[rows][known], position[known], strict=True)]
+        bits = [laws[image][index] for image, index in zip(rounds.image[rows][known], position[known], strict=True)]
         self.bits.add(np.asarray(bits, np.int64), accepted[known])
 
     def _add_tree(self, rounds: Decoded, trees: Shapes) -> None:
@@ -123,7 +123,7 @@ class _Counts:
 
 
 class _Growing:
-    """Counts of small numbers."""
+    """Counts of small integers; the array grows with the largest."""
 
     def __init__(self, size: int = 0) -> None:
         self.counts = np.zeros(size, np.int64)
@@ -138,7 +138,7 @@ class _Growing:
 
 
 class _Tally:
-    """How many were judged and accepted, by a small number."""
+    """Numbers judged and accepted, by a small integer."""
 
     def __init__(self, size: int = 0) -> None:
         self.judged, self.accepted = _Growing(size), _Growing(size)

@@ -1,4 +1,4 @@
-"""How faithful a tokenizer is: pixels, texture, use of its codes, and what the critic makes of its images."""
+"""Reconstruction quality of a tokenizer: PSNR, texture, code usage, and the critic's answers on its images."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -31,10 +31,10 @@ def high_octave_power(images: Tensor) -> Tensor:
 
 
 class ReconstructionMeter:
-    """Gathers originals and reconstructions of scenes, batch by batch, and sums them up."""
+    """Accumulates statistics of originals and reconstructions, batch by batch."""
 
     def __init__(self, codebook_size: int, critic: Critic | None) -> None:
-        """Without a critic, what it would say is left out."""
+        """critic: None leaves its figures out."""
         self.codebook_size, self.critic = codebook_size, critic
         self.psnr: list[Tensor] = []
         self.tokens: list[Tensor] = []
@@ -44,8 +44,8 @@ class ReconstructionMeter:
 
     @torch.no_grad()
     def update(self, made: Tensor, real: Tensor, tokens: Tensor, captions: Sequence[str]) -> None:
-        """made, real [B, 3, H, W] in [0, 1]; tokens [B, L]; captions: of embedded scenes, or of images of one's own,
-        of which the critic knows nothing."""
+        """made, real [B, 3, H, W] in [0, 1]; tokens [B, L]; captions: of embedded scenes, or of a user's images,
+        which the critic is not asked about."""
         made, real = made.float().cpu(), real.float().cpu()
         self.psnr.append(psnr(made, real))
         self.tokens.append(tokens.unique().cpu())
@@ -53,9 +53,9 @@ class ReconstructionMeter:
         textures = [_texture(caption) for caption in captions]
         for texture, power in zip(textures, powers, strict=True):
             self.power[texture or "other"].append(power)
-        scenes = [place for place, texture in enumerate(textures) if texture]
+        scenes = [index for index, texture in enumerate(textures) if texture]
         if self.critic is not None and scenes:
-            self._ask(made[scenes], real[scenes], [captions[place] for place in scenes])
+            self._ask(made[scenes], real[scenes], [captions[index] for index in scenes])
 
     def _ask(self, made: Tensor, real: Tensor, captions: list[str]) -> None:
         features = [self.critic.features(images) for images in (made, real)]

@@ -1,4 +1,4 @@
-"""The laws that decoding met: a drafter that hands everything on and keeps, at some positions, what was verified."""
+"""A drafter that delegates to another one and records the laws that were verified at some of the positions."""
 
 from typing import NamedTuple
 
@@ -9,16 +9,16 @@ from lantern.types import PADDING, Drafter, DraftTree, Forward, Proposals, Verdi
 
 
 class Visit(NamedTuple):
-    """A position that was committed from this node: the node's laws and the children that were judged there."""
+    """A committed position: the laws of its parent node, and the children that were judged there."""
 
     p: Tensor  # [V]
-    q: Tensor | None  # [V] from which the children were drawn; None: they were chosen
+    q: Tensor | None  # [V] the law the children were drawn from; None: they were chosen
     children: Tensor  # [M] their codes, in order
     depth: int  # of the node
 
 
 class RecordingDrafter:
-    """Implements lantern.types.Drafter around another one. Keeps every `stride`-th visited position of all rows."""
+    """Implements lantern.types.Drafter. Records every `stride`-th visited position over all rows."""
 
     def __init__(self, drafter: Drafter, stride: int) -> None:
         self.drafter, self.stride = drafter, stride

@@ -1,5 +1,5 @@
-"""What decoding decided where, read from a generation's rounds afterwards. A site is a node of an accepted path that
-had children; they are judged one after another until one is accepted or all are refused."""
+"""Shapes of draft trees and accepted paths as arrays, read from a generation's rounds after decoding. A site is a node
+of an accepted path with children; they are judged in order until one is accepted or all are rejected."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,17 +8,17 @@ import numpy as np
 
 from lantern.types import PADDING, Generation, Round
 
-PRIME = np.int64(1_000_003)  # numbers paths of child ranks: parent's number x PRIME + rank + 1, wrapping around
+PRIME = np.int64(1_000_003)  # number of a path of child ranks: its parent's number x PRIME + rank + 1, modulo 2^64
 
 
 @dataclass(frozen=True)
 class Shapes:
     """The draft trees of M rounds, one row each."""
 
-    ranks: np.ndarray  # [M, N] elder siblings of a node
+    ranks: np.ndarray  # [M, N] earlier siblings of a node
     depths: np.ndarray  # [M, N]
-    children: np.ndarray  # [M, N] how many
-    paths: np.ndarray  # [M, N] a number that is the same wherever the ranks from the root are the same; 0 for the root
+    children: np.ndarray  # [M, N] number of children
+    paths: np.ndarray  # [M, N] a number that identifies the ranks from the root; 0 for the root
     present: np.ndarray  # [M, N] false for padding
 
 
@@ -33,7 +33,7 @@ class Decoded:
 
 
 def decoded(generation: Generation, first_image: int = 0) -> Decoded | None:
-    """The rounds of a generation, row by row, images numbered from first_image; None if they were not recorded."""
+    """The rounds of a generation, one batch row after another; None if they were not recorded."""
     rounds = [r for r in generation.rounds if r.parents is not None]
     if not rounds:
         return None
@@ -43,7 +43,7 @@ def decoded(generation: Generation, first_image: int = 0) -> Decoded | None:
 
 
 def shapes(parents: np.ndarray) -> Shapes:
-    """parents [M, N]: one pass over the nodes, whose parents stand before them."""
+    """From parents [M, N], in one pass: parents come before their children."""
     rows, present = np.arange(len(parents)), parents >= -1
     ranks, depths, children = (np.zeros(parents.shape, np.int32) for _ in range(3))
     paths = np.zeros(parents.shape, np.int64)
@@ -57,7 +57,7 @@ def shapes(parents: np.ndarray) -> Shapes:
 
 
 def _starts(image: np.ndarray, committed: np.ndarray) -> np.ndarray:
-    """[M] tokens an image had before each of its rounds; the prefill committed the first."""
+    """[M] tokens committed before each round; the prefill committed the first."""
     starts, count = np.zeros(len(image), np.int64), np.ones(image.max() + 1, np.int64)
     for row, (which, tokens) in enumerate(zip(image, committed, strict=True)):
         starts[row] = count[which]
@@ -73,7 +73,7 @@ def _padded(lists: Sequence[Sequence[int]]) -> np.ndarray:
 
 
 def _parents(rounds: Sequence[Round]) -> np.ndarray:
-    """[M, N] of all rounds; the one time that they are read from their device."""
+    """[M, N] of all rounds, read from the device."""
     width = max(r.parents.shape[1] for r in rounds)
     read = [r.parents.cpu().numpy() for r in rounds]
     return np.concatenate([np.pad(p, ((0, 0), (0, width - p.shape[1])), constant_values=PADDING) for p in read])

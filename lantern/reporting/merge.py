@@ -1,4 +1,4 @@
-"""Merges the last rows and images of evaluated points, wherever they ran, into one table, its figures and one page."""
+"""Merges the last rows and images of evaluated points into one table, its figures and one page."""
 
 import json
 from collections.abc import Sequence
@@ -10,19 +10,20 @@ from PIL import Image
 from torch import Tensor
 
 from lantern.evaluation.rows import SUMMARY, Row, merge_rows, setting_id
+from lantern.reporting.labels import label_rows
 from lantern.reporting.page.pictures import shared_records
 from lantern.reporting.page.write import write_page
 from lantern.reporting.plots import draw_grid, draw_pareto
 from lantern.reporting.profiles import read_profiles, write_profiles
 from lantern.reporting.quality_budget import Budget, ranked
-from lantern.reporting.table import format_table, label_rows, write_csv
+from lantern.reporting.table import format_table, write_csv
 
 GRID_PROMPTS = 6
 
 
 def merge_points(folder: Path, points: Sequence[Path], title: str, budget: Budget) -> tuple[list[Row], list[Path]]:
     """Writes results.csv, profiles.json, pareto.png, grid.png and report.html of run folders, and prints the table.
-    Returns the rows, ranked, none if no point has any, and the figures."""
+    Returns the ranked rows and the figures; both are empty if no point has a row."""
     found = merge_rows(row for point in points for row in json.loads((point / SUMMARY).read_text()).values())
     if not found:
         return [], []
@@ -38,7 +39,7 @@ def merge_points(folder: Path, points: Sequence[Path], title: str, budget: Budge
 
 def point_folders(folder: Path) -> list[Path]:
     """The folders of the last sweep run in `folder` that hold results, in the order of their numbers."""
-    started = folder / "multirun.yaml"  # Hydra writes it first; what is older is left from an earlier sweep
+    started = folder / "multirun.yaml"  # Hydra writes it first; older points are of an earlier sweep
     since = started.stat().st_mtime if started.is_file() else 0
     points = [path.parent for path in folder.glob(f"*/{SUMMARY}") if path.stat().st_mtime >= since]
     return sorted(points, key=lambda path: (int(path.name) if path.name.isdigit() else len(points), path.name))

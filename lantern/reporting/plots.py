@@ -15,15 +15,15 @@ from lantern.evaluation.rows import Row, is_baseline
 
 INK, BASELINE, METHOD, FRONT = "#222222", "#888888", "#1f6fb4", "#b9d3ea"
 SPEED = "speedup"
-PRICES = {  # down is better
+PRICES = {  # lower is better
     "frechet": "Fréchet distance, {num_images} images",
     "output_tv": "output TV",
 }
 
 
 def draw_pareto(rows: Sequence[Row], labels: Sequence[str], path: str | Path) -> Path | None:
-    """Speed-up against Fréchet distance and against output TV, as far as they were measured, side by side: a labelled
-    point with its 95 % bars a row, filled where the method is lossless, the front as a line. None without a point."""
+    """Speed-up against Fréchet distance and against output TV, as far as measured, side by side: a labelled point a row
+    with 95 % bars, filled if lossless; the Pareto front as a line. None where nothing was measured."""
     points = {price: _points(rows, labels, price) for price in PRICES}
     shown = [price for price in PRICES if any(not is_baseline(row) for row, _ in points[price])]
     if not shown:
@@ -51,7 +51,7 @@ def _draw_points(axes, points: Sequence[tuple[Row, str]], price: str) -> None:
 
 def _annotate(axes, points: Sequence[tuple[float, float, str]]) -> None:
     """A label beside each point, moved up or down until it covers no earlier one."""
-    axes.figure.canvas.draw()  # settles the scale in which boxes are compared
+    axes.figure.canvas.draw()  # fixes the scale of the label boxes
     placed = []
     for x, y, text in points:
         for rise in (5, -11, 16, -22, 27, -33):
@@ -66,7 +66,7 @@ def _annotate(axes, points: Sequence[tuple[float, float, str]]) -> None:
 
 
 def pareto_front(rows: Sequence[Row], price: str) -> list[Row]:
-    """The rows that no other row beats in both speed-up and price, slowest first."""
+    """The rows that no other row exceeds in both speed-up and price, slowest first."""
     front = []
     for row in sorted(rows, key=lambda row: (-row[SPEED], row[price])):
         if not front or row[price] < front[-1][price]:
@@ -92,7 +92,7 @@ def draw_grid(columns: Mapping[str, Tensor], prompts: Sequence[str], path: str |
 
 
 def draw_benchmark(passes: Sequence[Row], rows: Sequence[Row], path: str | Path) -> Path:
-    """Left: what a pass over N nodes costs against one node. Right: throughput of each tree by batch size."""
+    """Left: time of a pass over N nodes relative to one node. Right: throughput of each tree by batch size."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), dpi=130)
     left.plot([row["nodes"] for row in passes], [row["over_one"] for row in passes], "o-", color=METHOD, ms=4)
     left.set_xlabel("nodes in a pass")

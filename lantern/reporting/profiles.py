@@ -1,4 +1,4 @@
-"""Profiles on disk: profiles.json in a run folder holds its settings' by setting id, and in a sweep's its points'."""
+"""profiles.json: the acceptance profiles of a run folder's settings, or of a sweep's points, by setting id."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,8 +12,8 @@ PROFILES = "profiles.json"
 
 
 def write_profiles(folder: Path, profiles: Mapping[str, Profile]) -> None:
-    """A line a setting. What was written before stays, unless it is given anew: a run that finds all its images on
-    record decodes nothing, and has none."""
+    """A line a setting. Earlier profiles of other settings are kept: a run that finds all its images on record decodes
+    nothing and has no profile."""
     path = folder / PROFILES
     known = json.loads(path.read_text()) if path.is_file() else {}
     lines = (f"{json.dumps(key)}: {encode(profile)}" for key, profile in (known | dict(profiles)).items())
@@ -21,7 +21,7 @@ def write_profiles(folder: Path, profiles: Mapping[str, Profile]) -> None:
 
 
 def read_profiles(folders: Sequence[Path]) -> dict[str, Profile]:
-    """By setting id; of a setting that several folders measured, the AR baseline of a sweep's points, the first."""
+    """By setting id; the first folder's where several measured a setting, as a sweep's points measure AR."""
     found: dict[str, Profile] = {}
     for path in (folder / PROFILES for folder in folders):
         found = (json.loads(path.read_text()) if path.is_file() else {}) | found

@@ -1,4 +1,4 @@
-"""The question a sweep answers: which setting is the fastest among those that keep the quality?"""
+"""The quality budget of a sweep, and the fastest setting within it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,11 +9,11 @@ from lantern.evaluation.rows import Row, is_baseline
 from lantern.reporting.columns import KNOWN, better
 
 UNPAIRED = ("output_tv", "code_distance", *(column.key for column in KNOWN if column.is_speed))
-VERDICTS = ("lossless", "yes", "open", "no")  # the bounds keep every limit, the values alone do, not even these
+VERDICTS = ("lossless", "yes", "open", "no")  # yes: the bounds keep every limit; open: only the values do
 
 
 class Choice(NamedTuple):
-    """The fastest row within a budget; plain decoding itself where no other keeps it."""
+    """The fastest row within a budget, which may be plain decoding."""
 
     row: Row
     is_certain: bool
@@ -37,7 +37,7 @@ class Budget:
                     raise LanternError(f"budget.{group}.{metric}={limit} is negative; give 0 or more, or null")
                 if not better(metric) or metric in UNPAIRED:
                     raise LanternError(
-                        f"budget.{group}.{metric}: rows hold no difference of it from plain decoding; use frechet, say"
+                        f"budget.{group}.{metric}: rows hold no difference of it from plain decoding; use frechet"
                     )
 
     def verdict(self, row: Row) -> str | None:
@@ -76,8 +76,8 @@ class Budget:
 
 
 def ranked(rows: Sequence[Row], budget: Budget) -> list[Row]:
-    """With their verdicts. Rows of several methods come fastest first, those that keep the budget before the others;
-    of one method they keep their order."""
+    """The rows with their verdicts. Rows of several methods are sorted: those within the budget first, then by speed;
+    rows of one method keep their order."""
     judged = [row | {"within_budget": budget.verdict(row)} for row in rows]
     if len({row.get("method") for row in rows if not is_baseline(row)}) < 2:
         return judged
@@ -85,13 +85,13 @@ def ranked(rows: Sequence[Row], budget: Budget) -> list[Row]:
 
 
 def _class(row: Row) -> int:
-    """0 for what is shown to keep the budget; what was not judged comes last."""
+    """Sort key: 0 for a row within the budget; rows that were not judged come last."""
     verdict = row["within_budget"]
     return max(0, VERDICTS.index(verdict) - 1) if verdict else len(VERDICTS)
 
 
 def _verdict(row: Row, metric: str, limit: float, is_share: bool) -> str | None:
-    """By the metric's paired difference from plain decoding, which is the worse the higher it is."""
+    """By the metric's paired difference from plain decoding; higher is worse."""
     rising = better(metric) == "low"
     key = f"{metric}_diff" if rising else f"{metric}_loss"
     worse, value = row.get(key), row.get(metric)

@@ -1,4 +1,5 @@
-"""What an evaluation leaves in its run folder, results first: rows, records, images, a summary, tables and figures."""
+"""Writes the results of an evaluation to its run folder (rows, records, images, a summary), then publishes them (W&B,
+tables, figures)."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,17 +11,17 @@ from lantern.errors import unwritable
 from lantern.evaluation.evaluate import Measurement
 from lantern.evaluation.records import copy_missing
 from lantern.evaluation.rows import SUMMARY, append_rows, encode, setting_id
+from lantern.reporting.labels import label_rows
 from lantern.reporting.merge import merge_points
 from lantern.reporting.profiles import write_profiles
 from lantern.reporting.quality_budget import Budget
-from lantern.reporting.table import label_rows
 from lantern.reporting.wandb_runs import Point, Tracker, group_of
 from lantern.runtime.files import replace_text
 
 
 def write_measurements(folder: Path, measurements: Sequence[Measurement]) -> None:
-    """results.jsonl, what prompts.jsonl still lacks, the images, profiles.json (where the speed comes from), and last
-    summary.json, which says that the run is complete."""
+    """Writes results.jsonl, the lines that prompts.jsonl lacks, the images, profiles.json (acceptance by depth, rank
+    and position), and last summary.json, which marks the run as complete."""
     rows = [m.row for m in measurements]
     append_rows(folder / "results.jsonl", rows)
     for measured in measurements:
@@ -32,21 +33,17 @@ def write_measurements(folder: Path, measurements: Sequence[Measurement]) -> Non
 
 
 def publish(
-    folder: Path,
-    measurements: Sequence[Measurement],
-    tracker: Tracker,
+    folder: Path, sweep: Path | None, measurements: Sequence[Measurement], config: Mapping, tracker: Tracker,
     budget: Budget,
-    config: Mapping[str, object],
-    sweep: Path | None,
-    sweep_name: str | None,
-) -> None:
-    """Tells W&B, then draws and prints what a single run found; a sweep's baseline and table come at its end."""
+) -> None:  # fmt: skip
+    """Tracks the method in W&B and, for a single run, the baseline, too, then draws and prints the results; a sweep's
+    baseline and table come at its end."""
     if not any(measured.is_measured for measured in measurements):
         print(f"\nimages: {measurements[-1].folder}")
         return
     labels = label_rows([measured.row for measured in measurements])
     columns = {label: measured.images for label, measured in zip(labels, measurements, strict=True)}
-    group = group_of(sweep_name, sweep or folder)
+    group = group_of(config["sweep"]["name"], sweep or folder)
     for measured in measurements[-1:] if sweep else measurements:
         point = Point(measured.row, measured.profile, measured.records, measured.batch.prompts, columns)
         tracker.point(point, config, folder, group)
@@ -55,7 +52,7 @@ def publish(
 
 
 def write_images(folder: Path, names: Sequence[str], images: Tensor) -> None:
-    """images [N, 3, H, W] in [0, 1] as PNG files."""
+    """images [N, 3, H, W] in [0, 1] as PNG files. LanternError for a folder that cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         pixels = (images.permute(0, 2, 3, 1) * 255).round().clamp(0, 255).byte().numpy()

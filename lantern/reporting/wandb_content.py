@@ -1,4 +1,5 @@
-"""What Weights & Biases is shown of results: flat numbers, curves, tables, the plot of speed against quality, files."""
+"""Results as content of Weights & Biases runs: flat numbers, curves, tables, the plot of speed against quality,
+artifacts."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,7 +29,7 @@ class Curve(NamedTuple):
 
 
 def flat(row: Mapping[str, object], name: str = "") -> dict[str, object]:
-    """Scalars alone, nested ones by a path, nothing for None: scatter panels and filters read no others."""
+    """The scalars of a row, nested ones by their path, None left out: W&B's panels and filters read only these."""
     found: dict[str, object] = {}
     for key, value in row.items():
         path = f"{name}/{key}" if name else str(key)
@@ -40,7 +41,7 @@ def flat(row: Mapping[str, object], name: str = "") -> dict[str, object]:
 
 
 def curves_of(profile: Profile | None, records: Sequence[Row]) -> list[Curve]:
-    """Latency by prompt, then where the speed comes from; a curve without points is left out."""
+    """Latency by prompt, then the profile's shares; a curve without points is left out."""
     timed = [record for record in records if record.get("latency_s") is not None]
     points = [{"prompt": i, "latency_s": r["latency_s"], "steps": r["steps"]} for i, r in enumerate(timed)]
     curves = [Curve("timing", "prompt", points)]
@@ -62,7 +63,7 @@ def _shares(tally: Mapping[str, Sequence[int]], axis: str, first: int) -> list[d
 
 
 def acceptance_map(profile: Profile | None) -> wandb.Image | None:
-    """The share of decisions that accept a draft token, by place in the image; None where nothing was drafted."""
+    """The share of accepted draft tokens by position in the image; None where nothing was drafted."""
     if profile is None or not any(profile["position"]["judged"]):
         return None
     judged, accepted = (np.array(profile["position"][key], float) for key in ("judged", "accepted"))
@@ -83,7 +84,7 @@ def _picture(image: Tensor) -> wandb.Image:
 
 
 def row_table(rows: Sequence[Row]) -> wandb.Table:
-    """All rows, every number and word of any of them a column."""
+    """All rows, with a column for every scalar of any of them."""
     lines = [flat(row) for row in rows]
     keys = list(dict.fromkeys(key for line in lines for key in line))
     return wandb.Table(columns=keys, data=[[line.get(key) for key in keys] for line in lines])
@@ -103,7 +104,7 @@ def _both(row: Row) -> tuple[object, object]:
 
 
 def results_artifact(name: str, folder: Path, metadata: Mapping[str, object]) -> wandb.Artifact:
-    """The files of a run folder that hold results; images stay where they are."""
+    """The result files of a run folder, images left out."""
     artifact = wandb.Artifact(name, "results", metadata=flat(metadata))
     for path in sorted({path for pattern in RESULT_FILES for path in folder.glob(pattern)}):
         artifact.add_file(str(path), path.name)
@@ -111,9 +112,9 @@ def results_artifact(name: str, folder: Path, metadata: Mapping[str, object]) ->
 
 
 def weights_artifact(folder: Path, kind: str) -> wandb.Artifact:
-    """Weights and their configuration, named by their hash, so that training and all evaluations mean one version."""
+    """Weights and their configuration, named by their hash: training and evaluations refer to the same version."""
     name = weights_hash(folder)
     artifact = wandb.Artifact(f"{kind}-{name}", kind, metadata={"hash": name})
     for path in sorted([*folder.glob("*.safetensors"), *folder.glob("*.json")]):
-        artifact.add_file(str(path), path.name, policy="immutable", skip_cache=True)  # gigabytes stay where they are
+        artifact.add_file(str(path), path.name, policy="immutable", skip_cache=True)  # no copy of gigabytes
     return artifact

@@ -1,5 +1,5 @@
-"""Weights & Biases for evaluations: one run a setting, grouped by sweep. It never asks for a key, and a failure of it
-is a warning: every result is on disk before it is tracked here."""
+"""Weights & Biases runs of evaluations: one run a setting, grouped by sweep. W&B is never asked for a key, and its
+failures are warnings: every result is on disk before it is tracked."""
 
 import hashlib
 import logging
@@ -30,12 +30,12 @@ from lantern.reporting.wandb_content import (
 )
 
 log = logging.getLogger(__name__)
-INIT_TIMEOUT_S = 30  # an unreachable server must not hold a sweep up
+INIT_TIMEOUT_S = 30  # an unreachable server must not delay a sweep
 KEY_FILE = "wandb.key"
 
 
 def wandb_mode() -> str:
-    """WANDB_MODE if set, else "online" where a key is at hand (environment or netrc), else "offline"."""
+    """WANDB_MODE if set, else "online" with a key in the environment or netrc, else "offline"."""
     chosen = os.environ.get("WANDB_MODE")
     if chosen:
         return chosen
@@ -52,28 +52,29 @@ def _has_netrc_entry() -> bool:
 
 
 def run_tags(row: Mapping[str, object]) -> list[str]:
-    """What to filter runs by: model, drafter, tree, verification and rule."""
+    """Tags to filter runs by: model, drafter, tree, verification and rule."""
     keys = ("model", "drafter", "tree", "verification", "acceptance")
     return list(dict.fromkeys(str(row[key])[:64] for key in keys if row.get(key)))
 
 
 class Group(NamedTuple):
-    """The runs of one sweep, or of one evaluation: its name and its folder's, and a key that stays with the folder."""
+    """The W&B group of a sweep or an evaluation: its name with its folder's, and the folder's key."""
 
     name: str
     key: str
 
     def run_id(self, what: str) -> str:
-        """The same run for the same setting, however often the sweep is run again in its folder."""
+        """The same id for the same setting whenever the sweep runs again in its folder."""
         return hashlib.sha256(f"{self.key}/{what}".encode()).hexdigest()[:16]
 
 
 def group_of(sweep: str | None, folder: str | Path) -> Group:
+    """The group of a sweep's name and folder; of a single run's without a sweep."""
     return Group(f"{sweep or 'evaluate'}-{Path(folder).name}", folder_key(Path(folder)))
 
 
 def folder_key(folder: Path) -> str:
-    """A random key, made once a folder; of processes that start together, the first one's."""
+    """A folder's random key, made once; processes that start together share the first one's."""
     path = folder / KEY_FILE
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -89,7 +90,7 @@ def folder_key(folder: Path) -> str:
 
 
 class Point(NamedTuple):
-    """What was found for one setting."""
+    """What is tracked of one setting."""
 
     row: Row
     profile: Profile | None = None
@@ -111,8 +112,8 @@ class Tracker:
         def fill(run: wandb.Run) -> None:
             for curve in curves_of(point.profile, point.records):
                 _log_curve(run, curve)
-            if (places := acceptance_map(point.profile)) is not None:
-                run.log({"acceptance_map": places})
+            if (accepted := acceptance_map(point.profile)) is not None:
+                run.log({"acceptance_map": accepted})
             if point.columns:
                 run.log({"images": image_table(point.prompts, point.columns)})
             run.summary.update(flat(point.row))
@@ -140,8 +141,8 @@ class Tracker:
             run.log(content)
             run.summary.update({"points": len(rows)})
             if best is not None:
-                told = {"name": run_name(best.row), "certain": best.is_certain}
-                run.summary.update({f"best/{key}": value for key, value in (flat(best.row) | told).items()})
+                named = {"name": run_name(best.row), "certain": best.is_certain}
+                run.summary.update({f"best/{key}": value for key, value in (flat(best.row) | named).items()})
             run.log_artifact(results_artifact(f"sweep-{group.key}", folder, {"points": len(rows)}))
 
         settings = {"job_type": "summary", "name": f"{group.name}/summary", "dir": folder}
@@ -155,14 +156,8 @@ class Tracker:
         try:
             quiet = wandb.Settings(silent=True, console="off", init_timeout=INIT_TIMEOUT_S)
             identity = {"project": self.project, "group": group.name, "id": group.run_id(what), "resume": "allow"}
-            run = wandb.init(
-                mode=mode,
-                tags=list(dict.fromkeys(tags)),
-                settings=quiet,
-                reinit="finish_previous",
-                **identity,
-                **settings,
-            )
+            identity |= {"tags": list(dict.fromkeys(tags)), "reinit": "finish_previous"}
+            run = wandb.init(mode=mode, settings=quiet, **identity, **settings)
             try:
                 fill(run)
             finally:
@@ -172,7 +167,7 @@ class Tracker:
 
 
 def _log_curve(run: wandb.Run, curve: Curve) -> None:
-    """Values over an axis of their own; the summary keeps final numbers alone."""
+    """Values over an axis of their own, which the run's summary leaves out."""
     run.define_metric(f"{curve.name}/{curve.axis}", hidden=True, summary="none")
     run.define_metric(f"{curve.name}/*", step_metric=f"{curve.name}/{curve.axis}", summary="none")
     for point in curve.points:

@@ -6,9 +6,9 @@ DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def code_of(source: str) -> str:
-    """Python source, normalised, without comments and docstrings."""
+    """The syntax tree of Python source as text, without comments and docstrings."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
-            node.body = node.body[1:] or [ast.Pass()]
-    return ast.unparse(tree)
+            del node.body[0]
+    return ast.dump(tree)

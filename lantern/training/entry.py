@@ -14,10 +14,10 @@ from lantern.training.run_steps import (
     check_resumable,
     export,
     fit,
-    unfinished_checkpoint,
-    record,
     keep_old_metrics,
+    record,
     silence_warnings,
+    unfinished_checkpoint,
     whole_config,
 )
 

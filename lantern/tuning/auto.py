@@ -12,6 +12,7 @@ import numpy as np
 
 from lantern.data.prompts import Batch
 from lantern.errors import LanternError
+from lantern.evaluation.timing import alternating
 from lantern.tuning.families import Family, Size
 from lantern.types import Generation, Round, Shape, TreePolicy
 
@@ -180,7 +181,7 @@ def fastest(
     tried: list[Shape | None] = [None, *shapes]
     seconds = dict.fromkeys(range(len(tried)), 0.0)
     for number, (prompts, _, seeds) in enumerate(batches):
-        for place in seconds if number % 2 == 0 else reversed(seconds):
+        for place in alternating(number, list(seconds)):
             seconds[place] += decoders(tried[place]).generate(prompts, seeds, len(prompts)).latency_s
         best = min(list(seconds)[1:], key=seconds.__getitem__)
         seconds = {place: spent for place, spent in seconds.items() if not place or spent * NEAR <= seconds[best]}

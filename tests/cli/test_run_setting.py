@@ -1,4 +1,4 @@
-"""What a run is told and how it fails: numbers of its own for the row, and one sentence for what no run can do."""
+"""A setting's own numbers in its row, and failures as one sentence."""
 
 import errno
 
@@ -37,7 +37,7 @@ MODELS = sorted(path.stem for path in (CONFIG_FOLDER / "model").glob("*.yaml"))
     (["drafter=none"], {}),
 ])  # fmt: skip
 def test_rows_name_the_numbers_of_what_drafts(settings, expected):
-    """Catches settings that differ in a tree's size or a window's passes and cannot be told apart in the table."""
+    """Catches settings that differ in a tree's size or a window's passes and look the same in the table."""
     cfg = composed(*settings)
     assert own_settings(cfg, instantiate(cfg.drafter), instantiate(cfg.tree)) == expected
 
@@ -58,8 +58,8 @@ def test_shards_must_draft_alike(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_batch_that_does_not_fit_is_refused_before_anything_is_timed(tmp_path, monkeypatch):
-    """Catches a refusal that comes after an hour of timing."""
+def test_a_batch_that_does_not_fit_is_rejected_before_anything_is_timed(tmp_path, monkeypatch):
+    """Catches an error that is raised after an hour of timing."""
     monkeypatch.setattr(memory, "available_memory", lambda device: 2**28)
     with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
         cfg = compose("evaluate", ["batch_size=512", "quality.num_images=512", "dtype=float32", "device=cpu"])
@@ -94,7 +94,7 @@ def test_what_no_run_can_do_is_one_sentence(tmp_path, settings, sentence):
     assert not (tmp_path / "prompts.jsonl").exists()
 
 
-def test_a_full_disk_is_one_sentence_whoever_meets_it():
+def test_a_full_disk_is_one_sentence_from_any_library():
     """Catches a traceback out of a library's own writing, hours into a run."""
     full = OSError(errno.ENOSPC, "No space left on device", "runs/x/latest.ckpt")
     assert "cannot write runs/x/latest.ckpt (No space left on device)" in str(user_error(full))

@@ -15,13 +15,15 @@ from support.paths import CONF
 
 from lantern.cli.sweep_callback import SweepReport, find_conflict, report_sweep
 from lantern.evaluation.evaluate import Evaluation
+from lantern.evaluation.plan import Folders, Plan
+from lantern.reporting.labels import label_rows
 from lantern.reporting.merge import merge_points, point_folders
 from lantern.reporting.page.write import read_content
 from lantern.reporting.plots import draw_pareto, pareto_front
 from lantern.reporting.published import FIGURES, published_keys
 from lantern.reporting.quality_budget import Budget, ranked
 from lantern.reporting.run_folder import write_measurements
-from lantern.reporting.table import format_table, label_rows
+from lantern.reporting.table import format_table
 from lantern.reporting.wandb_runs import Tracker
 from lantern.runtime.files import replace_text
 
@@ -178,7 +180,7 @@ def sweep_folder(folder: Path, deltas=(0.01, 0.1)) -> Path:
     for number, delta in enumerate(deltas):
         point = folder / str(number)
         pipeline = FakePipeline(delta=delta, latency_s=0.6 - delta)
-        measured = Evaluation(["a", "b"], 0, 2, 3, 4, {}, point, folder / "ar").run(pipeline)
+        measured = Evaluation(Plan(["a", "b"], 2, 3, 4), Folders(point, folder / "ar")).run(pipeline)
         for m in measured:
             value = 5.0 if m.row["drafter"] == "none" else 5 + 10 * delta
             m.row.update(frechet=value, frechet_low=value - 1, frechet_high=value + 1, shape_accuracy=0.9)
@@ -189,7 +191,7 @@ def sweep_folder(folder: Path, deltas=(0.01, 0.1)) -> Path:
 
 
 def test_rows_of_several_methods_bear_their_names():
-    """Catches rows told apart by hashes and parts where the name of the method would do."""
+    """Catches rows labelled by hashes and parts where the name of the method is enough."""
     shared = {"model": "m", "tree": "static", "seed": 0, "acceptance": "exact", "temperature": 1.0}
     rows = [
         shared | {"drafter": "none"},
@@ -243,8 +245,8 @@ def test_the_report_is_made_at_exit_when_hydra_leaves_the_end_out(tmp_path, monk
 def test_a_sweep_names_the_best_setting_under_its_budget_on_paper_too(tmp_path, capsys):
     folder = sweep_folder(tmp_path)
     report_sweep(folder, "delta", Tracker(mode="disabled"), BUDGET)
-    told = "fastest, lossless or with frechet at most 10 % worse than plain decoding's: δ 0.01"
-    assert told in capsys.readouterr().out
+    best = "fastest, lossless or with frechet at most 10 % worse than plain decoding's: δ 0.01"
+    assert best in capsys.readouterr().out
     best = json.loads((folder / "best.json").read_text())
     assert (best["setting"], best["row"]["delta"], best["budget"]["within"]) == ("δ 0.01", 0.01, {"frechet": 0.1})
     assert not best["certain"]  # 0.1 worse, and its bounds reach to 1.1

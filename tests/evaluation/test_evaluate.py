@@ -10,6 +10,7 @@ from support.paths import PROMPTS
 from lantern.data.prompts import Batch, load_prompts
 from lantern.errors import LanternError
 from lantern.evaluation.evaluate import Evaluation
+from lantern.evaluation.plan import Folders, Identity, Plan
 from lantern.evaluation.rows import (
     PROTOCOL_KEYS,
     SETTING_KEYS,
@@ -19,8 +20,8 @@ from lantern.evaluation.rows import (
     read_rows,
     setting_id,
 )
+from lantern.reporting.labels import label_rows
 from lantern.reporting.run_folder import write_measurements
-from lantern.reporting.table import label_rows
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +31,7 @@ def small_groups(monkeypatch):
 
 
 class Brightness:
-    """A metric that remembers what it was asked."""
+    """A metric that records the prompts it was prepared with."""
 
     def __init__(self) -> None:
         self.prepared = []
@@ -53,7 +54,7 @@ class Brightness:
 
 def evaluation(folder: Path, num_timed: int = 3, num_images: int = 5, metrics=None, prompts=("a", "b")) -> Evaluation:
     metrics = {"brightness": Brightness()} if metrics is None else metrics
-    return Evaluation(prompts, 0, num_timed, num_images, 4, metrics, folder, folder / "ar")
+    return Evaluation(Plan(prompts, num_timed, num_images, 4), Folders(folder, folder / "ar"), metrics)
 
 
 def test_a_row_has_the_fixed_keys_in_their_order_then_the_metrics(tmp_path):
@@ -115,7 +116,7 @@ def test_ar_images_are_made_once_and_reused_by_the_next_setting(tmp_path):
 def test_other_seeds_do_not_reuse_ar_images(tmp_path):
     evaluation(tmp_path, num_timed=0).run(FakePipeline())
     other = FakePipeline()
-    Evaluation(("a", "b"), 1, 0, 5, 4, {}, tmp_path, tmp_path / "ar").run(other)
+    Evaluation(Plan(("a", "b"), 0, 5, 4, seed=1), Folders(tmp_path, tmp_path / "ar")).run(other)
     assert len(other.ar_calls) == 2
 
 
@@ -136,7 +137,7 @@ def test_plain_ar_decoding_gives_one_row(tmp_path):
     assert only.row["brightness"] > 0
 
 
-def test_metrics_refuse_prompts_before_anything_is_decoded(tmp_path):
+def test_metrics_reject_prompts_before_anything_is_decoded(tmp_path):
     class Picky(Brightness):
         def prepare(self, prompts):
             raise LanternError("no")
@@ -173,17 +174,17 @@ class Unsteady(FakePipeline):
 @pytest.mark.parametrize(("allowed", "timed"), [(0, 3), (1, 6), (2, 12)])
 def test_the_number_of_prompts_is_doubled_while_the_bounds_are_wide_as_allowed(tmp_path, allowed, timed):
     """Catches doubling without an end, and a row that hides it."""
-    unsteady = Evaluation(("a", "b", "c"), 0, 3, 0, 4, {}, tmp_path, tmp_path / "ar", max_doublings=allowed)
+    unsteady = Evaluation(Plan("abc", 3, 0, 4, max_doublings=allowed), Folders(tmp_path, tmp_path / "ar"))
     row = unsteady.run(Unsteady())[-1].row
     assert (row["num_timed"], row["doublings"]) == (timed, allowed)
     assert "bounds are more than 10% apart" in row["warnings"]
-    steady = Evaluation(("a", "b"), 0, 3, 0, 4, {}, tmp_path / "s", tmp_path / "ar", max_doublings=2)
+    steady = Evaluation(Plan("ab", 3, 0, 4, max_doublings=2), Folders(tmp_path / "s", tmp_path / "ar"))
     assert steady.run(FakePipeline())[-1].row["num_timed"] == 3
 
 
 def test_the_timed_way_from_text_to_image_holds_the_image_decoder(tmp_path):
     row = evaluation(tmp_path, num_images=0).run(FakePipeline())[-1].row
-    assert row["end_to_end_s"] > 0  # of the clock, where latency_s is what the stand-in says
+    assert row["end_to_end_s"] > 0  # measured, where latency_s is the stand-in's
     assert row["end_to_end_speedup_low"] <= row["end_to_end_speedup"] <= row["end_to_end_speedup_high"]
 
 
@@ -268,9 +269,9 @@ def test_points_of_other_prompts_or_precision_are_rows_of_their_own(tmp_path):
     for dtype, prompts in (("float32", "ab"), ("bfloat16", "ab"), ("float32", "cd")):
         protocol = {"dtype": dtype, "prompts_hash": prompts}
         folder = tmp_path / f"{dtype}-{prompts}"
-        found = Evaluation(
-            tuple(prompts), 0, 2, 3, 4, {}, folder, tmp_path / "ar", protocol=protocol, plain_fingerprint=dtype
-        ).run(FakePipeline())
+        identity = Identity(plain_fingerprint=dtype, protocol=protocol)
+        folders = Folders(folder, tmp_path / "ar")
+        found = Evaluation(Plan(tuple(prompts), 2, 3, 4), folders, identity=identity).run(FakePipeline())
         write_measurements(folder, found)
         made += [measured.row for measured in found]
         settings = {line["setting"] for line in read_rows(folder / "prompts.jsonl")}
@@ -285,15 +286,15 @@ def test_ar_images_of_another_text_encoder_are_not_taken_for_the_baseline(tmp_pa
     calls = []
     for encoder in ("a", "b", "a"):
         pipeline = FakePipeline()
-        Evaluation(
-            ("x",), 0, 0, 3, 4, {}, tmp_path / encoder, tmp_path / "ar", fingerprint=encoder, plain_fingerprint=encoder
-        ).run(pipeline)
+        folders = Folders(tmp_path / encoder, tmp_path / "ar")
+        Evaluation(Plan(("x",), 0, 3, 4), folders, identity=Identity(encoder, encoder)).run(pipeline)
         calls.append(len(list((tmp_path / "ar").glob("*/prompts.jsonl"))))
     assert calls == [1, 2, 2]
 
 
 def test_only_timed_images_are_shown_where_none_are_made(tmp_path):
     """Catches pictures of an earlier run with more images under the names of this one's prompts."""
-    Evaluation(tuple("abcdefgh"), 0, 8, 8, 1, {}, tmp_path, tmp_path / "ar").run(FakePipeline())
-    found = Evaluation(tuple("abcdefgh"), 0, 3, 0, 1, {}, tmp_path, tmp_path / "ar").run(FakePipeline())
+    folders = Folders(tmp_path, tmp_path / "ar")
+    Evaluation(Plan("abcdefgh", 8, 8, 1), folders).run(FakePipeline())
+    found = Evaluation(Plan("abcdefgh", 3, 0, 1), folders).run(FakePipeline())
     assert [len(measured.images) for measured in found] == [3, 3]

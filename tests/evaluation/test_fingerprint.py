@@ -1,4 +1,4 @@
-"""What a run was asked for, and on which prompts it may be tuned."""
+"""Requests and fingerprints, splits of prompts, code hashes and disturbed timings."""
 
 import os
 
@@ -8,14 +8,25 @@ from support.paths import PROMPTS
 from lantern.cli.reproduce import moved, recorded_run
 from lantern.data.prompts import load_prompts, split_prompts
 from lantern.errors import LanternError
-from lantern.evaluation.evaluate import Evaluation
-from lantern.evaluation.fingerprint import fingerprint, is_finished, mark_finished, request
+from lantern.evaluation.fingerprint import config_fingerprint, is_finished, mark_finished, request_hash
+from lantern.evaluation.plan import Plan
+from lantern.evaluation.provenance import code_hash
 from lantern.evaluation.speed import speed_warnings
 from lantern.metrics import cpu_contention as disturbance
 from lantern.metrics.cpu_contention import CpuContention
 from lantern.runtime.files import replace_text
 
 SCENES = load_prompts("scenes", PROMPTS)
+SOURCE = '''"""Numbers."""
+
+
+def half(x):
+    """Halves."""
+    return x / 2  # a half
+
+
+TEXT = "no docstring"
+'''
 CONFIG = {"tree": {"paths": [[0]]}, "acceptance": {"lam": 2}, "seed": 0, "paths": {"root": "/a"}, "shards": 1}
 
 
@@ -35,18 +46,38 @@ def test_a_split_without_prompts_or_unknown_is_one_sentence():
 
 def test_a_fingerprint_tells_settings_apart_that_have_no_row_key():
     """Catches two trees of one name, or a rule's own parameter, that merge into one row."""
-    assert fingerprint(CONFIG) != fingerprint(CONFIG | {"tree": {"paths": [[0], [1]]}})
-    assert fingerprint(CONFIG) == fingerprint(CONFIG | {"seed": 1})
+    assert config_fingerprint(CONFIG) != config_fingerprint(CONFIG | {"tree": {"paths": [[0], [1]]}})
+    assert config_fingerprint(CONFIG) == config_fingerprint(CONFIG | {"seed": 1})
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_kept"),
+    [
+        (('"""Halves."""', '"""Divides by two."""'), True),
+        (('    """Halves."""\n', ""), True),
+        (("# a half", "# one part of two"), True),
+        (("x / 2", "x / 3"), False),
+        (("no docstring", "text"), False),
+    ],
+)
+def test_an_edited_comment_keeps_the_records_and_an_edited_constant_does_not(tmp_path, changed, is_kept):
+    """Catches records that count after the program has changed, and records lost to a docstring."""
+    hashes = []
+    for name, text in {"before": SOURCE, "after": SOURCE.replace(*changed)}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "numbers.py").write_text(text)
+        hashes.append(code_hash(tmp_path / name))
+    assert (hashes[0] == hashes[1]) is is_kept
 
 
 def test_a_point_is_finished_for_the_same_request_alone(tmp_path):
-    asked = request(CONFIG, "weights")
-    assert not is_finished(tmp_path, asked)
+    request = request_hash(CONFIG, "weights")
+    assert not is_finished(tmp_path, request)
     replace_text(tmp_path / "summary.json", "{}")
-    mark_finished(tmp_path, asked)
-    assert is_finished(tmp_path, request(CONFIG | {"shards": 2, "paths": {"root": "/b"}}, "weights"))
-    assert not is_finished(tmp_path, request(CONFIG | {"seed": 1}, "weights"))
-    assert not is_finished(tmp_path, request(CONFIG, "other weights"))
+    mark_finished(tmp_path, request)
+    assert is_finished(tmp_path, request_hash(CONFIG | {"shards": 2, "paths": {"root": "/b"}}, "weights"))
+    assert not is_finished(tmp_path, request_hash(CONFIG | {"seed": 1}, "weights"))
+    assert not is_finished(tmp_path, request_hash(CONFIG, "other weights"))
 
 
 def test_a_recorded_configuration_moves_with_the_checkout():
@@ -95,6 +126,6 @@ def test_a_disturbed_or_wide_timing_is_said_to_be_so():
 
 
 @pytest.mark.parametrize("wrong", [{"max_doublings": 3}, {"shards": 2, "shard": 2}, {"shards": 0}])
-def test_sizes_that_make_no_sense_are_one_sentence(tmp_path, wrong):
+def test_sizes_that_make_no_sense_are_one_sentence(wrong):
     with pytest.raises(LanternError):
-        Evaluation(["a"], 0, 1, 1, 1, {}, tmp_path, tmp_path, **wrong)
+        Plan(["a"], 1, 1, 1, **wrong)

@@ -1,4 +1,4 @@
-"""What is on record is never made again, and a run that was cut short ends as if it had not been."""
+"""Recorded images are never made again, and an interrupted run ends with the rows of an uninterrupted one."""
 
 import os
 import random
@@ -14,9 +14,9 @@ from support.killed_evaluation import evaluate
 from support.paths import ROOT, SUPPORT, TESTS
 
 from lantern.data.prompts import Batch
+from lantern.evaluation.plan import Plan
 from lantern.evaluation.records import RECORDS, pack, unpack
 from lantern.evaluation.rows import append_rows, read_rows
-from lantern.evaluation.timing import shard_of
 
 TIMES = ("latency_s", "end_to_end_s", "other_cores", "ar_over_floor", "revision", "warnings")
 TIMES += ("end_to_end_speedup", "end_to_end_speedup_low", "end_to_end_speedup_high")
@@ -29,7 +29,7 @@ def small_groups(monkeypatch):
 
 
 def lasting(rows: list[dict]) -> list[dict]:
-    """Without what a clock says."""
+    """Rows without timings."""
     return [{key: value for key, value in row.items() if key not in TIMES} for row in rows]
 
 
@@ -100,7 +100,7 @@ def test_another_setting_finds_nothing_of_this_one(tmp_path):
 
 
 def test_a_group_of_images_that_is_not_whole_is_made_again_as_a_whole(tmp_path):
-    """In low precision an image's rounding depends on its company."""
+    """In low precision an image's rounding depends on the batch it is decoded in."""
     evaluate(tmp_path, tmp_path, pipeline=FakePipeline())
     lines = [line for line in read_rows(tmp_path / RECORDS) if line["part"] == "images"]
     (tmp_path / RECORDS).unlink()
@@ -128,7 +128,7 @@ def test_shards_merge_into_the_rows_images_and_records_of_one_process(whole, tmp
 
 def test_shards_share_the_images_out_without_gap_or_overlap():
     batch = Batch.cycle(["a", "b", "c"], 11, 0)
-    parts = [shard_of(batch, 3, shard) for shard in range(3)]
+    parts = [Plan("abc", 0, 11, 1, shards=3, shard=shard).own(batch) for shard in range(3)]
     assert sorted(seed for part in parts for seed in part.seeds) == sorted(batch.seeds)
     assert parts[1].prompts == batch.prompts[1::3]
 

@@ -10,7 +10,8 @@ from torch import Tensor
 from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.transport import Transport
 from lantern.metrics.code_distance import CodeDistance
-from lantern.metrics.output_tv import committed_law, total_variation
+from lantern.metrics.committed_law import committed_law
+from lantern.metrics.output_tv import total_variation
 from lantern.verification.ratio import Ratio
 
 CODES = 6

@@ -89,10 +89,10 @@ def test_features_pass_through_torch_fidelity_as_bytes_and_extractors_differ_by_
 
 
 def test_the_metric_reports_all_four_with_bounds_and_renders_references_once():
-    asked = []
+    counts = []
 
     def references(prompts, count):
-        asked.append(count)
+        counts.append(count)
         return torch.rand(count, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 
     metric = Fidelity(MeanColour(), references, num_references=32, resamples=5)
@@ -101,7 +101,7 @@ def test_the_metric_reports_all_four_with_bounds_and_renders_references_once():
     values = metric(torch.rand(16, 3, 8, 8, generator=torch.Generator().manual_seed(2)), prompts)
     for name in ("frechet", "kernel", "precision", "recall"):
         assert values[f"{name}_low"] <= values[name] <= values[f"{name}_high"]
-    assert asked == [32]
+    assert counts == [32]
 
 
 def test_equal_images_lose_nothing_and_worse_ones_lose_with_both_bounds_above_zero():
@@ -152,13 +152,13 @@ def test_the_protocol_tells_other_references_and_other_weights_apart():
     assert one["num_references"] == 16
 
 
-def test_too_few_images_are_refused():
+def test_too_few_images_are_rejected():
     with pytest.raises(LanternError, match="too few"):
         Fidelity(MeanColour(), lambda prompts, count: torch.zeros(count, 3, 8, 8)).prepare(["wood"] * 3)
 
 
-def test_references_show_the_captions_and_refuse_other_sentences():
-    from lantern.metrics.references import scene_references
+def test_references_show_the_captions_and_reject_other_sentences():
+    from lantern.metrics.real_scenes import scene_references
 
     scenes = scene_references(("wood", "a red sphere on sand"), 3)
     assert scenes.shape == (3, 3, 128, 128)

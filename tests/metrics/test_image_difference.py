@@ -1,4 +1,4 @@
-"""What images of the same prompt say of one another, and of AR's."""
+"""Differences of images of the same prompt among each other and from AR's."""
 
 import math
 
@@ -7,7 +7,7 @@ import torch
 from test_fidelity import MeanColour
 
 from lantern.metrics.diversity import Diversity
-from lantern.metrics.image_difference import Pairs
+from lantern.metrics.image_difference import ImageDifference
 
 
 def flat(*greys: float) -> torch.Tensor:
@@ -15,7 +15,7 @@ def flat(*greys: float) -> torch.Tensor:
 
 
 def test_equal_images_are_counted_and_others_measured():
-    found = Pairs().against(flat(0.5, 0.5, 0.3, 0.9), flat(0.5, 0.5, 0.5, 0.5), ["a"] * 4)
+    found = ImageDifference().against(flat(0.5, 0.5, 0.3, 0.9), flat(0.5, 0.5, 0.5, 0.5), ["a"] * 4)
     assert found["equal_images"] == 0.5
     assert found["image_diff"] == pytest.approx((0.2 + 0.4) / 4)
     assert found["image_diff_low"] < found["image_diff"] < found["image_diff_high"]
@@ -23,7 +23,7 @@ def test_equal_images_are_counted_and_others_measured():
 
 def test_a_lossless_image_set_is_without_any_difference():
     images = torch.rand(4, 3, 4, 4)
-    found = Pairs().against(images, images.clone(), ["a"] * 4)
+    found = ImageDifference().against(images, images.clone(), ["a"] * 4)
     assert (found["image_diff"], found["image_diff_high"], found["equal_images"]) == (0, 0, 1)
 
 

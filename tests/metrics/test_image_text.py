@@ -17,7 +17,7 @@ from lantern.metrics.networks.image_reward import load_image_reward
 
 
 class Brightness(nn.Module):
-    """Scores an image by its mean, plus one where the prompt asks for light. Remembers how often it was asked."""
+    """Scores an image by its mean, plus one where the prompt asks for light. Counts its calls."""
 
     resize = "none"
 
@@ -68,9 +68,9 @@ def test_the_bounds_of_a_loss_cover():
 def test_the_protocol_names_weights_and_resize_method():
     one, other = Brightness(), Brightness()
     other.scale.data += 1
-    told = ImageTextScore("bright", one).protocol([])
-    assert set(told) == {"bright_score_network", "bright_score_resize"}
-    assert told["bright_score_network"] != ImageTextScore("bright", other).protocol([])["bright_score_network"]
+    found = ImageTextScore("bright", one).protocol([])
+    assert set(found) == {"bright_score_network", "bright_score_resize"}
+    assert found["bright_score_network"] != ImageTextScore("bright", other).protocol([])["bright_score_network"]
 
 
 FILES = {
@@ -116,7 +116,7 @@ def test_image_reward_says_what_to_install(monkeypatch):
         load_image_reward("a", "b")
 
 
-def test_image_reward_asks_the_package_with_bytes_and_refuses_missing_files(tmp_path, monkeypatch):
+def test_image_reward_calls_the_package_with_bytes_and_rejects_missing_files(tmp_path, monkeypatch):
     """A stand-in for the package: rewards the share of white pixels."""
     package = ModuleType("ImageReward")
 

@@ -56,7 +56,7 @@ def test_the_loss_is_paired_and_equal_images_lose_nothing():
     assert found["inception_score_low"] <= found["inception_score"] <= found["inception_score_high"]
 
 
-def test_few_images_are_said_to_be_few_or_refused():
+def test_few_images_give_a_warning_or_are_rejected():
     metric = InceptionScore(Colours(), splits=10)
     assert "499 images" in metric.warnings(["a"] * 499)[0]
     assert metric.warnings(["a"] * 500) == []

@@ -1,4 +1,4 @@
-"""Bounds cover as often as they say, on data whose prompts differ far more than the methods do."""
+"""Bounds have their nominal coverage, on data whose prompts differ far more than the methods do."""
 
 from functools import partial
 

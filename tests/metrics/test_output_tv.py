@@ -1,4 +1,4 @@
-"""The output law of a rule against enumeration at six codes, and what it says on whole decodings."""
+"""The output law of a rule against enumeration at six codes, and its values on whole decodings."""
 
 import pytest
 import torch
@@ -9,9 +9,10 @@ from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.lantern_pp import LanternPP
 from lantern.metrics.code_distance import CodeDistance
-from lantern.metrics.output_tv import OutputTV, committed_law, total_variation
+from lantern.metrics.committed_law import committed_law
+from lantern.metrics.output_tv import OutputTV, total_variation
+from lantern.metrics.plain_picks import plain_picks
 from lantern.metrics.recording_drafter import RecordingDrafter, Visit
-from lantern.metrics.reference_samples import plain_picks
 from lantern.pipeline import Pipeline
 from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree
@@ -30,7 +31,7 @@ TREES |= {"chosen": Eagle2Tree(total=3, depth=1, width=3)}
 
 
 class NoSubtraction(Exact):
-    """Biased: draws from p itself after a refusal."""
+    """Biased: draws from p itself after a rejection."""
 
     def judge(self, p, q, x, site):
         return super().judge(p, q, x, site)[0], p
@@ -74,7 +75,7 @@ def test_the_closed_form_is_the_enumerated_law(tree, rule):
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("tree", ["two", "three"])
 def test_the_mean_over_redraws_converges_to_the_enumerated_law(tree, rule):
-    """Catches a first child counted twice, children drawn with replacement, and a refusal weighed wrongly."""
+    """Catches a first child counted twice, children drawn with replacement, and a rejection weighed wrongly."""
     expected, visit = enumerated(TREES[tree], RULES[rule])
     errors = [
         total_variation(expected, committed_law(visit, RULES[rule], Ratio(), noise(redraws))) for redraws in (64, 16384)

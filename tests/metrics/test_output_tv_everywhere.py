@@ -41,7 +41,7 @@ pytestmark = pytest.mark.full
 
 
 class NoSubtraction(Exact):
-    """Biased: draws from p itself after a refusal."""
+    """Biased: draws from p itself after a rejection."""
 
     def judge(self, p, q, x, site):
         return super().judge(p, q, x, site)[0], p

@@ -13,7 +13,7 @@ from lantern.metrics.prompt_accuracy import judge_images
 CAPTIONS = ["a red sphere on wood", "a blue cube on wood", "wood", "wood"]
 
 
-def says(*answers):
+def critic_of(*answers):
     """A critic that reads its answer's number from an image's first pixel."""
     words = {"texture": TEXTURES, "shape": SHAPES, "colour": COLOURS}
 
@@ -29,7 +29,7 @@ def numbered(count):
     return torch.arange(count).float().reshape(-1, 1, 1, 1)
 
 
-CRITIC = says(("wood", "sphere", "red"), ("wood", "cube", "red"), ("wood", "none", "red"), ("sand", "ring", "red"))
+CRITIC = critic_of(("wood", "sphere", "red"), ("wood", "cube", "red"), ("wood", "none", "red"), ("sand", "ring", "red"))
 
 
 def shares(count, captions):
@@ -52,7 +52,7 @@ def test_bare_textures_alone_have_no_colour_share():
     assert np.isnan(shares(2, CAPTIONS[2:])["colour"])
 
 
-def test_a_prompt_with_an_unknown_word_is_refused():
+def test_a_prompt_with_an_unknown_word_is_rejected():
     with pytest.raises(LanternError, match="pink"):
         judge_images(CRITIC, numbered(1), ["a pink sphere on wood"])
 

@@ -23,6 +23,7 @@ from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.loading import load_eagle
 from lantern.errors import CheckpointError
 from lantern.evaluation.evaluate import Evaluation
+from lantern.evaluation.plan import Folders, Plan
 from lantern.models.checkpoints import save_weights
 from lantern.models.graphs import PassGraphs
 from lantern.models.hf.target import HuggingFaceTarget
@@ -172,7 +173,7 @@ def test_evaluating_a_random_drafter_gives_the_tokens_of_plain_decoding(loaded, 
     assert parts["drafter"].func is load_eagle
     pipeline = assemble(target, **parts, name=loaded.family.model)
     assert pipeline.target.cfg_scale == cfg.sampling.cfg_scale > 1
-    evaluation = Evaluation(PROMPTS, 0, 1, 4, 2, {}, tmp_path, tmp_path / "ar")
+    evaluation = Evaluation(Plan(PROMPTS, 1, 4, 2), Folders(tmp_path, tmp_path / "ar"))
     baseline, method = evaluation.run(pipeline)
     assert baseline.row["drafter"] == "none"
     assert method.row["drafter"] == "eagle"

@@ -19,6 +19,7 @@ from lantern.api import CONFIG_FOLDER
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.errors import CheckpointError
 from lantern.evaluation.evaluate import Evaluation
+from lantern.evaluation.plan import Folders, Plan
 from lantern.models.checkpoints import load_strictly, read_weights, save_weights
 from lantern.models.llamagen.conversion import from_converted
 from lantern.models.llamagen.released_checkpoints import load_class_target, load_tokenizer, read_transformer
@@ -155,7 +156,7 @@ def evaluated(folder: Path, model: str, changes: dict, prompts: list[str], **sam
     cfg.drafter.checkpoint = str(folder / "drafter")
     parts = {name: instantiate(cfg[name]) for name in ("drafter", "tree", "acceptance", "verification", "sampling")}
     pipeline = assemble(target, **parts, name=model)
-    evaluation = Evaluation(prompts, 0, 0, len(prompts), 2, {}, folder, folder / "ar")
+    evaluation = Evaluation(Plan(prompts, 0, len(prompts), 2), Folders(folder, folder / "ar"))
     baseline, method = evaluation.run(pipeline)
     hashes = [[record["tokens"] for record in part.records] for part in (baseline, method)]
     assert hashes[0] == hashes[1]

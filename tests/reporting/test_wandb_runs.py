@@ -1,4 +1,4 @@
-"""What W&B is told, read back from offline runs: no test needs a server or a key."""
+"""Content of W&B runs, read back from offline runs: no test needs a server or a key."""
 
 import json
 import subprocess
@@ -14,6 +14,7 @@ from support.offline_runs import OfflineRun, read_runs
 
 from lantern.cli.sweep_callback import report_sweep
 from lantern.evaluation.evaluate import Evaluation
+from lantern.evaluation.plan import Folders, Plan
 from lantern.evaluation.rows import setting_id
 from lantern.models.checkpoints import save_weights, weights_hash
 from lantern.reporting.quality_budget import Budget
@@ -43,10 +44,10 @@ def tracked(tmp_path_factory, weights) -> dict[str, OfflineRun]:
         patch.setenv("WANDB_CACHE_DIR", str(folder / "cache"))
         made_sweep(folder)
         tracker, point = Tracker(tags=["mine"]), folder / "0"
-        measured = Evaluation(PROMPTS, 0, 2, 3, 4, {}, point, folder / "ar").run(FakePipeline())
+        measured = Evaluation(Plan(PROMPTS, 2, 3, 4), Folders(point, folder / "ar")).run(FakePipeline())
         measured[1].row.update({"drafter_hash": "abc"} | {f"measure_{i}": i for i in range(120)})  # rows are long
-        config = {"seed": 0, "drafter": {"checkpoint": str(weights)}}
-        publish(point, measured, tracker, BUDGET, config, folder, "delta")
+        config = {"seed": 0, "drafter": {"checkpoint": str(weights)}, "sweep": {"name": "delta"}}
+        publish(point, folder, measured, config, tracker, BUDGET)
         report_sweep(folder, "delta", tracker, BUDGET)
     runs = [*read_runs(point), *read_runs(folder)]
     return {run.run.display_name: run for run in runs} | {"folder": folder}
@@ -82,23 +83,23 @@ def test_a_points_curves_have_axes_of_their_own(tracked):
 
 
 def test_a_point_shows_where_in_the_image_drafts_are_accepted(tracked):
-    (told,) = [line for line in tracked["fake/lantern/static/k100-d0.03"].history if "acceptance_map/path" in line]
-    assert (told["acceptance_map/width"], told["acceptance_map/height"]) == (48, 48)  # 4 x 4 cells of 12 pixels
+    (logged,) = [line for line in tracked["fake/lantern/static/k100-d0.03"].history if "acceptance_map/path" in line]
+    assert (logged["acceptance_map/width"], logged["acceptance_map/height"]) == (48, 48)  # 4 x 4 cells of 12 pixels
     assert not [line for line in tracked["fake/ar"].history if "acceptance_map/path" in line]
 
 
 def test_tables_show_the_same_prompts_across_methods(tracked):
     folder = tracked["folder"]
     run = tracked[f"delta-{folder.name}/summary"]
-    (told,) = [line for line in run.history if "images/path" in line]
+    (logged,) = [line for line in run.history if "images/path" in line]
     (uploaded,) = [artifact for artifact in run.artifacts if artifact.name.endswith("-images")]
     files = {entry.path: Path(entry.local_path) for entry in uploaded.manifest.contents}
     table = json.loads(files["images.table.json"].read_text())
     assert table["columns"] == ["prompt", "AR", "shared_noise δ 0.01", "shared_noise δ 0.1", "ratio δ 0.4"]
     assert [line[0] for line in table["data"]] == PROMPTS
     assert all(files[cell["path"]].stat().st_size > 50 for line in table["data"] for cell in line[1:])
-    assert told["speed_against_quality_table/nrows"] == 4
-    assert {"pareto/path", "grid/path", "results/path"} <= set(told)
+    assert logged["speed_against_quality_table/nrows"] == 4
+    assert {"pareto/path", "grid/path", "results/path"} <= set(logged)
 
 
 def test_the_summary_run_names_the_best_setting_under_the_budget(tracked):
@@ -155,13 +156,13 @@ def test_a_failing_tracker_is_a_warning(tmp_path, monkeypatch, caplog):
 
 
 def test_a_single_evaluation_tracks_plain_decoding_and_the_method(tmp_path, monkeypatch):
-    told = []
-    monkeypatch.setattr(Tracker, "point", lambda self, point, *_: told.append(point))
-    measured = Evaluation(PROMPTS, 0, 2, 3, 4, {}, tmp_path, tmp_path / "ar").run(FakePipeline())
+    logged = []
+    monkeypatch.setattr(Tracker, "point", lambda self, point, *_: logged.append(point))
+    measured = Evaluation(Plan(PROMPTS, 2, 3, 4), Folders(tmp_path, tmp_path / "ar")).run(FakePipeline())
     write_measurements(tmp_path, measured)
-    publish(tmp_path, measured, Tracker(), BUDGET, {}, None, None)
-    assert [run_tags(point.row)[1] for point in told] == ["none", "eagle"]
-    assert all(list(point.columns) == ["AR", "lantern static"] for point in told)
+    publish(tmp_path, None, measured, {"sweep": {"name": None}}, Tracker(), BUDGET)
+    assert [run_tags(point.row)[1] for point in logged] == ["none", "eagle"]
+    assert all(list(point.columns) == ["AR", "lantern static"] for point in logged)
     assert (tmp_path / "report.html").is_file()
 
 

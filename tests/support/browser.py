@@ -84,7 +84,7 @@ class Browser:
         if event == "Network.requestWillBeSent" and not params["request"]["url"].startswith(
             ("file:", "data:", "about:")
         ):
-            self.problems.append(f"asked the network for {params['request']['url']}")
+            self.problems.append(f"requested {params['request']['url']}")
 
     def open(self, path: Path, width: int = 1200, height: int = 900, dark: bool = False, phone: bool = False) -> None:
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)

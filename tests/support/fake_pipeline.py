@@ -1,4 +1,4 @@
-"""Stand-ins for a pipeline, whose tokens are a hash of prompt and seed and whose latency is what the test says."""
+"""Stand-ins for a pipeline: tokens are drawn from the seed alone, and the latency is given by the test."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

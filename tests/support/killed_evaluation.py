@@ -1,5 +1,5 @@
-"""An evaluation on a stand-in pipeline, slow enough to be killed: python killed_evaluation.py <folder>. Says when it
-has begun, and its rows when it is done."""
+"""An evaluation on a stand-in pipeline, slow enough to be killed: python killed_evaluation.py <folder>. Prints "begun",
+and its rows at the end."""
 
 import sys
 import time
@@ -10,6 +10,7 @@ from support.fake_pipeline import FakePipeline
 
 from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.fingerprint import record_files
+from lantern.evaluation.plan import Folders, Identity, Plan
 from lantern.evaluation.rows import encode
 from lantern.reporting.run_folder import write_measurements
 
@@ -25,10 +26,9 @@ class Slow(FakePipeline):
 
 def evaluate(folder: Path, home: Path, shards: int = 1, shard: int = 0, pipeline=None) -> list:
     """home: the folder whose records are known; folder: where this run writes."""
-    evaluation = Evaluation(
-        ["a", "b", "c"], 0, 6, 10, 4, {"brightness": Brightness()}, folder, home / "ar", "f", record_files(home),
-        shards=shards, shard=shard,
-    )  # fmt: skip
+    plan = Plan(["a", "b", "c"], 6, 10, 4, shards=shards, shard=shard)
+    folders = Folders(folder, home / "ar", record_files(home))
+    evaluation = Evaluation(plan, folders, {"brightness": Brightness()}, identity=Identity("f"))
     measured = evaluation.run(pipeline or Slow())
     write_measurements(folder, measured) if measured else None
     return measured

@@ -5,6 +5,7 @@ from pathlib import Path
 from support.fake_pipeline import FakePipeline
 
 from lantern.evaluation.evaluate import Evaluation
+from lantern.evaluation.plan import Folders, Plan
 from lantern.reporting.merge import merge_points, point_folders
 from lantern.reporting.quality_budget import Budget
 from lantern.reporting.run_folder import write_measurements
@@ -23,7 +24,7 @@ def made_sweep(folder: Path, deltas: dict[float, type] | None = None) -> Path:
     for number, (delta, kind) in enumerate(deltas.items()):
         point = folder / str(number)
         pipeline = kind(delta=delta, latency_s=0.6 - delta)
-        measured = Evaluation(PROMPTS, 0, 2, 3, 4, {}, point, folder / "ar").run(pipeline)
+        measured = Evaluation(Plan(PROMPTS, 2, 3, 4), Folders(point, folder / "ar")).run(pipeline)
         for m in measured:
             value = 5.0 if m.row["drafter"] == "none" else 5 + 10 * delta
             m.row.update(frechet=value, frechet_low=value - 1, frechet_high=value + 1, shape_accuracy=0.9)

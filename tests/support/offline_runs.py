@@ -15,7 +15,7 @@ FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 
 @dataclass
 class OfflineRun:
-    """What a server would be told."""
+    """The content of a run, as a server would receive it."""
 
     run: object = None  # the protobuf record: project, run_group, job_type, tags, run_id, display_name
     config: dict = field(default_factory=dict)
@@ -28,18 +28,18 @@ class OfflineRun:
 
 def records(path: Path) -> list[Record]:
     """Every whole record of a .wandb file."""
-    data, place, found, parts = path.read_bytes(), HEADER, [], b""
-    while place + HEADER <= len(data):
-        left = BLOCK - place % BLOCK
+    data, offset, found, parts = path.read_bytes(), HEADER, [], b""
+    while offset + HEADER <= len(data):
+        left = BLOCK - offset % BLOCK
         if left < HEADER:  # a block's last bytes hold no header
-            place += left
+            offset += left
             continue
-        _, length, kind = struct.unpack_from("<IHB", data, place)
-        place += HEADER
-        if not kind or place + length > len(data):
+        _, length, kind = struct.unpack_from("<IHB", data, offset)
+        offset += HEADER
+        if not kind or offset + length > len(data):
             break  # still being written
-        parts = data[place : place + length] if kind in (FULL, FIRST) else parts + data[place : place + length]
-        place += length
+        parts = data[offset : offset + length] if kind in (FULL, FIRST) else parts + data[offset : offset + length]
+        offset += length
         if kind in (FULL, LAST):
             found.append(Record.FromString(parts))
     return found
@@ -49,34 +49,34 @@ def read_run(folder: Path) -> OfflineRun:
     """The one run of an offline-run folder. W&B's service writes on for a moment after finish() has returned."""
     (path,) = folder.glob("*.wandb")
     for _ in range(PATIENCE_S * 10):
-        if (told := _told(path)).exit_code is not None:
-            return told
+        if (read := _read(path)).exit_code is not None:
+            return read
         time.sleep(0.1)
     raise AssertionError(f"{path} has no end after {PATIENCE_S} s")
 
 
-def _told(path: Path) -> OfflineRun:
-    told = OfflineRun()
+def _read(path: Path) -> OfflineRun:
+    read = OfflineRun()
     for record in records(path):
         kind = record.WhichOneof("record_type")
         if kind == "run":
-            told.run = record.run
-            told.config |= _items(record.run.config.update)
+            read.run = record.run
+            read.config |= _items(record.run.config.update)
         elif kind == "config":
-            told.config |= _items(record.config.update)
+            read.config |= _items(record.config.update)
         elif kind == "history":
-            told.history.append(_items(record.history.item))
+            read.history.append(_items(record.history.item))
         elif kind == "summary":
-            told.summary |= _items(record.summary.update)
+            read.summary |= _items(record.summary.update)
         elif kind == "metric":
-            told.metrics[record.metric.name or record.metric.glob_name] = record.metric
+            read.metrics[record.metric.name or record.metric.glob_name] = record.metric
         elif kind == "artifact":
-            told.artifacts.append(record.artifact)
+            read.artifacts.append(record.artifact)
         elif kind == "request" and record.request.WhichOneof("request_type") == "log_artifact":
-            told.artifacts.append(record.request.log_artifact.artifact)
+            read.artifacts.append(record.request.log_artifact.artifact)
         elif kind == "exit":
-            told.exit_code = record.exit.exit_code
-    return told
+            read.exit_code = record.exit.exit_code
+    return read
 
 
 def read_runs(folder: Path) -> list[OfflineRun]:

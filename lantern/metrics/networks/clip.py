@@ -1,5 +1,5 @@
-"""How well images fit their prompts, by CLIP (2103.00020) or a network trained from it, such as PickScore (2305.01569),
-from a local folder of `transformers`."""
+"""CLIP (2103.00020), or a network trained from it such as PickScore (2305.01569), from a local folder of
+`transformers`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -63,7 +63,7 @@ def load_clip(folder: str | Path, tokenizer: str | Path | None = None, scale: fl
 
 
 def load_tokenizer(folder: str | Path, vocab_size: int) -> PreTrainedTokenizerBase:
-    """CheckpointError where it is not the model's; transformers makes up an empty one where a folder has none."""
+    """CheckpointError for a tokenizer of another size: transformers makes an empty one where a folder has none."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         known = f"one of {len(tokenizer)} tokens"

@@ -1,4 +1,4 @@
-"""ImageReward (2304.05977), whose network, a BLIP, the package image-reward brings along."""
+"""ImageReward (2304.05977), a BLIP, by the package image-reward."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -12,6 +12,8 @@ from lantern.errors import CheckpointError, LanternError
 
 
 class ImageReward(nn.Module):
+    """Scores images by their reward."""
+
     resize = "bicubic 224, by image-reward"
 
     def __init__(self, body: nn.Module) -> None:
@@ -27,7 +29,7 @@ class ImageReward(nn.Module):
 
 def load_image_reward(checkpoint: str | Path, config: str | Path) -> ImageReward:
     """checkpoint: ImageReward.pt; config: med_config.json. LanternError without the package, CheckpointError without
-    the files, which it would fetch."""
+    the files, which the package would download."""
     try:
         package = import_module("ImageReward")
     except ImportError as error:

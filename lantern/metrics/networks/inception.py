@@ -13,6 +13,8 @@ LAYERS = ["2048", "logits_unbiased"]
 
 
 class Inception(nn.Module):
+    """Both the features and the logits of one body."""
+
     resize = f"bilinear as in TensorFlow 1, {FeatureExtractorInceptionV3.INPUT_IMAGE_SIZE}"
 
     def __init__(self, body: FeatureExtractorInceptionV3) -> None:
@@ -20,9 +22,11 @@ class Inception(nn.Module):
         self.body = body
 
     def features(self, images: Tensor) -> Tensor:  # [B, 3, H, W] in [0, 1] -> [B, 2048]
+        """Of the last pooling, for the FID."""
         return self._layers(images)[0]
 
-    def logits(self, images: Tensor) -> Tensor:  # -> [B, 1008], without the last layer's bias, as papers have it
+    def logits(self, images: Tensor) -> Tensor:  # [B, 3, H, W] in [0, 1] -> [B, 1008]
+        """Without the last layer's bias, as in the papers' Inception scores."""
         return self._layers(images)[1]
 
     def _layers(self, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -31,7 +35,7 @@ class Inception(nn.Module):
 
 def load_inception(weights: str | Path) -> Inception:
     """weights: the file of torch-fidelity's releases. CheckpointError if it is missing or something else."""
-    read_weights(weights)  # the library would execute what code it holds
+    read_weights(weights)  # torch-fidelity would execute code in the file
     try:
         body = FeatureExtractorInceptionV3("inception", LAYERS, feature_extractor_weights_path=str(weights))
     except RuntimeError as error:

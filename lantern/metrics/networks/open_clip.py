@@ -38,7 +38,7 @@ LAYER = re.compile(r"(visual\.)?transformer\.resblocks\.(\d+)\.(.+?)((?:\.|_)(?:
 def load_open_clip(
     checkpoint: str | Path, tokenizer: str | Path, vision_heads: int = 16, text_heads: int = 16, scale: float = 1.0
 ) -> Clip:
-    """The network of a file of weights; the numbers of heads, which no weight tells, are ViT-H/14's by default.
+    """The network of a file of weights; the numbers of heads, which the weights do not show, are ViT-H/14's by default.
     tokenizer: a folder. CheckpointError if either is missing or something else."""
     state = read_weights(checkpoint)
     try:
@@ -51,9 +51,9 @@ def load_open_clip(
     with torch.device("meta"):
         body = CLIPModel(config)
     body = body.to_empty(device="cpu")
-    for side in (body.text_model, body.vision_model):  # counted up, and stored by neither layout
-        places = side.embeddings.position_ids
-        places.copy_(torch.arange(places.shape[1])[None])
+    for side in (body.text_model, body.vision_model):  # 0, 1, 2, …, stored by neither layout
+        positions = side.embeddings.position_ids
+        positions.copy_(torch.arange(positions.shape[1])[None])
     load_strictly(body, renamed(state), checkpoint, "give a ViT of open_clip with one text tower")
     words = load_tokenizer(tokenizer, config.text_config.vocab_size)
     pixels = Pixels(config.vision_config.image_size, *CLIP_PIXELS.values())
@@ -61,7 +61,7 @@ def load_open_clip(
 
 
 def config_of(state: Mapping[str, Tensor], vision_heads: int, text_heads: int) -> CLIPConfig:
-    """The sizes that the weights tell."""
+    """The sizes by the shapes of the weights."""
     vocab_size, text_width = state["token_embedding.weight"].shape
     vision_width, _, _, patch = state["visual.conv1.weight"].shape
     side = round((len(state["visual.positional_embedding"]) - 1) ** 0.5)
@@ -91,7 +91,7 @@ def config_of(state: Mapping[str, Tensor], vision_heads: int, text_heads: int) -
 
 
 def renamed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights under the names of transformers: queries, keys and values apart, projections transposed."""
+    """The weights under the names of transformers: queries, keys and values split, projections transposed."""
     found: dict[str, Tensor] = {}
     for name, value in state.items():
         stem, _, leaf = name.rpartition(".")

@@ -1,4 +1,4 @@
-"""Images as networks of `transformers` read them: one size, channels shifted and scaled."""
+"""Preprocessing of images for networks of `transformers`: one size, normalised channels."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ STANDARD = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
 
 
 class Pixels(nn.Module):
-    """Whole images are resized to a network's own size, bicubic with antialiasing."""
+    """Resizes whole images to a network's size, bicubic with antialiasing, then normalises them."""
 
     def __init__(self, size: int, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Pixels(nn.Module):
 
 
 def pixels_of(folder: str | Path, size: int, otherwise: Mapping[str, Sequence[float]] = STANDARD) -> Pixels:
-    """With the mean and deviation that a folder's preprocessor_config.json tells."""
+    """With the mean and deviation in a folder's preprocessor_config.json, or those given."""
     path = Path(folder) / "preprocessor_config.json"
-    told = {**otherwise, **(json.loads(path.read_text()) if path.is_file() else {})}
-    return Pixels(size, told["image_mean"], told["image_std"])
+    found = {**otherwise, **(json.loads(path.read_text()) if path.is_file() else {})}
+    return Pixels(size, found["image_mean"], found["image_std"])

@@ -11,18 +11,19 @@ from lantern.models.checkpoints import shortened
 
 
 class VisionFeatures(nn.Module):
-    """The pooled output."""
+    """The pooled output of a vision network as features."""
 
     def __init__(self, body: nn.Module, pixels: Pixels) -> None:
         super().__init__()
         self.body, self.pixels, self.resize = body, pixels, pixels.resize
 
-    def features(self, images: Tensor) -> Tensor:  # [B, 3, H, W] in [0, 1] -> [B, F]
+    def features(self, images: Tensor) -> Tensor:
+        """[B, 3, H, W] in [0, 1] -> [B, F]"""
         return self.body(self.pixels(images)).pooler_output
 
 
 def load_vision(folder: str | Path) -> VisionFeatures:
-    """The network of a local folder, nothing downloaded. CheckpointError if it is none."""
+    """The network of a local folder, nothing downloaded. CheckpointError for any other folder."""
     from transformers import AutoConfig, AutoModel, CLIPVisionModel
 
     try:

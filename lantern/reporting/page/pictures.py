@@ -9,14 +9,14 @@ from PIL import Image
 
 from lantern.evaluation.rows import read_rows
 
-MOST_PICTURES, MOST_PROMPTS = 120, 12  # of 128 pixels they take about 6 kB each
-SIDE, QUALITY = 384, 90  # the run folder has them whole
+MOST_PICTURES, MOST_PROMPTS = 120, 12  # about 6 kB each at 128 pixels
+SIDE, QUALITY = 384, 90  # the run folder has the full images
 Key = tuple[str, int]  # a prompt and its copy number
 
 
 def same_prompt_pictures(points: Sequence[Path], settings: Sequence[str]) -> dict[str, object]:
-    """{"prompts": [{text, copy, seed}], "pictures": a list a setting of {src, same} or None}, of prompts that all
-    settings have which have any; `same`: whether its tokens are those of the first setting."""
+    """{"prompts": [{text, copy, seed}], "pictures": a list a setting of {src, same}}, of the prompts that all settings
+    with images share; `same`: whether its tokens are those of the first setting."""
     found, shared = shared_records(points, settings)
     if not found:
         return {"prompts": [], "pictures": [[] for _ in settings]}
@@ -29,8 +29,8 @@ def same_prompt_pictures(points: Sequence[Path], settings: Sequence[str]) -> dic
 
 
 def shared_records(points: Sequence[Path], settings: Sequence[str]) -> tuple[dict[str, dict[Key, Mapping]], list[Key]]:
-    """The last record with an image file, by setting, prompt and copy, of the settings that have any, in their order;
-    and which prompts all of these have."""
+    """The last record with an image file by setting, prompt and copy, of the settings with any; and the prompts that
+    these settings share."""
     held: dict[str, dict[Key, Mapping]] = {}
     for point in points:
         for record in read_rows(point / "prompts.jsonl"):
@@ -47,7 +47,7 @@ def _picture(record: Mapping, first: Mapping) -> dict[str, object]:
 
 
 def encoded(path: Path) -> str:
-    """An image file as a data address, no side over SIDE pixels."""
+    """An image file as a data URL, no side over SIDE pixels."""
     image, buffer = Image.open(path).convert("RGB"), io.BytesIO()
     image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
     image.save(buffer, "WEBP", quality=QUALITY)

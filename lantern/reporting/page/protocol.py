@@ -1,4 +1,4 @@
-"""What a sweep's runs were made with, from their provenance and their rows: once what all share, apart what differs."""
+"""Provenance and settings of a sweep's runs: what all share once, what differs run by run."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,11 +7,11 @@ from pathlib import Path
 from lantern.evaluation.rows import Row
 from lantern.reporting.columns import is_setting
 
-HIDDEN = ("config.hydra", "config.paths", "config.sweep")  # where things lie on a disk tells a reader nothing
+HIDDEN = ("config.hydra", "config.paths", "config.sweep")  # paths on the disk of the run
 
 
 def protocol(points: Sequence[Path], rows: Sequence[Row], labels: Sequence[str]) -> dict[str, object]:
-    """Of the points' provenance, and of the rows' settings and whatever else they hold besides numbers, each:
+    """{"runs", "settings"}: of the points' provenance, and of all in the rows besides numbers, each
     {"shared": [[key, value]], "differing": {"keys", "lines": [[name, value …]]}}."""
     runs = {point.name: _flat(_provenance(point)) for point in points}
     settings = {label: _flat(_words(row)) for label, row in zip(labels, rows, strict=True)}

@@ -1,4 +1,4 @@
-"""report.html: the page of a sweep or a run, one file that needs no network. What it shows is data; scripts draw it."""
+"""report.html: the page of a sweep or a run, one file that needs no network. It holds JSON, which its scripts draw."""
 
 import html
 import json
@@ -9,9 +9,9 @@ from pathlib import Path
 from lantern.evaluation.rows import Row, encode, is_baseline, setting_id
 from lantern.metrics.profile import Profile
 from lantern.reporting.columns import columns_of
+from lantern.reporting.labels import label_rows, marks, shared_settings
 from lantern.reporting.page.pictures import same_prompt_pictures
 from lantern.reporting.page.protocol import protocol
-from lantern.reporting.table import label_rows, marks, shared_settings
 from lantern.runtime.files import replace_text
 
 PARTS = Path(__file__).parent
@@ -21,13 +21,13 @@ SCRIPTS = ("core", "table", "pareto", "compare", "charts", "profile", "tree", "p
 def write_page(
     path: Path, title: str, rows: Sequence[Row], points: Sequence[Path], profiles: Mapping[str, Profile]
 ) -> None:
-    """rows, and of the folders they were measured in: pictures, profiles by setting id, provenance."""
+    """points: the folders of the rows, for pictures and provenance; profiles: by setting id."""
     content = encode(page_content(title, rows, points, profiles))
     page = (PARTS / "template.html").read_text(encoding="utf-8")
     script = "\n".join((PARTS / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)
     fills = {
         "title": html.escape(title), "style": (PARTS / "style.css").read_text(encoding="utf-8"), "script": script,
-        "content": content.replace("<", "\\u003c"),  # no prompt ends the script element it stands in
+        "content": content.replace("<", "\\u003c"),  # a prompt must not end the script element
     }  # fmt: skip
     before, *slots = page.split("{{")
     pieces = [before] + [fills[name] + after for name, after in (slot.split("}}", 1) for slot in slots)]
@@ -37,7 +37,7 @@ def write_page(
 def page_content(
     title: str, rows: Sequence[Row], points: Sequence[Path], profiles: Mapping[str, Profile]
 ) -> dict[str, object]:
-    """All that the scripts read."""
+    """The JSON that the scripts read."""
     labels, settings = label_rows(rows), [setting_id(row) for row in rows]
     listed = [
         {
@@ -57,13 +57,13 @@ def page_content(
 
 
 def _marks(row: Row) -> str:
-    """A setting's marks in a line; plain decoding needs none."""
+    """A setting's marks in a line; none for plain decoding."""
     known, verdict = marks(row), row.get("within_budget")
-    told = [f"within budget: {verdict}"] if verdict and known["law"] == "lossy" else []
-    return "" if is_baseline(row) else ", ".join([known["law"], known["drafter"], *told])
+    budget = [f"within budget: {verdict}"] if verdict and known["law"] == "lossy" else []
+    return "" if is_baseline(row) else ", ".join([known["law"], known["drafter"], *budget])
 
 
 def read_content(path: str | Path) -> dict[str, object]:
-    """What a written page holds."""
+    """The JSON of a written page."""
     page = Path(path).read_text(encoding="utf-8")
     return json.loads(page.split('<script type="application/json" id="content">', 1)[1].split("</script>", 1)[0])

@@ -79,7 +79,7 @@ def test_a_folder_without_a_whole_clip_is_one_sentence(tmp_path, make):
     assert "\n" not in str(caught.value)
 
 
-def test_weights_that_lack_a_layer_are_refused(tmp_path):
+def test_weights_that_lack_a_layer_are_rejected(tmp_path):
     save_clip(tmp_path)
     state = load_file(tmp_path / "model.safetensors")
     del state["text_projection.weight"]
@@ -88,7 +88,7 @@ def test_weights_that_lack_a_layer_are_refused(tmp_path):
         load_clip(tmp_path)
 
 
-def test_a_folder_without_the_models_own_tokenizer_is_refused_and_another_may_be_given(tmp_path, tokenizer_folder):
+def test_a_folder_without_the_models_own_tokenizer_is_rejected_and_another_may_be_given(tmp_path, tokenizer_folder):
     """transformers makes up a tokenizer of two tokens, under which all prompts are alike."""
     save_clip(tmp_path / "clip")
     for name in ("tokenizer.json", "tokenizer_config.json"):

@@ -86,12 +86,12 @@ def test_points_are_read_and_chosen_from_the_keyboard(page):
 
 
 def test_the_budget_names_the_fastest_setting_that_keeps_it(page):
-    told = "document.querySelector('#budget').innerText"
-    assert LABELS[1] in page.ask(told)  # 5.1 of 5 is within 10 %; 6 and 9 are not
+    text = "document.querySelector('#budget').innerText"
+    assert LABELS[1] in page.ask(text)  # 5.1 of 5 is within 10 %; 6 and 9 are not
     page.ask(
         "(() => { const w = document.querySelector('#within'); w.value = 25; w.dispatchEvent(new Event('input')) })()"
     )
-    assert LABELS[2] in page.ask(told)
+    assert LABELS[2] in page.ask(text)
     assert page.ask("document.querySelector('#table tr.best').innerText").startswith(LABELS[2])
 
 
@@ -132,12 +132,12 @@ def test_the_next_prompt_changes_every_picture(page):
 
 
 def test_the_heat_map_and_the_tree_are_read_with_arrow_keys(page):
-    told = "document.querySelector('#details .map .told').innerText"
+    text = "document.querySelector('#details .map .told').innerText"
     page.ask("document.querySelector('#details .map canvas').focus()")
     page.press("ArrowRight")
-    assert page.ask(told).startswith("row 1, column 2: 100 % of")
+    assert page.ask(text).startswith("row 1, column 2: 100 % of")
     page.press("ArrowRight")
-    assert page.ask(told).startswith("row 1, column 3: never drafted")  # the fake drafts every other token
+    assert page.ask(text).startswith("row 1, column 3: never drafted")  # the fake drafts every other token
     page.ask("document.querySelector('.tree svg').focus()")
     page.press("ArrowDown")
     tree = page.ask("document.querySelector('.tree').nextElementSibling.innerText")

@@ -1,4 +1,4 @@
-"""What plain decoding would have picked, position by position, behind tokens that something else made."""
+"""The picks of plain decoding along given tokens, whatever method made these."""
 
 from collections.abc import Sequence
 
@@ -14,8 +14,8 @@ from lantern.types import Target, TreeTopology, Verdict
 def plain_picks(
     target: Target, sampling: Sampling, prompts: Sequence[str], seeds: Sequence[int], tokens: Tensor
 ) -> Tensor:
-    """tokens [B, L] -> the pick [B, L] at each position behind the tokens before it, with the same noise: plain
-    decoding itself, pass by pass, with its picks overruled."""
+    """tokens [B, L] -> plain decoding's pick [B, L] at each position, given the tokens before it and the same noise. A
+    pass a position, in which the given token is committed instead of the pick."""
     batch, length = tokens.shape
     device = target.codebook.device
     tokens, rows = tokens.to(device), torch.arange(batch, device=device)

@@ -1,4 +1,4 @@
-"""Real scenes to judge generated ones by: the same captions, rendered with seeds that nothing else uses."""
+"""Real images for the fidelity metrics: scenes of the same captions, rendered with seeds that nothing else uses."""
 
 from collections.abc import Sequence
 

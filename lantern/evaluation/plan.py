@@ -1,0 +1,85 @@
+"""The input of an evaluation: which images are timed and judged, the folders, and what identifies its rows."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lantern.data.prompts import Batch
+from lantern.errors import LanternError
+
+MAX_DOUBLINGS = 2  # of the number of timed prompts; with more, timing would go on until the result pleases
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`num_timed` images are decoded one by one, `num_images` in batches; with both 0 only the prompts' images are
+    made. Raises LanternError for a size that is not a number or out of range."""
+
+    prompts: Sequence[str]
+    num_timed: int
+    num_images: int
+    batch_size: int
+    seed: int = 0
+    max_doublings: int = 0  # of num_timed, while the speed-up's interval is wide
+    shards: int = 1
+    shard: int = 0
+
+    def __post_init__(self) -> None:
+        for name, size in {"speed.num_prompts": self.num_timed, "quality.num_images": self.num_images}.items():
+            if not isinstance(size, int) or size < 0:
+                raise LanternError(f"{name}={size} is no number of images; use 0 to switch the part off")
+        if not isinstance(self.batch_size, int) or self.batch_size < 1:
+            raise LanternError(f"batch_size={self.batch_size} makes no images; use 1 at least")
+        if not (isinstance(self.shards, int) and isinstance(self.shard, int) and 0 <= self.shard < self.shards):
+            raise LanternError(f"shard={self.shard} of shards={self.shards}: give 0 <= shard < shards")
+        if not (isinstance(self.max_doublings, int) and 0 <= self.max_doublings <= MAX_DOUBLINGS):
+            raise LanternError(f"speed.max_doublings={self.max_doublings}: give 0 … {MAX_DOUBLINGS}")
+
+    @property
+    def is_sharded(self) -> bool:
+        """A shard makes and times its images; a later run that finds the records of all shards measures them."""
+        return self.shards > 1
+
+    @property
+    def measures(self) -> bool:
+        """Whether anything is timed or judged."""
+        return self.num_timed > 0 or self.num_images > 0
+
+    @property
+    def makes_batches(self) -> bool:
+        """Whether images are made in batches; else the timed images are shown."""
+        return self.num_images > 0 or not self.num_timed
+
+    @property
+    def batch(self) -> Batch:
+        """The images that are judged, or else shown."""
+        return Batch.cycle(self.prompts, self.num_images or self.num_timed or len(self.prompts), self.seed)
+
+    def timed(self, doublings: int) -> Batch:
+        """The images that are timed after `doublings` doublings of num_timed."""
+        return Batch.cycle(self.prompts, self.num_timed << doublings, self.seed)
+
+    def own(self, batch: Batch) -> Batch:
+        """This shard's images: those whose number is `shard` modulo `shards`."""
+        return Batch(*(part[self.shard :: self.shards] for part in batch))
+
+
+@dataclass(frozen=True)
+class Folders:
+    """AR images are kept below `baselines` under a hash of what determines them, for the other points of a sweep. What
+    the `known` record files already hold is not made again."""
+
+    run: Path
+    baselines: Path
+    known: Sequence[Path] = ()
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a row is identified by, beyond what its pipeline describes. Keys of result rows."""
+
+    fingerprint: str = ""  # of the pipeline's whole configuration
+    plain_fingerprint: str = ""  # of what AR decoding is built from
+    protocol: Mapping[str, object] = field(default_factory=dict)  # the same for all rows of a run
+    settings: Mapping[str, object] = field(default_factory=dict)  # of the method's drafter and tree
+    notes: Mapping[str, object] = field(default_factory=dict)  # on the method's row: its preset, published figures

@@ -1,0 +1,41 @@
+"""The contracts of what judges an evaluation: a metric of images, and a measure of the output law."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from torch import Tensor
+
+from lantern.sampling import Sampling
+from lantern.types import AcceptanceRule, Drafter, Generation, Loop, Target, Verification
+
+
+class Metric(Protocol):
+    """Judges images [N, 3, H, W] in [0, 1] by the prompts they were made for. Its values are keys of a result row; a
+    key with a 95 % interval has <key>_low and <key>_high beside it."""
+
+    def prepare(self, prompts: Sequence[str]) -> None: ...  # raises for what it cannot judge, before any decoding
+    def __call__(self, images: Tensor, prompts: Sequence[str]) -> Mapping[str, float]: ...
+    def against(self, images: Tensor, plain: Tensor, prompts: Sequence[str]) -> Mapping[str, float]: ...  # AR's images
+    def protocol(self, prompts: Sequence[str]) -> Mapping[str, object]: ...  # what it measures with: hashes, sizes
+    def warnings(self, prompts: Sequence[str]) -> Sequence[str]: ...  # sentences for readers of the row
+
+
+class MeasuredPipeline(Protocol):
+    """The parts of a pipeline whose laws are measured; a dataclass, so that its drafter can be replaced."""
+
+    target: Target
+    drafter: Drafter
+    verification: Verification
+    rule: AcceptanceRule
+    sampling: Sampling
+    loop: Loop | None
+
+    def generate(self, prompts: Sequence[str], seeds: Sequence[int], batch_size: int) -> Generation: ...
+
+
+class LawMeasure(Protocol):
+    """The distance of the output law from the target's, as keys of a result row."""
+
+    def measure(
+        self, pipeline: MeasuredPipeline, prompts: Sequence[str], seeds: Sequence[int], batch_size: int
+    ) -> Mapping[str, object]: ...

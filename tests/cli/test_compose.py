@@ -1,0 +1,76 @@
+"""A configuration composed beside another Hydra program, against Hydra's own compose, which needs the global one."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from hydra import compose, initialize_config_dir, version
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from support.paths import CONF, ROOT
+from support.tiny_weights import write_tiny_weights
+
+from lantern.cli.compose import composed
+
+PROGRAM = """
+import hydra, lantern
+from hydra import version
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+
+@hydra.main(version_base="1.2", config_path=None)
+def main(cfg):
+    own, job = GlobalHydra.instance().hydra, HydraConfig.get().job.name
+    model = lantern.load("llamagen", ["paths.weights=WEIGHTS", "dtype=float64", "device=cpu"])
+    pipeline = model.pipeline(tree="chain", settings=["tree.length=2"])
+    print(pipeline.drafter.depth, cfg.own)
+    assert GlobalHydra.instance().hydra is own
+    assert HydraConfig.get().job.name == job
+    assert str(version.getbase()) == "1.2"
+
+main()
+"""
+
+
+def test_a_model_loads_inside_another_hydra_program_whose_state_it_leaves_alone(tmp_path):
+    """Catches a user's program that loses its own Hydra when it loads a model."""
+    program, weights = tmp_path / "program.py", write_tiny_weights(tmp_path / "weights")
+    program.write_text(PROGRAM.replace("WEIGHTS", str(weights)))
+    command = [sys.executable, str(program), "+own=7", f"hydra.run.dir={tmp_path}/run"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["2", "7"]
+
+
+def test_no_hydra_is_left_behind_where_there_was_none():
+    """Catches a later @hydra.main that finds Hydra initialised, or its compatibility level chosen."""
+    GlobalHydra.instance().clear()
+    before = version.getbase()
+    composed(CONF, "evaluate", ["tree=chain"])
+    assert not GlobalHydra.instance().is_initialized()
+    assert version.getbase() == before
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["model=llamagen", "tree=chain", "tree.length=2"],
+        ["+method=lantern_pp", "acceptance.lam=3", "++sampling.top_k=500"],
+        ["+loop=rows", "drafter=none", "loop.window=16", "~budget"],
+        ["metrics=[fidelity,clip_score]", 'prompts=\'["a red sphere on wood","wood"]\'', "+acceptance.name='a b'"],
+        ["+sweep=delta", "acceptance=lantern"],
+        ["model=llamagen_c2i_b", "+tree@published=eagle2", "speed={num_prompts:1,max_doublings:0}"],
+    ],
+)
+def test_overrides_mean_what_they_mean_to_hydra(overrides):
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        expected = compose("evaluate", overrides)
+    assert composed(CONF, "evaluate", overrides) == expected
+
+
+@pytest.mark.parametrize("wrong", ["tree.lenght=2", "tree=no_such_tree", "tree.length=1,2", "tree.length"])
+def test_an_override_that_does_not_fit_is_hydras_error(wrong):
+    with pytest.raises(HydraException):
+        composed(CONF, "evaluate", ["tree=chain", wrong])
