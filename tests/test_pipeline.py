@@ -21,7 +21,7 @@ from lantern.drafters.none import NoDrafter
 from lantern.errors import CheckpointError, LanternError
 from lantern.evaluation.rows import run_name, setting_id
 from lantern.models.checkpoints import save_weights, weights_hash
-from lantern.pipeline import Pipeline, assemble
+from lantern.pipeline import Pipeline, pipelines
 from lantern.reporting.table import label_rows
 from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree
@@ -52,7 +52,7 @@ class NewVerification(Ratio):
 def joined(rule=None, tree=TREE, verification=BY_RULE, sampling=None) -> Pipeline:
     target, sampling = tiny_target(), sampling or Sampling()
     drafter = NoDrafter() if tree is None else partial(tiny_eagle)
-    return assemble(target, drafter, tree, rule or Exact(), verification, sampling, "tiny")
+    return pipelines(target, drafter, rule or Exact(), verification, sampling, "tiny")(tree)
 
 
 def test_a_pipeline_describes_itself_with_the_keys_of_a_result_row():

@@ -1,7 +1,7 @@
 """Rules given by the law r that they commit at a node in the target's place, whatever is drafted there: a map
 (p, q, depth) -> r. Verifying r exactly commits r, so that what bounds r bounds the output at that node."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from lantern.acceptance.relaxed import relaxed
 from lantern.types import DraftTree, Site
 
 
+@runtime_checkable
 class CommittedLaw(Protocol):
     """An acceptance rule with a law of its own. Depth is that of the judged children, 1 at the root's."""
 

@@ -1,6 +1,6 @@
 """Rules that are a map p -> p~: they judge against p~ and draw the residual from what p~ has left over q."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -8,6 +8,7 @@ from torch import Tensor
 from lantern.types import Site
 
 
+@runtime_checkable
 class Relaxation(Protocol):
     """An acceptance rule given by the law it puts in the target's place when token x is judged."""
 

@@ -26,12 +26,12 @@ from lantern.evaluation.fingerprint import (
 from lantern.evaluation.provenance import write_provenance
 from lantern.evaluation.rows import SUMMARY, Row
 from lantern.models.checkpoints import local_hash
-from lantern.pipeline import assemble, lacking, pipelines
+from lantern.pipeline import lacking, pipelines
 from lantern.reporting.published import with_keys, with_published
 from lantern.reporting.run_folder import publish, write_measurements
 from lantern.runtime.hardware import allow_tf32
 from lantern.runtime.memory import check_drafted
-from lantern.tuning.auto import AutoTree
+from lantern.tuning.auto import AutoTree, resolved
 from lantern.tuning.saved_choice import CHOICE, KeptChoice
 
 
@@ -71,9 +71,10 @@ def run_setting(
     if cfg.benchmark:
         instantiate(cfg.benchmark).run(pipelines(**parts), prompts, cfg.seed, folder)
         return []
-    pipeline = assemble(tree=tree, **parts)
+    joined = pipelines(**parts)
+    pipeline = joined(resolved(tree, joined))
     if quality.num_images:  # said before anything is timed
-        check_drafted(target, pipeline.drafter, min(cfg.batch_size, quality.num_images))
+        check_drafted(pipeline.target, pipeline.drafter, min(cfg.batch_size, quality.num_images))
     evaluation = Evaluation(
         prompts=prompts,
         seed=cfg.seed,
@@ -89,7 +90,7 @@ def run_setting(
         known=record_files(sweep or folder),
         max_doublings=speed.max_doublings,
         laws=instantiate(cfg.output_tv),
-        protocol=protocol(target, prompts, cfg.split),
+        protocol=protocol(pipeline.target, prompts, cfg.split),
         shards=cfg.shards,
         shard=cfg.shard,
     )

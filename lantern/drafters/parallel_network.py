@@ -1,17 +1,17 @@
-"""A drafter that says all levels at once (ParallelSpec, 2410.05589; Medusa's heads, 2401.10774): EAGLE's decoder layer
-reads the root's pair once a level, through a linear map of the level's own, at the cell the level stands at."""
+"""A drafter that predicts all levels at once (ParallelSpec, 2410.05589; Medusa's heads, 2401.10774): EAGLE's decoder
+layer reads the root's pair once per level, through a linear map of the level's own, at the level's position."""
 
 import torch
 from torch import Tensor, nn
 
-from lantern.models.llamagen.fused import FusedLayer, Memory, precise
+from lantern.models.llamagen.fused import FusedLayer, KVView, precise
 from lantern.models.llamagen.transformer import Attention, FeedForward
 from lantern.models.onednn_linear import linear
 
 
 class ParallelNetwork(nn.Module):
     """Level 0 is EAGLE's row: it predicts the feature behind the pair's token. Level d predicts the d-th behind that,
-    without having seen the tokens between."""
+    without the tokens between."""
 
     def __init__(self, dim: int, num_heads: int, hidden_dim: int, levels: int, eps: float = 1e-5) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class ParallelNetwork(nn.Module):
     def forward(
         self, embeddings: Tensor, features: Tensor, rotation: Tensor, mask: Tensor | None, cache=None, level: int = 0
     ) -> Tensor:
-        """embeddings, features [B, T, D] of the roots' pairs, rotation [B or 1, T, 2, Dh] of the level's cells."""
+        """embeddings, features [B, T, D] of the roots' pairs, rotation [B or 1, T, 2, Dh] of the level's positions."""
         x = self.entrances[level](torch.cat([embeddings, features], dim=-1))
         x = x + self.attention(x, rotation, mask, cache)
         return x + self.feed_forward(self.ffn_norm(x))
@@ -62,12 +62,12 @@ class FusedParallel:
             return own.to(self.dtype)
         return self.on_feature_ahead(features).to(self.dtype).unflatten(1, (-1, own.shape[2]))[:, :count] + own
 
-    def read(self, tokens: Tensor, features: Tensor, rotary: Tensor, mask: Tensor, memory: Memory) -> Tensor:
+    def read(self, tokens: Tensor, features: Tensor, rotary: Tensor, mask: Tensor, view: KVView) -> Tensor:
         """Pairs alone: tokens [B, T], features [B, R, T, D] -> [B R, T, D]; see FusedLayer for the others."""
         rows = tokens[:, None].expand(features.shape[:3]).flatten()
         x = self.pairs(rows, features.flatten(0, 2)).unflatten(0, (-1, features.shape[2]))
-        return self(x, rotary, mask, memory)
+        return self(x, rotary, mask, view)
 
-    def __call__(self, x: Tensor, rotary: Tensor, mask: Tensor, memory: Memory) -> Tensor:
+    def __call__(self, x: Tensor, rotary: Tensor, mask: Tensor, view: KVView) -> Tensor:
         """x [B R, T, D] -> [B R, T, D]; see FusedLayer for the others."""
-        return self.layer(x.flatten(0, 1), rotary, mask, memory).view_as(x)
+        return self.layer(x.flatten(0, 1), rotary, mask, view).view_as(x)

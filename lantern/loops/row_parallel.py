@@ -4,17 +4,27 @@ SJD's coin, here they stand if the noise picks them. Lossy: tokens are picked wi
 
 from collections.abc import Sequence
 from time import perf_counter
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from lantern.decoding import check_request
+from lantern.decoding import DecodingSetup, check_request
 from lantern.errors import LanternError
 from lantern.loops.row_schedule import Image, turn
 from lantern.noise import GreedyNoise, Noise, Purpose, winners
 from lantern.runtime.memory import check_memory
 from lantern.sampling import Sampling
-from lantern.types import AcceptanceRule, Drafter, Generation, Round, Target, Verification
+from lantern.types import Forward, Generation, Round, Target
+
+
+@runtime_checkable
+class AnyOrderTarget(Target, Protocol):
+    """A target that reads image tokens outside raster order."""
+
+    def read_positions(self, tokens: Tensor, positions: Tensor, mask: Tensor) -> Forward:
+        """tokens [B, M] at image positions [B, M]; mask [B, M, L + 1] of the positions each attends to, beside the
+        prefix. Position L holds padding."""
 
 
 class RowParallel:
@@ -34,15 +44,16 @@ class RowParallel:
 
     @torch.inference_mode()
     def __call__(
-        self, target: Target, drafter: Drafter, verification: Verification, rule: AcceptanceRule, sampling: Sampling,
-        prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1,
-    ) -> Generation:  # fmt: skip
-        """See decoding.generate; verification is not used, and there is nothing for a drafter or a rule to do."""
+        self, setup: DecodingSetup, prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1
+    ) -> Generation:
+        """See decoding.generate; verification is not used, drafter and rule must be plain decoding's. Raises
+        LanternError for a target that reads in raster order only."""
+        target, drafter, rule = setup.target, setup.drafter, setup.rule
         if drafter.num_nodes > 1 or not rule.lossless:
             raise LanternError(
                 f"+loop=rows drafts and accepts by itself; leave drafter={drafter.name}, acceptance={rule.name} out"
             )
-        if not hasattr(target, "read_positions"):
+        if not isinstance(target, AnyOrderTarget):
             raise LanternError(f"{type(target).__name__} reads tokens in raster order alone; leave +loop=rows out")
         check_request(prompts, seeds, batch_size)
         height, width = target.grid
@@ -53,14 +64,14 @@ class RowParallel:
         started, images, rounds = perf_counter(), [], []
         for start in range(0, len(prompts), batch_size):
             chunk = slice(start, start + batch_size)
-            images += self._decode(target, sampling, prompts[chunk], seeds[chunk], rounds, start)
+            images += self._decode(target, setup.sampling, prompts[chunk], seeds[chunk], rounds, start)
         tokens = torch.tensor([image.tokens for image in images], device=target.codebook.device)
         steps = torch.tensor([image.steps for image in images])
         return Generation(tokens, rounds, steps, perf_counter() - started, 0)
 
     def _decode(
-        self, target: Target, sampling: Sampling, prompts: Sequence[str], seeds: Sequence[int], rounds: list[Round],
-        first_image: int,
+        self, target: AnyOrderTarget, sampling: Sampling, prompts: Sequence[str], seeds: Sequence[int],
+        rounds: list[Round], first_image: int,
     ) -> list[Image]:  # fmt: skip
         """Images side by side; those that are complete leave, and none takes their place before all have."""
         device, everyone = target.codebook.device, torch.arange(len(prompts), device=target.codebook.device)

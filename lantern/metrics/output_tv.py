@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from lantern.acceptance.exact import Exact
+from lantern.decoding import Loop
 from lantern.errors import LanternError
 from lantern.metrics.code_distance import CodeDistance
 from lantern.metrics.recording_drafter import RecordingDrafter, Visit, one_level
 from lantern.metrics.reference_samples import plain_picks
 from lantern.noise import Noise, Purpose, image_seed
 from lantern.sampling import Sampling
-from lantern.types import AcceptanceRule, Drafter, Generation, Loop, Site, Target, Verification
+from lantern.types import AcceptanceRule, Drafter, Generation, Site, Target, Verification
 from lantern.verification.ratio import Ratio
 
 CELLS = 1 << 20  # of a table [rows, V] worked on at once: what stays in a cache

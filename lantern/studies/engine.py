@@ -17,8 +17,8 @@ from lantern.evaluation.speed import copy_bandwidth, costs, over_floor, step_ms,
 from lantern.evaluation.timing import interleave
 from lantern.pipeline import Pipelines
 from lantern.reporting.plots import draw_benchmark
-from lantern.tuning.auto import AutoTree
-from lantern.types import DraftTree, Generation, Shape, Target, TreePolicy, Verdict
+from lantern.tuning.auto import AutoTree, resolved
+from lantern.types import DraftTree, Generation, Target, TreePolicy, Verdict
 
 CLEAR, STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 SLACK = 2**24  # bytes by which a count just begun may be off
@@ -49,7 +49,10 @@ class Benchmark:
         return [*passes, *rows]
 
     def _decode(self, pipeline: Pipelines, batch: Batch, batch_size: int) -> list[Row]:
-        trees = {"none": None, **{name: resolved(tree, batch_size, pipeline) for name, tree in self.trees.items()}}
+        searched = {
+            name: tree.at(batch_size) if isinstance(tree, AutoTree) else tree for name, tree in self.trees.items()
+        }
+        trees = {"none": None, **{name: resolved(tree, pipeline) for name, tree in searched.items()}}
         target = pipeline(None).target
         size = at_once(batch_size)
         starts = range(0, len(batch.prompts), size)
@@ -158,11 +161,6 @@ def measured(target: Target, made: list[Generation], batch_size: int) -> Row:
 def at_once(batch_size: int) -> int:
     """Images that are decoded in one go; one by one at batch 1, where each is a timing of its own."""
     return REFILLS * batch_size if batch_size > 1 else 1
-
-
-def resolved(tree: TreePolicy | AutoTree, batch_size: int, pipeline: Pipelines) -> TreePolicy | Shape | None:
-    """tree=auto at this batch size; any other tree as it is."""
-    return tree.at(batch_size).resolve(pipeline) if isinstance(tree, AutoTree) else tree
 
 
 class Peak:

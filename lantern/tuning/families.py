@@ -7,10 +7,11 @@ from math import prod
 from operator import mul
 from typing import NamedTuple, Protocol
 
+from lantern.pipeline import Shape
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree, chain
 from lantern.tuning.search import Chances, best_paths, chances_by_rank, expected_tokens, tokens_of_first
-from lantern.types import Round, Shape
+from lantern.types import Round
 
 SIZES, DEPTHS = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 25, 32, 40, 50, 63), (1, 2, 3, 4, 5, 6)
 WINDOWS = (2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 24, 28, 32)

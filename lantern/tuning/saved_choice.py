@@ -10,8 +10,9 @@ from pathlib import Path
 from hydra.utils import instantiate
 
 from lantern.evaluation.rows import encode
+from lantern.pipeline import Shape
 from lantern.runtime.files import replace_text
-from lantern.types import Shape, TreePolicy
+from lantern.types import TreePolicy
 
 CHOICE = "tree.json"
 

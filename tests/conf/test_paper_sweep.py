@@ -11,7 +11,7 @@ from support.paths import ROOT
 
 import lantern
 from lantern.evaluation.rows import read_rows
-from lantern.pipeline import assemble
+from lantern.pipeline import pipelines
 from lantern.reporting.published import published_keys
 
 POINTS = sweep_points(composed("+sweep=paper"))
@@ -29,7 +29,8 @@ def test_every_point_starts_and_papers_stand_beside_their_own_model_alone(target
     """Catches a rule without a way to be verified at temperature 0, and figures of another model beside ours."""
     cfg = composed("+sweep=paper", "dtype=float32", "device=cpu", *point)
     parts = {group: instantiate(cfg[group]) for group in ("drafter", "tree", "acceptance", "verification", "sampling")}
-    row = assemble(model=target, **parts).describe()
+    tree = parts.pop("tree")
+    row = pipelines(model=target, **parts)(tree).describe()
     assert row["temperature"] == float(point[0].split("=")[1])
     assert published_keys(row, cfg.published) == {}
     figures = published_keys(row | {"model": PUBLISHED}, cfg.published)

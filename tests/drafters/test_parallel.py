@@ -7,7 +7,7 @@ from support.toy import DIM, PROMPTS, SEEDS, tiny_target
 from support.uneven_rounds import target_features, uneven_rounds
 
 from lantern.acceptance.exact import Exact
-from lantern.decoding import generate
+from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.none import NoDrafter
 from lantern.drafters.parallel import Parallel
 from lantern.drafters.parallel_network import ParallelNetwork
@@ -78,7 +78,7 @@ def test_level_laws_equal_one_causal_pass_over_all_pairs(cfg_scale):
 def decode(tree, verification, batch_size: int):
     target, sampling = tiny_target(), Sampling()
     drafter = NoDrafter() if tree is None else tiny_parallel(target, tree, sampling)
-    return generate(target, drafter, verification, Exact(), sampling, PROMPTS, SEEDS, batch_size)
+    return generate(DecodingSetup(target, drafter, verification, Exact(), sampling), PROMPTS, SEEDS, batch_size)
 
 
 @pytest.mark.parametrize("tree", TREES)

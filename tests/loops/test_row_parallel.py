@@ -8,7 +8,7 @@ import torch
 from support.toy import GRID, PROMPTS, SEEDS, tiny_eagle, tiny_target
 
 from lantern.acceptance.exact import Exact
-from lantern.decoding import generate
+from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
 from lantern.loops.row_parallel import RowParallel
@@ -29,7 +29,7 @@ LENGTH = HEIGHT * WIDTH
 
 def decode(loop, sampling: Sampling, batch_size: int = 3) -> Generation:
     target = tiny_target(sampling.cfg_scale)
-    return loop(target, NoDrafter(), SharedNoise(), Exact(), sampling, PROMPTS, SEEDS, batch_size)
+    return loop(DecodingSetup(target, NoDrafter(), SharedNoise(), Exact(), sampling), PROMPTS, SEEDS, batch_size)
 
 
 class Entry(NamedTuple):
@@ -218,7 +218,7 @@ def test_a_drafter_and_a_rule_that_nobody_would_ask_are_refused():
     target = tiny_target()
     eagle = tiny_eagle(target, chain(2), Sampling())
     with pytest.raises(LanternError, match="leave drafter=eagle, acceptance=exact out"):
-        RowParallel(3)(target, eagle, SharedNoise(), Exact(), Sampling(), ["a"], [1])
+        RowParallel(3)(DecodingSetup(target, eagle, SharedNoise(), Exact(), Sampling()), ["a"], [1])
 
 
 def test_a_negative_length_is_one_clear_error():

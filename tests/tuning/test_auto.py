@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
+from lantern.pipeline import Shape
 from lantern.trees.static import chain
 from lantern.tuning.auto import AutoTree, round_cost
 from lantern.tuning.families import WINDOWS, BranchingWindows, Continued, Dynamic, Size, Static, Windows
 from lantern.tuning.saved_choice import CHOICE, KeptChoice, config_of
-from lantern.types import Generation, Round, Shape
+from lantern.types import Generation, Round
 
 LENGTH = 257
 FAMILIES = [Dynamic(), Static(), Windows(), BranchingWindows(), Continued()]
@@ -28,7 +29,7 @@ class Machine:
     base: float  # seconds of a round
     node: float  # of a node of every image, the root included
     level: float
-    takes: frozenset[str] = frozenset(EAGLE)
+    drafter_parameters: frozenset[str] = frozenset(EAGLE)
     drafted: Callable[[int], float] = lambda depth: 0.7
     guessed: Callable[[int, int], float] = lambda depth, length: 0.0  # by depth, and by how long the window is
     asked: list = field(default_factory=list)  # shape and number of images

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lantern.models.llamagen.fused import FusedLayer, Memory, precise
+from lantern.models.llamagen.fused import FusedLayer, KVView, precise
 from lantern.models.llamagen.transformer import Attention, FeedForward
 from lantern.models.onednn_linear import linear
 
@@ -50,8 +50,8 @@ class FusedEagle:
         self.layer = FusedLayer(network.attention, None, network.ffn_norm, network.feed_forward)
         self.dtype = precise(embed_weight)
 
-    def __call__(self, tokens: Tensor, features: Tensor, rotary: Tensor, mask: Tensor, memory: Memory) -> Tensor:
+    def __call__(self, tokens: Tensor, features: Tensor, rotary: Tensor, mask: Tensor, view: KVView) -> Tensor:
         """tokens [B, T], features [B, R, T, D] -> [B, R, T, D]; see FusedLayer for the others."""
         rows = tokens[:, None].expand(features.shape[:3]).flatten()
         x = self.on_feature(features.flatten(0, 2)).to(self.dtype).add_(self.table[rows])
-        return self.layer(x, rotary, mask, memory).to(features.dtype).view(features.shape)
+        return self.layer(x, rotary, mask, view).to(features.dtype).view(features.shape)

@@ -1,5 +1,5 @@
 """LlamaGen's layers as decoding runs them: one product for queries, keys and values, one for gate and up, few small
-operations between them, because at the few rows of a round those cost as much as the products. The arithmetic is that
+operations between them, because at the few tokens of a round those cost as much as the products. The arithmetic is that
 of transformer.py, which training uses and the tests compare with; the residual stream is float32 at least."""
 
 from typing import Protocol
@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from lantern.models.llamagen.transformer import Attention, FeedForward, Transformer
 from lantern.models.onednn_linear import linear
 
-THIN, ALONE = 2, 4  # rows of a pass, and rows of a batch
+MAX_TRANSPOSED_TOKENS, MIN_TRANSPOSED_BATCH = 2, 5  # tokens of a pass and batch rows for which keys go first
 
 
-class Memory(Protocol):
-    """Where a layer's keys and values go, and come from."""
+class KVView(Protocol):
+    """Stores a layer's keys and values and returns those that are attended to."""
 
     def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Those of the fresh rows [B R, H, T, Dh] -> those the fresh rows may attend to [B R, H, S, Dh]."""
+        """Keys and values of the new tokens [B R, H, T, Dh] -> those they may attend to [B R, H, S, Dh]."""
 
 
 def precise(weight: Tensor) -> torch.dtype:
@@ -34,7 +34,7 @@ def cache_dtype(weight: Tensor) -> torch.dtype:
 def explicit_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
     """On a CPU two batched float32 products beat the flash kernel, 5 times at one row. query [B R, H, T, Dh], scaled
     already; key, value [B R, H, S, Dh]; mask [B R, 1, T, S] additive -> [B R, H, T, Dh]."""
-    if query.shape[2] <= THIN and len(query) > ALONE:  # bound by reading keys, which this order reads as they lie
+    if query.shape[2] <= MAX_TRANSPOSED_TOKENS and len(query) >= MIN_TRANSPOSED_BATCH:  # bound by reading keys in order
         scores = (key @ query.contiguous().transpose(-1, -2)).transpose(-1, -2)
     else:
         scores = query @ key.transpose(-1, -2)
@@ -71,14 +71,14 @@ class FusedLayer:
         self.ffn_norm = Norm(ffn_norm)
         self.attend = explicit_attention if attention.wo.weight.device.type == "cpu" else flash_attention
 
-    def __call__(self, x: Tensor, rotary: Tensor, mask: Tensor, memory: Memory, index: int = 0) -> Tensor:
+    def __call__(self, x: Tensor, rotary: Tensor, mask: Tensor, view: KVView, index: int = 0) -> Tensor:
         """x [B R T, D], rotary [B R or 1, T, 2, 1, Dh / 2] of queries and keys, mask [B R, 1, T, S] -> [B R T, D]."""
         batch, length = mask.shape[0], mask.shape[2]
         heads = self.qkv(self.norm(x)).to(x.dtype).view(batch, length, 3, self.num_heads, -1)
         pairs = torch.view_as_complex(heads[:, :, :2].unflatten(-1, (-1, 2)))
         query, key = torch.view_as_real(pairs * rotary).flatten(-2).transpose(1, 3).unbind(2)  # [B R, H, T, Dh] each
-        seen = self.attend(query, *memory.update(index, key, heads[:, :, 2].transpose(1, 2)), mask)
-        x = x + self.out(seen.transpose(1, 2).reshape(x.shape).to(self.dtype))
+        attended = self.attend(query, *view.update(index, key, heads[:, :, 2].transpose(1, 2)), mask)
+        x = x + self.out(attended.transpose(1, 2).reshape(x.shape).to(self.dtype))
         gate, up = self.gate_up(self.ffn_norm(x)).chunk(2, dim=-1)
         return x.add_(self.down(F.silu(gate).mul_(up)))
 
@@ -93,11 +93,11 @@ class FusedTransformer:
         ]
         self.norm = Norm(transformer.norm)
 
-    def __call__(self, x: Tensor, rotary: Tensor, mask: Tensor, memory: Memory) -> Tensor:
+    def __call__(self, x: Tensor, rotary: Tensor, mask: Tensor, view: KVView) -> Tensor:
         """x [B R, T, D] -> features [B R, T, D]; see FusedLayer for the others."""
         rows = x.to(self.norm.gain.dtype).flatten(0, 1)
         for index, layer in enumerate(self.layers):
-            rows = layer(rows, rotary, mask, memory, index)
+            rows = layer(rows, rotary, mask, view, index)
         return self.norm(rows).view_as(x)
 
 

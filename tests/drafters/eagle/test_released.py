@@ -14,7 +14,7 @@ from support.paths import GOLDEN
 from torch.nn.functional import embedding
 
 from lantern.acceptance.exact import Exact
-from lantern.decoding import generate
+from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.eagle.network import FusedEagle
 from lantern.drafters.export import write_lantern, write_released
 from lantern.drafters.loading import load_eagle, load_network, load_parallel, read_drafter
@@ -85,7 +85,7 @@ def test_a_released_drafter_decodes_and_leaves_the_tokens_of_plain_decoding():
     target, sampling = target_of(torch.float64, (4, 4)), Sampling()
     drafter = load_eagle(DRAFTER, target, chain(3), sampling)
     drafted, plain = (
-        generate(target, each, SharedNoise(), Exact(), sampling, ["a b", "c"], [1, 2], batch_size=2)
+        generate(DecodingSetup(target, each, SharedNoise(), Exact(), sampling), ["a b", "c"], [1, 2], batch_size=2)
         for each in (drafter, NoDrafter())
     )
     assert torch.equal(drafted.tokens, plain.tokens)

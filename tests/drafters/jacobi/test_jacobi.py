@@ -2,12 +2,11 @@
 
 import pytest
 import torch
-from support.toy import GRID, PROMPTS, SEEDS, random_verdict, tiny_eagle, tiny_target
+from support.toy import GRID, PROMPTS, SEEDS, random_verdict, tiny_eagle_jacobi, tiny_target
 
 from lantern.acceptance.exact import Exact
-from lantern.decoding import generate
-from lantern.drafters.eagle.eagle import Eagle
-from lantern.drafters.eagle_jacobi import EagleJacobi, beside, continued, joined
+from lantern.decoding import DecodingSetup, generate
+from lantern.drafters.eagle_jacobi import beside, continued, joined
 from lantern.drafters.jacobi.jacobi import Jacobi, anew, coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.starts import Above, Left, Nearest, Uniform
@@ -32,7 +31,7 @@ references: dict[object, torch.Tensor] = {}
 
 def decode(drafter, target, sampling, batch_size, verification=None):
     verification = verification or SharedNoise()
-    return generate(target, drafter, verification, Exact(), sampling, PROMPTS, SEEDS, batch_size)
+    return generate(DecodingSetup(target, drafter, verification, Exact(), sampling), PROMPTS, SEEDS, batch_size)
 
 
 def plain(sampling: Sampling) -> torch.Tensor:
@@ -77,10 +76,6 @@ def test_a_start_guesses_what_it_is_named_for(start):
             torch.testing.assert_close(found[row, place], wanted)
 
 
-def tiny_joined(eagle: Eagle, length: int, tail: int) -> EagleJacobi:
-    return EagleJacobi(eagle, length, tail, lambda positions: Window(positions, eagle.target, Nearest(), coupled))
-
-
 @pytest.mark.parametrize("batch_size", [1, 3, 8])
 @pytest.mark.parametrize("tree", TREES)
 @pytest.mark.parametrize(("length", "tail"), [(0, 6), (6, 0), (5, 3)])
@@ -88,7 +83,7 @@ def tiny_joined(eagle: Eagle, length: int, tail: int) -> EagleJacobi:
 def test_a_window_joined_to_eagles_tree_decodes_the_tokens_of_plain_decoding(sampling, length, tail, tree, batch_size):
     """Catches a window attached to the wrong leaf or shifted by a level, and an EAGLE cache too short for it."""
     target = tiny_target()
-    drafter = tiny_joined(tiny_eagle(target, TREES[tree], sampling), length, tail)
+    drafter = tiny_eagle_jacobi(target, TREES[tree], sampling, length, tail)
     found = decode(drafter, target, sampling, batch_size)
     assert torch.equal(found.tokens, plain(sampling))
 
@@ -149,14 +144,13 @@ def test_the_first_window_is_guessed_from_the_law_that_tokens_are_drawn_from(sam
 def test_both_parts_of_a_joined_drafter_stand_at_the_root_in_every_round():
     """Catches a part that is not told of a round or of a new image, which token equality cannot see."""
     target, seen = tiny_target(), []
-    eagle = tiny_eagle(target, TREES["static"], Sampling())
-    drafter = tiny_joined(eagle, 6, 0)
+    drafter = tiny_eagle_jacobi(target, TREES["static"], Sampling(), 6, 0)
 
     class Watched(SharedNoise):
         def __call__(self, tree, probs, rule, noise):
             at = noise.position
             if tree.tokens.shape[1] > 1 and int(at.min()) < target.num_tokens - 2:  # else EAGLE drafts for no row
-                assert torch.equal(eagle.cache.lengths, target.prefix_len + at)
+                assert torch.equal(drafter.eagle.cache.lengths, target.prefix_len + at)
                 assert torch.equal(drafter.window._position, at)
                 seen.append(1)
             return super().__call__(tree, probs, rule, noise)
@@ -238,12 +232,11 @@ def test_what_cannot_be_joined_is_one_clear_error():
     target = tiny_target()
     with pytest.raises(LanternError, match="use drafter=jacobi, or verification=ratio"):
         decode(Jacobi(target, 4, Nearest(), anew), target, Sampling(), 1)
-    eagle = tiny_eagle(target, chain(1), Sampling())
-    joined = tiny_joined(eagle, 4, 0)
+    joined = tiny_eagle_jacobi(target, chain(1), Sampling(), 4, 0)
     with pytest.raises(LanternError, match="use verification=shared_noise"):
         decode(joined, target, Sampling(), 1, Ratio())
     with pytest.raises(LanternError, match=r"drafter\.length=0, tail=0"):
-        tiny_joined(eagle, 0, 0)
+        tiny_eagle_jacobi(target, chain(1), Sampling(), 0, 0)
     with pytest.raises(LanternError, match=r"drafter\.length=0"):
         Jacobi(target, 0, Nearest(), coupled)
     for levels, width in ((0, 2), (2, 1), (2, 25)):

@@ -1,13 +1,15 @@
 """A refined window against refining written out place by place. Verification hides a drafter's mistakes from the
 output, so nothing else would notice them than a lower speed."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from drafters.eagle.test_eagle import target_features
 from support.toy import CODES, DIM, PROMPTS, SEEDS, random_verdict, tiny_target
 
 from lantern.acceptance.exact import Exact
-from lantern.decoding import generate
+from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.jacobi.refined import RefinedJacobi
 from lantern.drafters.none import NoDrafter
@@ -103,9 +105,10 @@ def test_a_window_is_refined_as_written_out_place_by_place(cfg_scale, passes):
             assert tree.tokens[row].tolist() == [tokens[-1], *slow]
             refined += bool(left[row].tokens)
         forward, verdict = target.verify(tree), random_verdict(generator, tree)
-        verdict.picks = torch.randint(CODES, tree.tokens.shape, generator=generator)
+        picks = torch.randint(CODES, tree.tokens.shape, generator=generator)
         if turn == 0:  # some of the guesses stand as the pass has read them
-            verdict.picks[:, 1:-1:2] = tree.tokens[:, 2::2]
+            picks[:, 1:-1:2] = tree.tokens[:, 2::2]
+        verdict = replace(verdict, picks=picks)
         target.commit(verdict)
         drafter.observe(tree, forward, drafter.sampling.law(forward.logits), verdict)
         for row, accepted in enumerate(verdict.accepted.tolist()):
@@ -126,7 +129,11 @@ def test_a_refined_window_decodes_the_tokens_of_plain_decoding(sampling, passes,
     for drafted in (False, True):
         target = tiny_target()
         drafter = tiny_refined(target, sampling, passes, 6) if drafted else NoDrafter()
-        images.append(generate(target, drafter, SharedNoise(), Exact(), sampling, PROMPTS, SEEDS, batch_size).tokens)
+        images.append(
+            generate(
+                DecodingSetup(target, drafter, SharedNoise(), Exact(), sampling), PROMPTS, SEEDS, batch_size
+            ).tokens
+        )
     assert torch.equal(*images)
 
 
@@ -135,7 +142,7 @@ def test_ratio_verification_is_refused_in_one_sentence():
     target, sampling = tiny_target(), Sampling()
     drafter = tiny_refined(target, sampling, 1)
     with pytest.raises(LanternError, match="verification=shared_noise"):
-        generate(target, drafter, Ratio(), Exact(), sampling, PROMPTS[:1], SEEDS[:1])
+        generate(DecodingSetup(target, drafter, Ratio(), Exact(), sampling), PROMPTS[:1], SEEDS[:1])
 
 
 @pytest.mark.parametrize("wrong", [{"length": 0}, {"passes": 0}, {"share": 1.5}])
