@@ -1,7 +1,6 @@
 """The values and roles every part of Lantern exchanges. Shape letters, used everywhere:
 B images, R guidance rows (1, or 2 = conditional, unconditional), N tree nodes, V codebook size, D feature width,
-L image tokens, C code dimension, K neighbours, P prefix rows, A path slots.
-p is always the target law, q the draft law."""
+L image tokens, C code dimension, K neighbours, P prefix tokens, A path slots. p is the target law, q the draft law."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,10 +22,6 @@ class TreeTopology:
     depths: Tensor  # [N]
     paths: Tensor  # [N, A] from the root to each node, padded with -1
     width: int  # children of a node, at most
-
-    @property
-    def is_chain(self) -> bool:
-        return self.width < 2
 
     @classmethod
     @lru_cache(maxsize=64)
@@ -57,12 +52,12 @@ class TreeTopology:
 
 @dataclass(frozen=True)
 class DraftTree:
-    """Draft tokens of one round. Node 0 is the last committed token; a parent stands before its children."""
+    """Draft tokens of one round. Node 0 is the last committed token; a parent precedes its children."""
 
     tokens: Tensor  # [B, N] codebook indices
     parents: Tensor  # [B, N] -1 at node 0; parents[:, i] < i; PADDING for a node that is not there
-    draft_probs: Tensor | None = None  # [B, N, V] q from which a node's children were drawn, in order, without
-    # replacement; None: the children were chosen (top-k), so that q is a point mass on each
+    draft_probs: Tensor | None = None  # [B, N, V] q from which a node's children were drawn, without replacement; None:
+    # the children were chosen (top-k), so that q is a point mass on each
     topology: TreeTopology | None = None  # if all rows are known to have it
     width: int | None = None  # children of a node, at most, if known
 
@@ -72,10 +67,9 @@ class DraftTree:
         if self.topology:
             return self.topology.ancestors.expand(len(self.tokens), -1, -1)
         n = self.tokens.shape[1]
-        eye = torch.eye(n, device=self.parents.device)
-        reach = torch.zeros_like(eye).repeat(len(self.parents), 1, 1)
+        reach = torch.zeros(len(self.parents), n, n, device=self.parents.device)
         reach.scatter_(2, self.parents.clamp(min=0)[..., None], (self.parents >= 0).float()[..., None])
-        reach += eye
+        reach += torch.eye(n, device=reach.device)
         for _ in range(max(1, (n - 1).bit_length())):  # squaring doubles the path length that is covered
             reach = (reach @ reach).clamp(max=1)
         return reach.bool()
@@ -232,14 +226,12 @@ class StatefulTreePolicy(TreePolicy, Protocol):
 
 class Proposals(Protocol):
     """How children are proposed for a verification. Scores are [B, W, V]; a node's children are its best codes. log q
-    is given up to a constant per node."""
+    is given up to a constant per node; laws [B, W, V] are those of a window's positions -> tokens [B, W]."""
 
     keeps_law: bool  # whether verification reads q at nodes whose children were drawn
 
     def drawn(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor: ...  # nodes [W] or [B, W]: indices
     def chosen(self, log_q: Tensor, depth: int) -> Tensor: ...  # log acceptance probability of each code
-
-    # of a window: laws [B, W, V] of the positions behind the root -> tokens [B, W]
     def coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor: ...
     def anew(self, laws: Tensor) -> Tensor: ...  # where keeps_law
     def picked(self, laws: Tensor) -> Tensor: ...  # where not
@@ -285,7 +277,7 @@ class Round(NamedTuple):
 
 @dataclass(frozen=True)
 class Generation:
-    """What generate() returns for a list of prompts, in the prompts' order."""
+    """The result of decoding.generate for a list of prompts, in their order."""
 
     tokens: Tensor  # [B, L]
     rounds: list[Round]

@@ -1,5 +1,5 @@
-"""The static tree that commits most tokens a second with this drafter on this device, as Sequoia (2402.12374) asks:
-searched from measured chances and costs, timed beside the published trees, and written as a yaml."""
+"""Searches the static tree that commits most tokens a second with this drafter on this device, as Sequoia (2402.12374)
+does: from measured acceptance chances and costs. It is timed beside the published trees and written as a yaml."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from lantern.types import Generation, TreePolicy
 
 @dataclass(frozen=True)
 class TreeSearch:
-    """Run by +experiment=tree_search; `published` by name. Chances are measured on other images than are timed."""
+    """Run by +experiment=tree_search; `published` by name. Chances are measured on other images than those timed."""
 
     published: dict[str, StaticTree]
     num_prompts: int

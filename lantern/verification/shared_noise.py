@@ -50,7 +50,7 @@ class SharedNoise:
     def __call__(self, tree: DraftTree, probs: Tensor, rule: Relaxation, noise: Noise) -> Verdict:
         """probs p [B, N, V]. Follows the deepest path on which every child is the pick at its parent; among equally
         deep ones the one of earlier nodes."""
-        is_chain = tree.topology and tree.topology.is_chain
+        is_chain = tree.topology and tree.topology.width < 2
         weights = noise.weights_ahead(tree.tokens.shape[1]) if is_chain else noise.weights_at(tree.depths)  # [B, N, V]
         pick = winners(probs, weights)  # [B, N]
         parents, drafted = tree.parents[:, 1:].clamp(min=0), tree.tokens[:, 1:]  # the root is committed

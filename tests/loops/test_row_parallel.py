@@ -146,14 +146,15 @@ def test_every_cell_is_picked_once_and_read_once_as_what_it_is(window, length):
     committed = 1
     while not image.is_complete:
         image.plan()
-        drawn = torch.randint(2, (len(image.asks),), generator=generator).tolist()  # a guess is right half the time
+        drawn = torch.randint(2, (len(image.picks),), generator=generator).tolist()  # a guess is right half the time
         picks = [
-            image.tokens[cell] if cell // WIDTH % 2 else pick for (_, cell), pick in zip(image.asks, drawn, strict=True)
+            image.tokens[cell] if cell // WIDTH % 2 else pick
+            for (_, cell), pick in zip(image.picks, drawn, strict=True)
         ]
         known = {row * WIDTH + column for row, done in enumerate(image.done) for column in range(done)}
-        assert all(read.cell in known for read in image.reads if read.is_known)
+        assert all(read.position in known for read in image.reads if read.is_known)
         before = image.filled.copy()
-        assert not any(before[read.cell] for read in image.reads)
+        assert not any(before[read.position] for read in image.reads)
         committed += image.take(picks)
         assert (image.filled >= before).all()
         assert all(row == 0 or above >= window for above, row in pairwise(image.done))

@@ -11,7 +11,7 @@ from support.tables import TableTarget
 
 from lantern.evaluation import speed
 from lantern.studies import engine as benchmark
-from lantern.studies.engine import REFILLS, Peak, at_once, measured
+from lantern.studies.engine import BATCHES_PER_CALL, Peak, at_once, measured
 from lantern.types import Generation, Round
 
 MEGABYTES = 200
@@ -48,8 +48,8 @@ def test_the_parts_of_a_round_are_per_round_and_add_up_to_it(monkeypatch):
 
 def test_batches_are_refilled():
     """Catches a throughput of nothing but one batch that drains."""
-    assert [at_once(size) for size in (1, 4, 64)] == [1, 4 * REFILLS, 64 * REFILLS]
-    assert REFILLS > 1
+    assert [at_once(size) for size in (1, 4, 64)] == [1, 4 * BATCHES_PER_CALL, 64 * BATCHES_PER_CALL]
+    assert BATCHES_PER_CALL > 1
 
 
 def test_a_peak_is_that_of_its_own_decoding():

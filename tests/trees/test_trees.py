@@ -216,4 +216,4 @@ def test_a_form_says_of_a_tree_what_its_parents_say():
         assert torch.equal(tree.depths, derived.depths)
         for node, path in enumerate(topology.paths.tolist()):
             assert [n for n in path if n >= 0] == derived.ancestors[0, node].nonzero().flatten().tolist()
-        assert topology.is_chain == (parents == tuple(range(-1, len(parents) - 1)))
+        assert (topology.width < 2) == (parents == tuple(range(-1, len(parents) - 1)))
