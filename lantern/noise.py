@@ -173,6 +173,7 @@ class Noise:
             self._fill()
 
     def keep(self, rows: Tensor) -> None:
+        """Shrinks the batch to these rows, in this order."""
         self.seeds, self.position, self._coins = self.seeds[rows], self.position[rows], None
         self._made, self._used = self._made[rows], self._used[rows]
         self._left = [self._left[row] for row in rows.tolist()]

@@ -26,6 +26,7 @@ class TreeTopology:
     @classmethod
     @lru_cache(maxsize=64)
     def of(cls, parents: tuple[int, ...], device: torch.device) -> "TreeTopology":
+        """The cached topology of these parents [N]."""
         node_paths: list[list[int]] = []
         for node, parent in enumerate(parents):
             node_paths.append([*(node_paths[parent] if node else []), node])
@@ -134,8 +135,8 @@ class Site(NamedTuple):
 
 
 class AcceptanceRule(Protocol):
-    """Judges one proposed token at one site. Shared noise carries it by relax(p, x) -> p~ (acceptance/relaxed.py) or by
-    law(p, q, depth) -> r (acceptance/committed.py), block verification by the latter; the exact rule needs neither."""
+    """Judges one proposed token at one site. Ratio verification needs no more; a lossless rule goes with all. Shared
+    noise also takes a Relaxation (acceptance/relaxed.py) or CommittedLaw (committed.py), block the latter."""
 
     name: str
     verification: str  # shared_noise or ratio: the default

@@ -27,6 +27,7 @@ class ParallelNetwork(nn.Module):
 
     @property
     def entrances(self) -> list[nn.Linear]:
+        """The linear maps of the levels, level 0's first."""
         return [self.fc, *self.ahead]
 
     def forward(

@@ -170,6 +170,7 @@ class PrefillView:
         self._store, self._rows = cache.store[..., :length, :], cache.rows(images)
 
     def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """See lantern.models.llamagen.fused.KVView."""
         kept = self._store[layer]
         kept[0, self._rows], kept[1, self._rows] = key.to(kept.dtype), value.to(kept.dtype)
         return kept[0, self._rows], kept[1, self._rows]
@@ -184,6 +185,7 @@ class SlotView:
         self._every = torch.arange(len(slots), device=slots.device)[:, None]
 
     def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """See lantern.models.llamagen.fused.KVView."""
         keys, values = self._store[layer].unbind(0)
         keys[self._every, :, self._slots] = key.transpose(1, 2).to(keys.dtype)
         values[self._every, :, self._slots] = value.transpose(1, 2).to(values.dtype)

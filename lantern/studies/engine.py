@@ -172,6 +172,8 @@ class Peak:
         self._device = device
 
     def of(self, decode: Callable[..., Generation]) -> Callable[..., Generation]:
+        """`decode`, with its peak memory recorded."""
+
         def watched(*arguments: object) -> Generation:
             if not self._reset():
                 self.bytes = None

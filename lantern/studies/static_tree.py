@@ -61,10 +61,12 @@ class TreeSearch:
 
 
 def one_by_one(pipeline: Pipeline, prompt: str, seed: int) -> Generation:
+    """Decodes one image."""
     return pipeline.generate([prompt], [seed], 1)
 
 
 def row_of(name: str, tree: StaticTree | None, made: list[Generation], plain: list[Generation]) -> Row:
+    """The result row of a tree, timed against plain decoding of the same images."""
     latencies = ([generation.latency_s for generation in part] for part in (made, plain))
     gained = dict(zip(("speedup", "speedup_low", "speedup_high"), speedup(*latencies), strict=True))
     nodes = tree.num_nodes - 1 if tree else 0

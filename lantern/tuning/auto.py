@@ -128,6 +128,7 @@ def learn(pipeline: Pipeline, prompts: Sequence[str]) -> Generation:
 
 
 def seconds_of(rounds: Sequence[Round]) -> float:
+    """Median seconds of a round."""
     return median(record.ms for record in rounds) / 1e3
 
 

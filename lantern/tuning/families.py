@@ -28,6 +28,8 @@ class Size(NamedTuple):
 
 
 class Family(Protocol):
+    """Shapes whose committed tokens a few decoding runs predict."""
+
     settings: frozenset[str]  # drafter parameters that its shapes set
     sampled: Sequence[Size]  # decoded with first
 
@@ -39,6 +41,7 @@ class Family(Protocol):
 
 
 def tree_sizes() -> list[Size]:
+    """All sizes of trees without a window."""
     return [Size(nodes, levels) for levels in DEPTHS for nodes in SIZES if nodes >= levels]
 
 
@@ -83,6 +86,7 @@ class Static:
         return Static(chances_by_rank(runs[0], self.tree(self.sampled[0]).paths))
 
     def tree(self, size: Size) -> StaticTree:
+        """The best static tree of this size."""
         paths = best_paths(self.chances, size.nodes, size.levels)
         depth = max(map(len, paths))
         return StaticTree(paths, f"auto_chain_{depth}" if depth == len(paths) else f"auto_static_{len(paths)}_{depth}")

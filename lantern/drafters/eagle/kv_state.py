@@ -46,6 +46,7 @@ class DrafterState:
         return self.target.prefix_len + self.target.num_tokens + self.max_pairs + self.ahead
 
     def allocate(self, batch_size: int) -> None:
+        """An empty cache, no pairs, and fresh tree state for batch_size rows."""
         target, heads, like = self.target, self.network.attention.num_heads, self.network.fc.weight
         slots, dim = self._slots, self.network.fc.out_features
         kept = like.new_empty(0, dtype=cache_dtype(like))
@@ -93,11 +94,13 @@ class DrafterState:
         return torch.cat([root, outputs[:, :, longest:]], dim=2)
 
     def observe(self, tree: DraftTree, forward: Forward, verdict: Verdict) -> None:
+        """Keeps the pairs of the accepted path and updates the tree policy."""
         self.pairs.observe(tree, forward, verdict)
         for policy in self._trees:
             policy.observe(verdict)
 
     def keep(self, rows: Tensor) -> None:
+        """Shrinks the batch to these rows, in this order."""
         self.cache.keep(rows)
         self.pairs.keep(rows)
         for tree in self._trees:

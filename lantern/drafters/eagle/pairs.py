@@ -39,5 +39,6 @@ class Pairs:
         self.count, self.counts = verdict.moved, [accepted + 1 for accepted in verdict.counts]
 
     def keep(self, rows: Tensor) -> None:
+        """Shrinks the batch to these rows, in this order."""
         self.tokens, self.features, self.count = self.tokens[rows], self.features[rows], self.count[rows]
         self.counts, self.rows = [self.counts[row] for row in rows.tolist()], self.rows[: len(rows)]

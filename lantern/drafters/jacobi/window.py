@@ -53,6 +53,7 @@ class Window:
         return 2 * 4 * self.length * self._target.vocab_size
 
     def allocate(self, batch_size: int) -> None:
+        """Empty windows for batch_size rows."""
         target = self._target
         self._laws = target.codebook.float().new_zeros(batch_size, self.length, target.vocab_size)
         self._former = Guess(torch.zeros_like(self._laws[..., 0], dtype=torch.long), self._laws)
@@ -93,6 +94,7 @@ class Window:
         self._position = self._position + verdict.moved
 
     def keep(self, rows: Tensor) -> None:
+        """Shrinks the batch to these rows, in this order."""
         self._laws, self._seen, self._position = self._laws[rows], self._seen[rows], self._position[rows]
         self._image, former = self._image[rows], self._former
         self._former = Guess(former.tokens[rows], None if former.laws is None else former.laws[rows])

@@ -25,7 +25,7 @@ HASH_BLOCK = 1 << 24
 
 
 class Pretrained(NamedTuple):
-    """A model and what stands beside its weights; on the meta device there is no text tokenizer and no hash."""
+    """A model with its text tokenizer and the hash of its weights; on the meta device without either."""
 
     model: PreTrainedModel
     text: PreTrainedTokenizerBase | None
@@ -62,7 +62,7 @@ def load_pretrained(
 def _read(
     family: type[PreTrainedModel], config: PreTrainedConfig, folder: Path, dtype: torch.dtype
 ) -> tuple[PreTrainedModel, dict]:
-    """The model, and what transformers says of names and shapes that did not fit."""
+    """The model, and the report of names and shapes that did not fit."""
     disable_progress_bar()
     try:
         return family.from_pretrained(
@@ -84,6 +84,7 @@ def _read(
 
 
 def load_text_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """Raises CheckpointError."""
     try:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, KeyError) as error:

@@ -1,5 +1,5 @@
 """Any decoder body of transformers as a Target: static cache, tree passes by a 4D mask and position ids, guidance rows,
-an image slice of its vocabulary, and structural tokens that nobody drafts."""
+an image slice of its vocabulary, and structural tokens that are not drafted."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,12 +22,15 @@ from lantern.types import DraftTree, Forward, Verdict
 
 
 class Prompts(Protocol):
+    """Encodes prompts as prefixes of token ids."""
+
     length: int  # of the longest prefix
 
     def __call__(self, prompts: Sequence[str]) -> list[Prefix]: ...
 
 
 def unchanged(features: Tensor) -> Tensor:
+    """The `hidden` part of a head that is linear."""
     return features
 
 
