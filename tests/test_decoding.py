@@ -70,7 +70,7 @@ def plain(setting: str) -> torch.Tensor:
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("tree", [*FEW, *(pytest.param(t, marks=pytest.mark.full) for t in TREES if t not in FEW)])
 def test_shared_noise_decodes_the_tokens_of_plain_decoding(tree, setting):
-    """Catches anything that makes a draft visible in the output: masks, cells, caches, noise of a wrong position."""
+    """Catches anything that makes a draft visible in the output: masks, rotary positions, caches, noise."""
     found = decode(TREES[tree], SETTINGS[setting], SharedNoise(), batch_size=3)
     assert torch.equal(found.tokens, plain(setting)[:8])
     if setting == "sampled":
@@ -174,7 +174,7 @@ def test_a_free_row_is_taken_at_once_while_a_prompt_waits():
 @pytest.mark.parametrize("tree", TREES)
 @pytest.mark.parametrize("verification", [Ratio(), SharedNoise()], ids=["ratio", "shared_noise"])
 def test_nothing_is_drafted_beyond_room(tree, verification):
-    """Catches tokens beyond the last cell: a node needs room for itself and the verdict's token behind it."""
+    """Catches tokens beyond the last position: a node needs room for itself and the verdict's token behind it."""
     seen = []
 
     class Watched:

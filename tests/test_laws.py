@@ -56,7 +56,7 @@ CUTS = {"none": {}, "top_k": {"top_k": 2}, "top_p": {"top_p": 0.75}}
 
 
 def test_what_the_pipeline_calls_proven_is_proven_here():
-    """Catches a claim that outlives its test, and a test that nobody's claim rests on."""
+    """Catches a claim that outlives its test, and a test that no claim rests on."""
     kinds = {tree.kind if tree else "none" for tree in TREES.values()}
     assert kinds | {KIND} == set(PROVEN_TREES)  # windows: tests/drafters/test_window_laws.py
     walked = {type(verification) for verification, _ in LOOPS}

@@ -1,4 +1,4 @@
-"""The assembled pipeline: what it says of itself, what it refuses to join, and which drafters fit a target."""
+"""The assembled pipeline: what it says of itself, which parts it rejects, and which drafters fit a target."""
 
 from functools import partial
 
@@ -182,7 +182,7 @@ def saved_drafter(folder, **changes):
 
 
 def test_a_drafter_made_for_the_target_loads_and_decodes(tmp_path):
-    """Catches a loader that refuses its own drafters, and a description without their hash."""
+    """Catches a loader that rejects its own drafters, and a description without their hash."""
     target, folder = tiny_target(), saved_drafter(tmp_path)
     drafter = load_eagle(folder, target, TREE, Sampling())
     assert drafter.weights_hash == weights_hash(folder)

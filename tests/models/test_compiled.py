@@ -1,4 +1,4 @@
-"""compile=true gives the images of the layers as they stand, and is refused where it cannot."""
+"""compile=true gives the images of the layers as they stand, and raises where it cannot."""
 
 from functools import partial
 from types import SimpleNamespace

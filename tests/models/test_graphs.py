@@ -71,11 +71,11 @@ def test_a_recording_is_of_one_guidance_scale():
 def test_passes_that_cannot_be_recorded_are_run_as_they_are(caplog):
     """Catches a run that dies, or goes on silently: what it measures is not what graphs would."""
 
-    def refuses(run):
+    def rejects(run):
         raise RuntimeError("no graphs here")
 
     with caplog.at_level(logging.WARNING):
-        assert torch.equal(decode(recorded_target(refuses), "static", 3), decode(tiny_target(), "static", 3))
+        assert torch.equal(decode(recorded_target(rejects), "static", 3), decode(tiny_target(), "static", 3))
     assert [record.message for record in caplog.records].count(
         "passes cannot be recorded as CUDA graphs, kernels are launched one by one: no graphs here"
     ) == 1

@@ -186,7 +186,7 @@ def tree_rounds(target: LlamaGenTarget, rounds: int, seed: int) -> float:
 @pytest.mark.parametrize("seed", [0, 1])
 @torch.inference_mode()
 def test_tree_passes_and_commits_equal_recomputing_without_a_cache(cfg_scale, seed):
-    """Catches nodes that see their siblings, wrong cells, guidance rows mixed up, entries moved to a wrong slot."""
+    """Catches nodes that attend to siblings, wrong positions, mixed guidance rows, entries moved to a wrong slot."""
     assert tree_rounds(tiny_target(cfg_scale), rounds=4, seed=seed) < 1e-10
 
 

@@ -1,4 +1,4 @@
-"""What decoding holds in memory: as reckoned, the same in every round, and refused in words where it does not fit."""
+"""What decoding holds in memory: as estimated, the same in every round, with a clear error where it does not fit."""
 
 import gc
 
@@ -61,7 +61,7 @@ def tensors_of(drafter) -> list[torch.Tensor]:
     return found + [laws for part in parts if hasattr(part, "_laws") for laws in (part._laws, part._former.laws)]
 
 
-def test_a_batch_that_does_not_fit_is_refused_with_the_largest_that_does(monkeypatch):
+def test_a_batch_that_does_not_fit_is_rejected_with_the_largest_that_does(monkeypatch):
     """Catches an out-of-memory kill in the middle of a run."""
     target = tiny_target()
     drafter = tiny_eagle(target, chain(5), Sampling())
@@ -120,7 +120,7 @@ def test_a_cache_grows_with_batch_times_length():
 
 
 def test_uneven_rows_are_written_in_the_precision_of_the_cache():
-    """Catches keys in float32 that a cache in half precision, as on a GPU, refuses once rows stand unevenly."""
+    """Catches keys in float32 that a cache in half precision, as on a GPU, rejects once rows stand unevenly."""
     cache = ReusableCache().allocate(1, 2, 1, 6, 1, 2, torch.zeros(0, dtype=torch.bfloat16))
     cache.admit(torch.arange(2), 1)
     cache.extend([1, 2], torch.tensor([1, 2]))
@@ -152,10 +152,10 @@ def test_products_are_no_coarser_than_their_dtype_unless_asked():
 def test_a_dtype_the_device_cannot_do_is_one_clear_error(monkeypatch):
     """Catches a device whose products of this dtype are missing."""
 
-    def refuse(*parts):
+    def reject(*parts):
         raise RuntimeError('"addmm" not implemented for Half\nmore')
 
-    monkeypatch.setattr(torch, "mm", refuse)
+    monkeypatch.setattr(torch, "mm", reject)
     with pytest.raises(LanternError, match=r"dtype=float16 .*not implemented for Half.*; use dtype=float32"):
         resolve_dtype("float16")
 
@@ -191,7 +191,7 @@ def test_a_shrunk_cache_holds_the_kept_images_in_their_order():
 
 
 def test_the_next_call_lives_in_the_memory_of_the_last(monkeypatch):
-    """Catches two caches at once, a second call refused for want of what the first still holds, and a large batch's
+    """Catches two caches at once, a second call rejected for want of what the first still holds, and a large batch's
     cache that stays with small ones for good."""
     target = tiny_target()
     drafter = tiny_eagle(target, chain(5), Sampling())

@@ -28,7 +28,7 @@ print(json.dumps([*found, small.bytes, large.bytes]))
 
 
 def generation(latency: float) -> Generation:
-    """Two images of 4 tokens in 3 rounds: 2 ms of drafting, 5 of the target, 1 of accepting, 0.5 of the books each."""
+    """Two images of 4 tokens in 3 rounds: 2 ms of drafting, 5 of the target, 1 of accepting, 0.5 of commits each."""
     rounds = [Round([[0], [0]], 3, 2.0, 5.0, 1.0, (0, 1), None, 0.5) for _ in range(3)]
     return Generation(torch.zeros(2, 4, dtype=torch.long), rounds, torch.tensor([3, 2]), latency, 6, 4.5e-3)
 

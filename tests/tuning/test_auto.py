@@ -154,7 +154,7 @@ def test_a_tree_and_the_window_behind_it_are_found_together(drafted, level, dept
     assert machine.speed(shape, 1) > 0.95 * max(machine.speed(size, 1) for size in sizes)
 
 
-def test_what_is_searched_is_what_the_drafter_can_be_told():
+def test_what_is_searched_is_what_the_drafter_has_parameters_for():
     """Catches a window given to a drafter of trees, and a drafter of both of which one part is left as it was."""
     search = AutoTree(FAMILIES, ["a"])
     kinds = [

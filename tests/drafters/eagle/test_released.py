@@ -165,7 +165,7 @@ def copied(folder: Path, **changes: object) -> Path:
         ({"intermediate_size": 200}, "mis-shaped"),
     ],
 )
-def test_a_drafter_of_another_size_is_refused_by_name(tmp_path, changes, message):
+def test_a_drafter_of_another_size_is_rejected_by_name(tmp_path, changes, message):
     with pytest.raises(CheckpointError, match=message):
         load_network(copied(tmp_path, **changes), target_of())
 
@@ -175,7 +175,7 @@ class Code:
         return eval, ("print('executed')",)
 
 
-def test_a_released_file_that_holds_code_is_refused_unread(tmp_path, capfd):
+def test_a_released_file_that_holds_code_is_rejected_unread(tmp_path, capfd):
     folder = copied(tmp_path)
     torch.save({"fc.weight": Code()}, folder / "pytorch_model.bin")
     with pytest.raises(CheckpointError, match="never executed"):
@@ -215,10 +215,10 @@ def test_a_hub_id_brings_a_drafters_files_and_half_of_them_are_fetched_again(tmp
 
 
 def test_a_drafter_that_cannot_be_had_is_one_sentence(monkeypatch):
-    def refuse(*_: object, **__: object) -> str:
+    def reject(*_: object, **__: object) -> str:
         raise LocalEntryNotFoundError("no connection")
 
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", reject)
     with pytest.raises(
         CheckpointError, match=r"owner/drafter \(about 1 MB\) are not on .* give drafter\.checkpoint=<the"
     ):

@@ -134,7 +134,7 @@ def test_a_relaxed_rule_commits_more_along_branches():
     assert relaxed < exact
 
 
-def test_ratio_verification_of_branches_is_refused_in_one_sentence():
+def test_ratio_verification_of_branches_is_rejected_in_one_sentence():
     target = tiny_target()
     with pytest.raises(LanternError, match="verification=shared_noise"):
         generate(
@@ -145,6 +145,6 @@ def test_ratio_verification_of_branches_is_refused_in_one_sentence():
 
 
 @pytest.mark.parametrize("count", [-1, 3 * LENGTH + 1])
-def test_more_branches_than_there_are_are_refused_by_number(count):
+def test_more_branches_than_there_are_are_rejected_by_number(count):
     with pytest.raises(LanternError, match=f"drafter.branches={count}: give 0 to 18 nodes"):
         Branches(LENGTH, count, 50, CPU)

@@ -55,25 +55,25 @@ def test_a_window_decodes_the_tokens_of_plain_decoding(sampling, start, batch_si
 
 @pytest.mark.parametrize("start", STARTS)
 def test_a_start_guesses_what_it_is_named_for(start):
-    """Against lists, since verification hides a wrong guess. Row 0 stands at the image's first token and knows nothing,
-    row 1 in its first row, row 2 where the cells above are guesses themselves."""
+    """Against lists, since verification hides a wrong guess. Row 0 is at the image's first token without any law of its
+    own, row 1 in its first row, row 2 where the positions above are guesses themselves."""
     width, codes, generator = 5, 7, torch.Generator().manual_seed(0)
     laws = torch.rand(3, width, codes, generator=generator)
     image = torch.randint(codes, (3, 16 + width), generator=generator)
     seen, position = torch.tensor([0, 2, 3]), torch.tensor([0, 1, 6])
     found = STARTS[start](laws, seen, image, position)
     for row in range(3):
-        newest = int(position[row]) + max(int(seen[row]) - 1, 0)  # the last place that was guessed for
-        for place in range(width):
-            cell = int(position[row]) + 1 + place
-            above = min(cell - GRID[1], newest)
-            token = {"left": newest, "above": above if above >= 0 and cell >= GRID[1] else newest}.get(start)
-            wanted = laws[row, place]
-            if place >= seen[row] and start == "uniform":
+        newest = int(position[row]) + max(int(seen[row]) - 1, 0)  # the last guessed position
+        for offset in range(width):
+            ahead = int(position[row]) + 1 + offset
+            above = min(ahead - GRID[1], newest)
+            token = {"left": newest, "above": above if above >= 0 and ahead >= GRID[1] else newest}.get(start)
+            wanted = laws[row, offset]
+            if offset >= seen[row] and start == "uniform":
                 wanted = torch.full((codes,), 1 / codes)
-            elif place >= seen[row] and token is not None:
+            elif offset >= seen[row] and token is not None:
                 wanted = torch.eye(codes)[image[row, token]]
-            torch.testing.assert_close(found[row, place], wanted)
+            torch.testing.assert_close(found[row, offset], wanted)
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 8])
@@ -100,8 +100,8 @@ def test_a_window_with_runners_up_decodes_the_tokens_of_plain_decoding(sampling,
     assert found.steps.sum() < alone.steps.sum()
 
 
-def test_runners_up_are_the_next_in_order_at_the_window_s_first_places():
-    """Catches the guess itself among them, scores of another place, and parents one level off."""
+def test_runners_up_are_the_next_in_order_at_the_window_s_first_positions():
+    """Catches the guess itself among them, scores of another position, and parents one level off."""
     target, sampling = tiny_target(), Sampling()
     drafter, seen = ProactiveJacobi(target, 5, 2, 3, Nearest(), coupled), []
 
@@ -141,7 +141,7 @@ def test_the_first_window_is_guessed_from_the_law_that_tokens_are_drawn_from(sam
         assert torch.equal(laws, expected.expand_as(laws))
 
 
-def test_both_parts_of_a_joined_drafter_stand_at_the_root_in_every_round():
+def test_both_parts_of_a_joined_drafter_start_at_the_root_in_every_round():
     """Catches a part that is not told of a round or of a new image, which token equality cannot see."""
     target, seen = tiny_target(), []
     drafter = tiny_eagle_jacobi(target, TREES["static"], Sampling(), 6, 0)
@@ -210,7 +210,7 @@ def slow_stale_nodes(parents: list[int], accepted: list[int]) -> list[int]:
     return found
 
 
-def test_a_tree_is_continued_behind_the_eldest_of_its_deepest_nodes():
+def test_a_tree_is_continued_behind_the_first_of_its_deepest_nodes():
     """Catches a chain behind the root, behind padding, or beyond the room."""
     parents = torch.tensor([[-1, 0, 0, 2, 2], [-1, 0, 0, 1, PADDING]])
     tree = DraftTree(torch.arange(10).view(2, 5), parents)
@@ -219,7 +219,7 @@ def test_a_tree_is_continued_behind_the_eldest_of_its_deepest_nodes():
     assert grown.tokens[:, 5:].tolist() == [[102, 103, 104], [107, 108, 109]]
 
 
-def test_a_window_beside_a_tree_hangs_on_the_root():
+def test_a_window_beside_a_tree_is_attached_to_the_root():
     """Catches a chain that starts at another depth than its tokens were guessed for."""
     tree = DraftTree(torch.arange(3).view(1, 3), torch.tensor([[-1, 0, 1]]))
     grown = beside(tree, torch.arange(100, 104).view(1, 4), 3, torch.tensor([3]))

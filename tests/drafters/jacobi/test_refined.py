@@ -1,4 +1,4 @@
-"""A refined window against refining written out place by place. Verification hides a drafter's mistakes from the
+"""A refined window against refining written out position by position. Verification hides a drafter's mistakes from the
 output, so nothing else would notice them than a lower speed."""
 
 from dataclasses import replace
@@ -62,8 +62,8 @@ def slow_refined(drafter: RefinedJacobi, prompt: str, committed: list[int], left
         tokens = [0] * (target.prefix_len - 1) + committed + guesses[1:]
         before = torch.cat([exact, *(feature[:, None] for feature in features[:-1])], dim=1)
         embeddings = target.embed(torch.tensor([tokens] * target.guidance))
-        cells = torch.arange(1, len(tokens) + 1).clamp(max=len(target.rotation) - 1)
-        outputs = drafter.network(embeddings, before, target.rotation[None, cells], None)[:, -LENGTH:]
+        positions = torch.arange(1, len(tokens) + 1).clamp(max=len(target.rotation) - 1)
+        outputs = drafter.network(embeddings, before, target.rotation[None, positions], None)[:, -LENGTH:]
         features = []
         for k, guess in enumerate(guesses):
             share = 1.0 if k >= seen else SHARE if k == 0 or guess != left.tokens[k] else 0.0
@@ -76,8 +76,8 @@ def slow_refined(drafter: RefinedJacobi, prompt: str, committed: list[int], left
 @pytest.mark.parametrize("passes", [1, 2, 3])
 @pytest.mark.parametrize("cfg_scale", [2.0, 1.0])
 @torch.inference_mode()
-def test_a_window_is_refined_as_written_out_place_by_place(cfg_scale, passes):
-    """Catches rows that see the gaps of uneven rows or the last pass's window, features of another place or image,
+def test_a_window_is_refined_as_written_out_position_by_position(cfg_scale, passes):
+    """Catches rows that attend to the gaps of uneven rows or the last window, features of another token or image,
     shares mixed up, a stale window kept for a new image."""
     target, generator = tiny_target(cfg_scale), torch.Generator().manual_seed(0)
     drafter = tiny_refined(target, Sampling(cfg_scale=cfg_scale), passes)
@@ -137,7 +137,7 @@ def test_a_refined_window_decodes_the_tokens_of_plain_decoding(sampling, passes,
     assert torch.equal(*images)
 
 
-def test_ratio_verification_is_refused_in_one_sentence():
+def test_ratio_verification_is_rejected_in_one_sentence():
     """Catches refined guesses judged as if they were draws from a law."""
     target, sampling = tiny_target(), Sampling()
     drafter = tiny_refined(target, sampling, 1)
@@ -146,7 +146,7 @@ def test_ratio_verification_is_refused_in_one_sentence():
 
 
 @pytest.mark.parametrize("wrong", [{"length": 0}, {"passes": 0}, {"share": 1.5}])
-def test_values_without_meaning_are_refused_by_name(wrong):
+def test_values_without_meaning_are_rejected_by_name(wrong):
     target = tiny_target()
     network = EagleNetwork(DIM, 2, feed_forward_dim(DIM, 16))
     settings = {"length": 3, "passes": 1, "share": 0.5} | wrong
