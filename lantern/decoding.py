@@ -30,14 +30,21 @@ from lantern.types import (
 
 @dataclass(frozen=True)
 class DecodingSetup:
-    """All that decoding needs beside prompts and seeds. Guidance and compilation are the target's own settings; see
-    Target.configured."""
+    """All that decoding needs beside prompts and seeds. Raises LanternError unless the target is configured for
+    the sampling's guidance."""
 
     target: Target
     drafter: Drafter
     verification: Verification
     rule: AcceptanceRule
     sampling: Sampling
+
+    def __post_init__(self) -> None:
+        if self.target.cfg_scale != self.sampling.cfg_scale:
+            raise LanternError(
+                f"sampling.cfg_scale={self.sampling.cfg_scale}, the target guides by {self.target.cfg_scale}; "
+                "decode on target.configured(sampling.cfg_scale)"
+            )
 
 
 class Loop(Protocol):

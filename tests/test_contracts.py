@@ -175,6 +175,8 @@ def test_what_needs_more_than_the_protocol_says_so():
         FEATURE_DRAFTERS["parallel"](StubTarget(), STATIC, Sampling())
     with pytest.raises(LanternError, match="StubTarget shares no positions with a drafter"):
         FEATURE_DRAFTERS["refined_jacobi"](StubTarget(), STATIC, Sampling())
+    with pytest.raises(LanternError, match=r"sampling\.cfg_scale=5, the target guides by 2\.0"):
+        Pipeline(StubTarget(), NoDrafter(), SharedNoise(), Exact(), Sampling(cfg_scale=5))
     pipeline = Pipeline(StubTarget(), NoDrafter(), SharedNoise(), Exact(), Sampling(), loop=RowParallel(2))
     with pytest.raises(LanternError, match="StubTarget reads tokens in raster order alone"):
         pipeline.generate(PROMPTS, SEEDS)

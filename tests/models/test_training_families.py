@@ -34,7 +34,8 @@ class Captions:
 def test_a_family_trains_a_drafter_that_decodes_plain_decodings_tokens(loaded, tmp_path):  # noqa: F811
     """Catches samples, features or a drafter of another shape than the family's, and features of a shorter image that
     differ: rows that see what follows them."""
-    target, sampling = loaded.target, Sampling()
+    sampling = Sampling()
+    target = loaded.target.configured(sampling.cfg_scale)
     samples = TargetSamples(target, Captions(), sampling, str(tmp_path), 0, 4)
     task = DrafterTask(
         target, sampling, lr=1e-3, muon_lr=1e-3, weight_decay=0.0, depth=2, validation_depth=2, feature_weight=1.0,
