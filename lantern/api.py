@@ -10,14 +10,15 @@ from torch import Tensor
 
 from lantern.cli.compose import composed
 from lantern.cli.error_messages import user_error, wrong_kind
+from lantern.decoding import Loop
 from lantern.errors import LanternError
 from lantern.evaluation.timing import decode_images
 from lantern.noise import image_seed
-from lantern.pipeline import Pipeline, assemble
+from lantern.pipeline import Pipeline, pipelines
 from lantern.runtime.hardware import allow_tf32
 from lantern.runtime.home import CONFIG_FOLDER
-from lantern.tuning.auto import AutoTree
-from lantern.types import AcceptanceRule, Drafter, Generation, Loop, Target, TreePolicy, Verification
+from lantern.tuning.auto import AutoTree, resolved
+from lantern.types import AcceptanceRule, Drafter, Generation, Target, TreePolicy, Verification
 
 USUAL = {"tree": "static", "acceptance": "exact", "verification": "auto", "drafter": "eagle"}
 
@@ -67,14 +68,10 @@ class Model:
         parts = {group: _built(config[group]) for group in (*given, "loop") if group not in objects}
         if isinstance(parts.get("tree"), AutoTree):
             parts["tree"] = parts["tree"].at(batch_size)
-        return assemble(
-            self.target,
-            sampling=_built(config.sampling),
-            name=self._name,
-            compile=config.compile,
-            **parts,
-            **objects,
-        )
+        parts |= objects | {"sampling": _built(config.sampling), "name": self._name, "compile": config.compile}
+        chosen_tree = parts.pop("tree")
+        joined = pipelines(self.target, **parts)
+        return joined(resolved(chosen_tree, joined))
 
     def generate(self, prompts: Sequence[str], seed: int = 0, batch_size: int = 8, **parts) -> Images:
         """Images of the prompts. A repeated prompt gets another copy number, and so another image.

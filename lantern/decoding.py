@@ -2,8 +2,10 @@
 many images at once, each committing its own number of tokens a round; finished rows make way for waiting prompts."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from time import perf_counter
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -26,26 +28,45 @@ from lantern.types import (
 )
 
 
+@dataclass(frozen=True)
+class DecodingSetup:
+    """All that decoding needs beside prompts and seeds. Raises LanternError unless the target is configured for
+    the sampling's guidance."""
+
+    target: Target
+    drafter: Drafter
+    verification: Verification
+    rule: AcceptanceRule
+    sampling: Sampling
+
+    def __post_init__(self) -> None:
+        if self.target.cfg_scale != self.sampling.cfg_scale:
+            raise LanternError(
+                f"sampling.cfg_scale={self.sampling.cfg_scale}, the target guides by {self.target.cfg_scale}; "
+                "decode on target.configured(sampling.cfg_scale)"
+            )
+
+
+class Loop(Protocol):
+    """A way of decoding that replaces generate()."""
+
+    def __call__(
+        self, setup: DecodingSetup, prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1
+    ) -> Generation: ...
+    def describe(self) -> dict[str, object]: ...  # the keys of a result row that it determines
+
+
 @torch.inference_mode()
-def generate(
-    target: Target,
-    drafter: Drafter,
-    verification: Verification,
-    rule: AcceptanceRule,
-    sampling: Sampling,
-    prompts: Sequence[str],
-    seeds: Sequence[int],
-    batch_size: int = 1,
-) -> Generation:
+def generate(setup: DecodingSetup, prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1) -> Generation:
     """Images of the prompts, as tokens [B, L] in the prompts' order; image i draws from the noise stream seeds[i].
 
     An image's tokens depend on weights, prompt, seed and settings alone. Raises LanternError on empty or uneven input.
     """
     check_request(prompts, seeds, batch_size)
-    batch = _Batch(target, drafter, verification, rule, sampling, min(batch_size, len(prompts)))
+    batch, drafter = _Batch(setup, min(batch_size, len(prompts))), setup.drafter
     started = perf_counter()
     waiting = list(range(len(prompts)))[::-1]
-    forwards, seconds = drafter.forwards, _forward_s(drafter)
+    forwards, seconds = drafter.forwards, drafter.forward_s
     while waiting or len(batch):
         free = batch.free_rows()
         if free and waiting:
@@ -56,12 +77,7 @@ def generate(
         else:
             batch.step()
     latency = perf_counter() - started
-    return batch.generation(len(prompts), latency, drafter.forwards - forwards, _forward_s(drafter) - seconds)
-
-
-def _forward_s(drafter: Drafter) -> float:
-    """A drafter that keeps no time has all its drafting called overhead."""
-    return getattr(drafter, "forward_s", 0.0)
+    return batch.generation(len(prompts), latency, drafter.forwards - forwards, drafter.forward_s - seconds)
 
 
 def check_request(prompts: Sequence[str], seeds: Sequence[int], batch_size: int) -> None:
@@ -71,19 +87,10 @@ def check_request(prompts: Sequence[str], seeds: Sequence[int], batch_size: int)
 
 
 @torch.inference_mode()
-def first_rounds(
-    target: Target,
-    drafter: Drafter,
-    verification: Verification,
-    rule: AcceptanceRule,
-    sampling: Sampling,
-    prompts: Sequence[str],
-    seeds: Sequence[int],
-    count: int,
-) -> list[Round]:
+def first_rounds(setup: DecodingSetup, prompts: Sequence[str], seeds: Sequence[int], count: int) -> list[Round]:
     """The first `count` rounds of the prompts decoded together, or those before the first image is complete."""
-    batch = _Batch(target, drafter, verification, rule, sampling, len(prompts))
-    batch.admit(list(range(len(prompts))), list(range(len(prompts))), list(prompts), list(seeds))
+    batch, rows = _Batch(setup, len(prompts)), list(range(len(prompts)))
+    batch.admit(rows, rows, list(prompts), list(seeds))
     while len(batch.rounds) < count and not batch.free_rows():
         batch.step()
     return batch.rounds
@@ -92,16 +99,16 @@ def first_rounds(
 class _Batch:
     """The rows being decoded. A row is free once its image has all its tokens."""
 
-    def __init__(self, target, drafter, verification, rule, sampling: Sampling, size: int) -> None:
-        self.target, self.drafter = target, drafter
-        self.verification, self.rule, self.sampling = verification, rule, sampling
+    def __init__(self, setup: DecodingSetup, size: int) -> None:
+        self.target, self.drafter = target, drafter = setup.target, setup.drafter
+        self.verification, self.rule, self.sampling = setup.verification, setup.rule, setup.sampling
         check_drafted(target, drafter, size)
         target.allocate(size, drafter.num_nodes)
         drafter.allocate(size)
         device = target.codebook.device
-        noise = GreedyNoise if sampling.is_greedy else Noise
+        noise = GreedyNoise if self.sampling.is_greedy else Noise
         self.noise = noise(size, target.vocab_size, drafter.depth, device, drafter.num_nodes)
-        self.proposals = verification.proposals(self.noise)
+        self.proposals = self.verification.proposals(self.noise)
         spare = drafter.depth + 1  # a row's last write may run past its end
         self.tokens = torch.zeros(size, target.num_tokens + spare, dtype=torch.long, device=device)
         self.count = torch.zeros(size, dtype=torch.long, device=device)  # [B] committed tokens
@@ -133,7 +140,7 @@ class _Batch:
         self._finish()
 
     def _first_tokens(self, prefill: Forward, rows: Tensor) -> Tensor:
-        """The token behind the prefix, decided like any other: a tree that is only a root."""
+        """The token behind the prefix, verified like any other: the tree is a root alone."""
         law = self.sampling.law(prefill.logits)
         probs = law.new_full((len(self), 1, law.shape[-1]), 1.0).index_copy(0, rows, law)
         root = TreeTopology.chain(0, law.device).tree(self.tokens[:, :1])
@@ -142,7 +149,7 @@ class _Batch:
     def step(self) -> None:
         """One round for every row."""
         start = perf_counter()
-        room = torch.tensor([self.target.num_tokens - count for count in self.counts])  # on the host, which asks for it
+        room = torch.tensor([self.target.num_tokens - count for count in self.counts])  # on the host, where it is read
         tree = self.drafter.draft(self.roots, room, self.proposals)
         drafted = perf_counter()
         forward = self.target.verify(tree)
@@ -163,25 +170,25 @@ class _Batch:
     def _write(self, tree: DraftTree, verdict: Verdict) -> None:
         """Appends the accepted tokens and the verdict's own."""
         committed = [count + 1 for count in verdict.counts]
-        path = verdict.path[:, : max(committed)].clamp(min=0)  # from the root, which stands there already
-        places = (self.count - 1)[:, None] + torch.arange(path.shape[1], device=path.device)
-        self.tokens.scatter_(1, places, tree.tokens.gather(1, path))
+        path = verdict.path[:, : max(committed)].clamp(min=0)  # from the root, already written
+        positions = (self.count - 1)[:, None] + torch.arange(path.shape[1], device=path.device)
+        self.tokens.scatter_(1, positions, tree.tokens.gather(1, path))
         self.count += verdict.moved
         self.roots = verdict.token
-        self.tokens.scatter_(1, (self.count - 1)[:, None], self.roots[:, None])  # what is behind it, rounds overwrite
+        self.tokens.scatter_(1, (self.count - 1)[:, None], self.roots[:, None])  # what lies behind is overwritten
         self.counts = [count + fresh for count, fresh in zip(self.counts, committed, strict=True)]
         self.noise.advance(committed, verdict.moved)
 
     def _finish(self) -> None:
-        """Takes the complete images out."""
+        """Moves complete images to `done` and frees their rows."""
         for row, count in enumerate(self.counts):
             if count >= self.target.num_tokens and self.images[row] >= 0:
                 self.done[self.images[row]] = (self.tokens[row, : self.target.num_tokens].clone(), self.steps[row])
                 self.images[row] = -1
 
     def shrink(self) -> None:
-        """No prompt is waiting: the batch goes on with the rows that are not done, the last ones in the free places, so
-        that few caches move."""
+        """No prompt is waiting: drops the free rows. The last active rows move into their slots, so that few caches are
+        copied."""
         alive = [row for row, image in enumerate(self.images) if image >= 0]
         last = list(alive)
         left = [row if self.images[row] >= 0 else last.pop() for row in range(len(alive))]

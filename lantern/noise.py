@@ -9,13 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-AHEAD = 31  # rows of noise made beyond those a round may need: many small rows at once cost less than one by one
-CELLS = 1 << 16  # of a table that a processor makes at once: its twenty operations find it in the cache
-
-
+AHEAD = 31  # rows of noise made beyond those a round may need: many small rows cost less together than one by one
+MAX_TABLE = 1 << 16  # numbers that a CPU makes at once: twenty operations on them stay in its cache
 MASK = 0xFFFFFFFF
 FIRST, SECOND, GOLDEN, OTHER = 0x85EBCA6B, 0xC2B2AE35, 0x9E3779B9, 0x5BD1E995
-TABLE = 1024  # counters in the last place from which on torch is the faster one
+MIN_TORCH_COUNTERS = 1024  # last counters from which on torch is faster than numpy
 
 
 def hashed(seed: Tensor, purpose: int, *counters: Tensor) -> Tensor:
@@ -24,20 +22,20 @@ def hashed(seed: Tensor, purpose: int, *counters: Tensor) -> Tensor:
 
 
 def bits(seed: Tensor, purpose: int, *counters: Tensor) -> Tensor:
-    """The same as int32. On a processor numpy works out all but a table's last counter: a dozen operations on a few
-    numbers, which cost torch five times as much."""
+    """The same as int32. On a CPU numpy computes all but a large last counter: a dozen operations on a few numbers,
+    five times as fast as torch."""
     if not seed.is_cpu:
         return bits_on_device(seed, purpose, *counters)
     *few, last = counters
-    with np.errstate(over="ignore"):  # of a single number, whose products wrap around like all others
+    with np.errstate(over="ignore"):  # products wrap around, for single numbers as well
         state, stride = _key_on_host(seed, purpose, few)
-        if last.numel() < TABLE:
+        if last.numel() < MIN_TORCH_COUNTERS:
             return _signed_tensor(_mix_on_host(state + _unsigned(last) * stride))
     return _mix(_signed_tensor(state) + last.int() * _signed_tensor(stride))
 
 
 def bits_on_device(seed: Tensor, purpose: int, *counters: Tensor) -> Tensor:
-    """The same by torch alone."""
+    """The same in torch."""
     state = _mix(seed.int() ^ _signed(purpose * GOLDEN & MASK))
     for counter in counters:
         stride = _mix(state ^ OTHER).bitwise_or_(1)  # a stride of its own: no two streams are shifted copies
@@ -51,8 +49,8 @@ def _mix(x: Tensor) -> Tensor:
     return x.bitwise_xor_(_shifted(x, 16))
 
 
-def _shifted(x: Tensor, places: int) -> Tensor:  # to the right, zeros coming in
-    return (x >> places).bitwise_and_(MASK >> places)
+def _shifted(x: Tensor, count: int) -> Tensor:  # logical shift to the right
+    return (x >> count).bitwise_and_(MASK >> count)
 
 
 def _signed(x: int) -> int:
@@ -107,8 +105,8 @@ def _exponential(bits: Tensor) -> Tensor:
     return minus_unit.clamp_(min=2.0**-24 - 1).log1p_().neg_()
 
 
-BLOCK = 64  # codes whose best is found first
-FEW = 1 << 15  # weights up to which one operation is faster than six
+BLOCK = 64  # codes whose maximum is found first
+MAX_DIRECT = 1 << 15  # weights up to which one operation is faster than six
 
 
 def winners(laws: Tensor, weights: Tensor) -> Tensor:
@@ -116,44 +114,44 @@ def winners(laws: Tensor, weights: Tensor) -> Tensor:
     without a logarithm. The first of equals wins."""
     times = laws * weights
     size = times.shape[-1]
-    if not times.is_cpu or size % BLOCK or times.numel() <= FEW:
+    if not times.is_cpu or size % BLOCK or times.numel() <= MAX_DIRECT:
         return times.max(-1).indices
-    blocks = times.unflatten(-1, (-1, BLOCK))  # a maximum is vectorised on a CPU, where it stands is not
+    blocks = times.unflatten(-1, (-1, BLOCK))  # on a CPU the maximum is vectorised, its index is not
     best = blocks.amax(-1).argmax(-1, keepdim=True)
     inside = blocks.gather(-2, best[..., None].expand(*best.shape, BLOCK))[..., 0, :].argmax(-1)
     return best[..., 0] * BLOCK + inside
 
 
 def leaders(laws: Tensor, weights: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The first `count` of the same race, best first: their codes and their log(law / Exp), [..., count] each."""
+    """The best `count` codes of the same race in order, and their log(law / Exp), [..., count] each."""
     times = laws * weights
     size = times.shape[-1]
     if not times.is_cpu or size % BLOCK or size < BLOCK * count:
         best = times.topk(count)
         return best.indices, best.values.log()
-    blocks = times.unflatten(-1, (-1, BLOCK))  # the best codes lie in as many blocks, those with the best maxima
-    where = blocks.amax(-1).topk(count).indices  # [..., count]
-    inside = blocks.gather(-2, where[..., None].expand(*where.shape, BLOCK)).flatten(-2)
+    blocks = times.unflatten(-1, (-1, BLOCK))  # the best `count` codes lie in the `count` blocks with the best maxima
+    nearest = blocks.amax(-1).topk(count).indices  # [..., count]
+    inside = blocks.gather(-2, nearest[..., None].expand(*nearest.shape, BLOCK)).flatten(-2)
     best = inside.topk(count)
-    return where.gather(-1, best.indices // BLOCK) * BLOCK + best.indices % BLOCK, best.values.log()
+    return nearest.gather(-1, best.indices // BLOCK) * BLOCK + best.indices % BLOCK, best.values.log()
 
 
 class Noise:
-    """The streams of the images in a batch. Row b stands at position[b], the index of its root token (-1 before the
-    first token). The rows exp(G) that picks are made with are made once, several at a time, and lie in order."""
+    """The streams of the images in a batch. position[b] is the index of row b's root token (-1 before the first token).
+    The rows exp(G) of picks are computed once, several at a time, and stored in order of position."""
 
     def __init__(
         self, batch_size: int, vocab_size: int, depth: int, device: torch.device | str = "cpu", num_nodes: int = 1
     ) -> None:
-        """depth: of the deepest node whose pick will be asked for; num_nodes: of a tree whose children are judged."""
+        """depth: of the deepest node with a pick; num_nodes: of a tree whose children are judged."""
         self.seeds = torch.zeros(batch_size, dtype=torch.long, device=device)
         self.position = torch.full((batch_size,), -1, device=device)
         self._nodes = torch.arange(num_nodes, device=device)
-        self._coins: Tensor | None = None  # [B, N] of this round: all at once, since one costs as much as sixty
-        self._left = [0] * batch_size  # on the host: rows made behind the root's own, the last ones of `_made`
+        self._coins: Tensor | None = None  # [B, N] of this round: computed together
+        self._left = [0] * batch_size  # on the host: unused rows, the last ones of `_made`
         self._depth = depth
         self._made = torch.zeros(batch_size, depth + 1 + AHEAD, vocab_size, device=device)
-        self._used = torch.full_like(self.position, self._made.shape[1])  # [B] rows in front of the root's own
+        self._used = torch.full_like(self.position, self._made.shape[1])  # [B] rows before the root's own
         self._codes = torch.arange(vocab_size, dtype=torch.int32, device=device)
 
     def admit(self, rows: Tensor, seeds: Tensor) -> None:
@@ -167,7 +165,7 @@ class Noise:
         self._fill()
 
     def advance(self, counts: list[int], committed: Tensor) -> None:
-        """Roots move on by the committed tokens: the same numbers on the host and as [B]."""
+        """Advances the roots by the committed tokens: the same numbers on the host and as [B]."""
         self.position += committed
         self._used += committed
         self._coins = None
@@ -176,21 +174,22 @@ class Noise:
             self._fill()
 
     def keep(self, rows: Tensor) -> None:
+        """Shrinks the batch to these rows, in this order."""
         self.seeds, self.position, self._coins = self.seeds[rows], self.position[rows], None
         self._made, self._used = self._made[rows], self._used[rows]
         self._left = [self._left[row] for row in rows.tolist()]
 
     def _fill(self) -> None:
-        """Every row's are moved to the front, and the room behind them is filled."""
+        """Moves the unused rows of each image to the front and fills the rest."""
         window, fewest = self._made.shape[1], min(self._left)
         used, most = self._used, max(self._left)
         if most:
             self._made[:, :most] = self._rows(torch.arange(most, device=used.device).expand(len(used), -1), used)
-        steps = torch.arange(window - fewest, device=used.device)  # rows with fewer to make write their last one again
-        places = (window - used[:, None] + steps).clamp(max=window - 1)
+        steps = torch.arange(window - fewest, device=used.device)  # images with fewer to make rewrite their last one
+        slots = (window - used[:, None] + steps).clamp(max=window - 1)
         rows, size = torch.arange(len(used), device=used.device)[:, None], len(used) * len(self._codes)
-        lot = max(1, CELLS // size) if used.is_cpu else len(steps)
-        for part in places.split(lot, dim=1):
+        chunk = max(1, MAX_TABLE // size) if used.is_cpu else len(steps)
+        for part in slots.split(chunk, dim=1):
             self._made[rows, part] = self.weights(Purpose.PICK, self.position[:, None] + 1 + part)
         self._left = [window] * len(self._left)
         self._used.zero_()
@@ -212,7 +211,7 @@ class Noise:
         return self._rows(depths, self._used)
 
     def _ahead(self) -> Tensor:
-        """Those that are left of the only row's."""
+        """The unused rows of a single image."""
         return self._made[:, self._made.shape[1] - self._left[0] :]
 
     def weights_ahead(self, count: int) -> Tensor:
@@ -232,17 +231,16 @@ class Noise:
     def _race(self, purpose: Purpose, *counters: Tensor) -> Tensor:
         seeds = self.seeds.view(-1, *[1] * counters[0].dim())
         per_row = [counter[..., None] for counter in counters]
-        # the code comes last, so that all before it is hashed once a row and not once a code
+        # the code comes last: all counters before it are hashed once per row, not once per code
         return _exponential(bits(seeds, purpose, *per_row, self._codes))
 
     def uniform(self, purpose: Purpose, *counters: Tensor) -> Tensor:
-        """counters broadcasting to [B] or [B, N] -> uniform in [0, 1), as fine as float32 tells apart everywhere."""
+        """counters broadcasting to [B] or [B, N] -> uniform in [0, 1), in multiples of 2^-24."""
         seeds = self.seeds.view(-1, *[1] * (counters[0].dim() - 1))
         return (hashed(seeds, purpose, *counters) >> 8).float() * 2.0**-24
 
     def accepts(self, probability: Tensor, node: Tensor) -> Tensor:
-        """A coin a row for judging node [B], or [B, M] of them: true with probability of that shape; never at 0, always
-        at 1."""
+        """One coin per node [B] or [B, M]: true with the probability of that shape; never at 0, always at 1."""
         if self._coins is None:
             self._coins = self.uniform(Purpose.COIN, self.position[:, None], self._nodes)
         return self._coins.gather(1, node.view(len(node), -1)).view_as(node) < probability

@@ -1,31 +1,20 @@
 """A target with everything it takes to decode on it, described by the keys of a result row."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
+from typing import NamedTuple
 
 from torch import Tensor
 
 from lantern.acceptance.exact import Exact
-from lantern.decoding import first_rounds, generate
+from lantern.decoding import DecodingSetup, Loop, first_rounds, generate
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
 from lantern.metrics.entropy import law_entropies
-from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.sampling import Sampling
-from lantern.tuning.auto import AutoTree
-from lantern.types import (
-    AcceptanceRule,
-    Drafter,
-    Generation,
-    Loop,
-    Round,
-    Shape,
-    Target,
-    TreePolicy,
-    Verification,
-)
+from lantern.types import AcceptanceRule, Drafter, Generation, Round, Target, TreePolicy, Verification
 from lantern.verification import Ratio, SharedLaw, SharedNoise
 from lantern.verification.block import Block
 
@@ -35,27 +24,31 @@ PROVEN_TREES = ("none", "static", "eagle2", "ddd", "adaptive", "sampled", "windo
 RULE_KEYS = ("k", "delta", "lam")  # parameters that have a column of their own in every row
 
 
+class Shape(NamedTuple):
+    """Constructor arguments that replace a drafter's tree, such as a tree and the length of a window."""
+
+    settings: Mapping[str, object]  # by the names of its parameters
+
+
 @dataclass(frozen=True)
-class Pipeline:
-    target: Target
-    drafter: Drafter
-    verification: Verification
-    rule: AcceptanceRule
-    sampling: Sampling
+class Pipeline(DecodingSetup):
+    """A setup under its model's name, with the loop that decodes on it."""
+
     model: str = "llamagen"
-    loop: Loop | None = None  # in the place of decoding.generate
-    compile: bool = False
+    loop: Loop | None = None  # replaces decoding.generate
 
     def generate(self, prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1) -> Generation:
-        return (self.loop or generate)(*self._prepared(), prompts, seeds, batch_size)
+        """See decoding.generate."""
+        return (self.loop or generate)(self, prompts, seeds, batch_size)
 
     def first_rounds(self, prompts: Sequence[str], seeds: Sequence[int], count: int) -> list[Round]:
-        return first_rounds(*self._prepared(), prompts, seeds, count)
+        """See decoding.first_rounds."""
+        return first_rounds(self, prompts, seeds, count)
 
-    def _prepared(self) -> tuple[Target, Drafter, Verification, AcceptanceRule, Sampling]:
-        """What decoding takes; the target is told how to guide and run, since another pipeline may share it."""
-        self.target.cfg_scale, self.target.compiles = self.sampling.cfg_scale, self.compile
-        return self.target, self.drafter, self.verification, self.rule, self.sampling
+    @property
+    def is_baseline(self) -> bool:
+        """Whether this is plain AR decoding."""
+        return self.loop is None and isinstance(self.drafter, NoDrafter)
 
     def baseline(self) -> "Pipeline":
         """Plain AR decoding on the same target with the same picks."""
@@ -63,26 +56,23 @@ class Pipeline:
 
     def entropies(self, prompts: Sequence[str], tokens: Tensor) -> Tensor:
         """Bits [B, L] of p at every position of finished images."""
-        return law_entropies(self._prepared()[0], self.sampling, prompts, tokens)
+        return law_entropies(self.target, self.sampling, prompts, tokens)
 
     @property
     def lossless(self) -> bool:
         """Whether the output law is the target's: claimed only for combinations that an exact-law test covers."""
-        if self.loop is not None:
-            return False
-        tree = getattr(self.drafter, "tree", None)
-        kind = tree.kind if tree else "none"
-        return self.rule.lossless and type(self.verification) in PROVEN_VERIFICATIONS and kind in PROVEN_TREES
+        is_proven = type(self.verification) in PROVEN_VERIFICATIONS and self.drafter.tree.kind in PROVEN_TREES
+        return self.loop is None and self.rule.lossless and is_proven
 
     def describe(self) -> dict[str, object]:
         """The setting's keys of a result row (design: model … cfg_scale), then the rule's further parameters under the
         names they have in its config, such as acceptance.eps."""
-        tree, rule, sampling = getattr(self.drafter, "tree", None), self.rule, self.sampling
+        rule, sampling = self.rule, self.sampling
         return {
             "model": self.model,
             "drafter": self.drafter.name,
-            "drafter_hash": getattr(self.drafter, "weights_hash", None),
-            "tree": tree.name if tree else "none",
+            "drafter_hash": self.drafter.weights_hash,
+            "tree": self.drafter.tree.name,
             "verification": self.verification.name,
             "acceptance": rule.name,
             "lossless": self.lossless,
@@ -98,24 +88,24 @@ class Pipeline:
 
 @dataclass(frozen=True)
 class Pipelines:
-    """Pipelines that differ in what is drafted. The drafter may be a partial one, to be told a tree or a shape."""
+    """Pipelines that differ in what is drafted. A partial drafter is completed with a tree or a shape."""
 
     plain: Pipeline
     drafter: Drafter | partial
 
     @property
-    def takes(self) -> frozenset[str]:
-        """What the drafter can be told, by name."""
+    def drafter_parameters(self) -> frozenset[str]:
+        """The names a shape may set; none if the drafter is complete."""
         return frozenset(signature(self.drafter.func).parameters) if isinstance(self.drafter, partial) else frozenset()
 
     def __call__(self, shape: TreePolicy | Shape | None) -> Pipeline:
         """None: the pipeline decodes plainly."""
         if shape is None:
             return self.plain
-        drafter, told = self.drafter, shape.settings if isinstance(shape, Shape) else {"tree": shape}
+        drafter, given = self.drafter, shape.settings if isinstance(shape, Shape) else {"tree": shape}
         if isinstance(drafter, partial):
-            said = drafter.keywords | {name: told[name] for name in self.takes & set(told)}
-            drafter = partial(drafter.func, *drafter.args, **said)
+            settings = drafter.keywords | {name: given[name] for name in self.drafter_parameters & set(given)}
+            drafter = partial(drafter.func, *drafter.args, **settings)
         return replace(self.plain, drafter=completed(drafter, target=self.plain.target, sampling=self.plain.sampling))
 
 
@@ -129,35 +119,16 @@ def pipelines(
     loop: Loop | None = None,
     compile: bool = False,
 ) -> Pipelines:
-    """Joins the instantiated config groups, what is drafted left open; a partial one is given the parts it lacks."""
-    if compile and not isinstance(model, LlamaGenTarget):
-        raise LanternError(f"compile=true is for LlamaGen's layers, model={name} has others; leave compile out")
-    model.cfg_scale, model.compiles = sampling.cfg_scale, compile
-    rule = completed(acceptance, codebook=model.codebook)
+    """Joins the instantiated config groups on the target configured for them; what is drafted stays open. Partial parts
+    are completed. Raises LanternError for parts that do not go together."""
+    target = model.configured(sampling.cfg_scale, compile)
+    rule = completed(acceptance, codebook=target.codebook)
     verification = completed(verification, rule=rule, sampling=sampling)
     if sampling.is_greedy and isinstance(verification, Ratio | Block):
         raise LanternError(
             f"verification={verification.name} tosses coins, temperature=0 has none; use verification=shared_noise"
         )
-
-    return Pipelines(Pipeline(model, NoDrafter(), verification, rule, sampling, name, loop, compile), drafter)
-
-
-def assemble(
-    model: Target,
-    drafter: Drafter | partial,
-    tree: TreePolicy | AutoTree,
-    acceptance: AcceptanceRule | partial,
-    verification: Verification | partial,
-    sampling: Sampling,
-    name: str = "llamagen",
-    loop: Loop | None = None,
-    compile: bool = False,
-) -> Pipeline:
-    """The pipeline of the instantiated config groups; tree=auto is resolved here, where the drafter can be told."""
-    made = pipelines(model, drafter, acceptance, verification, sampling, name, loop, compile)
-    is_open = isinstance(tree, AutoTree) and tree.fitting(made.takes)
-    return made(tree.resolve(made) if is_open else tree)
+    return Pipelines(Pipeline(target, NoDrafter(), verification, rule, sampling, name, loop), drafter)
 
 
 def lacking(part: object) -> set[str]:

@@ -1,12 +1,11 @@
 """The values and roles every part of Lantern exchanges. Shape letters, used everywhere:
 B images, R guidance rows (1, or 2 = conditional, unconditional), N tree nodes, V codebook size, D feature width,
-L image tokens, C code dimension, K neighbours, P prefix rows, A path slots.
-p is always the target law, q the draft law."""
+L image tokens, C code dimension, K neighbours, P prefix tokens, A path slots. p is the target law, q the draft law."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -16,7 +15,7 @@ PADDING = -2  # the parent of a node that is not there
 
 @dataclass(frozen=True, eq=False)
 class TreeTopology:
-    """The parents of a tree without padding that all rows share, and what follows from them, worked out once."""
+    """The parents of a tree without padding that all rows share, and what is derived from them, cached."""
 
     parents: Tensor  # [N]
     ancestors: Tensor  # [N, N] as DraftTree's
@@ -24,19 +23,16 @@ class TreeTopology:
     paths: Tensor  # [N, A] from the root to each node, padded with -1
     width: int  # children of a node, at most
 
-    @property
-    def is_chain(self) -> bool:
-        return self.width < 2
-
     @classmethod
     @lru_cache(maxsize=64)
     def of(cls, parents: tuple[int, ...], device: torch.device) -> "TreeTopology":
-        ways: list[list[int]] = []
+        """The cached topology of these parents [N]."""
+        node_paths: list[list[int]] = []
         for node, parent in enumerate(parents):
-            ways.append([*(ways[parent] if node else []), node])
-        longest = max(map(len, ways))
-        paths = torch.tensor([way + [-1] * (longest - len(way)) for way in ways], device=device)
-        ancestors = (paths[:, :, None] == torch.arange(len(ways), device=device)).any(1)
+            node_paths.append([*(node_paths[parent] if node else []), node])
+        longest = max(map(len, node_paths))
+        paths = torch.tensor([path + [-1] * (longest - len(path)) for path in node_paths], device=device)
+        ancestors = (paths[:, :, None] == torch.arange(len(parents), device=device)).any(1)
         width = max(map(parents.count, set(parents) - {-1}), default=0)
         return cls(torch.tensor(parents, device=device), ancestors, ancestors.sum(-1) - 1, paths, width)
 
@@ -46,7 +42,7 @@ class TreeTopology:
         return cls.of(tuple(range(-1, length)), device)
 
     def within(self, room: Tensor) -> Tensor:
-        """room [B] tokens that images have left -> parents [B, N]; what leaves the bonus token no room is padding."""
+        """room [B] tokens that images have left -> parents [B, N]; a node without room behind it is padding."""
         parents = self.parents.masked_fill(self.depths >= room.to(self.parents.device)[:, None], PADDING)
         parents[:, 0] = -1
         return parents
@@ -57,14 +53,14 @@ class TreeTopology:
 
 @dataclass(frozen=True)
 class DraftTree:
-    """Draft tokens of one round. Node 0 is the last committed token; a parent stands before its children."""
+    """Draft tokens of one round. Node 0 is the last committed token; a parent precedes its children."""
 
     tokens: Tensor  # [B, N] codebook indices
     parents: Tensor  # [B, N] -1 at node 0; parents[:, i] < i; PADDING for a node that is not there
-    draft_probs: Tensor | None = None  # [B, N, V] q from which a node's children were drawn, in order, without
-    # replacement; None: the children were chosen (top-k), so that q is a point mass on each
-    topology: TreeTopology | None = None  # where it is known that all rows have it
-    width: int | None = None  # children of a node, at most, where whoever grew it can tell
+    draft_probs: Tensor | None = None  # [B, N, V] q from which a node's children were drawn, without replacement; None:
+    # the children were chosen (top-k), so that q is a point mass on each
+    topology: TreeTopology | None = None  # if all rows are known to have it
+    width: int | None = None  # children of a node, at most, if known
 
     @cached_property
     def ancestors(self) -> Tensor:
@@ -72,10 +68,9 @@ class DraftTree:
         if self.topology:
             return self.topology.ancestors.expand(len(self.tokens), -1, -1)
         n = self.tokens.shape[1]
-        eye = torch.eye(n, device=self.parents.device)
-        reach = torch.zeros_like(eye).repeat(len(self.parents), 1, 1)
+        reach = torch.zeros(len(self.parents), n, n, device=self.parents.device)
         reach.scatter_(2, self.parents.clamp(min=0)[..., None], (self.parents >= 0).float()[..., None])
-        reach += eye
+        reach += torch.eye(n, device=reach.device)
         for _ in range(max(1, (n - 1).bit_length())):  # squaring doubles the path length that is covered
             reach = (reach @ reach).clamp(max=1)
         return reach.bool()
@@ -106,20 +101,18 @@ class Forward(NamedTuple):
     features: Tensor  # [B, R, N, D] after the final norm: what the head reads
 
 
-class _Decision(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """What verification decided for each row."""
+
     path: Tensor  # [B, A] accepted nodes, root first, padded with -1
     accepted: Tensor  # [B] draft tokens accepted (0 … A-1)
     token: Tensor  # [B] the recovered or bonus token
-
-
-class Verdict(_Decision):
-    """What verification decided for each row: (path, accepted, token)."""
-
-    picks: Tensor | None = None  # [B, N] what would have followed each node, where verification settles that
+    picks: Tensor | None = None  # [B, N] the token that would have followed each node, where verification determines it
 
     @cached_property
     def paths(self) -> list[list[int]]:
-        """`path` on the host, unpadded, read once for all who ask: the one time a round waits for the device."""
+        """`path` on the host, unpadded and cached: the only point at which a round waits for the device."""
         return [row[: row.index(-1)] if -1 in row else row for row in self.path.tolist()]
 
     @cached_property
@@ -142,8 +135,8 @@ class Site(NamedTuple):
 
 
 class AcceptanceRule(Protocol):
-    """Judges one proposed token at one site. Shared noise carries it by relax(p, x) -> p~ (acceptance/relaxed.py) or by
-    law(p, q, depth) -> r (acceptance/committed.py), block verification by the latter; the exact rule needs neither."""
+    """Judges one proposed token at one site. Ratio verification needs no more; a lossless rule goes with all. Shared
+    noise also takes a Relaxation (acceptance/relaxed.py) or CommittedLaw (committed.py), block the latter."""
 
     name: str
     verification: str  # shared_noise or ratio: the default
@@ -161,20 +154,21 @@ class Target(Protocol):
     num_tokens: int
     grid: tuple[int, int]
     codebook: Tensor  # [V, C] in the metric the decoder uses
+    embed_weight: Tensor  # [V, D] what embed reads
     cfg_scale: float
     guidance: int  # R: 1 without guidance, else 2
     compiles: bool  # whether passes run through torch.compile
-
     weights_hash: str
-    held_bytes: int  # by the last call's cache, whose memory the next one takes over or gives back
+    held_bytes: int  # of cache memory, which the next allocate reuses or frees
 
+    def configured(self, cfg_scale: float, compiled: bool = False) -> Self: ...  # shares weights and cache memory
     def step_bytes(self, batch_size: int = 1) -> int: ...  # what an AR step must read
     def image_bytes(self, num_nodes: int) -> int: ...  # what allocate holds for an image
     def allocate(self, batch_size: int, num_nodes: int) -> None: ...  # an empty cache for trees of at most num_nodes
-    def release(self) -> None: ...  # gives the cache's memory back
+    def release(self) -> None: ...  # frees the cache's memory
     def prefill(self, prompts: Sequence[str], rows: Tensor) -> Forward: ...  # admits prompts into rows of the batch
     def verify(self, tree: DraftTree) -> Forward: ...  # one pass over the tree behind the committed prefix
-    def commit(self, verdict: Verdict) -> None: ...  # keeps the accepted nodes' cache entries, forgets the rest
+    def commit(self, verdict: Verdict) -> None: ...  # keeps the accepted nodes' cache entries, discards the rest
     def keep(self, rows: Tensor) -> None: ...  # shrinks the batch to these rows, in this order
     def embed(self, tokens: Tensor) -> Tensor: ...  # [...] -> [..., D]
     def guide(self, features: Tensor) -> Tensor: ...  # [B, R, N, D] -> [B, N, D]: u + s (c - u)
@@ -182,15 +176,24 @@ class Target(Protocol):
     def decode(self, tokens: Tensor) -> Tensor: ...  # [B, L] -> images [B, 3, H, W] in [0, 1]
 
 
-class Drafter(Protocol):
-    """Proposes a tree a round; remembers what it needs of the committed tokens."""
+class TreeLabel(NamedTuple):
+    """The name of what a drafter drafts, for its result rows; kind: its family, of which there may be several."""
 
     name: str
+    kind: str
+
+
+class Drafter(Protocol):
+    """Proposes a tree a round; keeps what it needs of the committed tokens."""
+
+    name: str
+    weights_hash: str | None  # None without weights
+    tree: "TreePolicy | TreeLabel"
     num_nodes: int
     depth: int
     forwards: int  # drafter forwards so far
-    forward_s: float  # the host's seconds in those of rounds, head included
-    image_bytes: int  # what allocate holds for an image; one that says nothing is taken to hold nothing
+    forward_s: float  # host seconds of the forwards in rounds, head included
+    image_bytes: int  # what allocate holds for an image
 
     def allocate(self, batch_size: int) -> None: ...
     def begin(self, prefill: Forward, rows: Tensor) -> None: ...
@@ -212,15 +215,9 @@ class TreePolicy(Protocol):
     def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals: "Proposals") -> DraftTree: ...
 
 
-class Shape(NamedTuple):
-    """What a drafter is built with in the place of a tree alone, such as a tree and the length of a window."""
-
-    settings: Mapping[str, object]  # by the names of its parameters
-
-
 @runtime_checkable
-class StatefulTreePolicy(Protocol):
-    """A tree policy that learns from the rounds of each image; its drafter tells it of them."""
+class StatefulTreePolicy(TreePolicy, Protocol):
+    """A tree policy that learns from the rounds of each image; updated by the drafter after every round."""
 
     def allocate(self, batch_size: int, grid: tuple[int, int], device: torch.device) -> None: ...
     def begin(self, rows: Tensor) -> None: ...  # these rows start new images
@@ -229,15 +226,13 @@ class StatefulTreePolicy(Protocol):
 
 
 class Proposals(Protocol):
-    """How a verification wants children proposed. Scores are [B, W, V]; a node's children are the best of its row.
-    log q comes up to a constant a node."""
+    """How children are proposed for a verification. Scores are [B, W, V]; a node's children are its best codes. log q
+    is given up to a constant per node; laws [B, W, V] are those of a window's positions -> tokens [B, W]."""
 
     keeps_law: bool  # whether verification reads q at nodes whose children were drawn
 
-    def drawn(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor: ...  # nodes [W] or [B, W]: their numbers
-    def chosen(self, log_q: Tensor, depth: int) -> Tensor: ...  # log of how likely each code is to be accepted
-
-    # of a window: laws [B, W, V] of the positions behind the root -> tokens [B, W]
+    def drawn(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor: ...  # nodes [W] or [B, W]: indices
+    def chosen(self, log_q: Tensor, depth: int) -> Tensor: ...  # log acceptance probability of each code
     def coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor: ...
     def anew(self, laws: Tensor) -> Tensor: ...  # where keeps_law
     def picked(self, laws: Tensor) -> Tensor: ...  # where not
@@ -254,17 +249,17 @@ class Verification(Protocol):
 
 
 class Round(NamedTuple):
-    """The record of one round, for metrics. Milliseconds are the host's: with a GPU only their sum tells, since
-    accept_ms waits for all that is under way there."""
+    """The record of one round, for metrics. Milliseconds are host time: on a GPU only their sum is meaningful, since
+    accept_ms includes the wait for the device."""
 
     paths: list[list[int]]  # accepted nodes by active row, the root first
     nodes: int  # of the widest row's tree, root included: what the pass computes for every row
     draft_ms: float
     verify_ms: float
-    accept_ms: float  # of the laws and the walk
-    images: Sequence[int] = ()  # which image each active row is, by its place in the list of prompts
+    accept_ms: float  # of the laws and the verification
+    images: Sequence[int] = ()  # index of each active row's image in the list of prompts
     parents: Tensor | None = None  # [B, N] of the tree, left on its device
-    commit_ms: float = 0.0  # of the caches and the books
+    commit_ms: float = 0.0  # of the caches and the bookkeeping
 
     @property
     def ms(self) -> float:
@@ -272,7 +267,7 @@ class Round(NamedTuple):
 
     @property
     def judged(self) -> int:
-        """Nodes of all rows together, less padding: those of an image do not depend on its company."""
+        """Nodes of all rows, without padding: an image's share does not depend on the rest of the batch."""
         return self.nodes * len(self.paths) if self.parents is None else int((self.parents != PADDING).sum())
 
     @property
@@ -283,14 +278,14 @@ class Round(NamedTuple):
 
 @dataclass(frozen=True)
 class Generation:
-    """What generate() returns for a list of prompts, in the prompts' order."""
+    """The result of decoding.generate for a list of prompts, in their order."""
 
     tokens: Tensor  # [B, L]
     rounds: list[Round]
     steps: Tensor  # [B] rounds each image took (target forwards after its prefill)
     latency_s: float  # token time of the whole call, prefill included
     drafter_forwards: int
-    drafter_s: float = 0.0  # of latency_s, in the drafter's forwards: the host's, as a round's milliseconds are
+    drafter_s: float = 0.0  # part of latency_s spent in drafter forwards, host time as in Round
 
     @property
     def tokens_per_step(self) -> float:
@@ -300,13 +295,3 @@ class Generation:
     @property
     def target_forwards(self) -> int:
         return len(self.rounds)
-
-
-class Loop(Protocol):
-    """A way of decoding that does not fit decoding.generate, called in its place with the same parts."""
-
-    def __call__(
-        self, target: Target, drafter: Drafter, verification: Verification, rule: AcceptanceRule, sampling,
-        prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1,
-    ) -> Generation: ...  # fmt: skip
-    def describe(self) -> dict[str, object]: ...  # the keys of a result row that it answers for

@@ -4,21 +4,19 @@ from functools import partial
 
 import pytest
 import torch
-from support.toy import CODES, DIM, PROMPTS, tiny_eagle, tiny_target
+from support.toy import CODES, DIM, PROMPTS, tiny_eagle, tiny_eagle_jacobi, tiny_target
 
 from lantern.acceptance.cool_sd import CoolSD
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.gsd import GSD
 from lantern.acceptance.lantern_pp import LanternPP
 from lantern.acceptance.tv_budget import TvBudget
-from lantern.decoding import generate
-from lantern.drafters.eagle_jacobi import EagleJacobi
+from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.jacobi.branching import BranchingJacobi
 from lantern.drafters.jacobi.jacobi import Jacobi, anew, coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.refined import RefinedJacobi
 from lantern.drafters.jacobi.starts import Above, Nearest, Uniform
-from lantern.drafters.jacobi.window import Window
 from lantern.drafters.none import NoDrafter
 from lantern.drafters.parallel import Parallel
 from lantern.drafters.parallel_network import ParallelNetwork
@@ -56,8 +54,7 @@ def parallel(target):
 
 
 def joined(target):
-    window = partial(Window, target=target, start=Nearest(), redraw=coupled)
-    return EagleJacobi(eagle(Eagle2Tree(6, 2, 3), target), 3, 2, window)
+    return tiny_eagle_jacobi(target, Eagle2Tree(6, 2, 3), SAMPLING, 3, 2)
 
 
 def none(target):
@@ -116,7 +113,7 @@ def decode(name: str, batch_size: int, order, dtype: torch.dtype) -> torch.Tenso
     rule = Exact() if rule is None else rule(target.codebook)
     parts = (target, drafter(target), verification, rule, SAMPLING)
     prompts = [PROMPTS[i % len(PROMPTS)] for i in order]
-    found = (loop[0] if loop else generate)(*parts, prompts, list(order), batch_size)
+    found = (loop[0] if loop else generate)(DecodingSetup(*parts), prompts, list(order), batch_size)
     return found.tokens[torch.tensor(order).argsort()]
 
 

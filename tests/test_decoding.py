@@ -10,7 +10,7 @@ from support.toy import CODES, PROMPTS, SEEDS, tiny_eagle, tiny_target
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.lantern_pp import LanternPP
-from lantern.decoding import first_rounds, generate
+from lantern.decoding import DecodingSetup, first_rounds, generate
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
@@ -57,7 +57,7 @@ def decode(tree, sampling, verification, rule=None, order=None, batch_size=3, dt
     order = range(len(PROMPTS)) if order is None else order
     prompts, seeds = [PROMPTS[i % 8] for i in order], [SEEDS[i % 8] + 1000 * (i // 8) for i in order]
     rule = RULES[rule or "exact"](target.codebook)
-    return generate(target, drafter, verification, rule, sampling, prompts, seeds, batch_size)
+    return generate(DecodingSetup(target, drafter, verification, rule, sampling), prompts, seeds, batch_size)
 
 
 def plain(setting: str) -> torch.Tensor:
@@ -70,7 +70,7 @@ def plain(setting: str) -> torch.Tensor:
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("tree", [*FEW, *(pytest.param(t, marks=pytest.mark.full) for t in TREES if t not in FEW)])
 def test_shared_noise_decodes_the_tokens_of_plain_decoding(tree, setting):
-    """Catches anything that makes a draft visible in the output: masks, cells, caches, noise of a wrong position."""
+    """Catches anything that makes a draft visible in the output: masks, rotary positions, caches, noise."""
     found = decode(TREES[tree], SETTINGS[setting], SharedNoise(), batch_size=3)
     assert torch.equal(found.tokens, plain(setting)[:8])
     if setting == "sampled":
@@ -129,14 +129,16 @@ def test_ratio_decodes_an_image_alike_in_any_batch_in_float32():
 def test_another_seed_and_another_prompt_give_another_image():
     """Catches noise that ignores the seed and a prefix that ignores the prompt."""
     target, seeds = tiny_target(), [1, 1, 2]
-    images = generate(target, NoDrafter(), SharedNoise(), Exact(), Sampling(), ["a b", "c", "a b"], seeds, 3).tokens
+    images = generate(
+        DecodingSetup(target, NoDrafter(), SharedNoise(), Exact(), Sampling()), ["a b", "c", "a b"], seeds, 3
+    ).tokens
     assert not torch.equal(images[0], images[1])
     assert not torch.equal(images[0], images[2])
 
 
 @pytest.mark.parametrize("tree", [None, "chain", "mc_sim_7b_63", "eagle2"])
 @pytest.mark.parametrize("verification", [Ratio(), SharedNoise()], ids=["ratio", "shared_noise"])
-def test_the_books_of_a_generation_agree(tree, verification):
+def test_the_counts_of_a_generation_agree(tree, verification):
     """Catches tokens per step that count the prefill's token or tokens beyond the end, and unrecorded rounds."""
     found = decode(tree and TREES[tree], Sampling(), verification, batch_size=3)
     images, length = found.tokens.shape
@@ -153,7 +155,7 @@ def test_the_books_of_a_generation_agree(tree, verification):
 
 
 @pytest.mark.parametrize("tree", ["chain", "eagle2", "ddd", "sampled"])
-def test_the_nodes_of_an_image_do_not_depend_on_its_company(tree):
+def test_the_nodes_of_an_image_do_not_depend_on_the_rest_of_the_batch(tree):
     """Catches padding that is counted: of rows near their end, and beside a larger tree."""
     alone, together = (decode(TREES[tree], Sampling(), SharedNoise(), batch_size=size) for size in (1, 3))
     assert sum(turn.judged for turn in alone.rounds) == sum(turn.judged for turn in together.rounds)
@@ -172,7 +174,7 @@ def test_a_free_row_is_taken_at_once_while_a_prompt_waits():
 @pytest.mark.parametrize("tree", TREES)
 @pytest.mark.parametrize("verification", [Ratio(), SharedNoise()], ids=["ratio", "shared_noise"])
 def test_nothing_is_drafted_beyond_room(tree, verification):
-    """Catches tokens beyond the last cell: a node needs room for itself and the verdict's token behind it."""
+    """Catches tokens beyond the last position: a node needs room for itself and the verdict's token behind it."""
     seen = []
 
     class Watched:
@@ -201,23 +203,25 @@ def test_a_chain_longer_than_the_image_decodes():
 def test_empty_or_uneven_input_is_one_clear_error(prompts, seeds, batch_size):
     """Catches a crash inside the loop."""
     with pytest.raises(LanternError, match="give a seed a prompt"):
-        generate(tiny_target(), NoDrafter(), SharedNoise(), Exact(), Sampling(), prompts, seeds, batch_size)
+        generate(
+            DecodingSetup(tiny_target(), NoDrafter(), SharedNoise(), Exact(), Sampling()), prompts, seeds, batch_size
+        )
 
 
 @pytest.mark.parametrize("prompt", ["a zebra", ""])
 def test_a_prompt_the_model_cannot_read_is_one_clear_error(prompt):
     """Catches unknown words and no words that decode to something."""
     with pytest.raises(LanternError, match=r"unknown word|words; this model reads"):
-        generate(tiny_target(), NoDrafter(), SharedNoise(), Exact(), Sampling(), [prompt], [0])
+        generate(DecodingSetup(tiny_target(), NoDrafter(), SharedNoise(), Exact(), Sampling()), [prompt], [0])
 
 
 def test_the_first_rounds_are_those_of_the_whole():
     """Catches rounds timed on a batch that stands elsewhere, or decodes otherwise, than the images it stands for."""
     target = tiny_target()
     drafter = tiny_eagle(target, TREES["chain"], Sampling())
-    parts = (target, drafter, SharedNoise(), Exact(), Sampling(), PROMPTS[:3], SEEDS[:3])
+    parts = (DecodingSetup(target, drafter, SharedNoise(), Exact(), Sampling()), PROMPTS[:3], SEEDS[:3])
     whole = generate(*parts, batch_size=3).rounds
-    assert [turn.paths for turn in first_rounds(*parts, 2)] == [turn.paths for turn in whole[:2]]
+    assert [record.paths for record in first_rounds(*parts, 2)] == [record.paths for record in whole[:2]]
     assert len(first_rounds(*parts, 99)) < 16  # and they end where an image does
 
 
@@ -227,7 +231,7 @@ def test_a_target_in_half_precision_decodes_with_a_drafter_as_without_one_but_fo
     target, sampling = tiny_target(dtype=dtype), Sampling()
     drafter = tiny_eagle(target, StaticTree([[0], [1], [0, 0]]), sampling)
     drafted, plain = (
-        generate(target, part, SharedNoise(), Exact(), sampling, ["a", "b c", "d"], [1, 2, 3], 2).tokens
+        generate(DecodingSetup(target, part, SharedNoise(), Exact(), sampling), ["a", "b c", "d"], [1, 2, 3], 2).tokens
         for part in (drafter, NoDrafter())
     )
     assert (drafted == plain).float().mean() > 0.8

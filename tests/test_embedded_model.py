@@ -10,7 +10,7 @@ import lantern
 from lantern.data.prompts import load_prompts
 from lantern.errors import LanternError
 from lantern.noise import image_seed
-from lantern.pipeline import assemble
+from lantern.pipeline import pipelines
 
 METHODS = sorted(path.stem for path in (ROOT / "conf" / "method").glob("*.yaml"))
 RATIO = ("block", "gsd_sjd", "entropy_sjd")
@@ -74,10 +74,11 @@ def test_every_method_decodes_without_noise_or_says_what_does(model, name):
     """Catches a method that crashes at temperature 0, and a lossless one whose tokens are not plain decoding's."""
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         cfg = compose("evaluate", [f"+method={name}", "sampling.temperature=0"])
-    groups = ("drafter", "tree", "acceptance", "verification", "sampling", "loop")
+    groups = ("drafter", "acceptance", "verification", "sampling", "loop")
 
     def decode():
-        pipeline = assemble(model.target, **{group: instantiate(cfg[group]) for group in groups})
+        parts = {group: instantiate(cfg[group]) for group in groups}
+        pipeline = pipelines(model.target, **parts)(instantiate(cfg.tree))
         made, plain = (part.generate(PROMPTS[:1], SEEDS[:1]).tokens for part in (pipeline, pipeline.baseline()))
         assert torch.equal(made, plain) or not pipeline.lossless
 

@@ -14,8 +14,8 @@ from lantern.acceptance.lantern_pp import LanternPP
 from lantern.acceptance.transport import Transport
 from lantern.acceptance.tv_budget import TvBudget
 from lantern.acceptance.vvs import VVS
-from lantern.decoding import generate
-from lantern.drafters.jacobi.window import Label
+from lantern.decoding import DecodingSetup, generate
+from lantern.drafters.jacobi.window import KIND
 from lantern.drafters.none import NoDrafter
 from lantern.pipeline import PROVEN_TREES, PROVEN_VERIFICATIONS
 from lantern.sampling import Sampling
@@ -56,9 +56,9 @@ CUTS = {"none": {}, "top_k": {"top_k": 2}, "top_p": {"top_p": 0.75}}
 
 
 def test_what_the_pipeline_calls_proven_is_proven_here():
-    """Catches a claim that outlives its test, and a test that nobody's claim rests on."""
+    """Catches a claim that outlives its test, and a test that no claim rests on."""
     kinds = {tree.kind if tree else "none" for tree in TREES.values()}
-    assert kinds | {Label("any").kind} == set(PROVEN_TREES)  # windows: tests/drafters/test_window_laws.py
+    assert kinds | {KIND} == set(PROVEN_TREES)  # windows: tests/drafters/test_window_laws.py
     walked = {type(verification) for verification, _ in LOOPS}
     assert walked | {SharedLaw} == set(PROVEN_VERIFICATIONS)  # tests/verification/test_shared_law.py
 
@@ -125,5 +125,7 @@ def test_many_images_of_the_whole_loop_follow_the_target_law(verification, tree,
     """Catches correlated draws: a key shared between rounds, positions, children, coins or images."""
     target = TableTarget(vocab_size=3, num_tokens=4, cfg_scale=sampling.cfg_scale)
     drafter, count = drafter_of(TREES[tree], target, sampling), 8_000
-    images = generate(target, drafter, verification, Exact(), sampling, ["x"] * count, range(count), batch_size=count)
+    images = generate(
+        DecodingSetup(target, drafter, verification, Exact(), sampling), ["x"] * count, range(count), batch_size=count
+    )
     assert p_value(images.tokens, sequence_law(target, sampling)) > 1e-6

@@ -8,7 +8,7 @@ from test_laws import p_value
 from torch import Tensor
 
 from lantern.acceptance.exact import Exact
-from lantern.decoding import generate
+from lantern.decoding import DecodingSetup, generate
 from lantern.noise import Noise, Purpose
 from lantern.sampling import Sampling
 from lantern.trees import sampled
@@ -48,10 +48,10 @@ def test_a_residual_that_is_p_itself_is_caught(tree):
 
 def test_q_that_is_not_renormalised_after_a_rejection_is_caught(monkeypatch):
     class Unnormalised(ratio._Walk):
-        def refuse(self, refused, child, x, residual):
+        def reject(self, rejected, child, x, residual):
             before = self.q
-            super().refuse(refused, child, x, residual)
-            self.q = torch.where(refused[:, None], before.scatter(1, x[:, None], 0), before)
+            super().reject(rejected, child, x, residual)
+            self.q = torch.where(rejected[:, None], before.scatter(1, x[:, None], 0), before)
 
     monkeypatch.setattr(ratio, "_Walk", Unnormalised)
     assert deviation(SIBLINGS) > 1e-3
@@ -59,9 +59,9 @@ def test_q_that_is_not_renormalised_after_a_rejection_is_caught(monkeypatch):
 
 def test_q_that_keeps_the_rejected_token_is_caught(monkeypatch):
     class Untouched(ratio._Walk):
-        def refuse(self, refused, child, x, residual):
+        def reject(self, rejected, child, x, residual):
             before = self.q
-            super().refuse(refused, child, x, residual)
+            super().reject(rejected, child, x, residual)
             self.q = before
 
     monkeypatch.setattr(ratio, "_Walk", Untouched)
@@ -159,6 +159,8 @@ def test_a_coin_shared_with_drafting_is_caught(monkeypatch):
     law, p_values = sequence_law(target, SAMPLING), []
     for noise in (Noise, CoinOfTheChild):
         monkeypatch.setattr("lantern.decoding.Noise", noise)
-        images = generate(target, drafter, Ratio(), Exact(), SAMPLING, ["x"] * count, range(count), batch_size=count)
+        images = generate(
+            DecodingSetup(target, drafter, Ratio(), Exact(), SAMPLING), ["x"] * count, range(count), batch_size=count
+        )
         p_values.append(p_value(images.tokens, law))
     assert p_values[0] > 1e-6 > p_values[1]

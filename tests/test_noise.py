@@ -6,8 +6,8 @@ from torch import Tensor
 
 from lantern.noise import (
     BLOCK,
-    FEW,
-    TABLE,
+    MAX_DIRECT,
+    MIN_TORCH_COUNTERS,
     GreedyNoise,
     Noise,
     Purpose,
@@ -70,9 +70,12 @@ def test_the_hash_is_that_of_unbounded_integers():
 def test_tables_numbers_and_other_devices_have_the_same_integers():
     """Catches a way of computing the hash that a table, or another device, takes alone."""
     seeds, generator = torch.tensor([3, 0xFFFFFFFF, 1 << 31])[:, None, None], torch.Generator().manual_seed(0)
-    positions, codes = torch.randint(2**15, (3, 5, 1), generator=generator), torch.arange(TABLE + 7, dtype=torch.int32)
+    positions, codes = (
+        torch.randint(2**15, (3, 5, 1), generator=generator),
+        torch.arange(MIN_TORCH_COUNTERS + 7, dtype=torch.int32),
+    )
     table = bits(seeds, Purpose.PICK, positions, codes)
-    assert table.shape == (3, 5, TABLE + 7)
+    assert table.shape == (3, 5, MIN_TORCH_COUNTERS + 7)
     assert torch.equal(table[..., :9], bits(seeds, Purpose.PICK, positions, codes[:9]))
     assert torch.equal(table, bits_on_device(seeds, Purpose.PICK, positions, codes))
 
@@ -195,10 +198,10 @@ def test_greedy_decoding_has_no_noise():
     assert (noise.weights_at(torch.arange(WINDOW).expand(2, -1)) == 1).all()
 
 
-@pytest.mark.parametrize("few", [0, FEW])
+@pytest.mark.parametrize("few", [0, MAX_DIRECT])
 def test_the_first_of_the_best_wins_the_race(monkeypatch, few):
     """Catches a winner found block by block that is another one among equals, and a block that lacks its last codes."""
-    monkeypatch.setattr("lantern.noise.FEW", few)
+    monkeypatch.setattr("lantern.noise.MAX_DIRECT", few)
     generator = torch.Generator().manual_seed(0)
     for codes in (BLOCK // 2, BLOCK, 5 * BLOCK, 5 * BLOCK + 1):
         laws = torch.randint(4, (3, 20, codes), generator=generator).double()

@@ -1,4 +1,4 @@
-"""The assembled pipeline: what it says of itself, what it refuses to join, and which drafters fit a target."""
+"""The assembled pipeline: what it says of itself, which parts it rejects, and which drafters fit a target."""
 
 from functools import partial
 
@@ -21,7 +21,7 @@ from lantern.drafters.none import NoDrafter
 from lantern.errors import CheckpointError, LanternError
 from lantern.evaluation.rows import run_name, setting_id
 from lantern.models.checkpoints import save_weights, weights_hash
-from lantern.pipeline import Pipeline, assemble
+from lantern.pipeline import Pipeline, pipelines
 from lantern.reporting.labels import label_rows
 from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree
@@ -52,7 +52,7 @@ class NewVerification(Ratio):
 def joined(rule=None, tree=TREE, verification=BY_RULE, sampling=None) -> Pipeline:
     target, sampling = tiny_target(), sampling or Sampling()
     drafter = NoDrafter() if tree is None else partial(tiny_eagle)
-    return assemble(target, drafter, tree, rule or Exact(), verification, sampling, "tiny")
+    return pipelines(target, drafter, rule or Exact(), verification, sampling, "tiny")(tree)
 
 
 def test_a_pipeline_describes_itself_with_the_keys_of_a_result_row():
@@ -182,7 +182,7 @@ def saved_drafter(folder, **changes):
 
 
 def test_a_drafter_made_for_the_target_loads_and_decodes(tmp_path):
-    """Catches a loader that refuses its own drafters, and a description without their hash."""
+    """Catches a loader that rejects its own drafters, and a description without their hash."""
     target, folder = tiny_target(), saved_drafter(tmp_path)
     drafter = load_eagle(folder, target, TREE, Sampling())
     assert drafter.weights_hash == weights_hash(folder)

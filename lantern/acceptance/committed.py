@@ -1,7 +1,7 @@
 """Rules given by the law r that replaces the target's at a node: a map (p, q, depth) -> r. Verifying r exactly commits
 r, so that a bound on r is a bound on the output at that node."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from lantern.acceptance.relaxed import relaxed
 from lantern.types import DraftTree, Site
 
 
+@runtime_checkable
 class CommittedLaw(Protocol):
     """An acceptance rule with a law of its own. depth: that of the judged children, 1 below the root."""
 

@@ -1,6 +1,6 @@
 """Rules given by a map p -> p~: tokens are judged against p~, and the residual is norm(max(p~ - q, 0))."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -8,6 +8,7 @@ from torch import Tensor
 from lantern.types import Site
 
 
+@runtime_checkable
 class Relaxation(Protocol):
     """An acceptance rule given by the law p~ that replaces the target's when token x is judged."""
 

@@ -18,12 +18,12 @@ from lantern.evaluation.plan import Folders, Identity, Plan
 from lantern.evaluation.provenance import write_provenance
 from lantern.evaluation.rows import SUMMARY, Row
 from lantern.models.checkpoints import local_hash
-from lantern.pipeline import Pipeline, assemble, lacking, pipelines
+from lantern.pipeline import Pipeline, lacking, pipelines
 from lantern.reporting.published import published_keys
 from lantern.reporting.run_folder import publish, write_measurements
 from lantern.runtime.hardware import allow_tf32
 from lantern.runtime.memory import check_drafted
-from lantern.tuning.auto import AutoTree
+from lantern.tuning.auto import AutoTree, resolved
 from lantern.tuning.saved_choice import CHOICE, KeptChoice
 
 
@@ -48,7 +48,8 @@ def run_setting(
     if cfg.benchmark:
         instantiate(cfg.benchmark).run(pipelines(**parts), plan.prompts, cfg.seed, folder)
         return []
-    pipeline = assemble(tree=tree, **parts)
+    joined = pipelines(**parts)
+    pipeline = joined(resolved(tree, joined))
     settings = {} if parts["loop"] else own_settings(config, parts["drafter"], tree)
     identity = _identity(config, plan, pipeline, settings, method)
     measurements = _evaluation(cfg, plan, pipeline, identity, folder, sweep).run(pipeline)

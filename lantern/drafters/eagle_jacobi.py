@@ -1,39 +1,38 @@
-"""A learned drafter and a Jacobi window under one root, which nobody has published: of the next tokens, whose context
-has just changed, EAGLE knows more than the target's last pass; where the window is right, it goes on being right for
-long. It stands beside EAGLE's tree and continues it behind the likeliest deepest node."""
+"""A learned drafter and a Jacobi window under one root (unpublished). EAGLE predicts the next tokens, whose context has
+just changed, better than the target's last pass; where the window is right, it often stays right for many tokens. The
+window is drafted beside EAGLE's tree and continues it behind the likeliest deepest node."""
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from lantern.drafters.eagle.eagle import Eagle
-from lantern.drafters.jacobi.window import Label, Redraw, Start, Window
-from lantern.drafters.loading import load_eagle
+from lantern.drafters.jacobi.window import Redraw, Start, Window
+from lantern.drafters.loading import eagle_layer
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
-from lantern.types import PADDING, DraftTree, Forward, Proposals, Target, TreePolicy, TreeTopology, Verdict
+from lantern.types import PADDING, DraftTree, Forward, Proposals, Target, TreeLabel, TreePolicy, TreeTopology, Verdict
 
 
 class EagleJacobi:
-    """Implements lantern.types.Drafter, for shared noise: what stands behind another context is no draw from any q."""
+    """Implements lantern.types.Drafter, for shared noise: tokens behind another context are no draws from any q."""
 
     name = "eagle_jacobi"
 
-    def __init__(self, eagle: Eagle, length: int, tail: int, window: Callable[[int], Window]) -> None:
+    def __init__(self, eagle: Eagle, window: Window, length: int, tail: int) -> None:
         """length: of the window beside the tree, tail: of what continues the tree, in tokens; 0 leaves either out.
-        window: guesses for so many positions."""
+        eagle, window: built for joint_depth() levels."""
+        depth = joint_depth(eagle.tree, length, tail)
         if min(length, tail) < 0 or length + tail < 1:
             raise LanternError(f"drafter.length={length}, tail={tail}: give 0 or more, and 1 in all at least")
-        self.eagle, self.length, self.tail = eagle, length, tail
+        if min(eagle.state.max_pairs - 1, window.length) < depth:
+            raise LanternError(f"the tree and its window have {depth} levels; build both drafters for as many")
+        self.eagle, self.window, self.length, self.tail = eagle, window, length, tail
         parts = [eagle.tree.name, *([f"tail_{tail}"] if tail else []), *([f"window_{length}"] if length else [])]
-        self.tree, self.weights_hash = Label("+".join(parts), eagle.tree.kind), eagle.weights_hash
-        self.num_nodes, self.depth = eagle.num_nodes + length + tail, max(length, eagle.depth + tail)
-        eagle.memory.most = self.depth + 1  # a round commits more than the tree alone
+        self.tree, self.weights_hash = TreeLabel("+".join(parts), eagle.tree.kind), eagle.weights_hash
+        self.num_nodes, self.depth = eagle.num_nodes + length + tail, depth
         self._topologies: dict[TreeTopology, tuple[TreeTopology, Tensor]] = {}
-        self.window = window(self.depth)
 
     @property
     def forwards(self) -> int:
@@ -81,8 +80,13 @@ class EagleJacobi:
         self.window.keep(rows)
 
 
+def joint_depth(tree: TreePolicy, length: int, tail: int) -> int:
+    """Levels of a tree that `tail` tokens continue, with a window of `length` tokens beside it."""
+    return max(length, tree.depth + tail)
+
+
 def continued(tree: DraftTree, guess: Tensor, length: int, room: Tensor) -> DraftTree:
-    """The tree with `length` tokens of guess [B, W], one a position behind the root, in a chain behind the eldest of
+    """The tree with `length` tokens of guess [B, W], one per position behind the root, in a chain behind the first of
     its deepest nodes."""
     leaf = tree.depths.masked_fill(tree.is_padding, -1).argmax(1, keepdim=True)
     return _with_chain(tree, guess, leaf, tree.depths.gather(1, leaf), length, room)
@@ -95,8 +99,8 @@ def beside(tree: DraftTree, guess: Tensor, length: int, room: Tensor) -> DraftTr
 
 
 def joined(topology: TreeTopology, length: int, tail: int) -> tuple[TreeTopology, Tensor]:
-    """The topology of such a tree, continued and with a window beside it, and which of the tree's own tokens, the
-    guessed ones behind them, each of its nodes [N] has."""
+    """The topology of a tree continued and with a window beside it, and the index of each node's token [N] among the
+    tree's own tokens followed by the guessed ones."""
     size, depth, device = len(topology.parents), int(topology.depths.max()) + tail, topology.parents.device
     room = torch.tensor([max(length, depth) + 1], device=device)
     own, guess = torch.arange(size + max(length, depth), device=device)[None].tensor_split([size], 1)
@@ -127,5 +131,7 @@ def load_eagle_jacobi(
     sampling: Sampling,
 ) -> EagleJacobi:
     """See load_eagle."""
-    window = partial(Window, target=target, start=start, redraw=redraw, sampling=sampling)
-    return EagleJacobi(load_eagle(checkpoint, target, tree, sampling), length, tail, window)
+    depth = joint_depth(tree, length, tail)
+    network, weights_hash = eagle_layer(checkpoint, target)
+    eagle = Eagle(network, target, tree, sampling, weights_hash, depth)
+    return EagleJacobi(eagle, Window(depth, target, start, redraw, sampling), length, tail)

@@ -1,4 +1,4 @@
-"""Drafters written out for others: one function a layout, chosen by `format=` of export.py."""
+"""Writes drafters for other programs: one function per layout, chosen by `format=` of export.py."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from lantern.types import Target
 def write_lantern(checkpoint: str, target: Target, folder: str) -> Path:
     """model.safetensors and config.json in our names: what evaluate.py and train.py read, from either layout."""
     found = drafter_folder(checkpoint, target)
-    load_network(found, target)  # refuses what does not fit
+    load_network(found, target)  # raises for what does not fit
     return save_weights(folder, *read_drafter(found))
 
 

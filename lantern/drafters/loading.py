@@ -1,6 +1,5 @@
-"""Drafter weights, ours or of the released LANTERN layout, in a folder or on the Hub, to a ready drafter. One of ours
-is tied by a hash to the target whose features it was distilled on; a released one names no target, so that only sizes
-can be checked."""
+"""Loads drafters, ours or of the released LANTERN layout, from a folder or the Hub. Ours carry the hash of the target
+whose features they were distilled on; released ones name no target, so that only sizes can be checked."""
 
 import logging
 from pathlib import Path
@@ -64,7 +63,7 @@ def load_parallel(checkpoint: str | Path, target: Target, tree: TreePolicy, samp
 def drafter_folder(
     checkpoint: str | Path, target: Target, command: str = EAGLE, setting: str = "drafter.checkpoint"
 ) -> Path:
-    """Where a drafter's files lie. checkpoint: their folder, or a Hub id; command: what distils one.
+    """The folder of a drafter's files. checkpoint: their folder, or a Hub id; command: trains such a drafter.
 
     Raises CheckpointError."""
     size = 4 * LAYER_WIDTHS * target.embed_weight.shape[1] ** 2
@@ -75,6 +74,7 @@ def drafter_folder(
 
 
 def is_drafter(folder: Path) -> bool:
+    """Whether the folder holds a drafter's config and weights."""
     return (folder / CONFIG_FILE).is_file() and weights_file(folder).is_file()
 
 
@@ -96,7 +96,7 @@ def load_parallel_network(checkpoint: str | Path, target: Target) -> ParallelNet
 
 
 def _check(state: dict[str, Tensor], config: dict, checkpoint: str | Path, target: Target, command: str) -> None:
-    """Raises CheckpointError unless the drafter was made for this very target, as far as its files tell."""
+    """Raises CheckpointError unless the drafter was made for this target, as far as its config states."""
     wanted = {"dim": target.embed_weight.shape[1], "vocab_size": target.vocab_size, "target_hash": target.weights_hash}
     if is_nameless := "target_hash" not in config and "embed_weight" in state:
         del wanted["target_hash"]
@@ -122,6 +122,7 @@ def read_drafter(checkpoint: str | Path) -> tuple[dict[str, Tensor], dict]:
 
 
 def network_of(state: dict[str, Tensor], config: dict, checkpoint: str | Path) -> EagleNetwork:
+    """The network of a state dict and config in our names. Raises CheckpointError."""
     _demand(config, {"dim", "num_heads", "hidden_dim"}, checkpoint, EAGLE)
     shape = {key: config[key] for key in ("eps", "embedding_rows") if key in config}
     network = EagleNetwork(config["dim"], config["num_heads"], config["hidden_dim"], **shape)

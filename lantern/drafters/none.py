@@ -2,11 +2,14 @@
 
 from torch import Tensor
 
-from lantern.types import DraftTree, Forward, Proposals, TreeTopology, Verdict
+from lantern.types import DraftTree, Forward, Proposals, TreeLabel, TreeTopology, Verdict
 
 
 class NoDrafter:
-    name = "none"
+    """Implements lantern.types.Drafter; drafts nothing."""
+
+    name, weights_hash = "none", None
+    tree = TreeLabel("none", "none")
     num_nodes = 1
     depth = image_bytes = 0
     forwards, forward_s = 0, 0.0

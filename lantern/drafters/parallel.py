@@ -1,6 +1,6 @@
-"""Parallel drafting (ParallelSpec, 2410.05589): the laws of all levels come from one drafter forward, so that a level's
-law is the same behind every node of it. What a round costs does not grow with the tree's depth. ParallelSpec trains
-mask tokens that the drafter reads behind the root; here each level reads the root's pair through a map of its own."""
+"""Parallel drafting (ParallelSpec, 2410.05589): the laws of all levels come from one drafter forward, so that all
+nodes of a level share one law, and a round's cost does not grow with the tree's depth. ParallelSpec trains mask tokens
+that the drafter reads behind the root; here each level reads the root's pair through a linear map of its own."""
 
 from time import perf_counter
 
@@ -8,21 +8,23 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from lantern.drafters.eagle.kv_state import DrafterMemory, require_codes
+from lantern.drafters.eagle.feature_drafter import FeatureDrafter, require_codes
+from lantern.drafters.eagle.kv_state import FeatureTarget
 from lantern.drafters.parallel_network import FusedParallel, ParallelNetwork
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
-from lantern.types import DraftTree, Forward, Proposals, Target, TreePolicy, Verdict
+from lantern.types import DraftTree, Proposals, TreePolicy
 
 
-class Parallel:
+class Parallel(FeatureDrafter):
     """Implements lantern.types.Drafter for any tree no deeper than the network's levels."""
 
     name = "parallel"
 
     def __init__(
-        self, network: ParallelNetwork, target: Target, tree: TreePolicy, sampling: Sampling, weights_hash: str = ""
-    ) -> None:
+        self, network: ParallelNetwork, target: FeatureTarget, tree: TreePolicy, sampling: Sampling,
+        weights_hash: str = "",
+    ) -> None:  # fmt: skip
         levels = len(network.entrances)
         if tree.depth > levels:
             raise LanternError(
@@ -30,25 +32,10 @@ class Parallel:
                 f"distil a drafter with: python train.py drafter=parallel distil.student.levels={tree.depth}"
             )
         require_codes(tree, target)
-        self.network, self.target, self.tree = network.eval().requires_grad_(False), target, tree
-        self._layer = FusedParallel(self.network, target.embed_weight)
-        self.sampling, self.weights_hash = sampling, weights_hash
+        self._layer = FusedParallel(network, target.embed_weight)
         self.num_nodes, self.depth = tree.num_nodes, tree.depth
-        self.forwards, self.forward_s = 0, 0.0
-        self.memory = DrafterMemory(self.network, target, tree, most=self.depth + 1, ahead=self.depth)
-
-    @property
-    def image_bytes(self) -> int:
-        return self.memory.image_bytes
-
-    def allocate(self, batch_size: int) -> None:
-        """An empty cache and no pending pairs for batch_size rows."""
-        self.memory.allocate(batch_size)
-        self.cache, self.pairs = self.memory.cache, self.memory.pairs
-
-    @torch.inference_mode()
-    def begin(self, prefill: Forward, rows: Tensor) -> None:
-        self.forwards += self.memory.begin(prefill, rows, self._layer.read)
+        pairs, ahead = self.depth + 1, self.depth
+        super().__init__(network, self._layer.read, target, tree, sampling, weights_hash, pairs, ahead)
 
     @torch.inference_mode()
     def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
@@ -74,16 +61,9 @@ class Parallel:
         last = features[pairs.rows, :, pairs.count - 1].flatten(0, 1)
         levels = self._layer.levels(roots.repeat_interleave(guidance, 0), last, ahead)
         x = torch.cat([x.view(-1, tokens.shape[1], x.shape[1]), levels], dim=1)
-        rotary, mask = self.memory.reserve(ahead)
+        rotary, mask = self.state.reserve(ahead)
         self.forwards += 1
         outputs = self._layer(x, rotary, mask, self.cache)
         self.cache.extend(pairs.counts, pairs.count)  # the levels are overwritten by the next round
         outputs = rearrange(outputs.to(features.dtype), "(b r) t d -> b r t d", r=guidance)
-        return self.memory.from_root(outputs)
-
-    def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
-        """Keeps the pairs (feature of an accepted node, the token behind it) for the next draft."""
-        self.memory.observe(tree, forward, verdict)
-
-    def keep(self, rows: Tensor) -> None:
-        self.memory.keep(rows)
+        return self.state.from_root(outputs)

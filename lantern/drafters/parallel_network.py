@@ -1,5 +1,5 @@
-"""A drafter that says all levels at once (ParallelSpec, 2410.05589; Medusa's heads, 2401.10774): EAGLE's decoder layer
-reads the root's pair once a level, through a linear map of the level's own, at the cell the level stands at."""
+"""A drafter that predicts all levels at once (ParallelSpec, 2410.05589; Medusa's heads, 2401.10774): EAGLE's decoder
+layer reads the root's pair once per level, through a linear map of the level's own, at the level's position."""
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from lantern.models.onednn_linear import linear
 
 class ParallelNetwork(nn.Module):
     """Level 0 is EAGLE's row: it predicts the feature behind the pair's token. Level d predicts the d-th behind that,
-    without having seen the tokens between."""
+    without the tokens between."""
 
     def __init__(self, dim: int, num_heads: int, hidden_dim: int, levels: int, eps: float = 1e-5) -> None:
         super().__init__()
@@ -27,12 +27,13 @@ class ParallelNetwork(nn.Module):
 
     @property
     def entrances(self) -> list[nn.Linear]:
+        """The linear maps of the levels, level 0's first."""
         return [self.fc, *self.ahead]
 
     def forward(
         self, embeddings: Tensor, features: Tensor, rotation: Tensor, mask: Tensor | None, cache=None, level: int = 0
     ) -> Tensor:
-        """embeddings, features [B, T, D] of the roots' pairs, rotation [B or 1, T, 2, Dh] of the level's cells."""
+        """embeddings, features [B, T, D] of the roots' pairs, rotation [B or 1, T, 2, Dh] of the level's positions."""
         x = self.entrances[level](torch.cat([embeddings, features], dim=-1))
         x = x + self.attention(x, rotation, mask, cache)
         return x + self.feed_forward(self.ffn_norm(x))

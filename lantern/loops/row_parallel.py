@@ -1,25 +1,35 @@
-"""Row-parallel decoding: a row starts once the one above is `window` tokens ahead, and a pass picks a token in every
-row under way (ZipAR, 2412.04062); each may draft a Jacobi window of its own (PJD, 2606.05703). PJD judges guesses by
-SJD's coin, here they stand if the noise picks them. Lossy: tokens are picked without all that precede them."""
+"""Row-parallel decoding: an image row starts once the one above is `window` tokens ahead, and a pass picks a token in
+every row under way (ZipAR, 2412.04062); each may draft a Jacobi window of its own (PJD, 2606.05703). PJD judges guesses
+by SJD's coin, here a guess is accepted if the noise picks it. Lossy: contexts lack some of the tokens before them."""
 
 from collections.abc import Sequence
 from time import perf_counter
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from lantern.decoding import check_request
+from lantern.decoding import DecodingSetup, check_request
 from lantern.errors import LanternError
-from lantern.loops.row_schedule import Image, turn
+from lantern.loops.row_schedule import Image, next_pass
 from lantern.noise import GreedyNoise, Noise, Purpose, winners
 from lantern.runtime.memory import check_memory
 from lantern.sampling import Sampling
-from lantern.types import AcceptanceRule, Drafter, Generation, Round, Target, Verification
+from lantern.types import Forward, Generation, Round, Target
+
+
+@runtime_checkable
+class AnyOrderTarget(Target, Protocol):
+    """A target that reads image tokens outside raster order."""
+
+    def read_positions(self, tokens: Tensor, positions: Tensor, mask: Tensor) -> Forward:
+        """tokens [B, M] at image positions [B, M]; mask [B, M, L + 1] of the positions each attends to, beside the
+        prefix. Position L holds padding."""
 
 
 class RowParallel:
-    """A loop of its own in the place of decoding.generate, on the same target, sampling and noise. An image's tokens
-    depend on weights, prompt, seed and settings alone. With a window of a whole row they are plain decoding's."""
+    """Implements lantern.decoding.Loop. An image's tokens depend on weights, prompt, seed and settings alone; with a
+    window of a whole row they are plain decoding's."""
 
     def __init__(self, window: int, length: int = 0) -> None:
         """window: tokens that the row above is ahead; length: of each row's Jacobi window, in guesses."""
@@ -28,21 +38,22 @@ class RowParallel:
         self.window, self.length = window, length
 
     def describe(self) -> dict[str, object]:
-        """The keys of a result row that this loop answers for."""
+        """The keys of a result row that this loop determines."""
         tree = f"window{self.window}" + (f"_length{self.length}" if self.length else "")
         return {"drafter": "rows", "tree": tree, "verification": "none", "acceptance": "rows"}
 
     @torch.inference_mode()
     def __call__(
-        self, target: Target, drafter: Drafter, verification: Verification, rule: AcceptanceRule, sampling: Sampling,
-        prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1,
-    ) -> Generation:  # fmt: skip
-        """See decoding.generate; verification is not used, and there is nothing for a drafter or a rule to do."""
+        self, setup: DecodingSetup, prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1
+    ) -> Generation:
+        """See decoding.generate; verification is not used, drafter and rule must be plain decoding's. Raises
+        LanternError for a target that reads in raster order only."""
+        target, drafter, rule = setup.target, setup.drafter, setup.rule
         if drafter.num_nodes > 1 or not rule.lossless:
             raise LanternError(
                 f"+loop=rows drafts and accepts by itself; leave drafter={drafter.name}, acceptance={rule.name} out"
             )
-        if not hasattr(target, "read_positions"):
+        if not isinstance(target, AnyOrderTarget):
             raise LanternError(f"{type(target).__name__} reads tokens in raster order alone; leave +loop=rows out")
         check_request(prompts, seeds, batch_size)
         height, width = target.grid
@@ -53,23 +64,23 @@ class RowParallel:
         started, images, rounds = perf_counter(), [], []
         for start in range(0, len(prompts), batch_size):
             chunk = slice(start, start + batch_size)
-            images += self._decode(target, sampling, prompts[chunk], seeds[chunk], rounds, start)
+            images += self._decode(target, setup.sampling, prompts[chunk], seeds[chunk], rounds, start)
         tokens = torch.tensor([image.tokens for image in images], device=target.codebook.device)
         steps = torch.tensor([image.steps for image in images])
         return Generation(tokens, rounds, steps, perf_counter() - started, 0)
 
     def _decode(
-        self, target: Target, sampling: Sampling, prompts: Sequence[str], seeds: Sequence[int], rounds: list[Round],
-        first_image: int,
+        self, target: AnyOrderTarget, sampling: Sampling, prompts: Sequence[str], seeds: Sequence[int],
+        rounds: list[Round], first_image: int,
     ) -> list[Image]:  # fmt: skip
-        """Images side by side; those that are complete leave, and none takes their place before all have."""
+        """Decodes a batch of images; complete ones leave it, and are not replaced before all are complete."""
         device, everyone = target.codebook.device, torch.arange(len(prompts), device=target.codebook.device)
         noise = (GreedyNoise if sampling.is_greedy else Noise)(len(prompts), target.vocab_size, 0, device)
         noise.admit(everyone, torch.tensor(seeds, device=device))
         target.allocate(len(prompts), 1)
 
-        def pick(laws: Tensor, cells: Tensor) -> list[list[int]]:
-            return winners(laws, noise.weights(Purpose.PICK, cells)).tolist()  # plain decoding's at these cells
+        def pick(laws: Tensor, positions: Tensor) -> list[list[int]]:
+            return winners(laws, noise.weights(Purpose.PICK, positions)).tolist()  # the picks of plain decoding
 
         law = sampling.law(target.prefill(prompts, everyone).logits)
         first = pick(law, torch.zeros_like(everyone)[:, None])
@@ -78,17 +89,17 @@ class RowParallel:
         while alive:
             start = perf_counter()
             active = [images[number] for number in alive]
-            tokens, cells, sees, sources, goals = (part.to(device) for part in turn(active))
-            logits = target.read_positions(tokens, cells, sees).logits
+            tokens, positions, mask, sources, goals = (part.to(device) for part in next_pass(active))
+            logits = target.read_positions(tokens, positions, mask).logits
             verified = perf_counter()
             laws = sampling.law(logits)
             picks = pick(laws.gather(1, sources[..., None].expand(-1, -1, laws.shape[-1])), goals)
             paths = [list(range(image.take(own))) for image, own in zip(active, picks, strict=True)]
             ms = 1e3 * (verified - start), 1e3 * (perf_counter() - verified)
             rounds.append(Round(paths, tokens.shape[1], 0.0, *ms, tuple(first_image + number for number in alive)))
-            left = [place for place, image in enumerate(active) if not image.is_complete]
+            left = [index for index, image in enumerate(active) if not image.is_complete]
             if len(left) < len(alive):
-                alive = [alive[place] for place in left]
+                alive = [alive[index] for index in left]
                 for part in (target, noise):
                     part.keep(torch.tensor(left, dtype=torch.long, device=device))
         return images

@@ -5,8 +5,9 @@ from typing import Protocol
 
 from torch import Tensor
 
+from lantern.decoding import Loop
 from lantern.sampling import Sampling
-from lantern.types import AcceptanceRule, Drafter, Generation, Loop, Target, Verification
+from lantern.types import AcceptanceRule, Drafter, Generation, Target, Verification
 
 
 class Metric(Protocol):

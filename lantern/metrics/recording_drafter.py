@@ -22,7 +22,8 @@ class RecordingDrafter:
 
     def __init__(self, drafter: Drafter, stride: int) -> None:
         self.drafter, self.stride = drafter, stride
-        self.name, self.num_nodes, self.depth = drafter.name, drafter.num_nodes, drafter.depth
+        self.name, self.tree, self.weights_hash = drafter.name, drafter.tree, drafter.weights_hash
+        self.num_nodes, self.depth, self.image_bytes = drafter.num_nodes, drafter.depth, drafter.image_bytes
         self.visits: list[Visit] = []
         self._count = 0
 

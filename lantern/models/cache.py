@@ -10,52 +10,52 @@ from lantern.errors import LanternError
 from lantern.types import Verdict
 
 
-class ReusableBuffer:
-    """Memory that one cache after another lives in: new pages cost a processor more than a round does, and two caches
-    at once would need twice what was reckoned."""
+class ReusableCache:
+    """One KVCache at a time, each in the memory of the one before: allocating pages costs a processor more than a round
+    does, and two caches at once would need twice the estimated memory."""
 
     def __init__(self) -> None:
-        self._held: Tensor | None = None
+        self.current: KVCache | None = None
+        self._buffer: Tensor | None = None
 
     @property
     def nbytes(self) -> int:
-        return 0 if self._held is None else self._held.nbytes
+        """Of the memory that is held, in use or not."""
+        return 0 if self._buffer is None else self._buffer.nbytes
 
-    def take(self, like: Tensor, *shape: int) -> Tensor:
-        """Entries of any finite value; all that was taken before is void. What is held is given up first where it is
-        too small, or more than twice what is needed."""
-        size, held = prod(shape), self._held
-        if (
-            held is None
-            or not size <= held.numel() <= 2 * size
-            or (held.dtype, held.device) != (like.dtype, like.device)
-        ):
-            self._held = held = None
-            self._held = like.new_zeros(size)
-        return self._held[:size].view(shape)
+    def allocate(
+        self, layers: int, batch_size: int, guidance: int, slots: int, heads: int, head_dim: int, like: Tensor
+    ) -> "KVCache":
+        """An empty cache, its entries of any finite value; see KVCache. The former cache becomes void."""
+        self.current = None
+        store = self._take(like, layers, 2, batch_size * guidance, heads, slots, head_dim)
+        self.current = KVCache(store, guidance)
+        return self.current
+
+    def _take(self, like: Tensor, *shape: int) -> Tensor:
+        """The held memory is freed first if it is too small, or more than twice what is needed."""
+        size, held = prod(shape), self._buffer
+        is_like = held is not None and (held.dtype, held.device) == (like.dtype, like.device)
+        if not is_like or not size <= held.numel() <= 2 * size:
+            self._buffer = held = None
+            self._buffer = like.new_zeros(size)
+        return self._buffer[:size].view(shape)
+
+    def release(self) -> None:
+        """Frees the memory; the current cache becomes void."""
+        self.current = self._buffer = None
 
 
 class KVCache:
     """store [layers, 2, B R, H, S, Dh]; S slots hold the prefix, the committed tokens and one tree. Lengths are kept on
-    the host as well, so that no pass waits for the device to learn how far it must look."""
+    the host as well, so that no pass waits for the device to learn how far to read."""
 
-    def __init__(
-        self,
-        layers: int,
-        batch_size: int,
-        guidance: int,
-        slots: int,
-        heads: int,
-        head_dim: int,
-        like: Tensor,
-        reserve: ReusableBuffer | None = None,
-    ) -> None:
-        """reserve: of the caches that stood here before, all of them given up."""
-        self.store = (reserve or ReusableBuffer()).take(like, layers, 2, batch_size * guidance, heads, slots, head_dim)
-        self.guidance = guidance
-        self.grain = 0  # where set, extents are multiples of it and slots are always named: passes have few shapes
-        self.lengths = torch.zeros(batch_size, dtype=torch.long, device=like.device)  # [B] committed slots
-        self.visible = torch.ones(batch_size, slots, dtype=torch.bool, device=like.device)  # false at caption pads
+    def __init__(self, store: Tensor, guidance: int) -> None:
+        batch_size, slots, device = store.shape[2] // guidance, store.shape[4], store.device
+        self.store, self.guidance = store, guidance
+        self.grain = 0  # if set, extents are multiples of it and slots are always indexed: passes have few shapes
+        self.lengths = torch.zeros(batch_size, dtype=torch.long, device=device)  # [B] committed slots
+        self.visible = torch.ones(batch_size, slots, dtype=torch.bool, device=device)  # false at caption pads
         self._counts = [0] * batch_size  # lengths, on the host
 
     @property
@@ -63,52 +63,52 @@ class KVCache:
         return self.store.shape[4]
 
     def admit(self, images: Tensor, length: int) -> None:
-        """These images start anew with `length` committed slots, to be written through an PrefillView."""
+        """These images start anew with `length` committed slots, to be written through a PrefillView."""
         self.lengths[images] = length
         for image in images.tolist():
             self._counts[image] = length
 
     def reserve(self, count: int, offset: int = 0) -> None:
-        """Reserves count slots, offset behind each image's committed ones, for the next pass to write: `placed`, the
-        first of them or, where rows stand unevenly, all [B R, T]."""
+        """Reserves count slots, offset behind each image's committed ones, for the next pass to write. `reserved` is
+        the first of them if all images have the same length, else all of them [B R, T]."""
         self.extent = max(self._counts) + offset + count
         if self.extent > self.slots:
             raise LanternError(f"the cache has {self.slots} slots and {self.extent} are needed; allocate larger trees")
         if self.grain:
             self.extent = min(-(-self.extent // self.grain) * self.grain, self.slots)
-        self._seen = self.store[..., : self.extent, :].unbind(0)
-        if min(self._counts) == max(self._counts) and not self.grain:  # rows stand alike, as one image's: plain copies
-            self.placed = self._counts[0] + offset
-            self._fresh = self.store[..., self.placed : self.placed + count, :].unbind(0)
+        self._readable = self.store[..., : self.extent, :].unbind(0)
+        if min(self._counts) == max(self._counts) and not self.grain:  # equal lengths: plain copies
+            self.reserved = self._counts[0] + offset
+            self._fresh = self.store[..., self.reserved : self.reserved + count, :].unbind(0)
         else:
             self._fresh = None
             slots = self.lengths[:, None] + torch.arange(offset, offset + count, device=self.lengths.device)
-            self.placed = slots.repeat_interleave(self.guidance, 0)  # [B R, T]
-            self.every = torch.arange(len(self.placed), device=slots.device)[:, None]
+            self.reserved = slots.repeat_interleave(self.guidance, 0)  # [B R, T]
+            self.every = torch.arange(len(self.reserved), device=slots.device)[:, None]
 
     def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """[B R, H, T, Dh] each, into the placed slots -> all slots up to the last one placed [B R, H, S, Dh]."""
-        keys, values = self._seen[layer].unbind(0)
+        """[B R, H, T, Dh] each, into the reserved slots -> all slots up to the last reserved one [B R, H, S, Dh]."""
+        keys, values = self._readable[layer].unbind(0)
         if self._fresh is not None:
             fresh = self._fresh[layer]
             fresh[0], fresh[1] = key, value
         else:
-            keys[self.every, :, self.placed] = key.transpose(1, 2).to(keys.dtype)  # places, unlike slices, do not cast
-            values[self.every, :, self.placed] = value.transpose(1, 2).to(values.dtype)
+            keys[self.every, :, self.reserved] = key.transpose(1, 2).to(keys.dtype)  # indexing does not cast
+            values[self.every, :, self.reserved] = value.transpose(1, 2).to(values.dtype)
         return keys, values
 
-    def mask(self, sees: Tensor) -> Tensor:
-        """sees [B, N, M]: which of the M slots behind the committed ones each new row sees -> additive mask
-        [B R, 1, N, extent]; everything visible among the committed slots is seen."""
+    def mask(self, attends: Tensor) -> Tensor:
+        """attends [B, N, M]: which of the M slots behind the committed ones each new token attends to -> additive mask
+        [B R, 1, N, extent]. All visible committed slots are attended to."""
         start, end = min(self._counts), max(self._counts)
-        if start == end and start + sees.shape[2] == self.extent:  # rows stand alike
-            before = additive(self.visible[:, None, :start], self.store.dtype).expand(-1, -1, sees.shape[1], -1)
-            mask = torch.cat([before, additive(sees, self.store.dtype)], -1)
+        if start == end and start + attends.shape[2] == self.extent:  # equal lengths
+            before = additive(self.visible[:, None, :start], self.store.dtype).expand(-1, -1, attends.shape[1], -1)
+            mask = torch.cat([before, additive(attends, self.store.dtype)], -1)
             return mask.expand(-1, self.guidance, -1, -1).reshape(-1, 1, *mask.shape[2:])
-        seen = self._committed(self.extent)[:, None].repeat(1, sees.shape[1], 1)
-        behind = self.lengths[:, None] + torch.arange(sees.shape[2], device=sees.device)  # [B, M]
-        seen.scatter_(2, behind[:, None].expand_as(sees), sees)
-        return additive(seen, self.store.dtype).repeat_interleave(self.guidance, 0)
+        mask = self._committed(self.extent)[:, None].repeat(1, attends.shape[1], 1)
+        behind = self.lengths[:, None] + torch.arange(attends.shape[2], device=attends.device)  # [B, M]
+        mask.scatter_(2, behind[:, None].expand_as(attends), attends)
+        return additive(mask, self.store.dtype).repeat_interleave(self.guidance, 0)
 
     def committed(self, ahead: int) -> Tensor:
         """Additive mask [B, 1, S] of the visible committed slots, up to `ahead` slots behind the longest row's."""
@@ -120,24 +120,24 @@ class KVCache:
         return self.visible[:, :extent] & (columns < self.lengths[:, None])
 
     def advance(self, verdict: Verdict) -> None:
-        """Keeps the placed nodes on each image's accepted path."""
-        moving = [place for path in verdict.paths for place, node in enumerate(path) if node != place]
-        if moving:  # else all stand where they are to stand
+        """Keeps the reserved slots of the nodes on each image's accepted path."""
+        moving = [index for path in verdict.paths for index, node in enumerate(path) if node != index]
+        if moving:  # else every entry is in place
             self.compact(verdict.path[:, : max(verdict.counts) + 1], min(moving))
         self.extend([count + 1 for count in verdict.counts], verdict.moved)
 
     def extend(self, counts: list[int], committed: Tensor) -> None:
-        """The first placed slots of each image count as committed: the same numbers on the host and as [B]."""
+        """The first reserved slots of each image become committed: the same numbers on the host and as [B]."""
         self.lengths += committed
         self._counts = [length + count for length, count in zip(self._counts, counts, strict=True)]
 
-    def compact(self, path: Tensor, stand: int) -> None:
-        """Moves the entries of placed nodes path [B, A] to the front of the placed slots; -1 moves nothing needed, and
-        the first `stand` stand there already."""
-        path, offsets = path[:, stand:], torch.arange(stand, path.shape[1], device=path.device)
-        if len(path) == 1:  # one image's entries lie in a row
+    def compact(self, path: Tensor, fixed: int) -> None:
+        """Moves the entries of the nodes path [B, A] to the front of the reserved slots; what -1 moves is not read. The
+        first `fixed` entries are in place already."""
+        path, offsets = path[:, fixed:], torch.arange(fixed, path.shape[1], device=path.device)
+        if len(path) == 1:  # one image's entries are contiguous
             moved = self.store.index_select(4, self.lengths + path[0].clamp(min=0))
-            start = self._counts[0] + stand
+            start = self._counts[0] + fixed
             self.store[..., start : start + path.shape[1], :] = moved
             return
         source = (self.lengths[:, None] + path.clamp(min=0)).repeat_interleave(self.guidance, 0)
@@ -146,12 +146,12 @@ class KVCache:
         self.store[:, :, rows, :, goal] = self.store[:, :, rows, :, source]
 
     def keep(self, images: Tensor) -> None:
-        """Shrinks the batch to these images, in this order. Those that stand where they stood are not copied."""
+        """Shrinks the batch to these images, in this order. Those that keep their index are not copied."""
         kept = images.tolist()
-        goals = [place for place, image in enumerate(kept) if place != image]
-        if goals:
-            places = torch.tensor(goals, device=images.device)
-            self.store[:, :, self.rows(places)] = self.store[:, :, self.rows(images[places])]
+        moved = [index for index, image in enumerate(kept) if index != image]
+        if moved:
+            goals = torch.tensor(moved, device=images.device)
+            self.store[:, :, self.rows(goals)] = self.store[:, :, self.rows(images[goals])]
         self.store = self.store[:, :, : len(kept) * self.guidance]
         self.lengths, self.visible = self.lengths[images], self.visible[images]
         self._counts = [self._counts[image] for image in kept]
@@ -162,33 +162,36 @@ class KVCache:
 
 
 class PrefillView:
-    """The memory of a prefill: fresh rows go to the first slots of the admitted images and see each other alone."""
+    """The cache as a prefill sees it: new entries go to the first slots of the admitted images and attend to each
+    other only."""
 
     def __init__(self, cache: KVCache, images: Tensor, length: int) -> None:
         cache.admit(images, length)
         self._store, self._rows = cache.store[..., :length, :], cache.rows(images)
 
     def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """See lantern.models.llamagen.fused.KVView."""
         kept = self._store[layer]
         kept[0, self._rows], kept[1, self._rows] = key.to(kept.dtype), value.to(kept.dtype)
         return kept[0, self._rows], kept[1, self._rows]
 
 
 class SlotView:
-    """The memory of a pass outside raster order: fresh rows go to slots [B R, T] and see any."""
+    """The cache as a pass outside raster order sees it: new entries go to slots [B R, T] and may attend to any."""
 
     def __init__(self, cache: KVCache, slots: Tensor, extent: int) -> None:
-        """extent: slots that may be seen, from the first one on."""
+        """extent: slots that may be attended to, from the first one on."""
         self._store, self._slots = cache.store[..., :extent, :], slots
         self._every = torch.arange(len(slots), device=slots.device)[:, None]
 
     def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """See lantern.models.llamagen.fused.KVView."""
         keys, values = self._store[layer].unbind(0)
         keys[self._every, :, self._slots] = key.transpose(1, 2).to(keys.dtype)
         values[self._every, :, self._slots] = value.transpose(1, 2).to(values.dtype)
         return keys, values
 
 
-def additive(seen: Tensor, dtype: torch.dtype) -> Tensor:
-    """[B, N, S] bool -> [B, 1, N, S]: 0 where a row sees, minus infinity where it does not."""
-    return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, -torch.inf)[:, None]
+def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """[B, N, S] bool, true where attended -> additive attention mask [B, 1, N, S]: 0 there, else minus infinity."""
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, -torch.inf)[:, None]

@@ -79,7 +79,7 @@ def load_strictly(model: nn.Module, state: dict[str, Tensor], source: str | Path
 def check_fit(problems: dict[str, list[str]], source: str | Path, remedy: str) -> None:
     """Raises CheckpointError if any kind of problem has names."""
     if any(problems.values()):
-        listed = "; ".join(f"{kind} {_shortened(names)}" for kind, names in problems.items() if names)
+        listed = "; ".join(f"{kind} {shortened(names)}" for kind, names in problems.items() if names)
         raise CheckpointError(f"{source} does not fit this model: {listed}; {remedy}")
 
 
@@ -97,7 +97,7 @@ def first_line(error: BaseException) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
-def _shortened(names: list[str]) -> str:
+def shortened(names: list[str]) -> str:
     """The first names, and the number of the others."""
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
     return ", ".join(names[:NAMES_SHOWN]) + more

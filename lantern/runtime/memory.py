@@ -19,7 +19,7 @@ def table_bytes(vocab_size: int, num_nodes: int, depth: int) -> int:
 
 def check_drafted(target: Target, drafter: Drafter, batch_size: int) -> None:
     """check_memory of what this drafter drafts and holds."""
-    check_memory(target, drafter.num_nodes, drafter.depth, batch_size, getattr(drafter, "image_bytes", 0))
+    check_memory(target, drafter.num_nodes, drafter.depth, batch_size, drafter.image_bytes)
 
 
 def check_memory(target: Target, num_nodes: int, depth: int, batch_size: int, kept: int = 0) -> None:

@@ -1,5 +1,5 @@
-"""Which tau suits a drafter's laws in tree=ddd (2409.00142): images are decoded with trees of full depth, and what each
-tau would have committed and cost is read off them."""
+"""Calibrates tau of tree=ddd (2409.00142) for a drafter: images are decoded with trees of full depth, from which the
+tokens and the cost of a round are computed for each tau."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from lantern.pipeline import Pipeline
 from lantern.trees.ddd import DDDTree
 from lantern.types import TreePolicy
 
-QUANTILES = 20  # values of tau that are tried, by how many rounds each would end at its first check
+QUANTILES = 20  # of the confidences, each tried as tau
 
 
 class Trace(NamedTuple):
@@ -25,7 +25,7 @@ class Trace(NamedTuple):
 
 
 class Watched:
-    """A tree that is never ended early and keeps its confidence, one image at a time."""
+    """A tree policy that never ends early and records its confidences, one image at a time."""
 
     def __init__(self, tree: DDDTree) -> None:
         self._tree = DDDTree(tree.total, tree.depth, tree.width, -np.inf, tree.checks, f"{tree.name}_full")
@@ -41,7 +41,7 @@ class Watched:
 
 @dataclass(frozen=True)
 class TauCalibration:
-    """Run by +experiment=calibrate_ddd; tau holds for the drafter, verification, sampling and sizes that it saw."""
+    """Run by +experiment=calibrate_ddd; tau holds for the drafter, verification, sampling and sizes it ran with."""
 
     tree: DDDTree
     num_prompts: int
@@ -49,12 +49,12 @@ class TauCalibration:
     def run(
         self, pipeline: Callable[[TreePolicy | None], Pipeline], prompts: Sequence[str], seed: int, folder: Path
     ) -> list[Row]:
-        """Writes calibration.jsonl, a row a tau, and prints the best one."""
+        """Writes calibration.jsonl, one row per tau, and prints the best one."""
         batch, watched = Batch.cycle(prompts, self.num_prompts, seed), Watched(self.tree)
         made = pipeline(watched).generate(batch.prompts, batch.seeds, 1)
-        traces = [Trace(h, turn.accepted[0]) for h, turn in zip(watched.confidences, made.rounds, strict=True)]
-        draft, rest = (sum(getattr(turn, part) for turn in made.rounds) for part in ("draft_ms", "verify_ms"))
-        rest += sum(turn.accept_ms + turn.commit_ms for turn in made.rounds)
+        traces = [Trace(h, record.accepted[0]) for h, record in zip(watched.confidences, made.rounds, strict=True)]
+        draft, rest = (sum(getattr(record, part) for record in made.rounds) for part in ("draft_ms", "verify_ms"))
+        rest += sum(record.accept_ms + record.commit_ms for record in made.rounds)
         level_ms, fixed_ms = draft / len(traces) / self.tree.depth, rest / len(traces)
         rows = [expected(traces, tau, self.tree.depth, level_ms, fixed_ms) for tau in candidates(traces)]
         append_rows(folder / "calibration.jsonl", rows)
@@ -67,13 +67,13 @@ class TauCalibration:
 
 def candidates(traces: Sequence[Trace]) -> list[float]:
     """Values of tau from never to always ending a tree."""
-    seen = [h for trace in traces for h in trace.confidence.values()]
-    return [-1e9, *np.quantile(seen, np.linspace(0, 1, QUANTILES)).tolist()]
+    confidences = [h for trace in traces for h in trace.confidence.values()]
+    return [-1e9, *np.quantile(confidences, np.linspace(0, 1, QUANTILES)).tolist()]
 
 
 def expected(traces: Sequence[Trace], tau: float, depth: int, level_ms: float, fixed_ms: float) -> Row:
-    """What rounds commit and cost on average if trees end at tau: tokens below the end are lost, and nothing is gained
-    by the nodes that become free above it."""
+    """Average tokens and cost of a round if trees end at tau: tokens below the end are lost; the nodes saved there are
+    not used elsewhere."""
     ends = [min([level for level, h in trace.confidence.items() if h < tau], default=depth) for trace in traces]
     tokens = np.mean([1 + min(trace.accepted, end) for trace, end in zip(traces, ends, strict=True)])
     ms = fixed_ms + level_ms * np.mean(ends)

@@ -1,5 +1,5 @@
-"""How fast the engine is on this machine: what a pass over N nodes costs, and what plain decoding and a set of trees do
-at several batch sizes, beside the time that reading the weights and the cache alone would take."""
+"""Benchmark of the engine on this machine: the cost of a pass over N nodes, and the throughput of plain decoding and a
+set of trees at several batch sizes, beside the time of reading the weights and the cache alone."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,19 +17,19 @@ from lantern.evaluation.speed import copy_bandwidth, costs, over_floor, step_ms,
 from lantern.evaluation.timing import interleave
 from lantern.pipeline import Pipelines
 from lantern.reporting.plots import draw_benchmark
-from lantern.tuning.auto import AutoTree
-from lantern.types import DraftTree, Generation, Shape, Target, TreePolicy, Verdict
+from lantern.tuning.auto import AutoTree, resolved
+from lantern.types import DraftTree, Generation, Target, TreePolicy, Verdict
 
 CLEAR, STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
-SLACK = 2**24  # bytes by which a count just begun may be off
-REPEATS = 30  # of a pass
-BARE_REPEATS = 8
-REFILLS = 2  # times the batch that are decoded in one go, so that rows which finish early make way for others
+MAX_RESET_ERROR = 2**24  # bytes by which a peak that was just reset may exceed the current use
+PASS_REPEATS = 30
+LOOP_REPEATS = 8
+BATCHES_PER_CALL = 2  # images of a call over the batch size, so that rows that finish early are refilled
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """`trees` by name; each runs at every batch size beside plain decoding, which is decoded in turn with it."""
+    """`trees` by name; each runs at every batch size, interleaved with plain decoding."""
 
     trees: dict[str, TreePolicy]
     batch_sizes: Sequence[int]
@@ -37,7 +37,7 @@ class Benchmark:
     num_prompts: int
 
     def run(self, pipeline: Pipelines, prompts: Sequence[str], seed: int, folder: Path) -> list[Row]:
-        """Writes benchmark.jsonl and benchmark.png, prints every row as it is found."""
+        """Writes benchmark.jsonl and benchmark.png, and prints every row when it is measured."""
         target = pipeline(None).target
         passes = [self._keep(folder, row) for row in pass_costs(target, self.num_nodes, prompts[0])]
         rows = []
@@ -49,12 +49,15 @@ class Benchmark:
         return [*passes, *rows]
 
     def _decode(self, pipeline: Pipelines, batch: Batch, batch_size: int) -> list[Row]:
-        trees = {"none": None, **{name: resolved(tree, batch_size, pipeline) for name, tree in self.trees.items()}}
+        searched = {
+            name: tree.at(batch_size) if isinstance(tree, AutoTree) else tree for name, tree in self.trees.items()
+        }
+        trees = {"none": None, **{name: resolved(tree, pipeline) for name, tree in searched.items()}}
         target = pipeline(None).target
         size = at_once(batch_size)
         starts = range(0, len(batch.prompts), size)
         prompts, seeds = ([part[i : i + size] for i in starts] for part in (batch.prompts, batch.seeds))
-        timed = ["none", *(name for name, tree in trees.items() if tree is not None)]  # what is plain is timed once
+        timed = ["none", *(name for name, tree in trees.items() if tree is not None)]  # plain decoding is timed once
         peaks = {name: Peak(target.codebook.device) for name in timed}
         decoders = [peaks[name].of(partial(pipeline(trees[name]).generate, batch_size=batch_size)) for name in timed]
         decoded = dict(zip(timed, interleave(decoders, prompts, seeds), strict=True))
@@ -84,7 +87,7 @@ class Benchmark:
 
 
 def pass_costs(target: Target, num_nodes: Sequence[int], prompt: str) -> list[Row]:
-    """Medians of one image's pass over a chain of N nodes, the cache half full, against that over one node."""
+    """Medians of one image's pass over a chain of N nodes, the cache half full, and relative to one node."""
     times = {size: _pass_ms(target, size, prompt) for size in sorted({1, *num_nodes})}
     return [{"nodes": size, "pass_ms": times[size], "over_one": times[size] / times[1]} for size in num_nodes]
 
@@ -96,7 +99,7 @@ def _pass_ms(target: Target, size: int, prompt: str) -> float:
     target.verify(half)
     target.commit(verdict_of_all(half))
     tree, times = chain_of(size, target.codebook.device), []
-    for _ in range(REPEATS):
+    for _ in range(PASS_REPEATS):
         start = perf_counter()
         float(target.verify(tree).logits[0, -1, 0])  # waits for the device
         times.append(1e3 * (perf_counter() - start))
@@ -104,10 +107,10 @@ def _pass_ms(target: Target, size: int, prompt: str) -> float:
 
 
 def over_bare_loop(target: Target, prompt: str, decode: Callable[[], Generation]) -> float:
-    """Plain decoding's time over that of a loop which only calls the same passes on the same cache, median of turns."""
+    """Time of plain decoding over that of a bare loop of the same passes on the same cache, median of repeats."""
     root = chain_of(1, target.codebook.device)
     times: list[tuple[float, float]] = []
-    for _ in range(BARE_REPEATS):
+    for _ in range(LOOP_REPEATS):
         decoded = decode().latency_s
         target.allocate(1, 1)
         start = perf_counter()
@@ -147,7 +150,7 @@ def measured(target: Target, made: list[Generation], batch_size: int) -> Row:
         "drafter_forward_ms": found["drafter_forward_ms"],  # of drafting
         "verify_ms": found["verify_ms"],
         "accept_ms": sum(r.accept_ms for g in made for r in g.rounds) / rounds,
-        "commit_ms": sum(r.commit_ms for g in made for r in g.rounds) / rounds,  # caches, drafter's memory, books
+        "commit_ms": sum(r.commit_ms for g in made for r in g.rounds) / rounds,  # caches, drafter state, bookkeeping
         "rest_ms": 1e3 * seconds / rounds - parts,  # prefills, refills, the host between the parts
         "overhead": found["overhead"],
         "round_over_floor": over_floor(target, 1e3 * seconds / rounds, batch_size),
@@ -156,50 +159,46 @@ def measured(target: Target, made: list[Generation], batch_size: int) -> Row:
 
 
 def at_once(batch_size: int) -> int:
-    """Images that are decoded in one go; one by one at batch 1, where each is a timing of its own."""
-    return REFILLS * batch_size if batch_size > 1 else 1
-
-
-def resolved(tree: TreePolicy | AutoTree, batch_size: int, pipeline: Pipelines) -> TreePolicy | Shape | None:
-    """tree=auto at this batch size; any other tree as it is."""
-    return tree.at(batch_size).resolve(pipeline) if isinstance(tree, AutoTree) else tree
+    """Images per call; one at batch size 1, where each is timed alone."""
+    return BATCHES_PER_CALL * batch_size if batch_size > 1 else 1
 
 
 class Peak:
-    """The most memory held while something ran: of the device, or of this process on the processor, with what its
-    allocator keeps for later. `bytes` is None where the system cannot start that count anew, and tells a decoding's
-    peak only with all that came before it."""
+    """Peak memory of decoding: of the device, or of this process on a CPU, including what its allocator caches. `bytes`
+    is None where the system cannot reset the peak, which then includes all that ran before."""
 
     def __init__(self, device: torch.device) -> None:
         self.bytes: int | None = 0
         self._device = device
 
     def of(self, decode: Callable[..., Generation]) -> Callable[..., Generation]:
+        """`decode`, with its peak memory recorded."""
+
         def watched(*arguments: object) -> Generation:
-            if not self._starts_anew():
+            if not self._reset():
                 self.bytes = None
             made = decode(*arguments)
             if self.bytes is not None:
-                self.bytes = max(self.bytes, self._most())
+                self.bytes = max(self.bytes, self._peak())
             return made
 
         return watched
 
-    def _starts_anew(self) -> bool:
+    def _reset(self) -> bool:
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
             return True
         if not (CLEAR.exists() and STATUS.exists()):
             return False
-        CLEAR.write_text("5")  # a sandbox's kernel may take this and do nothing
-        return _status("VmHWM") - _status("VmRSS") < SLACK
+        CLEAR.write_text("5")  # a sandbox's kernel may ignore this
+        return _status("VmHWM") - _status("VmRSS") < MAX_RESET_ERROR
 
-    def _most(self) -> int:
+    def _peak(self) -> int:
         return torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else _status("VmHWM")
 
 
 def _status(key: str) -> int:
-    """Bytes of this process, as Linux counts them."""
+    """Bytes of this process, from Linux's /proc."""
     (line,) = [line for line in STATUS.read_text().splitlines() if line.startswith(f"{key}:")]
     return 1024 * int(line.split()[1])
 

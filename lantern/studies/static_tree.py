@@ -1,5 +1,5 @@
-"""The static tree that commits most tokens a second with this drafter on this device, as Sequoia (2402.12374) asks:
-searched from measured chances and costs, timed beside the published trees, and written as a yaml."""
+"""Searches the static tree that commits most tokens a second with this drafter on this device, as Sequoia (2402.12374)
+does: from measured acceptance chances and costs. It is timed beside the published trees and written as a yaml."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from lantern.types import Generation, TreePolicy
 
 @dataclass(frozen=True)
 class TreeSearch:
-    """Run by +experiment=tree_search; `published` by name. Chances are measured on other images than are timed."""
+    """Run by +experiment=tree_search; `published` by name. Chances are measured on other images than those timed."""
 
     published: dict[str, StaticTree]
     num_prompts: int
@@ -61,10 +61,12 @@ class TreeSearch:
 
 
 def one_by_one(pipeline: Pipeline, prompt: str, seed: int) -> Generation:
+    """Decodes one image."""
     return pipeline.generate([prompt], [seed], 1)
 
 
 def row_of(name: str, tree: StaticTree | None, made: list[Generation], plain: list[Generation]) -> Row:
+    """The result row of a tree, timed against plain decoding of the same images."""
     latencies = ([generation.latency_s for generation in part] for part in (made, plain))
     gained = dict(zip(("speedup", "speedup_low", "speedup_high"), speedup(*latencies), strict=True))
     nodes = tree.num_nodes - 1 if tree else 0

@@ -44,7 +44,6 @@ class DrafterTask(pl.LightningModule):
         uniform noise on features; start_from: a drafter checkpoint to train further."""
         super().__init__()
         self.target, self.sampling = target, sampling
-        self.target.cfg_scale = sampling.cfg_scale
         self.lr, self.muon_lr, self.weight_decay = lr, muon_lr, weight_decay
         self.depth, self.validation_depth = depth, validation_depth
         self.feature_weight, self.law_weights = feature_weight, (cross_entropy_weight, overlap_weight)

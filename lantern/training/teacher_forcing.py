@@ -12,6 +12,11 @@ from lantern.models.llamagen.transformer import causal_mask
 from lantern.types import DraftTree, Target
 
 
+def guided_target(target: Target, cfg_scale: float) -> Target:
+    """The target under the guidance that decoding will use, for all parts of a training run to share."""
+    return target.configured(cfg_scale)
+
+
 @singledispatch
 def target_features(target: Target, tokens: Tensor, captions: list[str]) -> Tensor:
     """tokens [B, L] behind captions -> features [B, R, P + L - 1, D] after the final norm.

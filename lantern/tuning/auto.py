@@ -1,7 +1,6 @@
-"""tree=auto, which asks what Sequoia (2402.12374) asks: what decodes fastest with this model, drafter, rule, device and
-batch size: a tree, a window, both, or none. Two images are decoded with a few shapes; from what these commit and what
-their rounds cost the best one is estimated, and taken only if it, or one close to it, then beats plain decoding side
-by side."""
+"""tree=auto: the tree, window, or both, that decodes fastest with this model, drafter, rule, device and batch size, as
+Sequoia (2402.12374) selects trees. Two images are decoded with a few shapes; the speed of all others is estimated from
+committed tokens and round costs. The best, or one close to it, is taken only if it beats plain decoding."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -13,53 +12,38 @@ import numpy as np
 from lantern.data.prompts import Batch
 from lantern.errors import LanternError
 from lantern.evaluation.timing import alternating
+from lantern.pipeline import Pipeline, Pipelines, Shape
 from lantern.tuning.families import Family, Size
-from lantern.types import Generation, Round, Shape, TreePolicy
+from lantern.types import Generation, Round, TreePolicy
 
-LEARNED_FROM = 2  # images
-TIMED = 3  # images at least, of the best shapes that are tried
-TURNS = 2  # batches at least, in either order
-NEAR = 0.95  # times the best shape's speed, or it is not timed again
-FIRST_ROUNDS = 8  # timed where a batch is too dear to decode with every shape
-WORTH_TRYING = 0.9  # times plain decoding's estimated speed; first rounds flatter it, whose cache is read once a node
-MARGIN = 1.05  # times plain decoding's measured speed, or nothing is drafted: what two batches can tell apart
+SAMPLE_IMAGES = 2  # decoded with each sampled shape
+MIN_TIMED_IMAGES = 3  # by every candidate
+MIN_TIMED_BATCHES = 2  # in alternating order
+MIN_RETIMED_SHARE = 0.95  # of the best shape's speed, for a second timing
+FIRST_ROUNDS = 8  # timed instead of whole images at batch sizes above 1
+MIN_ESTIMATED_SPEEDUP = 0.9  # of a candidate; below 1, since first rounds underestimate it
+MIN_MEASURED_SPEEDUP = 1.05  # else nothing is drafted: the resolution of two batches
 
 log = logging.getLogger(__name__)
 
 
-class Decoder(Protocol):
-    """A pipeline."""
-
-    def generate(self, prompts: Sequence[str], seeds: Sequence[int], batch_size: int) -> Generation: ...
-    def first_rounds(self, prompts: Sequence[str], seeds: Sequence[int], count: int) -> list[Round]: ...
-    def describe(self) -> dict[str, object]: ...
-
-
-class Decoders(Protocol):
-    """Pipelines that differ in their shape; None is plain decoding."""
-
-    takes: frozenset[str]  # what their drafter can be told, by name
-
-    def __call__(self, shape: TreePolicy | Shape | None) -> Decoder: ...
-
-
 class SavedChoice(Protocol):
-    """Where a run keeps what was found."""
+    """Where a run stores the shape that was found."""
 
-    def read(self) -> list[Shape | None]: ...  # nothing where nothing is kept
+    def read(self) -> list[Shape | None]: ...  # empty if nothing is stored
     def write(self, shape: Shape | None) -> None: ...
 
 
 class Estimate(NamedTuple):
-    """By a family that knows."""
+    """The best sizes of a family, by its estimate."""
 
     family: Family
-    sizes: list[Size]  # the one that should be fastest, and the best of the shallowest
+    sizes: list[Size]  # the fastest, and the best of the shallowest
     speed: float  # tokens a second of the best
 
 
 class AutoTree:
-    """Not a tree yet: assemble() resolves it before decoding starts, for `batch_size` images at once."""
+    """A search for a tree, to be resolved before decoding starts, for batches of `batch_size` images."""
 
     name = kind = "auto"
     width = 0
@@ -67,7 +51,7 @@ class AutoTree:
     def __init__(
         self, families: Sequence[Family], prompts: Sequence[str], batch_size: int = 1, kept: SavedChoice | None = None
     ) -> None:
-        """prompts: those of the images that are decoded to find out; kept: where the answer is, once it is known."""
+        """prompts: of the images decoded in the search; kept: where its result is stored."""
         self.families, self.prompts, self.batch_size, self.kept = families, prompts, batch_size, kept
         self.found: Shape | None = None  # by resolve
 
@@ -76,95 +60,102 @@ class AutoTree:
         return AutoTree(self.families, self.prompts, batch_size)
 
     def keeping(self, kept: SavedChoice) -> "AutoTree":
-        """The same search for a run that may be killed, which then goes on with what it found."""
+        """The same search with its result stored, so that a restarted run decodes with the same shape."""
         return AutoTree(self.families, self.prompts, self.batch_size, kept)
 
-    def fitting(self, takes: frozenset[str]) -> list[Family]:
-        """Of the families whose settings a drafter takes those that decide most of them."""
-        known = [family for family in self.families if family.settings <= takes]
+    def fitting(self, parameters: frozenset[str]) -> list[Family]:
+        """Of the families that set only these parameters, those that set most of them."""
+        known = [family for family in self.families if family.settings <= parameters]
         most = max((len(family.settings) for family in known), default=0)
         return [family for family in known if len(family.settings) == most]
 
-    def resolve(self, decoders: Decoders) -> Shape | None:
+    def resolve(self, pipelines: Pipelines) -> Shape | None:
         """-> the fastest shape found, or None."""
         known = self.kept.read() if self.kept else []
-        self.found = known[0] if known else self._search(decoders)
+        self.found = known[0] if known else self._search(pipelines)
         if self.kept and not known:
             self.kept.write(self.found)
         return self.found
 
-    def _search(self, decoders: Decoders) -> Shape | None:
-        best, speed = fastest(decoders, self._candidates(decoders), self._batches())
-        chosen = best if speed >= MARGIN else None
+    def _search(self, pipelines: Pipelines) -> Shape | None:
+        best, speed = fastest(pipelines, self._candidates(pipelines), self._batches())
+        chosen = best if speed >= MIN_MEASURED_SPEEDUP else None
         log.info(
             "tree=auto is %s at batch %d: the best it found is %s, %.2f times as fast as plain decoding",
-            *(decoders(chosen).describe()["tree"], self.batch_size, decoders(best).describe()["tree"], speed),
+            *(pipelines(chosen).describe()["tree"], self.batch_size, pipelines(best).describe()["tree"], speed),
         )
         return chosen
 
-    def _candidates(self, decoders: Decoders) -> list[Shape]:
-        plain = self._seconds(decoders(None), learn(decoders(None), self.prompts))
+    def _candidates(self, pipelines: Pipelines) -> list[Shape]:
+        plain = self._seconds(pipelines(None), learn(pipelines(None), self.prompts))
         estimates = []
-        refused: LanternError | None = None
-        for family in self.fitting(decoders.takes):
+        rejection: LanternError | None = None
+        for family in self.fitting(pipelines.drafter_parameters):
             try:
-                parts = [decoders(family.shape(size)) for size in family.sampled]
+                parts = [pipelines(family.shape(size)) for size in family.sampled]
                 runs = [learn(part, self.prompts) for part in parts]
-            except LanternError as error:  # a rule or a drafter that does not go with such trees
-                refused = error
+            except LanternError as error:  # a rule or a drafter that does not support such trees
+                rejection = error
                 continue
             costs = [self._seconds(part, run) for part, run in zip(parts, runs, strict=True)]
             estimates.append(estimated(family, [run.rounds for run in runs], costs, plain))
-        if refused and not estimates:
-            raise refused
-        worthy = [estimate for estimate in estimates if estimate.speed * plain >= WORTH_TRYING]
-        return [family.shape(size) for family, best, _ in worthy for tree in best for size in family.near(tree)]
+        if rejection and not estimates:
+            raise rejection
+        promising = [estimate for estimate in estimates if estimate.speed * plain >= MIN_ESTIMATED_SPEEDUP]
+        return [family.shape(size) for family, best, _ in promising for tree in best for size in family.near(tree)]
 
-    def _seconds(self, decoder: Decoder, run: Generation) -> float:
-        """Of a round at this batch size. run: image by image."""
+    def _seconds(self, pipeline: Pipeline, run: Generation) -> float:
+        """Of a round at this batch size. run: decoded image by image."""
         if self.batch_size == 1:
             return seconds_of(run.rounds)
         batch = Batch.cycle(self.prompts, self.batch_size, seed=0)
-        return seconds_of(decoder.first_rounds(batch.prompts, batch.seeds, FIRST_ROUNDS))
+        return seconds_of(pipeline.first_rounds(batch.prompts, batch.seeds, FIRST_ROUNDS))
 
     def _batches(self) -> list[Batch]:
-        count = max(TURNS, -(-TIMED // self.batch_size))
+        count = max(MIN_TIMED_BATCHES, -(-MIN_TIMED_IMAGES // self.batch_size))
         return [Batch.cycle(self.prompts, self.batch_size, seed=1 + number) for number in range(count)]
 
 
-def learn(decoder: Decoder, prompts: Sequence[str]) -> Generation:
-    """Image by image: what an image commits does not depend on its company."""
-    batch = Batch.cycle(prompts, LEARNED_FROM, seed=0)
-    return decoder.generate(batch.prompts, batch.seeds, 1)
+def resolved(tree: TreePolicy | AutoTree, pipelines: Pipelines) -> TreePolicy | Shape | None:
+    """The shape that tree=auto finds, if any of its families fits the drafter; another tree unchanged."""
+    is_open = isinstance(tree, AutoTree) and tree.fitting(pipelines.drafter_parameters)
+    return tree.resolve(pipelines) if is_open else tree
+
+
+def learn(pipeline: Pipeline, prompts: Sequence[str]) -> Generation:
+    """Decodes image by image: what an image commits does not depend on the batch."""
+    batch = Batch.cycle(prompts, SAMPLE_IMAGES, seed=0)
+    return pipeline.generate(batch.prompts, batch.seeds, 1)
 
 
 def seconds_of(rounds: Sequence[Round]) -> float:
-    return median(turn.ms for turn in rounds) / 1e3
+    """Median seconds of a round."""
+    return median(record.ms for record in rounds) / 1e3
 
 
 def estimated(
     family: Family, runs: Sequence[Sequence[Round]], seconds: Sequence[float], plain: float | None = None
 ) -> Estimate:
-    """runs: the rounds of the sampled sizes; seconds: of a round of each, and of a plain one."""
+    """runs: the rounds of the sampled sizes; seconds: of a round of each; plain: of a round of plain decoding."""
     known = family.learned(runs)
     cost = round_cost(family.sampled, seconds, plain)
     speeds = {size: known.tokens(size) / cost(size) for size in known.sizes()}
-    best: dict[int, Size] = {}  # by levels, whose price is the least certain
+    best: dict[int, Size] = {}  # by levels, whose cost is the least certain
     for size in sorted(speeds, key=speeds.__getitem__, reverse=True):
         best.setdefault(size.levels, size)
     first, *others = best.values()
-    others.sort(key=lambda size: size.levels)  # the shallowest one depends least on that price
+    others.sort(key=lambda size: size.levels)  # the shallowest one depends least on that cost
     return Estimate(known, [first, *others[:1]], speeds[first])
 
 
 def round_cost(sizes: Sequence[Size], seconds: Sequence[float], plain: float | None = None) -> Callable[[Size], float]:
-    """Seconds of a round by its size: a constant, a share a node and a share a level, fitted to sizes and to plain
-    decoding's, which has neither."""
+    """Seconds of a round by its size: a constant, a cost per node and a cost per level, fitted to the sampled sizes and
+    to plain decoding, which has neither nodes nor levels."""
     known = [*zip(sizes, seconds, strict=True), *([(Size(0, 0), plain)] if plain else [])]
     parts = np.array([_parts(size) for size, _ in known], dtype=float)
-    shares = np.linalg.lstsq(parts, np.array([time for _, time in known]), rcond=None)[0]
-    least = min(seconds) / 2  # a fit to noise must not promise rounds for nothing
-    return lambda size: max(least, float(shares @ _parts(size)))
+    coefficients = np.linalg.lstsq(parts, np.array([time for _, time in known]), rcond=None)[0]
+    least = min(seconds) / 2  # a fit to noise must not predict rounds without cost
+    return lambda size: max(least, float(coefficients @ _parts(size)))
 
 
 def _parts(size: Size) -> list[int]:
@@ -172,17 +163,19 @@ def _parts(size: Size) -> list[int]:
 
 
 def fastest(
-    decoders: Decoders, shapes: Sequence[Shape], batches: Sequence[Batch]
-) -> tuple[Shape | None, float]:  # with its speed in terms of plain decoding's
-    """All decode the same images in turn, in an order that alternates, so that a machine that slows down meanwhile does
-    so for all; from the second batch on those alone that are near the best, and plain decoding."""
+    pipelines: Pipelines, shapes: Sequence[Shape], batches: Sequence[Batch]
+) -> tuple[Shape | None, float]:  # with its speed-up over plain decoding
+    """All decode the same images in alternating order, so that a machine that slows down affects all alike; from the
+    second batch on only those near the best, and plain decoding."""
     if not shapes:
         return None, 1.0
     tried: list[Shape | None] = [None, *shapes]
     seconds = dict.fromkeys(range(len(tried)), 0.0)
     for number, (prompts, _, seeds) in enumerate(batches):
-        for place in alternating(number, list(seconds)):
-            seconds[place] += decoders(tried[place]).generate(prompts, seeds, len(prompts)).latency_s
+        for index in alternating(number, list(seconds)):
+            seconds[index] += pipelines(tried[index]).generate(prompts, seeds, len(prompts)).latency_s
         best = min(list(seconds)[1:], key=seconds.__getitem__)
-        seconds = {place: spent for place, spent in seconds.items() if not place or spent * NEAR <= seconds[best]}
+        seconds = {
+            index: spent for index, spent in seconds.items() if not index or spent * MIN_RETIMED_SHARE <= seconds[best]
+        }
     return tried[best], seconds[0] / seconds[best]

@@ -1,4 +1,4 @@
-"""What tree=auto chooses from: families of shapes of which a few decoding runs tell how much every member commits."""
+"""What tree=auto chooses from: families of shapes. A few decoding runs predict what all shapes of a family commit."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -7,43 +7,47 @@ from math import prod
 from operator import mul
 from typing import NamedTuple, Protocol
 
+from lantern.pipeline import Shape
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree, chain
 from lantern.tuning.search import Chances, best_paths, chances_by_rank, expected_tokens, tokens_of_first
-from lantern.types import Round, Shape
+from lantern.types import Round
 
 SIZES, DEPTHS = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 25, 32, 40, 50, 63), (1, 2, 3, 4, 5, 6)
 WINDOWS = (2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 24, 28, 32)
-LAST = 4  # places at a window's end
-SHARES = (0.5, 0.2, 0.1, 0.06, 0.04, 0.03, 0.02, 0.01)  # by rank: the shape of the first static tree, no more than that
+TAIL_POSITIONS = 4  # at a window's end, averaged to extrapolate
+SHARES = (0.5, 0.2, 0.1, 0.06, 0.04, 0.03, 0.02, 0.01)  # assumed chances by rank, for the first static tree
 
 
 class Size(NamedTuple):
-    """Of a member of a family."""
+    """Of a shape of a family."""
 
     nodes: int  # of the drafter's tree
     levels: int  # of the drafter's tree, a drafter forward each
-    window: int = 0  # nodes that the target's own passes guess
+    window: int = 0  # nodes of a Jacobi window
 
 
 class Family(Protocol):
-    settings: frozenset[str]  # what of a drafter its shapes decide
+    """Shapes whose committed tokens a few decoding runs predict."""
+
+    settings: frozenset[str]  # drafter parameters that its shapes set
     sampled: Sequence[Size]  # decoded with first
 
     def learned(self, runs: Sequence[Sequence[Round]]) -> "Family": ...  # from the rounds of each sampled size
     def shape(self, size: Size) -> Shape: ...
     def sizes(self) -> Iterable[Size]: ...
     def tokens(self, size: Size) -> float: ...  # expected a round
-    def near(self, size: Size) -> Sequence[Size]: ...  # what is tried, tokens() being as exact as it is
+    def near(self, size: Size) -> Sequence[Size]: ...  # sizes to time, given the accuracy of tokens()
 
 
 def tree_sizes() -> list[Size]:
+    """All sizes of trees without a window."""
     return [Size(nodes, levels) for levels in DEPTHS for nodes in SIZES if nodes >= levels]
 
 
 @dataclass(frozen=True)
 class Dynamic:
-    """EAGLE-2's trees, whose nodes stand best first."""
+    """EAGLE-2's trees, whose nodes are sorted best first."""
 
     width: int = 8
     rounds: Sequence[Round] = ()
@@ -71,7 +75,7 @@ class Dynamic:
 
 @dataclass(frozen=True)
 class Static:
-    """The best static tree of each size, once it is known how often each rank is followed."""
+    """The best static tree of each size, given how often each rank is followed."""
 
     chances: Chances = (SHARES,) * max(DEPTHS)
 
@@ -82,6 +86,7 @@ class Static:
         return Static(chances_by_rank(runs[0], self.tree(self.sampled[0]).paths))
 
     def tree(self, size: Size) -> StaticTree:
+        """The best static tree of this size."""
         paths = best_paths(self.chances, size.nodes, size.levels)
         depth = max(map(len, paths))
         return StaticTree(paths, f"auto_chain_{depth}" if depth == len(paths) else f"auto_static_{len(paths)}_{depth}")
@@ -101,8 +106,8 @@ class Static:
 
 @dataclass(frozen=True)
 class Windows:
-    """Jacobi windows. A shorter one commits less than the same part of a longer one, whose guesses have been refined
-    more often, so that lengths about the estimate are tried. What hangs beside a window counts only then."""
+    """Jacobi windows. A window commits less than the same part of a longer one, whose guesses have been refined more
+    often, so that lengths about the estimate are timed. Side branches are not part of the estimate."""
 
     rounds: Sequence[Round] = ()
 
@@ -127,7 +132,7 @@ class Windows:
 
 @dataclass(frozen=True)
 class BranchingWindows(Windows):
-    """Windows that may branch. What nodes beside a window bring is not estimated but tried: none, few, one a place."""
+    """Windows with side branches, whose gain is timed, not estimated: none, one per four positions, one each."""
 
     settings = frozenset({"length", "branches"})
 
@@ -140,10 +145,10 @@ class BranchingWindows(Windows):
 
 @dataclass(frozen=True)
 class Continued:
-    """Static trees that a window continues behind their likeliest deepest node."""
+    """Static trees continued by a window behind their likeliest deepest node."""
 
     static: Static = Static()
-    guessed: Sequence[float] = (0.5,) * max(WINDOWS)  # by depth: how often a window's token is followed if reached
+    guessed: Sequence[float] = (0.5,) * max(WINDOWS)  # by depth: chance that a reached window token is followed
 
     settings = frozenset({"tree", "length", "tail"})
     sampled = (Size(25, 5, 6), Size(1, 1, 16), Size(8, 3, 2))
@@ -152,9 +157,9 @@ class Continued:
         tree = self.static.tree(self.sampled[0])
         window = self.sampled[1].levels + self.sampled[1].window
         size = tree.num_nodes
-        inside = [turn._replace(paths=[[n for n in path if n < size] for path in turn.paths]) for turn in runs[0]]
+        inside = [part._replace(paths=[[n for n in path if n < size] for path in part.paths]) for part in runs[0]]
         along = [level[0] for level in chances_by_rank(runs[1], chain(window).paths)]
-        beyond = sum(along[-LAST:]) / LAST  # what has not been looked at goes on as it ends
+        beyond = sum(along[-TAIL_POSITIONS:]) / TAIL_POSITIONS  # extrapolates the window's end
         return Continued(Static(chances_by_rank(inside, tree.paths)), along + [beyond] * max(WINDOWS))
 
     def shape(self, size: Size) -> Shape:
@@ -178,5 +183,5 @@ class Continued:
 
 def neighbours(size: Size) -> list[Size]:
     """The size with its window, one two steps shorter, and one two steps longer."""
-    place = WINDOWS.index(size.window)
-    return [size._replace(window=WINDOWS[i]) for i in (place, place - 2, place + 2) if 0 <= i < len(WINDOWS)]
+    index = WINDOWS.index(size.window)
+    return [size._replace(window=WINDOWS[i]) for i in (index, index - 2, index + 2) if 0 <= i < len(WINDOWS)]

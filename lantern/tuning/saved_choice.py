@@ -1,5 +1,5 @@
-"""What tree=auto chose, kept beside a run's records: it goes by timings, so that a killed run that searched again might
-find another shape, under which nothing that was made before would count."""
+"""The shape that tree=auto chose, stored beside a run's records. The choice depends on timings: a restarted run that
+searched again might choose another shape, for which the images already made would not count."""
 
 import json
 from collections.abc import Mapping
@@ -10,26 +10,29 @@ from pathlib import Path
 from hydra.utils import instantiate
 
 from lantern.evaluation.rows import encode
+from lantern.pipeline import Shape
 from lantern.runtime.files import replace_text
-from lantern.types import Shape, TreePolicy
+from lantern.types import TreePolicy
 
 CHOICE = "tree.json"
 
 
 @dataclass(frozen=True)
 class KeptChoice:
+    """Implements lantern.tuning.auto.SavedChoice as a JSON file."""
+
     path: Path
-    asked: str  # the request of the run it is for: another run in this folder chooses anew
+    asked: str  # hash of the run's request: another run in this folder chooses anew
 
     def read(self) -> list[Shape | None]:
-        """The shape that was chosen, or nothing; plain decoding is None."""
+        """A list of the chosen shape, None for plain decoding; empty if nothing is stored."""
         kept = json.loads(self.path.read_text()) if self.path.is_file() else {}
         if kept.get("asked") != self.asked:
             return []
         return [Shape({name: _built(value) for name, value in kept["shape"].items()}) if kept["shape"] else None]
 
     def adopt(self, other: Path) -> None:
-        """Takes over what another run has chosen, if it has."""
+        """Copies another run's choice, if there is one."""
         if other.is_file():
             replace_text(self.path, encode(json.loads(other.read_text()) | {"asked": self.asked}) + "\n")
 
@@ -39,7 +42,7 @@ class KeptChoice:
 
 
 def config_of(tree: TreePolicy) -> dict[str, object]:
-    """What conf/tree holds of a tree that keeps its arguments under their names."""
+    """The conf/tree entry of a tree that stores its arguments under their names."""
     kind = type(tree)
     arguments = {name: getattr(tree, name) for name in signature(kind).parameters}
     return {"_target_": f"{kind.__module__}.{kind.__qualname__}", **arguments}

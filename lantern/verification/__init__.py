@@ -1,5 +1,6 @@
 """Verification: which path of a tree is accepted. Two exact ways carry every rule and tree; block is for chains."""
 
+from lantern.acceptance.committed import CommittedLaw
 from lantern.sampling import Sampling
 from lantern.types import AcceptanceRule, Verification
 from lantern.verification.ratio import Ratio
@@ -8,13 +9,13 @@ from lantern.verification.shared_noise import SharedNoise
 
 
 def by_rule(rule: AcceptanceRule, sampling: Sampling) -> Verification:
-    """The default: the rule's own way; greedy decoding has no coins to toss and is always verified by shared noise."""
+    """The default: the rule's own verification; greedy decoding tosses no coins and always takes shared noise."""
     return shared(rule) if rule.verification == "shared_noise" else published(rule, sampling)
 
 
 def shared(rule: AcceptanceRule) -> SharedNoise | SharedLaw:
-    """Shared noise in the way that the rule can be carried: by the target's law, by p~ for each token, or by its r."""
-    return SharedLaw() if hasattr(rule, "law") and not rule.lossless else SharedNoise()
+    """Shared noise as the rule allows it: by the target's law, by p~ for each token, or by the rule's own law r."""
+    return SharedLaw() if isinstance(rule, CommittedLaw) and not rule.lossless else SharedNoise()
 
 
 def published(rule: AcceptanceRule, sampling: Sampling) -> Verification:

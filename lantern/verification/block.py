@@ -12,8 +12,8 @@ from lantern.verification.ratio import RatioProposals
 
 
 class BlockProposals(RatioProposals):
-    """How far a block is accepted depends on all of its tokens, so that those behind its end are no draws from their
-    law any more: a window is drawn anew."""
+    """How much of a block is accepted depends on all of its tokens, so that rejected ones are no draws from their law:
+    a window is drawn anew."""
 
     def coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor:
         return self.anew(laws)
@@ -28,13 +28,13 @@ class Block:
     def __call__(self, tree: DraftTree, probs: Tensor, rule: CommittedLaw, noise: Noise) -> Verdict:
         """probs p [B, N, V]. Raises LanternError for a tree with branches or a rule that judges single tokens."""
         _require_chain(tree)
-        if not rule.lossless and not hasattr(rule, "law"):
+        if not rule.lossless and not isinstance(rule, CommittedLaw):
             raise LanternError(
                 f"verification=block judges whole chains, acceptance={rule.name} single tokens; use verification=ratio"
             )
         rows = torch.arange(len(probs), device=probs.device)
         last = (~tree.is_padding).sum(1) - 1  # [B]
-        next_tokens = tree.tokens.roll(-1, 1)  # [B, N] the token behind a node; of no meaning at the last
+        next_tokens = tree.tokens.roll(-1, 1)  # [B, N] the token behind a node; undefined at the last
         q = point_mass(next_tokens, probs) if tree.draft_probs is None else tree.draft_probs
         p = committed_laws(tree, probs, q, rule)
         weight = _weights(p, q, next_tokens)
@@ -59,23 +59,23 @@ def _weights(p: Tensor, q: Tensor, next_tokens: Tensor) -> Tensor:
 
 
 def _longest(weight: Tensor, rest: Tensor, last: Tensor, noise: Noise) -> Tensor:
-    """[B] the last node whose coin falls: with probability w at the chain's end, rest / (rest + 1 - w) before it."""
+    """[B] the last node that is accepted: with probability w at the chain's end, rest / (rest + 1 - w) before it."""
     below = rest + 1 - weight
     chance = torch.where(below > 0, rest / below, 1)
     accepted = torch.zeros_like(last)
     for node in range(1, weight.shape[1]):
         judged = node <= last
         here = torch.where(last == node, weight[:, node], chance[:, node])
-        falls = noise.accepts(here, torch.where(judged, node, 0))
-        accepted = torch.where(judged & falls, node, accepted)
+        is_accepted = noise.accepts(here, torch.where(judged, node, 0))
+        accepted = torch.where(judged & is_accepted, node, accepted)
     return accepted
 
 
 def _require_chain(tree: DraftTree) -> None:
-    if tree.width is not None and tree.width < 2:  # else the device is asked, which has to be waited for
+    if tree.width is not None and tree.width < 2:  # else synchronises with the device
         return
     size = tree.parents.shape[1]
-    before = torch.arange(-1, size - 1, device=tree.parents.device)
+    parents = torch.arange(-1, size - 1, device=tree.parents.device)
     length = (~tree.is_padding).sum(1, keepdim=True)
-    if not bool((tree.parents == torch.where(before + 1 < length, before, PADDING)).all()):
+    if not bool((tree.parents == torch.where(parents + 1 < length, parents, PADDING)).all()):
         raise LanternError("verification=block judges chains, this tree branches; use tree=chain or verification=ratio")

@@ -1,5 +1,5 @@
 """Speculative sampling over a tree (2211.17192; siblings as in SpecInfer, 2305.09781, and EAGLE, 2401.15077):
-siblings are judged in the order drawn, each against what the target has left after its rejected elder siblings."""
+siblings are judged in the order drawn, each against what the target has left after the siblings rejected before it."""
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from lantern.verification.shared_noise import deepest
 
 
 class RatioProposals:
-    """Drawn children take noise of their own; chosen children are the most likely codes."""
+    """Children are drawn with noise of their own, or chosen as the most likely codes."""
 
     keeps_law = True  # the walk needs q at every node whose children were drawn
 
@@ -39,7 +39,7 @@ class RatioProposals:
         return self._draws(laws)
 
     def _draws(self, weights: Tensor) -> Tensor:
-        """[B, W, V] -> [B, W] by inversion: one number a draw, where a race would take one a code."""
+        """[B, W, V] -> [B, W] by inversion: one random number per draw, where a Gumbel race needs one per code."""
         steps = 2 * torch.arange(weights.shape[1], device=weights.device) + 1
         unit = self._noise.uniform(Purpose.WINDOW, self._noise.position[:, None], steps)[..., None]
         heights = weights.double().cumsum(-1)
@@ -47,31 +47,33 @@ class RatioProposals:
 
 
 class Ratio:
+    """Implements lantern.types.Verification for every rule and tree."""
+
     name = "ratio"
     proposals = RatioProposals
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
-        """probs p [B, N, V]. A processor judges what is reached; another device is not asked what that is."""
+        """probs p [B, N, V]. On a CPU only reached children are judged; other devices judge all, without waiting."""
         return (walked if probs.is_cpu else judged_everywhere)(tree, probs, rule, noise)
 
 
 def walked(tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
-    """Rows walk side by side; each iteration judges one child of every row still walking, and waits for the device to
-    say whether there is one."""
+    """Walks all batch rows together; each iteration judges one child of every active row, and synchronises with the
+    device."""
     walk = _Walk(tree, probs)
     while bool((judged := walk.candidate >= 0).any()):
         child = walk.candidate.clamp(min=0)
         x = tree.tokens[walk.rows, child]
         accept, residual = rule.judge(walk.p, walk.q, x, Site(walk.accepted + 1, walk.rank, walk.law))
         accepted = judged & noise.accepts(accept, child)
-        walk.refuse(judged & ~accepted, child, x, residual)
+        walk.reject(judged & ~accepted, child, x, residual)
         walk.descend(accepted, child)
     return Verdict(tree.path_to(walk.node), walk.accepted, noise.draw(walk.p))
 
 
 def judged_everywhere(tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
-    """The children of every node, the eldest of all nodes first: as many steps as a node has children, and no wait.
-    The walk's verdict is among what is found."""
+    """Judges the children of all nodes, one rank per step, without synchronising; then follows the accepted path from
+    the root. The same verdict as walked()."""
     batch, size, _ = probs.shape
     index, nodes = torch.arange(size, device=probs.device), torch.arange(batch * size, device=probs.device)
     is_child = tree.parents[:, None] == index[:, None]  # [B, node, child]
@@ -88,21 +90,21 @@ def judged_everywhere(tree: DraftTree, probs: Tensor, rule: AcceptanceRule, nois
         followed = torch.where(accepted, child, followed)
         p = torch.where((judged & ~accepted)[:, None], residual, p)
         q = None if q is None else _without(q, x)
-    refused = followed.view(batch, size).gather(1, tree.parents[:, 1:].clamp(min=0)) != index[1:]  # by their parents
-    last = deepest(tree, refused)  # of the one path that is left
+    rejected = followed.view(batch, size).gather(1, tree.parents[:, 1:].clamp(min=0)) != index[1:]  # by their parents
+    last = deepest(tree, rejected)  # of the one path that is left
     p = p.view_as(probs)[torch.arange(batch, device=last.device), last[:, 0]]
     return Verdict(tree.path_to(last[:, 0]), tree.depths.gather(1, last)[:, 0], noise.draw(p))
 
 
 class _Walk:
-    """Where each row stands: its node, the child to be judged there, and the laws left after the refused siblings."""
+    """By batch row: the current node, the child to be judged, and the laws left after its rejected siblings."""
 
     def __init__(self, tree: DraftTree, probs: Tensor) -> None:
         batch, size = tree.tokens.shape
         self.rows, index = torch.arange(batch, device=probs.device), torch.arange(size, device=probs.device)
         is_child = tree.parents[:, None] == index[:, None]  # [B, node, child]
-        is_younger = (tree.parents[:, None] == tree.parents[..., None]) & (index > index[:, None])
-        self.first_child, self.next_sibling = _first(is_child), _first(is_younger)
+        is_later_sibling = (tree.parents[:, None] == tree.parents[..., None]) & (index > index[:, None])
+        self.first_child, self.next_sibling = _first(is_child), _first(is_later_sibling)
         self.probs, self.draft_probs = probs, tree.draft_probs
         self.node = torch.zeros_like(tree.tokens[:, 0])
         self.accepted, self.rank = self.node, self.node
@@ -110,12 +112,12 @@ class _Walk:
         self.p = self.law = probs[:, 0]
         self.q = None if tree.draft_probs is None else tree.draft_probs[:, 0]
 
-    def refuse(self, refused: Tensor, child: Tensor, x: Tensor, residual: Tensor) -> None:
-        self.p = torch.where(refused[:, None], residual, self.p)
+    def reject(self, rejected: Tensor, child: Tensor, x: Tensor, residual: Tensor) -> None:
+        self.p = torch.where(rejected[:, None], residual, self.p)
         if self.q is not None:
             self.q = _without(self.q, x)
-        self.rank = self.rank + refused
-        self.candidate = torch.where(refused, self.next_sibling[self.rows, child], -1)
+        self.rank = self.rank + rejected
+        self.candidate = torch.where(rejected, self.next_sibling[self.rows, child], -1)
 
     def descend(self, accepted: Tensor, child: Tensor) -> None:
         here, law = accepted[:, None], self.probs[self.rows, child]
@@ -127,7 +129,7 @@ class _Walk:
         self.candidate = torch.where(accepted, self.first_child[self.rows, child], self.candidate)
 
 
-def _without(q: Tensor, x: Tensor) -> Tensor:  # [M, V], [M] -> [M, V] the law from which a younger sibling was drawn
+def _without(q: Tensor, x: Tensor) -> Tensor:  # [M, V], [M] -> [M, V] the law from which the next sibling was drawn
     rest = q.scatter(1, x[:, None], 0)
     return rest / rest.sum(-1, keepdim=True).clamp(min=torch.finfo(rest.dtype).tiny)
 

@@ -1,5 +1,5 @@
-"""Shared noise for rules with a committed law r of their own, ours: the token at a position is argmax(log r + G). r
-follows from q, so that drafting must keep it, and from nothing that the noise of its own position decides."""
+"""Shared noise for rules with a committed law r of their own (ours): the token at a position is argmax(log r + G). r
+depends on q, which drafting must therefore keep, and may not depend on the noise of its own position."""
 
 from torch import Tensor
 
@@ -11,8 +11,8 @@ from lantern.types import DraftTree, Verdict
 from lantern.verification.shared_noise import SharedNoise, SharedProposals
 
 
-class KeptProposals:
-    """As under shared noise, with q kept for r."""
+class LawKeepingProposals:
+    """As SharedProposals, with q kept for r."""
 
     keeps_law = True
 
@@ -21,7 +21,7 @@ class KeptProposals:
         self.drawn, self.chosen = shared.drawn, shared.chosen
 
     def coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor:
-        """Raises LanternError: nothing shows that r may follow from a window's laws."""
+        """Raises LanternError: r has not been shown to be valid for a window's laws."""
         return self.anew(laws)
 
     def anew(self, laws: Tensor) -> Tensor:
@@ -31,12 +31,14 @@ class KeptProposals:
 
 
 class SharedLaw:
+    """Implements lantern.types.Verification for CommittedLaws."""
+
     name = "shared_noise"
-    proposals = KeptProposals
+    proposals = LawKeepingProposals
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: CommittedLaw, noise: Noise) -> Verdict:
-        """probs p [B, N, V]. Raises LanternError if children were drafted and q was not kept: a tree that is pruned by
-        its noise, such as EAGLE-2's, would let r follow that noise."""
+        """probs p [B, N, V]. Raises LanternError if children were drafted without keeping q: in a tree pruned by its
+        noise, such as EAGLE-2's, r would depend on that noise."""
         q = tree.draft_probs
         if q is None and tree.width != 0 and bool((tree.parents >= 0).any()):
             raise LanternError(

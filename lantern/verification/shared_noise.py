@@ -8,11 +8,11 @@ from lantern.errors import LanternError
 from lantern.noise import Noise, leaders, winners
 from lantern.types import DraftTree, Verdict
 
-PICK_SPREAD = 0.5  # how far log p scatters about log q, in units in which the target's pick is a softmax of log q + G
+PICK_SPREAD = 0.5  # of log p about log q: the temperature at which softmax(log q + G) estimates the target's pick
 
 
 class SharedProposals:
-    """Children are the codes the target would pick under the same noise if q were its law."""
+    """Children are the codes that the target would pick under the same noise if q were its law."""
 
     keeps_law = False
 
@@ -42,19 +42,21 @@ class SharedProposals:
 
 
 class SharedNoise:
+    """Implements lantern.types.Verification for lossless rules and Relaxations."""
+
     name = "shared_noise"
     proposals = SharedProposals
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: Relaxation, noise: Noise) -> Verdict:
         """probs p [B, N, V]. Follows the deepest path on which every child is the pick at its parent; among equally
         deep ones the one of earlier nodes."""
-        is_chain = tree.topology and tree.topology.is_chain
+        is_chain = tree.topology and tree.topology.width < 2
         weights = noise.weights_ahead(tree.tokens.shape[1]) if is_chain else noise.weights_at(tree.depths)  # [B, N, V]
         pick = winners(probs, weights)  # [B, N]
         parents, drafted = tree.parents[:, 1:].clamp(min=0), tree.tokens[:, 1:]  # the root is committed
         if rule.lossless:
-            refused = pick.gather(1, parents) != drafted  # [B, N - 1]
-        elif not hasattr(rule, "relax"):
+            rejected = pick.gather(1, parents) != drafted  # [B, N - 1]
+        elif not isinstance(rule, Relaxation):
             raise LanternError(
                 f"verification=shared_noise needs a law to pick from, acceptance={rule.name} names none; use "
                 "verification=ratio"
@@ -63,17 +65,15 @@ class SharedNoise:
             index = parents[..., None].expand(-1, -1, probs.shape[-1])
             law, weights = probs.gather(1, index), weights.expand_as(probs).gather(1, index)
             p_tilde = rule.relax(law.flatten(0, 1), drafted.flatten()).view_as(law)
-            refused = winners(p_tilde, weights) != drafted  # a child is refused unless its own p~ picks it
-        refused = refused if tree.topology else refused | tree.is_padding[:, 1:]
-        best = deepest(tree, refused)
+            rejected = winners(p_tilde, weights) != drafted  # a child is accepted if its own p~ picks it
+        rejected = rejected if tree.topology else rejected | tree.is_padding[:, 1:]
+        best = deepest(tree, rejected)
         accepted, token = tree.depths.gather(1, best)[:, 0], pick.gather(1, best)[:, 0]
-        verdict = Verdict(tree.path_to(best[:, 0]), accepted, token)
-        verdict.picks = pick
-        return verdict
+        return Verdict(tree.path_to(best[:, 0]), accepted, token, pick)
 
 
-def deepest(tree: DraftTree, refused: Tensor) -> Tensor:
-    """refused [B, N - 1] of all nodes but the root -> the deepest node [B, 1] with none of them on its path, the first
-    among equals."""
-    lost = (tree.ancestors[..., 1:] & refused[:, None]).any(-1)  # [B, N]
-    return tree.depths.masked_fill(lost, -1).argmax(1, keepdim=True)
+def deepest(tree: DraftTree, rejected: Tensor) -> Tensor:
+    """rejected [B, N - 1], of all nodes but the root -> the deepest node [B, 1] with no rejected node on its path, the
+    first among equals."""
+    is_cut = (tree.ancestors[..., 1:] & rejected[:, None]).any(-1)  # [B, N]
+    return tree.depths.masked_fill(is_cut, -1).argmax(1, keepdim=True)

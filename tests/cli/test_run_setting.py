@@ -11,8 +11,8 @@ from lantern.api import CONFIG_FOLDER
 from lantern.cli.error_messages import user_error
 from lantern.cli.run_setting import own_settings, run_setting
 from lantern.errors import LanternError
+from lantern.pipeline import Shape
 from lantern.runtime import memory
-from lantern.types import Shape
 
 
 def test_a_row_names_the_window_that_was_found_and_not_the_one_of_the_config():

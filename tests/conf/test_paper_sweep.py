@@ -11,7 +11,7 @@ from support.paths import ROOT
 
 import lantern
 from lantern.evaluation.rows import read_rows
-from lantern.pipeline import assemble
+from lantern.pipeline import pipelines
 from lantern.reporting.published import published_keys
 
 POINTS = sweep_points(composed("+sweep=paper"))
@@ -34,7 +34,8 @@ def test_every_point_starts_and_papers_stand_beside_their_own_model_alone(target
     cfg = composed("+sweep=paper", "dtype=float32", "device=cpu", *point)
     parts = {group: instantiate(cfg[group]) for group in ("drafter", "tree", "acceptance", "verification", "sampling")}
     settings = dict(override.split("=") for override in point)
-    row = assemble(model=target, **parts).describe() | {"method": settings["+method"]}
+    tree = parts.pop("tree")
+    row = pipelines(model=target, **parts)(tree).describe() | {"method": settings["+method"]}
     assert row["temperature"] == float(settings["sampling.temperature"])
     assert published_keys(row, cfg.published) == {}
     figures = published_keys(row | {"model": PUBLISHED}, cfg.published)

@@ -7,7 +7,7 @@ from support.toy import DIM, PROMPTS, SEEDS, tiny_target
 from support.uneven_rounds import target_features, uneven_rounds
 
 from lantern.acceptance.exact import Exact
-from lantern.decoding import generate
+from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.none import NoDrafter
 from lantern.drafters.parallel import Parallel
 from lantern.drafters.parallel_network import ParallelNetwork
@@ -50,14 +50,14 @@ def tiny_parallel(target: LlamaGenTarget, tree, sampling: Sampling) -> Parallel:
 
 def slow_laws(drafter: Parallel, prompt: str, committed: list[int]) -> torch.Tensor:
     """[levels, V] behind the committed tokens: pairs as EAGLE's, and behind the last a row a level, which reads that
-    pair through the level's own entrance, stands one cell further and sees all rows before it."""
+    pair through the level's own entrance, stands one position further and sees all rows before it."""
     target, network = drafter.target, drafter.network
     features = target_features(target, prompt, committed[:-1])
     tokens = [0] * (target.prefix_len - 1) + committed
     pairs = torch.cat([target.embed(torch.tensor([tokens] * target.guidance)), features], dim=-1)
     x = torch.cat([network.fc(pairs), *(entrance(pairs[:, -1:]) for entrance in network.ahead)], dim=1)
-    cells = torch.arange(1, x.shape[1] + 1).clamp(max=len(target.rotation) - 1)
-    x = x + network.attention(x, target.rotation[None, cells], None)
+    positions = torch.arange(1, x.shape[1] + 1).clamp(max=len(target.rotation) - 1)
+    x = x + network.attention(x, target.rotation[None, positions], None)
     x = x + network.feed_forward(network.ffn_norm(x))
     return drafter.sampling.law(target.head(target.guide(x[None, :, -LEVELS:])))[0]
 
@@ -65,7 +65,7 @@ def slow_laws(drafter: Parallel, prompt: str, committed: list[int]) -> torch.Ten
 @pytest.mark.parametrize("cfg_scale", [2.0, 1.0])
 @torch.inference_mode()
 def test_level_laws_equal_one_causal_pass_over_all_pairs(cfg_scale):
-    """Catches levels that see the gaps of uneven rows or last round's levels, wrong cells, lost pairs."""
+    """Catches levels that attend to the gaps of uneven rows or last round's levels, wrong positions, lost pairs."""
     target, policy = tiny_target(cfg_scale), AllLevels()
     drafter = tiny_parallel(target, policy, Sampling(cfg_scale=cfg_scale))
     for prompts, committed, forwards in uneven_rounds(target, drafter, 4):
@@ -78,7 +78,7 @@ def test_level_laws_equal_one_causal_pass_over_all_pairs(cfg_scale):
 def decode(tree, verification, batch_size: int):
     target, sampling = tiny_target(), Sampling()
     drafter = NoDrafter() if tree is None else tiny_parallel(target, tree, sampling)
-    return generate(target, drafter, verification, Exact(), sampling, PROMPTS, SEEDS, batch_size)
+    return generate(DecodingSetup(target, drafter, verification, Exact(), sampling), PROMPTS, SEEDS, batch_size)
 
 
 @pytest.mark.parametrize("tree", TREES)

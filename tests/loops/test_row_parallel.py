@@ -8,7 +8,7 @@ import torch
 from support.toy import GRID, PROMPTS, SEEDS, tiny_eagle, tiny_target
 
 from lantern.acceptance.exact import Exact
-from lantern.decoding import generate
+from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
 from lantern.loops.row_parallel import RowParallel
@@ -29,15 +29,15 @@ LENGTH = HEIGHT * WIDTH
 
 def decode(loop, sampling: Sampling, batch_size: int = 3) -> Generation:
     target = tiny_target(sampling.cfg_scale)
-    return loop(target, NoDrafter(), SharedNoise(), Exact(), sampling, PROMPTS, SEEDS, batch_size)
+    return loop(DecodingSetup(target, NoDrafter(), SharedNoise(), Exact(), sampling), PROMPTS, SEEDS, batch_size)
 
 
 class Entry(NamedTuple):
-    """A token as it was read: at a cell, seeing the entries of these numbers; stand-ins are seen by nobody else."""
+    """A token as it was read: at a position, attending to the entries of these numbers; only real ones are shared."""
 
-    cell: int
+    position: int
     token: int
-    sees: list[int]
+    attends: list[int]
     is_real: bool
 
 
@@ -49,12 +49,12 @@ def slow_image(sampling: Sampling, window: int, length: int, prompt: str, seed: 
     noise = (GreedyNoise if sampling.is_greedy else Noise)(1, target.vocab_size, 0)
     noise.admit(torch.tensor([0]), torch.tensor([seed]))
 
-    def pick(logits, cell: int) -> int:
-        return int((sampling.law(logits).log() + noise.gumbel(Purpose.PICK, torch.tensor([cell]))[0]).argmax())
+    def pick(logits, position: int) -> int:
+        return int((sampling.law(logits).log() + noise.gumbel(Purpose.PICK, torch.tensor([position]))[0]).argmax())
 
     known[0] = pick(all_logits(target, prompt, [])[-1], 0)
     while len(known) < LENGTH:
-        reads = []  # (row, cell, token, stands in or is a guess)
+        reads = []  # (row, position, token, stands in or is a guess)
         for row in range(HEIGHT):
             free = [column for column in range(WIDTH) if row * WIDTH + column not in known]
             if row and len(free) == WIDTH and any((row - 1) * WIDTH + c not in known for c in range(window)):
@@ -63,39 +63,39 @@ def slow_image(sampling: Sampling, window: int, length: int, prompt: str, seed: 
             if free and first - 1 in known:
                 reads.append((row, first - 1, known[first - 1], False))
             elif free:
-                newest = max(cell for cell in known if cell < row * WIDTH)
+                newest = max(position for position in known if position < row * WIDTH)
                 reads.append((row, first - 1, known[newest], True))
-            window_cells = range(first, first + min(length, len(free) - 1))
+            window_positions = range(first, first + min(length, len(free) - 1))
             if row and row * WIDTH not in known:
-                guesses |= {cell: {**guesses, **known}.get(cell - WIDTH, known[0]) for cell in window_cells}
-            reads += [(row, cell, guesses.get(cell, known[0]), True) for cell in window_cells]
-        done = {entry.cell for entry in entries if entry.is_real} | {cell for _, cell, _, _ in reads}
+                guesses |= {p: {**guesses, **known}.get(p - WIDTH, known[0]) for p in window_positions}
+            reads += [(row, position, guesses.get(position, known[0]), True) for position in window_positions]
+        done = {entry.position for entry in entries if entry.is_real} | {position for _, position, _, _ in reads}
         reads += [
-            (None, cell, token, False)
-            for cell, token in known.items()
-            if cell % WIDTH == WIDTH - 1 and cell + 1 < LENGTH and cell not in done
+            (None, position, token, False)
+            for position, token in known.items()
+            if position % WIDTH == WIDTH - 1 and position + 1 < LENGTH and position not in done
         ]
         old, new = list(entries), {}
-        for row, cell, token, is_draft in reads:
-            sees = [number for number, entry in enumerate(old) if entry.is_real and entry.cell < cell]
-            sees += [len(old) + n for n, (r, c, _, d) in enumerate(reads) if c < cell and (not d or r == row)]
-            entries.append(Entry(cell, token, sees, not is_draft))
+        for row, position, token, is_draft in reads:
+            attends = [number for number, entry in enumerate(old) if entry.is_real and entry.position < position]
+            attends += [len(old) + n for n, (r, c, _, d) in enumerate(reads) if c < position and (not d or r == row)]
+            entries.append(Entry(position, token, attends, not is_draft))
         logits = all_logits(target, prompt, entries)[-len(reads) :]
         for row in range(HEIGHT):
             own = [number for number, read in enumerate(reads) if read[0] == row]
             for number in own:
                 new[reads[number][1] + 1] = pick(logits[number], reads[number][1] + 1)
             last = reads[own[-1]][1] if own else LENGTH
-            for cell in range(last + 2, min(last + 2 + length, (row + 1) * WIDTH)):
-                guesses[cell] = pick(logits[own[-1]], cell)
+            for position in range(last + 2, min(last + 2 + length, (row + 1) * WIDTH)):
+                guesses[position] = pick(logits[own[-1]], position)
             for number in own:
-                cell = reads[number][1] + 1
-                known[cell] = new[cell]
-                if number == own[-1] or reads[number + 1][2] != new[cell]:
+                position = reads[number][1] + 1
+                known[position] = new[position]
+                if number == own[-1] or reads[number + 1][2] != new[position]:
                     break
                 entries[len(old) + number + 1] = entries[len(old) + number + 1]._replace(is_real=True)
         guesses |= new
-    return [known[cell] for cell in range(LENGTH)]
+    return [known[position] for position in range(LENGTH)]
 
 
 @torch.inference_mode()
@@ -109,15 +109,15 @@ def all_logits(target, prompt: str, entries: list[Entry]) -> torch.Tensor:
     mask = causal_mask(visible[:1], x.shape[1])
     for number, entry in enumerate(entries, prefix_len):
         mask[..., number, prefix_len:] = False
-        mask[..., number, [number, *(prefix_len + seen for seen in entry.sees)]] = True
-    places = torch.tensor([*range(prefix_len), *(prefix_len + entry.cell for entry in entries)])
+        mask[..., number, [number, *(prefix_len + seen for seen in entry.attends)]] = True
+    places = torch.tensor([*range(prefix_len), *(prefix_len + entry.position for entry in entries)])
     return target.head(target.guide(body.body(x, target.rotation[None, places], mask)[None]))[0]
 
 
 @pytest.mark.parametrize("length", [0, 1, 3])
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0), Sampling(top_k=5, cfg_scale=1.0)], ids=str)
 def test_a_window_of_a_whole_row_is_plain_decoding(sampling, length):
-    """Catches noise of another cell, slots or rotations out of place, a last column that is not read, and guesses that
+    """Catches noise of another position, wrong slots or rotations, a last column that is not read, and guesses that
     show in the image."""
     plain = decode(generate, sampling, batch_size=1)
     found = decode(RowParallel(WIDTH, length), sampling)
@@ -130,7 +130,7 @@ def test_a_window_of_a_whole_row_is_plain_decoding(sampling, length):
     ("window", "length", "images"), [(1, 0, 8), (2, 0, 5), (4, 0, 1), (1, 1, 4), (1, 3, 4), (2, 2, 4), (3, 3, 2)]
 )
 def test_an_image_equals_one_recomputed_without_a_cache(window, length, images):
-    """Catches a cell that is seen too early or never, a stand-in or a foreign guess that is seen (which shows in few of
+    """Catches a position attended to too early or never, a replacement or a foreign guess too (which shows in few of
     the images), entries that are written over."""
     found = decode(RowParallel(window, length), Sampling()).tokens.tolist()
     for prompt, seed, tokens in list(zip(PROMPTS, SEEDS, found, strict=True))[:images]:
@@ -139,21 +139,22 @@ def test_an_image_equals_one_recomputed_without_a_cache(window, length, images):
 
 @pytest.mark.parametrize("length", [0, 2])
 @pytest.mark.parametrize("window", [1, 2, 3, 4])
-def test_every_cell_is_picked_once_and_read_once_as_what_it_is(window, length):
-    """Catches cells that rows below can never see, tokens read before they are picked, rows that start late, and an
+def test_every_position_is_picked_once_and_read_once_as_what_it_is(window, length):
+    """Catches positions that rows below can never see, tokens read before they are picked, rows that start late, and an
     image that ends when its last row has overtaken another. Every second row guesses right."""
     image, generator = Image(GRID, window, length, 0), torch.Generator().manual_seed(window)
     committed = 1
     while not image.is_complete:
         image.plan()
-        drawn = torch.randint(2, (len(image.asks),), generator=generator).tolist()  # a guess is right half the time
+        drawn = torch.randint(2, (len(image.picks),), generator=generator).tolist()  # a guess is right half the time
         picks = [
-            image.tokens[cell] if cell // WIDTH % 2 else pick for (_, cell), pick in zip(image.asks, drawn, strict=True)
+            image.tokens[position] if position // WIDTH % 2 else pick
+            for (_, position), pick in zip(image.picks, drawn, strict=True)
         ]
         known = {row * WIDTH + column for row, done in enumerate(image.done) for column in range(done)}
-        assert all(read.cell in known for read in image.reads if read.is_known)
+        assert all(read.position in known for read in image.reads if read.is_known)
         before = image.filled.copy()
-        assert not any(before[read.cell] for read in image.reads)
+        assert not any(before[read.position] for read in image.reads)
         committed += image.take(picks)
         assert (image.filled >= before).all()
         assert all(row == 0 or above >= window for above, row in pairwise(image.done))
@@ -165,7 +166,7 @@ def test_every_cell_is_picked_once_and_read_once_as_what_it_is(window, length):
 
 
 @pytest.mark.parametrize("length", [0, 2])
-def test_an_image_is_the_same_in_any_batch_and_the_books_agree(length):
+def test_an_image_is_the_same_in_any_batch_and_the_counts_agree(length):
     """Catches rows that share noise or cache, what is done that disturbs what is not, and tokens per step that count
     the prefill."""
     alone, some, together = (decode(RowParallel(2, length), Sampling(), batch_size=size) for size in (1, 3, 8))
@@ -179,7 +180,7 @@ def test_an_image_is_the_same_in_any_batch_and_the_books_agree(length):
         assert len(set(together.steps.tolist())) > 1
 
 
-def test_a_batch_that_does_not_fit_is_refused(monkeypatch):
+def test_a_batch_that_does_not_fit_is_rejected(monkeypatch):
     """Catches an out-of-memory kill where the other loop says how many images fit."""
     monkeypatch.setattr(memory, "available_memory", lambda device: 10_000)
     with pytest.raises(LanternError, match=r"batch_size=3 needs .* 0 images at once fit"):
@@ -214,11 +215,11 @@ def test_a_window_beyond_a_row_is_one_clear_error(window):
         decode(RowParallel(window), Sampling())
 
 
-def test_a_drafter_and_a_rule_that_nobody_would_ask_are_refused():
+def test_a_drafter_and_a_rule_of_another_method_are_rejected():
     target = tiny_target()
     eagle = tiny_eagle(target, chain(2), Sampling())
     with pytest.raises(LanternError, match="leave drafter=eagle, acceptance=exact out"):
-        RowParallel(3)(target, eagle, SharedNoise(), Exact(), Sampling(), ["a"], [1])
+        RowParallel(3)(DecodingSetup(target, eagle, SharedNoise(), Exact(), Sampling()), ["a"], [1])
 
 
 def test_a_negative_length_is_one_clear_error():

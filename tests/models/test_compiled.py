@@ -6,13 +6,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 from support.toy import PROMPTS, SEEDS, tiny_eagle, tiny_target
+from torch import nn
 
 from lantern.acceptance.exact import Exact
-from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
+from lantern.models.hf.target import HuggingFaceTarget
 from lantern.models.llamagen import compiled
 from lantern.models.llamagen.target import LlamaGenTarget
-from lantern.pipeline import Pipeline, assemble
+from lantern.pipeline import Pipeline, pipelines
 from lantern.sampling import Sampling
 from lantern.trees.static import StaticTree
 from lantern.verification import SharedNoise
@@ -21,15 +22,16 @@ TREE = StaticTree([[0], [1], [0, 0], [0, 0, 0]], name="small")
 
 
 def joined(target, **settings) -> Pipeline:
-    return assemble(target, partial(tiny_eagle), TREE, Exact(), SharedNoise(), Sampling(), "tiny", **settings)
+    return pipelines(target, partial(tiny_eagle), Exact(), SharedNoise(), Sampling(), "tiny", **settings)(TREE)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("batch_size", [1, 3])  # rows that stand alike and unevenly
+@pytest.mark.parametrize("batch_size", [1, 3])  # rows of equal and of unequal lengths
 def test_a_compiled_pipeline_makes_the_same_images(batch_size):
     plain, fast = (joined(tiny_target(), compile=compile) for compile in (False, True))
     one, other = (pipeline.generate(PROMPTS[:4], SEEDS[:4], batch_size) for pipeline in (plain, fast))
-    assert "_compiled" in vars(fast.target)
+    assert fast.target._compiled.cache_info().currsize == 1
+    assert plain.target._compiled.cache_info().currsize == 0
     assert torch.equal(one.tokens, other.tokens)
     assert one.tokens_per_step == other.tokens_per_step > 1
 
@@ -51,8 +53,8 @@ def test_a_second_compiled_target_runs_its_own_weights():
 
 
 def test_only_layers_that_are_ours_are_compiled():
-    with pytest.raises(LanternError, match="compile=true is for LlamaGen's layers, model=anole"):
-        assemble(SimpleNamespace(), NoDrafter(), None, Exact(), SharedNoise(), Sampling(), "anole", compile=True)
+    with pytest.raises(LanternError, match="compile=true is for LlamaGen's layers, Identity has others"):
+        HuggingFaceTarget.configured(SimpleNamespace(transformer=nn.Identity()), 2.0, compiled=True)
 
 
 def test_without_a_compiler_the_remedy_is_named(monkeypatch):

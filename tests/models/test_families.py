@@ -27,7 +27,7 @@ from lantern.evaluation.plan import Folders, Plan
 from lantern.models.checkpoints import save_weights
 from lantern.models.graphs import PassGraphs
 from lantern.models.hf.target import HuggingFaceTarget
-from lantern.pipeline import assemble
+from lantern.pipeline import pipelines
 from lantern.types import PADDING, DraftTree
 
 PROMPTS = ["a red sphere", "a blue ring on wood", "sand"]
@@ -122,7 +122,7 @@ def test_tree_passes_and_commits_equal_the_models_own_forward(loaded):
 def test_recorded_passes_equal_the_models_own_forward(loaded, monkeypatch):
     """Catches what transformers works out on the host: it would stay what it was when the pass was recorded."""
     recorder = Recorder()
-    monkeypatch.setattr(loaded.target, "graphs", PassGraphs(loaded.target._pass, recorder))
+    monkeypatch.setattr(loaded.target, "graphs", PassGraphs(recorder))
     assert max(tree_rounds(loaded, rounds=5, seed=seed) for seed in range(3)) < 1e-4
     assert sum(recording.replays for recording in recorder.made) > 2
 
@@ -153,7 +153,7 @@ def test_a_cache_that_is_not_compacted_is_caught(loaded, monkeypatch):
 @torch.inference_mode()
 def test_a_row_end_that_is_not_committed_is_caught(loaded, monkeypatch):
     """The mutant: accepted codes are kept, the structural tokens between them are not."""
-    monkeypatch.setattr("lantern.models.hf.structure.Walk.expand", lambda self, verdict: verdict)
+    monkeypatch.setattr("lantern.models.hf.structure.StructuredTree.expand", lambda self, verdict: verdict)
     assert tree_rounds(loaded, rounds=5, seed=0) > 1e-2
 
 
@@ -171,7 +171,8 @@ def test_evaluating_a_random_drafter_gives_the_tokens_of_plain_decoding(loaded, 
     parts["tree"] = instantiate({"_target_": "lantern.trees.static.StaticTree", "paths": [[0], [1], [0, 0], [0, 0, 0]]})
     assert isinstance(parts["drafter"], partial)
     assert parts["drafter"].func is load_eagle
-    pipeline = assemble(target, **parts, name=loaded.family.model)
+    tree = parts.pop("tree")
+    pipeline = pipelines(target, **parts, name=loaded.family.model)(tree)
     assert pipeline.target.cfg_scale == cfg.sampling.cfg_scale > 1
     evaluation = Evaluation(Plan(PROMPTS, 1, 4, 2), Folders(tmp_path, tmp_path / "ar"))
     baseline, method = evaluation.run(pipeline)
@@ -188,7 +189,8 @@ def test_plain_decoding_with_row_ends_is_what_the_prompt_alone_decides(loaded):
     """Catches state that leaks between images: batches of one and of three, admitted and finished in any order."""
     cfg = config(loaded.family, loaded.folder, "acceptance=exact", "drafter=none")
     parts = {name: instantiate(cfg[name]) for name in ("drafter", "tree", "acceptance", "verification", "sampling")}
-    pipeline = assemble(loaded.target, **parts)
+    tree = parts.pop("tree")
+    pipeline = pipelines(loaded.target, **parts)(tree)
     alone = torch.cat([pipeline.generate([prompt], [seed], 1).tokens for seed, prompt in enumerate(PROMPTS)])
     assert torch.equal(pipeline.generate(PROMPTS, range(3), 3).tokens, alone)
     assert torch.equal(pipeline.generate(PROMPTS[::-1], [2, 1, 0], 2).tokens, alone.flip(0))
@@ -199,7 +201,8 @@ def test_a_window_longer_than_a_row_of_the_image_gives_the_tokens_of_plain_decod
     """Catches paths with several row ends, of which each must be read and kept; the drafter needs no weights."""
     cfg = config(loaded.family, loaded.folder, "acceptance=exact", "drafter=jacobi")
     parts = {name: instantiate(cfg[name]) for name in ("drafter", "tree", "acceptance", "verification", "sampling")}
-    pipeline = assemble(loaded.target, **parts)
+    tree = parts.pop("tree")
+    pipeline = pipelines(loaded.target, **parts)(tree)
     found, plain = (part.generate(PROMPTS, [1, 2, 3], 2) for part in (pipeline, pipeline.baseline()))
     assert torch.equal(found.tokens, plain.tokens)
     assert max(max(entry.accepted) for entry in found.rounds) > SIDE

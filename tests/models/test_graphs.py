@@ -9,11 +9,11 @@ from support.recorded_passes import Recorder, place
 from support.toy import PROMPTS, tiny_eagle, tiny_target
 
 from lantern.acceptance.exact import Exact
-from lantern.decoding import generate
+from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.jacobi.jacobi import Jacobi, coupled
 from lantern.drafters.jacobi.starts import Nearest
 from lantern.drafters.none import NoDrafter
-from lantern.models.graphs import MET, PassGraphs
+from lantern.models.graphs import MIN_PASSES, PassGraphs
 from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree
@@ -38,12 +38,12 @@ DRAFTERS = {
 
 def decode(target, drafter: str, batch_size: int) -> torch.Tensor:
     parts = (target, DRAFTERS[drafter](target), SharedNoise(), Exact(), Sampling(cfg_scale=target.cfg_scale))
-    return generate(*parts, PROMPTS, SEEDS, batch_size).tokens
+    return generate(DecodingSetup(*parts), PROMPTS, SEEDS, batch_size).tokens
 
 
 def recorded_target(recorder) -> object:
     target = tiny_target()
-    target.graphs = PassGraphs(target._pass, recorder)
+    target.graphs = PassGraphs(recorder)
     return target
 
 
@@ -56,26 +56,26 @@ def test_recorded_passes_make_the_same_images(drafter, batch_size):
     target = recorded_target(recorder)
     for _ in range(2):  # the second time on the memory of the first
         assert torch.equal(decode(target, drafter, batch_size), decode(tiny_target(), drafter, batch_size))
-    assert sum(recording.replays for recording in recorder.made) > 4 * MET * len(recorder.made)
+    assert sum(recording.replays for recording in recorder.made) > 4 * MIN_PASSES * len(recorder.made)
 
 
 def test_a_recording_is_of_one_guidance_scale():
     recorder = Recorder()
     target = recorded_target(recorder)
     for cfg_scale in (2.0, 5.0):
-        target.cfg_scale = cfg_scale
-        assert torch.equal(decode(target, "plain", 2), decode(tiny_target(cfg_scale), "plain", 2))
+        configured = target.configured(cfg_scale)
+        assert torch.equal(decode(configured, "plain", 2), decode(tiny_target(cfg_scale), "plain", 2))
     assert len(recorder.made) > 1
 
 
 def test_passes_that_cannot_be_recorded_are_run_as_they_are(caplog):
     """Catches a run that dies, or goes on silently: what it measures is not what graphs would."""
 
-    def refuses(run):
+    def rejects(run):
         raise RuntimeError("no graphs here")
 
     with caplog.at_level(logging.WARNING):
-        assert torch.equal(decode(recorded_target(refuses), "static", 3), decode(tiny_target(), "static", 3))
+        assert torch.equal(decode(recorded_target(rejects), "static", 3), decode(tiny_target(), "static", 3))
     assert [record.message for record in caplog.records].count(
         "passes cannot be recorded as CUDA graphs, kernels are launched one by one: no graphs here"
     ) == 1
@@ -96,6 +96,6 @@ def test_what_a_pass_returned_is_not_written_again():
     target.allocate(1, 1)
     target.prefill(PROMPTS[:1], torch.tensor([0]))
     root = TreeTopology.chain(0, torch.device("cpu")).tree(torch.tensor([[3]]))
-    passes = [target.verify(root) for _ in range(MET + 2)]
+    passes = [target.verify(root) for _ in range(MIN_PASSES + 2)]
     assert recorder.made[0].replays == 3
     assert len({place(part) for forward in passes for part in forward}) == 2 * len(passes)

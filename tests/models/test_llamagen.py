@@ -12,7 +12,7 @@ from support.toy import CODES, PROMPTS, random_verdict, tiny_eagle, tiny_target
 from torch import Tensor
 
 from lantern.acceptance.exact import Exact
-from lantern.decoding import generate
+from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.none import NoDrafter
 from lantern.errors import CheckpointError
 from lantern.models.checkpoints import load_strictly, read_weights
@@ -81,14 +81,17 @@ def test_teacher_forced_logits_are_those_of_the_reference(golden):
 def test_the_engine_decodes_the_greedy_tokens_of_the_reference(golden, batch_size):
     """Catches a prefill, cache, position or guidance unlike the released code's, in the loop that users run."""
     target, sampling = golden.target(), Sampling(temperature=0, cfg_scale=golden.cfg_scale)
-    found = generate(target, NoDrafter(), SharedNoise(), Exact(), sampling, ["0", "1"], [0, 0], batch_size)
+    found = generate(
+        DecodingSetup(target, NoDrafter(), SharedNoise(), Exact(), sampling), ["0", "1"], [0, 0], batch_size
+    )
     assert torch.equal(found.tokens, golden.tensors["tokens"])
 
 
 class Oracle:
     """Drafts the stored tokens at rank 1 and wrong ones at rank 0, so that accepted nodes do not stand in a row."""
 
-    name, num_nodes, depth, forwards = "oracle", 7, 3, 0
+    name, num_nodes, depth = "oracle", 7, 3
+    forwards, forward_s, image_bytes = 0, 0.0, 0
 
     def __init__(self, tokens: Tensor) -> None:
         self.tokens = torch.nn.functional.pad(tokens, (0, 8))
@@ -117,7 +120,9 @@ class Oracle:
 def test_tree_decoding_reaches_the_greedy_tokens_of_the_reference_in_fewer_steps(golden):
     """Catches a tree pass, or a commit of nodes that do not stand in a row, that departs from the released code."""
     tokens, sampling = golden.tensors["tokens"], Sampling(temperature=0, cfg_scale=golden.cfg_scale)
-    found = generate(golden.target(), Oracle(tokens), SharedNoise(), Exact(), sampling, ["0", "1"], [0, 0], 2)
+    found = generate(
+        DecodingSetup(golden.target(), Oracle(tokens), SharedNoise(), Exact(), sampling), ["0", "1"], [0, 0], 2
+    )
     assert torch.equal(found.tokens, tokens)
     assert found.steps.tolist() == [4, 4]  # 15 tokens behind the prefill's, four a step
 
@@ -181,7 +186,7 @@ def tree_rounds(target: LlamaGenTarget, rounds: int, seed: int) -> float:
 @pytest.mark.parametrize("seed", [0, 1])
 @torch.inference_mode()
 def test_tree_passes_and_commits_equal_recomputing_without_a_cache(cfg_scale, seed):
-    """Catches nodes that see their siblings, wrong cells, guidance rows mixed up, entries moved to a wrong slot."""
+    """Catches nodes that attend to siblings, wrong positions, mixed guidance rows, entries moved to a wrong slot."""
     assert tree_rounds(tiny_target(cfg_scale), rounds=4, seed=seed) < 1e-10
 
 
@@ -199,7 +204,9 @@ def test_a_stale_cache_row_changes_decoded_tokens(monkeypatch):
     drafter = tiny_eagle(target, TREE, sampling)
     runs = []
     for _ in range(2):
-        runs.append(generate(target, drafter, SharedNoise(), Exact(), sampling, PROMPTS, range(8), 4).tokens)
+        runs.append(
+            generate(DecodingSetup(target, drafter, SharedNoise(), Exact(), sampling), PROMPTS, range(8), 4).tokens
+        )
         monkeypatch.setattr("lantern.models.cache.KVCache.compact", lambda self, path, stand: None)
     assert not torch.equal(*runs)
 

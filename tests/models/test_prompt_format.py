@@ -40,5 +40,5 @@ def test_a_prefix_without_room_for_any_word_is_one_clear_error(tokenizer):
 
 def test_a_token_that_the_tokenizer_does_not_know_is_one_clear_error(tokenizer):
     assert id_of(tokenizer, "<image>") == tokenizer.get_vocab()["<image>"]
-    with pytest.raises(CheckpointError, match="knows no token '<boi>'"):
+    with pytest.raises(CheckpointError, match="has no token '<boi>'"):
         id_of(tokenizer, "<boi>")

@@ -25,7 +25,7 @@ from lantern.models.llamagen.conversion import from_converted
 from lantern.models.llamagen.released_checkpoints import load_class_target, load_tokenizer, read_transformer
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import FeedForward, Transformer
-from lantern.pipeline import assemble
+from lantern.pipeline import pipelines
 
 SIZES = {
     "llamagen_c2i_b": ("c2i GPT-B", 256),
@@ -155,7 +155,8 @@ def evaluated(folder: Path, model: str, changes: dict, prompts: list[str], **sam
     save_weights(folder / "drafter", EagleNetwork(96, 3, 256).state_dict(), fit)
     cfg.drafter.checkpoint = str(folder / "drafter")
     parts = {name: instantiate(cfg[name]) for name in ("drafter", "tree", "acceptance", "verification", "sampling")}
-    pipeline = assemble(target, **parts, name=model)
+    tree = parts.pop("tree")
+    pipeline = pipelines(target, **parts, name=model)(tree)
     evaluation = Evaluation(Plan(prompts, 0, len(prompts), 2), Folders(folder, folder / "ar"))
     baseline, method = evaluation.run(pipeline)
     hashes = [[record["tokens"] for record in part.records] for part in (baseline, method)]

@@ -12,7 +12,7 @@ from support.families import FAMILIES
 from test_families import PROMPTS, config, load, loaded  # noqa: F401
 
 from lantern.acceptance.exact import Exact
-from lantern.decoding import generate
+from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.loading import load_eagle
 from lantern.drafters.none import NoDrafter
 from lantern.sampling import Sampling
@@ -34,7 +34,8 @@ class Captions:
 def test_a_family_trains_a_drafter_that_decodes_plain_decodings_tokens(loaded, tmp_path):  # noqa: F811
     """Catches samples, features or a drafter of another shape than the family's, and features of a shorter image that
     differ: attention to later positions."""
-    target, sampling = loaded.target, Sampling()
+    sampling = Sampling()
+    target = loaded.target.configured(sampling.cfg_scale)
     samples = TargetSamples(target, Captions(), sampling, str(tmp_path), 0, 4)
     task = DrafterTask(
         target, sampling, lr=1e-3, muon_lr=1e-3, weight_decay=0.0, depth=2, validation_depth=2, feature_weight=1.0,
@@ -48,7 +49,7 @@ def test_a_family_trains_a_drafter_that_decodes_plain_decodings_tokens(loaded, t
     task.export(tmp_path / "drafter")
     drafter = load_eagle(tmp_path / "drafter", target, chain(2), sampling)
     drafted, plain = (
-        generate(target, part, SharedNoise(), Exact(), sampling, PROMPTS, [1, 2, 3], 2)
+        generate(DecodingSetup(target, part, SharedNoise(), Exact(), sampling), PROMPTS, [1, 2, 3], 2)
         for part in (drafter, NoDrafter())
     )
     assert torch.equal(drafted.tokens, plain.tokens)

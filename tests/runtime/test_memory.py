@@ -4,18 +4,17 @@ import gc
 
 import pytest
 import torch
-from support.toy import PROMPTS, tiny_eagle, tiny_target
+from support.toy import PROMPTS, tiny_eagle, tiny_eagle_jacobi, tiny_target
 
 from lantern import decoding
 from lantern.acceptance.exact import Exact
-from lantern.drafters.eagle_jacobi import EagleJacobi
+from lantern.decoding import DecodingSetup
 from lantern.drafters.jacobi.jacobi import Jacobi, coupled
 from lantern.drafters.jacobi.refined import RefinedJacobi
 from lantern.drafters.jacobi.starts import Nearest
-from lantern.drafters.jacobi.window import Window
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
-from lantern.models.cache import KVCache
+from lantern.models.cache import ReusableCache
 from lantern.runtime import memory
 from lantern.runtime.hardware import allow_tf32, resolve_device, resolve_dtype
 from lantern.sampling import Sampling
@@ -27,7 +26,9 @@ from lantern.verification.shared_noise import SharedNoise
 
 def decode(drafter, target, count: int, batch_size: int):
     prompts, seeds = [PROMPTS[i % 8] for i in range(count)], range(count)
-    return decoding.generate(target, drafter, SharedNoise(), Exact(), Sampling(), prompts, seeds, batch_size)
+    return decoding.generate(
+        DecodingSetup(target, drafter, SharedNoise(), Exact(), Sampling()), prompts, seeds, batch_size
+    )
 
 
 @pytest.mark.parametrize("num_nodes", [1, 26])
@@ -44,7 +45,7 @@ def test_drafters_hold_what_is_estimated():
     target = tiny_target()
     eagle, jacobi = tiny_eagle(target, chain(5), Sampling()), Jacobi(target, 6, Nearest(), coupled)
     refined = RefinedJacobi(eagle.network, target, Sampling(), 6, 1, 0.7)
-    joined = EagleJacobi(eagle, 0, 4, lambda length: Window(length, target, Nearest(), coupled))
+    joined = tiny_eagle_jacobi(target, chain(5), Sampling(), 0, 4)
     for drafter in (eagle, refined, jacobi, joined):
         drafter.allocate(3)
         held = sum(part.nbytes for part in tensors_of(drafter) if part.is_floating_point())
@@ -53,10 +54,10 @@ def test_drafters_hold_what_is_estimated():
 
 def tensors_of(drafter) -> list[torch.Tensor]:
     """What it holds a row of for each image of a batch, former laws beside the newest ones."""
-    parts = [drafter, *(getattr(drafter, name) for name in ("eagle", "window", "memory") if hasattr(drafter, name))]
+    parts = [drafter, *(getattr(drafter, name) for name in ("eagle", "window", "state") if hasattr(drafter, name))]
     found = [part._stale for part in parts if hasattr(part, "_stale")]
-    for memory_ in [part.memory for part in parts if hasattr(part, "memory")]:
-        found += [memory_.cache.store, memory_.pairs.features]
+    for state in [part.state for part in parts if hasattr(part, "state")]:
+        found += [state.cache.store, state.pairs.features]
     return found + [laws for part in parts if hasattr(part, "_laws") for laws in (part._laws, part._former.laws)]
 
 
@@ -115,13 +116,13 @@ def test_two_hundred_rounds_hold_no_more_than_twenty(tree):
 def test_a_cache_grows_with_batch_times_length():
     """Catches a cache whose size does not follow batch times length."""
     like = torch.zeros(0)
-    sizes = [KVCache(2, b, 2, s, 2, 16, like).store.nbytes for b, s in ((1, 10), (2, 10), (1, 20))]
+    sizes = [ReusableCache().allocate(2, b, 2, s, 2, 16, like).store.nbytes for b, s in ((1, 10), (2, 10), (1, 20))]
     assert sizes[1] == sizes[2] == 2 * sizes[0]
 
 
 def test_uneven_rows_are_written_in_the_precision_of_the_cache():
-    """Catches keys in float32 that a cache in half precision, as on a GPU, refuses once rows stand unevenly."""
-    cache = KVCache(1, 2, 1, 6, 1, 2, torch.zeros(0, dtype=torch.bfloat16))
+    """Catches keys in float32 that a cache in half precision, as on a GPU, rejects once rows stand unevenly."""
+    cache = ReusableCache().allocate(1, 2, 1, 6, 1, 2, torch.zeros(0, dtype=torch.bfloat16))
     cache.admit(torch.arange(2), 1)
     cache.extend([1, 2], torch.tensor([1, 2]))
     cache.reserve(2)
@@ -152,10 +153,10 @@ def test_products_are_no_coarser_than_their_dtype_unless_asked():
 def test_a_dtype_the_device_cannot_do_is_one_clear_error(monkeypatch):
     """Catches a device whose products of this dtype are missing."""
 
-    def refuse(*parts):
+    def reject(*parts):
         raise RuntimeError('"addmm" not implemented for Half\nmore')
 
-    monkeypatch.setattr(torch, "mm", refuse)
+    monkeypatch.setattr(torch, "mm", reject)
     with pytest.raises(LanternError, match=r"dtype=float16 .*not implemented for Half.*; use dtype=float32"):
         resolve_dtype("float16")
 
@@ -179,7 +180,7 @@ def test_finished_rows_take_no_part_in_later_passes():
 
 def test_a_shrunk_cache_holds_the_kept_images_in_their_order():
     """Catches an image that goes on with another's keys, or with those that were written over on the way."""
-    cache = KVCache(2, 5, 2, 4, 1, 2, torch.zeros(0))
+    cache = ReusableCache().allocate(2, 5, 2, 4, 1, 2, torch.zeros(0))
     cache.store.copy_(torch.arange(cache.store.numel()).view_as(cache.store))
     cache.admit(torch.arange(5), 0)
     before = cache.store.clone()

@@ -11,7 +11,7 @@ from support.tables import TableTarget
 
 from lantern.evaluation import speed
 from lantern.studies import engine as benchmark
-from lantern.studies.engine import REFILLS, Peak, at_once, measured
+from lantern.studies.engine import BATCHES_PER_CALL, Peak, at_once, measured
 from lantern.types import Generation, Round
 
 MEGABYTES = 200
@@ -28,7 +28,7 @@ print(json.dumps([*found, small.bytes, large.bytes]))
 
 
 def generation(latency: float) -> Generation:
-    """Two images of 4 tokens in 3 rounds: 2 ms of drafting, 5 of the target, 1 of accepting, 0.5 of the books each."""
+    """Two images of 4 tokens in 3 rounds: 2 ms of drafting, 5 of the target, 1 of accepting, 0.5 of commits each."""
     rounds = [Round([[0], [0]], 3, 2.0, 5.0, 1.0, (0, 1), None, 0.5) for _ in range(3)]
     return Generation(torch.zeros(2, 4, dtype=torch.long), rounds, torch.tensor([3, 2]), latency, 6, 4.5e-3)
 
@@ -48,8 +48,8 @@ def test_the_parts_of_a_round_are_per_round_and_add_up_to_it(monkeypatch):
 
 def test_batches_are_refilled():
     """Catches a throughput of nothing but one batch that drains."""
-    assert [at_once(size) for size in (1, 4, 64)] == [1, 4 * REFILLS, 64 * REFILLS]
-    assert REFILLS > 1
+    assert [at_once(size) for size in (1, 4, 64)] == [1, 4 * BATCHES_PER_CALL, 64 * BATCHES_PER_CALL]
+    assert BATCHES_PER_CALL > 1
 
 
 def test_a_peak_is_that_of_its_own_decoding():

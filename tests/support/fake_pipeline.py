@@ -66,6 +66,10 @@ class FakePipeline:
     def baseline(self) -> "FakePipeline":
         return FakePipeline("none", None, 1.0, self.ar_calls, target=self.target)
 
+    @property
+    def is_baseline(self) -> bool:
+        return self.drafter == "none"
+
     def entropies(self, prompts: Sequence[str], tokens: Tensor) -> Tensor:
         return tokens.double() / 2  # up to 3.5 bits
 

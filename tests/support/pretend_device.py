@@ -20,6 +20,7 @@ from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.lantern_pp import LanternPP
 from lantern.acceptance.transport import Transport
 from lantern.acceptance.tv_budget import TvBudget
+from lantern.decoding import DecodingSetup
 from lantern.drafters.eagle.eagle import Eagle
 from lantern.drafters.eagle_jacobi import EagleJacobi
 from lantern.drafters.jacobi.branching import BranchingJacobi
@@ -99,7 +100,7 @@ def moved(module: nn.Module) -> nn.Module:
 def moved_target(target: LlamaGenTarget) -> LlamaGenTarget:
     target.tokenizer.codebook = target.tokenizer.codebook.to(DEVICE)
     there = LlamaGenTarget(moved(target.transformer), target.conditioner, target.tokenizer)
-    there.graphs = PassGraphs(there._pass, lambda run: (lambda: None, run()))  # as where there is a GPU
+    there.graphs = PassGraphs(lambda run: (lambda: None, run()))  # as where there is a GPU
     return there
 
 
@@ -111,7 +112,7 @@ def waits(target: LlamaGenTarget, network: nn.Module, heads: nn.Module, make, ve
         drafter = make(target, moved(network), moved(heads))
         for name, kept in vars(rule).items():
             setattr(rule, name, kept.to(DEVICE) if isinstance(kept, Tensor) else kept)
-        batch = decoding._Batch(target, drafter, verification, rule, SAMPLING, 3)
+        batch = decoding._Batch(DecodingSetup(target, drafter, verification, rule, SAMPLING), 3)
         batch.admit([0, 1, 2], [0, 1, 2], ["a", "b c", "d"], [1, 2, 3])
         batch.step()
         host.waits = 0
@@ -152,7 +153,7 @@ METHODS = {
     ),
     "eagle_jacobi": (
         lambda target, eagle, heads: EagleJacobi(
-            Eagle(eagle, target, STATIC, SAMPLING), 3, 2, partial(window, target)
+            Eagle(eagle, target, STATIC, SAMPLING, depth=STATIC.depth + 2), window(target, STATIC.depth + 2), 3, 2
         ),
         SharedNoise(),
         exact,

@@ -37,7 +37,7 @@ class Recording(TorchDispatchMode):
         for aliases in self._others.values():
             storage = aliases[0].untyped_storage()
             held = torch._C._storage_Use_Count(storage._cdata) - len(aliases) - 1  # one is `storage`
-            assert held > 0, f"{tuple(aliases[0].shape)} is read by a graph and held by nobody"
+            assert held > 0, f"{tuple(aliases[0].shape)} is read by a graph and held by nothing"
         for operation, args, kwargs, fresh in self.operations:
             places = {place(tensor) for tensor in tensors((args, kwargs))}
             made = [tensor for tensor in tensors(operation(*args, **kwargs)) if place(tensor) not in places]

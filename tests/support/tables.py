@@ -2,6 +2,7 @@
 Paths are numbered like a heap: path i continued by token x is path V i + x + 1."""
 
 from collections.abc import Callable, Sequence
+from copy import copy
 
 import torch
 from support.enumeration import ScriptedNoise, ScriptedProposals, Scripts, every_outcome
@@ -27,7 +28,7 @@ class TableTarget:
     """Implements lantern.types.Target in float64; its features are its logits."""
 
     guide = LlamaGenTarget.guide
-    held_bytes = 0
+    held_bytes, compiles = 0, False
 
     def __init__(self, vocab_size: int, num_tokens: int, cfg_scale: float, seed: int = 0) -> None:
         generator = torch.Generator().manual_seed(seed)
@@ -40,6 +41,11 @@ class TableTarget:
         )
         self.cfg_scale, self.guidance = cfg_scale, 1 if cfg_scale == 1 else 2
         self.codebook = torch.randn(vocab_size, 2, generator=generator)
+
+    def configured(self, cfg_scale: float, compiled: bool = False) -> "TableTarget":
+        target = copy(self)
+        target.cfg_scale, target.guidance = cfg_scale, 1 if cfg_scale == 1 else 2
+        return target
 
     def forward(self, paths: Tensor) -> Forward:  # [B, N]
         features = self.table[: self.guidance, paths.clamp(max=self.table.shape[1] - 1)].transpose(0, 1)
@@ -86,23 +92,23 @@ class TableTarget:
 class TableDrafter:
     """Implements lantern.types.Drafter: q is the law of another table with the target's guidance and sampling."""
 
-    name = "table"
+    name, weights_hash, image_bytes = "table", None, 0
     forwards, forward_s = 0, 0.0
 
     def __init__(self, target: TableTarget, tree: TreePolicy, sampling: Sampling, seed: int = 1) -> None:
         self.model = TableTarget(target.vocab_size, target.num_tokens, target.cfg_scale, seed)
         self.tree, self.sampling = tree, sampling
         self.num_nodes, self.depth = tree.num_nodes, tree.depth
-        self._remembering = [tree] if isinstance(tree, StatefulTreePolicy) else []
+        self._stateful = [tree] if isinstance(tree, StatefulTreePolicy) else []
 
     def allocate(self, batch_size: int) -> None:
         self._path = torch.zeros(batch_size, dtype=torch.long)
-        for tree in self._remembering:
+        for tree in self._stateful:
             tree.allocate(batch_size, self.model.grid, self._path.device)
 
     def begin(self, prefill: Forward, rows: Tensor) -> None:
         self._path[rows] = 0
-        for tree in self._remembering:
+        for tree in self._stateful:
             tree.begin(rows)
 
     def draft(self, roots: Tensor, room: Tensor, proposals) -> DraftTree:
@@ -120,12 +126,12 @@ class TableDrafter:
         for slot in range(tokens.shape[1]):
             grown = self.model.child(self._path, tokens[:, slot])
             self._path = torch.where(slot <= verdict.accepted, grown, self._path)
-        for policy in self._remembering:
+        for policy in self._stateful:
             policy.observe(verdict)
 
     def keep(self, rows: Tensor) -> None:
         self._path = self._path[rows]
-        for tree in self._remembering:
+        for tree in self._stateful:
             tree.keep(rows)
 
 
@@ -175,8 +181,8 @@ def law_of_one_round(
 def num_children(drafter: Drafter) -> list[int] | int:
     """By node of a static tree, whose paths are numbered in their order; empty where no children are drawn; at most
     how many where each node has its own number."""
-    tree = getattr(drafter, "tree", None)
-    if getattr(tree, "kind", None) == "sampled":
+    tree = drafter.tree
+    if tree.kind == "sampled":
         return tree.width
     paths = getattr(tree, "paths", None)
     return [sum(path[:-1] == node for path in paths) for node in [(), *paths]] if paths else []

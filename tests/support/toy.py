@@ -7,6 +7,10 @@ from torch import Tensor
 
 from lantern.drafters.eagle.eagle import Eagle
 from lantern.drafters.eagle.network import EagleNetwork
+from lantern.drafters.eagle_jacobi import EagleJacobi, joint_depth
+from lantern.drafters.jacobi.jacobi import coupled
+from lantern.drafters.jacobi.starts import Nearest
+from lantern.drafters.jacobi.window import Window
 from lantern.models.conditioners import WordFeatures
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import Transformer, feed_forward_dim
@@ -32,11 +36,18 @@ def tiny_target(cfg_scale: float = 2.0, dtype: torch.dtype = torch.float64) -> L
     return LlamaGenTarget(transformer.to(dtype), WordFeatures(list("abcdef"), 8, 4), images, cfg_scale, "tiny-target")
 
 
-def tiny_eagle(target: LlamaGenTarget, tree: TreePolicy, sampling: Sampling) -> Eagle:
+def tiny_eagle(target: LlamaGenTarget, tree: TreePolicy, sampling: Sampling, depth: int | None = None) -> Eagle:
     with torch.random.fork_rng():
         torch.manual_seed(1)
         network = EagleNetwork(DIM, 2, feed_forward_dim(DIM, 16))
-    return Eagle(network.to(target.embed_weight.dtype), target, tree, sampling, "tiny-drafter")
+    return Eagle(network.to(target.embed_weight.dtype), target, tree, sampling, "tiny-drafter", depth)
+
+
+def tiny_eagle_jacobi(target: LlamaGenTarget, tree: TreePolicy, sampling: Sampling, length: int, tail: int):
+    """The tiny EAGLE with a coupled window of `length` tokens beside its tree and one of `tail` behind it."""
+    depth = joint_depth(tree, length, tail)
+    window = Window(max(1, depth), target, Nearest(), coupled)
+    return EagleJacobi(tiny_eagle(target, tree, sampling, depth), window, length, tail)
 
 
 class ByLikelihood:

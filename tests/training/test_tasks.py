@@ -137,7 +137,7 @@ def test_teacher_forced_features_are_those_of_decoding(target):
 def test_any_targets_features_are_those_of_the_targets_own_pass(target, cfg_scale):
     """A target of another family is run through its decoding passes: catches rows that see what follows them, a lost
     last row, and features that autograd refuses."""
-    target.cfg_scale = cfg_scale
+    target = target.configured(cfg_scale)
     items = MemorySplits().split("train")[:3]
     tokens, captions = torch.stack([i["tokens"] for i in items]), [i["caption"] for i in items]
     own = target_features(target, tokens, captions)

@@ -35,6 +35,7 @@ def test_passes_equal_chains_run_one_by_one():
 @torch.no_grad()
 def test_training_and_decoding_see_the_same_drafter(target, cfg_scale):
     """Catches rows, cells, pairs or guidance that differ between the two."""
+    target = target.configured(cfg_scale)
     task = drafter_task(target, Sampling(cfg_scale=cfg_scale))
     task.network.fc.weight.add_(0.1 * torch.randn(16, 32, generator=torch.Generator().manual_seed(2)))
     assert_training_and_decoding_agree(task, Eagle)

@@ -217,4 +217,4 @@ def test_a_topology_agrees_with_the_parents_of_its_tree():
         assert torch.equal(tree.depths, derived.depths)
         for node, path in enumerate(topology.paths.tolist()):
             assert [n for n in path if n >= 0] == derived.ancestors[0, node].nonzero().flatten().tolist()
-        assert topology.is_chain == (parents == tuple(range(-1, len(parents) - 1)))
+        assert (topology.width < 2) == (parents == tuple(range(-1, len(parents) - 1)))

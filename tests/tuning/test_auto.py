@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
+from lantern.pipeline import Shape
 from lantern.trees.static import chain
 from lantern.tuning.auto import AutoTree, round_cost
 from lantern.tuning.families import WINDOWS, BranchingWindows, Continued, Dynamic, Size, Static, Windows
 from lantern.tuning.saved_choice import CHOICE, KeptChoice, config_of
-from lantern.types import Generation, Round, Shape
+from lantern.types import Generation, Round
 
 LENGTH = 257
 FAMILIES = [Dynamic(), Static(), Windows(), BranchingWindows(), Continued()]
@@ -28,7 +29,7 @@ class Machine:
     base: float  # seconds of a round
     node: float  # of a node of every image, the root included
     level: float
-    takes: frozenset[str] = frozenset(EAGLE)
+    drafter_parameters: frozenset[str] = frozenset(EAGLE)
     drafted: Callable[[int], float] = lambda depth: 0.7
     guessed: Callable[[int, int], float] = lambda depth, length: 0.0  # by depth, and by how long the window is
     asked: list = field(default_factory=list)  # shape and number of images
@@ -153,7 +154,7 @@ def test_a_tree_and_the_window_behind_it_are_found_together(drafted, level, dept
     assert machine.speed(shape, 1) > 0.95 * max(machine.speed(size, 1) for size in sizes)
 
 
-def test_what_is_searched_is_what_the_drafter_can_be_told():
+def test_what_is_searched_is_what_the_drafter_has_parameters_for():
     """Catches a window given to a drafter of trees, and a drafter of both of which one part is left as it was."""
     search = AutoTree(FAMILIES, ["a"])
     kinds = [

@@ -1,4 +1,4 @@
-"""Block verification of chains: its law by enumeration, its walk against plain Python, what it gains and refuses."""
+"""Block verification of chains: its law by enumeration, its walk against plain Python, what it gains and rejects."""
 
 import pytest
 import torch
@@ -94,7 +94,7 @@ def residual_of_ratio(weight, rest, last, noise):
     return kept
 
 
-def test_a_block_that_stops_at_the_first_refusal_is_caught(monkeypatch):
+def test_a_block_that_stops_at_the_first_rejection_is_caught(monkeypatch):
     sampling, target = Sampling(), TableTarget(vocab_size=3, num_tokens=4, cfg_scale=2.0)
     monkeypatch.setattr(block, "_longest", residual_of_ratio)
     law = law_of_one_round(target, TableDrafter(target, chain(2), sampling), Block(), Exact(), sampling)

@@ -17,7 +17,7 @@ from lantern.acceptance.transport import Transport
 from lantern.acceptance.tv_budget import TvBudget
 from lantern.acceptance.typical import Typical
 from lantern.acceptance.vvs import VVS
-from lantern.decoding import generate
+from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.jacobi.jacobi import Jacobi, coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.starts import Nearest
@@ -86,7 +86,9 @@ def test_what_is_judged_everywhere_is_what_a_walk_judges(drafter, rule):
     """Catches a node judged by the laws of another, coins of another child, a path off the accepted one, and a tree
     that is wider than it says, whose last siblings would go unjudged."""
     target, both = tiny_target(), BothWays()
-    generate(target, DRAFTERS[drafter](target), both, rule, SAMPLING, PROMPTS[:3], [1, 2, 3], batch_size=3)
+    generate(
+        DecodingSetup(target, DRAFTERS[drafter](target), both, rule, SAMPLING), PROMPTS[:3], [1, 2, 3], batch_size=3
+    )
     widths = [widest(tree) for tree in both.trees]
     assert all(width <= tree.width for width, tree in zip(widths, both.trees, strict=True))
     assert max(widths) == max(tree.width for tree in both.trees)

@@ -17,7 +17,7 @@ from lantern.acceptance.transport import Transport
 from lantern.acceptance.tv_budget import TvBudget
 from lantern.acceptance.typical import Typical
 from lantern.acceptance.vvs import VVS
-from lantern.decoding import generate
+from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.jacobi.jacobi import Jacobi, anew, coupled
 from lantern.drafters.jacobi.starts import Nearest
 from lantern.drafters.none import NoDrafter
@@ -62,7 +62,9 @@ def decode(rule, tree=TREE, batch_size=3, order=range(8), sampling=None, verific
     sampling, target = sampling or Sampling(), tiny_target()
     drafter = NoDrafter() if tree is None else tiny_eagle(target, tree, sampling)
     prompts, seeds = [PROMPTS[i] for i in order], [SEEDS[i] for i in order]
-    tokens = generate(target, drafter, verification or shared(rule), rule, sampling, prompts, seeds, batch_size).tokens
+    tokens = generate(
+        DecodingSetup(target, drafter, verification or shared(rule), rule, sampling), prompts, seeds, batch_size
+    ).tokens
     return tokens[torch.tensor(list(order)).argsort()]
 
 
@@ -95,7 +97,9 @@ def test_many_images_of_the_whole_loop_follow_the_committed_law(rule, tree):
     paths = target.child(path, torch.arange(3)).reshape(-1, 1)
     p, q = (sampling.law(model.forward(paths).logits)[:, 0] for model in (target, drafter.model))
     law = first[:, None] * rule.law(p, q, torch.ones(3))
-    images = generate(target, drafter, SharedLaw(), rule, sampling, ["x"] * count, range(count), batch_size=count)
+    images = generate(
+        DecodingSetup(target, drafter, SharedLaw(), rule, sampling), ["x"] * count, range(count), batch_size=count
+    )
     assert p_value(images.tokens[:, :2], law) > 1e-6
     assert p_value(images.tokens[:, :2], first[:, None] * p) < 1e-6  # the test can tell r from p
 
@@ -106,7 +110,7 @@ def test_the_budget_makes_more_drafts_agree():
     steps = []
     for rule in (Exact(), TvBudget(0.3)):
         drafter = tiny_eagle(target, TREE, sampling)
-        found = generate(target, drafter, shared(rule), rule, sampling, PROMPTS, SEEDS, 8)
+        found = generate(DecodingSetup(target, drafter, shared(rule), rule, sampling), PROMPTS, SEEDS, 8)
         steps.append(found.tokens_per_step)
     assert steps[1] > steps[0] + 0.1
 
@@ -142,4 +146,4 @@ def test_a_window_for_a_rule_with_a_law_of_its_own_is_one_clear_error(redraw):
     target, rule, sampling = tiny_target(), TvBudget(0.1), Sampling()
     drafter = Jacobi(target, 3, Nearest(), redraw)
     with pytest.raises(LanternError, match="no window to judge under shared noise; use verification=ratio"):
-        generate(target, drafter, shared(rule), rule, sampling, PROMPTS, SEEDS, 2)
+        generate(DecodingSetup(target, drafter, shared(rule), rule, sampling), PROMPTS, SEEDS, 2)

@@ -128,7 +128,7 @@ def test_shared_noise_follows_the_longest_picked_path(rule, duplicates, greedy):
 
 
 def test_a_one_hot_draft_law_is_judged_by_p_alone():
-    """Catches a division by a vanishing q and a residual that keeps the refused token."""
+    """Catches a division by a vanishing q and a residual that keeps the rejected token."""
     q = torch.eye(4, dtype=torch.float64)[[2, 0]][None]
     p = torch.tensor([[[0.5, 0.0, 0.25, 0.25], [1.0, 0, 0, 0]]], dtype=torch.float64)
     tree = DraftTree(torch.tensor([[3, 2]]), torch.tensor([[-1, 0]]), q)
@@ -136,11 +136,11 @@ def test_a_one_hot_draft_law_is_judged_by_p_alone():
         noise = FixedNoise(torch.full((1, 2), coin, dtype=torch.float64), torch.zeros(1, 2, 4, dtype=torch.float64))
         verdict = Ratio()(tree, p, Exact(), noise)
         assert (int(verdict.accepted), int(verdict.token)) == (accepted, 0)
-    refused = Exact().judge(p[:, 0], q[:, 0], torch.tensor([2]), None)[1]
-    torch.testing.assert_close(refused, torch.tensor([[2 / 3, 0, 0, 1 / 3]], dtype=torch.float64))
+    rejected = Exact().judge(p[:, 0], q[:, 0], torch.tensor([2]), None)[1]
+    torch.testing.assert_close(rejected, torch.tensor([[2 / 3, 0, 0, 1 / 3]], dtype=torch.float64))
 
 
-def test_a_draft_law_equal_to_the_target_law_is_never_refused():
+def test_a_draft_law_equal_to_the_target_law_is_never_rejected():
     """Catches a coin that can be 1 and a residual without mass that rotary into NaN."""
     p = torch.tensor([[0.1, 0.2, 0.7]], dtype=torch.float64)
     for x in range(3):
@@ -161,14 +161,14 @@ class RecordingRule(Exact):
 
 
 @pytest.mark.parametrize("chosen", [False, True], ids=["drawn", "chosen"])
-def test_a_rule_is_told_where_it_judges(chosen):
-    """Catches a rank that is not reset below, a depth off by one, and a law that already lost its refused siblings."""
+def test_a_rule_receives_the_site_it_judges(chosen):
+    """Catches a rank that is not reset below, a depth off by one, and a law that already lost its rejected siblings."""
     generator = torch.Generator().manual_seed(0)
     p, q = (torch.rand(1, 5, 4, generator=generator, dtype=torch.float64).softmax(-1) for _ in range(2))
     parents = torch.tensor([[-1, 0, 0, 2, 2]])
     tree = DraftTree(torch.tensor([[0, 1, 2, 3, 0]]), parents, None if chosen else q)
     coins = torch.tensor([[0.0, 0.999, 0.0, 0.999, 0.0]], dtype=torch.float64)
-    p[0, :, :] += 0.1 * torch.eye(4, dtype=torch.float64)[[2, 2, 0, 0, 0]]  # node 1 can be refused, and so can node 3
+    p[0, :, :] += 0.1 * torch.eye(4, dtype=torch.float64)[[2, 2, 0, 0, 0]]  # node 1 can be rejected, and so can node 3
     p = p / p.sum(-1, keepdim=True)
     q[0, 0], q[0, 2] = torch.tensor([[0.1, 0.7, 0.1, 0.1], [0.1, 0.1, 0.1, 0.7]], dtype=torch.float64)
     rule = RecordingRule()

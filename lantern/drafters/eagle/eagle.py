@@ -6,40 +6,28 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from lantern.drafters.eagle.kv_state import DrafterMemory, require_codes
+from lantern.drafters.eagle.feature_drafter import FeatureDrafter, require_codes
+from lantern.drafters.eagle.kv_state import FeatureTarget
 from lantern.drafters.eagle.network import EagleNetwork, FusedEagle
 from lantern.sampling import Sampling
-from lantern.types import DraftTree, Forward, Proposals, Target, TreePolicy, Verdict
+from lantern.types import DraftTree, Proposals, TreePolicy
 
 
-class Eagle:
+class Eagle(FeatureDrafter):
     """Implements lantern.types.Drafter; the tree policy decides what is expanded."""
 
     name = "eagle"
 
     def __init__(
-        self, network: EagleNetwork, target: Target, tree: TreePolicy, sampling: Sampling, weights_hash: str = ""
-    ) -> None:
+        self, network: EagleNetwork, target: FeatureTarget, tree: TreePolicy, sampling: Sampling,
+        weights_hash: str = "", depth: int | None = None,
+    ) -> None:  # fmt: skip
+        """depth: of the verified tree, if another drafter makes it deeper than this one's."""
         require_codes(tree, target)
-        self.network, self.target, self.tree = network.eval().requires_grad_(False), target, tree
-        self._layer = FusedEagle(self.network, target.embed_weight)
-        self.sampling, self.weights_hash = sampling, weights_hash
+        self._layer = FusedEagle(network, target.embed_weight)
         self.num_nodes, self.depth = tree.num_nodes, tree.depth
-        self.forwards, self.forward_s = 0, 0.0
-        self.memory = DrafterMemory(self.network, target, tree, most=self.depth + 1, ahead=tree.num_expanded)
-
-    @property
-    def image_bytes(self) -> int:
-        return self.memory.image_bytes
-
-    def allocate(self, batch_size: int) -> None:
-        """An empty cache and no pending pairs for batch_size rows."""
-        self.memory.allocate(batch_size)
-        self.cache, self.pairs = self.memory.cache, self.memory.pairs
-
-    @torch.inference_mode()
-    def begin(self, prefill: Forward, rows: Tensor) -> None:
-        self.forwards += self.memory.begin(prefill, rows, self._layer)
+        max_pairs = (depth or tree.depth) + 1
+        super().__init__(network, self._layer, target, tree, sampling, weights_hash, max_pairs, ahead=tree.num_expanded)
 
     @torch.inference_mode()
     def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
@@ -57,42 +45,35 @@ class Eagle:
     def _commit(self, roots: Tensor) -> Tensor:
         """Runs the pairs committed since the last draft, the root's last. Returns the root's output [B, R, 1, D]."""
         tokens, features = self.pairs.close(roots)
-        outputs = self._run(tokens, features, *self.memory.reserve(ahead=0))
+        outputs = self._run(tokens, features, *self.state.reserve(ahead=0))
         self.cache.extend(self.pairs.counts, self.pairs.count)
-        self._sees = None
-        self._outputs = self.memory.from_root(outputs)  # [B, R, E, D], the root's first
+        self._attends = None
+        self._outputs = self.state.from_root(outputs)  # [B, R, E, D], the root's first
         return self._outputs
 
     def _extend(self, tokens: Tensor, parents: Tensor, depth: int) -> Tensor:
-        """One level: tokens [B, W] paired with their parents' outputs, seeing their ancestors. -> [B, R, W, D]."""
-        if self._sees is None:
-            self._sees = self.cache.committed(self.tree.num_expanded)  # [B, E, S] of each expansion, the root's first
-        width, placed = tokens.shape[1], self._sees.shape[1] - 1
+        """One level: tokens [B, W] paired with their parents' outputs, attending to their ancestors -> [B, R, W, D]."""
+        if self._attends is None:
+            self._attends = self.cache.committed(self.tree.num_expanded)  # [B, E, S] by expansion, the root's first
+        width, offset = tokens.shape[1], self._attends.shape[1] - 1
         index = parents[:, None, :, None].expand(-1, self._outputs.shape[1], -1, self._outputs.shape[3])
         features = self._outputs.gather(2, index)
-        self.cache.reserve(width, offset=placed)
-        cells = (self.cache.lengths + depth).clamp(max=len(self.target.rotary) - 1)[:, None].expand(-1, width)
-        rotary = self.target.rotary[cells].repeat_interleave(self.target.guidance, 0)
-        outputs = self._run(tokens, features, rotary, self._mask(parents, placed))
+        self.cache.reserve(width, offset)
+        positions = (self.cache.lengths + depth).clamp(max=len(self.target.rotary) - 1)[:, None].expand(-1, width)
+        rotary = self.target.rotary[positions].repeat_interleave(self.target.guidance, 0)
+        outputs = self._run(tokens, features, rotary, self._mask(parents, offset))
         self._outputs = torch.cat([self._outputs, outputs], dim=2)
         return outputs
 
-    def _mask(self, parents: Tensor, placed: int) -> Tensor:
-        """[B R, 1, W, extent]: an expansion sees what its parent sees, and itself, `placed` slots behind the root."""
-        sees = self._sees.gather(1, parents[..., None].expand(-1, -1, self._sees.shape[2]))
-        own = self.cache.lengths[:, None] + placed + torch.arange(parents.shape[1], device=parents.device)
-        sees.scatter_(2, own[..., None], 0.0)
-        self._sees = torch.cat([self._sees, sees], dim=1)
-        return sees[:, None, :, : self.cache.extent].repeat_interleave(self.target.guidance, 0)
+    def _mask(self, parents: Tensor, offset: int) -> Tensor:
+        """[B R, 1, W, extent]: an expansion attends to its parent's slots and its own, `offset` behind the root's."""
+        mask = self._attends.gather(1, parents[..., None].expand(-1, -1, self._attends.shape[2]))
+        own = self.cache.lengths[:, None] + offset + torch.arange(parents.shape[1], device=parents.device)
+        mask.scatter_(2, own[..., None], 0.0)
+        self._attends = torch.cat([self._attends, mask], dim=1)
+        return mask[:, None, :, : self.cache.extent].repeat_interleave(self.target.guidance, 0)
 
     def _run(self, tokens: Tensor, features: Tensor, rotary: Tensor, mask: Tensor) -> Tensor:
         """See FusedEagle."""
         self.forwards += 1
         return self._layer(tokens, features, rotary, mask, self.cache)
-
-    def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
-        """Keeps the pairs (feature of an accepted node, the token behind it) for the next draft."""
-        self.memory.observe(tree, forward, verdict)
-
-    def keep(self, rows: Tensor) -> None:
-        self.memory.keep(rows)

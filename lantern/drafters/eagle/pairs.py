@@ -9,15 +9,15 @@ from lantern.types import DraftTree, Forward, Verdict
 class Pairs:
     """Row b holds count[b] pairs: tokens [B, A], features [B, R, A, D]. The last one's token is the next root."""
 
-    def __init__(self, batch_size: int, most: int, guidance: int, like: Tensor, dim: int) -> None:
-        """most: pairs that a round can commit."""
-        self.tokens = torch.zeros(batch_size, most, dtype=torch.long, device=like.device)
-        self.features = like.new_zeros(batch_size, guidance, most, dim)
+    def __init__(self, batch_size: int, max_pairs: int, guidance: int, like: Tensor, dim: int) -> None:
+        """max_pairs: that a round can commit."""
+        self.tokens = torch.zeros(batch_size, max_pairs, dtype=torch.long, device=like.device)
+        self.features = like.new_zeros(batch_size, guidance, max_pairs, dim)
         self.count, self.counts = torch.ones_like(self.tokens[:, 0]), [1] * batch_size  # the same, on the host
         self.rows = torch.arange(batch_size, device=like.device)
 
     def start(self, rows: Tensor, features: Tensor) -> None:
-        """Admitted rows: the prefix's last features [B, R, D] wait for the first token."""
+        """Admitted rows: the prefix's last features [B, R, D] are the first half of their first pairs."""
         self.features[rows, :, 0] = features.to(self.features.dtype)
         self.count[rows] = 1
         for row in rows.tolist():
@@ -30,7 +30,7 @@ class Pairs:
         return self.tokens[:, :longest], self.features[:, :, :longest]
 
     def observe(self, tree: DraftTree, forward: Forward, verdict: Verdict) -> None:
-        """The accepted path becomes pairs; the last one waits for the verdict's token."""
+        """The accepted path becomes pairs; the last one is completed by the verdict's token."""
         longest = max(verdict.counts) + 1
         path = verdict.path[:, :longest].clamp(min=0)
         self.tokens[:, : longest - 1] = tree.tokens.gather(1, path)[:, 1:]
@@ -39,5 +39,6 @@ class Pairs:
         self.count, self.counts = verdict.moved, [accepted + 1 for accepted in verdict.counts]
 
     def keep(self, rows: Tensor) -> None:
+        """Shrinks the batch to these rows, in this order."""
         self.tokens, self.features, self.count = self.tokens[rows], self.features[rows], self.count[rows]
         self.counts, self.rows = [self.counts[row] for row in rows.tolist()], self.rows[: len(rows)]

@@ -1,5 +1,5 @@
 """The released LANTERN drafters' layout: EAGLE-1's Llama decoder layer behind fc (2401.15077), with an embedding of its
-own. Pairs (2i, 2i + 1) turn together there as here, so that only names differ, and q, k, v stand apart."""
+own. Rotary pairs are (2i, 2i + 1) as here; only names differ, and q, k, v are separate."""
 
 import torch
 from torch import Tensor
@@ -23,11 +23,12 @@ SIZES = ("hidden_size", "num_attention_heads", "intermediate_size", "vocab_size"
 
 
 def is_released(state: dict[str, Tensor]) -> bool:
+    """Whether a state dict is in the released layout."""
     return MARK in state
 
 
 def from_released(state: dict[str, Tensor], config: dict, source: object) -> tuple[dict[str, Tensor], dict]:
-    """Their state dict and config in our names; what is unknown keeps its name, for strict loading to report."""
+    """Their state dict and config in our names; unknown names are kept, for strict loading to report."""
     if missing := [key for key in SIZES if key not in config]:
         raise CheckpointError(f"{source}/config.json lacks {', '.join(missing)}; copy the drafter's own config.json")
     heads = config["num_attention_heads"]

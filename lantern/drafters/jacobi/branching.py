@@ -1,26 +1,27 @@
-"""A Jacobi window whose uncertain places branch: training-free, for devices with cheap nodes. See branches.py."""
+"""A Jacobi window with side branches at uncertain positions: training-free, for devices with cheap nodes. See
+branches.py."""
 
 from torch import Tensor
 
 from lantern.drafters.jacobi.branches import Branches
 from lantern.drafters.jacobi.jacobi import Jacobi
-from lantern.drafters.jacobi.window import UNSCALED, Label, Redraw, Start
+from lantern.drafters.jacobi.window import KIND, UNSCALED, Redraw, Start
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
-from lantern.types import DraftTree, Proposals, Target
+from lantern.types import DraftTree, Proposals, Target, TreeLabel
 
 
 class BranchingJacobi(Jacobi):
-    """A Jacobi window, for shared noise."""
+    """Implements lantern.types.Drafter, for shared noise."""
 
     def __init__(
         self, target: Target, length: int, branches: int, start: Start, redraw: Redraw,
         name: str = "branching_jacobi", sampling: Sampling = UNSCALED,
     ) -> None:  # fmt: skip
-        """length: of the window, in tokens; branches: nodes beside it. Raises LanternError for more than there are."""
+        """length: of the window, in tokens; branches: nodes beside it. Raises LanternError for too many."""
         super().__init__(target, length, start, redraw, name, sampling)
         self._branches = Branches(length, branches, target.vocab_size, target.codebook.device)
-        self.tree, self.num_nodes = Label(f"window_{length}+{branches}"), length + 1 + branches
+        self.tree, self.num_nodes = TreeLabel(f"window_{length}+{branches}", KIND), length + 1 + branches
 
     def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
         """Raises LanternError under ratio verification."""

@@ -1,20 +1,21 @@
-"""Drafting without a drafter: a Jacobi window is a chain whose tokens the target's own last pass proposes. SJD
-(2410.01699) draws them anew each round; coupled to their former draws (SCD, 2510.24211) they settle, and more of them
+"""Drafting without a drafter: a Jacobi window is a chain of tokens proposed by the target's own last pass. SJD
+(2410.01699) draws them anew each round; coupled to their former draws (SCD, 2510.24211) they converge, and more of them
 are accepted: x_j stays with probability min(1, p'(x_j) / p(x_j)), p and p' its laws in the last two passes, else it is
 drawn from norm(max(p' - p, 0)); under shared noise it is argmax(log p' + G_j)."""
 
 import torch
 from torch import Tensor
 
-from lantern.drafters.jacobi.window import UNSCALED, Guess, Label, Redraw, Start, Window
+from lantern.drafters.jacobi.window import KIND, UNSCALED, Guess, Redraw, Start, Window
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
-from lantern.types import DraftTree, Forward, Proposals, Target, TreeTopology, Verdict
+from lantern.types import DraftTree, Forward, Proposals, Target, TreeLabel, TreeTopology, Verdict
 
 
 class Jacobi:
     """Implements lantern.types.Drafter; no network, no drafter forwards."""
 
+    weights_hash = None
     forwards, forward_s = 0, 0.0
 
     def __init__(
@@ -23,7 +24,7 @@ class Jacobi:
     ) -> None:  # fmt: skip
         """length: of the window, in tokens."""
         self.window = Window(length, target, start, redraw, sampling)
-        self.name, self.tree = name, Label(f"window_{length}")
+        self.name, self.tree = name, TreeLabel(f"window_{length}", KIND)
         self.num_nodes, self.depth = length + 1, length
 
     @property
@@ -50,7 +51,7 @@ class Jacobi:
 
 
 def chain_within(room: Tensor, tokens: Tensor, laws: Tensor | None = None) -> DraftTree:
-    """tokens [B, W + 1], the root first, in a chain that ends where an image does: room [B] tokens are left."""
+    """tokens [B, W + 1], the root first, as a chain cut at the end of each image: room [B] tokens are left."""
     topology = TreeTopology.chain(tokens.shape[1] - 1, tokens.device)
     if int(room.min()) >= tokens.shape[1]:
         return topology.tree(tokens, laws)
@@ -58,13 +59,13 @@ def chain_within(room: Tensor, tokens: Tensor, laws: Tensor | None = None) -> Dr
 
 
 def coupled(proposals: Proposals, laws: Tensor, former: Guess, known: Tensor) -> Tensor:
-    """Draws from laws [B, W, V] that equal the former ones, where the first known [B] have any, as often as the
-    verification's noise allows: always the pick under shared noise, by maximal coupling under ratio."""
+    """Draws from laws [B, W, V] coupled to the former ones, which the first known [B] positions have: the pick under
+    shared noise, by maximal coupling under ratio."""
     return proposals.coupled(laws, former.tokens, former.laws, known)
 
 
 def anew(proposals: Proposals, laws: Tensor, former: Guess, known: Tensor) -> Tensor:
-    """Draws from laws [B, W, V] that owe nothing to the former ones. Raises LanternError under shared noise, where a
+    """Draws from laws [B, W, V], independent of the former ones. Raises LanternError under shared noise, where a
     position's noise never changes."""
     if not proposals.keeps_law:
         raise LanternError(

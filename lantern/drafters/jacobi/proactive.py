@@ -1,27 +1,27 @@
 """SJD-PAC's proactive drafting (2603.18599): half the rounds of a Jacobi window commit the next token alone, so that
-its first places get runners-up. Its adaptive continuation, guesses kept by coupling behind a refusal, is the window's
-redraw. Ours judges under shared noise, too, and hangs the runners-up along the window as leaves: by laws that know no
-other context, what stood behind them would be what stands behind the window's own."""
+runners-up are drafted at its first positions. Its adaptive continuation, which keeps guesses behind a rejection by
+coupling, is the window's redraw. Ours also works under shared noise, and attaches the runners-up along the window as
+leaves: tokens behind them would be drawn from the same laws as those behind the window's own."""
 
 import torch
 from torch import Tensor
 
 from lantern.drafters.jacobi.jacobi import Jacobi
-from lantern.drafters.jacobi.window import UNSCALED, Label, Redraw, Start
+from lantern.drafters.jacobi.window import KIND, UNSCALED, Redraw, Start
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
-from lantern.types import PADDING, DraftTree, Proposals, Target, TreeTopology
+from lantern.types import PADDING, DraftTree, Proposals, Target, TreeLabel, TreeTopology
 
 
 class ProactiveJacobi(Jacobi):
-    """A Jacobi window whose first places have runners-up."""
+    """Implements lantern.types.Drafter: a Jacobi window with runners-up at its first positions."""
 
     def __init__(
         self, target: Target, length: int, levels: int, width: int, start: Start, redraw: Redraw, name: str = "sjd_pac",
         sampling: Sampling = UNSCALED,
     ) -> None:  # fmt: skip
-        """length: of the window, in tokens; levels: its first places, or all it has, each with width tokens to choose
-        from."""
+        """length: of the window, in tokens; levels: its first positions, or all, each with `width` alternative tokens.
+        Raises LanternError for values out of range."""
         if levels < 1 or not 2 <= width <= target.vocab_size:
             raise LanternError(
                 f"drafter.levels={levels}, width={width}: give 1 level or more, and 2 to {target.vocab_size} tokens at "
@@ -29,7 +29,7 @@ class ProactiveJacobi(Jacobi):
             )
         super().__init__(target, length, start, redraw, name, sampling)
         self.levels, self.width = levels, width = min(levels, length), width
-        self.tree = Label(f"window_{length}+{levels}x{width - 1}")
+        self.tree = TreeLabel(f"window_{length}+{levels}x{width - 1}", KIND)
         beside = (level for level in range(levels) for _ in range(width - 1))
         self._parents = (*range(-1, length), *beside)
         self.num_nodes = len(self._parents)
@@ -44,15 +44,15 @@ class ProactiveJacobi(Jacobi):
         parents = topology.within(room)
         if guess.laws is None:
             return DraftTree(tokens, parents, width=topology.width)
-        parents[:, length + 1 :].masked_fill_(~exist, PADDING)  # what q lacks was not drawn from it
+        parents[:, length + 1 :].masked_fill_(~exist, PADDING)  # codes outside the support of q
         none = guess.laws[:, -1:].expand(-1, 1 + others.shape[1], -1)  # leaves have no children to be drawn
         return DraftTree(tokens, parents, torch.cat([guess.laws, none], 1), width=topology.width)
 
     def _runners_up(self, guessed: Tensor, proposals: Proposals) -> tuple[Tensor, Tensor]:
-        """guessed [B, W] -> the next in order at each of the first places [B, levels (width - 1)], and which have any
-        probability."""
-        places = torch.arange(self.levels, device=guessed.device)
+        """guessed [B, W] -> the next codes in order at each of the first positions [B, levels (width - 1)], and which
+        of them have any mass."""
+        positions = torch.arange(self.levels, device=guessed.device)
         log_q = self.window.laws[:, : self.levels].log().scatter(2, guessed[:, : self.levels, None], -torch.inf)
-        scores = [proposals.drawn(log_q[:, d : d + 1], places[d : d + 1], d) for d in range(self.levels)]
+        scores = [proposals.drawn(log_q[:, d : d + 1], positions[d : d + 1], d) for d in range(self.levels)]
         best = torch.cat(scores, 1).topk(self.width - 1, dim=-1)
         return best.indices.flatten(1), (best.values > -torch.inf).flatten(1)

@@ -1,6 +1,6 @@
-"""A Jacobi window that EAGLE's layer refines before the target sees it, which nobody has published. The target's last
-pass is right where what it read still stands; where a token has changed since, EAGLE's prediction from the new token,
-mixed with what the pass said of the old one, is right more often. All places at once, as often as is worth it."""
+"""A Jacobi window that EAGLE's layer refines before the target verifies it (unpublished). The target's last pass is
+right where the tokens it read are unchanged; where a token has changed since, EAGLE's prediction from the new token,
+mixed with the stale feature of the old one, is right more often. All positions are refined at once, `passes` times."""
 
 from pathlib import Path
 from time import perf_counter
@@ -8,80 +8,77 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from lantern.drafters.eagle.kv_state import DrafterMemory
+from lantern.drafters.eagle.feature_drafter import FeatureDrafter
+from lantern.drafters.eagle.kv_state import FeatureTarget
 from lantern.drafters.eagle.network import EagleNetwork, FusedEagle
 from lantern.drafters.jacobi.branches import Branches
 from lantern.drafters.jacobi.jacobi import chain_within
-from lantern.drafters.jacobi.window import Label, StaleNodeLookup
+from lantern.drafters.jacobi.window import KIND, StaleNodeLookup
 from lantern.drafters.loading import eagle_layer
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
-from lantern.types import DraftTree, Forward, Proposals, Target, Verdict
+from lantern.types import DraftTree, Forward, Proposals, Target, TreeLabel, Verdict
 
 
-class RefinedJacobi:
-    """Implements lantern.types.Drafter, for shared noise. Row k of the window stands k tokens behind the root and
-    says the token behind itself; the last pass has left a feature for the first `seen` of them."""
+class RefinedJacobi(FeatureDrafter):
+    """Implements lantern.types.Drafter, for shared noise. Position k of the window lies k tokens behind the root and
+    predicts the token behind itself; the last pass has left a stale feature for the first `seen` of them."""
 
     name = "refined_jacobi"
 
     def __init__(
-        self, network: EagleNetwork, target: Target, sampling: Sampling, length: int, passes: int, share: float,
+        self, network: EagleNetwork, target: FeatureTarget, sampling: Sampling, length: int, passes: int, share: float,
         branches: int = 0, weights_hash: str = "",
     ) -> None:  # fmt: skip
         """length: of the window, in tokens; passes: of EAGLE's layer a round; share: EAGLE's part of the feature where
         a token has changed, the rest being the stale one's; branches: nodes beside the window. Raises LanternError for
-        values without meaning."""
+        values out of range."""
         if min(length, passes) < 1 or not 0 <= share <= 1:
             raise LanternError(
                 f"drafter.length={length}, passes={passes}, share={share}: give 1 at least, and a share within [0, 1]"
             )
-        self.network, self.target, self.sampling = network.eval().requires_grad_(False), target, sampling
-        self._layer = FusedEagle(self.network, target.embed_weight)
-        self.passes, self.share, self.weights_hash = passes, share, weights_hash
+        self._layer, self.passes, self.share = FusedEagle(network, target.embed_weight), passes, share
         self._branches = Branches(length, branches, target.vocab_size, target.codebook.device)
         self.num_nodes, self.depth = length + 1 + branches, length
-        self.tree = Label(f"refined_{length}+{branches}" if branches else f"refined_{length}")
         self._stale_nodes = StaleNodeLookup(length)
-        self.forwards, self.forward_s = 0, 0.0
-        self.memory = DrafterMemory(self.network, target, self.tree, most=length + 1, ahead=length)
+        tree = TreeLabel(f"refined_{length}+{branches}" if branches else f"refined_{length}", KIND)
+        super().__init__(network, self._layer, target, tree, sampling, weights_hash, length + 1, ahead=length)
 
     @property
     def image_bytes(self) -> int:
         fc = self.network.fc
-        return self.memory.image_bytes + self.target.guidance * self.depth * fc.out_features * fc.weight.itemsize
+        return super().image_bytes + self.target.guidance * self.depth * fc.out_features * fc.weight.itemsize
 
     def allocate(self, batch_size: int) -> None:
         length, like = self.depth, self.network.fc.weight
-        self.memory.allocate(batch_size)
-        self.cache, self.pairs = self.memory.cache, self.memory.pairs
+        super().allocate(batch_size)
         self._offsets = torch.arange(length, device=like.device)
         self._stale = like.new_zeros(batch_size, self.target.guidance, length, self.network.fc.out_features)
-        self._read = torch.zeros(batch_size, length, dtype=torch.long, device=like.device)  # the tokens it was said of
+        self._read = torch.zeros(batch_size, length, dtype=torch.long, device=like.device)  # by the pass
         self._picks, self._seen = self._read, self._read[:, 0].clone()
 
     @torch.inference_mode()
     def begin(self, prefill: Forward, rows: Tensor) -> None:
-        """Runs the prefix pairs of admitted rows; no window is left from before."""
-        self.forwards += self.memory.begin(prefill, rows, self._layer)
+        """Runs the prefix pairs of admitted rows and clears their windows."""
+        super().begin(prefill, rows)
         self._stale[rows] = prefill.features[:, :, -1:].to(self._stale.dtype)
-        for kept in (self._seen, self._read, self._picks):  # nothing of the image that stood here before
+        for kept in (self._seen, self._read, self._picks):  # of the former image
             kept[rows] = 0
 
     @torch.inference_mode()
     def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
-        """Refines what the last pass has left; the pairs up to the root's are committed to the cache here. Raises
-        LanternError under ratio verification."""
+        """Refines the stale features of the last pass; the pairs up to the root's are committed to the cache here.
+        Raises LanternError under ratio verification."""
         if proposals.keeps_law:
             raise LanternError("drafter=refined_jacobi drafts no draws from a law; use verification=shared_noise")
         committed, exact = self.pairs.close(roots)  # [B, A], [B, R, A, D]
         start = perf_counter()
-        rotary, mask = self.memory.reserve(self.depth - 1)
+        rotary, mask = self.state.reserve(self.depth - 1)
         features, picks, root, branches = self._stale, self._picks, roots[:, None], self._branches
         for _ in range(self.passes):
-            tokens = torch.cat([root, picks[:, :-1]], 1)  # [B, W] that the rows stand at
+            tokens = torch.cat([root, picks[:, :-1]], 1)  # [B, W] of the window's positions
             read, before = torch.cat([committed, tokens[:, 1:]], 1), torch.cat([exact, features[:, :, :-1]], 2)
-            outputs = self.memory.from_root(self._layer(read, before, rotary, mask, self.cache))  # [B, R, W, D]
+            outputs = self.state.from_root(self._layer(read, before, rotary, mask, self.cache))  # [B, R, W, D]
             self.forwards += 1
             settled, shares = self._shares(tokens)
             features = torch.lerp(self._stale, outputs, shares)
@@ -100,8 +97,8 @@ class RefinedJacobi:
         return chain_within(room, torch.cat([root, picks], 1))
 
     def _shares(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """-> [B, W] where the row's token is the one the last pass has read, and [B, 1, W, 1] EAGLE's part: none there,
-        all where the pass read none. The root's has always changed: it was drafted otherwise, or not at all."""
+        """-> [B, W] true where the token is the one that the last pass read, and [B, 1, W, 1] EAGLE's part: none there,
+        all where the pass read none. The root always counts as changed: its draft differed, or there was none."""
         unseen = self._offsets >= self._seen[:, None]
         settled = (tokens == self._read).logical_and_(~unseen)
         settled[:, 0].fill_(False)
@@ -109,15 +106,15 @@ class RefinedJacobi:
         return settled, share[:, None, :, None].to(self._stale.dtype)
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
-        """Keeps the accepted pairs, and what the pass says of the places behind the verdict's token."""
-        self.memory.observe(tree, forward, verdict)
+        """Keeps the accepted pairs, and the features and picks of the positions behind the verdict's token."""
+        super().observe(tree, forward, probs, verdict)
         behind, self._seen = self._stale_nodes(tree, verdict)
         rows = torch.arange(len(behind), device=behind.device)[:, None]
         self._stale = forward.features.transpose(1, 2)[rows, behind].transpose(1, 2)
         self._read, self._picks = tree.tokens.gather(1, behind), verdict.picks.gather(1, behind)
 
     def keep(self, rows: Tensor) -> None:
-        self.memory.keep(rows)
+        super().keep(rows)
         self._stale, self._seen = self._stale[rows], self._seen[rows]
         self._read, self._picks = self._read[rows], self._picks[rows]
 

@@ -1,5 +1,5 @@
 """A Jacobi window: guesses for the positions behind each image's root, refined by every pass of the target (Santilli et
-al., 2305.10427; for image models SJD, 2410.01699). Which guesses a pass left behind, and how they are drawn again."""
+al., 2305.10427; for image models SJD, 2410.01699). Which nodes of a pass yield the next guesses, and their redraw."""
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
@@ -13,28 +13,22 @@ from lantern.types import DraftTree, Forward, Proposals, Target, TreeTopology, V
 
 
 class Guess(NamedTuple):
-    """Tokens [B, W] of the positions behind the root, and the laws [B, W, V] they were drawn from where verification
-    asks for them."""
+    """Tokens [B, W] of the positions behind the root, and the laws [B, W, V] they were drawn from if verification needs
+    them."""
 
     tokens: Tensor
     laws: Tensor | None
 
 
-UNSCALED = Sampling()  # where a window is built without being told
-
-
-class Label(NamedTuple):
-    """What a result row says of the tree."""
-
-    name: str
-    kind: str = "window"
+UNSCALED = Sampling()  # for windows built without sampling settings
+KIND = "window"  # of the trees that Jacobi windows are
 
 
 class Start(Protocol):
-    """What is guessed where no pass has looked yet."""
+    """Initial laws of positions that no pass has read yet."""
 
     def __call__(self, laws: Tensor, seen: Tensor, image: Tensor, position: Tensor) -> Tensor:
-        """laws [B, W, V], seen [B] how many of them speak of their own position, the others repeating the last; image
+        """laws [B, W, V], of which the first seen [B] are of their own position and the others repeat the last; image
         [B, L + W] committed and guessed tokens, the root at position [B] -> the laws to draw guesses from."""
 
 
@@ -42,8 +36,8 @@ Redraw = Callable[[Proposals, Tensor, Guess, Tensor], Tensor]
 
 
 class Window:
-    """Guesses without a network. State by row: what the last pass says of the positions behind the root, and how those
-    were guessed before. `laws` [B, W, V] are what this round's guesses were drawn from."""
+    """Guesses without a network. State by batch row: the laws of the positions behind the root in the last pass, and
+    their former guesses. `laws` [B, W, V] are those that this round's guesses were drawn from."""
 
     def __init__(
         self, length: int, target: Target, start: Start, redraw: Redraw, sampling: Sampling = UNSCALED
@@ -55,10 +49,11 @@ class Window:
 
     @property
     def image_bytes(self) -> int:
-        """Of the laws that a pass has left, and of those that guesses were drawn from."""
+        """Of the last pass's laws, and of those that guesses were drawn from."""
         return 2 * 4 * self.length * self._target.vocab_size
 
     def allocate(self, batch_size: int) -> None:
+        """Empty windows for batch_size rows."""
         target = self._target
         self._laws = target.codebook.float().new_zeros(batch_size, self.length, target.vocab_size)
         self._former = Guess(torch.zeros_like(self._laws[..., 0], dtype=torch.long), self._laws)
@@ -68,7 +63,7 @@ class Window:
         self._offsets = torch.arange(self.length, device=self._laws.device)
 
     def begin(self, prefill: Forward, rows: Tensor) -> None:
-        """The first window knows the prefix's own law alone."""
+        """The first window starts from the prefix's law alone."""
         law = self._sampling.law(prefill.logits)
         self._laws = self._laws.to(law.dtype)
         self._laws[rows] = law
@@ -84,7 +79,7 @@ class Window:
         return self._former
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
-        """Takes from probs [B, N, V] what the pass says of the positions behind the verdict's token."""
+        """Keeps the laws in probs [B, N, V] of the positions behind the verdict's token."""
         path = verdict.path[:, : max(verdict.counts) + 1]
         where = self._position[:, None] + torch.arange(path.shape[1], device=path.device)
         tokens = torch.where(path < 0, self._image.gather(1, where), tree.tokens.gather(1, path.clamp(min=0)))
@@ -99,18 +94,19 @@ class Window:
         self._position = self._position + verdict.moved
 
     def keep(self, rows: Tensor) -> None:
+        """Shrinks the batch to these rows, in this order."""
         self._laws, self._seen, self._position = self._laws[rows], self._seen[rows], self._position[rows]
         self._image, former = self._image[rows], self._former
         self._former = Guess(former.tokens[rows], None if former.laws is None else former.laws[rows])
 
 
 def guessed(seen: Tensor) -> Tensor:
-    """[B] how many of the positions that a pass speaks of were guessed before it: all but the last."""
+    """[B] how many of the positions whose laws a pass yields were guessed before it: all but the last."""
     return (seen - 1).clamp(min=0)
 
 
 class StaleNodeLookup:
-    """stale_nodes for `length` positions; of a topology it is worked out once and looked up by the accepted leaf."""
+    """stale_nodes for `length` positions, tabulated for a topology and looked up by the accepted leaf."""
 
     def __init__(self, length: int) -> None:
         self._length = length
@@ -130,9 +126,9 @@ class StaleNodeLookup:
 
 
 def stale_nodes(tree: DraftTree, verdict: Verdict, length: int) -> tuple[Tensor, Tensor]:
-    """For each position behind the verdict's token the node [B, length] whose law speaks of it: at its depth, the one
-    that shares most of the accepted path, the eldest among equals; and how many positions [B] have one. The others are
-    given the last of these nodes, or the accepted leaf."""
+    """For each position behind the verdict's token the node [B, length] with its stale law: the node at its depth that
+    shares most of the accepted path, the first among equals; and how many positions [B] have one. The others repeat the
+    last of these nodes, or the accepted leaf."""
     batch, size = tree.tokens.shape
     rows, index = torch.arange(batch, device=tree.tokens.device), torch.arange(size, device=tree.tokens.device)
     leaf = verdict.path[rows, verdict.accepted]
@@ -142,5 +138,5 @@ def stale_nodes(tree: DraftTree, verdict: Verdict, length: int) -> tuple[Tensor,
     at_depth = tree.depths[:, None] == wanted[..., None]  # [B, length, N]
     best = merit[:, None].masked_fill(~at_depth, -1).max(-1)
     seen = (best.values >= 0).sum(1)
-    nodes = torch.cat([leaf[:, None], best.indices], 1)  # the accepted leaf stands in where nothing is left behind
+    nodes = torch.cat([leaf[:, None], best.indices], 1)  # the accepted leaf if there is no other
     return nodes.gather(1, torch.minimum(torch.arange(1, length + 1, device=index.device), seen[:, None])), seen

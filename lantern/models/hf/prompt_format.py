@@ -1,4 +1,4 @@
-"""Prompts to the token ids that stand before an image's first token, for the conditional and the unconditional row."""
+"""Prompts to the token ids before an image's first token, for the conditional and the unconditional row."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -8,12 +8,14 @@ from transformers import PreTrainedTokenizerBase
 
 from lantern.errors import CheckpointError, LanternError
 
-TOKENS_A_WORD = 8  # more than nearly any has, so that cutting comes close to the limit from above
+MAX_TOKENS_PER_WORD = 8  # an upper bound for nearly all words: cutting approaches the limit from above
 
 log = logging.getLogger(__name__)
 
 
 class Prefix(NamedTuple):
+    """Token ids before an image's first token, by guidance row."""
+
     conditional: list[int]
     unconditional: list[int]
 
@@ -30,7 +32,7 @@ class PromptIds:
         unconditional: Callable[[list[int]], list[int]],
         template: str = "{}",
     ) -> None:
-        """unconditional: of the conditional ids; tokenizer: None only where no prompt is ever read."""
+        """unconditional: of the conditional ids; tokenizer: None only on the meta device."""
         self.tokenizer, self.length, self.template = tokenizer, length, template
         self.before, self.after, self.unconditional = list(before), list(after), unconditional
 
@@ -45,7 +47,7 @@ class PromptIds:
                 raise LanternError(
                     f"a prefix of {self.length} tokens has no room for any prompt; give a larger model.prefix_len"
                 )
-            words = words[: -max(1, (len(ids) - room) // TOKENS_A_WORD)]
+            words = words[: -max(1, (len(ids) - room) // MAX_TOKENS_PER_WORD)]
             ids = self._ids(" ".join(words))
         if " ".join(words) != prompt:
             log.warning("the prompt %r takes more than %d tokens and was cut to %d words", prompt, room, len(words))
@@ -62,14 +64,15 @@ def fixed(ids: Sequence[int]) -> Callable[[list[int]], list[int]]:
 
 
 def text_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    """Ids of the text alone, without special tokens."""
     return tokenizer(text, add_special_tokens=False).input_ids
 
 
 def id_of(tokenizer: PreTrainedTokenizerBase | None, name: str) -> int:
-    """The id of a special token; 0 where there is no tokenizer. Raises CheckpointError if it is none of this one's."""
+    """The id of a special token; 0 where there is no tokenizer. Raises CheckpointError if it has none."""
     if tokenizer is None:
         return 0
     found = tokenizer.get_vocab().get(name)
     if found is None:
-        raise CheckpointError(f"the text tokenizer knows no token {name!r}; give the tokenizer of this model")
+        raise CheckpointError(f"the text tokenizer has no token {name!r}; give the tokenizer of this model")
     return found

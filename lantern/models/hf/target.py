@@ -1,32 +1,36 @@
 """Any decoder body of transformers as a Target: static cache, tree passes by a 4D mask and position ids, guidance rows,
-an image slice of its vocabulary, and structural tokens that nobody drafts."""
+an image slice of its vocabulary, and structural tokens that are not drafted."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 import torch
 import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from lantern.models.cache import KVCache, PrefillView, ReusableBuffer, additive
-from lantern.models.graphs import EXTENT, PassGraphs
-from lantern.models.hf.joined import join
+from lantern.errors import LanternError
+from lantern.models.cache import PrefillView, additive
+from lantern.models.cached_target import CachedTarget, ImageTokenizer
+from lantern.models.graphs import EXTENT
+from lantern.models.hf.fused_projections import fuse_projections
 from lantern.models.hf.prompt_format import Prefix
-from lantern.models.hf.structure import Walk, walk
+from lantern.models.hf.structure import StructuredTree, with_row_ends
 from lantern.models.llamagen.fused import KVView, precise, rotary_table
-from lantern.models.llamagen.target import ImageTokenizer
 from lantern.types import DraftTree, Forward, Verdict
 
 
 class Prompts(Protocol):
+    """Encodes prompts as prefixes of token ids."""
+
     length: int  # of the longest prefix
 
     def __call__(self, prompts: Sequence[str]) -> list[Prefix]: ...
 
 
 def unchanged(features: Tensor) -> Tensor:
+    """The `hidden` part of a head that is linear."""
     return features
 
 
@@ -42,27 +46,26 @@ class ImageVocabulary:
     row_end: Tensor | None = None  # [D] of the token behind every row of the image but the last
 
 
-class Recall:
-    """What transformers' attention asks of a cache."""
+class TransformersCache:
+    """A KVView under the interface that transformers' attention expects of a cache."""
 
-    def __init__(self, memory: KVView) -> None:
-        self.memory = memory
+    def __init__(self, view: KVView) -> None:
+        self.view = view
 
     def update(self, key: Tensor, value: Tensor, layer: int, *_: object, **__: object) -> tuple[Tensor, Tensor]:
-        return self.memory.update(layer, key, value)
+        """As KVView.update, in the argument order of transformers."""
+        return self.view.update(layer, key, value)
 
 
-class Fresh:
-    """The memory of a pass that remembers nothing: rows see those of the pass alone."""
+class NoCache:
+    """The KVView of a pass without a cache: tokens attend to those of the same pass only."""
 
     def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         return key, value
 
 
-class HuggingFaceTarget:
+class HuggingFaceTarget(CachedTarget):
     """Implements lantern.types.Target. Each guidance row has its own line in the cache, since prefixes differ."""
-
-    compiles = False
 
     def __init__(
         self,
@@ -74,21 +77,21 @@ class HuggingFaceTarget:
         cfg_scale: float,
         weights_hash: str = "",
     ) -> None:
+        super().__init__(tokenizer, cfg_scale, weights_hash, vocabulary.embed.device)
         self.transformer, self.vocabulary = body.eval().requires_grad_(False), vocabulary
-        if not vocabulary.embed.is_meta:  # where shapes are all there is, they are the checkpoint's
-            join(body.layers)
-        self.graphs = PassGraphs.of(self._pass, vocabulary.embed.device)
-        self.prompts, self.tokenizer = prompts, tokenizer
-        self.grid, self.num_tokens = tuple(grid), grid[0] * grid[1]
+        if not vocabulary.embed.is_meta:  # on the meta device shapes stay the checkpoint's
+            fuse_projections(body.layers)
+        self.prompts, self.grid, self.num_tokens = prompts, tuple(grid), grid[0] * grid[1]
         self.vocab_size, self.prefix_len = len(vocabulary.embed), prompts.length
-        self.cfg_scale, self.weights_hash = cfg_scale, weights_hash
         self.rotation = line_table(self.prefix_len + self.num_tokens, self._head_dim).to(vocabulary.embed.device)
         self.rotary = rotary_table(self.rotation, precise(vocabulary.embed))  # for drafters; the body has its own
-        self._buffer = ReusableBuffer()
 
-    @property
-    def guidance(self) -> int:
-        return 1 if self.cfg_scale == 1 else 2
+    def configured(self, cfg_scale: float, compiled: bool = False) -> Self:
+        """Raises LanternError for compiled."""
+        if compiled:
+            name = type(self.transformer).__name__
+            raise LanternError(f"compile=true is for LlamaGen's layers, {name} has others; leave compile out")
+        return super().configured(cfg_scale)
 
     @property
     def codebook(self) -> Tensor:  # [V, C]
@@ -103,18 +106,10 @@ class HuggingFaceTarget:
         config = self.transformer.config
         return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
-    def step_bytes(self, batch_size: int = 1) -> int:
-        """Bytes that an AR step must read: the layers, the head's slice, and the caches, half full."""
-        weights = sum(p.nbytes for part in (self.transformer.layers, self.transformer.norm) for p in part.parameters())
-        cache = self._slot_bytes * (self.prefix_len + self.num_tokens // 2)
-        return weights + self.vocabulary.head.nbytes + batch_size * cache
-
     @property
-    def held_bytes(self) -> int:
-        return self._buffer.nbytes
-
-    def image_bytes(self, num_nodes: int) -> int:
-        return self._slot_bytes * self._slots(num_nodes)
+    def _weight_bytes(self) -> int:
+        parts = self.transformer.layers, self.transformer.norm
+        return sum(p.nbytes for part in parts for p in part.parameters()) + self.vocabulary.head.nbytes
 
     @property
     def _slot_bytes(self) -> int:
@@ -131,28 +126,25 @@ class HuggingFaceTarget:
         config, slots = self.transformer.config, self._slots(num_nodes)
         rows, like = batch_size * self.guidance, self.vocabulary.head.new_empty(0)
         heads = config.num_key_value_heads
-        self.cache = None  # the reserve may have to give its memory back
-        self.cache = KVCache(config.num_hidden_layers, rows, 1, slots, heads, self._head_dim, like, self._buffer)
-        self.cache.grain = EXTENT if self.graphs else 0
+        shape = config.num_hidden_layers, rows, 1, slots, heads, self._head_dim
+        self._caches.allocate(*shape, like).grain = EXTENT if self.graphs else 0
         self._pads = torch.zeros(rows, dtype=torch.long, device=like.device)  # [B R]
         self._first = torch.zeros(batch_size, dtype=torch.long, device=like.device)  # [B] the image token at the root
         self._counts = [0] * batch_size  # the same on the host
-
-    def release(self) -> None:
-        self.cache, self._buffer = None, ReusableBuffer()
 
     @torch.inference_mode()
     def prefill(self, prompts: Sequence[str], rows: Tensor) -> Forward:
         """Admits prompts into rows [B] of the batch: logits [B, 1, V] of the first token, features [B, R, P, D]."""
         ids, pads = self._prefixes(prompts)
         where, length = self._lines(rows), self.prefix_len
-        admission = PrefillView(self.cache, where, length)
-        seen, positions = causal(pads, length)
-        self.cache.visible[where, :length] = seen[:, -1]
+        view = PrefillView(self.cache, where, length)
+        mask, positions = causal(pads, length)
+        self.cache.visible[where, :length] = mask[:, -1]
         self._pads[where], self._first[rows] = pads, 0
         for row in rows.tolist():
             self._counts[row] = 0
-        hidden = self._run(self.transformer.get_input_embeddings()(ids), positions, self._additive(seen), admission)
+        mask = additive(mask, self.cache.store.dtype)
+        hidden = self._run(self.transformer.get_input_embeddings()(ids), positions, mask, view)
         features = rearrange(hidden, "(b r) p d -> b r p d", r=self.guidance)
         return Forward(self.head(self.guide(features[:, :, -1:])), features)
 
@@ -169,32 +161,33 @@ class HuggingFaceTarget:
             last = last + last // width + ((last + 1) % width == 0).long()
         x = self.transformer.get_input_embeddings()(ids)
         x = torch.cat([x, image.repeat_interleave(self.guidance, 0)], dim=1)
-        seen, positions = causal(pads, x.shape[1])
-        hidden = self._run(x, positions, additive(seen, x.dtype), Fresh())
+        mask, positions = causal(pads, x.shape[1])
+        hidden = self._run(x, positions, additive(mask, x.dtype), NoCache())
         kept = torch.cat([torch.arange(self.prefix_len, device=last.device), self.prefix_len + last])
         return rearrange(hidden[:, kept], "(b r) t d -> b r t d", r=self.guidance)
 
     @torch.inference_mode()
     def verify(self, tree: DraftTree) -> Forward:
         """One pass over the tree behind the committed prefix: logits [B, N, V], features [B, R, N, D]."""
-        path = self._walk = self._structure(tree)
-        self.cache.reserve(path.sees.shape[1])
+        path = self._structured = self._structure(tree)
+        self.cache.reserve(path.attends.shape[1])
         x, repeats = self.embed(tree.tokens), self.guidance
         if extra := path.hosts.shape[1]:
             x = torch.cat([x, self.vocabulary.row_end.expand(len(x), extra, -1)], dim=1)
         start = (self.cache.lengths - self._pads)[:, None]
         positions = start + path.depths.repeat_interleave(repeats, 0)
-        mask = self.cache.mask(path.sees.repeat_interleave(repeats, 0))
-        x = x.repeat_interleave(repeats, 0)
-        (hidden,) = self.graphs(self.cache, x, positions, mask) if self.graphs else self._pass(x, positions, mask)
+        mask = self.cache.mask(path.attends.repeat_interleave(repeats, 0))
+        inputs = x.repeat_interleave(repeats, 0), positions, mask
+        (hidden,) = self.graphs(self._pass, self.cache, *inputs) if self.graphs else self._pass(*inputs)
         hidden = rearrange(hidden, "(b r) m d -> b r m d", r=repeats)
         index = path.last[:, None, :, None].expand(-1, repeats, -1, hidden.shape[-1])
         features = hidden.gather(2, index) if extra else hidden
         return Forward(self.head(self.guide(features)), features)
 
     def commit(self, verdict: Verdict) -> None:
-        expanded = self._walk.expand(verdict) if self._walk.hosts.shape[1] else verdict
-        self.cache.advance(Verdict(*(part.repeat_interleave(self.guidance, 0) for part in expanded)))
+        expanded = self._structured.expand(verdict) if self._structured.hosts.shape[1] else verdict
+        parts = expanded.path, expanded.accepted, expanded.token
+        self.cache.advance(Verdict(*(part.repeat_interleave(self.guidance, 0) for part in parts)))
         self._first = self._first + verdict.moved
         self._counts = [count + accepted + 1 for count, accepted in zip(self._counts, verdict.counts, strict=True)]
 
@@ -208,31 +201,29 @@ class HuggingFaceTarget:
         return self.vocabulary.embed[tokens]
 
     def guide(self, features: Tensor) -> Tensor:
-        """[B, R, N, D] -> [B, N, D]. The rest of the head is linear: guiding its input is guiding logits."""
-        hidden = self.vocabulary.hidden(features)
-        return hidden[:, 0] if hidden.shape[1] == 1 else torch.lerp(hidden[:, 1], hidden[:, 0], self.cfg_scale)
+        """[B, R, N, D] -> [B, N, D], of the input of the head's linear part."""
+        return super().guide(self.vocabulary.hidden(features))
 
     def head(self, features: Tensor) -> Tensor:  # [..., D] -> [..., V]
         return F.linear(features, self.vocabulary.head, self.vocabulary.bias)
 
-    @torch.inference_mode()
-    def decode(self, tokens: Tensor) -> Tensor:
-        """[B, L] -> images [B, 3, H, W] in [0, 1]."""
-        return self.tokenizer.decode(tokens)
-
-    def _structure(self, tree: DraftTree) -> Walk:
+    def _structure(self, tree: DraftTree) -> StructuredTree:
         if self.vocabulary.row_end is None:
             none = tree.tokens[:, :0]
-            return Walk(tree.ancestors, none, none.bool())
-        return walk(tree, self._first, self._counts, self.grid[1], self.num_tokens)
+            return StructuredTree(tree.ancestors, none, none.bool())
+        return with_row_ends(tree, self._first, self._counts, self.grid[1], self.num_tokens)
 
     def _pass(self, x: Tensor, positions: Tensor, mask: Tensor) -> tuple[Tensor]:
         return (self._run(x, positions, mask, self.cache),)
 
-    def _run(self, x: Tensor, positions: Tensor, mask: Tensor, memory: KVView) -> Tensor:
+    def _run(self, x: Tensor, positions: Tensor, mask: Tensor, view: KVView) -> Tensor:
         """x [B R, T, D], positions [B R, T], mask [B R, 1, T, S] additive -> features [B R, T, D]."""
         return self.transformer(
-            inputs_embeds=x, position_ids=positions, attention_mask=mask, past_key_values=Recall(memory), use_cache=True
+            inputs_embeds=x,
+            position_ids=positions,
+            attention_mask=mask,
+            past_key_values=TransformersCache(view),
+            use_cache=True,
         ).last_hidden_state
 
     def _prefixes(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
@@ -242,24 +233,22 @@ class HuggingFaceTarget:
         ids = torch.tensor([[0] * (length - len(ids)) + ids for ids in prefixes], device=device)
         return ids, torch.tensor([length - len(ids) for ids in prefixes], device=device)
 
-    def _additive(self, seen: Tensor) -> Tensor:
-        return additive(seen, self.cache.store.dtype)
-
     def _lines(self, rows: Tensor) -> Tensor:
         """[B] -> [B R] their lines in the cache."""
         return (rows[:, None] * self.guidance + torch.arange(self.guidance, device=rows.device)).flatten()
 
 
 def causal(pads: Tensor, length: int) -> tuple[Tensor, Tensor]:
-    """pads [B R] on the left -> what each of `length` rows sees [B R, T, T], itself at least, and its position."""
-    places = torch.arange(length, device=pads.device)
-    seen = (places <= places[:, None]) & (places >= pads[:, None])[:, None]
+    """pads [B R] on the left -> causal mask [B R, T, T] over `length` tokens, pads attending to themselves only, and
+    positions [B R, T]."""
+    index = torch.arange(length, device=pads.device)
+    mask = (index <= index[:, None]) & (index >= pads[:, None])[:, None]
     own = torch.eye(length, dtype=torch.bool, device=pads.device)
-    return seen | own, (places - pads[:, None]).clamp(min=0)
+    return mask | own, (index - pads[:, None]).clamp(min=0)
 
 
 def line_table(length: int, head_dim: int, base: float = 10000.0) -> Tensor:
-    """[P + L, 2, Dh] the cosine and signed sine of each place in line, for interleaved pairs, as drafters read them."""
+    """[P + L, 2, Dh] the cosine and signed sine of each position, for interleaved pairs, as drafters read them."""
     half = head_dim // 2
     angle = torch.arange(length)[:, None] * base ** (-torch.arange(half, dtype=torch.float64) / half)
     sine = torch.stack([-angle.sin(), angle.sin()], dim=2).flatten(1)

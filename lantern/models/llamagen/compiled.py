@@ -39,7 +39,7 @@ class CompiledTransformer(nn.Module):
         """x [B R, T, D] -> features [B R, T, D]; rotary, mask as FusedLayer's."""
         real = torch.view_as_real(rotary).expand(len(x), *[-1] * 5).contiguous()
         entries = cache.store.flatten(0, 1).unbind(0)
-        return self._run(x.to(self.precise), real, mask.contiguous(), cache.placed, entries)
+        return self._run(x.to(self.precise), real, mask.contiguous(), cache.reserved, entries)
 
     def graph(self, x: Tensor, rotary: Tensor, mask: Tensor, slots: int | Tensor, entries: Sequence[Tensor]) -> Tensor:
         """x [B R, T, D], rotary [B R, T, 2, 1, Dh / 2, 2] of queries and keys, mask [B R, 1, T, S], slots to write

@@ -63,7 +63,7 @@ def slow_law(drafter: Eagle, prompt: str, committed: list[int], drafted: tuple[i
 @pytest.mark.parametrize("tree", TREES)
 @torch.inference_mode()
 def test_draft_laws_equal_one_causal_pass_over_all_pairs(tree, cfg_scale):
-    """Catches lost pairs of accepted tokens, wrong cells, nodes that see their siblings, features of another parent."""
+    """Catches lost pairs of accepted tokens, wrong positions, attention to siblings, features of other parents."""
     target, sampling = tiny_target(cfg_scale), Sampling(cfg_scale=cfg_scale)
     policy = Witnessed(TREES[tree])
     drafter = tiny_eagle(target, policy, sampling)

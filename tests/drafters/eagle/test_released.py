@@ -14,7 +14,7 @@ from support.paths import GOLDEN
 from torch.nn.functional import embedding
 
 from lantern.acceptance.exact import Exact
-from lantern.decoding import generate
+from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.eagle.network import FusedEagle
 from lantern.drafters.export import write_lantern, write_released
 from lantern.drafters.loading import load_eagle, load_network, load_parallel, read_drafter
@@ -85,7 +85,7 @@ def test_a_released_drafter_decodes_and_leaves_the_tokens_of_plain_decoding():
     target, sampling = target_of(torch.float64, (4, 4)), Sampling()
     drafter = load_eagle(DRAFTER, target, chain(3), sampling)
     drafted, plain = (
-        generate(target, each, SharedNoise(), Exact(), sampling, ["a b", "c"], [1, 2], batch_size=2)
+        generate(DecodingSetup(target, each, SharedNoise(), Exact(), sampling), ["a b", "c"], [1, 2], batch_size=2)
         for each in (drafter, NoDrafter())
     )
     assert torch.equal(drafted.tokens, plain.tokens)
@@ -165,7 +165,7 @@ def copied(folder: Path, **changes: object) -> Path:
         ({"intermediate_size": 200}, "mis-shaped"),
     ],
 )
-def test_a_drafter_of_another_size_is_refused_by_name(tmp_path, changes, message):
+def test_a_drafter_of_another_size_is_rejected_by_name(tmp_path, changes, message):
     with pytest.raises(CheckpointError, match=message):
         load_network(copied(tmp_path, **changes), target_of())
 
@@ -175,7 +175,7 @@ class Code:
         return eval, ("print('executed')",)
 
 
-def test_a_released_file_that_holds_code_is_refused_unread(tmp_path, capfd):
+def test_a_released_file_that_holds_code_is_rejected_unread(tmp_path, capfd):
     folder = copied(tmp_path)
     torch.save({"fc.weight": Code()}, folder / "pytorch_model.bin")
     with pytest.raises(CheckpointError, match="never executed"):
@@ -215,10 +215,10 @@ def test_a_hub_id_brings_a_drafters_files_and_half_of_them_are_fetched_again(tmp
 
 
 def test_a_drafter_that_cannot_be_had_is_one_sentence(monkeypatch):
-    def refuse(*_: object, **__: object) -> str:
+    def reject(*_: object, **__: object) -> str:
         raise LocalEntryNotFoundError("no connection")
 
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", reject)
     with pytest.raises(
         CheckpointError, match=r"owner/drafter \(about 1 MB\) are not on .* give drafter\.checkpoint=<the"
     ):

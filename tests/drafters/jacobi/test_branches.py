@@ -9,8 +9,8 @@ from test_refined import tiny_refined
 
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern_pp import LanternPP
-from lantern.decoding import generate
-from lantern.drafters.jacobi.branches import BEHIND, SETTLED, Branches
+from lantern.decoding import DecodingSetup, generate
+from lantern.drafters.jacobi.branches import COST_PER_FOLLOWER, SETTLED_FACTOR, Branches
 from lantern.drafters.jacobi.branching import BranchingJacobi
 from lantern.drafters.jacobi.jacobi import coupled
 from lantern.drafters.jacobi.refined import RefinedJacobi
@@ -33,10 +33,10 @@ def slow_nodes(scores: list[list[float]], settled: list[bool], count: int) -> se
     def merit(path: tuple[int, ...]) -> float:
         total = 0.0
         for place, rank in enumerate(path):
-            surer = SETTLED if settled[place] else 1.0
+            surer = SETTLED_FACTOR if settled[place] else 1.0
             gaps = [surer * (score - scores[place][0]) / PICK_SPREAD for score in scores[place]]
             total += gaps[rank] - log1p(sum(map(exp, gaps[1:])))
-        return total - BEHIND * (len(path) - 1 - next(place for place, rank in enumerate(path) if rank))
+        return total - COST_PER_FOLLOWER * (len(path) - 1 - next(place for place, rank in enumerate(path) if rank))
 
     ranks, found = len(scores[0]), set()
     while len(found) < count:
@@ -114,7 +114,7 @@ def test_a_branching_window_decodes_the_tokens_of_plain_decoding(sampling, branc
     for count in (None, 0, branches):
         target = tiny_target()
         drafter = NoDrafter() if count is None else window(target, sampling, count)
-        found = generate(target, drafter, SharedNoise(), Exact(), sampling, PROMPTS, SEEDS, batch_size)
+        found = generate(DecodingSetup(target, drafter, SharedNoise(), Exact(), sampling), PROMPTS, SEEDS, batch_size)
         images.append(found.tokens)
         steps.append(int(found.steps.sum()))
     assert torch.equal(images[0], images[1])
@@ -128,19 +128,23 @@ def test_a_relaxed_rule_commits_more_along_branches():
     rules = [Exact(), LanternPP(target.codebook, 5, 4.0)]
     drafters = [tiny_refined(target, Sampling(), 1, 6, 8) for _ in rules]
     exact, relaxed = (
-        generate(target, drafter, SharedNoise(), rule, Sampling(), PROMPTS, SEEDS, 4).steps.sum()
+        generate(DecodingSetup(target, drafter, SharedNoise(), rule, Sampling()), PROMPTS, SEEDS, 4).steps.sum()
         for drafter, rule in zip(drafters, rules, strict=True)
     )
     assert relaxed < exact
 
 
-def test_ratio_verification_of_branches_is_refused_in_one_sentence():
+def test_ratio_verification_of_branches_is_rejected_in_one_sentence():
     target = tiny_target()
     with pytest.raises(LanternError, match="verification=shared_noise"):
-        generate(target, untrained(target, Sampling(), 3), Ratio(), Exact(), Sampling(), PROMPTS[:1], SEEDS[:1])
+        generate(
+            DecodingSetup(target, untrained(target, Sampling(), 3), Ratio(), Exact(), Sampling()),
+            PROMPTS[:1],
+            SEEDS[:1],
+        )
 
 
 @pytest.mark.parametrize("count", [-1, 3 * LENGTH + 1])
-def test_more_branches_than_there_are_are_refused_by_number(count):
+def test_more_branches_than_there_are_are_rejected_by_number(count):
     with pytest.raises(LanternError, match=f"drafter.branches={count}: give 0 to 18 nodes"):
         Branches(LENGTH, count, 50, CPU)

@@ -2,12 +2,11 @@
 
 import pytest
 import torch
-from support.toy import GRID, PROMPTS, SEEDS, random_verdict, tiny_eagle, tiny_target
+from support.toy import GRID, PROMPTS, SEEDS, random_verdict, tiny_eagle_jacobi, tiny_target
 
 from lantern.acceptance.exact import Exact
-from lantern.decoding import generate
-from lantern.drafters.eagle.eagle import Eagle
-from lantern.drafters.eagle_jacobi import EagleJacobi, beside, continued, joined
+from lantern.decoding import DecodingSetup, generate
+from lantern.drafters.eagle_jacobi import beside, continued, joined
 from lantern.drafters.jacobi.jacobi import Jacobi, anew, coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.starts import Above, Left, Nearest, Uniform
@@ -32,7 +31,7 @@ references: dict[object, torch.Tensor] = {}
 
 def decode(drafter, target, sampling, batch_size, verification=None):
     verification = verification or SharedNoise()
-    return generate(target, drafter, verification, Exact(), sampling, PROMPTS, SEEDS, batch_size)
+    return generate(DecodingSetup(target, drafter, verification, Exact(), sampling), PROMPTS, SEEDS, batch_size)
 
 
 def plain(sampling: Sampling) -> torch.Tensor:
@@ -56,29 +55,25 @@ def test_a_window_decodes_the_tokens_of_plain_decoding(sampling, start, batch_si
 
 @pytest.mark.parametrize("start", STARTS)
 def test_a_start_guesses_what_it_is_named_for(start):
-    """Against lists, since verification hides a wrong guess. Row 0 stands at the image's first token and knows nothing,
-    row 1 in its first row, row 2 where the cells above are guesses themselves."""
+    """Against lists, since verification hides a wrong guess. Row 0 is at the image's first token without any law of its
+    own, row 1 in its first row, row 2 where the positions above are guesses themselves."""
     width, codes, generator = 5, 7, torch.Generator().manual_seed(0)
     laws = torch.rand(3, width, codes, generator=generator)
     image = torch.randint(codes, (3, 16 + width), generator=generator)
     seen, position = torch.tensor([0, 2, 3]), torch.tensor([0, 1, 6])
     found = STARTS[start](laws, seen, image, position)
     for row in range(3):
-        newest = int(position[row]) + max(int(seen[row]) - 1, 0)  # the last place that was guessed for
-        for place in range(width):
-            cell = int(position[row]) + 1 + place
-            above = min(cell - GRID[1], newest)
-            token = {"left": newest, "above": above if above >= 0 and cell >= GRID[1] else newest}.get(start)
-            wanted = laws[row, place]
-            if place >= seen[row] and start == "uniform":
+        newest = int(position[row]) + max(int(seen[row]) - 1, 0)  # the last guessed position
+        for offset in range(width):
+            ahead = int(position[row]) + 1 + offset
+            above = min(ahead - GRID[1], newest)
+            token = {"left": newest, "above": above if above >= 0 and ahead >= GRID[1] else newest}.get(start)
+            wanted = laws[row, offset]
+            if offset >= seen[row] and start == "uniform":
                 wanted = torch.full((codes,), 1 / codes)
-            elif place >= seen[row] and token is not None:
+            elif offset >= seen[row] and token is not None:
                 wanted = torch.eye(codes)[image[row, token]]
-            torch.testing.assert_close(found[row, place], wanted)
-
-
-def tiny_joined(eagle: Eagle, length: int, tail: int) -> EagleJacobi:
-    return EagleJacobi(eagle, length, tail, lambda positions: Window(positions, eagle.target, Nearest(), coupled))
+            torch.testing.assert_close(found[row, offset], wanted)
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 8])
@@ -88,7 +83,7 @@ def tiny_joined(eagle: Eagle, length: int, tail: int) -> EagleJacobi:
 def test_a_window_joined_to_eagles_tree_decodes_the_tokens_of_plain_decoding(sampling, length, tail, tree, batch_size):
     """Catches a window attached to the wrong leaf or shifted by a level, and an EAGLE cache too short for it."""
     target = tiny_target()
-    drafter = tiny_joined(tiny_eagle(target, TREES[tree], sampling), length, tail)
+    drafter = tiny_eagle_jacobi(target, TREES[tree], sampling, length, tail)
     found = decode(drafter, target, sampling, batch_size)
     assert torch.equal(found.tokens, plain(sampling))
 
@@ -105,8 +100,8 @@ def test_a_window_with_runners_up_decodes_the_tokens_of_plain_decoding(sampling,
     assert found.steps.sum() < alone.steps.sum()
 
 
-def test_runners_up_are_the_next_in_order_at_the_window_s_first_places():
-    """Catches the guess itself among them, scores of another place, and parents one level off."""
+def test_runners_up_are_the_next_in_order_at_the_window_s_first_positions():
+    """Catches the guess itself among them, scores of another position, and parents one level off."""
     target, sampling = tiny_target(), Sampling()
     drafter, seen = ProactiveJacobi(target, 5, 2, 3, Nearest(), coupled), []
 
@@ -146,17 +141,16 @@ def test_the_first_window_is_guessed_from_the_law_that_tokens_are_drawn_from(sam
         assert torch.equal(laws, expected.expand_as(laws))
 
 
-def test_both_parts_of_a_joined_drafter_stand_at_the_root_in_every_round():
+def test_both_parts_of_a_joined_drafter_start_at_the_root_in_every_round():
     """Catches a part that is not told of a round or of a new image, which token equality cannot see."""
     target, seen = tiny_target(), []
-    eagle = tiny_eagle(target, TREES["static"], Sampling())
-    drafter = tiny_joined(eagle, 6, 0)
+    drafter = tiny_eagle_jacobi(target, TREES["static"], Sampling(), 6, 0)
 
     class Watched(SharedNoise):
         def __call__(self, tree, probs, rule, noise):
             at = noise.position
             if tree.tokens.shape[1] > 1 and int(at.min()) < target.num_tokens - 2:  # else EAGLE drafts for no row
-                assert torch.equal(eagle.cache.lengths, target.prefix_len + at)
+                assert torch.equal(drafter.eagle.cache.lengths, target.prefix_len + at)
                 assert torch.equal(drafter.window._position, at)
                 seen.append(1)
             return super().__call__(tree, probs, rule, noise)
@@ -216,7 +210,7 @@ def slow_stale_nodes(parents: list[int], accepted: list[int]) -> list[int]:
     return found
 
 
-def test_a_tree_is_continued_behind_the_eldest_of_its_deepest_nodes():
+def test_a_tree_is_continued_behind_the_first_of_its_deepest_nodes():
     """Catches a chain behind the root, behind padding, or beyond the room."""
     parents = torch.tensor([[-1, 0, 0, 2, 2], [-1, 0, 0, 1, PADDING]])
     tree = DraftTree(torch.arange(10).view(2, 5), parents)
@@ -225,7 +219,7 @@ def test_a_tree_is_continued_behind_the_eldest_of_its_deepest_nodes():
     assert grown.tokens[:, 5:].tolist() == [[102, 103, 104], [107, 108, 109]]
 
 
-def test_a_window_beside_a_tree_hangs_on_the_root():
+def test_a_window_beside_a_tree_is_attached_to_the_root():
     """Catches a chain that starts at another depth than its tokens were guessed for."""
     tree = DraftTree(torch.arange(3).view(1, 3), torch.tensor([[-1, 0, 1]]))
     grown = beside(tree, torch.arange(100, 104).view(1, 4), 3, torch.tensor([3]))
@@ -238,12 +232,11 @@ def test_what_cannot_be_joined_is_one_clear_error():
     target = tiny_target()
     with pytest.raises(LanternError, match="use drafter=jacobi, or verification=ratio"):
         decode(Jacobi(target, 4, Nearest(), anew), target, Sampling(), 1)
-    eagle = tiny_eagle(target, chain(1), Sampling())
-    joined = tiny_joined(eagle, 4, 0)
+    joined = tiny_eagle_jacobi(target, chain(1), Sampling(), 4, 0)
     with pytest.raises(LanternError, match="use verification=shared_noise"):
         decode(joined, target, Sampling(), 1, Ratio())
     with pytest.raises(LanternError, match=r"drafter\.length=0, tail=0"):
-        tiny_joined(eagle, 0, 0)
+        tiny_eagle_jacobi(target, chain(1), Sampling(), 0, 0)
     with pytest.raises(LanternError, match=r"drafter\.length=0"):
         Jacobi(target, 0, Nearest(), coupled)
     for levels, width in ((0, 2), (2, 1), (2, 25)):

@@ -1,5 +1,7 @@
-"""A refined window against refining written out place by place. Verification hides a drafter's mistakes from the
+"""A refined window against refining written out position by position. Verification hides a drafter's mistakes from the
 output, so nothing else would notice them than a lower speed."""
+
+from dataclasses import replace
 
 import pytest
 import torch
@@ -7,7 +9,7 @@ from drafters.eagle.test_eagle import target_features
 from support.toy import CODES, DIM, PROMPTS, SEEDS, random_verdict, tiny_target
 
 from lantern.acceptance.exact import Exact
-from lantern.decoding import generate
+from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.jacobi.refined import RefinedJacobi
 from lantern.drafters.none import NoDrafter
@@ -60,8 +62,8 @@ def slow_refined(drafter: RefinedJacobi, prompt: str, committed: list[int], left
         tokens = [0] * (target.prefix_len - 1) + committed + guesses[1:]
         before = torch.cat([exact, *(feature[:, None] for feature in features[:-1])], dim=1)
         embeddings = target.embed(torch.tensor([tokens] * target.guidance))
-        cells = torch.arange(1, len(tokens) + 1).clamp(max=len(target.rotation) - 1)
-        outputs = drafter.network(embeddings, before, target.rotation[None, cells], None)[:, -LENGTH:]
+        positions = torch.arange(1, len(tokens) + 1).clamp(max=len(target.rotation) - 1)
+        outputs = drafter.network(embeddings, before, target.rotation[None, positions], None)[:, -LENGTH:]
         features = []
         for k, guess in enumerate(guesses):
             share = 1.0 if k >= seen else SHARE if k == 0 or guess != left.tokens[k] else 0.0
@@ -74,8 +76,8 @@ def slow_refined(drafter: RefinedJacobi, prompt: str, committed: list[int], left
 @pytest.mark.parametrize("passes", [1, 2, 3])
 @pytest.mark.parametrize("cfg_scale", [2.0, 1.0])
 @torch.inference_mode()
-def test_a_window_is_refined_as_written_out_place_by_place(cfg_scale, passes):
-    """Catches rows that see the gaps of uneven rows or the last pass's window, features of another place or image,
+def test_a_window_is_refined_as_written_out_position_by_position(cfg_scale, passes):
+    """Catches rows that attend to the gaps of uneven rows or the last window, features of another token or image,
     shares mixed up, a stale window kept for a new image."""
     target, generator = tiny_target(cfg_scale), torch.Generator().manual_seed(0)
     drafter = tiny_refined(target, Sampling(cfg_scale=cfg_scale), passes)
@@ -103,9 +105,10 @@ def test_a_window_is_refined_as_written_out_place_by_place(cfg_scale, passes):
             assert tree.tokens[row].tolist() == [tokens[-1], *slow]
             refined += bool(left[row].tokens)
         forward, verdict = target.verify(tree), random_verdict(generator, tree)
-        verdict.picks = torch.randint(CODES, tree.tokens.shape, generator=generator)
+        picks = torch.randint(CODES, tree.tokens.shape, generator=generator)
         if turn == 0:  # some of the guesses stand as the pass has read them
-            verdict.picks[:, 1:-1:2] = tree.tokens[:, 2::2]
+            picks[:, 1:-1:2] = tree.tokens[:, 2::2]
+        verdict = replace(verdict, picks=picks)
         target.commit(verdict)
         drafter.observe(tree, forward, drafter.sampling.law(forward.logits), verdict)
         for row, accepted in enumerate(verdict.accepted.tolist()):
@@ -126,20 +129,24 @@ def test_a_refined_window_decodes_the_tokens_of_plain_decoding(sampling, passes,
     for drafted in (False, True):
         target = tiny_target()
         drafter = tiny_refined(target, sampling, passes, 6) if drafted else NoDrafter()
-        images.append(generate(target, drafter, SharedNoise(), Exact(), sampling, PROMPTS, SEEDS, batch_size).tokens)
+        images.append(
+            generate(
+                DecodingSetup(target, drafter, SharedNoise(), Exact(), sampling), PROMPTS, SEEDS, batch_size
+            ).tokens
+        )
     assert torch.equal(*images)
 
 
-def test_ratio_verification_is_refused_in_one_sentence():
+def test_ratio_verification_is_rejected_in_one_sentence():
     """Catches refined guesses judged as if they were draws from a law."""
     target, sampling = tiny_target(), Sampling()
     drafter = tiny_refined(target, sampling, 1)
     with pytest.raises(LanternError, match="verification=shared_noise"):
-        generate(target, drafter, Ratio(), Exact(), sampling, PROMPTS[:1], SEEDS[:1])
+        generate(DecodingSetup(target, drafter, Ratio(), Exact(), sampling), PROMPTS[:1], SEEDS[:1])
 
 
 @pytest.mark.parametrize("wrong", [{"length": 0}, {"passes": 0}, {"share": 1.5}])
-def test_values_without_meaning_are_refused_by_name(wrong):
+def test_values_without_meaning_are_rejected_by_name(wrong):
     target = tiny_target()
     network = EagleNetwork(DIM, 2, feed_forward_dim(DIM, 16))
     settings = {"length": 3, "passes": 1, "share": 0.5} | wrong

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lantern import decoding
 from lantern.acceptance.exact import Exact
-from lantern.decoding import generate
+from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.jacobi.jacobi import Jacobi, anew, coupled
 from lantern.drafters.jacobi.starts import Left, Nearest, Uniform
 from lantern.noise import Purpose
@@ -87,7 +87,10 @@ def law_of_images(monkeypatch, make_drafter, num_tokens: int) -> tuple[Tensor, T
         monkeypatch.setattr(decoding, "Noise", lambda *sizes: WindowNoise(scripts))
         count = len(scripts.weights)
         made = generate(
-            target, make_drafter(target), verification, Exact(), UNGUIDED, ["x"] * count, range(count), count
+            DecodingSetup(target, make_drafter(target), verification, Exact(), UNGUIDED),
+            ["x"] * count,
+            range(count),
+            count,
         )
         return [tuple(tokens) for tokens in made.tokens.tolist()]
 

@@ -6,7 +6,7 @@ import torch
 from support.tables import TableTarget, p_value, sequence_law
 
 from lantern.acceptance.exact import Exact
-from lantern.decoding import generate
+from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.jacobi.jacobi import Jacobi, anew, coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.starts import Above, Left, Nearest, Uniform
@@ -24,7 +24,9 @@ def test_many_images_of_a_window_with_runners_up_under_ratio_follow_the_target_l
     """Catches runners-up that are not drawn without the guess, and such as q lacks."""
     target, count = TableTarget(vocab_size=3, num_tokens=5, cfg_scale=sampling.cfg_scale), 8_000
     drafter = ProactiveJacobi(target, 3, 2, 3, STARTS[start], coupled)
-    images = generate(target, drafter, Ratio(), Exact(), sampling, ["x"] * count, range(count), batch_size=count)
+    images = generate(
+        DecodingSetup(target, drafter, Ratio(), Exact(), sampling), ["x"] * count, range(count), batch_size=count
+    )
     assert p_value(images.tokens, sequence_law(target, sampling)) > 1e-6
 
 
@@ -36,7 +38,9 @@ def test_many_images_of_a_window_under_ratio_follow_the_target_law(sampling, red
     certain, a coin used twice."""
     target, count = TableTarget(vocab_size=3, num_tokens=5, cfg_scale=sampling.cfg_scale), 8_000
     drafter = Jacobi(target, 3, STARTS[start], redraw)
-    images = generate(target, drafter, Ratio(), Exact(), sampling, ["x"] * count, range(count), batch_size=count)
+    images = generate(
+        DecodingSetup(target, drafter, Ratio(), Exact(), sampling), ["x"] * count, range(count), batch_size=count
+    )
     assert p_value(images.tokens, sequence_law(target, sampling)) > 1e-6
 
 
@@ -48,7 +52,9 @@ def images_judged_as_blocks(redraw, proposals) -> float:
     verification, sampling = Block(), Sampling(cfg_scale=1.0)
     verification.proposals = proposals
     drafter = Jacobi(target, 2, Nearest(), redraw)
-    images = generate(target, drafter, verification, Exact(), sampling, ["x"] * count, range(count), batch_size=count)
+    images = generate(
+        DecodingSetup(target, drafter, verification, Exact(), sampling), ["x"] * count, range(count), batch_size=count
+    )
     return p_value(images.tokens, sequence_law(target, sampling))
 
 
@@ -80,5 +86,7 @@ def test_a_wrong_coupling_is_caught_by_counting():
         return torch.where(offsets < known[:, None], former.tokens, proposals.anew(laws))
 
     drafter = Jacobi(target, 3, Nearest(), kept)
-    images = generate(target, drafter, Ratio(), Exact(), Sampling(), ["x"] * count, range(count), batch_size=count)
+    images = generate(
+        DecodingSetup(target, drafter, Ratio(), Exact(), Sampling()), ["x"] * count, range(count), batch_size=count
+    )
     assert p_value(images.tokens, sequence_law(target, Sampling())) < 1e-6

@@ -6,11 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from lantern.models.hf import joined
+from lantern.models.hf import fused_projections
 
 
 class Layer(nn.Module):
-    """Asks for its projections as the layers of transformers do."""
+    """Calls its projections as the layers of transformers do."""
 
     def __init__(self, bias: bool = False) -> None:
         super().__init__()
@@ -25,22 +25,22 @@ class Layer(nn.Module):
         return [*seen, mlp.gate_proj(x), mlp.up_proj(x)]
 
 
-def joined_twin(layer: Layer) -> Layer:
+def fused_twin(layer: Layer) -> Layer:
     twin = deepcopy(layer)
-    joined.join([twin])
+    fused_projections.fuse_projections([twin])
     return twin
 
 
 def count_products(monkeypatch) -> list[int]:
     counts = []
-    monkeypatch.setattr(joined.F, "linear", lambda x, weight, bias=None: counts.append(1) or x @ weight.T)
+    monkeypatch.setattr(fused_projections.F, "linear", lambda x, weight, bias=None: counts.append(1) or x @ weight.T)
     return counts
 
 
-def test_joined_projections_are_those_of_the_checkpoint():
+def test_fused_projections_are_those_of_the_checkpoint():
     """Catches parts in another order or of another size, and those of an earlier input given for a later one."""
     layer = Layer().double()
-    twin = joined_twin(layer)
+    twin = fused_twin(layer)
     for x in torch.randn(3, 2, 5, 6, dtype=torch.float64):
         for expected, found in zip(layer(x), twin(x), strict=True):
             torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
@@ -49,16 +49,16 @@ def test_joined_projections_are_those_of_the_checkpoint():
 
 
 def test_what_reads_the_same_rows_is_one_product(monkeypatch):
-    twin, counts = joined_twin(Layer()), count_products(monkeypatch)
+    twin, counts = fused_twin(Layer()), count_products(monkeypatch)
     twin(torch.randn(1, 6))
     assert len(counts) == 2
 
 
-def test_projections_with_a_bias_and_those_joined_already_are_left_alone():
+def test_projections_with_a_bias_and_those_fused_already_are_left_alone():
     """Catches a lost bias, and a body that two targets are made of."""
     layer = Layer(bias=True)
-    twin = joined_twin(layer)
-    joined.join([twin])
+    twin = fused_twin(layer)
+    fused_projections.fuse_projections([twin])
     x = torch.randn(2, 6)
     for expected, found in zip(layer(x), twin(x), strict=True):
         torch.testing.assert_close(found, expected)

@@ -1,0 +1,66 @@
+"""What all drafters have in common that read pairs of a target feature and the token behind it."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from lantern.drafters.eagle.kv_state import DrafterState, FeatureTarget
+from lantern.drafters.eagle.network import EagleNetwork
+from lantern.drafters.parallel_network import ParallelNetwork
+from lantern.errors import LanternError
+from lantern.sampling import Sampling
+from lantern.types import DraftTree, Forward, Target, TreeLabel, TreePolicy, Verdict
+
+
+class FeatureDrafter:
+    """Implements lantern.types.Drafter but for draft()."""
+
+    def __init__(
+        self, network: EagleNetwork | ParallelNetwork, read: Callable[..., Tensor], target: FeatureTarget,
+        tree: TreePolicy | TreeLabel, sampling: Sampling, weights_hash: str, max_pairs: int, ahead: int,
+    ) -> None:  # fmt: skip
+        """read: runs committed pairs, as FusedEagle's call; max_pairs: that a round can commit; ahead: tokens that a
+        draft runs behind them. Raises LanternError for a target without features to share."""
+        require_features(target)
+        self.network, self.target, self.tree = network.eval().requires_grad_(False), target, tree
+        self.sampling, self.weights_hash, self._read_pairs = sampling, weights_hash, read
+        self.forwards, self.forward_s = 0, 0.0
+        self.state = DrafterState(network, target, tree, max_pairs, ahead)
+
+    @property
+    def image_bytes(self) -> int:
+        return self.state.image_bytes
+
+    def allocate(self, batch_size: int) -> None:
+        """An empty cache and no pending pairs for batch_size rows."""
+        self.state.allocate(batch_size)
+        self.cache, self.pairs = self.state.cache, self.state.pairs
+
+    @torch.inference_mode()
+    def begin(self, prefill: Forward, rows: Tensor) -> None:
+        """Runs the prefix pairs of admitted rows."""
+        self.forwards += self.state.begin(prefill, rows, self._read_pairs)
+
+    def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
+        """Keeps the pairs (feature of an accepted node, the token behind it) for the next draft."""
+        self.state.observe(tree, forward, verdict)
+
+    def keep(self, rows: Tensor) -> None:
+        self.state.keep(rows)
+
+
+def require_features(target: Target) -> None:
+    """Raises LanternError for a target whose features and positions a drafter cannot share."""
+    if not isinstance(target, FeatureTarget):
+        raise LanternError(
+            f"{type(target).__name__} shares no positions with a drafter of EAGLE's kind; use drafter=jacobi or none"
+        )
+
+
+def require_codes(tree: TreePolicy, target: Target) -> None:
+    """Raises LanternError for a node with more children than there are codes."""
+    if tree.width > target.vocab_size:
+        raise LanternError(
+            f"a node of tree {tree.name} has {tree.width} children, more than the {target.vocab_size} codes"
+        )
