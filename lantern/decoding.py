@@ -1,9 +1,10 @@
 """The decoding loop: draft, verify, accept, commit. Every method and the plain autoregressive baseline run through it,
 many images at once, each committing its own number of tokens a round; finished rows make way for waiting prompts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from time import perf_counter
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -89,6 +90,37 @@ def first_rounds(
     return batch.rounds
 
 
+class Step(NamedTuple):
+    """One image after one round of decoding."""
+
+    tokens: Tensor  # [L] committed so far; what stands behind `count` has no meaning
+    count: int
+    tree: DraftTree | None  # drafted in this round; None for the prefill, which commits the first token
+    accepted: int  # draft tokens
+    ms: float
+
+
+@torch.inference_mode()
+def steps(
+    target: Target,
+    drafter: Drafter,
+    verification: Verification,
+    rule: AcceptanceRule,
+    sampling: Sampling,
+    prompt: str,
+    seed: int,
+) -> Iterator[Step]:
+    """generate() for one prompt, one round for each value that the caller takes; closing the iterator ends decoding."""
+    batch = _Batch(target, drafter, verification, rule, sampling, 1)
+    started = perf_counter()
+    batch.admit([0], [0], [prompt], [seed])
+    yield Step(batch.tokens[0, : target.num_tokens], 1, None, 0, 1e3 * (perf_counter() - started))
+    while not batch.free_rows():
+        tree = batch.step()
+        last = batch.rounds[-1]
+        yield Step(batch.tokens[0, : target.num_tokens], batch.counts[0], tree, last.accepted[0], last.ms)
+
+
 class _Batch:
     """The rows being decoded. A row is free once its image has all its tokens."""
 
@@ -139,8 +171,8 @@ class _Batch:
         root = TreeTopology.chain(0, law.device).tree(self.tokens[:, :1])
         return self.verification(root, probs, self.rule, self.noise).token[rows]
 
-    def step(self) -> None:
-        """One round for every row."""
+    def step(self) -> DraftTree:
+        """One round for every row; returns what was drafted."""
         start = perf_counter()
         room = torch.tensor([self.target.num_tokens - count for count in self.counts])  # on the host, which asks for it
         tree = self.drafter.draft(self.roots, room, self.proposals)
@@ -157,8 +189,9 @@ class _Batch:
         times = (start, drafted, verified, accepted, perf_counter())
         *ms, commit_ms = (1e3 * (after - before) for before, after in pairwise(times))
         self.rounds.append(Round(paths, tree.tokens.shape[1], *ms, tuple(self.images), tree.parents, commit_ms))
-        self.steps = [steps + 1 for steps in self.steps]
+        self.steps = [count + 1 for count in self.steps]
         self._finish()
+        return tree
 
     def _write(self, tree: DraftTree, verdict: Verdict) -> None:
         """Appends the accepted tokens and the verdict's own."""

@@ -1,6 +1,6 @@
 """A target with everything it takes to decode on it, described by the keys of a result row."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
@@ -8,7 +8,7 @@ from inspect import signature
 from torch import Tensor
 
 from lantern.acceptance.exact import Exact
-from lantern.decoding import first_rounds, generate
+from lantern.decoding import Step, first_rounds, generate, steps
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
 from lantern.metrics.entropy import law_entropies
@@ -51,6 +51,12 @@ class Pipeline:
 
     def first_rounds(self, prompts: Sequence[str], seeds: Sequence[int], count: int) -> list[Round]:
         return first_rounds(*self._prepared(), prompts, seeds, count)
+
+    def steps(self, prompt: str, seed: int) -> Iterator[Step]:
+        """generate() for one prompt, round by round. Raises LanternError for a loop of its own."""
+        if self.loop is not None:
+            raise LanternError(f"loop={type(self.loop).__name__} has no rounds of a tree to stream; leave it out")
+        return steps(*self._prepared(), prompt, seed)
 
     def _prepared(self) -> tuple[Target, Drafter, Verification, AcceptanceRule, Sampling]:
         """What decoding takes; the target is told how to guide and run, since another pipeline may share it."""
