@@ -58,7 +58,7 @@ def stream(pipeline: Pipeline, prompt: str, seed: int) -> Iterator[Progress]:
             yield (progress := _progress(step, number, seconds))
             if getattr(pipeline.target, "cache", None) is not cache and not progress.is_complete:
                 raise LanternError(
-                    f"the model decoded something else while {prompt!r} was streamed; take one at a time"
+                    f"the model decoded something else while {prompt!r} was streamed; stream one image at a time"
                 )
 
 

@@ -12,16 +12,14 @@ export class Grid {
   }
 
   clear([rows, columns]) {
-    Object.assign(this, { rows, columns, committed: 0, covered: 0, accepted: 0, drafted: {}, done: false, marked: [] });
+    Object.assign(this, { rows, columns, committed: 0, covered: 0, accepted: 0, drafted: {}, done: false, dimmed: [], fresh: null });
     this.canvas.height = Math.round(this.canvas.width * rows / columns);
     this.draw();
   }
 
-  show(round) {
-    const { committed, accepted, drafted, pixels } = round;
+  show({ committed, accepted, drafted, pixels }) { // drawn by the next draw()
     Object.assign(this, { committed, accepted, drafted, done: committed === this.rows * this.columns });
-    if (pixels) this.paint(pixels);
-    this.draw();
+    if (pixels) this.fresh = { pixels, committed };
   }
 
   paint({ width, height, rgb }) {
@@ -30,7 +28,6 @@ export class Grid {
       for (let channel = 0; channel < 3; channel++) data[to + channel] = bytes.charCodeAt(from++);
     Object.assign(this.picture, { width, height });
     this.picture.getContext("2d").putImageData(new ImageData(data, width, height), 0, 0);
-    this.covered = this.committed; // positions that the picture was decoded from
   }
 
   cell(position) { // [x, y, side] on the canvas
@@ -39,6 +36,11 @@ export class Grid {
   }
 
   draw() {
+    if (this.fresh) {
+      this.paint(this.fresh.pixels);
+      this.covered = this.fresh.committed; // positions that the picture was decoded from
+      this.fresh = null;
+    }
     const context = this.context = this.canvas.getContext("2d");
     context.fillStyle = color("blank");
     context.fillRect(0, 0, this.canvas.width, this.canvas.height);
@@ -46,7 +48,9 @@ export class Grid {
     this.fill(this.covered, this.committed, color("waiting"));
     this.place();
     if (!this.done) this.light();
-    for (const position of this.marked) this.outline(position, "#fff", 4), this.outline(position, "#d00", 2);
+    context.globalAlpha = .8;
+    for (const position of this.dimmed) this.fill(position, position + 1, color("ground"));
+    context.globalAlpha = 1;
   }
 
   rule() {

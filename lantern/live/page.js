@@ -2,7 +2,7 @@
 import { Grid, calm } from "./grid.js";
 
 const $ = selector => document.querySelector(selector);
-const CALM_MS = 500; // between two drawings where reduced motion is asked for
+const FRAME_MS = 16, CALM_MS = 500; // between two drawings; the latter where reduced motion is asked for
 
 class Side {
   constructor(section) {
@@ -37,7 +37,8 @@ class Side {
 
   clear(shape) {
     this.total = shape[0] * shape[1];
-    this.round = null;
+    clearTimeout(this.timer);
+    this.timer = this.round = null;
     this.grid.clear(shape);
     this.canvas.ariaLabel = "no image yet";
     for (const value of Object.values(this.figures)) value.textContent = "–";
@@ -53,12 +54,17 @@ class Side {
 
   running(is) { this.section.classList.toggle("running", is) }
 
-  show(round) {
+  show(round) { // of rounds that come faster than frames the last one is drawn
     this.round = round;
-    const done = round.committed === this.total, now = performance.now();
-    if (calm.matches && !done && now - (this.drawn ?? 0) < CALM_MS) return;
-    this.drawn = now;
     this.grid.show(round);
+    this.timer ??= setTimeout(() => this.draw(), calm.matches ? CALM_MS : FRAME_MS);
+  }
+
+  draw() {
+    clearTimeout(this.timer);
+    this.timer = null;
+    this.grid.draw();
+    const { round } = this, done = round.committed === this.total;
     this.figures.committed.textContent = `${round.committed} / ${this.total}`;
     this.figures.rate.textContent = round.steps ? round.tokens_per_step.toFixed(2) : "–";
     this.figures.seconds.textContent = `${round.seconds.toFixed(2)} s`;
@@ -67,8 +73,9 @@ class Side {
   }
 
   complete({ other_cores: cores }) {
+    this.draw();
     this.running(false);
-    if (cores > .3) this.others.textContent = `Other programs kept ${cores.toFixed(1)} cores busy: it can be faster.`;
+    if (cores > .3) this.others.textContent = `Other programs kept ${cores.toFixed(1)} cores busy meanwhile: the time is too high.`;
   }
 }
 
@@ -90,13 +97,17 @@ function verdict({ different, total }) {
   time.textContent = `${fast.label} took ${fast.round.seconds.toFixed(2)} s, ${slow.label} ` +
     `${slow.round.seconds.toFixed(2)} s: ${times}× on this image. Times are measured one after the other.`;
   const lossy = [...new Set(sides.filter(side => !side.lossless).map(side => side.label))];
+  if (!same && !lossy.length)
+    line.append(" Both methods are lossless: passes of different widths round differently, which decides near ties. " +
+      "Start with dtype=float32 for the same tokens.");
   if (lossy.length) line.append(` ${lossy.join(" and ")} ${lossy.length > 1 ? "are" : "is"} lossy: other images, for speed.`);
   $("#verdict").replaceChildren(line, time);
   $("#mark").hidden = same;
   $("#mark input").checked = false;
   $("#mark input").onchange = event => {
+    const equal = [...Array(total).keys()].filter(position => !different.includes(position));
     for (const { grid } of sides) {
-      grid.marked = event.target.checked ? different : [];
+      grid.dimmed = event.target.checked ? equal : [];
       grid.draw();
     }
   };

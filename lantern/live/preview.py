@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lantern.types import Target
 
-SHARE = 0.25  # of the time between two previews, which decoding one may take
+SHARE = 1 / 3  # of the time between two previews, which decoding one may take
 
 
 class Preview:

@@ -42,12 +42,12 @@ class LiveServer(ThreadingHTTPServer):
 
     def __init__(self, port: int) -> None:
         """port 0: any free one. Raises LanternError if it cannot be had."""
+        self.executor, self.busy = ThreadPoolExecutor(1), Lock()
         try:
             super().__init__(("127.0.0.1", port), Handler)
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or "a port is a number from 0 to 65535"
             raise LanternError(f"port {port} cannot be used ({reason}); choose another with port=") from error
-        self.executor, self.busy = ThreadPoolExecutor(1), Lock()
 
     @property
     def url(self) -> str:
