@@ -93,7 +93,7 @@ export class Grid {
       this.context.globalAlpha = 1;
     }
     for (let position = first; position < own; position++) this.outline(position, color("accepted"), 3);
-    if (own >= 0) this.outline(own, color("own"), 4);
+    if (own >= 0) this.outline(own, "#fff", 6), this.outline(own, color("own"), 4);
     for (const [position, candidates] of Object.entries(this.drafted))
       if (position > own) this.hatch(Number(position), candidates);
   }

@@ -11,6 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock
 
+from hydra.errors import HydraException
+
 from lantern import api
 from lantern.errors import LanternError
 from lantern.live.comparison import Comparison, Event, Request
@@ -56,7 +58,11 @@ class LiveServer(ThreadingHTTPServer):
 
     def load(self, model: str, overrides: list[str]) -> None:
         """Reads the weights. Raises LanternError for what cannot be had."""
-        self.use(self.executor.submit(api.load, model, overrides).result(), model)
+        try:
+            self.use(self.executor.submit(api.load, model, overrides).result(), model)
+        except HydraException as error:
+            reason = " ".join(str(error).partition("Config search path")[0].split())
+            raise LanternError(f"model={model} {' '.join(overrides)}: {reason}") from error
 
     def use(self, model: api.Model, name: str) -> None:
         """Serves a loaded model."""
