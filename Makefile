@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 PY := .venv/bin/python
 RUN ?= runs/demo
 
-.PHONY: help env demo test test-full lint
+.PHONY: help env demo look test test-full lint
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -20,6 +20,9 @@ demo: env  ## distil a drafter for five minutes, sweep LANTERN's delta with it, 
 	$(PY) train.py model=llamagen trainer.max_time=00:00:05:00 hydra.run.dir=$(RUN)/train
 	$(PY) evaluate.py +sweep=delta drafter.checkpoint=$(RUN)/train/drafter hydra.sweep.dir=$(RUN)/sweep
 	@echo; echo "Look at $(RUN)/sweep: report.html, pareto.png, grid.png, results.csv"
+
+look: env  ## watch two methods decode your prompt, in a local page
+	$(PY) -m lantern
 
 test: env  ## the essentials, minutes
 	$(PY) -m pytest -q -m "not full"

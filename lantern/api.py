@@ -1,7 +1,7 @@
 """The Python interface: `lantern.load("llamagen").generate(["a red sphere on wood"], tree="static")`.
 Names are those of the config groups in conf/; objects of your own are taken as they are."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hydra.utils import instantiate
@@ -15,6 +15,7 @@ from lantern.errors import LanternError
 from lantern.evaluation.timing import decode_images
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline, pipelines
+from lantern.progress import Progress, stream
 from lantern.runtime.hardware import allow_tf32
 from lantern.runtime.home import CONFIG_FOLDER
 from lantern.tuning.auto import AutoTree, resolved
@@ -85,6 +86,11 @@ class Model:
         pipeline = self.pipeline(**parts, batch_size=min(batch_size, len(prompts)) or 1)
         generation = pipeline.generate(prompts, seeds, batch_size)
         return Images(decode_images(self.target, generation.tokens, batch_size), generation.tokens, generation)
+
+    def stream(self, prompt: str, seed: int = 0, **parts) -> Iterator[Progress]:
+        """generate([prompt], seed, **parts) round by round: decoding goes on as values are taken. Raises LanternError
+        for what does not fit."""
+        return stream(self.pipeline(**parts), prompt, image_seed(seed, prompt, 0))
 
 
 def load(model: str = "llamagen", overrides: Sequence[str] = ()) -> Model:

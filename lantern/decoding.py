@@ -1,11 +1,11 @@
 """The decoding loop: draft, verify, accept, commit. Every method and the plain autoregressive baseline run through it,
 many images at once, each committing its own number of tokens a round; finished rows make way for waiting prompts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from time import perf_counter
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -96,6 +96,29 @@ def first_rounds(setup: DecodingSetup, prompts: Sequence[str], seeds: Sequence[i
     return batch.rounds
 
 
+class Step(NamedTuple):
+    """One image after one round of decoding."""
+
+    tokens: Tensor  # [L] committed so far; what stands behind `count` has no meaning
+    count: int
+    tree: DraftTree | None  # drafted in this round; None for the prefill, which commits the first token
+    accepted: int  # draft tokens
+    ms: float
+
+
+@torch.inference_mode()
+def steps(setup: DecodingSetup, prompt: str, seed: int) -> Iterator[Step]:
+    """generate() for one prompt, one round for each value that the caller takes; closing the iterator ends decoding."""
+    batch, length = _Batch(setup, 1), setup.target.num_tokens
+    started = perf_counter()
+    batch.admit([0], [0], [prompt], [seed])
+    yield Step(batch.tokens[0, :length], 1, None, 0, 1e3 * (perf_counter() - started))
+    while not batch.free_rows():
+        tree = batch.step()
+        last = batch.rounds[-1]
+        yield Step(batch.tokens[0, :length], batch.counts[0], tree, last.accepted[0], last.ms)
+
+
 class _Batch:
     """The rows being decoded. A row is free once its image has all its tokens."""
 
@@ -146,8 +169,8 @@ class _Batch:
         root = TreeTopology.chain(0, law.device).tree(self.tokens[:, :1])
         return self.verification(root, probs, self.rule, self.noise).token[rows]
 
-    def step(self) -> None:
-        """One round for every row."""
+    def step(self) -> DraftTree:
+        """One round for every row; returns what was drafted."""
         start = perf_counter()
         room = torch.tensor([self.target.num_tokens - count for count in self.counts])  # on the host, where it is read
         tree = self.drafter.draft(self.roots, room, self.proposals)
@@ -164,8 +187,9 @@ class _Batch:
         times = (start, drafted, verified, accepted, perf_counter())
         *ms, commit_ms = (1e3 * (after - before) for before, after in pairwise(times))
         self.rounds.append(Round(paths, tree.tokens.shape[1], *ms, tuple(self.images), tree.parents, commit_ms))
-        self.steps = [steps + 1 for steps in self.steps]
+        self.steps = [count + 1 for count in self.steps]
         self._finish()
+        return tree
 
     def _write(self, tree: DraftTree, verdict: Verdict) -> None:
         """Appends the accepted tokens and the verdict's own."""

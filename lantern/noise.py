@@ -136,6 +136,9 @@ def leaders(laws: Tensor, weights: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return nearest.gather(-1, best.indices // BLOCK) * BLOCK + best.indices % BLOCK, best.values.log()
 
 
+PICK_SPREAD = 0.5  # of log p about log q: the temperature at which softmax(log q + G) estimates the target's pick
+
+
 class Noise:
     """The streams of the images in a batch. position[b] is the index of row b's root token (-1 before the first token).
     The rows exp(G) of picks are computed once, several at a time, and stored in order of position."""

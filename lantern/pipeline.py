@@ -1,18 +1,15 @@
 """A target with everything it takes to decode on it, described by the keys of a result row."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
 from typing import NamedTuple
 
-from torch import Tensor
-
 from lantern.acceptance.exact import Exact
-from lantern.decoding import DecodingSetup, Loop, first_rounds, generate
+from lantern.decoding import DecodingSetup, Loop, Step, first_rounds, generate, steps
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
-from lantern.metrics.entropy import law_entropies
 from lantern.sampling import Sampling
 from lantern.types import AcceptanceRule, Drafter, Generation, Round, Target, TreePolicy, Verification
 from lantern.verification import Ratio, SharedLaw, SharedNoise
@@ -45,6 +42,12 @@ class Pipeline(DecodingSetup):
         """See decoding.first_rounds."""
         return first_rounds(self, prompts, seeds, count)
 
+    def steps(self, prompt: str, seed: int) -> Iterator[Step]:
+        """See decoding.steps. Raises LanternError for a loop of its own."""
+        if self.loop is not None:
+            raise LanternError(f"loop={type(self.loop).__name__} has no rounds of a tree to stream; leave it out")
+        return steps(self, prompt, seed)
+
     @property
     def is_baseline(self) -> bool:
         """Whether this is plain AR decoding."""
@@ -53,10 +56,6 @@ class Pipeline(DecodingSetup):
     def baseline(self) -> "Pipeline":
         """Plain AR decoding on the same target with the same picks."""
         return replace(self, drafter=NoDrafter(), verification=SharedNoise(), rule=Exact(), loop=None)
-
-    def entropies(self, prompts: Sequence[str], tokens: Tensor) -> Tensor:
-        """Bits [B, L] of p at every position of finished images."""
-        return law_entropies(self.target, self.sampling, prompts, tokens)
 
     @property
     def lossless(self) -> bool:

@@ -30,6 +30,7 @@ class Sampling:
 
     @property
     def is_greedy(self) -> bool:
+        """Whether tokens are picked without noise."""
         return self.temperature == 0
 
     def law(self, logits: Tensor) -> Tensor:

@@ -90,7 +90,8 @@ class DraftTree:
         return order.masked_fill(order == size, -1)
 
     @property
-    def is_padding(self) -> Tensor:  # [B, N]
+    def is_padding(self) -> Tensor:
+        """[B, N] nodes that are not there."""
         return self.parents == PADDING
 
 
@@ -263,6 +264,7 @@ class Round(NamedTuple):
 
     @property
     def ms(self) -> float:
+        """Of the whole round."""
         return self.draft_ms + self.verify_ms + self.accept_ms + self.commit_ms
 
     @property
@@ -294,4 +296,5 @@ class Generation:
 
     @property
     def target_forwards(self) -> int:
+        """Verification passes, shared by the images of a batch."""
         return len(self.rounds)

@@ -18,7 +18,7 @@ PACKAGE = ROOT / "lantern"
 ORDER = (  # lowest first: a module imports from its own room and lower ones
     "errors", "_torchvision", "types", "noise", "sampling", "runtime", "acceptance", "trees", "data", "verification",
     "models", "decoding", "drafters", "loops", "metrics", "evaluation", "pipeline", "tuning", "reporting", "studies",
-    "cli", "training", "api", "",
+    "cli", "training", "progress", "api", "live", "__main__", "",
 )  # fmt: skip
 RANK = {room: rank for rank, room in enumerate(ORDER)}
 SEPARATE = (  # not upward, and still no business of the importing module

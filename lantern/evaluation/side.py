@@ -22,7 +22,6 @@ class Pipeline(MeasuredPipeline, Protocol):
     """A target with everything it takes to decode on it."""
 
     def baseline(self) -> "Pipeline": ...  # plain AR decoding on the same target
-    def entropies(self, prompts: Sequence[str], tokens: Tensor) -> Tensor: ...  # bits [B, L] of p, image by image
     def describe(self) -> Mapping[str, object]: ...  # the setting's keys of a result row
 
 

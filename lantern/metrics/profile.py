@@ -7,7 +7,9 @@ from typing import Protocol
 import numpy as np
 from torch import Tensor
 
+from lantern.metrics.entropy import law_entropies
 from lantern.metrics.tree_stats import Decoded, Shapes, decoded, shapes
+from lantern.sampling import Sampling
 from lantern.types import Generation, Target
 
 ENTROPY_IMAGES = 8  # their laws are computed again, outside all timing
@@ -21,8 +23,7 @@ class Decoder(Protocol):
     """The part of a pipeline that a profile needs."""
 
     target: Target
-
-    def entropies(self, prompts: Sequence[str], tokens: Tensor) -> Tensor: ...  # [B, L] bits of p at each position
+    sampling: Sampling
 
 
 def profile_of(pipeline: Decoder, prompts: Sequence[str], generations: Sequence[Generation]) -> Profile | None:
@@ -49,7 +50,8 @@ def _entropies(pipeline: Decoder, kept: Sequence[tuple[Decoded, Tensor, Sequence
     for rounds, tokens, prompts in kept:
         count = min(ENTROPY_IMAGES - len(found), len(tokens))
         if count > 0:
-            bits = pipeline.entropies(prompts[:count], tokens[:count]).double().cpu().numpy()
+            laws = law_entropies(pipeline.target, pipeline.sampling, prompts[:count], tokens[:count])
+            bits = laws.double().cpu().numpy()
             found |= {int(rounds.image.min()) + i: row for i, row in enumerate(bits)}
     return found
 

@@ -60,6 +60,7 @@ class KVCache:
 
     @property
     def slots(self) -> int:
+        """S: of the prefix, the committed tokens and one tree."""
         return self.store.shape[4]
 
     def admit(self, images: Tensor, length: int) -> None:

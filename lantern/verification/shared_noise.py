@@ -5,10 +5,8 @@ from torch import Tensor
 
 from lantern.acceptance.relaxed import Relaxation
 from lantern.errors import LanternError
-from lantern.noise import Noise, leaders, winners
+from lantern.noise import PICK_SPREAD, Noise, leaders, winners
 from lantern.types import DraftTree, Verdict
-
-PICK_SPREAD = 0.5  # of log p about log q: the temperature at which softmax(log q + G) estimates the target's pick
 
 
 class SharedProposals:

@@ -46,6 +46,7 @@ class Browser:
     def __init__(self, commands: int, answers: int) -> None:
         self._commands, self._answers, self._unread, self._number = commands, answers, b"", 0
         self._session: dict[str, str] = {}
+        self.allowed = ("file:", "data:", "about:")  # what a page may ask for
         self.problems: list[str] = []  # uncaught errors, console errors, requests over the network
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
         self._session = {"sessionId": self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]}
@@ -81,16 +82,18 @@ class Browser:
             self.problems.append(params["entry"]["text"])
         if event == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert"):
             self.problems.append(str(params["args"]))
-        if event == "Network.requestWillBeSent" and not params["request"]["url"].startswith(
-            ("file:", "data:", "about:")
-        ):
+        if event == "Network.requestWillBeSent" and not params["request"]["url"].startswith(self.allowed):
             self.problems.append(f"requested {params['request']['url']}")
 
-    def open(self, path: Path, width: int = 1200, height: int = 900, dark: bool = False, phone: bool = False) -> None:
+    def open(
+        self, page: Path | str, width: int = 1200, height: int = 900, dark: bool = False, phone: bool = False
+    ) -> None:
+        """page: a file, or the address of a local server, which its page may then ask."""
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
         theme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.send("Emulation.setEmulatedMedia", features=theme)
-        self.send("Page.navigate", url=path.resolve().as_uri())
+        self.allowed = ("file:", "data:", "about:", *([page] if isinstance(page, str) else []))
+        self.send("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
         while self._next().get("method") != "Page.loadEventFired":
             pass
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from lantern.types import Generation, Round
+from lantern.sampling import Sampling
+from lantern.types import DraftTree, Forward, Generation, Round, TreeTopology, Verdict
 
 NUM_TOKENS = 16
 
@@ -20,6 +21,19 @@ class FakeTarget:
 
     def step_bytes(self, batch_size: int = 1) -> int:
         return 1 << 20
+
+    def allocate(self, batch_size: int, num_nodes: int) -> None:
+        """There is no cache."""
+
+    def prefill(self, prompts: Sequence[str], rows: Tensor) -> Forward:
+        return self.verify(TreeTopology.chain(0, rows.device).tree(rows[:, None]))
+
+    def verify(self, tree: DraftTree) -> Forward:
+        """Laws whose entropy falls from 3 bits as the token's number rises."""
+        return Forward((tree.tokens[..., None] * torch.arange(8) / 4).double(), torch.zeros(0))
+
+    def commit(self, verdict: Verdict) -> None:
+        """There is no cache."""
 
     def decode(self, tokens: Tensor) -> Tensor:
         """[B, 16] -> images [B, 3, 8, 8] whose 2x2 cells show the tokens."""
@@ -37,6 +51,7 @@ class FakePipeline:
     calls: list[tuple[list[str], int]] = field(default_factory=list)
     ar_calls: list[tuple[list[str], int]] = field(default_factory=list)
     target: FakeTarget = field(default_factory=FakeTarget)
+    sampling: Sampling = Sampling()  # noqa: RUF009  (frozen)
 
     def generate(self, prompts: Sequence[str], seeds: Sequence[int], batch_size: int) -> Generation:
         self.calls.append((list(prompts), batch_size))
@@ -69,9 +84,6 @@ class FakePipeline:
     @property
     def is_baseline(self) -> bool:
         return self.drafter == "none"
-
-    def entropies(self, prompts: Sequence[str], tokens: Tensor) -> Tensor:
-        return tokens.double() / 2  # up to 3.5 bits
 
     def describe(self) -> dict[str, object]:
         setting = {"model": "fake", "drafter": self.drafter, "delta": self.delta, "verification": "ratio"}

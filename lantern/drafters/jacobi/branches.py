@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from lantern.errors import LanternError
+from lantern.noise import PICK_SPREAD
 from lantern.types import PADDING, DraftTree
-from lantern.verification.shared_noise import PICK_SPREAD
 
 MAX_RANKS = 4  # codes considered at each position, the picked one included
 SETTLED_FACTOR = 2.0  # on log-probability gaps at positions whose context is unchanged since the last pass

@@ -1,0 +1,58 @@
+"""python -m lantern: a local page that shows two methods decoding the same prompt."""
+
+import os
+import sys
+import webbrowser
+from collections.abc import Sequence
+
+from lantern.errors import LanternError
+
+USAGE = """usage: python -m lantern [port=8123] [model=llamagen] [open=true] [SETTING=VALUE ...]
+
+Serves a page at http://127.0.0.1:8123/, for this machine alone: type a prompt, pick two
+methods, and watch both images being decoded. Ctrl-C ends it.
+
+  port=8123        0 takes any free port
+  model=llamagen   a name in conf/model
+  open=true        open the page in the browser; false only prints its address
+  SETTING=VALUE    any setting of evaluate.py, such as device=cpu or dtype=float32"""
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Serves until Ctrl-C. Raises LanternError for arguments that do not fit."""
+    if {"-h", "--help"} & set(arguments):
+        return print(USAGE)
+    from lantern.live.server import LiveServer  # Hydra and torch, which --help does without
+
+    given = dict(_pair(argument) for argument in arguments)
+    port, model, opens = given.pop("port", "8123"), given.pop("model", "llamagen"), given.pop("open", "true")
+    if not port.isdecimal() or opens not in ("true", "false"):
+        raise LanternError(f"port={port}, open={opens}: give a number and true or false")
+    with LiveServer(int(port)) as server:
+        print(f"loading {model} …", flush=True)
+        server.load(model, [f"{name}={value}" for name, value in given.items()])
+        print(f"{server.url}  (Ctrl-C ends it)", flush=True)
+        if opens == "true" and _has_display():
+            webbrowser.open(server.url)
+        server.serve_forever()
+
+
+def _pair(argument: str) -> tuple[str, str]:
+    name, is_given, value = argument.partition("=")
+    if not is_given:
+        raise LanternError(f"{argument!r} is not of the form setting=value; see python -m lantern --help")
+    return name, value
+
+
+def _has_display() -> bool:
+    """Where Linux has none, the browser would be one in this terminal."""
+    return sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except LanternError as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        print()

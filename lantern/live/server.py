@@ -1,0 +1,200 @@
+"""The page's HTTP server, for this machine alone: four files, /setup, and /compare, which streams JSON lines. All torch
+work runs in one thread: it decodes the next round once the last one's line is sent."""
+
+import json
+import logging
+from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import closing
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Lock
+
+from hydra.errors import HydraException
+
+from lantern import api
+from lantern.errors import LanternError
+from lantern.live.comparison import Comparison, Event, Request
+from lantern.live.methods import CLASSES, EXAMPLES, METHODS
+from lantern.models.text import ClassLabels
+
+log = logging.getLogger(__name__)
+
+FILES = {
+    "/": ("page.html", "text/html"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/grid.js": ("grid.js", "text/javascript"),
+    "/style.css": ("style.css", "text/css"),
+}
+LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+MOST_BYTES = 100_000  # of a request's body
+PATIENCE_S = 3.0  # for a comparison whose browser has just left
+
+
+class LiveServer(ThreadingHTTPServer):
+    """Bound to 127.0.0.1 from construction on; requests wait until load() and serve_forever()."""
+
+    daemon_threads = True
+    is_closing = False
+
+    def __init__(self, port: int) -> None:
+        """port 0: any free one. Raises LanternError if it cannot be had."""
+        self.executor, self.busy = ThreadPoolExecutor(1), Lock()
+        try:
+            super().__init__(("127.0.0.1", port), Handler)
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or "a port is a number from 0 to 65535"
+            raise LanternError(f"port {port} cannot be used ({reason}); choose another with port=") from error
+
+    @property
+    def url(self) -> str:
+        """Of the page."""
+        return f"http://127.0.0.1:{self.server_port}/"
+
+    def load(self, model: str, overrides: list[str]) -> None:
+        """Reads the weights. Raises LanternError for what cannot be had."""
+        try:
+            self.use(self.executor.submit(api.load, model, overrides).result(), model)
+        except HydraException as error:
+            reason = " ".join(str(error).partition("Config search path")[0].split())
+            raise LanternError(f"model={model} {' '.join(overrides)}: {reason}") from error
+
+    def use(self, model: api.Model, name: str) -> None:
+        """Serves a loaded model."""
+        self.comparison = Comparison(model)
+        conditioner = getattr(model.target, "conditioner", None)
+        self.setup = {
+            "model": name,
+            "grid": model.target.grid,
+            "methods": {key: {"label": method.label, "note": method.note} for key, method in METHODS.items()},
+            "examples": CLASSES if isinstance(conditioner, ClassLabels) else EXAMPLES,
+            "words": list(getattr(conditioner, "words", ())),
+        }
+
+    def server_close(self) -> None:
+        """Ends the decoding under way and the thread that runs it."""
+        self.is_closing = True
+        super().server_close()
+        self.executor.shutdown(cancel_futures=True)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One request."""
+
+    server: LiveServer
+    timeout = 30  # seconds that a browser may neither read nor send
+
+    def do_GET(self) -> None:
+        """A file of the page, or /setup."""
+        path = self.path.partition("?")[0]
+        if self._is_foreign():
+            return
+        if path == "/setup":
+            self._answer(HTTPStatus.OK, self.server.setup)
+        elif path in FILES:
+            name, kind = FILES[path]
+            self._head(HTTPStatus.OK, f"{kind}; charset=utf-8")
+            self.wfile.write((Path(__file__).parent / name).read_bytes())
+        else:
+            self._fail(HTTPStatus.NOT_FOUND, f"nothing is at {path[:80]}; the page is at {self.server.url}")
+
+    def do_POST(self) -> None:
+        """/compare: a Request as JSON; answers JSON lines until both images are complete or the browser leaves."""
+        if self._is_foreign():
+            return
+        if self.path != "/compare":
+            return self._fail(HTTPStatus.NOT_FOUND, f"nothing takes a POST at {self.path[:80]}; use /compare")
+        try:
+            request = Request.of(self._body())
+        except LanternError as error:
+            return self._fail(HTTPStatus.BAD_REQUEST, str(error))
+        if not self.server.busy.acquire(timeout=PATIENCE_S):
+            return self._fail(HTTPStatus.CONFLICT, "another comparison is running; press Compare when it has ended")
+        try:
+            self._send_events(self.server.comparison.run(request))
+        finally:
+            self.server.busy.release()
+
+    def _body(self) -> object:
+        length = self.headers.get("Content-Length", "")
+        if self.headers.get_content_type() != "application/json" or not length.isdecimal():
+            raise LanternError("a request is application/json with a Content-Length")
+        if int(length) > MOST_BYTES:
+            raise LanternError(f"the request has {int(length):,} bytes; give at most {MOST_BYTES:,}")
+        try:
+            return json.loads(self.rfile.read(int(length)))
+        except ValueError as error:
+            raise LanternError(f"the request is no JSON: {error}") from error
+
+    def _send_events(self, events: Iterator[Event]) -> None:
+        """A line per event. A failure before the first is an answer of its own; later ones are a last event."""
+        is_begun = False
+        try:
+            with closing(_in_thread(self.server.executor, events)) as lines:
+                for event in lines:
+                    if not is_begun:
+                        self._head(HTTPStatus.OK, "application/x-ndjson")
+                        is_begun = True
+                    self._write_line(event)
+        except (ConnectionError, TimeoutError):
+            self.close_connection = True  # the browser has left; _in_thread has ended the decoding
+        except Exception as error:
+            if self.server.is_closing:
+                return
+            message = str(error)
+            if not isinstance(error, LanternError):
+                log.exception("a comparison failed")
+                message = f"{type(error).__name__} in the server; its terminal has the traceback"
+            if is_begun:
+                self._write_line({"event": "error", "message": message})
+            else:
+                self._fail(HTTPStatus.BAD_REQUEST, message)
+
+    def _write_line(self, event: Event) -> None:
+        self.wfile.write(json.dumps(event).encode() + b"\n")
+
+    def _is_foreign(self) -> bool:
+        """Answers requests that another site's page could have sent: a Host that is not local (DNS rebinding), or an
+        Origin that is not this page's."""
+        host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
+        name = host if host.endswith("]") else host.rpartition(":")[0] or host
+        if name.lower() in LOCAL_NAMES and origin in (None, f"http://{host}"):
+            return False
+        self._fail(HTTPStatus.FORBIDDEN, f"this page is for this machine alone; open {self.server.url}")
+        return True
+
+    def _fail(self, status: HTTPStatus, message: str) -> None:
+        self._answer(status, {"event": "error", "message": message})
+
+    def _answer(self, status: HTTPStatus, value: object) -> None:
+        self._head(status, "application/json")
+        self._write_line(value)
+
+    def _head(self, status: HTTPStatus, kind: str) -> None:
+        self.send_response(status)
+        for name, value in (
+            ("Content-Type", kind),
+            ("Content-Security-Policy", POLICY),
+            ("X-Content-Type-Options", "nosniff"),
+            ("Referrer-Policy", "no-referrer"),
+            ("Cache-Control", "no-store"),
+        ):
+            self.send_header(name, value)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """The terminal stays quiet."""
+
+
+def _in_thread(executor: Executor, events: Iterator[Event]) -> Iterator[Event]:
+    """The events, each made in the executor's thread when it is asked for; closed there with this iterator."""
+    try:
+        while (event := executor.submit(next, events, None).result()) is not None:
+            yield event
+    finally:
+        executor.submit(events.close).result()

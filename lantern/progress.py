@@ -1,0 +1,73 @@
+"""One image's decoding, round by round: what is committed, what the round drafted, and how long it took."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lantern.decoding import Step
+from lantern.errors import LanternError
+from lantern.pipeline import Pipeline
+
+
+@dataclass(frozen=True, eq=False)
+class Progress:
+    """An image after one round. The first value is the prefill's: one token committed, none drafted."""
+
+    tokens: Tensor  # [L] -1 where not committed
+    positions: Tensor  # [N] where in the image each draft token of the round stands; of a tree several at one position
+    depths: Tensor  # [N] of the draft tokens in their tree, 1 for the root's children
+    drafts: Tensor  # [N] the draft tokens
+    accepted: int  # of them; the round commits these and one token of the target's own
+    steps: int  # rounds so far, the prefill left out
+    ms: float  # decoding time of this round
+    seconds: float  # decoding time so far, prefill included; what the caller does between rounds is left out
+
+    @property
+    def committed(self) -> int:
+        """Tokens committed so far."""
+        return int((self.tokens >= 0).sum())
+
+    @property
+    def first(self) -> int:
+        """Position of the first token that this round committed."""
+        return self.committed - self.accepted - 1
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Committed tokens per target forward so far, as Generation.tokens_per_step; 0 after the prefill."""
+        return (self.committed - 1) / self.steps if self.steps else 0.0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all tokens are committed."""
+        return self.committed == len(self.tokens)
+
+
+def stream(pipeline: Pipeline, prompt: str, seed: int) -> Iterator[Progress]:
+    """pipeline.generate([prompt], [seed]), one value per round while it is decoding. Decoding goes on only as values
+    are taken, and ends with the iterator. Raises LanternError for a prompt that the model cannot read, and if the
+    model has decoded something else in between: a target holds one cache."""
+    seconds = 0.0
+    with closing(pipeline.steps(prompt, seed)) as steps:
+        for number, step in enumerate(steps):
+            cache = getattr(pipeline.target, "cache", None)
+            seconds += step.ms / 1e3
+            yield (progress := _progress(step, number, seconds))
+            if getattr(pipeline.target, "cache", None) is not cache and not progress.is_complete:
+                raise LanternError(
+                    f"the model decoded something else while {prompt!r} was streamed; stream one image at a time"
+                )
+
+
+def _progress(step: Step, number: int, seconds: float) -> Progress:
+    tokens = step.tokens.cpu().clone()
+    tokens[step.count :] = -1
+    positions = depths = drafts = torch.zeros(0, dtype=torch.long)
+    if step.tree is not None:
+        is_draft = step.tree.parents[0].cpu() >= 0
+        depths, drafts = step.tree.depths[0].cpu()[is_draft], step.tree.tokens[0].cpu()[is_draft]
+        positions = step.count - step.accepted - 2 + depths  # behind the root, the last token committed before
+    return Progress(tokens, positions, depths, drafts, step.accepted, number, step.ms, seconds)

@@ -1,0 +1,130 @@
+"""The page as somebody uses it, in a real browser."""
+
+import time
+
+import pytest
+
+ENDED = "!!document.querySelector('#verdict b') || !document.querySelector('#message').hidden"
+COUNT = "[...document.querySelectorAll('.side')].map(side => parseInt(side.querySelector('dd').textContent))"
+RECORD = """(() => { window.seen = [[], []];
+  document.querySelectorAll('.side').forEach((side, index) => new MutationObserver(
+    () => seen[index].push(parseInt(side.querySelector('dd').textContent))
+  ).observe(side.querySelector('dd'), { childList: true, characterData: true, subtree: true })) })()"""
+
+
+@pytest.fixture
+def page(chromium, server):
+    chromium.problems.clear()
+    show(chromium, server)
+    yield chromium
+    assert chromium.problems == []
+
+
+def show(page, server, **options) -> None:
+    page.open(server.url, **options)
+    wait(page, "document.querySelectorAll('#examples button').length > 0")
+
+
+def wait(page, condition: str) -> None:
+    started = time.monotonic()
+    while not page.ask(condition):
+        assert time.monotonic() - started < 60, (condition, page.ask("document.body.innerText"))
+        time.sleep(0.02)
+
+
+def choose(page, side: int, method: str) -> None:
+    page.ask(
+        f"(() => {{ const s = document.querySelectorAll('.side select')[{side}]; s.value = '{method}';"
+        "s.dispatchEvent(new Event('change')) })()"
+    )
+
+
+def text(page, selector: str) -> str:
+    return page.ask(f"document.querySelector({selector!r}).innerText")
+
+
+def picture(page, side: int) -> list[int]:
+    """Of an image: how many colours it has, and their sum."""
+    return page.ask(
+        "(() => { const copy = new OffscreenCanvas(64, 64).getContext('2d', { willReadFrequently: true });"
+        f"copy.drawImage(document.querySelectorAll('canvas')[{side}], 0, 0, 64, 64);"
+        "const colours = new Uint32Array(copy.getImageData(0, 0, 64, 64).data.buffer);"
+        "return [new Set(colours).size, colours.reduce((sum, colour) => sum + colour, 0)] })()"
+    )
+
+
+def test_two_methods_are_compared_from_the_keyboard_and_both_images_grow(page):
+    choose(page, 1, "static_shared")
+    page.ask(RECORD)
+    page.ask("(() => { const p = document.querySelector('#pace'); p.add(new Option('', 100)); p.value = 100 })()")
+    page.ask("document.querySelector('#prompt').value = 'a blue ring on sand'")
+    page.ask("document.querySelector('#prompt').focus()")
+    page.press("Enter")
+    wait(page, ENDED)
+    assert text(page, "#verdict b") == "The two images are the same, token for token."
+    assert "measured one after the other" in text(page, "#verdict")
+    assert page.ask(COUNT) == [256, 256]
+    for counts in page.ask("seen"):
+        grown = [count for count in counts if count is not None]
+        assert grown == sorted(grown)
+        assert len(set(grown)) > 10
+    assert min(picture(page, 0)[0], picture(page, 1)[0]) > 100
+    assert picture(page, 0) == picture(page, 1)
+    assert page.ask("document.querySelectorAll('canvas')[1].ariaLabel") == "the finished image of EAGLE static tree"
+
+
+def test_images_that_differ_can_be_compared_token_by_token(page):
+    choose(page, 1, "refined_lantern_pp")
+    page.click("#run")
+    wait(page, ENDED)
+    assert "tokens differ" in text(page, "#verdict")
+    assert "is lossy" in text(page, "#verdict")
+    before = picture(page, 1)
+    page.click("#mark input")
+    assert picture(page, 1) != before
+
+
+def test_a_stopped_comparison_stops_decoding_and_the_next_one_runs(page, server):
+    page.ask("document.querySelector('#pace').value = 10")
+    page.click("#run")
+    wait(page, f"({COUNT})[0] > 3")
+    assert page.ask("document.querySelectorAll('.side.running').length") == 1
+    page.click("#stop")
+    wait(page, ENDED)
+    assert text(page, "#message") == "Stopped."
+    page.ask("document.querySelector('#pace').value = 0")
+    page.click("#run")
+    wait(page, "!!document.querySelector('#verdict b')")
+    assert not server.busy.locked()
+
+
+def test_the_models_own_sentence_is_shown_as_text(page):
+    """Catches markup of a prompt that becomes part of the page."""
+    page.ask("document.querySelector('#prompt').value = 'a tiger on <img src=x>'")
+    page.click("#run")
+    wait(page, ENDED)
+    assert text(page, "#message").startswith("unknown word 'tiger' in 'a tiger on <img src=x>'; this model knows a on")
+    assert page.ask("document.querySelectorAll('#message *').length") == 0
+    assert [problem for problem in page.problems if "400" not in problem] == []
+    page.problems.clear()
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_phone_scrolls_nothing_sideways_and_dark_mode_is_dark(page, server, dark):
+    show(page, server, width=390, height=844, dark=dark, phone=True)
+    page.click("#run")
+    wait(page, ENDED)
+    assert page.ask("document.documentElement.scrollWidth") == 390
+    red = page.ask("getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0]")
+    assert (int(red) < 60) == dark
+    small = "e => e.checkVisibility() && e.offsetHeight < 30 && e.type !== 'checkbox'"
+    assert page.ask(f"[...document.querySelectorAll('button, select, input')].filter({small}).length") == 0
+
+
+def test_reduced_motion_draws_seldom_and_ends_with_the_whole_image(page):
+    page.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-reduced-motion", "value": "reduce"}])
+    page.ask(RECORD)
+    page.click("#run")
+    wait(page, ENDED)
+    assert page.ask(COUNT) == [256, 256]
+    assert len(page.ask("seen[0]")) < 100

@@ -1,0 +1,165 @@
+"""The page's server over real HTTP."""
+
+import json
+import socket
+import time
+from http.client import HTTPConnection, HTTPResponse
+from itertools import pairwise
+
+import pytest
+import torch
+
+from lantern.errors import LanternError
+from lantern.live.comparison import Comparison, Request
+from lantern.live.methods import EXAMPLES, METHODS
+from lantern.live.preview import filled_in
+from lantern.live.server import LiveServer
+
+PROMPT = "a red sphere on wood"
+GOOD = {"prompt": PROMPT, "methods": ["plain", "jacobi"]}
+
+
+def ask(server, method: str, path: str, body: object = None, **headers: str) -> HTTPResponse:
+    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    text = body if isinstance(body, str | None) else json.dumps(body)
+    kind = {"Content-Type": "application/json"} if body is not None else {}
+    connection.request(method, path, text, kind | {name.replace("_", "-"): value for name, value in headers.items()})
+    return connection.getresponse()
+
+
+def events(response: HTTPResponse) -> list[dict]:
+    return [json.loads(line) for line in response.read().splitlines()]
+
+
+def test_a_comparison_streams_both_images_and_says_whether_they_are_the_same(server, tiny):
+    response = ask(server, "POST", "/compare", GOOD)
+    assert response.status == 200
+    found = events(response)
+    for side in (0, 1):
+        own = [event for event in found if event.get("side") == side]
+        assert [own[0]["event"], own[-1]["event"]] == ["start", "complete"]
+        rounds = own[1:-1]
+        assert all(before["committed"] < after["committed"] for before, after in pairwise(rounds))
+        assert rounds[-1]["committed"] == 256
+        assert rounds[-1]["pixels"]["width"] == 128
+        assert rounds[-1]["seconds"] > 0
+    assert [event["event"] for event in found].index("complete") < next(
+        number for number, event in enumerate(found) if event.get("side") == 1
+    )
+    assert found[-1] == {"event": "verdict", "total": 256, "different": []}
+
+
+def test_the_verdict_names_the_positions_that_differ(tiny):
+    methods = ("plain", "lantern_pp")
+    *_, verdict = Comparison(tiny).run(Request(PROMPT, methods))
+    left, right = (tiny.generate([PROMPT], **METHODS[name].parts).tokens[0] for name in methods)
+    assert verdict["different"] == (left != right).nonzero().flatten().tolist() != []
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_that_is_offered_decodes(tiny, name):
+    assert next(tiny.stream(PROMPT, **METHODS[name].parts)).committed == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({**GOOD, "prompt": ""}, "no words"),
+        ({**GOOD, "prompt": "a tiger on <b>wood"}, "unknown word 'tiger'"),
+        ({**GOOD, "prompt": "x" * 10_000}, "10,000 characters"),
+        ({**GOOD, "prompt": None}, "a prompt and a list of two methods"),
+        ({**GOOD, "methods": ["plain", "magic"]}, "unknown method 'magic'; choose among plain, refined_jacobi"),
+        ({**GOOD, "methods": ["plain", ["plain"]]}, "unknown method"),
+        ({**GOOD, "methods": ["plain"]}, "two methods"),
+        ({**GOOD, "seed": -1}, "seed=-1"),
+        ({**GOOD, "seed": "1"}, "seed=1"),
+        ({**GOOD, "pace": "fast"}, "pace=fast"),
+        ([], "JSON object"),
+        ("{", "no JSON"),
+        ("x" * 200_000, "200,000 bytes"),
+    ],
+)
+def test_a_bad_request_is_answered_with_one_sentence(server, body, message):
+    response = ask(server, "POST", "/compare", body)
+    assert response.status == 400
+    (answer,) = events(response)
+    assert message in answer["message"]
+    assert ask(server, "GET", "/setup").status == 200
+
+
+def test_requests_from_other_sites_are_rejected(server):
+    """Catches DNS rebinding, and a form on another site that starts a decoding."""
+    for name in ("evil.example", f"evil.example:{server.server_port}", "127.0.0.1.evil.example", "", "[::2]:80"):
+        assert ask(server, "GET", "/", Host=name).status == 403
+        assert ask(server, "POST", "/compare", GOOD, Host=name).status == 403
+    assert ask(server, "POST", "/compare", GOOD, Origin="http://evil.example").status == 403
+    assert ask(server, "POST", "/compare", GOOD, Content_Type="text/plain").status == 400
+    for name in ("localhost", "127.0.0.1:80", "[::1]:80", "LOCALHOST:1"):
+        assert ask(server, "GET", "/", Host=name).status == 200
+
+
+def test_only_this_machine_can_reach_it(server):
+    assert server.server_address[0] == "127.0.0.1"
+
+
+def test_the_files_have_a_strict_policy_and_nothing_else_is_served(server):
+    for path, kind in (("/", "html"), ("/page.js", "javascript"), ("/grid.js", "javascript"), ("/style.css", "css")):
+        response = ask(server, "GET", path)
+        assert response.status == 200
+        assert kind in response.getheader("Content-Type")
+        assert "default-src 'none'" in response.getheader("Content-Security-Policy")
+        assert b"//cdn" not in response.read()
+    for path in ("/server.py", "/../server.py", "/favicon.ico", "/compare"):
+        assert ask(server, "GET", path).status == 404
+    assert ask(server, "POST", "/", {}).status == 404
+
+
+def test_setup_names_the_methods_and_the_words(server):
+    setup = json.loads(ask(server, "GET", "/setup").read())
+    assert list(setup["methods"]) == list(METHODS)
+    assert setup["grid"] == [16, 16]
+    assert set(" ".join(EXAMPLES).split()) <= set(setup["words"])
+
+
+def test_a_second_comparison_is_answered_with_a_sentence_and_a_closed_connection_ends_the_first(server, monkeypatch):
+    """Catches two decodings on one cache, and one that goes on with nobody looking."""
+    monkeypatch.setattr("lantern.live.server.PATIENCE_S", 0.2)
+    first = ask(server, "POST", "/compare", {**GOOD, "pace": 20})
+    assert json.loads(first.readline())["event"] == "start"
+    second = ask(server, "POST", "/compare", GOOD)
+    assert second.status == 409
+    assert "another comparison is running" in events(second)[0]["message"]
+    first.close()
+    monkeypatch.setattr("lantern.live.server.PATIENCE_S", 10)
+    started = time.perf_counter()
+    assert events(ask(server, "POST", "/compare", {**GOOD, "methods": ["jacobi", "jacobi"]}))[-1]["event"] == "verdict"
+    assert time.perf_counter() - started < 20  # at its pace the first would have gone on for more
+    assert not server.busy.locked()
+
+
+def test_a_failure_inside_is_an_event_and_the_next_comparison_runs(server, monkeypatch):
+    monkeypatch.setattr("lantern.live.preview.Preview.__call__", lambda *_: 1 / 0)
+    last = events(ask(server, "POST", "/compare", GOOD))[-1]
+    assert last == {
+        "event": "error",
+        "message": "ZeroDivisionError in the server; its terminal has the traceback",
+    }
+    monkeypatch.undo()
+    assert events(ask(server, "POST", "/compare", GOOD))[-1]["event"] == "verdict"
+
+
+@pytest.mark.parametrize("port", ["taken", 70_000])
+def test_a_port_that_cannot_be_had_is_one_sentence_with_a_remedy(port):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        number = taken.getsockname()[1] if port == "taken" else port
+        with pytest.raises(LanternError, match=f"port {number} cannot be used .*; choose another with port="):
+            LiveServer(number)
+
+
+def test_uncommitted_positions_repeat_the_token_above_them():
+    tokens = torch.tensor([5, 6, -1, -1, -1, -1])
+    assert filled_in(tokens, 3).tolist() == [5, 6, 6, 5, 6, 6]
+    assert tokens.tolist() == [5, 6, -1, -1, -1, -1]
+    assert filled_in(torch.arange(6), 3).tolist() == list(range(6))
