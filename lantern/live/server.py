@@ -17,7 +17,7 @@ from lantern import api
 from lantern.errors import LanternError
 from lantern.live.comparison import Comparison, Event, Request
 from lantern.live.methods import CLASSES, EXAMPLES, METHODS
-from lantern.models.text import ClassLabels
+from lantern.models.conditioners import ClassLabels
 
 log = logging.getLogger(__name__)
 
