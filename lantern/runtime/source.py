@@ -10,5 +10,5 @@ def code_of(source: str) -> str:
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
-            del node.body[0]
+            node.body = node.body[1:] or [ast.Pass()]
     return ast.dump(tree)

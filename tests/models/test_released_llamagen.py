@@ -157,12 +157,12 @@ def evaluated(folder: Path, model: str, changes: dict, prompts: list[str], **sam
     parts = {name: instantiate(cfg[name]) for name in ("drafter", "tree", "acceptance", "verification", "sampling")}
     tree = parts.pop("tree")
     pipeline = pipelines(target, **parts, name=model)(tree)
-    evaluation = Evaluation(Plan(prompts, 0, len(prompts), 2), Folders(folder, folder / "ar"))
-    baseline, method = evaluation.run(pipeline)
+    plan = Plan(prompts, 0, len(prompts), 2)
+    baseline, method = Evaluation(plan, Folders(folder, folder / "ar")).run(pipeline)
     hashes = [[record["tokens"] for record in part.records] for part in (baseline, method)]
     assert hashes[0] == hashes[1]
     assert method.images.shape[1:] == (3, 8, 8)
-    return pipeline.generate(prompts, evaluation.batch.seeds, 2).tokens
+    return pipeline.generate(prompts, plan.batch.seeds, 2).tokens
 
 
 @pytest.mark.usefixtures("tokenizer")
