@@ -10,6 +10,7 @@ from torch import Tensor
 from lantern.data.prompts import Batch
 from lantern.evaluation import speed
 from lantern.evaluation.plan import Folders, Identity, Plan
+from lantern.evaluation.retiming import retime
 from lantern.evaluation.rows import Row, complete_row, is_baseline, run_name
 from lantern.evaluation.side import Pipeline, Side
 from lantern.evaluation.timing import Made, decode_images, time_in_turn
@@ -75,7 +76,9 @@ class Evaluation:
         doublings = 0
         while self.plan.num_timed:
             batch = self.plan.timed(doublings)
-            fresh = time_in_turn([side.timer for side in sides], self.plan.own(batch))
+            timers = [side.timer for side in sides]
+            fresh = time_in_turn(timers, self.plan.own(batch))
+            retime(timers, self.plan.own(batch), self.plan.max_retimed)
             made = [before + now for before, now in zip(made, fresh, strict=True)]
             if self.plan.is_sharded or doublings == self.plan.max_doublings:
                 break

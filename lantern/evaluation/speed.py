@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from scipy.stats import t as student_t
 
+from lantern.evaluation.records import timings_before
 from lantern.evaluation.rows import Row
 from lantern.metrics.intervals import NORMAL_95
 from lantern.types import Target
@@ -55,6 +56,7 @@ def speed(target: Target, timed: Sequence[Row], ar: Sequence[Row]) -> Row:
     return values | {
         "ar_over_floor": over_floor(target, ar_step_ms),
         "num_timed": len(timed),
+        "retimed": sum(timings_before(line) for line in timed),
         "other_cores": sum(others) / len(others) if others else None,
     }
 
