@@ -7,11 +7,10 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from scipy.stats import t as student_t
 
 from lantern.evaluation.records import timings_before
 from lantern.evaluation.rows import Row
-from lantern.metrics.intervals import NORMAL_95
+from lantern.metrics.intervals import small_sample_factor
 from lantern.types import Target
 
 WIDE = 0.1  # an interval of the speed-up is wide above this share of it
@@ -87,16 +86,14 @@ def speedup(
     method: Sequence[float], baseline: Sequence[float], resamples: int = 4000, seed: int = 0
 ) -> tuple[float, float, float]:
     """Ratio of total latencies and its 95 % bounds, from latencies by prompt. The bounds are percentiles of a paired
-    bootstrap over prompts, widened to Student's t: percentiles of few prompts are too narrow (Hesterberg, 1411.5279,
-    section 4). They are nan for a single prompt."""
+    bootstrap over prompts, widened to Student's t by small_sample_factor. They are nan for a single prompt."""
     method, baseline = np.asarray(method), np.asarray(baseline)
     ratio, count = float(baseline.sum() / method.sum()), len(method)
     if count < 2:
         return ratio, float("nan"), float("nan")
     draws = np.random.default_rng(seed).integers(count, size=(resamples, count))
     bounds = np.percentile(baseline[draws].sum(1) / method[draws].sum(1), [2.5, 97.5])
-    wider = student_t.ppf(0.975, count - 1) / NORMAL_95 * (count / (count - 1)) ** 0.5
-    low, high = ratio * (bounds / ratio) ** wider  # widened in the logarithm: a speed-up stays above 0
+    low, high = ratio * (bounds / ratio) ** small_sample_factor(count)  # a speed-up stays above 0
     return ratio, float(low), float(high)
 
 
