@@ -1,6 +1,6 @@
 """python -m lantern.studies.results [table …]: measures the rows of docs/tables.yaml that docs/rows lacks, each by a
-command of its own, and writes the tables of the docs between their markers. A stopped run goes on where it stopped; a row
-whose command has changed is measured again."""
+command of its own, and writes the tables of the docs between their markers. A stopped run goes on where it stopped; a
+row whose command has changed is measured again."""
 
 import json
 import subprocess
