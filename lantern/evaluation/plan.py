@@ -23,6 +23,7 @@ class Plan:
     seed: int = 0
     max_doublings: int = 0  # of num_timed, while the speed-up's interval is wide
     max_retimed: int = 0  # timings again of an image whose timing was disturbed
+    compiled_baseline: bool = False  # whether plain decoding is timed with torch.compile as well
     shards: int = 1
     shard: int = 0
 
