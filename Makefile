@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 PY := .venv/bin/python
 RUN ?= runs/demo
 
-.PHONY: help env demo look test test-full lint
+.PHONY: help env demo look results test test-full lint
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -23,6 +23,9 @@ demo: env  ## distil a drafter for five minutes, sweep LANTERN's delta with it, 
 
 look: env  ## watch two methods decode your prompt, in a local page
 	$(PY) -m lantern
+
+results: env  ## measure and write the tables of docs/ (hours); TABLE=headline for one of them
+	$(PY) -m lantern.studies.results $(TABLE)
 
 test: env  ## the essentials, minutes
 	$(PY) -m pytest -q -m "not full"

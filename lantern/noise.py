@@ -1,5 +1,9 @@
 """One counter-based noise stream per image: value = hash(image seed, purpose, counters), pure and vectorised.
-The same integers on every device; nothing depends on batch size, order, or what other images do."""
+The same integers on every device; nothing depends on batch size, order, or what other images do.
+
+Seeds and the state before the last counter have 64 bits, in two lanes of 32. Each step permutes the states, so that
+different images keep different ones. A value has 32 bits: the last counter, a code where whole rows are made, counts
+from one lane in steps of the other, whose lowest bit is set: rows of noise are told apart by 63 bits."""
 
 import hashlib
 from enum import IntEnum
@@ -17,7 +21,7 @@ MIN_TORCH_COUNTERS = 1024  # last counters from which on torch is faster than nu
 
 
 def hashed(seed: Tensor, purpose: int, *counters: Tensor) -> Tensor:
-    """int64 in [0, 2^32); the shapes of seed and counters broadcast."""
+    """seed: int64. Returns int64 in [0, 2^32); the shapes of seed and counters broadcast."""
     return bits(seed, purpose, *counters).long() & MASK
 
 
@@ -36,11 +40,14 @@ def bits(seed: Tensor, purpose: int, *counters: Tensor) -> Tensor:
 
 def bits_on_device(seed: Tensor, purpose: int, *counters: Tensor) -> Tensor:
     """The same in torch."""
-    state = _mix(seed.int() ^ _signed(purpose * GOLDEN & MASK))
-    for counter in counters:
-        stride = _mix(state ^ OTHER).bitwise_or_(1)  # a stride of its own: no two streams are shifted copies
-        state = _mix(state + counter.int() * stride)
-    return state
+    *few, last = counters
+    low = _mix(seed.int() ^ _signed(purpose * GOLDEN & MASK))
+    high = _mix((seed >> 32).int() ^ _signed(OTHER) ^ low)
+    low = _mix(low + high)
+    for counter in few:
+        low = _mix(low + counter.int() * (high | 1))
+        high = _mix((high ^ _signed(OTHER)) + low)
+    return _mix(low + last.int() * (high | 1))
 
 
 def _mix(x: Tensor) -> Tensor:
@@ -58,15 +65,14 @@ def _signed(x: int) -> int:
 
 
 def _key_on_host(seed: Tensor, purpose: int, counters: list[Tensor]) -> tuple[np.ndarray, np.ndarray]:
-    """The state before the last counter, and the stride of that one."""
-    state = _mix_on_host(_unsigned(seed) ^ np.uint32(purpose * GOLDEN & MASK))
+    """Both lanes of the state before the last counter: where its values start, and their stride."""
+    low = _mix_on_host(_unsigned(seed) ^ np.uint32(purpose * GOLDEN & MASK))
+    high = _mix_on_host(_unsigned(seed >> 32) ^ np.uint32(OTHER) ^ low)
+    low = _mix_on_host(low + high)
     for counter in counters:
-        state = _mix_on_host(state + _unsigned(counter) * _stride_on_host(state))
-    return state, _stride_on_host(state)
-
-
-def _stride_on_host(state: np.ndarray) -> np.ndarray:
-    return _mix_on_host(state ^ np.uint32(OTHER)) | np.uint32(1)
+        low = _mix_on_host(low + _unsigned(counter) * (high | np.uint32(1)))
+        high = _mix_on_host((high ^ np.uint32(OTHER)) + low)
+    return low, high | np.uint32(1)  # odd: no two codes of a row share a value
 
 
 def _mix_on_host(x: np.ndarray) -> np.ndarray:
@@ -94,9 +100,9 @@ class Purpose(IntEnum):
 
 
 def image_seed(seed: int, prompt: str, copy: int = 0) -> int:
-    """32-bit key of one image: hash(seed, prompt text, copy number)."""
-    digest = hashlib.blake2b(f"{seed}\0{copy}\0{prompt}".encode(), digest_size=4).digest()
-    return int.from_bytes(digest, "little")
+    """64-bit key of one image, as int64: hash(seed, prompt text, copy number)."""
+    digest = hashlib.blake2b(f"{seed}\0{copy}\0{prompt}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)
 
 
 def _exponential(bits: Tensor) -> Tensor:
@@ -159,7 +165,7 @@ class Noise:
 
     def admit(self, rows: Tensor, seeds: Tensor) -> None:
         """Rows [B] start new images with seeds [B]."""
-        self.seeds[rows] = seeds & MASK
+        self.seeds[rows] = seeds
         self.position[rows] = -1
         self._coins = None
         self._used[rows] = self._made.shape[1]

@@ -57,6 +57,10 @@ class Pipeline(DecodingSetup):
         """Plain AR decoding on the same target with the same picks."""
         return replace(self, drafter=NoDrafter(), verification=SharedNoise(), rule=Exact(), loop=None)
 
+    def compiled_baseline(self) -> "Pipeline":
+        """The same with torch.compile; LanternError from a target that cannot be compiled."""
+        return replace(self.baseline(), target=self.target.configured(self.sampling.cfg_scale, True))
+
     @property
     def lossless(self) -> bool:
         """Whether the output law is the target's: claimed only for combinations that an exact-law test covers."""

@@ -64,7 +64,8 @@ def _plan(cfg: DictConfig) -> Plan:
     prompts = split_prompts(load_prompts(cfg.prompts, Path(cfg.paths.root) / "data" / "prompts"), cfg.split)
     speed, quality = cfg.speed, cfg.quality
     sizes = (speed.num_prompts, quality.num_images, cfg.batch_size)
-    return Plan(prompts, *sizes, cfg.seed, speed.max_doublings, cfg.shards, cfg.shard)
+    timing = (speed.max_doublings, speed.get("max_retimed", 0), speed.get("compiled_baseline", False))  # older records
+    return Plan(prompts, *sizes, cfg.seed, *timing, cfg.shards, cfg.shard)
 
 
 def _parts(cfg: DictConfig, name: str) -> tuple[dict[str, object], object]:

@@ -41,6 +41,14 @@ def split_prompts(prompts: Sequence[str], split: str) -> list[str]:
     return kept
 
 
+def search_prompts(source: str | Sequence[str], split: str, folder: str | Path) -> list[str]:
+    """Prompts for a search before prompts of `split` are timed, which are taken from the front: those of the other
+    split, or, where there are none, the same from the end."""
+    prompts = load_prompts(source, folder)
+    timed = split_prompts(prompts, split)
+    return [prompt for prompt in prompts if prompt not in timed] or timed[::-1]
+
+
 class Batch(NamedTuple):
     """The images to generate: for each its prompt, copy number and noise seed."""
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from lantern.data.prompts import Batch
 from lantern.evaluation import speed
 from lantern.evaluation.plan import Folders, Identity, Plan
+from lantern.evaluation.retiming import retime
 from lantern.evaluation.rows import Row, complete_row, is_baseline, run_name
 from lantern.evaluation.side import Pipeline, Side
 from lantern.evaluation.timing import Made, decode_images, time_in_turn
@@ -46,18 +47,20 @@ class Evaluation:
         """Measures plain AR decoding, then the pipeline; the pipeline alone if it is AR, or if nothing is measured.
         Nothing is returned by a shard, which measures nothing."""
         sides = self._sides(pipeline)
+        compiled = self._compiled(pipeline)
         if self.plan.is_sharded:
-            self._time(sides)
+            self._time(sides, compiled)
             for side in sides if self.plan.makes_batches else ():
                 side.make(self.plan.own(self.plan.batch))
             return []
         for metric in self._judges:
             metric.prepare(self.plan.batch.prompts)
-        timed, doublings = self._time(sides)
+        timed, doublings = self._time(sides, compiled)
         measured: list[Measurement] = []
         for side, fresh in zip(sides, timed, strict=True):
             plain = measured[0].images if measured else None
-            measured.append(self._measure(side, sides[0], fresh, doublings, plain))
+            ratios = self._over_compiled(side, compiled, doublings)
+            measured.append(self._measure(side, sides[0], fresh, doublings, plain, ratios))
         return measured
 
     @property
@@ -69,13 +72,29 @@ class Evaluation:
         decoded = [pipeline] if is_alone else [pipeline.baseline(), pipeline]
         return [Side(one, pipeline, self.plan, self.folders, self.identity) for one in decoded]
 
-    def _time(self, sides: Sequence[Side]) -> tuple[list[list[Made]], int]:
+    def _compiled(self, pipeline: Pipeline) -> list[Side]:
+        """Plain decoding with torch.compile, which is timed only: a list of one, or none."""
+        if not (self.plan.compiled_baseline and self.plan.num_timed) or pipeline.target.compiles:
+            return []
+        return [Side(pipeline.compiled_baseline(), pipeline, self.plan, self.folders, self.identity)]
+
+    def _over_compiled(self, side: Side, compiled: Sequence[Side], doublings: int) -> Row:
+        batch = self.plan.timed(doublings)
+        return {
+            key: value
+            for one in compiled
+            for key, value in speed.over_compiled(side.lines("speed", batch), one.lines("speed", batch)).items()
+        }
+
+    def _time(self, sides: Sequence[Side], compiled: Sequence[Side]) -> tuple[list[list[Made]], int]:
         """What was decoded in this process, by side, and how often the number of prompts was doubled."""
         made: list[list[Made]] = [[] for _ in sides]
         doublings = 0
         while self.plan.num_timed:
             batch = self.plan.timed(doublings)
-            fresh = time_in_turn([side.timer for side in sides], self.plan.own(batch))
+            timers = [side.timer for side in (*sides, *compiled)]
+            fresh = time_in_turn(timers, self.plan.own(batch))[: len(sides)]
+            retime(timers, self.plan.own(batch), self.plan.max_retimed)
             made = [before + now for before, now in zip(made, fresh, strict=True)]
             if self.plan.is_sharded or doublings == self.plan.max_doublings:
                 break
@@ -86,8 +105,8 @@ class Evaluation:
         return made, doublings
 
     def _measure(
-        self, side: Side, ar: Side, fresh: list[Made], doublings: int, plain: Tensor | None
-    ) -> Measurement:  # fresh: what was timed in this process; plain: AR's images
+        self, side: Side, ar: Side, fresh: list[Made], doublings: int, plain: Tensor | None, ratios: Row
+    ) -> Measurement:  # fresh: what was timed in this process; plain: AR's images; ratios: over compiled AR
         plan, batch = self.plan, self.plan.batch
         if plan.makes_batches:
             fresh = [*fresh, *side.make(batch)]
@@ -99,7 +118,7 @@ class Evaluation:
         values |= speed.costs(timed or batched)
         if timed:
             plainly = ar.lines("speed", plan.timed(doublings))
-            values |= {"doublings": doublings, **speed.speed(side.pipeline.target, timed, plainly)}
+            values |= {"doublings": doublings, **speed.speed(side.pipeline.target, timed, plainly), **ratios}
         if self.laws and side is not ar:
             values |= self.laws.measure(side.pipeline, batch.prompts, batch.seeds, plan.batch_size)
         row = self._row(side, values | self._judge(images, plain))

@@ -8,6 +8,7 @@ from lantern.data.prompts import Batch
 from lantern.errors import LanternError
 
 MAX_DOUBLINGS = 2  # of the number of timed prompts; with more, timing would go on until the result pleases
+MAX_RETIMED = 5  # of an image: a machine that disturbs it more often is too busy to measure on
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,8 @@ class Plan:
     batch_size: int
     seed: int = 0
     max_doublings: int = 0  # of num_timed, while the speed-up's interval is wide
+    max_retimed: int = 0  # timings again of an image whose timing was disturbed
+    compiled_baseline: bool = False  # whether plain decoding is timed with torch.compile as well
     shards: int = 1
     shard: int = 0
 
@@ -34,6 +37,8 @@ class Plan:
             raise LanternError(f"shard={self.shard} of shards={self.shards}: give 0 <= shard < shards")
         if not (isinstance(self.max_doublings, int) and 0 <= self.max_doublings <= MAX_DOUBLINGS):
             raise LanternError(f"speed.max_doublings={self.max_doublings}: give 0 … {MAX_DOUBLINGS}")
+        if not (isinstance(self.max_retimed, int) and 0 <= self.max_retimed <= MAX_RETIMED):
+            raise LanternError(f"speed.max_retimed={self.max_retimed}: give 0 … {MAX_RETIMED}")
 
     @property
     def is_sharded(self) -> bool:

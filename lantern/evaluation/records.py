@@ -25,7 +25,7 @@ PER_IMAGE = {"draft_ms": ("draft_ms",), "verify_ms": ("verify_ms",), "accept_ms"
 
 class Ledger:
     """Append-only record of the finished images of one setting. Equal keys mean equal tokens; `files` are read, `home`
-    is read and written."""
+    is read and written. Of several lines of an image the one timed last counts."""
 
     def __init__(
         self, home: Path, files: Sequence[Path], key: str, common: Mapping[str, object], images: Mapping[Image, Path]
@@ -33,7 +33,8 @@ class Ledger:
         """common: the keys that all its lines share; images: the file of an image, by prompt and copy."""
         self._home, self._common, self._images = home, {"key": key, **common}, images
         lines = [line for path in dict.fromkeys([*files, home]) if path.is_file() for line in read_rows(path)]
-        self._found = {name_of(line): line for line in lines if line.get("key") == key}
+        own = sorted((line for line in lines if line.get("key") == key), key=timings_before)
+        self._found = {name_of(line): line for line in own}
         self._tokens: dict[Name, Tensor] = {}  # of the images made in this process
 
     def find(self, part: str, prompt: str, copy: int) -> Row | None:
@@ -61,8 +62,8 @@ class Ledger:
 def copy_missing(folder: Path, lines: Sequence[Row], origins: Mapping[str, Path]) -> None:
     """Appends to a folder's record the lines that only other files hold; origins: the image folder of a setting."""
     home = folder / RECORDS
-    there = {(line.get("key"), *name_of(line)) for line in read_rows(home)} if home.is_file() else set()
-    missing = [line for line in lines if (line["key"], *name_of(line)) not in there]
+    there = {_version_of(line) for line in read_rows(home)} if home.is_file() else set()
+    missing = [line for line in lines if _version_of(line) not in there]
     append_rows(home, [line | {"image": _moved(line["image"], origins[line["setting"]], folder)} for line in missing])
 
 
@@ -73,6 +74,15 @@ def _moved(image: str | None, origin: Path, folder: Path) -> str | None:
 def name_of(line: Row) -> Name:
     """What tells the lines of one key apart."""
     return line.get("part"), line.get("prompt"), line.get("copy")
+
+
+def timings_before(line: Row) -> int:
+    """How often the image was timed before this line."""
+    return line.get("retimed") or 0
+
+
+def _version_of(line: Row) -> tuple[object, ...]:
+    return line.get("key"), *name_of(line), timings_before(line)
 
 
 def lines_of(generation: Generation, part: str, images: Sequence[tuple[str, int, int]], **timed: float) -> list[Row]:

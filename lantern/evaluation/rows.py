@@ -22,7 +22,8 @@ SPEED_KEYS = (
     "num_images", "tokens_per_step", "target_forwards", "drafter_forwards", "latency_s", "baseline_latency_s",
     "speedup", "speedup_low", "speedup_high", "draft_ms", "verify_ms", "accept_ms", "ar_over_floor", "output_tv",
     "end_to_end_s", "end_to_end_speedup", "end_to_end_speedup_low", "end_to_end_speedup_high", "target_nodes",
-    "drafter_forward_ms", "overhead", "num_timed", "doublings", "other_cores",
+    "drafter_forward_ms", "overhead", "num_timed", "doublings", "retimed", "other_cores",
+    "speedup_over_compiled", "speedup_over_compiled_low", "speedup_over_compiled_high",
 )  # fmt: skip
 PROTOCOL_KEYS = (
     "fingerprint", "target_hash", "prompts_hash", "split", "batch_size", "dtype", "device", "threads", "compile",

@@ -22,6 +22,7 @@ class Pipeline(MeasuredPipeline, Protocol):
     """A target with everything it takes to decode on it."""
 
     def baseline(self) -> "Pipeline": ...  # plain AR decoding on the same target
+    def compiled_baseline(self) -> "Pipeline": ...  # the same with torch.compile
     def describe(self) -> Mapping[str, object]: ...  # the setting's keys of a result row
 
 

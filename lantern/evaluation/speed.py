@@ -7,10 +7,10 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from scipy.stats import t as student_t
 
+from lantern.evaluation.records import timings_before
 from lantern.evaluation.rows import Row
-from lantern.metrics.intervals import NORMAL_95
+from lantern.metrics.intervals import small_sample_factor
 from lantern.types import Target
 
 WIDE = 0.1  # an interval of the speed-up is wide above this share of it
@@ -55,8 +55,16 @@ def speed(target: Target, timed: Sequence[Row], ar: Sequence[Row]) -> Row:
     return values | {
         "ar_over_floor": over_floor(target, ar_step_ms),
         "num_timed": len(timed),
+        "retimed": sum(timings_before(line) for line in timed),
         "other_cores": sum(others) / len(others) if others else None,
     }
+
+
+def over_compiled(timed: Sequence[Row], compiled: Sequence[Row]) -> Row:
+    """The speed-up over plain decoding with torch.compile on the same prompts, with bounds."""
+    latencies = ([line["latency_s"] for line in lines] for lines in (timed, compiled))
+    keys = ("speedup_over_compiled", "speedup_over_compiled_low", "speedup_over_compiled_high")
+    return dict(zip(keys, speedup(*latencies), strict=True))
 
 
 def is_wide(row: Row) -> bool:
@@ -85,16 +93,14 @@ def speedup(
     method: Sequence[float], baseline: Sequence[float], resamples: int = 4000, seed: int = 0
 ) -> tuple[float, float, float]:
     """Ratio of total latencies and its 95 % bounds, from latencies by prompt. The bounds are percentiles of a paired
-    bootstrap over prompts, widened to Student's t: percentiles of few prompts are too narrow (Hesterberg, 1411.5279,
-    section 4). They are nan for a single prompt."""
+    bootstrap over prompts, widened to Student's t by small_sample_factor. They are nan for a single prompt."""
     method, baseline = np.asarray(method), np.asarray(baseline)
     ratio, count = float(baseline.sum() / method.sum()), len(method)
     if count < 2:
         return ratio, float("nan"), float("nan")
     draws = np.random.default_rng(seed).integers(count, size=(resamples, count))
     bounds = np.percentile(baseline[draws].sum(1) / method[draws].sum(1), [2.5, 97.5])
-    wider = student_t.ppf(0.975, count - 1) / NORMAL_95 * (count / (count - 1)) ** 0.5
-    low, high = ratio * (bounds / ratio) ** wider  # widened in the logarithm: a speed-up stays above 0
+    low, high = ratio * (bounds / ratio) ** small_sample_factor(count)  # a speed-up stays above 0
     return ratio, float(low), float(high)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lantern.data.prompts import Batch
-from lantern.evaluation.records import Ledger, lines_of
+from lantern.evaluation.records import Ledger, lines_of, timings_before
 from lantern.evaluation.rows import Row
 from lantern.metrics.cpu_contention import CpuContention
 from lantern.types import Generation, Target
@@ -41,20 +41,21 @@ class Maker:
         """One image, unrecorded."""
         self.finish(self.decode([prompt], [seed], 1))
 
-    def has_timed(self, prompt: str, copy: int) -> bool:
-        """Whether the timing of an image is on record."""
-        return self.ledger.find("speed", prompt, copy) is not None
+    def has_timed(self, prompt: str, copy: int, before: int = 0) -> bool:
+        """Whether a timing of an image is on record that followed `before` others."""
+        line = self.ledger.find("speed", prompt, copy)
+        return line is not None and timings_before(line) >= before
 
-    def time(self, prompt: str, copy: int, seed: int) -> Made | None:
-        """One image alone, recorded with its token time, its end-to-end time and the CPU use of other processes; None
-        if it is on record."""
-        if self.has_timed(prompt, copy):
+    def time(self, prompt: str, copy: int, seed: int, before: int = 0) -> Made | None:
+        """One image alone, recorded with its token time, its end-to-end time and the CPU use of other processes, in
+        place of `before` earlier timings; None if it is on record."""
+        if self.has_timed(prompt, copy, before):
             return None
         others = CpuContention()
         started = perf_counter()
         generation = self.decode([prompt], [seed], 1)
         self.finish(generation)
-        timed = {"latency_s": generation.latency_s, "end_to_end_s": perf_counter() - started}
+        timed = {"latency_s": generation.latency_s, "end_to_end_s": perf_counter() - started, "retimed": before}
         lines = lines_of(generation, "speed", [(prompt, copy, seed)], **timed, other_cores=others.cores())
         self.ledger.add(lines, generation.tokens)
         return Made([prompt], generation)

@@ -11,7 +11,7 @@ from lantern.acceptance.exact import Exact
 from lantern.errors import LanternError
 from lantern.metrics.code_distance import CodeDistance
 from lantern.metrics.committed_law import AtDepth, committed_law
-from lantern.metrics.intervals import NORMAL_95
+from lantern.metrics.intervals import clustered_mean
 from lantern.metrics.metric import MeasuredPipeline
 from lantern.metrics.plain_picks import plain_picks
 from lantern.metrics.recording_drafter import RecordingDrafter, Visit
@@ -73,13 +73,14 @@ class OutputTV:
 
         moved = moved_by(rule, visits)
         floor = moved if type(rule) is Exact else moved_by(Exact(), visits[::FLOOR_STRIDE])
+        images = np.array([visit.image for visit in visits])
         is_redrawn = any(visit.q is not None and len(visit.children) > 1 for visit in visits)
         return {
-            **summary("output_tv", moved[:, 0]),
+            **summary("output_tv", moved[:, 0], images),
             "output_tv_floor": float(floor[:, 0].mean()),
             "output_tv_redraws": self.redraws if is_redrawn else None,
             "output_tv_estimator": "redrawn children" if is_redrawn else "closed form",
-            **summary("code_distance", moved[:, 1], highest=np.inf),
+            **summary("code_distance", moved[:, 1], images, np.inf),
             "code_distance_floor": float(floor[:, 1].mean()),
         }
 
@@ -99,8 +100,9 @@ def _differing_picks(
     batches = [slice(start, start + batch_size) for start in range(0, len(prompts), batch_size)]
     parts = (pipeline.target, pipeline.sampling)
     picks = torch.cat([plain_picks(*parts, prompts[b], seeds[b], tokens[b]) for b in batches])  # [B, L]
-    moved = summary("output_tv", _numbers(picks != tokens))
-    moved |= summary("code_distance", _numbers(codes.of_tokens(picks, tokens)), highest=np.inf)
+    images = np.repeat(np.arange(len(tokens)), tokens.shape[1])
+    moved = summary("output_tv", _numbers(picks != tokens), images)
+    moved |= summary("code_distance", _numbers(codes.of_tokens(picks, tokens)), images, np.inf)
     return moved | {"output_tv_estimator": "differing picks"}
 
 
@@ -109,12 +111,12 @@ def total_variation(p: Tensor, law: Tensor) -> float:
     return float((p.double() - law.double()).abs().sum() / 2)
 
 
-def summary(name: str, found: np.ndarray, highest: float = 1.0) -> dict[str, object]:
-    """Of values at positions [N]: their mean, its 95 % bounds as if positions were independent, and quantiles."""
-    margin = float(NORMAL_95 * found.std(ddof=1) / len(found) ** 0.5) if len(found) > 1 else float("nan")
-    mean = float(found.mean())
+def summary(name: str, found: np.ndarray, images: np.ndarray, highest: float = 1.0) -> dict[str, object]:
+    """Of values at positions [N] of images [N]: their mean, its 95 % bounds, which draw whole images again, since
+    positions of one image resemble one another, and quantiles. The bounds are nan for a single image."""
+    mean, low, high = clustered_mean(found, images)
     quantiles = {f"{name}_q{int(100 * level)}": float(np.quantile(found, level)) for level in QUANTILES}
-    bounds = {f"{name}_low": max(0.0, mean - margin), f"{name}_high": min(highest, mean + margin)}
+    bounds = {f"{name}_low": float(np.maximum(low, 0.0)), f"{name}_high": float(np.minimum(high, highest))}
     return {name: mean, **bounds, **quantiles, f"{name}_positions": len(found)}
 
 

@@ -15,6 +15,7 @@ class Visit(NamedTuple):
     q: Tensor | None  # [V] the law the children were drawn from; None: they were chosen
     children: Tensor  # [M] their codes, in order
     depth: int  # of the node
+    image: int = 0  # its number, in order of admission
 
 
 class RecordingDrafter:
@@ -25,7 +26,8 @@ class RecordingDrafter:
         self.name, self.tree, self.weights_hash = drafter.name, drafter.tree, drafter.weights_hash
         self.num_nodes, self.depth, self.image_bytes = drafter.num_nodes, drafter.depth, drafter.image_bytes
         self.visits: list[Visit] = []
-        self._count = 0
+        self._count = self._admitted = 0
+        self._images: list[int] = []  # of each row
 
     @property
     def forwards(self) -> int:
@@ -36,9 +38,13 @@ class RecordingDrafter:
         return self.drafter.forward_s
 
     def allocate(self, batch_size: int) -> None:
+        self._images = [0] * batch_size
         self.drafter.allocate(batch_size)
 
     def begin(self, prefill: Forward, rows: Tensor) -> None:
+        for row in rows.tolist():
+            self._images[row] = self._admitted
+            self._admitted += 1
         self.drafter.begin(prefill, rows)
 
     def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
@@ -48,18 +54,19 @@ class RecordingDrafter:
         for row, path in enumerate(verdict.paths):
             for depth, node in enumerate(path):
                 if self._count % self.stride == 0:
-                    self.visits.append(_visit(tree, probs, row, node, depth))
+                    self.visits.append(_visit(tree, probs, row, node, depth, self._images[row]))
                 self._count += 1
         self.drafter.observe(tree, forward, probs, verdict)
 
     def keep(self, rows: Tensor) -> None:
+        self._images = [self._images[row] for row in rows.tolist()]
         self.drafter.keep(rows)
 
 
-def _visit(tree: DraftTree, probs: Tensor, row: int, node: int, depth: int) -> Visit:
+def _visit(tree: DraftTree, probs: Tensor, row: int, node: int, depth: int, image: int) -> Visit:
     children = tree.tokens[row, tree.parents[row] == node]
     q = None if tree.draft_probs is None else tree.draft_probs[row, node].clone()
-    return Visit(probs[row, node].clone(), q, children, depth)
+    return Visit(probs[row, node].clone(), q, children, depth, image)
 
 
 def one_level(codes: Tensor, p: Tensor, q: Tensor | None) -> tuple[DraftTree, Tensor]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lantern.evaluation.rows import Row, encode
 from lantern.reporting.labels import label_rows, marks
-from lantern.reporting.quality_budget import Budget, Choice
+from lantern.reporting.quality_budget import RANKED_BY, Budget, Choice, speed_rank
 from lantern.reporting.table import format_value
 from lantern.runtime.files import replace_text
 
@@ -18,17 +18,17 @@ def report_best(folder: Path, rows: Sequence[Row], budget: Budget, best: Choice 
         return
     labels = dict(zip(map(id, rows), label_rows(rows), strict=True))
     timed = [row for row in rows if marks(row)["law"] == "lossless" and row.get("speedup")]
-    lossless = max(timed, key=lambda row: row["speedup"], default=best.row)
+    lossless = max(timed, key=speed_rank, default=best.row)
     winners = [best.row, *([] if lossless is best.row else [lossless])]
     times = {labels[id(winner)]: _times_as_fast(winner, rows, labels) for winner in winners}
     record = {"budget": asdict(budget), "certain": best.is_certain, "setting": labels[id(best.row)], "row": best.row}
-    record |= {"lossless": labels[id(lossless)] if timed else None, "times_as_fast": times}
+    record |= {"ranked_by": RANKED_BY, "lossless": labels[id(lossless)] if timed else None, "times_as_fast": times}
     replace_text(folder / "best.json", encode(record, indent=2) + "\n")
     doubt = "" if best.is_certain else "; its 95 % bounds reach beyond"
     described = [f"{labels[id(row)]}, speed-up {format_value(row, 'speedup')}" for row in winners]
-    print(f"fastest, lossless or with {budget}: {described[0]}{doubt}")
+    print(f"fastest by the lower bound, lossless or with {budget}: {described[0]}{doubt}")
     if lossless is not best.row:
-        print(f"fastest lossless one: {described[1]}")
+        print(f"fastest lossless one by the lower bound: {described[1]}")
     for name, ratios in times.items():
         others = ", ".join(f"{other} {ratio:.2f}" for other, ratio in ratios.items())
         print(f"{name} is so many times as fast as: {others}")

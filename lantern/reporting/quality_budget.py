@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import NamedTuple
 
 from lantern.errors import LanternError
@@ -9,11 +10,12 @@ from lantern.evaluation.rows import Row, is_baseline
 from lantern.reporting.columns import KNOWN, better
 
 UNPAIRED = ("output_tv", "code_distance", *(column.key for column in KNOWN if column.is_speed))
+RANKED_BY = "speedup_low"
 VERDICTS = ("lossless", "yes", "open", "no")  # yes: the bounds keep every limit; open: only the values do
 
 
 class Choice(NamedTuple):
-    """The fastest row within a budget, which may be plain decoding."""
+    """The fastest row within a budget by speed_rank, which may be plain decoding."""
 
     row: Row
     is_certain: bool
@@ -61,7 +63,7 @@ class Budget:
         inside = [(row, verdict) for row, verdict in verdicts if verdict in accepted]
         if not inside:
             return None
-        row, verdict = max(inside, key=lambda known: known[0]["speedup"])
+        row, verdict = max(inside, key=lambda known: speed_rank(known[0]))
         return Choice(row, verdict != "open")
 
     def __str__(self) -> str:
@@ -75,13 +77,21 @@ class Budget:
         return [(metric, limit) for metric, limit in getattr(self, group).items() if limit is not None]
 
 
+def speed_rank(row: Row) -> tuple[bool, float]:
+    """Sort key, the fastest last: by the lower bound of the speed-up, since the point of a noisy row may lie far above
+    its true value. Rows without a bound, such as those of a single prompt, come first, in the order of their points."""
+    low = row.get(RANKED_BY)
+    has_bound = low is not None and isfinite(low)
+    return has_bound, low if has_bound else row.get("speedup") or 0.0
+
+
 def ranked(rows: Sequence[Row], budget: Budget) -> list[Row]:
-    """The rows with their verdicts. Rows of several methods are sorted: those within the budget first, then by speed;
-    rows of one method keep their order."""
+    """The rows with their verdicts. Rows of several methods are sorted: those within the budget first, then by
+    speed_rank; rows of one method keep their order."""
     judged = [row | {"within_budget": budget.verdict(row)} for row in rows]
     if len({row.get("method") for row in rows if not is_baseline(row)}) < 2:
         return judged
-    return sorted(judged, key=lambda row: (not is_baseline(row), _class(row), -(row.get("speedup") or 0.0)))
+    return sorted(judged, key=lambda row: (not is_baseline(row), _class(row), *(-part for part in speed_rank(row))))
 
 
 def _class(row: Row) -> int:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lantern.evaluation.rows import Row, fixed_part, run_name, setting_id
 from lantern.metrics.profile import Profile
-from lantern.reporting.quality_budget import Choice
+from lantern.reporting.quality_budget import RANKED_BY, Choice
 from lantern.reporting.wandb_content import (
     Curve,
     acceptance_map,
@@ -141,7 +141,7 @@ class Tracker:
             run.log(content)
             run.summary.update({"points": len(rows)})
             if best is not None:
-                named = {"name": run_name(best.row), "certain": best.is_certain}
+                named = {"name": run_name(best.row), "certain": best.is_certain, "ranked_by": RANKED_BY}
                 run.summary.update({f"best/{key}": value for key, value in (flat(best.row) | named).items()})
             run.log_artifact(results_artifact(f"sweep-{group.key}", folder, {"points": len(rows)}))
 

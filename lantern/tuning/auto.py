@@ -12,6 +12,7 @@ import numpy as np
 from lantern.data.prompts import Batch
 from lantern.errors import LanternError
 from lantern.evaluation.timing import alternating
+from lantern.noise import image_seed
 from lantern.pipeline import Pipeline, Pipelines, Shape
 from lantern.tuning.families import Family, Size
 from lantern.types import Generation, Round, TreePolicy
@@ -108,12 +109,12 @@ class AutoTree:
         """Of a round at this batch size. run: decoded image by image."""
         if self.batch_size == 1:
             return seconds_of(run.rounds)
-        batch = Batch.cycle(self.prompts, self.batch_size, seed=0)
+        batch = Batch.cycle(self.prompts, self.batch_size, search_seed(0))
         return seconds_of(pipeline.first_rounds(batch.prompts, batch.seeds, FIRST_ROUNDS))
 
     def _batches(self) -> list[Batch]:
         count = max(MIN_TIMED_BATCHES, -(-MIN_TIMED_IMAGES // self.batch_size))
-        return [Batch.cycle(self.prompts, self.batch_size, seed=1 + number) for number in range(count)]
+        return [Batch.cycle(self.prompts, self.batch_size, search_seed(1 + number)) for number in range(count)]
 
 
 def resolved(tree: TreePolicy | AutoTree, pipelines: Pipelines) -> TreePolicy | Shape | None:
@@ -122,9 +123,14 @@ def resolved(tree: TreePolicy | AutoTree, pipelines: Pipelines) -> TreePolicy | 
     return tree.resolve(pipelines) if is_open else tree
 
 
+def search_seed(number: int) -> int:
+    """A seed of the search, none of those a user gives: an image that the search decodes is not timed afterwards."""
+    return image_seed(number, "tree=auto")
+
+
 def learn(pipeline: Pipeline, prompts: Sequence[str]) -> Generation:
     """Decodes image by image: what an image commits does not depend on the batch."""
-    batch = Batch.cycle(prompts, SAMPLE_IMAGES, seed=0)
+    batch = Batch.cycle(prompts, SAMPLE_IMAGES, search_seed(0))
     return pipeline.generate(batch.prompts, batch.seeds, 1)
 
 

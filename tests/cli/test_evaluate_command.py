@@ -19,6 +19,7 @@ FEW_CODES = [name for name in METHODS if "k: 1000" not in (ROOT / "conf" / "meth
 SMALL = [
     "output_tv.num_positions=4",
     "speed.num_prompts=1",
+    "speed.max_retimed=0",
     "quality.num_images=8",
     "metrics.fidelity.num_references=16",
     "dtype=float32",
@@ -56,7 +57,13 @@ def test_a_sweep_survives_a_failing_point_and_says_so(weights, tmp_path):
 def test_every_method_of_the_field_runs_to_its_row(weights, tmp_path):
     """Catches a method whose parts do not fit each other, or whose row no report can hold. Those of LANTERN's 1,000
     neighbours are left out, of which the miniature has too few codes."""
-    quick = ["speed.num_prompts=1", "quality.num_images=0", "output_tv.num_positions=0", "dtype=float32"]
+    quick = [
+        "speed.num_prompts=1",
+        "speed.max_retimed=0",
+        "quality.num_images=0",
+        "output_tv.num_positions=0",
+        "dtype=float32",
+    ]
     done = evaluate(
         weights, tmp_path, "+sweep=field", f"+method={','.join(FEW_CODES)}", f"hydra.sweep.dir={tmp_path}/s", *quick
     )

@@ -1,7 +1,10 @@
+import json
+
 import pytest
 
 from lantern.errors import LanternError
-from lantern.reporting.quality_budget import Budget
+from lantern.reporting.best_setting import report_best
+from lantern.reporting.quality_budget import Budget, ranked
 
 AR = {"drafter": "none", "speedup": 1.0, "frechet": 5.0, "kernel": -0.1, "recall": 0.9, "lossless": True}
 
@@ -17,6 +20,30 @@ def worse(speedup: float, by: float, high: float = 9.0, **others: float) -> dict
 def test_the_fastest_within_the_budget_is_best_and_not_the_fastest_of_all():
     rows = [AR, worse(1.5, 0.4), worse(2.0, 0.5), worse(3.0, 0.6)]
     assert Budget({"frechet": 0.1}).best(rows).row["speedup"] == 2.0
+
+
+def test_the_lower_bound_of_a_speed_up_ranks_and_not_its_point():
+    """Catches one slow image of plain decoding that makes a setting the winner of a sweep."""
+    noisy = worse(1.67, 0.0) | {"speedup_low": 0.79, "speedup_high": 3.76}
+    steady = worse(1.09, 0.0) | {"speedup_low": 1.02, "speedup_high": 1.17}
+    unknown = worse(2.0, 0.0) | {"speedup_low": float("nan")}
+    rows = [AR | {"speedup_low": 1.0}, noisy, steady, unknown]
+    assert Budget({"frechet": 0.1}).best(rows).row is steady
+    named = [row | {"method": str(number)} for number, row in enumerate(rows)]
+    assert [row["speedup"] for row in ranked(named, Budget({"frechet": 0.1}))] == [1.0, 1.09, 1.67, 2.0]
+
+
+def test_the_answer_of_a_sweep_names_the_winners_by_their_lower_bounds(tmp_path, capsys):
+    """Catches a best.json or a sentence that ranks lossless settings by their points."""
+    shared = {"model": "m", "acceptance": "exact", "tree": "static", "lossless": True, "frechet": 5.0}
+    noisy = row(1.67, speedup_low=0.79, speedup_high=3.76, k=1, **shared)
+    steady = row(1.09, speedup_low=1.02, speedup_high=1.17, k=2, **shared)
+    budget = Budget({"frechet": 0.1})
+    report_best(tmp_path, [noisy, steady], budget, budget.best([noisy, steady]))
+    record = json.loads((tmp_path / "best.json").read_text())
+    assert (record["row"]["k"], record["ranked_by"]) == (2, "speedup_low")
+    assert record["lossless"] == record["setting"]
+    assert "by the lower bound" in capsys.readouterr().out
 
 
 def test_a_share_may_fall_and_a_distance_below_zero_may_rise():

@@ -1,7 +1,7 @@
 """Stand-ins for a pipeline: tokens are drawn from the seed alone, and the latency is given by the test."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -80,6 +80,11 @@ class FakePipeline:
 
     def baseline(self) -> "FakePipeline":
         return FakePipeline("none", None, 1.0, self.ar_calls, target=self.target)
+
+    def compiled_baseline(self) -> "FakePipeline":
+        target = FakeTarget()
+        target.compiles = True
+        return replace(self.baseline(), latency_s=0.8, target=target)
 
     @property
     def is_baseline(self) -> bool:

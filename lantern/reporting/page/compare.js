@@ -1,7 +1,8 @@
 // The same prompt and seed under every setting, and two settings closely. Where both share their noise a picture differs
 // only where the method changed it, so that a slider, a flip or the difference means something.
 const seen = rows.map((_, index) => index).filter(index => pictures[index]?.length);
-const fastest = [...seen].filter(i => !rows[i].baseline).sort((a, b) => (valueOf(rows[b], "speedup") ?? 0) - (valueOf(rows[a], "speedup") ?? 0))[0];
+const speedRank = row => valueOf(row, "speedup_low") ?? valueOf(row, "speedup") ?? 0; // a noisy point does not win
+const fastest = [...seen].filter(i => !rows[i].baseline).sort((a, b) => speedRank(rows[b]) - speedRank(rows[a]))[0];
 const pair = { left: seen[0], right: fastest ?? seen[0], mode: "side by side", flipped: false, seam: 50 };
 const MODES = ["side by side", "slider", "flip", "difference"];
 const sharesNoise = () => rows[pair.left].shared_noise && rows[pair.right].shared_noise;

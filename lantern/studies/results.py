@@ -1,0 +1,176 @@
+"""python -m lantern.studies.results [table …]: measures the rows of docs/tables.yaml that docs/rows lacks, each by a
+command of its own, and writes the tables of the docs between their markers. A stopped run goes on where it stopped; a
+row whose command has changed is measured again."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from omegaconf import OmegaConf
+
+from lantern.errors import LanternError
+from lantern.evaluation.rows import SUMMARY, Row, append_rows, read_rows
+from lantern.reporting.table import format_value
+from lantern.runtime.files import replace_text
+from lantern.runtime.home import CHECKOUT
+
+Run = Callable[[Sequence[str], Path], Row]  # settings of evaluate.py, run folder -> its row and where it came from
+ORIGIN = ("machine", "date", "revision")
+KEPT = (  # of a result row, besides the columns: what the docs show or a reader would ask for
+    "model", "drafter", "tree", "verification", "acceptance", "lossless", "dtype", "threads", "compile", "num_timed",
+    "retimed", "other_cores", "latency_s", "baseline_latency_s", "speedup", "speedup_low", "speedup_high",
+    "tokens_per_step", "draft_ms", "verify_ms", "accept_ms", "overhead", "output_tv", "output_tv_low", "output_tv_high",
+    "speedup_over_compiled", "speedup_over_compiled_low", "speedup_over_compiled_high", "warnings",
+)  # fmt: skip
+
+
+def _round(row: Row) -> str:
+    return " + ".join(f"{row[part]:.1f}" for part in ("draft_ms", "verify_ms", "accept_ms"))
+
+
+def _speedup(row: Row) -> str:
+    """The smaller ratio, where plain decoding was timed with torch.compile as well."""
+    known = [key for key in ("speedup", "speedup_over_compiled") if row.get(key) is not None]
+    key = min(known, key=lambda name: row[name])
+    low, high = row[f"{key}_low"], row[f"{key}_high"]
+    return f"{row[key]:.2f} [{low:.2f}, {high:.2f}]"
+
+
+COLUMNS: Mapping[str, tuple[str, Callable[[Row], str]]] = {
+    "tokens_per_step": ("tokens per step", lambda row: format_value(row, "tokens_per_step")),
+    "speedup": ("speed-up", _speedup),
+    "round": ("round, ms", _round),
+    "overhead": ("overhead", lambda row: f"{row['overhead']:.0%}"),
+    "output_tv": ("output TV", lambda row: format_value(row, "output_tv")),
+    "retimed": ("timed again", lambda row: str(row["retimed"])),
+    "lossless": ("lossless", lambda row: "yes" if row["lossless"] else "no"),
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the docs: its rows by label, each with its settings beside the shared ones."""
+
+    name: str
+    page: str
+    shared: Sequence[str]
+    columns: Sequence[str]
+    rows: Mapping[str, Sequence[str]]
+
+    def settings(self, label: str) -> list[str]:
+        """Of evaluate.py."""
+        return [*self.rows[label], *self.shared]
+
+    def kept(self, rows: Sequence[Row]) -> dict[str, Row]:
+        """Those of kept rows that today's commands made, by label; of several the last."""
+        found = {row["label"]: row for row in rows if row["label"] in self.rows}
+        return {
+            label: found[label]
+            for label in self.rows
+            if label in found and found[label]["settings"] == self.settings(label)
+        }
+
+
+def load_tables(docs: Path) -> dict[str, Table]:
+    """The tables of docs/tables.yaml, by name; LanternError for a column that is unknown."""
+    listed = OmegaConf.to_container(OmegaConf.load(docs / "tables.yaml"))
+    tables = {name: Table(name, **values) for name, values in listed.items()}
+    for table in tables.values():
+        for column in table.columns:
+            if column not in COLUMNS:
+                raise LanternError(f"docs/tables.yaml: column {column} is unknown; give some of {', '.join(COLUMNS)}")
+    return tables
+
+
+def rows_of(table: Table, docs: Path) -> list[Row]:
+    """All rows kept for a table."""
+    path = docs / "rows" / f"{table.name}.jsonl"
+    return read_rows(path) if path.is_file() else []
+
+
+def measure(table: Table, docs: Path, folder: Path, run: Run) -> None:
+    """Measures the missing rows; each is kept, and the page written, before the next is begun."""
+    for label in table.rows:
+        if label in table.kept(rows_of(table, docs)):
+            continue
+        settings = table.settings(label)
+        found = run(settings, folder / table.name / sha256(repr(settings).encode()).hexdigest()[:10])
+        kept = {key: found.get(key) for key in (*ORIGIN, *KEPT)}
+        path = docs / "rows" / f"{table.name}.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        append_rows(path, [{"label": label, "settings": settings, **kept}])
+        write_page(table, docs)
+
+
+def write_page(table: Table, docs: Path) -> None:
+    """Writes a table's block into its page."""
+    path = docs / table.page
+    before, _, after = split_page(path.read_text(), table.name)
+    replace_text(path, before + render(table, rows_of(table, docs)) + after)
+
+
+def split_page(text: str, name: str) -> tuple[str, str, str]:
+    """A page before, within and behind a table's markers; LanternError where they are missing."""
+    begin, end = f"<!-- table {name} -->\n", f"<!-- end of table {name} -->\n"
+    if text.count(begin) != 1 or text.count(end) != 1:
+        raise LanternError(f"the page lacks the lines {begin.strip()} and {end.strip()}; add them where it is to stand")
+    before, rest = text.split(begin)
+    within, after = rest.split(end)
+    return before + begin, within, end + after
+
+
+def render(table: Table, rows: Sequence[Row]) -> str:
+    """A table in Markdown with its caption: machine, date and command."""
+    kept = table.kept(rows)
+    if not kept:
+        return f"No rows are kept for this table yet; `make results TABLE={table.name}` measures them.\n"
+    titles = ["method", *(COLUMNS[column][0] for column in table.columns)]
+    lines = [titles, ["---"] * len(titles)]
+    lines += [[label, *(COLUMNS[column][1](row) for column in table.columns)] for label, row in kept.items()]
+    return _caption(table, kept) + "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def _caption(table: Table, kept: Mapping[str, Row]) -> str:
+    machines, dates = (sorted({row[key] for row in kept.values()}) for key in ("machine", "date"))
+    days, number = " to ".join(dict.fromkeys([dates[0], dates[-1]])), len(table.rows) - len(kept)
+    missing = f" {number} of {len(table.rows)} rows are missing." if number else ""
+    return (
+        f"Written by `make results TABLE={table.name}` on {', '.join(machines)}, {days}; each row is\n"
+        f"`python evaluate.py {' '.join(table.shared)}` with the settings in\n"
+        f"[rows/{table.name}.jsonl](rows/{table.name}.jsonl).{missing}\n\n"
+    )
+
+
+def evaluate(settings: Sequence[str], folder: Path) -> Row:
+    """Runs evaluate.py in a process of its own, quietly unless it fails; a finished run folder is read."""
+    command = [sys.executable, str(CHECKOUT / "evaluate.py"), *settings, f"hydra.run.dir={folder}"]
+    print("python evaluate.py", *settings, flush=True)
+    done = subprocess.run([*command, "tracking.mode=disabled"], cwd=CHECKOUT, stdout=subprocess.DEVNULL, check=False)
+    if done.returncode:
+        raise LanternError(f"evaluate.py {' '.join(settings)} ended with {done.returncode}; its message is above")
+    origin = json.loads((folder / "provenance.json").read_text())
+    row = list(json.loads((folder / SUMMARY).read_text()).values())[-1]
+    where = (origin["device"], origin["time"][:10], origin["git"]["revision"])
+    return row | dict(zip(ORIGIN, where, strict=True))
+
+
+def main(names: Sequence[str]) -> None:
+    """Measures and writes the named tables, or all."""
+    docs = CHECKOUT / "docs"
+    tables = load_tables(docs)
+    for name in names or tables:
+        if name not in tables:
+            raise LanternError(f"table {name} is unknown; give some of {', '.join(tables)}")
+        measure(tables[name], docs, CHECKOUT / "runs" / "results", evaluate)
+        write_page(tables[name], docs)
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except LanternError as error:
+        sys.exit(f"error: {error}")

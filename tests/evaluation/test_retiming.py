@@ -1,0 +1,117 @@
+"""Disturbed timings are made again by a fixed rule, as often as allowed, and counted in the row."""
+
+from collections import Counter
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.fake_pipeline import FakePipeline
+
+from lantern.errors import LanternError
+from lantern.evaluation.evaluate import Evaluation
+from lantern.evaluation.plan import Folders, Plan
+from lantern.evaluation.records import RECORDS, copy_missing
+from lantern.evaluation.retiming import is_disturbed
+from lantern.evaluation.rows import read_rows
+
+
+class CutShortError(Exception):
+    pass
+
+
+class Slow(FakePipeline):
+    """Plain decoding takes four times as long for as many of a prompt's first calls as `slow` says; fails after `left`
+    calls of either side. The warm-ups decode the first prompt, "a"."""
+
+    def __init__(self, slow: dict[str, int], left: int = 99, made: Counter | None = None, **settings) -> None:
+        super().__init__(**settings)
+        self.slow, self.left, self.made = slow, left, Counter() if made is None else made
+
+    def generate(self, prompts, seeds, batch_size):
+        if self.made.total() == self.left:
+            raise CutShortError
+        self.made[self.drafter, prompts[0]] += 1
+        is_slow = self.is_baseline and self.made[self.drafter, prompts[0]] <= self.slow.get(prompts[0], 0)
+        made = super().generate(prompts, seeds, batch_size)
+        return replace(made, latency_s=(4 if is_slow else 1) * made.latency_s)
+
+    def baseline(self):
+        plain = {"drafter": "none", "delta": None, "latency_s": 1.0}
+        return Slow(self.slow, self.left, self.made, target=self.target, **plain)
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch):
+    monkeypatch.setattr("lantern.evaluation.timing.CpuContention.cores", lambda _: 0.0)
+
+
+def run(folder: Path, pipeline: FakePipeline, most: int = 2, prompts: str = "abcd") -> dict:
+    plan = Plan(prompts, len(prompts), 0, 1, max_retimed=most)
+    return Evaluation(plan, Folders(folder, folder / "ar")).run(pipeline)[-1].row
+
+
+@pytest.mark.parametrize(("slow", "most", "retimed", "speedup"), [
+    ({}, 2, 0, 2), ({"b": 1}, 2, 1, 2), ({"b": 2}, 2, 2, 2), ({"b": 9}, 2, 2, 3.5), ({"b": 1}, 0, 0, 3.5),
+])  # fmt: skip
+def test_a_pair_whose_plain_time_is_far_from_the_median_is_timed_again(tmp_path, slow, most, retimed, speedup):
+    """Catches one slow image of plain decoding in the speed-up, a pair of which only one side is timed again, timing
+    without an end, and a row that hides it."""
+    pipeline = Slow(slow)
+    row = run(tmp_path, pipeline, most)
+    assert (row["retimed"], row["speedup"]) == (retimed, pytest.approx(speedup))
+    assert pipeline.made["none", "b"] == pipeline.made["eagle", "b"] == 1 + retimed
+    assert pipeline.made["none", "c"] == pipeline.made["eagle", "c"] == 1
+
+
+def test_a_pair_is_timed_again_where_other_processes_used_the_cores(tmp_path, monkeypatch):
+    """Catches a disturbance of the method's side, or at usual speed, that stays in the row."""
+    used = iter([0.0, 0.0, 0.0, 0.3, *[0.2] * 99])  # ar a, method a, method b, ar b, …
+    monkeypatch.setattr("lantern.evaluation.timing.CpuContention.cores", lambda _: next(used))
+    pipeline = Slow({})
+    row = run(tmp_path, pipeline)
+    assert row["retimed"] == 1
+    assert pipeline.made["eagle", "b"] == 2
+    assert row["other_cores"] < 0.25
+
+
+@pytest.mark.parametrize("calls", range(13, 21))  # 14 calls time everything once, 2 warm up, 4 time b and c again
+def test_a_run_cut_short_while_timing_again_ends_with_the_row_of_a_whole_one(tmp_path, calls):
+    """Catches a pair with an old and a new timing, an image timed again without need, and an old line that wins."""
+    slow, prompts = {"b": 1, "c": 1}, "abcdef"
+    whole = run(tmp_path / "whole", Slow(slow), 2, prompts)
+    cut = Slow(slow, calls)
+    with nullcontext() if calls == 20 else pytest.raises(CutShortError):
+        run(tmp_path, cut, 2, prompts)
+    row = run(tmp_path, Slow(slow, made=cut.made), 2, prompts)
+    assert {key: row[key] for key in ("retimed", "speedup", "latency_s")} == {
+        key: whole[key] for key in ("retimed", "speedup", "latency_s")
+    }
+    timed = [(line["method"], line["prompt"], line["retimed"]) for line in read_rows(tmp_path / RECORDS)]
+    assert len(timed) == len(set(timed)) == 12 + 4
+    assert run(tmp_path, Slow({}, 0), 2, prompts) == row  # nothing is timed once more
+
+
+def test_a_copied_record_holds_the_last_timing(tmp_path):
+    """Catches a folder that keeps the disturbed timing of an image it already has."""
+    line = {"key": "k", "setting": "s", "part": "speed", "prompt": "b", "copy": 0, "image": None}
+    for retimed in (0, 1, 1):
+        copy_missing(tmp_path, [line | {"retimed": retimed}], {"s": tmp_path})
+    assert [found["retimed"] for found in read_rows(tmp_path / RECORDS)] == [0, 1]
+
+
+def test_the_rule_of_a_disturbed_timing():
+    def timed(latency_s: float, cores: float | None = 0.0) -> dict:
+        return {"latency_s": latency_s, "other_cores": cores}
+
+    assert not is_disturbed([timed(1.49), timed(9.0)], 1.0)  # a method's own times differ by image
+    assert is_disturbed([timed(1.51), timed(0.5)], 1.0)
+    assert is_disturbed([timed(0.66), timed(0.5)], 1.0)
+    assert is_disturbed([timed(1.0), timed(0.5, 0.26)], 1.0)
+    assert not is_disturbed([timed(1.0, None), timed(0.5, 0.25)], 1.0)
+
+
+@pytest.mark.parametrize("number", [-1, 6, 0.5])
+def test_a_number_of_timings_out_of_range_is_one_sentence(number):
+    with pytest.raises(LanternError, match=r"speed\.max_retimed"):
+        Plan("ab", 4, 0, 1, max_retimed=number)

@@ -1,0 +1,142 @@
+"""Tables of the docs are what the kept rows say, and a stopped measurement of them goes on where it stopped."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from support.paths import CONF, ROOT
+
+from lantern.errors import LanternError
+from lantern.evaluation.rows import SUMMARY
+from lantern.studies import results
+from lantern.studies.results import Table, load_tables, measure, render, rows_of, split_page, write_page
+
+DOCS = ROOT / "docs"
+TABLES = load_tables(DOCS)
+LABEL = "*Measured before rows were kept; typed by hand.*"
+COLUMNS = ["tokens_per_step", "speedup", "round", "overhead", "output_tv", "retimed", "lossless"]
+TABLE = Table("small", "page.md", ["speed.num_prompts=2"], COLUMNS, {"plain": ["drafter=none"], "`jacobi`": ["+a=1"]})
+PAGE = "above\n<!-- table small -->\nold\n<!-- end of table small -->\nbelow\n"
+
+
+def row(settings, folder) -> dict:
+    return {
+        "machine": "a processor", "date": "2031-02-03", "revision": "abc", "lossless": True, "retimed": 1, "odd": 5,
+        "tokens_per_step": 3.336, "speedup": 2.094, "speedup_low": 1.94, "speedup_high": 2.27, "draft_ms": 0.21,
+        "verify_ms": 4.9, "accept_ms": 0.5, "overhead": 0.12, "output_tv": None,
+    }  # fmt: skip
+
+
+class Runs:
+    """Remembers what was measured; stops before the call after the last allowed one."""
+
+    def __init__(self, allowed: int = 99) -> None:
+        self.allowed, self.made = allowed, []
+
+    def __call__(self, settings, folder):
+        if len(self.made) == self.allowed:
+            raise KeyboardInterrupt
+        self.made.append(list(settings))
+        return row(settings, folder)
+
+
+@pytest.fixture
+def docs(tmp_path) -> Path:
+    (tmp_path / "page.md").write_text(PAGE)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_page_holds_what_the_kept_rows_say(name):
+    """Catches a figure that was typed or left behind when its row was measured again."""
+    table = TABLES[name]
+    _, within, _ = split_page((DOCS / table.page).read_text(), name)
+    assert within == render(table, rows_of(table, DOCS))
+
+
+@pytest.mark.parametrize("page", ["results.md", "field.md"])
+def test_a_table_without_kept_rows_says_so(page):
+    """Catches a table that is typed as if a command had written it, and rows of a table that no page holds."""
+    text = (DOCS / page).read_text()
+    for name, table in TABLES.items():
+        if table.page == page:
+            before, _, after = split_page(text, name)
+            text = before + after
+    tables = re.findall(r"([^\n]*)\n\n\|", text)
+    assert tables
+    assert set(tables) == {LABEL}
+    assert {path.stem for path in (DOCS / "rows").glob("*.jsonl")} <= set(TABLES)
+
+
+@pytest.mark.parametrize("name", ["headline", *(pytest.param(n, marks=pytest.mark.full) for n in ("field", "rest"))])
+def test_every_row_is_a_command_that_composes(name):
+    """Catches a method or setting that was renamed, which a run of hours would meet at its end."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        for label in TABLES[name].rows:
+            cfg = compose("evaluate", TABLES[name].settings(label))
+            assert cfg.speed.num_prompts == 24
+
+
+def test_a_stopped_measurement_goes_on_and_ends_with_the_whole_table(docs):
+    """Catches a row that is kept late, or measured twice."""
+    first, second = Runs(1), Runs()
+    with pytest.raises(KeyboardInterrupt):
+        measure(TABLE, docs, docs, first)
+    assert "1 of 2 rows are missing" in (docs / "page.md").read_text()
+    measure(TABLE, docs, docs, second)
+    assert first.made + second.made == [["drafter=none", "speed.num_prompts=2"], ["+a=1", "speed.num_prompts=2"]]
+    text = (docs / "page.md").read_text()
+    assert text.startswith("above\n<!-- table small -->\nWritten by `make results TABLE=small`")
+    assert text.endswith("<!-- end of table small -->\nbelow\n")
+    assert "| `jacobi` | 3.34 | 2.09 [1.94, 2.27] | 0.2 + 4.9 + 0.5 | 12% | - | 1 | yes |\n" in text
+    assert "a processor, 2031-02-03; each row is\n`python evaluate.py speed.num_prompts=2`" in text
+    assert not {"old", "odd"} & set(re.findall(r"\w+", text + (docs / "rows" / "small.jsonl").read_text()))
+
+
+def test_a_row_whose_command_has_changed_is_measured_again(docs):
+    """Catches a figure of another setting under a new label's command."""
+    measure(TABLE, docs, docs, Runs())
+    other, runs = replace(TABLE, rows=TABLE.rows | {"`jacobi`": ["+a=2"]}), Runs()
+    write_page(other, docs)
+    assert "1 of 2 rows are missing" in (docs / "page.md").read_text()
+    measure(other, docs, docs, runs)
+    assert runs.made == [["+a=2", "speed.num_prompts=2"]]
+    assert [line["settings"][0] for line in rows_of(other, docs)] == ["drafter=none", "+a=1", "+a=2"]
+    assert (docs / "page.md").read_text().count("`jacobi`") == 1
+
+
+def test_a_command_is_run_and_its_row_read_with_machine_date_and_revision(tmp_path, monkeypatch):
+    """Catches the row of plain decoding in place of the method's, and today's date for an earlier run."""
+    (tmp_path / "evaluate.py").write_text(
+        "import json, pathlib, sys\n"
+        "folder = pathlib.Path(sys.argv[-2].split('=')[1])\n"
+        "folder.mkdir(parents=True)\n"
+        f"(folder / '{SUMMARY}').write_text(json.dumps({{'plain': {{'speedup': 1}}, 'own': {{'speedup': 2}}}}))\n"
+        "origin = {'device': 'a processor', 'time': '2031-02-03T04:05:06', 'git': {'revision': 'abc'}}\n"
+        "(folder / 'provenance.json').write_text(json.dumps(origin))\n"
+        "sys.exit('+a=1' not in sys.argv)\n"
+    )
+    monkeypatch.setattr(results, "CHECKOUT", tmp_path)
+    expected = {"speedup": 2, "machine": "a processor", "date": "2031-02-03", "revision": "abc"}
+    assert results.evaluate(["+a=1"], tmp_path / "run") == expected
+    with pytest.raises(LanternError, match=r"\+a=3 ended with 1"):
+        results.evaluate(["+a=3"], tmp_path / "other")
+
+
+@pytest.mark.parametrize("text", ["", PAGE + PAGE, "<!-- table small -->\n"])
+def test_a_page_without_its_markers_is_one_sentence(docs, text):
+    (docs / "page.md").write_text(text)
+    with pytest.raises(LanternError, match="table small"):
+        write_page(TABLE, docs)
+
+
+def test_an_unknown_table_or_column_is_one_sentence(tmp_path):
+    with pytest.raises(LanternError, match="headline"):
+        results.main(["nowhere"])
+    listed = {"small": {"page": "p.md", "shared": [], "columns": ["speed"], "rows": {}}}
+    (tmp_path / "tables.yaml").write_text(json.dumps(listed))
+    with pytest.raises(LanternError, match="column speed is unknown"):
+        load_tables(tmp_path)
