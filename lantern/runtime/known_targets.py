@@ -12,7 +12,7 @@ from hydra.core.hydra_config import HydraConfig
 from lantern.errors import LanternError
 from lantern.runtime.home import CONFIG_FOLDER
 
-OTHER_COMMANDS = frozenset({  # parts of conf/ for train.py, export.py and launchers: some of what they build writes files
+OTHER_COMMANDS = frozenset({  # parts of conf/ that evaluate.py does not read: what they build may write files
     "callbacks", "captions", "data", "features", "format", "hydra", "launch", "logger", "task", "trainer",
     "train.yaml", "export.yaml",
 })  # fmt: skip

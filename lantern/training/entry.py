@@ -7,7 +7,7 @@ import pytorch_lightning as pl
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
-from lantern.cli.error_messages import in_one_sentence
+from lantern.cli.error_messages import in_one_sentence, without_hints
 from lantern.runtime.home import CONFIG_FOLDER
 from lantern.training.run_steps import (
     check_overrides,
@@ -22,6 +22,7 @@ from lantern.training.run_steps import (
 )
 
 
+@without_hints
 @hydra.main(version_base="1.3", config_path=str(CONFIG_FOLDER), config_name="train")
 @in_one_sentence
 def train(cfg: DictConfig) -> None:

@@ -25,7 +25,8 @@ HOSTILE = {  # where its name stands: the node
     "acceptance._target_ os.system": {"_target_": "os.system", "command": "touch owned"},
     "acceptance._target_ builtins.eval": {"_target_": "builtins.eval", "_args_": ["1"]},
     "acceptance._target_ lantern.cli.run_setting.os.system": {"_target_": "lantern.cli.run_setting.os.system"},
-    "acceptance._target_ lantern.drafters.export.write_released": {"_target_": "lantern.drafters.export.write_released"},
+    "acceptance._target_ lantern.drafters.export.write_released":
+        {"_target_": "lantern.drafters.export.write_released"},
     "acceptance.redraw.path os.system": {"_target_": EXACT, "redraw": {"_target_": GETTER, "path": "os.system"}},
     "acceptance.redraw.path lantern.cli.run_setting.os.system":
         {"_target_": EXACT, "redraw": {"_target_": GETTER, "path": "lantern.cli.run_setting.os.system"}},
