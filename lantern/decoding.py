@@ -4,6 +4,7 @@ many images at once, each committing its own number of tokens a round; finished 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import isnan
 from time import perf_counter
 from typing import NamedTuple, Protocol
 
@@ -86,6 +87,13 @@ def check_request(prompts: Sequence[str], seeds: Sequence[int], batch_size: int)
         raise LanternError(f"{len(prompts)} prompts, {len(seeds)} seeds, batch_size={batch_size}: give a seed a prompt")
 
 
+def check_law(law: Tensor, target: Target) -> None:
+    """law [B, V]. Raises LanternError for logits that were NaN or infinite: their softmax is NaN in every code."""
+    if isnan(law[:, 0].sum().item()):
+        dtype = str(target.embed_weight.dtype).removeprefix("torch.")
+        raise LanternError(f"the target's logits are NaN or infinite in dtype={dtype}; decode in dtype=float32")
+
+
 @torch.inference_mode()
 def first_rounds(setup: DecodingSetup, prompts: Sequence[str], seeds: Sequence[int], count: int) -> list[Round]:
     """The first `count` rounds of the prompts decoded together, or those before the first image is complete."""
@@ -165,6 +173,7 @@ class _Batch:
     def _first_tokens(self, prefill: Forward, rows: Tensor) -> Tensor:
         """The token behind the prefix, verified like any other: the tree is a root alone."""
         law = self.sampling.law(prefill.logits)
+        check_law(law, self.target)
         probs = law.new_full((len(self), 1, law.shape[-1]), 1.0).index_copy(0, rows, law)
         root = TreeTopology.chain(0, law.device).tree(self.tokens[:, :1])
         return self.verification(root, probs, self.rule, self.noise).token[rows]
@@ -188,7 +197,8 @@ class _Batch:
         *ms, commit_ms = (1e3 * (after - before) for before, after in pairwise(times))
         self.rounds.append(Round(paths, tree.tokens.shape[1], *ms, tuple(self.images), tree.parents, commit_ms))
         self.steps = [count + 1 for count in self.steps]
-        self._finish()
+        if self._finish():
+            check_law(probs[:, 0], self.target)  # once an image: NaN in a cache entry reaches all later laws
         return tree
 
     def _write(self, tree: DraftTree, verdict: Verdict) -> None:
@@ -203,12 +213,14 @@ class _Batch:
         self.counts = [count + fresh for count, fresh in zip(self.counts, committed, strict=True)]
         self.noise.advance(committed, verdict.moved)
 
-    def _finish(self) -> None:
-        """Moves complete images to `done` and frees their rows."""
+    def _finish(self) -> bool:
+        """Moves complete images to `done` and frees their rows; whether there were any."""
+        before = len(self.done)
         for row, count in enumerate(self.counts):
             if count >= self.target.num_tokens and self.images[row] >= 0:
                 self.done[self.images[row]] = (self.tokens[row, : self.target.num_tokens].clone(), self.steps[row])
                 self.images[row] = -1
+        return len(self.done) > before
 
     def shrink(self) -> None:
         """No prompt is waiting: drops the free rows. The last active rows move into their slots, so that few caches are

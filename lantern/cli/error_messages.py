@@ -1,20 +1,24 @@
 """How the entry points fail: with one sentence and a non-zero exit instead of a traceback."""
 
+import os
 from collections.abc import Callable, Iterator
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import get_args, get_type_hints
+from unittest.mock import patch
 
+from hydra._internal import utils as hydra_utils
 from hydra.errors import CompactHydraException
 from hydra.experimental.callback import Callback
 from hydra.utils import get_object
 from omegaconf import Container, DictConfig, OmegaConf
-from omegaconf.errors import MissingMandatoryValue
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from lantern.errors import FULL, LanternError, unwritable
 
 Task = Callable[[DictConfig], object]
+Command = Callable[[], object]
 NUMBERS = {int: "a whole number", float: "a number"}
 
 
@@ -32,6 +36,42 @@ def in_one_sentence(task: Task) -> Task:
             raise CompactHydraException(f"error: {known}") from error
 
     return run
+
+
+def without_hints(command: Command) -> Command:
+    """A decorator above @hydra.main: an error that Hydra prints without a traceback, its own or one of in_one_sentence,
+    is printed as one sentence, without Hydra's second one about HYDRA_FULL_ERROR."""
+
+    @wraps(command)
+    def run() -> object:
+        with patch.object(hydra_utils, "run_and_report", partial(_reported, hydra_utils.run_and_report)):
+            return command()
+
+    return run
+
+
+def _reported(report: Callable[[Callable[[], object]], object], work: Callable[[], object]) -> object:
+    """Hydra's `report` of work(): SystemExit passes through it unchanged."""
+
+    def compact() -> object:
+        try:
+            return work()
+        except CompactHydraException as error:
+            if os.environ.get("HYDRA_FULL_ERROR") == "1":
+                raise
+            raise SystemExit(sentence(error)) from error
+
+    return report(compact)
+
+
+def sentence(error: CompactHydraException) -> str:
+    """The error in one line, with what OmegaConf says of its cause."""
+    message = str(error).split("Config search path:")[0].strip()
+    said = [message.replace(":\n\t", ": ").replace("\n\t", ", ").replace("\n\n", "; ")]
+    if isinstance(error.__cause__, OmegaConfBaseException):
+        said += str(error.__cause__).splitlines()[:1]
+    parts = [" ".join(part.split()).rstrip(".") for part in said]
+    return ("" if parts[0].startswith("error: ") else "error: ") + "; ".join(parts)
 
 
 def user_error(error: BaseException) -> LanternError | None:

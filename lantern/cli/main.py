@@ -9,7 +9,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from lantern.cli.dry_run import drafted, estimate, kept_dtype
-from lantern.cli.error_messages import in_one_sentence
+from lantern.cli.error_messages import in_one_sentence, without_hints
 from lantern.cli.reproduce import check_alone, compare_rows, moved, recorded_run
 from lantern.cli.run_setting import run_setting
 from lantern.runtime.hardware import resolve_device
@@ -17,6 +17,7 @@ from lantern.runtime.home import CONFIG_FOLDER
 from lantern.runtime.memory import available_memory
 
 
+@without_hints
 @hydra.main(version_base="1.3", config_path=str(CONFIG_FOLDER), config_name="evaluate")
 @in_one_sentence
 def evaluate(cfg: DictConfig) -> None:
@@ -33,6 +34,7 @@ def evaluate(cfg: DictConfig) -> None:
         run_setting(cfg, chosen.model, folder, sweep, chosen.get("method"))
 
 
+@without_hints
 @hydra.main(version_base="1.3", config_path=str(CONFIG_FOLDER), config_name="export")
 @in_one_sentence
 def export(cfg: DictConfig) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from lantern.errors import LanternError
 from lantern.evaluation.rows import SUMMARY, Row, is_baseline, setting_id
 from lantern.reporting.labels import label_rows
+from lantern.runtime.known_targets import check_known
 
 INPUTS = (  # a row is reproduced where these are equal
     "target_hash",
@@ -38,7 +39,7 @@ def recorded_run(source: str) -> tuple[dict, list[Row], Path]:
     found = {}
     for summary in [folder / SUMMARY, *sorted(folder.glob(f"*/{SUMMARY}"))]:
         if summary.is_file() and (summary.parent / "provenance.json").is_file():
-            rows = list(json.loads(summary.read_text()).values())
+            rows = list(_read_object(summary).values())
             found[setting_id(rows[-1])] = summary.parent, rows
     if setting:
         found = {key: run for key, run in found.items() if key.startswith(setting)}
@@ -51,13 +52,42 @@ def recorded_run(source: str) -> tuple[dict, list[Row], Path]:
             else f"reproduce={source} holds no finished run; give the folder of one, with its provenance.json"
         )
     ((home, rows),) = found.values()
-    return json.loads((home / "provenance.json").read_text())["config"], rows, home
+    config = _recorded_config(home / "provenance.json")
+    check_known(config, f"reproduce={source}")
+    return config, rows, home
+
+
+def _recorded_config(path: Path) -> dict:
+    record = _read_object(path)
+    if not isinstance(record.get("config"), dict):
+        raise LanternError(f"{path} holds no configuration; give the folder of a finished run")
+    return record["config"]
+
+
+def _read_object(path: Path) -> dict:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise LanternError(f"{path} is not readable JSON ({error}); copy the run folder again") from error
+    if not isinstance(found, dict):
+        raise LanternError(f"{path} holds no JSON object; copy the run folder again")
+    return found
 
 
 def moved(config: Mapping, root: str) -> dict:
     """The configuration with the paths of this checkout in place of the recorded one's."""
-    text = json.dumps(config).replace(json.dumps(config["paths"]["root"])[1:-1], json.dumps(os.fspath(root))[1:-1])
-    return json.loads(text)
+    former = config.get("paths", {}).get("root")
+    return _replaced(config, former, os.fspath(root)) if former else dict(config)
+
+
+def _replaced(value: object, former: str, root: str) -> object:
+    """A plain value with `root` for `former` wherever a text begins with that folder."""
+    if isinstance(value, Mapping):
+        return {key: _replaced(inner, former, root) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_replaced(inner, former, root) for inner in value]
+    is_inside = isinstance(value, str) and (value + os.sep).startswith(former + os.sep)
+    return root + value[len(former) :] if is_inside else value
 
 
 def compare_rows(before: list[Row], now: list[Row]) -> str:

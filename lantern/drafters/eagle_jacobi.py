@@ -11,6 +11,7 @@ from lantern.drafters.eagle.eagle import Eagle
 from lantern.drafters.jacobi.window import Redraw, Start, Window
 from lantern.drafters.loading import eagle_layer
 from lantern.errors import LanternError
+from lantern.runtime.memory import check_nodes
 from lantern.sampling import Sampling
 from lantern.types import PADDING, DraftTree, Forward, Proposals, Target, TreeLabel, TreePolicy, TreeTopology, Verdict
 
@@ -28,6 +29,7 @@ class EagleJacobi:
             raise LanternError(f"drafter.length={length}, tail={tail}: give 0 or more, and 1 in all at least")
         if min(eagle.state.max_pairs - 1, window.length) < depth:
             raise LanternError(f"the tree and its window have {depth} levels; build both drafters for as many")
+        check_nodes(eagle.num_nodes - 1 + length + tail, f"drafter.length={length}, tail={tail}")
         self.eagle, self.window, self.length, self.tail = eagle, window, length, tail
         parts = [eagle.tree.name, *([f"tail_{tail}"] if tail else []), *([f"window_{length}"] if length else [])]
         self.tree, self.weights_hash = TreeLabel("+".join(parts), eagle.tree.kind), eagle.weights_hash

@@ -9,11 +9,11 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from lantern.decoding import DecodingSetup, check_request
+from lantern.decoding import DecodingSetup, check_law, check_request
 from lantern.errors import LanternError
 from lantern.loops.row_schedule import Image, next_pass
 from lantern.noise import GreedyNoise, Noise, Purpose, winners
-from lantern.runtime.memory import check_memory
+from lantern.runtime.memory import check_memory, check_nodes
 from lantern.sampling import Sampling
 from lantern.types import Forward, Generation, Round, Target
 
@@ -35,6 +35,7 @@ class RowParallel:
         """window: tokens that the row above is ahead; length: of each row's Jacobi window, in guesses."""
         if length < 0:
             raise LanternError(f"loop.length={length}: a row guesses 0 tokens ahead at least")
+        check_nodes(length, f"loop.length={length}")
         self.window, self.length = window, length
 
     def describe(self) -> dict[str, object]:
@@ -83,6 +84,7 @@ class RowParallel:
             return winners(laws, noise.weights(Purpose.PICK, positions)).tolist()  # the picks of plain decoding
 
         law = sampling.law(target.prefill(prompts, everyone).logits)
+        check_law(law, target)
         first = pick(law, torch.zeros_like(everyone)[:, None])
         images = [Image(target.grid, self.window, self.length, token) for (token,) in first]
         alive = list(range(len(images)))
@@ -99,6 +101,7 @@ class RowParallel:
             rounds.append(Round(paths, tokens.shape[1], 0.0, *ms, tuple(first_image + number for number in alive)))
             left = [index for index, image in enumerate(active) if not image.is_complete]
             if len(left) < len(alive):
+                check_law(laws[:, 0], target)
                 alive = [alive[index] for index in left]
                 for part in (target, noise):
                     part.keep(torch.tensor(left, dtype=torch.long, device=device))

@@ -4,7 +4,7 @@ A weights folder holds model.safetensors and config.json, the constructor argume
 import argparse
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from pickle import UnpicklingError
 
@@ -60,7 +60,8 @@ def _read_torch(path: Path) -> object:
 
 
 def load_strictly(model: nn.Module, state: dict[str, Tensor], source: str | Path, remedy: str) -> None:
-    """Loads `state` into `model`, cast to the model's dtypes. Names, shapes and number must match exactly.
+    """Loads `state` into `model`, cast to the model's dtypes. Names, shapes and number must match exactly, values be
+    finite.
 
     The CheckpointError names `source`, the missing, unexpected and mis-shaped keys, and ends with `remedy`.
     """
@@ -73,6 +74,7 @@ def load_strictly(model: nn.Module, state: dict[str, Tensor], source: str | Path
         "mis-shaped": [f"{k} {found[k]} instead of {s}" for k, s in shapes.items() if found.get(k, s) != s],
     }
     check_fit(problems, source, remedy)
+    check_finite(state, source)
     model.load_state_dict(state)
 
 
@@ -81,6 +83,22 @@ def check_fit(problems: dict[str, list[str]], source: str | Path, remedy: str) -
     if any(problems.values()):
         listed = "; ".join(f"{kind} {shortened(names)}" for kind, names in problems.items() if names)
         raise CheckpointError(f"{source} does not fit this model: {listed}; {remedy}")
+
+
+def check_finite(state: Mapping[str, Tensor], source: str | Path) -> None:
+    """Raises CheckpointError, with the names, if tensors hold NaN or infinite values."""
+    if broken := [name for name, value in state.items() if not _is_finite(value)]:
+        raise CheckpointError(
+            f"{source} holds NaN or infinite values in {shortened(broken)}; give weights of a training that did not "
+            "diverge, or copy the file again"
+        )
+
+
+def _is_finite(value: Tensor) -> bool:
+    """Read once: a sum is finite only over finite values; one that is not may have run over."""
+    if not value.is_floating_point() or value.sum(dtype=torch.promote_types(value.dtype, torch.float32)).isfinite():
+        return True
+    return bool(value.isfinite().all())
 
 
 def _is_dropped(model: nn.Module, name: str) -> bool:

@@ -10,11 +10,19 @@ from lantern.types import Drafter, Target
 # Float32 tables [N, V] alive at once in a round, at most. Ratio verification holds logits, p, q, both remainders,
 # p~, its residual, and two temporaries
 LAWS = 9
+MAX_NODES = 1024  # of a round: index tables of a tree grow by the third power of its depth
 
 
 def table_bytes(vocab_size: int, num_nodes: int, depth: int) -> int:
     """Bytes of one image's tables over the codebook in a round, noise included."""
     return 4 * vocab_size * (LAWS * num_nodes + depth + 1 + AHEAD)
+
+
+def check_nodes(count: int, setting: str) -> None:
+    """Raises LanternError for more draft tokens a round than are useful, before tables of that size are built.
+    setting: what determines the count, with its value."""
+    if count > MAX_NODES:
+        raise LanternError(f"{setting} drafts {count} tokens a round; give a size that drafts {MAX_NODES} at most")
 
 
 def check_drafted(target: Target, drafter: Drafter, batch_size: int) -> None:

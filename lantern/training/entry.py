@@ -7,8 +7,9 @@ import pytorch_lightning as pl
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
-from lantern.cli.error_messages import in_one_sentence
+from lantern.cli.error_messages import in_one_sentence, without_hints
 from lantern.runtime.home import CONFIG_FOLDER
+from lantern.training.limits import FiniteLoss, check_numbers
 from lantern.training.run_steps import (
     check_overrides,
     check_resumable,
@@ -22,6 +23,7 @@ from lantern.training.run_steps import (
 )
 
 
+@without_hints
 @hydra.main(version_base="1.3", config_path=str(CONFIG_FOLDER), config_name="train")
 @in_one_sentence
 def train(cfg: DictConfig) -> None:
@@ -31,11 +33,12 @@ def train(cfg: DictConfig) -> None:
     silence_warnings()
     check_resumable(cfg.ckpt_path)
     check_overrides(run.overrides.task)
+    check_numbers(cfg)
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
     callbacks = [callback for callback in instantiate(cfg.callbacks).values() if callback]
     keep_old_metrics(folder)
     loggers = [logger for logger in instantiate(cfg.logger).values() if logger]
-    trainer = instantiate(cfg.trainer, callbacks=callbacks, logger=loggers)
+    trainer = instantiate(cfg.trainer, callbacks=[*callbacks, FiniteLoss()], logger=loggers)
     if cfg.device == "auto":
         cfg.device = str(trainer.strategy.root_device)  # the frozen target stands where Lightning puts the rest
     task, batches = instantiate(cfg.task), instantiate(cfg.batches)

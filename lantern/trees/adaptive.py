@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lantern.errors import LanternError
+from lantern.runtime.memory import check_nodes
 from lantern.trees.beam import Beam
 from lantern.types import DraftTree, Proposals, Verdict
 
@@ -23,6 +24,7 @@ class AdaptiveTree:
             raise LanternError(
                 f"tree.total={total}, depth={depth}, width={width}, start={start}: give 1 or more each, start <= depth"
             )
+        check_nodes(max(total, depth, width), f"tree.total={total}, depth={depth}, width={width}")
         self.name, self.kind, self.total, self.depth, self.width = name, "adaptive", total, depth, width
         self.start = start
         self.num_nodes, self.num_expanded = total + 1, 1 + (depth - 1) * width

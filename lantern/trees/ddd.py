@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from lantern.errors import LanternError
+from lantern.runtime.memory import check_nodes
 from lantern.trees.beam import Beam
 from lantern.types import DraftTree, Proposals
 
@@ -25,6 +26,7 @@ class DDDTree:
             )
         if not all(0 < level < depth for level in checks):
             raise LanternError(f"tree.checks={list(checks)} must be levels below depth={depth} and above 0")
+        check_nodes(max(total, depth, width), f"tree.total={total}, depth={depth}, width={width}")
         self.name, self.kind, self.total, self.depth, self.width = name, "ddd", total, depth, width
         self.tau, self.checks = tau, tuple(checks)
         self.num_nodes, self.num_expanded = total + 1, 1 + (depth - 1) * width

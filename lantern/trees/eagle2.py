@@ -6,6 +6,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from lantern.errors import LanternError
+from lantern.runtime.memory import check_nodes
 from lantern.trees.beam import Beam
 from lantern.types import DraftTree, Proposals
 
@@ -22,6 +23,7 @@ class Eagle2Tree:
             raise LanternError(
                 f"tree.total={total} is more than the {most} nodes that depth={depth}, width={width} grow"
             )
+        check_nodes(max(total, depth, width), f"tree.total={total}, depth={depth}, width={width}")
         self.name, self.kind, self.total, self.depth, self.width = name, "eagle2", total, depth, width
         self.num_nodes, self.num_expanded = total + 1, 1 + (depth - 1) * width
 

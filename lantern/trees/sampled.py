@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lantern.errors import LanternError
+from lantern.runtime.memory import check_nodes
 from lantern.types import PADDING, DraftTree, Proposals
 
 # Acceptance probability of a drawn child whose earlier siblings were rejected: FIRST for the first child, else
@@ -27,6 +28,7 @@ class SampledTree:
                 f"tree.total={total}, depth={depth}, width={width}, beam={beam}, price={price}: give 1 or more each, "
                 f"and a price above 0, at most {FIRST}"
             )
+        check_nodes(max(total, depth, width), f"tree.total={total}, depth={depth}, width={width}")
         self.name, self.kind, self.total, self.depth, self.width = name, "sampled", total, depth, width
         self.beam, self.price = beam, price
         self.num_nodes, self.num_expanded = total + 1, 1 + (depth - 1) * beam

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from lantern.errors import LanternError
+from lantern.runtime.memory import check_nodes
 from lantern.types import PADDING, DraftTree, Proposals, TreeTopology
 
 
@@ -83,6 +84,7 @@ def _checked(paths: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
     """The paths by depth, siblings in order of rank."""
     is_nested = isinstance(paths, Sequence) and all(isinstance(path, Sequence) for path in paths)
     given = [tuple(path) for path in paths] if is_nested else []
+    check_nodes(len(given), "tree.paths")
     known = set(given)
     if not given or len(known) < len(given) or () in known:
         raise LanternError(f"a static tree needs a list of distinct, non-empty paths of child ranks, got {paths!r}")
@@ -103,4 +105,5 @@ def chain(length: int) -> StaticTree:
     """length draft tokens in a row, each the rank-0 child of the one before."""
     if length < 1:
         raise LanternError(f"tree.length={length}: a chain drafts at least one token; use drafter=none for none")
+    check_nodes(length, f"tree.length={length}")
     return StaticTree([[0] * depth for depth in range(1, length + 1)], name=f"chain{length}")

@@ -12,6 +12,7 @@ from hydra.utils import instantiate
 from lantern.evaluation.rows import encode
 from lantern.pipeline import Shape
 from lantern.runtime.files import replace_text
+from lantern.runtime.known_targets import check_known
 from lantern.types import TreePolicy
 
 CHOICE = "tree.json"
@@ -29,6 +30,7 @@ class KeptChoice:
         kept = json.loads(self.path.read_text()) if self.path.is_file() else {}
         if kept.get("asked") != self.asked:
             return []
+        check_known(kept["shape"], self.path)
         return [Shape({name: _built(value) for name, value in kept["shape"].items()}) if kept["shape"] else None]
 
     def adopt(self, other: Path) -> None:

@@ -1,9 +1,14 @@
 """How the entry points fail: one sentence, and a traceback only for what no user can mend."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.errors import CompactHydraException
 from omegaconf import DictConfig, OmegaConf
+from support.paths import ROOT
 
 from lantern.api import CONFIG_FOLDER
 from lantern.cli.error_messages import WritableFolder, in_one_sentence, wrong_kind
@@ -66,3 +71,37 @@ def test_a_word_in_the_place_of_a_number_is_named_with_its_setting(command, sett
 def test_what_ships_is_of_the_right_kinds(command, setting):
     """Catches a setting that is blamed for what another mistake has broken."""
     assert wrong_kind(composed(command, setting)) is None
+
+
+def ended(script: str, *settings: str, **variables: str) -> list[str]:
+    """The lines on stderr of a command that fails."""
+    environment = {name: value for name, value in os.environ.items() if name != "HYDRA_FULL_ERROR"} | variables
+    command = [sys.executable, str(ROOT / script), *settings]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1
+    return done.stderr.strip().splitlines()
+
+
+@pytest.mark.parametrize(("script", "settings", "last"), [
+    ("evaluate.py", ["speed.num_prompts=-1"],
+     "error: speed.num_prompts=-1 is no number of images; use 0 to switch the part off"),
+    ("evaluate.py", ["sampling.top_p=2", "-m"], "error: sampling.top_p=2 is outside (0, 1]; use 1 to keep every code"),
+    ("evaluate.py", ["tree.lenght=3"],
+     "error: Could not override 'tree.lenght'. To append to your config use +tree.lenght=3; Key 'lenght' is not in"),
+    ("evaluate.py", ["metrics=nothing"],
+     "error: In 'evaluate': Could not find 'metrics/nothing'; Available options in 'metrics': accuracy, "),
+    ("train.py", ["drafter.checkpoint=3"], "error: drafter.checkpoint=3 says what evaluate.py drafts with;"),
+])  # fmt: skip
+def test_a_command_ends_with_its_sentence(script, settings, last, tmp_path):
+    """Catches Hydra's advice about HYDRA_FULL_ERROR behind a sentence that says all, and tracebacks."""
+    folders = [f"hydra.run.dir={tmp_path}", f"hydra.sweep.dir={tmp_path}"]
+    lines = ended(script, *folders, *settings)
+    assert lines[-1].startswith(last)
+    assert not any("HYDRA_FULL_ERROR" in line or "Traceback" in line for line in lines)
+
+
+def test_the_traceback_is_shown_on_request(tmp_path):
+    """Catches an error that cannot be traced any more."""
+    lines = ended("evaluate.py", f"hydra.run.dir={tmp_path}", "speed.num_prompts=-1", HYDRA_FULL_ERROR="1")
+    assert any(line.startswith("Traceback") for line in lines)
+    assert "is no number of images" in lines[-1]

@@ -5,10 +5,14 @@ import pickle
 import pytest
 import torch
 from safetensors.torch import save_file
+from support.tiny_weights import write_tiny_weights
 from torch import nn
 
+from lantern.drafters.loading import eagle_layer
 from lantern.errors import CheckpointError
 from lantern.models.checkpoints import load_strictly, load_weights, read_weights, save_weights, weights_hash
+from lantern.models.critic import load_critic
+from lantern.models.llamagen.weights_folder import load_target, load_tokenizer
 
 STATE = {"weight": torch.arange(6.0).view(2, 3), "bias": torch.zeros(2)}
 
@@ -117,3 +121,31 @@ def test_a_folder_that_cannot_be_written_says_so(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(CheckpointError, match="cannot write weights to"):
         save_weights(tmp_path / "file" / "folder", STATE, {})
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("part", ["target", "tokenizer", "drafter", "critic"])
+def test_weights_that_are_not_finite_are_refused_by_name(part, value, tmp_path):
+    """Catches a diverged training that is measured as if it were a model, and a part without the check."""
+    folder = write_tiny_weights(tmp_path)
+    state, config = load_weights(folder / part)
+    name = sorted(key for key, tensor in state.items() if tensor.is_floating_point())[-1]
+    state[name].view(-1)[-1] = value
+    whole = load_target(folder / "target", folder / "tokenizer", 2.0, "float32", "cpu")
+    save_weights(folder / part, state, config)
+    loads = {
+        "target": lambda: load_target(folder / "target", folder / "tokenizer", 2.0, "float32", "cpu"),
+        "tokenizer": lambda: load_tokenizer(folder / "tokenizer"),
+        "drafter": lambda: eagle_layer(folder / "drafter", whole),
+        "critic": lambda: load_critic(folder / "critic"),
+    }
+    with pytest.raises(CheckpointError) as caught:
+        loads[part]()
+    assert f"{folder / part} holds NaN or infinite values in {name};" in str(caught.value)
+
+
+def test_large_finite_weights_are_no_error():
+    """Catches a sum that overflows taken for an infinite value."""
+    layer = nn.Linear(3, 2)
+    load_strictly(layer, {"weight": torch.full((2, 3), 3e38), "bias": torch.full((2,), 6e4).half()}, "x", "")
+    assert layer.weight.max() == torch.tensor(3e38)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from lantern.errors import LanternError
 from lantern.noise import PICK_SPREAD
+from lantern.runtime.memory import check_nodes
 from lantern.types import PADDING, DraftTree
 
 MAX_RANKS = 4  # codes considered at each position, the picked one included
@@ -22,6 +23,7 @@ class Branches:
     def __init__(self, length: int, count: int, vocab_size: int, device: torch.device) -> None:
         """length: of the window; count: of the nodes beside it. Raises LanternError for more nodes than candidates."""
         self.ranks = min(MAX_RANKS, vocab_size)
+        check_nodes(length + count, f"drafter.length={length}, branches={count}")
         most = length * (self.ranks - 1)
         if not 0 <= count <= most:
             raise LanternError(f"drafter.branches={count}: give 0 to {most} nodes beside a window of {length}")

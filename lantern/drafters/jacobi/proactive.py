@@ -9,6 +9,7 @@ from torch import Tensor
 from lantern.drafters.jacobi.jacobi import Jacobi
 from lantern.drafters.jacobi.window import KIND, UNSCALED, Redraw, Start
 from lantern.errors import LanternError
+from lantern.runtime.memory import check_nodes
 from lantern.sampling import Sampling
 from lantern.types import PADDING, DraftTree, Proposals, Target, TreeLabel, TreeTopology
 
@@ -27,6 +28,7 @@ class ProactiveJacobi(Jacobi):
                 f"drafter.levels={levels}, width={width}: give 1 level or more, and 2 to {target.vocab_size} tokens at "
                 "each"
             )
+        check_nodes(length + min(levels, length) * (width - 1), f"drafter.levels={levels}, width={width}")
         super().__init__(target, length, start, redraw, name, sampling)
         self.levels, self.width = levels, width = min(levels, length), width
         self.tree = TreeLabel(f"window_{length}+{levels}x{width - 1}", KIND)

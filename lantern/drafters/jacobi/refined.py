@@ -16,6 +16,7 @@ from lantern.drafters.jacobi.jacobi import chain_within
 from lantern.drafters.jacobi.window import KIND, StaleNodeLookup
 from lantern.drafters.loading import eagle_layer
 from lantern.errors import LanternError
+from lantern.runtime.memory import check_nodes
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Forward, Proposals, Target, TreeLabel, Verdict
 
@@ -37,6 +38,8 @@ class RefinedJacobi(FeatureDrafter):
             raise LanternError(
                 f"drafter.length={length}, passes={passes}, share={share}: give 1 at least, and a share within [0, 1]"
             )
+        check_nodes(length, f"drafter.length={length}")
+        check_nodes(passes, f"drafter.passes={passes}")
         self._layer, self.passes, self.share = FusedEagle(network, target.embed_weight), passes, share
         self._branches = Branches(length, branches, target.vocab_size, target.codebook.device)
         self.num_nodes, self.depth = length + 1 + branches, length

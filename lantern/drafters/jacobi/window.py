@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lantern.errors import LanternError
+from lantern.runtime.memory import check_nodes
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Forward, Proposals, Target, TreeTopology, Verdict
 
@@ -44,6 +45,7 @@ class Window:
     ) -> None:
         if length < 1:
             raise LanternError(f"drafter.length={length}: a window needs 1 position at least")
+        check_nodes(length, f"drafter.length={length}")
         self.length, self._target, self._start, self._redraw = length, target, start, redraw
         self._stale_nodes, self._sampling = StaleNodeLookup(length), sampling
 

@@ -16,7 +16,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from lantern.errors import CheckpointError
 from lantern.models.build import num_parameters
-from lantern.models.checkpoints import check_fit, first_line
+from lantern.models.checkpoints import check_finite, check_fit, first_line
 from lantern.models.hub import find_folder
 from lantern.runtime.hardware import resolve_device, resolve_dtype
 
@@ -50,6 +50,7 @@ def load_pretrained(
     _check_family(folder, config, setting)
     model, report = _read(family, config, folder, torch_dtype)
     _check(report, folder, setting, tuple(ignored))
+    check_finite(dict(model.named_parameters()), folder)
     text = load_text_tokenizer(folder)
     return Pretrained(model.to(torch_device).eval().requires_grad_(False), text, folder_hash(folder))
 

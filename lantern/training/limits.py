@@ -1,0 +1,62 @@
+"""Numbers that no training works with, refused before anything is built; and a loss that is not finite, which ends a
+training before its weights are exported."""
+
+from math import isfinite
+
+import pytorch_lightning as pl
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+
+from lantern.errors import LanternError
+
+EVERY = 10  # steps between two looks at the loss, each of which waits for the device
+LEAST = {
+    "batches.batch_size": 1, "batches.validation_batch_size": 1, "distil.depth": 1, "distil.validation_depth": 1,
+    "task.weight_decay": 0, "task.feature_weight": 0, "task.cross_entropy_weight": 0, "task.overlap_weight": 0,
+    "task.feature_noise": 0, "task.caption_dropout": 0, "trainer.val_check_interval": 0, "trainer.log_every_n_steps": 1,
+    "trainer.max_epochs": -1, "trainer.gradient_clip_val": 0, "callbacks.schedule.warmup_steps": 0, "data.num_train": 1,
+    "data.num_validation": 1, "seed": 0,
+}  # fmt: skip
+MOST = {"seed": 2**32 - 1, "task.caption_dropout": 1}
+RATES = ("task.lr", "task.muon_lr", "task.learning_rate", "task.discriminator_lr")
+
+
+def check_numbers(cfg: DictConfig) -> None:
+    """Raises LanternError for a number out of its range; words are left to the constructors."""
+    for name, least in LEAST.items():
+        if _is_number(value := OmegaConf.select(cfg, name)) and not least <= value <= MOST.get(name, float("inf")):
+            most = f", {MOST[name]} at most" if name in MOST else ""
+            raise LanternError(f"{name}={value} is out of range; give {least} at least{most}")
+    for name in RATES:
+        if _is_number(rate := OmegaConf.select(cfg, name)) and not 0 < rate < float("inf"):
+            raise LanternError(f"{name}={rate} is no learning rate; give a number above 0")
+    if _is_number(steps := OmegaConf.select(cfg, "trainer.max_steps")) and steps != -1 and steps < 1:
+        raise LanternError(f"trainer.max_steps={steps} trains nothing; give 1 at least, or -1 for no limit")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+class FiniteLoss(pl.Callback):
+    """Raises LanternError once the loss is NaN or infinite."""
+
+    def __init__(self) -> None:
+        self._last: Tensor | None = None
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs, batch, batch_idx: int
+    ) -> None:
+        self._last = outputs["loss"]
+        if trainer.global_step % EVERY == 1:
+            self._check(trainer)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._check(trainer)
+
+    def _check(self, trainer: pl.Trainer) -> None:
+        if self._last is not None and not isfinite(loss := self._last.item()):
+            raise LanternError(
+                f"the training loss is {loss} at step {trainer.global_step}; nothing is exported, lower the learning "
+                "rates (task.lr=…) and start in another folder"
+            )

@@ -1,0 +1,97 @@
+"""Sizes that would fill the memory are refused before anything of that size is built."""
+
+import tracemalloc
+
+import pytest
+import torch
+from support.toy import PROMPTS, tiny_eagle, tiny_eagle_jacobi, tiny_target
+
+from lantern.acceptance.exact import Exact
+from lantern.decoding import DecodingSetup, generate
+from lantern.drafters.jacobi.branching import BranchingJacobi
+from lantern.drafters.jacobi.jacobi import Jacobi, anew, coupled
+from lantern.drafters.jacobi.proactive import ProactiveJacobi
+from lantern.drafters.jacobi.refined import RefinedJacobi
+from lantern.drafters.jacobi.starts import Nearest
+from lantern.drafters.none import NoDrafter
+from lantern.errors import LanternError
+from lantern.loops.row_parallel import RowParallel
+from lantern.runtime.memory import MAX_NODES
+from lantern.sampling import Sampling
+from lantern.trees.adaptive import AdaptiveTree
+from lantern.trees.ddd import DDDTree
+from lantern.trees.eagle2 import Eagle2Tree
+from lantern.trees.sampled import SampledTree
+from lantern.trees.static import StaticTree, chain
+from lantern.verification.shared_noise import SharedNoise
+
+MANY = 100_000
+
+
+def refined(length: int, passes: int = 1, branches: int = 0) -> RefinedJacobi:
+    target = tiny_target()
+    network = tiny_eagle(target, chain(1), Sampling()).network
+    return RefinedJacobi(network, target, Sampling(), length, passes, 0.5, branches)
+
+
+SIZES = {
+    "tree.length=100000": lambda: chain(MANY),
+    "tree.paths": lambda: StaticTree([[rank] for rank in range(MANY)]),
+    "tree.total=100000": lambda: Eagle2Tree(MANY, 50, 50),
+    "total=60, depth=6, width=100000": lambda: Eagle2Tree(60, 6, MANY),
+    "total=60, depth=100000": lambda: DDDTree(60, MANY, 8, 0.5, ()),
+    "total=60, depth=100000, width=8": lambda: AdaptiveTree(60, MANY, 8, 3),
+    "depth=100000, width=10": lambda: SampledTree(60, MANY, 10, 10, 0.1),
+    "drafter.length=100000": lambda: Jacobi(tiny_target(), MANY, Nearest(), coupled),
+    "drafter.length=15, branches=100000": lambda: BranchingJacobi(tiny_target(), 15, MANY, Nearest(), coupled),
+    "drafter.levels=500, width=24": lambda: ProactiveJacobi(tiny_target(), 500, 500, 24, Nearest(), anew),
+    "drafter.length=100000 refined": lambda: refined(MANY),
+    "drafter.passes=100000": lambda: refined(4, MANY),
+    "drafter.length=100000 beside": lambda: tiny_eagle_jacobi(tiny_target(), chain(2), Sampling(), MANY, 0),
+    "loop.length=100000": lambda: RowParallel(4, MANY),
+}
+
+
+@pytest.mark.parametrize("setting", SIZES)
+def test_a_size_out_of_all_proportion_is_refused_before_it_is_built(setting):
+    """Catches a tree for which the system ends the process: tree=chain tree.length=100000 needs 20 GB of paths."""
+    tracemalloc.start()
+    with pytest.raises(LanternError) as caught:
+        SIZES[setting]()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert setting.split(" ")[0] in str(caught.value)
+    assert str(MAX_NODES) in str(caught.value)
+    assert peak < 100 * 2**20
+
+
+@pytest.mark.parametrize("fails_at", [0, 5])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_logits_that_are_not_finite_stop_decoding(value, fails_at, monkeypatch):
+    """Catches an image of code 0 that is saved and measured: argmax over NaN is a code like any other. An entry of the
+    cache that is not finite reaches all later logits, as here."""
+    target = tiny_target(dtype=torch.float32)
+    passes = []
+
+    def spoiled(forward):
+        passes.append(forward)
+        return forward._replace(logits=forward.logits * value) if len(passes) > fails_at else forward
+
+    for name in ("prefill", "verify"):
+        compute = getattr(target, name)
+        monkeypatch.setattr(target, name, lambda *inputs, compute=compute: spoiled(compute(*inputs)))
+    setup = DecodingSetup(target, NoDrafter(), SharedNoise(), Exact(), Sampling())
+    with pytest.raises(LanternError, match="the target's logits are NaN or infinite in dtype=float32"):
+        generate(setup, PROMPTS[:2], [1, 2], 2)
+    assert len(passes) == (1 if not fails_at else 16)
+
+
+def test_logits_that_are_not_finite_stop_rows_in_parallel(monkeypatch):
+    target = tiny_target(dtype=torch.float32)
+    compute = target.read_positions
+    monkeypatch.setattr(
+        target, "read_positions", lambda *inputs: (f := compute(*inputs))._replace(logits=f.logits * torch.nan)
+    )
+    setup = DecodingSetup(target, NoDrafter(), SharedNoise(), Exact(), Sampling())
+    with pytest.raises(LanternError, match="the target's logits are NaN or infinite"):
+        RowParallel(4)(setup, PROMPTS[:1], [1])

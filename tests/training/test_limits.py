@@ -1,0 +1,63 @@
+"""Numbers that no training works with, and a loss that is not finite, are one sentence each."""
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from support.paths import ROOT
+from torch import nn
+
+from lantern.cli.compose import composed
+from lantern.errors import LanternError
+from lantern.training.limits import FiniteLoss, check_numbers
+
+TASKS = sorted(path.stem for path in (ROOT / "conf" / "task").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("setting", [
+    "task.lr=-1", "task.lr=0", "task.lr=nan", "task.lr=inf", "task.muon_lr=-0.1", "task.weight_decay=-1",
+    "task.feature_noise=-1", "batches.batch_size=0", "batches.batch_size=-8", "batches.validation_batch_size=0",
+    "distil.depth=0", "distil.validation_depth=0", "trainer.max_steps=0", "trainer.max_steps=-2",
+    "trainer.val_check_interval=-1", "trainer.log_every_n_steps=0", "callbacks.schedule.warmup_steps=-1",
+    "data.num_train=0", "data.num_validation=0", "seed=-1", "seed=4294967296",
+])  # fmt: skip
+def test_a_number_out_of_range_is_named_with_its_setting(setting):
+    """Catches tracebacks of an optimizer, a sampler or a seed, most of them after minutes of preparation."""
+    name, value = setting.split("=")
+    with pytest.raises(LanternError) as caught:
+        check_numbers(composed(ROOT / "conf", "train", [setting]))
+    said = str(caught.value).split(" ")[0]
+    assert said.startswith(f"{name}=")
+    assert float(said.split("=")[1]) == pytest.approx(float(value), nan_ok=True)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_what_ships_is_in_range(task):
+    check_numbers(composed(ROOT / "conf", "train", [f"task={task}"]))
+
+
+class Diverging(pl.LightningModule):
+    """A loss that is not finite from a step on."""
+
+    def __init__(self, from_step: int, value: float) -> None:
+        super().__init__()
+        self.layer, self.from_step, self.value = nn.Linear(1, 1), from_step, value
+
+    def training_step(self, batch, batch_idx: int):
+        return self.layer(batch[0]).sum() * (self.value if self.global_step >= self.from_step else 1.0)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=1e-3)
+
+
+@pytest.mark.parametrize(("from_step", "steps", "stops"), [(0, 30, 1), (4, 30, 11), (14, 15, 15)])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_loss_that_is_not_finite_ends_the_training(value, from_step, steps, stops, tmp_path):
+    """Catches weights of NaN that are exported after hours, also where the last step is the first bad one."""
+    task = Diverging(from_step, value)
+    batches = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(40, 1)))
+    trainer = pl.Trainer(
+        max_steps=steps, callbacks=[FiniteLoss()], logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        accelerator="cpu", default_root_dir=tmp_path, enable_model_summary=False,
+    )  # fmt: skip
+    with pytest.raises(LanternError, match=rf"the training loss is \S+ at step {stops};"):
+        trainer.fit(task, batches)
