@@ -159,12 +159,13 @@ class Target(Protocol):
     cfg_scale: float
     guidance: int  # R: 1 without guidance, else 2
     compiles: bool  # whether passes run through torch.compile
+    cuda_graphs: bool | None  # whether all passes can be recorded; None where none are: not on a GPU
     weights_hash: str
-    held_bytes: int  # of cache memory, which the next allocate reuses or frees
+    held_bytes: int  # of caches and recorded passes, which the next allocate reuses or frees
 
     def configured(self, cfg_scale: float, compiled: bool = False) -> Self: ...  # shares weights and cache memory
     def step_bytes(self, batch_size: int = 1) -> int: ...  # what an AR step must read
-    def image_bytes(self, num_nodes: int) -> int: ...  # what allocate holds for an image
+    def image_bytes(self, num_nodes: int) -> int: ...  # what its cache and recorded passes hold
     def allocate(self, batch_size: int, num_nodes: int) -> None: ...  # an empty cache for trees of at most num_nodes
     def release(self) -> None: ...  # frees the cache's memory
     def prefill(self, prompts: Sequence[str], rows: Tensor) -> Forward: ...  # admits prompts into rows of the batch
@@ -250,8 +251,7 @@ class Verification(Protocol):
 
 
 class Round(NamedTuple):
-    """The record of one round, for metrics. Milliseconds are host time: on a GPU only their sum is meaningful, since
-    accept_ms includes the wait for the device."""
+    """The record of one round. Milliseconds are host time: on a GPU only their sum has a meaning, accept_ms waits."""
 
     paths: list[list[int]]  # accepted nodes by active row, the root first
     nodes: int  # of the widest row's tree, root included: what the pass computes for every row

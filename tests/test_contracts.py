@@ -41,7 +41,7 @@ class StubTarget:
     """The law of a token depends on the prompt, its position and the token before it. Implements Target, no more."""
 
     vocab_size, num_tokens, grid = 4, 6, (2, 3)
-    weights_hash, held_bytes, compiles = "stub", 0, False
+    weights_hash, held_bytes, compiles, cuda_graphs = "stub", 0, False, None
 
     def __init__(self, cfg_scale: float = 2.0) -> None:
         generator = torch.Generator().manual_seed(0)

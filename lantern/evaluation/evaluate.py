@@ -121,6 +121,7 @@ class Evaluation:
             values |= {"doublings": doublings, **speed.speed(side.pipeline.target, timed, plainly), **ratios}
         if self.laws and side is not ar:
             values |= self.laws.measure(side.pipeline, batch.prompts, batch.seeds, plan.batch_size)
+        values["cuda_graphs"] = side.pipeline.target.cuda_graphs
         row = self._row(side, values | self._judge(images, plain))
         prompts = [prompt for made in fresh for prompt in made.prompts]
         profile = profile_of(side.pipeline, prompts, [made.generation for made in fresh])

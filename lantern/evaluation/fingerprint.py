@@ -22,12 +22,22 @@ PASSING = ("paths", "tracking", "sweep", "budget", "shards", "shard", "published
 
 def config_fingerprint(config: Mapping[str, object], parts: Sequence[str] = DECODING) -> str:
     """Ten hex digits of the configuration that a pipeline is built from, settings without a row key included."""
-    return digest({name: config.get(name) for name in parts})
+    return digest(_numberless({name: config.get(name) for name in parts}))
 
 
 def request_hash(config: Mapping[str, object], *hashes: str | None) -> str:
     """A hash of a run's configuration, of what it read (the weights, the prompts) and of the code."""
-    return key_of(digest({name: value for name, value in config.items() if name not in PASSING}), *hashes)
+    return key_of(digest(_numberless({name: value for name, value in config.items() if name not in PASSING})), *hashes)
+
+
+def _numberless(config: object) -> object:
+    """The configuration with every `device` by its kind: cuda:1 and cuda are one device to whoever reads a record."""
+    if isinstance(config, Mapping):
+        return {
+            name: value.split(":")[0] if name == "device" and isinstance(value, str) else _numberless(value)
+            for name, value in config.items()
+        }
+    return [_numberless(part) for part in config] if isinstance(config, list | tuple) else config
 
 
 def digest(value: object) -> str:

@@ -79,7 +79,7 @@ class Side:
 def _weights(pipeline: Pipeline) -> tuple[str, str, str, bool]:
     target = pipeline.target
     weight = target.embed_weight
-    return target.weights_hash, str(weight.dtype), str(weight.device), target.compiles
+    return target.weights_hash, str(weight.dtype), weight.device.type, target.compiles
 
 
 @contextmanager

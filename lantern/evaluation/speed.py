@@ -82,6 +82,8 @@ def speed_warnings(row: Row) -> list[str]:
             f"the speed-up's bounds are more than {WIDE:.0%} apart after {row['num_timed']} prompts; time more with "
             f"speed.num_prompts, or allow speed.max_doublings"
         )
+    if row.get("cuda_graphs") is False:
+        found.append("some passes could not be recorded as CUDA graphs and were launched kernel by kernel")
     return found
 
 

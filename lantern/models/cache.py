@@ -1,6 +1,7 @@
 """A preallocated key/value cache whose rows advance unevenly. Tree nodes are written behind each row's committed
 length; committing a path moves its entries to the front, and the rest is overwritten by the next round."""
 
+from collections.abc import Callable
 from math import prod
 
 import torch
@@ -52,8 +53,9 @@ class KVCache:
 
     def __init__(self, store: Tensor, guidance: int) -> None:
         batch_size, slots, device = store.shape[2] // guidance, store.shape[4], store.device
-        self.store, self.guidance = store, guidance
-        self.grain = 0  # if set, extents are multiples of it and slots are always indexed: passes have few shapes
+        self.store, self.guidance, self.all_rows = store, guidance, store.shape[2]
+        self.extent_of: Callable[[int], int] | None = None  # if set, it rounds extents up and slots are always indexed:
+        # passes have few shapes
         self.lengths = torch.zeros(batch_size, dtype=torch.long, device=device)  # [B] committed slots
         self.visible = torch.ones(batch_size, slots, dtype=torch.bool, device=device)  # false at caption pads
         self._counts = [0] * batch_size  # lengths, on the host
@@ -75,10 +77,10 @@ class KVCache:
         self.extent = max(self._counts) + offset + count
         if self.extent > self.slots:
             raise LanternError(f"the cache has {self.slots} slots and {self.extent} are needed; allocate larger trees")
-        if self.grain:
-            self.extent = min(-(-self.extent // self.grain) * self.grain, self.slots)
+        if self.extent_of:
+            self.extent = min(self.extent_of(self.extent), self.slots)
         self._readable = self.store[..., : self.extent, :].unbind(0)
-        if min(self._counts) == max(self._counts) and not self.grain:  # equal lengths: plain copies
+        if min(self._counts) == max(self._counts) and not self.extent_of:  # equal lengths: plain copies
             self.reserved = self._counts[0] + offset
             self._fresh = self.store[..., self.reserved : self.reserved + count, :].unbind(0)
         else:
@@ -122,10 +124,16 @@ class KVCache:
 
     def advance(self, verdict: Verdict) -> None:
         """Keeps the reserved slots of the nodes on each image's accepted path."""
-        moving = [index for path in verdict.paths for index, node in enumerate(path) if node != index]
+        self.move(verdict.path, verdict.paths, verdict.moved)
+
+    def move(self, path: Tensor, paths: list[list[int]], committed: Tensor) -> None:
+        """Keeps the reserved slots of path [B, A]; paths: the same on the host, with -1 for a node whose slot is not
+        known there; committed [B]: their lengths."""
+        moving = [index for nodes in paths for index, node in enumerate(nodes) if node != index]
+        counts = [len(nodes) for nodes in paths]
         if moving:  # else every entry is in place
-            self.compact(verdict.path[:, : max(verdict.counts) + 1], min(moving))
-        self.extend([count + 1 for count in verdict.counts], verdict.moved)
+            self.compact(path[:, : max(counts)], min(moving))
+        self.extend(counts, committed)
 
     def extend(self, counts: list[int], committed: Tensor) -> None:
         """The first reserved slots of each image become committed: the same numbers on the host and as [B]."""

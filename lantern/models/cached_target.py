@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lantern.models.cache import KVCache, ReusableCache
-from lantern.models.graphs import PassGraphs
+from lantern.models.graphs import PassGraphs, extents
 
 
 class ImageTokenizer(Protocol):
@@ -45,10 +45,22 @@ class CachedTarget:
 
     @property
     def held_bytes(self) -> int:
-        return self._caches.nbytes
+        return self._caches.nbytes + (self.graphs.nbytes if self.graphs else 0)
+
+    @property
+    def cuda_graphs(self) -> bool | None:
+        return self.graphs.are_on if self.graphs else None
+
+    def _recorded_bytes(self, num_nodes: int) -> int:
+        """Masks, logits and features of a pass at every extent, twice: for a draining batch and plain decoding."""
+        if not self.graphs:
+            return 0
+        sizes, (codes, dim) = extents(self._slots(num_nodes)), self.embed_weight.shape
+        read, written = self.guidance * sum(sizes), (codes + 2 * self.guidance * dim) * len(sizes)
+        return 2 * num_nodes * (read + written) * self.embed_weight.element_size()
 
     def image_bytes(self, num_nodes: int) -> int:
-        return self._slot_bytes * self._slots(num_nodes)
+        return self._slot_bytes * self._slots(num_nodes) + self._recorded_bytes(num_nodes)
 
     def step_bytes(self, batch_size: int = 1) -> int:
         """Bytes that an AR step must read: the weights behind the embeddings, and the caches, half full."""

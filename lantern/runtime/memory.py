@@ -1,5 +1,5 @@
-"""Memory estimate of a batch, checked before decoding: the target's cache (by image length), the drafter's state, and a
-round's tables over the codebook (by tree nodes)."""
+"""Memory estimate of a batch, checked before decoding: the target's cache (by image length) and recorded
+passes, the drafter's state, and a round's tables over the codebook (by tree nodes)."""
 
 import torch
 

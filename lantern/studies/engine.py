@@ -60,6 +60,8 @@ class Benchmark:
         timed = ["none", *(name for name, tree in trees.items() if tree is not None)]  # plain decoding is timed once
         peaks = {name: Peak(target.codebook.device) for name in timed}
         decoders = [peaks[name].of(partial(pipeline(trees[name]).generate, batch_size=batch_size)) for name in timed]
+        largest = max(pipeline(trees[name]).drafter.num_nodes for name in timed)
+        target.allocate(batch_size, largest)  # one place for all: recorded passes end with their cache
         decoded = dict(zip(timed, interleave(decoders, prompts, seeds), strict=True))
         plain, made = decoded["none"], {name: decoded.get(name, decoded["none"]) for name in trees}
         over_read = over_floor(

@@ -44,6 +44,19 @@ def test_a_split_without_prompts_or_unknown_is_one_sentence():
         split_prompts(SCENES, "tset")
 
 
+def test_records_know_a_device_by_its_kind():
+    """Catches images that are made again because another of two equal GPUs is used."""
+    first, second, cpu = ({"device": device, "model": {"device": device}} for device in ("cuda:0", "cuda:1", "cpu"))
+    for key in (config_fingerprint, request_hash):
+        assert key(CONFIG | first) == key(CONFIG | second) != key(CONFIG | cpu)
+
+
+def test_graphs_that_were_off_are_a_warning():
+    (warning,) = speed_warnings({"cuda_graphs": False})
+    assert "CUDA graphs" in warning
+    assert speed_warnings({"cuda_graphs": True}) == speed_warnings({"cuda_graphs": None}) == []
+
+
 def test_a_fingerprint_tells_settings_apart_that_have_no_row_key():
     """Catches two trees of one name, or a rule's own parameter, that merge into one row."""
     assert config_fingerprint(CONFIG) != config_fingerprint(CONFIG | {"tree": {"paths": [[0], [1]]}})

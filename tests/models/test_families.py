@@ -4,7 +4,7 @@ and commits against the model's own forward on plain ids, and the evaluation of 
 import json
 import shutil
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ from lantern.models.checkpoints import save_weights
 from lantern.models.graphs import PassGraphs
 from lantern.models.hf.target import HuggingFaceTarget
 from lantern.pipeline import pipelines
-from lantern.types import PADDING, DraftTree
+from lantern.types import PADDING, DraftTree, Verdict
 
 PROMPTS = ["a red sphere", "a blue ring on wood", "sand"]
 LENGTH = 32
@@ -115,6 +115,18 @@ def test_tree_passes_and_commits_equal_the_models_own_forward(loaded):
     """Catches wrong positions, pads that are seen, siblings that are seen, a missing or misplaced row end, a cache
     compacted wrongly, a wrong slice of the vocabulary, guidance in front of a head that is not linear."""
     assert tree_rounds(loaded, rounds=5, seed=0) < 1e-5
+
+
+@pytest.mark.parametrize("family", [FAMILIES["lumina_mgpt"], FAMILIES["janus_pro"]], ids=str)
+@torch.inference_mode()
+def test_a_commit_reads_the_accepted_paths_once(loaded, monkeypatch):
+    """Catches a second wait for the device in every round, for the paths of guidance rows or of structural nodes."""
+    reads, read = [], Verdict.paths.func
+    counted = cached_property(lambda verdict: reads.append(verdict) or read(verdict))
+    counted.__set_name__(Verdict, "paths")
+    monkeypatch.setattr(Verdict, "paths", counted)
+    tree_rounds(loaded, rounds=5, seed=0)
+    assert len(reads) == 5
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=str)

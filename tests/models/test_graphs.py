@@ -1,7 +1,9 @@
 """Passes as recordings, on a stand-in for CUDA graphs."""
 
 import logging
+from contextlib import contextmanager
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,11 +11,15 @@ from support.recorded_passes import Recorder, place
 from support.toy import PROMPTS, tiny_eagle, tiny_target
 
 from lantern.acceptance.exact import Exact
+from lantern.data.prompts import Batch
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.jacobi.jacobi import Jacobi, coupled
 from lantern.drafters.jacobi.starts import Nearest
 from lantern.drafters.none import NoDrafter
-from lantern.models.graphs import MIN_PASSES, PassGraphs
+from lantern.evaluation.timing import Maker, time_in_turn
+from lantern.models import graphs
+from lantern.models.cached_target import CachedTarget
+from lantern.models.graphs import EXTENT, MIN_PASSES, CudaRecorder, PassGraphs, checked, extent_of, extents
 from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree
@@ -99,3 +105,181 @@ def test_what_a_pass_returned_is_not_written_again():
     passes = [target.verify(root) for _ in range(MIN_PASSES + 2)]
     assert recorder.made[0].replays == 3
     assert len({place(part) for forward in passes for part in forward}) == 2 * len(passes)
+
+
+class FakeCuda:
+    """The parts of torch.cuda that capture graphs, with a current device and one capture stream a device."""
+
+    def __init__(self) -> None:
+        self.current, self.log = 0, []
+
+    @contextmanager
+    def device(self, device: torch.device):
+        before, self.current = self.current, device.index
+        yield
+        self.current = before
+
+    @contextmanager
+    def stream(self, stream):
+        self.log.append(("warm-up", stream.device))
+        yield
+
+    @contextmanager
+    def graph(self, graph, pool, stream=None):
+        self.log.append(("capture", self.current if stream is None else stream.device))
+        yield
+
+    def Stream(self):  # noqa: N802  (torch's name)
+        return SimpleNamespace(device=self.current, wait_stream=lambda other: None)
+
+    current_stream = Stream
+
+    def CUDAGraph(self):  # noqa: N802
+        return SimpleNamespace(replay=lambda: self.log.append(("replay", self.current)))
+
+    def install(self, monkeypatch) -> "FakeCuda":
+        for name in ("device", "stream", "graph", "Stream", "current_stream", "CUDAGraph"):
+            monkeypatch.setattr(torch.cuda, name, getattr(self, name))
+        monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 0))
+        return self
+
+
+def test_capture_warm_up_and_replay_are_on_the_caches_own_device(monkeypatch):
+    """Catches empty graphs on cuda:1, captured and replayed where nothing is computed, and a capture stream that
+    belongs to the current device."""
+    cuda = FakeCuda().install(monkeypatch)
+    recorder = CudaRecorder(torch.device("cuda", 1))
+    replay, _ = recorder(lambda: cuda.log.append(("run", cuda.current)) or (torch.zeros(1),))
+    replay()
+    steps = ["warm-up", "run", "capture", "run", "replay"]
+    assert cuda.log == [(step, 1) for step in steps]
+    assert cuda.current == 0
+
+
+@pytest.mark.parametrize("error", [0.5, None])
+def test_a_recording_that_computes_something_else_is_refused(error, caplog):
+    """Catches an empty graph, whose stale outputs would become tokens, and one that is wrong by half of a logit."""
+
+    def records(run):
+        written = tuple(part.clone() for part in run())
+        right = [part.clone() for part in written]
+
+        def replay():
+            if error is not None:
+                for part, kept in zip(written, right, strict=True):
+                    part.copy_(kept).view(-1)[0] += error * kept.abs().max()
+
+        return replay, written
+
+    target = recorded_target(checked(records))
+    with caplog.at_level(logging.WARNING):
+        assert torch.equal(decode(target, "static", 3), decode(tiny_target(), "static", 3))
+    assert "output 0 differs from the pass's own" in caplog.text
+    assert target.cuda_graphs is False
+
+
+def test_a_right_recording_passes_the_check():
+    recorder = Recorder()
+    target = recorded_target(checked(recorder))
+    assert torch.equal(decode(target, "static", 3), decode(tiny_target(), "static", 3))
+    assert target.cuda_graphs is True
+    assert recorder.made
+
+
+def test_a_lack_of_memory_ends_one_recording_and_not_all(caplog):
+    """Catches graphs that are off for good, in silence, after a moment of full memory."""
+    recorder, failures = Recorder(), [torch.OutOfMemoryError("CUDA out of memory")]
+
+    def records(run):
+        if failures:
+            raise failures.pop()
+        return recorder(run)
+
+    target = recorded_target(records)
+    with caplog.at_level(logging.WARNING):
+        for drafter in ("static", "plain"):  # in one cache's memory
+            assert torch.equal(decode(target, drafter, 2), decode(tiny_target(), drafter, 2))
+    assert caplog.text.count("memory is lacking") == 1
+    assert recorder.made
+    assert target.cuda_graphs is False  # for the rows of this cache
+    target.release()
+    assert torch.equal(decode(target, "static", 2), decode(tiny_target(), "static", 2))
+    assert target.cuda_graphs is True
+
+
+def test_a_lack_of_memory_in_the_pass_itself_is_not_caught():
+    """Catches a warning in place of an error that the user must act on."""
+    passes = PassGraphs(lambda run: run())
+    target = tiny_target()
+    target.allocate(1, 1)
+    target.cache.reserved = torch.zeros(1, 1)
+
+    def run(tokens):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    for _ in range(MIN_PASSES + 1):
+        with pytest.raises(torch.OutOfMemoryError):
+            passes(run, target.cache, torch.zeros(1))
+
+
+def test_a_long_image_has_few_extents_and_reads_little_more():
+    """Catches more than a hundred recordings for a long image."""
+    assert len(extents(120 + 64 * 64 + 60)) <= 24
+    for slots in range(1, 5000):
+        assert slots <= extent_of(slots) <= max(slots + EXTENT, 1.26 * slots)
+    assert extents(1100) == sorted({min(extent_of(slots), 1100) for slots in range(1, 1101)})
+
+
+def test_the_number_of_recordings_is_bounded(monkeypatch):
+    """Catches recordings of every shape that a draining batch ever had; the least recently replayed one is dropped."""
+    monkeypatch.setattr(graphs, "MAX_RECORDINGS", 2)
+    recorder = Recorder()
+    target = recorded_target(recorder)
+    for drafter in ("static", "plain", "jacobi", "static"):
+        assert torch.equal(decode(target, drafter, 2), decode(tiny_target(), drafter, 2))
+    assert len(recorder.made) > 3
+    assert len(target.graphs._made) <= 2
+    assert [size for size in range(1, 13) if graphs.is_recorded_size(size, 12)] == [1, 2, 4, 12]
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_recordings_hold_no_more_memory_than_the_estimate(batch_size):
+    """Catches a memory check that lets a batch through whose recordings do not fit."""
+    target = recorded_target(Recorder())
+    decode(target, "static", batch_size)
+    cache = CachedTarget.image_bytes(tiny_target(), STATIC.num_nodes)
+    estimate = batch_size * (target.image_bytes(STATIC.num_nodes) - cache)
+    assert 0 < target.graphs.nbytes <= estimate
+    assert target.held_bytes >= batch_size * cache + target.graphs.nbytes
+
+
+def test_what_is_timed_was_recorded_in_the_warm_up():
+    """Catches plain decoding whose graphs are dropped when the method's larger cache is allocated, and recorded again
+    in its first timed image."""
+    recorder = Recorder()
+    target = recorded_target(recorder)
+    made = []  # recordings before each image
+    decoders = [partial(noting, made, recorder, target, drafter) for drafter in ("plain", "static")]
+    makers = [Maker(decode, lambda made: None, NoLedger()) for decode in decoders]
+    batch = Batch.cycle(PROMPTS, 2, seed=0)
+    time_in_turn(makers, batch)
+    warm_up = len(makers)
+    assert len(made) == warm_up + 2 * len(makers)
+    assert made[warm_up] == len(recorder.made) > 1
+
+
+def noting(made: list, recorder: Recorder, target, drafter: str, prompts, seeds, batch_size):
+    """Decodes and notes how many recordings there were before."""
+    made.append(len(recorder.made))
+    parts = (target, DRAFTERS[drafter](target), SharedNoise(), Exact(), Sampling(cfg_scale=target.cfg_scale))
+    return generate(DecodingSetup(*parts), prompts, seeds, batch_size)
+
+
+class NoLedger:
+    """A record of nothing."""
+
+    def find(self, *name: object) -> None:
+        return None
+
+    def add(self, lines: object, tokens: object) -> None:
+        """Forgets them."""

@@ -206,3 +206,8 @@ def test_the_next_call_reuses_the_memory_of_the_last(monkeypatch):
     assert target.held_bytes == 3 * target.image_bytes(6)
     target.allocate(1, 6)
     assert target.held_bytes == target.image_bytes(6)
+
+
+def test_cudnn_attention_is_off():
+    """Catches drafters that wait tens of milliseconds for a plan of every new length on a GPU."""
+    assert not torch.backends.cuda.cudnn_sdp_enabled()

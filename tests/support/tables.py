@@ -28,7 +28,7 @@ class TableTarget:
     """Implements lantern.types.Target in float64; its features are its logits."""
 
     guide = LlamaGenTarget.guide
-    held_bytes, compiles = 0, False
+    held_bytes, compiles, cuda_graphs = 0, False, None
 
     def __init__(self, vocab_size: int, num_tokens: int, cfg_scale: float, seed: int = 0) -> None:
         generator = torch.Generator().manual_seed(seed)

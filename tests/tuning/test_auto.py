@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -33,6 +34,7 @@ class Machine:
     drafted: Callable[[int], float] = lambda depth: 0.7
     guessed: Callable[[int, int], float] = lambda depth, length: 0.0  # by depth, and by how long the window is
     asked: list = field(default_factory=list)  # shape and number of images
+    target: object = field(default_factory=lambda: Cache())
 
     def __call__(self, shape):
         return Decoder(self, shape)
@@ -62,9 +64,28 @@ class Machine:
 
 
 @dataclass
+class Cache:
+    """A target's, of which only the allocations are known."""
+
+    cuda_graphs: bool | None = None
+    allocated: list = field(default_factory=list)
+
+    def allocate(self, batch_size, num_nodes):
+        self.allocated.append((batch_size, num_nodes))
+
+
+@dataclass
 class Decoder:
     machine: Machine
     shape: object
+
+    @property
+    def target(self):
+        return self.machine.target
+
+    @property
+    def drafter(self):
+        return SimpleNamespace(num_nodes=1 + self.machine.parts(self.shape)[0])
 
     def generate(self, prompts, seeds, batch_size):
         self.machine.asked.append((self.shape, batch_size))
@@ -264,3 +285,17 @@ def test_round_cost_is_linear_in_nodes_and_levels():
     sizes = [Size(63, 6), Size(3, 2), Size(12, 5, 9)]
     cost = round_cost(sizes, [5 + 0.5 * (size.nodes + size.window) + 2 * size.levels for size in sizes], 5)
     assert cost(Size(20, 4)) == cost(Size(12, 4, 8)) == pytest.approx(5 + 10 + 8)
+
+
+def test_where_passes_are_recorded_all_shapes_are_warmed_up_in_one_cache():
+    """Catches graphs that are recorded while a shape is timed, or dropped when a larger tree needs a larger cache."""
+    machines = [Machine(1.0, 0.02, 0.01, target=Cache(graphs)) for graphs in (None, True)]
+    assert len({found(machine).settings["tree"].name for machine in machines}) == 1
+    plainly, recorded = (side_by_side(machine) for machine in machines)
+    pairs = list(zip(machines, (plainly, recorded), strict=True))
+    shapes = [shape for shape, _ in recorded[: len(recorded) - len(plainly)]]  # of the warm-up
+    sizes = [[machine.parts(shape) for shape, _ in asked[: len(shapes)]] for machine, asked in pairs]
+    assert sizes[0] == sizes[1]
+    assert len(shapes) > 2
+    largest = max(1 + machines[1].parts(shape)[0] for shape in shapes)
+    assert (machines[0].target.allocated, machines[1].target.allocated) == ([], [(1, largest)])

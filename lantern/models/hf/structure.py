@@ -65,6 +65,18 @@ def with_row_ends(tree: DraftTree, first: Tensor, counts: list[int], width: int,
     return StructuredTree(joined | torch.eye(nodes + extra, dtype=torch.bool, device=attends.device), hosts, exists)
 
 
+def host_paths(paths: list[list[int]], counts: list[int], width: int, num_tokens: int) -> list[list[int]]:
+    """StructuredTree.expand's accepted paths on the host, without asking the device: -1 stands for structural nodes.
+    counts: image position of each root."""
+    expanded = []
+    for path, count in zip(paths, counts, strict=True):
+        nodes = []
+        for position, node in enumerate(path, start=count + 1):  # of the node's children
+            nodes += [node, -1] if position % width == 0 and position < num_tokens else [node]
+        expanded.append(nodes)
+    return expanded
+
+
 def _ends_within(count: int, nodes: int, width: int, num_tokens: int) -> bool:
     """Whether an image row but the last ends at one of the tokens count … count + nodes - 1."""
     end = (count // width + 1) * width

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from lantern.errors import LanternError
 from lantern.models.cache import PrefillView, additive
 from lantern.models.cached_target import CachedTarget, ImageTokenizer
-from lantern.models.graphs import EXTENT
+from lantern.models.graphs import extent_of
 from lantern.models.hf.fused_projections import fuse_projections
 from lantern.models.hf.prompt_format import Prefix
-from lantern.models.hf.structure import StructuredTree, with_row_ends
+from lantern.models.hf.structure import StructuredTree, host_paths, with_row_ends
 from lantern.models.llamagen.fused import KVView, precise, rotary_table
 from lantern.types import DraftTree, Forward, Verdict
 
@@ -127,7 +127,7 @@ class HuggingFaceTarget(CachedTarget):
         rows, like = batch_size * self.guidance, self.vocabulary.head.new_empty(0)
         heads = config.num_key_value_heads
         shape = config.num_hidden_layers, rows, 1, slots, heads, self._head_dim
-        self._caches.allocate(*shape, like).grain = EXTENT if self.graphs else 0
+        self._caches.allocate(*shape, like).extent_of = extent_of if self.graphs else None
         self._pads = torch.zeros(rows, dtype=torch.long, device=like.device)  # [B R]
         self._first = torch.zeros(batch_size, dtype=torch.long, device=like.device)  # [B] the image token at the root
         self._counts = [0] * batch_size  # the same on the host
@@ -185,9 +185,12 @@ class HuggingFaceTarget(CachedTarget):
         return Forward(self.head(self.guide(features)), features)
 
     def commit(self, verdict: Verdict) -> None:
-        expanded = self._structured.expand(verdict) if self._structured.hosts.shape[1] else verdict
-        parts = expanded.path, expanded.accepted, expanded.token
-        self.cache.advance(Verdict(*(part.repeat_interleave(self.guidance, 0) for part in parts)))
+        expanded, paths, repeats = verdict, verdict.paths, self.guidance  # read once: the round's one wait
+        if self._structured.hosts.shape[1]:
+            expanded = self._structured.expand(verdict)
+            paths = host_paths(paths, self._counts, self.grid[1], self.num_tokens)
+        path, moved = (part.repeat_interleave(repeats, 0) for part in (expanded.path, expanded.moved))
+        self.cache.move(path, [nodes for nodes in paths for _ in range(repeats)], moved)
         self._first = self._first + verdict.moved
         self._counts = [count + accepted + 1 for count, accepted in zip(self._counts, verdict.counts, strict=True)]
 

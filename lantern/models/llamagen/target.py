@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lantern.models.cache import PrefillView, SlotView, additive
 from lantern.models.cached_target import CachedTarget, ImageTokenizer
-from lantern.models.graphs import EXTENT
+from lantern.models.graphs import extent_of
 from lantern.models.llamagen.fused import FusedTransformer, cache_dtype, precise, rotary_table
 from lantern.models.llamagen.transformer import Transformer, causal_mask
 from lantern.models.onednn_linear import linear
@@ -73,7 +73,7 @@ class LlamaGenTarget(CachedTarget):
         model, slots = self.transformer, self._slots(num_nodes)
         like = model.output.weight.new_empty(0, dtype=cache_dtype(model.output.weight))
         shape = len(model.layers), batch_size, self.guidance, slots, model.num_heads, model.dim // model.num_heads
-        self._caches.allocate(*shape, like).grain = EXTENT if self.graphs else 0
+        self._caches.allocate(*shape, like).extent_of = extent_of if self.graphs else None
 
     @torch.inference_mode()
     def prefill(self, prompts: Sequence[str], rows: Tensor) -> Forward:
