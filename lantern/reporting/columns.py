@@ -22,35 +22,49 @@ class Column:
 
 KNOWN = (
     Column("speedup", "speed-up",
-           "over plain AR decoding, timed in turn with it on the same prompts", "high", True, True),
-    Column("tokens_per_step", "tokens a step", "image tokens committed per target forward", "high", True, True),
-    Column("end_to_end_speedup", "end to end", "speed-up with text encoder and image decoder", "high", True, True),
-    Column("latency_s", "s an image", "token time of one image alone", "low", True, True),
-    Column("end_to_end_s", "s end to end", "from prompt to image", "low", False, True),
-    Column("draft_ms", "draft ms", "of a round", "low", False, True),
+           "Time of plain decoding over this setting's, both timed in turn on the same prompts.", "high", True, True),
+    Column("tokens_per_step", "tokens per step",
+           "Image tokens committed per forward pass of the target.", "high", True, True),
+    Column("end_to_end_speedup", "end to end",
+           "Speed-up with the text encoder and the image decoder included.", "high", True, True),
+    Column("latency_s", "s per image", "Seconds to decode one image's tokens, one image at a time.", "low", True, True),
+    Column("end_to_end_s", "s end to end", "Seconds from prompt to image.", "low", False, True),
+    Column("draft_ms", "draft ms", "Milliseconds per round spent on drafting.", "low", False, True),
     Column("drafter_forward_ms", "drafter ms",
-           "of a round: in the drafter's forwards, a part of drafting", "low", False, True),
-    Column("verify_ms", "verify ms", "of a round", "low", False, True),
-    Column("accept_ms", "accept ms", "of a round", "low", False, True),
+           "Milliseconds per round spent in the drafter's forward passes; a part of drafting.", "low", False, True),
+    Column("verify_ms", "verify ms", "Milliseconds per round spent in the target's forward pass.", "low", False, True),
+    Column("accept_ms", "accept ms",
+           "Milliseconds per round spent on choosing the accepted tokens.", "low", False, True),
     Column("overhead", "overhead",
-           "share of a round that is neither a target nor a drafter forward", "low", False, True),
-    Column("target_forwards", "target forwards", "an image, after its prefill", "low", False, True),
-    Column("target_nodes", "target nodes", "an image: tree nodes that the target judged", "low", False, True),
-    Column("drafter_forwards", "drafter forwards", "an image", "low", False, True),
-    Column("baseline_latency_s", "AR s an image", "of the plain decoding it was timed with", "", False, True),
-    Column("ar_over_floor", "AR over floor", "an AR step over the time of copying what it reads", "", False, True),
-    Column("num_timed", "timed", "images timed alone", "", False, True),
+           "Share of a round that is neither a target nor a drafter forward pass.", "low", False, True),
+    Column("target_forwards", "target forwards",
+           "Forward passes of the target per image, without the prompt's.", "low", False, True),
+    Column("target_nodes", "target nodes", "Tree nodes per image that the target judged.", "low", False, True),
+    Column("drafter_forwards", "drafter forwards", "Forward passes of the drafter per image.", "low", False, True),
+    Column("baseline_latency_s", "AR s per image",
+           "Seconds per image of the plain decoding that this setting was timed against.", "", False, True),
+    Column("ar_over_floor", "AR over floor",
+           "Time of a step of plain decoding over the time of copying the memory it reads.", "", False, True),
+    Column("num_timed", "timed", "Number of images timed one at a time.", "", False, True),
     Column("output_tv", "output TV",
-           "total variation between p and a committed token's law; under shared noise an upper bound: the share "
-           "of tokens that are not the target's own pick", "low", True),
+           "Total variation between the target's law and the law of a committed token. Under shared noise an upper "
+           "bound: the share of tokens that are not the target's own pick.", "low", True),
     Column("code_distance", "code distance",
-           "expected distance of a token of p and the one committed; 1: of a code and its nearest", "low", True),
-    Column("frechet", "Fréchet", "distance to real images in feature space; biased upwards at few images", "low", True),
-    Column("kernel", "kernel", "unbiased kernel distance to real images; may fall below 0", "low", False),
-    Column("precision", "precision", "share of images that look real", "high", True),
-    Column("recall", "recall", "share of real images that are covered", "high", True),
-    Column("num_images", "images", "judged", "", False),
+           "Expected distance in the codebook between a token of the target's law and the committed token; 1 is the "
+           "mean distance of a code and its nearest neighbour.", "low", True),
+    Column("frechet", "Fréchet",
+           "Fréchet distance to real images in feature space; biased upwards for few images.", "low", True),
+    Column("kernel", "kernel",
+           "Kernel distance to real images in feature space; unbiased, so it can be below 0.", "low", False),
+    Column("precision", "precision", "Share of images that lie among the real images.", "high", True),
+    Column("recall", "recall", "Share of real images that lie among the images of this setting.", "high", True),
+    Column("num_images", "images", "Number of images judged.", "", False),
 )  # fmt: skip
+ENDINGS = {  # of metrics that are not listed above
+    "_diff": "Difference from plain decoding on the same prompts and seeds.",
+    "_loss": "Plain decoding's figure less this setting's, on the same prompts and seeds.",
+    "_score": "Mean score of the images under this metric.",
+}
 HIGHER_IS_BETTER = ("_accuracy", "_score", "_share", "precision", "recall", "diversity")
 LOWER_IS_BETTER = ("_tv", "_distance", "_diff", "_loss")
 
@@ -83,8 +97,10 @@ def _unknown(key: str) -> Column:
     way = "high" if key.endswith(HIGHER_IS_BETTER) else "low" if key.endswith(LOWER_IS_BETTER) else ""
     if key.endswith("_accuracy"):
         title = f"{key.removesuffix('_accuracy')} right"
-        return Column(key, title, "share of images that show what was asked for", way, True)
-    return Column(key, key.replace("_", " "), key, way, key.endswith("_score"))
+        return Column(key, title, "Share of images that show what the prompt asks for.", way, True)
+    found = [meaning for ending, meaning in ENDINGS.items() if key.endswith(ending)]
+    meaning = found[0] if found else f"{key} in results.csv, a figure of one of the chosen metrics."
+    return Column(key, key.replace("_", " "), meaning, way, key.endswith("_score"))
 
 
 def _is_number(value: object) -> bool:

@@ -59,14 +59,16 @@ def marks(row: Row) -> dict[str, str]:
 
 
 def shared_settings(rows: Sequence[Row]) -> str:
-    """A sentence with the settings that all methods share and the number of judged images."""
+    """A sentence with the settings that all methods share, hashes left out, and the number of judged images."""
     methods = [row for row in rows if not is_baseline(row)] or rows
     shared = [
         key
         for key in (*LABEL_KEYS, *config_keys(methods))
-        if len({str(row.get(key)) for row in methods}) == 1 and methods[0].get(key) is not None
+        if not key.endswith("_hash")
+        and len({str(row.get(key)) for row in methods}) == 1
+        and methods[0].get(key) is not None
     ]
     settings = ", ".join(f"{key} {methods[0][key]}" for key in shared)
     return (
-        f"All methods: {settings}. Quality of {methods[0].get('num_images')} images a setting; brackets: 95 % bounds."
+        f"All methods: {settings}. Quality of {methods[0].get('num_images')} images per setting; brackets: 95 % bounds."
     )

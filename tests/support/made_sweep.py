@@ -1,5 +1,6 @@
 """Pages of made-up sweeps."""
 
+import json
 from pathlib import Path
 
 from support.fake_pipeline import FakePipeline
@@ -9,6 +10,7 @@ from lantern.evaluation.plan import Folders, Plan
 from lantern.reporting.merge import merge_points, point_folders
 from lantern.reporting.quality_budget import Budget
 from lantern.reporting.run_folder import write_measurements
+from lantern.runtime.files import replace_text
 
 PROMPTS = ["a red ring", "</script><img src=x onerror=alert(1)>", "sand & <b>stone</b>"]
 
@@ -16,6 +18,15 @@ PROMPTS = ["a red ring", "</script><img src=x onerror=alert(1)>", "sand & <b>sto
 class SharedNoisePipeline(FakePipeline):
     def describe(self):
         return super().describe() | {"verification": "shared_noise"}
+
+
+def record_overrides(point: Path, overrides: list[str], mode: str, config_dir: Path | None = None) -> None:
+    """What Hydra writes of a run's command, in the keys that are read."""
+    given = [{"path": str(config_dir), "schema": "file", "provider": "command-line"}] if config_dir else []
+    sources = [{"path": "hydra.conf", "schema": "pkg", "provider": "hydra"}, *given]
+    record = {"hydra": {"mode": mode, "runtime": {"cwd": str(point.parent), "config_sources": sources}}}
+    replace_text(point / ".hydra" / "overrides.yaml", json.dumps(overrides))
+    replace_text(point / ".hydra" / "hydra.yaml", json.dumps(record))
 
 
 def made_sweep(folder: Path, deltas: dict[float, type] | None = None) -> Path:
@@ -31,5 +42,6 @@ def made_sweep(folder: Path, deltas: dict[float, type] | None = None) -> Path:
             if m.row["drafter"] != "none":
                 m.row.update(frechet_diff=value - 5, frechet_diff_low=value - 6, frechet_diff_high=value - 4)
         write_measurements(point, measured)
+        record_overrides(point, [f"acceptance.delta={delta}", "prompts=[a red ring]"], "RUN")
     merge_points(folder, point_folders(folder), "made-up sweep", Budget({"frechet": 0.1}))
     return folder

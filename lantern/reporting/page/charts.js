@@ -22,9 +22,9 @@ function scaleBar(low, high) {
   return el("div", { class: "scale" }, low, bar, high);
 }
 
-// A map whose cells tell what they are under the pointer and under the arrow keys.
+// A map that describes the cell under the pointer, or the one reached with the arrow keys.
 function heatMap(grid, values, name, tell) {
-  const [height, width] = grid, canvas = el("canvas", { tabindex: 0, role: "img", "aria-label": `${name}; arrow keys read its cells` });
+  const [height, width] = grid, canvas = el("canvas", { tabindex: 0, role: "img", "aria-label": `${name}; arrow keys move from cell to cell` });
   const told = el("div", { class: "told", "aria-live": "polite" }), place = [0, 0];
   const say = () => { told.textContent = `row ${place[0] + 1}, column ${place[1] + 1}: ${tell(place[0] * width + place[1])}`; };
   canvas.addEventListener("mousemove", event => {

@@ -1,5 +1,5 @@
-// The same prompt and seed under every setting, and two settings closely. Where both share their noise a picture differs
-// only where the method changed it, so that a slider, a flip or the difference means something.
+// The same prompt and seed under every setting, and two settings in detail. Slider, flip and difference are offered only
+// where both settings share their noise: then every difference between the images comes from the method.
 const seen = rows.map((_, index) => index).filter(index => pictures[index]?.length);
 const speedRank = row => valueOf(row, "speedup_low") ?? valueOf(row, "speedup") ?? 0; // a noisy point does not win
 const fastest = [...seen].filter(i => !rows[i].baseline).sort((a, b) => speedRank(rows[b]) - speedRank(rows[a]))[0];
@@ -51,7 +51,7 @@ function sliderView() {
     seam.style.left = `${value}%`;
   };
   move(pair.seam);
-  const range = el("input", { type: "range", min: 0, max: 100, value: pair.seam, "aria-label": "Where the left picture ends",
+  const range = el("input", { type: "range", min: 0, max: 100, value: pair.seam, "aria-label": "Position of the divider",
     oninput: event => move(+event.target.value) });
   return el("figure", {}, el("div", { class: "stack" }, image(pair.left), upper, seam), range,
     el("figcaption", {}, `left ${rows[pair.left].label}, right ${rows[pair.right].label}`));
@@ -69,15 +69,15 @@ function pairView() {
   if (pair.mode === "flip") return flipView();
   if (pair.mode === "difference")
     return el("figure", {}, el("div", { class: "stack difference" }, image(pair.left), image(pair.right)),
-      el("figcaption", {}, "absolute difference, three times as bright: black where they agree"));
+      el("figcaption", {}, "absolute difference, brightness times three; black where the images agree"));
   return el("div", { class: "beside" }, ...[pair.left, pair.right].map(i => el("figure", {}, image(i), caption(i))));
 }
 
 function drawPair() {
   if (!sharesNoise()) pair.mode = MODES[0];
   drawPairOptions();
-  at("pair-note").textContent = sharesNoise() ? "Both share their noise: what differs is what the method changed." :
-    "These two do not share their noise: they are two draws, to be compared as sets and not place by place.";
+  at("pair-note").textContent = sharesNoise() ? "Both settings share their noise: every difference comes from the method." :
+    "These two do not share their noise: their images are independent samples, which no pixel-wise view can compare.";
   at("pair").replaceChildren(pairView());
 }
 

@@ -1,4 +1,4 @@
-// What every part of the page uses: the content, elements, numbers as text, and who is told when a choice changes.
+// What every part of the page uses: the content, elements, numbers as text, and listeners to the reader's choices.
 const content = JSON.parse(document.getElementById("content").textContent);
 const { rows, columns, prompts, pictures } = content;
 const byKey = Object.fromEntries(columns.map(column => [column.key, column]));
@@ -17,6 +17,9 @@ function fill(node, attributes, children) {
 const el = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
 const svg = (tag, attributes = {}, ...children) =>
   fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+
+// A name that may be broken over two lines after a dot or an underscore.
+const breakable = name => name.split(/(?<=[._])/).flatMap((part, i) => (i ? [el("wbr"), part] : [part]));
 
 function number(value) {
   if (value == null) return "–";
@@ -51,3 +54,11 @@ function picker(name, options, chosen, change) {
 }
 
 at("note").textContent = content.note;
+
+// On paper every record is expanded; afterwards the page is as it was.
+let closedOnScreen = [];
+addEventListener("beforeprint", () => {
+  closedOnScreen = [...document.querySelectorAll("details:not([open])")];
+  for (const part of closedOnScreen) part.open = true;
+});
+addEventListener("afterprint", () => { for (const part of closedOnScreen) part.open = false; });

@@ -1,4 +1,4 @@
-// Speed against quality: a point a setting with its 95 % bars, the front, and the fastest setting within a budget.
+// Speed against quality: one point per setting with its 95 % bars, the front, and the fastest setting within a budget.
 const speeds = columns.filter(column => column.is_speed && column.better === "high");
 const qualities = columns.filter(column => !column.is_speed && column.better);
 const preferred = ["frechet", "output_tv", "kernel"].find(key => key in byKey);
@@ -101,7 +101,7 @@ function pointLabels(marks, width) {
       taken.push(box);
       return [svg("text", { x: px + dx, y: py + dy, "text-anchor": anchor, "pointer-events": "none" }, label)];
     }
-    return [];  // no room: the tip names it
+    return [];  // no room: the label is in the tooltip
   });
 }
 
@@ -114,7 +114,7 @@ function drawPareto() {
   const marks = points.map(index => pointMark(index, x, y));
   const line = front(points).map(i => `${x.to(valueOf(rows[i], axes.x))},${y.to(valueOf(rows[i], axes.y))}`).join(" ");
   const end = limit(), seen = end != null && end > y.low && end < y.high;
-  const drawing = svg("svg", { width, height, role: "group", "aria-label": "Speed against quality, a point a setting" },
+  const drawing = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Speed against quality, one point per setting" },
     ...axisMarks(x, y, width, height), svg("polyline", { class: "front", points: line }),
     seen ? svg("line", { class: "limit", x1: MARGIN.left, x2: width - MARGIN.right, y1: y.to(end), y2: y.to(end) }) : null,
     ...marks.map(mark => mark.group), ...pointLabels(marks, width));

@@ -1,10 +1,10 @@
-// A tree as it was drafted: a node's place is its path of child ranks, whatever tokens stood there.
+// The draft tree over all rounds: a node is identified by its path of child ranks, not by its tokens.
 const DRAWN = 120;
 
 function treeFigure(profile) {
   const shown = profile.tree.slice(0, DRAWN), never = profile.nodes - profile.nodes_accepted;
-  const note = `Filled by how often a node was accepted in all rounds; hollow: never. ${never} of ${profile.nodes} nodes ` +
-    `were never accepted${shown.length < profile.nodes ? `; drawn: the ${shown.length} most often drafted` : ""}.`;
+  const note = `Colour: share of rounds in which the node was accepted; hollow: never accepted. ${never} of ${profile.nodes} nodes ` +
+    `were never accepted${shown.length < profile.nodes ? `; shown: the ${shown.length} nodes drafted most often` : ""}.`;
   const told = el("div", { class: "told", "aria-live": "polite" });
   return panel("The tree", note, el("div", { class: "tree" }, treeDrawing(shown, profile.rounds, told)), told, scaleBar("rarely", "every round"));
 }
@@ -47,7 +47,7 @@ function treeDrawing(nodes, rounds, told) {
     node.mark = svg("g", {}, circle);
     node.mark.addEventListener("mouseenter", () => say(node));
   }
-  const drawing = svg("svg", { width, height, tabindex: 0, role: "img", "aria-label": "Draft tree; arrow keys walk through it" },
+  const drawing = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, tabindex: 0, role: "img", "aria-label": "Draft tree; arrow keys move from node to node" },
     ...lines, ...all.map(node => node.mark));
   drawing.addEventListener("keydown", event => {
     const beside = by => here.parent?.children[here.parent.children.indexOf(here) + by];

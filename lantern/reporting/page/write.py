@@ -10,6 +10,7 @@ from lantern.evaluation.rows import Row, encode, is_baseline, setting_id
 from lantern.metrics.profile import Profile
 from lantern.reporting.columns import columns_of
 from lantern.reporting.labels import label_rows, marks, shared_settings
+from lantern.reporting.page.commands import commands
 from lantern.reporting.page.pictures import same_prompt_pictures
 from lantern.reporting.page.protocol import protocol
 from lantern.runtime.files import replace_text
@@ -38,11 +39,12 @@ def page_content(
     title: str, rows: Sequence[Row], points: Sequence[Path], profiles: Mapping[str, Profile]
 ) -> dict[str, object]:
     """The JSON that the scripts read."""
-    labels, settings = label_rows(rows), [setting_id(row) for row in rows]
+    labels, settings, known = label_rows(rows), [setting_id(row) for row in rows], commands(points)
     listed = [
         {
             "label": label, "values": row, "baseline": is_baseline(row), "profile": profiles.get(setting),
-            "marks": _marks(row), "shared_noise": is_baseline(row) or row.get("verification") == "shared_noise",
+            "marks": _marks(row), "command": known.get(setting),
+            "shared_noise": is_baseline(row) or row.get("verification") == "shared_noise",
         }
         for label, row, setting in zip(labels, rows, settings, strict=True)
     ]  # fmt: skip

@@ -1,0 +1,41 @@
+"""The command that measures a setting again, from the overrides that Hydra recorded in its run folder."""
+
+import json
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from omegaconf import OmegaConf
+
+from lantern.evaluation.rows import SUMMARY, setting_id
+
+
+def commands(points: Sequence[Path]) -> dict[str, str]:
+    """A command by setting id, of the points whose overrides are recorded; where several points hold a setting, as all
+    points of a sweep hold plain decoding, the last one's."""
+    found: dict[str, str] = {}
+    for point in points:
+        command = command_of(point)
+        summary = json.loads((point / SUMMARY).read_text()) if (point / SUMMARY).is_file() else {}
+        found |= {setting_id(row): command for row in summary.values() if command}
+    return found
+
+
+def command_of(folder: Path) -> str | None:
+    """`python evaluate.py …` as a shell reads it, for one run; None where Hydra recorded nothing."""
+    overrides, record = (folder / ".hydra" / name for name in ("overrides.yaml", "hydra.yaml"))
+    if not (overrides.is_file() and record.is_file()):
+        return None
+    hydra = OmegaConf.to_container(OmegaConf.load(record))["hydra"]  # unresolved: its resolvers are Hydra's
+    single = ["hydra.mode=RUN"] if hydra["mode"] == "MULTIRUN" else []  # a point alone, where a preset sweeps
+    words = [*_config_dir(hydra["runtime"]), *OmegaConf.to_container(OmegaConf.load(overrides)), *single]
+    return shlex.join(["python", "evaluate.py", *words])
+
+
+def _config_dir(runtime: Mapping) -> list[str]:
+    """--config-dir, for yamls outside the project: relative to the working folder if it was below that."""
+    given = [Path(source["path"]) for source in runtime["config_sources"] if source["provider"] == "command-line"]
+    inside = [path.is_relative_to(runtime["cwd"]) for path in given]
+    shown = [os.path.relpath(path, runtime["cwd"]) if near else path for path, near in zip(given, inside, strict=True)]
+    return [word for path in shown for word in ("--config-dir", str(path))]
