@@ -22,6 +22,7 @@ from lantern.drafters.parallel import Parallel
 from lantern.drafters.parallel_network import ParallelNetwork
 from lantern.errors import LanternError
 from lantern.evaluation.evaluate import Evaluation
+from lantern.evaluation.plan import Folders, Plan
 from lantern.loops.row_parallel import RowParallel
 from lantern.metrics.recording_drafter import RecordingDrafter
 from lantern.pipeline import Pipeline, Pipelines, pipelines
@@ -204,7 +205,7 @@ def test_tree_policies_state_all_that_generic_code_reads(tree):
 def test_a_stub_target_is_evaluated_to_a_row(tmp_path):
     """Catches an evaluation that needs more of a target, drafter or pipeline than their contracts state."""
     pipeline = on_stub(WINDOWS["jacobi"])(STATIC)
-    evaluation = Evaluation(PROMPTS, 0, 2, 4, 3, {}, tmp_path, tmp_path / "ar")
+    evaluation = Evaluation(Plan(PROMPTS, 0, 2, 4, 3), Folders(tmp_path, tmp_path / "ar"))
     plain, method = (measured.row for measured in evaluation.run(pipeline))
     assert (plain["drafter"], method["drafter"], method["tree"]) == ("none", "jacobi", "window_4")
     assert method["lossless"]
