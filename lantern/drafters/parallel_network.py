@@ -59,7 +59,7 @@ class FusedParallel:
     def levels(self, tokens: Tensor, features: Tensor, count: int) -> Tensor:
         """What it reads of the levels 1 … count behind the roots: tokens [M], features [M, D] -> [M, count, D]."""
         own = self.table[tokens, 1 : count + 1]
-        if not count:
+        if self.on_feature_ahead is None or not count:
             return own.to(self.dtype)
         return self.on_feature_ahead(features).to(self.dtype).unflatten(1, (-1, own.shape[2]))[:, :count] + own
 

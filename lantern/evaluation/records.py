@@ -75,7 +75,9 @@ def name_of(line: Row) -> Name:
     return line.get("part"), line.get("prompt"), line.get("copy")
 
 
-def lines_of(generation: Generation, part: str, images: Sequence[tuple[str, int, int]], **timed: float) -> list[Row]:
+def lines_of(
+    generation: Generation, part: str, images: Sequence[tuple[str, int, int]], **timed: float | None
+) -> list[Row]:
     """A line an image (prompt, copy, seed) of a generation; `timed` holds its measured seconds."""
     return [
         {"part": part, "prompt": prompt, "copy": copy, "seed": seed}

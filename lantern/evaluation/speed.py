@@ -87,12 +87,12 @@ def speedup(
     """Ratio of total latencies and its 95 % bounds, from latencies by prompt. The bounds are percentiles of a paired
     bootstrap over prompts, widened to Student's t: percentiles of few prompts are too narrow (Hesterberg, 1411.5279,
     section 4). They are nan for a single prompt."""
-    method, baseline = np.asarray(method), np.asarray(baseline)
-    ratio, count = float(baseline.sum() / method.sum()), len(method)
+    ours, plain = np.asarray(method), np.asarray(baseline)
+    ratio, count = float(plain.sum() / ours.sum()), len(ours)
     if count < 2:
         return ratio, float("nan"), float("nan")
     draws = np.random.default_rng(seed).integers(count, size=(resamples, count))
-    bounds = np.percentile(baseline[draws].sum(1) / method[draws].sum(1), [2.5, 97.5])
+    bounds = np.percentile(plain[draws].sum(1) / ours[draws].sum(1), [2.5, 97.5])
     wider = student_t.ppf(0.975, count - 1) / NORMAL_95 * (count / (count - 1)) ** 0.5
     low, high = ratio * (bounds / ratio) ** wider  # widened in the logarithm: a speed-up stays above 0
     return ratio, float(low), float(high)

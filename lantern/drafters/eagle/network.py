@@ -21,6 +21,7 @@ class EagleNetwork(nn.Module):
     ) -> None:
         """embedding_rows: of a frozen embedding of its own, as released drafters have one; None: the target's."""
         super().__init__()
+        self.embed_weight: Tensor | None
         self.register_buffer("embed_weight", torch.zeros(embedding_rows, dim) if embedding_rows else None)
         self.fc = nn.Linear(2 * dim, dim)
         self.attention = Attention(dim, num_heads)
