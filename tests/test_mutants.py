@@ -1,4 +1,4 @@
-"""The law tests have teeth: each classic mistake of speculative decoding, made on purpose, must move the enumerated
+"""The law tests can fail: each classic mistake of speculative decoding, made on purpose, must move the enumerated
 (or, for shared randomness, the counted) law away from the target's."""
 
 import pytest

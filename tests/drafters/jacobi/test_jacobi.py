@@ -142,7 +142,7 @@ def test_the_first_window_is_guessed_from_the_law_that_tokens_are_drawn_from(sam
 
 
 def test_both_parts_of_a_joined_drafter_start_at_the_root_in_every_round():
-    """Catches a part that is not told of a round or of a new image, which token equality cannot see."""
+    """Catches a part that is not updated after a round or for a new image, which token equality cannot see."""
     target, seen = tiny_target(), []
     drafter = tiny_eagle_jacobi(target, TREES["static"], Sampling(), 6, 0)
 
