@@ -159,14 +159,6 @@ def test_both_parts_of_a_joined_drafter_start_at_the_root_in_every_round():
     assert len(seen) > 10
 
 
-def test_ratio_decodes_a_window_alike_in_any_batch():
-    """Catches draws keyed by the row or by the round of the batch."""
-    target = tiny_target()
-    runs = [decode(Jacobi(target, 6, Left(), coupled), target, Sampling(), size, Ratio()).tokens for size in (1, 3, 8)]
-    assert torch.equal(runs[0], runs[1])
-    assert torch.equal(runs[0], runs[2])
-
-
 def test_coupling_keeps_more_than_drawing_anew():
     """Catches a coupling that never keeps anything; on this target it accepts clearly more."""
     target = tiny_target()
