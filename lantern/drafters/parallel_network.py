@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from lantern.models.llamagen.fused import FusedLayer, KVView, precise
-from lantern.models.llamagen.transformer import Attention, FeedForward
+from lantern.models.llamagen.transformer import Attention, FeedForward, KeyValues
 from lantern.models.onednn_linear import linear
 
 
@@ -31,8 +31,9 @@ class ParallelNetwork(nn.Module):
         return [self.fc, *self.ahead]
 
     def forward(
-        self, embeddings: Tensor, features: Tensor, rotation: Tensor, mask: Tensor | None, cache=None, level: int = 0
-    ) -> Tensor:
+        self, embeddings: Tensor, features: Tensor, rotation: Tensor, mask: Tensor | None,
+        cache: KeyValues | None = None, level: int = 0,
+    ) -> Tensor:  # fmt: skip
         """embeddings, features [B, T, D] of the roots' pairs, rotation [B or 1, T, 2, Dh] of the level's positions."""
         x = self.entrances[level](torch.cat([embeddings, features], dim=-1))
         x = x + self.attention(x, rotation, mask, cache)
