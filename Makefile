@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 PY := .venv/bin/python
 RUN ?= runs/demo
 
-.PHONY: help env demo look results test test-full lint
+.PHONY: help env demo look results test test-full test-portable lint
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,6 +32,13 @@ test: env  ## the essentials, minutes
 
 test-full: env  ## the rest: long grids and everything on the shipped weights
 	$(PY) -m pytest -q -m full
+
+LAWS := tests/acceptance tests/verification tests/drafters tests/trees tests/test_laws.py tests/test_decoding.py
+LOWER_CAPABILITY := import torch; print({"AVX512": "avx2", "AVX2": "default"}.get(torch.backends.cpu.get_cpu_capability(), ""))
+
+test-portable: env  ## the tests of laws again, with torch's kernels for an older processor
+	@lower=$$($(PY) -c '$(LOWER_CAPABILITY)') && if [ -n "$$lower" ]; then echo "ATEN_CPU_CAPABILITY=$$lower" && \
+		ATEN_CPU_CAPABILITY=$$lower $(PY) -m pytest -q -m "not full" $(LAWS); fi
 
 lint: env  ## style and types
 	$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy

@@ -107,8 +107,8 @@ def first_rounds(setup: DecodingSetup, prompts: Sequence[str], seeds: Sequence[i
 class Step(NamedTuple):
     """One image after one round of decoding."""
 
-    tokens: Tensor  # [L] committed so far; what stands behind `count` has no meaning
-    count: int
+    tokens: Tensor  # [L] committed so far; what stands behind `committed` has no meaning
+    committed: int
     tree: DraftTree | None  # drafted in this round; None for the prefill, which commits the first token
     accepted: int  # draft tokens
     ms: float
@@ -194,8 +194,9 @@ class _Batch:
         self.drafter.observe(tree, forward, probs, verdict)
         self._write(tree, verdict)
         times = (start, drafted, verified, accepted, perf_counter())
-        *ms, commit_ms = (1e3 * (after - before) for before, after in pairwise(times))
-        self.rounds.append(Round(paths, tree.tokens.shape[1], *ms, tuple(self.images), tree.parents, commit_ms))
+        draft_ms, verify_ms, accept_ms, commit_ms = (1e3 * (after - before) for before, after in pairwise(times))
+        record = Round(paths, tree.tokens.shape[1], draft_ms, verify_ms, accept_ms, tuple(self.images), tree.parents)
+        self.rounds.append(record._replace(commit_ms=commit_ms))
         self.steps = [count + 1 for count in self.steps]
         if self._finish():
             check_law(probs[:, 0], self.target)  # once an image: NaN in a cache entry reaches all later laws

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, Loop, Step, first_rounds, generate, steps
@@ -126,12 +126,12 @@ def pipelines(
     are completed. Raises LanternError for parts that do not go together."""
     target = model.configured(sampling.cfg_scale, compile)
     rule = completed(acceptance, codebook=target.codebook)
-    verification = completed(verification, rule=rule, sampling=sampling)
-    if sampling.is_greedy and isinstance(verification, Ratio | Block):
+    verifier: Verification = completed(verification, rule=rule, sampling=sampling)
+    if sampling.is_greedy and isinstance(verifier, Ratio | Block):
         raise LanternError(
-            f"verification={verification.name} tosses coins, temperature=0 has none; use verification=shared_noise"
+            f"verification={verifier.name} tosses coins, temperature=0 has none; use verification=shared_noise"
         )
-    return Pipelines(Pipeline(target, NoDrafter(), verification, rule, sampling, name, loop), drafter)
+    return Pipelines(Pipeline(target, NoDrafter(), verifier, rule, sampling, name, loop), drafter)
 
 
 def lacking(part: object) -> set[str]:
@@ -146,6 +146,6 @@ def lacking(part: object) -> set[str]:
         raise LanternError(f"{part.func.__name__}: {error}; leave it out, the settings are {settings}") from error
 
 
-def completed(part: object, **others: object) -> object:
+def completed(part: Any, **others: object) -> Any:
     """The part, a partial one called with those of the others that it lacks."""
     return part(**{name: others[name] for name in lacking(part) & set(others)}) if isinstance(part, partial) else part

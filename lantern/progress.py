@@ -64,10 +64,10 @@ def stream(pipeline: Pipeline, prompt: str, seed: int) -> Iterator[Progress]:
 
 def _progress(step: Step, number: int, seconds: float) -> Progress:
     tokens = step.tokens.cpu().clone()
-    tokens[step.count :] = -1
+    tokens[step.committed :] = -1
     positions = depths = drafts = torch.zeros(0, dtype=torch.long)
     if step.tree is not None:
         is_draft = step.tree.parents[0].cpu() >= 0
         depths, drafts = step.tree.depths[0].cpu()[is_draft], step.tree.tokens[0].cpu()[is_draft]
-        positions = step.count - step.accepted - 2 + depths  # behind the root, the last token committed before
+        positions = step.committed - step.accepted - 2 + depths  # behind the root, the last token committed before
     return Progress(tokens, positions, depths, drafts, step.accepted, number, step.ms, seconds)

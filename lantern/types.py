@@ -10,6 +10,8 @@ from typing import NamedTuple, Protocol, Self, runtime_checkable
 import torch
 from torch import Tensor
 
+from lantern.noise import Noise
+
 PADDING = -2  # the parent of a node that is not there
 
 
@@ -57,8 +59,7 @@ class DraftTree:
 
     tokens: Tensor  # [B, N] codebook indices
     parents: Tensor  # [B, N] -1 at node 0; parents[:, i] < i; PADDING for a node that is not there
-    draft_probs: Tensor | None = None  # [B, N, V] q from which a node's children were drawn, without replacement; None:
-    # the children were chosen (top-k), so that q is a point mass on each
+    draft_probs: Tensor | None = None  # [B, N, V] q that children were drawn from, in order; None: chosen, point masses
     topology: TreeTopology | None = None  # if all rows are known to have it
     width: int | None = None  # children of a node, at most, if known
 
@@ -136,14 +137,15 @@ class Site(NamedTuple):
 
 
 class AcceptanceRule(Protocol):
-    """Judges one proposed token at one site. Ratio verification needs no more; a lossless rule goes with all. Shared
-    noise also takes a Relaxation (acceptance/relaxed.py) or CommittedLaw (committed.py), block the latter."""
+    """Judges one proposed token at one site. Verification other than ratio also needs a rule to be lossless, a
+    Relaxation (acceptance/relaxed.py) or a CommittedLaw (acceptance/committed.py)."""
 
     name: str
     verification: str  # shared_noise or ratio: the default
     lossless: bool  # whether the output law is the target's
-    parameters: Mapping[str, float]  # its settings, by the names they have in its config
 
+    @property
+    def parameters(self) -> Mapping[str, float]: ...  # its settings, by the names they have in its config
     def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
         """p [B, V], q [B, V] or None (chosen), x [B] -> acceptance probability [B], residual law [B, V]."""
 
@@ -236,18 +238,17 @@ class Proposals(Protocol):
     def drawn(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor: ...  # nodes [W] or [B, W]: indices
     def chosen(self, log_q: Tensor, depth: int) -> Tensor: ...  # log acceptance probability of each code
     def coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor: ...
-    def anew(self, laws: Tensor) -> Tensor: ...  # where keeps_law
-    def picked(self, laws: Tensor) -> Tensor: ...  # where not
-    def leaders(self, laws: Tensor, count: int) -> tuple[Tensor, Tensor]: ...  # where not: [B, W, count] and scores
 
 
 class Verification(Protocol):
     """Walks a tree. One object for every rule and every tree."""
 
     name: str
-    proposals: Callable[..., Proposals]
 
-    def __call__(self, tree: DraftTree, probs: Tensor, rule: "AcceptanceRule", noise) -> Verdict: ...
+    @property
+    def proposals(self) -> Callable[[Noise], Proposals]: ...
+
+    def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict: ...
 
 
 class Round(NamedTuple):
@@ -293,8 +294,3 @@ class Generation:
     def tokens_per_step(self) -> float:
         """Committed image tokens per target forward; the prefill's token and forward are left out."""
         return (self.tokens.shape[1] - 1) * len(self.tokens) / int(self.steps.sum())
-
-    @property
-    def target_forwards(self) -> int:
-        """Verification passes, shared by the images of a batch."""
-        return len(self.rounds)

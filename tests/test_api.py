@@ -48,7 +48,7 @@ def test_drafters_methods_and_loops_go_by_name_and_what_is_exact_draws_plain_dec
         assert found.statistics.tokens_per_step > 1
 
 
-def test_a_method_brings_its_own_parts_and_gives_way_to_what_is_said(tiny):
+def test_a_method_sets_its_parts_and_given_parts_replace_them(tiny):
     published = tiny.pipeline(method="lantern_pp").describe()
     assert (published["acceptance"], published["tree"]) == ("lantern_pp", "naive_extend_57")
     assert tiny.pipeline(method="lantern_pp", tree="chain").describe()["tree"].startswith("chain")

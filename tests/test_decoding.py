@@ -142,7 +142,6 @@ def test_the_counts_of_a_generation_agree(tree, verification):
     """Catches tokens per step that count the prefill's token or tokens beyond the end, and unrecorded rounds."""
     found = decode(tree and TREES[tree], Sampling(), verification, batch_size=3)
     images, length = found.tokens.shape
-    assert found.target_forwards == len(found.rounds)
     assert sum(len(turn.accepted) for turn in found.rounds) == int(found.steps.sum())
     committed = sum(accepted + 1 for turn in found.rounds for accepted in turn.accepted)
     assert committed == images * (length - 1)  # exactly: nothing beyond room is committed

@@ -70,7 +70,7 @@ def test_refining_a_window_pays(model):
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", METHODS)
-def test_every_method_decodes_without_noise_or_says_what_does(model, name):
+def test_every_method_decodes_at_temperature_0_or_names_one_that_does(model, name):
     """Catches a method that crashes at temperature 0, and a lossless one whose tokens are not plain decoding's."""
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         cfg = compose("evaluate", [f"+method={name}", "sampling.temperature=0"])

@@ -185,7 +185,7 @@ def row_of(extension: Extension, folder: Path) -> Row:
 
 
 @pytest.mark.parametrize("extension", [RULE, TREE, DRAFTER, TARGET, METRIC], ids=lambda extension: extension.group)
-def test_a_part_of_ones_own_is_one_file_and_one_yaml(extension, weights, tmp_path, monkeypatch):
+def test_an_external_part_is_one_file_and_one_yaml(extension, weights, tmp_path, monkeypatch):
     """Catches a part that is known by a list, a type or a folder of the repository. Runs in this process."""
     monkeypatch.setattr(sys, "argv", ["evaluate.py", *command(extension, tmp_path, weights), "hydra/job_logging=none"])
     monkeypatch.syspath_prepend(tmp_path)

@@ -16,7 +16,7 @@ from support.paths import ROOT
 
 PACKAGE = ROOT / "lantern"
 ORDER = (  # lowest first: a module imports from its own room and lower ones
-    "errors", "_torchvision", "types", "noise", "sampling", "runtime", "acceptance", "trees", "data", "verification",
+    "errors", "_torchvision", "noise", "types", "sampling", "runtime", "acceptance", "trees", "data", "verification",
     "models", "decoding", "drafters", "loops", "metrics", "evaluation", "pipeline", "tuning", "reporting", "studies",
     "cli", "training", "progress", "api", "live", "__main__", "",
 )  # fmt: skip

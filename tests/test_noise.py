@@ -139,7 +139,7 @@ def test_purposes_and_counters_never_share_a_key():
 
 
 def test_integers_are_uniform():
-    """Catches weak mixing: 256 cells of the highest and of the lowest bits, chi-square below its 1 - 1e-6 quantile."""
+    """Catches weak mixing: 256 bins of the highest and of the lowest bits, chi-square below its 1 - 1e-6 quantile."""
     found = hashed(torch.arange(64)[:, None], Purpose.PICK, torch.arange(2000))
     for cells in (found >> 24, found & 255):
         counts = torch.bincount(cells.flatten(), minlength=256).double()
@@ -188,7 +188,7 @@ def test_neighbouring_streams_are_uncorrelated():
                 assert abs(pair) < 6 / 60
 
 
-def test_an_image_seed_tells_seed_prompt_and_copy_apart():
+def test_image_seeds_differ_by_seed_prompt_and_copy():
     """Catches images that share a stream: 30 seeds, 30 prompts and 30 copies give 27,000 different keys."""
     seeds = {image_seed(seed, f"prompt {text}", copy) for seed in range(30) for text in range(30) for copy in range(30)}
     assert len(seeds) == 27_000

@@ -1,4 +1,4 @@
-"""The assembled pipeline: what it says of itself, which parts it rejects, and which drafters fit a target."""
+"""The assembled pipeline: its description, which parts it rejects, and which drafters fit a target."""
 
 from functools import partial
 
@@ -135,7 +135,7 @@ CONFIGS = CONF
 
 @pytest.mark.parametrize("verification", ["auto", "ratio", "shared_noise", "block"])
 @pytest.mark.parametrize("name", sorted(path.stem for path in (CONFIGS / "acceptance").glob("*.yaml")))
-def test_every_configured_rule_decodes_or_says_why_not(name, verification):
+def test_every_configured_rule_decodes_or_is_one_clear_error(name, verification):
     """Catches a yaml that does not fit its class, a name that differs from its file, a rule that fails in the loop."""
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         config = compose("evaluate", [f"acceptance={name}", f"verification={verification}"])

@@ -7,17 +7,15 @@ import torch
 from torch import Tensor
 
 from lantern.acceptance.relaxed import relaxed
-from lantern.types import DraftTree, Site
+from lantern.errors import LanternError
+from lantern.types import AcceptanceRule, DraftTree, Site
 
 
 @runtime_checkable
-class CommittedLaw(Protocol):
+class CommittedLaw(AcceptanceRule, Protocol):
     """An acceptance rule with a law of its own. depth: that of the judged children, 1 below the root."""
 
-    lossless: bool
-
     def law(self, p: Tensor, q: Tensor, depth: Tensor) -> Tensor: ...  # [M, V], [M, V], [M] -> r [M, V]
-    def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]: ...
 
 
 def judged_against(
@@ -28,13 +26,17 @@ def judged_against(
     return relaxed(_law_where(site.rank == 0, rule, p, draft, site.depth), q, x)
 
 
-def committed_laws(tree: DraftTree, probs: Tensor, q: Tensor, rule: CommittedLaw) -> Tensor:
+def committed_laws(tree: DraftTree, probs: Tensor, q: Tensor, rule: AcceptanceRule) -> Tensor:
     """probs p [B, N, V], q [B, N, V] -> r at every node with children, p at the others [B, N, V].
 
     Whether a node has children must not depend on the noise that picks among them, or r would depend on that noise.
     """
     if rule.lossless:
         return probs
+    if not isinstance(rule, CommittedLaw):
+        raise LanternError(
+            f"acceptance={rule.name} judges single tokens and commits no law of its own; use verification=ratio"
+        )
     is_child = tree.parents[:, None] == torch.arange(tree.parents.shape[1], device=probs.device)[:, None]
     has_children = is_child.any(-1).flatten()
     laws = _law_where(has_children, rule, probs.flatten(0, 1), q.flatten(0, 1), tree.depths.flatten() + 1)

@@ -5,17 +5,14 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from lantern.types import Site
+from lantern.types import AcceptanceRule
 
 
 @runtime_checkable
-class Relaxation(Protocol):
+class Relaxation(AcceptanceRule, Protocol):
     """An acceptance rule given by the law p~ that replaces the target's when token x is judged."""
 
-    lossless: bool
-
     def relax(self, p: Tensor, x: Tensor) -> Tensor: ...  # [B, V], [B] -> p~ [B, V]
-    def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]: ...
 
 
 def relaxed(p_tilde: Tensor, q: Tensor | None, x: Tensor) -> tuple[Tensor, Tensor]:

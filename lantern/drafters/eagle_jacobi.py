@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from lantern.drafters.eagle.eagle import Eagle
+from lantern.drafters.eagle.kv_state import FeatureTarget
 from lantern.drafters.jacobi.window import Redraw, Start, Window
 from lantern.drafters.loading import eagle_layer
 from lantern.errors import LanternError
 from lantern.runtime.memory import check_nodes
 from lantern.sampling import Sampling
-from lantern.types import PADDING, DraftTree, Forward, Proposals, Target, TreeLabel, TreePolicy, TreeTopology, Verdict
+from lantern.types import PADDING, DraftTree, Forward, Proposals, TreeLabel, TreePolicy, TreeTopology, Verdict
 
 
 class EagleJacobi:
@@ -128,7 +129,7 @@ def load_eagle_jacobi(
     tail: int,
     start: Start,
     redraw: Redraw,
-    target: Target,
+    target: FeatureTarget,
     tree: TreePolicy,
     sampling: Sampling,
 ) -> EagleJacobi:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from lantern.drafters.eagle.kv_state import FeatureTarget
 from lantern.drafters.eagle.released import to_released
 from lantern.drafters.loading import drafter_folder, load_network, read_drafter
 from lantern.models.checkpoints import save_torch_weights, save_weights
@@ -15,7 +16,7 @@ def write_lantern(checkpoint: str, target: Target, folder: str) -> Path:
     return save_weights(folder, *read_drafter(found))
 
 
-def write_released(checkpoint: str, target: Target, folder: str) -> Path:
+def write_released(checkpoint: str, target: FeatureTarget, folder: str) -> Path:
     """pytorch_model.bin and config.json as LANTERN's released drafters have them, the embedding included."""
     found = drafter_folder(checkpoint, target)
     embedding = load_network(found, target).embedding(target.embed_weight)

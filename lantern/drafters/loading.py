@@ -7,6 +7,7 @@ from pathlib import Path
 from torch import Tensor
 
 from lantern.drafters.eagle.eagle import Eagle
+from lantern.drafters.eagle.kv_state import FeatureTarget
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.eagle.released import from_released, is_released
 from lantern.drafters.parallel import Parallel
@@ -34,7 +35,7 @@ EAGLE, PARALLEL = "python train.py", "python train.py drafter=parallel"
 log = logging.getLogger(__name__)
 
 
-def load_eagle(checkpoint: str | Path, target: Target, tree: TreePolicy, sampling: Sampling) -> Eagle:
+def load_eagle(checkpoint: str | Path, target: FeatureTarget, tree: TreePolicy, sampling: Sampling) -> Eagle:
     """checkpoint: a folder written by train.py, a released one, a Hub id, or "random". CheckpointError unless it fits
     this target."""
     network, name = eagle_layer(checkpoint, target)
@@ -53,7 +54,7 @@ def eagle_layer(checkpoint: str | Path, target: Target) -> tuple[EagleNetwork, s
     return load_network(folder, target).to(weight.device, weight.dtype), weights_hash(folder)
 
 
-def load_parallel(checkpoint: str | Path, target: Target, tree: TreePolicy, sampling: Sampling) -> Parallel:
+def load_parallel(checkpoint: str | Path, target: FeatureTarget, tree: TreePolicy, sampling: Sampling) -> Parallel:
     """As load_eagle, for drafters of train.py drafter=parallel."""
     folder, weight = drafter_folder(checkpoint, target, PARALLEL), target.embed_weight
     network = load_parallel_network(folder, target).to(weight.device, weight.dtype)

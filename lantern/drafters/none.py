@@ -2,14 +2,15 @@
 
 from torch import Tensor
 
-from lantern.types import DraftTree, Forward, Proposals, TreeLabel, TreeTopology, Verdict
+from lantern.types import DraftTree, Forward, Proposals, TreeLabel, TreePolicy, TreeTopology, Verdict
 
 
 class NoDrafter:
     """Implements lantern.types.Drafter; drafts nothing."""
 
-    name, weights_hash = "none", None
-    tree = TreeLabel("none", "none")
+    name = "none"
+    weights_hash: str | None = None
+    tree: TreePolicy | TreeLabel = TreeLabel("none", "none")
     num_nodes = 1
     depth = image_bytes = 0
     forwards, forward_s = 0, 0.0

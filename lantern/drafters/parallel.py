@@ -20,6 +20,7 @@ class Parallel(FeatureDrafter):
     """Implements lantern.types.Drafter for any tree no deeper than the network's levels."""
 
     name = "parallel"
+    tree: TreePolicy
 
     def __init__(
         self, network: ParallelNetwork, target: FeatureTarget, tree: TreePolicy, sampling: Sampling,

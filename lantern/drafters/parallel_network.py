@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from lantern.models.llamagen.fused import FusedLayer, KVView, precise
-from lantern.models.llamagen.transformer import Attention, FeedForward
+from lantern.models.llamagen.transformer import Attention, FeedForward, KeyValues
 from lantern.models.onednn_linear import linear
 
 
@@ -31,8 +31,9 @@ class ParallelNetwork(nn.Module):
         return [self.fc, *self.ahead]
 
     def forward(
-        self, embeddings: Tensor, features: Tensor, rotation: Tensor, mask: Tensor | None, cache=None, level: int = 0
-    ) -> Tensor:
+        self, embeddings: Tensor, features: Tensor, rotation: Tensor, mask: Tensor | None,
+        cache: KeyValues | None = None, level: int = 0,
+    ) -> Tensor:  # fmt: skip
         """embeddings, features [B, T, D] of the roots' pairs, rotation [B or 1, T, 2, Dh] of the level's positions."""
         x = self.entrances[level](torch.cat([embeddings, features], dim=-1))
         x = x + self.attention(x, rotation, mask, cache)
@@ -59,7 +60,7 @@ class FusedParallel:
     def levels(self, tokens: Tensor, features: Tensor, count: int) -> Tensor:
         """What it reads of the levels 1 … count behind the roots: tokens [M], features [M, D] -> [M, count, D]."""
         own = self.table[tokens, 1 : count + 1]
-        if not count:
+        if self.on_feature_ahead is None or not count:
             return own.to(self.dtype)
         return self.on_feature_ahead(features).to(self.dtype).unflatten(1, (-1, own.shape[2]))[:, :count] + own
 

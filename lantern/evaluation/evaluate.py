@@ -114,7 +114,7 @@ class Evaluation:
         batched = side.lines("images", batch) if plan.makes_batches else []
         tokens = side.tokens(batched or timed[: len(batch.prompts)])
         images = decode_images(side.pipeline.target, tokens, plan.batch_size)
-        values = {"tokens_per_step": speed.tokens_per_step(timed + batched, tokens.shape[1])}
+        values: Row = {"tokens_per_step": speed.tokens_per_step(timed + batched, tokens.shape[1])}
         values |= speed.costs(timed or batched)
         if timed:
             plainly = ar.lines("speed", plan.timed(doublings))

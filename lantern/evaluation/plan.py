@@ -66,7 +66,8 @@ class Plan:
 
     def own(self, batch: Batch) -> Batch:
         """This shard's images: those whose number is `shard` modulo `shards`."""
-        return Batch(*(part[self.shard :: self.shards] for part in batch))
+        mine = slice(self.shard, None, self.shards)
+        return Batch(batch.prompts[mine], batch.copies[mine], batch.seeds[mine])
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,9 @@ def _version_of(line: Row) -> tuple[object, ...]:
     return line.get("key"), *name_of(line), timings_before(line)
 
 
-def lines_of(generation: Generation, part: str, images: Sequence[tuple[str, int, int]], **timed: float) -> list[Row]:
+def lines_of(
+    generation: Generation, part: str, images: Sequence[tuple[str, int, int]], **timed: float | None
+) -> list[Row]:
     """A line an image (prompt, copy, seed) of a generation; `timed` holds its measured seconds."""
     return [
         {"part": part, "prompt": prompt, "copy": copy, "seed": seed}

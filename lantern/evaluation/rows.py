@@ -7,11 +7,12 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from lantern.drafters.none import NoDrafter
 from lantern.errors import unwritable
 
-Row = dict[str, object]
+Row = dict[str, Any]  # JSON values
 SUMMARY = "summary.json"  # the rows of a folder's last run; results.jsonl keeps those of all
 
 SETTING_KEYS = (

@@ -96,12 +96,12 @@ def speedup(
 ) -> tuple[float, float, float]:
     """Ratio of total latencies and its 95 % bounds, from latencies by prompt. The bounds are percentiles of a paired
     bootstrap over prompts, widened to Student's t by small_sample_factor. They are nan for a single prompt."""
-    method, baseline = np.asarray(method), np.asarray(baseline)
-    ratio, count = float(baseline.sum() / method.sum()), len(method)
+    ours, plain = np.asarray(method), np.asarray(baseline)
+    ratio, count = float(plain.sum() / ours.sum()), len(ours)
     if count < 2:
         return ratio, float("nan"), float("nan")
     draws = np.random.default_rng(seed).integers(count, size=(resamples, count))
-    bounds = np.percentile(baseline[draws].sum(1) / method[draws].sum(1), [2.5, 97.5])
+    bounds = np.percentile(plain[draws].sum(1) / ours[draws].sum(1), [2.5, 97.5])
     low, high = ratio * (bounds / ratio) ** small_sample_factor(count)  # a speed-up stays above 0
     return ratio, float(low), float(high)
 

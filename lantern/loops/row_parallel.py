@@ -62,7 +62,8 @@ class RowParallel:
             raise LanternError(f"loop.window={self.window}: a row starts 1 to {width} tokens behind the one above")
         rows = min(height, width * (1 + self.length) // self.window + 1)  # under way at once, at most
         check_memory(target, rows * (1 + self.length), 0, min(batch_size, len(prompts)))
-        started, images, rounds = perf_counter(), [], []
+        started, images = perf_counter(), list[Image]()
+        rounds: list[Round] = []
         for start in range(0, len(prompts), batch_size):
             chunk = slice(start, start + batch_size)
             images += self._decode(target, setup.sampling, prompts[chunk], seeds[chunk], rounds, start)

@@ -81,7 +81,8 @@ class _GrowingTree:
     that are not drawn are scattered into a last, discarded column."""
 
     def __init__(self, roots: Tensor, total: int, width: int) -> None:
-        self.total, self.width, self.laws = total, width, None
+        self.total, self.width = total, width
+        self.laws: Tensor | None = None
         self.tokens = roots.new_zeros(len(roots), total + 2)
         self.parents = torch.full_like(self.tokens, PADDING)
         self.tokens[:, 0], self.parents[:, 0] = roots, -1

@@ -65,7 +65,8 @@ class _Level:
 
     def __init__(self, depth: int, paths: list[tuple[int, ...]], numbers: dict[tuple[int, ...], int]) -> None:
         self.depth = depth
-        inner = [[()]] + [sorted({p[:d] for p in paths if len(p) == d + 1}) for d in range(1, depth + 1)]
+        root: list[tuple[int, ...]] = [()]
+        inner = [root] + [sorted({p[:d] for p in paths if len(p) == d + 1}) for d in range(1, depth + 1)]
         below = [path for path in paths if len(path) == depth + 1]
         self.width = 1 + max(path[-1] for path in below)
         self.nodes = torch.tensor([numbers[path] for path in inner[depth]])

@@ -119,8 +119,9 @@ class AutoTree:
 
 def resolved(tree: TreePolicy | AutoTree, pipelines: Pipelines) -> TreePolicy | Shape | None:
     """The shape that tree=auto finds, if any of its families fits the drafter; another tree unchanged."""
-    is_open = isinstance(tree, AutoTree) and tree.fitting(pipelines.drafter_parameters)
-    return tree.resolve(pipelines) if is_open else tree
+    if not isinstance(tree, AutoTree):
+        return tree
+    return tree.resolve(pipelines) if tree.fitting(pipelines.drafter_parameters) else Shape({})
 
 
 def search_seed(number: int) -> int:

@@ -13,7 +13,6 @@ from lantern.evaluation.rows import encode
 from lantern.pipeline import Shape
 from lantern.runtime.files import replace_text
 from lantern.runtime.known_targets import check_known
-from lantern.types import TreePolicy
 
 CHOICE = "tree.json"
 
@@ -43,7 +42,7 @@ class KeptChoice:
         replace_text(self.path, encode({"asked": self.asked, "shape": settings}) + "\n")
 
 
-def config_of(tree: TreePolicy) -> dict[str, object]:
+def config_of(tree: object) -> dict[str, object]:
     """The conf/tree entry of a tree that stores its arguments under their names."""
     kind = type(tree)
     arguments = {name: getattr(tree, name) for name in signature(kind).parameters}

@@ -13,7 +13,7 @@ def by_rule(rule: AcceptanceRule, sampling: Sampling) -> Verification:
     return shared(rule) if rule.verification == "shared_noise" else published(rule, sampling)
 
 
-def shared(rule: AcceptanceRule) -> SharedNoise | SharedLaw:
+def shared(rule: AcceptanceRule) -> Verification:
     """Shared noise as the rule allows it: by the target's law, by p~ for each token, or by the rule's own law r."""
     return SharedLaw() if isinstance(rule, CommittedLaw) and not rule.lossless else SharedNoise()
 

@@ -4,10 +4,10 @@ a likely continuation can save an unlikely token. Lossless, and longer on averag
 import torch
 from torch import Tensor
 
-from lantern.acceptance.committed import CommittedLaw, committed_laws, point_mass
+from lantern.acceptance.committed import committed_laws, point_mass
 from lantern.errors import LanternError
 from lantern.noise import Noise
-from lantern.types import PADDING, DraftTree, Verdict
+from lantern.types import PADDING, AcceptanceRule, DraftTree, Verdict
 from lantern.verification.ratio import RatioProposals
 
 
@@ -25,13 +25,9 @@ class Block:
     name = "block"
     proposals = BlockProposals
 
-    def __call__(self, tree: DraftTree, probs: Tensor, rule: CommittedLaw, noise: Noise) -> Verdict:
+    def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
         """probs p [B, N, V]. Raises LanternError for a tree with branches or a rule that judges single tokens."""
         _require_chain(tree)
-        if not rule.lossless and not isinstance(rule, CommittedLaw):
-            raise LanternError(
-                f"verification=block judges whole chains, acceptance={rule.name} single tokens; use verification=ratio"
-            )
         rows = torch.arange(len(probs), device=probs.device)
         last = (~tree.is_padding).sum(1) - 1  # [B]
         next_tokens = tree.tokens.roll(-1, 1)  # [B, N] the token behind a node; undefined at the last

@@ -122,7 +122,7 @@ class _Walk:
     def descend(self, accepted: Tensor, child: Tensor) -> None:
         here, law = accepted[:, None], self.probs[self.rows, child]
         self.p, self.law = torch.where(here, law, self.p), torch.where(here, law, self.law)
-        if self.q is not None:
+        if self.q is not None and self.draft_probs is not None:
             self.q = torch.where(here, self.draft_probs[self.rows, child], self.q)
         self.node, self.accepted = torch.where(accepted, child, self.node), self.accepted + accepted
         self.rank = self.rank.masked_fill(accepted, 0)

@@ -3,11 +3,11 @@ depends on q, which drafting must therefore keep, and may not depend on the nois
 
 from torch import Tensor
 
-from lantern.acceptance.committed import CommittedLaw, committed_laws
+from lantern.acceptance.committed import committed_laws
 from lantern.acceptance.exact import Exact
 from lantern.errors import LanternError
 from lantern.noise import Noise
-from lantern.types import DraftTree, Verdict
+from lantern.types import AcceptanceRule, DraftTree, Verdict
 from lantern.verification.shared_noise import SharedNoise, SharedProposals
 
 
@@ -36,7 +36,7 @@ class SharedLaw:
     name = "shared_noise"
     proposals = LawKeepingProposals
 
-    def __call__(self, tree: DraftTree, probs: Tensor, rule: CommittedLaw, noise: Noise) -> Verdict:
+    def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
         """probs p [B, N, V]. Raises LanternError if children were drafted without keeping q: in a tree pruned by its
         noise, such as EAGLE-2's, r would depend on that noise."""
         q = tree.draft_probs

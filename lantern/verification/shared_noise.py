@@ -6,7 +6,7 @@ from torch import Tensor
 from lantern.acceptance.relaxed import Relaxation
 from lantern.errors import LanternError
 from lantern.noise import PICK_SPREAD, Noise, leaders, winners
-from lantern.types import DraftTree, Verdict
+from lantern.types import AcceptanceRule, DraftTree, Verdict
 
 
 class SharedProposals:
@@ -17,7 +17,7 @@ class SharedProposals:
     def __init__(self, noise: Noise) -> None:
         self._noise = noise
 
-    def drawn(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor:
+    def drawn(self, log_q: Tensor, nodes: Tensor | None, depth: int) -> Tensor:
         """log_q [B, W, V] of nodes at this depth -> log q + G of the position behind them."""
         return log_q + self._noise.picks(depth)[:, None]
 
@@ -45,7 +45,7 @@ class SharedNoise:
     name = "shared_noise"
     proposals = SharedProposals
 
-    def __call__(self, tree: DraftTree, probs: Tensor, rule: Relaxation, noise: Noise) -> Verdict:
+    def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
         """probs p [B, N, V]. Follows the deepest path on which every child is the pick at its parent; among equally
         deep ones the one of earlier nodes."""
         is_chain = tree.topology and tree.topology.width < 2

@@ -33,7 +33,7 @@ main()
 """
 
 
-def test_a_model_loads_inside_another_hydra_program_whose_state_it_leaves_alone(tmp_path):
+def test_loading_a_model_leaves_the_state_of_a_hydra_program_unchanged(tmp_path):
     """Catches a user's program that loses its own Hydra when it loads a model."""
     program, weights = tmp_path / "program.py", write_tiny_weights(tmp_path / "weights")
     program.write_text(PROGRAM.replace("WEIGHTS", str(weights)))

@@ -61,7 +61,7 @@ def test_a_7b_chameleon_has_every_name_and_shape_of_the_published_architecture(m
     assert target.num_tokens == {"anole": 1024, "lumina_mgpt": 2304}[model]
 
 
-def test_a_7b_model_needs_what_arithmetic_says():
+def test_a_7b_models_estimate_equals_the_arithmetic():
     """Keys and values of Anole: 2 x 32 layers x 4,096 x 2 rows x 2 bytes a slot, 1 MiB."""
     target = on_meta("anole")
     found = estimate(target, Drafted(26, 5), True, (1,), GPU)

@@ -38,7 +38,7 @@ def evaluate(weights: Path, folder: Path, *overrides: str) -> subprocess.Complet
 
 
 @pytest.mark.full
-def test_a_sweep_survives_a_failing_point_and_says_so(weights, tmp_path):
+def test_a_sweep_continues_after_a_failing_point_and_reports_it(weights, tmp_path):
     done = evaluate(
         weights, tmp_path, "+sweep=delta", "acceptance.delta=0,2,0.4", f"hydra.sweep.dir={tmp_path}/s", *SMALL
     )

@@ -289,7 +289,7 @@ def test_the_plot_has_a_panel_for_each_price_that_was_measured(tmp_path):
     assert widths[1] > 1.8 * widths[0]
 
 
-def test_a_table_leaves_out_what_nobody_measured():
+def test_a_table_leaves_out_what_was_not_measured():
     row = {
         "drafter": "eagle",
         "acceptance": "exact",
@@ -303,7 +303,7 @@ def test_a_table_leaves_out_what_nobody_measured():
 
 
 def test_a_report_that_fails_is_a_failure(tmp_path):
-    """Catches an exception that Hydra rotary into a warning, and an exit status of 0."""
+    """Catches an exception that Hydra turns into a warning, and an exit status of 0."""
     (tmp_path / "results.csv").mkdir()
     folder = sweep_folder(tmp_path, deltas=(0.1,))
     report = SweepReport()

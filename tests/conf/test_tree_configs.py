@@ -27,7 +27,7 @@ def test_the_children_sweep_compares_trees_of_one_size():
     assert (chosen.kind, drawn.kind) == ("eagle2", "sampled")
 
 
-def test_a_loop_of_its_own_takes_the_place_of_the_drafter():
+def test_a_loop_replaces_the_drafter():
     """Catches a default that undoes the choice, and weights that are loaded for nothing."""
     cfg = composed("+loop=rows", "loop.window=3")
     assert isinstance(instantiate(cfg.loop), RowParallel)

@@ -72,7 +72,7 @@ def test_only_a_damaged_shard_is_computed_again(tmp_path, damage, caplog):
     assert "00001-of-00004 damaged" in caplog.text
 
 
-def test_a_helper_that_dies_leaves_its_shards_to_the_caller(tmp_path):
+def test_shards_of_a_helper_that_fails_are_computed_by_the_caller(tmp_path):
     parent = os.getpid()
 
     def deadly(items):

@@ -51,7 +51,7 @@ def test_bare_textures_are_never_held_out():
     assert all(scene.shape == NONE and not is_held_out(scene) for scene in BARE_SCENES)
 
 
-def test_a_caption_longer_than_the_model_reads_is_cut_and_said_so(caplog):
+def test_a_caption_longer_than_the_model_reads_is_cut_with_a_warning(caplog):
     words = WordFeatures(list("abcdef"), dim=8, length=4)
     long, short = words(["a b c d e f"]), words(["a b c d"])
     assert all(torch.equal(a, b) for a, b in zip(long, short, strict=True))

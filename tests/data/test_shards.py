@@ -52,7 +52,7 @@ def test_samples_of_all_shards_are_read_where_they_lie(tmp_path):
     assert values_of(split) == {"caption 10": 10, "caption 20": 20, "caption 30": 30}
 
 
-def test_a_shard_that_breaks_off_gives_what_stands_before_the_break(tmp_path, caplog):
+def test_a_truncated_shard_yields_the_samples_before_its_end(tmp_path, caplog):
     whole = write_shard(tmp_path / "a.tar", [*sample("1", 10), *sample("2", 20), *sample("3", 30)])
     cut = whole.read_bytes()[: 512 * 9 + 40]  # inside the third image, behind its header
     whole.write_bytes(cut)

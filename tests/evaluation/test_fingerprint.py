@@ -57,7 +57,7 @@ def test_graphs_that_were_off_are_a_warning():
     assert speed_warnings({"cuda_graphs": True}) == speed_warnings({"cuda_graphs": None}) == []
 
 
-def test_a_fingerprint_tells_settings_apart_that_have_no_row_key():
+def test_a_fingerprint_distinguishes_settings_without_a_row_key():
     """Catches two trees of one name, or a rule's own parameter, that merge into one row."""
     assert config_fingerprint(CONFIG) != config_fingerprint(CONFIG | {"tree": {"paths": [[0], [1]]}})
     assert config_fingerprint(CONFIG) == config_fingerprint(CONFIG | {"seed": 1})
@@ -83,7 +83,7 @@ def test_an_edited_comment_keeps_the_records_and_an_edited_constant_does_not(tmp
     assert (hashes[0] == hashes[1]) is is_kept
 
 
-def test_a_point_is_finished_for_the_same_request_alone(tmp_path):
+def test_a_finished_point_is_reused_for_the_same_request_only(tmp_path):
     request = request_hash(CONFIG, "weights")
     assert not is_finished(tmp_path, request)
     replace_text(tmp_path / "summary.json", "{}")
@@ -131,7 +131,7 @@ def test_other_processes_are_counted_and_ones_own_work_is_not(monkeypatch, tmp_p
     assert CpuContention().cores() is None
 
 
-def test_a_disturbed_or_wide_timing_is_said_to_be_so():
+def test_a_disturbed_or_wide_timing_has_a_warning():
     row = {"speedup": 2.0, "speedup_low": 1.95, "speedup_high": 2.05, "num_timed": 8, "other_cores": 0.0}
     assert speed_warnings(row) == []
     assert "1.5 cores" in speed_warnings(row | {"other_cores": 1.5})[0]
@@ -139,6 +139,6 @@ def test_a_disturbed_or_wide_timing_is_said_to_be_so():
 
 
 @pytest.mark.parametrize("wrong", [{"max_doublings": 3}, {"shards": 2, "shard": 2}, {"shards": 0}])
-def test_sizes_that_make_no_sense_are_one_sentence(wrong):
+def test_sizes_out_of_range_are_one_sentence(wrong):
     with pytest.raises(LanternError):
         Plan(["a"], 1, 1, 1, **wrong)

@@ -42,7 +42,7 @@ def test_a_step_counts_the_prefill():
 
 
 @pytest.mark.parametrize("count", [4, 8, 24])
-def test_speed_up_compares_sums_and_its_bounds_cover_as_often_as_they_say(count):
+def test_speed_up_compares_sums_and_its_bounds_have_their_stated_coverage(count):
     """Catches percentiles of few prompts, which cover 81 times in 100 at four, and bounds wider than they need be."""
     rng = np.random.default_rng(0)
     ar, drift = rng.uniform(1, 3, size=200_000), rng.normal(2, 0.4, size=200_000).clip(0.5)

@@ -63,7 +63,7 @@ def test_kernel_distance_is_the_unbiased_cubic_discrepancy():
     assert kernel_distance(x, y, torch.arange(20), torch.arange(20, 40)) == pytest.approx(float(expected), rel=1e-9)
 
 
-def test_precision_and_recall_tell_missing_quality_from_missing_variety():
+def test_precision_and_recall_distinguish_missing_quality_from_missing_variety():
     real = torch.cat([gaussian(40, mean=0, seed=1), gaussian(40, mean=50, seed=2)])
     one_mode = gaussian(80, mean=0, scale=0.5, seed=3)
     precision, recall = precision_recall(one_mode, real)
@@ -131,7 +131,7 @@ def test_the_difference_is_that_of_the_two_rows():
         assert lost[name] == pytest.approx(sign * (rows[0][key] - rows[1][key]), abs=1e-6)
 
 
-def test_few_images_for_many_features_are_said_to_be_few():
+def test_few_images_for_many_features_have_a_warning():
     metric = Fidelity(MeanColour(), lambda prompts, count: torch.rand(count, 3, 4, 4), 16)
     assert "29 images for 3 features" in metric.warnings(["wood"] * 29)[0]
     assert metric.warnings(["wood"] * 30) == []

@@ -110,7 +110,7 @@ def test_a_metrics_yaml_builds_it_from_a_local_folder(tmp_path, monkeypatch):
     assert clip.protocol([])["clip_score_resize"] == "bicubic antialiased 8"
 
 
-def test_image_reward_says_what_to_install(monkeypatch):
+def test_image_reward_names_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ImageReward", None)
     with pytest.raises(LanternError, match="pip install image-reward"):
         load_image_reward("a", "b")

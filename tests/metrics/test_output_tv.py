@@ -123,7 +123,7 @@ def test_a_whole_decoding_is_measured_at_its_visited_positions(tree, estimator):
     assert relaxed["output_tv_q50"] <= relaxed["output_tv_q90"] <= 1
 
 
-def test_a_witness_changes_no_token_and_sees_the_laws_of_the_committed_positions():
+def test_a_recording_drafter_changes_no_token_and_records_the_laws_of_the_committed_positions():
     """Catches a node taken for its child, and a law of another row."""
     plain = pipeline(SIBLINGS, Exact(), Ratio())
     watched = pipeline(SIBLINGS, Exact(), Ratio())

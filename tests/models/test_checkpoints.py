@@ -107,7 +107,7 @@ def test_strict_loading_casts_to_the_model(tmp_path):
     assert torch.equal(model.weight, STATE["weight"])
 
 
-def test_a_weights_folder_without_config_says_so(tmp_path):
+def test_a_weights_folder_without_config_is_one_clear_error(tmp_path):
     save_weights(tmp_path, STATE, {})
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(CheckpointError, match="not readable JSON"):
@@ -117,7 +117,7 @@ def test_a_weights_folder_without_config_says_so(tmp_path):
         load_weights(tmp_path)
 
 
-def test_a_folder_that_cannot_be_written_says_so(tmp_path):
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(CheckpointError, match="cannot write weights to"):
         save_weights(tmp_path / "file" / "folder", STATE, {})

@@ -27,7 +27,7 @@ from lantern.evaluation.plan import Folders, Plan
 from lantern.models.checkpoints import save_weights
 from lantern.models.graphs import PassGraphs
 from lantern.models.hf.target import HuggingFaceTarget
-from lantern.pipeline import pipelines
+from lantern.pipeline import Pipeline, pipelines
 from lantern.types import PADDING, DraftTree, Verdict
 
 PROMPTS = ["a red sphere", "a blue ring on wood", "sand"]
@@ -196,13 +196,16 @@ def test_evaluating_a_random_drafter_gives_the_tokens_of_plain_decoding(loaded, 
     assert len(set(hashes[0].values())) == 4
 
 
+def pipeline_of(loaded: Loaded, *overrides: str) -> Pipeline:
+    cfg = config(loaded.family, loaded.folder, "acceptance=exact", *overrides)
+    parts = {name: instantiate(cfg[name]) for name in ("drafter", "acceptance", "verification", "sampling")}
+    return pipelines(loaded.target, **parts)(instantiate(cfg.tree))
+
+
 @pytest.mark.parametrize("family", [FAMILIES["lumina_mgpt"]], ids=str)
 def test_plain_decoding_with_row_ends_is_what_the_prompt_alone_decides(loaded):
     """Catches state that leaks between images: batches of one and of three, admitted and finished in any order."""
-    cfg = config(loaded.family, loaded.folder, "acceptance=exact", "drafter=none")
-    parts = {name: instantiate(cfg[name]) for name in ("drafter", "tree", "acceptance", "verification", "sampling")}
-    tree = parts.pop("tree")
-    pipeline = pipelines(loaded.target, **parts)(tree)
+    pipeline = pipeline_of(loaded, "drafter=none")
     alone = torch.cat([pipeline.generate([prompt], [seed], 1).tokens for seed, prompt in enumerate(PROMPTS)])
     assert torch.equal(pipeline.generate(PROMPTS, range(3), 3).tokens, alone)
     assert torch.equal(pipeline.generate(PROMPTS[::-1], [2, 1, 0], 2).tokens, alone.flip(0))
@@ -211,10 +214,7 @@ def test_plain_decoding_with_row_ends_is_what_the_prompt_alone_decides(loaded):
 @pytest.mark.parametrize("family", [FAMILIES["lumina_mgpt"]], ids=str)
 def test_a_window_longer_than_a_row_of_the_image_gives_the_tokens_of_plain_decoding(loaded):
     """Catches paths with several row ends, of which each must be read and kept; the drafter needs no weights."""
-    cfg = config(loaded.family, loaded.folder, "acceptance=exact", "drafter=jacobi")
-    parts = {name: instantiate(cfg[name]) for name in ("drafter", "tree", "acceptance", "verification", "sampling")}
-    tree = parts.pop("tree")
-    pipeline = pipelines(loaded.target, **parts)(tree)
+    pipeline = pipeline_of(loaded, "drafter=jacobi")
     found, plain = (part.generate(PROMPTS, [1, 2, 3], 2) for part in (pipeline, pipeline.baseline()))
     assert torch.equal(found.tokens, plain.tokens)
     assert max(max(entry.accepted) for entry in found.rounds) > SIDE

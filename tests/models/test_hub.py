@@ -74,7 +74,7 @@ def drop(*_: object, **__: object) -> Path:
 
 
 @pytest.mark.parametrize(("fail", "reason"), [(refuse, "no connection"), (drop, "Name or service not known")])
-def test_an_unreachable_file_says_which_whence_how_large_and_where_to_put_it(monkeypatch, fail, reason):
+def test_the_error_for_an_unreachable_file_has_its_name_source_size_and_place(monkeypatch, fail, reason):
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", fail)
     with pytest.raises(CheckpointError) as error:
         find_file("owner/name", "w.pt", "model.checkpoint", SIZE)
@@ -86,7 +86,7 @@ def test_an_unreachable_file_says_which_whence_how_large_and_where_to_put_it(mon
     assert "\n" not in said
 
 
-def test_an_unreachable_folder_says_the_same(monkeypatch):
+def test_the_error_for_an_unreachable_folder_has_the_same(monkeypatch):
     monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
     with pytest.raises(CheckpointError, match=r"files of owner/name \(about 13\.6 GB\) .* give model\.checkpoint=<the"):
         find_folder("owner/name", "model.checkpoint", 13_600_000_000)

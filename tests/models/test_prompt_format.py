@@ -17,7 +17,7 @@ def tokenizer(tmp_path_factory) -> PreTrainedTokenizerBase:
     return AutoTokenizer.from_pretrained(folder)
 
 
-def test_a_prompt_stands_between_what_the_model_wants(tokenizer):
+def test_a_prompt_is_encoded_in_the_models_format(tokenizer):
     prompts = PromptIds(tokenizer, 12, [70], [80, 81], fixed([80, 81]), "an image of {}")
     (prefix,) = prompts(["a red sphere"])
     assert prefix.conditional == [70, *tokenizer("an image of a red sphere").input_ids, 80, 81]

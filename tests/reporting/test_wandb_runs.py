@@ -53,7 +53,7 @@ def tracked(tmp_path_factory, weights) -> dict[str, OfflineRun]:
     return {run.run.display_name: run for run in runs} | {"folder": folder}
 
 
-def test_runs_of_a_sweep_share_a_group_and_say_what_they_are(tracked):
+def test_runs_of_a_sweep_share_a_group_and_have_a_job_type(tracked):
     folder = tracked["folder"]
     point, plain, summary = (
         tracked[name] for name in ("fake/lantern/static/k100-d0.03", "fake/ar", f"delta-{folder.name}/summary")

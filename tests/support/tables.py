@@ -195,7 +195,7 @@ def committed(tree: DraftTree, verdict: Verdict) -> list[tuple[int, ...]]:
 
 
 def p_value(sequences: torch.Tensor, law: torch.Tensor) -> float:
-    """Pearson's chi-square test of sequences [B, L] against law [V] * L; rare cells are merged into one."""
+    """Pearson's chi-square test of sequences [B, L] against law [V] * L; rare bins are merged into one."""
     size = law.shape[0]
     cells = (sequences * size ** torch.arange(law.dim() - 1, -1, -1)).sum(1)
     counts = torch.bincount(cells, minlength=law.numel()).double()

@@ -3,7 +3,7 @@ import torch
 from lantern.training.best_checkpoint import BestCheckpoint
 
 
-def test_a_run_that_goes_on_elsewhere_remembers_its_best_score(tmp_path):
+def test_a_run_resumed_in_another_folder_keeps_its_best_score(tmp_path):
     """Catches an export of the best step since the resume instead of the best of all."""
     made = BestCheckpoint(tmp_path / "before", monitor="val/loss")
     made.best_model_score, made.best_model_path = torch.tensor(3.1), str(tmp_path / "before" / "best.ckpt")

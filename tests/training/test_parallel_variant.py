@@ -53,7 +53,7 @@ def test_passes_equal_roots_run_one_by_one():
 @pytest.mark.parametrize("cfg_scale", [1.0, 2.0])
 @torch.no_grad()
 def test_training_and_decoding_see_the_same_drafter(target, cfg_scale):
-    """Catches rows, cells, pairs or guidance that differ between the two."""
+    """Catches rows, cache slots, pairs or guidance that differ between the two."""
     target = target.configured(cfg_scale)
     task = parallel_task(target, Sampling(cfg_scale=cfg_scale))
     assert_training_and_decoding_agree(task, Parallel)

@@ -136,7 +136,7 @@ def test_teacher_forced_features_are_those_of_decoding(target):
 @pytest.mark.parametrize("cfg_scale", [2.0, 1.0])
 def test_any_targets_features_are_those_of_the_targets_own_pass(target, cfg_scale):
     """A target of another family is run through its decoding passes: catches rows that see what follows them, a lost
-    last row, and features that autograd refuses."""
+    last row, and features that autograd rejects."""
     target = target.configured(cfg_scale)
     items = MemorySplits().split("train")[:3]
     tokens, captions = torch.stack([i["tokens"] for i in items]), [i["caption"] for i in items]

@@ -83,7 +83,7 @@ def test_the_printed_command_evaluates_on_the_target_that_was_trained_on(tmp_pat
     assert cfg.drafter.checkpoint == str(tmp_path / "drafter")
 
 
-def test_other_tasks_say_where_their_weights_belong(tmp_path):
+def test_other_tasks_print_where_their_weights_belong(tmp_path):
     assert what_next(tmp_path / "critic", ["task=critic"]).endswith("copy that folder to data/weights/critic")
 
 

@@ -100,7 +100,7 @@ def test_a_calibration_decodes_and_writes_one_row_per_tau(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("sizes", [(0, 1, 1, []), (5, 2, 1, []), (4, 3, 4, [3]), (4, 3, 4, [0])])
-def test_sizes_and_checks_that_make_no_sense_are_one_clear_error(sizes):
+def test_sizes_and_checks_out_of_range_are_one_clear_error(sizes):
     """Catches a check that can never be reached, and fewer nodes than asked for."""
     total, depth, width, checks = sizes
     with pytest.raises(LanternError, match=r"tree\.(total|checks)="):

@@ -27,7 +27,7 @@ SIZES = {
 
 
 class PathLaws:
-    """q of a path, made up from the path itself by a seed; remembers the paths in order of expansion."""
+    """q of a path, a function of the path and a seed; records the paths in order of expansion."""
 
     def __init__(self, codes: int, seed: int, zeros: float = 0.0) -> None:
         self.codes, self.seed, self.zeros, self.paths = codes, seed, zeros, None

@@ -1,4 +1,4 @@
-"""tree=auto on a machine made up of numbers: a chain-like acceptance and a round that costs what it is told to."""
+"""tree=auto on a simulated machine: acceptance as on a chain, and rounds of given costs."""
 
 import random
 from collections import Counter
@@ -24,8 +24,8 @@ MISSED = 0.95  # by a node beside a window: the share of its places' misses that
 
 @dataclass
 class Machine:
-    """Decodes with shapes whose best node is followed with a chance of its own at every depth; remembers what it was
-    asked for."""
+    """Decodes with shapes whose best node is followed with a chance of its own at every depth; records its
+    calls."""
 
     base: float  # seconds of a round
     node: float  # of a node of every image, the root included
@@ -41,11 +41,14 @@ class Machine:
 
     def parts(self, shape) -> tuple[int, int, list[int], list[float]]:
         """Nodes, levels, and the nodes and chances of the path of likeliest nodes."""
-        told = shape.settings if isinstance(shape, Shape) else {"tree": shape} if shape else {}
-        tree, tail = told.get("tree"), told.get("tail", 0) + ("tree" not in told) * told.get("length", 0)
+        settings = shape.settings if isinstance(shape, Shape) else {"tree": shape} if shape else {}
+        tree, tail = (
+            settings.get("tree"),
+            settings.get("tail", 0) + ("tree" not in settings) * settings.get("length", 0),
+        )
         nodes, levels = (tree.num_nodes - 1, tree.depth) if tree else (0, 0)
         chances = [self.drafted(depth) for depth in range(1, levels + 1)]
-        beside = told.get("branches", 0)
+        beside = settings.get("branches", 0)
         chances += [1 - (1 - self.guessed(levels + place, tail)) * MISSED**beside for place in range(1, tail + 1)]
         path = first_children(tree) if tree else []
         return nodes + tail + beside, levels, [*path, *range(nodes + 1, nodes + 1 + tail)], chances

@@ -141,7 +141,7 @@ def test_a_one_hot_draft_law_is_judged_by_p_alone():
 
 
 def test_a_draft_law_equal_to_the_target_law_is_never_rejected():
-    """Catches a coin that can be 1 and a residual without mass that rotary into NaN."""
+    """Catches a coin that can be 1 and a residual without mass that turns into NaN."""
     p = torch.tensor([[0.1, 0.2, 0.7]], dtype=torch.float64)
     for x in range(3):
         accept, residual = Exact().judge(p, p, torch.tensor([x]), None)

@@ -17,6 +17,7 @@ class Eagle(FeatureDrafter):
     """Implements lantern.types.Drafter; the tree policy decides what is expanded."""
 
     name = "eagle"
+    tree: TreePolicy
 
     def __init__(
         self, network: EagleNetwork, target: FeatureTarget, tree: TreePolicy, sampling: Sampling,
@@ -47,30 +48,30 @@ class Eagle(FeatureDrafter):
         tokens, features = self.pairs.close(roots)
         outputs = self._run(tokens, features, *self.state.reserve(ahead=0))
         self.cache.extend(self.pairs.counts, self.pairs.count)
-        self._attends = None
+        self._attends: Tensor | None = None
         self._outputs = self.state.from_root(outputs)  # [B, R, E, D], the root's first
         return self._outputs
 
     def _extend(self, tokens: Tensor, parents: Tensor, depth: int) -> Tensor:
         """One level: tokens [B, W] paired with their parents' outputs, attending to their ancestors -> [B, R, W, D]."""
-        if self._attends is None:
-            self._attends = self.cache.committed(self.tree.num_expanded)  # [B, E, S] by expansion, the root's first
-        width, offset = tokens.shape[1], self._attends.shape[1] - 1
+        attends = self._attends  # [B, E, S] by expansion, the root's first
+        attends = self.cache.committed(self.tree.num_expanded) if attends is None else attends
+        width, offset = tokens.shape[1], attends.shape[1] - 1
         index = parents[:, None, :, None].expand(-1, self._outputs.shape[1], -1, self._outputs.shape[3])
         features = self._outputs.gather(2, index)
         self.cache.reserve(width, offset)
         positions = (self.cache.lengths + depth).clamp(max=len(self.target.rotary) - 1)[:, None].expand(-1, width)
         rotary = self.target.rotary[positions].repeat_interleave(self.target.guidance, 0)
-        outputs = self._run(tokens, features, rotary, self._mask(parents, offset))
+        outputs = self._run(tokens, features, rotary, self._mask(attends, parents, offset))
         self._outputs = torch.cat([self._outputs, outputs], dim=2)
         return outputs
 
-    def _mask(self, parents: Tensor, offset: int) -> Tensor:
+    def _mask(self, attends: Tensor, parents: Tensor, offset: int) -> Tensor:
         """[B R, 1, W, extent]: an expansion attends to its parent's slots and its own, `offset` behind the root's."""
-        mask = self._attends.gather(1, parents[..., None].expand(-1, -1, self._attends.shape[2]))
+        mask = attends.gather(1, parents[..., None].expand(-1, -1, attends.shape[2]))
         own = self.cache.lengths[:, None] + offset + torch.arange(parents.shape[1], device=parents.device)
         mask.scatter_(2, own[..., None], 0.0)
-        self._attends = torch.cat([self._attends, mask], dim=1)
+        self._attends = torch.cat([attends, mask], dim=1)
         return mask[:, None, :, : self.cache.extent].repeat_interleave(self.target.guidance, 0)
 
     def _run(self, tokens: Tensor, features: Tensor, rotary: Tensor, mask: Tensor) -> Tensor:

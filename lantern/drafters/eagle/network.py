@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern.models.llamagen.fused import FusedLayer, KVView, precise
-from lantern.models.llamagen.transformer import Attention, FeedForward
+from lantern.models.llamagen.transformer import Attention, FeedForward, KeyValues
 from lantern.models.onednn_linear import linear
 
 
@@ -21,6 +21,7 @@ class EagleNetwork(nn.Module):
     ) -> None:
         """embedding_rows: of a frozen embedding of its own, as released drafters have one; None: the target's."""
         super().__init__()
+        self.embed_weight: Tensor | None
         self.register_buffer("embed_weight", torch.zeros(embedding_rows, dim) if embedding_rows else None)
         self.fc = nn.Linear(2 * dim, dim)
         self.attention = Attention(dim, num_heads)
@@ -32,8 +33,9 @@ class EagleNetwork(nn.Module):
         return target_weight if self.embed_weight is None else self.embed_weight.to(target_weight)
 
     def forward(
-        self, embeddings: Tensor, features: Tensor, rotation: Tensor, mask: Tensor | None, cache=None
-    ) -> Tensor:
+        self, embeddings: Tensor, features: Tensor, rotation: Tensor, mask: Tensor | None,
+        cache: KeyValues | None = None,
+    ) -> Tensor:  # fmt: skip
         """embeddings, features [B, T, D], rotation [B or 1, T, 2, Dh] -> [B, T, D]. mask None: plain causal."""
         x = self.fc(torch.cat([embeddings, features], dim=-1))
         x = x + self.attention(x, rotation, mask, cache)

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from lantern.drafters.jacobi.branches import Branches
 from lantern.drafters.jacobi.jacobi import Jacobi
-from lantern.drafters.jacobi.window import KIND, UNSCALED, Redraw, Start
+from lantern.drafters.jacobi.window import KIND, UNSCALED, PickingProposals, Redraw, Start
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Proposals, Target, TreeLabel
@@ -25,7 +25,7 @@ class BranchingJacobi(Jacobi):
 
     def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
         """Raises LanternError under ratio verification."""
-        if proposals.keeps_law:
+        if not isinstance(proposals, PickingProposals):
             raise LanternError(
                 f"drafter={self.name}: runners-up are no draws from a law; use verification=shared_noise"
             )

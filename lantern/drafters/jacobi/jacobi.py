@@ -6,7 +6,7 @@ drawn from norm(max(p' - p, 0)); under shared noise it is argmax(log p' + G_j)."
 import torch
 from torch import Tensor
 
-from lantern.drafters.jacobi.window import KIND, UNSCALED, Guess, Redraw, Start, Window
+from lantern.drafters.jacobi.window import KIND, UNSCALED, Guess, Redraw, RedrawingProposals, Start, Window
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Forward, Proposals, Target, TreeLabel, TreeTopology, Verdict
@@ -61,13 +61,14 @@ def chain_within(room: Tensor, tokens: Tensor, laws: Tensor | None = None) -> Dr
 def coupled(proposals: Proposals, laws: Tensor, former: Guess, known: Tensor) -> Tensor:
     """Draws from laws [B, W, V] coupled to the former ones, which the first known [B] positions have: the pick under
     shared noise, by maximal coupling under ratio."""
-    return proposals.coupled(laws, former.tokens, former.laws, known)
+    former_laws = laws if former.laws is None else former.laws  # not read where they were not kept
+    return proposals.coupled(laws, former.tokens, former_laws, known)
 
 
 def anew(proposals: Proposals, laws: Tensor, former: Guess, known: Tensor) -> Tensor:
     """Draws from laws [B, W, V], independent of the former ones. Raises LanternError under shared noise, where a
     position's noise never changes."""
-    if not proposals.keeps_law:
+    if not isinstance(proposals, RedrawingProposals):
         raise LanternError(
             "drafter=sjd draws its window anew each round, shared noise and temperature=0 allow one draw; use "
             "drafter=jacobi, or verification=ratio at a temperature above 0"

@@ -13,12 +13,12 @@ from lantern.drafters.eagle.kv_state import FeatureTarget
 from lantern.drafters.eagle.network import EagleNetwork, FusedEagle
 from lantern.drafters.jacobi.branches import Branches
 from lantern.drafters.jacobi.jacobi import chain_within
-from lantern.drafters.jacobi.window import KIND, StaleNodeLookup
+from lantern.drafters.jacobi.window import KIND, PickingProposals, StaleNodeLookup
 from lantern.drafters.loading import eagle_layer
 from lantern.errors import LanternError
 from lantern.runtime.memory import check_nodes
 from lantern.sampling import Sampling
-from lantern.types import DraftTree, Forward, Proposals, Target, TreeLabel, Verdict
+from lantern.types import DraftTree, Forward, Proposals, TreeLabel, Verdict
 
 
 class RefinedJacobi(FeatureDrafter):
@@ -72,7 +72,7 @@ class RefinedJacobi(FeatureDrafter):
     def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
         """Refines the stale features of the last pass; the pairs up to the root's are committed to the cache here.
         Raises LanternError under ratio verification."""
-        if proposals.keeps_law:
+        if not isinstance(proposals, PickingProposals):
             raise LanternError("drafter=refined_jacobi drafts no draws from a law; use verification=shared_noise")
         committed, exact = self.pairs.close(roots)  # [B, A], [B, R, A, D]
         start = perf_counter()
@@ -111,6 +111,8 @@ class RefinedJacobi(FeatureDrafter):
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         """Keeps the accepted pairs, and the features and picks of the positions behind the verdict's token."""
         super().observe(tree, forward, probs, verdict)
+        if verdict.picks is None:
+            raise LanternError(f"drafter={self.name} needs the picks at all nodes; use verification=shared_noise")
         behind, self._seen = self._stale_nodes(tree, verdict)
         rows = torch.arange(len(behind), device=behind.device)[:, None]
         self._stale = forward.features.transpose(1, 2)[rows, behind].transpose(1, 2)
@@ -127,7 +129,7 @@ def load_refined_jacobi(
     length: int,
     passes: int,
     share: float,
-    target: Target,
+    target: FeatureTarget,
     sampling: Sampling,
     branches: int = 0,
 ) -> RefinedJacobi:

@@ -2,7 +2,7 @@
 al., 2305.10427; for image models SJD, 2410.01699). Which nodes of a pass yield the next guesses, and their redraw."""
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -19,6 +19,21 @@ class Guess(NamedTuple):
 
     tokens: Tensor
     laws: Tensor | None
+
+
+@runtime_checkable
+class RedrawingProposals(Proposals, Protocol):
+    """Proposals of a verification under which a window may be drawn anew each round."""
+
+    def anew(self, laws: Tensor) -> Tensor: ...  # [B, W, V] -> tokens [B, W]
+
+
+@runtime_checkable
+class PickingProposals(Proposals, Protocol):
+    """Proposals of a verification whose noise picks one token under a law."""
+
+    def picked(self, laws: Tensor) -> Tensor: ...  # [B, W, V] -> tokens [B, W]
+    def leaders(self, laws: Tensor, count: int) -> tuple[Tensor, Tensor]: ...  # tokens and scores [B, W, count]
 
 
 UNSCALED = Sampling()  # for windows built without sampling settings

@@ -1,6 +1,8 @@
 """LlamaGen's transformer (Sun et al., 2406.06525) with the parameter names and arithmetic of the released checkpoints.
 Attention masks and rotary factors are arguments. Decoding runs the same weights through fused.py."""
 
+from typing import Protocol
+
 import torch
 import torch.nn.functional as F
 from einops import rearrange
@@ -66,6 +68,12 @@ def rotate(x: Tensor, rotation: Tensor) -> Tensor:  # [B, T, H, Dh], [B or 1, T,
     return torch.addcmul(x * rotation[:, :, None, 0], swapped, rotation[:, :, None, 1])
 
 
+class KeyValues(Protocol):
+    """Keys and values of tokens read before, such as those of a drafter's earlier passes."""
+
+    def extend(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]: ...  # [B, T, H, Dh] -> [B, S, H, Dh]
+
+
 class Attention(nn.Module):
     """Multi-head self-attention with rotary embeddings."""
 
@@ -75,7 +83,7 @@ class Attention(nn.Module):
         self.wqkv = nn.Linear(dim, 3 * dim, bias=False)
         self.wo = nn.Linear(dim, dim, bias=False)
 
-    def forward(self, x: Tensor, rotation: Tensor, mask: Tensor | None, cache=None) -> Tensor:
+    def forward(self, x: Tensor, rotation: Tensor, mask: Tensor | None, cache: KeyValues | None = None) -> Tensor:
         """x [B, T, D]; mask broadcasts to [B, 1, T, S], None is causal; cache: stores keys and values."""
         heads = rearrange(self.wqkv(x), "b t (n h d) -> b t (n h) d", n=3, h=self.num_heads)
         query_key, value = heads.split([2 * self.num_heads, self.num_heads], dim=2)

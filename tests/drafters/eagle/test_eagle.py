@@ -21,7 +21,7 @@ TREES = {
 
 
 class Witnessed:
-    """A tree policy that remembers q of every path it had expanded, row by row."""
+    """A tree policy that records q of every path it had expanded, row by row."""
 
     def __init__(self, tree) -> None:
         self.tree = tree

@@ -18,15 +18,13 @@ from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import feed_forward_dim
 from lantern.sampling import Sampling
 from lantern.verification.ratio import Ratio
-from lantern.verification.shared_noise import SharedNoise
+from lantern.verification.shared_noise import SharedNoise, SharedProposals
 
 LENGTH, SHARE = 5, 0.6
 
 
-class Likeliest:
+class Likeliest(SharedProposals):
     """Proposals without noise."""
-
-    keeps_law = False
 
     def picked(self, laws: torch.Tensor) -> torch.Tensor:
         return laws.argmax(-1)
@@ -98,7 +96,7 @@ def test_a_window_is_refined_as_written_out_position_by_position(cfg_scale, pass
             drafter.keep(torch.tensor([2, 1]))
             prompts, committed, left = [prompts[2], prompts[1]], [committed[2], committed[1]], [left[2], left[1]]
         forwards, room = drafter.forwards, torch.full((len(prompts),), 99)
-        tree = drafter.draft(torch.tensor([tokens[-1] for tokens in committed]), room, Likeliest())
+        tree = drafter.draft(torch.tensor([tokens[-1] for tokens in committed]), room, Likeliest(None))
         assert drafter.forwards == forwards + passes
         for row, tokens in enumerate(committed):
             slow = slow_refined(drafter, prompts[row], tokens, left[row], passes)

@@ -38,7 +38,7 @@ def test_scores_are_the_models_own_logits_without_its_temperature(tmp_path):
         torch.testing.assert_close(found[row], 2 * logit[0, 0] / model.logit_scale.exp(), rtol=0, atol=1e-6)
 
 
-def test_images_of_any_size_are_resized_and_the_row_can_say_how(tmp_path):
+def test_images_of_any_size_are_resized_and_the_row_records_how(tmp_path):
     save_clip(tmp_path)
     network = load_clip(tmp_path)
     assert network.resize == "bicubic antialiased 8"

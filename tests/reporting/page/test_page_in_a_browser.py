@@ -146,7 +146,7 @@ def test_the_heat_map_and_the_tree_are_read_with_arrow_keys(page):
     assert tree.startswith("child ranks 1: drafted in 88 % of rounds")  # 7 of 8 rounds have room for a draft
 
 
-def test_a_page_without_quality_pictures_or_rounds_says_so_and_works(page, tmp_path):
+def test_a_page_without_quality_pictures_or_rounds_works_with_a_note(page, tmp_path):
     """Catches scripts that stop at the first part that has nothing to draw."""
     rows = [
         {"drafter": "none", "speedup": 1.0},

@@ -48,7 +48,7 @@ def test_a_token_table_holds_the_tokenizers_tokens_and_reads_images_once(weights
         assert items[i]["caption"] == f"picture {i}"
 
 
-def test_a_target_that_cannot_encode_images_says_what_to_do_instead(target, tmp_path):
+def test_a_target_that_cannot_encode_images_names_the_remedy(target, tmp_path):
     target.tokenizer = object()
     with pytest.raises(LanternError, match="task=drafter_self"):
         tokens_for(target, Pictures(), str(tmp_path), budget_gib=1)
