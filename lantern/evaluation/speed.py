@@ -7,7 +7,6 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from scipy.stats import t as student_t
 
 from lantern.evaluation.rows import Row
 from lantern.metrics.intervals import NORMAL_95
@@ -87,6 +86,8 @@ def speedup(
     """Ratio of total latencies and its 95 % bounds, from latencies by prompt. The bounds are percentiles of a paired
     bootstrap over prompts, widened to Student's t: percentiles of few prompts are too narrow (Hesterberg, 1411.5279,
     section 4). They are nan for a single prompt."""
+    from scipy.stats import t as student_t  # half a second, which the first image need not wait for
+
     method, baseline = np.asarray(method), np.asarray(baseline)
     ratio, count = float(baseline.sum() / method.sum()), len(method)
     if count < 2:

@@ -8,8 +8,6 @@ from hashlib import sha256
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch_fidelity.metric_fid import KEY_METRIC_FID, fid_features_to_statistics, fid_statistics_to_metric
-from torch_fidelity.metric_prc import KEY_METRIC_PRECISION, KEY_METRIC_RECALL, prc_features_to_metric
 
 from lantern.errors import LanternError
 from lantern.metrics.distances import NEIGHBOURHOOD, FrechetTo, Manifolds, kernel_distances
@@ -50,7 +48,8 @@ class Fidelity:
             raise LanternError(
                 f"quality.num_images={len(prompts)} is too few to judge by; use at least {MIN_IMAGES}, or 0"
             )
-        self._real(prompts)
+        distinct = tuple(dict.fromkeys(prompts))[: self.num_references]
+        self.references(distinct, len(distinct))  # the features of all of them can wait until images are judged
 
     def protocol(self, prompts: Sequence[str]) -> dict[str, object]:
         """The extractor and the real images, by their hashes."""
@@ -147,6 +146,8 @@ def _reference_features(extractor: str, references: References, prompts: tuple[s
 
 def frechet_distance(generated: Tensor, real: Tensor) -> float:
     """Distance of the two Gaussians fitted to features [N, F]; biased upwards by about 1/N, so compare at equal N."""
+    from torch_fidelity.metric_fid import KEY_METRIC_FID, fid_features_to_statistics, fid_statistics_to_metric
+
     statistics = [fid_features_to_statistics(features) for features in (generated, real)]
     return fid_statistics_to_metric(*statistics, verbose=False)[KEY_METRIC_FID]
 
@@ -159,5 +160,7 @@ def kernel_distance(generated: Tensor, real: Tensor, labels: Tensor, real_labels
 
 def precision_recall(generated: Tensor, real: Tensor) -> tuple[float, float]:
     """Share of generated images within the real manifold, and of real ones within the generated manifold."""
+    from torch_fidelity.metric_prc import KEY_METRIC_PRECISION, KEY_METRIC_RECALL, prc_features_to_metric
+
     found = prc_features_to_metric(generated, real, prc_neighborhood=NEIGHBOURHOOD, **QUIET)
     return found[KEY_METRIC_PRECISION], found[KEY_METRIC_RECALL]
