@@ -1,5 +1,6 @@
 """Makes torchvision importable beside a CPU build of torch, by defining the C++ operators that are missing there when
-torchvision is first imported. Must be imported before all that imports it: pytorch_lightning, torch_fidelity, transformers."""
+torchvision is first imported. Must be imported before pytorch_lightning, torch_fidelity and
+transformers, which import torchvision."""
 
 import sys
 from collections.abc import Sequence

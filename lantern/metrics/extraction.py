@@ -27,8 +27,8 @@ class ImageDataset(Dataset):
 
 
 def register_extractor(network: nn.Module) -> str:
-    """Makes network.features, images [N, 3, H, W] in [0, 1] -> [N, F], known to extract_features. Returns its name, which
-    holds a hash of its weights: torch-fidelity identifies extractors and cached features by name only."""
+    """Makes network.features, images [N, 3, H, W] in [0, 1] -> [N, F], known to extract_features. Returns its name,
+    which holds a hash of its weights: torch-fidelity identifies extractors and cached features by name only."""
     name = f"{type(network).__name__.lower()}-{network_hash(network)}"
     _networks.setdefault(name, network)
     return name
