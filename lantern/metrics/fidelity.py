@@ -2,7 +2,6 @@
 plain AR decoding of the same prompts and seeds; features by torch-fidelity with any extractor."""
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from hashlib import sha256
 
 import numpy as np
@@ -40,6 +39,8 @@ class Fidelity:
         self.extractor = register_extractor(extractor)
         self.references, self.num_references, self.resamples = references, num_references, resamples
         self._resize = getattr(extractor, "resize", "none")
+        self._rendered: dict[tuple[str, ...], Tensor] = {}  # real images of prompts, until their features are extracted
+        self._real_features: dict[tuple[str, ...], Tensor] = {}
         self._features = TensorMemo(lambda images: extract_features(images, self.extractor))
 
     def prepare(self, prompts: Sequence[str]) -> None:
@@ -48,8 +49,8 @@ class Fidelity:
             raise LanternError(
                 f"quality.num_images={len(prompts)} is too few to judge by; use at least {MIN_IMAGES}, or 0"
             )
-        distinct = tuple(dict.fromkeys(prompts))[: self.num_references]
-        self.references(distinct, len(distinct))  # the features of all of them can wait until images are judged
+        if tuple(prompts) not in self._real_features:  # features can wait until there are images to judge
+            self._rendered[tuple(prompts)] = self.references(tuple(prompts), self.num_references)
 
     def protocol(self, prompts: Sequence[str]) -> dict[str, object]:
         """The extractor and the real images, by their hashes."""
@@ -116,7 +117,12 @@ class Fidelity:
         ]
 
     def _real(self, prompts: Sequence[str]) -> Tensor:
-        return _reference_features(self.extractor, self.references, tuple(prompts), self.num_references)
+        key = tuple(prompts)
+        if key not in self._real_features:
+            images = self._rendered.pop(key, None)
+            images = self.references(key, self.num_references) if images is None else images
+            self._real_features[key] = extract_features(images, self.extractor)
+        return self._real_features[key]
 
 
 def kernel_moves(pair: Tensor, sides: Sequence[Tensor], real: Tensor, prompts: Sequence[str]) -> list[float]:
@@ -137,11 +143,6 @@ def prompt_labels(prompts: Sequence[str], num_references: int) -> tuple[Tensor, 
     numbers = {prompt: number for number, prompt in enumerate(dict.fromkeys(prompts))}
     labels = torch.tensor([numbers[prompt] for prompt in prompts])
     return labels, labels[torch.arange(num_references) % len(labels)]
-
-
-@lru_cache(maxsize=8)
-def _reference_features(extractor: str, references: References, prompts: tuple[str, ...], count: int) -> Tensor:
-    return extract_features(references(prompts, count), extractor)
 
 
 def frechet_distance(generated: Tensor, real: Tensor) -> float:
