@@ -2,6 +2,7 @@
 PYTHON ?= python3.11
 PY := .venv/bin/python
 RUN ?= runs/demo
+MINUTES ?= auto
 
 .PHONY: help env demo look results test test-full test-portable lint
 
@@ -16,10 +17,8 @@ env: .venv/.installed  ## install the pinned environment into .venv
 	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	@touch $@
 
-demo: env  ## distil a drafter for five minutes, sweep LANTERN's delta with it, say where to look
-	$(PY) train.py model=llamagen trainer.max_time=00:00:05:00 hydra.run.dir=$(RUN)/train
-	$(PY) evaluate.py +sweep=delta drafter.checkpoint=$(RUN)/train/drafter hydra.sweep.dir=$(RUN)/sweep
-	@echo; echo "Look at $(RUN)/sweep: report.html, pareto.png, grid.png, results.csv"
+demo: env  ## distil a drafter, sweep LANTERN's delta beside lossless decoding, in MINUTES sized to this machine
+	$(PY) -m lantern.cli.demo demo.minutes=$(MINUTES) hydra.run.dir=$(RUN)
 
 look: env  ## watch two methods decode your prompt, in a local page
 	$(PY) -m lantern

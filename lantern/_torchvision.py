@@ -1,23 +1,50 @@
-"""Makes torchvision importable beside a CPU build of torch, by defining the C++ operators that are missing there. Must
-be imported before pytorch_lightning, torch_fidelity and transformers, which import torchvision."""
+"""Makes torchvision importable beside a CPU build of torch, by defining the C++ operators that are missing there when
+torchvision is first imported. Must be imported before pytorch_lightning, torch_fidelity and
+transformers, which import torchvision."""
 
-from torch import library
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from types import ModuleType
 
-_SCHEMAS = {
-    "nms": "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-    "qnms": "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-}
-
-
-def _define_missing() -> library.Library | None:
-    try:
-        import torchvision  # noqa: F401
-    except (RuntimeError, ImportError):  # "operator torchvision::nms does not exist"
-        operators = library.Library("torchvision", "DEF")
-        for schema in _SCHEMAS.values():
-            operators.define(schema)
-        return operators
-    return None
+_SCHEMAS = (
+    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+)
+_libraries: list[object] = []  # a torch Library that is collected removes its operators
 
 
-_library = _define_missing()  # a module attribute: a Library that is collected removes its operators
+class _Finder(MetaPathFinder):
+    """Gives torchvision a loader that tries again with the missing operators; leaves all other modules alone."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name != "torchvision":
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and isinstance(spec.loader, SourceFileLoader):
+            spec.loader = _Loader(spec.loader.name, spec.loader.path)
+        return spec
+
+
+class _Loader(SourceFileLoader):
+    def exec_module(self, module: ModuleType) -> None:
+        try:
+            super().exec_module(module)
+        except (RuntimeError, ImportError):  # "operator torchvision::nms does not exist"
+            for name in [name for name in sys.modules if name.startswith("torchvision.")]:
+                del sys.modules[name]
+            _define_operators()
+            super().exec_module(module)
+
+
+def _define_operators() -> None:
+    from torch import library  # not needed by a process that never imports torchvision
+
+    operators = library.Library("torchvision", "DEF")
+    for schema in _SCHEMAS:
+        operators.define(schema)
+    _libraries.append(operators)
+
+
+sys.meta_path.insert(0, _Finder())

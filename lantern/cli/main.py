@@ -1,4 +1,5 @@
-"""The commands `evaluate` and `export`: what evaluate.py, export.py and the installed lantern-… scripts run."""
+"""The commands `evaluate` and `export`: what evaluate.py, export.py and the installed lantern-… scripts run. What needs
+torch is imported inside them, so that --help and a mistyped setting are answered at once."""
 
 from pathlib import Path
 
@@ -8,13 +9,8 @@ from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from lantern.cli.dry_run import drafted, estimate, kept_dtype
 from lantern.cli.error_messages import in_one_sentence, without_hints
-from lantern.cli.reproduce import check_alone, compare_rows, moved, recorded_run
-from lantern.cli.run_setting import run_setting
-from lantern.runtime.hardware import resolve_device
 from lantern.runtime.home import CONFIG_FOLDER
-from lantern.runtime.memory import available_memory
 
 
 @without_hints
@@ -29,6 +25,8 @@ def evaluate(cfg: DictConfig) -> None:
     elif cfg.reproduce:
         _reproduce(cfg, run.overrides.task, folder)
     else:
+        from lantern.cli.run_setting import run_setting
+
         sweep = Path(run.sweep.dir) if run.mode == RunMode.MULTIRUN else None
         chosen = run.runtime.choices
         run_setting(cfg, chosen.model, folder, sweep, chosen.get("method"))
@@ -46,6 +44,10 @@ def export(cfg: DictConfig) -> None:
 
 def _dry_run(cfg: DictConfig) -> None:
     """Prints what the setting needs in memory, and reads no file of the model."""
+    from lantern.cli.dry_run import drafted, estimate, kept_dtype
+    from lantern.runtime.hardware import resolve_device
+    from lantern.runtime.memory import available_memory
+
     place = resolve_device(cfg.device)
     cfg.dtype, cfg.device = kept_dtype(cfg.dtype, place), "meta"
     sizes = (1, cfg.batch_size) if cfg.quality.num_images else (1,)
@@ -57,6 +59,9 @@ def _dry_run(cfg: DictConfig) -> None:
 
 def _reproduce(cfg: DictConfig, overrides: list[str], folder: Path) -> None:
     """Runs a recorded row again and prints how the two compare."""
+    from lantern.cli.reproduce import check_alone, compare_rows, moved, recorded_run
+    from lantern.cli.run_setting import run_setting
+
     check_alone(cfg.reproduce, overrides)
     recorded, rows, home = recorded_run(cfg.reproduce)
     again = OmegaConf.create(moved(recorded, cfg.paths.root))

@@ -7,7 +7,7 @@ from statistics import median
 from lantern.data.prompts import Batch
 from lantern.evaluation.records import timings_before
 from lantern.evaluation.rows import Row
-from lantern.evaluation.timing import Maker, call_in_turn
+from lantern.evaluation.timing import Maker, call_in_turn, recorded
 
 BUSY_CORES = 0.25  # used by other processes, above which a timing is disturbed
 FAR = 1.5  # times the median of plain decoding, or less than 1 / FAR of it
@@ -34,7 +34,7 @@ def _to_time(makers: Sequence[Maker], batch: Batch, turn: int) -> list[Image]:
     images = list(zip(*batch, strict=True))
     if not images:  # a shard without any
         return []
-    timed = [[maker.ledger.find("speed", prompt, copy) for maker in makers] for prompt, copy, _ in images]
+    timed = list(zip(*(recorded(maker.ledger, "speed", batch) for maker in makers), strict=True))
     usual = median(lines[0]["latency_s"] for lines in timed)
     return [image for image, lines in zip(images, timed, strict=True) if _is_due(lines, usual, turn)]
 

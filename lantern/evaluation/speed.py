@@ -62,9 +62,9 @@ def speed(target: Target, timed: Sequence[Row], ar: Sequence[Row]) -> Row:
 
 def over_compiled(timed: Sequence[Row], compiled: Sequence[Row]) -> Row:
     """The speed-up over plain decoding with torch.compile on the same prompts, with bounds."""
-    latencies = ([line["latency_s"] for line in lines] for lines in (timed, compiled))
+    method, baseline = ([line["latency_s"] for line in lines] for lines in (timed, compiled))
     keys = ("speedup_over_compiled", "speedup_over_compiled_low", "speedup_over_compiled_high")
-    return dict(zip(keys, speedup(*latencies), strict=True))
+    return dict(zip(keys, speedup(method, baseline), strict=True))
 
 
 def is_wide(row: Row) -> bool:

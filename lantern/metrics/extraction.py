@@ -1,17 +1,16 @@
-"""Features of images by torch-fidelity, from any network with a method `features`."""
+"""Features of images by torch-fidelity, from any network with a method `features`. It is imported with the first
+features: it brings torchvision with it, which no image need wait for."""
 
 from collections.abc import Sequence
 
 from torch import Tensor, nn
 from torch.utils.data import Dataset
-from torch_fidelity.feature_extractor_base import FeatureExtractorBase
-from torch_fidelity.registry import FEATURE_EXTRACTORS_REGISTRY, register_feature_extractor
-from torch_fidelity.utils import create_feature_extractor, get_featuresdict_from_dataset
 
 from lantern.models.checkpoints import state_hash
 
 LAYER = "features"
 QUIET = {"verbose": False, "save_cpu_ram": True}
+_networks: dict[str, nn.Module] = {}
 
 
 class ImageDataset(Dataset):
@@ -28,11 +27,10 @@ class ImageDataset(Dataset):
 
 
 def register_extractor(network: nn.Module) -> str:
-    """Registers network.features, images [N, 3, H, W] in [0, 1] -> [N, F], with torch-fidelity. Returns its name, which
-    holds a hash of its weights: torch-fidelity identifies extractors and cached features by name only."""
+    """Makes network.features, images [N, 3, H, W] in [0, 1] -> [N, F], known to extract_features. Returns its name,
+    which holds a hash of its weights: torch-fidelity identifies extractors and cached features by name only."""
     name = f"{type(network).__name__.lower()}-{network_hash(network)}"
-    if name not in FEATURE_EXTRACTORS_REGISTRY:
-        register_feature_extractor(name, _extractor_class(network))
+    _networks.setdefault(name, network)
     return name
 
 
@@ -41,7 +39,9 @@ def network_hash(network: nn.Module) -> str:
     return state_hash(network)[:12]
 
 
-def _extractor_class(network: nn.Module) -> type[FeatureExtractorBase]:
+def _extractor_class(network: nn.Module) -> type[nn.Module]:
+    from torch_fidelity.feature_extractor_base import FeatureExtractorBase
+
     class Extractor(FeatureExtractorBase):
         def __init__(self, name: str, features_list: Sequence[str], **_: object) -> None:
             super().__init__(name, features_list)
@@ -67,6 +67,11 @@ def _extractor_class(network: nn.Module) -> type[FeatureExtractorBase]:
 
 def extract_features(images: Tensor, extractor: str, batch_size: int = 64) -> Tensor:
     """images [N, 3, H, W] in [0, 1] -> features [N, F], float64, by a registered extractor."""
+    from torch_fidelity.registry import FEATURE_EXTRACTORS_REGISTRY, register_feature_extractor
+    from torch_fidelity.utils import create_feature_extractor, get_featuresdict_from_dataset
+
+    if extractor not in FEATURE_EXTRACTORS_REGISTRY:
+        register_feature_extractor(extractor, _extractor_class(_networks[extractor]))
     network = create_feature_extractor(extractor, [LAYER], cuda=images.is_cuda, **QUIET)
     features = get_featuresdict_from_dataset(
         ImageDataset(images), network, batch_size, images.is_cuda, save_cpu_ram=True, verbose=False

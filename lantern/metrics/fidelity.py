@@ -2,14 +2,11 @@
 plain AR decoding of the same prompts and seeds; features by torch-fidelity with any extractor."""
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from hashlib import sha256
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch_fidelity.metric_fid import KEY_METRIC_FID, fid_features_to_statistics, fid_statistics_to_metric
-from torch_fidelity.metric_prc import KEY_METRIC_PRECISION, KEY_METRIC_RECALL, prc_features_to_metric
 
 from lantern.errors import LanternError
 from lantern.metrics.distances import NEIGHBOURHOOD, FrechetTo, Manifolds, kernel_distances
@@ -42,6 +39,8 @@ class Fidelity:
         self.extractor = register_extractor(extractor)
         self.references, self.num_references, self.resamples = references, num_references, resamples
         self._resize = getattr(extractor, "resize", "none")
+        self._rendered: dict[tuple[str, ...], Tensor] = {}  # real images of prompts, until their features are extracted
+        self._real_features: dict[tuple[str, ...], Tensor] = {}
         self._features = TensorMemo(lambda images: extract_features(images, self.extractor))
 
     def prepare(self, prompts: Sequence[str]) -> None:
@@ -50,7 +49,8 @@ class Fidelity:
             raise LanternError(
                 f"quality.num_images={len(prompts)} is too few to judge by; use at least {MIN_IMAGES}, or 0"
             )
-        self._real(prompts)
+        if tuple(prompts) not in self._real_features:  # features can wait until there are images to judge
+            self._rendered[tuple(prompts)] = self.references(tuple(prompts), self.num_references)
 
     def protocol(self, prompts: Sequence[str]) -> dict[str, object]:
         """The extractor and the real images, by their hashes."""
@@ -117,7 +117,12 @@ class Fidelity:
         ]
 
     def _real(self, prompts: Sequence[str]) -> Tensor:
-        return _reference_features(self.extractor, self.references, tuple(prompts), self.num_references)
+        key = tuple(prompts)
+        if key not in self._real_features:
+            images = self._rendered.pop(key, None)
+            images = self.references(key, self.num_references) if images is None else images
+            self._real_features[key] = extract_features(images, self.extractor)
+        return self._real_features[key]
 
 
 def kernel_moves(pair: Tensor, sides: Sequence[Tensor], real: Tensor, prompts: Sequence[str]) -> list[float]:
@@ -140,13 +145,10 @@ def prompt_labels(prompts: Sequence[str], num_references: int) -> tuple[Tensor, 
     return labels, labels[torch.arange(num_references) % len(labels)]
 
 
-@lru_cache(maxsize=8)
-def _reference_features(extractor: str, references: References, prompts: tuple[str, ...], count: int) -> Tensor:
-    return extract_features(references(prompts, count), extractor)
-
-
 def frechet_distance(generated: Tensor, real: Tensor) -> float:
     """Distance of the two Gaussians fitted to features [N, F]; biased upwards by about 1/N, so compare at equal N."""
+    from torch_fidelity.metric_fid import KEY_METRIC_FID, fid_features_to_statistics, fid_statistics_to_metric
+
     statistics = [fid_features_to_statistics(features) for features in (generated, real)]
     return fid_statistics_to_metric(*statistics, verbose=False)[KEY_METRIC_FID]
 
@@ -159,5 +161,7 @@ def kernel_distance(generated: Tensor, real: Tensor, labels: Tensor, real_labels
 
 def precision_recall(generated: Tensor, real: Tensor) -> tuple[float, float]:
     """Share of generated images within the real manifold, and of real ones within the generated manifold."""
+    from torch_fidelity.metric_prc import KEY_METRIC_PRECISION, KEY_METRIC_RECALL, prc_features_to_metric
+
     found = prc_features_to_metric(generated, real, prc_neighborhood=NEIGHBOURHOOD, **QUIET)
     return found[KEY_METRIC_PRECISION], found[KEY_METRIC_RECALL]

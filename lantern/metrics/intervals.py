@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.stats import t as student_t
 from torch import Tensor
 
 NORMAL_95 = 1.96
@@ -112,6 +111,8 @@ def clustered_mean(values: np.ndarray, clusters: np.ndarray, samples: int = 4000
 def small_sample_factor(count: int) -> float:
     """By how much a bootstrap's interval of a mean of `count` values has to be widened: percentiles of few values are
     too narrow (Hesterberg, 1411.5279, section 4)."""
+    from scipy.stats import t as student_t  # half a second, which the first image need not wait for
+
     return float(student_t.ppf(0.975, count - 1) / NORMAL_95 * (count / (count - 1)) ** 0.5)
 
 

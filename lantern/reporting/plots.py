@@ -5,10 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 from torch import Tensor
 
 from lantern.evaluation.rows import Row, is_baseline
@@ -21,6 +17,16 @@ PRICES = {  # lower is better
 }
 
 
+def _pyplot():
+    """Without a window. Imported where it is drawn: no image waits for it."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    return plt
+
+
 def draw_pareto(rows: Sequence[Row], labels: Sequence[str], path: str | Path) -> Path | None:
     """Speed-up against Fréchet distance and against output TV, as far as measured, side by side: a labelled point a row
     with 95 % bars, filled if lossless; the Pareto front as a line. None where nothing was measured."""
@@ -28,7 +34,7 @@ def draw_pareto(rows: Sequence[Row], labels: Sequence[str], path: str | Path) ->
     shown = [price for price in PRICES if any(not is_baseline(row) for row, _ in points[price])]
     if not shown:
         return None
-    figure, panels = plt.subplots(1, len(shown), figsize=(7.2 * len(shown), 4.6), dpi=130, squeeze=False)
+    figure, panels = _pyplot().subplots(1, len(shown), figsize=(7.2 * len(shown), 4.6), dpi=130, squeeze=False)
     for axes, price in zip(panels[0], shown, strict=True):
         _draw_points(axes, points[price], price)
     return _save(figure, path)
@@ -77,7 +83,7 @@ def pareto_front(rows: Sequence[Row], price: str) -> list[Row]:
 def draw_grid(columns: Mapping[str, Tensor], prompts: Sequence[str], path: str | Path) -> Path:
     """The same prompts down, the settings across: columns maps a setting to images [N, 3, H, W] in [0, 1]."""
     height, width = len(prompts), len(columns)
-    figure, axes = plt.subplots(
+    figure, axes = _pyplot().subplots(
         height, width, figsize=(1.25 * width + 1.0, 1.25 * height + 0.3), dpi=130, squeeze=False
     )
     for across, (label, images) in enumerate(columns.items()):
@@ -93,7 +99,7 @@ def draw_grid(columns: Mapping[str, Tensor], prompts: Sequence[str], path: str |
 
 def draw_benchmark(passes: Sequence[Row], rows: Sequence[Row], path: str | Path) -> Path:
     """Left: time of a pass over N nodes relative to one node. Right: throughput of each tree by batch size."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), dpi=130)
+    figure, (left, right) = _pyplot().subplots(1, 2, figsize=(10, 4.2), dpi=130)
     left.plot([row["nodes"] for row in passes], [row["over_one"] for row in passes], "o-", color=METHOD, ms=4)
     left.set_xlabel("nodes in a pass")
     left.set_ylabel("time of a pass over that of one node")
@@ -129,5 +135,5 @@ def _bars(row: Row, key: str) -> list[list[float]] | None:
 
 def _save(figure, path: str | Path) -> Path:
     figure.savefig(path, bbox_inches="tight")
-    plt.close(figure)
+    _pyplot().close(figure)
     return Path(path)

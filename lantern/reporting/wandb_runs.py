@@ -1,5 +1,5 @@
 """Weights & Biases runs of evaluations: one run a setting, grouped by sweep. W&B is never asked for a key, and its
-failures are warnings: every result is on disk before it is tracked."""
+failures are warnings: every result is on disk before it is tracked. wandb is imported where a run is sent."""
 
 import hashlib
 import logging
@@ -8,26 +8,19 @@ import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlparse
 
-import wandb
 from torch import Tensor
 
 from lantern.evaluation.rows import Row, fixed_part, run_name, setting_id
 from lantern.metrics.profile import Profile
 from lantern.reporting.quality_budget import RANKED_BY, Choice
-from lantern.reporting.wandb_content import (
-    Curve,
-    acceptance_map,
-    curves_of,
-    flat,
-    image_table,
-    pareto_chart,
-    results_artifact,
-    row_table,
-    weights_artifact,
-)
+
+if TYPE_CHECKING:
+    import wandb
+
+    from lantern.reporting.wandb_content import Curve
 
 log = logging.getLogger(__name__)
 INIT_TIMEOUT_S = 30  # an unreachable server must not delay a sweep
@@ -109,18 +102,20 @@ class Tracker:
         """One run for a setting: flat summary numbers, curves, a table with a prompt a line and an image a column."""
         checkpoint = (config.get("drafter") or {}).get("checkpoint")
 
-        def fill(run: wandb.Run) -> None:
-            for curve in curves_of(point.profile, point.records):
+        def fill(run: "wandb.Run") -> None:
+            from lantern.reporting import wandb_content as content
+
+            for curve in content.curves_of(point.profile, point.records):
                 _log_curve(run, curve)
-            if (accepted := acceptance_map(point.profile)) is not None:
+            if (accepted := content.acceptance_map(point.profile)) is not None:
                 run.log({"acceptance_map": accepted})
             if point.columns:
-                run.log({"images": image_table(point.prompts, point.columns)})
-            run.summary.update(flat(point.row))
+                run.log({"images": content.image_table(point.prompts, point.columns)})
+            run.summary.update(content.flat(point.row))
             described = fixed_part(point.row)  # W&B takes 100 keys at most; the rest is in the files
-            run.log_artifact(results_artifact(f"results-{run.id}", folder, described))
+            run.log_artifact(content.results_artifact(f"results-{run.id}", folder, described))
             if checkpoint and Path(checkpoint).is_dir() and point.row.get("drafter_hash"):  # else the Hub keeps it
-                run.log_artifact(weights_artifact(Path(checkpoint), "drafter"))
+                run.log_artifact(content.weights_artifact(Path(checkpoint), "drafter"))
 
         settings = {"job_type": "evaluate", "name": run_name(point.row), "config": dict(config), "dir": folder}
         self._send(settings, group, setting_id(point.row), [*self.tags, *run_tags(point.row)], fill)
@@ -132,18 +127,22 @@ class Tracker:
         """One run for a whole sweep: the merged table, same-prompt images across methods, the plot of speed against
         quality, and the best setting under the budget, number by number."""
 
-        def fill(run: wandb.Run) -> None:
-            content = {"results": row_table(rows)} | {path.stem: wandb.Image(str(path)) for path in figures}
-            if (chart := pareto_chart(rows, [run_name(row) for row in rows])) is not None:
-                content["speed_against_quality"] = chart
+        def fill(run: "wandb.Run") -> None:
+            import wandb
+
+            from lantern.reporting import wandb_content as content
+
+            logged = {"results": content.row_table(rows)} | {path.stem: wandb.Image(str(path)) for path in figures}
+            if (chart := content.pareto_chart(rows, [run_name(row) for row in rows])) is not None:
+                logged["speed_against_quality"] = chart
             if images is not None and images.columns:
-                content["images"] = image_table(images.prompts, images.columns)
-            run.log(content)
+                logged["images"] = content.image_table(images.prompts, images.columns)
+            run.log(logged)
             run.summary.update({"points": len(rows)})
             if best is not None:
                 named = {"name": run_name(best.row), "certain": best.is_certain, "ranked_by": RANKED_BY}
-                run.summary.update({f"best/{key}": value for key, value in (flat(best.row) | named).items()})
-            run.log_artifact(results_artifact(f"sweep-{group.key}", folder, {"points": len(rows)}))
+                run.summary.update({f"best/{key}": value for key, value in (content.flat(best.row) | named).items()})
+            run.log_artifact(content.results_artifact(f"sweep-{group.key}", folder, {"points": len(rows)}))
 
         settings = {"job_type": "summary", "name": f"{group.name}/summary", "dir": folder}
         tags = list(dict.fromkeys(tag for row in rows for tag in run_tags(row)))
@@ -154,6 +153,8 @@ class Tracker:
         if mode == "disabled":
             return
         try:
+            import wandb
+
             quiet = wandb.Settings(silent=True, console="off", init_timeout=INIT_TIMEOUT_S)
             identity = {"project": self.project, "group": group.name, "id": group.run_id(what), "resume": "allow"}
             identity |= {"tags": list(dict.fromkeys(tags)), "reinit": "finish_previous"}
@@ -166,7 +167,7 @@ class Tracker:
             log.warning("Weights & Biases did not take this run (%s); every result is in %s", error, settings["dir"])
 
 
-def _log_curve(run: wandb.Run, curve: Curve) -> None:
+def _log_curve(run: "wandb.Run", curve: "Curve") -> None:
     """Values over an axis of their own, which the run's summary leaves out."""
     run.define_metric(f"{curve.name}/{curve.axis}", hidden=True, summary="none")
     run.define_metric(f"{curve.name}/*", step_metric=f"{curve.name}/{curve.axis}", summary="none")

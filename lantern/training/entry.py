@@ -1,26 +1,14 @@
-"""The command `train`: what train.py and the installed lantern-train run."""
+"""The command `train`: what train.py and the installed lantern-train run. What needs torch is imported
+inside, so that --help and a mistyped setting are answered at once."""
 
 from pathlib import Path
 
 import hydra
-import pytorch_lightning as pl
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from lantern.cli.error_messages import in_one_sentence, without_hints
 from lantern.runtime.home import CONFIG_FOLDER
-from lantern.training.limits import FiniteLoss, check_numbers
-from lantern.training.run_steps import (
-    check_overrides,
-    check_resumable,
-    export,
-    fit,
-    keep_old_metrics,
-    record,
-    silence_warnings,
-    unfinished_checkpoint,
-    whole_config,
-)
 
 
 @without_hints
@@ -28,22 +16,27 @@ from lantern.training.run_steps import (
 @in_one_sentence
 def train(cfg: DictConfig) -> None:
     """Trains one part, or resumes its training, and exports the weights."""
+    import pytorch_lightning as pl
+
+    from lantern.training import run_steps
+    from lantern.training.limits import FiniteLoss, check_numbers
+
     run = hydra.core.hydra_config.HydraConfig.get()
     folder = Path(run.runtime.output_dir)
-    silence_warnings()
-    check_resumable(cfg.ckpt_path)
-    check_overrides(run.overrides.task)
+    run_steps.silence_warnings()
+    run_steps.check_resumable(cfg.ckpt_path)
+    run_steps.check_overrides(run.overrides.task)
     check_numbers(cfg)
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
     callbacks = [callback for callback in instantiate(cfg.callbacks).values() if callback]
-    keep_old_metrics(folder)
+    run_steps.keep_old_metrics(folder)
     loggers = [logger for logger in instantiate(cfg.logger).values() if logger]
     trainer = instantiate(cfg.trainer, callbacks=[*callbacks, FiniteLoss()], logger=loggers)
     if cfg.device == "auto":
         cfg.device = str(trainer.strategy.root_device)  # the frozen target stands where Lightning puts the rest
     task, batches = instantiate(cfg.task), instantiate(cfg.batches)
-    config = whole_config(cfg)
-    checkpoint = cfg.ckpt_path or unfinished_checkpoint(folder, config)
-    record(folder, config, loggers, task)
-    fit(trainer, task, batches, checkpoint)
-    export(task, trainer, folder / cfg.task_name, run.overrides.task)
+    config = run_steps.whole_config(cfg)
+    checkpoint = cfg.ckpt_path or run_steps.unfinished_checkpoint(folder, config)
+    run_steps.record(folder, config, loggers, task)
+    run_steps.fit(trainer, task, batches, checkpoint)
+    run_steps.export(task, trainer, folder / cfg.task_name, run.overrides.task)

@@ -156,8 +156,30 @@ def test_the_delta_sweep_is_lantern_on_the_static_tree():
     cfg = composed("+sweep=delta")
     assert cfg.acceptance._target_.endswith("Lantern")
     assert cfg.hydra.runtime.choices.tree == "static"
-    deltas = [float(point[0].split("=")[1]) for point in sweep_points(cfg)]
-    assert deltas == [0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.4]
+    *points, reference = sweep_points(cfg)
+    assert [float(point[0].split("=")[1]) for point in points] == [0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.4]
+    assert composed("+sweep=delta", *reference).acceptance._target_.endswith("Exact")
+
+
+def test_a_reference_keeps_its_settings_and_shares_what_is_no_axis():
+    """Catches a lossless reference that runs with the sweep's rule, with another tree's settings, or once for each
+    value of the axis; and one that is drafted by other weights than the points."""
+    own = ["+method=refined_jacobi", "drafter=refined_jacobi", "acceptance=exact"]
+    given = ["acceptance.delta=0.1,0.2", "acceptance.k=10", "acceptance=lantern", "tree=chain", "tree.length=6"]
+    *points, reference = sweep_points(composed("+sweep=delta"), *given, "drafter.checkpoint=x", "seed=3")
+    assert [point[0] for point in points] == ["acceptance.delta=0.1", "acceptance.delta=0.2"]
+    assert reference == [*own, "drafter.checkpoint=x", "seed=3"]
+    *_, reference = sweep_points(composed("+sweep=delta"), "drafter=parallel", "drafter.checkpoint=x")
+    assert reference == own
+    assert all("acceptance=exact" not in point for point in sweep_points(composed("+sweep=delta"), "+method=lantern"))
+
+
+def test_the_demos_sweep_also_has_the_shipped_drafter():
+    """Catches a reference whose weights the command line replaces."""
+    *_, trained, shipped = sweep_points(composed("+sweep=demo"), "drafter.checkpoint=x")
+    assert composed("+sweep=demo", *trained).drafter.checkpoint == "x"
+    config = composed("+sweep=demo", *shipped)
+    assert config.drafter.checkpoint == f"{config.paths.weights}/drafter"
 
 
 @pytest.mark.parametrize(("name", "rule"), [("delta", "lantern_pp"), ("lam", "lantern"), ("delta", "exact")])

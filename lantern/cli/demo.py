@@ -1,0 +1,121 @@
+"""The demo of a fresh clone, sized to the machine: trains a drafter, sweeps LANTERN's delta beside lossless decoding,
+and says in plain words what came out. All it does are commands of this repository, which it prints."""
+
+import csv
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from time import perf_counter
+
+import hydra
+from omegaconf import DictConfig
+
+from lantern.cli.error_messages import in_one_sentence
+from lantern.errors import LanternError
+from lantern.runtime.home import CHECKOUT, CONFIG_FOLDER
+
+PLAN = "plan.json"
+MINUTES = {True: 5.0, False: 8.0}  # by whether the device is fast with bfloat16
+
+
+@hydra.main(version_base="1.3", config_path=str(CONFIG_FOLDER), config_name="demo")
+@in_one_sentence
+def demo(cfg: DictConfig) -> None:
+    """Plans, trains, sweeps and sums up; a plan on record is followed."""
+    folder = Path(hydra.core.hydra_config.HydraConfig.get().runtime.output_dir)
+    place = [f"device={cfg.device}", f"dtype={cfg.dtype}"]
+    plan = recorded_plan(folder, cfg.demo.minutes) or _new_plan(folder, cfg.demo.minutes, place)
+    print("\n".join(plan["sentences"]), flush=True)
+    if not (folder / "train" / "drafter").is_dir():
+        _run(training_command(plan, folder, place))
+    _run(sweep_command(plan, folder, place))
+    print("\n" + "\n".join(_summary(plan, folder, Path(cfg.paths.weights) / "drafter")))
+
+
+def recorded_plan(folder: Path, minutes: str | float) -> dict | None:
+    """The plan of a demo that was begun in this folder; LanternError if it was given other minutes."""
+    path = folder / PLAN
+    if not path.is_file():
+        return None
+    plan = json.loads(path.read_text())
+    if plan["given"] != minutes:
+        raise LanternError(
+            f"hydra.run.dir={folder} holds a demo of demo.minutes={plan['given']}, not {minutes}; give another folder"
+        )
+    return plan
+
+
+def training_command(plan: dict, folder: Path, place: list[str]) -> list[str]:
+    """train.py on the frozen target, for the seconds planned."""
+    minutes, seconds = divmod(plan["training_s"], 60)
+    limit = f"trainer.max_time=00:{minutes // 60:02}:{minutes % 60:02}:{seconds:02}"
+    return ["train.py", "model=llamagen", *place, limit, f"hydra.run.dir={folder}/train"]
+
+
+def sweep_command(plan: dict, folder: Path, place: list[str]) -> list[str]:
+    """evaluate.py with the drafter just trained, of the size planned."""
+    size = plan["size"]
+    return [
+        "evaluate.py", "+sweep=demo", *place, *plan["tree"].split(), f"drafter.checkpoint={folder}/train/drafter",
+        f"acceptance.delta={','.join(f'{delta:g}' for delta in size['deltas'])}",
+        f"speed.num_prompts={size['num_prompts']}", f"quality.num_images={size['num_images']}",
+        f"hydra.sweep.dir={folder}/sweep",
+    ]  # fmt: skip
+
+
+def _new_plan(folder: Path, given: str | float, place: list[str]) -> dict:
+    from lantern.cli.demo_timings import timings_of
+    from lantern.evaluation.rows import encode
+    from lantern.runtime.files import replace_text
+    from lantern.runtime.hardware import DTYPES, is_bf16_fast, resolve_device, resolve_dtype
+    from lantern.studies.demo_plan import plan_demo
+
+    start = perf_counter()
+    device = resolve_device(place[0].split("=")[1])
+    dtype = resolve_dtype(place[1].split("=")[1], device)
+    is_fast = dtype is DTYPES["bfloat16"] and is_bf16_fast(device)
+    minutes = MINUTES[is_fast] if given == "auto" else given
+    if not isinstance(minutes, int | float) or minutes <= 0:
+        raise LanternError(f"demo.minutes={given} is no number of minutes; give one above 0, or auto")
+    print("timing this machine …", flush=True)
+    timings = timings_of(place)
+    plan = plan_demo(float(minutes), timings, perf_counter() - start)
+    record = plan.record() | {"given": given, "sentences": plan.sentences()}
+    replace_text(folder / PLAN, encode(record, indent=2) + "\n")
+    return record
+
+
+def _run(command: list[str]) -> None:
+    """A command of this repository in a process of its own, printed first; its failure ends the demo."""
+    print(f"\n$ python {shlex.join(command)}", flush=True)
+    done = subprocess.run([sys.executable, str(CHECKOUT / command[0]), *command[1:]], check=False)
+    if done.returncode:
+        raise LanternError(
+            f"{command[0]} ended with status {done.returncode}, see above; started again, the demo goes on from here"
+        )
+
+
+def _summary(plan: dict, folder: Path, shipped: Path) -> list[str]:
+    from lantern.evaluation.rows import SUMMARY, merge_rows
+    from lantern.models.checkpoints import local_hash
+    from lantern.reporting.demo_summary import demo_summary
+    from lantern.reporting.merge import point_folders
+
+    points = point_folders(folder / "sweep")
+    rows = merge_rows(row for point in points for row in json.loads((point / SUMMARY).read_text()).values())
+    trained = {"seconds": plan["training_s"], **_best_validation(folder / "train" / "metrics.csv")}
+    return demo_summary(rows, trained, local_hash(str(shipped)), str(folder))
+
+
+def _best_validation(path: Path) -> dict[str, float]:
+    """Overlap at the first token and simulated length, of the step whose weights were kept."""
+    with path.open(newline="") as file:
+        validated = [row for row in csv.DictReader(file) if row.get("val/sim_accept_len")]
+    best = max(validated, key=lambda row: float(row["val/sim_accept_len"]))
+    return {"overlap": float(best["val/alpha_1"]), "length": float(best["val/sim_accept_len"])}
+
+
+if __name__ == "__main__":
+    demo()

@@ -1,0 +1,49 @@
+"""The demo's commands: real ones, of the plan's sizes."""
+
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from support.paths import CONF
+
+from lantern.cli.demo import recorded_plan, sweep_command, training_command
+from lantern.cli.demo_timings import TREES
+from lantern.errors import LanternError
+
+PLACE = ["device=cpu", "dtype=float32"]
+
+
+def plan(tree: str = TREES[0]) -> dict:
+    size = {"deltas": [0, 0.03, 0.4], "num_prompts": 5, "num_images": 24}
+    return {"given": "auto", "training_s": 3725, "tree": tree, "size": size}
+
+
+def composed(name: str, command: list[str]):
+    overrides = [override for override in command[1:] if not override.startswith("acceptance.delta")]
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose(name, overrides, return_hydra_config=True)
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_the_sweep_composes_on_every_tree_and_has_the_size_of_the_plan(tree):
+    """Catches a setting that was renamed, which the demo would meet after its training."""
+    command = sweep_command(plan(tree), Path("runs/demo"), PLACE)
+    config = composed("evaluate", command)
+    assert (config.speed.num_prompts, config.quality.num_images) == (5, 24)
+    assert config.drafter.checkpoint == "runs/demo/train/drafter"
+    assert config.dtype == "float32"
+    assert "acceptance.delta=0,0.03,0.4" in command
+
+
+def test_training_composes_with_its_time():
+    config = composed("train", training_command(plan(), Path("runs/demo"), PLACE))
+    assert config.trainer.max_time == "00:01:02:05"
+
+
+def test_a_demo_of_other_minutes_is_not_continued(tmp_path):
+    """Catches a plan on record that silently overrules the minutes given now."""
+    assert recorded_plan(tmp_path, "auto") is None
+    (tmp_path / "plan.json").write_text('{"given": 3, "size": {}}')
+    assert recorded_plan(tmp_path, 3) == {"given": 3, "size": {}}
+    with pytest.raises(LanternError, match=r"demo\.minutes=3"):
+        recorded_plan(tmp_path, "auto")
