@@ -27,9 +27,9 @@ def command_of(folder: Path) -> str | None:
     overrides, record = (folder / ".hydra" / name for name in ("overrides.yaml", "hydra.yaml"))
     if not (overrides.is_file() and record.is_file()):
         return None
-    hydra = OmegaConf.to_container(OmegaConf.load(record))["hydra"]  # unresolved: its resolvers are Hydra's
-    single = ["hydra.mode=RUN"] if hydra["mode"] == "MULTIRUN" else []  # a point alone, where a preset sweeps
-    words = [*_config_dir(hydra["runtime"]), *OmegaConf.to_container(OmegaConf.load(overrides)), *single]
+    mode, runtime = (OmegaConf.select(OmegaConf.load(record), f"hydra.{key}") for key in ("mode", "runtime"))
+    single = ["hydra.mode=RUN"] if mode == "MULTIRUN" else []  # a point alone, where a preset sweeps
+    words = [*_config_dir(runtime), *map(str, OmegaConf.load(overrides)), *single]
     return shlex.join(["python", "evaluate.py", *words])
 
 
