@@ -28,7 +28,10 @@ from lantern.training.wandb_logger import TolerantWandbLogger
 REPEATED = re.compile(r"[+~]*((model|sampling|paths|prompts|quality)[.@=]|drafter=)")
 CONFIG, METRICS = "config.yaml", "metrics.csv"
 # warnings of every run that a user cannot act on
-WARNINGS = ("`isinstance.treespec", "The '.*' does not have many", "The number of training")
+WARNINGS = (
+    "`isinstance.treespec", "The '.*' does not have many", "The number of training", "Experiment logs directory",
+    "Mismatch dtype between input and weight",
+)  # fmt: skip
 
 
 def silence_warnings() -> None:
