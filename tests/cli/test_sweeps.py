@@ -267,7 +267,7 @@ def test_the_report_is_made_at_exit_when_hydra_leaves_the_end_out(tmp_path, monk
 def test_a_sweep_names_the_best_setting_under_its_budget_on_paper_too(tmp_path, capsys):
     folder = sweep_folder(tmp_path)
     report_sweep(folder, "delta", Tracker(mode="disabled"), BUDGET)
-    best = "fastest, lossless or with frechet at most 10 % worse than plain decoding's: δ 0.01"
+    best = "fastest by the lower bound, lossless or with frechet at most 10 % worse than plain decoding's: δ 0.01"
     assert best in capsys.readouterr().out
     best = json.loads((folder / "best.json").read_text())
     assert (best["setting"], best["row"]["delta"], best["budget"]["within"]) == ("δ 0.01", 0.01, {"frechet": 0.1})
