@@ -2,8 +2,10 @@
 PYTHON ?= python3.11
 PY := .venv/bin/python
 RUN ?= runs/demo
+GPU_RUN ?= runs/gpu
+GPU_INDEX ?= https://pypi.org/simple
 
-.PHONY: help env demo look test test-full lint
+.PHONY: help env demo look test test-full lint gpu
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -29,6 +31,15 @@ test: env  ## the essentials, minutes
 
 test-full: env  ## the rest: long grids and everything on the shipped weights
 	$(PY) -m pytest -q -m full
+
+gpu: .venv-gpu/.installed  ## on a machine with a GPU: tests, agreement, benchmarks and the field, into runs/gpu
+	.venv-gpu/bin/python -m lantern.studies.gpu $(GPU_RUN)
+
+.venv-gpu/.installed: requirements.txt  # torch from PyPI is built for CUDA; GPU_INDEX names another index
+	$(PYTHON) -m venv .venv-gpu
+	PIP_CONFIG_FILE=/dev/null PIP_EXTRA_INDEX_URL= .venv-gpu/bin/python -m pip install --quiet --disable-pip-version-check \
+	    --index-url $(GPU_INDEX) -r requirements.txt
+	@touch $@
 
 lint: env  ## style and types
 	$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy
