@@ -13,15 +13,12 @@ from lantern.studies import gpu
 
 FEW = ["benchmark.num_prompts=1"]
 BENCHMARK = [*FEW, "benchmark.batch_sizes=[1]", "benchmark.num_nodes=[1,4]"]
-SMALL = ["model.dim=64", "model.num_layers=1", "model.num_heads=2"]
 TOY = {
     "float32": FEW,
     "float32_window": FEW,
     "bfloat16": FEW,
     "bfloat16_window": FEW,
     "embedded": BENCHMARK,
-    "llamagen_b": [*BENCHMARK, *SMALL],
-    "llamagen_xl": [*BENCHMARK, *SMALL],
     "field": ["+method=jacobi", "speed.num_prompts=1"],
 }
 FAILING = ("-c", "import sys; print('one test failed'); sys.exit(3)")
@@ -60,7 +57,7 @@ def test_a_step_that_fails_is_in_the_report_and_the_others_run(tmp_path, common)
 
 
 @pytest.mark.full
-def test_all_steps_run_at_toy_size(tmp_path, common):
+def test_all_steps_but_those_of_random_weights_run_at_toy_size(tmp_path, common):
     """Catches a step whose rows have moved to another file or key."""
     outcomes = gpu.run(Path(tmp_path), toy(common, *TOY), ("-c", "pass"))
     assert [(outcome.name, outcome.code) for outcome in outcomes] == [(name, 0) for name in ("tests", *TOY)]
