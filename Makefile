@@ -3,8 +3,10 @@ PYTHON ?= python3.11
 PY := .venv/bin/python
 RUN ?= runs/demo
 MINUTES ?= auto
+GPU_RUN ?= runs/gpu
+GPU_INDEX ?= https://pypi.org/simple
 
-.PHONY: help env demo look results test test-full test-portable lint
+.PHONY: help env demo look results gpu test test-full test-portable lint
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -38,6 +40,15 @@ LOWER_CAPABILITY := import torch; print({"AVX512": "avx2", "AVX2": "default"}.ge
 test-portable: env  ## the tests of laws again, with torch's kernels for an older processor
 	@lower=$$($(PY) -c '$(LOWER_CAPABILITY)') && if [ -n "$$lower" ]; then echo "ATEN_CPU_CAPABILITY=$$lower" && \
 		ATEN_CPU_CAPABILITY=$$lower $(PY) -m pytest -q -m "not full" $(LAWS); fi
+
+gpu: .venv-gpu/.installed  ## on a machine with a GPU: tests, agreement, benchmarks and the field, into runs/gpu
+	.venv-gpu/bin/python -m lantern.studies.gpu $(GPU_RUN)
+
+.venv-gpu/.installed: requirements.txt  # torch from PyPI is built for CUDA; GPU_INDEX names another index
+	$(PYTHON) -m venv .venv-gpu
+	PIP_CONFIG_FILE=/dev/null PIP_EXTRA_INDEX_URL= .venv-gpu/bin/python -m pip install --quiet --disable-pip-version-check \
+	    --index-url $(GPU_INDEX) -r requirements.txt
+	@touch $@
 
 lint: env  ## style and types
 	$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy

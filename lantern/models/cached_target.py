@@ -34,6 +34,12 @@ class CachedTarget:
         target.cfg_scale, target.compiles = cfg_scale, compiled
         return target
 
+    def launched(self) -> Self:
+        """This target with passes that are launched kernel by kernel instead of recorded; shares all else."""
+        target = copy(self)
+        target.graphs = None
+        return target
+
     @property
     def guidance(self) -> int:
         return 1 if self.cfg_scale == 1 else 2

@@ -40,7 +40,7 @@ def tiny_eagle(target: LlamaGenTarget, tree: TreePolicy, sampling: Sampling, dep
     with torch.random.fork_rng():
         torch.manual_seed(1)
         network = EagleNetwork(DIM, 2, feed_forward_dim(DIM, 16))
-    return Eagle(network.to(target.embed_weight.dtype), target, tree, sampling, "tiny-drafter", depth)
+    return Eagle(network.to(target.embed_weight), target, tree, sampling, "tiny-drafter", depth)
 
 
 def tiny_eagle_jacobi(target: LlamaGenTarget, tree: TreePolicy, sampling: Sampling, length: int, tail: int):

@@ -1,0 +1,67 @@
+"""Agreement of what lossless methods decode with plain decoding, by tokens: all are equal in float32, and low precision
+flips a few. On a GPU with recorded passes and without."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from torch import Tensor
+
+from lantern.data.prompts import Batch
+from lantern.evaluation.rows import Row, append_rows
+from lantern.models.cached_target import CachedTarget
+from lantern.pipeline import Pipeline, Pipelines
+from lantern.types import TreePolicy
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """`trees` by name; a drafter that takes no tree decodes with its window instead."""
+
+    trees: Mapping[str, TreePolicy]
+    num_prompts: int
+
+    def run(self, pipeline: Pipelines, prompts: Sequence[str], seed: int, folder: Path) -> list[Row]:
+        """Writes agreement.jsonl, a row for each tree and way of running passes, and prints the rows."""
+        batch = Batch.cycle(prompts, self.num_prompts, seed)
+        ways = [launched(pipeline)]
+        if pipeline.plain.target.cuda_graphs is not None:
+            ways.append(pipeline)
+        expected = decoded(ways[0](None), batch)
+        rows = [compared(part, decoded(part, batch), expected) for way in ways for part in self._pipelines(way)]
+        append_rows(folder / "agreement.jsonl", rows)
+        for row in rows:
+            print("  ".join(f"{key} {value}" for key, value in row.items()))
+        return rows
+
+    def _pipelines(self, pipeline: Pipelines) -> list[Pipeline]:
+        """Plain decoding and each tree, those of one description once."""
+        made = [pipeline(tree) for tree in (None, *self.trees.values())]
+        return list({str(part.describe()): part for part in made}.values())
+
+
+def launched(pipeline: Pipelines) -> Pipelines:
+    """The same pipelines with passes that are not recorded."""
+    target = pipeline.plain.target
+    if not isinstance(target, CachedTarget):
+        return pipeline
+    return replace(pipeline, plain=replace(pipeline.plain, target=target.launched()))
+
+
+def decoded(pipeline: Pipeline, batch: Batch) -> Tensor:
+    """-> tokens [B, L], image by image."""
+    return pipeline.generate(batch.prompts, batch.seeds, 1).tokens
+
+
+def compared(pipeline: Pipeline, tokens: Tensor, expected: Tensor) -> Row:
+    """tokens, expected [B, L] -> how far they agree."""
+    target, same = pipeline.target, tokens == expected
+    return {
+        "drafter": pipeline.drafter.name,
+        "tree": pipeline.drafter.tree.name,
+        "dtype": str(target.embed_weight.dtype).removeprefix("torch."),
+        "cuda_graphs": target.cuda_graphs,
+        "images": len(tokens),
+        "equal_images": int(same.all(1).sum()),
+        "equal_before_first_difference": float(same.long().cumprod(1).float().mean()),
+    }

@@ -1,0 +1,140 @@
+"""`make gpu`: what a first machine with a GPU is asked. Runs the tests that need one and a list of settings, each in a
+process of its own, and writes a report with what each found; a step that fails does not end the others."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import NamedTuple
+
+import torch
+
+from lantern.evaluation.rows import Row, encode, read_rows
+from lantern.runtime.files import replace_text
+
+EVALUATE = ("-c", "from lantern.cli.main import evaluate; evaluate()")
+B_SIZE = ("model.dim=768", "model.num_layers=12", "model.num_heads=12")  # LlamaGen-B's layers
+STEPS: dict[str, tuple[str, ...]] = {  # settings of `evaluate.py`, by name
+    "float32": ("+experiment=agreement", "dtype=float32"),
+    "float32_window": ("+experiment=agreement", "dtype=float32", "drafter=refined_jacobi"),
+    "bfloat16": ("+experiment=agreement", "dtype=bfloat16"),
+    "bfloat16_window": ("+experiment=agreement", "dtype=bfloat16", "drafter=refined_jacobi"),
+    "embedded": ("+experiment=benchmark", "benchmark.batch_sizes=[1,4,16,64]"),
+    "llamagen_b": ("+experiment=benchmark_xl", *B_SIZE),
+    "llamagen_xl": ("+experiment=benchmark_xl",),
+    "field": ("+sweep=field", "speed.num_prompts=8", "quality.num_images=0", "output_tv.num_positions=0"),
+}
+TESTS = ("-m", "pytest", "-q", "-m", "gpu", "tests")
+COLUMNS = {  # of the report, by the file of a step's rows
+    "agreement.jsonl": ("drafter", "tree", "dtype", "cuda_graphs", "images", "equal_images"),
+    "benchmark.jsonl": ("nodes", "pass_ms", "over_one", "batch", "is", "speedup", "round_ms", "ar_over_floor"),
+    "results.jsonl": ("drafter", "tree", "acceptance", "lossless", "cuda_graphs", "speedup", "speedup_low"),
+}
+TAIL = 20  # lines of a failed step's output in the report
+SHOWN = 4  # rows of a step in the summary
+
+
+class Outcome(NamedTuple):
+    """What a step returned and wrote."""
+
+    name: str
+    code: int  # 0: it went well
+    seconds: float
+    output: str
+    rows: list[Row]
+    columns: Sequence[str]
+
+
+def run(folder: Path, steps: Mapping[str, Sequence[str]], tests: Sequence[str] = TESTS) -> list[Outcome]:
+    """Runs the tests, then every step in folder/<name>; writes environment.json, <name>.log and report.md."""
+    folder.mkdir(parents=True, exist_ok=True)
+    replace_text(folder / "environment.json", encode(environment(), indent=2) + "\n")
+    commands = {"tests": tuple(tests)} | {name: (*EVALUATE, *given) for name, given in steps.items()}
+    outcomes = []
+    for name, command in commands.items():
+        is_setting = name != "tests"
+        places = [f"hydra.run.dir={folder / name}", f"hydra.sweep.dir={folder / name}"] if is_setting else []
+        print(f"{name}: {' '.join(command[2:] if is_setting else command)}", flush=True)
+        outcomes.append(_step(folder, name, [sys.executable, *command, *places]))
+        replace_text(folder / "report.md", report(outcomes))  # after every step: a later one may end the machine
+    return outcomes
+
+
+def environment() -> Row:
+    """Versions and the GPU's properties; those of the latter are None without one."""
+    found = torch.cuda.is_available()
+    properties = torch.cuda.get_device_properties(0) if found else None
+    return {
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "device": properties.name if found else None,
+        "capability": list(torch.cuda.get_device_capability()) if found else None,
+        "memory_gib": properties.total_memory / 2**30 if found else None,
+        "devices": torch.cuda.device_count(),
+    }
+
+
+def _step(folder: Path, name: str, command: list[str]) -> Outcome:
+    started = perf_counter()
+    offline = os.environ | {"WANDB_MODE": os.environ.get("WANDB_MODE", "offline")}
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=offline)
+    replace_text(folder / f"{name}.log", done.stdout)
+    paths = [path for pattern in ("*.jsonl", "*/*.jsonl") for path in sorted((folder / name).glob(pattern))]
+    files = [(path, COLUMNS[path.name]) for path in paths if path.name in COLUMNS]
+    rows = [row for path, _ in files for row in read_rows(path)]
+    columns = files[0][1] if files else ()
+    return Outcome(name, done.returncode, perf_counter() - started, done.stdout, rows, columns)
+
+
+def report(outcomes: Sequence[Outcome]) -> str:
+    """All rows of all steps as Markdown, and the end of the output of those that failed."""
+    parts = ["# First contact with a GPU", "", f"    {json.dumps(environment())}", ""]
+    for outcome in outcomes:
+        parts += [f"## {outcome.name}", "", f"{_state(outcome)}, {outcome.seconds:.0f} s", ""]
+        if outcome.code or not outcome.rows:
+            parts += [f"    {line}" for line in outcome.output.splitlines()[-TAIL:]]
+        parts += [*_table(outcome), ""]
+    return "\n".join(parts) + "\n"
+
+
+def summary(outcomes: Sequence[Outcome]) -> str:
+    """A screen: the state of every step, and its first rows."""
+    lines = [f"{name} {value}" for name, value in environment().items()]
+    for outcome in outcomes:
+        lines.append(f"{outcome.name}: {_state(outcome)}, {len(outcome.rows)} rows")
+        lines += [f"    {line}" for line in _table(outcome)[2 : 2 + SHOWN]]
+    return "\n".join(lines)
+
+
+def _state(outcome: Outcome) -> str:
+    return "ok" if outcome.code == 0 else f"FAILED with status {outcome.code}"
+
+
+def _table(outcome: Outcome) -> list[str]:
+    if not outcome.rows:
+        return []
+    cells = [[_short(row.get(column)) for column in outcome.columns] for row in outcome.rows]
+    lines = [list(outcome.columns), ["---"] * len(outcome.columns), *cells]
+    return ["| " + " | ".join(line) + " |" for line in lines]
+
+
+def _short(value: object) -> str:
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def main() -> None:
+    """python -m lantern.studies.gpu <folder>; ends with status 1 if a step failed or there is no GPU."""
+    if not torch.cuda.is_available():
+        sys.exit(
+            f"torch {torch.__version__} (CUDA {torch.version.cuda}) sees no GPU; install a driver or set GPU_INDEX"
+        )
+    outcomes = run(Path(sys.argv[1]).resolve(), STEPS)
+    print(summary(outcomes))
+    sys.exit(int(any(outcome.code for outcome in outcomes)))
+
+
+if __name__ == "__main__":
+    main()

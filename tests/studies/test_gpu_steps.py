@@ -1,0 +1,67 @@
+"""The command for the first machine with a GPU, on the processor and at toy size."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from support.paths import CONF
+from support.tiny_weights import write_tiny_weights
+
+from lantern.studies import gpu
+
+FEW = ["benchmark.num_prompts=1"]
+BENCHMARK = [*FEW, "benchmark.batch_sizes=[1]", "benchmark.num_nodes=[1,4]"]
+TOY = {
+    "float32": FEW,
+    "float32_window": FEW,
+    "bfloat16": FEW,
+    "bfloat16_window": FEW,
+    "embedded": BENCHMARK,
+    "field": ["+method=jacobi", "speed.num_prompts=1"],
+}
+FAILING = ("-c", "import sys; print('one test failed'); sys.exit(3)")
+
+
+@pytest.fixture(scope="module")
+def common(tmp_path_factory) -> list[str]:
+    folder = tmp_path_factory.mktemp("weights")
+    return [f"paths.weights={write_tiny_weights(folder)}", f"paths.runs={folder}", "device=cpu"]
+
+
+def toy(common: list[str], *names: str) -> dict[str, list[str]]:
+    return {name: [*gpu.STEPS[name], *TOY[name], *common] for name in names}
+
+
+@pytest.mark.parametrize("name", gpu.STEPS)
+def test_every_step_composes(name):
+    """Catches a setting that was renamed: nobody else runs these before there is a GPU."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        cfg = compose("evaluate", list(gpu.STEPS[name]), return_hydra_config=True)
+    assert cfg.benchmark or cfg.sweep.name
+
+
+def test_a_step_that_fails_is_in_the_report_and_the_others_run(tmp_path, common):
+    """Catches a command that ends at its first failure, and losslessness that is not an equality of tokens."""
+    failed, exact = gpu.run(tmp_path, toy(common, "float32"), FAILING)
+    assert (failed.name, failed.code, exact.name, exact.code) == ("tests", 3, "float32", 0), exact.output
+    assert {row["tree"] for row in exact.rows} >= {"none", "chain5", "static"}
+    assert all(row["equal_images"] == row["images"] == 1 for row in exact.rows)
+    text, shown = (tmp_path / "report.md").read_text(), gpu.summary([failed, exact])
+    assert "FAILED with status 3" in text
+    assert "one test failed" in text
+    assert "tests: FAILED with status 3, 0 rows" in shown
+    assert json.loads((tmp_path / "environment.json").read_text())["torch"] == torch.__version__
+    assert "equal_images" in (tmp_path / "float32.log").read_text()
+
+
+@pytest.mark.full
+def test_all_steps_but_those_of_random_weights_run_at_toy_size(tmp_path, common):
+    """Catches a step whose rows have moved to another file or key."""
+    outcomes = gpu.run(Path(tmp_path), toy(common, *TOY), ("-c", "pass"))
+    assert [(outcome.name, outcome.code) for outcome in outcomes] == [(name, 0) for name in ("tests", *TOY)]
+    for outcome in outcomes[1:]:
+        keys = {key for row in outcome.rows for key in row}
+        assert set(outcome.columns) <= keys, outcome.name
+    assert len(gpu.summary(outcomes).splitlines()) <= 60
