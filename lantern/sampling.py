@@ -1,6 +1,7 @@
 """From guided logits to the law tokens are drawn from: temperature, top-k, top-p. Target and drafter share it."""
 
 from dataclasses import dataclass
+from math import isfinite
 
 import torch
 from torch import Tensor
@@ -21,6 +22,9 @@ class Sampling:
     cfg_scale: float = 2.0
 
     def __post_init__(self) -> None:
+        for name in ("temperature", "cfg_scale"):
+            if not isfinite(value := getattr(self, name)):
+                raise LanternError(f"sampling.{name}={value} is not finite; give a number")
         if self.temperature < 0:
             raise LanternError(f"sampling.temperature={self.temperature} is negative; use 0 for greedy decoding")
         if self.top_k < 0:

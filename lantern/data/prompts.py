@@ -13,6 +13,8 @@ from lantern.noise import image_seed
 
 DEV_SHARE = 4  # one prompt in so many is for tuning
 SPLITS = ("all", "dev", "test")
+LINE_END = re.compile(r"\r\n|\n|\r")  # str.splitlines would also part a prompt at rarer characters
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")  # tab and line feed left out
 MAX_NAME = 60  # letters of a prompt in a file name
 
 
@@ -25,7 +27,7 @@ def load_prompts(source: str | Sequence[str], folder: str | Path) -> list[str]:
         return _checked([str(prompt).strip() for prompt in source], "the prompt list")
     named = Path(folder) / f"{source}.txt"
     path = named if _is_file(named) else Path(str(source)).expanduser()
-    return _checked(_read(path, Path(folder)).splitlines(), str(path))
+    return _checked(LINE_END.split(_read(path, Path(folder))), str(path))
 
 
 def split_prompts(prompts: Sequence[str], split: str) -> list[str]:
@@ -83,7 +85,7 @@ def _is_file(path: Path) -> bool:
 
 def _read(path: Path, folder: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise LanternError(f"prompts={path} is not UTF-8 text; give a text file with a prompt a line") from error
     except OSError as error:
@@ -101,4 +103,10 @@ def _checked(lines: Sequence[str], source: str) -> list[str]:
     prompts = [line.strip() for line in lines if line.strip()]
     if not prompts:
         raise LanternError(f"{source} holds no prompts; write at least one, a prompt a line")
+    for number, prompt in enumerate(prompts, start=1):
+        if found := CONTROL.search(prompt):
+            raise LanternError(
+                f"prompt {number} of {source} holds the control character {found[0]!r}, which a terminal would obey; "
+                "delete it"
+            )
     return prompts

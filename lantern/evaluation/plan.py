@@ -31,6 +31,8 @@ class Plan:
         for name, size in {"speed.num_prompts": self.num_timed, "quality.num_images": self.num_images}.items():
             if not isinstance(size, int) or size < 0:
                 raise LanternError(f"{name}={size} is no number of images; use 0 to switch the part off")
+        if not isinstance(self.seed, int):
+            raise LanternError(f"seed={self.seed} is no whole number; give one")
         if not isinstance(self.batch_size, int) or self.batch_size < 1:
             raise LanternError(f"batch_size={self.batch_size} makes no images; use 1 at least")
         if not (isinstance(self.shards, int) and isinstance(self.shard, int) and 0 <= self.shard < self.shards):

@@ -15,6 +15,7 @@ from lantern.drafters.jacobi.refined import RefinedJacobi
 from lantern.drafters.jacobi.starts import Nearest
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
+from lantern.evaluation.plan import Plan
 from lantern.loops.row_parallel import RowParallel
 from lantern.runtime.memory import MAX_NODES
 from lantern.sampling import Sampling
@@ -95,3 +96,16 @@ def test_logits_that_are_not_finite_stop_rows_in_parallel(monkeypatch):
     setup = DecodingSetup(target, NoDrafter(), SharedNoise(), Exact(), Sampling())
     with pytest.raises(LanternError, match="the target's logits are NaN or infinite"):
         RowParallel(4)(setup, PROMPTS[:1], [1])
+
+
+@pytest.mark.parametrize("setting", [{"temperature": float("nan")}, {"cfg_scale": float("inf")}])
+def test_a_sampling_that_is_not_finite_is_refused(setting):
+    """Catches images of NaN laws: no comparison with NaN is true, so that a check for negative values lets it pass."""
+    with pytest.raises(LanternError, match=f"sampling.{next(iter(setting))}=.* is not finite"):
+        Sampling(**setting)
+
+
+def test_a_seed_that_is_a_word_is_refused():
+    """Catches seed=abc hashed like a number, so that nobody sees the typing error."""
+    with pytest.raises(LanternError, match="seed=abc is no whole number"):
+        Plan(["a"], 1, 1, 1, "abc")

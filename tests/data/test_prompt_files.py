@@ -1,0 +1,56 @@
+"""Prompt files as users have them: each is read as meant, or is one sentence."""
+
+import pytest
+
+from lantern.data.prompts import Batch, load_prompts
+from lantern.errors import LanternError
+
+
+@pytest.mark.parametrize(("content", "prompts"), [
+    (b"a ring\r\na disc\rblue\n\n", ["a ring", "a disc", "blue"]),
+    (b"\xef\xbb\xbfa ring\n", ["a ring"]),
+    ("ein Würfel 🎈 \u202e rot\n".encode(), ["ein Würfel 🎈 \u202e rot"]),
+    ("a ring\u2028on\x85wood\n".encode(), ["a ring\u2028on\x85wood"]),
+    (b"a\tring\na\tring\n", ["a\tring", "a\tring"]),
+    (b"a red ring " * 1000, [("a red ring " * 1000).strip()]),
+])  # fmt: skip
+def test_a_file_is_read_a_prompt_a_line(content, prompts, tmp_path):
+    """Catches a byte order mark that becomes part of the first prompt, and lines that end where no editor ends them."""
+    (tmp_path / "real.txt").write_bytes(content)
+    (tmp_path / "link.txt").symlink_to("real.txt")
+    assert load_prompts(str(tmp_path / "link.txt"), tmp_path / "lists") == prompts
+
+
+@pytest.mark.parametrize(("content", "said"), [
+    (b"", "holds no prompts"),
+    (b"\n \n\t\n", "holds no prompts"),
+    (bytes(range(128, 256)), "is not UTF-8 text"),
+    (b"a ring\0\n", "is a binary file"),
+    (b"a ring\na \x1b[31mred disc\n", "prompt 2 of "),
+    (b"a ring\x07\n", "control character '\\x07'"),
+])  # fmt: skip
+def test_a_file_that_cannot_be_meant_is_one_sentence(content, said, tmp_path):
+    """Catches a terminal that obeys a prompt, and a traceback of the codec."""
+    (tmp_path / "p.txt").write_bytes(content)
+    with pytest.raises(LanternError) as caught:
+        load_prompts(str(tmp_path / "p.txt"), tmp_path)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("source", ["", "x" * 5000, "no such list", "dangling"])
+def test_what_cannot_be_opened_is_one_sentence_with_the_remedy(source, tmp_path):
+    (tmp_path / "dangling").symlink_to("nowhere")
+    with pytest.raises(LanternError, match="cannot be read"):
+        load_prompts(str(tmp_path / source), tmp_path / "lists")
+
+
+def test_equal_and_long_prompts_have_files_and_seeds_of_their_own():
+    """Catches an image that overwrites another, and a file name that no disk takes."""
+    batch = Batch.cycle(["a ring", "a ring", "w" * 10_000, "🎈\u202e/../x"], 6, 0)
+    assert len(set(batch.file_names)) == len(set(batch.seeds)) == 6
+    assert all(len(name.encode()) < 255 and "/" not in name for name in batch.file_names)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 10**40])
+def test_any_whole_number_is_a_seed(seed):
+    assert Batch.cycle(["a ring"], 2, seed).seeds != Batch.cycle(["a ring"], 2, 0).seeds
