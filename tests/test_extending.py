@@ -84,8 +84,8 @@ from lantern.types import TreeLabel, TreeTopology
 class Repeat:
     """Drafts the last token again."""
 
-    name, weights_hash, tree = "repeat", None, TreeLabel("repeat", "window")
-    num_nodes, depth, image_bytes, forwards, forward_s = 2, 1, 0, 0, 0.0
+    name, num_nodes, depth, image_bytes, forwards, forward_s = "repeat", 2, 1, 0, 0, 0.0
+    weights_hash, tree = None, TreeLabel("last_token", "repeat")
 
     def allocate(self, batch_size): ...
     def begin(self, prefill, rows): ...
@@ -154,7 +154,7 @@ class Brightness:
 EXPECTED = {
     RULE: {"acceptance": "mixture", "acceptance.share": 0.25, "verification": "ratio", "lossless": False},
     TREE: {"tree": "fan", "lossless": False, "drafter": "eagle"},
-    DRAFTER: {"drafter": "repeat", "tree": "repeat"},
+    DRAFTER: {"drafter": "repeat", "tree": "last_token", "lossless": False},
     TARGET: {"model": "noise", "drafter": "jacobi", "lossless": True, "target_hash": "noise"},
     METRIC: {"brightness_of": 2, "brightness_diff": 0.0},
 }
