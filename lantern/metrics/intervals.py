@@ -84,12 +84,12 @@ def loss_interval(plain: np.ndarray, method: np.ndarray, same: np.ndarray) -> In
     return Interval((lost - won) / count, scale * (centre - margin), scale * (centre + margin))
 
 
-def bootstrap(values: np.ndarray, samples: int = 1000, seed: int = 0) -> tuple[float, float]:
+def bootstrap(values: Sequence[float] | np.ndarray, samples: int = 1000, seed: int = 0) -> tuple[float, float]:
     """The 95 % interval of the mean of values [M, ...], resampled along the first axis; nan, nan for no values."""
     if not len(values):
         return float("nan"), float("nan")
-    rng = np.random.default_rng(seed)
-    found = [np.mean(values[rng.integers(len(values), size=len(values))]) for _ in range(samples)]
+    drawn, rng = np.asarray(values), np.random.default_rng(seed)
+    found = [np.mean(drawn[rng.integers(len(drawn), size=len(drawn))]) for _ in range(samples)]
     low, high = np.percentile(found, [2.5, 97.5])
     return float(low), float(high)
 
