@@ -115,7 +115,7 @@ def _evaluation(
     metrics = {}
     if plan.num_images:
         check_drafted(pipeline.target, pipeline.drafter, min(plan.batch_size, plan.num_images))
-        metrics = {group: shared(metric) for group, metric in cfg.metrics.items()}
+        metrics = {group: shared(metric) for group, metric in (cfg.get("metrics") or {}).items()}  # metrics=[]: none
     folders = Folders(folder, (sweep or folder) / "ar", fingerprint.record_files(sweep or folder))
     return Evaluation(plan, folders, metrics, instantiate(cfg.output_tv), identity)
 
