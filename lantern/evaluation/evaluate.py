@@ -1,6 +1,5 @@
 """From prompts and seeds to result rows: times a pipeline against plain AR decoding, and judges the images of both."""
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,13 +10,11 @@ from lantern.data.prompts import Batch
 from lantern.evaluation import speed
 from lantern.evaluation.plan import Folders, Identity, Plan
 from lantern.evaluation.retiming import retime
-from lantern.evaluation.rows import Row, complete_row, is_baseline, run_name
+from lantern.evaluation.rows import WARNING_BREAK, Row, complete_row, is_baseline
 from lantern.evaluation.side import Pipeline, Side
 from lantern.evaluation.timing import Made, decode_images, time_in_turn
 from lantern.metrics.metric import LawMeasure, Metric
 from lantern.metrics.profile import Profile, profile_of
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -142,6 +139,4 @@ class Evaluation:
         """The whole row, warnings and notes included."""
         warnings = speed.speed_warnings(values)
         warnings += [warning for metric in self._judges for warning in metric.warnings(self.plan.batch.prompts)]
-        for warning in warnings:
-            log.warning("%s: %s", run_name(side.keys), warning)
-        return complete_row(side.keys | values | {"warnings": "; ".join(warnings) or None, **side.notes})
+        return complete_row(side.keys | values | {"warnings": WARNING_BREAK.join(warnings) or None, **side.notes})

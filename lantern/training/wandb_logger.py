@@ -71,6 +71,8 @@ def wandb_logger(
     key = folder_key(resumed if (resumed / KEY_FILE).is_file() else Path(save_dir))
     quiet = wandb.Settings(silent=True, console="off")  # training's own output is all that the terminal shows
     settings = {"group": group, "job_type": "train", "mode": wandb_mode(), "id": f"{name}-{key}", "resume": "allow"}
-    return TolerantWandbLogger(
+    logger = TolerantWandbLogger(
         project=project, save_dir=save_dir, name=name, tags=list(tags), settings=quiet, **settings
     )
+    logger._wandb_init.pop("anonymous", None)  # which wandb warns of though Lightning gives it unasked
+    return logger
