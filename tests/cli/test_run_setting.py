@@ -14,6 +14,7 @@ from lantern.cli.error_messages import user_error
 from lantern.cli.run_setting import _evaluation, own_settings, run_setting
 from lantern.errors import LanternError
 from lantern.evaluation.plan import Identity, Plan
+from lantern.evaluation.timing import Uncounted
 from lantern.pipeline import Shape
 from lantern.runtime import memory
 
@@ -110,5 +111,6 @@ def test_a_full_disk_is_one_sentence_from_any_library():
 def test_an_empty_list_of_metrics_judges_nothing(monkeypatch):
     """Catches a traceback of a config without the group."""
     monkeypatch.setattr("lantern.cli.run_setting.check_drafted", lambda *_: None)
-    made = _evaluation(composed("metrics=[]"), Plan(("a",), 0, 2, 2), FakePipeline(), Identity(), Path("run"), None)
+    plan, pipeline = Plan(("a",), 0, 2, 2), FakePipeline()
+    made = _evaluation(composed("metrics=[]"), plan, pipeline, Identity(), Path("run"), None, Uncounted())
     assert made.metrics == {}
