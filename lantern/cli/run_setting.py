@@ -3,7 +3,8 @@ process."""
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from hydra.utils import instantiate
@@ -17,8 +18,10 @@ from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Folders, Identity, Plan
 from lantern.evaluation.provenance import write_provenance
 from lantern.evaluation.rows import SUMMARY, Row
+from lantern.evaluation.timing import ImageCount, Uncounted
 from lantern.models.checkpoints import local_hash
 from lantern.pipeline import Pipeline, lacking, pipelines
+from lantern.reporting.evaluation_bar import EvaluationBar, sweep_bar
 from lantern.reporting.published import published_keys
 from lantern.reporting.run_folder import publish, write_measurements
 from lantern.runtime.hardware import allow_tf32
@@ -52,12 +55,25 @@ def run_setting(
     pipeline = joined(resolved(tree, joined))
     settings = {} if parts["loop"] else own_settings(config, parts["drafter"], tree)
     identity = _identity(config, plan, pipeline, settings, method)
-    measurements = _evaluation(cfg, plan, pipeline, identity, folder, sweep).run(pipeline)
+    with _bar(sweep) as count:
+        measurements = _evaluation(cfg, plan, pipeline, identity, folder, sweep, count).run(pipeline)
     if measurements:
         write_measurements(folder, measurements)
         publish(folder, sweep, measurements, config, tracker, budget)
         fingerprint.mark_finished(folder, request)
     return [measured.row for measured in measurements]
+
+
+@contextmanager
+def _bar(sweep: Path | None) -> Iterator[ImageCount]:
+    """The bar of this run or of its sweep, off the terminal afterwards; a sweep's points in other processes have
+    none."""
+    bar = sweep_bar() if sweep else EvaluationBar()
+    try:
+        yield bar or Uncounted()
+    finally:
+        if bar:
+            bar.pause()
 
 
 def _plan(cfg: DictConfig) -> Plan:
@@ -108,16 +124,17 @@ def _identity(config: Mapping, plan: Plan, pipeline: Pipeline, settings: Row, me
 
 
 def _evaluation(
-    cfg: DictConfig, plan: Plan, pipeline: Pipeline, identity: Identity, folder: Path, sweep: Path | None
-) -> Evaluation:
+    cfg: DictConfig, plan: Plan, pipeline: Pipeline, identity: Identity, folder: Path, sweep: Path | None,
+    count: ImageCount,
+) -> Evaluation:  # fmt: skip
     """Raises LanternError for a batch that does not fit in memory, before anything is timed; decoding.generate, which
     other callers use directly, checks every batch."""
     metrics = {}
     if plan.num_images:
         check_drafted(pipeline.target, pipeline.drafter, min(plan.batch_size, plan.num_images))
-        metrics = {group: shared(metric) for group, metric in cfg.metrics.items()}
+        metrics = {group: shared(metric) for group, metric in (cfg.get("metrics") or {}).items()}  # metrics=[]: none
     folders = Folders(folder, (sweep or folder) / "ar", fingerprint.record_files(sweep or folder))
-    return Evaluation(plan, folders, metrics, instantiate(cfg.output_tv), identity)
+    return Evaluation(plan, folders, metrics, instantiate(cfg.output_tv), identity, count)
 
 
 def own_settings(config: Mapping, drafter: object, tree: object) -> Row:

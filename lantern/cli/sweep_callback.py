@@ -6,14 +6,16 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.experimental.callback import Callback
-from hydra.utils import instantiate
+from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig
 
 from lantern.cli.error_messages import user_error
 from lantern.evaluation.rows import is_baseline, setting_id
 from lantern.reporting.best_setting import report_best
+from lantern.reporting.evaluation_bar import EvaluationBar, open_sweep, sweep_bar
 from lantern.reporting.merge import merge_points, point_folders, same_prompt_images
 from lantern.reporting.profiles import read_profiles
 from lantern.reporting.quality_budget import Budget
@@ -41,8 +43,12 @@ class SweepReport(Callback):
             raise SystemExit(f"error: {user_error(error) or error}") from error
         self._sweep = config
         atexit.register(self._report)
+        if points := number_of_points(config):
+            open_sweep(EvaluationBar(points))
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **_: object) -> None:
+        if bar := sweep_bar():
+            bar.end_point()
         atexit.unregister(self._report)
         atexit.register(self._report)  # runs before the exit handlers that the points registered, such as W&B's
         if job_return.status == JobStatus.FAILED and config.hydra.mode.name == "MULTIRUN":
@@ -58,6 +64,7 @@ class SweepReport(Callback):
             ) from error
 
     def _report(self) -> None:
+        open_sweep(None)
         if self._sweep is not None:
             config, self._sweep = self._sweep, None
             folder = Path(config.hydra.sweep.dir)
@@ -68,6 +75,17 @@ class SweepReport(Callback):
             else:
                 parts = (instantiate(config[part]) for part in ("tracking", "budget"))
                 report_sweep(folder, config.sweep.name, *parts)
+
+
+def number_of_points(config: DictConfig) -> int | None:
+    """The points of the sweep; None under a sweeper that chooses its points as it goes."""
+    kind = get_class(config.hydra.sweeper._target_)
+    if not hasattr(kind, "split_arguments"):
+        return None
+    settings = {key: value for key, value in config.hydra.sweeper.items() if key != "_target_"}
+    axes = [f"{key}={values}" for key, values in (settings.get("params") or {}).items()]
+    overrides = OverridesParser.create().parse_overrides([*axes, *config.hydra.overrides.task])
+    return sum(map(len, kind(**settings).split_arguments(overrides, None)))
 
 
 def _is_sharded(overrides: Sequence[str]) -> bool:

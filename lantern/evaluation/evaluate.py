@@ -1,6 +1,5 @@
 """From prompts and seeds to result rows: times a pipeline against plain AR decoding, and judges the images of both."""
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,13 +10,11 @@ from lantern.data.prompts import Batch
 from lantern.evaluation import speed
 from lantern.evaluation.plan import Folders, Identity, Plan
 from lantern.evaluation.retiming import retime
-from lantern.evaluation.rows import Row, complete_row, is_baseline, run_name
+from lantern.evaluation.rows import WARNING_BREAK, Row, complete_row, is_baseline
 from lantern.evaluation.side import Pipeline, Side
-from lantern.evaluation.timing import Made, decode_images, time_in_turn
+from lantern.evaluation.timing import ImageCount, Made, Uncounted, decode_images, time_in_turn
 from lantern.metrics.metric import LawMeasure, Metric
 from lantern.metrics.profile import Profile, profile_of
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -42,12 +39,15 @@ class Evaluation:
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     laws: LawMeasure | None = None
     identity: Identity = field(default_factory=Identity)
+    count: ImageCount = field(default_factory=Uncounted)
 
     def run(self, pipeline: Pipeline) -> list[Measurement]:
         """Measures plain AR decoding, then the pipeline; the pipeline alone if it is AR, or if nothing is measured.
         Nothing is returned by a shard, which measures nothing."""
         sides = self._sides(pipeline)
         compiled = self._compiled(pipeline)
+        made = len(self.plan.own(self.plan.batch).prompts) if self.plan.makes_batches else 0
+        self.count.expect(0, made * len(sides), made * (len(sides) - 1))
         if self.plan.is_sharded:
             self._time(sides, compiled)
             for side in sides if self.plan.makes_batches else ():
@@ -70,13 +70,13 @@ class Evaluation:
     def _sides(self, pipeline: Pipeline) -> list[Side]:
         is_alone = is_baseline(pipeline.describe()) or not self.plan.measures
         decoded = [pipeline] if is_alone else [pipeline.baseline(), pipeline]
-        return [Side(one, pipeline, self.plan, self.folders, self.identity) for one in decoded]
+        return [Side(one, pipeline, self.plan, self.folders, self.identity, self.count) for one in decoded]
 
     def _compiled(self, pipeline: Pipeline) -> list[Side]:
         """Plain decoding with torch.compile, which is timed only: a list of one, or none."""
         if not (self.plan.compiled_baseline and self.plan.num_timed) or pipeline.target.compiles:
             return []
-        return [Side(pipeline.compiled_baseline(), pipeline, self.plan, self.folders, self.identity)]
+        return [Side(pipeline.compiled_baseline(), pipeline, self.plan, self.folders, self.identity, self.count)]
 
     def _over_compiled(self, side: Side, compiled: Sequence[Side], doublings: int) -> Row:
         batch = self.plan.timed(doublings)
@@ -93,6 +93,7 @@ class Evaluation:
         while self.plan.num_timed:
             batch = self.plan.timed(doublings)
             timers = [side.timer for side in (*sides, *compiled)]
+            self.count.expect(len(timers) * len(self.plan.own(batch).prompts), 0, 0)
             fresh = time_in_turn(timers, self.plan.own(batch))[: len(sides)]
             retime(timers, self.plan.own(batch), self.plan.max_retimed)
             made = [before + now for before, now in zip(made, fresh, strict=True)]
@@ -142,6 +143,4 @@ class Evaluation:
         """The whole row, warnings and notes included."""
         warnings = speed.speed_warnings(values)
         warnings += [warning for metric in self._judges for warning in metric.warnings(self.plan.batch.prompts)]
-        for warning in warnings:
-            log.warning("%s: %s", run_name(side.keys), warning)
-        return complete_row(side.keys | values | {"warnings": "; ".join(warnings) or None, **side.notes})
+        return complete_row(side.keys | values | {"warnings": WARNING_BREAK.join(warnings) or None, **side.notes})

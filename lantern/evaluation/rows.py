@@ -14,6 +14,7 @@ from lantern.errors import unwritable
 
 Row = dict[str, Any]  # JSON values
 SUMMARY = "summary.json"  # the rows of a folder's last run; results.jsonl keeps those of all
+WARNING_BREAK = " | "  # between the warnings of a row, whose sentences have semicolons of their own
 
 SETTING_KEYS = (
     "model", "drafter", "drafter_hash", "tree", "verification", "acceptance", "lossless", "k", "delta", "lam",

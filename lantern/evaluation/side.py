@@ -14,7 +14,7 @@ from lantern.data.prompts import Batch
 from lantern.evaluation.plan import Folders, Identity, Plan
 from lantern.evaluation.records import RECORDS, Ledger, key_of
 from lantern.evaluation.rows import Row, is_baseline, run_name, setting_id
-from lantern.evaluation.timing import Made, Maker, decode_images, make_in_batches, recorded
+from lantern.evaluation.timing import ImageCount, Made, Maker, decode_images, make_in_batches, recorded
 from lantern.metrics.metric import MeasuredPipeline
 
 
@@ -30,9 +30,9 @@ class Side:
     """Times and makes the images of its pipeline. Plain AR images are shared by the points of a sweep."""
 
     def __init__(
-        self, pipeline: Pipeline, method: Pipeline, plan: Plan, folders: Folders, identity: Identity
+        self, pipeline: Pipeline, method: Pipeline, plan: Plan, folders: Folders, identity: Identity, count: ImageCount
     ) -> None:  # method: the pipeline that is evaluated, on either side
-        self.pipeline, self._plan, self._known = pipeline, plan, folders.known
+        self.pipeline, self._plan, self._known, self._count = pipeline, plan, folders.known, count
         described, is_method = dict(pipeline.describe()), pipeline is method
         if is_baseline(described):
             fingerprint = identity.plain_fingerprint
@@ -58,7 +58,12 @@ class Side:
         files = {(prompt, copy): self.images / name for prompt, copy, name in names}
         common = {"setting": setting_id(self.keys), "method": run_name(self.keys)}
         ledger = Ledger(home / RECORDS, self._known, key, common, files)
-        return Maker(self.pipeline.generate, lambda made: decode_images(target, made.tokens, len(made.tokens)), ledger)
+        return Maker(
+            self.pipeline.generate,
+            lambda made: decode_images(target, made.tokens, len(made.tokens)),
+            ledger,
+            self._count,
+        )
 
     def make(self, batch: Batch) -> list[Made]:
         """Makes the images that are missing, in batches. The record of shared images is read under its lock: another

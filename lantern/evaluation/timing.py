@@ -2,9 +2,9 @@
 record is not made again. Figures are made of these records by speed.py."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -29,6 +29,23 @@ class Made(NamedTuple):
     generation: Generation
 
 
+class ImageCount(Protocol):
+    """Is told how many images a point takes and which it has, such as for a progress bar."""
+
+    def expect(self, timed: int, made: int, shared: int) -> None: ...  # shared: made ones that other points reuse
+    def add(self, part: str, number: int, is_new: bool) -> None: ...  # part as in the record; else found there
+
+
+class Uncounted:
+    """Counts nothing: an evaluation prints nothing by itself."""
+
+    def expect(self, timed: int, made: int, shared: int) -> None:
+        """Does nothing."""
+
+    def add(self, part: str, number: int, is_new: bool) -> None:
+        """Does nothing."""
+
+
 @dataclass(frozen=True)
 class Maker:
     """A way of decoding and the record of what it made."""
@@ -36,6 +53,7 @@ class Maker:
     decode: Decode
     finish: Finish
     ledger: Ledger
+    count: ImageCount = field(default_factory=Uncounted)
 
     def warm_up(self, prompt: str, seed: int) -> None:
         """One image, unrecorded."""
@@ -50,6 +68,7 @@ class Maker:
         """One image alone, recorded with its token time, its end-to-end time and the CPU use of other processes, in
         place of `before` earlier timings; None if it is on record."""
         if self.has_timed(prompt, copy, before):
+            self._count(before, is_new=False)
             return None
         others = CpuContention()
         started = perf_counter()
@@ -58,7 +77,12 @@ class Maker:
         timed = {"latency_s": generation.latency_s, "end_to_end_s": perf_counter() - started, "retimed": before}
         lines = lines_of(generation, "speed", [(prompt, copy, seed)], **timed, other_cores=others.cores())
         self.ledger.add(lines, generation.tokens)
+        self._count(before, is_new=True)
         return Made([prompt], generation)
+
+    def _count(self, before: int, is_new: bool) -> None:
+        if not before:  # an image that is timed again was counted
+            self.count.add("speed", 1, is_new)
 
 
 def time_in_turn(makers: Sequence[Maker], batch: Batch) -> list[list[Made]]:
@@ -107,10 +131,12 @@ def make_in_batches(maker: Maker, batch: Batch, batch_size: int) -> list[Made]:
     for start in range(0, len(images), size):
         group = images[start : start + size]
         if all(maker.ledger.find("images", prompt, copy) for prompt, copy, _ in group):
+            maker.count.add("images", len(group), is_new=False)
             continue
         prompts, _, seeds = zip(*group, strict=True)
         generation = maker.decode(list(prompts), list(seeds), batch_size)
         maker.ledger.add(lines_of(generation, "images", group), generation.tokens)
+        maker.count.add("images", len(group), is_new=True)
         made.append(Made(list(prompts), generation))
     return made
 

@@ -39,7 +39,7 @@ def _relaxed(lossy: Sequence[Row], lossless: Sequence[Row]) -> list[str]:
     row = max(lossy, key=_lower)
     price = [f"output TV {format_value(row, 'output_tv')}"] if row.get("output_tv") is not None else []
     if row.get("frechet_diff") is not None:
-        price.append(f"Fréchet distance {format_value(row, 'frechet_diff')} beside plain decoding's")
+        price.append(f"Fréchet distance {_difference(row)} beside plain decoding's")
     found = [
         f"Relaxed: LANTERN δ = {row['delta']:g} on {row['tree']}, speed-up {_speed(row)}; "
         f"price: {', '.join(price) or 'not judged'}."
@@ -48,6 +48,13 @@ def _relaxed(lossy: Sequence[Row], lossless: Sequence[Row]) -> list[str]:
     if best is not None and _lower(best) >= _lower(row):
         found.append("Here relaxing bought no speed beyond the lossless method.")
     return found
+
+
+def _difference(row: Row) -> str:
+    """The Fréchet distance less plain decoding's, and its bounds, with two decimals; never "-0.00"."""
+    values = [row.get(key) for key in ("frechet_diff", "frechet_diff_low", "frechet_diff_high")]
+    value, *bounds = [None if value is None else f"{round(value, 2) + 0.0:.2f}" for value in values]
+    return value if None in bounds else f"{value} [{', '.join(bounds)}]"
 
 
 def _lower(row: Row) -> float:

@@ -14,7 +14,7 @@ SYMBOLS = {"delta": "δ", "lam": "λ", "eps": "ε", "alpha": "α", "beta": "β",
 
 def label_rows(rows: Sequence[Row]) -> list[str]:
     """A short name a row: "AR" for a baseline, else its method if there are several, and the settings in which rows of
-    its method differ. Equal names are numbered."""
+    its method differ; else its rule, tree and bound. Equal names are numbered."""
     groups: dict[object, list[Row]] = {}
     for row in rows:
         groups.setdefault(_method(row), []).append(row)
@@ -41,7 +41,12 @@ def _label(row: Row, keys: Sequence[str]) -> str:
     ]
     if is_baseline(row):
         return " ".join(["AR", *parts])
-    return " ".join(parts) or f"{row['acceptance']} {row['tree']}"
+    return " ".join(parts) or " ".join([f"{row['acceptance']} {row['tree']}", *_bounds(row)])
+
+
+def _bounds(row: Row) -> list[str]:
+    """A rule's δ or λ, which a row without a name of its own shows though no other row differs in it."""
+    return [f"{SYMBOLS[key]} {row[key]:g}" for key in ("delta", "lam") if row.get(key) is not None]
 
 
 def _symbol(key: str) -> str:

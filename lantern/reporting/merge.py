@@ -1,4 +1,5 @@
-"""Merges the last rows and images of evaluated points into one table, its figures and one page."""
+"""Merges the last rows and images of evaluated points into one table, its figures and one page; prints the table and
+the rows' warnings."""
 
 import json
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from lantern.reporting.page.write import write_page
 from lantern.reporting.plots import draw_grid, draw_pareto
 from lantern.reporting.profiles import read_profiles, write_profiles
 from lantern.reporting.quality_budget import Budget, ranked
+from lantern.reporting.row_warnings import warning_lines
 from lantern.reporting.table import format_table, write_csv
 
 GRID_PROMPTS = 6
@@ -33,7 +35,8 @@ def merge_points(folder: Path, points: Sequence[Path], title: str, budget: Budge
     profiles = read_profiles(points)
     write_profiles(folder, profiles)
     write_page(folder / "report.html", f"Lantern: {title}", rows, points, profiles)
-    print(f"\n{format_table(rows)}\n\n{folder}/results.csv\n{folder}/report.html")
+    warned = "".join(f"{line}\n" for line in warning_lines(rows))
+    print(f"\n{format_table(rows)}\n\n{warned}{folder}/results.csv\n{folder}/report.html")
     return rows, figures
 
 

@@ -14,15 +14,19 @@ def warmup_cosine(step: int, progress: float, warmup_steps: int) -> float:
 
 
 def progress_of(trainer: pl.Trainer) -> float:
-    """The used share of the run's budget, in [0, 1]; 0 without a limit. Broadcast from the first process, so that all
-    processes use the same rate and stop at the same step."""
+    """share_of the first process, broadcast, so that all processes use the same rate and stop at the same step."""
+    return trainer.strategy.broadcast(share_of(trainer))
+
+
+def share_of(trainer: pl.Trainer) -> float:
+    """The used share of the run's budget in this process, in [0, 1]; 0 without a limit."""
     shares = [0.0]
     if trainer.max_steps > 0:
         shares.append(trainer.global_step / trainer.max_steps)
     for callback in trainer.callbacks:
         if isinstance(callback, Timer) and (left := callback.time_remaining("train")) is not None:
             shares.append(1 - left / (left + callback.time_elapsed("train")))
-    return trainer.strategy.broadcast(min(1.0, max(shares)))
+    return min(1.0, max(shares))
 
 
 class WarmupCosine(pl.Callback):

@@ -6,6 +6,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
+import wandb
 from pytorch_lightning.loggers import WandbLogger
 
 from lantern.reporting.wandb_content import weights_artifact
@@ -68,5 +69,10 @@ def wandb_logger(
     folder, if that has one."""
     resumed = Path(checkpoint).parent.parent if checkpoint else Path(save_dir)
     key = folder_key(resumed if (resumed / KEY_FILE).is_file() else Path(save_dir))
+    quiet = wandb.Settings(silent=True, console="off")  # training's own output is all that the terminal shows
     settings = {"group": group, "job_type": "train", "mode": wandb_mode(), "id": f"{name}-{key}", "resume": "allow"}
-    return TolerantWandbLogger(project=project, save_dir=save_dir, name=name, tags=list(tags), **settings)
+    logger = TolerantWandbLogger(
+        project=project, save_dir=save_dir, name=name, tags=list(tags), settings=quiet, **settings
+    )
+    logger._wandb_init.pop("anonymous", None)  # which wandb warns of though Lightning gives it unasked
+    return logger

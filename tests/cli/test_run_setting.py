@@ -1,16 +1,20 @@
 """A setting's own numbers in its row, and failures as one sentence."""
 
 import errno
+from pathlib import Path
 
 import pytest
 from cli.test_sweeps import composed
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
+from support.fake_pipeline import FakePipeline
 
 from lantern.api import CONFIG_FOLDER
 from lantern.cli.error_messages import user_error
-from lantern.cli.run_setting import own_settings, run_setting
+from lantern.cli.run_setting import _evaluation, own_settings, run_setting
 from lantern.errors import LanternError
+from lantern.evaluation.plan import Identity, Plan
+from lantern.evaluation.timing import Uncounted
 from lantern.pipeline import Shape
 from lantern.runtime import memory
 
@@ -102,3 +106,11 @@ def test_a_full_disk_is_one_sentence_from_any_library():
     wrapped.__cause__ = full
     assert "make room" in str(user_error(wrapped))
     assert user_error(OSError(errno.ENOENT, "No such file", "x")) is None
+
+
+def test_an_empty_list_of_metrics_judges_nothing(monkeypatch):
+    """Catches a traceback of a config without the group."""
+    monkeypatch.setattr("lantern.cli.run_setting.check_drafted", lambda *_: None)
+    plan, pipeline = Plan(("a",), 0, 2, 2), FakePipeline()
+    made = _evaluation(composed("metrics=[]"), plan, pipeline, Identity(), Path("run"), None, Uncounted())
+    assert made.metrics == {}

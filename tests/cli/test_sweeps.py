@@ -229,6 +229,13 @@ def test_rows_of_several_methods_bear_their_names():
     assert label_rows([rows[1], *lantern]) == ["jacobi", "lantern δ 0.1", "lantern δ 0.2"]
 
 
+def test_the_only_relaxed_row_beside_references_shows_its_bound():
+    """Catches a LANTERN row whose δ is left out because no other row has one."""
+    shared = {"model": "m", "tree": "chain_6", "acceptance": "lantern", "drafter": "eagle", "delta": 0.1}
+    reference = {**shared, "tree": "none", "acceptance": "exact", "delta": None, "method": "refined_jacobi"}
+    assert label_rows([reference, shared]) == ["refined_jacobi", "lantern chain_6 δ 0.1"]
+
+
 def test_a_sweeps_points_are_merged_into_one_table_and_its_figures(tmp_path, capsys):
     folder = sweep_folder(tmp_path)
     rows, figures = merge_points(folder, point_folders(folder), "delta sweep", BUDGET)

@@ -50,3 +50,12 @@ def test_what_was_trained_and_three_commands_are_named():
     assert "0.58" in lines[0]
     assert "2.31" in lines[0]
     assert sum(line.startswith("  python ") for line in lines) == 3
+
+
+def test_a_distance_that_does_not_differ_is_zero_with_two_decimals():
+    """Catches a difference of rounding printed as -2.24e-07 or -0.00."""
+    same = relaxed(0.1, 1.1, 1.3) | {"frechet_diff": -2.24e-7}
+    near = same | {"frechet_diff": 0.0449, "frechet_diff_low": -0.001, "frechet_diff_high": 0.09}
+    lines = [demo_summary([AR, window("a", 1.8, 2.0), row], TRAINED, "a", "r")[2] for row in (same, near)]
+    assert "Fréchet distance 0.00 beside plain decoding's" in lines[0]
+    assert "Fréchet distance 0.04 [0.00, 0.09] beside plain decoding's" in lines[1]

@@ -1,10 +1,14 @@
 """The W&B record of a training run, read back from its offline file."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import wandb
 from support.offline_runs import OfflineRun, read_runs
+from support.paths import ROOT
 
 from lantern.models.checkpoints import save_weights, weights_hash
 from lantern.training.wandb_logger import TolerantWandbLogger, wandb_logger
@@ -46,3 +50,22 @@ def test_training_that_is_resumed_goes_on_in_its_own_run(tmp_path, monkeypatch):
     assert logger(tmp_path / "second", checkpoint)._wandb_init["id"] == first["id"]
     assert first["resume"] == "allow"
     assert logger(tmp_path / "third")._wandb_init["id"] != first["id"]
+
+
+TRAINED = """
+import sys
+from lantern.training.wandb_logger import wandb_logger
+own = wandb_logger("lantern", sys.argv[1], "drafter", [])
+own.log_metrics({"val/loss": 1.0}, 3)
+own.finalize("success")
+"""
+
+
+def test_training_prints_nothing_of_wandb(tmp_path):
+    """Catches the banner, the address and the summary of a run among the lines of training. In a process of its own:
+    wandb reads its settings once a process."""
+    settings = {key: value for key, value in os.environ.items() if key != "WANDB_SILENT"} | {"WANDB_MODE": "offline"}
+    command = [sys.executable, "-c", TRAINED, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, text=True, check=True)
+    assert "wandb" not in done.stdout + done.stderr
+    assert list(tmp_path.glob("wandb/offline-run-*"))

@@ -1,0 +1,110 @@
+"""The progress of evaluations and sweeps, on a fake terminal and in a fake log, by a clock that decoding advances."""
+
+import io
+from pathlib import Path
+
+import pytest
+from cli.test_sweeps import SWEEPS, composed, sweep_points
+from support.fake_pipeline import FakePipeline
+
+from lantern.cli.sweep_callback import SweepReport, number_of_points
+from lantern.evaluation.evaluate import Evaluation
+from lantern.evaluation.plan import Folders, Plan
+from lantern.reporting.evaluation_bar import EvaluationBar, sweep_bar
+from lantern.reporting.progress_line import duration
+
+PROMPTS = ["a", "b", "c", "d"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+class Timed(FakePipeline):
+    """Decoding takes ten seconds of the clock an image."""
+
+    now = 0.0
+
+    def generate(self, prompts, seeds, batch_size):
+        Timed.now += 10 * len(prompts)
+        return super().generate(prompts, seeds, batch_size)
+
+    def baseline(self):
+        return Timed("none", None, 1.0, target=self.target)
+
+
+@pytest.fixture(autouse=True)
+def small_groups(monkeypatch):
+    monkeypatch.setattr("lantern.evaluation.timing.BATCHES", 1)
+    monkeypatch.setattr(Timed, "now", 0.0)
+
+
+def evaluate(folder: Path, bar: EvaluationBar, point: int = 0, num_timed: int = 2, num_images: int = 4) -> None:
+    plan = Plan(PROMPTS, num_timed, num_images, 2)
+    folders = Folders(folder / str(point), folder / "ar")
+    Evaluation(plan, folders, count=bar).run(Timed(delta=0.1 * (point + 1)))
+
+
+def bar(stream: io.StringIO, points: int = 1) -> EvaluationBar:
+    return EvaluationBar(points, stream, lambda: Timed.now)
+
+
+def test_a_log_has_one_line_a_minute_with_images_and_time_left(tmp_path):
+    """Catches a count without the images of plain decoding, and a time left that takes warm-ups for ever."""
+    stream = io.StringIO()
+    evaluate(tmp_path, bar(stream), num_images=12)
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "evaluation: 14%, image 4 of 28"  # nothing made in batches yet: no time left
+    assert lines[1] == "evaluation: 36%, image 10 of 28, 3:00 left"
+    assert lines[-1] == "evaluation: 100%, image 28 of 28, judging, 0:00 left"
+    assert len(lines) == 5
+
+
+def test_a_sweep_counts_all_points_and_the_shared_images_once(tmp_path):
+    """Catches a time left for the images of plain decoding that every later point finds, or of one point alone."""
+    stream = Terminal()
+    sweep = bar(stream, points=3)
+    evaluate(tmp_path, sweep, 0)
+    first = stream.getvalue()
+    assert "point 1 of 3, image 8 of 28, " in first
+    assert sweep.left_s() == pytest.approx(2 * (4 * 15 + 4 * 10))  # a timing with its share of the warm-up, and images
+    sweep.end_point()
+    assert stream.getvalue().endswith("\r")
+    evaluate(tmp_path, sweep, 1)
+    assert "point 2 of 3, image 24 of 32, judging" in stream.getvalue()
+
+
+def test_images_on_record_take_no_time(tmp_path):
+    """Catches a rate that a resumed run takes from images it did not decode."""
+    evaluate(tmp_path, bar(io.StringIO()))
+    again = bar(io.StringIO())
+    evaluate(tmp_path, again)
+    assert again.left_s() == 0
+    evaluate(tmp_path, again, 1, num_timed=0)
+    assert again.left_s() == 0
+
+
+def test_a_library_call_prints_nothing(tmp_path, capsys):
+    Evaluation(Plan(PROMPTS, 2, 4, 2), Folders(tmp_path, tmp_path / "ar")).run(FakePipeline())
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_the_points_of_a_sweep_are_counted_before_it_runs(name):
+    cfg = composed(f"+sweep={name}")
+    assert number_of_points(cfg) == len(sweep_points(cfg, *cfg.hydra.overrides.task))
+
+
+def test_the_callback_opens_the_bar_of_a_sweep_and_its_report_ends_it(tmp_path, monkeypatch):
+    """Catches a point that draws a bar over that of its sweep, and a bar that the next run finds."""
+    monkeypatch.setattr("lantern.cli.sweep_callback.atexit.register", lambda _: None)
+    callback = SweepReport()
+    callback.on_multirun_start(composed("+sweep=delta", f"hydra.sweep.dir={tmp_path}", "tracking.mode=disabled"))
+    assert sweep_bar() is not None
+    callback.on_multirun_end()
+    assert sweep_bar() is None
+
+
+def test_durations_are_minutes_and_seconds():
+    assert [duration(seconds) for seconds in (-1, 5, 125.4, 3725)] == ["0:00", "0:05", "2:05", "1:02:05"]
