@@ -162,7 +162,7 @@ def test_a_single_evaluation_tracks_plain_decoding_and_the_method(tmp_path, monk
     write_measurements(tmp_path, measured)
     publish(tmp_path, None, measured, {"sweep": {"name": None}}, Tracker(), BUDGET)
     assert [run_tags(point.row)[1] for point in logged] == ["none", "eagle"]
-    assert all(list(point.columns) == ["AR", "lantern static"] for point in logged)
+    assert all(list(point.columns) == ["AR", "lantern static δ 0.03"] for point in logged)
     assert (tmp_path / "report.html").is_file()
 
 
