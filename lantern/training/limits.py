@@ -28,8 +28,8 @@ def check_numbers(cfg: DictConfig) -> None:
             most = f", {MOST[name]} at most" if name in MOST else ""
             raise LanternError(f"{name}={value} is out of range; give {least} at least{most}")
     for name in RATES:
-        if _is_number(rate := OmegaConf.select(cfg, name)) and not 0 < rate < float("inf"):
-            raise LanternError(f"{name}={rate} is no learning rate; give a number above 0")
+        if _is_number(rate := OmegaConf.select(cfg, name)) and not 0 <= rate < float("inf"):
+            raise LanternError(f"{name}={rate} is no learning rate; give 0 (weights stay) or more")
     if _is_number(steps := OmegaConf.select(cfg, "trainer.max_steps")) and steps != -1 and steps < 1:
         raise LanternError(f"trainer.max_steps={steps} trains nothing; give 1 at least, or -1 for no limit")
 
