@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.tiny_weights import write_tiny_weights
+from support.tiny_weights import load_tiny
 
 import lantern
 from lantern.errors import LanternError
@@ -15,8 +15,7 @@ PROMPTS = ["a red sphere on wood", "wood"]
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
-    weights = write_tiny_weights(tmp_path_factory.mktemp("weights"))
-    return lantern.load("llamagen", [f"paths.weights={weights}", "dtype=float64", "device=cpu"])
+    return load_tiny(tmp_path_factory.mktemp("weights"))
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from statistics import median
 from lantern.data.prompts import Batch
 from lantern.evaluation.records import timings_before
 from lantern.evaluation.rows import Row
-from lantern.evaluation.timing import Maker, call_in_turn, recorded
+from lantern.evaluation.timing import Maker, call_in_turn, recorded, warm_up
 
 BUSY_CORES = 0.25  # used by other processes, above which a timing is disturbed
 FAR = 1.5  # times the median of plain decoding, or less than 1 / FAR of it
@@ -23,8 +23,7 @@ def retime(makers: Sequence[Maker], batch: Batch, most: int) -> None:
         if not images:
             return
         if not is_warm:
-            for maker in makers:
-                maker.warm_up(batch.prompts[0], batch.seeds[0])
+            warm_up(makers, batch)
             is_warm = True
         call_in_turn([partial(maker.time, before=turn) for maker in makers], images)
 

@@ -90,10 +90,16 @@ def time_in_turn(makers: Sequence[Maker], batch: Batch) -> list[list[Made]]:
     Returns what was decoded, by maker."""
     images = list(zip(*batch, strict=True))
     if any(not maker.has_timed(prompt, copy) for maker in makers for prompt, copy, _ in images):
-        for maker in reversed(makers):  # plain decoding last: the method's larger cache would move its recorded passes
-            maker.warm_up(batch.prompts[0], batch.seeds[0])
+        warm_up(makers, batch)
     made = call_in_turn([maker.time for maker in makers], images)
     return [[one for one in own if one is not None] for own in made]
+
+
+def warm_up(makers: Sequence[Maker], batch: Batch) -> None:
+    """One unrecorded image by each maker. Plain decoding, the first, comes last: the larger cache of a method would move
+    its recorded passes."""
+    for maker in reversed(makers):
+        maker.warm_up(batch.prompts[0], batch.seeds[0])
 
 
 def interleave(

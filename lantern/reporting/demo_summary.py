@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from lantern.evaluation.rows import Row, is_baseline
+from lantern.reporting.quality_budget import speed_rank
 from lantern.reporting.table import format_value
 
 TIMED_MORE = "speed.num_prompts=8"
@@ -10,17 +11,16 @@ TIMED_MORE = "speed.num_prompts=8"
 
 def demo_summary(rows: Sequence[Row], trained: Mapping[str, float], shipped_hash: str, folder: str) -> list[str]:
     """At most ten lines. trained: seconds, overlap and length of the drafter; shipped_hash: of the repository's
-    drafter, by which its row is known; folder: of the demo. Winners are those of the
-    highest lower bounds of the speed-up."""
+    drafter, by which its row is known; folder: of the demo. The fastest is so by speed_rank."""
     lossless = [row for row in rows if row.get("lossless") and not is_baseline(row)]
     lossy = [row for row in rows if not row.get("lossless") and not is_baseline(row)]
     lines = [
         f"Trained: an EAGLE drafter for {trained['seconds']:.0f} s. Its law overlaps the target's by "
         f"{trained['overlap']:.2f} at the first token; simulated length {trained['length']:.2f} tokens a step."
     ]
-    for row in sorted(lossless, key=_lower, reverse=True):
+    for row in sorted(lossless, key=speed_rank, reverse=True):
         owner = "shipped" if row.get("drafter_hash") == shipped_hash else "trained"
-        rank = "Fastest at no price" if row is max(lossless, key=_lower) else "Also lossless"
+        rank = "Fastest at no price" if row is max(lossless, key=speed_rank) else "Also lossless"
         lines.append(f"{rank}: {row.get('method') or row['drafter']}, {owner} drafter, speed-up {_speed(row)}.")
     lines += _relaxed(lossy, lossless)
     lines += [
@@ -36,7 +36,7 @@ def _relaxed(lossy: Sequence[Row], lossless: Sequence[Row]) -> list[str]:
     """The fastest relaxed setting, by its lower bound, and its price."""
     if not lossy:
         return []
-    row = max(lossy, key=_lower)
+    row = max(lossy, key=speed_rank)
     price = [f"output TV {format_value(row, 'output_tv')}"] if row.get("output_tv") is not None else []
     if row.get("frechet_diff") is not None:
         price.append(f"Fréchet distance {_difference(row)} beside plain decoding's")
@@ -44,8 +44,8 @@ def _relaxed(lossy: Sequence[Row], lossless: Sequence[Row]) -> list[str]:
         f"Relaxed: LANTERN δ = {row['delta']:g} on {row['tree']}, speed-up {_speed(row)}; "
         f"price: {', '.join(price) or 'not judged'}."
     ]
-    best = max(lossless, key=_lower, default=None)
-    if best is not None and _lower(best) >= _lower(row):
+    best = max(lossless, key=speed_rank, default=None)
+    if best is not None and speed_rank(best) >= speed_rank(row):
         found.append("Here relaxing bought no speed beyond the lossless method.")
     return found
 
@@ -55,12 +55,6 @@ def _difference(row: Row) -> str:
     values = [row.get(key) for key in ("frechet_diff", "frechet_diff_low", "frechet_diff_high")]
     value, *bounds = [None if value is None else f"{round(value, 2) + 0.0:.2f}" for value in values]
     return value if None in bounds else f"{value} [{', '.join(bounds)}]"
-
-
-def _lower(row: Row) -> float:
-    """The lower bound of the speed-up; the speed-up itself, behind all bounded ones, where a row has none."""
-    low, value = row.get("speedup_low"), row.get("speedup")
-    return low if low is not None else -1 / value if value else float("-inf")
 
 
 def _speed(row: Row) -> str:

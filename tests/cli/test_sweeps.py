@@ -11,18 +11,16 @@ from hydra.utils import get_class
 from omegaconf import OmegaConf
 from PIL import Image
 from support.fake_pipeline import FakePipeline
+from support.made_sweep import made_points
 from support.paths import CONF
 
 from lantern.cli.sweep_callback import SweepReport, find_conflict, report_sweep
-from lantern.evaluation.evaluate import Evaluation
-from lantern.evaluation.plan import Folders, Plan
 from lantern.reporting.labels import label_rows
 from lantern.reporting.merge import merge_points, point_folders
 from lantern.reporting.page.write import read_content
 from lantern.reporting.plots import draw_pareto, pareto_front
 from lantern.reporting.published import FIGURES, published_keys
 from lantern.reporting.quality_budget import Budget, ranked
-from lantern.reporting.run_folder import write_measurements
 from lantern.reporting.table import format_table
 from lantern.reporting.wandb_runs import Tracker
 from lantern.runtime.files import replace_text
@@ -198,17 +196,7 @@ def test_a_conflict_is_found_in_a_swept_group_too():
 
 
 def sweep_folder(folder: Path, deltas=(0.01, 0.1)) -> Path:
-    """A sweep's folder as evaluate.py leaves it, with made-up distances."""
-    for number, delta in enumerate(deltas):
-        point = folder / str(number)
-        pipeline = FakePipeline(delta=delta, latency_s=0.6 - delta)
-        measured = Evaluation(Plan(["a", "b"], 2, 3, 4), Folders(point, folder / "ar")).run(pipeline)
-        for m in measured:
-            value = 5.0 if m.row["drafter"] == "none" else 5 + 10 * delta
-            m.row.update(frechet=value, frechet_low=value - 1, frechet_high=value + 1, shape_accuracy=0.9)
-            if m.row["drafter"] != "none":
-                m.row.update(frechet_diff=value - 5, frechet_diff_low=value - 6, frechet_diff_high=value - 4)
-        write_measurements(point, measured)
+    made_points(folder, ["a", "b"], dict.fromkeys(deltas, FakePipeline))
     return folder
 
 

@@ -32,16 +32,23 @@ def record_overrides(point: Path, overrides: list[str], mode: str, config_dir: P
 def made_sweep(folder: Path, deltas: dict[float, type] | None = None) -> Path:
     """δ 0.01 and 0.1 under shared noise, 0.4 under ratio verification, with made-up speeds and distances."""
     deltas = deltas or {0.01: SharedNoisePipeline, 0.1: SharedNoisePipeline, 0.4: FakePipeline}
-    for number, (delta, kind) in enumerate(deltas.items()):
-        point = folder / str(number)
+    for point in made_points(folder, PROMPTS, deltas):
+        delta = list(deltas)[int(point.name)]
+        record_overrides(point, [f"acceptance.delta={delta}", "prompts=[a red ring]"], "RUN")
+    merge_points(folder, point_folders(folder), "made-up sweep", Budget({"frechet": 0.1}))
+    return folder
+
+
+def made_points(folder: Path, prompts: list[str], deltas: dict[float, type]) -> list[Path]:
+    """The points of a sweep as evaluate.py leaves them, with made-up distances; deltas: with their pipelines."""
+    points = [folder / str(number) for number in range(len(deltas))]
+    for point, (delta, kind) in zip(points, deltas.items(), strict=True):
         pipeline = kind(delta=delta, latency_s=0.6 - delta)
-        measured = Evaluation(Plan(PROMPTS, 2, 3, 4), Folders(point, folder / "ar")).run(pipeline)
+        measured = Evaluation(Plan(prompts, 2, 3, 4), Folders(point, folder / "ar")).run(pipeline)
         for m in measured:
             value = 5.0 if m.row["drafter"] == "none" else 5 + 10 * delta
             m.row.update(frechet=value, frechet_low=value - 1, frechet_high=value + 1, shape_accuracy=0.9)
             if m.row["drafter"] != "none":
                 m.row.update(frechet_diff=value - 5, frechet_diff_low=value - 6, frechet_diff_high=value - 4)
         write_measurements(point, measured)
-        record_overrides(point, [f"acceptance.delta={delta}", "prompts=[a red ring]"], "RUN")
-    merge_points(folder, point_folders(folder), "made-up sweep", Budget({"frechet": 0.1}))
-    return folder
+    return points

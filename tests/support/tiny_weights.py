@@ -4,6 +4,7 @@ from pathlib import Path
 
 import torch
 
+from lantern.api import Model, load
 from lantern.data.captions import VOCABULARY
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.parallel_network import ParallelNetwork
@@ -30,3 +31,8 @@ def write_tiny_weights(folder: Path) -> Path:
     critic = Critic(width=8, size=128)
     save_weights(folder / "critic", critic.state_dict(), critic.config)
     return folder
+
+
+def load_tiny(folder: Path) -> Model:
+    """The miniature in double precision."""
+    return load("llamagen", [f"paths.weights={write_tiny_weights(folder)}", "dtype=float64", "device=cpu"])
