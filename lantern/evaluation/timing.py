@@ -96,7 +96,7 @@ def time_in_turn(makers: Sequence[Maker], batch: Batch) -> list[list[Made]]:
 
 
 def warm_up(makers: Sequence[Maker], batch: Batch) -> None:
-    """One unrecorded image by each maker. Plain decoding, the first, comes last: the larger cache of a method would move
+    """One unrecorded image by each maker. Plain decoding, the first, comes last: a larger cache of the method moves
     its recorded passes."""
     for maker in reversed(makers):
         maker.warm_up(batch.prompts[0], batch.seeds[0])
