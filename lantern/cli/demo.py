@@ -17,7 +17,7 @@ from lantern.errors import LanternError
 from lantern.runtime.home import CHECKOUT, CONFIG_FOLDER
 
 PLAN = "plan.json"
-MINUTES = {True: 5.0, False: 8.0}  # by whether the device is fast with bfloat16
+MINUTES = {True: 5.5, False: 8.0}  # by whether the device is fast with bfloat16
 
 
 @hydra.main(version_base="1.3", config_path=str(CONFIG_FOLDER), config_name="demo")
@@ -51,7 +51,8 @@ def training_command(plan: dict, folder: Path, place: list[str]) -> list[str]:
     """train.py on the frozen target, for the seconds planned."""
     minutes, seconds = divmod(plan["training_s"], 60)
     limit = f"trainer.max_time=00:{minutes // 60:02}:{minutes % 60:02}:{seconds:02}"
-    return ["train.py", "model=llamagen", *place, limit, f"hydra.run.dir={folder}/train"]
+    images = f"rendered.num_train={plan['training_images']}"
+    return ["train.py", "model=llamagen", *place, images, limit, f"hydra.run.dir={folder}/train"]
 
 
 def sweep_command(plan: dict, folder: Path, place: list[str]) -> list[str]:

@@ -114,6 +114,9 @@ def _kept_choice(folder: Path, request: str, repeated: Path | None) -> KeptChoic
 
 def _identity(config: Mapping, plan: Plan, pipeline: Pipeline, settings: Row, method: str | None) -> Identity:
     preset = {"method": method} if method else {}
+    weights = config["drafter"].get("checkpoint")
+    if weights and pipeline.drafter.weights_hash:
+        preset["drafter_name"] = "/".join(Path(weights).parts[-2:])  # by which a table tells two drafters apart
     return Identity(
         fingerprint.config_fingerprint(config),
         fingerprint.config_fingerprint(config, fingerprint.PLAIN),

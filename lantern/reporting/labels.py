@@ -34,14 +34,16 @@ def _differing(rows: Sequence[Row]) -> list[str]:
 
 
 def _label(row: Row, keys: Sequence[str]) -> str:
-    parts = [
-        str(row[key]) if isinstance(row[key], str) else f"{_symbol(key)} {row[key]:g}"
-        for key in keys
-        if row.get(key) is not None
-    ]
+    parts = [_setting(row, key) for key in keys if row.get(key) is not None]
     if is_baseline(row):
         return " ".join(["AR", *parts])
     return " ".join(parts) or " ".join([f"{row['acceptance']} {row['tree']}", *_bounds(row)])
+
+
+def _setting(row: Row, key: str) -> str:
+    if key == "drafter_hash":
+        return str(row.get("drafter_name") or row[key])
+    return row[key] if isinstance(row[key], str) else f"{_symbol(key)} {row[key]:g}"
 
 
 def _bounds(row: Row) -> list[str]:

@@ -15,7 +15,7 @@ PLACE = ["device=cpu", "dtype=float32"]
 
 def plan(tree: str = TREES[0]) -> dict:
     size = {"deltas": [0, 0.03, 0.4], "num_prompts": 5, "num_images": 24}
-    return {"given": "auto", "training_s": 3725, "tree": tree, "size": size}
+    return {"given": "auto", "training_s": 3725, "training_images": 256, "tree": tree, "size": size}
 
 
 def composed(name: str, command: list[str]):
@@ -38,6 +38,7 @@ def test_the_sweep_composes_on_every_tree_and_has_the_size_of_the_plan(tree):
 def test_training_composes_with_its_time():
     config = composed("train", training_command(plan(), Path("runs/demo"), PLACE))
     assert config.trainer.max_time == "00:01:02:05"
+    assert config.rendered.num_train == 256
 
 
 def test_a_demo_of_other_minutes_is_not_continued(tmp_path):
