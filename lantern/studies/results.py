@@ -3,6 +3,7 @@ command of its own, and writes the tables of the docs between their markers. A s
 row whose command has changed is measured again."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +25,9 @@ KEPT = (  # of a result row, besides the columns: what the docs show or a reader
     "model", "drafter", "tree", "verification", "acceptance", "lossless", "dtype", "threads", "compile", "num_timed",
     "retimed", "other_cores", "latency_s", "baseline_latency_s", "speedup", "speedup_low", "speedup_high",
     "tokens_per_step", "draft_ms", "verify_ms", "accept_ms", "overhead", "output_tv", "output_tv_low", "output_tv_high",
-    "speedup_over_compiled", "speedup_over_compiled_low", "speedup_over_compiled_high", "warnings",
+    "speedup_over_compiled", "speedup_over_compiled_low", "speedup_over_compiled_high", "code_distance",
+    "code_distance_low", "code_distance_high", "frechet_diff", "frechet_diff_low", "frechet_diff_high",
+    "all_accuracy_loss", "all_accuracy_loss_low", "all_accuracy_loss_high", "warnings",
 )  # fmt: skip
 
 
@@ -40,12 +43,23 @@ def _speedup(row: Row) -> str:
     return f"{row[key]:.2f} [{low:.2f}, {high:.2f}]"
 
 
+def _bounded(row: Row, key: str) -> str:
+    """A number with its bounds, if it has any; "-" for none."""
+    value, low, high = (row.get(name) for name in (key, f"{key}_low", f"{key}_high"))
+    if value is None:
+        return "-"
+    return f"{value:.2f}" if low is None else f"{value:.2f} [{low:.2f}, {high:.2f}]"
+
+
 COLUMNS: Mapping[str, tuple[str, Callable[[Row], str]]] = {
     "tokens_per_step": ("tokens per step", lambda row: format_value(row, "tokens_per_step")),
     "speedup": ("speed-up", _speedup),
     "round": ("round, ms", _round),
     "overhead": ("overhead", lambda row: f"{row['overhead']:.0%}"),
     "output_tv": ("output TV", lambda row: format_value(row, "output_tv")),
+    "code_distance": ("code distance", lambda row: _bounded(row, "code_distance")),
+    "frechet_diff": ("Fréchet less AR's", lambda row: _bounded(row, "frechet_diff")),
+    "all_accuracy_loss": ("prompts right, loss", lambda row: _bounded(row, "all_accuracy_loss")),
     "retimed": ("timed again", lambda row: str(row["retimed"])),
     "lossless": ("lossless", lambda row: "yes" if row["lossless"] else "no"),
 }
@@ -56,7 +70,7 @@ class Table:
     """A table of the docs: its rows by label, each with its settings beside the shared ones."""
 
     name: str
-    page: str
+    pages: Sequence[str]  # paths from docs/
     shared: Sequence[str]
     columns: Sequence[str]
     rows: Mapping[str, Sequence[str]]
@@ -103,14 +117,15 @@ def measure(table: Table, docs: Path, folder: Path, run: Run) -> None:
         path = docs / "rows" / f"{table.name}.jsonl"
         path.parent.mkdir(exist_ok=True)
         append_rows(path, [{"label": label, "settings": settings, **kept}])
-        write_page(table, docs)
+        write_pages(table, docs)
 
 
-def write_page(table: Table, docs: Path) -> None:
-    """Writes a table's block into its page."""
-    path = docs / table.page
-    before, _, after = split_page(path.read_text(), table.name)
-    replace_text(path, before + render(table, rows_of(table, docs)) + after)
+def write_pages(table: Table, docs: Path) -> None:
+    """Writes a table's block into its pages."""
+    for page in table.pages:
+        path = docs / page
+        before, _, after = split_page(path.read_text(), table.name)
+        replace_text(path, before + render(table, rows_of(table, docs), page) + after)
 
 
 def split_page(text: str, name: str) -> tuple[str, str, str]:
@@ -123,25 +138,26 @@ def split_page(text: str, name: str) -> tuple[str, str, str]:
     return before + begin, within, end + after
 
 
-def render(table: Table, rows: Sequence[Row]) -> str:
-    """A table in Markdown with its caption: machine, date and command."""
+def render(table: Table, rows: Sequence[Row], page: str) -> str:
+    """A table in Markdown, for a page, with its caption: machine, date and command."""
     kept = table.kept(rows)
     if not kept:
         return f"No rows are kept for this table yet; `make results TABLE={table.name}` measures them.\n"
     titles = ["method", *(COLUMNS[column][0] for column in table.columns)]
     lines = [titles, ["---"] * len(titles)]
     lines += [[label, *(COLUMNS[column][1](row) for column in table.columns)] for label, row in kept.items()]
-    return _caption(table, kept) + "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    return _caption(table, kept, page) + "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
-def _caption(table: Table, kept: Mapping[str, Row]) -> str:
+def _caption(table: Table, kept: Mapping[str, Row], page: str) -> str:
     machines, dates = (sorted({row[key] for row in kept.values()}) for key in ("machine", "date"))
     days, number = " to ".join(dict.fromkeys([dates[0], dates[-1]])), len(table.rows) - len(kept)
     missing = f" {number} of {len(table.rows)} rows are missing." if number else ""
+    source = f"rows/{table.name}.jsonl"
     return (
         f"Written by `make results TABLE={table.name}` on {', '.join(machines)}, {days}; each row is\n"
         f"`python evaluate.py {' '.join(table.shared)}` with the settings in\n"
-        f"[rows/{table.name}.jsonl](rows/{table.name}.jsonl).{missing}\n\n"
+        f"[{source}]({os.path.relpath(source, Path(page).parent)}).{missing}\n\n"
     )
 
 
@@ -166,7 +182,7 @@ def main(names: Sequence[str]) -> None:
         if name not in tables:
             raise LanternError(f"table {name} is unknown; give some of {', '.join(tables)}")
         measure(tables[name], docs, CHECKOUT / "runs" / "results", evaluate)
-        write_page(tables[name], docs)
+        write_pages(tables[name], docs)
 
 
 if __name__ == "__main__":
