@@ -41,8 +41,9 @@ class SweepReport(Callback):
             instantiate(config.budget)
         except Exception as error:  # found now and not after the sweep
             raise SystemExit(f"error: {user_error(error) or error}") from error
-        self._sweep = config
-        atexit.register(self._report)
+        if not config.dry_run:
+            self._sweep = config
+            atexit.register(self._report)
         if points := number_of_points(config):
             open_sweep(EvaluationBar(points))
 

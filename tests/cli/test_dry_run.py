@@ -7,6 +7,7 @@ from hydra.utils import instantiate
 
 from lantern.api import CONFIG_FOLDER
 from lantern.cli.dry_run import Drafted, drafted, drafter_bytes, estimate, nbytes
+from lantern.cli.sweep_callback import SweepReport
 from lantern.types import Target
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -81,3 +82,17 @@ def test_every_other_model_can_be_estimated_without_files(model, tokens, codes):
     assert (target.num_tokens, target.vocab_size, len(target.codebook)) == (tokens, codes, codes)
     found = estimate(target, Drafted(26, 5), False, (1,), GPU)
     assert found.total(1) == sum(found.weights.values()) + found.laws + found.caches[1, tokens]
+
+
+def test_a_sweep_of_dry_runs_ends_without_a_report(tmp_path, monkeypatch):
+    """Catches the complaint that no point of a dry sweep has results."""
+    registered = []
+    monkeypatch.setattr("lantern.cli.sweep_callback.atexit.register", registered.append)
+    overrides = ["hydra.mode=MULTIRUN", f"hydra.sweep.dir={tmp_path}"]
+    with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
+        for dry in (True, False):
+            cfg = compose("evaluate", [*overrides, f"dry_run={dry}"], return_hydra_config=True)
+            report = SweepReport()
+            report.on_multirun_start(cfg)
+            report.on_multirun_end()
+    assert len(registered) == 1
