@@ -83,13 +83,15 @@ def test_a_report_that_fails_is_a_failure(tmp_path):
         report.on_multirun_end()
 
 
-def test_a_sweep_run_again_in_its_folder_reports_only_its_own_points(tmp_path):
+def test_a_sweep_run_again_in_its_folder_reports_only_its_own_points(tmp_path, monkeypatch):
+    """Also where the clock was set back, by which the new points seem to be older."""
+    monkeypatch.setattr("lantern.cli.sweep_callback.atexit.register", lambda _: None)
     folder = sweep_folder(tmp_path, deltas=(0.01, 0.1, 0.4))
-    for summary in folder.glob("*/summary.json"):
-        os.utime(summary, (1, 1))
-    (folder / "multirun.yaml").write_text("")
-    os.utime(folder / "multirun.yaml", (2, 2))
+    SweepReport().on_multirun_start(composed("+sweep=delta", f"hydra.sweep.dir={folder}", "tracking.mode=disabled"))
     sweep_folder(folder, deltas=(0.2,))
+    for path in (folder / "0" / "summary.json", folder / "multirun.yaml"):
+        path.touch()
+        os.utime(path, (1, 1))
     rows, _ = merge_points(folder, point_folders(folder), "again", BUDGET)
     assert [row["delta"] for row in rows] == [None, 0.2]
 
