@@ -20,6 +20,7 @@ from lantern.errors import FULL, LanternError, unknown_setting, unwritable
 
 Task = Callable[[DictConfig], object]
 Command = Callable[[], object]
+UNIONS = (Union, UnionType)
 KINDS = {int: "a whole number", float: "a number", str: "a name or a path"}
 ACCEPTED = {int: int, float: (int, float), str: str, Path: str}  # in a config, by a constructor's type
 
