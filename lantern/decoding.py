@@ -13,6 +13,7 @@ from torch import Tensor
 
 from lantern.errors import LanternError
 from lantern.noise import GreedyNoise, Noise
+from lantern.runtime.core_sharing import core_sharing
 from lantern.runtime.memory import check_drafted
 from lantern.sampling import Sampling
 from lantern.types import (
@@ -68,15 +69,17 @@ def generate(setup: DecodingSetup, prompts: Sequence[str], seeds: Sequence[int],
     started = perf_counter()
     waiting = list(range(len(prompts)))[::-1]
     forwards, seconds = drafter.forwards, drafter.forward_s
-    while waiting or len(batch):
-        free = batch.free_rows()
-        if free and waiting:
-            admitted = [waiting.pop() for _ in free[: len(waiting)]]
-            batch.admit(free[: len(admitted)], admitted, [prompts[i] for i in admitted], [seeds[i] for i in admitted])
-        elif free:
-            batch.shrink()
-        else:
-            batch.step()
+    with core_sharing().decoding() as adapt:
+        while waiting or len(batch):
+            adapt()
+            free = batch.free_rows()
+            if free and waiting:
+                new = [waiting.pop() for _ in free[: len(waiting)]]
+                batch.admit(free[: len(new)], new, [prompts[i] for i in new], [seeds[i] for i in new])
+            elif free:
+                batch.shrink()
+            else:
+                batch.step()
     latency = perf_counter() - started
     return batch.generation(len(prompts), latency, drafter.forwards - forwards, drafter.forward_s - seconds)
 
@@ -91,7 +94,8 @@ def check_law(law: Tensor, target: Target) -> None:
     """law [B, V]. Raises LanternError for logits that were NaN or infinite: their softmax is NaN in every code."""
     if isnan(law[:, 0].sum().item()):
         dtype = str(target.embed_weight.dtype).removeprefix("torch.")
-        raise LanternError(f"the target's logits are NaN or infinite in dtype={dtype}; decode in dtype=float32")
+        remedy = "give other weights" if dtype in ("float32", "float64") else "decode in dtype=float32"
+        raise LanternError(f"the target's logits are NaN or infinite in dtype={dtype}; {remedy}")
 
 
 @torch.inference_mode()

@@ -1,6 +1,7 @@
 """The errors that a user can act on. Entry points print them as one sentence, without a traceback."""
 
 import errno
+from collections.abc import Sequence
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
@@ -11,6 +12,12 @@ class LanternError(ValueError):
 
 class CheckpointError(LanternError):
     """A weights file is missing, unreadable, unsafe or made for another model."""
+
+
+def unknown_setting(setting: str, part: str, known: Sequence[str]) -> str:
+    """The sentence for a setting that a part does not have. known: those it has."""
+    taken = f"takes {', '.join(known)}" if known else "has no settings"
+    return f"{setting} is unknown to {part}, which {taken}; leave it out"
 
 
 def unwritable(what: object, error: OSError) -> LanternError:

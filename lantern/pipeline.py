@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, Loop, Step, first_rounds, generate, steps
 from lantern.drafters.none import NoDrafter
-from lantern.errors import LanternError
+from lantern.errors import LanternError, unknown_setting
 from lantern.sampling import Sampling
 from lantern.types import AcceptanceRule, Drafter, Generation, Round, Target, TreePolicy, Verification
 from lantern.verification import Ratio, SharedLaw, SharedNoise
@@ -142,8 +142,9 @@ def lacking(part: object) -> set[str]:
     try:
         return made.parameters.keys() - made.bind_partial(*part.args, **part.keywords).arguments.keys()
     except TypeError as error:
-        settings = ", ".join(made.parameters)
-        raise LanternError(f"{part.func.__name__}: {error}; leave it out, the settings are {settings}") from error
+        known = [name for name in part.keywords if name in made.parameters]
+        unknown = [f"{name}={value}" for name, value in part.keywords.items() if name not in known]
+        raise LanternError(unknown_setting(", ".join(unknown), part.func.__name__, known)) from error
 
 
 def completed(part: Any, **others: object) -> Any:

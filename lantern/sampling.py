@@ -8,6 +8,8 @@ from torch import Tensor
 
 from lantern.errors import LanternError
 
+COLDEST, STRONGEST = 1e-4, 1e4  # temperature above 0, strength of guidance: beyond, float32 logits overflow
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -27,6 +29,13 @@ class Sampling:
                 raise LanternError(f"sampling.{name}={value} is not finite; give a number")
         if self.temperature < 0:
             raise LanternError(f"sampling.temperature={self.temperature} is negative; use 0 for greedy decoding")
+        if 0 < self.temperature < COLDEST:
+            raise LanternError(
+                f"sampling.temperature={self.temperature} makes logits infinite; use 0 for greedy decoding, or "
+                f"{COLDEST} at least"
+            )
+        if abs(self.cfg_scale) > STRONGEST:
+            raise LanternError(f"sampling.cfg_scale={self.cfg_scale} is out of range; give {STRONGEST} at most")
         if self.top_k < 0:
             raise LanternError(f"sampling.top_k={self.top_k} is negative; use 0 to keep every code")
         if not 0 < self.top_p <= 1:
@@ -56,4 +65,5 @@ def nucleus(scores: Tensor, top_p: float) -> Tensor:
     """Keeps the smallest set of most likely codes whose mass reaches top_p (Holtzman et al., 1904.09751)."""
     ordered, order = scores.softmax(-1).sort(dim=-1, descending=True)
     outside = ordered.cumsum(-1) - ordered >= top_p  # the mass before a code already suffices
+    outside[..., 0] = False  # in float32 a tiny top_p is 0
     return scores.masked_fill(torch.zeros_like(outside).scatter(-1, order, outside), -torch.inf)

@@ -10,6 +10,8 @@ from lantern.acceptance.weighted import weighted, weighted_law
 from lantern.errors import LanternError
 from lantern.types import Site
 
+FARTHEST = 100  # of mu: exp(±100) scales any acceptance to 0 or 1
+
 
 class CoolSD:
     """A level whose weight is 1 or less is exact."""
@@ -23,8 +25,10 @@ class CoolSD:
             raise LanternError(f"acceptance.delta={delta} scales acceptance; give a value above 0")
         if not 0 <= nu < float("inf"):
             raise LanternError(f"acceptance.nu={nu} would relax later levels more; give 0 or more")
-        if not abs(mu) < float("inf"):
-            raise LanternError(f"acceptance.mu={mu} is no number; 0 leaves the first level's weight at delta")
+        if not abs(mu) <= FARTHEST:
+            raise LanternError(
+                f"acceptance.mu={mu} is out of range, ±{FARTHEST}; 0 leaves the first level's weight at delta"
+            )
         self.delta, self.nu, self.mu = delta, nu, mu
         self.lossless = delta * exp(-mu) <= 1
         self.parameters = {"delta": delta, "nu": nu, "mu": mu}

@@ -1,6 +1,8 @@
 """LANTERN++ (Park et al., 2502.06352): as LANTERN, but a token's probability is at most multiplied by λ: it takes up to
 (λ - 1) p(x) from its neighbours. λ and LANTERN's δ are two settings here, one flag in the released code."""
 
+from math import inf
+
 from torch import Tensor
 
 from lantern.acceptance.neighbours import nearest
@@ -17,7 +19,7 @@ class LanternPP:
 
     def __init__(self, codebook: Tensor, k: int, lam: float) -> None:
         """codebook [V, C]; k neighbours, 0 <= k < V; lam >= 1. Raises LanternError outside these."""
-        if not lam >= 1:
+        if not 1 <= lam < inf:
             raise LanternError(f"acceptance.lam={lam} multiplies a token's own probability; give a value of 1 or more")
         self.neighbours, self.k, self.lam = nearest(codebook, k), k, lam
         self.lossless = k == 0 or lam == 1

@@ -1,6 +1,8 @@
 """LANTERN++ as released for Lumina-mGPT (code of 2502.06352): its acceptance, and a residual that differs from the
 paper's p~ - q: the k + 1 nearest codes leave p, from which q is still subtracted where children were drawn."""
 
+from math import inf
+
 from torch import Tensor
 
 from lantern.acceptance.lantern_released import one_too_many, rescued
@@ -18,7 +20,7 @@ class LanternPPReleased:
 
     def __init__(self, codebook: Tensor, k: int, lam: float) -> None:
         """codebook [V, C]; k neighbours, 0 <= k < V; lam >= 1. Raises LanternError outside these."""
-        if not lam >= 1:
+        if not 1 <= lam < inf:
             raise LanternError(f"acceptance.lam={lam} multiplies a token's own probability; give a value of 1 or more")
         self.dropped = one_too_many(codebook, k)
         self.neighbours, self.k, self.lam = self.dropped[:, :k], k, lam

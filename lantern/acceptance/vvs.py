@@ -22,7 +22,7 @@ class VVS:
 
     def __init__(self, skip: int) -> None:
         """skip >= 0 levels. Raises LanternError else."""
-        if skip < 0:
+        if not isinstance(skip, int) or skip < 0:
             raise LanternError(f"acceptance.skip={skip} levels are committed unjudged; give 0 or more")
         self.skip, self.lossless = skip, skip == 0
         self.parameters = {"skip": skip}

@@ -99,13 +99,13 @@ def _run(command: list[str]) -> None:
 
 
 def _summary(plan: dict, folder: Path, shipped: Path) -> list[str]:
-    from lantern.evaluation.rows import SUMMARY, merge_rows
+    from lantern.evaluation.rows import merge_rows, read_summary
     from lantern.models.checkpoints import local_hash
     from lantern.reporting.demo_summary import demo_summary
     from lantern.reporting.merge import point_folders
 
     points = point_folders(folder / "sweep")
-    rows = merge_rows(row for point in points for row in json.loads((point / SUMMARY).read_text()).values())
+    rows = merge_rows(row for point in points for row in read_summary(point))
     trained = {"seconds": plan["training_s"], **_best_validation(folder / "train" / "metrics.csv")}
     return demo_summary(rows, trained, local_hash(str(shipped)), str(folder))
 

@@ -1,11 +1,12 @@
 """How the entry points fail: with one sentence and a non-zero exit instead of a traceback."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial, wraps
+from inspect import Parameter, signature
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import get_args, get_type_hints
+from typing import Union, get_args, get_origin, get_type_hints
 from unittest.mock import patch
 
 from hydra._internal import utils as hydra_utils
@@ -15,11 +16,13 @@ from hydra.utils import get_object
 from omegaconf import Container, DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from lantern.errors import FULL, LanternError, unwritable
+from lantern.errors import FULL, LanternError, unknown_setting, unwritable
 
 Task = Callable[[DictConfig], object]
 Command = Callable[[], object]
-NUMBERS = {int: "a whole number", float: "a number"}
+UNIONS = (Union, UnionType)
+KINDS = {int: "a whole number", float: "a number", str: "a name or a path"}
+ACCEPTED = {int: int, float: (int, float), str: str, Path: str}  # in a config, by a constructor's type
 
 
 def in_one_sentence(task: Task) -> Task:
@@ -31,7 +34,7 @@ def in_one_sentence(task: Task) -> Task:
         try:
             return task(cfg)
         except Exception as error:
-            if (known := user_error(error) or wrong_kind(cfg)) is None:
+            if (known := user_error(error) or unknown_key(cfg) or wrong_kind(cfg)) is None:
                 raise
             raise CompactHydraException(f"error: {known}") from error
 
@@ -88,15 +91,45 @@ def user_error(error: BaseException) -> LanternError | None:
 
 
 def wrong_kind(cfg: DictConfig) -> LanternError | None:
-    """Names a setting that is a word or a fraction where the constructor takes a number. To be called after a failure
-    only: it imports all targets of the config."""
+    """Names a setting of another kind than the constructor takes. To be called after a failure only: it imports all
+    targets of the config."""
     for node in _targets(cfg):
         for name, wanted in _hints(node["_target_"]).items():
-            value = node[name] if name in node and _is_plain(node, name) else None
-            fits = isinstance(value, int) or (wanted is float and isinstance(value, float))
-            if value is not None and wanted in (int, float) and not fits:
-                return LanternError(f"{node._get_full_key(name)}={value} is not {NUMBERS[wanted]}")
+            if name not in node or not _is_plain(node, name):
+                continue
+            value, kind = node[name], KINDS.get(wanted[0], "a value")
+            if value is None and NoneType not in wanted:
+                return LanternError(f"{node._get_full_key(name)}=null is not {kind}; leave it out for the default")
+            if value is not None and not _fits(value, wanted):
+                return LanternError(f"{node._get_full_key(name)}={value} is not {kind}")
     return None
+
+
+def _fits(value: object, wanted: Sequence[object]) -> bool:
+    """Whether a value is of one of these types, as far as that can be told."""
+    return any(isinstance(value, ACCEPTED.get(kind, object)) for kind in wanted if kind is not NoneType)
+
+
+def unknown_key(cfg: DictConfig) -> LanternError | None:
+    """Names a setting that its constructor does not have. To be called after a failure only, as wrong_kind."""
+    for node in _targets(cfg):
+        names = [str(name) for name in node if not str(name).startswith("_")]
+        taken = _parameters(node["_target_"])
+        if taken is None or not (unknown := [name for name in names if name not in taken]):
+            continue
+        setting = f"{node._get_full_key(unknown[0])}={node[unknown[0]]}"
+        known = [name for name in taken if name in names or not node.get("_partial_")]
+        return LanternError(unknown_setting(setting, node["_target_"].rsplit(".", 1)[-1], known))
+    return None
+
+
+def _parameters(target: str) -> list[str] | None:
+    """Names of a target's arguments; None if it takes any."""
+    try:
+        found = signature(get_object(target)).parameters
+    except Exception:  # the first failure is the one to report
+        return None
+    return None if any(one.kind is Parameter.VAR_KEYWORD for one in found.values()) else list(found)
 
 
 def _targets(cfg: Container) -> Iterator[DictConfig]:
@@ -114,15 +147,17 @@ def _is_plain(cfg: Container, key: str | int) -> bool:
     return not OmegaConf.is_missing(cfg, key) and not OmegaConf.is_interpolation(cfg, key)
 
 
-def _hints(target: str) -> dict[str, object]:
-    """Types of a target's arguments by name; of an optional one the type beside None."""
+def _hints(target: str) -> dict[str, list[object]]:
+    """Types of a target's arguments by name: of a union all, None last."""
     try:
         made = get_object(target)
         hints = get_type_hints(made.__init__ if isinstance(made, type) else made)
     except Exception:  # the first failure is the one to report
         return {}
-    optional = {name: [kind for kind in get_args(hint) if kind is not NoneType] for name, hint in hints.items()}
-    return {name: kinds[0] if isinstance(hints[name], UnionType) else hints[name] for name, kinds in optional.items()}
+    kinds = {
+        name: get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,) for name, hint in hints.items()
+    }
+    return {name: sorted(found, key=lambda kind: kind is NoneType) for name, found in kinds.items()}
 
 
 class WritableFolder(Callback):

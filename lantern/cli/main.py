@@ -10,6 +10,8 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from lantern.cli.error_messages import in_one_sentence, without_hints
+from lantern.cli.plain_settings import check_added, check_settings
+from lantern.runtime.files import alone_in
 from lantern.runtime.home import CONFIG_FOLDER
 
 
@@ -20,16 +22,20 @@ def evaluate(cfg: DictConfig) -> None:
     """Measures one setting and writes its run folder; with dry_run or reproduce does that instead."""
     run = HydraConfig.get()
     folder = Path(run.runtime.output_dir)
+    check_settings(cfg)
+    check_added(run.overrides.task, run.runtime.choices)
     if cfg.dry_run:
         _dry_run(cfg)
-    elif cfg.reproduce:
-        _reproduce(cfg, run.overrides.task, folder)
-    else:
-        from lantern.cli.run_setting import run_setting
+        return
+    with alone_in(folder):
+        if cfg.reproduce:
+            _reproduce(cfg, run.overrides.task, folder)
+        else:
+            from lantern.cli.run_setting import run_setting
 
-        sweep = Path(run.sweep.dir) if run.mode == RunMode.MULTIRUN else None
-        chosen = run.runtime.choices
-        run_setting(cfg, chosen.model, folder, sweep, chosen.get("method"))
+            sweep = Path(run.sweep.dir) if run.mode == RunMode.MULTIRUN else None
+            chosen = run.runtime.choices
+            run_setting(cfg, chosen.model, folder, sweep, chosen.get("method"))
 
 
 @without_hints

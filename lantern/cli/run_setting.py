@@ -1,7 +1,6 @@
 """One setting from its configuration to its run folder; a module of its own, so that a launcher can send it to another
 process."""
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,13 +10,14 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from lantern.cli.instantiate import shared
+from lantern.cli.plain_settings import check_settings
 from lantern.data.prompts import load_prompts, split_prompts
 from lantern.errors import LanternError
 from lantern.evaluation import fingerprint
 from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Folders, Identity, Plan
 from lantern.evaluation.provenance import write_provenance
-from lantern.evaluation.rows import SUMMARY, Row
+from lantern.evaluation.rows import SUMMARY, Row, read_summary
 from lantern.evaluation.timing import ImageCount, Uncounted
 from lantern.models.checkpoints import local_hash
 from lantern.pipeline import Pipeline, lacking, pipelines
@@ -38,6 +38,7 @@ def run_setting(
     chosen preset; repeated: the folder of the run whose row is made again. Returns the rows, none from a shard."""
     config = OmegaConf.to_container(cfg, resolve=True)
     tracker, budget = instantiate(cfg.tracking), instantiate(cfg.budget)  # their errors come before a model is loaded
+    check_settings(cfg)
     plan = _plan(cfg)
     parts, tree = _parts(cfg, name)
     target, drafter = parts["model"].weights_hash, local_hash(config["drafter"].get("checkpoint"))
@@ -102,7 +103,7 @@ def _finished_rows(folder: Path) -> list[Row]:
     """The rows of a finished run, whose summary is touched: a sweep merges the points that are newer than its start."""
     os.utime(folder / SUMMARY)
     print(f"{folder} is finished")
-    return list(json.loads((folder / SUMMARY).read_text()).values())
+    return read_summary(folder)
 
 
 def _kept_choice(folder: Path, request: str, repeated: Path | None) -> KeptChoice:
@@ -122,7 +123,7 @@ def _identity(config: Mapping, plan: Plan, pipeline: Pipeline, settings: Row, me
         fingerprint.config_fingerprint(config, fingerprint.PLAIN),
         fingerprint.protocol(pipeline.target, plan.prompts, config["split"]),
         settings,
-        preset | published_keys({**pipeline.describe(), **settings, **preset}, config["published"]),
+        preset | published_keys({**pipeline.describe(), **settings, **preset}, config["published"] or {}),
     )
 
 

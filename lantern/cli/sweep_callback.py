@@ -16,7 +16,7 @@ from lantern.cli.error_messages import user_error
 from lantern.evaluation.rows import is_baseline, setting_id
 from lantern.reporting.best_setting import report_best
 from lantern.reporting.evaluation_bar import EvaluationBar, open_sweep, sweep_bar
-from lantern.reporting.merge import merge_points, point_folders, same_prompt_images
+from lantern.reporting.merge import merge_points, point_folders, same_prompt_images, set_aside
 from lantern.reporting.profiles import read_profiles
 from lantern.reporting.quality_budget import Budget
 from lantern.reporting.wandb_runs import Point, Tracker, group_of
@@ -43,6 +43,7 @@ class SweepReport(Callback):
             raise SystemExit(f"error: {user_error(error) or error}") from error
         if not config.dry_run:
             self._sweep = config
+            set_aside(Path(config.hydra.sweep.dir))
             atexit.register(self._report)
         if points := number_of_points(config):
             open_sweep(EvaluationBar(points))

@@ -17,6 +17,7 @@ from lantern.models.build import RANDOM, randomly_initialised
 from lantern.models.checkpoints import (
     CONFIG_FILE,
     FOLDER_FILES,
+    described,
     load_strictly,
     load_weights,
     weights_file,
@@ -91,7 +92,8 @@ def load_parallel_network(checkpoint: str | Path, target: Target) -> ParallelNet
     state, config = load_weights(checkpoint)
     _check(state, config, checkpoint, target, PARALLEL)
     _demand(config, {"dim", "num_heads", "hidden_dim", "levels"}, checkpoint, PARALLEL)
-    network = ParallelNetwork(config["dim"], config["num_heads"], config["hidden_dim"], config["levels"])
+    sizes = {key: config[key] for key in ("dim", "num_heads", "hidden_dim", "levels")}
+    network = described(ParallelNetwork, sizes, checkpoint, f"distil it again with: {PARALLEL}")
     load_strictly(network, state, checkpoint, f"distil it again with: {PARALLEL}")
     return network
 
@@ -125,7 +127,7 @@ def read_drafter(checkpoint: str | Path) -> tuple[dict[str, Tensor], dict]:
 def network_of(state: dict[str, Tensor], config: dict, checkpoint: str | Path) -> EagleNetwork:
     """The network of a state dict and config in our names. Raises CheckpointError."""
     _demand(config, {"dim", "num_heads", "hidden_dim"}, checkpoint, EAGLE)
-    shape = {key: config[key] for key in ("eps", "embedding_rows") if key in config}
-    network = EagleNetwork(config["dim"], config["num_heads"], config["hidden_dim"], **shape)
+    sizes = {key: config[key] for key in ("dim", "num_heads", "hidden_dim", "eps", "embedding_rows") if key in config}
+    network = described(EagleNetwork, sizes, checkpoint, f"distil it again with: {EAGLE}")
     load_strictly(network, state, checkpoint, f"distil it again with: {EAGLE}")
     return network

@@ -10,8 +10,8 @@ import torch
 
 from lantern.evaluation.provenance import code_hash, device_name, git_state
 from lantern.evaluation.records import RECORDS, key_of
-from lantern.evaluation.rows import SUMMARY, Row, encode
-from lantern.runtime.files import replace_text
+from lantern.evaluation.rows import Row, encode, read_summary
+from lantern.runtime.files import read_object, replace_text
 from lantern.types import Target
 
 FINISHED = "finished.json"
@@ -65,10 +65,7 @@ def protocol(target: Target, prompts: Sequence[str], split: str) -> Row:
 
 def is_finished(folder: Path, request: str) -> bool:
     """Whether a folder holds the finished run of this request."""
-    path = folder / FINISHED
-    if not (path.is_file() and (folder / SUMMARY).is_file()):
-        return False
-    return json.loads(path.read_text()).get("request") == request
+    return read_object(folder / FINISHED).get("request") == request and bool(read_summary(folder))
 
 
 def mark_finished(folder: Path, request: str) -> None:

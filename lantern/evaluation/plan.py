@@ -9,6 +9,12 @@ from lantern.errors import LanternError
 
 MAX_DOUBLINGS = 2  # of the number of timed prompts; with more, timing would go on until the result pleases
 MAX_RETIMED = 5  # of an image: a machine that disturbs it more often is too busy to measure on
+MAX_IMAGES = 1_000_000
+
+
+def is_whole(value: object) -> bool:
+    """Whether a value is a whole number; true and false are none."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True)
@@ -29,11 +35,15 @@ class Plan:
 
     def __post_init__(self) -> None:
         for name, size in {"speed.num_prompts": self.num_timed, "quality.num_images": self.num_images}.items():
-            if not isinstance(size, int) or size < 0:
+            if not is_whole(size) or size < 0:
                 raise LanternError(f"{name}={size} is no number of images; use 0 to switch the part off")
-        if not isinstance(self.seed, int):
+            if size > MAX_IMAGES:
+                raise LanternError(f"{name}={size} is more than one run makes; give {MAX_IMAGES} at most")
+        if not is_whole(self.seed):
             raise LanternError(f"seed={self.seed} is no whole number; give one")
-        if not isinstance(self.batch_size, int) or self.batch_size < 1:
+        if not isinstance(self.compiled_baseline, bool):
+            raise LanternError(f"speed.compiled_baseline={self.compiled_baseline} is no switch; give true or false")
+        if not is_whole(self.batch_size) or self.batch_size < 1:
             raise LanternError(f"batch_size={self.batch_size} makes no images; use 1 at least")
         if not (isinstance(self.shards, int) and isinstance(self.shard, int) and 0 <= self.shard < self.shards):
             raise LanternError(f"shard={self.shard} of shards={self.shards}: give 0 <= shard < shards")

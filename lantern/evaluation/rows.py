@@ -11,6 +11,7 @@ from typing import Any
 
 from lantern.drafters.none import NoDrafter
 from lantern.errors import unwritable
+from lantern.runtime.files import read_object
 
 Row = dict[str, Any]  # JSON values
 SUMMARY = "summary.json"  # the rows of a folder's last run; results.jsonl keeps those of all
@@ -111,6 +112,11 @@ def read_rows(path: str | Path) -> list[Row]:
         if isinstance(row, dict):
             rows.append(row)
     return rows
+
+
+def read_summary(folder: Path) -> list[Row]:
+    """The rows of a run folder's last run, none where its summary is missing or damaged."""
+    return [row for row in read_object(folder / SUMMARY).values() if isinstance(row, dict)]
 
 
 def merge_rows(rows: Iterable[Row]) -> list[Row]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from lantern.data.prompts import Batch
 from lantern.evaluation.records import Ledger, lines_of, timings_before
 from lantern.evaluation.rows import Row
-from lantern.metrics.cpu_contention import CpuContention
+from lantern.runtime.cpu_contention import CpuContention
 from lantern.types import Generation, Target
 
 BATCHES = 4  # decoded together, and so lost together

@@ -13,10 +13,10 @@ from lantern.api import Model
 from lantern.errors import LanternError
 from lantern.live.methods import METHODS
 from lantern.live.preview import Preview
-from lantern.metrics.cpu_contention import CpuContention
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline
 from lantern.progress import Progress, stream
+from lantern.runtime.cpu_contention import CpuContention
 
 Event = dict[str, object]
 MOST_CHARACTERS = 1000

@@ -23,6 +23,7 @@ from lantern.metrics.intervals import (
 from lantern.metrics.tensor_memo import TensorMemo
 
 MIN_IMAGES = 8
+MOST = 100_000  # reference images, paired swaps
 BIASED_BELOW = 10  # images a feature; a covariance of fewer is mostly noise, and so is a Fréchet distance
 # prompts, a number M -> real images [M, 3, H, W] in [0, 1], the i-th of prompt i, prompts cycling
 References = Callable[[tuple[str, ...], int], Tensor]
@@ -35,7 +36,10 @@ class Fidelity:
         self, extractor: nn.Module, references: References, num_references: int = 512, resamples: int = 200
     ) -> None:
         """extractor.features: images [N, 3, H, W] in [0, 1] -> [N, F]. resamples: number of paired swaps, from which
-        the bounds of a difference are estimated."""
+        the bounds of a difference are estimated. LanternError for either out of range."""
+        for name, number, least in (("num_references", num_references, MIN_IMAGES), ("resamples", resamples, 1)):
+            if not isinstance(number, int) or not least <= number <= MOST:
+                raise LanternError(f"fidelity.{name}={number}: give a whole number from {least} to {MOST}")
         self.extractor = register_extractor(extractor)
         self.references, self.num_references, self.resamples = references, num_references, resamples
         self._resize = getattr(extractor, "resize", "none")

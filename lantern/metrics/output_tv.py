@@ -20,6 +20,7 @@ from lantern.types import AcceptanceRule, Verification
 from lantern.verification.ratio import Ratio
 
 QUANTILES = (0.5, 0.9)
+MOST = 100_000  # redraws, each a row of noise over the codebook
 FLOOR_STRIDE = 3  # the exact rule is measured at every third position: it takes as long as the rule itself
 
 
@@ -33,10 +34,11 @@ class OutputTV:
     redraws: int
 
     def __post_init__(self) -> None:
-        if self.num_positions < 0 or self.num_images < 1 or self.redraws < 1:
+        sizes = (self.num_positions, self.num_images, self.redraws)
+        if not all(isinstance(size, int) for size in sizes) or min(sizes) < 0 or 0 in sizes[1:] or sizes[2] > MOST:
             raise LanternError(
                 f"output_tv has num_positions={self.num_positions}, num_images={self.num_images}, "
-                f"redraws={self.redraws}; give 1 or more each, or num_positions=0 to switch it off"
+                f"redraws={self.redraws}; give 1 or more each, {MOST} redraws at most, or num_positions=0 for none"
             )
 
     def measure(

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from pickle import UnpicklingError
+from typing import TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -21,6 +22,7 @@ TORCH_FILE = "pytorch_model.bin"
 FOLDER_FILES = (WEIGHTS_FILE, TORCH_FILE)  # in order of preference
 WRAPPER_KEYS = ("model", "module", "state_dict")  # keys under which released files nest their state dict
 NAMES_SHOWN = 4
+Made = TypeVar("Made")
 
 
 def read_weights(path: str | Path) -> dict[str, Tensor]:
@@ -57,6 +59,17 @@ def _read_torch(path: Path) -> object:
     except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
         reason = first_line(error)
         raise CheckpointError(f"{path} is not a readable torch checkpoint ({reason}); copy it again") from error
+
+
+def described(make: Callable[..., Made], sizes: Mapping[str, object], source: str | Path, remedy: str) -> Made:
+    """make(**sizes), the arguments read from the config.json of the folder `source`. CheckpointError if they make no
+    such model."""
+    try:
+        return make(**sizes)
+    except (TypeError, ValueError, LookupError, ArithmeticError, RuntimeError) as error:
+        raise CheckpointError(
+            f"{source}/{CONFIG_FILE} does not describe a {make.__name__} ({first_line(error)}); {remedy}"
+        ) from error
 
 
 def load_strictly(model: nn.Module, state: dict[str, Tensor], source: str | Path, remedy: str) -> None:
@@ -185,4 +198,6 @@ def load_weights(folder: str | Path) -> tuple[dict[str, Tensor], dict]:
         config = json.loads(path.read_text())
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise CheckpointError(f"{path} is not readable JSON ({error}); copy it again") from error
+    if not isinstance(config, dict):
+        raise CheckpointError(f"{path} holds no JSON object with a model's sizes; copy it again")
     return read_weights(weights_file(folder)), config

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lantern.data.captions import COLOURS, SHAPES, TEXTURES, parse_caption
 from lantern.errors import CheckpointError
-from lantern.models.checkpoints import load_strictly, load_weights
+from lantern.models.checkpoints import described, load_strictly, load_weights
 
 ATTRIBUTES = {"texture": TEXTURES, "shape": SHAPES, "colour": COLOURS}
 NUM_FEATURES = 64
@@ -66,8 +66,8 @@ def load_critic(folder: str | Path) -> Critic:
     """The critic of a weights folder, in evaluation mode. Raises CheckpointError if its files are missing or
     corrupt."""
     state, config = load_weights(folder)
-    if not isinstance(config, dict) or set(config) != {"width", "size"}:
+    if set(config) != {"width", "size"}:
         raise CheckpointError(f"the config of {folder} is {config}, not a critic's width and size; {REMEDY}")
-    critic = Critic(**config)
+    critic = described(Critic, config, folder, REMEDY)
     load_strictly(critic, state, folder, REMEDY)
     return critic.eval().requires_grad_(False)

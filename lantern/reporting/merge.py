@@ -1,7 +1,7 @@
 """Merges the last rows and images of evaluated points into one table, its figures and one page; prints the table and
 the rows' warnings."""
 
-import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from lantern.evaluation.rows import SUMMARY, Row, merge_rows, setting_id
+from lantern.evaluation.rows import SUMMARY, Row, merge_rows, read_summary, setting_id
 from lantern.reporting.labels import label_rows
 from lantern.reporting.page.pictures import shared_records
 from lantern.reporting.page.write import write_page
@@ -21,12 +21,13 @@ from lantern.reporting.row_warnings import warning_lines
 from lantern.reporting.table import format_table, write_csv
 
 GRID_PROMPTS = 6
+EARLIER = 0  # time of change of an earlier sweep's summaries
 
 
 def merge_points(folder: Path, points: Sequence[Path], title: str, budget: Budget) -> tuple[list[Row], list[Path]]:
     """Writes results.csv, profiles.json, pareto.png, grid.png and report.html of run folders, and prints the table.
     Returns the ranked rows and the figures; both are empty if no point has a row."""
-    found = merge_rows(row for point in points for row in json.loads((point / SUMMARY).read_text()).values())
+    found = merge_rows(row for point in points for row in read_summary(point))
     if not found:
         return [], []
     rows = ranked(found, budget)
@@ -42,10 +43,15 @@ def merge_points(folder: Path, points: Sequence[Path], title: str, budget: Budge
 
 def point_folders(folder: Path) -> list[Path]:
     """The folders of the last sweep run in `folder` that hold results, in the order of their numbers."""
-    started = folder / "multirun.yaml"  # Hydra writes it first; older points are of an earlier sweep
-    since = started.stat().st_mtime if started.is_file() else 0
-    points = [path.parent for path in folder.glob(f"*/{SUMMARY}") if path.stat().st_mtime >= since]
+    points = [path.parent for path in folder.glob(f"*/{SUMMARY}") if path.stat().st_mtime != EARLIER]
     return sorted(points, key=lambda path: (int(path.name) if path.name.isdigit() else len(points), path.name))
+
+
+def set_aside(folder: Path) -> None:
+    """Marks the results below `folder` as those of an earlier sweep, by a time that no clock shows: the machine's may
+    be set back while a sweep runs."""
+    for path in folder.glob(f"*/{SUMMARY}"):
+        os.utime(path, (EARLIER, EARLIER))
 
 
 def _draw_figures(folder: Path, points: Sequence[Path], rows: Sequence[Row]) -> list[Path]:

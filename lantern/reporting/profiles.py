@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lantern.evaluation.rows import encode
 from lantern.metrics.profile import Profile
-from lantern.runtime.files import replace_text
+from lantern.runtime.files import read_object, replace_text
 
 PROFILES = "profiles.json"
 
@@ -15,8 +15,7 @@ def write_profiles(folder: Path, profiles: Mapping[str, Profile]) -> None:
     """A line a setting. Earlier profiles of other settings are kept: a run that finds all its images on record decodes
     nothing and has no profile."""
     path = folder / PROFILES
-    known = json.loads(path.read_text()) if path.is_file() else {}
-    lines = (f"{json.dumps(key)}: {encode(profile)}" for key, profile in (known | dict(profiles)).items())
+    lines = (f"{json.dumps(key)}: {encode(profile)}" for key, profile in (read_object(path) | dict(profiles)).items())
     replace_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
 
 
@@ -24,5 +23,5 @@ def read_profiles(folders: Sequence[Path]) -> dict[str, Profile]:
     """By setting id; the first folder's where several measured a setting, as a sweep's points measure AR."""
     found: dict[str, Profile] = {}
     for path in (folder / PROFILES for folder in folders):
-        found = (json.loads(path.read_text()) if path.is_file() else {}) | found
+        found = read_object(path) | found
     return found

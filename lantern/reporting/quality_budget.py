@@ -35,12 +35,20 @@ class Budget:
     def __post_init__(self) -> None:
         for group in ("within", "losses"):
             for metric, limit in getattr(self, group).items():
-                if limit is not None and limit < 0:
+                if limit is None:
+                    continue
+                if not isinstance(limit, int | float) or not isfinite(limit):
+                    raise LanternError(f"budget.{group}.{metric}={limit} is no limit; give 0 or more, or null for none")
+                if limit < 0:
                     raise LanternError(f"budget.{group}.{metric}={limit} is negative; give 0 or more, or null")
                 if not better(metric) or metric in UNPAIRED:
                     raise LanternError(
                         f"budget.{group}.{metric}: rows hold no difference of it from plain decoding; use frechet"
                     )
+        if not isinstance(self.min_images, int) or self.min_images < 0 or not isinstance(self.proven, bool):
+            raise LanternError(
+                f"budget.min_images={self.min_images}, proven={self.proven}: give a whole number, and true or false"
+            )
 
     def verdict(self, row: Row) -> str | None:
         """One of VERDICTS; None where a metric was not judged."""

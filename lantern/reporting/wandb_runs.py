@@ -13,6 +13,7 @@ from urllib.parse import urlparse
 
 from torch import Tensor
 
+from lantern.errors import LanternError
 from lantern.evaluation.rows import Row, fixed_part, run_name, setting_id
 from lantern.metrics.profile import Profile
 from lantern.reporting.quality_budget import RANKED_BY, Choice
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 INIT_TIMEOUT_S = 30  # an unreachable server must not delay a sweep
 KEY_FILE = "wandb.key"
+MODES = ("auto", "online", "offline", "disabled")
 
 
 def wandb_mode() -> str:
@@ -96,6 +98,8 @@ class Tracker:
     """Sends rows, tables and figures to W&B. `mode` auto is wandb_mode(); disabled switches tracking off."""
 
     def __init__(self, project: str = "lantern", mode: str = "auto", tags: Sequence[str] = ()) -> None:
+        if mode not in MODES:
+            raise LanternError(f"tracking.mode={mode} is unknown; give one of {', '.join(MODES)}")
         self.project, self.mode, self.tags = project, mode, list(tags)
 
     def point(self, point: Point, config: Mapping[str, object], folder: Path, group: Group) -> None:

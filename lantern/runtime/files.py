@@ -1,11 +1,19 @@
-"""Atomic replacement of files: readers see the old or the new content, never a part."""
+"""Atomic replacement of files: readers see the old or the new content, never a part; and folders that one process at a
+time writes to."""
 
+import fcntl
+import json
+import logging
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from lantern.errors import unwritable
+from lantern.errors import LanternError, unwritable
+
+log = logging.getLogger(__name__)
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
@@ -25,6 +33,39 @@ def replace_text(path: str | Path, text: str) -> None:
         replace_file(path, lambda file: _write_flushed(file, text))
     except OSError as error:
         raise unwritable(path, error) from error
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object that a file holds; empty without the file and, with a warning, where the file is damaged."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError):
+        found = None
+    if not isinstance(found, dict):
+        log.warning("%s is damaged and was left out; it is written anew when its run is started again", path)
+        return {}
+    return found
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """LanternError while another process is in here with the same folder, which the system ends with that process."""
+    try:
+        file = (folder / ".running").open("w")
+    except OSError as error:
+        raise unwritable(folder, error) from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise LanternError(
+                f"{folder} is in use by another run; wait for its end, or give another folder by hydra.run.dir=…"
+            ) from error
+        except OSError as error:  # a file system without locks
+            log.info("%s cannot be locked (%s)", folder, error)
+        yield
 
 
 def _write_flushed(path: Path, text: str) -> None:

@@ -1,7 +1,6 @@
 """The shape that tree=auto chose, stored beside a run's records. The choice depends on timings: a restarted run that
 searched again might choose another shape, for which the images already made would not count."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from inspect import signature
@@ -11,7 +10,7 @@ from hydra.utils import instantiate
 
 from lantern.evaluation.rows import encode
 from lantern.pipeline import Shape
-from lantern.runtime.files import replace_text
+from lantern.runtime.files import read_object, replace_text
 from lantern.runtime.known_targets import check_known
 
 CHOICE = "tree.json"
@@ -26,8 +25,8 @@ class KeptChoice:
 
     def read(self) -> list[Shape | None]:
         """A list of the chosen shape, None for plain decoding; empty if nothing is stored."""
-        kept = json.loads(self.path.read_text()) if self.path.is_file() else {}
-        if kept.get("asked") != self.asked:
+        kept = read_object(self.path)
+        if kept.get("asked") != self.asked or "shape" not in kept:
             return []
         check_known(kept["shape"], self.path)
         return [Shape({name: _built(value) for name, value in kept["shape"].items()}) if kept["shape"] else None]
@@ -35,7 +34,7 @@ class KeptChoice:
     def adopt(self, other: Path) -> None:
         """Copies another run's choice, if there is one."""
         if other.is_file():
-            replace_text(self.path, encode(json.loads(other.read_text()) | {"asked": self.asked}) + "\n")
+            replace_text(self.path, encode(read_object(other) | {"asked": self.asked}) + "\n")
 
     def write(self, shape: Shape | None) -> None:
         settings = shape and {name: _written(value) for name, value in shape.settings.items()}

@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 from support.paths import ROOT
 from support.tiny_weights import write_tiny_weights
 
+from lantern.cli.divided_cores import usable_cores
 from lantern.evaluation.rows import read_rows
 
 LASTING = ("setting", "part", "method", "prompt", "copy", "tokens", "steps")
@@ -34,6 +35,7 @@ def weights(tmp_path_factory) -> Path:
 def evaluate(weights: Path, folder: Path, *overrides: str) -> subprocess.CompletedProcess:
     command = [sys.executable, "evaluate.py", f"paths.weights={weights}", f"paths.runs={folder}", *overrides]
     environment = os.environ | {"WANDB_MODE": "offline"}
+    environment.pop("OMP_NUM_THREADS", None)
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=300)
 
 
@@ -198,8 +200,8 @@ def test_a_row_is_reproduced_and_a_finished_point_is_not_run_again(weights, tmp_
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
-def test_points_side_by_side_share_the_ar_images_and_end_in_one_table(weights, tmp_path, launcher):
+@pytest.mark.parametrize(("launcher", "points"), [("joblib", 2), ("submitit_local", 3)])  # of which all are at once
+def test_points_side_by_side_share_the_ar_images_and_end_in_one_table(weights, tmp_path, launcher, points):
     folder = tmp_path / "s"
     sweep = ["+sweep=delta", "acceptance.delta=0,0.4", f"+launch={launcher}", f"hydra.sweep.dir={folder}"]
     done = evaluate(weights, tmp_path, *sweep, *SMALL)
@@ -209,3 +211,5 @@ def test_points_side_by_side_share_the_ar_images_and_end_in_one_table(weights, t
     lines = read_rows(shared / "prompts.jsonl")
     assert len(lines) == 8  # made by one of the points, found by the other
     assert (folder / "report.html").is_file()
+    rows = [row for path in folder.glob("*/results.jsonl") for row in read_rows(path)]
+    assert {row["threads"] for row in rows} == {max(1, usable_cores() // points)}

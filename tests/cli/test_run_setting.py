@@ -82,9 +82,12 @@ def test_a_batch_that_does_not_fit_is_rejected_before_anything_is_timed(tmp_path
         (["prompts='" + 60 * "a red ball " + "'"], "File name too long"),
         (
             ["drafter=none", "+acceptance.delta=0.1"],
-            "LanternPP: got an unexpected keyword argument 'delta'; leave it out",
+            "delta=0.1 is unknown to LanternPP, which takes k, lam; leave it out",
         ),
-        (["+drafter.width=3", "acceptance=exact"], "load_eagle: got an unexpected keyword argument 'width'"),
+        (
+            ["+drafter.width=3", "acceptance=exact"],
+            "width=3 is unknown to load_eagle, which takes checkpoint; leave it out",
+        ),
         (["quality.num_images=4", "metrics=[fidelity,clip_score]"], "network"),
     ],
 )

@@ -1,7 +1,9 @@
 """Prompt files as users have them: each is read as meant, or is one sentence."""
 
 import pytest
+from support.paths import PROMPTS
 
+from lantern.data.captions import is_held_out, parse_caption
 from lantern.data.prompts import Batch, load_prompts
 from lantern.errors import LanternError
 
@@ -54,3 +56,36 @@ def test_equal_and_long_prompts_have_files_and_seeds_of_their_own():
 @pytest.mark.parametrize("seed", [-1, 2**32, 10**40])
 def test_any_whole_number_is_a_seed(seed):
     assert Batch.cycle(["a ring"], 2, seed).seeds != Batch.cycle(["a ring"], 2, 0).seeds
+
+
+def test_copies_of_a_prompt_have_seeds_of_their_own():
+    batch = Batch.cycle(["a", "b", "a"], 5, seed=0)
+    assert batch.copies == [0, 0, 1, 2, 1]
+    assert len(set(batch.seeds)) == 5
+    assert Batch.cycle(["a"], 1, 0).seeds == batch.seeds[:1]
+
+
+def test_prompts_come_from_a_name_a_list_or_a_file(tmp_path):
+    (tmp_path / "mine.txt").write_text("a red sphere on wood\n\n  wood \n")
+    assert load_prompts("mine", tmp_path) == load_prompts(str(tmp_path / "mine.txt"), tmp_path / "none")
+    assert load_prompts("mine", tmp_path) == load_prompts(["a red sphere on wood", "wood"], tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n \n", b"\xff\xfe\x00", b"a\x00b"])
+def test_an_empty_or_binary_prompt_file_is_one_sentence(tmp_path, content):
+    (tmp_path / "bad.txt").write_bytes(content)
+    with pytest.raises(LanternError, match=r"bad\.txt"):
+        load_prompts(str(tmp_path / "bad.txt"), tmp_path)
+
+
+@pytest.mark.parametrize("source", ["missing", [], [" "], "."])
+def test_missing_or_empty_prompts_are_one_sentence(tmp_path, source):
+    with pytest.raises(LanternError) as caught:
+        load_prompts(source, tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["scenes", "novel", "demo"])
+def test_shipped_prompts_are_captions_and_novel_ones_are_held_out(name):
+    prompts = load_prompts(name, PROMPTS)
+    assert {is_held_out(parse_caption(prompt)) for prompt in prompts} == {name == "novel"}

@@ -1,13 +1,12 @@
+"""One evaluation on a stand-in pipeline: what is timed and made, in which order, and the rows that come of it."""
+
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.fake_pipeline import NUM_TOKENS, FakePipeline
-from support.paths import PROMPTS
 
-from lantern.data.prompts import Batch, load_prompts
 from lantern.errors import LanternError
 from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Folders, Identity, Plan
@@ -15,7 +14,6 @@ from lantern.evaluation.rows import (
     PROTOCOL_KEYS,
     SETTING_KEYS,
     SPEED_KEYS,
-    append_rows,
     merge_rows,
     read_rows,
     setting_id,
@@ -186,73 +184,6 @@ def test_the_timed_way_from_text_to_image_holds_the_image_decoder(tmp_path):
     row = evaluation(tmp_path, num_images=0).run(FakePipeline())[-1].row
     assert row["end_to_end_s"] > 0  # measured, where latency_s is the stand-in's
     assert row["end_to_end_speedup_low"] <= row["end_to_end_speedup"] <= row["end_to_end_speedup_high"]
-
-
-def test_copies_of_a_prompt_have_seeds_of_their_own():
-    batch = Batch.cycle(["a", "b", "a"], 5, seed=0)
-    assert batch.copies == [0, 0, 1, 2, 1]
-    assert len(set(batch.seeds)) == 5
-    assert Batch.cycle(["a"], 1, 0).seeds == batch.seeds[:1]
-
-
-def test_an_append_closes_a_line_that_a_crash_left_torn(tmp_path):
-    path = tmp_path / "results.jsonl"
-    append_rows(path, [{"delta": 0.1}])
-    with path.open("a") as file:
-        file.write('{"delta": 0.')
-    append_rows(path, [{"delta": 0.3}, {"delta": float("nan")}])
-    assert read_rows(path) == [{"delta": 0.1}, {"delta": 0.3}, {"delta": None}]
-
-
-def test_a_line_that_only_began_to_fit_is_a_full_disk(tmp_path, monkeypatch):
-    """Catches a row that is lost without a word."""
-    monkeypatch.setattr(os, "write", lambda descriptor, line: len(line) // 2)
-    with pytest.raises(LanternError, match=r"No space left on device.*make room"):
-        append_rows(tmp_path / "results.jsonl", [{"delta": 0.1}])
-
-
-def test_merging_keeps_one_baseline_row_with_the_mean_latency():
-    points = [
-        ({"model": "m", "drafter": "none", "latency_s": latency}, {"model": "m", "drafter": "eagle", "delta": delta})
-        for latency, delta in ((1.0, 0.1), (3.0, 0.2))
-    ]
-    rows = merge_rows(row for point in points for row in point)
-    assert [(row["drafter"], row.get("delta")) for row in rows] == [("none", None), ("eagle", 0.1), ("eagle", 0.2)]
-    assert rows[0]["latency_s"] == 2
-
-
-def test_prompts_come_from_a_name_a_list_or_a_file(tmp_path):
-    (tmp_path / "mine.txt").write_text("a red sphere on wood\n\n  wood \n")
-    assert load_prompts("mine", tmp_path) == load_prompts(str(tmp_path / "mine.txt"), tmp_path / "none")
-    assert load_prompts("mine", tmp_path) == load_prompts(["a red sphere on wood", "wood"], tmp_path)
-
-
-@pytest.mark.parametrize("content", [b"", b"\n \n", b"\xff\xfe\x00", b"a\x00b"])
-def test_an_empty_or_binary_prompt_file_is_one_sentence(tmp_path, content):
-    (tmp_path / "bad.txt").write_bytes(content)
-    with pytest.raises(LanternError, match=r"bad\.txt"):
-        load_prompts(str(tmp_path / "bad.txt"), tmp_path)
-
-
-@pytest.mark.parametrize("source", ["missing", [], [" "], "."])
-def test_missing_or_empty_prompts_are_one_sentence(tmp_path, source):
-    with pytest.raises(LanternError) as caught:
-        load_prompts(source, tmp_path)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["scenes", "novel", "demo"])
-def test_shipped_prompts_are_captions_and_novel_ones_are_held_out(name):
-    from lantern.data.captions import is_held_out, parse_caption
-
-    prompts = load_prompts(name, PROMPTS)
-    assert {is_held_out(parse_caption(prompt)) for prompt in prompts} == {name == "novel"}
-
-
-def test_a_folder_without_permission_is_one_sentence(tmp_path):
-    (tmp_path / "taken").write_text("a file where a folder should be")
-    with pytest.raises(LanternError, match="cannot write"):
-        append_rows(tmp_path / "taken" / "results.jsonl", [{}])
 
 
 def test_several_batches_are_decoded_together_so_that_rows_are_refilled(tmp_path, monkeypatch):

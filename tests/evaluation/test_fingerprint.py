@@ -12,8 +12,8 @@ from lantern.evaluation.fingerprint import config_fingerprint, is_finished, mark
 from lantern.evaluation.plan import Plan
 from lantern.evaluation.provenance import code_hash
 from lantern.evaluation.speed import speed_warnings
-from lantern.metrics import cpu_contention as disturbance
-from lantern.metrics.cpu_contention import CpuContention
+from lantern.runtime import cpu_contention as disturbance
+from lantern.runtime.cpu_contention import CpuContention
 from lantern.runtime.files import replace_text
 
 SCENES = load_prompts("scenes", PROMPTS)

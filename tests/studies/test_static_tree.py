@@ -1,7 +1,7 @@
 """The tree search run as a command would: on a machine made up of numbers."""
 
 import yaml
-from tuning.test_auto import Machine
+from support.simulated_machine import Machine
 
 from lantern.studies.static_tree import TreeSearch
 from lantern.trees.static import StaticTree, chain

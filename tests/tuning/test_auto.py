@@ -1,119 +1,17 @@
-"""tree=auto on a simulated machine: acceptance as on a chain, and rounds of given costs."""
+"""tree=auto on a simulated machine."""
 
-import random
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from types import SimpleNamespace
 
 import pytest
-import torch
+from support.simulated_machine import FAMILIES, Cache, Machine
 
 from lantern.pipeline import Shape
 from lantern.trees.static import chain
 from lantern.tuning.auto import AutoTree, round_cost
 from lantern.tuning.families import WINDOWS, BranchingWindows, Continued, Dynamic, Size, Static, Windows
 from lantern.tuning.saved_choice import CHOICE, KeptChoice, config_of
-from lantern.types import Generation, Round
 
-LENGTH = 257
-FAMILIES = [Dynamic(), Static(), Windows(), BranchingWindows(), Continued()]
 EAGLE, JACOBI, REFINED, BOTH = ({"tree"}, {"length"}, {"length", "branches"}, {"tree", "length", "tail"})
-MISSED = 0.95  # by a node beside a window: the share of its places' misses that is left
-
-
-@dataclass
-class Machine:
-    """Decodes with shapes whose best node is followed with a chance of its own at every depth; records its
-    calls."""
-
-    base: float  # seconds of a round
-    node: float  # of a node of every image, the root included
-    level: float
-    drafter_parameters: frozenset[str] = frozenset(EAGLE)
-    drafted: Callable[[int], float] = lambda depth: 0.7
-    guessed: Callable[[int, int], float] = lambda depth, length: 0.0  # by depth, and by how long the window is
-    asked: list = field(default_factory=list)  # shape and number of images
-    target: object = field(default_factory=lambda: Cache())
-
-    def __call__(self, shape):
-        return Decoder(self, shape)
-
-    def parts(self, shape) -> tuple[int, int, list[int], list[float]]:
-        """Nodes, levels, and the nodes and chances of the path of likeliest nodes."""
-        settings = shape.settings if isinstance(shape, Shape) else {"tree": shape} if shape else {}
-        tree, tail = (
-            settings.get("tree"),
-            settings.get("tail", 0) + ("tree" not in settings) * settings.get("length", 0),
-        )
-        nodes, levels = (tree.num_nodes - 1, tree.depth) if tree else (0, 0)
-        chances = [self.drafted(depth) for depth in range(1, levels + 1)]
-        beside = settings.get("branches", 0)
-        chances += [1 - (1 - self.guessed(levels + place, tail)) * MISSED**beside for place in range(1, tail + 1)]
-        path = first_children(tree) if tree else []
-        return nodes + tail + beside, levels, [*path, *range(nodes + 1, nodes + 1 + tail)], chances
-
-    def seconds(self, shape, images: int) -> float:
-        nodes, levels, *_ = self.parts(shape)
-        return self.base + self.node * (1 + nodes) * images + self.level * levels
-
-    def speed(self, shape, images: int) -> float:
-        """Tokens a second, expected."""
-        total, reached = 1.0, 1.0
-        for chance in self.parts(shape)[3]:
-            reached *= chance
-            total += reached
-        return total / self.seconds(shape, images)
-
-
-@dataclass
-class Cache:
-    """A target's, of which only the allocations are known."""
-
-    cuda_graphs: bool | None = None
-    allocated: list = field(default_factory=list)
-
-    def allocate(self, batch_size, num_nodes):
-        self.allocated.append((batch_size, num_nodes))
-
-
-@dataclass
-class Decoder:
-    machine: Machine
-    shape: object
-
-    @property
-    def target(self):
-        return self.machine.target
-
-    @property
-    def drafter(self):
-        return SimpleNamespace(num_nodes=1 + self.machine.parts(self.shape)[0])
-
-    def generate(self, prompts, seeds, batch_size):
-        self.machine.asked.append((self.shape, batch_size))
-        _, _, path, chances = self.machine.parts(self.shape)
-        rng, rounds, left = random.Random(0), [], (LENGTH - 1) * len(prompts) // batch_size
-        seconds = self.machine.seconds(self.shape, batch_size)
-        while left > 0:
-            count = next((depth for depth, chance in enumerate(chances) if rng.random() > chance), len(chances))
-            count = min(count, left - 1)
-            rounds.append(Round([[0, *path[:count]]], 1 + len(path), 0.0, 1e3 * seconds, 0.0))
-            left -= count + 1
-        tokens = torch.zeros(len(prompts), LENGTH, dtype=torch.long)
-        return Generation(tokens, rounds, torch.tensor([len(rounds)]), len(rounds) * seconds, 0)
-
-    def first_rounds(self, prompts, seeds, count):
-        return [Round([[0]] * len(prompts), 1, 1e3 * self.machine.seconds(self.shape, len(prompts)), 0.0, 0.0)] * count
-
-    def describe(self):
-        return {"tree": str(self.shape)}
-
-
-def first_children(tree) -> list[int]:
-    """The nodes of the path of first children; a dynamic tree's are taken to be its best ones."""
-    paths = [(), *tree.paths] if tree.kind == "static" else None
-    return [paths.index((0,) * d) for d in range(1, tree.depth + 1)] if paths else list(range(1, tree.depth + 1))
 
 
 def side_by_side(machine: Machine) -> list:

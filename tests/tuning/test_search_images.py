@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from support.paths import ROOT
-from test_auto import FAMILIES, Decoder, Machine
+from support.simulated_machine import FAMILIES, Decoder, Machine
 
 from lantern.data.prompts import Batch, load_prompts, search_prompts, split_prompts
 from lantern.tuning.auto import AutoTree

@@ -79,6 +79,8 @@ class Attention(nn.Module):
 
     def __init__(self, dim: int, num_heads: int) -> None:
         super().__init__()
+        if num_heads < 1 or dim % num_heads:
+            raise ValueError(f"num_heads={num_heads} does not divide dim={dim}")
         self.num_heads = num_heads
         self.wqkv = nn.Linear(dim, 3 * dim, bias=False)
         self.wo = nn.Linear(dim, dim, bias=False)
@@ -140,6 +142,8 @@ class Transformer(nn.Module):
         super().__init__()
         if (caption_dim is None) == (num_classes is None):
             raise ValueError(f"give caption_dim or num_classes, not both or none: got {caption_dim}, {num_classes}")
+        if len(grid) != 2 or min(grid) < 1:
+            raise ValueError(f"grid={list(grid)} is no height and width")
         self.dim, self.num_heads, self.vocab_size = dim, num_heads, vocab_size
         self.grid, self.prefix_len, self.num_tokens = tuple(grid), prefix_len, grid[0] * grid[1]
         is_class = num_classes is not None

@@ -3,12 +3,15 @@
 from pathlib import Path
 
 from lantern.errors import CheckpointError
-from lantern.models.checkpoints import load_strictly, load_weights, weights_hash
+from lantern.models.checkpoints import described, load_strictly, load_weights, weights_hash
 from lantern.models.conditioners import ClassLabels, WordFeatures
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.tokenizer import VQTokenizer
 from lantern.models.llamagen.transformer import Transformer
 from lantern.runtime.hardware import resolve_device, resolve_dtype
+
+TARGET = "check model.folder, or train it with: python train.py task=target"
+TOKENIZER = "check model.tokenizer, or train it with: python train.py task=tokenizer"
 
 
 def load_transformer(folder: str | Path) -> tuple[Transformer, dict]:
@@ -18,16 +21,16 @@ def load_transformer(folder: str | Path) -> tuple[Transformer, dict]:
         raise CheckpointError(
             f"{folder}/config.json names no architecture, so it is no LlamaGen target; check model.folder"
         )
-    transformer = Transformer(**config["architecture"])
-    load_strictly(transformer, state, folder, "check model.folder, or train it with: python train.py task=target")
+    transformer = described(Transformer, config["architecture"], folder, TARGET)
+    load_strictly(transformer, state, folder, TARGET)
     return transformer, config
 
 
 def load_tokenizer(folder: str | Path) -> VQTokenizer:
     """The image tokenizer of a weights folder, in evaluation mode. Raises CheckpointError."""
     state, config = load_weights(folder)
-    tokenizer = VQTokenizer(**config)
-    load_strictly(tokenizer, state, folder, "check model.tokenizer, or train it with: python train.py task=tokenizer")
+    tokenizer = described(VQTokenizer, config, folder, TOKENIZER)
+    load_strictly(tokenizer, state, folder, TOKENIZER)
     return tokenizer.eval().requires_grad_(False)
 
 
@@ -53,4 +56,5 @@ def load_target(
         )
     images = load_tokenizer(tokenizer).to(torch_device)
     transformer = transformer.to(torch_device, resolve_dtype(dtype, torch_device))
-    return LlamaGenTarget(transformer, conditioner_of(config), images, cfg_scale, weights_hash(folder))
+    conditioner = described(conditioner_of, {"config": config}, folder, TARGET)
+    return LlamaGenTarget(transformer, conditioner, images, cfg_scale, weights_hash(folder))

@@ -1,6 +1,5 @@
 """The command that measures a setting again, from the overrides that Hydra recorded in its run folder."""
 
-import json
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -8,7 +7,7 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from lantern.evaluation.rows import SUMMARY, setting_id
+from lantern.evaluation.rows import read_summary, setting_id
 
 
 def commands(points: Sequence[Path]) -> dict[str, str]:
@@ -17,8 +16,7 @@ def commands(points: Sequence[Path]) -> dict[str, str]:
     found: dict[str, str] = {}
     for point in points:
         command = command_of(point)
-        summary = json.loads((point / SUMMARY).read_text()) if (point / SUMMARY).is_file() else {}
-        found |= {setting_id(row): command for row in summary.values() if command}
+        found |= {setting_id(row): command for row in read_summary(point) if command}
     return found
 
 

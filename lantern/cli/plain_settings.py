@@ -1,0 +1,35 @@
+"""Settings of evaluate.py that no constructor checks: switches, sections, the device, and keys added by a plus."""
+
+from collections.abc import Container, Sequence
+
+from omegaconf import DictConfig
+
+from lantern.errors import LanternError
+
+SECTIONS = {"speed": "num_prompts", "quality": "num_images"}
+SWITCHES = ("compile", "tf32", "dry_run")
+OWN = ("speed", "quality", "sweep")  # sections that are no constructor's arguments
+
+
+def check_settings(cfg: DictConfig) -> None:
+    """Raises LanternError for a section or a switch that is neither, and for a device without values."""
+    for section, size in SECTIONS.items():
+        if not isinstance(cfg[section], DictConfig):
+            raise LanternError(f"{section}={cfg[section]} is no section; {section}.{size}=0 switches the part off")
+    for switch in SWITCHES:
+        if not isinstance(value := cfg.get(switch, False), bool):  # older records lack some
+            raise LanternError(f"{switch}={value} is no switch; give true or false")
+    if cfg.device == "meta":
+        raise LanternError("device=meta computes no values; give device=cpu, or dry_run=true for the memory needed")
+
+
+def check_added(overrides: Sequence[str], groups: Container[str]) -> None:
+    """Raises LanternError for a key that `+` adds and that nothing reads. groups: config groups; what is added to one
+    of them is checked by its constructor, or is a group of the user's own."""
+    for override in overrides:
+        key = override.split("=")[0]
+        section = key.lstrip("+").split(".")[0]
+        if key.startswith("+") and "@" not in key and (section in OWN or ("." not in key and section not in groups)):
+            raise LanternError(
+                f"{override} adds a setting that nothing reads; see evaluate.py --help for those there are"
+            )

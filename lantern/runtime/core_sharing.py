@@ -1,0 +1,86 @@
+"""CPU threads given back while other processes use the cores. The threads of an operation wait for each other, so that
+one whose core is taken holds up all."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache
+from time import perf_counter
+from typing import Protocol
+
+import torch
+
+from lantern.runtime.cpu_contention import CpuContention
+
+WINDOW_S = 0.5  # between two looks at the load: the system counts in hundredths of a second
+FIXING = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # a user who sets one of these has chosen the number of threads
+Adapt = Callable[[], None]
+
+
+class Reading(Protocol):
+    """The load by other processes since it was constructed."""
+
+    def cores(self) -> float | None: ...  # average number used; None where the system does not tell
+
+
+class Threads(Protocol):
+    """How many CPU threads torch uses while images are decoded."""
+
+    def decoding(self) -> AbstractContextManager[Adapt]: ...  # gives a function to be called between rounds
+
+
+class FixedThreads:
+    """As many as torch has."""
+
+    @contextmanager
+    def decoding(self) -> Iterator[Adapt]:
+        yield _keep
+
+
+class CoreSharing:
+    """One for each core that others leave: as many as torch has at most, one at least."""
+
+    def __init__(
+        self, cores: int, begin: Callable[[], Reading] = CpuContention, clock: Callable[[], float] = perf_counter
+    ) -> None:
+        """cores: of the machine."""
+        self._cores, self._begin, self._clock, self._used = cores, begin, clock, 0
+        self._reading, self._since = begin(), clock()
+
+    @contextmanager
+    def decoding(self) -> Iterator[Adapt]:
+        """Afterwards torch has as many threads as before."""
+        most = torch.get_num_threads()
+
+        def adapt() -> None:
+            self._look()
+            _use(max(1, min(most, self._cores - self._used)))
+
+        try:
+            adapt()
+            yield adapt
+        finally:
+            _use(most)
+
+    def _look(self) -> None:
+        if self._clock() - self._since < WINDOW_S:
+            return
+        self._used = round(self._reading.cores() or 0)
+        self._reading, self._since = self._begin(), self._clock()
+
+
+@cache
+def core_sharing() -> Threads:
+    """That of this process: fixed if the user has set the number of threads."""
+    if any(name in os.environ for name in FIXING):
+        return FixedThreads()
+    return CoreSharing(os.cpu_count() or 1)
+
+
+def _use(count: int) -> None:
+    if count != torch.get_num_threads():
+        torch.set_num_threads(count)
+
+
+def _keep() -> None:
+    """Changes nothing."""

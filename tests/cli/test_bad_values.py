@@ -1,0 +1,95 @@
+"""Values of evaluate.py that no run can use: one sentence that names them, before anything is decoded."""
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.errors import CompactHydraException
+from support.tiny_weights import write_tiny_weights
+
+from lantern.api import CONFIG_FOLDER
+from lantern.cli.error_messages import in_one_sentence
+from lantern.cli.plain_settings import check_added
+from lantern.cli.run_setting import run_setting
+from lantern.errors import LanternError
+from lantern.sampling import Sampling
+
+SMALL = ["dtype=float32", "device=cpu", "tracking.mode=disabled", "prompts=demo", "speed.num_prompts=1"]
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    return write_tiny_weights(tmp_path_factory.mktemp("weights"))
+
+
+@pytest.mark.parametrize(("settings", "sentence"), [
+    ("speed.num_prompts=1000000000000", "speed.num_prompts=1000000000000 is more than one run makes; give 1000000"),
+    ("speed.num_prompts=true", "speed.num_prompts=True is no number of images"),
+    ("speed.num_prompts=1.5", "speed.num_prompts=1.5 is no number of images"),
+    ("speed.max_doublings=0.5", "speed.max_doublings=0.5: give 0 … 2"),
+    ("speed.max_retimed=-1", "speed.max_retimed=-1: give 0 … 5"),
+    ("speed.compiled_baseline=maybe", "speed.compiled_baseline=maybe is no switch; give true or false"),
+    ("speed=null", "speed=None is no section; speed.num_prompts=0 switches the part off"),
+    ("quality.num_images=1", "quality.num_images=1 is too few to judge by; use at least 8"),
+    ("quality.num_images=1000000000000", "quality.num_images=1000000000000 is more than one run makes"),
+    ("quality.num_images=8 metrics.fidelity.num_references=0", "num_references=0: give a whole number from 8"),
+    ("quality.num_images=8 metrics.fidelity.resamples=1000000000000", "resamples=1000000000000: give a whole number"),
+    ("output_tv.num_positions=1.5", "num_positions=1.5"),
+    ("output_tv.redraws=1000000000000", "give 1 or more each, 100000 redraws at most"),
+    ("batch_size=0", "batch_size=0 makes no images; use 1 at least"),
+    ("seed=true", "seed=True is no whole number"),
+    ("device=meta", "device=meta computes no values; give device=cpu"),
+    ("compile=maybe", "compile=maybe is no switch; give true or false"),
+    ("tf32=1", "tf32=1 is no switch; give true or false"),
+    ("split=null", "split=None is unknown; give one of all, dev, test"),
+    ("prompts=[]", "the prompt list holds no prompts"),
+    ("sampling.temperature=null", "sampling.temperature=null is not a number; leave it out for the default"),
+    ("sampling.temperature=1e-300", "sampling.temperature=1e-300 makes logits infinite; use 0 for greedy decoding"),
+    ("sampling.temperature=nan", "sampling.temperature=nan is not finite"),
+    ("sampling.cfg_scale=inf", "sampling.cfg_scale=inf is not finite"),
+    ("sampling.cfg_scale=1e300", "sampling.cfg_scale=1e+300 is out of range; give 10000.0 at most"),
+    ("acceptance=lantern acceptance.delta=inf", "acceptance.delta=inf is a probability mass"),
+    ("acceptance.lam=inf", "acceptance.lam=inf multiplies a token's own probability"),
+    ("acceptance.k=null", "acceptance.k=null is not a whole number; leave it out for the default"),
+    ("acceptance=vvs acceptance.skip=1.5", "acceptance.skip=1.5 levels are committed unjudged"),
+    ("acceptance=cool_sd acceptance.mu=-1e300", "acceptance.mu=-1e+300 is out of range"),
+    ("acceptance=exact +acceptance.k=3", "acceptance.k=3 is unknown to Exact, which has no settings; leave it out"),
+    ("acceptance=tv_budget +acceptance.k=3", "acceptance.k=3 is unknown to TvBudget, which takes eps; leave it out"),
+    ("acceptance=lantern +acceptance.lam=3", "lam=3 is unknown to Lantern, which takes k, delta; leave it out"),
+    ("+tree.length=3", "tree.length=3 is unknown to StaticTree, which takes paths, name; leave it out"),
+    ("drafter=none +drafter.length=3", "drafter.length=3 is unknown to NoDrafter, which has no settings"),
+    ("+budget.k=3", "budget.k=3 is unknown to Budget, which takes within, losses, proven, min_images"),
+    ("tree=ddd tree.tau=nan", "tree.tau=nan is no log of a probability"),
+    ("tree=ddd tree.checks=abc", "tree.checks=['a', 'b', 'c'] must be levels"),
+    ("drafter=jacobi drafter.start=null", "drafter.start=null is not a value; leave it out for the default"),
+    ("drafter.checkpoint=3", "drafter.checkpoint=3 is not a name or a path"),
+    ("budget.within.frechet=nan", "budget.within.frechet=nan is no limit"),
+    ("budget.min_images=many", "budget.min_images=many, proven=False: give a whole number"),
+    ("tracking.mode=foo", "tracking.mode=foo is unknown; give one of auto, online, offline, disabled"),
+])  # fmt: skip
+def test_a_value_that_no_run_can_use_is_one_sentence(settings, sentence, weights, tmp_path):
+    """Catches a traceback, an hour of decoding before it, memory that runs out, and a word taken for true."""
+    with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
+        cfg = compose("evaluate", [f"paths.weights={weights}", *SMALL, *settings.split()])
+    with pytest.raises(CompactHydraException) as caught:
+        in_one_sentence(lambda cfg: run_setting(cfg, "llamagen", tmp_path, None))(cfg)
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "prompts.jsonl").exists()
+
+
+@pytest.mark.parametrize("added", ["+foo=3", "+speed.num_promts=1", "+quality.images=8", "++sweep.axis=1", "+foo=1,2"])
+def test_a_key_that_nothing_reads_is_refused(added):
+    """Catches a mistyped setting behind a plus, which Hydra adds and no run uses."""
+    with pytest.raises(LanternError, match="adds a setting that nothing reads"):
+        check_added([added], {"model": "llamagen", "method": "jacobi"})
+
+
+def test_what_a_group_or_a_constructor_reads_may_be_added():
+    known = {"method": "jacobi", "sweep": "delta", "tree": "static", "loop": "rows"}
+    check_added(["+method=jacobi", "+loop=rows", "++tree.length=3", "+tree@published=eagle2", "seed=3"], known)
+
+
+def test_the_likeliest_code_is_in_every_nucleus():
+    """Catches a law of NaN, where a tiny top_p becomes 0 in float32."""
+    law = Sampling(top_p=1e-300).law(torch.tensor([[0.0, 3.0, 2.9]]))
+    assert law.tolist() == [[0, 1, 0]]

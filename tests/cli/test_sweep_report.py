@@ -1,0 +1,102 @@
+"""What a sweep ends with: its points merged into a table, figures and the best setting, also where some failed."""
+
+import csv
+import json
+import os
+from pathlib import Path
+
+import pytest
+from cli.test_sweeps import composed
+from support.fake_pipeline import FakePipeline
+from support.made_sweep import made_points
+
+from lantern.cli.sweep_callback import SweepReport, report_sweep
+from lantern.reporting.labels import label_rows
+from lantern.reporting.merge import merge_points, point_folders
+from lantern.reporting.page.write import read_content
+from lantern.reporting.quality_budget import Budget
+from lantern.reporting.wandb_runs import Tracker
+from lantern.runtime.files import replace_text
+
+BUDGET = Budget({"frechet": 0.1})
+
+
+def sweep_folder(folder: Path, deltas=(0.01, 0.1)) -> Path:
+    made_points(folder, ["a", "b"], dict.fromkeys(deltas, FakePipeline))
+    return folder
+
+
+def test_a_sweeps_points_are_merged_into_one_table_and_its_figures(tmp_path, capsys):
+    folder = sweep_folder(tmp_path)
+    rows, figures = merge_points(folder, point_folders(folder), "delta sweep", BUDGET)
+    assert label_rows(rows) == ["AR", "δ 0.01", "δ 0.1"]
+    with (folder / "results.csv").open() as file:
+        assert [row["delta"] for row in csv.DictReader(file)] == ["", "0.01", "0.1"]
+    assert [figure.name for figure in figures] == ["pareto.png", "grid.png"]
+    assert all(figure.stat().st_size > 1000 for figure in figures)
+    assert [row["label"] for row in read_content(folder / "report.html")["rows"]] == ["AR", "δ 0.01", "δ 0.1"]
+    printed = capsys.readouterr().out
+    assert "speed-up" in printed
+    assert "5.10 [4.10, 6.10]" in printed
+
+
+def test_points_without_results_are_left_out(tmp_path, caplog):
+    folder = sweep_folder(tmp_path)
+    (folder / "2").mkdir()
+    assert [point.name for point in point_folders(folder)] == ["0", "1"]
+    report_sweep(tmp_path / "0" / "none", "delta", Tracker(mode="disabled"), BUDGET)
+    assert "no point" in caplog.text
+
+
+def test_the_report_is_made_at_exit_when_hydra_leaves_the_end_out(tmp_path, monkeypatch):
+    folder, kept = sweep_folder(tmp_path), []
+    monkeypatch.setattr("lantern.cli.sweep_callback.atexit.register", kept.append)
+    cfg = composed("+sweep=delta", f"hydra.sweep.dir={folder}", "tracking.mode=disabled")
+    callback = SweepReport()
+    callback.on_multirun_start(cfg)
+    kept[-1]()
+    assert (folder / "report.html").is_file()
+    (folder / "report.html").unlink()
+    callback.on_multirun_end(config=cfg)
+    assert not (folder / "report.html").exists()  # once only
+
+
+def test_a_sweep_names_the_best_setting_under_its_budget_on_paper_too(tmp_path, capsys):
+    folder = sweep_folder(tmp_path)
+    report_sweep(folder, "delta", Tracker(mode="disabled"), BUDGET)
+    best = "fastest by the lower bound, lossless or with frechet at most 10 % worse than plain decoding's: δ 0.01"
+    assert best in capsys.readouterr().out
+    best = json.loads((folder / "best.json").read_text())
+    assert (best["setting"], best["row"]["delta"], best["budget"]["within"]) == ("δ 0.01", 0.01, {"frechet": 0.1})
+    assert not best["certain"]  # 0.1 worse, and its bounds reach to 1.1
+    assert best["lossless"] == "AR"
+    assert best["times_as_fast"]["δ 0.01"] == pytest.approx({"AR": 1 / 0.59, "δ 0.1": 0.5 / 0.59})
+
+
+def test_a_report_that_fails_is_a_failure(tmp_path):
+    """Catches an exception that Hydra turns into a warning, and an exit status of 0."""
+    (tmp_path / "results.csv").mkdir()
+    folder = sweep_folder(tmp_path, deltas=(0.1,))
+    report = SweepReport()
+    report._sweep = composed("+sweep=delta", f"hydra.sweep.dir={folder}")
+    with pytest.raises(SystemExit, match="the points are done, their report is not"):
+        report.on_multirun_end()
+
+
+def test_a_sweep_run_again_in_its_folder_reports_only_its_own_points(tmp_path, monkeypatch):
+    """Also where the clock was set back, by which the new points seem to be older."""
+    monkeypatch.setattr("lantern.cli.sweep_callback.atexit.register", lambda _: None)
+    folder = sweep_folder(tmp_path, deltas=(0.01, 0.1, 0.4))
+    SweepReport().on_multirun_start(composed("+sweep=delta", f"hydra.sweep.dir={folder}", "tracking.mode=disabled"))
+    sweep_folder(folder, deltas=(0.2,))
+    for path in (folder / "0" / "summary.json", folder / "multirun.yaml"):
+        path.touch()
+        os.utime(path, (1, 1))
+    rows, _ = merge_points(folder, point_folders(folder), "again", BUDGET)
+    assert [row["delta"] for row in rows] == [None, 0.2]
+
+
+def test_points_are_in_the_order_of_their_numbers(tmp_path):
+    for number in (10, 2):
+        replace_text(tmp_path / str(number) / "summary.json", "{}")
+    assert [point.name for point in point_folders(tmp_path)] == ["2", "10"]

@@ -1,0 +1,40 @@
+"""Rows on disk: appended whole, read without torn lines, and merged."""
+
+import os
+
+import pytest
+
+from lantern.errors import LanternError
+from lantern.evaluation.rows import append_rows, merge_rows, read_rows
+
+
+def test_an_append_closes_a_line_that_a_crash_left_torn(tmp_path):
+    path = tmp_path / "results.jsonl"
+    append_rows(path, [{"delta": 0.1}])
+    with path.open("a") as file:
+        file.write('{"delta": 0.')
+    append_rows(path, [{"delta": 0.3}, {"delta": float("nan")}])
+    assert read_rows(path) == [{"delta": 0.1}, {"delta": 0.3}, {"delta": None}]
+
+
+def test_a_line_that_only_began_to_fit_is_a_full_disk(tmp_path, monkeypatch):
+    """Catches a row that is lost without a word."""
+    monkeypatch.setattr(os, "write", lambda descriptor, line: len(line) // 2)
+    with pytest.raises(LanternError, match=r"No space left on device.*make room"):
+        append_rows(tmp_path / "results.jsonl", [{"delta": 0.1}])
+
+
+def test_merging_keeps_one_baseline_row_with_the_mean_latency():
+    points = [
+        ({"model": "m", "drafter": "none", "latency_s": latency}, {"model": "m", "drafter": "eagle", "delta": delta})
+        for latency, delta in ((1.0, 0.1), (3.0, 0.2))
+    ]
+    rows = merge_rows(row for point in points for row in point)
+    assert [(row["drafter"], row.get("delta")) for row in rows] == [("none", None), ("eagle", 0.1), ("eagle", 0.2)]
+    assert rows[0]["latency_s"] == 2
+
+
+def test_a_folder_without_permission_is_one_sentence(tmp_path):
+    (tmp_path / "taken").write_text("a file where a folder should be")
+    with pytest.raises(LanternError, match="cannot write"):
+        append_rows(tmp_path / "taken" / "results.jsonl", [{}])

@@ -1,0 +1,129 @@
+"""Threads are given back while others use the cores, and come back; simulated load readings."""
+
+from itertools import cycle
+
+import pytest
+import torch
+from support.toy import PROMPTS, SEEDS, tiny_target
+
+from lantern.acceptance.exact import Exact
+from lantern.decoding import DecodingSetup, generate
+from lantern.drafters.jacobi.jacobi import Jacobi, coupled
+from lantern.drafters.jacobi.starts import Nearest
+from lantern.runtime import core_sharing as module
+from lantern.runtime.core_sharing import WINDOW_S, CoreSharing, FixedThreads, core_sharing
+from lantern.sampling import Sampling
+from lantern.verification.shared_noise import SharedNoise
+
+
+class Machine:
+    """A clock, and the cores that others use."""
+
+    def __init__(self, used: float | None = 0.0) -> None:
+        self.time, self.used = 0.0, used
+
+    def cores(self) -> float | None:
+        return self.used
+
+    def sharing(self, cores: int = 4) -> CoreSharing:
+        return CoreSharing(cores, lambda: self, lambda: self.time)
+
+
+@pytest.fixture(autouse=True)
+def four_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("used", "threads"), [
+    (0.0, 4), (0.3, 4), (0.7, 3), (1.0, 3), (2.2, 2), (3.8, 1), (9.0, 1), (None, 4),
+])  # fmt: skip
+def test_each_core_that_others_use_is_left_to_them_but_one(used, threads):
+    """Catches threads that wait for one whose core is taken, and none at all on a busy machine."""
+    machine = Machine(used)
+    with machine.sharing().decoding() as adapt:
+        machine.time += WINDOW_S
+        adapt()
+        assert torch.get_num_threads() == threads
+    assert torch.get_num_threads() == 4
+
+
+def test_threads_come_back_when_the_others_are_done():
+    machine = Machine(2.0)
+    with machine.sharing().decoding() as adapt:
+        found = []
+        for used in (2.0, 2.0, 0.0, 0.0):
+            machine.used = used
+            machine.time += WINDOW_S
+            adapt()
+            found.append(torch.get_num_threads())
+    assert found == [2, 2, 4, 4]
+
+
+def test_the_load_is_read_over_a_whole_window():
+    """Catches a reading of a few milliseconds, which the system's counters do not resolve."""
+    machine = Machine(3.0)
+    with machine.sharing().decoding() as adapt:
+        machine.time += 0.9 * WINDOW_S
+        adapt()
+        assert torch.get_num_threads() == 4
+
+
+def test_what_was_found_last_holds_for_the_next_image():
+    """Catches an image that begins with all threads beside a process that has been busy throughout."""
+    machine = Machine(2.0)
+    sharing = machine.sharing()
+    machine.time += WINDOW_S
+    for _ in range(2):
+        with sharing.decoding():
+            assert torch.get_num_threads() == 2
+
+
+def test_more_cores_than_threads_are_needed_by_nobody():
+    machine = Machine(10.0)
+    machine.time += WINDOW_S
+    sharing = machine.sharing(cores=16)
+    machine.time += WINDOW_S
+    with sharing.decoding():
+        assert torch.get_num_threads() == 4
+
+
+def test_threads_come_back_after_an_error():
+    machine = Machine(3.0)
+    sharing = machine.sharing()
+    machine.time += WINDOW_S
+    with pytest.raises(ZeroDivisionError), sharing.decoding():
+        raise ZeroDivisionError
+    assert torch.get_num_threads() == 4
+
+
+@pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "MKL_NUM_THREADS"])
+def test_a_user_who_sets_the_threads_keeps_them(name, monkeypatch):
+    for other in module.FIXING:
+        monkeypatch.delenv(other, raising=False)
+    core_sharing.cache_clear()
+    assert isinstance(core_sharing(), CoreSharing)
+    core_sharing.cache_clear()
+    monkeypatch.setenv(name, "2")
+    assert isinstance(core_sharing(), FixedThreads)
+    core_sharing.cache_clear()
+
+
+def test_tokens_do_not_change_with_the_threads(monkeypatch):
+    """Catches decoding that does not adapt, or whose result depends on the load."""
+    target, machine = tiny_target(dtype=torch.float32), Machine()
+    seen, loads = set(), cycle([0, 1, 2, 3, 3])
+
+    def clock() -> float:  # at each round: the load changes, a window has passed
+        seen.add(torch.get_num_threads())
+        machine.used = next(loads)
+        machine.time += WINDOW_S
+        return machine.time
+
+    setup = DecodingSetup(target, Jacobi(target, 4, Nearest(), coupled), SharedNoise(), Exact(), Sampling())
+    before = generate(setup, PROMPTS, SEEDS, 3).tokens
+    monkeypatch.setattr("lantern.decoding.core_sharing", lambda: CoreSharing(4, lambda: machine, clock))
+    assert torch.equal(generate(setup, PROMPTS, SEEDS, 3).tokens, before)
+    assert seen == {1, 2, 3, 4}
