@@ -72,6 +72,7 @@ class Cache:
 
     cuda_graphs: bool | None = None
     allocated: list = field(default_factory=list)
+    drafted: list = field(default_factory=list)  # batch sizes for which a drafter's cache was allocated
 
     def allocate(self, batch_size, num_nodes):
         self.allocated.append((batch_size, num_nodes))
@@ -88,7 +89,8 @@ class Decoder:
 
     @property
     def drafter(self):
-        return SimpleNamespace(num_nodes=1 + self.machine.parts(self.shape)[0])
+        nodes = 1 + self.machine.parts(self.shape)[0]
+        return SimpleNamespace(num_nodes=nodes, image_bytes=nodes, allocate=self.machine.target.drafted.append)
 
     def generate(self, prompts, seeds, batch_size):
         self.machine.asked.append((self.shape, batch_size))
@@ -302,3 +304,4 @@ def test_where_passes_are_recorded_all_shapes_are_warmed_up_in_one_cache():
     assert len(shapes) > 2
     largest = max(1 + machines[1].parts(shape)[0] for shape in shapes)
     assert (machines[0].target.allocated, machines[1].target.allocated) == ([], [(1, largest)])
+    assert (machines[0].target.drafted, machines[1].target.drafted) == ([], [1])
