@@ -2,21 +2,25 @@
 many images at once, each committing its own number of tokens a round; finished rows make way for waiting prompts."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import isnan
 from time import perf_counter
 from typing import NamedTuple, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from lantern.errors import LanternError
-from lantern.noise import GreedyNoise, Noise
+from lantern.models.cached_target import CachedTarget
+from lantern.models.graphs import Outputs, recorded_size
+from lantern.noise import GreedyNoise, Noise, StoredPicks
 from lantern.runtime.core_sharing import core_sharing
 from lantern.runtime.memory import check_drafted
 from lantern.sampling import Sampling
 from lantern.types import (
+    PADDING,
     AcceptanceRule,
     Drafter,
     DraftTree,
@@ -28,6 +32,7 @@ from lantern.types import (
     Verdict,
     Verification,
 )
+from lantern.verification import SharedNoise
 
 
 @dataclass(frozen=True)
@@ -132,11 +137,16 @@ def steps(setup: DecodingSetup, prompt: str, seed: int) -> Iterator[Step]:
 
 
 class _Batch:
-    """The rows being decoded. A row is free once its image has all its tokens."""
+    """The rows being decoded. A row is free once its image has all its tokens. Where passes are recorded, trees are
+    padded to few sizes and a draining batch with copies of its first row: rows from `distinct` on."""
 
     def __init__(self, setup: DecodingSetup, size: int) -> None:
         self.target, self.drafter = target, drafter = setup.target, setup.drafter
         self.verification, self.rule, self.sampling = setup.verification, setup.rule, setup.sampling
+        self.graphs = target.graphs if isinstance(target, CachedTarget) else None
+        if self.graphs:
+            self.graphs.begin()
+        self.size = self.distinct = size
         check_drafted(target, drafter, size)
         target.allocate(size, drafter.num_nodes)
         drafter.allocate(size)
@@ -187,11 +197,11 @@ class _Batch:
         start = perf_counter()
         room = torch.tensor([self.target.num_tokens - count for count in self.counts])  # on the host, where it is read
         tree = self.drafter.draft(self.roots, room, self.proposals)
+        tree = padded(tree, recorded_size(tree.tokens.shape[1], self.drafter.num_nodes)) if self.graphs else tree
         drafted = perf_counter()
         forward = self.target.verify(tree)
         verified = perf_counter()
-        probs = self.sampling.law(forward.logits)
-        verdict = self.verification(tree, probs, self.rule, self.noise)
+        probs, verdict = self._judge(tree, forward)
         paths = verdict.paths  # on the host: the round's one wait for the device
         accepted = perf_counter()
         self.target.commit(verdict)
@@ -199,12 +209,31 @@ class _Batch:
         self._write(tree, verdict)
         times = (start, drafted, verified, accepted, perf_counter())
         draft_ms, verify_ms, accept_ms, commit_ms = (1e3 * (after - before) for before, after in pairwise(times))
-        record = Round(paths, tree.tokens.shape[1], draft_ms, verify_ms, accept_ms, tuple(self.images), tree.parents)
-        self.rounds.append(record._replace(commit_ms=commit_ms))
+        images, parents = tuple(self.images[: self.distinct]), tree.parents[: self.distinct]
+        paths = paths[: self.distinct]
+        record = Round(paths, tree.tokens.shape[1], draft_ms, verify_ms, accept_ms, images, parents, commit_ms)
+        self.rounds.append(record)
         self.steps = [count + 1 for count in self.steps]
         if self._finish():
             check_law(probs[:, 0], self.target)  # once an image: NaN in a cache entry reaches all later laws
         return tree
+
+    def _judge(self, tree: DraftTree, forward: Forward) -> tuple[Tensor, Verdict]:
+        """-> p [B, N, V] and what is committed. Shared noise is recorded: it reads no values on the host."""
+        verification = self.verification
+        if not (self.graphs and isinstance(verification, SharedNoise)):
+            probs = self.sampling.law(forward.logits)
+            return probs, verification(tree, probs, self.rule, self.noise)
+
+        def judged(tokens: Tensor, parents: Tensor, logits: Tensor, *tables: Tensor) -> Outputs:
+            drafted, probs = replace(tree, tokens=tokens, parents=parents), self.sampling.law(logits)
+            return probs, *verification.decided(drafted, probs, self.rule, StoredPicks(*tables))
+
+        given = tree.tokens, tree.parents, forward.logits, *self.noise.tables
+        rule = None if self.rule.lossless else self.rule.judge  # methods of one object are equal, rules need no hash
+        settings = self.sampling, tree.topology, tree.width, rule
+        probs, *decided = self.graphs("verification", judged, *given, settings=settings)
+        return probs, Verdict(*decided)
 
     def _write(self, tree: DraftTree, verdict: Verdict) -> None:
         """Appends the accepted tokens and the verdict's own."""
@@ -230,9 +259,11 @@ class _Batch:
     def shrink(self) -> None:
         """No prompt is waiting: drops the free rows. The last active rows move into their slots, so that few caches are
         copied."""
-        alive = [row for row, image in enumerate(self.images) if image >= 0]
-        last = list(alive)
+        alive = [row for row in range(self.distinct) if self.images[row] >= 0]
+        last, self.distinct = list(alive), len(alive)
         left = [row if self.images[row] >= 0 else last.pop() for row in range(len(alive))]
+        if self.graphs and left:
+            left += left[:1] * (recorded_size(len(left), self.size) - len(left))
         rows = torch.tensor(left, dtype=torch.long, device=self.count.device)
         self.images, self.steps = [self.images[r] for r in left], [self.steps[r] for r in left]
         self.counts = [self.counts[r] for r in left]
@@ -243,3 +274,13 @@ class _Batch:
     def generation(self, count: int, latency: float, drafter_forwards: int, drafter_s: float) -> Generation:
         tokens, steps = zip(*(self.done[image] for image in range(count)), strict=True)
         return Generation(torch.stack(tokens), self.rounds, torch.tensor(steps), latency, drafter_forwards, drafter_s)
+
+
+def padded(tree: DraftTree, size: int) -> DraftTree:
+    """The tree with nodes that are not there, `size` in all."""
+    missing = size - tree.tokens.shape[1]
+    if not missing:
+        return tree
+    tokens, parents = F.pad(tree.tokens, (0, missing)), F.pad(tree.parents, (0, missing), value=PADDING)
+    laws = None if tree.draft_probs is None else F.pad(tree.draft_probs, (0, 0, 0, missing))
+    return DraftTree(tokens, parents, laws, width=tree.width)

@@ -7,7 +7,7 @@ from one lane in steps of the other, whose lowest bit is set: rows of noise are 
 
 import hashlib
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -145,6 +145,28 @@ def leaders(laws: Tensor, weights: Tensor, count: int) -> tuple[Tensor, Tensor]:
 PICK_SPREAD = 0.5  # of log p about log q: the temperature at which softmax(log q + G) estimates the target's pick
 
 
+class StoredPicks(NamedTuple):
+    """The noise of picks, from tensors alone: the part of Noise that shared noise reads."""
+
+    made: Tensor  # [B, window, V] exp(G)
+    used: Tensor  # [B] rows before the root's own
+
+    def picks(self, depth: int) -> Tensor:
+        """See Noise."""
+        return self.weights_at(torch.full_like(self.used, depth)[:, None])[:, 0].log()
+
+    def weights_at(self, depths: Tensor) -> Tensor:
+        """See Noise."""
+        window = self.made.shape[1]
+        rows = (self.used[:, None] + depths).clamp(max=window - 1)
+        rows += window * torch.arange(len(rows), device=rows.device)[:, None]
+        return self.made.flatten(0, 1).index_select(0, rows.flatten()).view(*rows.shape, -1)
+
+    def weights_ahead(self, count: int) -> Tensor:
+        """See Noise."""
+        return self.weights_at(torch.arange(count, device=self.used.device).expand(len(self.used), -1))
+
+
 class Noise:
     """The streams of the images in a batch. position[b] is the index of row b's root token (-1 before the first token).
     The rows exp(G) of picks are computed once, several at a time, and stored in order of position."""
@@ -204,10 +226,12 @@ class Noise:
         self._used.zero_()
 
     def _rows(self, depths: Tensor, used: Tensor) -> Tensor:
-        window = self._made.shape[1]
-        rows = (used[:, None] + depths).clamp(max=window - 1)
-        rows += window * torch.arange(len(rows), device=rows.device)[:, None]
-        return self._made.flatten(0, 1).index_select(0, rows.flatten()).view(*rows.shape, -1)
+        return StoredPicks(self._made, used).weights_at(depths)
+
+    @property
+    def tables(self) -> tuple[Tensor, Tensor]:
+        """What StoredPicks reads."""
+        return self._made, self._used
 
     def picks(self, depth: int) -> Tensor:
         """G [B, V] of the token behind a node at this depth."""
@@ -225,9 +249,7 @@ class Noise:
 
     def weights_ahead(self, count: int) -> Tensor:
         """The same of depths 0, 1, … count - 1: [B, count, V]."""
-        if len(self._left) == 1:
-            return self._ahead()[:, :count]
-        return self.weights_at(torch.arange(count, device=self.position.device).expand(len(self._left), -1))
+        return self._ahead()[:, :count] if len(self._left) == 1 else StoredPicks(*self.tables).weights_ahead(count)
 
     def gumbel(self, purpose: Purpose, *counters: Tensor) -> Tensor:
         """counters broadcasting to [B] or [B, N] -> standard Gumbel [B, V] or [B, N, V]."""

@@ -9,7 +9,7 @@ from einops import rearrange
 from torch import Tensor
 
 from lantern.drafters.eagle.feature_drafter import FeatureDrafter, require_codes
-from lantern.drafters.eagle.kv_state import FeatureTarget
+from lantern.drafters.eagle.kv_state import FeatureTarget, RootPass
 from lantern.drafters.parallel_network import FusedParallel, ParallelNetwork
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
@@ -42,29 +42,24 @@ class Parallel(FeatureDrafter):
     def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
         """roots [B], room [B] -> DraftTree; the pairs up to the root's are committed to the cache here."""
         start = perf_counter()
-        logits = self.target.head(self.target.guide(self._outputs(roots)))
+        self.forwards += 1
+        settings = self._layer, self.sampling, self.target.cfg_scale
+        (scores,) = self.state.read(self._scores, roots, self.depth - 1, roots, settings=settings)  # [B, levels, V]
         self.forward_s += perf_counter() - start
-        scores = self.sampling.scores(logits)  # [B, levels, V]
 
         def expand(tokens: Tensor, parents: Tensor, depth: int) -> Tensor:
             return scores[:, depth : depth + 1].expand(-1, tokens.shape[1], -1)
 
         return self.tree.grow(roots, room, expand, proposals)
 
-    def _outputs(self, roots: Tensor) -> Tensor:
+    def _scores(self, at: RootPass, tokens: Tensor, features: Tensor, roots: Tensor) -> tuple[Tensor]:
         """One forward over the pairs committed since the last draft, the root's last, and behind it the other levels
-        -> [B, R, levels, D]."""
-        pairs, guidance, ahead = self.pairs, self.target.guidance, self.depth - 1
-        tokens, features = pairs.close(roots)
-        x = self._layer.pairs(
-            tokens.repeat_interleave(guidance, 0).flatten(), rearrange(features, "b r t d -> (b r t) d")
-        )
-        last = features[pairs.rows, :, pairs.count - 1].flatten(0, 1)
-        levels = self._layer.levels(roots.repeat_interleave(guidance, 0), last, ahead)
+        -> log q [B, levels, V] up to a constant."""
+        guidance, flat = self.target.guidance, rearrange(features, "b r t d -> (b r t) d")
+        x = self._layer.pairs(tokens.repeat_interleave(guidance, 0).flatten(), flat)
+        last = at.from_root(features)[:, :, 0].flatten(0, 1)
+        levels = self._layer.levels(roots.repeat_interleave(guidance, 0), last, at.ahead)
         x = torch.cat([x.view(-1, tokens.shape[1], x.shape[1]), levels], dim=1)
-        rotary, mask = self.state.reserve(ahead)
-        self.forwards += 1
-        outputs = self._layer(x, rotary, mask, self.cache)
-        self.cache.extend(pairs.counts, pairs.count)  # the levels are overwritten by the next round
-        outputs = rearrange(outputs.to(features.dtype), "(b r) t d -> b r t d", r=guidance)
-        return self.state.from_root(outputs)
+        outputs = self._layer(x, *at.placed(), at.view).to(features.dtype)
+        outputs = at.from_root(rearrange(outputs, "(b r) t d -> b r t d", r=guidance))
+        return (self.sampling.scores(self.target.head(self.target.guide(outputs))),)

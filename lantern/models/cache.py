@@ -1,7 +1,6 @@
 """A preallocated key/value cache whose rows advance unevenly. Tree nodes are written behind each row's committed
 length; committing a path moves its entries to the front, and the rest is overwritten by the next round."""
 
-from collections.abc import Callable
 from math import prod
 
 import torch
@@ -15,9 +14,11 @@ class ReusableCache:
     """One KVCache at a time, each in the memory of the one before: allocating pages costs a processor more than a round
     does, and two caches at once would need twice the estimated memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, *others: "ReusableCache") -> None:
+        """others: freed as well before this one grows."""
         self.current: KVCache | None = None
         self._buffer: Tensor | None = None
+        self._others = others
 
     @property
     def nbytes(self) -> int:
@@ -38,13 +39,16 @@ class ReusableCache:
         size, held = prod(shape), self._buffer
         is_like = held is not None and (held.dtype, held.device) == (like.dtype, like.device)
         if not is_like or not size <= held.numel() <= 2 * size:
-            self._buffer = held = None
+            held = None
+            self.release()
             self._buffer = like.new_zeros(size)
         return self._buffer[:size].view(shape)
 
     def release(self) -> None:
         """Frees the memory; the current cache becomes void."""
         self.current = self._buffer = None
+        for other in self._others:
+            other.release()
 
 
 class KVCache:
@@ -53,9 +57,7 @@ class KVCache:
 
     def __init__(self, store: Tensor, guidance: int) -> None:
         batch_size, slots, device = store.shape[2] // guidance, store.shape[4], store.device
-        self.store, self.guidance, self.all_rows = store, guidance, store.shape[2]
-        self.extent_of: Callable[[int], int] | None = None  # if set, it rounds extents up and slots are always indexed:
-        # passes have few shapes
+        self.store, self.guidance = store, guidance
         self.lengths = torch.zeros(batch_size, dtype=torch.long, device=device)  # [B] committed slots
         self.visible = torch.ones(batch_size, slots, dtype=torch.bool, device=device)  # false at caption pads
         self._counts = [0] * batch_size  # lengths, on the host
@@ -74,20 +76,23 @@ class KVCache:
     def reserve(self, count: int, offset: int = 0) -> None:
         """Reserves count slots, offset behind each image's committed ones, for the next pass to write. `reserved` is
         the first of them if all images have the same length, else all of them [B R, T]."""
-        self.extent = max(self._counts) + offset + count
-        if self.extent > self.slots:
-            raise LanternError(f"the cache has {self.slots} slots and {self.extent} are needed; allocate larger trees")
-        if self.extent_of:
-            self.extent = min(self.extent_of(self.extent), self.slots)
+        self.extent = self.needed(count, offset)
         self._readable = self.store[..., : self.extent, :].unbind(0)
-        if min(self._counts) == max(self._counts) and not self.extent_of:  # equal lengths: plain copies
+        if min(self._counts) == max(self._counts):  # equal lengths: plain copies
             self.reserved = self._counts[0] + offset
             self._fresh = self.store[..., self.reserved : self.reserved + count, :].unbind(0)
         else:
             self._fresh = None
-            slots = self.lengths[:, None] + torch.arange(offset, offset + count, device=self.lengths.device)
-            self.reserved = slots.repeat_interleave(self.guidance, 0)  # [B R, T]
-            self.every = torch.arange(len(self.reserved), device=slots.device)[:, None]
+            self.reserved = slots_behind(self.lengths, count, offset).repeat_interleave(self.guidance, 0)  # [B R, T]
+            self._every = torch.arange(len(self.reserved), device=self.lengths.device)[:, None]
+
+    def needed(self, count: int, offset: int = 0) -> int:
+        """Slots up to the last of count, offset behind the committed ones of the longest image. Raises LanternError for
+        more than there are."""
+        extent = max(self._counts) + offset + count
+        if extent > self.slots:
+            raise LanternError(f"the cache has {self.slots} slots and {extent} are needed; allocate larger trees")
+        return extent
 
     def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """[B R, H, T, Dh] each, into the reserved slots -> all slots up to the last reserved one [B R, H, S, Dh]."""
@@ -96,8 +101,8 @@ class KVCache:
             fresh = self._fresh[layer]
             fresh[0], fresh[1] = key, value
         else:
-            keys[self.every, :, self.reserved] = key.transpose(1, 2).to(keys.dtype)  # indexing does not cast
-            values[self.every, :, self.reserved] = value.transpose(1, 2).to(values.dtype)
+            keys[self._every, :, self.reserved] = key.transpose(1, 2).to(keys.dtype)  # indexing does not cast
+            values[self._every, :, self.reserved] = value.transpose(1, 2).to(values.dtype)
         return keys, values
 
     def mask(self, attends: Tensor) -> Tensor:
@@ -108,19 +113,8 @@ class KVCache:
             before = additive(self.visible[:, None, :start], self.store.dtype).expand(-1, -1, attends.shape[1], -1)
             mask = torch.cat([before, additive(attends, self.store.dtype)], -1)
             return mask.expand(-1, self.guidance, -1, -1).reshape(-1, 1, *mask.shape[2:])
-        mask = self._committed(self.extent)[:, None].repeat(1, attends.shape[1], 1)
-        behind = self.lengths[:, None] + torch.arange(attends.shape[2], device=attends.device)  # [B, M]
-        mask.scatter_(2, behind[:, None].expand_as(attends), attends)
+        mask = tree_mask(self.visible[:, : self.extent], self.lengths, attends)
         return additive(mask, self.store.dtype).repeat_interleave(self.guidance, 0)
-
-    def committed(self, ahead: int) -> Tensor:
-        """Additive mask [B, 1, S] of the visible committed slots, up to `ahead` slots behind the longest row's."""
-        return additive(self._committed(max(self._counts) + ahead)[:, None], self.store.dtype)[:, 0]
-
-    def _committed(self, extent: int) -> Tensor:
-        """[B, extent] true at the committed slots that are no pads."""
-        columns = torch.arange(extent, device=self.lengths.device)
-        return self.visible[:, :extent] & (columns < self.lengths[:, None])
 
     def advance(self, verdict: Verdict) -> None:
         """Keeps the reserved slots of the nodes on each image's accepted path."""
@@ -190,15 +184,47 @@ class SlotView:
 
     def __init__(self, cache: KVCache, slots: Tensor, extent: int) -> None:
         """extent: slots that may be attended to, from the first one on."""
-        self._store, self._slots = cache.store[..., :extent, :], slots
+        self._readable, self._slots = cache.store[..., :extent, :], slots
         self._every = torch.arange(len(slots), device=slots.device)[:, None]
 
     def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """See lantern.models.llamagen.fused.KVView."""
-        keys, values = self._store[layer].unbind(0)
+        keys, values = self._readable[layer].unbind(0)
         keys[self._every, :, self._slots] = key.transpose(1, 2).to(keys.dtype)
         values[self._every, :, self._slots] = value.transpose(1, 2).to(values.dtype)
         return keys, values
+
+
+class IndexedView:
+    """The cache as a recorded pass behind the committed slots sees it. What differs between rounds is read from tensors;
+    otherwise as KVCache."""
+
+    def __init__(self, cache: KVCache, lengths: Tensor, visible: Tensor, slots: range, extent: int) -> None:
+        """lengths, visible: the cache's; slots: to write, behind the committed ones."""
+        self.lengths, self._visible, self._guidance = lengths, visible[:, :extent], cache.guidance
+        self.store = cache.store
+        self.reserved = slots_behind(lengths, len(slots), slots.start).repeat_interleave(cache.guidance, 0)
+        self.update = SlotView(cache, self.reserved, extent).update
+
+    def mask(self, attends: Tensor) -> Tensor:
+        """See KVCache.mask."""
+        mask = additive(tree_mask(self._visible, self.lengths, attends), self.store.dtype)
+        return mask.repeat_interleave(self._guidance, 0)
+
+
+TreeView = KVCache | IndexedView
+
+
+def slots_behind(lengths: Tensor, count: int, offset: int = 0) -> Tensor:
+    """lengths [B] -> [B, count] the slots from `offset` behind the committed ones on."""
+    return lengths[:, None] + torch.arange(offset, offset + count, device=lengths.device)
+
+
+def tree_mask(visible: Tensor, lengths: Tensor, attends: Tensor) -> Tensor:
+    """visible [B, S], lengths [B], attends [B, N, M] as KVCache.mask's -> [B, N, S] true where attended to."""
+    committed = visible & (torch.arange(visible.shape[1], device=lengths.device) < lengths[:, None])
+    behind = slots_behind(lengths, attends.shape[2])[:, None].expand_as(attends)
+    return committed[:, None].repeat(1, attends.shape[1], 1).scatter_(2, behind, attends)
 
 
 def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:

@@ -7,7 +7,10 @@ import torch
 from torch import Tensor
 
 from lantern.models.cache import KVCache, ReusableCache
-from lantern.models.graphs import PassGraphs, extents
+from lantern.models.graphs import PassGraphs
+from lantern.noise import AHEAD
+
+INDEX = 8  # bytes
 
 
 class ImageTokenizer(Protocol):
@@ -25,7 +28,9 @@ class CachedTarget:
     def __init__(self, tokenizer: ImageTokenizer, cfg_scale: float, weights_hash: str, device: torch.device) -> None:
         self.tokenizer, self.weights_hash = tokenizer, weights_hash
         self.cfg_scale, self.compiles = cfg_scale, False
-        self._caches, self.graphs = ReusableCache(), PassGraphs.of(device)
+        self.graphs = PassGraphs.of(device)
+        self.drafter_caches = ReusableCache()  # one drafter decodes at a time
+        self._caches = ReusableCache(self.drafter_caches)
 
     def configured(self, cfg_scale: float, compiled: bool = False) -> Self:
         """This target under other settings: a shallow copy that shares weights, cache memory and recorded passes. Only
@@ -51,19 +56,21 @@ class CachedTarget:
 
     @property
     def held_bytes(self) -> int:
-        return self._caches.nbytes + (self.graphs.nbytes if self.graphs else 0)
+        return self._caches.nbytes + self.drafter_caches.nbytes + (self.graphs.nbytes if self.graphs else 0)
 
     @property
     def cuda_graphs(self) -> bool | None:
         return self.graphs.are_on if self.graphs else None
 
     def _recorded_bytes(self, num_nodes: int) -> int:
-        """Masks, logits and features of a pass at every extent, twice: for a draining batch and plain decoding."""
+        """What recorded passes and verifications of one image read and write at full size, and at all smaller sizes of
+        batch and tree, which recorded_size bounds by as much again each."""
         if not self.graphs:
             return 0
-        sizes, (codes, dim) = extents(self._slots(num_nodes)), self.embed_weight.shape
-        read, written = self.guidance * sum(sizes), (codes + 2 * self.guidance * dim) * len(sizes)
-        return 2 * num_nodes * (read + written) * self.embed_weight.element_size()
+        (codes, dim), item = self.embed_weight.shape, self.embed_weight.element_size()
+        node = codes * (2 * item + max(item, 4)) + self.guidance * dim * item + 64 * INDEX  # logits, p, features
+        noise = 4 * codes * (num_nodes + AHEAD)
+        return 4 * (num_nodes * node + noise + self._slots(num_nodes))
 
     def image_bytes(self, num_nodes: int) -> int:
         return self._slot_bytes * self._slots(num_nodes) + self._recorded_bytes(num_nodes)
@@ -73,7 +80,7 @@ class CachedTarget:
         return self._weight_bytes + batch_size * self._slot_bytes * (self.prefix_len + self.num_tokens // 2)
 
     def release(self) -> None:
-        self._caches.release()
+        self._caches.release()  # and those of drafters
 
     def guide(self, features: Tensor) -> Tensor:
         """[B, R, N, D] -> [B, N, D]. The head is linear: guiding features is guiding logits, at half the cost."""

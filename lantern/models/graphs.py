@@ -1,43 +1,46 @@
-"""A target's passes as CUDA graphs. A pass over the few tokens of a round launches a thousand kernels, which a GPU
-finishes faster than Python launches them; a recorded graph launches them together."""
+"""Functions of tensors as CUDA graphs. The few tokens of a round take a thousand kernels, which a GPU finishes faster
+than Python launches them; a recorded graph launches them together."""
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
 
-from lantern.models.cache import KVCache
+from lantern.models.cache import IndexedView, KVCache
 
 log = logging.getLogger(__name__)
 EXTENT = 64  # slots: the smallest extent
-MIN_PASSES = 3  # of a shape before it is recorded
+MIN_PASSES = 3  # of a shape in a call of generate() before it is recorded
 MAX_RECORDINGS = 64  # at once; the one that was replayed longest ago gives way
 
 Outputs = tuple[Tensor, ...]
-Run = Callable[..., Outputs]  # a pass over the cache's reserved slots, from tensors
-Record = Callable[[Callable[[], Outputs]], tuple[Callable[[], None], Outputs]]
+Run = Callable[..., Outputs]  # running it twice in a row leaves what running it once does
+Record = Callable[[Callable[[], None]], Callable[[], None]]  # from a function to one that repeats its kernels
 
 
 class RecordingError(RuntimeError):
     """A recorded pass does not compute what the pass itself computes."""
 
 
-class Recording(NamedTuple):
-    """One shape's pass. Every replay reads and writes the same memory."""
+class Key(NamedTuple):
+    """What recordings are told apart by."""
 
-    read: list[Tensor]
+    name: str
+    settings: tuple
+    shapes: tuple
+
+
+class Recording(NamedTuple):
+    """One shape's pass. Recordings whose inputs or outputs have one shape read or write the same memory."""
+
+    read: Outputs
     replay: Callable[[], None]
     written: Outputs
-    kept: Tensor  # alive as long as the recording that reads it
-
-    @property
-    def nbytes(self) -> int:
-        """Of inputs and outputs; recordings share the memory of everything between them."""
-        return sum(part.nbytes for part in (*self.read, *self.written))
 
 
 def extent_of(slots: int) -> int:
@@ -47,73 +50,87 @@ def extent_of(slots: int) -> int:
     return -(-slots // step) * step
 
 
-def extents(slots: int) -> list[int]:
-    """All extents of a cache of `slots` slots."""
-    found = [extent_of(1)]
-    while found[-1] < slots:
-        found.append(extent_of(found[-1] + 1))
-    return [min(extent, slots) for extent in found]
+def drafter_extent_of(slots: int) -> int:
+    """The same for a drafter, at most twice as many: one layer reads them, in several recordings a round."""
+    return max(EXTENT, 1 << (slots - 1).bit_length())
 
 
-def is_recorded_size(rows: int, all_rows: int) -> bool:
-    """Whether passes of a batch that has drained to `rows` rows are recorded: a full batch, or a power of two up to
-    half of it, so that all sizes together hold at most twice the memory of a full batch's."""
-    return rows == all_rows or (rows.bit_count() == 1 and 2 * rows <= all_rows)
+def recorded_size(size: int, largest: int) -> int:
+    """The number of rows or nodes to which `size` of them are padded: `largest`, or a power of two up to half of it, so
+    that all sizes together are at most twice the largest."""
+    padded = 1 << (size - 1).bit_length()
+    return padded if 2 * padded <= largest else largest
 
 
 class PassGraphs:
-    """Recordings of one cache's passes, by shape."""
+    """Recordings of a target's passes, of its drafter's and of verification, by shape."""
 
     def __init__(self, record: Record) -> None:
-        """record: from a pass to a function that repeats it and the tensors it writes."""
         self._record: Record | None = record
-        self._passes: Counter[tuple] = Counter()
-        self._made: dict[tuple, Recording] = {}  # the one replayed last at the end
-        self._refused: set[tuple] = set()  # shapes for whose recording memory was lacking
-        self._address: int | None = None  # of the cache's memory
+        self._passes: Counter[Key] = Counter()
+        self._made: dict[Key, Recording] = {}  # the one replayed last at the end
+        self._refused: set[Key] = set()  # shapes for whose recording memory was lacking
+        self._addresses: dict[str, int] = {}  # of the caches, by name of the pass
+        self._buffers: WeakValueDictionary[Hashable, Tensor] = WeakValueDictionary()  # of inputs and outputs
 
     @classmethod
     def of(cls, device: torch.device) -> "PassGraphs | None":
         """None if the device is no GPU."""
-        return cls(checked(CudaRecorder(device))) if device.type == "cuda" else None
+        return cls(CudaRecorder(device)) if device.type == "cuda" else None
 
     @property
     def are_on(self) -> bool:
-        """Whether every shape of the current cache's passes could be recorded so far."""
+        """Whether every shape of the current caches could be recorded so far."""
         return self._record is not None and not self._refused
 
     @property
-    def nbytes(self) -> int:
-        """Of all recordings' inputs and outputs."""
-        return sum(recording.nbytes for recording in self._made.values())
+    def count(self) -> int:
+        """Of recordings that are held."""
+        return len(self._made)
 
-    def __call__(self, run: Run, cache: KVCache, *inputs: Tensor, settings: tuple = ()) -> Outputs:
-        """run(*inputs); settings: all else that the result depends on."""
-        if cache.store.data_ptr() != self._address:
-            self._address = cache.store.data_ptr()
-            for known in (self._made, self._passes, self._refused):
-                known.clear()
-        given = (*inputs, cache.reserved)
-        key = (cache.store.shape, cache.store.stride(), *(part.shape for part in given), settings)
-        recording = self._made.pop(key, None) or self._new(key, run, cache, given)
+    @property
+    def nbytes(self) -> int:
+        """Of all recordings' inputs and outputs; the memory of everything between them is shared by all."""
+        return sum(buffer.nbytes for buffer in self._buffers.values())
+
+    def begin(self) -> None:
+        """Counts passes anew, so that shapes met only where images end are not recorded in a later, timed image."""
+        self._passes.clear()
+
+    def __call__(
+        self, name: str, run: Run, *inputs: Tensor, store: Tensor | None = None, settings: tuple = ()
+    ) -> Outputs:
+        """run(*inputs). store: a cache that run reads and writes in place, of which passes of this name have one at a
+        time; settings: all else that the result depends on, with the owners of what run reads in place."""
+        if store is not None:
+            self._follow(name, store.data_ptr())
+            settings = (*settings, store.shape, store.stride())
+        key = Key(name, settings, tuple((part.shape, part.dtype) for part in inputs))
+        recording = self._made.pop(key, None)
         if recording is None:
-            return run(*inputs)
+            return self._new(key, run, inputs)
         self._made[key] = recording
-        for kept, fresh in zip(recording.read, given, strict=True):
-            kept.copy_(fresh)
+        copy(recording.read, inputs)
         recording.replay()
         return tuple(part.clone() for part in recording.written)  # the next pass overwrites them
 
-    def _new(self, key: tuple, run: Run, cache: KVCache, given: tuple[Tensor, ...]) -> Recording | None:
-        """None if the shape is short-lived, or cannot be recorded: at a lack of memory this shape alone, until the
-        cache moves, and the other recordings make room; at any other error none."""
+    def _follow(self, name: str, address: int) -> None:
+        """Ends the recordings of a cache that has moved: its memory has been given back."""
+        if self._addresses.get(name) != address:
+            self._addresses[name] = address
+            self._made = {key: made for key, made in self._made.items() if key.name != name}
+            self._refused = {key for key in self._refused if key.name != name}
+
+    def _new(self, key: Key, run: Run, inputs: Outputs) -> Outputs:
+        """Runs the pass as it is, and records it unless the shape is short-lived or cannot be recorded: at a lack of
+        memory this shape alone, until the cache moves, and the others make room; at any other error none is."""
+        result = run(*inputs)
         self._passes[key] += 1
-        is_lasting = self._passes[key] >= MIN_PASSES and is_recorded_size(cache.store.shape[2], cache.all_rows)
-        if self._record is None or key in self._refused or not is_lasting:
-            return None
+        if self._record is None or key in self._refused or self._passes[key] < MIN_PASSES:
+            return result
         try:
             self._make_room(MAX_RECORDINGS - 1)
-            return self._recorded(self._record, run, cache, given)
+            self._made[key] = self._recorded(self._record, run, inputs, result)
         except torch.OutOfMemoryError as error:
             log.warning("memory is lacking for the CUDA graph of a pass, kernels are launched one by one: %s", error)
             self._refused.add(key)
@@ -121,40 +138,84 @@ class PassGraphs:
         except RuntimeError as error:
             log.warning("passes cannot be recorded as CUDA graphs, kernels are launched one by one: %s", error)
             self._record = None
-        cache.reserved = given[-1]
-        return None
+        return result
 
     def _make_room(self, count: int) -> None:
         """Drops the recordings that were replayed longest ago, all but `count`."""
         for key in list(self._made)[: max(0, len(self._made) - count)]:
-            del self._made[key], self._passes[key]
+            del self._made[key]
+            self._passes.pop(key, None)
 
-    @staticmethod
-    def _recorded(record: Record, run: Run, cache: KVCache, given: tuple[Tensor, ...]) -> Recording:
-        """`given` is copied to the memory that replays read."""
-        read = [part.clone() for part in given]
-        cache.reserved = read[-1]
-        replay, written = record(lambda: run(*read[:-1]))
-        return Recording(read, replay, written, cache.every)
-
-
-def checked(record: Record) -> Record:
-    """`record`, with RecordingError unless the first replay writes what the pass itself returns. A graph captured on
-    another device or stream is empty: its outputs would stay what they were."""
-
-    def compared(run: Callable[[], Outputs]) -> tuple[Callable[[], None], Outputs]:
-        expected = [part.clone() for part in run()]
-        replay, written = record(run)
-        for part in written:
-            part.fill_(torch.nan)
+    def _recorded(self, record: Record, run: Run, inputs: Outputs, result: Outputs) -> Recording:
+        """Raises RecordingError unless the first replay writes the result. A graph captured on another device or stream
+        is empty: what it should write would stay what it was."""
+        read, written = self._like("read", inputs), self._like("written", result)
+        copy(read, inputs)
+        replay = record(lambda: copy(written, run(*read)))
+        for part, wanted in zip(written, result, strict=True):
+            part.fill_(torch.nan) if part.is_floating_point() else part.copy_(~wanted)
         replay()
-        for number, (found, wanted) in enumerate(zip(written, expected, strict=True)):
-            difference, largest = float((found - wanted).abs().max()), float(wanted.abs().max())
-            if not difference <= 4 * torch.finfo(wanted.dtype).eps ** 0.5 * largest:  # nan: nothing was written
-                raise RecordingError(f"output {number} differs from the pass's own by {difference:g} of {largest:g}")
-        return replay, written
+        for index, (part, wanted) in enumerate(zip(written, result, strict=True)):
+            require_equal(index, part, wanted)
+        return Recording(read, replay, written)
 
-    return compared
+    def _like(self, use: str, parts: Outputs) -> Outputs:
+        """Memory of these shapes, that of other recordings where they have some."""
+        found, seen = [], Counter[Hashable]()
+        for part in parts:
+            kind = use, part.shape, part.dtype
+            seen[kind] += 1  # parts of one shape are told apart by their order
+            buffer = self._buffers.get((*kind, seen[kind]))
+            if buffer is None:
+                buffer = torch.empty(part.shape, dtype=part.dtype, device=part.device)
+                self._buffers[(*kind, seen[kind])] = buffer
+            found.append(buffer)
+        return tuple(found)
+
+
+class CachePass(NamedTuple):
+    """Passes over one cache: their name, and the extents that they read."""
+
+    name: str
+    extent_of: Callable[[int], int]
+
+    def __call__(
+        self, graphs: PassGraphs | None, cache: KVCache, slots: range, run: Run, *inputs: Tensor, settings: tuple = ()
+    ) -> Outputs:
+        """run(view, *inputs) with a TreeView that writes these slots behind the committed ones; settings: see
+        PassGraphs."""
+        if graphs is None:
+            cache.reserve(len(slots), slots.start)
+            return run(cache, *inputs)
+        extent = min(self.extent_of(cache.needed(len(slots), slots.start)), cache.slots)
+
+        def indexed(lengths: Tensor, visible: Tensor, *inputs: Tensor) -> Outputs:
+            return run(IndexedView(cache, lengths, visible, slots, extent), *inputs)
+
+        given, settings = (cache.lengths, cache.visible, *inputs), (slots, extent, *settings)
+        return graphs(self.name, indexed, *given, store=cache.store, settings=settings)
+
+
+TARGET_PASS = CachePass("target", extent_of)
+DRAFTER_PASS = CachePass("drafter", drafter_extent_of)
+
+
+def copy(goals: Outputs, sources: Outputs) -> None:
+    """Overwrites each goal."""
+    for goal, source in zip(goals, sources, strict=True):
+        goal.copy_(source)
+
+
+def require_equal(index: int, found: Tensor, wanted: Tensor) -> None:
+    """Raises RecordingError unless output `index` is, up to rounding, what it should be."""
+    if not wanted.is_floating_point():
+        difference, most, largest = float((found != wanted).sum()), 0.0, 0.0
+    else:
+        difference = float((found - wanted).abs().masked_fill(found == wanted, 0).max())  # infinities are equal
+        largest = float(wanted.abs().masked_fill(wanted.isinf(), 0).max())
+        most = 4 * torch.finfo(wanted.dtype).eps ** 0.5 * largest
+    if not difference <= most:  # nan: nothing was written
+        raise RecordingError(f"output {index} differs from the pass's own by {difference:g} of {largest:g}")
 
 
 class CudaRecorder:
@@ -164,7 +225,7 @@ class CudaRecorder:
     def __init__(self, device: torch.device) -> None:
         self._device, self._pool = device, torch.cuda.graph_pool_handle()
 
-    def __call__(self, run: Callable[[], Outputs]) -> tuple[Callable[[], None], Outputs]:
+    def __call__(self, run: Callable[[], None]) -> Callable[[], None]:
         with torch.cuda.device(self._device):
             stream = torch.cuda.Stream()
             stream.wait_stream(torch.cuda.current_stream())
@@ -173,8 +234,8 @@ class CudaRecorder:
             torch.cuda.current_stream().wait_stream(stream)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=self._pool, stream=stream):  # torch's own stream is of the first device
-                written = run()
-        return partial(self._replay, graph), written
+                run()
+        return partial(self._replay, graph)
 
     def _replay(self, graph: torch.cuda.CUDAGraph) -> None:
         with torch.cuda.device(self._device):

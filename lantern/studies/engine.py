@@ -4,6 +4,7 @@ set of trees at several batch sizes, beside the time of reading the weights and 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -60,8 +61,9 @@ class Benchmark:
         timed = ["none", *(name for name, tree in trees.items() if tree is not None)]  # plain decoding is timed once
         peaks = {name: Peak(target.codebook.device) for name in timed}
         decoders = [peaks[name].of(partial(pipeline(trees[name]).generate, batch_size=batch_size)) for name in timed]
-        largest = max(pipeline(trees[name]).drafter.num_nodes for name in timed)
-        target.allocate(batch_size, largest)  # one place for all: recorded passes end with their cache
+        drafters = [pipeline(trees[name]).drafter for name in timed]
+        target.allocate(batch_size, max(drafter.num_nodes for drafter in drafters))  # one place for all: recorded
+        max(drafters, key=attrgetter("image_bytes")).allocate(batch_size)  # passes end with their cache
         decoded = dict(zip(timed, interleave(decoders, prompts, seeds), strict=True))
         plain, made = decoded["none"], {name: decoded.get(name, decoded["none"]) for name in trees}
         over_read = over_floor(

@@ -4,6 +4,7 @@ committed tokens and round costs. The best, or one close to it, is taken only if
 
 import logging
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from statistics import median
 from typing import NamedTuple, Protocol
 
@@ -171,11 +172,12 @@ def _parts(size: Size) -> list[int]:
 
 def _record_passes(parts: Sequence[Pipeline], batch: Batch) -> None:
     """Where passes are recorded as CUDA graphs, decodes with all parts once, so that none is recorded while it is
-    timed. The cache is allocated for the largest tree first: a larger one would move it and end all recordings."""
+    timed. Caches are allocated for the largest tree first: a larger one would move them and end all recordings."""
     target = parts[0].target
     if target.cuda_graphs is None:
         return
     target.allocate(len(batch.prompts), max(part.drafter.num_nodes for part in parts))
+    max((part.drafter for part in parts), key=attrgetter("image_bytes")).allocate(len(batch.prompts))
     for part in parts:
         part.generate(batch.prompts, batch.seeds, len(batch.prompts))
 
@@ -188,11 +190,12 @@ def fastest(
     if not shapes:
         return None, 1.0
     tried: list[Shape | None] = [None, *shapes]
-    _record_passes([pipelines(shape) for shape in tried], batches[0])
+    parts = [pipelines(shape) for shape in tried]
+    _record_passes(parts, batches[0])
     seconds = dict.fromkeys(range(len(tried)), 0.0)
     for number, (prompts, _, seeds) in enumerate(batches):
         for index in alternating(number, list(seconds)):
-            seconds[index] += pipelines(tried[index]).generate(prompts, seeds, len(prompts)).latency_s
+            seconds[index] += parts[index].generate(prompts, seeds, len(prompts)).latency_s
         best = min(list(seconds)[1:], key=seconds.__getitem__)
         seconds = {
             index: spent for index, spent in seconds.items() if not index or spent * MIN_RETIMED_SHARE <= seconds[best]

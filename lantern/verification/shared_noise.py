@@ -5,7 +5,7 @@ from torch import Tensor
 
 from lantern.acceptance.relaxed import Relaxation
 from lantern.errors import LanternError
-from lantern.noise import PICK_SPREAD, Noise, leaders, winners
+from lantern.noise import PICK_SPREAD, Noise, StoredPicks, leaders, winners
 from lantern.types import AcceptanceRule, DraftTree, Verdict
 
 
@@ -14,8 +14,17 @@ class SharedProposals:
 
     keeps_law = False
 
-    def __init__(self, noise: Noise) -> None:
+    def __init__(self, noise: Noise | StoredPicks) -> None:
         self._noise = noise
+
+    @property
+    def tables(self) -> tuple[Tensor, ...]:
+        """See PickingProposals."""
+        return self._noise.tables if isinstance(self._noise, Noise) else self._noise
+
+    def over(self, *tables: Tensor) -> "SharedProposals":
+        """See PickingProposals."""
+        return SharedProposals(StoredPicks(*tables)) if tables else self
 
     def drawn(self, log_q: Tensor, nodes: Tensor | None, depth: int) -> Tensor:
         """log_q [B, W, V] of nodes at this depth -> log q + G of the position behind them."""
@@ -48,6 +57,12 @@ class SharedNoise:
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
         """probs p [B, N, V]. Follows the deepest path on which every child is the pick at its parent; among equally
         deep ones the one of earlier nodes."""
+        return Verdict(*self.decided(tree, probs, rule, noise))
+
+    def decided(
+        self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise | StoredPicks
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The tensors of the Verdict; reads no values on the host if the noise is stored."""
         is_chain = tree.topology and tree.topology.width < 2
         weights = noise.weights_ahead(tree.tokens.shape[1]) if is_chain else noise.weights_at(tree.depths)  # [B, N, V]
         pick = winners(probs, weights)  # [B, N]
@@ -67,7 +82,7 @@ class SharedNoise:
         rejected = rejected if tree.topology else rejected | tree.is_padding[:, 1:]
         best = deepest(tree, rejected)
         accepted, token = tree.depths.gather(1, best)[:, 0], pick.gather(1, best)[:, 0]
-        return Verdict(tree.path_to(best[:, 0]), accepted, token, pick)
+        return tree.path_to(best[:, 0]), accepted, token, pick
 
 
 def deepest(tree: DraftTree, rejected: Tensor) -> Tensor:

@@ -1,25 +1,29 @@
 """Passes as recordings, on a stand-in for CUDA graphs."""
 
 import logging
+import re
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from types import SimpleNamespace
 
 import pytest
 import torch
 from support.recorded_passes import Recorder, place
-from support.toy import PROMPTS, tiny_eagle, tiny_target
+from support.toy import DIM, PROMPTS, tiny_eagle, tiny_target
 
 from lantern.acceptance.exact import Exact
 from lantern.data.prompts import Batch
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.jacobi.jacobi import Jacobi, coupled
+from lantern.drafters.jacobi.refined import RefinedJacobi
 from lantern.drafters.jacobi.starts import Nearest
 from lantern.drafters.none import NoDrafter
+from lantern.drafters.parallel import Parallel
+from lantern.drafters.parallel_network import ParallelNetwork
 from lantern.evaluation.timing import Maker, time_in_turn
 from lantern.models import graphs
 from lantern.models.cached_target import CachedTarget
-from lantern.models.graphs import EXTENT, MIN_PASSES, CudaRecorder, PassGraphs, checked, extent_of, extents
+from lantern.models.graphs import EXTENT, MIN_PASSES, CudaRecorder, PassGraphs, extent_of
 from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree
@@ -34,16 +38,35 @@ def eagle(tree, target):
     return tiny_eagle(target, tree, Sampling())
 
 
+def heads() -> ParallelNetwork:
+    with torch.random.fork_rng():
+        torch.manual_seed(2)
+        return ParallelNetwork(DIM, 2, 64, 3)
+
+
+def refined(target, branches: int) -> RefinedJacobi:
+    return RefinedJacobi(eagle(STATIC, target).network, target, Sampling(), 4, 2, 0.7, branches)
+
+
 DRAFTERS = {
     "plain": lambda target: NoDrafter(),
     "static": partial(eagle, STATIC),
     "eagle2": partial(eagle, Eagle2Tree(6, 3, 3)),
     "jacobi": lambda target: Jacobi(target, 4, Nearest(), coupled),
+    "refined": lambda target: refined(target, 0),
+    "refined_branches": lambda target: refined(target, 3),
+    "parallel": lambda target: Parallel(heads().to(target.embed_weight), target, STATIC, Sampling()),
 }
 
 
+@lru_cache(maxsize=16)
+def drafter_of(target, drafter: str):
+    """As pipelines keep theirs: recordings are of one drafter's weights."""
+    return DRAFTERS[drafter](target)
+
+
 def decode(target, drafter: str, batch_size: int) -> torch.Tensor:
-    parts = (target, DRAFTERS[drafter](target), SharedNoise(), Exact(), Sampling(cfg_scale=target.cfg_scale))
+    parts = (target, drafter_of(target, drafter), SharedNoise(), Exact(), Sampling(cfg_scale=target.cfg_scale))
     return generate(DecodingSetup(*parts), PROMPTS, SEEDS, batch_size).tokens
 
 
@@ -60,7 +83,7 @@ def test_recorded_passes_make_the_same_images(drafter, batch_size):
     elsewhere the next time, or given up; values asked of the device."""
     recorder = Recorder()
     target = recorded_target(recorder)
-    for _ in range(4):  # from the second time on, on the memory of the first
+    for _ in range(5):  # from the second time on, on the memory of the first
         assert torch.equal(decode(target, drafter, batch_size), decode(tiny_target(), drafter, batch_size))
     assert sum(recording.replays for recording in recorder.made) > 4 * MIN_PASSES * len(recorder.made)
 
@@ -149,8 +172,7 @@ def test_capture_warm_up_and_replay_are_on_the_caches_own_device(monkeypatch):
     belongs to the current device."""
     cuda = FakeCuda().install(monkeypatch)
     recorder = CudaRecorder(torch.device("cuda", 1))
-    replay, _ = recorder(lambda: cuda.log.append(("run", cuda.current)) or (torch.zeros(1),))
-    replay()
+    recorder(lambda: cuda.log.append(("run", cuda.current)))()
     steps = ["warm-up", "run", "capture", "run", "replay"]
     assert cuda.log == [(step, 1) for step in steps]
     assert cuda.current == 0
@@ -161,26 +183,25 @@ def test_a_recording_that_computes_something_else_is_refused(error, caplog):
     """Catches an empty graph, whose stale outputs would become tokens, and one that is wrong by half of a logit."""
 
     def records(run):
-        written = tuple(part.clone() for part in run())
-        right = [part.clone() for part in written]
-
         def replay():
             if error is not None:
-                for part, kept in zip(written, right, strict=True):
-                    part.copy_(kept).view(-1)[0] += error * kept.abs().max()
+                run()
+                for part in target.graphs._buffers.values():
+                    if part.shape[-1] == target.vocab_size:
+                        part.view(-1)[0] += error * part.abs().max()
 
-        return replay, written
+        return replay
 
-    target = recorded_target(checked(records))
+    target = recorded_target(records)
     with caplog.at_level(logging.WARNING):
         assert torch.equal(decode(target, "static", 3), decode(tiny_target(), "static", 3))
-    assert "output 0 differs from the pass's own" in caplog.text
+    assert re.search("output [0-9] differs from the pass's own", caplog.text)
     assert target.cuda_graphs is False
 
 
 def test_a_right_recording_passes_the_check():
     recorder = Recorder()
-    target = recorded_target(checked(recorder))
+    target = recorded_target(recorder)
     assert torch.equal(decode(target, "static", 3), decode(tiny_target(), "static", 3))
     assert target.cuda_graphs is True
     assert recorder.made
@@ -212,22 +233,22 @@ def test_a_lack_of_memory_in_the_pass_itself_is_not_caught():
     passes = PassGraphs(lambda run: run())
     target = tiny_target()
     target.allocate(1, 1)
-    target.cache.reserved = torch.zeros(1, 1)
 
     def run(tokens):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     for _ in range(MIN_PASSES + 1):
         with pytest.raises(torch.OutOfMemoryError):
-            passes(run, target.cache, torch.zeros(1))
+            passes("target", run, torch.zeros(1), store=target.cache.store)
 
 
 def test_a_long_image_has_few_extents_and_reads_little_more():
     """Catches more than a hundred recordings for a long image."""
-    assert len(extents(120 + 64 * 64 + 60)) <= 24
+    found = [extent_of(slots) for slots in range(1, 5000)]
+    assert len(set(found[: 120 + 64 * 64 + 60])) <= 24
+    assert found == sorted(found)
     for slots in range(1, 5000):
         assert slots <= extent_of(slots) <= max(slots + EXTENT, 1.26 * slots)
-    assert extents(1100) == sorted({min(extent_of(slots), 1100) for slots in range(1, 1101)})
 
 
 def test_the_number_of_recordings_is_bounded(monkeypatch):
@@ -239,7 +260,6 @@ def test_the_number_of_recordings_is_bounded(monkeypatch):
         assert torch.equal(decode(target, drafter, 2), decode(tiny_target(), drafter, 2))
     assert len(recorder.made) > 3
     assert len(target.graphs._made) <= 2
-    assert [size for size in range(1, 13) if graphs.is_recorded_size(size, 12)] == [1, 2, 4, 12]
 
 
 @pytest.mark.parametrize("batch_size", [1, 3])
@@ -271,7 +291,7 @@ def test_what_is_timed_was_recorded_in_the_warm_up():
 def noting(made: list, recorder: Recorder, target, drafter: str, prompts, seeds, batch_size):
     """Decodes and notes how many recordings there were before."""
     made.append(len(recorder.made))
-    parts = (target, DRAFTERS[drafter](target), SharedNoise(), Exact(), Sampling(cfg_scale=target.cfg_scale))
+    parts = (target, drafter_of(target, drafter), SharedNoise(), Exact(), Sampling(cfg_scale=target.cfg_scale))
     return generate(DecodingSetup(*parts), prompts, seeds, batch_size)
 
 

@@ -100,7 +100,7 @@ def moved(module: nn.Module) -> nn.Module:
 def moved_target(target: LlamaGenTarget) -> LlamaGenTarget:
     target.tokenizer.codebook = target.tokenizer.codebook.to(DEVICE)
     there = LlamaGenTarget(moved(target.transformer), target.conditioner, target.tokenizer)
-    there.graphs = PassGraphs(lambda run: (lambda: None, run()))  # as where there is a GPU
+    there.graphs = PassGraphs(lambda run: lambda: None)  # as where there is a GPU
     return there
 
 

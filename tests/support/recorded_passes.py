@@ -61,6 +61,6 @@ class Recorder:
     def __call__(self, run):
         recording = Recording()
         with recording:
-            written = run()
+            run()
         self.made.append(recording)
-        return recording.replay, written
+        return recording.replay

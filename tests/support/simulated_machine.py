@@ -66,6 +66,7 @@ class Cache:
 
     cuda_graphs: bool | None = None
     allocated: list = field(default_factory=list)
+    drafted: list = field(default_factory=list)  # batch sizes for which a drafter's cache was allocated
 
     def allocate(self, batch_size, num_nodes):
         self.allocated.append((batch_size, num_nodes))
@@ -82,7 +83,8 @@ class Decoder:
 
     @property
     def drafter(self):
-        return SimpleNamespace(num_nodes=1 + self.machine.parts(self.shape)[0])
+        nodes = 1 + self.machine.parts(self.shape)[0]
+        return SimpleNamespace(num_nodes=nodes, image_bytes=nodes, allocate=self.machine.target.drafted.append)
 
     def generate(self, prompts, seeds, batch_size):
         self.machine.asked.append((self.shape, batch_size))

@@ -200,3 +200,4 @@ def test_where_passes_are_recorded_all_shapes_are_warmed_up_in_one_cache():
     assert len(shapes) > 2
     largest = max(1 + machines[1].parts(shape)[0] for shape in shapes)
     assert (machines[0].target.allocated, machines[1].target.allocated) == ([], [(1, largest)])
+    assert (machines[0].target.drafted, machines[1].target.drafted) == ([], [1])

@@ -1,14 +1,17 @@
 """EAGLE drafting (2401.15077, section 4.1): a feature-level drafter expands a tree level by level; any tree, guided as
 LANTERN (2410.03355) guides it. Committed tokens are run once, with the target's features, and stay in its cache."""
 
+from functools import partial
 from time import perf_counter
 
 import torch
 from torch import Tensor
 
 from lantern.drafters.eagle.feature_drafter import FeatureDrafter, require_codes
-from lantern.drafters.eagle.kv_state import FeatureTarget
+from lantern.drafters.eagle.kv_state import FeatureTarget, RootPass
 from lantern.drafters.eagle.network import EagleNetwork, FusedEagle
+from lantern.models.cache import TreeView
+from lantern.models.graphs import DRAFTER_PASS, Outputs
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Proposals, TreePolicy
 
@@ -18,6 +21,8 @@ class Eagle(FeatureDrafter):
 
     name = "eagle"
     tree: TreePolicy
+    _outputs: Tensor  # [B, R, E, D] of this draft's expansions, the root's first
+    _attends: Tensor  # [B, E, M] which of the slots behind the root each attends to
 
     def __init__(
         self, network: EagleNetwork, target: FeatureTarget, tree: TreePolicy, sampling: Sampling,
@@ -38,43 +43,39 @@ class Eagle(FeatureDrafter):
     def _expand(self, tokens: Tensor, parents: Tensor, depth: int) -> Tensor:
         """tokens [B, W] behind the expansions parents [B, W] -> log q [B, W, V] up to a constant."""
         start = perf_counter()
-        outputs = self._commit(tokens[:, 0]) if depth == 0 else self._extend(tokens, parents, depth)
-        logits = self.target.head(self.target.guide(outputs))
-        self.forward_s += perf_counter() - start
-        return self.sampling.scores(logits)
-
-    def _commit(self, roots: Tensor) -> Tensor:
-        """Runs the pairs committed since the last draft, the root's last. Returns the root's output [B, R, 1, D]."""
-        tokens, features = self.pairs.close(roots)
-        outputs = self._run(tokens, features, *self.state.reserve(ahead=0))
-        self.cache.extend(self.pairs.counts, self.pairs.count)
-        self._attends: Tensor | None = None
-        self._outputs = self.state.from_root(outputs)  # [B, R, E, D], the root's first
-        return self._outputs
-
-    def _extend(self, tokens: Tensor, parents: Tensor, depth: int) -> Tensor:
-        """One level: tokens [B, W] paired with their parents' outputs, attending to their ancestors -> [B, R, W, D]."""
-        attends = self._attends  # [B, E, S] by expansion, the root's first
-        attends = self.cache.committed(self.tree.num_expanded) if attends is None else attends
-        width, offset = tokens.shape[1], attends.shape[1] - 1
-        index = parents[:, None, :, None].expand(-1, self._outputs.shape[1], -1, self._outputs.shape[3])
-        features = self._outputs.gather(2, index)
-        self.cache.reserve(width, offset)
-        positions = (self.cache.lengths + depth).clamp(max=len(self.target.rotary) - 1)[:, None].expand(-1, width)
-        rotary = self.target.rotary[positions].repeat_interleave(self.target.guidance, 0)
-        outputs = self._run(tokens, features, rotary, self._mask(attends, parents, offset))
-        self._outputs = torch.cat([self._outputs, outputs], dim=2)
-        return outputs
-
-    def _mask(self, attends: Tensor, parents: Tensor, offset: int) -> Tensor:
-        """[B R, 1, W, extent]: an expansion attends to its parent's slots and its own, `offset` behind the root's."""
-        mask = attends.gather(1, parents[..., None].expand(-1, -1, attends.shape[2]))
-        own = self.cache.lengths[:, None] + offset + torch.arange(parents.shape[1], device=parents.device)
-        mask.scatter_(2, own[..., None], 0.0)
-        self._attends = torch.cat([attends, mask], dim=1)
-        return mask[:, None, :, : self.cache.extent].repeat_interleave(self.target.guidance, 0)
-
-    def _run(self, tokens: Tensor, features: Tensor, rotary: Tensor, mask: Tensor) -> Tensor:
-        """See FusedEagle."""
         self.forwards += 1
-        return self._layer(tokens, features, rotary, mask, self.cache)
+        settings = depth, self._layer, self.sampling, self.target.cfg_scale
+        if depth == 0:
+            made = self.state.read(self._root, tokens[:, 0], 0, settings=settings)
+        else:
+            first = self._outputs.shape[2] - 1  # slots behind the root's that are taken
+            slots, run = range(first, first + tokens.shape[1]), partial(self._level, first, depth)
+            inputs = tokens, parents, self._outputs, self._attends
+            made = DRAFTER_PASS(self.target.graphs, self.cache, slots, run, *inputs, settings=settings)
+        self._outputs, self._attends, scores = made
+        self.forward_s += perf_counter() - start
+        return scores
+
+    def _root(self, at: RootPass, tokens: Tensor, features: Tensor) -> Outputs:
+        """Runs the pairs committed since the last draft, the root's last -> outputs of expansions [B, R, E, D], which of
+        the slots behind the root each attends to [B, E, M], and scores [B, W, V] of the new ones."""
+        outputs = at.from_root(self._layer(tokens, features, *at.placed(), at.view))
+        none = torch.zeros(len(tokens), 1, self.tree.num_expanded - 1, dtype=torch.bool, device=tokens.device)
+        return outputs, none, self._scores(outputs)
+
+    def _level(
+        self, first: int, depth: int, view: TreeView, tokens: Tensor, parents: Tensor, outputs: Tensor, attends: Tensor
+    ) -> Outputs:
+        """One level: tokens [B, W] paired with their parents' outputs, attending to their ancestors; see _root."""
+        width, device = tokens.shape[1], tokens.device
+        features = outputs.gather(2, parents[:, None, :, None].expand(-1, outputs.shape[1], -1, outputs.shape[3]))
+        slots, own = torch.arange(attends.shape[2], device=device), torch.arange(first, first + width, device=device)
+        fresh = attends.gather(1, parents[..., None].expand(-1, -1, len(slots))) | (slots == own[:, None])
+        positions = (view.lengths + depth).clamp(max=len(self.target.rotary) - 1)[:, None].expand(-1, width)
+        rotary = self.target.rotary[positions].repeat_interleave(self.target.guidance, 0)
+        made = self._layer(tokens, features, rotary, view.mask(fresh[..., : first + width]), view)
+        return torch.cat([outputs, made], dim=2), torch.cat([attends, fresh], dim=1), self._scores(made)
+
+    def _scores(self, outputs: Tensor) -> Tensor:
+        """[B, R, W, D] -> log q [B, W, V] up to a constant."""
+        return self.sampling.scores(self.target.head(self.target.guide(outputs)))

@@ -2,6 +2,7 @@
 read, and the state of its tree policy."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -10,7 +11,8 @@ from torch import Tensor
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.eagle.pairs import Pairs
 from lantern.drafters.parallel_network import ParallelNetwork
-from lantern.models.cache import PrefillView, ReusableCache, additive
+from lantern.models.cache import PrefillView, ReusableCache, TreeView, additive
+from lantern.models.graphs import DRAFTER_PASS, Outputs, PassGraphs
 from lantern.models.llamagen.fused import cache_dtype
 from lantern.types import DraftTree, Forward, StatefulTreePolicy, Target, TreeLabel, TreePolicy, Verdict
 
@@ -22,6 +24,41 @@ class FeatureTarget(Target, Protocol):
     prefix_len: int  # P
     rotation: Tensor  # [P + L, 2, Dh] cosines and signed sines of each position
     rotary: Tensor  # [P + L, 2, 1, Dh / 2] the same as complex factors of queries and keys
+    graphs: PassGraphs | None  # None: passes are not recorded
+    drafter_caches: ReusableCache
+
+
+@dataclass(frozen=True)
+class RootPass:
+    """Slots for the A closed pairs, the last of each image being the root's, and for `ahead` tokens behind the root, in
+    a chain."""
+
+    target: FeatureTarget
+    view: TreeView
+    count: Tensor | None  # [B] pairs of each image; None: all have A
+    longest: int  # A
+    ahead: int
+
+    def placed(self) -> tuple[Tensor, Tensor]:
+        """-> the slots' rotary factors and mask, causal within an image."""
+        table, lengths, last = self.target.rotary, self.view.lengths[:, None], self.longest - 1
+        offsets = torch.arange(self.longest + self.ahead, device=lengths.device)
+        positions, attends = offsets, offsets <= offsets[:, None]
+        if self.count is not None:  # padding behind an image's last pair is attended to by itself only
+            is_pair, own = offsets <= last, self.count[:, None] - 1
+            positions = torch.where(is_pair, torch.minimum(offsets, own), own + offsets - last)
+            attends = attends & ((~is_pair | (offsets <= own))[:, None] | (offsets == offsets[:, None]))
+        rotary = table[(lengths + 1 + positions).clamp(max=len(table) - 1)]
+        mask = self.view.mask(attends.expand(len(lengths), -1, -1))
+        return rotary if len(rotary) == 1 else rotary.repeat_interleave(self.target.guidance, 0), mask
+
+    def from_root(self, outputs: Tensor) -> Tensor:
+        """outputs [B, R, A + ahead, D] of the slots -> the root's and those behind it [B, R, 1 + ahead, D]."""
+        if self.count is None:  # contiguous
+            return outputs[:, :, self.longest - 1 :]
+        rows = torch.arange(len(outputs), device=outputs.device)
+        root = outputs[rows, :, self.count - 1].unsqueeze(2)
+        return torch.cat([root, outputs[:, :, self.longest :]], dim=2)
 
 
 class DrafterState:
@@ -39,7 +76,15 @@ class DrafterState:
     def image_bytes(self) -> int:
         """What allocate holds for an image."""
         like, row = self.network.fc.weight, self.target.guidance * self.network.fc.out_features
-        return row * (2 * self._slots * cache_dtype(like).itemsize + self.max_pairs * like.itemsize)
+        held = row * (2 * self._slots * cache_dtype(like).itemsize + self.max_pairs * like.itemsize)
+        return held + (self._recorded_bytes(row * like.itemsize) if self.target.graphs else 0)
+
+    def _recorded_bytes(self, feature: int) -> int:
+        """What recorded passes of one image read and write, at full size and at those of a draining batch: the features
+        of all expansions at every level, and the scores of each, or a window's."""
+        levels, read = self.max_pairs, self.max_pairs + self.ahead
+        scores = (1 + self.ahead) * self.target.vocab_size * max(4, self.network.fc.weight.itemsize)
+        return 2 * (2 * levels * read * (feature + read) + scores + self._slots)
 
     @property
     def _slots(self) -> int:
@@ -50,7 +95,7 @@ class DrafterState:
         target, heads, like = self.target, self.network.attention.num_heads, self.network.fc.weight
         slots, dim = self._slots, self.network.fc.out_features
         kept = like.new_empty(0, dtype=cache_dtype(like))
-        self.cache = ReusableCache().allocate(1, batch_size, target.guidance, slots, heads, dim // heads, kept)
+        self.cache = target.drafter_caches.allocate(1, batch_size, target.guidance, slots, heads, dim // heads, kept)
         self.pairs = Pairs(batch_size, self.max_pairs, target.guidance, like, dim)
         for tree in self._trees:
             tree.allocate(batch_size, target.grid, like.device)
@@ -70,28 +115,20 @@ class DrafterState:
             tree.begin(rows)
         return int(prefix > 0)
 
-    def reserve(self, ahead: int) -> tuple[Tensor, Tensor]:
-        """Reserves slots for the A closed pairs, the last of each image being the root's, and for `ahead` tokens behind
-        the root, in a chain -> their rotary factors and mask. The mask is causal within an image."""
-        longest, lengths = max(self.pairs.counts), self.cache.lengths[:, None]
-        offsets = torch.arange(longest + ahead, device=lengths.device)
-        positions, attends = offsets, offsets <= offsets[:, None]
-        if min(self.pairs.counts) < longest:  # padding behind an image's last pair is attended to by itself only
-            is_pair, last = offsets < longest, self.pairs.count[:, None] - 1
-            positions = torch.where(is_pair, torch.minimum(offsets, last), last + offsets - (longest - 1))
-            attends = attends & ((~is_pair | (offsets <= last))[:, None] | (offsets == offsets[:, None]))
-        rotary = self.target.rotary[(lengths + 1 + positions).clamp(max=len(self.target.rotary) - 1)]
-        self.cache.reserve(len(offsets))
-        mask = self.cache.mask(attends.expand(len(lengths), -1, -1))
-        return rotary if len(rotary) == 1 else rotary.repeat_interleave(self.target.guidance, 0), mask
+    def read(self, run: Callable[..., Outputs], roots: Tensor, ahead: int, *inputs: Tensor, settings: tuple) -> Outputs:
+        """The roots [B] close the pairs committed since the last draft, which run(RootPass, tokens [B, A], features
+        [B, R, A, D], *inputs) reads and commits to the cache; settings: see PassGraphs."""
+        pairs, graphs = self.pairs, self.target.graphs
+        longest = self.max_pairs if graphs else max(pairs.counts)
+        is_even = min(pairs.counts) == longest and not graphs
 
-    def from_root(self, outputs: Tensor) -> Tensor:
-        """outputs [B, R, A + ahead, D] of the reserved slots -> the root's and those behind it [B, R, 1 + ahead, D]."""
-        longest = max(self.pairs.counts)
-        if min(self.pairs.counts) == longest:  # contiguous
-            return outputs[:, :, longest - 1 :]
-        root = outputs[self.pairs.rows, :, self.pairs.count - 1].unsqueeze(2)
-        return torch.cat([root, outputs[:, :, longest:]], dim=2)
+        def read(view: TreeView, count: Tensor, *inputs: Tensor) -> Outputs:
+            return run(RootPass(self.target, view, None if is_even else count, longest, ahead), *inputs)
+
+        given, settings = (pairs.count, *pairs.close(roots, longest), *inputs), (longest, ahead, *settings)
+        outputs = DRAFTER_PASS(graphs, self.cache, range(longest + ahead), read, *given, settings=settings)
+        self.cache.extend(pairs.counts, pairs.count)  # what was written behind the root is overwritten
+        return outputs
 
     def observe(self, tree: DraftTree, forward: Forward, verdict: Verdict) -> None:
         """Keeps the pairs of the accepted path and updates the tree policy."""

@@ -23,10 +23,9 @@ class Pairs:
         for row in rows.tolist():
             self.counts[row] = 1
 
-    def close(self, roots: Tensor) -> tuple[Tensor, Tensor]:
-        """The roots [B] complete the last pairs -> tokens [B, A], features [B, R, A, D], A of the longest row."""
+    def close(self, roots: Tensor, longest: int) -> tuple[Tensor, Tensor]:
+        """The roots [B] complete the last pairs -> tokens [B, A], features [B, R, A, D], A = longest."""
         self.tokens[self.rows, self.count - 1] = roots
-        longest = max(self.counts)
         return self.tokens[:, :longest], self.features[:, :, :longest]
 
     def observe(self, tree: DraftTree, forward: Forward, verdict: Verdict) -> None:

@@ -2,6 +2,7 @@
 right where the tokens it read are unchanged; where a token has changed since, EAGLE's prediction from the new token,
 mixed with the stale feature of the old one, is right more often. All positions are refined at once, `passes` times."""
 
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
@@ -9,13 +10,14 @@ import torch
 from torch import Tensor
 
 from lantern.drafters.eagle.feature_drafter import FeatureDrafter
-from lantern.drafters.eagle.kv_state import FeatureTarget
+from lantern.drafters.eagle.kv_state import FeatureTarget, RootPass
 from lantern.drafters.eagle.network import EagleNetwork, FusedEagle
 from lantern.drafters.jacobi.branches import Branches
 from lantern.drafters.jacobi.jacobi import chain_within
 from lantern.drafters.jacobi.window import KIND, PickingProposals, StaleNodeLookup
 from lantern.drafters.loading import eagle_layer
 from lantern.errors import LanternError
+from lantern.models.graphs import Outputs
 from lantern.runtime.memory import check_nodes
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Forward, Proposals, TreeLabel, Verdict
@@ -55,7 +57,6 @@ class RefinedJacobi(FeatureDrafter):
     def allocate(self, batch_size: int) -> None:
         length, like = self.depth, self.network.fc.weight
         super().allocate(batch_size)
-        self._offsets = torch.arange(length, device=like.device)
         self._stale = like.new_zeros(batch_size, self.target.guidance, length, self.network.fc.out_features)
         self._read = torch.zeros(batch_size, length, dtype=torch.long, device=like.device)  # by the pass
         self._picks, self._seen = self._read, self._read[:, 0].clone()
@@ -74,36 +75,49 @@ class RefinedJacobi(FeatureDrafter):
         Raises LanternError under ratio verification."""
         if not isinstance(proposals, PickingProposals):
             raise LanternError("drafter=refined_jacobi drafts no draws from a law; use verification=shared_noise")
-        committed, exact = self.pairs.close(roots)  # [B, A], [B, R, A, D]
-        start = perf_counter()
-        rotary, mask = self.state.reserve(self.depth - 1)
-        features, picks, root, branches = self._stale, self._picks, roots[:, None], self._branches
+        start, seconds, graphs = perf_counter(), self.forward_s, self.target.graphs
+        tables = proposals.tables if graphs else ()
+        given = roots, self._stale, self._read, self._picks, self._seen, *tables
+        settings = self._layer, self.passes, self.share, self.sampling, self.target.cfg_scale, bool(tables)
+        run = partial(self._refined, proposals)
+        codes, scores, settled = self.state.read(run, roots, self.depth - 1, *given, settings=settings)
+        self.forwards += self.passes
+        if graphs:  # recorded with the laws and the picks
+            self.forward_s = seconds + perf_counter() - start
+        if self._branches.count:
+            return self._branches.tree(roots, room, codes, scores, settled)
+        return chain_within(room, torch.cat([roots[:, None], codes[..., 0]], 1))
+
+    def _refined(
+        self, proposals: PickingProposals, at: RootPass, committed: Tensor, exact: Tensor, roots: Tensor, stale: Tensor,
+        read: Tensor, picks: Tensor, seen: Tensor, *tables: Tensor,
+    ) -> Outputs:  # fmt: skip
+        """committed [B, A], exact [B, R, A, D]: the closed pairs -> codes and their scores at each position, best first
+        [B, W, ranks], and whether the token before it is settled [B, W]."""
+        proposals, features, root = proposals.over(*tables), stale, roots[:, None]
+        rotary, mask = at.placed()
         for _ in range(self.passes):
+            start = perf_counter()
             tokens = torch.cat([root, picks[:, :-1]], 1)  # [B, W] of the window's positions
-            read, before = torch.cat([committed, tokens[:, 1:]], 1), torch.cat([exact, features[:, :, :-1]], 2)
-            outputs = self.state.from_root(self._layer(read, before, rotary, mask, self.cache))  # [B, R, W, D]
-            self.forwards += 1
-            settled, shares = self._shares(tokens)
-            features = torch.lerp(self._stale, outputs, shares)
+            behind, before = torch.cat([committed, tokens[:, 1:]], 1), torch.cat([exact, features[:, :, :-1]], 2)
+            outputs = at.from_root(self._layer(behind, before, rotary, mask, at.view))  # [B, R, W, D]
+            settled, shares = self._shares(tokens, read, seen)
+            features = torch.lerp(stale, outputs, shares)
             logits = self.target.head(self.target.guide(features))
             self.forward_s += perf_counter() - start
             law = self.sampling.law(logits)
-            if branches.count:
-                codes, scores = proposals.leaders(law, branches.ranks)
-                picks = codes[..., 0]
+            if self._branches.count:
+                codes, scores = proposals.leaders(law, self._branches.ranks)
             else:
-                picks = proposals.picked(law)
-            start = perf_counter()
-        self.cache.extend(self.pairs.counts, self.pairs.count)  # the window is overwritten by the next round
-        if branches.count:
-            return branches.tree(roots, room, codes, scores, settled)
-        return chain_within(room, torch.cat([root, picks], 1))
+                codes = scores = proposals.picked(law)[..., None]
+            picks = codes[..., 0]
+        return codes, scores, settled
 
-    def _shares(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    def _shares(self, tokens: Tensor, read: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
         """-> [B, W] true where the token is the one that the last pass read, and [B, 1, W, 1] EAGLE's part: none there,
         all where the pass read none. The root always counts as changed: its draft differed, or there was none."""
-        unseen = self._offsets >= self._seen[:, None]
-        settled = (tokens == self._read).logical_and_(~unseen)
+        unseen = torch.arange(self.depth, device=seen.device) >= seen[:, None]
+        settled = (tokens == read).logical_and_(~unseen)
         settled[:, 0].fill_(False)
         share = torch.where(settled, 0.0, self.share).masked_fill_(unseen, 1.0)
         return settled, share[:, None, :, None].to(self._stale.dtype)

@@ -2,7 +2,7 @@
 al., 2305.10427; for image models SJD, 2410.01699). Which nodes of a pass yield the next guesses, and their redraw."""
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -30,8 +30,12 @@ class RedrawingProposals(Proposals, Protocol):
 
 @runtime_checkable
 class PickingProposals(Proposals, Protocol):
-    """Proposals of a verification whose noise picks one token under a law."""
+    """Proposals of a verification whose noise picks one token under a law. tables: all that recorded passes need of the
+    noise; over(*tables): proposals that read nothing else, or these if there are none."""
 
+    tables: tuple[Tensor, ...]
+
+    def over(self, *tables: Tensor) -> Self: ...
     def picked(self, laws: Tensor) -> Tensor: ...  # [B, W, V] -> tokens [B, W]
     def leaders(self, laws: Tensor, count: int) -> tuple[Tensor, Tensor]: ...  # tokens and scores [B, W, count]
 

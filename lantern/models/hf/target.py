@@ -11,9 +11,9 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from lantern.errors import LanternError
-from lantern.models.cache import PrefillView, additive
+from lantern.models.cache import PrefillView, TreeView, additive
 from lantern.models.cached_target import CachedTarget, ImageTokenizer
-from lantern.models.graphs import extent_of
+from lantern.models.graphs import TARGET_PASS
 from lantern.models.hf.fused_projections import fuse_projections
 from lantern.models.hf.prompt_format import Prefix
 from lantern.models.hf.structure import StructuredTree, host_paths, with_row_ends
@@ -127,7 +127,7 @@ class HuggingFaceTarget(CachedTarget):
         rows, like = batch_size * self.guidance, self.vocabulary.head.new_empty(0)
         heads = config.num_key_value_heads
         shape = config.num_hidden_layers, rows, 1, slots, heads, self._head_dim
-        self._caches.allocate(*shape, like).extent_of = extent_of if self.graphs else None
+        self._caches.allocate(*shape, like)
         self._pads = torch.zeros(rows, dtype=torch.long, device=like.device)  # [B R]
         self._first = torch.zeros(batch_size, dtype=torch.long, device=like.device)  # [B] the image token at the root
         self._counts = [0] * batch_size  # the same on the host
@@ -170,15 +170,14 @@ class HuggingFaceTarget(CachedTarget):
     def verify(self, tree: DraftTree) -> Forward:
         """One pass over the tree behind the committed prefix: logits [B, N, V], features [B, R, N, D]."""
         path = self._structured = self._structure(tree)
-        self.cache.reserve(path.attends.shape[1])
-        x, repeats = self.embed(tree.tokens), self.guidance
+        x, repeats, cache = self.embed(tree.tokens), self.guidance, self.cache
         if extra := path.hosts.shape[1]:
             x = torch.cat([x, self.vocabulary.row_end.expand(len(x), extra, -1)], dim=1)
-        start = (self.cache.lengths - self._pads)[:, None]
+        start = (cache.lengths - self._pads)[:, None]
         positions = start + path.depths.repeat_interleave(repeats, 0)
-        mask = self.cache.mask(path.attends.repeat_interleave(repeats, 0))
-        inputs = x.repeat_interleave(repeats, 0), positions, mask
-        (hidden,) = self.graphs(self._pass, self.cache, *inputs) if self.graphs else self._pass(*inputs)
+        x, attends = (part.repeat_interleave(repeats, 0) for part in (x, path.attends))
+        slots = range(x.shape[1])
+        (hidden,) = TARGET_PASS(self.graphs, cache, slots, self._pass, x, positions, attends)
         hidden = rearrange(hidden, "(b r) m d -> b r m d", r=repeats)
         index = path.last[:, None, :, None].expand(-1, repeats, -1, hidden.shape[-1])
         features = hidden.gather(2, index) if extra else hidden
@@ -216,8 +215,9 @@ class HuggingFaceTarget(CachedTarget):
             return StructuredTree(tree.ancestors, none, none.bool())
         return with_row_ends(tree, self._first, self._counts, self.grid[1], self.num_tokens)
 
-    def _pass(self, x: Tensor, positions: Tensor, mask: Tensor) -> tuple[Tensor]:
-        return (self._run(x, positions, mask, self.cache),)
+    def _pass(self, view: TreeView, x: Tensor, positions: Tensor, attends: Tensor) -> tuple[Tensor]:
+        """attends [B R, M, M]."""
+        return (self._run(x, positions, view.mask(attends), view),)
 
     def _run(self, x: Tensor, positions: Tensor, mask: Tensor, view: KVView) -> Tensor:
         """x [B R, T, D], positions [B R, T], mask [B R, 1, T, S] additive -> features [B R, T, D]."""

@@ -12,7 +12,7 @@ from torch._inductor.cpp_builder import get_cpp_compiler
 from torch._inductor.exc import InvalidCxxCompiler
 
 from lantern.errors import LanternError
-from lantern.models.cache import KVCache
+from lantern.models.cache import TreeView
 from lantern.models.llamagen.fused import precise
 from lantern.models.llamagen.transformer import Transformer
 
@@ -20,7 +20,7 @@ VARIANTS = 64  # of the graph, by which sizes are 1; torch's default of 8 would 
 
 
 class CompiledTransformer(nn.Module):
-    """A FusedTransformer for passes over a KVCache."""
+    """A FusedTransformer for passes behind the committed slots of a cache."""
 
     def __init__(self, transformer: Transformer) -> None:
         """Raises LanternError without a C++ compiler."""
@@ -35,7 +35,7 @@ class CompiledTransformer(nn.Module):
         # isolated: another target must not reuse this graph, in which the weights are constants
         self._run = torch.compile(self.graph, dynamic=True, options=unchanging, isolate_recompiles=True)
 
-    def forward(self, x: Tensor, rotary: Tensor, mask: Tensor, cache: KVCache) -> Tensor:
+    def forward(self, x: Tensor, rotary: Tensor, mask: Tensor, cache: TreeView) -> Tensor:
         """x [B R, T, D] -> features [B R, T, D]; rotary, mask as FusedLayer's."""
         real = torch.view_as_real(rotary).expand(len(x), *[-1] * 5).contiguous()
         entries = cache.store.flatten(0, 1).unbind(0)

@@ -8,13 +8,13 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from lantern.models.cache import PrefillView, SlotView, additive
+from lantern.models.cache import PrefillView, SlotView, TreeView, additive
 from lantern.models.cached_target import CachedTarget, ImageTokenizer
-from lantern.models.graphs import extent_of
+from lantern.models.graphs import TARGET_PASS
 from lantern.models.llamagen.fused import FusedTransformer, cache_dtype, precise, rotary_table
 from lantern.models.llamagen.transformer import Transformer, causal_mask
 from lantern.models.onednn_linear import linear
-from lantern.types import DraftTree, Forward, Verdict
+from lantern.types import DraftTree, Forward, TreeTopology, Verdict
 
 
 class Conditioner(Protocol):
@@ -73,7 +73,7 @@ class LlamaGenTarget(CachedTarget):
         model, slots = self.transformer, self._slots(num_nodes)
         like = model.output.weight.new_empty(0, dtype=cache_dtype(model.output.weight))
         shape = len(model.layers), batch_size, self.guidance, slots, model.num_heads, model.dim // model.num_heads
-        self._caches.allocate(*shape, like).extent_of = extent_of if self.graphs else None
+        self._caches.allocate(*shape, like)
 
     @torch.inference_mode()
     def prefill(self, prompts: Sequence[str], rows: Tensor) -> Forward:
@@ -92,20 +92,18 @@ class LlamaGenTarget(CachedTarget):
     @torch.inference_mode()
     def verify(self, tree: DraftTree) -> Forward:
         """One pass over the tree behind the committed prefix: logits [B, N, V], features [B, R, N, D]."""
-        cache = self.cache
-        cache.reserve(tree.tokens.shape[1])
-        positions = (cache.lengths[:, None] + tree.depths).clamp(max=len(self.rotary) - 1)
-        inputs = tree.tokens, positions, cache.mask(tree.ancestors)
-        if self.graphs:
-            return Forward(*self.graphs(self._pass, cache, *inputs, settings=(self.cfg_scale, self.compiles)))
-        return self._pass(*inputs)
+        settings = tree.topology, self.cfg_scale, self.compiles
+        run, slots = partial(self._pass, tree.topology), range(tree.tokens.shape[1])
+        inputs = tree.tokens, tree.parents
+        return Forward(*TARGET_PASS(self.graphs, self.cache, slots, run, *inputs, settings=settings))
 
-    def _pass(self, tokens: Tensor, positions: Tensor, mask: Tensor) -> Forward:
-        """tokens, positions [B, N] of the cache's reserved slots, mask [B R, 1, N, S]."""
-        x = self._repeated(self.embed(tokens))
+    def _pass(self, topology: TreeTopology | None, view: TreeView, tokens: Tensor, parents: Tensor) -> Forward:
+        tree = DraftTree(tokens, parents, topology=topology)
+        positions = (view.lengths[:, None] + tree.depths).clamp(max=len(self.rotary) - 1)
+        x, mask = self._repeated(self.embed(tokens)), view.mask(tree.ancestors)
         rotary = self.rotary.index_select(0, positions.flatten()).unflatten(0, positions.shape)
         rotary = rotary if len(positions) == 1 else self._repeated(rotary)  # one image's broadcast over guidance rows
-        return self._read((self._compiled() if self.compiles else self.body)(x, rotary, mask, self.cache))
+        return self._read((self._compiled() if self.compiles else self.body)(x, rotary, mask, view))
 
     def _repeated(self, x: Tensor) -> Tensor:  # [B, ...] -> [B R, ...]
         return x[:, None].expand(-1, self.guidance, *x.shape[1:]).flatten(0, 1)
