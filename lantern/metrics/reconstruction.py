@@ -11,23 +11,49 @@ from lantern.errors import LanternError
 from lantern.metrics.fidelity import frechet_distance
 from lantern.models.critic import IGNORED, Critic, labels_of
 
+GRID_LINES = (1 / 8, 2 / 8, 3 / 8, 4 / 8)  # cycles per pixel, of a pattern with a period of 8 pixels
+
 
 def psnr(made: Tensor, real: Tensor) -> Tensor:
     """Decibels [B] of images [B, 3, H, W] in [0, 1]."""
     return -10 * (made - real).square().flatten(1).mean(1).log10()
 
 
-def high_octave_power(images: Tensor) -> Tensor:
-    """Power [B] of images [B, 3, H, W] at radial frequencies between half the Nyquist frequency and all of it.
+def spectrum(images: Tensor) -> Tensor:
+    """Power [B, H, W] of images [B, 3, H, W] by frequency, summed over the channels.
 
     A Hann window keeps the jump across the border out of the spectrum.
     """
     height, width = images.shape[-2:]
     window = torch.hann_window(height)[:, None] * torch.hann_window(width)
     centred = images - images.mean((-2, -1), keepdim=True)
-    spectrum = torch.fft.fft2(centred * window.to(images.device)).abs().square()
-    radius = torch.hypot(torch.fft.fftfreq(height)[:, None], torch.fft.fftfreq(width)[None]).to(images.device)
-    return (spectrum * ((radius >= 0.25) & (radius <= 0.5))).sum((1, 2, 3))
+    return torch.fft.fft2(centred * window.to(images.device)).abs().square().sum(1)
+
+
+def high_octave_power(images: Tensor) -> Tensor:
+    """Power [B] of images [B, 3, H, W] at radial frequencies between half the Nyquist frequency and all of it."""
+    rows, columns = _frequencies(images)
+    radius = torch.hypot(rows, columns)
+    return (spectrum(images) * ((radius >= 0.25) & (radius <= 0.5))).sum((1, 2))
+
+
+def grid_power(images: Tensor) -> Tensor:
+    """Powers [B, 4] of images [B, 3, H, W] on the two axes at the multiples of 1/8 cycle per pixel, up to Nyquist's.
+
+    A pattern with a period of 8 pixels that changes from token to token spreads by half the distance between lines:
+    all that is within 1/16 of a line is counted.
+    """
+    power, (rows, columns) = spectrum(images), _frequencies(images)
+    near, far = torch.minimum(rows.abs(), columns.abs()), torch.maximum(rows.abs(), columns.abs())
+    lines = [(near <= 1 / 16) & ((far - line).abs() <= 1 / 16) for line in GRID_LINES]
+    return torch.stack([(power * line).sum((1, 2)) for line in lines], dim=-1)
+
+
+def _frequencies(images: Tensor) -> tuple[Tensor, Tensor]:
+    """Cycles per pixel [H, 1] and [1, W] of a spectrum's rows and columns."""
+    height, width = images.shape[-2:]
+    rows, columns = torch.fft.fftfreq(height), torch.fft.fftfreq(width)
+    return rows[:, None].to(images.device), columns[None].to(images.device)
 
 
 class ReconstructionMeter:
@@ -39,6 +65,7 @@ class ReconstructionMeter:
         self.psnr: list[Tensor] = []
         self.tokens: list[Tensor] = []
         self.power: dict[str, list[Tensor]] = defaultdict(list)  # by texture, [2]: made, real
+        self.grid: list[Tensor] = []  # [2, 4] sums over a batch: made, real
         self.answers: dict[str, list[Tensor]] = defaultdict(list)  # by attribute, [asked, 2] right or not: made, real
         self.features: list[Tensor] = []  # [2, B, 64]: made, real
 
@@ -49,6 +76,7 @@ class ReconstructionMeter:
         made, real = made.float().cpu(), real.float().cpu()
         self.psnr.append(psnr(made, real))
         self.tokens.append(tokens.unique().cpu())
+        self.grid.append(torch.stack([grid_power(made).sum(0), grid_power(real).sum(0)]))
         powers = torch.stack([high_octave_power(made), high_octave_power(real)], dim=1)
         textures = [_texture(caption) for caption in captions]
         for texture, power in zip(textures, powers, strict=True):
@@ -65,9 +93,12 @@ class ReconstructionMeter:
             self.answers[name].append((named == labels[:, None])[labels != IGNORED])
 
     def summary(self) -> dict[str, float]:
-        """psnr in decibels; high_octave/<texture> and codes_used as shares; the critic's shares of right answers on
-        reconstructions and originals, and the Fréchet distance between its features of the two."""
+        """psnr in decibels; grid/<cycles per pixel>, high_octave/<texture> and codes_used as shares; the critic's
+        shares of right answers on reconstructions and originals, and the Fréchet distance between its features of
+        the two."""
+        made, real = torch.stack(self.grid).sum(0)
         values = {"psnr": float(torch.cat(self.psnr).mean())}
+        values |= {f"grid/{line}": ratio for line, ratio in zip(GRID_LINES, (made / real).tolist(), strict=True)}
         for texture, powers in sorted(self.power.items()):
             made, real = torch.stack(powers).sum(0)
             values[f"high_octave/{texture}"] = float(made / real)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lantern.metrics.reconstruction import ReconstructionMeter, high_octave_power, psnr
+from lantern.metrics.reconstruction import ReconstructionMeter, grid_power, high_octave_power, psnr
 from lantern.models.critic import Critic
 from lantern.models.llamagen.tokenizer import VQTokenizer
 from lantern.training.tokenizer_codebook import ClusteredCodebook
@@ -38,6 +38,27 @@ def test_high_octave_power_depends_only_on_the_highest_octave():
 def test_high_octave_power_is_quadratic_and_ignores_the_mean():
     images = noise(0, 2, 3, 32, 32)
     assert torch.allclose(high_octave_power(0.5 * images + 3), 0.25 * high_octave_power(images), rtol=1e-3)
+
+
+def test_a_wave_counts_at_the_nearest_line_and_only_along_an_axis():
+    """Catches lines at other frequencies, a missing axis, and powers of all directions."""
+    ramp = torch.arange(64.0)
+    rows, columns = ramp[:, None], ramp[None]
+    waves = [torch.cos(2 * torch.pi * 0.27 * line).expand(1, 3, 64, 64) for line in (rows, columns, (rows + columns))]
+    down, across, oblique = (grid_power(wave)[0] for wave in waves)
+    assert torch.allclose(down, across, rtol=1e-3)
+    assert down[1] > 1e3 * (down.sum() - down[1])
+    assert oblique.sum() < 1e-3 * down.sum()
+
+
+def test_a_mesh_whose_strength_changes_from_token_to_token_is_counted_at_every_line():
+    """Catches bands so narrow that they see only a pattern without change."""
+    strength = noise(1, 2, 1, 16, 16).sub(0.5).repeat_interleave(8, 2).repeat_interleave(8, 3)
+    edge = torch.arange(128) % 8 == 0
+    images = noise(0, 2, 3, 128, 128)
+    meshed = images + strength * (edge[:, None] | edge)
+    powers, plain = grid_power(meshed).sum(0), grid_power(images).sum(0)
+    assert (powers > 1.3 * plain).all()
 
 
 def test_balanced_losses_have_gradients_of_equal_norm():
@@ -99,6 +120,7 @@ def test_the_meter_reports_perfect_reconstructions_as_perfect():
     summary = meter.summary()
     assert summary["psnr"] == pytest.approx(60, abs=0.01)
     assert summary["codes_used"] == 0.75
+    assert [summary[f"grid/{line}"] for line in (0.125, 0.25, 0.375, 0.5)] == pytest.approx([1] * 4, abs=1e-4)
     assert summary["high_octave/wood"] == pytest.approx(1, abs=1e-4)
     assert summary["high_octave/sand"] == pytest.approx(1, abs=1e-4)
 
