@@ -81,7 +81,7 @@ def _plan(cfg: DictConfig) -> Plan:
     speed, quality = cfg.speed, cfg.quality
     sizes = (speed.num_prompts, quality.num_images, cfg.batch_size)
     timing = (speed.max_doublings, speed.get("max_retimed", 0), speed.get("compiled_baseline", False))  # older records
-    return Plan(prompts, *sizes, cfg.seed, *timing, cfg.shards, cfg.shard)
+    return Plan(prompts, *sizes, cfg.seed, *timing, cfg.shards, cfg.shard, cfg.get("lease_s", 60))
 
 
 def _parts(cfg: DictConfig, name: str) -> tuple[dict[str, object], object]:

@@ -17,7 +17,17 @@ from lantern.types import Target
 FINISHED = "finished.json"
 PLAIN = ("model", "sampling", "dtype", "device", "compile", "tf32")  # what plain decoding is built from
 DECODING = (*PLAIN, "drafter", "tree", "acceptance", "verification", "loop")
-PASSING = ("paths", "tracking", "sweep", "budget", "shards", "shard", "published", "reproduce")  # changes no figure
+PASSING = (
+    "paths",
+    "tracking",
+    "sweep",
+    "budget",
+    "shards",
+    "shard",
+    "lease_s",
+    "published",
+    "reproduce",
+)  # changes no figure
 
 
 def config_fingerprint(config: Mapping[str, object], parts: Sequence[str] = DECODING) -> str:
