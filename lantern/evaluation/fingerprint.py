@@ -17,17 +17,9 @@ from lantern.types import Target
 FINISHED = "finished.json"
 PLAIN = ("model", "sampling", "dtype", "device", "compile", "tf32")  # what plain decoding is built from
 DECODING = (*PLAIN, "drafter", "tree", "acceptance", "verification", "loop")
-PASSING = (
-    "paths",
-    "tracking",
-    "sweep",
-    "budget",
-    "shards",
-    "shard",
-    "lease_s",
-    "published",
-    "reproduce",
-)  # changes no figure
+PASSING = (  # changes no figure
+    "paths", "tracking", "sweep", "budget", "shards", "shard", "lease_s", "published", "reproduce",
+)  # fmt: skip
 
 
 def config_fingerprint(config: Mapping[str, object], parts: Sequence[str] = DECODING) -> str:

@@ -1,5 +1,5 @@
-"""Which worker makes which piece of the work, agreed upon by files in a folder that all workers see, without a server. A
-lease is a file that only one worker can create. It expires when its content has not changed for a time, by the
+"""Which worker makes which piece of the work, agreed upon by files in a folder that all workers see, without a server.
+A lease is a file that only one worker can create. It expires when its content has not changed for a time, by the
 observer's own clock: the clocks of two machines are never compared."""
 
 import os

@@ -21,10 +21,8 @@ def work_off(plan: Plan, folders: Folders, sides: Sequence[Side], compiled: Sequ
         finish([piece for share in plan.shares(timing.batch) for piece in timing.pieces(share)], leases)
         retime(timing.makers, timing.own(plan.own(timing.batch)), plan.max_retimed)
     if plan.makes_batches:
-        makers = [side.image_maker() for side in sides]
-        finish(
-            [piece for share in plan.shares(plan.batch) for piece in _groups(makers, share, plan.batch_size)], leases
-        )
+        makers, shares = [side.image_maker() for side in sides], plan.shares(plan.batch)
+        finish([piece for share in shares for piece in _groups(makers, share, plan.batch_size)], leases)
 
 
 class SharedTiming:

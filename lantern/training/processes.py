@@ -16,6 +16,7 @@ from lantern.evaluation.provenance import code_hash
 from lantern.training.data_module import share_of_batch
 
 FOLDER = "hydra.run.dir="
+OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"  # torch 2.13 has one store for all starts, with keys that collide
 PLACES = ("device", "devices", "num_nodes")  # may differ between processes, and from one start to the next
 
 
@@ -28,8 +29,14 @@ def strategy(devices: int | str, num_nodes: int, timeout_s: float) -> Strategy |
 
 
 def check_processes(trainer: pl.Trainer, batch_size: int, hydra_overrides: Sequence[str]) -> None:
-    """Raises LanternError for a batch that the processes cannot share, and for processes without a common folder."""
+    """Raises LanternError for a batch that the processes cannot share, for processes without a common folder, and for
+    a torchrun whose restarts would hang."""
     share_of_batch(batch_size, trainer.world_size)
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and os.environ.get("TORCHELASTIC_MAX_RESTARTS") != "0":
+        raise LanternError(
+            "torchrun would keep the addresses of dead processes, for which restarted ones would wait; start it with "
+            f"{OWN_STORE} in the environment, or with --max-restarts=0"
+        )
     environment = getattr(trainer.strategy, "cluster_environment", None)
     is_started_from_outside = environment is not None and environment.creates_processes_externally
     if trainer.world_size > 1 and is_started_from_outside and not any(o.startswith(FOLDER) for o in hydra_overrides):

@@ -17,9 +17,10 @@ from support.tiny_weights import write_tiny_weights
 
 from lantern.data.scenes import render
 from lantern.models.checkpoints import load_weights
+from lantern.training.processes import OWN_STORE
 
 PIL = pytest.importorskip("PIL.Image")
-STEPS, SAVE_EVERY = 60, 5
+STEPS, SAVE_EVERY = 30, 3
 PATIENCE = "last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=3"  # of the rendezvous, seconds
 
 
@@ -49,7 +50,7 @@ def command(workplace: Path, run: Path, *launcher: str) -> list[str]:
 
 
 def started(arguments: list[str], log: Path) -> subprocess.Popen:
-    environment = os.environ | {"WANDB_MODE": "disabled", "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"WANDB_MODE": "disabled", "OMP_NUM_THREADS": "1"} | dict([OWN_STORE.split("=")])
     with log.open("w") as file:
         return subprocess.Popen(arguments, stdout=file, stderr=file, env=environment, start_new_session=True)
 
