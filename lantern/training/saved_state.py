@@ -18,6 +18,7 @@ class WholeCheckpoints(TorchCheckpointIO):
     of that name is kept as its `previous_of`."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: object = None) -> None:
+        """Called by Lightning in the first process. LanternError if the file cannot be written."""
         path = Path(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
