@@ -175,7 +175,7 @@ def _make(folder: str) -> None:
         Path(folder).mkdir(parents=True, exist_ok=True)
         probe = Path(folder) / ".writable"
         probe.touch()
-        probe.unlink()
+        probe.unlink(missing_ok=True)  # another process of the same run may have removed it
     except OSError as error:
         # SystemExit, because Hydra turns any other exception of a callback into a warning
         raise SystemExit(

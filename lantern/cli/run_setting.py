@@ -16,7 +16,7 @@ from lantern.errors import LanternError
 from lantern.evaluation import fingerprint
 from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Folders, Identity, Plan
-from lantern.evaluation.provenance import write_provenance
+from lantern.evaluation.provenance import code_hash, write_provenance
 from lantern.evaluation.rows import SUMMARY, Row, read_summary
 from lantern.evaluation.timing import ImageCount, Uncounted
 from lantern.models.checkpoints import local_hash
@@ -47,7 +47,9 @@ def run_setting(
         return _finished_rows(folder)
     if isinstance(tree, AutoTree):
         tree = tree.at(1 if plan.num_timed else plan.batch_size).keeping(_kept_choice(folder, request, repeated))
-    read = {"target": target, "drafter": drafter, "prompts": fingerprint.digest(plan.prompts)}
+    read = {"target": target, "drafter": drafter, "prompts": fingerprint.digest(plan.prompts), "code": code_hash()}
+    if sweep is None and not plan.is_sharded:
+        fingerprint.check_shards(folder, config, read)
     write_provenance(folder, config, {name: found for name, found in read.items() if found})
     if cfg.benchmark:
         instantiate(cfg.benchmark).run(pipelines(**parts), plan.prompts, cfg.seed, folder)
@@ -82,7 +84,7 @@ def _plan(cfg: DictConfig) -> Plan:
     speed, quality = cfg.speed, cfg.quality
     sizes = (speed.num_prompts, quality.num_images, cfg.batch_size)
     timing = (speed.max_doublings, speed.get("max_retimed", 0), speed.get("compiled_baseline", False))  # older records
-    return Plan(prompts, *sizes, cfg.seed, *timing, cfg.shards, cfg.shard)
+    return Plan(prompts, *sizes, cfg.seed, *timing, cfg.shards, cfg.shard, cfg.get("lease_s", 60))
 
 
 def _parts(cfg: DictConfig, name: str) -> tuple[dict[str, object], object]:

@@ -11,6 +11,7 @@ from lantern.evaluation import speed
 from lantern.evaluation.plan import Folders, Identity, Plan
 from lantern.evaluation.retiming import retime
 from lantern.evaluation.rows import WARNING_BREAK, Row, complete_row, is_baseline
+from lantern.evaluation.shards import work_off
 from lantern.evaluation.side import Pipeline, Side
 from lantern.evaluation.timing import ImageCount, Made, Uncounted, decode_images, time_in_turn
 from lantern.metrics.metric import LawMeasure, Metric
@@ -46,12 +47,11 @@ class Evaluation:
         Nothing is returned by a shard, which measures nothing."""
         sides = self._sides(pipeline)
         compiled = self._compiled(pipeline)
-        made = len(self.plan.own(self.plan.batch).prompts) if self.plan.makes_batches else 0
+        made = len(self.plan.batch.prompts) if self.plan.makes_batches else 0
         self.count.expect(0, made * len(sides), made * (len(sides) - 1))
         if self.plan.is_sharded:
-            self._time(sides, compiled)
-            for side in sides if self.plan.makes_batches else ():
-                side.make(self.plan.own(self.plan.batch))
+            self.count.expect(self.plan.num_timed * len([*sides, *compiled]), 0, 0)
+            work_off(self.plan, self.folders, sides, compiled)
             return []
         for metric in self._judges:
             metric.prepare(self.plan.batch.prompts)
@@ -93,11 +93,11 @@ class Evaluation:
         while self.plan.num_timed:
             batch = self.plan.timed(doublings)
             timers = [side.timer for side in (*sides, *compiled)]
-            self.count.expect(len(timers) * len(self.plan.own(batch).prompts), 0, 0)
-            fresh = time_in_turn(timers, self.plan.own(batch))[: len(sides)]
-            retime(timers, self.plan.own(batch), self.plan.max_retimed)
+            self.count.expect(len(timers) * len(batch.prompts), 0, 0)
+            fresh = time_in_turn(timers, batch)[: len(sides)]
+            retime(timers, batch, self.plan.max_retimed)
             made = [before + now for before, now in zip(made, fresh, strict=True)]
-            if self.plan.is_sharded or doublings == self.plan.max_doublings:
+            if doublings == self.plan.max_doublings:
                 break
             ar, method = (side.lines("speed", batch) for side in (sides[0], sides[-1]))
             if not speed.is_wide(speed.speed(sides[0].pipeline.target, method, ar)):

@@ -5,10 +5,12 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from lantern.evaluation.provenance import code_hash, device_name, git_state
+from lantern.errors import LanternError
+from lantern.evaluation.provenance import PROVENANCE, code_hash, device_name, git_state
 from lantern.evaluation.records import RECORDS, key_of
 from lantern.evaluation.rows import Row, encode, read_summary
 from lantern.runtime.files import read_object, replace_text
@@ -17,7 +19,10 @@ from lantern.types import Target
 FINISHED = "finished.json"
 PLAIN = ("model", "sampling", "dtype", "device", "compile", "tf32")  # what plain decoding is built from
 DECODING = (*PLAIN, "drafter", "tree", "acceptance", "verification", "loop")
-PASSING = ("paths", "tracking", "sweep", "budget", "shards", "shard", "published", "reproduce")  # changes no figure
+MAKING = (*DECODING, "prompts", "split", "seed", "batch_size")  # what determines images and their records
+PASSING = (  # changes no figure
+    "paths", "tracking", "sweep", "budget", "shards", "shard", "lease_s", "published", "reproduce",
+)  # fmt: skip
 
 
 def config_fingerprint(config: Mapping[str, object], parts: Sequence[str] = DECODING) -> str:
@@ -30,7 +35,7 @@ def request_hash(config: Mapping[str, object], *hashes: str | None) -> str:
     return key_of(digest(_numberless({name: value for name, value in config.items() if name not in PASSING})), *hashes)
 
 
-def _numberless(config: object) -> object:
+def _numberless(config: Any) -> Any:
     """The configuration with every `device` by its kind: cuda:1 and cuda are one device to whoever reads a record."""
     if isinstance(config, Mapping):
         return {
@@ -61,6 +66,31 @@ def protocol(target: Target, prompts: Sequence[str], split: str) -> Row:
         "revision": git_state()["revision"],
         "torch": torch.__version__,
     }
+
+
+def check_shards(folder: Path, config: Mapping[str, object], hashes: Mapping[str, str | None]) -> None:
+    """Raises LanternError if a shard below a folder was made with other code or weights (`hashes`) than this run has,
+    or if all shards have other settings: their images would be made again, in silence."""
+    others = {}  # of other settings
+    shards = {path.parent: json.loads(path.read_text()) for path in sorted(folder.glob(f"*/{PROVENANCE}"))}
+    shards = {place: made for place, made in shards.items() if made["config"].get("shards", 1) > 1}
+    for place, made in shards.items():
+        before, now = (_numberless({name: part.get(name) for name in MAKING}) for part in (made["config"], config))
+        settings = [name for name in MAKING if before[name] != now[name]]
+        read = [name for name, value in hashes.items() if made["hashes"].get(name) != value]
+        if read and not settings:
+            raise _of_another(place, read)
+        if settings:
+            others[place] = settings
+    if others and len(others) == len(shards):
+        raise _of_another(*next(iter(others.items())))
+
+
+def _of_another(shard: Path, parts: Sequence[str]) -> LanternError:
+    return LanternError(
+        f"{shard} was made with other {', '.join(parts)} than this run has; measure it with its own, or move it out of "
+        "the folder"
+    )
 
 
 def is_finished(folder: Path, request: str) -> bool:

@@ -32,6 +32,7 @@ class Plan:
     compiled_baseline: bool = False  # whether plain decoding is timed with torch.compile as well
     shards: int = 1
     shard: int = 0
+    lease_s: float = 60.0  # without a sign of a worker, after which others take over what it was making
 
     def __post_init__(self) -> None:
         for name, size in {"speed.num_prompts": self.num_timed, "quality.num_images": self.num_images}.items():
@@ -47,6 +48,8 @@ class Plan:
             raise LanternError(f"batch_size={self.batch_size} makes no images; use 1 at least")
         if not (isinstance(self.shards, int) and isinstance(self.shard, int) and 0 <= self.shard < self.shards):
             raise LanternError(f"shard={self.shard} of shards={self.shards}: give 0 <= shard < shards")
+        if not (isinstance(self.lease_s, int | float) and 0 < self.lease_s < float("inf")):
+            raise LanternError(f"lease_s={self.lease_s} is no time; give seconds, more than one image takes to decode")
         if not (isinstance(self.max_doublings, int) and 0 <= self.max_doublings <= MAX_DOUBLINGS):
             raise LanternError(f"speed.max_doublings={self.max_doublings}: give 0 … {MAX_DOUBLINGS}")
         if not (isinstance(self.max_retimed, int) and 0 <= self.max_retimed <= MAX_RETIMED):
@@ -54,7 +57,7 @@ class Plan:
 
     @property
     def is_sharded(self) -> bool:
-        """A shard makes and times its images; a later run that finds the records of all shards measures them."""
+        """A shard makes and times images; a later run that finds the records of all shards measures them."""
         return self.shards > 1
 
     @property
@@ -78,8 +81,12 @@ class Plan:
 
     def own(self, batch: Batch) -> Batch:
         """This shard's images: those whose number is `shard` modulo `shards`."""
-        mine = slice(self.shard, None, self.shards)
-        return Batch(batch.prompts[mine], batch.copies[mine], batch.seeds[mine])
+        return self.shares(batch)[0]
+
+    def shares(self, batch: Batch) -> list[Batch]:
+        """The images of all shards, this one's first, then those of the next."""
+        firsts = [(self.shard + i) % self.shards for i in range(self.shards)]
+        return [Batch(*(values[first :: self.shards] for values in batch)) for first in firsts]
 
 
 @dataclass(frozen=True)
@@ -90,6 +97,11 @@ class Folders:
     run: Path
     baselines: Path
     known: Sequence[Path] = ()
+
+    @property
+    def leases(self) -> Path:
+        """Where the workers of a sharded evaluation agree on who makes what."""
+        return self.baselines.parent / "leases"
 
 
 @dataclass(frozen=True)

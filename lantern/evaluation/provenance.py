@@ -17,6 +17,7 @@ from lantern.runtime.files import replace_text
 from lantern.runtime.source import code_of
 
 PACKAGES = ("torch", "pytorch-lightning", "hydra-core", "transformers", "datasets", "torch-fidelity", "wandb")
+PROVENANCE = "provenance.json"
 PACKAGE = Path(__file__).resolve().parents[1]
 
 
@@ -25,7 +26,7 @@ def write_provenance(folder: str | Path, config: dict, hashes: dict[str, str]) -
 
     Raises LanternError if the folder cannot be written.
     """
-    path = Path(folder) / "provenance.json"
+    path = Path(folder) / PROVENANCE
     record = {
         "argv": sys.argv,
         "time": datetime.now(UTC).isoformat(timespec="seconds"),

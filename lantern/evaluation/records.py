@@ -37,6 +37,11 @@ class Ledger:
         self._found = {name_of(line): line for line in own}
         self._tokens: dict[Name, Tensor] = {}  # of the images made in this process
 
+    @property
+    def key(self) -> str:
+        """What determines the images: equal keys mean equal tokens."""
+        return str(self._common["key"])
+
     def find(self, part: str, prompt: str, copy: int) -> Row | None:
         """The line of an image, or None."""
         return self._found.get((part, prompt, copy))

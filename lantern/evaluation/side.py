@@ -69,8 +69,12 @@ class Side:
         """Makes the images that are missing, in batches. The record of shared images is read under its lock: another
         point may have made them meanwhile."""
         with _lock(self._lock_file):
-            self._makers["images"] = self._maker(self._home, self._images_key)
-            return make_in_batches(self._makers["images"], batch, self._plan.batch_size)
+            return make_in_batches(self.image_maker(), batch, self._plan.batch_size)
+
+    def image_maker(self) -> Maker:
+        """What makes the images in batches, with their record as it is now."""
+        self._makers["images"] = self._maker(self._home, self._images_key)
+        return self._makers["images"]
 
     def lines(self, part: str, batch: Batch) -> list[Row]:
         """The records of a batch, timed ("speed") or made in batches ("images", after make)."""

@@ -132,10 +132,8 @@ def make_in_batches(maker: Maker, batch: Batch, batch_size: int) -> list[Made]:
     rounding depends on the batch it is decoded in. A group is a few batches long, so that waiting prompts take the rows
     of finished images. A group with an image missing is made again as a whole. Returns what was decoded."""
     made = []
-    images = list(zip(*batch, strict=True))
-    size = BATCHES * batch_size
-    for start in range(0, len(images), size):
-        group = images[start : start + size]
+    for part in groups_of(batch, batch_size):
+        group = list(zip(*part, strict=True))
         if all(maker.ledger.find("images", prompt, copy) for prompt, copy, _ in group):
             maker.count.add("images", len(group), is_new=False)
             continue
@@ -145,6 +143,13 @@ def make_in_batches(maker: Maker, batch: Batch, batch_size: int) -> list[Made]:
         maker.count.add("images", len(group), is_new=True)
         made.append(Made(list(prompts), generation))
     return made
+
+
+def groups_of(batch: Batch, batch_size: int) -> list[Batch]:
+    """The images of a batch that are made together."""
+    size = BATCHES * batch_size
+    starts = range(0, len(batch.prompts), size)
+    return [Batch(*(values[start : start + size] for values in batch)) for start in starts]
 
 
 def recorded(ledger: Ledger, part: str, batch: Batch) -> list[Row]:

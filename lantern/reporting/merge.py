@@ -10,7 +10,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from lantern.evaluation.rows import SUMMARY, Row, merge_rows, read_summary, setting_id
+from lantern.errors import LanternError
+from lantern.evaluation.rows import SUMMARY, Row, merge_rows, read_summary, run_name, setting_id
 from lantern.reporting.labels import label_rows
 from lantern.reporting.page.pictures import shared_records
 from lantern.reporting.page.write import write_page
@@ -30,6 +31,7 @@ def merge_points(folder: Path, points: Sequence[Path], title: str, budget: Budge
     found = merge_rows(row for point in points for row in read_summary(point))
     if not found:
         return [], []
+    check_alike(found)
     rows = ranked(found, budget)
     write_csv(rows, folder / "results.csv")
     figures = _draw_figures(folder, points, rows)
@@ -39,6 +41,16 @@ def merge_points(folder: Path, points: Sequence[Path], title: str, budget: Budge
     warned = "".join(f"{line}\n" for line in warning_lines(rows))
     print(f"\n{format_table(rows)}\n\n{warned}{folder}/results.csv\n{folder}/report.html")
     return rows, figures
+
+
+def check_alike(rows: Sequence[Row]) -> None:
+    """Raises LanternError for rows that were measured with different code, or with different weights of one model."""
+    kinds = {"code": "code"} | {f"weights of {row['model']}": "target_hash" for row in rows}
+    for kind, key in kinds.items():
+        chosen = [row for row in rows if row.get(key) and kind in ("code", f"weights of {row['model']}")]
+        if len(found := sorted({row[key] for row in chosen})) > 1:
+            names = ", ".join(f"{value} in {next(run_name(r) for r in chosen if r[key] == value)}" for value in found)
+            raise LanternError(f"the rows have different {kind} ({names}); measure all of them again with the same")
 
 
 def point_folders(folder: Path) -> list[Path]:

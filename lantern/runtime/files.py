@@ -16,12 +16,14 @@ from lantern.errors import LanternError, unwritable
 log = logging.getLogger(__name__)
 
 
-def replace_file(path: Path, write: Callable[[Path], object]) -> None:
+def replace_file(path: Path, write: Callable[[Path], object], kept: Path | None = None) -> None:
     """Calls `write` with a temporary path of the same file name, then renames it to `path`; leaves nothing if that
-    fails."""
+    fails. `kept`: a name for the file that was at `path`."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".writing-") as folder:
         write(Path(folder) / path.name)
         (Path(folder) / path.name).chmod(0o644)  # safetensors writes with mode 0600
+        if kept is not None and path.exists():
+            os.replace(path, kept)
         os.replace(Path(folder) / path.name, path)
 
 

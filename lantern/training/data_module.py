@@ -12,17 +12,29 @@ from lantern.data.splits import Splits
 from lantern.errors import LanternError
 
 
+def share_of_batch(batch_size: int, world_size: int) -> int:
+    """Images of a batch for each process. LanternError for a batch that cannot be shared equally."""
+    if batch_size % world_size:
+        raise LanternError(
+            f"batches.batch_size={batch_size} cannot be shared equally by {world_size} processes; give a multiple of "
+            f"{world_size}, or another number of processes"
+        )
+    return batch_size // world_size
+
+
 class SeededBatches(Sampler[list[int]]):
-    """Index batches of one epoch; iter() continues from (epoch, position)."""
+    """Index batches of one epoch; iter() continues from (epoch, position). A batch has the same items whatever the
+    number of processes that share it."""
 
     def __init__(self, length: int, batch_size: int, seed: int, rank: int = 0, world_size: int = 1) -> None:
-        self.num_batches = length // (batch_size * world_size)
+        """batch_size: of all processes together; this one gets every world_size-th item, from `rank` on."""
+        self.num_batches = length // batch_size
         if self.num_batches == 0:
             raise LanternError(
-                f"{length} training items do not fill a batch of {batch_size} on {world_size} processes; "
-                "lower batches.batch_size or give more data"
+                f"{length} training items do not fill a batch of {batch_size}; lower batches.batch_size or give more "
+                "data"
             )
-        self.length, self.batch_size, self.seed = length, batch_size, seed
+        self.length, self.batch_size, self.seed = length, share_of_batch(batch_size, world_size), seed
         self.rank, self.world_size = rank, world_size
         self.epoch = self.position = 0
 
@@ -58,6 +70,7 @@ class TrainingData(pl.LightningDataModule):
     """Train and validation batches of any data set (data/splits.py)."""
 
     def __init__(self, splits: Splits, batch_size: int, seed: int, validation_batch_size: int | None = None) -> None:
+        """batch_size: of a training step, over all processes."""
         super().__init__()
         self.splits, self.batch_size, self.seed = splits, batch_size, seed
         self.validation_batch_size = validation_batch_size or batch_size

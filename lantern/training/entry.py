@@ -18,13 +18,13 @@ def train(cfg: DictConfig) -> None:
     """Trains one part, or resumes its training, and exports the weights."""
     import pytorch_lightning as pl
 
-    from lantern.training import run_steps
+    from lantern.training import processes, run_steps
     from lantern.training.limits import FiniteLoss, check_numbers
 
     run = hydra.core.hydra_config.HydraConfig.get()
     folder = Path(run.runtime.output_dir)
     run_steps.silence_warnings()
-    run_steps.check_resumable(cfg.ckpt_path)
+    asked = run_steps.named_checkpoint(cfg.ckpt_path, folder)
     run_steps.check_overrides(run.overrides.task)
     check_numbers(cfg)
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
@@ -32,11 +32,14 @@ def train(cfg: DictConfig) -> None:
     run_steps.keep_old_metrics(folder)
     loggers = [logger for logger in instantiate(cfg.logger).values() if logger]
     trainer = instantiate(cfg.trainer, callbacks=[*callbacks, FiniteLoss()], logger=loggers)
+    processes.check_processes(trainer, cfg.batches.batch_size, run.overrides.hydra)
     if cfg.device == "auto":
         cfg.device = str(trainer.strategy.root_device)  # the frozen target stands where Lightning puts the rest
     task, batches = instantiate(cfg.task), instantiate(cfg.batches)
     config = run_steps.whole_config(cfg)
-    checkpoint = cfg.ckpt_path or run_steps.unfinished_checkpoint(folder, config)
-    run_steps.record(folder, config, loggers, task)
+    checkpoint = run_steps.checkpoint_to_resume(folder, config, asked)
+    weights = run_steps.weights_of(config, task)
+    trainer.callbacks.insert(0, processes.SameOnAllProcesses(config, weights))
+    run_steps.record(folder, config, loggers, weights)
     run_steps.fit(trainer, task, batches, checkpoint)
     run_steps.export(task, trainer, folder / cfg.task_name, run.overrides.task)

@@ -15,7 +15,7 @@ LEAST = {
     "task.weight_decay": 0, "task.feature_weight": 0, "task.cross_entropy_weight": 0, "task.overlap_weight": 0,
     "task.feature_noise": 0, "task.caption_dropout": 0, "trainer.val_check_interval": 0, "trainer.log_every_n_steps": 1,
     "trainer.max_epochs": -1, "trainer.gradient_clip_val": 0, "callbacks.schedule.warmup_steps": 0, "data.num_train": 1,
-    "data.num_validation": 1, "seed": 0,
+    "data.num_validation": 1, "trainer.strategy.timeout_s": 1, "seed": 0,
 }  # fmt: skip
 MOST = {"seed": 2**32 - 1, "task.caption_dropout": 1}
 RATES = ("task.lr", "task.muon_lr", "task.learning_rate", "task.discriminator_lr")

@@ -4,7 +4,6 @@ import logging
 import re
 import shlex
 import warnings
-import zipfile
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
@@ -17,16 +16,20 @@ from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
+from torch.distributed import DistError
 
 from lantern.errors import LanternError
 from lantern.evaluation.provenance import write_provenance
 from lantern.models.checkpoints import local_hash
 from lantern.runtime.files import replace_text
+from lantern.training.processes import lasting_settings, was_restarted
+from lantern.training.saved_state import whole_checkpoint
 from lantern.training.wandb_logger import TolerantWandbLogger
 
 # overrides that evaluate.py needs again: target, sampling law, kind of drafter, paths
 REPEATED = re.compile(r"[+~]*((model|sampling|paths|prompts|quality)[.@=]|drafter=)")
 CONFIG, METRICS = "config.yaml", "metrics.csv"
+NAMED = {"last": "latest", "best": "best"}  # values of ckpt_path and files of a run's checkpoints folder
 # warnings of every run that a user cannot act on
 WARNINGS = (
     "`isinstance.treespec", "The '.*' does not have many", "The number of training", "Experiment logs directory",
@@ -47,22 +50,22 @@ def whole_config(cfg: DictConfig) -> dict[str, Any]:
 
 
 @rank_zero_only
-def record(folder: Path, config: dict[str, Any], loggers: list[Logger], task: pl.LightningModule) -> None:
+def record(folder: Path, config: dict[str, Any], loggers: list[Logger], weights: dict[str, str]) -> None:
     """Writes config.yaml and provenance.json, and logs the configuration. LanternError if the folder is not
     writable."""
-    target = getattr(task, "target", None)
-    hashes = {"target": target.weights_hash} if target is not None else {}
-    write_provenance(folder, config, weights_of(config) | hashes)
+    write_provenance(folder, config, weights)
     replace_text(folder / CONFIG, OmegaConf.to_yaml(config))
     for logger in loggers:
         logger.log_hyperparams(config)
 
 
-def weights_of(config: dict[str, Any]) -> dict[str, str]:
-    """Hashes of the weights folders that a config names, by config key."""
+def weights_of(config: dict[str, Any], task: pl.LightningModule) -> dict[str, str]:
+    """Hashes of the weights folders that a config names, by config key, and of the task's frozen target."""
     named = {f"model.{key}": config.get("model", {}).get(key) for key in ("folder", "tokenizer")}
     named["task.start_from"] = config.get("task", {}).get("start_from")
-    return {key: found for key, path in named.items() if (found := local_hash(path))}
+    hashes = {key: found for key, path in named.items() if (found := local_hash(path))}
+    target = getattr(task, "target", None)
+    return hashes | ({"target": target.weights_hash} if target is not None else {})
 
 
 @rank_zero_only
@@ -73,26 +76,50 @@ def keep_old_metrics(folder: Path) -> None:
         path.rename(folder / f"metrics-{number}.csv")
 
 
-def unfinished_checkpoint(folder: Path, config: dict[str, Any]) -> str | None:
-    """The latest checkpoint of an unfinished run in this folder, None without one. LanternError if that run had other
-    settings."""
-    latest, recorded = folder / "checkpoints" / "latest.ckpt", folder / CONFIG
-    if not latest.is_file() or not recorded.is_file() or (folder / config["task_name"]).is_dir():
+def named_checkpoint(asked: str | None, folder: Path) -> Path | None:
+    """The whole checkpoint that ckpt_path asks for, by its path, or as `last` or `best` of the run folder; None if it
+    asks for none. LanternError if there is none."""
+    if asked is None:
         return None
-    if recorded.read_text() != OmegaConf.to_yaml(config):
+    path = folder / "checkpoints" / f"{NAMED[asked]}.ckpt" if asked in NAMED else Path(asked)
+    found = whole_checkpoint(path)
+    if found is None:
+        wrong = "no checkpoint, or not all of one" if path.is_file() else "no file"
+        named = f" ({path})" if asked in NAMED else ""
+        remedy = "give hydra.run.dir=<run folder> with it, or" if asked in NAMED else "give"
+        raise LanternError(f"ckpt_path={asked}{named} is {wrong}; {remedy} a .ckpt from a run's checkpoints folder")
+    if found != path:
+        print(f"{path} is torn or missing; the one before it, {found}, is used")
+    return found
+
+
+def checkpoint_to_resume(folder: Path, config: dict[str, Any], asked: Path | None) -> str | None:
+    """The checkpoint that is asked for, else that of an unfinished run in this folder; the other way round where
+    torchrun has restarted this run, which has gone on since. None without either."""
+    if asked is not None and not was_restarted():
+        return str(asked)
+    found = unfinished_checkpoint(folder, config)
+    return found or (str(asked) if asked is not None else None)
+
+
+def unfinished_checkpoint(folder: Path, config: dict[str, Any]) -> str | None:
+    """The latest whole checkpoint of an unfinished run in this folder, None without one. LanternError if that run had
+    other settings; another number of processes is none."""
+    path, recorded = folder / "checkpoints" / f"{NAMED['last']}.ckpt", folder / CONFIG
+    latest = whole_checkpoint(path)
+    if latest is None or not recorded.is_file() or (folder / config["task_name"]).is_dir():
+        return None
+    if _lasting(recorded.read_text()) != _lasting(OmegaConf.to_yaml(config)):
         raise LanternError(
             f"hydra.run.dir={folder} holds an unfinished run of other settings, see its {CONFIG}; give another folder, "
             f"or go on from it by ckpt_path={latest}"
         )
-    print(f"resumed from {latest}")
+    print(f"resumed from {latest}" + ("" if latest == path else f", because {path.name} is torn"))
     return str(latest)
 
 
-def check_resumable(checkpoint: str | None) -> None:
-    """Raises LanternError unless the checkpoint exists and is a PyTorch file."""
-    if checkpoint is not None and not zipfile.is_zipfile(checkpoint):
-        wrong = "no checkpoint" if Path(checkpoint).is_file() else "no file"
-        raise LanternError(f"ckpt_path={checkpoint} is {wrong}; give a .ckpt from a run's checkpoints folder")
+def _lasting(config: str) -> object:
+    return lasting_settings(OmegaConf.to_container(OmegaConf.create(config)))
 
 
 def check_overrides(overrides: Sequence[str]) -> None:
@@ -105,9 +132,16 @@ def check_overrides(overrides: Sequence[str]) -> None:
 
 
 def fit(trainer: pl.Trainer, task: pl.LightningModule, batches: object, checkpoint: str | None) -> None:
-    """Trainer.fit from a checkpoint or from the start. LanternError for a checkpoint of another task or size."""
+    """Trainer.fit from a checkpoint or from the start. LanternError for a checkpoint of another task or size, and for
+    processes that do not find each other."""
     try:
         trainer.fit(task, batches, ckpt_path=checkpoint, weights_only=True)
+    except DistError as error:
+        reason = str(error).splitlines()[0]
+        raise LanternError(
+            f"the {trainer.world_size} processes did not find each other ({reason}); start all of them with the "
+            "address of the first as MASTER_ADDR and a port that is free there as MASTER_PORT"
+        ) from error
     except (RuntimeError, KeyError, ValueError, UnpicklingError) as error:
         if checkpoint is None or trainer.global_step > 0:
             raise
@@ -122,8 +156,8 @@ def export(task: pl.LightningModule, trainer: pl.Trainer, folder: Path, override
     """Writes the weights of the best validated step, or without validation the last ones, and prints the next command.
     overrides: those of the training command."""
     best = [c.best_model_path for c in trainer.callbacks if isinstance(c, ModelCheckpoint) and c.monitor]
-    if best and best[0]:
-        state = torch.load(best[0], map_location="cpu", weights_only=True)["state_dict"]
+    if best and best[0] and (path := whole_checkpoint(Path(best[0]))):
+        state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
         task.load_state_dict(state, strict=task.strict_loading)
     task.export(folder)
     for logger in trainer.loggers:

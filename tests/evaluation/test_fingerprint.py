@@ -1,5 +1,6 @@
 """Requests and fingerprints, splits of prompts, code hashes and disturbed timings."""
 
+import json
 import os
 
 import pytest
@@ -8,7 +9,7 @@ from support.paths import PROMPTS
 from lantern.cli.reproduce import moved, recorded_run
 from lantern.data.prompts import load_prompts, split_prompts
 from lantern.errors import LanternError
-from lantern.evaluation.fingerprint import config_fingerprint, is_finished, mark_finished, request_hash
+from lantern.evaluation.fingerprint import check_shards, config_fingerprint, is_finished, mark_finished, request_hash
 from lantern.evaluation.plan import Plan
 from lantern.evaluation.provenance import code_hash
 from lantern.evaluation.speed import speed_warnings
@@ -142,3 +143,34 @@ def test_a_disturbed_or_wide_timing_has_a_warning():
 def test_sizes_out_of_range_are_one_sentence(wrong):
     with pytest.raises(LanternError):
         Plan(["a"], 1, 1, 1, **wrong)
+
+
+SHARD = CONFIG | {"shards": 2, "shard": 0, "prompts": "scenes", "device": "cuda:0"}
+
+
+def write_shard(folder, name: str, config: dict, **hashes: str) -> None:
+    (folder / name).mkdir()
+    hashes = {"target": "t", "code": "c"} | hashes
+    (folder / name / "provenance.json").write_text(json.dumps({"config": config, "hashes": hashes}))
+
+
+@pytest.mark.parametrize("wrong", ["code", "target"])
+def test_shards_of_other_code_or_weights_are_refused_by_name(wrong, tmp_path):
+    """Catches a merge that makes all their images again without a word."""
+    run, hashes = SHARD | {"shards": 1, "device": "cuda:1"}, {"target": "t", "code": "c", "drafter": None}
+    write_shard(tmp_path, "0", SHARD)
+    check_shards(tmp_path, run, hashes)
+    write_shard(tmp_path, "1", SHARD, **{wrong: "other"})
+    with pytest.raises(LanternError, match=rf"/1 was made with other {wrong} than this run has"):
+        check_shards(tmp_path, run, hashes)
+
+
+def test_shards_of_other_settings_alone_are_refused_by_the_setting(tmp_path):
+    run, hashes = SHARD | {"shards": 1, "acceptance": {"lam": 3}}, {"target": "t", "code": "c"}
+    write_shard(tmp_path, "0", SHARD)
+    with pytest.raises(LanternError, match="/0 was made with other acceptance than"):
+        check_shards(tmp_path, run, hashes)
+    write_shard(tmp_path, "1", run | {"shards": 2})  # the other point of a sweep
+    check_shards(tmp_path, run, hashes)
+    write_shard(tmp_path, "2", run | {"seed": 7})  # not a shard
+    check_shards(tmp_path, run, hashes)

@@ -1,9 +1,11 @@
-"""A miniature target task and token data set, untrained."""
+"""A miniature target task, drafter task and token data set, untrained."""
 
 from pathlib import Path
 
 import torch
 
+from lantern.sampling import Sampling
+from lantern.training.drafter_task import DrafterTask
 from lantern.training.target_task import TargetTask
 
 ARCHITECTURE = dict(dim=16, num_layers=2, num_heads=2, grid=[4, 4], caption_dim=8, prefix_len=6, multiple_of=8)
@@ -38,4 +40,13 @@ def target_task(weights: Path, seed: int = 0) -> TargetTask:
         return TargetTask(
             ARCHITECTURE, VOCABULARY, word_seed=0, tokenizer=str(weights / "tokenizer"), lr=1e-2, muon_lr=1e-2,
             weight_decay=0.01, caption_dropout=0.3, seed=seed,
+        )  # fmt: skip
+
+
+def drafter_task(target, sampling: Sampling | None = None, seed: int = 0) -> DrafterTask:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return DrafterTask(
+            target, sampling or Sampling(), lr=1e-2, muon_lr=1e-2, weight_decay=0.0, depth=2, validation_depth=3,
+            feature_weight=1.0, cross_entropy_weight=0.1, overlap_weight=1.0, feature_noise=0.05, seed=seed,
         )  # fmt: skip

@@ -35,7 +35,7 @@ def test_a_loader_goes_on_where_its_state_was_taken():
 
 
 def test_ranks_share_an_epoch_without_overlap():
-    batches = chain(*(SeededBatches(12, 2, 0, rank, 3) for rank in range(3)))
+    batches = chain(*(SeededBatches(12, 6, 0, rank, 3) for rank in range(3)))
     assert sorted(chain(*batches)) == list(range(12))
 
 

@@ -60,7 +60,7 @@ def test_a_folder_of_images_becomes_a_drafter_and_two_processes_make_the_same_on
     evaluate(workplace, printed(said))
     assert list((workplace / "cache").glob("captions-train-*/00000-of-00001/shard.json"))
     _, together = train(
-        workplace, "together", "features=on_the_fly", "batches.batch_size=4", "trainer.devices=2",
+        workplace, "together", "features=on_the_fly", "batches.batch_size=8", "trainer.devices=2",
     )  # fmt: skip
     one, two = (load_weights(run / "drafter")[0] for run in (alone, together))
     for name, value in one.items():

@@ -4,7 +4,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
-from support.tiny_tasks import MemorySplits, target_task
+from support.tiny_tasks import MemorySplits, drafter_task, target_task
 
 from lantern.drafters.loading import load_eagle
 from lantern.errors import CheckpointError
@@ -18,15 +18,6 @@ from lantern.training.schedule import WarmupCosine
 from lantern.training.target_task import start_from_codebook
 from lantern.training.teacher_forcing import target_features
 from lantern.trees.static import chain
-
-
-def drafter_task(target, sampling: Sampling | None = None, seed: int = 0) -> DrafterTask:
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return DrafterTask(
-            target, sampling or Sampling(), lr=1e-2, muon_lr=1e-2, weight_decay=0.0, depth=2, validation_depth=3,
-            feature_weight=1.0, cross_entropy_weight=0.1, overlap_weight=1.0, feature_noise=0.05, seed=seed,
-        )  # fmt: skip
 
 
 def fit(task, folder, max_steps: int, ckpt_path: str | None = None, save_every: int | None = None) -> pl.Trainer:

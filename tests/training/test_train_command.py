@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from hydra import compose, initialize_config_dir
 from hydra.errors import ConfigCompositionException
 from hydra.utils import get_method
@@ -93,7 +94,7 @@ def test_a_killed_training_run_is_resumed_and_its_metrics_are_kept(tmp_path):
     assert unfinished_checkpoint(tmp_path, config) is None
     latest = tmp_path / "checkpoints" / "latest.ckpt"
     latest.parent.mkdir()
-    latest.touch()
+    torch.save({"step": 1}, latest)
     (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml(config))
     assert unfinished_checkpoint(tmp_path, config) == str(latest)
     with pytest.raises(LanternError, match=f"other settings.*ckpt_path={latest}"):

@@ -1,0 +1,111 @@
+"""Which worker makes which piece of the work, agreed upon by files in a folder that all workers see, without a server.
+A lease is a file that only one worker can create. It expires when its content has not changed for a time, by the
+observer's own clock: the clocks of two machines are never compared."""
+
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+from threading import Event, Thread
+from time import monotonic, sleep
+from typing import NamedTuple
+
+from lantern.errors import unwritable
+
+BEATS = 6  # of a worker, within the time after which its leases expire
+DONE, FREE = "done", "free"
+
+
+class Piece(NamedTuple):
+    """Work that one worker does, and the rest of it again if that worker dies."""
+
+    name: str
+    is_recorded: Callable[[], bool]  # before this worker began, or by it
+    make: Callable[[], object]
+
+
+class Leases:
+    """The leases of one job. The first lease of a piece is <name>.0; whoever takes over an expired one creates the next
+    number, so that of several observers one succeeds, and a slow owner's file is left as it is."""
+
+    def __init__(self, folder: Path, expiry_s: float, clock: Callable[[], float] = monotonic) -> None:
+        self._folder, self.expiry_s, self._clock = folder, expiry_s, clock
+        self._seen: dict[str, tuple[tuple[int, str], float]] = {}  # number and content, and when they were first seen
+
+    def is_done(self, name: str) -> bool:
+        """Whether some worker has finished the piece."""
+        return self._last(name)[1] == DONE
+
+    def take(self, name: str) -> Path | None:
+        """A lease that no other worker has, now this one's; None if another works on the piece or has finished it."""
+        number, content = self._last(name)
+        if content == DONE or (content is not None and not self._is_free(name, number, content)):
+            return None
+        path = self._path(name, number + 1)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+        except FileExistsError:
+            return None
+        except OSError as error:
+            raise unwritable(path, error) from error
+        return path
+
+    @contextmanager
+    def held(self, path: Path) -> Iterator[None]:
+        """Renews a lease until the block ends; then it is done, or free for others if the block raised."""
+        ended = Event()
+        beating = Thread(target=self._beat, args=(path, ended), daemon=True)
+        beating.start()
+        result = FREE
+        try:
+            yield
+            result = DONE
+        finally:
+            ended.set()
+            beating.join()
+            path.write_text(result)
+
+    def _beat(self, path: Path, ended: Event) -> None:
+        owner = f"{socket.gethostname()} {os.getpid()}"
+        for beat in count():
+            with suppress(OSError):  # it may expire then, and the piece is made twice
+                path.write_text(f"{owner} {beat}")
+            if ended.wait(self.expiry_s / BEATS):
+                return
+
+    def _last(self, name: str) -> tuple[int, str | None]:
+        """Number and content of the last lease of a piece; -1 and None without one."""
+        number = next(n for n in count() if not self._path(name, n).exists()) - 1
+        return number, None if number < 0 else self._path(name, number).read_text()
+
+    def _is_free(self, name: str, number: int, content: str) -> bool:
+        seen, since = self._seen.get(name, (None, 0.0))
+        if seen != (number, content):
+            self._seen[name] = (number, content), self._clock()
+            return content == FREE
+        return content == FREE or self._clock() - since > self.expiry_s
+
+    def _path(self, name: str, number: int) -> Path:
+        return self._folder / f"{name}.{number}"
+
+
+def finish(pieces: Sequence[Piece], leases: Leases, wait: Callable[[float], object] = sleep) -> None:
+    """Makes the pieces that no other worker makes, in order, and returns when all are done: those of a worker that dies
+    meanwhile are made here."""
+    left = list(pieces)
+    while left := [piece for piece in left if not _is_finished(piece, leases)]:
+        wait(leases.expiry_s / BEATS)
+
+
+def _is_finished(piece: Piece, leases: Leases) -> bool:
+    if piece.is_recorded():
+        return True
+    lease = leases.take(piece.name)
+    if lease is None:
+        return leases.is_done(piece.name)
+    with leases.held(lease):
+        piece.make()
+    return True

@@ -1,0 +1,81 @@
+"""Training on several processes: how they find each other and for how long, and that all of them do the same."""
+
+import os
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+import pytorch_lightning as pl
+import torch
+import torch.distributed as dist
+from omegaconf import OmegaConf
+from pytorch_lightning.strategies import DDPStrategy, Strategy
+
+from lantern.errors import LanternError
+from lantern.evaluation.fingerprint import digest
+from lantern.evaluation.provenance import code_hash
+from lantern.training.data_module import share_of_batch
+
+FOLDER = "hydra.run.dir="
+OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"  # torch 2.13 has one store for all starts, with keys that collide
+PLACES = ("device", "devices", "num_nodes")  # may differ between processes, and from one start to the next
+
+
+def strategy(devices: int | str, num_nodes: int, timeout_s: float) -> Strategy | str:
+    """DDP that waits at most timeout_s for other processes, at the start and at each exchange; without others, what
+    Lightning chooses."""
+    if str(devices) == "1" and num_nodes == 1:
+        return "auto"
+    return DDPStrategy(timeout=timedelta(seconds=timeout_s))
+
+
+def check_processes(trainer: pl.Trainer, batch_size: int, hydra_overrides: Sequence[str]) -> None:
+    """Raises LanternError for a batch that the processes cannot share, for processes without a common folder, and for
+    a torchrun whose restarts would hang."""
+    share_of_batch(batch_size, trainer.world_size)
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and os.environ.get("TORCHELASTIC_MAX_RESTARTS") != "0":
+        raise LanternError(
+            "torchrun would keep the addresses of dead processes, for which restarted ones would wait; start it with "
+            f"{OWN_STORE} in the environment, or with --max-restarts=0"
+        )
+    environment = getattr(trainer.strategy, "cluster_environment", None)
+    is_started_from_outside = environment is not None and environment.creates_processes_externally
+    if trainer.world_size > 1 and is_started_from_outside and not any(o.startswith(FOLDER) for o in hydra_overrides):
+        raise LanternError(
+            f"{trainer.world_size} processes were started without a common folder; give {FOLDER}<folder that all see>"
+        )
+
+
+def was_restarted() -> bool:
+    """Whether torchrun has started these processes again after one of them ended."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
+
+
+def lasting_settings(config: object) -> object:
+    """A configuration without PLACES: what a run and its continuation, or two processes, must have in common."""
+    if isinstance(config, Mapping):
+        return {key: lasting_settings(value) for key, value in config.items() if key not in PLACES}
+    return [lasting_settings(value) for value in config] if isinstance(config, list) else config
+
+
+class SameOnAllProcesses(pl.Callback):
+    """Raises LanternError on every process if one was started with other settings, weights, code or torch."""
+
+    def __init__(self, config: Mapping[str, object], weights: Mapping[str, str]) -> None:
+        self._own = {
+            "settings": digest(OmegaConf.to_yaml(lasting_settings(config))),
+            "weights": digest(dict(weights)),
+            "code": code_hash(),
+            "torch": torch.__version__,
+        }
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        if not dist.is_initialized():
+            return
+        found: list = [None] * trainer.world_size
+        dist.all_gather_object(found, self._own)
+        for rank, other in enumerate(found):
+            if wrong := [name for name, value in other.items() if value != found[0][name]]:
+                raise LanternError(
+                    f"process {rank} has other {' and '.join(wrong)} than process 0; start all processes with the same "
+                    "command, weights and packages"
+                )

@@ -1,0 +1,62 @@
+"""Workers that begin at different times, one of them killed, make what one process makes, and nothing twice."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from evaluation.test_resuming import lasting, records
+from support.fake_pipeline import FakePipeline
+from support.paths import ROOT, SUPPORT, TESTS
+from support.shared_evaluation import ADDED, KILLED, SHARDS, evaluation
+
+from lantern.evaluation.records import RECORDS
+from lantern.evaluation.rows import read_rows
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("home")
+    command = [sys.executable, str(SUPPORT / "shared_evaluation.py"), str(folder)]
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{TESTS}", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+def made_by(home: Path) -> dict[int, list[tuple]]:
+    lines = {shard: read_rows(home / str(shard) / RECORDS) for shard in range(SHARDS)}
+    return {
+        shard: [(line["key"], line["part"], line["prompt"], line["copy"], line.get("retimed")) for line in own]
+        for shard, own in lines.items()
+    }
+
+
+def test_the_workers_that_are_left_finish_the_set(home, tmp_path):
+    """Catches images of a dead worker that nobody makes, and other tokens than one process's."""
+    whole = [m.row for m in evaluation(tmp_path).run(FakePipeline())]
+    tokens = {name: line["tokens"] for name, line in records(tmp_path).items()}
+    assert {name: line["tokens"] for name, line in records(home).items()} == tokens
+    method = FakePipeline()
+    merged = [m.row for m in evaluation(home).run(method)]
+    assert method.calls == method.ar_calls == []
+    assert lasting(merged) == lasting(whole)
+
+
+def test_nothing_that_a_living_worker_made_is_made_twice(home):
+    """Of one piece only, the one the killed worker had begun, a part may be there twice."""
+    made = made_by(home)
+    living = Counter(name for shard in made if shard != KILLED for name in made[shard])
+    assert set(living.values()) == {1}
+    twice = set(living) & set(made[KILLED])
+    assert len(twice) <= 4
+
+
+def test_a_worker_that_is_added_midway_helps(home):
+    """It takes more than its own quarter's images in time, or others have taken its quarter: it has made some."""
+    made = made_by(home)
+    assert all(made[shard] for shard in range(SHARDS))
+    assert len(made[ADDED]) >= 4
+    assert len(made[0]) < sum(map(len, made.values())) / 2

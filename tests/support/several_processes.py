@@ -1,0 +1,115 @@
+"""Trains miniatures on several processes: python several_processes.py <weights> <results> <processes>. These are forked
+after the imports, which take most of the time. The weights of each training are <results>/<kind>-<processes>.pt."""
+
+import gc
+import os
+import socket
+import sys
+import traceback
+import weakref
+from pathlib import Path
+
+import lantern  # noqa: F401
+
+# isort: split
+import pytorch_lightning as pl
+import torch
+from support.tiny_tasks import MemorySplits, drafter_task, target_task
+
+from lantern.models.llamagen.weights_folder import load_target
+from lantern.training.data_module import TrainingData
+from lantern.training.processes import SameOnAllProcesses, strategy
+from lantern.training.schedule import WarmupCosine
+from lantern.training.sharded_target import ShardedTarget
+
+STEPS, BATCH = 5, 6
+
+
+def environment(rank: int, processes: int, port: int) -> dict[str, str]:
+    """The variables that torchrun sets."""
+    return {
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "test", "RANK": str(rank),
+        "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes), "GROUP_RANK": "0",
+    }  # fmt: skip
+
+
+def tiny_target(weights: Path):
+    return load_target(weights / "target", weights / "tokenizer", dtype="float64", device="cpu")
+
+
+def fit(task: pl.LightningModule, processes: int, *callbacks: pl.Callback) -> None:
+    trainer = pl.Trainer(
+        accelerator="cpu", devices=processes, strategy=strategy(processes, 1, 60), precision="64-true",
+        max_steps=STEPS, max_epochs=-1, callbacks=[WarmupCosine(warmup_steps=2), *callbacks], logger=False,
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, gradient_clip_val=1.0,
+        num_sanity_val_steps=0, check_val_every_n_epoch=None, val_check_interval=1000, use_distributed_sampler=False,
+    )  # fmt: skip
+    trainer.fit(task, TrainingData(MemorySplits(), batch_size=BATCH, seed=3))
+
+
+def trained(kind: str, weights: Path, processes: int) -> pl.LightningModule:
+    """A task of this kind after its training on so many processes, in one of them."""
+    if kind == "target":
+        task = target_task(weights)
+        fit(task, processes)
+        return task
+    task = drafter_task(tiny_target(weights))
+    if kind == "drafter":
+        fit(task, processes)
+        return task
+    layers = task.target.transformer.layers
+    whole, size = weakref.ref(layers[0].attention.wo.weight), sum(w.numel() for w in layers.parameters())
+    fit(task, processes, ShardedTarget())
+    gc.collect()
+    assert whole() is None, "the whole layer is still in memory"
+    assert sum(w.to_local().numel() for w in layers.parameters()) < 1.2 * size / processes
+    return task
+
+
+def unlike(rank: int, processes: int) -> str:
+    """The error of a training of which one process has other settings."""
+    task = pl.LightningModule()
+    trainer = pl.Trainer(
+        accelerator="cpu", devices=processes, strategy=strategy(processes, 1, 60), logger=False, barebones=True,
+        callbacks=[SameOnAllProcesses({"lr": 1.0 if rank else 2.0, "device": f"cuda:{rank}"}, {"target": "a"})],
+    )  # fmt: skip
+    try:
+        trainer.strategy.setup_environment()
+        trainer.callbacks[0].setup(trainer, task, "fit")
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def work(rank: int, processes: int, port: int, weights: Path, results: Path) -> None:
+    os.environ |= environment(rank, processes, port)
+    for kind in ("target", "drafter", "sharded"):
+        task = trained(kind, weights, processes)
+        if rank == processes - 1:  # the last: the first one's weights are broadcast at the start
+            torch.save(task.state_dict(), results / f"{kind}-{processes}.pt")
+    said = unlike(rank, processes)
+    (results / f"unlike-{processes}-{rank}.txt").write_text(said)
+    torch.distributed.destroy_process_group()
+
+
+def forked(rank: int, *arguments) -> int:
+    if child := os.fork():
+        return child
+    status = 1
+    try:
+        work(rank, *arguments)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    weights, results, processes = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    children = [forked(rank, processes, port, weights, results) for rank in range(processes)]
+    sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))

@@ -1,0 +1,64 @@
+"""Four workers of one evaluation: python shared_evaluation.py <folder>. They are started at different times, the third
+one is killed after its first image, and the fourth one is added then."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+from support.fake_pipeline import FakePipeline
+
+from lantern.evaluation import timing
+from lantern.evaluation.evaluate import Evaluation
+from lantern.evaluation.fingerprint import record_files
+from lantern.evaluation.plan import Folders, Identity, Plan
+from lantern.evaluation.records import RECORDS
+
+PROMPTS = ("a", "b", "c", "d", "e")
+SHARDS, KILLED, ADDED, LEASE_S = 4, 2, 3, 1.5
+
+
+class Slow(FakePipeline):
+    def generate(self, prompts, seeds, batch_size):
+        time.sleep(0.05)
+        return super().generate(prompts, seeds, batch_size)
+
+    def baseline(self):
+        return Slow("none", None, 1.0, self.ar_calls, target=self.target)
+
+
+def evaluation(home: Path, shards: int = 1, shard: int = 0) -> Evaluation:
+    """Of 40 timed and 120 made images, in groups of four; a worker writes to its own folder below home."""
+    timing.BATCHES = 1
+    folder = home / str(shard) if shards > 1 else home
+    plan = Plan(PROMPTS, 40, 120, 4, shards=shards, shard=shard, lease_s=LEASE_S)
+    return Evaluation(plan, Folders(folder, home / "ar", record_files(home)), identity=Identity("f"))
+
+
+def started(home: Path, shard: int) -> int:
+    if child := os.fork():
+        return child
+    try:
+        evaluation(home, SHARDS, shard).run(Slow())
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+def wait_for_images(home: Path, shard: int) -> None:
+    while not (home / str(shard) / RECORDS).is_file():
+        time.sleep(0.005)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    home, workers = Path(sys.argv[1]), {}
+    for shard in range(SHARDS):
+        workers[shard] = started(home, shard)
+        wait_for_images(home, shard)
+        if shard == KILLED:
+            os.kill(workers[shard], signal.SIGKILL)
+    ends = {shard: os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]) for shard, worker in workers.items()}
+    sys.exit(ends != {shard: -signal.SIGKILL if shard == KILLED else 0 for shard in range(SHARDS)})

@@ -1,0 +1,123 @@
+"""Checkpoints are whole or recognised as torn, and the one before is used."""
+
+import errno
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import torch
+
+from lantern.errors import LanternError
+from lantern.training.run_steps import checkpoint_to_resume, named_checkpoint, unfinished_checkpoint
+from lantern.training.saved_state import WholeCheckpoints, is_whole, previous_of, whole_checkpoint
+
+
+def save(path: Path, *steps: int) -> None:
+    for step in steps:
+        WholeCheckpoints().save_checkpoint({"step": step, "weights": torch.full((500,), float(step))}, path)
+
+
+def step_of(path: Path) -> int:
+    return torch.load(path, weights_only=True)["step"]
+
+
+def damages(content: bytes) -> list[bytes]:
+    """Cut short anywhere, or with a bit of the weights flipped."""
+    place = content.index(torch.full((1,), 2.0).numpy().tobytes() * 100) + 200
+    flipped = content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+    return [b"", content[:10], content[: len(content) // 2], content[:-1], flipped]
+
+
+@pytest.mark.parametrize("damage", range(5))
+def test_a_torn_checkpoint_is_recognised_and_the_one_before_it_is_used(damage, tmp_path):
+    """Catches a check of the file's end alone, which a flipped bit passes; and a torn file that replaces the whole one
+    before it."""
+    path = tmp_path / "latest.ckpt"
+    save(path, 1, 2)
+    assert (step_of(whole_checkpoint(path)), step_of(previous_of(path))) == (2, 1)
+    path.write_bytes(damages(path.read_bytes())[damage])
+    assert step_of(whole_checkpoint(path)) == 1
+    save(path, 3)
+    assert (step_of(path), step_of(previous_of(path))) == (3, 1)
+
+
+@pytest.mark.parametrize("call", range(6))
+def test_a_save_that_is_cut_short_anywhere_leaves_a_whole_checkpoint(call, tmp_path, monkeypatch):
+    """The disk is full, or the process ends, at the n-th system call of the save."""
+    path, left = tmp_path / "latest.ckpt", [call]
+    save(path, 1, 2)
+
+    def counted(real):
+        def tried(*arguments, **settings):
+            left[0] -= 1
+            if left[0] == -1:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return real(*arguments, **settings)
+
+        return tried
+
+    with monkeypatch.context() as patch:
+        for name in ("fsync", "replace", "chmod"):
+            patch.setattr(os, name, counted(getattr(os, name)))
+        with suppress(LanternError):
+            save(path, 3)
+    assert step_of(whole_checkpoint(path)) == (3 if left[0] >= 0 else 2)
+    assert {file.name for file in tmp_path.iterdir()} <= {"latest.ckpt", "latest.previous.ckpt"}
+
+
+def test_ckpt_path_names_the_last_and_the_best_of_the_run_folder(tmp_path, capsys):
+    folder = tmp_path / "checkpoints"
+    with pytest.raises(LanternError, match=r"ckpt_path=last \(.*latest.ckpt\) is no file; give hydra.run.dir="):
+        named_checkpoint("last", tmp_path)
+    save(folder / "latest.ckpt", 1, 2)
+    save(folder / "best.ckpt", 1)
+    assert named_checkpoint("last", tmp_path) == folder / "latest.ckpt"
+    assert named_checkpoint("best", tmp_path) == folder / "best.ckpt"
+    assert named_checkpoint(str(folder / "best.ckpt"), tmp_path / "other") == folder / "best.ckpt"
+    assert named_checkpoint(None, tmp_path) is None
+    (folder / "latest.ckpt").write_bytes(b"torn")
+    assert step_of(named_checkpoint("last", tmp_path)) == 1
+    assert "latest.ckpt is torn or missing" in capsys.readouterr().out
+
+
+def test_a_torn_checkpoint_of_a_killed_run_gives_way_to_the_one_before(tmp_path, capsys):
+    latest = tmp_path / "checkpoints" / "latest.ckpt"
+    save(latest, 1, 2)
+    (tmp_path / "config.yaml").write_text("task_name: drafter\n")
+    config = {"task_name": "drafter"}
+    assert unfinished_checkpoint(tmp_path, config) == str(latest)
+    latest.write_bytes(latest.read_bytes()[:-9])
+    assert unfinished_checkpoint(tmp_path, config) == str(previous_of(latest))
+    assert "latest.ckpt is torn" in capsys.readouterr().out
+    assert not is_whole(latest)
+
+
+def test_a_run_goes_on_with_another_number_of_processes_and_on_another_device(tmp_path):
+    """Catches a comparison of settings that stops a restart with fewer machines."""
+    latest = tmp_path / "checkpoints" / "latest.ckpt"
+    save(latest, 1)
+    (tmp_path / "config.yaml").write_text(
+        "task_name: drafter\ndevice: cuda:0\nmodel: {device: cuda:0, lr: 1}\ntrainer: {devices: 2, num_nodes: 2}\n"
+    )
+    config = {"task_name": "drafter", "device": "cuda:1", "model": {"device": "cuda:1", "lr": 1}}
+    config["trainer"] = {"devices": 1, "num_nodes": 1}
+    assert unfinished_checkpoint(tmp_path, config) == str(latest)
+    config["model"]["lr"] = 2
+    with pytest.raises(LanternError, match="other settings"):
+        unfinished_checkpoint(tmp_path, config)
+
+
+def test_a_restart_by_torchrun_goes_on_from_its_own_last_checkpoint(tmp_path, monkeypatch):
+    """Catches a restart that begins again at the checkpoint that the command names."""
+    asked = tmp_path / "given.ckpt"
+    latest = tmp_path / "checkpoints" / "latest.ckpt"
+    save(latest, 1)
+    save(asked, 1)
+    (tmp_path / "config.yaml").write_text("task_name: drafter\n")
+    config = {"task_name": "drafter"}
+    assert checkpoint_to_resume(tmp_path, config, asked) == str(asked)
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert checkpoint_to_resume(tmp_path, config, asked) == str(latest)
+    latest.unlink()
+    assert checkpoint_to_resume(tmp_path, config, asked) == str(asked)

@@ -1,0 +1,67 @@
+"""Training on several processes equals training on one, to rounding."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from support.paths import ROOT, SUPPORT, TESTS
+from support.several_processes import trained
+
+from lantern.errors import LanternError
+from lantern.training.data_module import SeededBatches
+
+ROUNDING = (
+    5e-4  # of Muon's bfloat16 products after five steps; dropout keyed by process changes weights by 2e-3 or more
+)
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def together(request, weights, tmp_path_factory) -> tuple[Path, int]:
+    """The folder of what so many processes have trained."""
+    folder, processes = tmp_path_factory.mktemp("together"), request.param
+    command = [sys.executable, str(SUPPORT / "several_processes.py"), str(weights), str(folder), str(processes)]
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{TESTS}", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    assert done.returncode == 0, done.stderr[-5000:]
+    return folder, processes
+
+
+@pytest.fixture(scope="module")
+def alone(weights) -> dict[str, dict]:
+    """State dicts after one process's training, by kind."""
+    states = {kind: trained(kind, weights, 1).state_dict() for kind in ("target", "drafter")}
+    return states | {"sharded": states["drafter"]}
+
+
+@pytest.mark.parametrize("kind", ["target", "drafter", "sharded"])
+def test_several_processes_train_the_weights_of_one(kind, together, alone):
+    """Gloo, with the same images a step. Catches batches, noise or dropout that depend on the process, an
+    initialisation from one process's images, and features that sharding of the target changes."""
+    folder, processes = together
+    found = torch.load(folder / f"{kind}-{processes}.pt", weights_only=True)
+    assert found.keys() == alone[kind].keys()
+    for name, value in alone[kind].items():
+        torch.testing.assert_close(found[name], value, rtol=0, atol=ROUNDING)
+
+
+def test_a_process_with_other_settings_is_named_on_all_of_them(together):
+    """Catches a comparison that one process makes alone, after which the others wait for it."""
+    folder, processes = together
+    said = {(folder / f"unlike-{processes}-{rank}.txt").read_text() for rank in range(processes)}
+    assert len(said) == 1
+    assert said.pop().startswith("process 1 has other settings than process 0;")
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3, 6])
+def test_a_step_has_the_same_images_on_any_number_of_processes(processes):
+    shares = [list(SeededBatches(14, 6, 5, rank, processes)) for rank in range(processes)]
+    steps = [sorted(item for share in step for item in share) for step in zip(*shares, strict=True)]
+    assert steps == [sorted(batch) for batch in SeededBatches(14, 6, 5)]
+
+
+def test_a_batch_that_cannot_be_shared_equally_is_one_sentence():
+    with pytest.raises(LanternError, match=r"batches\.batch_size=8 cannot be shared equally by 3 processes"):
+        SeededBatches(12, 8, 0, 0, 3)
