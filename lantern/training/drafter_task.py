@@ -19,7 +19,7 @@ from lantern.training.drafter_variants import EagleStudent, Student
 from lantern.training.guided_laws import GuidedLaws, head_backward
 from lantern.training.head_blocks import site_losses
 from lantern.training.optimizers import Together, matrices, muon_with_adamw
-from lantern.training.randomness import batch_uniform
+from lantern.training.randomness import batch_uniform, step_generator
 from lantern.training.recipe import Recipe
 from lantern.training.teacher_forcing import target_features
 from lantern.training.unroll import Unroll
@@ -65,7 +65,7 @@ class DrafterTask(pl.LightningModule):
         laws = self._laws(pairs, self._fresh_seeds(len(batch["tokens"])))
         pairs = pairs._replace(previous=pairs.previous + recipe.feature_noise * self._noise(pairs.previous))
         passes = list(self._passes(pairs, recipe.depth, self._training_passes))
-        roots = torch.arange(laws.features.shape[1] - recipe.depth + 1, device=laws.features.device)
+        roots = self._roots(laws.features.shape[1] - recipe.depth + 1).to(laws.features.device)
         drafted = torch.stack([self._guided(outputs)[:, roots + d] for d, outputs in enumerate(passes)])
         losses, alphas = site_losses(drafted, roots, laws, recipe.loss)
         loss = recipe.objective(losses, alphas)
@@ -76,6 +76,12 @@ class DrafterTask(pl.LightningModule):
         self.log("train/loss", loss, prog_bar=True)
         self.log("train/overlap", alphas.mean())
         return loss
+
+    def _roots(self, count: int) -> Tensor:
+        """The roots of this step's chains, in order: a share of `count`, drawn anew at each step."""
+        kept = max(1, round(self.recipe.site_share * count))
+        order = torch.randperm(count, generator=step_generator(self.seed, self.global_step))
+        return order[:kept].sort().values
 
     def _fresh_seeds(self, count: int) -> Tensor:
         """[count] seeds of shared noise, new at each step. Image i of a process is number i * world_size + rank."""
@@ -112,14 +118,20 @@ class DrafterTask(pl.LightningModule):
         return torch.stack(losses).mean()
 
     def validation_step(self, batch: dict, batch_idx: int) -> None:
-        pairs, size = self._pairs(batch), len(batch["tokens"])
-        laws = self._laws(pairs, self._own_seeds(batch, batch_idx))
-        drafted = [self._guided(outputs) for outputs in self._passes(pairs, self.validation_depth)]
-        by_image = [laws.compare(drafted, slice(i, i + 1)) for i in range(size)]  # the laws of all would be large
-        certainty, alphas, agreements = (torch.cat(parts, dim=-2) for parts in zip(*by_image, strict=True))
+        size = len(batch["tokens"])
+        certainty, alphas, agreements = self.compare(batch, self._own_seeds(batch, batch_idx))
         self._log_all("sim_accept_len", "alpha", alphas, size)
         self._log_all("sim_agree_len", "agreement", agreements, size)
         self.log("val/target_top1", certainty.mean(), batch_size=size, sync_dist=True)
+
+    def compare(self, batch: dict, seeds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """By site the largest p [B, L - 1]; by depth overlap and agreement under these images' noise [depth, B, L - 1]."""
+        pairs = self._pairs(batch)
+        laws = self._laws(pairs, seeds)
+        drafted = [self._guided(outputs) for outputs in self._passes(pairs, self.validation_depth)]
+        by_image = [laws.compare(drafted, slice(i, i + 1)) for i in range(len(seeds))]  # the laws of all would be large
+        certainty, alphas, agreements = (torch.cat(parts, dim=-2) for parts in zip(*by_image, strict=True))
+        return certainty, alphas, agreements
 
     def _own_seeds(self, batch: dict, batch_idx: int) -> Tensor:
         """[B] seeds of the noise that drew the images; of images that no noise drew, seeds of their own."""

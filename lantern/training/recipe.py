@@ -16,4 +16,5 @@ class Recipe:
     depth: int  # passes
     feature_weight: float  # of SmoothL1 between the drafter's features and the target's
     feature_noise: float  # half-width of the uniform noise on the target's features that the drafter reads
+    site_share: float = 1.0  # of the sites whose laws a step compares, drawn anew at each step: the head's cost
     unroll: Unroll | None = None  # None: that of the drafter's kind
