@@ -125,7 +125,7 @@ class DrafterTask(pl.LightningModule):
         self.log("val/target_top1", certainty.mean(), batch_size=size, sync_dist=True)
 
     def compare(self, batch: dict, seeds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """By site the largest p [B, L - 1]; by depth overlap and agreement under these images' noise [depth, B, L - 1]."""
+        """By site the largest p [B, L - 1]; by depth overlap and agreement under noise of `seeds` [depth, B, L - 1]."""
         pairs = self._pairs(batch)
         laws = self._laws(pairs, seeds)
         drafted = [self._guided(outputs) for outputs in self._passes(pairs, self.validation_depth)]
