@@ -281,6 +281,12 @@ class Noise:
         return winners(law, self.weights(Purpose.RESIDUAL, self.position))
 
 
+def pick_weights(seeds: Tensor, positions: Tensor, vocab_size: int) -> Tensor:
+    """exp(G) of the tokens at these positions [N] of images with these seeds [B]: [B, N, V], as Noise makes them."""
+    codes = torch.arange(vocab_size, dtype=torch.int32, device=seeds.device)
+    return _exponential(bits(seeds[:, None, None], Purpose.PICK, positions[:, None], codes)).reciprocal_()
+
+
 class GreedyNoise(Noise):
     """Temperature 0: picks are made without noise."""
 

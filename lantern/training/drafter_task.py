@@ -1,5 +1,5 @@
-"""Distils a drafter on a frozen target: SmoothL1 on features (2401.15077), soft cross-entropy and LK loss on the
-guided sampling law (2602.23881), unrolled on the drafter's own features (2408.15766)."""
+"""Distils a drafter on a frozen target by a recipe: losses on the guided sampling law and on features, unrolled as
+decoding runs the drafter. Validation measures what decoding will accept under ratio verification and shared noise."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,12 +12,17 @@ from einops import rearrange
 from torch import Tensor
 
 from lantern.models.checkpoints import save_weights
+from lantern.noise import image_seed
 from lantern.sampling import Sampling
-from lantern.training.drafter_loss import chained_length, law_loss, overlap
+from lantern.training.chains import chained_length
 from lantern.training.drafter_variants import EagleStudent, Student
+from lantern.training.guided_laws import GuidedLaws, head_backward
+from lantern.training.head_blocks import site_losses
 from lantern.training.optimizers import Together, matrices, muon_with_adamw
-from lantern.training.randomness import batch_uniform
+from lantern.training.randomness import batch_uniform, step_generator
+from lantern.training.recipe import Recipe
 from lantern.training.teacher_forcing import target_features
+from lantern.training.unroll import Unroll
 from lantern.types import Target
 
 RIDGE = 0.01  # regularisation, relative to the inputs' variance
@@ -33,22 +38,20 @@ class DrafterPairs(NamedTuple):
 
 
 class DrafterTask(pl.LightningModule):
-    """Batches: {"tokens": [B, L], "caption": B captions}, optionally with cached "features" [B, R, P + L - 1, D]."""
+    """Batches: {"tokens": [B, L], "caption": B captions}, optionally with cached "features" [B, R, P + L - 1, D] and,
+    where the target drew the images under shared noise, their "noise_seed" [B]."""
 
     def __init__(
-        self, target: Target, sampling: Sampling, lr: float, muon_lr: float, weight_decay: float, depth: int,
-        validation_depth: int, feature_weight: float, cross_entropy_weight: float, overlap_weight: float,
-        feature_noise: float, seed: int, student: Student | None = None, start_from: str | None = None,
+        self, target: Target, sampling: Sampling, recipe: Recipe, lr: float, muon_lr: float, weight_decay: float,
+        validation_depth: int, seed: int, student: Student | None = None, start_from: str | None = None,
     ) -> None:  # fmt: skip
-        """student: the drafter variant, EAGLE by default; depth: training passes; feature_noise: half-width of the
-        uniform noise on features; start_from: a drafter checkpoint to train further."""
+        """student: the kind of drafter, EAGLE by default; start_from: a drafter checkpoint to train further."""
         super().__init__()
-        self.target, self.sampling = target, sampling
+        self.target, self.sampling, self.recipe = target, sampling, recipe
         self.lr, self.muon_lr, self.weight_decay = lr, muon_lr, weight_decay
-        self.depth, self.validation_depth = depth, validation_depth
-        self.feature_weight, self.law_weights = feature_weight, (cross_entropy_weight, overlap_weight)
-        self.feature_noise, self.seed = feature_noise, seed
+        self.validation_depth, self.seed = validation_depth, seed
         self.student, self.start_from = student or EagleStudent(), start_from
+        self._training_passes, self._head_backward = self.student.training_passes(recipe), head_backward(target)
         self.network = self.student.load(start_from, target) if start_from else self.student.build(target)
 
     def configure_optimizers(self) -> Together:
@@ -56,16 +59,35 @@ class DrafterTask(pl.LightningModule):
         return muon_with_adamw(self.network, hidden, self.lr, self.muon_lr, self.weight_decay)
 
     def training_step(self, batch: dict, batch_idx: int) -> Tensor:
-        pairs = self._pairs(batch)
+        recipe, pairs = self.recipe, self._pairs(batch)
         if self.global_step == 0 and not self.start_from:
             self._start_linear(pairs)
-        pairs = pairs._replace(previous=pairs.previous + self.feature_noise * self._noise(pairs.previous))
-        p = self._law(self._guided(pairs.features))
-        passes = self._passes(pairs, self.depth)
-        terms = torch.stack([self._terms(pairs, p, outputs, d) for d, outputs in enumerate(passes)]).mean(0)
-        for name, value in zip(("loss", "feature_loss", "cross_entropy_loss", "overlap_loss"), terms, strict=True):
-            self.log(f"train/{name}", value, prog_bar=name == "loss")
-        return terms[0]
+        laws = self._laws(pairs, self._fresh_seeds(len(batch["tokens"])))
+        pairs = pairs._replace(previous=pairs.previous + recipe.feature_noise * self._noise(pairs.previous))
+        passes = list(self._passes(pairs, recipe.depth, self._training_passes))
+        roots = self._roots(laws.features.shape[1] - recipe.depth + 1).to(laws.features.device)
+        drafted = torch.stack([self._guided(outputs)[:, roots + d] for d, outputs in enumerate(passes)])
+        losses, alphas = site_losses(drafted, roots, laws, recipe.loss)
+        loss = recipe.objective(losses, alphas)
+        if recipe.feature_weight:
+            regression = self._regression(pairs, passes)
+            loss = loss + recipe.feature_weight * regression
+            self.log("train/feature_loss", regression)
+        self.log("train/loss", loss, prog_bar=True)
+        self.log("train/overlap", alphas.mean())
+        return loss
+
+    def _roots(self, count: int) -> Tensor:
+        """The roots of this step's chains, in order: a share of `count`, drawn anew at each step."""
+        kept = max(1, round(self.recipe.site_share * count))
+        order = torch.randperm(count, generator=step_generator(self.seed, self.global_step))
+        return order[:kept].sort().values
+
+    def _fresh_seeds(self, count: int) -> Tensor:
+        """[count] seeds of shared noise, new at each step. Image i of a process is number i * world_size + rank."""
+        step, rank, world_size = self.global_step, self.global_rank, self.trainer.world_size
+        seeds = [image_seed(self.seed, f"training step {step}", i * world_size + rank) for i in range(count)]
+        return torch.tensor(seeds, device=self.target.embed_weight.device)
 
     def _noise(self, features: Tensor) -> Tensor:  # [B R, T, D] -> uniform in [-1, 1), keyed by image
         guidance = self.target.guidance
@@ -86,40 +108,57 @@ class DrafterTask(pl.LightningModule):
             fc.weight.copy_(self.trainer.strategy.broadcast(weight))  # bitwise equal on all processes
             fc.bias.copy_(self.trainer.strategy.broadcast(bias))
 
-    def _terms(self, pairs: DrafterPairs, p: Tensor, outputs: Tensor, skipped: int) -> Tensor:
-        """Loss of one pass and its three unweighted parts, over image positions from `skipped` on."""
-        rows = slice(self.target.prefix_len - 1 + skipped, None)
-        regression = F.smooth_l1_loss(outputs[:, rows].float(), pairs.features[:, rows].float())
-        logits = self.target.head(self._guided(outputs)[:, skipped:]) / self._temperature
-        on_laws, *parts = law_loss(p[:, skipped:], logits, self.law_weights)
-        return torch.stack([self.feature_weight * regression + on_laws, regression, *parts])
+    def _regression(self, pairs: DrafterPairs, passes: list[Tensor]) -> Tensor:
+        """SmoothL1 of the features at image positions, mean over passes."""
+        first = self.target.prefix_len - 1
+        losses = [
+            F.smooth_l1_loss(outputs[:, first + d :].float(), pairs.features[:, first + d :].float())
+            for d, outputs in enumerate(passes)
+        ]
+        return torch.stack(losses).mean()
 
     def validation_step(self, batch: dict, batch_idx: int) -> None:
+        size = len(batch["tokens"])
+        certainty, alphas, agreements = self.compare(batch, self._own_seeds(batch, batch_idx))
+        self._log_all("sim_accept_len", "alpha", alphas, size)
+        self._log_all("sim_agree_len", "agreement", agreements, size)
+        self.log("val/target_top1", certainty.mean(), batch_size=size, sync_dist=True)
+
+    def compare(self, batch: dict, seeds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """By site the largest p [B, L - 1]; by depth overlap and agreement under noise of `seeds` [depth, B, L - 1]."""
         pairs = self._pairs(batch)
-        p = self._law(self._guided(pairs.features))
-        passes = self._passes(pairs, self.validation_depth)
-        alphas = torch.stack([overlap(p, self._law(self._guided(outputs))) for outputs in passes])  # [depth, B, L - 1]
-        size = len(p)
-        self.log("val/sim_accept_len", chained_length(alphas), batch_size=size, prog_bar=True, sync_dist=True)
-        self.log("val/target_top1", p.amax(-1).mean(), batch_size=size, sync_dist=True)  # the target's certainty
-        for d, alpha in enumerate(alphas):
-            self.log(f"val/alpha_{d + 1}", alpha[:, d:].mean(), batch_size=size, prog_bar=d == 0, sync_dist=True)
+        laws = self._laws(pairs, seeds)
+        drafted = [self._guided(outputs) for outputs in self._passes(pairs, self.validation_depth)]
+        by_image = [laws.compare(drafted, slice(i, i + 1)) for i in range(len(seeds))]  # the laws of all would be large
+        certainty, alphas, agreements = (torch.cat(parts, dim=-2) for parts in zip(*by_image, strict=True))
+        return certainty, alphas, agreements
 
-    @property
-    def _temperature(self) -> float:
-        return self.sampling.temperature or 1.0
+    def _own_seeds(self, batch: dict, batch_idx: int) -> Tensor:
+        """[B] seeds of the noise that drew the images; of images that no noise drew, seeds of their own."""
+        count = len(batch["tokens"])
+        numbers = [image_seed(self.seed, "validation", batch_idx * count + i) for i in range(count)]
+        return batch.get("noise_seed", torch.tensor(numbers, device=batch["tokens"].device))
 
-    def _passes(self, pairs: DrafterPairs, depth: int) -> Iterator[Tensor]:  # outputs [B R, T, D] of each pass
+    def _log_all(self, length: str, name: str, accepted: Tensor, size: int) -> None:
+        """accepted [depth, B, L - 1]: probability that a draft is accepted, by depth."""
+        self.log(f"val/{length}", chained_length(accepted), batch_size=size, prog_bar=True, sync_dist=True)
+        for d, at_depth in enumerate(accepted):
+            mean = at_depth[:, d:].mean()
+            self.log(f"val/{name}_{d + 1}", mean, batch_size=size, prog_bar=d == 0, sync_dist=True)
+
+    def _passes(self, pairs: DrafterPairs, depth: int, unroll: Unroll | None = None) -> Iterator[Tensor]:
+        """Outputs [B R, T, D] of each pass, by default as decoding runs the drafter."""
         rotation = self.target.rotation[None, 1 : pairs.previous.shape[1] + 1]
-        return self.student.passes(self.network, pairs.embeddings, pairs.previous, rotation, depth)
+        run = unroll or self.student.passes
+        return run(self.network, pairs.embeddings, pairs.previous, rotation, depth)
+
+    def _laws(self, pairs: DrafterPairs, seeds: Tensor) -> GuidedLaws:
+        return GuidedLaws(self.target, self.sampling, self._guided(pairs.features), seeds, self._head_backward)
 
     def _guided(self, features: Tensor) -> Tensor:  # [B R, T, D] -> [B, L - 1, D], image positions only
         rows = features[:, self.target.prefix_len - 1 :]
         rows = rows.to(self.target.embed_weight.dtype)
         return self.target.guide(rearrange(rows, "(b r) t d -> b r t d", r=self.target.guidance))
-
-    def _law(self, guided: Tensor) -> Tensor:  # [B, L - 1, D] -> [B, L - 1, V]
-        return self.sampling.law(self.target.head(guided))
 
     @torch.no_grad()
     def _pairs(self, batch: dict) -> DrafterPairs:

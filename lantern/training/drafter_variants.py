@@ -10,9 +10,11 @@ from torch import Tensor, nn
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.loading import PARALLEL, drafter_folder, load_network, load_parallel_network, read_drafter
 from lantern.drafters.parallel_network import ParallelNetwork
+from lantern.errors import LanternError
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import feed_forward_dim
-from lantern.training.unroll import parallel_passes, unroll
+from lantern.training.recipe import Recipe
+from lantern.training.unroll import Unroll, parallel_passes, unroll
 from lantern.types import Target
 
 START = "task.start_from"  # the config key of a drafter to train further
@@ -27,7 +29,8 @@ class Student(Protocol):
     def input_layers(self, network: nn.Module) -> list[nn.Linear]: ...  # by pass, on [embedding; feature]
     def passes(
         self, network: nn.Module, embeddings: Tensor, features: Tensor, rotation: Tensor, depth: int
-    ) -> Iterator[Tensor]: ...  # see unroll()
+    ) -> Iterator[Tensor]: ...  # as decoding runs them: see unroll()
+    def training_passes(self, recipe: Recipe) -> Unroll: ...  # LanternError for a recipe of another kind of drafter
     def config(self, network: nn.Module) -> dict: ...  # loader arguments beside the layer's sizes
 
 
@@ -46,6 +49,9 @@ class EagleStudent:
 
     def input_layers(self, network: EagleNetwork) -> list[nn.Linear]:
         return [network.fc]
+
+    def training_passes(self, recipe: Recipe) -> Unroll:
+        return recipe.unroll or self.passes
 
     def config(self, network: EagleNetwork) -> dict:
         own = {} if network.embed_weight is None else {"embedding_rows": len(network.embed_weight)}
@@ -79,6 +85,14 @@ class ParallelStudent:
 
     def input_layers(self, network: ParallelNetwork) -> list[nn.Linear]:
         return network.entrances
+
+    def training_passes(self, recipe: Recipe) -> Unroll:
+        if recipe.unroll or recipe.depth != self.levels:
+            raise LanternError(
+                f"this recipe has {recipe.depth} passes{' of EAGLE' if recipe.unroll else ''}, drafter=parallel one "
+                f"for each of its {self.levels} levels; give recipe=feature_lk or recipe.depth={self.levels}"
+            )
+        return self.passes
 
     def config(self, network: ParallelNetwork) -> dict:
         return {"levels": len(network.entrances)}

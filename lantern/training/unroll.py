@@ -2,13 +2,22 @@
 training-time test). Pass d stands for depth d: it reads the outputs of pass d - 1 under the attention mask of a chain
 of d drafted tokens."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.parallel_network import ParallelNetwork
+
+
+class Unroll(Protocol):
+    """The passes of a drafter over the positions of images: see unroll."""
+
+    def __call__(
+        self, network: nn.Module, embeddings: Tensor, features: Tensor, rotation: Tensor, depth: int
+    ) -> Iterator[Tensor]: ...
 
 
 class PassCache:
@@ -43,11 +52,25 @@ def unroll(
 
     Position t of pass d (from 0) is valid for t >= d.
     """
+    return _chains(network, embeddings, features, rotation, depth, lambda outputs: outputs)
+
+
+def detached_unroll(
+    network: EagleNetwork, embeddings: Tensor, features: Tensor, rotation: Tensor, depth: int
+) -> Iterator[Tensor]:
+    """As unroll, without gradient through the features that a pass reads (HASS)."""
+    return _chains(network, embeddings, features, rotation, depth, Tensor.detach)
+
+
+def _chains(
+    network: EagleNetwork, embeddings: Tensor, features: Tensor, rotation: Tensor, depth: int,
+    fed_back: Callable[[Tensor], Tensor],
+) -> Iterator[Tensor]:  # fmt: skip
     cache = PassCache()
     for d in range(1, depth + 1):
         outputs = network(embeddings, features, rotation, pass_mask(embeddings.shape[1], d, features.device), cache)
         yield outputs
-        features = torch.cat([features[:, :1], outputs[:, :-1].to(features.dtype)], dim=1)
+        features = torch.cat([features[:, :1], fed_back(outputs)[:, :-1].to(features.dtype)], dim=1)
 
 
 def parallel_passes(

@@ -9,6 +9,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from support.families import FAMILIES
+from support.recipes import feature_lk
 from test_families import PROMPTS, config, load, loaded  # noqa: F401
 
 from lantern.acceptance.exact import Exact
@@ -38,9 +39,8 @@ def test_a_family_trains_a_drafter_that_decodes_plain_decodings_tokens(loaded, t
     target = loaded.target.configured(sampling.cfg_scale)
     samples = TargetSamples(target, Captions(), sampling, str(tmp_path), 0, 4)
     task = DrafterTask(
-        target, sampling, lr=1e-3, muon_lr=1e-3, weight_decay=0.0, depth=2, validation_depth=2, feature_weight=1.0,
-        cross_entropy_weight=0.1, overlap_weight=1.0, feature_noise=0.1, seed=0,
-    )  # fmt: skip
+        target, sampling, feature_lk(), lr=1e-3, muon_lr=1e-3, weight_decay=0.0, validation_depth=2, seed=0
+    )
     trainer = pl.Trainer(
         accelerator="cpu", max_steps=4, logger=False, enable_checkpointing=False, enable_progress_bar=False,
         enable_model_summary=False, num_sanity_val_steps=0,

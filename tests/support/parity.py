@@ -29,7 +29,10 @@ def assert_training_and_decoding_agree(task: DrafterTask, drafter_of: type[Draft
     target, items = task.target, MemorySplits().split("train")[:2]
     tokens, captions = torch.stack([item["tokens"] for item in items]), [item["caption"] for item in items]
     pairs = task._pairs({"tokens": tokens, "caption": captions})
-    trained = [task._law(task._guided(outputs))[:, d] for d, outputs in enumerate(task._passes(pairs, LEVELS))]
+    trained = [
+        task.sampling.law(target.head(task._guided(outputs)))[:, d]
+        for d, outputs in enumerate(task._passes(pairs, LEVELS))
+    ]
 
     drafter = drafter_of(task.network, target, FollowTokens(tokens), task.sampling)
     target.allocate(2, LEVELS + 1)

@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import torch
+from support.recipes import feature_lk
 
 from lantern.sampling import Sampling
 from lantern.training.drafter_task import DrafterTask
+from lantern.training.recipe import Recipe
 from lantern.training.target_task import TargetTask
 
 ARCHITECTURE = dict(dim=16, num_layers=2, num_heads=2, grid=[4, 4], caption_dim=8, prefix_len=6, multiple_of=8)
@@ -43,10 +45,10 @@ def target_task(weights: Path, seed: int = 0) -> TargetTask:
         )  # fmt: skip
 
 
-def drafter_task(target, sampling: Sampling | None = None, seed: int = 0) -> DrafterTask:
+def drafter_task(target, sampling: Sampling | None = None, seed: int = 0, recipe: Recipe | None = None) -> DrafterTask:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return DrafterTask(
-            target, sampling or Sampling(), lr=1e-2, muon_lr=1e-2, weight_decay=0.0, depth=2, validation_depth=3,
-            feature_weight=1.0, cross_entropy_weight=0.1, overlap_weight=1.0, feature_noise=0.05, seed=seed,
+            target, sampling or Sampling(), recipe or feature_lk(), lr=1e-2, muon_lr=1e-2, weight_decay=0.0,
+            validation_depth=3, seed=seed,
         )  # fmt: skip

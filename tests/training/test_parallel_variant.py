@@ -1,8 +1,11 @@
 """The parallel drafter in training: its passes against chains run one by one, and against decoding."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from support.parity import assert_training_and_decoding_agree
+from support.recipes import feature_lk
 from support.tiny_tasks import MemorySplits
 from training.test_tasks import drafter_task, fit
 from training.test_train_command import composed
@@ -10,23 +13,23 @@ from training.test_train_command import composed
 from lantern.drafters.loading import load_eagle, load_parallel
 from lantern.drafters.parallel import Parallel
 from lantern.drafters.parallel_network import ParallelNetwork
-from lantern.errors import CheckpointError
+from lantern.errors import CheckpointError, LanternError
 from lantern.models.checkpoints import weights_hash
 from lantern.sampling import Sampling
 from lantern.training.data_module import TrainingData
 from lantern.training.drafter_task import DrafterTask
 from lantern.training.drafter_variants import ParallelStudent
-from lantern.training.unroll import parallel_passes
+from lantern.training.recipe import Recipe
+from lantern.training.unroll import detached_unroll, parallel_passes
 from lantern.trees.static import chain
 
 
-def parallel_task(target, sampling: Sampling | None = None) -> DrafterTask:
+def parallel_task(target, sampling: Sampling | None = None, recipe: Recipe | None = None) -> DrafterTask:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return DrafterTask(
-            target, sampling or Sampling(), lr=1e-2, muon_lr=1e-2, weight_decay=0.0, depth=3, validation_depth=3,
-            feature_weight=1.0, cross_entropy_weight=0.1, overlap_weight=1.0, feature_noise=0.05, seed=0,
-            student=ParallelStudent(levels=3),
+            target, sampling or Sampling(), recipe or feature_lk(depth=3), lr=1e-2, muon_lr=1e-2, weight_decay=0.0,
+            validation_depth=3, seed=0, student=ParallelStudent(levels=3),
         )  # fmt: skip
 
 
@@ -96,9 +99,16 @@ def test_levels_start_from_an_eagle_drafters_layer(target, tmp_path):
     assert len(ParallelStudent(levels=9).load(str(tmp_path / "parallel"), target).entrances) == 3
 
 
+def test_a_recipe_of_other_passes_is_refused(target):
+    """Catches levels that no pass trains, and EAGLE's unroll run on a network that reads no features of its own."""
+    for recipe in (feature_lk(depth=2), replace(feature_lk(depth=3), unroll=detached_unroll)):
+        with pytest.raises(LanternError, match=r"drafter=parallel one for each of its 3 levels; .* recipe\.depth=3"):
+            parallel_task(target, recipe=recipe)
+
+
 def test_the_command_line_chooses_what_is_distilled():
     """Catches a setting without effect, which would train EAGLE."""
     cfg = composed("drafter=parallel", "distil.student.levels=4")
     assert cfg.task.student._target_.endswith("ParallelStudent")
-    assert cfg.task.depth == cfg.task.validation_depth == 4
+    assert cfg.task.recipe.depth == cfg.task.validation_depth == 4
     assert composed().task.student._target_.endswith("EagleStudent")

@@ -4,6 +4,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
+from support.recipes import feature_lk
 from support.tiny_tasks import MemorySplits, drafter_task, target_task
 
 from lantern.drafters.loading import load_eagle
@@ -49,8 +50,8 @@ def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one_bit_by_bit(m
 def test_the_loss_is_the_mean_over_passes_of_its_weighted_parts(target):
     """Catches a loss without the temperature, a weight or a pass; alpha would still rise."""
     task = DrafterTask(
-        target, Sampling(temperature=0.7), lr=1e-2, muon_lr=1e-2, weight_decay=0.0, depth=2, validation_depth=2,
-        feature_weight=0.5, cross_entropy_weight=0.1, overlap_weight=2.0, feature_noise=0.0, seed=0,
+        target, Sampling(temperature=0.7), feature_lk(feature_weight=0.5, overlap_weight=2.0, feature_noise=0.0),
+        lr=1e-2, muon_lr=1e-2, weight_decay=0.0, validation_depth=2, seed=0,
     )  # fmt: skip
     task.start_from, task.log = "trained", lambda *_, **__: None  # no linear start
     task._trainer = SimpleNamespace(global_step=0, global_rank=0, world_size=1)
@@ -61,8 +62,9 @@ def test_the_loss_is_the_mean_over_passes_of_its_weighted_parts(target):
         rows = slice(target.prefix_len - 1 + skipped, None)
         q = (target.head(task._guided(outputs)) / 0.7).softmax(-1)
         regression = torch.nn.functional.smooth_l1_loss(outputs[:, rows], pairs.features[:, rows])
-        cross_entropy = -(p * q.log()).sum(-1)[:, skipped:].mean()
-        alpha = torch.minimum(p, q).sum(-1)[:, skipped:]
+        sites = slice(skipped, p.shape[1] - 1 + skipped)  # one chain of two behind each root
+        cross_entropy = -(p * q.log()).sum(-1)[:, sites].mean()
+        alpha = torch.minimum(p, q).sum(-1)[:, sites]
         terms.append(0.5 * regression + 0.1 * cross_entropy - 2.0 * alpha.log().mean())
     assert task.training_step(batch, 0).item() == pytest.approx((sum(terms) / 2).item(), rel=1e-5)
 
@@ -186,6 +188,6 @@ def test_validation_overlap_is_that_of_the_sampling_law(target):
         task.validation_step(batch, 0)
         pairs = task._pairs(batch)
         first = next(iter(task._passes(pairs, 1)))
-        p, q = (task._law(task._guided(x))[0] for x in (pairs.features, first))
+        p, q = (task.sampling.law(target.head(task._guided(x)))[0] for x in (pairs.features, first))
     brute = sum(min(p[t, x].item(), q[t, x].item()) for t in range(15) for x in range(32)) / 15
     assert logged["val/alpha_1"] == pytest.approx(brute, abs=1e-5)

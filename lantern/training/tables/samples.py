@@ -1,5 +1,6 @@
-"""The target's own images as tokens: `TargetSamples(...).split("train")[i]` -> {"tokens": int64 [L], "caption"}.
-Sampled once by plain autoregressive decoding and cached under a key of the target's weights and the settings."""
+"""The target's own images as tokens: `TargetSamples(...).split("train")[i]` -> {"tokens": int64 [L], "caption",
+"noise_seed"}. Sampled once by plain autoregressive decoding under shared noise and cached under a key of the target's
+weights and the settings."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -49,11 +50,14 @@ class TargetSamples:
         folder, sample = self.cache_dir / f"samples-{name}-{key}", partial(self._sample, name, captions)
         table = cached_batches(folder, sample, len(captions), self.batch_size, COLUMNS, BATCHES_PER_SHARD, budget)
         target.release()  # training may need the cache's memory
-        return TokenSplit(table, key)
+        return TokenSplit(table, key, [self._seed(name, caption, i) for i, caption in enumerate(captions)])
+
+    def _seed(self, name: str, caption: str, index: int) -> int:
+        return image_seed(self.seed, f"{name} {caption}", index)
 
     def _sample(self, name: str, captions: list[str], indices: list[int]) -> Iterator[dict[str, Any]]:
         prompts = [captions[i] for i in indices]
-        seeds = [image_seed(self.seed, f"{name} {caption}", i) for i, caption in zip(indices, prompts, strict=True)]
+        seeds = [self._seed(name, captions[i], i) for i in indices]
         generation = self.pipeline.generate(prompts, seeds, batch_size=len(prompts))
         for caption, tokens in zip(prompts, generation.tokens, strict=True):
             yield {"tokens": tokens.cpu().numpy().astype(np.uint16), "caption": caption}

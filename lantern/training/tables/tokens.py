@@ -30,7 +30,9 @@ MIN_DOWNSAMPLING = 8  # of all supported image tokenizers, for estimates
 class TokenSplit(Sequence):
     """The rows of a token table, its tokens held in memory."""
 
-    def __init__(self, rows: Dataset, fingerprint: str) -> None:
+    def __init__(self, rows: Dataset, fingerprint: str, noise_seeds: Sequence[int] = ()) -> None:
+        """noise_seeds: of each image, where the target drew them; its items then have "noise_seed"."""
+        self.noise_seeds = noise_seeds
         columns = rows.with_format("numpy")
         self.tokens = torch.from_numpy(np.stack(columns["tokens"][:]).astype(np.int32))  # [n, L]
         self.captions: list[str] = list(rows["caption"])
@@ -40,7 +42,8 @@ class TokenSplit(Sequence):
         return len(self.captions)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        return {"tokens": self.tokens[index].long(), "caption": self.captions[index]}
+        item = {"tokens": self.tokens[index].long(), "caption": self.captions[index]}
+        return item | {"noise_seed": self.noise_seeds[index]} if self.noise_seeds else item
 
 
 class TokenTable:

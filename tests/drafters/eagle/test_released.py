@@ -11,6 +11,7 @@ import torch
 from huggingface_hub.errors import LocalEntryNotFoundError
 from safetensors import safe_open
 from support.paths import GOLDEN
+from support.recipes import feature_lk
 from torch.nn.functional import embedding
 
 from lantern.acceptance.exact import Exact
@@ -93,8 +94,8 @@ def test_a_released_drafter_decodes_and_leaves_the_tokens_of_plain_decoding():
 
 def task_on(target: LlamaGenTarget, start_from: object) -> DrafterTask:
     return DrafterTask(
-        target, Sampling(), lr=1e-3, muon_lr=1e-3, weight_decay=0.0, depth=1, validation_depth=1, feature_weight=1.0,
-        cross_entropy_weight=0.1, overlap_weight=1.0, feature_noise=0.0, seed=0, start_from=str(start_from),
+        target, Sampling(), feature_lk(depth=1, feature_noise=0.0), lr=1e-3, muon_lr=1e-3, weight_decay=0.0,
+        validation_depth=1, seed=0, start_from=str(start_from),
     )  # fmt: skip
 
 

@@ -1,0 +1,168 @@
+"""Losses between two laws: each against its formula written out, its gradient against finite differences."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from lantern.noise import Noise
+from lantern.training.head_blocks import site_losses
+from lantern.training.losses.adaptive_hybrid import AdaptiveHybrid
+from lantern.training.losses.blend import Blend, Part
+from lantern.training.losses.cross_entropy import CrossEntropy
+from lantern.training.losses.log_overlap import LogOverlap
+from lantern.training.losses.race import Race
+from lantern.training.losses.sites import Sites, overlap
+from lantern.training.losses.top_codes import TopCodes
+from lantern.training.losses.total_variation import TotalVariation
+
+CODES = 7
+
+
+def random(*shape: int, seed: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def laws(*shape: int, seed: int) -> Tensor:
+    return random(*shape, seed=seed).softmax(-1)
+
+
+def sites(p: Tensor, logits: Tensor, weights: Tensor | None = None) -> Sites:
+    return Sites(p, logits.log_softmax(-1), 0, lambda: weights)
+
+
+WEIGHTS = random(5, CODES, seed=3).exp()
+LOSSES = {
+    "cross_entropy": CrossEntropy(),
+    "top_codes": TopCodes(3),
+    "log_overlap": LogOverlap(),
+    "total_variation": TotalVariation(),
+    "adaptive_hybrid": AdaptiveHybrid(3.0),
+    "race": Race(0.7),
+    "blend": Blend([Part(0.3, CrossEntropy()), Part(2.0, LogOverlap())]),
+}
+
+
+def formula(name: str, p: list[float], q: list[float], weights: list[float]) -> float:
+    """Each loss at one site by plain numbers."""
+    from math import exp, log
+
+    codes = range(CODES)
+    alpha = sum(min(p[x], q[x]) for x in codes)
+    ce = -sum(p[x] * log(q[x]) for x in codes)
+    best = sorted(codes, key=lambda x: -p[x])[:3]
+    share = exp(-3 * alpha)
+    pick = max(codes, key=lambda x: log(p[x]) + log(weights[x]))
+    prediction = [exp((log(q[x]) + log(weights[x])) / 0.7) for x in codes]
+    return {
+        "cross_entropy": ce,
+        "top_codes": -sum(p[x] * log(q[x]) for x in best),
+        "log_overlap": -log(alpha),
+        "total_variation": sum(abs(p[x] - q[x]) for x in codes) / 2,
+        "adaptive_hybrid": share * sum(p[x] * log(p[x] / q[x]) for x in codes) + (1 - share) * (1 - alpha),
+        "race": -log(prediction[pick] / sum(prediction)),
+        "blend": 0.3 * ce - 2.0 * log(alpha),
+    }[name]
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_loss_is_its_formula(name):
+    """Catches a wrong sign, a law in the other's place, and a normalisation that is missing."""
+    p, logits = laws(5, CODES, seed=0), random(5, CODES, seed=1)
+    q = logits.softmax(-1)
+    found = LOSSES[name](sites(p, logits, WEIGHTS)).tolist()
+    rows = zip(p.tolist(), q.tolist(), WEIGHTS.tolist(), strict=True)
+    assert found == pytest.approx([formula(name, *row) for row in rows], rel=1e-12)
+
+
+@pytest.mark.parametrize("name", [name for name in LOSSES if name != "adaptive_hybrid"])
+def test_a_gradient_is_that_of_finite_differences(name):
+    p, logits = laws(5, CODES, seed=0), random(5, CODES, seed=1).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: LOSSES[name](sites(p, x, WEIGHTS)), logits)
+
+
+def test_no_gradient_passes_through_the_adaptive_share():
+    """Reference: the same sum with the share as a given number."""
+    p, logits = laws(5, CODES, seed=0), random(5, CODES, seed=1).requires_grad_()
+    share = torch.exp(-3 * overlap(p, logits.detach().softmax(-1)))
+
+    def given_share(x: Tensor) -> Tensor:
+        log_q = x.log_softmax(-1)
+        return share * (p * (p.log() - log_q)).sum(-1) + (1 - share) * (1 - overlap(p, log_q.exp()))
+
+    assert torch.autograd.gradcheck(given_share, logits)
+    slow = torch.autograd.grad(given_share(logits).sum(), logits)[0]
+    fast = torch.autograd.grad(LOSSES["adaptive_hybrid"](sites(p, logits)).sum(), logits)[0]
+    assert torch.allclose(slow, fast, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [name for name in LOSSES if name != "race"])
+def test_a_loss_is_lowest_where_the_laws_agree(name):
+    p, other = laws(5, CODES, seed=0), random(5, CODES, seed=1)
+    best, worse = LOSSES[name](sites(p, p.log())), LOSSES[name](sites(p, other))
+    if name != "top_codes":  # which rewards mass on few codes
+        assert (best < worse).all()
+    if name in ("log_overlap", "total_variation", "adaptive_hybrid"):
+        assert best.tolist() == pytest.approx([0] * 5, abs=1e-12)
+
+
+def test_overlap_is_the_acceptance_probability_of_speculative_sampling():
+    """By enumeration: sum over drawn tokens of q(x) min(1, p(x) / q(x))."""
+    p, q = laws(3, 4, seed=0), laws(3, 4, seed=1)
+    brute = sum(q[:, x] * torch.clamp(p[:, x] / q[:, x], max=1) for x in range(4))
+    assert overlap(p, q).tolist() == pytest.approx(brute.tolist())
+
+
+def test_the_label_of_the_race_is_the_pick_of_shared_noise():
+    """As tau falls the loss is 0 where the picks of p and q agree under the noise of decoding, and large elsewhere."""
+    noise = Noise(200, CODES, 0)
+    noise.admit(torch.arange(200), torch.arange(200))
+    weights = noise.weights_at(torch.zeros(200, 1, dtype=torch.long))[:, 0].double()
+    p, logits = laws(200, CODES, seed=0), random(200, CODES, seed=1)
+    agree = (p.log() + noise.picks(0)).argmax(-1) == (logits.log_softmax(-1) + noise.picks(0)).argmax(-1)
+    losses = Race(1e-3)(sites(p, logits, weights))
+    assert torch.equal(losses < 0.5, agree)
+    assert 0.2 < agree.double().mean() < 0.8
+
+
+class Head:
+    """A teaching with random laws: p and noise by position, a linear head."""
+
+    def __init__(self) -> None:
+        self.laws, self.weights, self.head = (
+            laws(3, 9, CODES, seed=0),
+            random(3, 9, CODES, seed=1).exp(),
+            random(CODES, 4, seed=2),
+        )
+
+    def p(self, images: slice, positions: Tensor) -> Tensor:
+        return self.laws[images][:, positions]
+
+    def noise(self, images: slice, positions: Tensor) -> Tensor:
+        return self.weights[images][:, positions]
+
+    def scores(self, rows: Tensor) -> Tensor:
+        return rows @ self.head.T
+
+    def scores_to_rows(self, gradient: Tensor) -> Tensor:
+        return gradient @ self.head
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 5, 100])
+@pytest.mark.parametrize("name", LOSSES)
+def test_blocks_of_sites_are_what_autograd_finds_over_all_sites(name, at_once, monkeypatch):
+    """Reference: every site of every pass in one expression. Catches a block's laws at another's positions, and a
+    gradient that ignores what follows the losses."""
+    monkeypatch.setattr("lantern.training.head_blocks.SITES_AT_ONCE", {"cpu": at_once})
+    teaching, roots = Head(), torch.tensor([0, 2, 3, 6])
+    drafted, upstream = random(3, 3, 4, 4, seed=5), random(3, 3, 4, seed=6)
+    fast, slow = drafted.clone().requires_grad_(), drafted.clone().requires_grad_()
+    losses, alphas = site_losses(fast, roots, teaching, LOSSES[name])
+    (losses.square() * upstream).sum().backward()
+    for d in range(3):
+        p, weights = teaching.laws[:, roots + d], teaching.weights[:, roots + d]
+        log_q = (slow[d] @ teaching.head.T).log_softmax(-1)
+        expected = LOSSES[name](Sites(p, log_q, d, lambda: weights))  # noqa: B023
+        (expected.square() * upstream[d]).sum().backward()
+        assert torch.allclose(losses[d], expected, atol=1e-12)
+        assert torch.allclose(alphas[d], overlap(p, log_q.exp()), atol=1e-12)
+    assert torch.allclose(fast.grad, slow.grad, atol=1e-12)

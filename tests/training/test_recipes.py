@@ -1,0 +1,86 @@
+"""Recipes: those that ship train and log the same columns; one of a user's own is a Python file and a yaml."""
+
+import pytest
+import torch
+from hydra.utils import instantiate
+from support.paths import ROOT
+from support.recipes import NAMES, feature_lk, shipped
+from support.tiny_tasks import MemorySplits
+from training.test_tasks import drafter_task, fit
+
+from lantern.cli.compose import composed
+from lantern.training.data_module import TrainingData
+from lantern.training.drafter_task import DrafterTask
+from lantern.training.recipe import Recipe
+
+COLUMNS = {f"val/{name}_{d}" for name in ("alpha", "agreement") for d in (1, 2, 3)}
+COLUMNS |= {"val/sim_accept_len", "val/sim_agree_len", "val/target_top1"}
+LOSS = '''
+class Quadratic:
+    """A loss of a user's own: the squared distance of the laws."""
+
+    def __init__(self, scale):
+        self.scale = scale
+
+    def __call__(self, sites):
+        return self.scale * (sites.p - sites.q).square().sum(-1)
+'''
+YAML = """
+_target_: lantern.training.recipe.Recipe
+loss: { _target_: my_loss.Quadratic, scale: 3.0 }
+objective: { _target_: lantern.training.chains.Mean }
+depth: 2
+feature_weight: 0.5
+feature_noise: 0.0
+"""
+
+
+def validated(task: DrafterTask, folder, max_steps: int) -> dict[str, float]:
+    return fit(task, folder, max_steps).validate(task, TrainingData(MemorySplits(), 4, 3), verbose=False)[0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recipe_trains_and_logs_what_all_log(name, target, tmp_path):
+    """Catches a loss of the wrong sign, and columns that a table of recipes would lack."""
+    task = drafter_task(target, recipe=shipped(name))
+    before, after = validated(task, tmp_path, 1), validated(task, tmp_path, 50)
+    assert set(after) == COLUMNS
+    assert after["val/alpha_1"] > before["val/alpha_1"] + 0.01
+    assert after["val/sim_agree_len"] > before["val/sim_agree_len"]
+
+
+@pytest.mark.parametrize("option", sorted(path.stem for path in (ROOT / "conf" / "select_by").glob("*.yaml")))
+def test_the_checkpoint_is_chosen_by_a_figure_that_is_logged(option):
+    cfg = composed(ROOT / "conf", "train", [f"select_by={option}"])
+    assert cfg.callbacks.best.monitor in COLUMNS
+    assert cfg.callbacks.best.mode == "max"
+
+
+def test_a_recipe_of_ones_own_is_one_file_and_one_yaml(target, tmp_path, monkeypatch):
+    """As python train.py --config-dir conf recipe=quadratic. Catches recipes that are known by a list."""
+    (tmp_path / "conf" / "recipe").mkdir(parents=True)
+    (tmp_path / "conf" / "recipe" / "quadratic.yaml").write_text(YAML)
+    (tmp_path / "my_loss.py").write_text(LOSS)
+    monkeypatch.syspath_prepend(tmp_path)
+    given = [f"hydra.searchpath=[file://{tmp_path}/conf]", "recipe=quadratic", "recipe.loss.scale=2.0"]
+    recipe = instantiate(composed(ROOT / "conf", "train", given).recipe)
+    assert isinstance(recipe, Recipe)
+    assert recipe.loss.scale == 2.0
+    task = drafter_task(target, recipe=recipe)
+    assert validated(task, tmp_path, 1)["val/alpha_1"] < validated(task, tmp_path, 50)["val/alpha_1"]
+
+
+def test_a_share_of_the_sites_is_drawn_anew_at_each_step(target, monkeypatch):
+    """Catches roots that repeat, leave the image, or are the same at each step."""
+    task = drafter_task(target, recipe=feature_lk())
+    assert torch.equal(task._roots(14), torch.arange(14))
+    task.recipe = shipped("feature_lk", "recipe.site_share=0.5")
+    drawn = []
+    for step in range(200):
+        monkeypatch.setattr(DrafterTask, "global_step", step)
+        drawn.append(task._roots(14))
+        assert torch.equal(drawn[-1], drawn[-1].unique())
+        assert torch.equal(drawn[-1], task._roots(14))
+    counts = torch.cat(drawn).bincount(minlength=14)
+    assert len(counts) == 14
+    assert (counts - 100).abs().max() < 5 * (200 * 0.25) ** 0.5

@@ -1,0 +1,124 @@
+"""What validation predicts of decoding against decoding itself, for every recipe: a chain's accepted tokens, round by
+round under shared noise, and depth by depth within bounds under ratio verification."""
+
+from typing import NamedTuple
+
+import pytest
+import torch
+from support.recipes import NAMES, shipped
+from support.tiny_tasks import MemorySplits
+from torch import Tensor
+from training.test_tasks import drafter_task, fit
+
+from lantern.acceptance.exact import Exact
+from lantern.decoding import DecodingSetup, generate
+from lantern.drafters.eagle.eagle import Eagle
+from lantern.noise import image_seed
+from lantern.sampling import Sampling
+from lantern.training import drafter_task as task_module
+from lantern.training import guided_laws
+from lantern.training.drafter_task import DrafterTask
+from lantern.trees.static import chain
+from lantern.types import Verification
+from lantern.verification.ratio import Ratio
+from lantern.verification.shared_noise import SharedNoise
+
+DEPTH, IMAGES = 3, 96
+SEEDS = [image_seed(0, "parity", i) for i in range(IMAGES)]
+CAPTIONS = (MemorySplits().split("train").captions * 8)[:IMAGES]
+
+
+class Decoded(NamedTuple):
+    """Images and, by round, the image, the index of the root's token and the drafts accepted."""
+
+    tokens: Tensor  # [B, L]
+    rounds: list[tuple[int, int, int]]
+
+
+@pytest.fixture(params=NAMES)
+def task(request, target, tmp_path) -> DrafterTask:
+    """A drafter that a recipe has trained for some steps."""
+    target = target.configured(2.0)
+    task = drafter_task(target, Sampling(), recipe=shipped(request.param))
+    fit(task, tmp_path, max_steps=12)
+    return task
+
+
+def decode(task: DrafterTask, verification: Verification) -> Decoded:
+    drafter = Eagle(task.network, task.target, chain(DEPTH), task.sampling)
+    setup = DecodingSetup(task.target, drafter, verification, Exact(), task.sampling)
+    generation = generate(setup, CAPTIONS, SEEDS, batch_size=IMAGES)
+    roots, rounds = [0] * IMAGES, []
+    for done in generation.rounds:
+        for image, accepted in zip(done.images, done.accepted, strict=True):
+            rounds.append((image, roots[image], accepted))
+            roots[image] += accepted + 1
+    return Decoded(generation.tokens, rounds)
+
+
+@torch.no_grad()
+def predicted(task: DrafterTask, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """Overlaps and agreements [depth, B, L - 1] of validation."""
+    return task.compare({"tokens": tokens, "caption": CAPTIONS}, torch.tensor(SEEDS))[1:]
+
+
+def agreed(task: DrafterTask, decoded: Decoded) -> bool:
+    """Whether in every round the accepted drafts are those before the first disagreement that validation predicts."""
+    _, agreements = predicted(task, decoded.tokens)
+    length = decoded.tokens.shape[1]
+    for image, root, accepted in decoded.rounds:
+        drafted = min(DEPTH, length - root - 2)  # the round adds a token of its own
+        hits = [bool(agreements[d, image, root + d]) for d in range(drafted)]
+        if accepted != (hits.index(False) if False in hits else drafted):
+            return False
+    return True
+
+
+def deviations(task: DrafterTask, decoded: Decoded) -> list[float]:
+    """By depth: accepted drafts minus the sum of their predicted probabilities, in standard deviations."""
+    alphas, _ = predicted(task, decoded.tokens)
+    length, found = decoded.tokens.shape[1], []
+    for d in range(DEPTH):
+        reached = [(image, root, a) for image, root, a in decoded.rounds if a >= d and d < length - root - 2]
+        chances = torch.stack([alphas[d, image, root + d] for image, root, _ in reached]).double()
+        hits = torch.tensor([a > d for *_, a in reached]).double()
+        found.append(float((hits - chances).sum() / (chances * (1 - chances)).sum().sqrt()))
+    return found
+
+
+def shift_features(monkeypatch) -> None:
+    found = task_module.target_features
+    monkeypatch.setattr(task_module, "target_features", lambda *given: found(*given).roll(1, 2))
+
+
+def shift_positions(monkeypatch) -> None:
+    passes = task_module.EagleStudent.passes
+    shifted = lambda network, embeddings, features, rotation, depth: passes(  # noqa: E731
+        network, embeddings, features, rotation.roll(1, 1), depth
+    )
+    monkeypatch.setattr(task_module.EagleStudent, "passes", staticmethod(shifted))
+
+
+def shift_noise(monkeypatch) -> None:
+    made = guided_laws.pick_weights
+    monkeypatch.setattr(guided_laws, "pick_weights", lambda seeds, at, codes: made(seeds, at + 1, codes))
+
+
+def test_validation_predicts_what_decoding_accepts(task):
+    """Under shared noise exactly; under ratio verification each depth within 4.5 standard deviations. Catches good
+    validation with poor acceptance in use, the commonest complaint about drafters."""
+    decoded = decode(task, SharedNoise())
+    assert len({accepted for *_, accepted in decoded.rounds}) == DEPTH + 1
+    assert agreed(task, decoded)
+    assert max(map(abs, deviations(task, decode(task, Ratio())))) < 4.5
+
+
+@pytest.mark.parametrize("shift", [shift_features, shift_positions, shift_noise])
+def test_a_shift_by_one_is_noticed(shift, target, tmp_path, monkeypatch):
+    """The test above fails if validation sees features, positions or noise of the position beside."""
+    task = drafter_task(target.configured(2.0), Sampling(), recipe=shipped("feature_lk"))
+    fit(task, tmp_path, max_steps=12)
+    decoded = decode(task, SharedNoise())
+    assert agreed(task, decoded)
+    shift(monkeypatch)
+    assert not agreed(task, decoded)
