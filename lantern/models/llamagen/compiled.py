@@ -72,6 +72,7 @@ def _prepare() -> None:
     except InvalidCxxCompiler as error:
         raise LanternError("compile=true needs a C++ compiler; install g++, or leave compile out") from error
     inductor.freezing = True  # weights become constants, packed for the processor
+    inductor.online_softmax = False  # NaN behind masks under AVX2, and no valid C++ without vector instructions
     torch._dynamo.config.recompile_limit = VARIANTS
 
 
