@@ -24,8 +24,8 @@ HEAD = 2**16  # bytes; shards of one size that share them are compared in full
 def web_dataset(
     shards: str, size: int, cache_dir: str, validation_share: float = 0.1, num_workers: int = 2
 ) -> IndexedImages:
-    """shards: a folder of .tar files, a pattern such as data/*.tar, or data/{000..099}.tar. Missing shards, and copies of
-    others, are listed with the unusable images."""
+    """shards: a folder of .tar files, a pattern such as data/*.tar, or data/{000..099}.tar. Missing shards and copies
+    of others are listed with the unusable images."""
     files = find_shards(shards)
     copied = copies(files)
     items = [(file, size, copied.get(file)) for file in files]
