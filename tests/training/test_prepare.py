@@ -38,19 +38,15 @@ def test_a_training_finds_the_tables_that_two_processes_have_prepared_for_it(tmp
     ]  # fmt: skip
     environment = os.environ | {"WANDB_MODE": "disabled", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 
-    def started(*command: str) -> subprocess.Popen:
+    def run(*command: str) -> None:
         whole = [sys.executable, *command, *settings]
-        return subprocess.Popen(whole, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
+        done = subprocess.run(whole, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
 
-    both = [started("-m", "lantern.training.prepare", f"hydra.run.dir={tmp_path}/{name}") for name in "ab"]
-    for process in both:
-        said, _ = process.communicate()
-        assert process.returncode == 0
-        assert "validation: 2 items" in said
+    launched = ["-m", "+launch=submitit_local", "+worker=range(2)", f"hydra.sweep.dir={tmp_path}/both"]
+    run("-m", "lantern.training.prepare", *launched)
     made = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.arrow")}
     assert {path.parts[-3].split("-")[0] for path in made} == {"list", "tokens", "samples"}
     few = ["trainer.max_time=null", "trainer.max_steps=1", "callbacks.best=null", "batches.batch_size=2"]
-    train = started(str(ROOT / "train.py"), *few, f"hydra.run.dir={tmp_path}/run", "trainer.accelerator=cpu")
-    train.communicate()
-    assert train.returncode == 0
+    run(str(ROOT / "train.py"), *few, f"hydra.run.dir={tmp_path}/run", "trainer.accelerator=cpu")
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.arrow")} == made
