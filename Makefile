@@ -6,7 +6,7 @@ MINUTES ?= auto
 GPU_RUN ?= runs/gpu
 GPU_INDEX ?= https://pypi.org/simple
 
-.PHONY: help env demo look results gpu test test-full test-portable lint
+.PHONY: help env demo look results gpu test test-full test-portable test-slurm lint
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -40,6 +40,9 @@ LOWER_CAPABILITY := import torch; print({"AVX512": "avx2", "AVX2": "default"}.ge
 test-portable: env  ## the tests of laws again, with torch's kernels for an older processor
 	@lower=$$($(PY) -c '$(LOWER_CAPABILITY)') && if [ -n "$$lower" ]; then echo "ATEN_CPU_CAPABILITY=$$lower" && \
 		ATEN_CPU_CAPABILITY=$$lower $(PY) -m pytest -q -m "not full" $(LAWS); fi
+
+test-slurm: env  ## array and training jobs on a Slurm cluster of this host (apt-get install slurm-wlm munge)
+	$(PY) -m pytest -q -rs tests/slurm
 
 gpu: .venv-gpu/.installed  ## on a machine with a GPU: tests, agreement, benchmarks and the field, into runs/gpu
 	.venv-gpu/bin/python -m lantern.studies.gpu $(GPU_RUN)

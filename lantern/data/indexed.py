@@ -97,10 +97,11 @@ class IndexedImages:
         )  # fmt: skip
 
 
-def _file_stats(items: list) -> list[tuple[int, int]]:
-    """Size and modification time of each item's file, its first entry, so that changed files are indexed again."""
-    stats = [Path(item[0]).stat() for item in items]
-    return [(stat.st_size, stat.st_mtime_ns) for stat in stats]
+def _file_stats(items: list) -> list[tuple[int, int] | None]:
+    """Size and modification time of each item's file, its first entry, so that changed files are indexed again; None of
+    a missing one."""
+    stats = [path.stat() if (path := Path(item[0])).exists() else None for item in items]
+    return [stat and (stat.st_size, stat.st_mtime_ns) for stat in stats]
 
 
 def _hash_fraction(name: str) -> float:

@@ -1,8 +1,11 @@
 """Captioned images in WebDataset shards: tar files whose members a.jpg and a.txt (or a.json) are one sample.
 Images are read from inside the tar files; nothing is unpacked."""
 
+import filecmp
 import glob
+import hashlib
 import json
+import os
 import re
 import tarfile
 from collections.abc import Iterator
@@ -15,35 +18,52 @@ from lantern.data.indexed import IndexedImages
 from lantern.errors import LanternError
 
 CAPTION_KEYS = ("caption", "text", "prompt")  # of a sample's .json
+HEAD = 2**16  # bytes; shards of one size that share them are compared in full
 
 
 def web_dataset(
     shards: str, size: int, cache_dir: str, validation_share: float = 0.1, num_workers: int = 2
 ) -> IndexedImages:
-    """shards: a folder of .tar files, a pattern such as data/*.tar, or data/{000..099}.tar."""
-    items = [(file, size) for file in find_shards(shards)]
+    """shards: a folder of .tar files, a pattern such as data/*.tar, or data/{000..099}.tar. Missing shards and copies
+    of others are listed with the unusable images."""
+    files = find_shards(shards)
+    copied = copies(files)
+    items = [(file, size, copied.get(file)) for file in files]
     return IndexedImages(shards, items, index_shards, read_bytes, size, cache_dir, validation_share, num_workers, 1)
 
 
 def find_shards(shards: str) -> list[str]:
-    """The tar files, sorted by name. LanternError if none is found or a numbered one is missing."""
+    """The tar files, sorted by name, with those of a numbered range that are missing. LanternError if none is found."""
     numbered = re.fullmatch(r"(.*)\{(\d+)\.\.(\d+)\}(.*)", shards)
     if numbered:
         before, first, last, after = numbered.groups()
         files = [f"{before}{number:0{len(first)}d}{after}" for number in range(int(first), int(last) + 1)]
     else:
         files = sorted(glob.glob(f"{shards}/*.tar" if Path(shards).is_dir() else shards))
-    missing = [file for file in files if not Path(file).is_file()]
-    if missing or not files:
-        named = ", ".join(missing[:3]) or shards
-        raise LanternError(f"no shards {named}; give a folder of .tar files, a pattern, or data/{{000..099}}.tar")
+    if not any(Path(file).is_file() for file in files):
+        raise LanternError(f"no shards {shards}; give a folder of .tar files, a pattern, or data/{{000..099}}.tar")
     return files
 
 
-def index_shards(items: list[tuple[str, int]]) -> Iterator[dict[str, Any]]:
-    """Index rows (indexed.FEATURES) of each (shard file, image size)."""
-    for file, size in items:
-        yield from _index_shard(file, size)
+def copies(files: list[str]) -> dict[str, str]:
+    """The files that have the same bytes as an earlier one, with that one."""
+    first: dict[tuple[int, str], str] = {}
+    found = {}
+    for file in filter(os.path.isfile, files):
+        start = hashlib.sha256(read_bytes(file, 0, HEAD)).hexdigest()
+        other = first.setdefault((os.path.getsize(file), start), file)
+        if other != file and filecmp.cmp(file, other, shallow=False):
+            found[file] = other
+    return found
+
+
+def index_shards(items: list[tuple[str, int, str | None]]) -> Iterator[dict[str, Any]]:
+    """Index rows (indexed.FEATURES) of each (shard file, image size, the shard it is a copy of)."""
+    for file, size, original in items:
+        if original or not Path(file).is_file():
+            yield _unusable(file, file, f"the shard has the same bytes as {original}" if original else "no such shard")
+        else:
+            yield from _index_shard(file, size)
 
 
 def _index_shard(file: str, size: int) -> Iterator[dict[str, Any]]:
@@ -68,7 +88,11 @@ def _index_shard(file: str, size: int) -> Iterator[dict[str, Any]]:
         problem = problem_of(read_bytes(file, **location), size) if caption else "no caption"
         yield {"file": file, "name": f"{file}/{member.name}", "caption": caption, "problem": problem, **location}
     for name, problem in problems:
-        yield {"file": file, "name": f"{file}/{name}", "caption": "", "problem": problem, "start": 0, "size": 0}
+        yield _unusable(file, f"{file}/{name}", problem)
+
+
+def _unusable(file: str, name: str, problem: str) -> dict[str, Any]:
+    return {"file": file, "name": name, "caption": "", "problem": problem, "start": 0, "size": 0}
 
 
 def _members(file: str) -> Iterator[tarfile.TarInfo]:

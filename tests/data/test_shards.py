@@ -86,14 +86,31 @@ def test_odd_samples_are_listed_by_name(tmp_path):
     assert named["silent.png"] == "no caption"
 
 
-def test_shards_by_number_must_all_be_there(tmp_path):
-    for number in range(3):
+def test_a_missing_shard_of_a_numbered_range_is_listed_and_read_once_it_is_there(tmp_path, caplog):
+    """Catches an index of the shards that were there at the first time."""
+    shards = str(tmp_path / "s-{000..002}.tar")
+    for number in (0, 2):
         write_shard(tmp_path / f"s-{number:03d}.tar", sample("1", number))
-    assert len(find_shards(str(tmp_path / "s-{000..002}.tar"))) == 3
-    with pytest.raises(LanternError, match=r"s-003\.tar"):
-        find_shards(str(tmp_path / "s-{000..003}.tar"))
-    with pytest.raises(LanternError, match="no shards"):
-        find_shards(str(tmp_path / "*.nothing"))
+    data = opened(shards, tmp_path)
+    assert values_of(data.split("train")) == {"caption 0": 0, "caption 2": 2}
+    assert data.skipped == {str(tmp_path / "s-001.tar"): "no such shard"}
+    assert "s-001.tar: no such shard" in caplog.text
+    write_shard(tmp_path / "s-001.tar", sample("1", 1))
+    assert len(opened(shards, tmp_path).split("train")) == 3
+    for none in ("s-{007..009}.tar", "*.nothing"):
+        with pytest.raises(LanternError, match="no shards"):
+            find_shards(str(tmp_path / none))
+
+
+def test_a_shard_that_is_there_twice_is_listed_and_its_images_are_read_once(tmp_path):
+    """Catches a check of sizes, names or first bytes alone: c.tar differs from a.tar in one byte of its last sample."""
+    whole = write_shard(tmp_path / "a.tar", [*sample("1", 10), ("1.bin", bytes(2**17)), *sample("2", 20)]).read_bytes()
+    (tmp_path / "b.tar").write_bytes(whole)
+    (tmp_path / "c.tar").write_bytes(whole.replace(b"caption 20", b"caption 21"))
+    data = opened(tmp_path, tmp_path)
+    captions = [item["caption"] for item in data.split("train")]
+    assert captions == ["caption 10", "caption 20", "caption 10", "caption 21"]
+    assert data.skipped == {str(tmp_path / "b.tar"): f"the shard has the same bytes as {tmp_path / 'a.tar'}"}
 
 
 def write_parquet(path, cells: list, captions: list, **columns):

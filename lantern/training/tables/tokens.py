@@ -28,22 +28,26 @@ MIN_DOWNSAMPLING = 8  # of all supported image tokenizers, for estimates
 
 
 class TokenSplit(Sequence):
-    """The rows of a token table, its tokens held in memory."""
+    """The rows of a token table, read from its memory-mapped files at each access."""
 
     def __init__(self, rows: Dataset, fingerprint: str, noise_seeds: Sequence[int] = ()) -> None:
         """noise_seeds: of each image, where the target drew them; its items then have "noise_seed"."""
         self.noise_seeds = noise_seeds
-        columns = rows.with_format("numpy")
-        self.tokens = torch.from_numpy(np.stack(columns["tokens"][:]).astype(np.int32))  # [n, L]
-        self.captions: list[str] = list(rows["caption"])
+        self.rows = rows.with_format("numpy", columns=["tokens"], output_all_columns=True)
         self.fingerprint = fingerprint
 
     def __len__(self) -> int:
-        return len(self.captions)
+        return len(self.rows)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        item = {"tokens": self.tokens[index].long(), "caption": self.captions[index]}
+        row = self.rows[int(index)]
+        item = {"tokens": torch.from_numpy(row["tokens"].astype(np.int64)), "caption": row["caption"]}
         return item | {"noise_seed": self.noise_seeds[index]} if self.noise_seeds else item
+
+    @property
+    def captions(self) -> list[str]:
+        """All captions, without reading tokens."""
+        return list(self.rows["caption"])
 
 
 class TokenTable:

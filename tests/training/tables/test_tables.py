@@ -70,13 +70,13 @@ def test_samples_may_be_more_or_fewer_than_captions(target, tmp_path):
     samples = TargetSamples(target, MemorySplits(2), Sampling(), str(tmp_path), seed=0, batch_size=4, num_images=6)
     items = samples.split("train")
     assert items.captions == MemorySplits(2).captions * 3
-    assert len({tuple(row) for row in items.tokens.tolist()}) == 6
+    assert len({tuple(item["tokens"].tolist()) for item in items}) == 6
 
 
 def test_target_samples_are_drawn_once_and_depend_on_the_seed(target, tmp_path):
     def drawn(seed: int) -> torch.Tensor:
         samples = TargetSamples(target, MemorySplits(4), Sampling(), str(tmp_path), seed=seed, batch_size=3)
-        return samples.split("validation").tokens
+        return torch.stack([item["tokens"] for item in samples.split("validation")])
 
     first = drawn(0)
     assert first.shape == (4, 16)

@@ -1,0 +1,23 @@
+"""The command `python -m lantern.training.prepare`: makes the tables that a training with the same settings reads, and
+stops. Any number of processes and machines fill one paths.cache_dir together."""
+
+import hydra
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+
+from lantern.cli.error_messages import in_one_sentence, without_hints
+from lantern.runtime.home import CONFIG_FOLDER
+
+
+@without_hints
+@hydra.main(version_base="1.3", config_path=str(CONFIG_FOLDER), config_name="train")
+@in_one_sentence
+def prepare(cfg: DictConfig) -> None:
+    """Computes the missing shards of both splits and prints their sizes."""
+    batches = instantiate(cfg.batches)
+    for name in ("train", "validation"):
+        print(f"{name}: {len(batches.splits.split(name)):,} items")
+
+
+if __name__ == "__main__":
+    prepare()

@@ -1,0 +1,142 @@
+"""Evaluations and trainings as jobs of a real Slurm, signalled, cancelled and put back into the queue."""
+
+import csv
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.paths import ROOT
+from support.tiny_weights import write_tiny_weights
+
+from lantern.evaluation.rows import read_rows
+from lantern.models.checkpoints import weights_hash
+
+pytestmark = pytest.mark.full
+LIMIT = 600  # seconds that a job may take here, start included
+LASTING = ("setting", "part", "method", "prompt", "copy", "tokens", "steps")
+FIGURES = ("tokens_per_step", "frechet", "frechet_diff", "frechet_diff_high", "kernel", "all_accuracy", "output_tv")
+SMALL = (
+    "output_tv.num_positions=4", "speed.num_prompts=2", "speed.max_retimed=0", "quality.num_images=48",
+    "metrics.fidelity.num_references=16", "dtype=float32", "batch_size=1",
+)  # fmt: skip
+STEPS = 400
+CRITIC = (
+    "task=critic", "task.critic.width=4", "batches.batch_size=2", f"trainer.max_steps={STEPS}",
+    f"trainer.val_check_interval={STEPS}", "trainer.log_every_n_steps=1", "+logger.csv.flush_logs_every_n_steps=1",
+    "logger.wandb=null", "data.num_train=400", "data.num_validation=8",
+)  # fmt: skip
+
+
+def documented(start: str) -> list[str]:
+    """The first command of docs/usage.md that begins so, to be run by this Python."""
+    lines = [line.strip() for line in (ROOT / "docs" / "usage.md").read_text().splitlines()]
+    command = next(line for line in lines if line.startswith(start))
+    return [sys.executable, *shlex.split(command, comments=True)[1:]]
+
+
+processes: list[subprocess.Popen] = []
+
+
+@pytest.fixture(autouse=True)
+def ended() -> Iterator[None]:
+    """Ends what a failed test has started: a command that waits for its jobs."""
+    yield
+    for process in processes:
+        process.kill()
+
+
+def started(command: list[str], environment: dict[str, str]) -> subprocess.Popen:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    processes.append(subprocess.Popen(command, cwd=ROOT, env=environment, **pipes))
+    return processes[-1]
+
+
+def finished(process: subprocess.Popen) -> str:
+    said, _ = process.communicate(timeout=LIMIT)
+    assert process.returncode == 0, said
+    return said
+
+
+def slurm(cluster: dict[str, str], *command: str) -> str:
+    return subprocess.run(command, env=cluster, check=True, capture_output=True, text=True).stdout
+
+
+def running(cluster: dict[str, str]) -> list[str]:
+    return slurm(cluster, "squeue", "--noheader", "--array", "--states=RUNNING", "--format=%i").split()
+
+
+def until(happened: Callable[[], object], process: subprocess.Popen | None = None) -> None:
+    """Returns once happened() is true. Fails if the process, where one is given, ends before."""
+    end = time.monotonic() + LIMIT
+    while not happened():
+        assert process is None or process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def images_in(folder: Path) -> list[tuple]:
+    """The images on all records below a folder."""
+    lines = [line for file in folder.rglob("prompts.jsonl") for line in read_rows(file)]
+    return sorted(tuple(line[key] for key in LASTING) for line in lines)
+
+
+def test_the_documented_array_requeued_cancelled_and_started_again_gives_the_rows_of_one_process(cluster, tmp_path):
+    """Catches images made twice or never, and settings of conf/launch/slurm.yaml that Slurm refuses."""
+    settings = [f"paths.weights={write_tiny_weights(tmp_path / 'weights')}", f"paths.runs={tmp_path}", *SMALL]
+    folder = tmp_path / "array"
+    command = [*documented("python evaluate.py -m +launch=slurm"), *settings, f"hydra.sweep.dir={folder}"]
+    first = started(command, cluster)
+    until(lambda: len(running(cluster)) == 4 and images_in(folder), first)
+    cancelled, requeued, *_ = running(cluster)
+    slurm(cluster, "scancel", cancelled)
+    slurm(cluster, "scontrol", "requeue", requeued)
+    until(lambda: "Restarts=1" in slurm(cluster, "scontrol", "show", "job", requeued), first)
+    until(lambda: not slurm(cluster, "squeue", "--noheader"))
+    first.kill()  # it waits for the cancelled job
+    before = images_in(folder)
+    finished(started(command, cluster))
+    made = images_in(folder)
+    assert len(before) < len(made) == len(set(made))
+
+    merged = [*documented("python evaluate.py hydra.run.dir=runs/big"), *settings, f"hydra.run.dir={folder}"]
+    alone = [*merged[:-1], f"hydra.run.dir={tmp_path}/one"]
+    finished(started(merged, cluster))
+    finished(started(alone, cluster))
+    assert set(images_in(folder)) == set(images_in(tmp_path / "one"))
+    rows = [read_rows(path / "results.jsonl")[-1] for path in (folder, tmp_path / "one")]
+    assert [rows[0][key] for key in FIGURES] == [rows[1][key] for key in FIGURES]
+
+
+def steps_in(folder: Path) -> list[int]:
+    """The logged steps, of the first start to the last."""
+    files = [*sorted(folder.glob("metrics-*.csv")), folder / "metrics.csv"]
+    rows = [row for file in files if file.is_file() for row in csv.DictReader(file.read_text().splitlines())]
+    return [int(row["step"]) for row in rows if row.get("train/loss")]
+
+
+def test_a_training_signalled_before_its_limit_and_requeued_repeats_no_step_and_ends_in_the_same_weights(
+    cluster, tmp_path
+):
+    """Catches a signal that ends the job without a checkpoint, or saves one in the middle of a step."""
+    alone = [sys.executable, "train.py", *CRITIC, f"hydra.run.dir={tmp_path}/one"]
+    finished(started(alone, cluster))
+    folder = tmp_path / "job"
+    process = started([*documented("python train.py -m +launch=slurm"), *CRITIC, f"hydra.sweep.dir={folder}"], cluster)
+    for command in (["scancel", "--signal=USR2"], ["scontrol", "requeue"]):
+        before = len(steps_in(folder / "0"))
+        until(lambda seen=before: len(steps_in(folder / "0")) > seen, process)
+        (job,) = running(cluster)
+        slurm(cluster, *command, job)
+        until(lambda last=job: last not in running(cluster), process)
+    finished(process)
+    steps = steps_in(folder / "0")
+    assert steps == sorted(set(steps))
+    assert len(steps) == STEPS - 2  # a step is saved before it is logged
+    said = "".join(file.read_text() for file in (folder / ".submitit").rglob("*_log.out"))
+    assert len(re.findall("resumed from", said)) == 2
+    assert weights_hash(folder / "0" / "critic") == weights_hash(tmp_path / "one" / "critic")
