@@ -15,6 +15,7 @@ from lantern.sampling import Sampling
 from lantern.training import drafter_variants as students
 from lantern.training.data_module import TrainingData
 from lantern.training.drafter_task import DrafterTask, least_squares
+from lantern.training.guided_laws import head_backward
 from lantern.training.schedule import WarmupCosine
 from lantern.training.target_task import start_from_codebook
 from lantern.training.teacher_forcing import target_features
@@ -145,6 +146,7 @@ def test_any_targets_features_are_those_of_the_targets_own_pass(target, cfg_scal
 def test_a_target_of_any_family_gets_a_drafter_that_learns(target, tmp_path, monkeypatch):
     """With nothing known of the target but the Target protocol."""
     monkeypatch.setattr("lantern.training.drafter_task.target_features", target_features.dispatch(object))
+    monkeypatch.setattr("lantern.training.drafter_task.head_backward", head_backward.dispatch(object))
     for part in (students.layer_sizes, students.initialise):
         monkeypatch.setattr(students, part.__name__, part.dispatch(object))
     task = drafter_task(target)
@@ -154,6 +156,15 @@ def test_a_target_of_any_family_gets_a_drafter_that_learns(target, tmp_path, mon
     assert after["val/alpha_1"] > before["val/alpha_1"]
     task.export(tmp_path / "drafter")
     load_eagle(tmp_path / "drafter", target, chain(2), Sampling())
+
+
+def test_gradients_behind_the_head_are_those_of_autograd(target):
+    """The packed product of LlamaGen's head and the default of any target. Catches a weight that is not transposed."""
+    rows = torch.randn(2, 3, 16, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    gradient = torch.randn(2, 3, target.vocab_size, generator=torch.Generator().manual_seed(1))
+    (expected,) = torch.autograd.grad(target.head(rows), rows, gradient)
+    for backward in (head_backward(target), head_backward.dispatch(object)(target)):
+        torch.testing.assert_close(backward(gradient), expected)
 
 
 def test_least_squares_recovers_a_linear_map():

@@ -19,7 +19,7 @@ class Blend:
     """Implements SiteLoss."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
-        self.parts = parts
+        self.parts = tuple(parts)
 
     def __call__(self, sites: Sites) -> Tensor:
         first, *others = (part.weight * part.loss(sites) for part in self.parts)

@@ -7,6 +7,7 @@ from training.test_tasks import drafter_task
 from lantern.data.splits import SplitsBySource
 from lantern.errors import LanternError
 from lantern.models.llamagen.weights_folder import load_tokenizer
+from lantern.noise import winners
 from lantern.sampling import Sampling
 from lantern.training.tables.samples import TargetSamples
 from lantern.training.tables.target_features import FeatureTable
@@ -83,6 +84,18 @@ def test_target_samples_are_drawn_once_and_depend_on_the_seed(target, tmp_path):
     assert torch.equal(first, drawn(0))
     assert not torch.equal(first, drawn(1))
     assert first.max() < target.vocab_size
+
+
+@torch.no_grad()
+def test_samples_are_the_targets_picks_under_the_noise_they_name(target, tmp_path):
+    """Catches a seed of another image or split, under which agreement would be that of unrelated noise."""
+    target = target.configured(2.0)
+    items = TargetSamples(target, MemorySplits(4), Sampling(), str(tmp_path), seed=0, batch_size=3).split("validation")
+    batch, task = torch.utils.data.default_collate(list(items)), drafter_task(target)
+    laws = task._laws(task._pairs(batch), batch["noise_seed"])
+    at = torch.arange(15)
+    picks = winners(laws.p(slice(None), at), laws.noise(slice(None), at))
+    assert torch.equal(picks, batch["tokens"][:, 1:])
 
 
 def test_cached_features_are_those_computed_on_the_fly(target, tmp_path):
