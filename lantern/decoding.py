@@ -2,7 +2,7 @@
 many images at once, each committing its own number of tokens a round; finished rows make way for waiting prompts."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from math import isnan
 from time import perf_counter
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lantern.errors import LanternError
 from lantern.models.cached_target import CachedTarget
-from lantern.models.graphs import Outputs, recorded_size
+from lantern.models.graphs import Outputs, recorded_size, recorded_tree
 from lantern.noise import GreedyNoise, Noise, StoredPicks
 from lantern.runtime.core_sharing import core_sharing
 from lantern.runtime.memory import check_drafted
@@ -226,7 +226,7 @@ class _Batch:
             return probs, verification(tree, probs, self.rule, self.noise)
 
         def judged(tokens: Tensor, parents: Tensor, logits: Tensor, *tables: Tensor) -> Outputs:
-            drafted, probs = replace(tree, tokens=tokens, parents=parents), self.sampling.law(logits)
+            drafted, probs = recorded_tree(tree, tokens, parents), self.sampling.law(logits)
             return probs, *verification.decided(drafted, probs, self.rule, StoredPicks(*tables))
 
         given = tree.tokens, tree.parents, forward.logits, *self.noise.tables

@@ -8,13 +8,19 @@ import sys
 from support.paths import ROOT, SUPPORT, TESTS
 
 
-def test_a_round_mixes_no_devices_and_waits_for_its_device_once():
+def test_a_round_mixes_no_devices_waits_for_its_device_once_and_launches_few_kernels():
     """Catches a tensor left on the processor, and a value read from the device beside the accepted paths, whatever
-    judges. Trees whose growth may end early ask whether it has: that saves them drafter forwards."""
+    judges. Trees whose growth may end early ask whether it has: that saves them drafter forwards. Catches masks, laws,
+    picks and drafters' forwards that are launched kernel by kernel where passes are recorded."""
     environment = os.environ | {"PYTHONPATH": f"{ROOT}:{TESTS}"}
     command = [sys.executable, str(SUPPORT / "pretend_device.py")]
     made = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr[-2000:]
-    waits = json.loads(made.stdout)
-    assert {name for name, count in waits.items() if count != 1} == {"adaptive", "ddd", "sampled, ratio"}
-    assert len(waits) == 20
+    found = json.loads(made.stdout)
+    assert {name for name, (waits, _, _) in found.items() if waits != 1} == {"adaptive", "ddd", "sampled, ratio"}
+    assert len(found) == 20
+    launches = {name: (recorded, eager) for name, (_, recorded, eager) in found.items() if eager}
+    assert len(launches) == 6
+    assert all(recorded < eager / 2 for recorded, eager in launches.values()), launches
+    assert launches["plain decoding"][0] <= 31
+    assert launches["refined_jacobi"][0] <= 63

@@ -196,8 +196,8 @@ class SlotView:
 
 
 class IndexedView:
-    """The cache as a recorded pass behind the committed slots sees it. What differs between rounds is read from tensors;
-    otherwise as KVCache."""
+    """The cache as a recorded pass behind the committed slots sees it: as KVCache, but what differs between rounds is
+    read from tensors."""
 
     def __init__(self, cache: KVCache, lengths: Tensor, visible: Tensor, slots: range, extent: int) -> None:
         """lengths, visible: the cache's; slots: to write, behind the committed ones."""

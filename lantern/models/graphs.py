@@ -4,6 +4,7 @@ than Python launches them; a recorded graph launches them together."""
 import logging
 from collections import Counter
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 from weakref import WeakValueDictionary
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from lantern.models.cache import IndexedView, KVCache
+from lantern.types import DraftTree
 
 log = logging.getLogger(__name__)
 EXTENT = 64  # slots: the smallest extent
@@ -198,6 +200,12 @@ class CachePass(NamedTuple):
 
 TARGET_PASS = CachePass("target", extent_of)
 DRAFTER_PASS = CachePass("drafter", drafter_extent_of)
+
+
+def recorded_tree(tree: DraftTree, tokens: Tensor, parents: Tensor) -> DraftTree:
+    """The tree as a recording reads it; itself, with all it has derived, where these are its own tensors."""
+    is_own = tokens is tree.tokens and parents is tree.parents
+    return tree if is_own else replace(tree, tokens=tokens, parents=parents, draft_probs=None)
 
 
 def copy(goals: Outputs, sources: Outputs) -> None:

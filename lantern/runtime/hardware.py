@@ -38,7 +38,7 @@ def allow_tf32(allowed: bool) -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = allowed
 
 
-# cuDNN's attention plans each new length anew, tens of milliseconds, and drafters meet one nearly every round
+# cuDNN's attention plans each new length anew, tens of milliseconds; prefills and passes not recorded have many
 torch.backends.cuda.enable_cudnn_sdp(False)
 allow_tf32(False)  # full float32 by default on both devices, unlike torch's default for convolutions
 

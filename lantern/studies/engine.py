@@ -16,6 +16,7 @@ from lantern.evaluation.records import spent_by
 from lantern.evaluation.rows import Row, append_rows
 from lantern.evaluation.speed import copy_bandwidth, costs, over_floor, step_ms, tokens_per_step
 from lantern.evaluation.timing import interleave
+from lantern.models.cached_target import CachedTarget
 from lantern.pipeline import Pipelines
 from lantern.reporting.plots import draw_benchmark
 from lantern.tuning.auto import AutoTree, resolved
@@ -79,6 +80,7 @@ class Benchmark:
                 "peak_gib": peak / 2**30 if (peak := peaks.get(name, peaks["none"]).bytes) is not None else None,
                 "speedup": sum(g.latency_s for g in plain) / sum(g.latency_s for g in own),
                 "ar_over_floor": over_read,
+                **recordings(target),
                 "ar_over_bare_loop": over_bare,
             }
             for name, own in made.items()
@@ -88,6 +90,12 @@ class Benchmark:
         append_rows(folder / "benchmark.jsonl", [row])
         print("  ".join(f"{key} {_short(value)}" for key, value in row.items()))
         return row
+
+
+def recordings(target: Target) -> Row:
+    """The CUDA graphs that are held after decoding, and the memory of their inputs and outputs; None without a GPU."""
+    graphs = target.graphs if isinstance(target, CachedTarget) else None
+    return {"graphs": graphs.count if graphs else None, "graphs_mib": graphs.nbytes / 2**20 if graphs else None}
 
 
 def pass_costs(target: Target, num_nodes: Sequence[int], prompt: str) -> list[Row]:

@@ -30,7 +30,18 @@ STEPS: dict[str, tuple[str, ...]] = {  # settings of `evaluate.py`, by name
 TESTS = ("-m", "pytest", "-q", "-m", "gpu", "tests")
 COLUMNS = {  # of the report, by the file of a step's rows
     "agreement.jsonl": ("drafter", "tree", "dtype", "cuda_graphs", "images", "equal_images"),
-    "benchmark.jsonl": ("nodes", "pass_ms", "over_one", "batch", "is", "speedup", "round_ms", "ar_over_floor"),
+    "benchmark.jsonl": (
+        "nodes",
+        "pass_ms",
+        "over_one",
+        "batch",
+        "is",
+        "speedup",
+        "round_ms",
+        "ar_over_floor",
+        "graphs",
+        "graphs_mib",
+    ),
     "results.jsonl": ("drafter", "tree", "acceptance", "lossless", "cuda_graphs", "speedup", "speedup_low"),
 }
 TAIL = 20  # lines of a failed step's output in the report

@@ -12,6 +12,7 @@ from support.recorded_passes import Recorder, place
 from support.toy import DIM, PROMPTS, tiny_eagle, tiny_target
 
 from lantern.acceptance.exact import Exact
+from lantern.acceptance.lantern_pp import LanternPP
 from lantern.data.prompts import Batch
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.jacobi.jacobi import Jacobi, coupled
@@ -22,7 +23,6 @@ from lantern.drafters.parallel import Parallel
 from lantern.drafters.parallel_network import ParallelNetwork
 from lantern.evaluation.timing import Maker, time_in_turn
 from lantern.models import graphs
-from lantern.models.cached_target import CachedTarget
 from lantern.models.graphs import EXTENT, MIN_PASSES, CudaRecorder, PassGraphs, extent_of
 from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree
@@ -95,6 +95,20 @@ def test_a_recording_is_of_one_guidance_scale():
         configured = target.configured(cfg_scale)
         assert torch.equal(decode(configured, "plain", 2), decode(tiny_target(cfg_scale), "plain", 2))
     assert len(recorder.made) > 1
+
+
+def test_a_recording_is_of_one_rule():
+    """Catches picks that follow the rule, or the temperature, of another setting on the same target."""
+    recorder, targets = Recorder(), [tiny_target(), tiny_target()]
+    targets[0].graphs, found = PassGraphs(recorder), [[], []]
+    rules = [Exact(), LanternPP(targets[0].codebook, 5, 2.0), LanternPP(targets[0].codebook, 20, 9.0)]
+    for target, made in zip(targets, found, strict=True):
+        for rule, sampling in [(rule, Sampling()) for rule in rules] + [(rules[0], Sampling(temperature=0.5))]:
+            setup = DecodingSetup(target, eagle(STATIC, target), SharedNoise(), rule, sampling)
+            made.append(generate(setup, PROMPTS, SEEDS, 2).tokens)
+    assert all(torch.equal(recorded, launched) for recorded, launched in zip(*found, strict=True))
+    assert len({tuple(tokens.flatten().tolist()) for tokens in found[0]}) == 4
+    assert sum(recording.replays for recording in recorder.made) > 2 * len(recorder.made)
 
 
 def test_passes_that_cannot_be_recorded_are_run_as_they_are(caplog):
@@ -262,15 +276,17 @@ def test_the_number_of_recordings_is_bounded(monkeypatch):
     assert len(target.graphs._made) <= 2
 
 
+@pytest.mark.parametrize("drafter", ["static", "refined", "parallel"])
 @pytest.mark.parametrize("batch_size", [1, 3])
-def test_recordings_hold_no_more_memory_than_the_estimate(batch_size):
-    """Catches a memory check that lets a batch through whose recordings do not fit."""
-    target = recorded_target(Recorder())
-    decode(target, "static", batch_size)
-    cache = CachedTarget.image_bytes(tiny_target(), STATIC.num_nodes)
-    estimate = batch_size * (target.image_bytes(STATIC.num_nodes) - cache)
+def test_recordings_hold_no_more_memory_than_the_estimate(batch_size, drafter):
+    """Catches a memory check that lets a batch through whose recordings, the drafter's included, do not fit."""
+    target, bare = recorded_target(Recorder()), tiny_target()
+    decode(target, drafter, batch_size)
+    made, nodes = drafter_of(target, drafter), drafter_of(target, drafter).num_nodes
+    caches = batch_size * (bare.image_bytes(nodes) + drafter_of(bare, drafter).image_bytes)
+    estimate = batch_size * (target.image_bytes(nodes) + made.image_bytes) - caches
     assert 0 < target.graphs.nbytes <= estimate
-    assert target.held_bytes >= batch_size * cache + target.graphs.nbytes
+    assert target.held_bytes >= batch_size * bare.image_bytes(nodes) + target.graphs.nbytes
 
 
 def test_what_is_timed_was_recorded_in_the_warm_up():

@@ -203,7 +203,8 @@ def test_the_next_call_reuses_the_memory_of_the_last(monkeypatch):
     again = decode(drafter, target, 3, 3)
     assert target.cache.store.data_ptr() == place
     assert torch.equal(first.tokens, again.tokens)
-    assert target.held_bytes == 3 * target.image_bytes(6)
+    assert target.held_bytes == 3 * target.image_bytes(6) + target.drafter_caches.nbytes
+    assert 0 < target.drafter_caches.nbytes < 3 * drafter.image_bytes
     target.allocate(1, 6)
     assert target.held_bytes == target.image_bytes(6)
 

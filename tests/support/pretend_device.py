@@ -1,6 +1,6 @@
 """Rounds on a device that is not there. Tensors on it have shapes and no values, so that an operation which mixes it
 with the processor fails, and so that whoever reads a value from it is counted. Prints how many times each method waits
-for it in a round, as JSON."""
+for it in a round, and how many kernels and graphs it launches there, with and without graphs, as JSON."""
 
 import json
 from functools import cached_property, partial
@@ -32,7 +32,8 @@ from lantern.drafters.jacobi.window import Window
 from lantern.drafters.none import NoDrafter
 from lantern.drafters.parallel import Parallel
 from lantern.drafters.parallel_network import ParallelNetwork
-from lantern.models.graphs import PassGraphs
+from lantern.models import graphs
+from lantern.models.graphs import PassGraphs, Recording
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.sampling import Sampling
 from lantern.trees.adaptive import AdaptiveTree
@@ -50,6 +51,7 @@ CHAIN, ADAPTIVE = chain(2), AdaptiveTree(4, 2, 2, 2)
 GROWN, SAMPLED = DDDTree(4, 2, 2, -1.0, [1]), SampledTree(4, 2, 2, 2, 0.1)
 READS = [getattr(torch.ops.aten, name).default for name in ("_local_scalar_dense", "item", "is_nonzero")]
 GOES_ON = [True, True, False]  # what is told to whoever asks whether to go on
+NO_KERNEL = {"empty", "empty_strided", "new_empty", "empty_like", "lift_fresh"}
 SIZES = {"adaptive": 2, "sampled, ratio": 2}  # and to those who ask how large a tree has grown
 
 
@@ -58,7 +60,7 @@ class Host(TorchDispatchMode):
 
     def __init__(self, size: int) -> None:
         super().__init__()
-        self.waits, self._answers, self._size = 0, cycle(GOES_ON), size
+        self.waits, self.launches, self._answers, self._size = 0, 0, cycle(GOES_ON), size
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         leaves = tree_leaves((args, kwargs or {}))
@@ -66,6 +68,7 @@ class Host(TorchDispatchMode):
             self.waits += 1
             return next(self._answers) if args[0].dtype == torch.bool else self._size
         if any(isinstance(leaf, FakeTensor) for leaf in leaves):
+            self.launches += has_kernel(operation)
             return operation(*args, **(kwargs or {}))
         if not any(isinstance(leaf, torch.device) and leaf.type == DEVICE for leaf in leaves):
             with _disable_current_modes():
@@ -74,7 +77,13 @@ class Host(TorchDispatchMode):
             self.waits += 1
             dtype = next((leaf for leaf in leaves if isinstance(leaf, torch.dtype)), args[0].dtype)
             return torch.empty(args[0].shape, dtype=dtype, device=DEVICE)
+        self.launches += has_kernel(operation)
         return operation(*args, **(kwargs or {}))
+
+
+def has_kernel(operation: torch._ops.OpOverload) -> bool:
+    is_kernel = operation.namespace == "aten" and not operation.is_view
+    return is_kernel and operation.overloadpacket.__name__ not in NO_KERNEL
 
 
 def made_there(data, *, device=None, make=torch.tensor, **others) -> Tensor:
@@ -97,28 +106,45 @@ def moved(module: nn.Module) -> nn.Module:
     return module
 
 
-def moved_target(target: LlamaGenTarget) -> LlamaGenTarget:
+class PretendGraphs(PassGraphs):
+    """Recordings without values, made at the first meeting; a replay is one launch."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(lambda run: lambda: None)
+        self._host = host
+
+    def _recorded(self, record, run, inputs, result) -> Recording:
+        return Recording(self._like("read", inputs), self._launch, self._like("written", result))
+
+    def _launch(self) -> None:
+        self._host.launches += 1
+
+
+def moved_target(target: LlamaGenTarget, host: Host) -> LlamaGenTarget:
     target.tokenizer.codebook = target.tokenizer.codebook.to(DEVICE)
     there = LlamaGenTarget(moved(target.transformer), target.conditioner, target.tokenizer)
-    there.graphs = PassGraphs(lambda run: lambda: None)  # as where there is a GPU
+    there.graphs = PretendGraphs(host)
     return there
 
 
-def waits(target: LlamaGenTarget, network: nn.Module, heads: nn.Module, make, verification, rule, size: int) -> float:
-    """Of a round, the first of which is not counted: forms and tables come to the device in it."""
+def counts(
+    target: LlamaGenTarget, network: nn.Module, heads: nn.Module, make, verification, rule, size: int, has_graphs: bool
+) -> tuple[float, float]:
+    """Waits and launches of a round, the first of which is not counted: forms and tables come to the device in it."""
     rule = rule(target.codebook)
     with FakeTensorMode(allow_non_fake_inputs=True), Host(size) as host, torch.inference_mode():
-        target = moved_target(target)
+        target = moved_target(target, host)
+        target = target if has_graphs else target.launched()
         drafter = make(target, moved(network), moved(heads))
         for name, kept in vars(rule).items():
             setattr(rule, name, kept.to(DEVICE) if isinstance(kept, Tensor) else kept)
         batch = decoding._Batch(DecodingSetup(target, drafter, verification, rule, SAMPLING), 3)
         batch.admit([0, 1, 2], [0, 1, 2], ["a", "b c", "d"], [1, 2, 3])
         batch.step()
-        host.waits = 0
+        host.waits = host.launches = 0
         for _ in range(4):
             batch.step()
-        counted = host.waits / 4
+        counted = host.waits / 4, host.launches / 4
         batch.images[0] = -1
         batch.shrink()
         batch.step()
@@ -128,6 +154,9 @@ def waits(target: LlamaGenTarget, network: nn.Module, heads: nn.Module, make, ve
 def paths(verdict: Verdict) -> list[list[int]]:
     torch.empty(1, device=DEVICE).item()  # which counts it
     return [[0, 1] if row else [0] for row in range(len(verdict.path))]
+
+
+LAUNCHED = ["plain decoding", "static", "eagle2", "parallel", "jacobi", "refined_jacobi"]  # without graphs, too
 
 
 def exact(codebook: Tensor) -> Exact:
@@ -197,6 +226,7 @@ METHODS = {
 def main() -> None:
     _setup_privateuseone_for_python_backend(DEVICE)
     torch.random.fork_rng = partial(torch.random.fork_rng, devices=[])
+    graphs.MIN_PASSES = 1
     torch.tensor, Verdict.paths = made_there, cached_property(paths)
     Verdict.paths.__set_name__(Verdict, "paths")
     found = {}
@@ -204,7 +234,8 @@ def main() -> None:
         target = tiny_target(dtype=torch.bfloat16)
         eagle = tiny_eagle(target, STATIC, SAMPLING).network
         heads = ParallelNetwork(DIM, 2, 64, 3)
-        found[name] = waits(target, eagle, heads, make, verification, rule, SIZES.get(name, 0))
+        given = target, eagle, heads, make, verification, rule, SIZES.get(name, 0)
+        found[name] = [*counts(*given, True), counts(*given, False)[1] if name in LAUNCHED else None]
     print(json.dumps(found))
 
 

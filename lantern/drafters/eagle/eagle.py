@@ -57,8 +57,8 @@ class Eagle(FeatureDrafter):
         return scores
 
     def _root(self, at: RootPass, tokens: Tensor, features: Tensor) -> Outputs:
-        """Runs the pairs committed since the last draft, the root's last -> outputs of expansions [B, R, E, D], which of
-        the slots behind the root each attends to [B, E, M], and scores [B, W, V] of the new ones."""
+        """Runs the pairs committed since the last draft, the root's last -> outputs of all expansions [B, R, E, D], the
+        slots behind the root that each attends to [B, E, M], and scores [B, W, V] of the new ones."""
         outputs = at.from_root(self._layer(tokens, features, *at.placed(), at.view))
         none = torch.zeros(len(tokens), 1, self.tree.num_expanded - 1, dtype=torch.bool, device=tokens.device)
         return outputs, none, self._scores(outputs)

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from lantern.models.cache import PrefillView, SlotView, TreeView, additive
 from lantern.models.cached_target import CachedTarget, ImageTokenizer
-from lantern.models.graphs import TARGET_PASS
+from lantern.models.graphs import TARGET_PASS, recorded_tree
 from lantern.models.llamagen.fused import FusedTransformer, cache_dtype, precise, rotary_table
 from lantern.models.llamagen.transformer import Transformer, causal_mask
 from lantern.models.onednn_linear import linear
-from lantern.types import DraftTree, Forward, TreeTopology, Verdict
+from lantern.types import DraftTree, Forward, Verdict
 
 
 class Conditioner(Protocol):
@@ -93,12 +93,12 @@ class LlamaGenTarget(CachedTarget):
     def verify(self, tree: DraftTree) -> Forward:
         """One pass over the tree behind the committed prefix: logits [B, N, V], features [B, R, N, D]."""
         settings = tree.topology, self.cfg_scale, self.compiles
-        run, slots = partial(self._pass, tree.topology), range(tree.tokens.shape[1])
+        run, slots = partial(self._pass, tree), range(tree.tokens.shape[1])
         inputs = tree.tokens, tree.parents
         return Forward(*TARGET_PASS(self.graphs, self.cache, slots, run, *inputs, settings=settings))
 
-    def _pass(self, topology: TreeTopology | None, view: TreeView, tokens: Tensor, parents: Tensor) -> Forward:
-        tree = DraftTree(tokens, parents, topology=topology)
+    def _pass(self, tree: DraftTree, view: TreeView, tokens: Tensor, parents: Tensor) -> Forward:
+        tree = recorded_tree(tree, tokens, parents)
         positions = (view.lengths[:, None] + tree.depths).clamp(max=len(self.rotary) - 1)
         x, mask = self._repeated(self.embed(tokens)), view.mask(tree.ancestors)
         rotary = self.rotary.index_select(0, positions.flatten()).unflatten(0, positions.shape)
