@@ -12,7 +12,7 @@ from support.paths import CONF, ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGES += [ROOT / "data" / "weights" / "README.md"]
-COMMAND = re.compile(r"(?:python |lantern-)(train|evaluate|export)(?:\.py)?(?= |$)(.*)")
+COMMAND = re.compile(r"(?:python |lantern-|torchrun (?:--\S+ )+)(train|evaluate|export)(?:\.py)?(?= |$)(.*)")
 SETTING = re.compile(r"[+~]{0,2}[a-z][\w./@]*=[^\s=]\S*")
 FLAGS = {"-m", "--multirun", "--help"}
 

@@ -69,6 +69,10 @@ class Batch(NamedTuple):
             seen[prompt] += 1
         return cls(cycled, copies, [image_seed(seed, *image) for image in zip(cycled, copies, strict=True)])
 
+    def part(self, which: slice) -> "Batch":
+        """The chosen images."""
+        return Batch(self.prompts[which], self.copies[which], self.seeds[which])
+
     @property
     def file_names(self) -> list[str]:
         """One file name per image, from its number and prompt."""

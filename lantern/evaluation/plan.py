@@ -86,7 +86,7 @@ class Plan:
     def shares(self, batch: Batch) -> list[Batch]:
         """The images of all shards, this one's first, then those of the next."""
         firsts = [(self.shard + i) % self.shards for i in range(self.shards)]
-        return [Batch(*(values[first :: self.shards] for values in batch)) for first in firsts]
+        return [batch.part(slice(first, None, self.shards)) for first in firsts]
 
 
 @dataclass(frozen=True)

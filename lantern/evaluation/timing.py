@@ -149,7 +149,7 @@ def groups_of(batch: Batch, batch_size: int) -> list[Batch]:
     """The images of a batch that are made together."""
     size = BATCHES * batch_size
     starts = range(0, len(batch.prompts), size)
-    return [Batch(*(values[start : start + size] for values in batch)) for start in starts]
+    return [batch.part(slice(start, start + size)) for start in starts]
 
 
 def recorded(ledger: Ledger, part: str, batch: Batch) -> list[Row]:

@@ -4,6 +4,7 @@ inside, so that --help and a mistyped setting are answered at once."""
 from pathlib import Path
 
 import hydra
+from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
@@ -32,14 +33,14 @@ def train(cfg: DictConfig) -> None:
     run_steps.keep_old_metrics(folder)
     loggers = [logger for logger in instantiate(cfg.logger).values() if logger]
     trainer = instantiate(cfg.trainer, callbacks=[*callbacks, FiniteLoss()], logger=loggers)
-    processes.check_processes(trainer, cfg.batches.batch_size, run.overrides.hydra)
+    processes.check_processes(trainer, cfg.batches.batch_size, run.overrides.hydra, run.mode == RunMode.MULTIRUN)
     if cfg.device == "auto":
         cfg.device = str(trainer.strategy.root_device)  # the frozen target stands where Lightning puts the rest
     task, batches = instantiate(cfg.task), instantiate(cfg.batches)
     config = run_steps.whole_config(cfg)
     checkpoint = run_steps.checkpoint_to_resume(folder, config, asked)
     weights = run_steps.weights_of(config, task)
-    trainer.callbacks.insert(0, processes.SameOnAllProcesses(config, weights))
+    trainer.callbacks.insert(0, processes.SameOnAllProcesses(config, weights, checkpoint))
     run_steps.record(folder, config, loggers, weights)
     run_steps.fit(trainer, task, batches, checkpoint)
     run_steps.export(task, trainer, folder / cfg.task_name, run.overrides.task)

@@ -28,9 +28,9 @@ def strategy(devices: int | str, num_nodes: int, timeout_s: float) -> Strategy |
     return DDPStrategy(timeout=timedelta(seconds=timeout_s))
 
 
-def check_processes(trainer: pl.Trainer, batch_size: int, hydra_overrides: Sequence[str]) -> None:
-    """Raises LanternError for a batch that the processes cannot share, for processes without a common folder, and for
-    a torchrun whose restarts would hang."""
+def check_processes(trainer: pl.Trainer, batch_size: int, hydra_overrides: Sequence[str], is_sweep: bool) -> None:
+    """Raises LanternError for a batch that the processes cannot share, for processes without a common folder (is_sweep:
+    a launcher has chosen it), and for a torchrun whose restarts would hang."""
     share_of_batch(batch_size, trainer.world_size)
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and os.environ.get("TORCHELASTIC_MAX_RESTARTS") != "0":
         raise LanternError(
@@ -38,8 +38,8 @@ def check_processes(trainer: pl.Trainer, batch_size: int, hydra_overrides: Seque
             f"{OWN_STORE} in the environment, or with --max-restarts=0"
         )
     environment = getattr(trainer.strategy, "cluster_environment", None)
-    is_started_from_outside = environment is not None and environment.creates_processes_externally
-    if trainer.world_size > 1 and is_started_from_outside and not any(o.startswith(FOLDER) for o in hydra_overrides):
+    chose_own_folders = trainer.world_size > 1 and environment is not None and environment.creates_processes_externally
+    if chose_own_folders and not is_sweep and not any(o.startswith(FOLDER) for o in hydra_overrides):
         raise LanternError(
             f"{trainer.world_size} processes were started without a common folder; give {FOLDER}<folder that all see>"
         )
@@ -58,14 +58,15 @@ def lasting_settings(config: object) -> object:
 
 
 class SameOnAllProcesses(pl.Callback):
-    """Raises LanternError on every process if one was started with other settings, weights, code or torch."""
+    """Raises LanternError on every process if one has other settings, weights, code, torch or checkpoint."""
 
-    def __init__(self, config: Mapping[str, object], weights: Mapping[str, str]) -> None:
+    def __init__(self, config: Mapping[str, object], weights: Mapping[str, str], checkpoint: str | None) -> None:
         self._own = {
             "settings": digest(OmegaConf.to_yaml(lasting_settings(config))),
             "weights": digest(dict(weights)),
             "code": code_hash(),
             "torch": torch.__version__,
+            "checkpoint": checkpoint,
         }
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:

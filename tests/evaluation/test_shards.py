@@ -55,8 +55,7 @@ def test_nothing_that_a_living_worker_made_is_made_twice(home):
 
 
 def test_a_worker_that_is_added_midway_helps(home):
-    """It takes more than its own quarter's images in time, or others have taken its quarter: it has made some."""
+    """Catches a worker that finds everything given away, or makes what others have made."""
     made = made_by(home)
-    assert all(made[shard] for shard in range(SHARDS))
-    assert len(made[ADDED]) >= 4
-    assert len(made[0]) < sum(map(len, made.values())) / 2
+    others = {name for shard in made if shard != ADDED for name in made[shard]}
+    assert len(set(made[ADDED]) - others) >= 2

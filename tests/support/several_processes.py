@@ -71,7 +71,7 @@ def unlike(rank: int, processes: int) -> str:
     task = pl.LightningModule()
     trainer = pl.Trainer(
         accelerator="cpu", devices=processes, strategy=strategy(processes, 1, 60), logger=False, barebones=True,
-        callbacks=[SameOnAllProcesses({"lr": 1.0 if rank else 2.0, "device": f"cuda:{rank}"}, {"target": "a"})],
+        callbacks=[SameOnAllProcesses({"lr": 1.0 if rank else 2.0, "device": f"cuda:{rank}"}, {"target": "a"}, None)],
     )  # fmt: skip
     try:
         trainer.strategy.setup_environment()

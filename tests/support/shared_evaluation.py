@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -17,16 +18,23 @@ from lantern.evaluation.plan import Folders, Identity, Plan
 from lantern.evaluation.records import RECORDS
 
 PROMPTS = ("a", "b", "c", "d", "e")
-SHARDS, KILLED, ADDED, LEASE_S = 4, 2, 3, 1.5
+SHARDS, KILLED, ADDED, LEASE_S = 4, 2, 3, 10.0
+CALLS_BEFORE_ALL_ARE_THERE = 6  # of a worker; two of them warm up
 
 
-class Slow(FakePipeline):
+@dataclass
+class Gated(FakePipeline):
+    """Waits after a few calls until a file tells that all workers are there."""
+
+    gate: Path = Path()
+
     def generate(self, prompts, seeds, batch_size):
-        time.sleep(0.05)
+        while len(self.calls) + len(self.ar_calls) >= CALLS_BEFORE_ALL_ARE_THERE and not self.gate.is_file():
+            time.sleep(0.01)
         return super().generate(prompts, seeds, batch_size)
 
     def baseline(self):
-        return Slow("none", None, 1.0, self.ar_calls, target=self.target)
+        return Gated("none", None, 1.0, self.ar_calls, self.calls, target=self.target, gate=self.gate)
 
 
 def evaluation(home: Path, shards: int = 1, shard: int = 0) -> Evaluation:
@@ -41,7 +49,7 @@ def started(home: Path, shard: int) -> int:
     if child := os.fork():
         return child
     try:
-        evaluation(home, SHARDS, shard).run(Slow())
+        evaluation(home, SHARDS, shard).run(Gated(gate=home / "gate"))
         os._exit(0)
     finally:
         os._exit(1)
@@ -60,5 +68,6 @@ if __name__ == "__main__":
         wait_for_images(home, shard)
         if shard == KILLED:
             os.kill(workers[shard], signal.SIGKILL)
+    (home / "gate").touch()
     ends = {shard: os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]) for shard, worker in workers.items()}
     sys.exit(ends != {shard: -signal.SIGKILL if shard == KILLED else 0 for shard in range(SHARDS)})

@@ -1,0 +1,59 @@
+"""Processes that cannot train together are one sentence, before they wait for each other."""
+
+import socket
+from types import SimpleNamespace
+
+import pytest
+import pytorch_lightning as pl
+from support.tiny_tasks import MemorySplits, target_task
+
+from lantern.errors import LanternError
+from lantern.training.data_module import TrainingData
+from lantern.training.processes import check_processes, strategy
+from lantern.training.run_steps import fit
+
+
+def trainer_of(world_size: int) -> SimpleNamespace:
+    environment = SimpleNamespace(creates_processes_externally=True)
+    return SimpleNamespace(world_size=world_size, strategy=SimpleNamespace(cluster_environment=environment))
+
+
+def test_a_batch_of_another_size_than_the_processes_share_is_refused_before_anything_is_built():
+    with pytest.raises(LanternError, match="cannot be shared equally by 3 processes"):
+        check_processes(trainer_of(3), 8, ["hydra.run.dir=a"], False)
+
+
+def test_processes_started_from_outside_need_a_common_folder():
+    """Catches ranks that each write to a folder named by their own start."""
+    for world_size, overrides, is_sweep in [(1, [], False), (2, ["hydra.run.dir=a"], False), (2, [], True)]:
+        check_processes(trainer_of(world_size), 8, overrides, is_sweep)
+    with pytest.raises(LanternError, match=r"2 processes were started without a common folder; give hydra\.run\.dir="):
+        check_processes(trainer_of(2), 8, ["hydra.job.name=x"], False)
+
+
+def test_a_torchrun_whose_restarts_would_hang_is_refused(monkeypatch):
+    """Restarted processes would wait for the addresses of dead ones: seen with torch 2.13 and gloo."""
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")
+    with pytest.raises(LanternError, match="TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"):
+        check_processes(trainer_of(2), 8, ["hydra.run.dir=a"], False)
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "False")
+    check_processes(trainer_of(2), 8, ["hydra.run.dir=a"], False)
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_a_process_that_never_arrives_and_a_port_in_use_are_one_sentence(is_taken, weights, monkeypatch, tmp_path):
+    with socket.create_server(("", 0)) as server:
+        port = server.getsockname()[1]
+        if not is_taken:
+            server.close()
+        settings = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "NODE_RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 2}
+        for name, value in settings.items():  # all that Lightning sets, so that they are put back
+            monkeypatch.setenv(name, str(value))
+        trainer = pl.Trainer(
+            accelerator="cpu", devices=1, num_nodes=2, strategy=strategy(1, 2, 2), max_steps=1, logger=False,
+            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+            default_root_dir=tmp_path,
+        )  # fmt: skip
+        with pytest.raises(LanternError, match=r"the 2 processes did not find each other .*MASTER_PORT"):
+            fit(trainer, target_task(weights), TrainingData(MemorySplits(), 4, 3), None)

@@ -1,0 +1,52 @@
+"""Sharding keeps the features and the head of any target; on two and three processes: test_several_processes.py."""
+
+import lantern  # noqa: F401  (first: see its docstring)
+
+# isort: split
+from types import SimpleNamespace
+
+import pytest
+import pytorch_lightning as pl
+import torch
+import torch.distributed as dist
+from hydra.utils import instantiate
+from models.test_families import PROMPTS, config
+from support.families import FAMILIES
+from torch.distributed.device_mesh import init_device_mesh
+
+from lantern.errors import LanternError
+from lantern.training.sharded_target import ShardedTarget, shard
+from lantern.training.teacher_forcing import target_features
+
+
+@pytest.fixture
+def mesh():
+    """Of a single process, with the hooks that several have."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield init_device_mesh("cpu", (1,))
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("name", ["emu3", "janus_pro"])
+def test_a_sharded_transformers_target_keeps_its_features_and_head(name, mesh, tmp_path):
+    """Catches fused projections, tables or row ends that sharding loses."""
+    FAMILIES[name].make(tmp_path)
+    target = instantiate(config(FAMILIES[name], tmp_path).model)
+    tokens = torch.randint(24, (3, 16), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        whole = target_features(target, tokens, PROMPTS)
+        laws = target.head(target.guide(whole))
+        shard(target, mesh, torch.device("cpu"))
+        assert all(hasattr(layer, "unshard") for layer in target.transformer.layers)
+        again = target_features(target, tokens, PROMPTS)
+        assert torch.equal(again, whole)
+        assert torch.equal(target.head(target.guide(again)), laws)
+
+
+def test_one_process_and_a_target_without_layers_are_one_sentence(mesh):
+    with pytest.raises(LanternError, match="SimpleNamespace has no layers to shard"):
+        shard(SimpleNamespace(), mesh, torch.device("cpu"))
+    dist.destroy_process_group()
+    with pytest.raises(LanternError, match=r"this is one; give trainer\.devices=2"):
+        ShardedTarget().setup(pl.Trainer(barebones=True, accelerator="cpu"), pl.LightningModule(), "fit")
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
