@@ -20,19 +20,27 @@ PARTS = ("drafter", "acceptance", "verification", "sampling")
 
 def timings_of(overrides: Sequence[str]) -> Timings:
     """overrides: device and dtype. One image by each method and each of TREES, and a batch by plain decoding."""
-    target = instantiate(composed(CONFIG_FOLDER, "evaluate", overrides).model)
-    lossless = _pipeline(target, [*overrides, "+method=refined_jacobi"])
+    target = target_of(overrides)
+    lossless = pipeline_of(target, [*overrides, "+method=refined_jacobi"])
     plain = lossless.baseline()
     _decoded(plain, 1)  # warms up
     return Timings(
         plain=_decoded(plain, 1).latency_s,
         plain_in_batch=_decoded(plain, BATCH).latency_s / BATCH,
         lossless=_decoded(lossless, 1).latency_s,
-        trees={tree: _decoded(_pipeline(target, [*overrides, *LANTERN, *tree.split()]), 1).latency_s for tree in TREES},
+        trees={
+            tree: _decoded(pipeline_of(target, [*overrides, *LANTERN, *tree.split()]), 1).latency_s for tree in TREES
+        },
     )
 
 
-def _pipeline(target: Target, overrides: Sequence[str]) -> Pipeline:
+def target_of(overrides: Sequence[str]) -> Target:
+    """The target that evaluate.py loads under these overrides."""
+    return instantiate(composed(CONFIG_FOLDER, "evaluate", overrides).model)
+
+
+def pipeline_of(target: Target, overrides: Sequence[str]) -> Pipeline:
+    """What evaluate.py decodes with on it."""
     config = composed(CONFIG_FOLDER, "evaluate", overrides)
     parts = {part: instantiate(config[part]) for part in PARTS}
     return pipelines(target, **parts)(instantiate(config.tree))

@@ -1,6 +1,8 @@
 """How the entry points fail: with one sentence and a non-zero exit instead of a traceback."""
 
 import os
+import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial, wraps
 from inspect import Parameter, signature
@@ -20,6 +22,8 @@ from lantern.errors import FULL, LanternError, unknown_setting, unwritable
 
 Task = Callable[[DictConfig], object]
 Command = Callable[[], object]
+NAMELESS = "Config group override must be"  # Hydra's error for a config group that is set to no name
+NO_OPTION = re.compile(r"\+*[\w/@.]+=(null|true|false|[-\d.]+)")
 UNIONS = (Union, UnionType)
 KINDS = {int: "a whole number", float: "a number", str: "a name or a path"}
 ACCEPTED = {int: int, float: (int, float), str: str, Path: str}  # in a config, by a constructor's type
@@ -63,6 +67,11 @@ def _reported(report: Callable[[Callable[[], object]], object], work: Callable[[
             if os.environ.get("HYDRA_FULL_ERROR") == "1":
                 raise
             raise SystemExit(sentence(error)) from error
+        except ValueError as error:
+            if not str(error).startswith(NAMELESS):
+                raise
+            given = ", ".join(part for part in sys.argv[1:] if NO_OPTION.fullmatch(part))
+            raise SystemExit(f"error: {given} names no option of its group; give one that --help lists") from error
 
     return report(compact)
 

@@ -21,7 +21,9 @@ def train(cfg: DictConfig) -> None:
 
     from lantern.training import processes, run_steps
     from lantern.training.limits import FiniteLoss, check_numbers
+    from lantern.training.termination import PromptEnd
 
+    (ending := PromptEnd()).listen()
     run = hydra.core.hydra_config.HydraConfig.get()
     folder = Path(run.runtime.output_dir)
     run_steps.silence_warnings()
@@ -32,7 +34,7 @@ def train(cfg: DictConfig) -> None:
     callbacks = [callback for callback in instantiate(cfg.callbacks).values() if callback]
     run_steps.keep_old_metrics(folder)
     loggers = [logger for logger in instantiate(cfg.logger).values() if logger]
-    trainer = instantiate(cfg.trainer, callbacks=[*callbacks, FiniteLoss()], logger=loggers)
+    trainer = instantiate(cfg.trainer, callbacks=[*callbacks, FiniteLoss(), ending], logger=loggers)
     processes.check_processes(trainer, cfg.batches.batch_size, run.overrides.hydra, run.mode == RunMode.MULTIRUN)
     if cfg.device == "auto":
         cfg.device = str(trainer.strategy.root_device)  # the frozen target stands where Lightning puts the rest

@@ -2,7 +2,7 @@
 its nodes' cumulative log q, is below tau. tau depends on the model: +experiment=calibrate_ddd finds it."""
 
 from collections.abc import Callable, Sequence
-from math import isfinite
+from math import isnan
 
 import torch
 from torch import Tensor
@@ -27,7 +27,7 @@ class DDDTree:
             )
         if not all(isinstance(level, int) and 0 < level < depth for level in checks):
             raise LanternError(f"tree.checks={list(checks)} must be levels below depth={depth} and above 0")
-        if not isfinite(tau):
+        if isnan(tau):
             raise LanternError(f"tree.tau={tau} is no log of a probability; give 0 or less, found by calibrate_ddd")
         check_nodes(max(total, depth, width), f"tree.total={total}, depth={depth}, width={width}")
         self.name, self.kind, self.total, self.depth, self.width = name, "ddd", total, depth, width

@@ -90,6 +90,11 @@ def ended(script: str, *settings: str, **variables: str) -> list[str]:
      "error: Could not override 'tree.lenght'. To append to your config use +tree.lenght=3; Key 'lenght' is not in"),
     ("evaluate.py", ["metrics=nothing"],
      "error: In 'evaluate': Could not find 'metrics/nothing'; Available options in 'metrics': accuracy, "),
+    ("evaluate.py", ["acceptance=null"], "error: acceptance=null names no option of its group; give one that --help"),
+    ("evaluate.py", ["acceptance=exact", "+acceptance.k=3"],
+     "error: acceptance.k=3 is unknown to Exact, which has no settings; leave it out"),
+    ("evaluate.py", ["acceptance.foo=1,2", "-m"], "error: Could not override 'acceptance.foo'."),
+    ("evaluate.py", ["+foo=1"], "error: +foo=1 adds a setting that nothing reads;"),
     ("train.py", ["drafter.checkpoint=3"], "error: drafter.checkpoint=3 says what evaluate.py drafts with;"),
 ])  # fmt: skip
 def test_a_command_ends_with_its_sentence(script, settings, last, tmp_path):

@@ -86,7 +86,7 @@ def test_a_batch_that_does_not_fit_is_rejected_before_anything_is_timed(tmp_path
         ),
         (
             ["+drafter.width=3", "acceptance=exact"],
-            "width=3 is unknown to load_eagle, which takes checkpoint; leave it out",
+            "width=3 is unknown to load_eagle, which takes checkpoint",
         ),
         (["quality.num_images=4", "metrics=[fidelity,clip_score]"], "network"),
     ],

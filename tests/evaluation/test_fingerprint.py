@@ -87,7 +87,7 @@ def test_an_edited_comment_keeps_the_records_and_an_edited_constant_does_not(tmp
 def test_a_finished_point_is_reused_for_the_same_request_only(tmp_path):
     request = request_hash(CONFIG, "weights")
     assert not is_finished(tmp_path, request)
-    replace_text(tmp_path / "summary.json", "{}")
+    replace_text(tmp_path / "summary.json", '{"AR": {}}')
     mark_finished(tmp_path, request)
     assert is_finished(tmp_path, request_hash(CONFIG | {"shards": 2, "paths": {"root": "/b"}}, "weights"))
     assert not is_finished(tmp_path, request_hash(CONFIG | {"seed": 1}, "weights"))

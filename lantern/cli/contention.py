@@ -1,5 +1,5 @@
-"""Decoding beside a busy process, by torch's threads and how long they spin: python -m lantern.studies.contention.
-Takes six minutes at most; run it on a machine that does nothing else."""
+"""Decoding beside a busy process, by torch's threads and how long they spin: python -m lantern.cli.contention. Takes
+six minutes at most; run it on a machine that does nothing else."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 REPEATS, LIMIT_S = 3, 4.0  # images of each kind and load; an image that takes longer is extrapolated from its rounds
 SETTLING_S = 1.0  # from the start of the busy process to the first image
-METHODS = {"plain": {"drafter": "none"}, "window": {"method": "refined_jacobi"}}
+METHODS = {"plain": ["drafter=none", "acceptance=exact"], "window": ["+method=refined_jacobi"]}
 LOADS = ("idle", "loaded")
 PROMPT = "a red sphere on wood"
 BUSY = [sys.executable, "-c", "while True: pass"]
@@ -58,7 +58,7 @@ def line(dtype: str, name: str, figures: Figures) -> str:
 def _measured(arm: Arm, settings: Sequence[str]) -> Figures:
     """In a process of its own, where no variable is left over."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("GOMP_", "OMP_", "MKL_"))}
-    command = [sys.executable, "-m", "lantern.studies.contention", arm.threads, *settings]
+    command = [sys.executable, "-m", "lantern.cli.contention", arm.threads, *settings]
     done = subprocess.run(command, env=kept | arm.variables, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"the arm {arm.name} failed: {done.stderr.strip()[-500:]}")
@@ -67,12 +67,13 @@ def _measured(arm: Arm, settings: Sequence[str]) -> Figures:
 
 def measure(threads: str, settings: Sequence[str], repeats: int = REPEATS) -> Figures:
     """Seconds of images made in this process, the methods in turn, first alone and then beside a busy process."""
-    import lantern
+    from lantern.cli.demo_timings import pipeline_of, target_of
     from lantern.runtime.core_sharing import CoreSharing, FixedThreads
 
-    model = lantern.load("llamagen", [*settings, "device=cpu"])
+    settings = [*settings, "device=cpu"]
+    target = target_of(settings)
     kept = {"fixed": FixedThreads, "sharing": lambda: CoreSharing(os.cpu_count() or 1)}[threads]()
-    pipelines = {name: model.pipeline(**parts) for name, parts in METHODS.items()}
+    pipelines = {name: pipeline_of(target, [*settings, *method]) for name, method in METHODS.items()}
     for pipeline in pipelines.values():
         seconds_of(pipeline, kept)  # warms up
     figures: Figures = {}

@@ -8,9 +8,9 @@ import sys
 from support.paths import ROOT
 from support.tiny_weights import load_tiny, write_tiny_weights
 
+from lantern.cli import contention
+from lantern.cli.contention import ARMS, METHODS, Arm, compare, line, seconds_of
 from lantern.runtime.core_sharing import FixedThreads
-from lantern.studies import contention
-from lantern.studies.contention import ARMS, METHODS, Arm, compare, line, seconds_of
 
 
 def test_each_arm_is_measured_by_itself_with_its_variables(monkeypatch, capsys):
@@ -41,7 +41,7 @@ def test_a_line_is_as_wide_as_its_heading(capsys):
 def test_an_arm_measures_both_methods_alone_and_beside_a_busy_process(tmp_path):
     weights = write_tiny_weights(tmp_path)
     code = (
-        "from lantern.studies import contention; contention.SETTLING_S = 0; "
+        "from lantern.cli import contention; contention.SETTLING_S = 0; "
         f"print(*contention.measure('sharing', ['dtype=float32', 'paths.weights={weights}'], 1))"
     )
     done = subprocess.run(

@@ -1,0 +1,137 @@
+"""Run folders that are full, shared, damaged or somewhere else: one sentence, and nothing finished is lost."""
+
+import subprocess
+import sys
+
+import pytest
+from omegaconf import OmegaConf
+from support.fake_pipeline import FakePipeline
+from support.killed_evaluation import evaluate
+from support.paths import ROOT
+
+from lantern.cli.error_messages import WritableFolder
+from lantern.errors import LanternError
+from lantern.evaluation.fingerprint import FINISHED, is_finished, mark_finished
+from lantern.evaluation.records import RECORDS
+from lantern.evaluation.rows import SUMMARY, append_rows, read_rows, read_summary
+from lantern.reporting.profiles import read_profiles
+from lantern.runtime.files import alone_in, read_object, replace_text
+from lantern.tuning.saved_choice import KeptChoice
+
+DAMAGED = ["", "{", "[1]", "3", "null", '{"request": "a', "\0"]
+HOLDER = """
+import sys
+from pathlib import Path
+from lantern.runtime.files import alone_in
+with alone_in(Path(sys.argv[1])):
+    print("inside", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def full(tmp_path):
+    """A disk of 16 KiB, of which nothing is free."""
+    disk = tmp_path / "full"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(disk)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("mounting a small disk is not allowed here")
+    try:
+        with pytest.raises(OSError, match="No space left"):
+            (disk / "ballast").write_bytes(b"0" * 2**20)
+        yield disk
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_full_disk_is_one_sentence_wherever_it_is_met(full):
+    """Catches a traceback, and a row or a file that is there in part."""
+    for write in (
+        lambda: replace_text(full / "a.json", "{}"), lambda: append_rows(full / RECORDS, [{"key": "a" * 9000}]),
+    ):  # fmt: skip
+        with pytest.raises(LanternError, match=r"No space left on device.*make room and start again"):
+            write()
+    assert not (full / "a.json").exists()
+    assert not (full / RECORDS).exists() or read_rows(full / RECORDS) == []
+
+
+def test_a_disk_that_fills_up_loses_nothing_finished(tmp_path):
+    """Catches a record that is rewritten, not appended to: the images before stay, and the run goes on from them."""
+    evaluate(tmp_path / "first", tmp_path / "first", pipeline=FakePipeline())
+    before = read_rows(tmp_path / "first" / RECORDS)
+    (tmp_path / "second").mkdir()
+    (tmp_path / "second" / RECORDS).symlink_to("/dev/full")
+    with pytest.raises(LanternError, match=r"No space left on device.*what was finished is kept"):
+        append_rows(tmp_path / "second" / RECORDS, [{"a": 1}])
+    assert read_rows(tmp_path / "first" / RECORDS) == before
+
+
+@pytest.mark.parametrize("where", ["below a file", "loop", "dangling link", "/proc/run"])
+def test_a_run_folder_that_cannot_be_made_is_one_sentence(where, tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "dangling link").symlink_to(tmp_path / "nowhere" / "at all")
+    folder = tmp_path / "file" / "run" if where == "below a file" else tmp_path / where
+    with pytest.raises(SystemExit, match=f"cannot write to {folder} .*; choose another"):
+        WritableFolder().on_run_start(OmegaConf.create({"hydra": {"run": {"dir": str(folder)}}}))
+
+
+def test_two_runs_in_one_folder_are_one_too_many(tmp_path):
+    """Catches rows of two runs that disturb each other's timings; the lock ends with its process, also a killed one."""
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert holder.stdout.readline() == b"inside\n"
+        with pytest.raises(LanternError, match=r"is in use by another run; wait for its end, or give another folder"):
+            alone_in(tmp_path).__enter__()
+    finally:
+        holder.kill()
+        holder.communicate()
+    with alone_in(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("content", DAMAGED)
+def test_a_damaged_file_of_a_run_is_made_again(content, tmp_path, caplog):
+    """Catches a traceback at the start of a run in a folder that a full disk or an editor has damaged."""
+    mark_finished(tmp_path, "request")
+    replace_text(tmp_path / SUMMARY, '{"AR": {"drafter": "none"}}')
+    assert is_finished(tmp_path, "request")
+    for name in (FINISHED, SUMMARY, "profiles.json", "tree.json"):
+        kept = (tmp_path / name).read_text() if (tmp_path / name).exists() else "{}"
+        (tmp_path / name).write_text(content)
+        assert read_object(tmp_path / name) == {}
+        assert not (is_finished(tmp_path, "request") and name in (FINISHED, SUMMARY))
+        (tmp_path / name).write_text(kept if name in (FINISHED, SUMMARY) else content)
+    assert read_profiles([tmp_path]) == {}
+    assert KeptChoice(tmp_path / "tree.json", "request").read() == []
+    assert f"{tmp_path / SUMMARY} is damaged" in caplog.text
+
+
+def test_one_damaged_summary_leaves_the_other_points_their_report(tmp_path):
+    replace_text(tmp_path / "0" / SUMMARY, "{")
+    replace_text(tmp_path / "1" / SUMMARY, '{"AR": {"drafter": "none"}, "x": 3}')
+    assert [read_summary(tmp_path / name) for name in "012"] == [[], [{"drafter": "none"}], []]
+
+
+def test_foreign_and_torn_lines_among_the_records_are_passed_over(tmp_path):
+    """Catches a resumed run that stops at a line of another program, or makes its images again."""
+    first = [m.row for m in evaluate(tmp_path, tmp_path, pipeline=FakePipeline())]
+    path = tmp_path / RECORDS
+    lines = path.read_bytes().splitlines(keepends=True)
+    foreign = [b"3\n", b"null\n", b'"x"\n', b"[1]\n", b'{"a": 1}\n', b'{"key": null}\n', b"\xff\xfe\0\n", b"key,part\n"]
+    path.write_bytes(b"".join([*foreign, *lines, *foreign, b'{"key": "to']))
+    pipeline = FakePipeline()
+    assert [m.row for m in evaluate(tmp_path, tmp_path, pipeline=pipeline)] == first
+    assert pipeline.calls == []
+
+
+def test_a_clock_that_jumps_changes_no_timing(tmp_path, monkeypatch):
+    """Catches latencies from a clock that the system sets back and forth, such as a negative one."""
+    jumps = iter(range(10**6, 0, -999))
+    monkeypatch.setattr("time.time", lambda: next(jumps))
+    rows = [m.row for m in evaluate(tmp_path, tmp_path, pipeline=FakePipeline())]
+    assert [row["latency_s"] for row in rows] == [1.0, 0.5]
+    assert all(0 < row["end_to_end_s"] < 100 for row in rows)
