@@ -3,10 +3,11 @@ PYTHON ?= python3.11
 PY := .venv/bin/python
 RUN ?= runs/demo
 MINUTES ?= auto
+WEIGHTS_RUN ?= runs/weights
 GPU_RUN ?= runs/gpu
 GPU_INDEX ?= https://pypi.org/simple
 
-.PHONY: help env demo look results gpu test test-full test-portable test-slurm lint
+.PHONY: help env demo look results weights gpu test test-full test-portable test-slurm lint
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -27,6 +28,9 @@ look: env  ## watch two methods decode your prompt, in a local page
 
 results: env  ## measure and write the tables of docs/ (hours); TABLE=headline for one of them
 	$(PY) -m lantern.studies.results $(TABLE)
+
+weights: env  ## train all embedded weights again, into runs/weights (hours); goes on where it was stopped
+	$(PY) -m lantern.studies.weights $(WEIGHTS_RUN)
 
 test: env  ## the essentials, minutes
 	$(PY) -m pytest -q -m "not full"

@@ -1,42 +1,38 @@
-"""Losses of the tokenizer: local band powers, which penalise a wrong amount of texture but not its phase, and a patch
-discriminator (Isola et al. 2017, arXiv:1611.07004) with the weighting of Esser et al. 2021 (arXiv:2012.09841)."""
+"""Losses of the tokenizer: local power spectra, which penalise a wrong amount of texture at any frequency and direction
+but not its phase, and a patch discriminator (Isola et al. 2017, arXiv:1611.07004) with the weighting of Esser et al.
+2021 (arXiv:2012.09841)."""
 
 from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from torch import Tensor, nn
 
-WINDOW, STRIDE = 16, 4  # pixels over which a band's power is averaged
-POWER_FLOOR = (1 / 255) ** 2  # of images in [0, 1]: power below it is invisible
+WINDOW = 16  # pixels: the lines of a pattern of 8 pixels are resolved
+NEIGHBOURS = 3  # windows, down and across, whose powers are averaged
+POWER_FLOOR = (4 / 255) ** 2  # of images in [0, 1]: about the sensor noise of the scenes
 
 
-def blur(images: Tensor) -> Tensor:
-    """Separable binomial low-pass of five taps, reflecting at the border: [B, 3, H, W] -> the same."""
-    taps = torch.tensor([1.0, 4.0, 6.0, 4.0, 1.0], device=images.device, dtype=images.dtype) / 16
-    kernel = taps.expand(images.shape[1], 1, 1, 5)
-    padded = F.pad(images, (2, 2, 2, 2), mode="reflect")
-    rows = F.conv2d(padded, kernel, groups=images.shape[1])
-    return F.conv2d(rows, kernel.transpose(2, 3), groups=images.shape[1])
+def local_spectra(images: Tensor) -> Tensor:
+    """Powers [B, F, h, w] at the F frequencies (of three channels) in half-overlapping Hann windows of images
+    [B, 3, H, W], without their means; white noise has its variance at every frequency."""
+    taper = torch.hann_window(WINDOW, device=images.device)
+    window = torch.outer(taper, taper)
+    patches = images.float().unfold(2, WINDOW, WINDOW // 2).unfold(3, WINDOW, WINDOW // 2)
+    centred = patches - patches.mean((-2, -1), keepdim=True)
+    spectra = torch.fft.rfft2(centred * (window / window.square().mean().sqrt()), norm="ortho")
+    powers = rearrange(spectra.abs().square(), "b c h w y x -> b (c y x) h w")
+    count = min(NEIGHBOURS, powers.shape[-1])
+    return F.avg_pool2d(powers, count, (count + 1) // 2)
 
 
-def band_powers(images: Tensor, levels: int) -> list[Tensor]:
-    """Local power of each octave, finest first: of images [B, 3, H, W], maps [B, 3, h, w] (a Laplacian pyramid)."""
-    powers = []
-    for _ in range(levels):
-        smooth = blur(images)
-        window = min(WINDOW, images.shape[-1])
-        powers.append(F.avg_pool2d((images - smooth).square(), window, STRIDE))
-        images = smooth[..., ::2, ::2]
-    return powers
-
-
-def texture_loss(made: Tensor, real: Tensor, levels: int = 3) -> Tensor:
-    """Mean distance of the logarithms of local band powers, images [B, 3, H, W] in [0, 1]: ratios of
-    powers weight faint and strong textures alike."""
-    pairs = zip(band_powers(made, levels), band_powers(real, levels), strict=True)
-    ratios = [((a + POWER_FLOOR) / (b + POWER_FLOOR)).log().abs().mean() for a, b in pairs]
-    return torch.stack(ratios).mean()
+def texture_loss(made: Tensor, real: Tensor) -> Tensor:
+    """Mean distance of the logarithms of local spectra, images [B, 3, H, W] in [0, 1]: ratios of powers weight faint
+    and strong textures alike. The power of a whole octave would let the decoder put it at one frequency, as lines of
+    its sampling grid."""
+    ours, theirs = (local_spectra(images) + POWER_FLOOR for images in (made, real))
+    return (ours / theirs).log().abs().mean()
 
 
 class PatchDiscriminator(nn.Module):

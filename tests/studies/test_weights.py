@@ -1,0 +1,66 @@
+"""The command that trains all embedded weights: order, resuming, failure, and the whole chain at toy size."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from support.paths import CONF
+
+from lantern.errors import LanternError
+from lantern.models.llamagen.weights_folder import load_target
+from lantern.studies import weights
+
+# exports a folder as train.py does; fails once if told to
+STUB = """
+import sys
+from pathlib import Path
+given = dict(setting.split("=", 1) for setting in sys.argv[1:])
+run, task = Path(given["hydra.run.dir"]), given["task"]
+run.mkdir(parents=True, exist_ok=True)
+starts = run / "starts"
+starts.write_text(starts.read_text() + "+" if starts.exists() else "+")
+if task == "target" and starts.read_text() == "+":
+    sys.exit(3)
+(run / task).mkdir()
+seen = sorted(path.name for path in Path(given["paths.weights"]).iterdir())
+(run / task / "model.safetensors").write_text(",".join(seen))
+"""
+TOY = {
+    "critic": ["trainer.max_steps=2", "trainer.val_check_interval=2", "batches.batch_size=4"],
+    "tokenizer": ["task.quantize_from=1", "trainer.max_steps=3", "trainer.val_check_interval=3"],
+    "target": ["rendered.num_train=32", "trainer.max_time=null", "trainer.max_steps=2", "trainer.val_check_interval=2"],
+    "drafter": ["data.num_train=16", "trainer.max_time=null", "trainer.max_steps=2", "trainer.val_check_interval=2"],
+    "parallel": ["data.num_train=16", "trainer.max_time=null", "trainer.max_steps=2", "trainer.val_check_interval=2"],
+}
+SMALL = ["data.num_validation=8"]
+
+
+@pytest.mark.parametrize("part", weights.PARTS)
+def test_every_part_composes_and_is_found_where_train_exports_it(part):
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        cfg = compose("train", list(weights.PARTS[part]))
+    assert cfg.task_name == weights.exported_by(weights.PARTS[part])
+
+
+def test_a_chain_goes_on_where_it_failed_and_every_part_sees_those_before_it(tmp_path):
+    """Catches finished parts that are trained twice, and parts that are trained on the shipped weights."""
+    train = (sys.executable, "-c", STUB)
+    with pytest.raises(LanternError, match="target ended with status 3"):
+        weights.run(tmp_path, weights.PARTS, train)
+    assert sorted(path.name for path in (tmp_path / "weights").iterdir()) == ["critic", "tokenizer"]
+    folder = weights.run(tmp_path, weights.PARTS, train)
+    seen = [(folder / part / "model.safetensors").read_text() for part in weights.PARTS]
+    before = list(weights.PARTS)
+    assert seen == [",".join(sorted(before[:count])) for count in range(len(before))]
+    assert [len((tmp_path / part / "starts").read_text()) for part in before] == [1, 1, 2, 1, 1]
+
+
+@pytest.mark.full
+def test_the_chain_trains_a_target_and_drafters_that_belong_together(tmp_path: Path):
+    """Catches a part that reads the shipped weights: a target names the hash of its tokenizer."""
+    parts = {name: [*settings, *TOY[name], *SMALL] for name, settings in weights.PARTS.items()}
+    folder = weights.run(tmp_path, parts)
+    target = load_target(folder / "target", folder / "tokenizer", dtype="float32", device="cpu")
+    assert all((folder / part / "config.json").is_file() for part in parts)
+    assert target.weights_hash in (folder / "drafter" / "config.json").read_text()
