@@ -28,8 +28,8 @@ def check_added(overrides: Sequence[str], groups: Container[str]) -> None:
     of them is checked by its constructor, or is a group of the user's own."""
     for override in overrides:
         key = override.split("=")[0]
-        section = key.lstrip("+").split(".")[0]
-        if key.startswith("+") and "@" not in key and (section in OWN or ("." not in key and section not in groups)):
+        section, _, setting = key.lstrip("+").partition(".")
+        if key.startswith("+") and "@" not in key and (section in OWN if setting else section not in groups):
             raise LanternError(
                 f"{override} adds a setting that nothing reads; see evaluate.py --help for those there are"
             )

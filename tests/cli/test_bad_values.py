@@ -86,7 +86,9 @@ def test_a_key_that_nothing_reads_is_refused(added):
 
 def test_what_a_group_or_a_constructor_reads_may_be_added():
     known = {"method": "jacobi", "sweep": "delta", "tree": "static", "loop": "rows"}
-    check_added(["+method=jacobi", "+loop=rows", "++tree.length=3", "+tree@published=eagle2", "seed=3"], known)
+    check_added(
+        ["+method=jacobi", "+sweep=delta", "+loop=rows", "++tree.length=3", "+tree@published=eagle2", "seed=3"], known
+    )
 
 
 def test_the_likeliest_code_is_in_every_nucleus():
