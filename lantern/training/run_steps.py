@@ -118,6 +118,17 @@ def unfinished_checkpoint(folder: Path, config: dict[str, Any]) -> str | None:
     return str(latest)
 
 
+def is_finished_point(folder: Path, config: dict[str, Any]) -> bool:
+    """Whether a sweep that was killed had finished this point. LanternError if it was one of other settings."""
+    recorded, weights = folder / CONFIG, folder / config["task_name"]
+    if not weights.is_dir() or not recorded.is_file():
+        return False
+    if _lasting(recorded.read_text()) != _lasting(OmegaConf.to_yaml(config)):
+        raise LanternError(f"{folder} holds a run of other settings, see its {CONFIG}; give another hydra.sweep.dir")
+    print(f"{folder} is finished")
+    return True
+
+
 def _lasting(config: str) -> object:
     return lasting_settings(OmegaConf.to_container(OmegaConf.create(config)))
 
