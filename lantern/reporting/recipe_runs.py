@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 from lantern.evaluation.records import RECORDS
 from lantern.evaluation.rows import Row, is_baseline, read_rows, read_summary, setting_id
 from lantern.evaluation.speed import speedup
-from lantern.models.checkpoints import load_weights
+from lantern.models.checkpoints import load_weights, weights_file
 from lantern.reporting.merge import point_folders
 
 DRAFTER, DECODED = "drafter", "decoded"  # subfolders of a run: weights, and the sweep that decoded with them
@@ -19,7 +19,7 @@ TOKENS, DRAFT_MS, OTHERS = "tokens_per_step/", "draft_ms/", "other_cores/"  # an
 
 def run_folders(sweep: Path) -> list[Path]:
     """The finished training runs of a sweep, named recipe-seed."""
-    return sorted(path.parent for path in sweep.glob(f"*-*/{DRAFTER}"))
+    return sorted(path.parent for path in sweep.glob(f"*-*/{DRAFTER}") if weights_file(path).is_file())
 
 
 def name_of(folder: Path) -> tuple[str, int]:

@@ -40,6 +40,7 @@ def test_of_a_run_that_was_killed_and_resumed_the_later_validations_count(tmp_pa
 def test_an_unfinished_run_is_left_out(tmp_path):
     made_run(tmp_path / "lk-0")
     (tmp_path / "race-0" / "checkpoints").mkdir(parents=True)
+    (made_run(tmp_path / "hass-0") / "drafter" / "model.safetensors").unlink()  # killed while it was exported
     assert [run.name for run in run_folders(tmp_path)] == ["lk-0"]
 
 
