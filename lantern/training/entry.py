@@ -30,6 +30,8 @@ def train(cfg: DictConfig) -> None:
     asked = run_steps.named_checkpoint(cfg.ckpt_path, folder)
     run_steps.check_overrides(run.overrides.task)
     check_numbers(cfg)
+    if run.mode == RunMode.MULTIRUN and run_steps.is_finished_point(folder, run_steps.whole_config(cfg)):
+        return
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
     callbacks = [callback for callback in instantiate(cfg.callbacks).values() if callback]
     run_steps.keep_old_metrics(folder)

@@ -20,7 +20,7 @@ from torch.distributed import DistError
 
 from lantern.errors import LanternError
 from lantern.evaluation.provenance import write_provenance
-from lantern.models.checkpoints import local_hash
+from lantern.models.checkpoints import local_hash, weights_file
 from lantern.runtime.files import replace_text
 from lantern.training.processes import lasting_settings, was_restarted
 from lantern.training.saved_state import whole_checkpoint
@@ -116,6 +116,17 @@ def unfinished_checkpoint(folder: Path, config: dict[str, Any]) -> str | None:
         )
     print(f"resumed from {latest}" + ("" if latest == path else f", because {path.name} is torn"))
     return str(latest)
+
+
+def is_finished_point(folder: Path, config: dict[str, Any]) -> bool:
+    """Whether a sweep that was killed had finished this point. LanternError if it was one of other settings."""
+    recorded, weights = folder / CONFIG, weights_file(folder / config["task_name"])  # the file that is written last
+    if not weights.is_file() or not recorded.is_file():
+        return False
+    if _lasting(recorded.read_text()) != _lasting(OmegaConf.to_yaml(config)):
+        raise LanternError(f"{folder} holds a run of other settings, see its {CONFIG}; give another hydra.sweep.dir")
+    print(f"{folder} is finished")
+    return True
 
 
 def _lasting(config: str) -> object:

@@ -67,6 +67,7 @@ def wandb_logger(
 ) -> TolerantWandbLogger:
     """Offline without an API key, unless WANDB_MODE is set. `checkpoint` (ckpt_path) continues the W&B run of its
     folder, if that has one."""
+    wandb.finish()  # a sweep's point before: Lightning would log to its run
     resumed = Path(checkpoint).parent.parent if checkpoint else Path(save_dir)
     key = folder_key(resumed if (resumed / KEY_FILE).is_file() else Path(save_dir))
     quiet = wandb.Settings(silent=True, console="off")  # training's own output is all that the terminal shows

@@ -12,7 +12,7 @@ from support.paths import CONF
 from lantern.cli.sweep_callback import SweepReport, find_conflict
 from lantern.reporting.published import FIGURES, published_keys
 
-SWEEPS = sorted(path.stem for path in (CONF / "sweep").glob("*.yaml"))
+SWEEPS = sorted(path.stem for path in (CONF / "sweep").glob("*.yaml") if path.stem != "recipe")  # of train.py
 
 
 def composed(*overrides: str):

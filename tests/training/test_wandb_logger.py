@@ -43,6 +43,14 @@ def test_a_drafter_is_an_artifact_of_the_run_that_trained_it(offline, tmp_path):
     assert run.summary["val/loss"] == 1.0
 
 
+def test_each_point_of_a_sweep_is_a_run_of_its_own(offline, tmp_path):
+    """Catches Lightning's logger, which logs to the run that an earlier point of the process left open."""
+    for name in ("first", "second"):
+        logger(tmp_path / name).log_metrics({"val/loss": 1.0}, 3)
+    wandb.finish()
+    assert [len(read_runs(tmp_path / name)) for name in ("first", "second")] == [1, 1]
+
+
 def test_training_that_is_resumed_goes_on_in_its_own_run(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     first = logger(tmp_path / "first")._wandb_init

@@ -1,0 +1,98 @@
+"""The end of python train.py +sweep=recipe, as a Hydra callback: decodes with every drafter that was trained, then
+reports the recipes in one table, curves and a page."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig, OmegaConf
+
+from lantern.cli.error_messages import user_error
+from lantern.errors import LanternError
+from lantern.reporting.wandb_runs import Tracker, group_of
+from lantern.runtime.home import CHECKOUT
+
+NAME = "recipe"
+FORWARDED = re.compile(r"[+~]*((model|sampling|paths)[.@=]|(device|dtype)=)")  # overrides that describe the target
+AXES = {"minutes": "minutes of training, validation left out", "time/steps": "steps"}
+FIGURES = {"val/sim_accept_len": "length, ratio verification", "val/sim_agree_len": "length, shared noise"}
+
+
+def group_name(folder: str) -> str:
+    """The W&B group of a sweep's training runs and its summary."""
+    return group_of(NAME, folder).name
+
+
+class RecipeReport(Callback):
+    """Decodes and reports at on_multirun_end, which Hydra calls where every point was trained."""
+
+    def on_multirun_end(self, config: DictConfig, **_: object) -> None:
+        folder = Path(config.hydra.sweep.dir)
+        try:
+            own = overrides_of(OmegaConf.to_container(config.sweep.decoding))
+            decode(folder, [*filter(FORWARDED.match, config.hydra.overrides.task), *own])
+            track = config.logger.get("wandb")
+            tracker = Tracker(track.project, tags=track.tags) if track else Tracker(mode="disabled")
+            report_recipes(folder, config.sweep.ranked_by, config.sweep.reference, tracker)
+        except Exception as error:  # which Hydra would turn into a warning
+            known = user_error(error) or error
+            raise SystemExit(f"error: the drafters are trained, their report is not made: {known}") from error
+
+
+def overrides_of(settings: Mapping, prefix: str = "") -> list[str]:
+    """Nested settings in Hydra's override grammar."""
+    found = []
+    for key, value in settings.items():
+        is_group = isinstance(value, Mapping)
+        found += overrides_of(value, f"{prefix}{key}.") if is_group else [f"{prefix}{key}={json.dumps(value)}"]
+    return found
+
+
+def decode(sweep: Path, settings: Sequence[str]) -> None:
+    """Runs evaluate.py +sweep=drafters on every drafter of a sweep; it makes no finished point again."""
+    from lantern.reporting.recipe_runs import DECODED, DRAFTER, run_folders
+
+    for folder in run_folders(sweep):
+        places = [f"drafter.checkpoint={folder / DRAFTER}", f"hydra.sweep.dir={folder / DECODED}"]
+        command = ["evaluate.py", "+sweep=drafters", *settings, *places, "tracking.mode=disabled"]
+        print(f"\n$ python {shlex.join(command)}", flush=True)
+        done = subprocess.run([sys.executable, str(CHECKOUT / command[0]), *command[1:]], check=False)
+        if done.returncode:
+            raise LanternError(
+                f"evaluate.py ended with status {done.returncode}, see above; started again with "
+                f"hydra.sweep.dir={sweep}, the sweep continues from here"
+            )
+
+
+def report_recipes(folder: Path, ranked_by: str, reference: str, tracker: Tracker) -> None:
+    """Writes recipes.csv, curves.png and recipes.html, prints the table, and tracks all of them."""
+    from lantern.reporting.plots import draw_curves
+    from lantern.reporting.recipe_page import write_recipe_page
+    from lantern.reporting.recipe_runs import name_of, run_folders, run_row, validations
+    from lantern.reporting.recipe_table import columns, format_recipes, recipe_rows
+    from lantern.reporting.table import write_csv
+
+    folders = run_folders(folder)
+    runs = [run_row(run) for run in folders]
+    rows = recipe_rows(runs, ranked_by, reference)
+    curves: dict[str, list] = {}
+    for run in folders:
+        lines = [line | {"minutes": line["time/training_s"] / 60} for line in validations(run)]
+        curves.setdefault(name_of(run)[0], []).append(lines)
+    write_csv(rows, folder / "recipes.csv")
+    write_csv(runs, folder / "runs.csv")
+    figure = draw_curves(curves, AXES, FIGURES, folder / "curves.png")
+    notes = [
+        f"Ranked by the lower 95 % bound of {ranked_by}. Bounds are Student's t over seeds; of a recipe with one seed, "
+        "those of tokens per step are over prompts.",
+        f"over {reference}: the difference in {ranked_by}, paired by seed. recipes.csv has the bounds of all figures.",
+    ]
+    shown = columns(rows, reference, range(1, 7))
+    write_recipe_page(folder / "recipes.html", "Recipes of drafter training", notes, rows, shown, figure)
+    print(f"\n{format_recipes(rows, shown)}\n\n{notes[0]}\n{folder}/recipes.html")
+    tracker.table(rows, [figure], folder, group_of(NAME, folder))

@@ -1,0 +1,165 @@
+"""python train.py +sweep=recipe: its points compose, a killed sweep continues, and it ends with a table."""
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra._internal.utils import create_config_search_path
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+from support.made_recipes import WAY, made_run
+from support.paths import CONF, ROOT
+from support.recipes import NAMES
+from support.tiny_weights import write_tiny_weights
+
+from lantern.errors import LanternError
+from lantern.reporting.wandb_runs import Tracker
+from lantern.training import recipe_sweep, step_time
+from lantern.training.run_steps import is_finished_point
+
+
+def composed(name: str, *overrides: str):
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose(name, list(overrides), return_hydra_config=True)
+
+
+def test_the_sweep_takes_every_recipe_and_two_seeds():
+    """Catches a list of recipes that a new one is not in."""
+    axes = composed("train", "+sweep=recipe").hydra.sweeper.params
+    loader = ConfigLoaderImpl(create_config_search_path(str(CONF)))
+    overrides = OverridesParser.create(loader).parse_overrides([f"{key}={value}" for key, value in axes.items()])
+    (points,) = BasicSweeper.split_arguments(overrides, None)
+    assert sorted(points) == sorted([f"recipe={name}", f"seed={seed}"] for name in NAMES for seed in (0, 1))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_recipe_is_a_point_with_a_folder_of_its_own_and_equal_data(name):
+    cfg = composed("train", "+sweep=recipe", f"recipe={name}", "seed=1")
+    assert cfg.hydra.sweep.subdir == f"{name}-1"
+    assert (cfg.batches.seed, cfg.batches.splits.validation.seed, cfg.images.config.seed) == (1, 0, 0)
+
+
+def test_a_finished_point_is_not_trained_again(tmp_path):
+    """Catches a sweep that trains all over, and one that takes a run of other settings for its own."""
+    folder = made_run(tmp_path / "lk-0")
+    config = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
+    assert is_finished_point(folder, config)
+    with pytest.raises(LanternError, match=r"lk-0 holds a run of other settings.*hydra\.sweep\.dir"):
+        is_finished_point(folder, config | {"seed": 5})
+    assert not is_finished_point(tmp_path / "lk-1", config)
+    (folder / "drafter" / "model.safetensors").unlink()  # killed while it was exported
+    assert not is_finished_point(folder, config)
+
+
+def test_every_finished_drafter_is_decoded_with_on_the_target_it_was_trained_on(tmp_path, monkeypatch):
+    """Catches commands that do not compose, and drafters that are measured on another target or with other noise."""
+    for name in ("lk-0", "race-1"):
+        made_run(tmp_path / name)
+    (tmp_path / "hass-0").mkdir()
+    commands = []
+    monkeypatch.setattr(
+        recipe_sweep.subprocess, "run", lambda command, **_: commands.append(command) or SimpleNamespace(returncode=0)
+    )
+    settings = recipe_sweep.overrides_of({"split": "dev", "speed": {"num_prompts": 3}, "prompts": ["a ring, red"]})
+    recipe_sweep.decode(tmp_path, [*settings, "sampling.temperature=0.5"])
+    configs = [composed("evaluate", *command[2:]) for command in commands]
+    assert [cfg.drafter.checkpoint for cfg in configs] == [f"{tmp_path}/{name}/drafter" for name in ("lk-0", "race-1")]
+    assert configs[0].hydra.sweep.dir == f"{tmp_path}/lk-0/decoded"
+    assert (configs[0].speed.num_prompts, configs[0].prompts, configs[0].quality.num_images) == (3, ["a ring, red"], 0)
+    assert configs[0].sampling.temperature == 0.5
+
+
+def test_a_failed_decoding_says_how_to_go_on(tmp_path, monkeypatch):
+    made_run(tmp_path / "lk-0")
+    monkeypatch.setattr(recipe_sweep.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=3))
+    with pytest.raises(LanternError, match=f"status 3.*hydra.sweep.dir={tmp_path}"):
+        recipe_sweep.decode(tmp_path, [])
+
+
+@pytest.mark.parametrize(
+    ("override", "is_kept"),
+    [("model=anole", True), ("model.folder=a", True), ("device=cpu", True), ("trainer.max_steps=3", False),
+     ("seed=0,1", False), ("recipe=lk", False), ("sampling.top_k=4", True)],
+)  # fmt: skip
+def test_the_settings_of_the_target_are_given_to_evaluate(override, is_kept):
+    assert bool(recipe_sweep.FORWARDED.match(override)) == is_kept
+
+
+def test_the_report_is_a_table_curves_and_a_page(tmp_path, capsys):
+    for name, tokens in {"eagle1-0": 3.0, "eagle1-1": 3.1, "lk-0": 4.0, "lk-1": 4.1}.items():
+        made_run(tmp_path / name, tokens)
+    recipe_sweep.report_recipes(tmp_path, WAY, "eagle1", Tracker(mode="disabled"))
+    with (tmp_path / "recipes.csv").open() as file:
+        assert [(row["recipe"], row["seeds"]) for row in csv.DictReader(file)] == [("lk", "2"), ("eagle1", "2")]
+    with (tmp_path / "runs.csv").open() as file:
+        assert [row["seed"] for row in csv.DictReader(file)] == ["0", "1", "0", "1"]
+    assert (tmp_path / "curves.png").read_bytes()[:4] == b"\x89PNG"
+    assert "overlap 1" in capsys.readouterr().out
+    assert "data:image/png;base64," in (tmp_path / "recipes.html").read_text()
+
+
+def test_the_time_of_steps_leaves_validation_out_and_goes_on_after_resuming(monkeypatch):
+    """Catches seconds a step that grow with the validation set, and a clock that restarts with a resumed run."""
+    now, logged = [100.0], {}
+    monkeypatch.setattr(step_time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(step_time, "CpuContention", lambda: SimpleNamespace(cores=lambda: 0.5))
+    task = SimpleNamespace(log_dict=lambda values, **_: logged.update(values))
+    first, resumed = step_time.StepTime(), step_time.StepTime()
+
+    def trains(clock: step_time.StepTime, seconds: float, step: int) -> None:
+        """So long, then a validation of a minute."""
+        now[0] += seconds
+        clock.on_validation_start(None, task)
+        clock.on_validation_epoch_end(SimpleNamespace(global_step=step), task)
+        now[0] += 60
+        clock.on_validation_end(None, task)
+
+    first.on_train_start(None, task)
+    trains(first, 8.0, 4)
+    assert logged == {"time/training_s": 8.0, "time/steps": 4.0, "time/other_cores": 0.5}
+    now[0] += 2
+    resumed.load_state_dict(first.state_dict())  # between two validations
+    now[0] += 1000
+    resumed.on_train_start(None, task)
+    trains(resumed, 5.0, 8)
+    assert (logged["time/training_s"], logged["time/steps"]) == (15.0, 8.0)
+
+
+@pytest.mark.full
+def test_two_recipes_with_two_seeds_end_in_one_table_and_a_second_start_repeats_nothing(tmp_path):
+    write_tiny_weights(tmp_path / "weights")
+    command = [
+        sys.executable, str(ROOT / "train.py"), "+sweep=recipe", "recipe=eagle1,race", "seed=0,1",
+        f"paths.weights={tmp_path}/weights", f"paths.cache_dir={tmp_path}/cache", "rendered.num_train=8",
+        "rendered.num_validation=2", "batches.splits.validation.num_images=2", "batches.batch_size=4",
+        "batches.validation_batch_size=2", "trainer.max_time=null", "trainer.max_steps=3",
+        "trainer.val_check_interval=2", "trainer.accelerator=cpu", "device=cpu", "dtype=float32",
+        "distil.validation_depth=2", "+sweep.decoding.prompts=[wood,sand]", "sweep.decoding.split=all",
+        "sweep.decoding.speed.num_prompts=2", f"hydra.sweep.dir={tmp_path}/sweep",
+    ]  # fmt: skip
+    environment = os.environ | {"WANDB_MODE": "offline", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    with (tmp_path / "sweep" / "recipes.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert sorted(row["recipe"] for row in rows) == ["eagle1", "race"]
+    ways = ("chain5_ratio", "chain5_shared_noise", "static_shared", "refined_jacobi", "refined_branches")
+    assert all(float(row[f"tokens_per_step/{way}"]) >= 1 for row in rows for way in ways)
+    assert all(float(row["step_s"]) > 0 and row["steps"] == "3.0" for row in rows)
+    assert len(list((tmp_path / "sweep").glob("*/wandb/offline-run-*"))) == 4  # a point, a run
+    made = {path: path.stat().st_mtime_ns for path in _made(tmp_path / "sweep")}
+    again = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert again.returncode == 0, again.stderr[-3000:]
+    assert {path: path.stat().st_mtime_ns for path in _made(tmp_path / "sweep")} == made
+
+
+def _made(sweep: Path) -> list[Path]:
+    """Weights, and the records of decoded images."""
+    return [*sweep.glob("*/drafter/*"), *sweep.glob("*/decoded/*/prompts.jsonl")]
