@@ -33,17 +33,17 @@ weights: env  ## train all embedded weights again, into runs/weights (hours); go
 	$(PY) -m lantern.studies.weights $(WEIGHTS_RUN)
 
 test: env  ## the essentials, minutes
-	$(PY) -m pytest -q -m "not full"
+	$(PY) -m pytest -q -n auto --dist loadfile -m "not full"
 
 test-full: env  ## the rest: long grids and everything on the shipped weights
-	$(PY) -m pytest -q -m full
+	$(PY) -m pytest -q -n auto --dist loadfile -m full
 
 LAWS := tests/acceptance tests/verification tests/drafters tests/trees tests/test_laws.py tests/test_decoding.py
 LOWER_CAPABILITY := import torch; print({"AVX512": "avx2", "AVX2": "default"}.get(torch.backends.cpu.get_cpu_capability(), ""))
 
 test-portable: env  ## the tests of laws again, with torch's kernels for an older processor
 	@lower=$$($(PY) -c '$(LOWER_CAPABILITY)') && if [ -n "$$lower" ]; then echo "ATEN_CPU_CAPABILITY=$$lower" && \
-		ATEN_CPU_CAPABILITY=$$lower $(PY) -m pytest -q -m "not full" $(LAWS); fi
+		ATEN_CPU_CAPABILITY=$$lower $(PY) -m pytest -q -n auto --dist loadfile -m "not full" $(LAWS); fi
 
 test-slurm: env  ## array and training jobs on a Slurm cluster of this host (apt-get install slurm-wlm munge)
 	$(PY) -m pytest -q -rs tests/slurm

@@ -1,10 +1,26 @@
-"""Before any test module imports transformers, see lantern's docstring; and one browser for all tests that need one."""
+"""Before any test module imports transformers, see lantern's docstring; the machine divided among test processes; one
+browser for all tests of a process that need one."""
+# ruff: noqa: E402
+
+import os
+
+CORES = os.cpu_count() or 1
+if "PYTEST_XDIST_WORKER_COUNT" in os.environ:  # before torch is loaded; also for the processes that tests start
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, CORES // int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))))
 
 import lantern  # noqa: F401
 
 # isort: split
 import pytest
 from support.browser import browser, find_browser
+
+GIB_EACH = 3  # of a test process and what it starts
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """A process for each core, as far as memory goes; more than eight gain nothing."""
+    gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return max(1, min(CORES, int(gib / GIB_EACH), 8))
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import torch
 from evaluation.test_resuming import lasting, records
 from support.fake_pipeline import FakePipeline
 from support.paths import ROOT, SUPPORT, TESTS
@@ -19,8 +20,9 @@ from lantern.evaluation.rows import read_rows
 @pytest.fixture(scope="module")
 def home(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("home")
-    command = [sys.executable, str(SUPPORT / "shared_evaluation.py"), str(folder)]
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{TESTS}", "OMP_NUM_THREADS": "1"}
+    threads = str(torch.get_num_threads())  # on which timings depend, and with them the records' keys
+    command = [sys.executable, str(SUPPORT / "shared_evaluation.py"), str(folder), threads]
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{TESTS}"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240)
     assert done.returncode == 0, done.stderr[-3000:]
     return folder

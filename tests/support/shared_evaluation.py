@@ -1,5 +1,5 @@
-"""Four workers of one evaluation: python shared_evaluation.py <folder>. They are started at different times, the third
-one is killed after its first image, and the fourth one is added then."""
+"""Four workers of one evaluation: python shared_evaluation.py <folder> <threads>. They start at different times, the
+third one is killed after its first image, and the fourth one is added then."""
 
 import os
 import signal
@@ -61,7 +61,7 @@ def wait_for_images(home: Path, shard: int) -> None:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
+    torch.set_num_threads(int(sys.argv[2]))
     home, workers = Path(sys.argv[1]), {}
     for shard in range(SHARDS):
         workers[shard] = started(home, shard)
