@@ -54,6 +54,6 @@ def test_a_family_trains_a_drafter_that_decodes_plain_decodings_tokens(loaded, t
     )
     assert torch.equal(drafted.tokens, plain.tokens)
     items = samples.split("train")
-    tokens, captions = items.tokens[:2].long(), items.captions[:2]
+    tokens, captions = torch.stack([items[i]["tokens"] for i in range(2)]), items.captions[:2]
     whole, part = target_features(target, tokens, captions), target_features(target, tokens[:, :9], captions)
     torch.testing.assert_close(whole[:, :, : part.shape[2]], part, rtol=0, atol=1e-4)

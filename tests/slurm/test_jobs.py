@@ -14,6 +14,7 @@ from support.paths import ROOT
 from support.tiny_weights import write_tiny_weights
 
 from lantern.evaluation.rows import read_rows
+from lantern.evaluation.timing import BATCHES
 from lantern.models.checkpoints import weights_hash
 
 pytestmark = pytest.mark.full
@@ -101,7 +102,8 @@ def test_the_documented_array_requeued_cancelled_and_started_again_gives_the_row
     before = images_in(folder)
     finished(started(command, cluster))
     made = images_in(folder)
-    assert len(before) < len(made) == len(set(made))
+    assert set(before) <= set(made)
+    assert len(made) <= len(set(made)) + 2 * BATCHES  # of the piece of each of the two jobs, a part may be there twice
 
     merged = [*documented("python evaluate.py hydra.run.dir=runs/big"), *settings, f"hydra.run.dir={folder}"]
     alone = [*merged[:-1], f"hydra.run.dir={tmp_path}/one"]
