@@ -17,7 +17,7 @@ from lantern.errors import LanternError
 from lantern.runtime.home import CHECKOUT, CONFIG_FOLDER
 
 PLAN = "plan.json"
-MINUTES = {True: 5.5, False: 8.0}  # by whether the device is fast with bfloat16
+MINUTES = {True: 6.0, False: 8.0}  # by whether the device is fast with bfloat16
 
 
 @hydra.main(version_base="1.3", config_path=str(CONFIG_FOLDER), config_name="demo")
