@@ -1,11 +1,7 @@
 """The demo of a fresh clone, sized to the machine: trains a drafter, sweeps LANTERN's delta beside lossless decoding,
 and says in plain words what came out. All it does are commands of this repository, which it prints."""
 
-import csv
 import json
-import shlex
-import subprocess
-import sys
 from pathlib import Path
 from time import perf_counter
 
@@ -13,10 +9,12 @@ import hydra
 from omegaconf import DictConfig
 
 from lantern.cli.error_messages import in_one_sentence
+from lantern.cli.subcommand import run_command
 from lantern.errors import LanternError
-from lantern.runtime.home import CHECKOUT, CONFIG_FOLDER
+from lantern.runtime.home import CONFIG_FOLDER
 
 PLAN = "plan.json"
+CONTINUE = "started again, the demo goes on from here"
 MINUTES = {True: 6.0, False: 8.0}  # by whether the device is fast with bfloat16
 
 
@@ -29,8 +27,8 @@ def demo(cfg: DictConfig) -> None:
     plan = recorded_plan(folder, cfg.demo.minutes) or _new_plan(folder, cfg.demo.minutes, place)
     print("\n".join(plan["sentences"]), flush=True)
     if not (folder / "train" / "drafter").is_dir():
-        _run(training_command(plan, folder, place))
-    _run(sweep_command(plan, folder, place))
+        run_command(training_command(plan, folder, place), CONTINUE)
+    run_command(sweep_command(plan, folder, place), CONTINUE)
     print("\n" + "\n".join(_summary(plan, folder, Path(cfg.paths.weights) / "drafter")))
 
 
@@ -88,34 +86,18 @@ def _new_plan(folder: Path, given: str | float, place: list[str]) -> dict:
     return record
 
 
-def _run(command: list[str]) -> None:
-    """A command of this repository in a process of its own, printed first; its failure ends the demo."""
-    print(f"\n$ python {shlex.join(command)}", flush=True)
-    done = subprocess.run([sys.executable, str(CHECKOUT / command[0]), *command[1:]], check=False)
-    if done.returncode:
-        raise LanternError(
-            f"{command[0]} ended with status {done.returncode}, see above; started again, the demo goes on from here"
-        )
-
-
 def _summary(plan: dict, folder: Path, shipped: Path) -> list[str]:
     from lantern.evaluation.rows import merge_rows, read_summary
     from lantern.models.checkpoints import local_hash
     from lantern.reporting.demo_summary import demo_summary
     from lantern.reporting.merge import point_folders
+    from lantern.reporting.recipe_runs import kept_validation
 
     points = point_folders(folder / "sweep")
     rows = merge_rows(row for point in points for row in read_summary(point))
-    trained = {"seconds": plan["training_s"], **_best_validation(folder / "train" / "metrics.csv")}
+    best = kept_validation(folder / "train")
+    trained = {"seconds": plan["training_s"], "overlap": best["val/alpha_1"], "length": best["val/sim_accept_len"]}
     return demo_summary(rows, trained, local_hash(str(shipped)), str(folder))
-
-
-def _best_validation(path: Path) -> dict[str, float]:
-    """Overlap at the first token and simulated length, of the step whose weights were kept."""
-    with path.open(newline="") as file:
-        validated = [row for row in csv.DictReader(file) if row.get("val/sim_accept_len")]
-    best = max(validated, key=lambda row: float(row["val/sim_accept_len"]))
-    return {"overlap": float(best["val/alpha_1"]), "length": float(best["val/sim_accept_len"])}
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def run_row(folder: Path) -> Row:
     """Size, time, the validation whose weights were kept, and what decoding with them took."""
     recipe, seed = name_of(folder)
     found = validations(folder)
-    last, best = found[-1], _kept(folder, found)
+    last, best = found[-1], kept_validation(folder)
     row: Row = {
         "recipe": recipe,
         "seed": seed,
@@ -66,7 +66,9 @@ def run_row(folder: Path) -> Row:
     return row
 
 
-def _kept(folder: Path, found: list[dict[str, float]]) -> dict[str, float]:
+def kept_validation(folder: Path) -> dict[str, float]:
+    """The validation of the step whose weights a run exported."""
+    found = validations(folder)
     best = OmegaConf.load(folder / "config.yaml").callbacks.best
     if best is None:
         return found[-1]

@@ -3,9 +3,6 @@ reports the recipes in one table, curves and a page."""
 
 import json
 import re
-import shlex
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,9 +10,8 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from lantern.cli.error_messages import user_error
-from lantern.errors import LanternError
+from lantern.cli.subcommand import run_command
 from lantern.reporting.wandb_runs import Tracker, group_of
-from lantern.runtime.home import CHECKOUT
 
 NAME = "recipe"
 FORWARDED = re.compile(r"[+~]*((model|sampling|paths)[.@=]|(device|dtype)=)")  # overrides that describe the target
@@ -60,13 +56,7 @@ def decode(sweep: Path, settings: Sequence[str]) -> None:
     for folder in run_folders(sweep):
         places = [f"drafter.checkpoint={folder / DRAFTER}", f"hydra.sweep.dir={folder / DECODED}"]
         command = ["evaluate.py", "+sweep=drafters", *settings, *places, "tracking.mode=disabled"]
-        print(f"\n$ python {shlex.join(command)}", flush=True)
-        done = subprocess.run([sys.executable, str(CHECKOUT / command[0]), *command[1:]], check=False)
-        if done.returncode:
-            raise LanternError(
-                f"evaluate.py ended with status {done.returncode}, see above; started again with "
-                f"hydra.sweep.dir={sweep}, the sweep continues from here"
-            )
+        run_command(command, f"started again with hydra.sweep.dir={sweep}, the sweep continues from here")
 
 
 def report_recipes(folder: Path, ranked_by: str, reference: str, tracker: Tracker) -> None:
