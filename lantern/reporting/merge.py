@@ -45,11 +45,15 @@ def merge_points(folder: Path, points: Sequence[Path], title: str, budget: Budge
 
 def check_alike(rows: Sequence[Row]) -> None:
     """Raises LanternError for rows that were measured with different code, or with different weights of one model."""
-    kinds = {"code": "code"} | {f"weights of {row['model']}": "target_hash" for row in rows}
-    for kind, key in kinds.items():
-        chosen = [row for row in rows if row.get(key) and kind in ("code", f"weights of {row['model']}")]
-        if len(found := sorted({row[key] for row in chosen})) > 1:
-            names = ", ".join(f"{value} in {next(run_name(r) for r in chosen if r[key] == value)}" for value in found)
+    first: dict[tuple[str, str], Row] = {}  # by kind and value
+    for row in rows:
+        for kind, key in (("code", "code"), (f"weights of {row['model']}", "target_hash")):
+            if row.get(key):
+                first.setdefault((kind, row[key]), row)
+    for kind in dict.fromkeys(kind for kind, _ in first):
+        found = sorted(value for same, value in first if same == kind)
+        if len(found) > 1:
+            names = ", ".join(f"{value} in {run_name(first[kind, value])}" for value in found)
             raise LanternError(f"the rows have different {kind} ({names}); measure all of them again with the same")
 
 

@@ -9,6 +9,7 @@ from lantern.errors import LanternError
 from lantern.evaluation.rows import Row
 from lantern.metrics.intervals import Interval
 from lantern.reporting.recipe_runs import DRAFT_MS, OTHERS, TOKENS
+from lantern.reporting.table import bounds_of
 
 BOUNDS = ("_low", "_high")
 
@@ -76,10 +77,8 @@ def text_of(row: Row, key: str) -> str:
     value = row.get(key)
     if value is None or isinstance(value, str):
         return value or "-"
-    low, high = (row.get(f"{key}{end}") for end in BOUNDS)
     shown = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-    is_bounded = key.startswith((TOKENS, "gain")) and low is not None
-    return f"{shown} [{low:.2f}, {high:.2f}]" if is_bounded else shown
+    return shown + (bounds_of(row, key) if key.startswith((TOKENS, "gain")) else "")
 
 
 def format_recipes(rows: Sequence[Row], titles: Mapping[str, str]) -> str:

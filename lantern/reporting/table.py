@@ -57,9 +57,14 @@ def format_value(row: Row, key: str) -> str:
     value = row.get(key)
     if value is None:
         return "-"
-    low, high = row.get(f"{key}_low"), row.get(f"{key}_high")
-    bounds = f" [{low:.2f}, {high:.2f}]" if key in BOUNDED and low is not None and high is not None else ""
+    bounds = bounds_of(row, key) if key in BOUNDED else ""
     return f"{value:.3g}{bounds}" if abs(value) < 0.1 else f"{value:.2f}{bounds}"
+
+
+def bounds_of(row: Row, key: str) -> str:
+    """The bounds of a figure as they stand behind it: " [low, high]"; nothing without any."""
+    low, high = row.get(f"{key}_low"), row.get(f"{key}_high")
+    return "" if low is None or high is None else f" [{low:.2f}, {high:.2f}]"
 
 
 def write_csv(rows: Sequence[Row], path: str | Path) -> None:

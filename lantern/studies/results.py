@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 
 from lantern.errors import LanternError
 from lantern.evaluation.rows import SUMMARY, Row, append_rows, read_rows
-from lantern.reporting.table import format_value
+from lantern.reporting.table import bounds_of, format_value
 from lantern.runtime.files import replace_text
 from lantern.runtime.home import CHECKOUT
 
@@ -39,16 +39,12 @@ def _speedup(row: Row) -> str:
     """The smaller ratio, where plain decoding was timed with torch.compile as well."""
     known = [key for key in ("speedup", "speedup_over_compiled") if row.get(key) is not None]
     key = min(known, key=lambda name: row[name])
-    low, high = row[f"{key}_low"], row[f"{key}_high"]
-    return f"{row[key]:.2f} [{low:.2f}, {high:.2f}]"
+    return f"{row[key]:.2f}{bounds_of(row, key)}"
 
 
 def _bounded(row: Row, key: str) -> str:
     """A number with its bounds, if it has any; "-" for none."""
-    value, low, high = (row.get(name) for name in (key, f"{key}_low", f"{key}_high"))
-    if value is None:
-        return "-"
-    return f"{value:.2f}" if low is None else f"{value:.2f} [{low:.2f}, {high:.2f}]"
+    return "-" if row.get(key) is None else f"{row[key]:.2f}{bounds_of(row, key)}"
 
 
 COLUMNS: Mapping[str, tuple[str, Callable[[Row], str]]] = {
