@@ -163,9 +163,7 @@ def _hints(target: str) -> dict[str, list[object]]:
         hints = get_type_hints(made.__init__ if isinstance(made, type) else made)
     except Exception:  # the first failure is the one to report
         return {}
-    kinds = {
-        name: get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,) for name, hint in hints.items()
-    }
+    kinds = {name: get_args(hint) if get_origin(hint) in UNIONS else (hint,) for name, hint in hints.items()}
     return {name: sorted(found, key=lambda kind: kind is NoneType) for name, found in kinds.items()}
 
 

@@ -109,7 +109,7 @@ def unfinished_checkpoint(folder: Path, config: dict[str, Any]) -> str | None:
     latest = whole_checkpoint(path)
     if latest is None or not recorded.is_file() or (folder / config["task_name"]).is_dir():
         return None
-    if _lasting(recorded.read_text()) != _lasting(OmegaConf.to_yaml(config)):
+    if not _has_settings(recorded, config):
         raise LanternError(
             f"hydra.run.dir={folder} holds an unfinished run of other settings, see its {CONFIG}; give another folder, "
             f"or go on from it by ckpt_path={latest}"
@@ -123,14 +123,17 @@ def is_finished_point(folder: Path, config: dict[str, Any]) -> bool:
     recorded, weights = folder / CONFIG, weights_file(folder / config["task_name"])  # the file that is written last
     if not weights.is_file() or not recorded.is_file():
         return False
-    if _lasting(recorded.read_text()) != _lasting(OmegaConf.to_yaml(config)):
+    if not _has_settings(recorded, config):
         raise LanternError(f"{folder} holds a run of other settings, see its {CONFIG}; give another hydra.sweep.dir")
     print(f"{folder} is finished")
     return True
 
 
-def _lasting(config: str) -> object:
-    return lasting_settings(OmegaConf.to_container(OmegaConf.create(config)))
+def _has_settings(recorded: Path, config: dict[str, Any]) -> bool:
+    """Whether a run's config.yaml has these settings, other processes and devices aside."""
+    configs = (OmegaConf.load(recorded), OmegaConf.create(OmegaConf.to_yaml(config)))
+    before, now = (lasting_settings(OmegaConf.to_container(each)) for each in configs)
+    return before == now
 
 
 def check_overrides(overrides: Sequence[str]) -> None:
