@@ -1,10 +1,7 @@
 """Passes as recordings, on a stand-in for CUDA graphs."""
 
 import logging
-import re
-from contextlib import contextmanager
 from functools import lru_cache, partial
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -23,7 +20,7 @@ from lantern.drafters.parallel import Parallel
 from lantern.drafters.parallel_network import ParallelNetwork
 from lantern.evaluation.timing import Maker, time_in_turn
 from lantern.models import graphs
-from lantern.models.graphs import EXTENT, MIN_PASSES, CudaRecorder, PassGraphs, extent_of
+from lantern.models.graphs import EXTENT, MIN_PASSES, PassGraphs, extent_of
 from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree
@@ -142,118 +139,6 @@ def test_what_a_pass_returned_is_not_written_again():
     passes = [target.verify(root) for _ in range(MIN_PASSES + 2)]
     assert recorder.made[0].replays == 3
     assert len({place(part) for forward in passes for part in forward}) == 2 * len(passes)
-
-
-class FakeCuda:
-    """The parts of torch.cuda that capture graphs, with a current device and one capture stream a device."""
-
-    def __init__(self) -> None:
-        self.current, self.log = 0, []
-
-    @contextmanager
-    def device(self, device: torch.device):
-        before, self.current = self.current, device.index
-        yield
-        self.current = before
-
-    @contextmanager
-    def stream(self, stream):
-        self.log.append(("warm-up", stream.device))
-        yield
-
-    @contextmanager
-    def graph(self, graph, pool, stream=None):
-        self.log.append(("capture", self.current if stream is None else stream.device))
-        yield
-
-    def Stream(self):  # noqa: N802  (torch's name)
-        return SimpleNamespace(device=self.current, wait_stream=lambda other: None)
-
-    current_stream = Stream
-
-    def CUDAGraph(self):  # noqa: N802
-        return SimpleNamespace(replay=lambda: self.log.append(("replay", self.current)))
-
-    def install(self, monkeypatch) -> "FakeCuda":
-        for name in ("device", "stream", "graph", "Stream", "current_stream", "CUDAGraph"):
-            monkeypatch.setattr(torch.cuda, name, getattr(self, name))
-        monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 0))
-        return self
-
-
-def test_capture_warm_up_and_replay_are_on_the_caches_own_device(monkeypatch):
-    """Catches empty graphs on cuda:1, captured and replayed where nothing is computed, and a capture stream that
-    belongs to the current device."""
-    cuda = FakeCuda().install(monkeypatch)
-    recorder = CudaRecorder(torch.device("cuda", 1))
-    recorder(lambda: cuda.log.append(("run", cuda.current)))()
-    steps = ["warm-up", "run", "capture", "run", "replay"]
-    assert cuda.log == [(step, 1) for step in steps]
-    assert cuda.current == 0
-
-
-@pytest.mark.parametrize("error", [0.5, None])
-def test_a_recording_that_computes_something_else_is_refused(error, caplog):
-    """Catches an empty graph, whose stale outputs would become tokens, and one that is wrong by half of a logit."""
-
-    def records(run):
-        def replay():
-            if error is not None:
-                run()
-                for part in target.graphs._buffers.values():
-                    if part.shape[-1] == target.vocab_size:
-                        part.view(-1)[0] += error * part.abs().max()
-
-        return replay
-
-    target = recorded_target(records)
-    with caplog.at_level(logging.WARNING):
-        assert torch.equal(decode(target, "static", 3), decode(tiny_target(), "static", 3))
-    assert re.search("output [0-9] differs from the pass's own", caplog.text)
-    assert target.cuda_graphs is False
-
-
-def test_a_right_recording_passes_the_check():
-    recorder = Recorder()
-    target = recorded_target(recorder)
-    assert torch.equal(decode(target, "static", 3), decode(tiny_target(), "static", 3))
-    assert target.cuda_graphs is True
-    assert recorder.made
-
-
-def test_a_lack_of_memory_ends_one_recording_and_not_all(caplog):
-    """Catches graphs that are off for good, in silence, after a moment of full memory."""
-    recorder, failures = Recorder(), [torch.OutOfMemoryError("CUDA out of memory")]
-
-    def records(run):
-        if failures:
-            raise failures.pop()
-        return recorder(run)
-
-    target = recorded_target(records)
-    with caplog.at_level(logging.WARNING):
-        for drafter in ("static", "plain"):  # in one cache's memory
-            assert torch.equal(decode(target, drafter, 2), decode(tiny_target(), drafter, 2))
-    assert caplog.text.count("memory is lacking") == 1
-    assert recorder.made
-    assert target.cuda_graphs is False  # for the rows of this cache
-    target.release()
-    assert torch.equal(decode(target, "static", 2), decode(tiny_target(), "static", 2))
-    assert target.cuda_graphs is True
-
-
-def test_a_lack_of_memory_in_the_pass_itself_is_not_caught():
-    """Catches a warning in place of an error that the user must act on."""
-    passes = PassGraphs(lambda run: run())
-    target = tiny_target()
-    target.allocate(1, 1)
-
-    def run(tokens):
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    for _ in range(MIN_PASSES + 1):
-        with pytest.raises(torch.OutOfMemoryError):
-            passes("target", run, torch.zeros(1), store=target.cache.store)
 
 
 def test_a_long_image_has_few_extents_and_reads_little_more():

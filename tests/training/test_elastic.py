@@ -12,14 +12,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.captioned_scenes import write_captioned_scenes
 from support.paths import ROOT
 from support.tiny_weights import write_tiny_weights
 
-from lantern.data.scenes import render
 from lantern.models.checkpoints import load_weights
 from lantern.training.processes import OWN_STORE
 
-PIL = pytest.importorskip("PIL.Image")
 STEPS, SAVE_EVERY = 30, 3
 PATIENCE = "last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=3"  # of the rendezvous, seconds
 
@@ -29,11 +28,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """weights/ in miniature and images/."""
     folder = tmp_path_factory.mktemp("elastic")
     write_tiny_weights(folder / "weights")
-    (folder / "images").mkdir()
-    for seed in range(16):
-        image, scene = render(seed)
-        PIL.fromarray(image).save(folder / "images" / f"{seed}.png")
-        (folder / "images" / f"{seed}.txt").write_text(scene.caption)
+    write_captioned_scenes(folder / "images", 16)
     return folder
 
 

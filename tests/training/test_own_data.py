@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.captioned_scenes import write_captioned_scenes
 from support.paths import ROOT
 from support.tiny_weights import write_tiny_weights
 from training.test_train_command import printed
@@ -23,11 +24,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """weights/ in miniature and images/ with sixteen good files and three bad ones."""
     folder = tmp_path_factory.mktemp("own")
     write_tiny_weights(folder / "weights")
-    (folder / "images").mkdir()
-    for seed in range(16):
-        image, scene = render(seed)
-        PIL.fromarray(image).save(folder / "images" / f"{seed}.png")
-        (folder / "images" / f"{seed}.txt").write_text(scene.caption)
+    write_captioned_scenes(folder / "images", 16)
     for name, content in (("cut.jpg", b"\xff\xd8\xff\xe0cut"), ("empty.png", b""), ("text.gif", b"none")):
         (folder / "images" / name).write_bytes(content)
         (folder / "images" / name).with_suffix(".txt").write_text("wood")
