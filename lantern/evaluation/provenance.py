@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from lantern.runtime.files import replace_text
+from lantern.runtime.hardware import vector_instructions
 from lantern.runtime.source import code_of
 
 PACKAGES = ("torch", "pytorch-lightning", "hydra-core", "transformers", "datasets", "torch-fidelity", "wandb")
@@ -73,11 +74,11 @@ def _version(package: str) -> str | None:
 
 
 def device_name() -> str:
-    """The accelerator's name, or the processor's and its number of usable cores."""
+    """The accelerator's name, or the processor's with its usable cores and its vector instructions."""
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{_processor()} ({cores} cores)"
+    return f"{_processor()} ({cores} cores, {vector_instructions()})"
 
 
 def _processor() -> str:

@@ -146,13 +146,13 @@ def render(table: Table, rows: Sequence[Row], page: str) -> str:
 
 
 def _caption(table: Table, kept: Mapping[str, Row], page: str) -> str:
-    machines, dates = (sorted({row[key] for row in kept.values()}) for key in ("machine", "date"))
+    machines, dtypes, dates = (sorted({row[key] for row in kept.values()}) for key in ("machine", "dtype", "date"))
     days, number = " to ".join(dict.fromkeys([dates[0], dates[-1]])), len(table.rows) - len(kept)
     missing = f" {number} of {len(table.rows)} rows are missing." if number else ""
     source = f"rows/{table.name}.jsonl"
     link = os.path.relpath(Path("docs", source), Path("docs", page).parent)
     return (
-        f"Written by `make results TABLE={table.name}` on {', '.join(machines)}, {days}; each row is\n"
+        f"Written by `make results TABLE={table.name}` on {', '.join(machines)} in {', '.join(dtypes)}, {days}; each row is\n"
         f"`python evaluate.py {' '.join(table.shared)}` with the settings in\n"
         f"[{source}]({link}).{missing}\n\n"
     )

@@ -23,7 +23,8 @@ PAGE = "above\n<!-- table small -->\nold\n<!-- end of table small -->\nbelow\n"
 
 def row(settings, folder) -> dict:
     return {
-        "machine": "a processor", "date": "2031-02-03", "revision": "abc", "lossless": True, "retimed": 1, "odd": 5,
+        "machine": "a processor", "dtype": "float32", "date": "2031-02-03", "revision": "abc", "lossless": True,
+        "retimed": 1, "odd": 5,
         "tokens_per_step": 3.336, "speedup": 2.094, "speedup_low": 1.94, "speedup_high": 2.27, "draft_ms": 0.21,
         "verify_ms": 4.9, "accept_ms": 0.5, "overhead": 0.12, "output_tv": None,
         "frechet_diff": -0.016, "frechet_diff_low": -0.035, "frechet_diff_high": 0.004,
@@ -96,7 +97,7 @@ def test_a_stopped_measurement_goes_on_and_ends_with_the_whole_table(docs):
     assert text.endswith("<!-- end of table small -->\nbelow\n")
     assert "| `jacobi` | 3.34 | 2.09 [1.94, 2.27] | 0.2 + 4.9 + 0.5 | 12% | - | " in text
     assert "| -0.02 [-0.04, 0.00] | 1 | yes |\n" in text
-    assert "a processor, 2031-02-03; each row is\n`python evaluate.py speed.num_prompts=2`" in text
+    assert "a processor in float32, 2031-02-03; each row is\n`python evaluate.py speed.num_prompts=2`" in text
     assert not {"old", "odd"} & set(re.findall(r"\w+", text + (docs / "rows" / "small.jsonl").read_text()))
 
 
