@@ -151,8 +151,9 @@ def _caption(table: Table, kept: Mapping[str, Row], page: str) -> str:
     missing = f" {number} of {len(table.rows)} rows are missing." if number else ""
     source = f"rows/{table.name}.jsonl"
     link = os.path.relpath(Path("docs", source), Path("docs", page).parent)
+    where = f"{', '.join(machines)} in {', '.join(dtypes)}, {days}"
     return (
-        f"Written by `make results TABLE={table.name}` on {', '.join(machines)} in {', '.join(dtypes)}, {days}; each row is\n"
+        f"Written by `make results TABLE={table.name}` on {where}; each row is\n"
         f"`python evaluate.py {' '.join(table.shared)}` with the settings in\n"
         f"[{source}]({link}).{missing}\n\n"
     )
