@@ -7,21 +7,22 @@ import torch
 from lantern.errors import LanternError
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-BF16_PROBES = {"_is_amx_tile_supported": "AMX", "_is_avx512_bf16_supported": "AVX-512 with bf16"}  # of torch.cpu
+BF16_PROBES = {"AMX": "_is_amx_tile_supported", "AVX-512 with bf16": "_is_avx512_bf16_supported"}  # of torch.cpu
 
 
 def is_bf16_fast(device: torch.device | str = "cpu") -> bool:
-    """Whether the device has instructions for bfloat16 matrix products."""
+    """Whether the device has instructions for bfloat16 matrix products, and on a processor torch may use them."""
     if torch.device(device).type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
-    return any(getattr(torch.cpu, probe, bool)() for probe in BF16_PROBES)
+    return vector_instructions() in BF16_PROBES
 
 
 def vector_instructions() -> str:
     """What decides how fast this processor's matrix products are: its instructions for bfloat16, or the widest vectors
-    that torch's kernels use."""
-    named = (name for probe, name in BF16_PROBES.items() if getattr(torch.cpu, probe, bool)())
-    return next(named, torch.backends.cpu.get_cpu_capability())
+    that torch's kernels use, which ATEN_CPU_CAPABILITY may restrict."""
+    widest = torch.backends.cpu.get_cpu_capability()
+    found = (name for name, probe in BF16_PROBES.items() if getattr(torch.cpu, probe, bool)())
+    return next(found, widest) if widest.startswith("AVX512") else widest
 
 
 def resolve_dtype(name: str, device: torch.device | str = "cpu") -> torch.dtype:

@@ -6,6 +6,7 @@ import pytest
 
 ENDED = "!!document.querySelector('#verdict b') || !document.querySelector('#message').hidden"
 COUNT = "[...document.querySelectorAll('.side')].map(side => parseInt(side.querySelector('dd').textContent))"
+SECONDS = "[...document.querySelectorAll('.side')].map(side => side.querySelectorAll('dd')[2].textContent)"
 RECORD = """(() => { window.seen = [[], []];
   document.querySelectorAll('.side').forEach((side, index) => new MutationObserver(
     () => seen[index].push(parseInt(side.querySelector('dd').textContent))
@@ -62,7 +63,8 @@ def test_two_methods_are_compared_from_the_keyboard_and_both_images_grow(page):
     page.press("Enter")
     wait(page, ENDED)
     assert text(page, "#verdict b") == "The two images are the same, token for token."
-    assert "measured one after the other" in text(page, "#verdict")
+    assert "choose full speed" in text(page, "#verdict")  # times of paused rounds would mislead
+    assert page.ask(SECONDS) == ["–", "–"]
     assert page.ask(COUNT) == [256, 256]
     for counts in page.ask("seen"):
         grown = [count for count in counts if count is not None]
@@ -79,6 +81,8 @@ def test_images_that_differ_can_be_compared_token_by_token(page):
     wait(page, ENDED)
     assert "tokens differ" in text(page, "#verdict")
     assert "is lossy" in text(page, "#verdict")
+    assert "measured one after the other" in text(page, "#verdict")
+    assert all(float(seconds.removesuffix(" s")) > 0 for seconds in page.ask(SECONDS))
     before = picture(page, 1)
     page.click("#mark input")
     assert picture(page, 1) != before
