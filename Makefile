@@ -2,12 +2,13 @@
 PYTHON ?= python3.11
 PY := .venv/bin/python
 RUN ?= runs/demo
+FAULTS ?= 200
 MINUTES ?= auto
 WEIGHTS_RUN ?= runs/weights
 GPU_RUN ?= runs/gpu
 GPU_INDEX ?= https://pypi.org/simple
 
-.PHONY: help env demo look results weights gpu test test-full test-portable test-slurm lint
+.PHONY: help env demo look results weights faults gpu test test-full test-portable test-slurm lint
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -31,6 +32,9 @@ results: env  ## measure and write the tables of docs/ (hours); TABLE=headline f
 
 weights: env  ## train all embedded weights again, into runs/weights (hours); goes on where it was stopped
 	$(PY) -m lantern.studies.weights $(WEIGHTS_RUN)
+
+faults: env  ## disturb trainings, evaluations and extractions at random moments, FAULTS times; goes on where it was stopped
+	OMP_NUM_THREADS=1 $(PY) -m lantern.studies.faults --count $(FAULTS)
 
 test: env  ## the essentials, minutes
 	$(PY) -m pytest -q -n auto --dist loadfile -m "not full"

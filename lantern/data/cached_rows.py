@@ -121,7 +121,7 @@ def _make(shard: Shard, make_rows: MakeRows, features: Features) -> None:
     rows = list(make_rows(shard.items))
     columns = {name: [row[name] for row in rows] for name in features}
     Dataset.from_dict(columns, features=features).save_to_disk(str(unfinished), num_shards=1)
-    checksums = {file.name: _checksum(file) for file in sorted(unfinished.glob("*.arrow"))}
+    checksums = {file.name: checksum(file) for file in sorted(unfinished.glob("*.arrow"))}
     (unfinished / CHECKSUMS).write_text(json.dumps({"rows": len(rows), "files": checksums}))
     unfinished.rename(shard.folder)
 
@@ -130,12 +130,12 @@ def is_whole(folder: Path) -> bool:
     """Whether a shard exists and its files match their checksums."""
     try:
         record = json.loads((folder / CHECKSUMS).read_text())
-        return all(_checksum(folder / name) == checksum for name, checksum in record["files"].items())
+        return all(checksum(folder / name) == known for name, known in record["files"].items())
     except (OSError, ValueError, KeyError, TypeError, AttributeError):  # no checksums, or a foreign file
         return False
 
 
-def _checksum(file: Path) -> list:
-    """Size and SHA-256."""
+def checksum(file: Path) -> list:
+    """Size and SHA-256, as JSON has them."""
     with file.open("rb") as opened:
         return [file.stat().st_size, hashlib.file_digest(opened, "sha256").hexdigest()]

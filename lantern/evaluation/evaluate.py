@@ -15,7 +15,7 @@ from lantern.evaluation.shards import work_off
 from lantern.evaluation.side import Pipeline, Side
 from lantern.evaluation.timing import ImageCount, Made, Uncounted, decode_images, time_in_turn
 from lantern.metrics.metric import LawMeasure, Metric
-from lantern.metrics.profile import Profile, profile_of
+from lantern.metrics.profile import Profile, RunningProfile
 
 
 @dataclass(frozen=True)
@@ -108,9 +108,11 @@ class Evaluation:
     def _measure(
         self, side: Side, ar: Side, fresh: list[Made], doublings: int, plain: Tensor | None, ratios: Row
     ) -> Measurement:  # fresh: what was timed in this process; plain: AR's images; ratios: over compiled AR
-        plan, batch = self.plan, self.plan.batch
+        plan, batch, profile = self.plan, self.plan.batch, RunningProfile(side.pipeline)
+        for made in fresh:
+            profile.add(*made)
         if plan.makes_batches:
-            fresh = [*fresh, *side.make(batch)]
+            side.make(batch, lambda made: profile.add(*made))
         timed = side.lines("speed", plan.timed(doublings))
         batched = side.lines("images", batch) if plan.makes_batches else []
         tokens = side.tokens(batched or timed[: len(batch.prompts)])
@@ -124,9 +126,7 @@ class Evaluation:
             values |= self.laws.measure(side.pipeline, batch.prompts, batch.seeds, plan.batch_size)
         values["cuda_graphs"] = side.pipeline.target.cuda_graphs
         row = self._row(side, values | self._judge(images, plain))
-        prompts = [prompt for made in fresh for prompt in made.prompts]
-        profile = profile_of(side.pipeline, prompts, [made.generation for made in fresh])
-        return Measurement(row, timed + batched, batch, images, side.images, profile, plan.measures)
+        return Measurement(row, timed + batched, batch, images, side.images, profile.profile(), plan.measures)
 
     def _judge(self, images: Tensor, plain: Tensor | None) -> Row:
         values: Row = {}

@@ -2,7 +2,7 @@
 and its records."""
 
 import fcntl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -65,11 +65,11 @@ class Side:
             self._count,
         )
 
-    def make(self, batch: Batch) -> list[Made]:
-        """Makes the images that are missing, in batches. The record of shared images is read under its lock: another
-        point may have made them meanwhile."""
+    def make(self, batch: Batch, observe: Callable[[Made], object]) -> None:
+        """Makes the images that are missing, in batches, each told to `observe`. The record of shared images is read
+        under its lock: another point may have made them meanwhile."""
         with _lock(self._lock_file):
-            return make_in_batches(self.image_maker(), batch, self._plan.batch_size)
+            make_in_batches(self.image_maker(), batch, self._plan.batch_size, observe)
 
     def image_maker(self) -> Maker:
         """What makes the images in batches, with their record as it is now."""

@@ -127,11 +127,13 @@ def alternating(number: int, parts: Sequence[Item]) -> Sequence[Item]:
     return parts if number % 2 == 0 else parts[::-1]
 
 
-def make_in_batches(maker: Maker, batch: Batch, batch_size: int) -> list[Made]:
+def make_in_batches(
+    maker: Maker, batch: Batch, batch_size: int, observe: Callable[[Made], object] = lambda made: None
+) -> None:
     """Makes the batch in groups that are the same however often a run is cut short: in low precision an image's
     rounding depends on the batch it is decoded in. A group is a few batches long, so that waiting prompts take the rows
-    of finished images. A group with an image missing is made again as a whole. Returns what was decoded."""
-    made = []
+    of finished images. A group with an image missing is made again as a whole. `observe` is called with what was
+    decoded, which is not kept."""
     for part in groups_of(batch, batch_size):
         group = list(zip(*part, strict=True))
         if all(maker.ledger.find("images", prompt, copy) for prompt, copy, _ in group):
@@ -141,8 +143,7 @@ def make_in_batches(maker: Maker, batch: Batch, batch_size: int) -> list[Made]:
         generation = maker.decode(list(prompts), list(seeds), batch_size)
         maker.ledger.add(lines_of(generation, "images", group), generation.tokens)
         maker.count.add("images", len(group), is_new=True)
-        made.append(Made(list(prompts), generation))
-    return made
+        observe(Made(list(prompts), generation))
 
 
 def groups_of(batch: Batch, batch_size: int) -> list[Batch]:

@@ -1,7 +1,7 @@
 """Acceptance counts of a run: draft tokens judged and accepted by depth, rank, entropy of the target's law and position
 in the image; tokens committed a round; draft tree nodes drafted and accepted."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -26,40 +26,69 @@ class Decoder(Protocol):
     sampling: Sampling
 
 
-def profile_of(pipeline: Decoder, prompts: Sequence[str], generations: Sequence[Generation]) -> Profile | None:
-    """The profile of all images of the generations, in the prompts' order; None where no rounds were recorded."""
-    images, kept = 0, []
-    for generation in generations:
-        if (rounds := decoded(generation, images)) is not None:
-            kept.append((rounds, generation.tokens, prompts[images : images + len(generation.tokens)]))
-        images += len(generation.tokens)
-    if not kept:
-        return None
-    height, width = pipeline.target.grid
-    laws = _entropies(pipeline, kept)
-    counts = _Counts(kept[0][1].shape[1])
-    for rounds, _, _ in kept:
+class RunningProfile:
+    """The profile of images that are added as they are made: their rounds are counted and not kept, but for those of
+    the first images, whose laws are computed at the end."""
+
+    def __init__(self, pipeline: Decoder) -> None:
+        self._pipeline = pipeline
+        self._images = self._counted = 0  # added, and of them those whose rounds were recorded
+        self._counts: _Counts | None = None
+        self._first: list[tuple[Decoded, Tensor, Sequence[str]]] = []
+
+    def add(self, prompts: Sequence[str], generation: Generation) -> None:
+        """Counts the rounds of the images of these prompts."""
+        rounds, tokens = decoded(generation, self._images), generation.tokens
+        self._images += len(tokens)
+        if rounds is None:
+            return
+        if self._counts is None:
+            self._counts = _Counts(tokens.shape[1])
         for part in _chunks(rounds):
-            counts.add(part, shapes(part.parents), laws)
-    return {"grid": [height, width], "images": sum(len(tokens) for _, tokens, _ in kept)} | counts.listed(laws)
+            self._counts.add(part, shapes(part.parents))
+        if (count := min(ENTROPY_IMAGES - self._counted, len(tokens))) > 0:
+            early = rounds.image < rounds.image.min() + count
+            self._first.append((_rows(rounds, early), tokens[:count], prompts[:count]))
+        self._counted += len(tokens)
+
+    def profile(self) -> Profile | None:
+        """Of all images so far; None where no rounds were recorded."""
+        if self._counts is None:
+            return None
+        height, width = self._pipeline.target.grid
+        laws = _entropies(self._pipeline, self._first)
+        for rounds, _, _ in self._first:
+            self._counts.add_bits(rounds, shapes(rounds.parents), laws)
+        return {"grid": [height, width], "images": self._counted} | self._counts.listed(laws)
 
 
-def _entropies(pipeline: Decoder, kept: Sequence[tuple[Decoded, Tensor, Sequence[str]]]) -> dict[int, np.ndarray]:
-    """Bits [L] by image, of the first images."""
+def _entropies(pipeline: Decoder, first: Sequence[tuple[Decoded, Tensor, Sequence[str]]]) -> dict[int, np.ndarray]:
+    """Bits [L] by image."""
     found: dict[int, np.ndarray] = {}
-    for rounds, tokens, prompts in kept:
-        count = min(ENTROPY_IMAGES - len(found), len(tokens))
-        if count > 0:
-            laws = law_entropies(pipeline.target, pipeline.sampling, prompts[:count], tokens[:count])
-            bits = laws.double().cpu().numpy()
-            found |= {int(rounds.image.min()) + i: row for i, row in enumerate(bits)}
+    for rounds, tokens, prompts in first:
+        laws = law_entropies(pipeline.target, pipeline.sampling, prompts, tokens)
+        bits = laws.double().cpu().numpy()
+        found |= {int(rounds.image.min()) + i: row for i, row in enumerate(bits)}
     return found
 
 
 def _chunks(rounds: Decoded) -> list[Decoded]:
-    starts = range(0, len(rounds.image), ROWS_AT_ONCE)
-    fields = (rounds.image, rounds.start, rounds.path, rounds.parents)
-    return [Decoded(*(field[i : i + ROWS_AT_ONCE] for field in fields)) for i in starts]
+    return [_rows(rounds, slice(i, i + ROWS_AT_ONCE)) for i in range(0, len(rounds.image), ROWS_AT_ONCE)]
+
+
+def _rows(rounds: Decoded, which: slice | np.ndarray) -> Decoded:
+    return Decoded(*(field[which] for field in (rounds.image, rounds.start, rounds.path, rounds.parents)))
+
+
+def _sites(rounds: Decoded, trees: Shapes) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
+    """Level by level: rows [S], their nodes with children, and the accepted child of each or -1."""
+    rows = np.arange(len(rounds.image))
+    for level in range(rounds.path.shape[1]):
+        node = rounds.path[:, level]
+        at = (node >= 0) & (trees.children[rows, np.maximum(node, 0)] > 0)
+        if at.any():
+            below = rounds.path[:, level + 1] if level + 1 < rounds.path.shape[1] else np.full_like(node, -1)
+            yield level, rows[at], node[at], below[at]
 
 
 class _Counts:
@@ -70,30 +99,24 @@ class _Counts:
         self.depth, self.rank, self.bits, self.position = _Tally(), _Tally(), _Tally(), _Tally(num_tokens)
         self.tree: dict[int, list] = {}  # path number -> path of ranks, times drafted, times accepted
 
-    def add(self, rounds: Decoded, trees: Shapes, laws: Mapping[int, np.ndarray]) -> None:
-        rows = np.arange(len(rounds.image))
-        self.rounds += len(rows)
+    def add(self, rounds: Decoded, trees: Shapes) -> None:
+        self.rounds += len(rounds.image)
         self.committed.add((rounds.path >= 0).sum(1))
-        for level in range(rounds.path.shape[1]):
-            node = rounds.path[:, level]
-            at = (node >= 0) & (trees.children[rows, np.maximum(node, 0)] > 0)
-            if not at.any():
-                continue
-            below = rounds.path[:, level + 1] if level + 1 < rounds.path.shape[1] else np.full_like(node, -1)
-            self._add_sites(rounds, trees, laws, level, rows[at], node[at], below[at])
+        for level, rows, node, below in _sites(rounds, trees):
+            accepted = below >= 0
+            self.depth.add(np.full(len(rows), level), accepted)
+            self.position.add(rounds.start[rows] + level, accepted)
+            rank = np.where(accepted, trees.ranks[rows, np.maximum(below, 0)], trees.children[rows, node])
+            for judged_rank in range(int(rank.max()) + 1):
+                judged = (rank > judged_rank) | ((rank == judged_rank) & accepted)
+                self.rank.add(np.full(int(judged.sum()), judged_rank), (rank == judged_rank)[judged])
         self._add_tree(rounds, trees)
 
-    def _add_sites(self, rounds: Decoded, trees: Shapes, laws, level: int, rows, node, below) -> None:  # all [S]
-        accepted, position = below >= 0, rounds.start[rows] + level
-        self.depth.add(np.full(len(rows), level), accepted)
-        self.position.add(position, accepted)
-        rank = np.where(accepted, trees.ranks[rows, np.maximum(below, 0)], trees.children[rows, node])
-        for judged_rank in range(int(rank.max()) + 1):
-            judged = (rank > judged_rank) | ((rank == judged_rank) & accepted)
-            self.rank.add(np.full(int(judged.sum()), judged_rank), (rank == judged_rank)[judged])
-        known = np.isin(rounds.image[rows], list(laws))
-        bits = [laws[image][index] for image, index in zip(rounds.image[rows][known], position[known], strict=True)]
-        self.bits.add(np.asarray(bits, np.int64), accepted[known])
+    def add_bits(self, rounds: Decoded, trees: Shapes, laws: Mapping[int, np.ndarray]) -> None:
+        for level, rows, _, below in _sites(rounds, trees):
+            places = zip(rounds.image[rows], rounds.start[rows] + level, strict=True)
+            bits = [laws[image][position] for image, position in places]
+            self.bits.add(np.asarray(bits, np.int64), below >= 0)
 
     def _add_tree(self, rounds: Decoded, trees: Shapes) -> None:
         numbers, first, drafted = np.unique(trees.paths[trees.present], return_index=True, return_counts=True)

@@ -10,8 +10,10 @@ from omegaconf import DictConfig
 
 from lantern.cli.error_messages import in_one_sentence, without_hints
 from lantern.runtime.home import CONFIG_FOLDER
+from lantern.runtime.launcher_end import ends_with_torchrun
 
 
+@ends_with_torchrun
 @without_hints
 @hydra.main(version_base="1.3", config_path=str(CONFIG_FOLDER), config_name="train")
 @in_one_sentence

@@ -33,7 +33,7 @@ NAMED = {"last": "latest", "best": "best"}  # values of ckpt_path and files of a
 # warnings of every run that a user cannot act on
 WARNINGS = (
     "`isinstance.treespec", "The '.*' does not have many", "The number of training", "Experiment logs directory",
-    "Mismatch dtype between input and weight",
+    "Mismatch dtype between input and weight", "The `srun` command is available",  # one process needs no srun
 )  # fmt: skip
 
 
@@ -103,11 +103,11 @@ def checkpoint_to_resume(folder: Path, config: dict[str, Any], asked: Path | Non
 
 
 def unfinished_checkpoint(folder: Path, config: dict[str, Any]) -> str | None:
-    """The latest whole checkpoint of an unfinished run in this folder, None without one. LanternError if that run had
-    other settings; another number of processes is none."""
+    """The latest whole checkpoint of an unfinished run in this folder, one without exported weights; None without one.
+    LanternError if that run had other settings; another number of processes is none."""
     path, recorded = folder / "checkpoints" / f"{NAMED['last']}.ckpt", folder / CONFIG
     latest = whole_checkpoint(path)
-    if latest is None or not recorded.is_file() or (folder / config["task_name"]).is_dir():
+    if latest is None or not recorded.is_file() or weights_file(folder / config["task_name"]).is_file():
         return None
     if not _has_settings(recorded, config):
         raise LanternError(
@@ -148,6 +148,7 @@ def check_overrides(overrides: Sequence[str]) -> None:
 def fit(trainer: pl.Trainer, task: pl.LightningModule, batches: object, checkpoint: str | None) -> None:
     """Trainer.fit from a checkpoint or from the start. LanternError for a checkpoint of another task or size, and for
     processes that do not find each other."""
+    trainer.precision_plugin.convert_module(task)  # Lightning restores weights before it does: float64 would be rounded
     try:
         trainer.fit(task, batches, ckpt_path=checkpoint, weights_only=True)
     except DistError as error:

@@ -1,6 +1,8 @@
 """One evaluation on a stand-in pipeline: what is timed and made, in which order, and the rows that come of it."""
 
+import gc
 import json
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -246,3 +248,28 @@ def test_a_row_says_whether_graphs_were_on(tmp_path, graphs):
     for measured in evaluation(tmp_path).run(pipeline):
         assert measured.row["cuda_graphs"] is graphs
         assert ("CUDA graphs" in (measured.row["warnings"] or "")) == (graphs is False)
+
+
+class Watched(FakePipeline):
+    """Counts the generations of batches that are still in memory when the next one is asked for."""
+
+    def __init__(self, **settings) -> None:
+        super().__init__(**settings)
+        self.made: list[weakref.ref] = []
+        self.most = 0
+
+    def generate(self, prompts, seeds, batch_size):
+        gc.collect()
+        self.most = max(self.most, sum(ref() is not None for ref in self.made))
+        generation = super().generate(prompts, seeds, batch_size)
+        self.made.append(weakref.ref(generation))
+        return generation
+
+
+def test_batches_that_are_on_record_are_not_kept_in_memory(tmp_path):
+    """Catches rounds of all images held until the last one: gigabytes for thousands of images."""
+    pipeline = Watched()
+    (_, method) = evaluation(tmp_path, num_timed=0, num_images=40).run(pipeline)
+    assert len(pipeline.made) == 10
+    assert pipeline.most <= 1
+    assert method.profile["images"] == 40

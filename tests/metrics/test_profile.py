@@ -1,3 +1,5 @@
+import gc
+import weakref
 from collections import Counter
 
 import pytest
@@ -8,7 +10,7 @@ from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.none import NoDrafter
 from lantern.metrics.entropy import law_entropies
-from lantern.metrics.profile import profile_of
+from lantern.metrics.profile import Profile, RunningProfile
 from lantern.pipeline import Pipeline
 from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree
@@ -26,6 +28,14 @@ def tiny_pipeline(tree=None, verification=None) -> Pipeline:
     target, sampling = tiny_target(), Sampling()
     drafter = tiny_eagle(target, tree, sampling) if tree else NoDrafter()
     return Pipeline(target, drafter, verification or SharedNoise(), Exact(), sampling)
+
+
+def profile_of(pipeline: Pipeline, prompts: list[str], generations: list[Generation]) -> Profile | None:
+    running, images = RunningProfile(pipeline), 0
+    for generation in generations:
+        running.add(prompts[images : images + len(generation.tokens)], generation)
+        images += len(generation.tokens)
+    return running.profile()
 
 
 def counted_slowly(generations: list[Generation]) -> dict[str, Counter]:
@@ -121,6 +131,17 @@ def test_rounds_without_a_record_have_no_profile_and_shift_no_image():
     assert profile_of(pipeline, PROMPTS[:2], [bare]) is None
     both = profile_of(pipeline, [*PROMPTS[2:4], *PROMPTS[:2]], [bare, made])
     assert both == profile_of(pipeline, PROMPTS[:2], [made])
+
+
+def test_the_rounds_of_counted_images_are_not_kept():
+    """Catches trees of all rounds held until the last image is made."""
+    pipeline = tiny_pipeline(*TREES["static"])
+    generation, running = pipeline.generate(PROMPTS, SEEDS, 3), RunningProfile(pipeline)
+    running.add(PROMPTS, generation)
+    trees = [weakref.ref(a_round.parents) for a_round in generation.rounds]
+    del generation
+    gc.collect()
+    assert not any(tree() is not None for tree in trees)
 
 
 def test_plain_decoding_commits_one_token_a_round_and_judges_nothing():

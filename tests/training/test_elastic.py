@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.captioned_scenes import write_captioned_scenes
 from support.paths import ROOT
 from support.tiny_weights import write_tiny_weights
 
 from lantern.models.checkpoints import load_weights
+from lantern.studies.miniature import write_captioned_scenes
 from lantern.training.processes import OWN_STORE
 
 STEPS, SAVE_EVERY = 30, 3

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.captioned_scenes import write_captioned_scenes
 from support.paths import ROOT
 from support.tiny_weights import write_tiny_weights
 from training.test_train_command import printed
 
 from lantern.data.scenes import render
 from lantern.models.checkpoints import load_weights, read_weights
+from lantern.studies.miniature import write_captioned_scenes
 
 PIL = pytest.importorskip("PIL.Image")
 GOLDEN = ROOT / "tests" / "golden"

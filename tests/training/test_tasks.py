@@ -13,6 +13,7 @@ from lantern.models.checkpoints import load_weights, weights_hash
 from lantern.models.llamagen.weights_folder import load_target
 from lantern.sampling import Sampling
 from lantern.training import drafter_variants as students
+from lantern.training import run_steps
 from lantern.training.data_module import TrainingData
 from lantern.training.drafter_task import DrafterTask, least_squares
 from lantern.training.guided_laws import head_backward
@@ -22,28 +23,33 @@ from lantern.training.teacher_forcing import target_features
 from lantern.trees.static import chain
 
 
-def fit(task, folder, max_steps: int, ckpt_path: str | None = None, save_every: int | None = None) -> pl.Trainer:
+def fit(
+    task, folder, max_steps: int, ckpt_path: str | None = None, save_every: int | None = None, precision="32-true"
+) -> pl.Trainer:
     callbacks = [WarmupCosine(warmup_steps=2)]
     if save_every:
         callbacks.append(ModelCheckpoint(folder, "step-{step}", every_n_train_steps=save_every, save_top_k=-1))
     trainer = pl.Trainer(
         default_root_dir=folder, accelerator="cpu", max_steps=max_steps, max_epochs=-1, callbacks=callbacks,
-        logger=False, enable_checkpointing=bool(save_every), enable_progress_bar=False, enable_model_summary=False,
-        gradient_clip_val=1.0, num_sanity_val_steps=0, check_val_every_n_epoch=None, val_check_interval=1000,
+        precision=precision, logger=False, enable_checkpointing=bool(save_every), enable_progress_bar=False,
+        enable_model_summary=False, gradient_clip_val=1.0, num_sanity_val_steps=0, check_val_every_n_epoch=None,
+        val_check_interval=1000,
     )  # fmt: skip
-    trainer.fit(task, TrainingData(MemorySplits(), batch_size=4, seed=3), ckpt_path=ckpt_path, weights_only=True)
+    run_steps.fit(trainer, task, TrainingData(MemorySplits(), batch_size=4, seed=3), ckpt_path)
     return trainer
 
 
-@pytest.mark.parametrize("made", ["target", "drafter"])
-def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one_bit_by_bit(made, weights, target, tmp_path):
+@pytest.mark.parametrize(("made", "precision"), [("target", "32-true"), ("drafter", "32-true"), ("target", "64-true")])
+def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one_bit_by_bit(
+    made, precision, weights, target, tmp_path
+):
     """Batches, caption dropout, feature noise, learning rate, momenta: a difference in any of them changes the weights.
-    Step 4 is in the second epoch of three batches."""
+    Step 4 is in the second epoch of three batches. Catches float64 weights that are restored into a float32 model."""
     whole, resumed = (target_task(weights) if made == "target" else drafter_task(target) for _ in range(2))
-    fit(whole, tmp_path, max_steps=8, save_every=4)
+    fit(whole, tmp_path, max_steps=8, save_every=4, precision=precision)
     with torch.no_grad():
         [weight.zero_() for weight in resumed.parameters() if weight.requires_grad]
-    fit(resumed, tmp_path, max_steps=8, ckpt_path=str(tmp_path / "step-step=4.ckpt"))
+    fit(resumed, tmp_path, max_steps=8, ckpt_path=str(tmp_path / "step-step=4.ckpt"), precision=precision)
     for (name, a), b in zip(whole.state_dict().items(), resumed.state_dict().values(), strict=True):
         assert torch.equal(a, b), name
 

@@ -99,7 +99,10 @@ def test_a_killed_training_run_is_resumed_and_its_metrics_are_kept(tmp_path):
     assert unfinished_checkpoint(tmp_path, config) == str(latest)
     with pytest.raises(LanternError, match=f"other settings.*ckpt_path={latest}"):
         unfinished_checkpoint(tmp_path, config | {"lr": 2})
-    (tmp_path / "drafter").mkdir()  # it had ended: this is another one
+    (tmp_path / "drafter").mkdir()
+    (tmp_path / "drafter" / "config.json").touch()  # killed while it exported
+    assert unfinished_checkpoint(tmp_path, config) == str(latest)
+    (tmp_path / "drafter" / "model.safetensors").touch()  # it had ended: this is another one
     assert unfinished_checkpoint(tmp_path, config | {"lr": 2}) is None
     for curve in ("first", "second"):
         (tmp_path / "metrics.csv").write_text(curve)

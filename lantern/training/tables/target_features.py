@@ -2,6 +2,8 @@
 "features" [R, P + L - 1, D]}. Worth the disk space where one target is distilled many times; else features are computed
 on the fly."""
 
+import json
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,16 +14,17 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from lantern.data.cached_rows import cache_key
+from lantern.data.cached_rows import cache_key, checksum
 from lantern.data.splits import Split, Splits
 from lantern.errors import LanternError
 from lantern.models.llamagen.target import LlamaGenTarget
-from lantern.runtime.files import replace_file
+from lantern.runtime.files import replace_file, replace_text
 from lantern.training.tables.tokens import target_hashes
 from lantern.training.teacher_forcing import target_features
 
 FEATURE_BATCH = 16
 GIB = 2**30
+log = logging.getLogger(__name__)
 
 
 class FeatureSplit(Sequence):
@@ -44,8 +47,8 @@ class FeatureSplit(Sequence):
 
 
 class FeatureTable:
-    """Features of a data set of tokens, in the target's dtype. Raises LanternError rather than fill more than
-    `budget_gib`."""
+    """Features of a data set of tokens, in the target's dtype, checked against their checksum before use. Raises
+    LanternError rather than fill more than `budget_gib`."""
 
     def __init__(self, tokens: Splits, target: LlamaGenTarget, cache_dir: str, budget_gib: float) -> None:
         self.tokens, self.target, self.cache_dir, self.budget_gib = tokens, target, Path(cache_dir), budget_gib
@@ -60,8 +63,9 @@ class FeatureTable:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{path}.lock"):
-                if not path.exists():
+                if not _is_whole(path):
                     replace_file(path, lambda file: save_file({"features": self._compute(items)}, file))
+                    replace_text(_record(path), json.dumps(checksum(path)))
         except (OSError, SafetensorError) as error:
             remedy = "make room, or give another paths.cache_dir=…"
             raise LanternError(f"cannot keep features in {path.parent} ({error}); {remedy}") from error
@@ -84,3 +88,21 @@ class FeatureTable:
             tokens = torch.stack([item["tokens"] for item in chosen]).to(self.target.codebook.device)
             parts.append(target_features(self.target, tokens, [item["caption"] for item in chosen]).cpu())
         return torch.cat(parts)
+
+
+def _record(path: Path) -> Path:
+    """The file with a table's checksum."""
+    return path.with_suffix(".json")
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a table exists and matches its checksum."""
+    if not path.is_file():
+        return False
+    try:
+        if json.loads(_record(path).read_text()) == checksum(path):
+            return True
+    except (FileNotFoundError, ValueError):  # the process that wrote the table was ended before it wrote this
+        pass
+    log.warning("%s is damaged, computed again", path)
+    return False

@@ -108,6 +108,26 @@ def test_cached_features_are_those_computed_on_the_fly(target, tmp_path):
     assert drafter_task(target)._pairs(batch).previous.shape[0] == 4  # two images, two guidance rows
 
 
+@pytest.mark.parametrize("damage", ["flipped", "cut short", "without checksum"])
+def test_damaged_features_are_computed_again(target, tmp_path, damage, caplog):
+    """Catches a table that is trusted by its name: with flipped bytes a drafter would be trained on other features."""
+    tokens = MemorySplits(5)
+    whole = FeatureTable(tokens, target, str(tmp_path), budget_gib=1).split("train")
+    expected = [item["features"].clone() for item in (whole[i] for i in range(5))]
+    (path,) = tmp_path.glob("features-*.safetensors")
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    if damage == "without checksum":
+        path.with_suffix(".json").unlink()
+    path.write_bytes(content if damage == "flipped" else content[:-100])
+    again = FeatureTable(tokens, target, str(tmp_path), budget_gib=1).split("train")
+    assert all(torch.equal(again[i]["features"], expected[i]) for i in range(5))
+    assert "is damaged, computed again" in caplog.text
+    before = path.stat().st_mtime_ns
+    FeatureTable(tokens, target, str(tmp_path), budget_gib=1).split("train")
+    assert path.stat().st_mtime_ns == before
+
+
 def test_a_feature_cache_over_budget_is_an_error_with_its_size(target, tmp_path):
     with pytest.raises(LanternError, match=r"take 0\.0 GiB, feature_table\.budget_gib=1e-09"):
         FeatureTable(MemorySplits(), target, str(tmp_path), budget_gib=1e-9).split("train")

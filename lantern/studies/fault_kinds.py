@@ -1,0 +1,190 @@
+"""What is done to a job at a moment: signals to its processes, damage to its files, a folder without room or without
+permission, a second process on the same cache, times in the future."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from lantern.evaluation.records import RECORDS
+from lantern.studies.fault_jobs import Place, extracting
+from lantern.studies.finished_work import table_files
+from lantern.studies.forked import POLL_S, Running, forked_by, send
+
+DISK_BYTES = 64 * 2**20  # of the small disk
+FULL_FOR_S = 20.0  # then whoever has not noticed is ended
+YEARS_AHEAD_S = 400 * 24 * 3600.0
+EVERY = ("train", "ranks", "sweep", "shards", "extraction")
+
+
+class Scene(NamedTuple):
+    """A job that is under way, and where."""
+
+    running: Running
+    folder: Path
+    place: Place
+    dice: Random
+
+
+class Kind(NamedTuple):
+    """A fault: `strike` happens at the moment, `damage` once the processes have ended."""
+
+    jobs: Sequence[str]
+    strike: Callable[[Scene], None]
+    damage: Callable[[Scene], None] = lambda scene: None
+    needs_mounts: bool = False
+    is_on_small_disk: bool = False
+    is_from_start: bool = False  # `strike` waits for its moment
+
+
+def kill_one(scene: Scene) -> None:
+    """kill -9 of a process that was started: the command, torchrun, or one shard."""
+    send(signal.SIGKILL, [scene.dice.choice(scene.running.alive)])
+
+
+def kill_rank(scene: Scene) -> None:
+    """kill -9 of a process that torchrun has started."""
+    send(signal.SIGKILL, _one_forked(scene))
+
+
+def kill_all(scene: Scene) -> None:
+    """kill -9 of all, as when the machine loses power."""
+    send(signal.SIGKILL, [*(child for process in scene.running.alive for child in forked_by(process))])
+    send(signal.SIGKILL, scene.running.alive)
+
+
+def kill_helper(scene: Scene) -> None:
+    """kill -9 of a process that a process of the job has forked to make a part of a table."""
+    found = _one_forked(scene)
+    scene.running.wait(scene.dice.uniform(0, 0.05))
+    send(signal.SIGKILL, found)
+
+
+def _one_forked(scene: Scene) -> list[int]:
+    """One of the processes that those of the job have forked, as soon as there are any; none if the job ends before."""
+    while not (found := [child for process in scene.running.alive for child in forked_by(process)]):
+        if scene.running.wait(POLL_S):
+            return []
+    return [scene.dice.choice(found)]
+
+
+def terminate(scene: Scene) -> None:
+    """SIGTERM to a process that was started."""
+    send(signal.SIGTERM, [scene.dice.choice(scene.running.alive)])
+
+
+def interrupt_twice(scene: Scene) -> None:
+    """Ctrl-C, and again up to a second later."""
+    send(signal.SIGINT, scene.running.alive)
+    if not scene.running.wait(scene.dice.uniform(0.02, 1.0)):
+        send(signal.SIGINT, scene.running.alive)
+
+
+def fill_disk(scene: Scene) -> None:
+    """Leaves no byte on the job's disk until its processes have ended."""
+    filler = scene.folder / "filler"
+    with filler.open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(bytes(2**16)):
+            pass
+    _endure(scene)
+    filler.unlink()
+
+
+def forbid_writing(scene: Scene) -> None:
+    """A read-only mount over the folder until its processes have ended; root ignores modes."""
+    _mount("--bind", scene.folder, scene.folder)
+    try:
+        _mount("-o", "remount,ro,bind", scene.folder)
+        _endure(scene)
+    finally:
+        subprocess.run(["umount", "--lazy", scene.folder], check=True)
+
+
+def _endure(scene: Scene) -> None:
+    if not scene.running.wait(FULL_FOR_S):
+        send(signal.SIGTERM, scene.running.alive)
+        scene.running.wait(FULL_FOR_S)
+
+
+def second_process(scene: Scene) -> None:
+    """Another process that fills the same cache."""
+    scene.running.add(extracting(scene.place, scene.folder, "second"))
+
+
+def tear_record(scene: Scene) -> None:
+    """Cuts the last line of a record short. A shard's line is on disk before its lease says that the piece is done, so
+    that only a line behind the last can be cut there."""
+    if paths := [path for path in sorted(scene.folder.rglob(RECORDS)) if path.stat().st_size]:
+        path = scene.dice.choice(paths)
+        lines = path.read_bytes().splitlines(keepends=True)
+        whole = lines if any(scene.folder.rglob("leases")) else lines[:-1]
+        path.write_bytes(b"".join([*whole, lines[-1][: scene.dice.randrange(1, len(lines[-1]) - 1)]]))
+
+
+def tear_checkpoint(scene: Scene) -> None:
+    """Cuts the last checkpoint short."""
+    for path in scene.folder.rglob("latest.ckpt"):
+        os.truncate(path, scene.dice.randrange(path.stat().st_size))
+
+
+def flip_bytes(scene: Scene) -> None:
+    """Flips a few bytes of a table."""
+    if paths := [path for path in table_files(scene.folder) if path.stat().st_size]:
+        path = scene.dice.choice(sorted(paths))
+        content = bytearray(path.read_bytes())
+        for _ in range(8):
+            content[scene.dice.randrange(len(content))] ^= 1 << scene.dice.randrange(8)
+        path.write_bytes(content)
+
+
+def set_times_ahead(scene: Scene) -> None:
+    """Gives all files a time of the next year, which is what a clock that is set back leaves."""
+    ahead = time.time() + YEARS_AHEAD_S
+    for path in scene.folder.rglob("*"):
+        os.utime(path, (ahead, ahead), follow_symlinks=False)
+
+
+KINDS: dict[str, Kind] = {
+    "kill -9 of a rank": Kind(("ranks",), kill_rank),
+    "kill -9 of the parent": Kind(EVERY, kill_one),
+    "kill -9 of a data worker": Kind(("extraction", "train"), kill_helper, is_from_start=True),
+    "SIGTERM": Kind(EVERY, terminate),
+    "Ctrl-C twice": Kind(EVERY, interrupt_twice),
+    "disk full": Kind(EVERY, fill_disk, needs_mounts=True, is_on_small_disk=True),
+    "folder made read-only": Kind(EVERY, forbid_writing, needs_mounts=True),
+    "record line cut short": Kind(("sweep", "shards"), kill_all, tear_record),
+    "checkpoint cut short": Kind(("train", "ranks"), kill_all, tear_checkpoint),
+    "cache shard with flipped bytes": Kind(("extraction", "train"), kill_all, flip_bytes),
+    "two processes filling one cache": Kind(("extraction", "train"), second_process),
+    "clock set back": Kind(EVERY, kill_all, set_times_ahead),
+}
+
+
+def _mount(*arguments: str | Path) -> None:
+    subprocess.run(["mount", *map(str, arguments)], check=True, capture_output=True)
+
+
+def can_mount() -> bool:
+    """Whether this process may mount file systems."""
+    with TemporaryDirectory() as folder:
+        try:
+            with small_disk(Path(folder)):
+                return True
+        except (OSError, subprocess.CalledProcessError):
+            return False
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[None]:
+    """A disk of DISK_BYTES in memory, mounted on a folder."""
+    _mount("-t", "tmpfs", "-o", f"size={DISK_BYTES}", "none", folder)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
