@@ -100,7 +100,7 @@ class Forward(NamedTuple):
     """What one target pass returns."""
 
     logits: Tensor  # [B, N, V] after guidance
-    features: Tensor  # [B, R, N, D] after the final norm: what the head reads
+    features: Tensor  # [B, R, N, F] after the final norm: what the head reads; behind it layers that were asked for
 
 
 @dataclass(frozen=True, eq=False)

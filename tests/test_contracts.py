@@ -11,6 +11,7 @@ from support.toy import tiny_eagle, tiny_eagle_jacobi, tiny_target
 from torch import Tensor
 
 from lantern.acceptance.exact import Exact
+from lantern.drafters.eagle.feature_drafter import layered
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.jacobi.branching import BranchingJacobi
 from lantern.drafters.jacobi.jacobi import Jacobi, anew, coupled
@@ -168,6 +169,18 @@ def test_every_tree_grows_for_a_stub_target(tree, verification):
     assert found.tokens.shape == (4, 6)
     if not isinstance(verification, Ratio):
         assert torch.equal(found.tokens, made.baseline().generate(PROMPTS, SEEDS, 3).tokens)
+
+
+def test_a_drafter_that_reads_layers_says_what_it_lacks():
+    """Catches an error in the middle of decoding: no such layer, or passes that do not hand it out."""
+    for target, layers, missing in (
+        (tiny_target(), (0, 2), r"layers \[0, 2\], which has 2; use a drafter of this target"),
+        (tiny_target().configured(2.0, True), (0, 1), "leave compile out"),
+    ):
+        with pytest.raises(LanternError, match=missing):
+            tiny_eagle(target, STATIC, Sampling(), layers=layers)
+    with pytest.raises(LanternError, match=r"StubTarget hands out no inputs of its layers.*recipe=eagle3"):
+        layered(StubTarget())
 
 
 def test_what_needs_more_than_the_protocol_says_so():

@@ -5,6 +5,7 @@ from pathlib import Path
 from lantern.drafters.eagle.kv_state import FeatureTarget
 from lantern.drafters.eagle.released import to_released
 from lantern.drafters.loading import drafter_folder, load_network, read_drafter
+from lantern.errors import LanternError
 from lantern.models.checkpoints import save_torch_weights, save_weights
 from lantern.types import Target
 
@@ -19,6 +20,11 @@ def write_lantern(checkpoint: str, target: Target, folder: str) -> Path:
 def write_released(checkpoint: str, target: FeatureTarget, folder: str) -> Path:
     """pytorch_model.bin and config.json as LANTERN's released drafters have them, the embedding included."""
     found = drafter_folder(checkpoint, target)
-    embedding = load_network(found, target).embedding(target.embed_weight)
-    state, config = read_drafter(found)
+    network, (state, config) = load_network(found, target), read_drafter(found)
+    if layers := network.reads.layers:
+        raise LanternError(
+            f"{checkpoint} reads the inputs of layers {list(layers)}, for which the released layout has no names; give "
+            "format=lantern, or a drafter of another recipe than eagle3"
+        )
+    embedding = network.embedding(target.embed_weight)
     return save_torch_weights(folder, *to_released(state, config, embedding, target.num_tokens, target.prefix_len))

@@ -4,6 +4,7 @@ layer reads the root's pair once per level, through a linear map of the level's 
 import torch
 from torch import Tensor, nn
 
+from lantern.drafters.eagle.layer_fusion import LastFeatures
 from lantern.models.llamagen.fused import FusedLayer, KVView, precise
 from lantern.models.llamagen.transformer import Attention, FeedForward, KeyValues
 from lantern.models.onednn_linear import linear
@@ -15,6 +16,7 @@ class ParallelNetwork(nn.Module):
 
     def __init__(self, dim: int, num_heads: int, hidden_dim: int, levels: int, eps: float = 1e-5) -> None:
         super().__init__()
+        self.reads = LastFeatures()
         self.fc = nn.Linear(2 * dim, dim)
         self.ahead = nn.ModuleList(nn.Linear(2 * dim, dim) for _ in range(levels - 1))
         self.attention = Attention(dim, num_heads)

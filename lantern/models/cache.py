@@ -61,6 +61,7 @@ class KVCache:
         self.lengths = torch.zeros(batch_size, dtype=torch.long, device=device)  # [B] committed slots
         self.visible = torch.ones(batch_size, slots, dtype=torch.bool, device=device)  # false at caption pads
         self._counts = [0] * batch_size  # lengths, on the host
+        self.layers: tuple[int, ...] = ()  # whose inputs passes return; see CachedTarget.hand_out
 
     @property
     def slots(self) -> int:

@@ -1,5 +1,6 @@
 """What targets with a key/value cache have in common: settings, configured copies, and the memory of the cache."""
 
+from collections.abc import Sequence
 from copy import copy
 from typing import Protocol, Self
 
@@ -23,7 +24,7 @@ class ImageTokenizer(Protocol):
 
 class CachedTarget:
     """The part of lantern.types.Target that does not depend on the transformer. Subclasses define `codebook`,
-    `prefix_len`, `num_tokens`, `_slot_bytes`, `_slots` and `_weight_bytes`."""
+    `transformer`, `prefix_len`, `num_tokens`, `_slot_bytes`, `_slots` and `_weight_bytes`."""
 
     def __init__(self, tokenizer: ImageTokenizer, cfg_scale: float, weights_hash: str, device: torch.device) -> None:
         self.tokenizer, self.weights_hash = tokenizer, weights_hash
@@ -44,6 +45,15 @@ class CachedTarget:
         target = copy(self)
         target.graphs = None
         return target
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.transformer.layers)
+
+    def hand_out(self, layers: Sequence[int]) -> None:
+        """Passes until the next allocate return the inputs of these layers behind their features: Forward.features
+        [B, R, N, F], F = (1 + len(layers)) D."""
+        self.cache.layers = tuple(layers)
 
     @property
     def guidance(self) -> int:

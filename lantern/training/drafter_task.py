@@ -1,7 +1,7 @@
 """Distils a drafter on a frozen target by a recipe: losses on the guided sampling law and on features, unrolled as
 decoding runs the drafter. Validation measures what decoding will accept under ratio verification and shared noise."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,8 +9,10 @@ import pytorch_lightning as pl
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from torch import Tensor
+from torch import Tensor, nn
 
+from lantern.drafters.eagle.feature_drafter import layered
+from lantern.errors import LanternError
 from lantern.models.checkpoints import save_weights
 from lantern.noise import image_seed
 from lantern.sampling import Sampling
@@ -33,12 +35,12 @@ class DrafterPairs(NamedTuple):
     image's L - 1 last."""
 
     embeddings: Tensor  # [B R, T, D] of the tokens
-    previous: Tensor  # [B R, T, D] target features one position earlier
+    previous: Tensor  # [B R, T, F] what the target hands out one position earlier: Forward.features
     features: Tensor  # [B R, T, D] target features at the tokens' positions: the regression targets
 
 
 class DrafterTask(pl.LightningModule):
-    """Batches: {"tokens": [B, L], "caption": B captions}, optionally with cached "features" [B, R, P + L - 1, D] and,
+    """Batches: {"tokens": [B, L], "caption": B captions}, optionally with cached "features" [B, R, P + L - 1, F] and,
     where the target drew the images under shared noise, their "noise_seed" [B]."""
 
     def __init__(
@@ -52,7 +54,17 @@ class DrafterTask(pl.LightningModule):
         self.validation_depth, self.seed = validation_depth, seed
         self.student, self.start_from = student or EagleStudent(), start_from
         self._training_passes, self._head_backward = self.student.training_passes(recipe), head_backward(target)
-        self.network = self.student.load(start_from, target) if start_from else self.student.build(target)
+        layers = recipe.layers(layered(target).num_layers) if recipe.layers else ()
+        self.network = self._loaded(start_from, layers) if start_from else self.student.build(target, layers)
+
+    def _loaded(self, start_from: str, layers: Sequence[int]) -> nn.Module:
+        network = self.student.load(start_from, self.target)
+        if tuple(layers) != network.reads.layers:
+            raise LanternError(
+                f"task.start_from={start_from} reads the target's layers {list(network.reads.layers)}, this recipe "
+                f"{list(layers)}; give the recipe it was trained by"
+            )
+        return network
 
     def configure_optimizers(self) -> Together:
         hidden = matrices(self.network)
@@ -100,13 +112,19 @@ class DrafterTask(pl.LightningModule):
     def _start_linear(self, pairs: DrafterPairs) -> None:
         """Initialises the student's input layers by least squares on the first batch of all processes: the best linear
         drafter, since the layer behind them starts as the identity."""
-        first, inputs = self.target.prefix_len - 1, torch.cat([pairs.embeddings, pairs.previous], dim=-1)
+        first, dim, reads = self.target.prefix_len - 1, pairs.features.shape[-1], self.network.reads
+        if reads.layers:  # what the head reads, from layers of the same position
+            self._fit(reads.fc, pairs.previous[:, first:, dim:], pairs.previous[:, first:, :dim])
+        inputs = torch.cat([pairs.embeddings, reads(pairs.previous)], dim=-1)
         for ahead, fc in enumerate(self.student.input_layers(self.network)):  # predicts `ahead` positions further on
-            read, predicted = inputs[:, first : inputs.shape[1] - ahead], pairs.features[:, first + ahead :]
-            rows = self.all_gather(torch.cat([read, predicted], dim=-1).flatten(0, 1).float()).flatten(0, -2)
-            weight, bias = least_squares(*rows.split([fc.in_features, fc.out_features], dim=-1))
-            fc.weight.copy_(self.trainer.strategy.broadcast(weight))  # bitwise equal on all processes
-            fc.bias.copy_(self.trainer.strategy.broadcast(bias))
+            self._fit(fc, inputs[:, first : inputs.shape[1] - ahead], pairs.features[:, first + ahead :])
+
+    def _fit(self, fc: nn.Linear, inputs: Tensor, outputs: Tensor) -> None:
+        """Sets the layer to the least-squares map of inputs to outputs [B R, T, ...] of all processes."""
+        rows = self.all_gather(torch.cat([inputs, outputs], dim=-1).flatten(0, 1).float()).flatten(0, -2)
+        weight, bias = least_squares(*rows.split([fc.in_features, fc.out_features], dim=-1))
+        fc.weight.copy_(self.trainer.strategy.broadcast(weight))  # bitwise equal on all processes
+        fc.bias.copy_(self.trainer.strategy.broadcast(bias))
 
     def _regression(self, pairs: DrafterPairs, passes: list[Tensor]) -> Tensor:
         """SmoothL1 of the features at image positions, mean over passes."""
@@ -150,7 +168,7 @@ class DrafterTask(pl.LightningModule):
         """Outputs [B R, T, D] of each pass, by default as decoding runs the drafter."""
         rotation = self.target.rotation[None, 1 : pairs.previous.shape[1] + 1]
         run = unroll or self.student.passes
-        return run(self.network, pairs.embeddings, pairs.previous, rotation, depth)
+        return run(self.network, pairs.embeddings, self.network.reads(pairs.previous), rotation, depth)
 
     def _laws(self, pairs: DrafterPairs, seeds: Tensor) -> GuidedLaws:
         return GuidedLaws(self.target, self.sampling, self._guided(pairs.features), seeds, self._head_backward)
@@ -166,14 +184,14 @@ class DrafterTask(pl.LightningModule):
         tokens, guidance = batch["tokens"], self.target.guidance
         features = batch.get("features")
         if features is None:
-            features = target_features(self.target, tokens, batch["caption"])
+            features = target_features(self.target, tokens, batch["caption"], self.network.reads.layers)
         features = features.clone()  # autograd rejects inference tensors
-        features = rearrange(features, "b r t d -> (b r) t d")
+        features = rearrange(features, "b r t f -> (b r) t f")
         text = tokens.new_zeros(len(tokens), self.target.prefix_len - 1)
         weight = self.network.embedding(self.target.embed_weight)
         embeddings = F.embedding(torch.cat([text, tokens[:, :-1]], dim=1), weight).repeat_interleave(guidance, 0)
         dtype = self.network.fc.weight.dtype  # the drafter may have a wider dtype than the target
-        return DrafterPairs(embeddings.to(dtype), features[:, :-1].to(dtype), features[:, 1:])
+        return DrafterPairs(embeddings.to(dtype), features[:, :-1].to(dtype), features[:, 1:, : weight.shape[1]])
 
     def export(self, folder: Path) -> None:
         """Writes the drafter in the format of lantern.drafters.loading, with the hash of its target's weights."""

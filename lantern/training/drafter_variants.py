@@ -1,12 +1,13 @@
 """The drafters that DrafterTask can distil: for each its network, initialisation and teacher-forced passes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import singledispatch
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from lantern.drafters.eagle.feature_drafter import require_layers
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.loading import PARALLEL, drafter_folder, load_network, load_parallel_network, read_drafter
 from lantern.drafters.parallel_network import ParallelNetwork
@@ -24,7 +25,7 @@ WIDTH_MULTIPLE = 64  # of feed-forward widths
 class Student(Protocol):
     """A drafter variant in distillation."""
 
-    def build(self, target: Target) -> nn.Module: ...
+    def build(self, target: Target, layers: Sequence[int]) -> nn.Module: ...  # whose inputs it reads; see Recipe
     def load(self, checkpoint: str, target: Target) -> nn.Module: ...  # a drafter to train further
     def input_layers(self, network: nn.Module) -> list[nn.Linear]: ...  # by pass, on [embedding; feature]
     def passes(
@@ -39,8 +40,10 @@ class EagleStudent:
 
     passes = staticmethod(unroll)
 
-    def build(self, target: Target) -> EagleNetwork:
-        network = EagleNetwork(*layer_sizes(target))
+    def build(self, target: Target, layers: Sequence[int]) -> EagleNetwork:
+        if layers:
+            require_layers(target, layers)
+        network = EagleNetwork(*layer_sizes(target), layers=layers)
         initialise(target, network)
         return network
 
@@ -55,7 +58,8 @@ class EagleStudent:
 
     def config(self, network: EagleNetwork) -> dict:
         own = {} if network.embed_weight is None else {"embedding_rows": len(network.embed_weight)}
-        return {"eps": network.ffn_norm.eps, **own}
+        layers = {"layers": list(network.reads.layers)} if network.reads.layers else {}
+        return {"eps": network.ffn_norm.eps, **own, **layers}
 
 
 class ParallelStudent:
@@ -66,7 +70,7 @@ class ParallelStudent:
     def __init__(self, levels: int) -> None:
         self.levels = levels
 
-    def build(self, target: Target) -> ParallelNetwork:
+    def build(self, target: Target, layers: Sequence[int]) -> ParallelNetwork:
         network = ParallelNetwork(*layer_sizes(target), self.levels)
         initialise(target, network)
         return network
@@ -87,9 +91,10 @@ class ParallelStudent:
         return network.entrances
 
     def training_passes(self, recipe: Recipe) -> Unroll:
-        if recipe.unroll or recipe.depth != self.levels:
+        if recipe.unroll or recipe.layers or recipe.depth != self.levels:
+            of_eagle = " of EAGLE" if recipe.unroll or recipe.layers else ""
             raise LanternError(
-                f"this recipe has {recipe.depth} passes{' of EAGLE' if recipe.unroll else ''}, drafter=parallel one "
+                f"this recipe has {recipe.depth} passes{of_eagle}, drafter=parallel one "
                 f"for each of its {self.levels} levels; give recipe=feature_lk or recipe.depth={self.levels}"
             )
         return self.passes

@@ -1,15 +1,24 @@
 """How a drafter is trained on a batch: one recipe for each yaml in conf/recipe."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from lantern.training.chains import Objective
 from lantern.training.losses.sites import SiteLoss
 from lantern.training.unroll import Unroll
 
+Layers = Callable[[int], tuple[int, ...]]  # indices of some of a target's layers, given their number
+
+
+def low_middle_high(count: int) -> tuple[int, int, int]:
+    """The layers of `count` whose inputs EAGLE-3 reads: 2, count / 2 and count - 3; closer together if there are
+    fewer than 9."""
+    return min(2, count // 3), count // 2, max(count - 3, 2 * count // 3)
+
 
 @dataclass(frozen=True)
 class Recipe:
-    """A loss at each site, their sum over chains, and the passes that reach the sites."""
+    """A loss at each site, their sum over chains, the passes that reach the sites, and what the drafter reads."""
 
     loss: SiteLoss
     objective: Objective
@@ -18,3 +27,4 @@ class Recipe:
     feature_noise: float  # half-width of the uniform noise on the target's features that the drafter reads
     site_share: float = 1.0  # of the sites whose laws a step compares, drawn anew at each step: the head's cost
     unroll: Unroll | None = None  # None: that of the drafter's kind
+    layers: Layers | None = None  # of the target whose inputs the drafter reads; None: the target's features

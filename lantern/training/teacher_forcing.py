@@ -1,11 +1,13 @@
 """The frozen target's features under teacher forcing: those of its decoding passes, at all positions at once."""
 
+from collections.abc import Sequence
 from functools import singledispatch
 
 import torch
 from einops import rearrange, repeat
 from torch import Tensor
 
+from lantern.drafters.eagle.feature_drafter import layered
 from lantern.models.hf.target import HuggingFaceTarget
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import causal_mask
@@ -18,13 +20,17 @@ def guided_target(target: Target, cfg_scale: float) -> Target:
 
 
 @singledispatch
-def target_features(target: Target, tokens: Tensor, captions: list[str]) -> Tensor:
-    """tokens [B, L] behind captions -> features [B, R, P + L - 1, D] after the final norm.
+def target_features(target: Target, tokens: Tensor, captions: list[str], layers: Sequence[int] = ()) -> Tensor:
+    """tokens [B, L] behind captions -> features [B, R, P + L - 1, F] after the final norm, and behind them the inputs
+    of `layers`: those of Forward.features.
 
-    The default, for any target: one verification pass of the image as a chain behind the prefix.
+    The default, for any target: one verification pass of the image as a chain behind the prefix. LanternError for
+    layers that the target does not hand out.
     """
     batch, length = len(tokens), tokens.shape[1] - 1
     target.allocate(batch, length)
+    if layers:
+        layered(target).hand_out(layers)
     prefix = target.prefill(captions, torch.arange(batch, device=tokens.device)).features
     parents = torch.arange(-1, length - 1, device=tokens.device).expand(batch, -1)
     return torch.cat([prefix, target.verify(DraftTree(tokens[:, :-1], parents)).features], dim=2)
@@ -32,7 +38,7 @@ def target_features(target: Target, tokens: Tensor, captions: list[str]) -> Tens
 
 @target_features.register
 @torch.no_grad()
-def _(target: LlamaGenTarget, tokens: Tensor, captions: list[str]) -> Tensor:
+def _(target: LlamaGenTarget, tokens: Tensor, captions: list[str], layers: Sequence[int] = ()) -> Tensor:
     """Without the KV cache, and without the head, whose logits are not needed here."""
     body, guidance = target.transformer, target.guidance
     condition, visible = (part.to(tokens.device) for part in target.conditioner(captions))
@@ -41,11 +47,11 @@ def _(target: LlamaGenTarget, tokens: Tensor, captions: list[str]) -> Tensor:
     prefix = body.cls_embedding(condition.repeat_interleave(guidance, 0), dropped)
     x = torch.cat([prefix, repeat(target.embed(tokens[:, :-1]), "b t d -> (b r) t d", r=guidance)], dim=1)
     mask = causal_mask(visible.repeat_interleave(guidance, 0), x.shape[1])
-    features = body.body(x, target.rotation[None, : x.shape[1]], mask)
-    return rearrange(features, "(b r) t d -> b r t d", r=guidance)
+    features = body.body(x, target.rotation[None, : x.shape[1]], mask, layers)
+    return rearrange(features, "(b r) t f -> b r t f", r=guidance)
 
 
 @target_features.register
 @torch.no_grad()
-def _(target: HuggingFaceTarget, tokens: Tensor, captions: list[str]) -> Tensor:
-    return target.teach(tokens, captions)
+def _(target: HuggingFaceTarget, tokens: Tensor, captions: list[str], layers: Sequence[int] = ()) -> Tensor:
+    return target.teach(tokens, captions, layers)

@@ -153,6 +153,39 @@ def test_teacher_forcing_equals_the_models_own_forward(loaded):
         torch.testing.assert_close(logits[row, place], slow, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=str)
+@torch.inference_mode()
+def test_the_inputs_of_layers_are_handed_out_on_request(loaded, monkeypatch):
+    """Against a body's own record of them. Catches outputs in the place of inputs, another order, features that the
+    head no longer finds, rows of structural tokens, and layers that are still handed out afterwards."""
+    target, layers = loaded.target, (1, 0)
+    monkeypatch.setattr(target, "graphs", PassGraphs(Recorder()))
+    tokens = torch.randint(24, (2, target.num_tokens), generator=torch.Generator().manual_seed(0))
+    given, run = [], target.transformer.forward
+
+    def recorded(**inputs):
+        given.append(run(**inputs, output_hidden_states=True))
+        return given[-1]
+
+    monkeypatch.setattr(target.transformer, "forward", recorded)
+    plain, found = target.teach(tokens, PROMPTS[:2]), target.teach(tokens, PROMPTS[:2], layers)
+    (*inputs, _) = given[-1].hidden_states  # the last one is behind the norm
+    assert torch.equal(found[..., :32], plain)
+    for part, layer in enumerate(layers, start=1):
+        own, row = inputs[layer].unflatten(0, (2, 2)), slice(LENGTH + SIDE - 1)  # up to the first row end
+        taught = found[:, :, row, 32 * part : 32 * (part + 1)]
+        torch.testing.assert_close(taught, own[:, :, row], rtol=0, atol=1e-5)
+    parents = torch.arange(-1, target.num_tokens - 2).expand(2, -1)
+    for _ in range(4):  # the last ones are recorded
+        target.allocate(2, target.num_tokens - 1)
+        target.hand_out(layers)
+        prefix = target.prefill(PROMPTS[:2], torch.arange(2)).features
+        chained = torch.cat([prefix, target.verify(DraftTree(tokens[:, :-1], parents)).features], dim=2)
+        torch.testing.assert_close(chained[:, :, LENGTH - 1 :], found[:, :, LENGTH - 1 :], rtol=0, atol=1e-4)
+    target.allocate(2, 1)
+    assert target.prefill(PROMPTS[:2], torch.arange(2)).features.shape[-1] == 32
+
+
 @pytest.mark.parametrize("family", [FAMILIES["lumina_mgpt"], FAMILIES["janus_pro"]], ids=str)
 @torch.inference_mode()
 def test_a_cache_that_is_not_compacted_is_caught(loaded, monkeypatch):

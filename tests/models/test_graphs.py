@@ -50,7 +50,9 @@ DRAFTERS = {
     "static": partial(eagle, STATIC),
     "eagle2": partial(eagle, Eagle2Tree(6, 3, 3)),
     "jacobi": lambda target: Jacobi(target, 4, Nearest(), coupled),
+    "eagle3": lambda target: tiny_eagle(target, STATIC, Sampling(), layers=(1, 0)),
     "refined": lambda target: refined(target, 0),
+    "refined_eagle3": lambda target: RefinedJacobi(drafter_of(target, "eagle3").network, target, Sampling(), 4, 2, 0.7),
     "refined_branches": lambda target: refined(target, 3),
     "parallel": lambda target: Parallel(heads().to(target.embed_weight), target, STATIC, Sampling()),
 }
@@ -92,6 +94,16 @@ def test_a_recording_is_of_one_guidance_scale():
         configured = target.configured(cfg_scale)
         assert torch.equal(decode(configured, "plain", 2), decode(tiny_target(cfg_scale), "plain", 2))
     assert len(recorder.made) > 1
+
+
+def test_a_recording_is_of_one_choice_of_layers():
+    """Catches plain decoding that goes on handing out layers, and a drafter that reads the recording of another."""
+    recorder = Recorder()
+    target = recorded_target(recorder)
+    for drafter in ("static", "eagle3", "plain", "static", "eagle3"):
+        assert torch.equal(decode(target, drafter, 2), decode(tiny_target(), drafter, 2))
+    target.allocate(1, 1)
+    assert target.prefill(PROMPTS[:1], torch.tensor([0])).features.shape[-1] == DIM
 
 
 def test_a_recording_is_of_one_rule():
@@ -161,7 +173,7 @@ def test_the_number_of_recordings_is_bounded(monkeypatch):
     assert len(target.graphs._made) <= 2
 
 
-@pytest.mark.parametrize("drafter", ["static", "refined", "parallel"])
+@pytest.mark.parametrize("drafter", ["static", "eagle3", "refined", "refined_eagle3", "parallel"])
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_recordings_hold_no_more_memory_than_the_estimate(batch_size, drafter):
     """Catches a memory check that lets a batch through whose recordings, the drafter's included, do not fit."""

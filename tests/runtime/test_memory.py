@@ -46,7 +46,10 @@ def test_drafters_hold_what_is_estimated():
     eagle, jacobi = tiny_eagle(target, chain(5), Sampling()), Jacobi(target, 6, Nearest(), coupled)
     refined = RefinedJacobi(eagle.network, target, Sampling(), 6, 1, 0.7)
     joined = tiny_eagle_jacobi(target, chain(5), Sampling(), 0, 4)
-    for drafter in (eagle, refined, jacobi, joined):
+    layered = tiny_eagle(target, chain(5), Sampling(), layers=(0, 1))
+    refined_layered = RefinedJacobi(layered.network, target, Sampling(), 6, 1, 0.7)
+    target.allocate(3, 10)
+    for drafter in (eagle, refined, jacobi, joined, layered, refined_layered):
         drafter.allocate(3)
         held = sum(part.nbytes for part in tensors_of(drafter) if part.is_floating_point())
         assert held == 3 * drafter.image_bytes, drafter.name

@@ -1,5 +1,6 @@
 """A tiny LlamaGen with random weights, peaked enough to decode with, and an untrained EAGLE drafter on it."""
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 import torch
@@ -36,10 +37,12 @@ def tiny_target(cfg_scale: float = 2.0, dtype: torch.dtype = torch.float64) -> L
     return LlamaGenTarget(transformer.to(dtype), WordFeatures(list("abcdef"), 8, 4), images, cfg_scale, "tiny-target")
 
 
-def tiny_eagle(target: LlamaGenTarget, tree: TreePolicy, sampling: Sampling, depth: int | None = None) -> Eagle:
+def tiny_eagle(
+    target: LlamaGenTarget, tree: TreePolicy, sampling: Sampling, depth: int | None = None, layers: Sequence[int] = ()
+) -> Eagle:
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        network = EagleNetwork(DIM, 2, feed_forward_dim(DIM, 16))
+        network = EagleNetwork(DIM, 2, feed_forward_dim(DIM, 16), layers=layers)
     return Eagle(network.to(target.embed_weight), target, tree, sampling, "tiny-drafter", depth)
 
 

@@ -1,6 +1,6 @@
 """Rounds decoded by hand on the tiny target, with random verdicts, so that rows advance unevenly."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -51,10 +51,18 @@ def uneven_rounds(target: LlamaGenTarget, drafter: Drafter, rotary: int) -> Iter
     assert len({len(tokens) for tokens in committed}) > 1  # uneven
 
 
-def target_features(target: LlamaGenTarget, prompt: str, tokens: list[int]) -> Tensor:
-    """[R, P + T, D] of the prefix and these tokens, without any cache."""
+def target_features(target: LlamaGenTarget, prompt: str, tokens: list[int], layers: Sequence[int] = ()) -> Tensor:
+    """[R, P + T, F] of the prefix and these tokens, without any cache; behind them the inputs of layers, each from the
+    embeddings anew."""
     body, guidance = target.transformer, target.guidance
     condition, visible = target.conditioner([prompt] * guidance)
     prefix = body.cls_embedding(condition.to(body.output.weight.dtype), torch.arange(guidance).bool())
     x = torch.cat([prefix, target.embed(torch.tensor([tokens] * guidance, dtype=torch.long))], dim=1)
-    return body.body(x, body.rotation[None, : x.shape[1]], causal_mask(visible, x.shape[1]))
+    rotation, mask = body.rotation[None, : x.shape[1]], causal_mask(visible, x.shape[1])
+    parts = [body.body(x, rotation, mask)]
+    for layer in layers:
+        rows = x
+        for block in body.layers[:layer]:
+            rows = block(rows, rotation, mask)
+        parts.append(rows)
+    return torch.cat(parts, dim=-1)

@@ -1,11 +1,11 @@
 """What all drafters have in common that read pairs of a target feature and the token behind it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from lantern.drafters.eagle.kv_state import DrafterState, FeatureTarget
+from lantern.drafters.eagle.kv_state import DrafterState, FeatureTarget, LayeredTarget
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.parallel_network import ParallelNetwork
 from lantern.errors import LanternError
@@ -16,6 +16,8 @@ from lantern.types import DraftTree, Forward, Target, TreeLabel, TreePolicy, Ver
 class FeatureDrafter:
     """Implements lantern.types.Drafter but for draft()."""
 
+    num_nodes: int
+
     def __init__(
         self, network: EagleNetwork | ParallelNetwork, read: Callable[..., Tensor], target: FeatureTarget,
         tree: TreePolicy | TreeLabel, sampling: Sampling, weights_hash: str, max_pairs: int, ahead: int,
@@ -23,6 +25,8 @@ class FeatureDrafter:
         """read: runs committed pairs, as FusedEagle's call; max_pairs: that a round can commit; ahead: tokens that a
         draft runs behind them. Raises LanternError for a target without features to share."""
         require_features(target)
+        if network.reads.layers:
+            require_layers(target, network.reads.layers)
         self.network, self.target, self.tree = network.eval().requires_grad_(False), target, tree
         self.sampling, self.weights_hash, self._read_pairs = sampling, weights_hash, read
         self.forwards, self.forward_s = 0, 0.0
@@ -30,10 +34,18 @@ class FeatureDrafter:
 
     @property
     def image_bytes(self) -> int:
-        return self.state.image_bytes
+        return self.state.image_bytes + (self._handed_out_bytes if self.target.graphs else 0)
+
+    @property
+    def _handed_out_bytes(self) -> int:
+        """What recorded passes of one image write of the target's layers, as CachedTarget counts their features."""
+        row = self.target.guidance * len(self.network.reads.layers) * self.network.fc.out_features
+        return 4 * self.num_nodes * row * self.target.embed_weight.element_size()
 
     def allocate(self, batch_size: int) -> None:
         """An empty cache and no pending pairs for batch_size rows."""
+        if isinstance(self.target, LayeredTarget):
+            self.target.hand_out(self.network.reads.layers)
         self.state.allocate(batch_size)
         self.cache, self.pairs = self.state.cache, self.state.pairs
 
@@ -56,6 +68,25 @@ def require_features(target: Target) -> None:
         raise LanternError(
             f"{type(target).__name__} shares no positions with a drafter of EAGLE's kind; use drafter=jacobi or none"
         )
+
+
+def layered(target: Target) -> LayeredTarget:
+    """The target, known to hand out the inputs of its layers; else LanternError."""
+    if not isinstance(target, LayeredTarget):
+        raise LanternError(
+            f"{type(target).__name__} hands out no inputs of its layers, which drafters of recipe=eagle3 read; use a "
+            "model of conf/model, or a drafter of another recipe"
+        )
+    return target
+
+
+def require_layers(target: Target, layers: Sequence[int]) -> None:
+    """Raises LanternError for a target that does not hand out the inputs of these layers."""
+    what = f"this drafter reads the inputs of the target's layers {list(layers)}"
+    if max(layers) >= (count := layered(target).num_layers):
+        raise LanternError(f"{what}, which has {count}; use a drafter of this target")
+    if target.compiles:
+        raise LanternError(f"{what}, which passes of compile=true do not hand out; leave compile out")
 
 
 def require_codes(tree: TreePolicy, target: Target) -> None:

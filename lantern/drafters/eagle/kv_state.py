@@ -1,7 +1,7 @@
 """The state of a drafter that reads pairs, by image: keys and values of the pairs it has read, the pairs it has yet to
 read, and the state of its tree policy."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -26,6 +26,15 @@ class FeatureTarget(Target, Protocol):
     rotary: Tensor  # [P + L, 2, 1, Dh / 2] the same as complex factors of queries and keys
     graphs: PassGraphs | None  # None: passes are not recorded
     drafter_caches: ReusableCache
+
+
+@runtime_checkable
+class LayeredTarget(FeatureTarget, Protocol):
+    """A target that hands out the inputs of its layers."""
+
+    num_layers: int
+
+    def hand_out(self, layers: Sequence[int]) -> None: ...  # behind the features, in passes until the next allocate
 
 
 @dataclass(frozen=True)
@@ -96,21 +105,22 @@ class DrafterState:
         slots, dim = self._slots, self.network.fc.out_features
         kept = like.new_empty(0, dtype=cache_dtype(like))
         self.cache = target.drafter_caches.allocate(1, batch_size, target.guidance, slots, heads, dim // heads, kept)
-        self.pairs = Pairs(batch_size, self.max_pairs, target.guidance, like, dim)
+        self.pairs = Pairs(batch_size, self.max_pairs, target.guidance, like, dim, self.network.reads)
         for tree in self._trees:
             tree.allocate(batch_size, target.grid, like.device)
 
     def begin(self, prefill: Forward, rows: Tensor, read: Callable[..., object]) -> int:
         """Admitted rows: runs their prefix pairs; the last prefix feature is paired with the first image token later.
         read: as FusedEagle's call. Returns the number of forwards."""
-        prefix = prefill.features.shape[2] - 1
+        features = self.network.reads(prefill.features)
+        prefix = features.shape[2] - 1
         view = PrefillView(self.cache, rows, prefix)
         if prefix:
             text = rows.new_zeros(len(rows), prefix)  # text rows carry code 0
             causal = torch.ones(1, prefix, prefix, dtype=torch.bool, device=rows.device).tril()
             mask = additive(causal, self.cache.store.dtype).expand(len(rows) * self.target.guidance, -1, -1, -1)
-            read(text, prefill.features[:, :, :-1], self.target.rotary[None, 1 : prefix + 1], mask, view)
-        self.pairs.start(rows, prefill.features[:, :, -1])
+            read(text, features[:, :, :-1], self.target.rotary[None, 1 : prefix + 1], mask, view)
+        self.pairs.start(rows, features[:, :, -1])
         for tree in self._trees:
             tree.begin(rows)
         return int(prefix > 0)

@@ -1,10 +1,13 @@
 """EAGLE-1's drafter (Li et al., 2401.15077) on a LlamaGen target: one decoder layer that predicts the next feature
 from the embedding of a token and the feature before it; the target's frozen embedding and head do the rest."""
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lantern.drafters.eagle.layer_fusion import FusedLayers, LastFeatures
 from lantern.models.llamagen.fused import FusedLayer, KVView, precise
 from lantern.models.llamagen.transformer import Attention, FeedForward, KeyValues
 from lantern.models.onednn_linear import linear
@@ -17,10 +20,13 @@ class EagleNetwork(nn.Module):
     """
 
     def __init__(
-        self, dim: int, num_heads: int, hidden_dim: int, eps: float = 1e-5, embedding_rows: int | None = None
-    ) -> None:
-        """embedding_rows: of a frozen embedding of its own, as released drafters have one; None: the target's."""
+        self, dim: int, num_heads: int, hidden_dim: int, eps: float = 1e-5, embedding_rows: int | None = None,
+        layers: Sequence[int] = (),
+    ) -> None:  # fmt: skip
+        """embedding_rows: of a frozen embedding of its own, as released drafters have one; None: the target's; layers:
+        of the target whose inputs it reads in place of features (EAGLE-3)."""
         super().__init__()
+        self.reads = FusedLayers(dim, layers) if layers else LastFeatures()
         self.embed_weight: Tensor | None
         self.register_buffer("embed_weight", torch.zeros(embedding_rows, dim) if embedding_rows else None)
         self.fc = nn.Linear(2 * dim, dim)
@@ -36,7 +42,8 @@ class EagleNetwork(nn.Module):
         self, embeddings: Tensor, features: Tensor, rotation: Tensor, mask: Tensor | None,
         cache: KeyValues | None = None,
     ) -> Tensor:  # fmt: skip
-        """embeddings, features [B, T, D], rotation [B or 1, T, 2, Dh] -> [B, T, D]. mask None: plain causal."""
+        """embeddings, features [B, T, D] from `reads` or of this network's own outputs, rotation [B or 1, T, 2, Dh]
+        -> [B, T, D]. mask None: plain causal."""
         x = self.fc(torch.cat([embeddings, features], dim=-1))
         x = x + self.attention(x, rotation, mask, cache)
         return x + self.feed_forward(self.ffn_norm(x))

@@ -1,5 +1,7 @@
 """The pairs (feature of an accepted node, token behind it) that a round commits and a drafter has yet to read."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -9,15 +11,19 @@ from lantern.types import DraftTree, Forward, Verdict
 class Pairs:
     """Row b holds count[b] pairs: tokens [B, A], features [B, R, A, D]. The last one's token is the next root."""
 
-    def __init__(self, batch_size: int, max_pairs: int, guidance: int, like: Tensor, dim: int) -> None:
-        """max_pairs: that a round can commit."""
+    def __init__(
+        self, batch_size: int, max_pairs: int, guidance: int, like: Tensor, dim: int, reads: Callable[[Tensor], Tensor]
+    ) -> None:
+        """max_pairs: that a round can commit; reads: the target's features [..., F] -> the drafter's [..., D]."""
+        self._reads = reads
         self.tokens = torch.zeros(batch_size, max_pairs, dtype=torch.long, device=like.device)
         self.features = like.new_zeros(batch_size, guidance, max_pairs, dim)
         self.count, self.counts = torch.ones_like(self.tokens[:, 0]), [1] * batch_size  # the same, on the host
         self.rows = torch.arange(batch_size, device=like.device)
 
     def start(self, rows: Tensor, features: Tensor) -> None:
-        """Admitted rows: the prefix's last features [B, R, D] are the first half of their first pairs."""
+        """Admitted rows: what the drafter reads at the prefix's last position [B, R, D] is the first half of their
+        first pairs."""
         self.features[rows, :, 0] = features.to(self.features.dtype)
         self.count[rows] = 1
         for row in rows.tolist():
@@ -33,8 +39,8 @@ class Pairs:
         longest = max(verdict.counts) + 1
         path = verdict.path[:, :longest].clamp(min=0)
         self.tokens[:, : longest - 1] = tree.tokens.gather(1, path)[:, 1:]
-        features = forward.features.transpose(1, 2)[self.rows[:, None], path]  # [B, A, R, D]
-        self.features[:, :, :longest] = features.transpose(1, 2)
+        features = forward.features.transpose(1, 2)[self.rows[:, None], path]  # [B, A, R, F]
+        self.features[:, :, :longest] = self._reads(features).transpose(1, 2)
         self.count, self.counts = verdict.moved, [accepted + 1 for accepted in verdict.counts]
 
     def keep(self, rows: Tensor) -> None:

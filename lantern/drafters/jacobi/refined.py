@@ -51,13 +51,19 @@ class RefinedJacobi(FeatureDrafter):
 
     @property
     def image_bytes(self) -> int:
-        fc = self.network.fc
-        return super().image_bytes + self.target.guidance * self.depth * fc.out_features * fc.weight.itemsize
+        fc, kinds = self.network.fc, self._kinds
+        return super().image_bytes + kinds * self.target.guidance * self.depth * fc.out_features * fc.weight.itemsize
+
+    @property
+    def _kinds(self) -> int:
+        """K, of features: what the head reads, and what the layer reads if that is another."""
+        return 2 if self.network.reads.layers else 1
 
     def allocate(self, batch_size: int) -> None:
         length, like = self.depth, self.network.fc.weight
         super().allocate(batch_size)
-        self._stale = like.new_zeros(batch_size, self.target.guidance, length, self.network.fc.out_features)
+        shape = self._kinds, batch_size, self.target.guidance, length, self.network.fc.out_features
+        self._stale = like.new_zeros(shape)
         self._read = torch.zeros(batch_size, length, dtype=torch.long, device=like.device)  # by the pass
         self._picks, self._seen = self._read, self._read[:, 0].clone()
 
@@ -65,7 +71,7 @@ class RefinedJacobi(FeatureDrafter):
     def begin(self, prefill: Forward, rows: Tensor) -> None:
         """Runs the prefix pairs of admitted rows and clears their windows."""
         super().begin(prefill, rows)
-        self._stale[rows] = prefill.features[:, :, -1:].to(self._stale.dtype)
+        self._stale[:, rows] = self.network.reads.with_head(prefill.features[:, :, -1:]).to(self._stale.dtype)
         for kept in (self._seen, self._read, self._picks):  # of the former image
             kept[rows] = 0
 
@@ -92,18 +98,18 @@ class RefinedJacobi(FeatureDrafter):
         self, proposals: PickingProposals, at: RootPass, committed: Tensor, exact: Tensor, roots: Tensor, stale: Tensor,
         read: Tensor, picks: Tensor, seen: Tensor, *tables: Tensor,
     ) -> Outputs:  # fmt: skip
-        """committed [B, A], exact [B, R, A, D]: the closed pairs -> codes and their scores at each position, best first
-        [B, W, ranks], and whether the token before it is settled [B, W]."""
+        """committed [B, A], exact [B, R, A, D]: the closed pairs; stale [K, B, R, W, D] -> codes and their scores at
+        each position, best first [B, W, ranks], and whether the token before it is settled [B, W]."""
         proposals, features, root = proposals.over(*tables), stale, roots[:, None]
         rotary, mask = at.placed()
         for _ in range(self.passes):
             start = perf_counter()
             tokens = torch.cat([root, picks[:, :-1]], 1)  # [B, W] of the window's positions
-            behind, before = torch.cat([committed, tokens[:, 1:]], 1), torch.cat([exact, features[:, :, :-1]], 2)
+            behind, before = torch.cat([committed, tokens[:, 1:]], 1), torch.cat([exact, features[-1, :, :, :-1]], 2)
             outputs = at.from_root(self._layer(behind, before, rotary, mask, at.view))  # [B, R, W, D]
             settled, shares = self._shares(tokens, read, seen)
             features = torch.lerp(stale, outputs, shares)
-            logits = self.target.head(self.target.guide(features))
+            logits = self.target.head(self.target.guide(features[0]))
             self.forward_s += perf_counter() - start
             law = self.sampling.law(logits)
             if self._branches.count:
@@ -129,12 +135,13 @@ class RefinedJacobi(FeatureDrafter):
             raise LanternError(f"drafter={self.name} needs the picks at all nodes; use verification=shared_noise")
         behind, self._seen = self._stale_nodes(tree, verdict)
         rows = torch.arange(len(behind), device=behind.device)[:, None]
-        self._stale = forward.features.transpose(1, 2)[rows, behind].transpose(1, 2)
+        stale = forward.features.transpose(1, 2)[rows, behind].transpose(1, 2)
+        self._stale = self.network.reads.with_head(stale)
         self._read, self._picks = tree.tokens.gather(1, behind), verdict.picks.gather(1, behind)
 
     def keep(self, rows: Tensor) -> None:
         super().keep(rows)
-        self._stale, self._seen = self._stale[rows], self._seen[rows]
+        self._stale, self._seen = self._stale[:, rows], self._seen[rows]
         self._read, self._picks = self._read[rows], self._picks[rows]
 
 

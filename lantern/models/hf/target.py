@@ -15,9 +15,11 @@ from lantern.models.cache import PrefillView, TreeView, additive
 from lantern.models.cached_target import CachedTarget, ImageTokenizer
 from lantern.models.graphs import TARGET_PASS
 from lantern.models.hf.fused_projections import fuse_projections
+from lantern.models.hf.kept_inputs import kept_inputs
 from lantern.models.hf.prompt_format import Prefix
 from lantern.models.hf.structure import StructuredTree, host_paths, with_row_ends
 from lantern.models.llamagen.fused import KVView, precise, rotary_table
+from lantern.models.llamagen.transformer import with_layers
 from lantern.types import DraftTree, Forward, Verdict
 
 
@@ -144,13 +146,14 @@ class HuggingFaceTarget(CachedTarget):
         for row in rows.tolist():
             self._counts[row] = 0
         mask = additive(mask, self.cache.store.dtype)
-        hidden = self._run(self.transformer.get_input_embeddings()(ids), positions, mask, view)
-        features = rearrange(hidden, "(b r) p d -> b r p d", r=self.guidance)
-        return Forward(self.head(self.guide(features[:, :, -1:])), features)
+        x = self.transformer.get_input_embeddings()(ids)
+        hidden = self._run(x, positions, mask, view, self.cache.layers)
+        features = rearrange(hidden, "(b r) p f -> b r p f", r=self.guidance)
+        return Forward(self._logits(features[:, :, -1:]), features)
 
-    def teach(self, tokens: Tensor, prompts: Sequence[str]) -> Tensor:
-        """Teacher forcing: the first tokens [B, L] of images -> features [B, R, P + L - 1, D], row P - 1 + t predicting
-        token t."""
+    def teach(self, tokens: Tensor, prompts: Sequence[str], layers: Sequence[int] = ()) -> Tensor:
+        """Teacher forcing: the first tokens [B, L] of images -> features [B, R, P + L - 1, F], row P - 1 + t predicting
+        token t; behind them the inputs of `layers`."""
         ids, pads = self._prefixes(prompts)
         image = self.embed(tokens[:, :-1])
         last = torch.arange(image.shape[1], device=tokens.device)
@@ -162,13 +165,13 @@ class HuggingFaceTarget(CachedTarget):
         x = self.transformer.get_input_embeddings()(ids)
         x = torch.cat([x, image.repeat_interleave(self.guidance, 0)], dim=1)
         mask, positions = causal(pads, x.shape[1])
-        hidden = self._run(x, positions, additive(mask, x.dtype), NoCache())
+        hidden = self._run(x, positions, additive(mask, x.dtype), NoCache(), layers)
         kept = torch.cat([torch.arange(self.prefix_len, device=last.device), self.prefix_len + last])
-        return rearrange(hidden[:, kept], "(b r) t d -> b r t d", r=self.guidance)
+        return rearrange(hidden[:, kept], "(b r) t f -> b r t f", r=self.guidance)
 
     @torch.inference_mode()
     def verify(self, tree: DraftTree) -> Forward:
-        """One pass over the tree behind the committed prefix: logits [B, N, V], features [B, R, N, D]."""
+        """One pass over the tree behind the committed prefix: logits [B, N, V], features [B, R, N, F]."""
         path = self._structured = self._structure(tree)
         x, repeats, cache = self.embed(tree.tokens), self.guidance, self.cache
         if extra := path.hosts.shape[1]:
@@ -177,11 +180,12 @@ class HuggingFaceTarget(CachedTarget):
         positions = start + path.depths.repeat_interleave(repeats, 0)
         x, attends = (part.repeat_interleave(repeats, 0) for part in (x, path.attends))
         slots = range(x.shape[1])
-        (hidden,) = TARGET_PASS(self.graphs, cache, slots, self._pass, x, positions, attends)
-        hidden = rearrange(hidden, "(b r) m d -> b r m d", r=repeats)
+        given = x, positions, attends
+        (hidden,) = TARGET_PASS(self.graphs, cache, slots, self._pass, *given, settings=cache.layers)
+        hidden = rearrange(hidden, "(b r) m f -> b r m f", r=repeats)
         index = path.last[:, None, :, None].expand(-1, repeats, -1, hidden.shape[-1])
         features = hidden.gather(2, index) if extra else hidden
-        return Forward(self.head(self.guide(features)), features)
+        return Forward(self._logits(features), features)
 
     def commit(self, verdict: Verdict) -> None:
         expanded, paths, repeats = verdict, verdict.paths, self.guidance  # read once: the round's one wait
@@ -206,6 +210,9 @@ class HuggingFaceTarget(CachedTarget):
         """[B, R, N, D] -> [B, N, D], of the input of the head's linear part."""
         return super().guide(self.vocabulary.hidden(features))
 
+    def _logits(self, features: Tensor) -> Tensor:  # [B, R, N, F] -> [B, N, V]
+        return self.head(self.guide(features[..., : self.embed_weight.shape[1]]))
+
     def head(self, features: Tensor) -> Tensor:  # [..., D] -> [..., V]
         return F.linear(features, self.vocabulary.head, self.vocabulary.bias)
 
@@ -217,17 +224,19 @@ class HuggingFaceTarget(CachedTarget):
 
     def _pass(self, view: TreeView, x: Tensor, positions: Tensor, attends: Tensor) -> tuple[Tensor]:
         """attends [B R, M, M]."""
-        return (self._run(x, positions, view.mask(attends), view),)
+        return (self._run(x, positions, view.mask(attends), view, self.cache.layers),)
 
-    def _run(self, x: Tensor, positions: Tensor, mask: Tensor, view: KVView) -> Tensor:
-        """x [B R, T, D], positions [B R, T], mask [B R, 1, T, S] additive -> features [B R, T, D]."""
-        return self.transformer(
-            inputs_embeds=x,
-            position_ids=positions,
-            attention_mask=mask,
-            past_key_values=TransformersCache(view),
-            use_cache=True,
-        ).last_hidden_state
+    def _run(self, x: Tensor, positions: Tensor, mask: Tensor, view: KVView, layers: Sequence[int]) -> Tensor:
+        """x [B R, T, D], positions [B R, T], mask [B R, 1, T, S] additive -> features [B R, T, F]."""
+        with kept_inputs(self.transformer.layers, layers) as inputs:
+            hidden = self.transformer(
+                inputs_embeds=x,
+                position_ids=positions,
+                attention_mask=mask,
+                past_key_values=TransformersCache(view),
+                use_cache=True,
+            ).last_hidden_state
+        return with_layers(hidden, inputs, layers)
 
     def _prefixes(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """-> ids [B R, P], padded on the left, and how many pads there are [B R]."""

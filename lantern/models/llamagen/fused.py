@@ -2,13 +2,14 @@
 operations between them, because at the few tokens of a round those cost as much as the products. The arithmetic is that
 of transformer.py, which training uses and the tests compare with; the residual stream is float32 at least."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lantern.models.llamagen.transformer import Attention, FeedForward, Transformer
+from lantern.models.llamagen.transformer import Attention, FeedForward, Transformer, with_layers
 from lantern.models.onednn_linear import linear
 
 MAX_TRANSPOSED_TOKENS, MIN_TRANSPOSED_BATCH = 2, 5  # tokens of a pass and batch rows for which keys go first
@@ -85,7 +86,7 @@ class FusedLayer:
 
 
 class FusedTransformer:
-    """The body of a Transformer: embeddings in, features after the final norm out."""
+    """The body of a Transformer: embeddings in, features after the final norm out; see Transformer.body."""
 
     def __init__(self, transformer: Transformer) -> None:
         self.layers = [
@@ -94,12 +95,16 @@ class FusedTransformer:
         ]
         self.norm = Norm(transformer.norm)
 
-    def __call__(self, x: Tensor, rotary: Tensor, mask: Tensor, view: KVView) -> Tensor:
-        """x [B R, T, D] -> features [B R, T, D]; see FusedLayer for the others."""
-        rows = x.to(self.norm.gain.dtype).flatten(0, 1)
+    def __call__(
+        self, x: Tensor, rotary: Tensor, mask: Tensor, view: KVView, layers: Sequence[int] = ()
+    ) -> Tensor:  # fmt: skip
+        """x [B R, T, D] -> features [B R, T, F], the inputs of `layers` behind them; see FusedLayer for the others."""
+        rows, inputs = x.to(self.norm.gain.dtype).flatten(0, 1), dict[int, Tensor]()
         for index, layer in enumerate(self.layers):
+            if index in layers:
+                inputs[index] = rows
             rows = layer(rows, rotary, mask, view, index)
-        return self.norm(rows).view_as(x)
+        return with_layers(self.norm(rows), inputs, layers).unflatten(0, x.shape[:2])
 
 
 def rotary_table(rotation: Tensor, dtype: torch.dtype) -> Tensor:

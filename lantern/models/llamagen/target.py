@@ -77,7 +77,7 @@ class LlamaGenTarget(CachedTarget):
 
     @torch.inference_mode()
     def prefill(self, prompts: Sequence[str], rows: Tensor) -> Forward:
-        """Admits prompts into rows [B] of the batch: logits [B, 1, V] of the first token, features [B, R, P, D]."""
+        """Admits prompts into rows [B] of the batch: logits [B, 1, V] of the first token, features [B, R, P, F]."""
         model, cache, device = self.transformer, self.cache, self.codebook.device
         condition, visible = (part.to(device) for part in self.conditioner(prompts))
         condition = condition.to(self.embed_weight.dtype) if condition.is_floating_point() else condition
@@ -87,12 +87,12 @@ class LlamaGenTarget(CachedTarget):
         cache.visible[rows, : model.prefix_len] = visible
         mask = additive(causal_mask(visible, model.prefix_len)[:, 0], cache.store.dtype)
         mask = mask.repeat_interleave(self.guidance, 0)
-        return self._read(self.body(x, self.rotary[None, : model.prefix_len], mask, view), last=True)
+        return self._read(self.body(x, self.rotary[None, : model.prefix_len], mask, view, cache.layers), last=True)
 
     @torch.inference_mode()
     def verify(self, tree: DraftTree) -> Forward:
-        """One pass over the tree behind the committed prefix: logits [B, N, V], features [B, R, N, D]."""
-        settings = tree.topology, self.cfg_scale, self.compiles
+        """One pass over the tree behind the committed prefix: logits [B, N, V], features [B, R, N, F]."""
+        settings = tree.topology, self.cfg_scale, self.compiles, self.cache.layers
         run, slots = partial(self._pass, tree), range(tree.tokens.shape[1])
         inputs = tree.tokens, tree.parents
         return Forward(*TARGET_PASS(self.graphs, self.cache, slots, run, *inputs, settings=settings))
@@ -103,7 +103,9 @@ class LlamaGenTarget(CachedTarget):
         x, mask = self._repeated(self.embed(tokens)), view.mask(tree.ancestors)
         rotary = self.rotary.index_select(0, positions.flatten()).unflatten(0, positions.shape)
         rotary = rotary if len(positions) == 1 else self._repeated(rotary)  # one image's broadcast over guidance rows
-        return self._read((self._compiled() if self.compiles else self.body)(x, rotary, mask, view))
+        if self.compiles:
+            return self._read(self._compiled()(x, rotary, mask, view))
+        return self._read(self.body(x, rotary, mask, view, self.cache.layers))
 
     def _repeated(self, x: Tensor) -> Tensor:  # [B, ...] -> [B R, ...]
         return x[:, None].expand(-1, self.guidance, *x.shape[1:]).flatten(0, 1)
@@ -117,12 +119,14 @@ class LlamaGenTarget(CachedTarget):
         mask = self._repeated(additive(mask, cache.store.dtype))
         x, slots = self._repeated(self.embed(tokens)), self._repeated(prefix + positions)
         view = SlotView(cache, slots, prefix + self.num_tokens + 1)
-        return self._read(self.body(x, self.rotary[slots.clamp(max=len(self.rotary) - 1)], mask, view))
+        rotary = self.rotary[slots.clamp(max=len(self.rotary) - 1)]
+        return self._read(self.body(x, rotary, mask, view, cache.layers))
 
     def _read(self, rows: Tensor, last: bool = False) -> Forward:
-        """rows [B R, N, D] behind the final norm; last: the logits of the last one alone."""
-        features = rearrange(rows, "(b r) n d -> b r n d", r=self.guidance)
-        return Forward(self.head(self.guide(features[:, :, -1:] if last else features)), features)
+        """rows [B R, N, F] of the body; last: the logits of the last one alone."""
+        features = rearrange(rows, "(b r) n f -> b r n f", r=self.guidance)
+        read = features[..., : self.transformer.dim]
+        return Forward(self.head(self.guide(read[:, :, -1:] if last else read)), features)
 
     def commit(self, verdict: Verdict) -> None:
         self.cache.advance(verdict)

@@ -1,6 +1,7 @@
 """LlamaGen's transformer (Sun et al., 2406.06525) with the parameter names and arithmetic of the released checkpoints.
 Attention masks and rotary factors are arguments. Decoding runs the same weights through fused.py."""
 
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import torch
@@ -166,11 +167,15 @@ class Transformer(nn.Module):
                 scale = 0.02 / (2 * len(self.layers)) ** 0.5 if name.endswith(("wo.weight", "w2.weight")) else 0.02
                 nn.init.normal_(weight, std=scale)
 
-    def body(self, x: Tensor, rotation: Tensor, mask: Tensor | None) -> Tensor:
-        """x [B, T, D] -> features [B, T, D] after the final norm, all positions at once."""
-        for layer in self.layers:
+    def body(self, x: Tensor, rotation: Tensor, mask: Tensor | None, layers: Sequence[int] = ()) -> Tensor:
+        """x [B, T, D] -> features [B, T, F] after the final norm, all positions at once; behind them the inputs of
+        `layers`, F = (1 + len(layers)) D."""
+        inputs: dict[int, Tensor] = {}
+        for index, layer in enumerate(self.layers):
+            if index in layers:
+                inputs[index] = x
             x = layer(x, rotation, mask)
-        return self.norm(x)
+        return with_layers(self.norm(x), inputs, layers)
 
     def forward(self, tokens: Tensor, condition: Tensor, visible: Tensor, dropped: Tensor) -> Tensor:
         """Teacher forcing: features [B, L, D], position t predicting token t; `output` maps them to logits.
@@ -183,6 +188,11 @@ class Transformer(nn.Module):
         x = torch.cat([prefix.to(image.dtype), image], dim=1)  # the residual stream has the weights' dtype
         mask = causal_mask(visible, x.shape[1])
         return self.body(x, self.rotation[None, : x.shape[1]], mask)[:, self.prefix_len - 1 :]
+
+
+def with_layers(features: Tensor, inputs: Mapping[int, Tensor], layers: Sequence[int]) -> Tensor:
+    """features [..., D] with the inputs [..., D] of `layers`, in this order, behind them -> [..., F]."""
+    return torch.cat([features, *(inputs[i].to(features.dtype) for i in layers)], -1) if layers else features
 
 
 def causal_mask(visible: Tensor, length: int) -> Tensor:

@@ -1,5 +1,5 @@
 """The frozen target's features, computed once: `FeatureTable(...).split("train")[i]` -> {"tokens", "caption",
-"features" [R, P + L - 1, D]}. Worth the disk space where one target is distilled many times; else features are computed
+"features" [R, P + L - 1, F]}. Worth the disk space where one target is distilled many times; else features are computed
 on the fly."""
 
 import json
@@ -19,6 +19,7 @@ from lantern.data.splits import Split, Splits
 from lantern.errors import LanternError
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.runtime.files import replace_file, replace_text
+from lantern.training.recipe import Layers
 from lantern.training.tables.tokens import target_hashes
 from lantern.training.teacher_forcing import target_features
 
@@ -50,15 +51,20 @@ class FeatureTable:
     """Features of a data set of tokens, in the target's dtype, checked against their checksum before use. Raises
     LanternError rather than fill more than `budget_gib`."""
 
-    def __init__(self, tokens: Splits, target: LlamaGenTarget, cache_dir: str, budget_gib: float) -> None:
+    def __init__(
+        self, tokens: Splits, target: LlamaGenTarget, cache_dir: str, budget_gib: float, layers: Layers | None = None
+    ) -> None:
+        """layers: of the target whose inputs are stored behind its features, as Recipe.layers."""
         self.tokens, self.target, self.cache_dir, self.budget_gib = tokens, target, Path(cache_dir), budget_gib
+        self.layers = layers(target.num_layers) if layers else ()
 
     def split(self, name: str) -> FeatureSplit:
         """Computes the features of the split at the first call; later calls read them."""
         items = self.tokens.split(name)
         self._check_size(name, items)
         weight = self.target.embed_weight
-        key = cache_key(items.fingerprint, *target_hashes(self.target), self.target.guidance, str(weight.dtype))
+        made_by = *target_hashes(self.target), self.target.guidance, str(weight.dtype), *self.layers
+        key = cache_key(items.fingerprint, *made_by)
         path = self.cache_dir / f"features-{name}-{key}.safetensors"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -74,19 +80,20 @@ class FeatureTable:
     def _check_size(self, name: str, items: Split) -> None:
         weight = self.target.embed_weight
         rows = self.target.guidance * (self.target.prefix_len + self.target.num_tokens - 1)
-        size = len(items) * rows * weight.shape[1] * weight.element_size() / GIB
+        size = len(items) * rows * (1 + len(self.layers)) * weight.shape[1] * weight.element_size() / GIB
         if size > self.budget_gib:
             raise LanternError(
                 f"features of {len(items)} {name} images take {size:.1f} GiB, "
                 f"feature_table.budget_gib={self.budget_gib}; raise it, give fewer images, or features=on_the_fly"
             )
 
-    def _compute(self, items: Split) -> Tensor:  # -> [n, R, P + L - 1, D]
+    def _compute(self, items: Split) -> Tensor:  # -> [n, R, P + L - 1, F]
         parts = []
         for start in range(0, len(items), FEATURE_BATCH):
             chosen = [items[i] for i in range(start, min(start + FEATURE_BATCH, len(items)))]
             tokens = torch.stack([item["tokens"] for item in chosen]).to(self.target.codebook.device)
-            parts.append(target_features(self.target, tokens, [item["caption"] for item in chosen]).cpu())
+            captions = [item["caption"] for item in chosen]
+            parts.append(target_features(self.target, tokens, captions, self.layers).cpu())
         return torch.cat(parts)
 
 

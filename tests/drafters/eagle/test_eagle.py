@@ -48,7 +48,8 @@ def slow_law(drafter: Eagle, prompt: str, committed: list[int], drafted: tuple[i
     """q behind the committed tokens and the drafted ones, the root among the committed: pair i is feature i with
     token i + 1, text rows carry code 0, and behind the root each feature is the drafter's own last output."""
     target = drafter.target
-    features = target_features(target, prompt, committed[:-1])
+    reads = drafter.network.reads
+    features = reads(target_features(target, prompt, committed[:-1], reads.layers))
     tokens = [0] * (target.prefix_len - 1) + committed
     for token in (*drafted, None):
         embeddings = target.embed(torch.tensor([tokens] * target.guidance))
@@ -59,14 +60,16 @@ def slow_law(drafter: Eagle, prompt: str, committed: list[int], drafted: tuple[i
     return drafter.sampling.law(target.head(target.guide(outputs[None])))[0, 0]
 
 
+@pytest.mark.parametrize("layers", [(), (1, 0)], ids=["features", "layers"])
 @pytest.mark.parametrize("cfg_scale", [2.0, 1.0])
 @pytest.mark.parametrize("tree", TREES)
 @torch.inference_mode()
-def test_draft_laws_equal_one_causal_pass_over_all_pairs(tree, cfg_scale):
-    """Catches lost pairs of accepted tokens, wrong positions, attention to siblings, features of other parents."""
+def test_draft_laws_equal_one_causal_pass_over_all_pairs(tree, cfg_scale, layers):
+    """Catches lost pairs of accepted tokens, wrong positions, attention to siblings, features of other parents; layers
+    in another order, outputs in their place, and drafter outputs that are mapped again as layers are."""
     target, sampling = tiny_target(cfg_scale), Sampling(cfg_scale=cfg_scale)
     policy = Witnessed(TREES[tree])
-    drafter = tiny_eagle(target, policy, sampling)
+    drafter = tiny_eagle(target, policy, sampling, layers=layers)
     for prompts, committed, forwards in uneven_rounds(target, drafter, 5):
         room = target.num_tokens - min(map(len, committed))
         assert forwards == min(policy.depth, room - 1)  # a level each

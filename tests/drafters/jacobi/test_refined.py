@@ -1,6 +1,7 @@
 """A refined window against refining written out position by position. Verification hides a drafter's mistakes from the
 output, so nothing else would notice them than a lower speed."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -31,16 +32,17 @@ class Likeliest(SharedProposals):
 
 
 def tiny_refined(
-    target: LlamaGenTarget, sampling: Sampling, passes: int, length: int = LENGTH, branches: int = 0
-) -> RefinedJacobi:
+    target: LlamaGenTarget, sampling: Sampling, passes: int, length: int = LENGTH, branches: int = 0,
+    layers: Sequence[int] = (),
+) -> RefinedJacobi:  # fmt: skip
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        network = EagleNetwork(DIM, 2, feed_forward_dim(DIM, 16)).to(target.embed_weight.dtype)
+        network = EagleNetwork(DIM, 2, feed_forward_dim(DIM, 16), layers=layers).to(target.embed_weight.dtype)
     return RefinedJacobi(network, target, sampling, length, passes, SHARE, branches, "tiny-drafter")
 
 
 class Left:
-    """What a pass has left behind for one image: by place behind the root its feature [R, D], the token it was read
+    """What a pass has left behind for one image: by place behind the root its features [R, F], the token it was read
     with and the token that would have followed."""
 
     def __init__(self, features: torch.Tensor, tokens: list[int], picks: list[int]) -> None:
@@ -50,11 +52,12 @@ class Left:
 def slow_refined(drafter: RefinedJacobi, prompt: str, committed: list[int], left: Left, passes: int) -> list[int]:
     """Every pass is one causal run without a cache over the committed pairs and the window's rows. Row k reads the
     guess k tokens behind the root and the feature of row k - 1, the exact one at the root."""
-    target = drafter.target
-    exact = target_features(target, prompt, committed[:-1])  # [R, P + T - 1, D]
-    seen = len(left.tokens)
-    stale = [left.features[:, k] if seen else exact[:, -1] for k in (min(k, max(seen - 1, 0)) for k in range(LENGTH))]
-    features, picks = stale, [left.picks[min(k, len(left.picks) - 1)] for k in range(LENGTH)]
+    target, reads = drafter.target, drafter.network.reads
+    given = target_features(target, prompt, committed[:-1], reads.layers)  # [R, P + T - 1, F]
+    exact, seen = reads(given), len(left.tokens)
+    last = [left.features[:, k] if seen else given[:, -1] for k in (min(k, max(seen - 1, 0)) for k in range(LENGTH))]
+    stale, features = [row[:, :DIM] for row in last], [reads(row) for row in last]  # for the head, for the layer
+    stale_read, picks = features, [left.picks[min(k, len(left.picks) - 1)] for k in range(LENGTH)]
     for _ in range(passes):
         guesses = [committed[-1], *picks[:-1]]
         tokens = [0] * (target.prefix_len - 1) + committed + guesses[1:]
@@ -62,23 +65,25 @@ def slow_refined(drafter: RefinedJacobi, prompt: str, committed: list[int], left
         embeddings = target.embed(torch.tensor([tokens] * target.guidance))
         positions = torch.arange(1, len(tokens) + 1).clamp(max=len(target.rotation) - 1)
         outputs = drafter.network(embeddings, before, target.rotation[None, positions], None)[:, -LENGTH:]
-        features = []
+        features, predicted = [], []
         for k, guess in enumerate(guesses):
             share = 1.0 if k >= seen else SHARE if k == 0 or guess != left.tokens[k] else 0.0
-            features.append(stale[k] + share * (outputs[:, k] - stale[k]))
-        logits = target.head(target.guide(torch.stack(features, 1)[None]))[0]
+            features.append(stale_read[k] + share * (outputs[:, k] - stale_read[k]))
+            predicted.append(stale[k] + share * (outputs[:, k] - stale[k]))
+        logits = target.head(target.guide(torch.stack(predicted, 1)[None]))[0]
         picks = drafter.sampling.scores(logits).argmax(-1).tolist()
     return picks
 
 
+@pytest.mark.parametrize("layers", [(), (1, 0)], ids=["features", "layers"])
 @pytest.mark.parametrize("passes", [1, 2, 3])
 @pytest.mark.parametrize("cfg_scale", [2.0, 1.0])
 @torch.inference_mode()
-def test_a_window_is_refined_as_written_out_position_by_position(cfg_scale, passes):
+def test_a_window_is_refined_as_written_out_position_by_position(cfg_scale, passes, layers):
     """Catches rows that attend to the gaps of uneven rows or the last window, features of another token or image,
-    shares mixed up, a stale window kept for a new image."""
+    shares mixed up, a stale window kept for a new image, and a head that reads what the layer is to read."""
     target, generator = tiny_target(cfg_scale), torch.Generator().manual_seed(0)
-    drafter = tiny_refined(target, Sampling(cfg_scale=cfg_scale), passes)
+    drafter = tiny_refined(target, Sampling(cfg_scale=cfg_scale), passes, layers=layers)
     prompts = PROMPTS[:3]
     target.allocate(3, LENGTH + 1)
     drafter.allocate(3)

@@ -1,0 +1,39 @@
+"""What a drafter reads of its target's passes: the features behind the final norm (EAGLE-1), or the inputs of several
+layers, mapped to one feature (EAGLE-3, 2503.01840). F is D, or D and the width of those inputs: Forward.features."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+class LastFeatures(nn.Module):
+    """What the head reads."""
+
+    layers: tuple[int, ...] = ()  # whose inputs the target is to hand out
+
+    def forward(self, features: Tensor) -> Tensor:  # [..., F] -> [..., D]
+        return features
+
+    def with_head(self, features: Tensor) -> Tensor:  # [..., F] -> [K, ..., D]
+        """What the head reads, and behind it what the drafter reads if that is another."""
+        return features[None]
+
+
+class FusedLayers(nn.Module):
+    """A linear layer over the inputs of some of the target's layers; those of EAGLE-3 are a low, a middle and a high
+    one."""
+
+    def __init__(self, dim: int, layers: Sequence[int]) -> None:
+        super().__init__()
+        if min(layers) < 0:
+            raise ValueError(f"layers={list(layers)} are no indices of layers")
+        self.dim, self.layers = dim, tuple(layers)
+        self.fc = nn.Linear(len(layers) * dim, dim)
+
+    def forward(self, features: Tensor) -> Tensor:  # [..., F] -> [..., D]
+        return self.fc(features[..., self.dim :])
+
+    def with_head(self, features: Tensor) -> Tensor:  # [..., F] -> [K, ..., D]
+        """See LastFeatures."""
+        return torch.stack([features[..., : self.dim], self(features)])

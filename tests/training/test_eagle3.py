@@ -1,0 +1,122 @@
+"""EAGLE-3 in training: its drafter reads the inputs of three of the target's layers, in lessons as in decoding."""
+
+from copy import deepcopy
+
+import pytest
+import torch
+from support.parity import assert_training_and_decoding_agree
+from support.recipes import shipped
+from support.tiny_tasks import MemorySplits
+from training.test_tasks import drafter_task, fit
+from training.test_train_command import composed
+
+from lantern.acceptance.exact import Exact
+from lantern.decoding import DecodingSetup, generate
+from lantern.drafters.eagle.eagle import Eagle
+from lantern.drafters.export import write_lantern, write_released
+from lantern.drafters.loading import load_eagle
+from lantern.errors import LanternError
+from lantern.models.checkpoints import load_weights
+from lantern.sampling import Sampling
+from lantern.training import drafter_task as task_module
+from lantern.training.drafter_task import DrafterTask
+from lantern.training.drafter_variants import ParallelStudent
+from lantern.training.recipe import Recipe, low_middle_high
+from lantern.training.tables.target_features import FeatureTable
+from lantern.trees.static import chain
+from lantern.verification import SharedNoise
+
+
+def eagle3(depth: int = 3) -> Recipe:
+    return shipped("eagle3", f"recipe.depth={depth}")
+
+
+def test_the_layers_are_the_published_ones():
+    """Of 32 layers EAGLE-3 reads the inputs of 2, 16 and 29. Catches indices beyond a small target."""
+    assert low_middle_high(32) == (2, 16, 29)
+    assert low_middle_high(12) == (2, 6, 9)
+    for count in range(1, 40):
+        assert 0 <= min(layers := low_middle_high(count)) <= max(layers) < count
+        assert list(layers) == sorted(layers)
+
+
+@pytest.mark.parametrize("cfg_scale", [1.0, 2.0])
+@torch.no_grad()
+def test_training_and_decoding_see_the_same_drafter(target, cfg_scale, monkeypatch):
+    """Catches layers in another order, rows, cache slots, pairs or guidance that differ between the two; the test fails
+    if lessons hold the layers of the position beside."""
+    task = drafter_task(target.configured(cfg_scale), Sampling(cfg_scale=cfg_scale), recipe=eagle3())
+    assert_training_and_decoding_agree(task, Eagle)
+    found = task_module.target_features
+    monkeypatch.setattr(task_module, "target_features", lambda *given: found(*given).roll(1, 2))
+    with pytest.raises(AssertionError):
+        assert_training_and_decoding_agree(task, Eagle)
+
+
+def test_the_map_of_layers_starts_at_the_features_and_is_trained(target, tmp_path):
+    """Catches a fusion that is left at random, and one that the gradient does not reach."""
+    one, many = (drafter_task(target, recipe=eagle3()) for _ in range(2))
+    at_random = deepcopy(one.network.reads)
+    for task, steps in ((one, 1), (many, 12)):
+        task.lr = task.muon_lr = 1e-4
+        fit(task, tmp_path, max_steps=steps)
+    batch = torch.utils.data.default_collate(list(MemorySplits().split("train"))[:4])
+    previous = one._pairs(batch).previous[:, target.prefix_len - 1 :]
+    features = previous[..., : target.embed_weight.shape[1]]
+    errors = [(reads(previous) - features).square().mean() / features.var() for reads in (at_random, one.network.reads)]
+    assert errors[0] > 1 > 0.85 > errors[1]  # a random layer hides most of what is linear in the one before it
+    assert not torch.equal(one.network.reads.fc.weight, many.network.reads.fc.weight)
+
+
+def decode(drafter: Eagle) -> torch.Tensor:
+    setup = DecodingSetup(drafter.target, drafter, SharedNoise(), Exact(), drafter.sampling)
+    return torch.tensor([done.accepted for done in generate(setup, ["wood", "a ring"], [1, 2], 2).rounds[:3]])
+
+
+def test_an_exported_drafter_decodes_as_the_trained_one(target, tmp_path):
+    """Catches weights saved without the layers they belong to."""
+    target = target.configured(2.0)
+    task = drafter_task(target, recipe=eagle3())
+    fit(task, tmp_path, max_steps=12)
+    task.export(tmp_path / "drafter")
+    assert load_weights(tmp_path / "drafter")[1]["layers"] == list(low_middle_high(2))
+    write_lantern(str(tmp_path / "drafter"), target, str(tmp_path / "copy"))
+    own = decode(Eagle(task.network, target, chain(3), Sampling()))
+    for folder in ("drafter", "copy"):
+        assert torch.equal(decode(load_eagle(tmp_path / folder, target, chain(3), Sampling())), own)
+    with pytest.raises(LanternError, match=r"layers \[0, 1, 1\], for which the released layout has no names.*format="):
+        write_released(str(tmp_path / "drafter"), target, str(tmp_path / "theirs"))
+
+
+def test_a_drafter_is_trained_further_by_a_recipe_of_its_own_kind(target, tmp_path):
+    """Catches a drafter of features that is fed layers."""
+    drafter_task(target).export(tmp_path / "features")
+    drafter_task(target, recipe=eagle3()).export(tmp_path / "layers")
+
+    def further(folder: str, recipe: Recipe | None = None) -> DrafterTask:
+        kind = {"lr": 1e-2, "muon_lr": 1e-2, "weight_decay": 0.0, "validation_depth": 3, "seed": 0}
+        recipe = recipe or shipped("lk")
+        return DrafterTask(target, Sampling(), recipe, start_from=str(tmp_path / folder), **kind)
+
+    assert further("layers", eagle3()).network.reads.layers == low_middle_high(2)
+    for folder, recipe in (("layers", None), ("features", eagle3())):
+        with pytest.raises(LanternError, match=r"reads the target's layers \[.*give the recipe it was trained by"):
+            further(folder, recipe)
+
+
+def test_a_parallel_drafter_refuses_the_recipe(target):
+    with pytest.raises(LanternError, match=r"passes of EAGLE, drafter=parallel"):
+        ParallelStudent(levels=7).training_passes(eagle3(depth=7))
+
+
+def test_stored_features_hold_the_layers_of_the_recipe(target, tmp_path):
+    """Catches a table whose key forgets them, and a command that stores the target's features alone."""
+    task, tokens = drafter_task(target, recipe=eagle3()), MemorySplits(5)
+    FeatureTable(tokens, target, str(tmp_path), budget_gib=1).split("train")
+    items = FeatureTable(tokens, target, str(tmp_path), 1, low_middle_high).split("train")
+    assert items[0]["features"].shape[-1] == 4 * target.embed_weight.shape[1]
+    stored = torch.utils.data.default_collate([items[0], items[1]])
+    fresh = {"tokens": stored["tokens"], "caption": stored["caption"]}
+    torch.testing.assert_close(task._pairs(stored).previous, task._pairs(fresh).previous, rtol=0, atol=1e-5)
+    assert composed("recipe=eagle3").feature_table.layers.path.endswith("low_middle_high")
+    assert composed("recipe=lk").feature_table.layers is None
