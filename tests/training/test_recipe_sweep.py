@@ -19,6 +19,7 @@ from support.paths import CONF, ROOT
 from support.recipes import NAMES
 from support.tiny_weights import write_tiny_weights
 
+from lantern.cli import subcommand
 from lantern.errors import LanternError
 from lantern.reporting.wandb_runs import Tracker
 from lantern.training import recipe_sweep, step_time
@@ -65,7 +66,7 @@ def test_every_finished_drafter_is_decoded_with_on_the_target_it_was_trained_on(
     (tmp_path / "hass-0").mkdir()
     commands = []
     monkeypatch.setattr(
-        recipe_sweep.subprocess, "run", lambda command, **_: commands.append(command) or SimpleNamespace(returncode=0)
+        subcommand.subprocess, "run", lambda command, **_: commands.append(command) or SimpleNamespace(returncode=0)
     )
     settings = recipe_sweep.overrides_of({"split": "dev", "speed": {"num_prompts": 3}, "prompts": ["a ring, red"]})
     recipe_sweep.decode(tmp_path, [*settings, "sampling.temperature=0.5"])
@@ -78,7 +79,7 @@ def test_every_finished_drafter_is_decoded_with_on_the_target_it_was_trained_on(
 
 def test_a_failed_decoding_says_how_to_go_on(tmp_path, monkeypatch):
     made_run(tmp_path / "lk-0")
-    monkeypatch.setattr(recipe_sweep.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=3))
+    monkeypatch.setattr(subcommand.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=3))
     with pytest.raises(LanternError, match=f"status 3.*hydra.sweep.dir={tmp_path}"):
         recipe_sweep.decode(tmp_path, [])
 
