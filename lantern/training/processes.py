@@ -16,6 +16,7 @@ from lantern.evaluation.provenance import code_hash
 from lantern.training.data_module import share_of_batch
 
 FOLDER = "hydra.run.dir="
+INTERACTIVE = ("bash", "interactive")  # names of Slurm's jobs in which Lightning starts the processes
 OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"  # torch 2.13 has one store for all starts, with keys that collide
 PLACES = ("device", "devices", "num_nodes")  # may differ between processes, and from one start to the next
 
@@ -30,7 +31,9 @@ def strategy(devices: int | str, num_nodes: int, timeout_s: float) -> Strategy |
 
 def check_processes(trainer: pl.Trainer, batch_size: int, hydra_overrides: Sequence[str], is_sweep: bool) -> None:
     """Raises LanternError for a batch that the processes cannot share, for processes without a common folder (is_sweep:
-    a launcher has chosen it), and for a torchrun whose restarts would hang."""
+    a launcher has chosen it), for Slurm's tasks that would train apart, and for a torchrun whose restarts would
+    hang."""
+    _check_tasks(trainer)
     share_of_batch(batch_size, trainer.world_size)
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and os.environ.get("TORCHELASTIC_MAX_RESTARTS") != "0":
         raise LanternError(
@@ -42,6 +45,20 @@ def check_processes(trainer: pl.Trainer, batch_size: int, hydra_overrides: Seque
     if chose_own_folders and not is_sweep and not any(o.startswith(FOLDER) for o in hydra_overrides):
         raise LanternError(
             f"{trainer.world_size} processes were started without a common folder; give {FOLDER}<folder that all see>"
+        )
+
+
+def _check_tasks(trainer: pl.Trainer) -> None:
+    """Raises LanternError unless Slurm's tasks are the processes that the trainer waits for: each of several tasks on
+    one device would train alone, in the folder of the others."""
+    tasks = int(os.environ.get("SLURM_NTASKS", 1))
+    if tasks == 1 or os.environ.get("SLURM_JOB_NAME") in INTERACTIVE:
+        return
+    if tasks != trainer.num_devices * trainer.num_nodes:
+        raise LanternError(
+            f"Slurm has {tasks} tasks for this training, trainer.devices={trainer.num_devices} on trainer.num_nodes="
+            f"{trainer.num_nodes} are {trainer.num_devices * trainer.num_nodes}; give trainer.devices=<tasks per node> "
+            "and trainer.num_nodes=<nodes>, or one task a node"
         )
 
 

@@ -1,6 +1,7 @@
 """Processes that cannot train together are one sentence, before they wait for each other."""
 
 import socket
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -29,6 +30,20 @@ def test_processes_started_from_outside_need_a_common_folder():
         check_processes(trainer_of(world_size), 8, overrides, is_sweep)
     with pytest.raises(LanternError, match=r"2 processes were started without a common folder; give hydra\.run\.dir="):
         check_processes(trainer_of(2), 8, ["hydra.job.name=x"], False)
+
+
+@pytest.mark.parametrize(("devices", "nodes", "name", "is_refused"), [
+    (1, 1, "train", True), (2, 1, "train", True), (2, 2, "train", False), (4, 1, "train", False),
+    (1, 1, "interactive", False),
+])  # fmt: skip
+def test_tasks_of_slurm_that_are_not_the_trainers_processes_are_refused(devices, nodes, name, is_refused, monkeypatch):
+    """Catches hydra.launcher.tasks_per_node=4 with trainer.devices=1: four trainings in one folder."""
+    monkeypatch.setenv("SLURM_NTASKS", "4")
+    monkeypatch.setenv("SLURM_JOB_NAME", name)
+    trainer = trainer_of(devices * nodes)
+    trainer.num_devices, trainer.num_nodes = devices, nodes
+    with pytest.raises(LanternError, match="Slurm has 4 tasks") if is_refused else nullcontext():
+        check_processes(trainer, 8, ["hydra.run.dir=a"], False)
 
 
 def test_a_torchrun_whose_restarts_would_hang_is_refused(monkeypatch):
