@@ -24,7 +24,7 @@ from lantern.training.optimizers import Together, matrices, muon_with_adamw
 from lantern.training.randomness import batch_uniform, step_generator
 from lantern.training.recipe import Recipe
 from lantern.training.teacher_forcing import target_features
-from lantern.training.unroll import Unroll
+from lantern.training.unroll import Unroll, all_roots
 from lantern.types import Target
 
 RIDGE = 0.01  # regularisation, relative to the inputs' variance
@@ -76,13 +76,14 @@ class DrafterTask(pl.LightningModule):
             self._start_linear(pairs)
         laws = self._laws(pairs, self._fresh_seeds(len(batch["tokens"])))
         pairs = pairs._replace(previous=pairs.previous + recipe.feature_noise * self._noise(pairs.previous))
-        passes = list(self._passes(pairs, recipe.depth, self._training_passes))
-        roots = self._roots(laws.features.shape[1] - recipe.depth + 1).to(laws.features.device)
-        drafted = torch.stack([self._guided(outputs)[:, roots + d] for d, outputs in enumerate(passes)])
-        losses, alphas = site_losses(drafted, roots, laws, recipe.loss)
+        roots = self._roots(laws.features.shape[1] - recipe.depth + 1)
+        chains = self.target.prefix_len - 1 + roots  # their positions among all pairs
+        passes = list(self._run(self._training_passes, pairs, [chains] * (recipe.depth - 1)))
+        drafted = torch.stack([self._guide(outputs) for outputs in (passes[0][:, chains], *passes[1:])])
+        losses, alphas = site_losses(drafted, roots.to(drafted.device), laws, recipe.loss)
         loss = recipe.objective(losses, alphas)
         if recipe.feature_weight:
-            regression = self._regression(pairs, passes)
+            regression = self._regression(pairs, passes, chains)
             loss = loss + recipe.feature_weight * regression
             self.log("train/feature_loss", regression)
         self.log("train/loss", loss, prog_bar=True)
@@ -90,7 +91,7 @@ class DrafterTask(pl.LightningModule):
         return loss
 
     def _roots(self, count: int) -> Tensor:
-        """The roots of this step's chains, in order: a share of `count`, drawn anew at each step."""
+        """The roots [S] of this step's chains, ascending: a share of `count`, drawn anew at each step."""
         kept = max(1, round(self.recipe.site_share * count))
         order = torch.randperm(count, generator=step_generator(self.seed, self.global_step))
         return order[:kept].sort().values
@@ -126,14 +127,12 @@ class DrafterTask(pl.LightningModule):
         fc.weight.copy_(self.trainer.strategy.broadcast(weight))  # bitwise equal on all processes
         fc.bias.copy_(self.trainer.strategy.broadcast(bias))
 
-    def _regression(self, pairs: DrafterPairs, passes: list[Tensor]) -> Tensor:
-        """SmoothL1 of the features at image positions, mean over passes."""
+    def _regression(self, pairs: DrafterPairs, passes: list[Tensor], chains: Tensor) -> Tensor:
+        """SmoothL1 of the features, mean over passes: the first one's at all image positions, then the chains'."""
         first = self.target.prefix_len - 1
-        losses = [
-            F.smooth_l1_loss(outputs[:, first + d :].float(), pairs.features[:, first + d :].float())
-            for d, outputs in enumerate(passes)
-        ]
-        return torch.stack(losses).mean()
+        found = [(passes[0][:, first:], pairs.features[:, first:])]
+        found += [(outputs, pairs.features[:, chains + d]) for d, outputs in enumerate(passes[1:], start=1)]
+        return torch.stack([F.smooth_l1_loss(own.float(), taught.float()) for own, taught in found]).mean()
 
     def validation_step(self, batch: dict, batch_idx: int) -> None:
         size = len(batch["tokens"])
@@ -164,18 +163,24 @@ class DrafterTask(pl.LightningModule):
             mean = at_depth[:, d:].mean()
             self.log(f"val/{name}_{d + 1}", mean, batch_size=size, prog_bar=d == 0, sync_dist=True)
 
-    def _passes(self, pairs: DrafterPairs, depth: int, unroll: Unroll | None = None) -> Iterator[Tensor]:
-        """Outputs [B R, T, D] of each pass, by default as decoding runs the drafter."""
+    def _passes(self, pairs: DrafterPairs, depth: int) -> Iterator[Tensor]:
+        """Outputs [B R, T, D] of each pass as decoding runs the drafter, of all chains in the image, else zeros."""
+        first, length = self.target.prefix_len - 1, pairs.previous.shape[1]
+        for d, outputs in enumerate(self._run(self.student.passes, pairs, all_roots(first, length, depth))):
+            yield F.pad(outputs, (0, 0, length - outputs.shape[1], 0)) if d else outputs
+
+    def _run(self, unroll: Unroll, pairs: DrafterPairs, roots: Sequence[Tensor]) -> Iterator[Tensor]:
         rotation = self.target.rotation[None, 1 : pairs.previous.shape[1] + 1]
-        run = unroll or self.student.passes
-        return run(self.network, pairs.embeddings, self.network.reads(pairs.previous), rotation, depth)
+        return unroll(self.network, pairs.embeddings, self.network.reads(pairs.previous), rotation, roots)
 
     def _laws(self, pairs: DrafterPairs, seeds: Tensor) -> GuidedLaws:
         return GuidedLaws(self.target, self.sampling, self._guided(pairs.features), seeds, self._head_backward)
 
     def _guided(self, features: Tensor) -> Tensor:  # [B R, T, D] -> [B, L - 1, D], image positions only
-        rows = features[:, self.target.prefix_len - 1 :]
-        rows = rows.to(self.target.embed_weight.dtype)
+        return self._guide(features[:, self.target.prefix_len - 1 :])
+
+    def _guide(self, features: Tensor) -> Tensor:  # [B R, T, D] -> [B, T, D]
+        rows = features.to(self.target.embed_weight.dtype)
         return self.target.guide(rearrange(rows, "(b r) t d -> b r t d", r=self.target.guidance))
 
     @torch.no_grad()

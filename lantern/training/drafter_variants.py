@@ -29,7 +29,7 @@ class Student(Protocol):
     def load(self, checkpoint: str, target: Target) -> nn.Module: ...  # a drafter to train further
     def input_layers(self, network: nn.Module) -> list[nn.Linear]: ...  # by pass, on [embedding; feature]
     def passes(
-        self, network: nn.Module, embeddings: Tensor, features: Tensor, rotation: Tensor, depth: int
+        self, network: nn.Module, embeddings: Tensor, features: Tensor, rotation: Tensor, roots: Sequence[Tensor]
     ) -> Iterator[Tensor]: ...  # as decoding runs them: see unroll()
     def training_passes(self, recipe: Recipe) -> Unroll: ...  # LanternError for a recipe of another kind of drafter
     def config(self, network: nn.Module) -> dict: ...  # loader arguments beside the layer's sizes
@@ -63,7 +63,7 @@ class EagleStudent:
 
 
 class ParallelStudent:
-    """The parallel drafter, all levels from the root's pair: pass d reads the pair d positions earlier."""
+    """The parallel drafter, all levels from the root's pair."""
 
     passes = staticmethod(parallel_passes)
 

@@ -25,6 +25,6 @@ class Recipe:
     depth: int  # passes
     feature_weight: float  # of SmoothL1 between the drafter's features and the target's
     feature_noise: float  # half-width of the uniform noise on the target's features that the drafter reads
-    site_share: float = 1.0  # of the sites whose laws a step compares, drawn anew at each step: the head's cost
+    site_share: float = 1.0  # of the chains that a step compares and unrolls, drawn anew at each step
     unroll: Unroll | None = None  # None: that of the drafter's kind
     layers: Layers | None = None  # of the target whose inputs the drafter reads; None: the target's features

@@ -20,7 +20,7 @@ from lantern.training.data_module import TrainingData
 from lantern.training.drafter_task import DrafterTask
 from lantern.training.drafter_variants import ParallelStudent
 from lantern.training.recipe import Recipe
-from lantern.training.unroll import detached_unroll, parallel_passes
+from lantern.training.unroll import all_roots, detached_unroll, parallel_passes
 from lantern.trees.static import chain
 
 
@@ -42,7 +42,7 @@ def test_passes_equal_roots_run_one_by_one():
     network = ParallelNetwork(dim, 2, 16, levels)
     embeddings, features = torch.randn(2, 1, length, dim, generator=generator)
     rotation = torch.randn(1, length, 2, dim // 2, generator=generator)
-    passes = list(parallel_passes(network, embeddings, features, rotation, levels))
+    passes = list(parallel_passes(network, embeddings, features, rotation, all_roots(0, length, levels)))
     pairs = torch.cat([embeddings, features], dim=-1)
     for root in range(length):
         ahead = [entrance(pairs[:, root : root + 1]) for entrance in network.ahead]
@@ -50,7 +50,7 @@ def test_passes_equal_roots_run_one_by_one():
         x = x + network.attention(x, rotation[:, : x.shape[1]], None)
         x = x + network.feed_forward(network.ffn_norm(x))
         for level in range(min(levels, length - root)):
-            assert torch.allclose(passes[level][:, root + level], x[:, root + level], atol=1e-6)
+            assert torch.allclose(passes[level][:, root], x[:, root + level], atol=1e-6)
 
 
 @pytest.mark.parametrize("cfg_scale", [1.0, 2.0])

@@ -70,9 +70,9 @@ def rotate(x: Tensor, rotation: Tensor) -> Tensor:  # [B, T, H, Dh], [B or 1, T,
 
 
 class KeyValues(Protocol):
-    """Keys and values of tokens read before, such as those of a drafter's earlier passes."""
+    """Attention over keys and values of tokens read before, such as those of a drafter's earlier passes."""
 
-    def extend(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]: ...  # [B, T, H, Dh] -> [B, S, H, Dh]
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor: ...  # [B, H, T, Dh] each, and kept
 
 
 class Attention(nn.Module):
@@ -87,15 +87,15 @@ class Attention(nn.Module):
         self.wo = nn.Linear(dim, dim, bias=False)
 
     def forward(self, x: Tensor, rotation: Tensor, mask: Tensor | None, cache: KeyValues | None = None) -> Tensor:
-        """x [B, T, D]; mask broadcasts to [B, 1, T, S], None is causal; cache: stores keys and values."""
+        """x [B, T, D]; mask broadcasts to [B, 1, T, T], None is causal; cache: attends in place of a mask."""
         heads = rearrange(self.wqkv(x), "b t (n h d) -> b t (n h) d", n=3, h=self.num_heads)
         query_key, value = heads.split([2 * self.num_heads, self.num_heads], dim=2)
         query, key = rotate(query_key, rotation).chunk(2, dim=2)
+        query, key, value = (part.transpose(1, 2) for part in (query, key, value))
         if cache is not None:
-            key, value = cache.extend(key, value)
-        out = F.scaled_dot_product_attention(
-            query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), attn_mask=mask, is_causal=mask is None
-        )
+            out = cache.attend(query, key, value)
+        else:
+            out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=mask is None)
         return self.wo(rearrange(out, "b h t d -> b t (h d)"))
 
 
