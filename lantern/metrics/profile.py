@@ -45,9 +45,9 @@ def profile_of(pipeline: Decoder, prompts: Sequence[str], generations: Sequence[
 
 
 def _entropies(pipeline: Decoder, kept: Sequence[tuple[Decoded, Tensor, Sequence[str]]]) -> dict[int, np.ndarray]:
-    """Bits [L] by image, of the first images."""
+    """Bits [L] by image, of the first images; none where laws have no entropy."""
     found: dict[int, np.ndarray] = {}
-    for rounds, tokens, prompts in kept:
+    for rounds, tokens, prompts in kept if pipeline.sampling.has_entropy else ():
         count = min(ENTROPY_IMAGES - len(found), len(tokens))
         if count > 0:
             laws = law_entropies(pipeline.target, pipeline.sampling, prompts[:count], tokens[:count])
