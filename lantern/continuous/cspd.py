@@ -4,8 +4,8 @@ r = prod_(t before the last step) (|S_q,t| / |S_p,t|)^(1/2) N(x; mean_p, S_p) / 
 drawn from N(mean_p, S_p) until one is kept, with probability max(0, 1 - q / p).
 
 Our head's variances do not depend on the condition, so that the factor is 1 and the paper's rule is gaussian_ratio's,
-its replacement drawn otherwise. Heads with learnt variances (MAR's) have another factor: it belongs to a step that is not
-judged, and the law moves. The released code divides the squared distances of r by a temperature of 42, by which it
+its replacement drawn otherwise. Heads with learnt variances (MAR's) have another factor: it belongs to a step that is
+not judged, and the law moves. The released code divides the squared distances of r by a temperature of 42, by which it
 accepts nearly all."""
 
 from dataclasses import replace

@@ -1,5 +1,6 @@
 """Shared noise for continuous tokens (unpublished): under the noise of its position the target's own token is a
-function of the prefix, and a draft is accepted within a tolerance of it. With tolerance 0 the tokens are plain decoding's.
+function of the prefix, and a draft is accepted within a tolerance of it. With tolerance 0 the tokens are plain
+decoding's.
 
 The accepted draft is committed, not the target's token: the nodes behind it were conditioned on the draft, so that
 every committed token lies within the tolerance of the target's own given exactly what stands before it."""

@@ -2,6 +2,7 @@
 head turns features into tokens, under the noise that the target will judge them with."""
 
 from functools import partial
+from pathlib import Path
 from time import perf_counter
 
 import torch
@@ -14,7 +15,9 @@ from lantern.drafters.eagle.feature_drafter import FeatureDrafter
 from lantern.drafters.eagle.kv_state import FeatureTarget, RootPass
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.jacobi.jacobi import chain_within
+from lantern.drafters.loading import drafter_folder, eagle_layer
 from lantern.errors import LanternError
+from lantern.models.build import RANDOM
 from lantern.models.cache import TreeView
 from lantern.models.graphs import DRAFTER_PASS, Outputs
 from lantern.models.llamagen.fused import FusedLayer, KVView, precise
@@ -22,6 +25,8 @@ from lantern.models.onednn_linear import linear
 from lantern.runtime.memory import check_nodes
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Proposals, TreeLabel
+
+TRAIN = "python train.py task=drafter_continuous"
 
 
 class FusedLatentEagle:
@@ -88,3 +93,12 @@ class LatentEagle(FeatureDrafter):
         positions = (view.lengths + level).clamp(max=len(table) - 1)[:, None]
         rotary = table[positions].repeat_interleave(self.target.guidance, 0)
         return (self._layer(token, features, rotary, view.mask(attends), view),)
+
+
+def load_latent_eagle(checkpoint: str | Path, length: int, target: FeatureTarget, sampling: Sampling) -> LatentEagle:
+    """checkpoint: a folder written by train.py task=drafter_continuous, or "random", to time decoding without one.
+    CheckpointError unless it fits this target."""
+    if checkpoint != RANDOM:
+        drafter_folder(checkpoint, target, TRAIN)  # names the command that makes one
+    network, name = eagle_layer(checkpoint, target)
+    return LatentEagle(network, target, sampling, length, name)

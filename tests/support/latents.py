@@ -1,4 +1,4 @@
-"""Targets of continuous tokens whose laws are known: linear and Gaussian, each token depending on all before it."""
+"""A target of continuous tokens whose law is known: linear and Gaussian, each token depending on all before it."""
 
 from collections.abc import Sequence
 from copy import copy
@@ -6,8 +6,8 @@ from copy import copy
 import torch
 from torch import Tensor
 
-from lantern.continuous.diffusion_head import LastStep
 from lantern.continuous.denoising import Step
+from lantern.continuous.diffusion_head import LastStep
 from lantern.types import DraftTree, Forward, Verdict
 
 CHANNELS, LENGTH, SIGMA = 2, 6, 0.5
