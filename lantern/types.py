@@ -110,7 +110,9 @@ class Verdict:
     path: Tensor  # [B, A] accepted nodes, root first, padded with -1
     accepted: Tensor  # [B] draft tokens accepted (0 … A-1)
     token: Tensor  # [B, ...] the recovered or bonus token
-    picks: Tensor | None = None  # [B, N, ...] the token that would have followed each node, where verification determines it
+    picks: Tensor | None = (
+        None  # [B, N, ...] the token that would have followed each node, where verification determines it
+    )
 
     @cached_property
     def paths(self) -> list[list[int]]:
@@ -164,6 +166,7 @@ class Target(Protocol):
     cuda_graphs: bool | None  # whether all passes can be recorded; None where none are: not on a GPU
     weights_hash: str
     held_bytes: int  # of caches and recorded passes, which the next allocate reuses or frees
+
     def configured(self, cfg_scale: float, compiled: bool = False) -> Self: ...  # shares weights and cache memory
     def step_bytes(self, batch_size: int = 1) -> int: ...  # what an AR step must read
     def image_bytes(self, num_nodes: int) -> int: ...  # what its cache and recorded passes hold
@@ -198,6 +201,7 @@ class Drafter(Protocol):
     forwards: int  # drafter forwards so far
     forward_s: float  # host seconds of the forwards in rounds, head included
     image_bytes: int  # what allocate holds for an image
+
     def allocate(self, batch_size: int) -> None: ...
     def begin(self, prefill: Forward, rows: Tensor) -> None: ...
     def draft(self, roots: Tensor, room: Tensor, proposals: "Proposals") -> DraftTree: ...  # room [B] left, on the host
@@ -214,6 +218,7 @@ class TreePolicy(Protocol):
     num_expanded: int  # nodes that the drafter runs a round, at most
     depth: int
     width: int  # children of a node, at most
+
     def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals: "Proposals") -> DraftTree: ...
 
 
@@ -232,6 +237,7 @@ class Proposals(Protocol):
     is given up to a constant per node; laws [B, W, V] are those of a window's positions -> tokens [B, W]."""
 
     keeps_law: bool  # whether verification reads q at nodes whose children were drawn
+
     def drawn(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor: ...  # nodes [W] or [B, W]: indices
     def chosen(self, log_q: Tensor, depth: int) -> Tensor: ...  # log acceptance probability of each code
     def coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor: ...

@@ -1,6 +1,6 @@
 """Distils EAGLE's layer on a frozen target of continuous tokens: SmoothL1 of features alone, unrolled on the layer's
-own outputs. A loss on tokens would need the gradient of all steps of the diffusion head, 25 times the head's cost, for what
-it computes from the feature; validation runs the head and measures what decoding will accept."""
+own outputs. A loss on tokens would need the gradient of all steps of the diffusion head, for what it computes from the
+feature; validation runs the head and measures what decoding will accept."""
 
 from pathlib import Path
 from typing import NamedTuple

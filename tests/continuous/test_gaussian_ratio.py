@@ -77,7 +77,8 @@ def test_the_acceptance_is_the_ratio_of_the_densities():
 
 
 def wrong_reflection(own: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
-    return judged(own, shift)[0], -own
+    """In an axis in place of the direction between the means; -e itself would do, since all else is symmetric."""
+    return judged(own, shift)[0], own * torch.tensor([-1.0, 1.0])
 
 
 def no_reflection(own: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:

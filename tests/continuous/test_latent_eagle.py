@@ -25,9 +25,7 @@ SEEDS = [3, 4, 5, 6, 7]
 
 def decode(drafter, verification, rule=None, batch_size: int = 2):
     target, sampling = drafter.target, LatentSampling(cfg_scale=drafter.target.cfg_scale)
-    return generate(
-        DecodingSetup(target, drafter, verification, rule or Exact(), sampling), PROMPTS, SEEDS, batch_size
-    )
+    return generate(DecodingSetup(target, drafter, verification, rule or Exact(), sampling), PROMPTS, SEEDS, batch_size)
 
 
 def plain(target):

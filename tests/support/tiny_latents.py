@@ -3,12 +3,12 @@
 from types import SimpleNamespace
 
 import torch
+from lantern.continuous.continuous_transformer import ContinuousTransformer
+from lantern.continuous.target import ContinuousLlamaGenTarget
 from torch import Tensor
 
-from lantern.continuous.continuous_transformer import ContinuousTransformer
 from lantern.continuous.latent_eagle import LatentEagle
 from lantern.continuous.latent_sampling import LatentSampling
-from lantern.continuous.target import ContinuousLlamaGenTarget
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.models.conditioners import WordFeatures
 from lantern.models.llamagen.transformer import feed_forward_dim
