@@ -79,7 +79,7 @@ class DraftTree:
     @cached_property
     def depths(self) -> Tensor:
         """[B, N] edges between the root and a node; 0 for padding."""
-        return self.topology.depths.expand_as(self.tokens) if self.topology else self.ancestors.sum(-1) - 1
+        return self.topology.depths.expand(len(self.tokens), -1) if self.topology else self.ancestors.sum(-1) - 1
 
     def path_to(self, leaves: Tensor) -> Tensor:
         """leaves [B] -> the nodes from the root to each [B, A], padded with -1."""
