@@ -29,7 +29,7 @@ SEPARATE = (  # not upward, and still no business of the importing module
 )
 SAME_NAME = {
     "__init__.py",
-    "target.py",  # one per family of targets: models/llamagen and models/hf
+    "target.py",  # one per family of targets: models/llamagen, models/hf, continuous
 }
 MAX_ROOT_MODULES, MAX_FILE_LINES, MAX_FUNCTION_LINES = 15, 300, 40
 FRAMEWORKS = (  # whose hooks are documented there

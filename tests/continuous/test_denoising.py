@@ -38,11 +38,13 @@ def test_steps_fall_from_the_noisiest_to_a_last_one_that_still_adds_noise(num_st
     """Catches a step left out at either end, and the lower variance, which is 0 at the last step."""
     steps = sampling_steps(SCHEDULE, num_steps)
     timesteps = [step.timestep for step in steps]
-    assert len(steps) == num_steps and timesteps[0] == TRAINING_STEPS - 1
+    assert len(steps) == num_steps
+    assert timesteps[0] == TRAINING_STEPS - 1
     assert timesteps == sorted(set(timesteps), reverse=True)
     last = steps[-1]
     assert (last.clean_weight, last.noisy_weight) == pytest.approx((1, 0))
-    assert last.sigma == pytest.approx(last.noise) and last.sigma > 0
+    assert last.sigma == pytest.approx(last.noise)
+    assert last.sigma > 0
 
 
 @pytest.mark.parametrize("num_steps", [0, 101])
@@ -87,4 +89,5 @@ def test_exact_velocities_of_a_correlated_gaussian_nearly_reproduce_it():
         centre, found = exact_law(sampling_steps(SCHEDULE, num_steps), mean, covariance)
         torch.testing.assert_close(centre, mean, atol=0.02, rtol=0)
         errors.append((found - covariance).abs().max().item())
-    assert errors[1] < errors[0] / 2 and errors[0] < 0.05
+    assert errors[1] < errors[0] / 2
+    assert errors[0] < 0.05

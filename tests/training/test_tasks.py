@@ -22,7 +22,9 @@ from lantern.training.teacher_forcing import target_features
 from lantern.trees.static import chain
 
 
-def fit(task, folder, max_steps: int, ckpt_path: str | None = None, save_every: int | None = None) -> pl.Trainer:
+def fit(
+    task, folder, max_steps: int, ckpt_path: str | None = None, save_every: int | None = None, data=None
+) -> pl.Trainer:
     callbacks = [WarmupCosine(warmup_steps=2)]
     if save_every:
         callbacks.append(ModelCheckpoint(folder, "step-{step}", every_n_train_steps=save_every, save_top_k=-1))
@@ -31,7 +33,8 @@ def fit(task, folder, max_steps: int, ckpt_path: str | None = None, save_every: 
         logger=False, enable_checkpointing=bool(save_every), enable_progress_bar=False, enable_model_summary=False,
         gradient_clip_val=1.0, num_sanity_val_steps=0, check_val_every_n_epoch=None, val_check_interval=1000,
     )  # fmt: skip
-    trainer.fit(task, TrainingData(MemorySplits(), batch_size=4, seed=3), ckpt_path=ckpt_path, weights_only=True)
+    batches = TrainingData(data or MemorySplits(), batch_size=4, seed=3)
+    trainer.fit(task, batches, ckpt_path=ckpt_path, weights_only=True)
     return trainer
 
 
