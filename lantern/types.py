@@ -110,9 +110,7 @@ class Verdict:
     path: Tensor  # [B, A] accepted nodes, root first, padded with -1
     accepted: Tensor  # [B] draft tokens accepted (0 … A-1)
     token: Tensor  # [B, ...] the recovered or bonus token
-    picks: Tensor | None = (
-        None  # [B, N, ...] the token that would have followed each node, where verification determines it
-    )
+    picks: Tensor | None = None  # [B, N, ...] the token that would have followed each node, if verification knows it
 
     @cached_property
     def paths(self) -> list[list[int]]:

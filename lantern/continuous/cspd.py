@@ -13,10 +13,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from lantern.continuous.chains import LatentProposals, gaussian, verdict_on_chain
 from lantern.continuous.gaussian_noise import GaussianNoise
 from lantern.continuous.gaussian_ratio import require_exact
 from lantern.continuous.gaussian_shared import GaussianShared
+from lantern.continuous.latent_chains import LatentProposals, gaussian, verdict_on_chain
 from lantern.continuous.token_head import TokenHead
 from lantern.errors import LanternError
 from lantern.noise import Noise, Purpose

@@ -7,7 +7,7 @@ every committed token lies within the tolerance of the target's own given exactl
 
 from torch import Tensor
 
-from lantern.continuous.chains import LatentProposals, gaussian, verdict_on_chain
+from lantern.continuous.latent_chains import LatentProposals, gaussian, verdict_on_chain
 from lantern.continuous.token_head import TokenHead
 from lantern.continuous.tolerance import Tolerance
 from lantern.errors import LanternError

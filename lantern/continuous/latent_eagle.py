@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lantern.continuous.chains import LatentProposals
+from lantern.continuous.latent_chains import LatentProposals
 from lantern.continuous.token_head import TokenHead
 from lantern.drafters.eagle.feature_drafter import FeatureDrafter
 from lantern.drafters.eagle.kv_state import FeatureTarget, RootPass

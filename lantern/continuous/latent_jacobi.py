@@ -4,7 +4,7 @@ the noise of its position. Under shared noise it converges to plain decoding's i
 import torch
 from torch import Tensor
 
-from lantern.continuous.chains import LatentProposals
+from lantern.continuous.latent_chains import LatentProposals
 from lantern.continuous.token_head import TokenHead
 from lantern.drafters.jacobi.jacobi import chain_within
 from lantern.drafters.jacobi.window import KIND

@@ -71,13 +71,6 @@ def test_an_image_has_the_targets_law(setting, cfg_scale):
     assert (found.tokens_per_step > 1.05) == bool(setting)
 
 
-class CoinOfTheDraft(GaussianNoise):
-    """Tosses the coin of a draft with the noise that drew it."""
-
-    def accepts(self, probability: Tensor, node: Tensor) -> Tensor:
-        return torch.special.ndtr(self.normals(node.shape[1])[:, :, -1, 0]) < probability
-
-
 class OneRow(GaussianNoise):
     """All positions have the noise of the root."""
 
@@ -85,10 +78,9 @@ class OneRow(GaussianNoise):
         return super().normals(1).expand(-1, count, -1, -1)
 
 
-@pytest.mark.parametrize("wrong", [CoinOfTheDraft, OneRow])
-def test_noise_that_is_used_twice_is_found(wrong, monkeypatch):
+def test_noise_that_is_used_twice_is_found(monkeypatch):
     """Catches a check of moments that would pass whatever is decoded."""
-    monkeypatch.setattr("lantern.continuous.latent_sampling.GaussianNoise", wrong)
+    monkeypatch.setattr("lantern.continuous.latent_sampling.GaussianNoise", OneRow)
     assert deviation(decode(GaussianRatio, count=6000, batch_size=6000).tokens, LinearTarget()) > 8
 
 
@@ -114,7 +106,7 @@ def test_tolerance_zero_commits_the_targets_own_tokens_alone():
 
 def test_a_larger_tolerance_takes_fewer_steps_and_moves_the_tokens():
     """Catches an eps that is not read."""
-    runs = [decode(GaussianShared, Tolerance(eps), count=32, batch_size=32) for eps in (1e-6, 0.3, 10.0)]
+    runs = [decode(GaussianShared, Tolerance(eps), count=32, batch_size=32) for eps in (1e-6, 1.0, 10.0)]
     steps = [int(run.steps.sum()) for run in runs]
     assert steps[0] > steps[1] > steps[2] == 32 * 2  # 5 tokens behind the first one, 4 a round
     assert not torch.allclose(runs[0].tokens, runs[1].tokens, atol=1e-3)

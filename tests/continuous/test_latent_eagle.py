@@ -34,16 +34,23 @@ def plain(target):
 
 
 @pytest.mark.parametrize("cfg_scale", [1.0, 2.0])
-@pytest.mark.parametrize("drafted_by", ["eagle", "jacobi"])
-def test_under_shared_noise_the_image_is_plain_decodings(drafted_by, cfg_scale):
-    """In any batch. Catches caches that keep a rejected draft, and guidance rows that are mixed."""
-    target = tiny_latent_target(cfg_scale)
-    drafter = tiny_latent_eagle(target) if drafted_by == "eagle" else LatentJacobi(target, 5)
+def test_drafts_within_rounding_leave_the_image_plain_decodings(cfg_scale):
+    """Of a window on a target whose tokens hardly depend on one another, in any batch. Catches a window, a cache or
+    noise that is shifted by a position."""
+    target = tiny_latent_target(cfg_scale, coupling=1e-5)
+    drafter = LatentJacobi(target, 5)
     drafter.target = target
-    found = decode(drafter, GaussianShared(target), Tolerance(1e-7))
-    torch.testing.assert_close(found.tokens, plain(target).tokens, rtol=0, atol=1e-4)
-    if drafted_by == "jacobi":
-        assert found.tokens_per_step > 1.05
+    found = decode(drafter, GaussianShared(target), Tolerance(1e-2))
+    torch.testing.assert_close(found.tokens, plain(target).tokens, rtol=0, atol=5e-2)
+    assert found.tokens_per_step > 2
+
+
+@pytest.mark.parametrize("cfg_scale", [1.0, 2.0])
+def test_rejected_drafts_leave_no_trace(cfg_scale):
+    """Catches caches that keep a rejected draft, and guidance rows that are mixed."""
+    drafter = tiny_latent_eagle(tiny_latent_target(cfg_scale))
+    found = decode(drafter, GaussianShared(drafter.target), Tolerance(1e-7))
+    torch.testing.assert_close(found.tokens, plain(drafter.target).tokens, rtol=0, atol=1e-4)
 
 
 def test_an_image_does_not_depend_on_its_batch():

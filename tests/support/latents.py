@@ -26,8 +26,9 @@ class LinearHead:
 
 
 class LinearTarget:
-    """Implements lantern.types.Target: the condition behind tokens x_1 … x_t is sum_s DECAY^(t - s) A x_s + b_t, and
-    without the prompt 0.2 of it. Its features are its conditions."""
+    """Implements lantern.types.Target: the condition behind tokens x_1 … x_t is g_t sum_s DECAY^(t - s) A x_s + b_t,
+    and without the prompt 0.2 of it. Every other g is 0: what a window guesses there is the target's token at once. Its
+    features are its conditions."""
 
     vocab_size, num_tokens, grid = 3 * CHANNELS, LENGTH, (2, 3)
     weights_hash, held_bytes, compiles, cuda_graphs = "linear", 0, False, None
@@ -37,6 +38,7 @@ class LinearTarget:
         generator = torch.Generator().manual_seed(3)
         self.mixing = 0.5 * torch.randn(CHANNELS, CHANNELS, generator=generator, dtype=torch.float64)
         self.offsets = torch.randn(LENGTH + 9, CHANNELS, generator=generator, dtype=torch.float64)
+        self.gates = (torch.arange(LENGTH + 9) % 2).double()
         self.codebook = self.embed_weight = self.mixing
         self.diffusion_head = LinearHead()
         self.cfg_scale, self.guidance = cfg_scale, 1 if cfg_scale == 1 else 2
@@ -60,7 +62,7 @@ class LinearTarget:
         pass
 
     def _forward(self, memory: Tensor, positions: Tensor) -> Forward:
-        condition = memory @ self.mixing.T + self.offsets[positions]
+        condition = self.gates[positions, None] * (memory @ self.mixing.T) + self.offsets[positions]
         features = torch.stack([condition, self.unprompted * condition][: self.guidance], 1)
         return Forward(features.transpose(1, 2).flatten(2), features)
 
@@ -98,14 +100,14 @@ class LinearTarget:
         return tokens[..., :1].sigmoid().reshape(-1, 1, 2, 3).expand(-1, 3, -1, -1).float()
 
     def law(self) -> tuple[Tensor, Tensor]:
-        """Mean and covariance [L C] of an image's tokens, from the definition: x_t = g (sum_s DECAY^(t-s) A x_s + b_t)
-        + noise, with g = what guidance makes of a condition."""
+        """Mean and covariance [L C] of an image's tokens: x_t = gain (g_t sum_s DECAY^(t-1-s) A x_s + b_t) + noise,
+        where gain is what guidance makes of a condition."""
         gain = self.unprompted + self.cfg_scale * (1 - self.unprompted) if self.guidance == 2 else 1.0
         size = LENGTH * CHANNELS
         before = torch.zeros(size, size, dtype=torch.float64)
         for t in range(LENGTH):
             for s in range(t):
-                block = gain * self.decay ** (t - 1 - s) * self.mixing
+                block = gain * self.gates[t] * self.decay ** (t - 1 - s) * self.mixing
                 before[t * CHANNELS : (t + 1) * CHANNELS, s * CHANNELS : (s + 1) * CHANNELS] = block
         inverse = torch.linalg.inv(torch.eye(size, dtype=torch.float64) - before)
         variance = SIGMA**2 + sum(weight**2 for weight in NOISE)

@@ -3,12 +3,12 @@
 from types import SimpleNamespace
 
 import torch
-from lantern.continuous.continuous_transformer import ContinuousTransformer
-from lantern.continuous.target import ContinuousLlamaGenTarget
 from torch import Tensor
 
+from lantern.continuous.continuous_transformer import ContinuousTransformer
 from lantern.continuous.latent_eagle import LatentEagle
 from lantern.continuous.latent_sampling import LatentSampling
+from lantern.continuous.target import ContinuousLlamaGenTarget
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.models.conditioners import WordFeatures
 from lantern.models.llamagen.transformer import feed_forward_dim
@@ -16,8 +16,9 @@ from lantern.models.llamagen.transformer import feed_forward_dim
 PROMPTS = ["a b", "c", "d e f", "a c", "b"]
 
 
-def tiny_latent_target(cfg_scale: float = 2.0) -> ContinuousLlamaGenTarget:
-    """16 latents of 4 channels in float64, with random weights whose tokens depend on all before them."""
+def tiny_latent_target(cfg_scale: float = 2.0, coupling: float = 1.0) -> ContinuousLlamaGenTarget:
+    """16 latents of 4 channels in float64, with random weights. coupling: how strongly a token depends on those before
+    it."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         architecture = {
@@ -30,6 +31,7 @@ def tiny_latent_target(cfg_scale: float = 2.0) -> ContinuousLlamaGenTarget:
             for weight in transformer.parameters():
                 if weight.dim() == 2:
                     torch.nn.init.normal_(weight, std=0.3)
+            transformer.tok_embeddings.weight.mul_(coupling)
         images = SimpleNamespace(codebook=torch.randn(8, 4), decode=lambda tokens: tokens, standardisation=_unchanged)
     return ContinuousLlamaGenTarget(transformer.double(), WordFeatures(list("abcdef"), 8, 4), images, cfg_scale, "tiny")
 
