@@ -1,5 +1,5 @@
-"""Latents embedded by a table that was learnt for codes, smoothly: a transformer trained on codes then predicts the next
-code from latents at least as well as from codes, which it does not through a linear map of the latents."""
+"""Latents embedded by a table that was learnt for codes, smoothly: a transformer trained on codes then predicts the
+next code from latents at least as well as from codes, which it does not through a linear map of the latents."""
 
 import torch
 from torch import Tensor, nn

@@ -36,13 +36,13 @@ def load_continuous_target(
         raise CheckpointError(f"{folder}/config.json names no base_hash, so it is no continuous target; {REMEDY}")
     check_made_for(config, "tokenizer", folder, tokenizer)
     check_made_for(config, "base", folder, base)
-    images = load_tokenizer(tokenizer).to(where)
-    settings = {"config": config, "codebook": images.codebook.cpu()}
+    images = load_tokenizer(tokenizer)
+    settings = {"config": config, "codebook": images.codebook}
     transformer = described(transformer_of, settings, folder, REMEDY)
     load_strictly(transformer, transformer.shared_with(load_weights(base)[0]) | state, folder, REMEDY)
     conditioner = described(conditioner_of, {"config": config}, folder, REMEDY)
     cast(transformer.to(where), resolve_dtype(dtype, where))
-    continuous = ContinuousTokenizer(images, transformer.tok_embeddings.standardisation)
+    continuous = ContinuousTokenizer(images.to(where), transformer.tok_embeddings.standardisation)
     return ContinuousLlamaGenTarget(transformer, conditioner, continuous, cfg_scale, weights_hash(folder))
 
 
