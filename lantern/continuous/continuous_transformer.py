@@ -1,11 +1,13 @@
-"""LlamaGen's transformer over continuous tokens: a linear embedding in place of the table of codes, a diffusion head in
-place of the output layer. Its lower layers may be those of a discrete target, its base, whose weights they share."""
+"""LlamaGen's transformer over continuous tokens: latents in place of codes, a diffusion head in place of the output
+layer. Its embeddings and lower layers are those of a discrete target, its base, whose weights it shares."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
+from lantern.continuous.code_embedding import CodeEmbedding
+from lantern.continuous.continuous_tokenizer import Standardisation
 from lantern.continuous.diffusion_head import DiffusionHead
 from lantern.models.llamagen.transformer import Transformer
 
@@ -14,23 +16,23 @@ class ContinuousTransformer(Transformer):
     """A Transformer whose tok_embeddings and output read and predict latents; forward takes tokens [B, L, C]."""
 
     def __init__(
-        self, token_dim: int, trained_layers: int, head: Mapping[str, int], architecture: Mapping[str, Any]
-    ) -> None:
-        """trained_layers: the upper layers that differ from the base's; head: arguments of the DiffusionHead;
-        architecture: the base's, without vocab_size."""
-        super().__init__(**architecture, vocab_size=1)
+        self, codebook: Tensor, standardisation: Standardisation, trained_layers: int, head: Mapping[str, int],
+        architecture: Mapping[str, Any],
+    ) -> None:  # fmt: skip
+        """codebook: the tokenizer's [V, C]; trained_layers: the upper layers that differ from the base's; head:
+        arguments of the DiffusionHead; architecture: the base's."""
+        super().__init__(**architecture)
         if not 0 <= trained_layers <= len(self.layers):
             raise ValueError(f"trained_layers={trained_layers} of {len(self.layers)}")
-        self.token_dim, self.trained_layers = token_dim, trained_layers
-        self.vocab_size = 2 * self.dim  # the width of conditions, guidance rows side by side
-        self.tok_embeddings = nn.Linear(token_dim, self.dim)
-        self.output = DiffusionHead(self.dim, token_dim, **head)
+        self.token_dim, self.trained_layers = codebook.shape[1], trained_layers
+        self.tok_embeddings = CodeEmbedding(codebook, standardisation, self.dim)
+        self.output = DiffusionHead(self.dim, self.token_dim, **head)
 
     def is_shared(self, name: str) -> bool:
-        """Whether the parameter of this name is the base's: prefix embeddings and lower layers."""
+        """Whether the parameter of this name is the base's: embeddings and lower layers."""
         part, _, rest = name.partition(".")
         lower = len(self.layers) - self.trained_layers
-        return part == "cls_embedding" or (part == "layers" and int(rest.partition(".")[0]) < lower)
+        return part in ("cls_embedding", "tok_embeddings") or (part == "layers" and int(rest.partition(".")[0]) < lower)
 
     def shared_with(self, base: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The base's weights that are also this one's."""

@@ -5,27 +5,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from lantern.continuous.continuous_transformer import ContinuousTransformer
 from lantern.continuous.continuous_tokenizer import ContinuousTokenizer, Standardisation
+from lantern.continuous.continuous_transformer import ContinuousTransformer
 from lantern.continuous.target import ContinuousLlamaGenTarget
 from lantern.errors import CheckpointError
 from lantern.models.checkpoints import described, load_strictly, load_weights, weights_hash
-from lantern.models.llamagen.tokenizer import VQTokenizer
 from lantern.models.llamagen.weights_folder import check_made_for, conditioner_of, load_tokenizer
 from lantern.runtime.hardware import resolve_device, resolve_dtype
 
 REMEDY = "check model.folder, or train it with: python train.py task=target_continuous"
 
 
-def transformer_of(config: dict[str, Any]) -> ContinuousTransformer:
-    """The untrained transformer that a continuous target's config describes."""
-    return ContinuousTransformer(len(config["mean"]), config["trained_layers"], config["head"], config["architecture"])
-
-
-def tokenizer_of(config: dict[str, Any], tokenizer: VQTokenizer) -> ContinuousTokenizer:
-    """The tokenizer with the constants of a continuous target's config."""
-    return ContinuousTokenizer(tokenizer, Standardisation(config["mean"], config["std"]))
+def transformer_of(config: dict[str, Any], codebook: Tensor) -> ContinuousTransformer:
+    """The untrained transformer that a continuous target's config describes; codebook [V, C] of its tokenizer."""
+    constants = Standardisation(config["mean"], config["std"])
+    return ContinuousTransformer(codebook, constants, config["trained_layers"], config["head"], config["architecture"])
 
 
 def load_continuous_target(
@@ -40,17 +36,20 @@ def load_continuous_target(
         raise CheckpointError(f"{folder}/config.json names no base_hash, so it is no continuous target; {REMEDY}")
     check_made_for(config, "tokenizer", folder, tokenizer)
     check_made_for(config, "base", folder, base)
-    transformer = described(transformer_of, {"config": config}, folder, REMEDY)
+    images = load_tokenizer(tokenizer)
+    settings = {"config": config, "codebook": images.codebook}
+    transformer = described(transformer_of, settings, folder, REMEDY)
     load_strictly(transformer, transformer.shared_with(load_weights(base)[0]) | state, folder, REMEDY)
-    images = load_tokenizer(tokenizer).to(where)
-    continuous = described(tokenizer_of, {"config": config, "tokenizer": images}, folder, REMEDY)
     conditioner = described(conditioner_of, {"config": config}, folder, REMEDY)
     cast(transformer.to(where), resolve_dtype(dtype, where))
+    continuous = ContinuousTokenizer(images.to(where), transformer.tok_embeddings.standardisation)
     return ContinuousLlamaGenTarget(transformer, conditioner, continuous, cfg_scale, weights_hash(folder))
 
 
 def cast(transformer: ContinuousTransformer, dtype: torch.dtype) -> None:
-    """All weights in `dtype`, those of the diffusion head in float32 at least: tokens are its outputs."""
-    for part in (transformer.cls_embedding, transformer.tok_embeddings, transformer.layers, transformer.norm):
+    """All weights in `dtype`; constants, and the diffusion head, whose outputs are the tokens, in float32 at least."""
+    transformer.to(torch.promote_types(dtype, torch.float32))
+    for part in (transformer.cls_embedding, transformer.layers, transformer.norm):
         part.to(dtype)
-    transformer.output.to(torch.promote_types(dtype, torch.float32))
+    table = transformer.tok_embeddings.weight
+    table.data = table.data.to(dtype)

@@ -7,8 +7,8 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from lantern.continuous.continuous_transformer import ContinuousTransformer
 from lantern.continuous.continuous_tokenizer import ContinuousTokenizer
+from lantern.continuous.continuous_transformer import ContinuousTransformer
 from lantern.models.llamagen.target import Conditioner, LlamaGenTarget
 
 
@@ -24,19 +24,12 @@ class ContinuousLlamaGenTarget(LlamaGenTarget):
     ) -> None:  # fmt: skip
         super().__init__(transformer, conditioner, tokenizer, cfg_scale, weights_hash)
         self.diffusion_head, self.token_shape = transformer.output, (transformer.token_dim,)
+        self.vocab_size = 2 * transformer.dim  # the width of conditions, at most
         self.graphs = None  # the head's steps are not recorded
-
-    @property
-    def embed_weight(self) -> Tensor:
-        """[C, D]; embed adds a bias."""
-        return self.transformer.tok_embeddings.weight.T
 
     def empty_tokens(self, *shape: int) -> Tensor:
         """Zeros [*shape, C] of the dtype in which the head draws tokens."""
         return self.diffusion_head.times.new_zeros(*shape, *self.token_shape)
-
-    def embed(self, tokens: Tensor) -> Tensor:  # [..., C] -> [..., D]
-        return self.transformer.tok_embeddings(tokens.to(self.embed_weight.dtype))
 
     def guide(self, features: Tensor) -> Tensor:
         """[B, R, N, D] -> conditions [B, N, R D]."""

@@ -1,5 +1,5 @@
 """Trains a target of continuous tokens on top of a discrete one: the diffusion head's loss at several timesteps of each
-token (MAR, 2406.11838), with caption dropout for guidance. Prefix embeddings and lower layers stay the base's."""
+token (MAR, 2406.11838), with caption dropout for guidance. Embeddings and lower layers stay the base's."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,16 +11,13 @@ from torch import Tensor, nn
 
 from lantern.continuous.continuous_transformer import ContinuousTransformer
 from lantern.continuous.continuous_weights import transformer_of
-from lantern.continuous.continuous_tokenizer import Standardisation
 from lantern.models.checkpoints import save_weights, weights_hash
 from lantern.models.llamagen.transformer import Transformer
 from lantern.models.llamagen.weights_folder import check_made_for, conditioner_of, load_tokenizer, load_transformer
-from lantern.training.drafter_task import least_squares
 from lantern.training.optimizers import Together, matrices, muon_with_adamw
 from lantern.training.randomness import batch_uniform, step_generator
 
 NOISE_SEED = 1  # beside the seed of caption dropout
-REPLACED = ("tok_embeddings.", "output.")  # parts of a discrete target that a continuous one has in another form
 
 
 class ContinuousTargetTask(pl.LightningModule):
@@ -35,16 +32,14 @@ class ContinuousTargetTask(pl.LightningModule):
         super().__init__()
         discrete, config = load_transformer(base)
         check_made_for(config, "tokenizer", base, tokenizer)
-        codes = load_tokenizer(tokenizer).codebook
-        mean, std = codes.mean(0).tolist(), codes.std(0).tolist()  # codes are as dense as latents
-        sizes = {name: size for name, size in config["architecture"].items() if name != "vocab_size"}
+        codebook = load_tokenizer(tokenizer).codebook
+        mean, std = codebook.mean(0).tolist(), codebook.std(0).tolist()  # codes are as dense as latents
         self.config = config | {
-            "architecture": sizes, "tokenizer_hash": weights_hash(tokenizer), "base_hash": weights_hash(base),
+            "tokenizer_hash": weights_hash(tokenizer), "base_hash": weights_hash(base),
             "trained_layers": trained_layers, "head": dict(head), "mean": mean, "std": std,
         }  # fmt: skip
-        self.conditioner, self.standardisation = conditioner_of(self.config), Standardisation(mean, std)
-        self.transformer = transformer_of(self.config)
-        start_from_discrete(self.transformer, discrete, self.standardisation(codes))
+        self.conditioner, self.transformer = conditioner_of(config), transformer_of(self.config, codebook)
+        start_from_discrete(self.transformer, discrete)
         self.draws, self.lr, self.muon_lr, self.weight_decay = draws, lr, muon_lr, weight_decay
         self.caption_dropout, self.seed = caption_dropout, seed
 
@@ -75,7 +70,7 @@ class ContinuousTargetTask(pl.LightningModule):
         self.log("val/loss", loss, batch_size=size, prog_bar=True)
 
     def _loss(self, batch: dict, dropped: Tensor, noise: torch.Generator) -> Tensor:
-        tokens = self.standardisation(batch["tokens"])
+        tokens = self.transformer.tok_embeddings.standardisation(batch["tokens"])
         captions: Sequence[str] = batch["caption"]
         condition, visible = (part.to(tokens.device) for part in self.conditioner(captions))
         features = self.transformer(tokens, condition, visible, dropped.to(tokens.device))
@@ -88,15 +83,9 @@ class ContinuousTargetTask(pl.LightningModule):
         save_weights(folder, own, self.config)
 
 
-def start_from_discrete(transformer: ContinuousTransformer, discrete: Transformer, codes: Tensor) -> None:
-    """Copies the discrete target's layers, fits the embedding of its codes [V, C], as tokens, to the one that it has
-    learnt, and freezes that embedding with all that the two share."""
-    same = {name: value for name, value in discrete.state_dict().items() if not name.startswith(REPLACED)}
+def start_from_discrete(transformer: ContinuousTransformer, discrete: Transformer) -> None:
+    """Copies what the two have in common, and freezes what they share."""
+    same = {name: value for name, value in discrete.state_dict().items() if not name.startswith("output.")}
     transformer.load_state_dict(transformer.state_dict() | same)
-    weight, bias = least_squares(codes, discrete.tok_embeddings.weight)
-    embedding = transformer.tok_embeddings
-    with torch.no_grad():
-        embedding.weight.copy_(weight)
-        embedding.bias.copy_(bias)
     for name, parameter in transformer.named_parameters():
-        parameter.requires_grad_(not (transformer.is_shared(name) or name.startswith("tok_embeddings.")))
+        parameter.requires_grad_(not transformer.is_shared(name))

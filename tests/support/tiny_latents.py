@@ -3,8 +3,8 @@
 from types import SimpleNamespace
 
 import torch
-from torch import Tensor
 
+from lantern.continuous.continuous_tokenizer import Standardisation
 from lantern.continuous.continuous_transformer import ContinuousTransformer
 from lantern.continuous.latent_eagle import LatentEagle
 from lantern.continuous.latent_sampling import LatentSampling
@@ -23,21 +23,18 @@ def tiny_latent_target(cfg_scale: float = 2.0, coupling: float = 1.0) -> Continu
         torch.manual_seed(0)
         architecture = {
             "dim": 32, "num_layers": 2, "num_heads": 2, "grid": (4, 4), "caption_dim": 8, "prefix_len": 4,
-            "multiple_of": 16,
+            "multiple_of": 16, "vocab_size": 8,
         }  # fmt: skip
         head = {"width": 16, "num_blocks": 1, "num_training_steps": 20, "num_steps": 4}
-        transformer = ContinuousTransformer(4, 2, head, architecture)
+        standardisation, codes = Standardisation([0.0] * 4, [1.0] * 4), torch.randn(8, 4)
+        transformer = ContinuousTransformer(codes, standardisation, 2, head, architecture)
         with torch.no_grad():
             for weight in transformer.parameters():
                 if weight.dim() == 2:
                     torch.nn.init.normal_(weight, std=0.3)
             transformer.tok_embeddings.weight.mul_(coupling)
-        images = SimpleNamespace(codebook=torch.randn(8, 4), decode=lambda tokens: tokens, standardisation=_unchanged)
+        images = SimpleNamespace(codebook=codes, decode=lambda tokens: tokens, standardisation=standardisation)
     return ContinuousLlamaGenTarget(transformer.double(), WordFeatures(list("abcdef"), 8, 4), images, cfg_scale, "tiny")
-
-
-def _unchanged(latents: Tensor) -> Tensor:
-    return latents
 
 
 def tiny_latent_eagle(target: ContinuousLlamaGenTarget, length: int = 3) -> LatentEagle:
