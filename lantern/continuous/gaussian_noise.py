@@ -37,9 +37,11 @@ class GaussianNoise(Noise):
         )
 
     def weights_at(self, depths: Tensor) -> Tensor:
+        """Raises LanternError."""
         return self.weights_ahead(0)
 
     def draw(self, law: Tensor) -> Tensor:
+        """Raises LanternError."""
         return self.weights_ahead(0)
 
     def weights(self, purpose: Purpose, *counters: Tensor) -> Tensor:

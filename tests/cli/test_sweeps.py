@@ -110,7 +110,7 @@ PUBLISHED_TREES = {"mc_sim_7b_63_balanced", "medusa_2_7b_63", "reverse_balanced_
     ("group", "elsewhere"),
     [
         ("acceptance", set()),
-        ("drafter", {"none", "eagle_random"}),  # the baseline, and what only times
+        ("drafter", {"none", "eagle_random", "latent_eagle"}),  # the baseline, what only times, what ships no weights
         ("verification", {"auto", "shared_noise", "ratio"}),  # which auto chooses from
         ("tree", {"auto", "chain", *PUBLISHED_TREES}),
     ],
