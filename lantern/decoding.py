@@ -15,7 +15,8 @@ from torch import Tensor
 from lantern.errors import LanternError
 from lantern.models.cached_target import CachedTarget
 from lantern.models.graphs import Outputs, recorded_size, recorded_tree
-from lantern.noise import GreedyNoise, Noise, StoredPicks
+from lantern.models.token_axis import spread
+from lantern.noise import StoredPicks
 from lantern.runtime.core_sharing import core_sharing
 from lantern.runtime.memory import check_drafted
 from lantern.sampling import Sampling
@@ -32,7 +33,7 @@ from lantern.types import (
     Verdict,
     Verification,
 )
-from lantern.verification import SharedNoise
+from lantern.verification import HeadRunner, SharedNoise
 
 
 @dataclass(frozen=True)
@@ -65,15 +66,15 @@ class Loop(Protocol):
 
 @torch.inference_mode()
 def generate(setup: DecodingSetup, prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1) -> Generation:
-    """Images of the prompts, as tokens [B, L] in the prompts' order; image i draws from the noise stream seeds[i].
+    """Images of the prompts, as tokens [B, L, ...] in the prompts' order; image i draws from the noise stream seeds[i].
 
     An image's tokens depend on weights, prompt, seed and settings alone. Raises LanternError on empty or uneven input.
     """
     check_request(prompts, seeds, batch_size)
-    batch, drafter = _Batch(setup, min(batch_size, len(prompts))), setup.drafter
+    batch = _Batch(setup, min(batch_size, len(prompts)))
     started = perf_counter()
     waiting = list(range(len(prompts)))[::-1]
-    forwards, seconds = drafter.forwards, drafter.forward_s
+    before = spent(setup)
     with core_sharing().decoding() as adapt:
         while waiting or len(batch):
             adapt()
@@ -86,7 +87,14 @@ def generate(setup: DecodingSetup, prompts: Sequence[str], seeds: Sequence[int],
             else:
                 batch.step()
     latency = perf_counter() - started
-    return batch.generation(len(prompts), latency, drafter.forwards - forwards, drafter.forward_s - seconds)
+    forwards, drafter_s, head_s = (after - start for after, start in zip(spent(setup), before, strict=True))
+    return batch.generation(len(prompts), latency, int(forwards), drafter_s, head_s)
+
+
+def spent(setup: DecodingSetup) -> tuple[float, float, float]:
+    """So far: the drafter's forwards, their seconds, and those of a head that verification runs."""
+    verification, drafter = setup.verification, setup.drafter
+    return drafter.forwards, drafter.forward_s, verification.head_s if isinstance(verification, HeadRunner) else 0.0
 
 
 def check_request(prompts: Sequence[str], seeds: Sequence[int], batch_size: int) -> None:
@@ -116,7 +124,7 @@ def first_rounds(setup: DecodingSetup, prompts: Sequence[str], seeds: Sequence[i
 class Step(NamedTuple):
     """One image after one round of decoding."""
 
-    tokens: Tensor  # [L] committed so far; what stands behind `committed` has no meaning
+    tokens: Tensor  # [L, ...] committed so far; what stands behind `committed` has no meaning
     committed: int
     tree: DraftTree | None  # drafted in this round; None for the prefill, which commits the first token
     accepted: int  # draft tokens
@@ -150,14 +158,12 @@ class _Batch:
         check_drafted(target, drafter, size)
         target.allocate(size, drafter.num_nodes)
         drafter.allocate(size)
-        device = target.codebook.device
-        noise = GreedyNoise if self.sampling.is_greedy else Noise
-        self.noise = noise(size, target.vocab_size, drafter.depth, device, drafter.num_nodes)
+        self.noise = self.sampling.noise(target, drafter, size)
         self.proposals = self.verification.proposals(self.noise)
         spare = drafter.depth + 1  # a row's last write may run past its end
-        self.tokens = torch.zeros(size, target.num_tokens + spare, dtype=torch.long, device=device)
-        self.count = torch.zeros(size, dtype=torch.long, device=device)  # [B] committed tokens
-        self.roots = self.count.clone()  # [B] the last of them
+        self.tokens = target.empty_tokens(size, target.num_tokens + spare)
+        self.count = torch.zeros(size, dtype=torch.long, device=self.tokens.device)  # [B] committed tokens
+        self.roots = self.tokens[:, 0].clone()  # [B, ...] the last of them
         self.counts = [0] * size  # the same on the host
         self.images = [-1] * size
         self.steps = [0] * size
@@ -240,10 +246,12 @@ class _Batch:
         committed = [count + 1 for count in verdict.counts]
         path = verdict.path[:, : max(committed)].clamp(min=0)  # from the root, already written
         positions = (self.count - 1)[:, None] + torch.arange(path.shape[1], device=path.device)
-        self.tokens.scatter_(1, positions, tree.tokens.gather(1, path))
+        drafted = tree.tokens.gather(1, spread(path, tree.tokens))
+        self.tokens.scatter_(1, spread(positions, self.tokens), drafted)
         self.count += verdict.moved
         self.roots = verdict.token
-        self.tokens.scatter_(1, (self.count - 1)[:, None], self.roots[:, None])  # what lies behind is overwritten
+        last = spread((self.count - 1)[:, None], self.tokens)
+        self.tokens.scatter_(1, last, self.roots[:, None])  # what lies behind is overwritten
         self.counts = [count + fresh for count, fresh in zip(self.counts, committed, strict=True)]
         self.noise.advance(committed, verdict.moved)
 
@@ -271,9 +279,9 @@ class _Batch:
         for part in (self.target, self.drafter, self.noise):
             part.keep(rows)
 
-    def generation(self, count: int, latency: float, drafter_forwards: int, drafter_s: float) -> Generation:
+    def generation(self, count: int, latency: float, forwards: int, drafter_s: float, head_s: float) -> Generation:
         tokens, steps = zip(*(self.done[image] for image in range(count)), strict=True)
-        return Generation(torch.stack(tokens), self.rounds, torch.tensor(steps), latency, drafter_forwards, drafter_s)
+        return Generation(torch.stack(tokens), self.rounds, torch.tensor(steps), latency, forwards, drafter_s, head_s)
 
 
 def padded(tree: DraftTree, size: int) -> DraftTree:
@@ -281,6 +289,8 @@ def padded(tree: DraftTree, size: int) -> DraftTree:
     missing = size - tree.tokens.shape[1]
     if not missing:
         return tree
-    tokens, parents = F.pad(tree.tokens, (0, missing)), F.pad(tree.parents, (0, missing), value=PADDING)
+    trailing = [0, 0] * (tree.tokens.dim() - 2)
+    tokens = F.pad(tree.tokens, (*trailing, 0, missing))
+    parents = F.pad(tree.parents, (0, missing), value=PADDING)
     laws = None if tree.draft_probs is None else F.pad(tree.draft_probs, (0, 0, 0, missing))
     return DraftTree(tokens, parents, laws, width=tree.width)

@@ -4,9 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from lantern.acceptance.exact import Exact
+from lantern.continuous.gaussian_ratio import GaussianRatio
+from lantern.continuous.gaussian_shared import GaussianShared
 from lantern.decoding import DecodingSetup, Loop, Step, first_rounds, generate, steps
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError, unknown_setting
@@ -16,9 +18,16 @@ from lantern.verification import Ratio, SharedLaw, SharedNoise
 from lantern.verification.block import Block
 
 # Where tests/test_laws.py shows, by enumeration or token by token, that the output law is the target's.
-PROVEN_VERIFICATIONS = (Ratio, SharedNoise, SharedLaw, Block)
+PROVEN_VERIFICATIONS = (Ratio, SharedNoise, SharedLaw, Block, GaussianRatio, GaussianShared)
 PROVEN_TREES = ("none", "static", "eagle2", "ddd", "adaptive", "sampled", "window")
 RULE_KEYS = ("k", "delta", "lam")  # parameters that have a column of their own in every row
+
+
+@runtime_checkable
+class OwnPlain(Protocol):
+    """A verification for which plain decoding verifies otherwise than by SharedNoise."""
+
+    def plain(self) -> Verification: ...
 
 
 class Shape(NamedTuple):
@@ -55,7 +64,8 @@ class Pipeline(DecodingSetup):
 
     def baseline(self) -> "Pipeline":
         """Plain AR decoding on the same target with the same picks."""
-        return replace(self, drafter=NoDrafter(), verification=SharedNoise(), rule=Exact(), loop=None)
+        plain = self.verification.plain() if isinstance(self.verification, OwnPlain) else SharedNoise()
+        return replace(self, drafter=NoDrafter(), verification=plain, rule=Exact(), loop=None)
 
     def compiled_baseline(self) -> "Pipeline":
         """The same with torch.compile; LanternError from a target that cannot be compiled."""
@@ -126,7 +136,7 @@ def pipelines(
     are completed. Raises LanternError for parts that do not go together."""
     target = model.configured(sampling.cfg_scale, compile)
     rule = completed(acceptance, codebook=target.codebook)
-    verifier: Verification = completed(verification, rule=rule, sampling=sampling)
+    verifier: Verification = completed(verification, rule=rule, sampling=sampling, target=target)
     if sampling.is_greedy and isinstance(verifier, Ratio | Block):
         raise LanternError(
             f"verification={verifier.name} tosses coins, temperature=0 has none; use verification=shared_noise"

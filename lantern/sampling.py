@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 from math import isfinite
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from lantern.errors import LanternError
+from lantern.noise import GreedyNoise, Noise
+from lantern.types import Drafter, Target
 
 COLDEST, STRONGEST = 1e-4, 1e4  # temperature above 0, strength of guidance: beyond, float32 logits overflow
 
@@ -22,6 +25,7 @@ class Sampling:
     top_k: int = 0
     top_p: float = 1.0
     cfg_scale: float = 2.0
+    has_entropy: ClassVar[bool] = True  # whether law() gives the probabilities of codes
 
     def __post_init__(self) -> None:
         for name in ("temperature", "cfg_scale"):
@@ -45,6 +49,11 @@ class Sampling:
     def is_greedy(self) -> bool:
         """Whether tokens are picked without noise."""
         return self.temperature == 0
+
+    def noise(self, target: Target, drafter: Drafter, batch_size: int) -> Noise:
+        """The streams of a batch of images, without noise in greedy decoding."""
+        noise = GreedyNoise if self.is_greedy else Noise
+        return noise(batch_size, target.vocab_size, drafter.depth, target.codebook.device, drafter.num_nodes)
 
     def law(self, logits: Tensor) -> Tensor:
         """[..., V] guided logits -> [..., V] probabilities, float32 at least."""

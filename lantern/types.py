@@ -57,7 +57,7 @@ class TreeTopology:
 class DraftTree:
     """Draft tokens of one round. Node 0 is the last committed token; a parent precedes its children."""
 
-    tokens: Tensor  # [B, N] codebook indices
+    tokens: Tensor  # [B, N, ...] codebook indices, or latents [B, N, C]
     parents: Tensor  # [B, N] -1 at node 0; parents[:, i] < i; PADDING for a node that is not there
     draft_probs: Tensor | None = None  # [B, N, V] q that children were drawn from, in order; None: chosen, point masses
     topology: TreeTopology | None = None  # if all rows are known to have it
@@ -79,7 +79,7 @@ class DraftTree:
     @cached_property
     def depths(self) -> Tensor:
         """[B, N] edges between the root and a node; 0 for padding."""
-        return self.topology.depths.expand_as(self.tokens) if self.topology else self.ancestors.sum(-1) - 1
+        return self.topology.depths.expand(len(self.tokens), -1) if self.topology else self.ancestors.sum(-1) - 1
 
     def path_to(self, leaves: Tensor) -> Tensor:
         """leaves [B] -> the nodes from the root to each [B, A], padded with -1."""
@@ -99,7 +99,7 @@ class DraftTree:
 class Forward(NamedTuple):
     """What one target pass returns."""
 
-    logits: Tensor  # [B, N, V] after guidance
+    logits: Tensor  # [B, N, V] after guidance: what the law is made from
     features: Tensor  # [B, R, N, F] after the final norm: what the head reads; behind it layers that were asked for
 
 
@@ -109,8 +109,8 @@ class Verdict:
 
     path: Tensor  # [B, A] accepted nodes, root first, padded with -1
     accepted: Tensor  # [B] draft tokens accepted (0 … A-1)
-    token: Tensor  # [B] the recovered or bonus token
-    picks: Tensor | None = None  # [B, N] the token that would have followed each node, where verification determines it
+    token: Tensor  # [B, ...] the recovered or bonus token
+    picks: Tensor | None = None  # [B, N, ...] the token that would have followed each node, if verification knows it
 
     @cached_property
     def paths(self) -> list[list[int]]:
@@ -153,7 +153,7 @@ class AcceptanceRule(Protocol):
 class Target(Protocol):
     """A visual AR model behind its guidance, its id offsets and its KV cache."""
 
-    vocab_size: int
+    vocab_size: int  # V: numbers in a law, and in a position's row of noise
     num_tokens: int
     grid: tuple[int, int]
     codebook: Tensor  # [V, C] in the metric the decoder uses
@@ -174,6 +174,7 @@ class Target(Protocol):
     def verify(self, tree: DraftTree) -> Forward: ...  # one pass over the tree behind the committed prefix
     def commit(self, verdict: Verdict) -> None: ...  # keeps the accepted nodes' cache entries, discards the rest
     def keep(self, rows: Tensor) -> None: ...  # shrinks the batch to these rows, in this order
+    def empty_tokens(self, *shape: int) -> Tensor: ...  # zeros of the shape of tokens
     def embed(self, tokens: Tensor) -> Tensor: ...  # [...] -> [..., D]
     def guide(self, features: Tensor) -> Tensor: ...  # [B, R, N, D] -> [B, N, D]: u + s (c - u)
     def head(self, features: Tensor) -> Tensor: ...  # [..., D] -> logits [..., V]
@@ -283,12 +284,13 @@ class Round(NamedTuple):
 class Generation:
     """The result of decoding.generate for a list of prompts, in their order."""
 
-    tokens: Tensor  # [B, L]
+    tokens: Tensor  # [B, L, ...]
     rounds: list[Round]
     steps: Tensor  # [B] rounds each image took (target forwards after its prefill)
     latency_s: float  # token time of the whole call, prefill included
     drafter_forwards: int
     drafter_s: float = 0.0  # part of latency_s spent in drafter forwards, host time as in Round
+    head_s: float = 0.0  # the same of a head that verification runs
 
     @property
     def tokens_per_step(self) -> float:

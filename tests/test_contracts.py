@@ -84,6 +84,9 @@ class StubTarget:
     def keep(self, rows: Tensor) -> None:
         self._prompt, self._count = self._prompt[rows], self._count[rows]
 
+    def empty_tokens(self, *shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=torch.long)
+
     def embed(self, tokens: Tensor) -> Tensor:
         return self.embed_weight[tokens]
 

@@ -12,7 +12,7 @@ from lantern.errors import LanternError
 from lantern.noise import image_seed
 from lantern.pipeline import pipelines
 
-METHODS = sorted(path.stem for path in (ROOT / "conf" / "method").glob("*.yaml"))
+METHODS = sorted(path.stem for path in (ROOT / "conf" / "method").glob("*.yaml") if "latent" not in path.stem)
 RATIO = ("block", "gsd_sjd", "entropy_sjd")
 NEEDS_NOISE = dict.fromkeys(RATIO, "use verification=shared_noise") | {"sjd": "use drafter=jacobi"}  # what it says
 PROMPTS = load_prompts("demo", ROOT / "data" / "prompts")

@@ -14,6 +14,8 @@ from lantern.acceptance.lantern_pp import LanternPP
 from lantern.acceptance.transport import Transport
 from lantern.acceptance.tv_budget import TvBudget
 from lantern.acceptance.vvs import VVS
+from lantern.continuous.gaussian_ratio import GaussianRatio
+from lantern.continuous.gaussian_shared import GaussianShared
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.jacobi.window import KIND
 from lantern.drafters.none import NoDrafter
@@ -60,7 +62,8 @@ def test_what_the_pipeline_calls_proven_is_proven_here():
     kinds = {tree.kind if tree else "none" for tree in TREES.values()}
     assert kinds | {KIND} == set(PROVEN_TREES)  # windows: tests/drafters/test_window_laws.py
     walked = {type(verification) for verification, _ in LOOPS}
-    assert walked | {SharedLaw} == set(PROVEN_VERIFICATIONS)  # tests/verification/test_shared_law.py
+    others = {SharedLaw, GaussianRatio, GaussianShared}  # tests/verification/test_shared_law.py, tests/continuous
+    assert walked | others == set(PROVEN_VERIFICATIONS)
 
 
 def drafter_of(tree, target: TableTarget, sampling: Sampling):

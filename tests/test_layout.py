@@ -17,8 +17,8 @@ from support.paths import ROOT
 PACKAGE = ROOT / "lantern"
 ORDER = (  # lowest first: a module imports from its own room and lower ones
     "errors", "_torchvision", "noise", "types", "sampling", "runtime", "acceptance", "trees", "data", "verification",
-    "models", "decoding", "drafters", "loops", "metrics", "evaluation", "pipeline", "tuning", "reporting", "studies",
-    "cli", "training", "progress", "api", "live", "__main__", "",
+    "models", "decoding", "drafters", "loops", "metrics", "continuous", "evaluation", "pipeline", "tuning", "reporting",
+    "studies", "cli", "training", "progress", "api", "live", "__main__", "",
 )  # fmt: skip
 RANK = {room: rank for rank, room in enumerate(ORDER)}
 SEPARATE = (  # not upward, and still no business of the importing module
@@ -29,7 +29,7 @@ SEPARATE = (  # not upward, and still no business of the importing module
 )
 SAME_NAME = {
     "__init__.py",
-    "target.py",  # one per family of targets: models/llamagen and models/hf
+    "target.py",  # one per family of targets: models/llamagen, models/hf, continuous
 }
 MAX_ROOT_MODULES, MAX_FILE_LINES, MAX_FUNCTION_LINES = 15, 300, 40
 FRAMEWORKS = (  # whose hooks are documented there

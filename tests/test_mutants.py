@@ -144,7 +144,7 @@ def test_a_coin_shared_with_drafting_is_caught(monkeypatch):
     drafter, count = TableDrafter(target, chain(1), SAMPLING), 8000
     law, p_values = sequence_law(target, SAMPLING), []
     for noise in (Noise, CoinOfTheChild):
-        monkeypatch.setattr("lantern.decoding.Noise", noise)
+        monkeypatch.setattr("lantern.sampling.Noise", noise)
         images = generate(
             DecodingSetup(target, drafter, Ratio(), Exact(), SAMPLING), ["x"] * count, range(count), batch_size=count
         )

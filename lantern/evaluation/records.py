@@ -47,17 +47,17 @@ class Ledger:
         return self._found.get((part, prompt, copy))
 
     def tokens(self, line: Row) -> Tensor:
-        """Tokens [L] of a line: as they were added, or unpacked where the line was read from a file."""
+        """Tokens [L, ...] of a line: as they were added, or unpacked where the line was read from a file."""
         made = self._tokens.get(name_of(line))
         return unpack(line["codes"]) if made is None else made
 
     def add(self, lines: Sequence[Row], tokens: Tensor) -> None:
-        """Appends the lines of images with tokens [N, L]; they are on disk when this returns."""
+        """Appends the lines of images with tokens [N, L, ...]; they are on disk when this returns."""
         lines = [self._common | line | {"image": self._file(line)} for line in lines]
         append_rows(self._home, lines)
         names = [name_of(line) for line in lines]
         self._found |= dict(zip(names, lines, strict=True))
-        self._tokens |= dict(zip(names, tokens.cpu().long(), strict=True))
+        self._tokens |= dict(zip(names, tokens.cpu(), strict=True))
 
     def _file(self, line: Row) -> str | None:
         file = self._images.get((line["prompt"], line["copy"]))
@@ -114,22 +114,28 @@ def spent_by(generation: Generation) -> list[Row]:
         "drafter_forward_ms": 1e3 * generation.drafter_s / count,
         "nodes": sum(r.judged for r in generation.rounds) / count,
     }
+    shared |= {"head_ms": 1e3 * generation.head_s / count} if generation.head_s else {}
     return [{"steps": int(steps), **shared} for steps in generation.steps]
 
 
 def pack(tokens: Tensor) -> str:
-    """Tokens [L] as text: little-endian int32 in base 64."""
-    return base64.b64encode(tokens.cpu().numpy().astype("<i4").tobytes()).decode()
+    """Tokens as text: little-endian numbers in base 64, int32 for codes [L]; for latents [L, C] float32 behind
+    "C:"."""
+    kind, mark = ("<f4", f"{tokens.shape[1]}:") if tokens.is_floating_point() else ("<i4", "")
+    return mark + base64.b64encode(tokens.cpu().numpy().astype(kind).tobytes()).decode()
 
 
 def unpack(codes: str) -> Tensor:
-    """-> tokens [L]"""
-    return torch.from_numpy(np.frombuffer(base64.b64decode(codes), "<i4").astype(np.int64))
+    """-> tokens [L], or latents [L, C]."""
+    channels, mark, numbers = codes.rpartition(":")
+    if mark:
+        return torch.from_numpy(np.frombuffer(base64.b64decode(numbers), "<f4").reshape(-1, int(channels)).copy())
+    return torch.from_numpy(np.frombuffer(base64.b64decode(numbers), "<i4").astype(np.int64))
 
 
 def token_hash(tokens: Tensor) -> str:
-    """Sixteen hex digits of the SHA-256 of one image's tokens [L]."""
-    return hashlib.sha256(tokens.cpu().long().contiguous().numpy().tobytes()).hexdigest()[:16]
+    """Sixteen hex digits of the SHA-256 of one image's tokens [L, ...]."""
+    return hashlib.sha256(tokens.cpu().contiguous().numpy().tobytes()).hexdigest()[:16]
 
 
 def key_of(*parts: object) -> str:

@@ -21,7 +21,7 @@ RATIOS = {"latency_s": "speedup", "end_to_end_s": "end_to_end_speedup"}
 def costs(lines: Sequence[Row]) -> Row:
     """Forwards and judged nodes an image after its prefill, mean milliseconds of the parts of a round, and the
     overhead: the share of a round outside target and drafter forwards. Accepting includes the commit to caches and
-    bookkeeping, drafting the growth of trees."""
+    bookkeeping, and a head that verification runs (head_ms), drafting the growth of trees."""
     totals = {name: sum(line[name] for line in lines) for name in ("steps", "drafter_forwards", "nodes", "rounds")}
     values = {
         "target_forwards": _ratio(totals["steps"], len(lines)),
@@ -31,6 +31,8 @@ def costs(lines: Sequence[Row]) -> Row:
     parts = ("draft_ms", "drafter_forward_ms", "verify_ms", "accept_ms")
     spent = {name: sum(line[name] for line in lines) for name in parts}
     values |= {name: _ratio(ms, totals["rounds"]) for name, ms in spent.items()}
+    if any("head_ms" in line for line in lines):
+        values["head_ms"] = _ratio(sum(line["head_ms"] for line in lines), totals["rounds"])
     others = spent["draft_ms"] - spent["drafter_forward_ms"] + spent["accept_ms"]
     return values | {"overhead": _ratio(others, spent["draft_ms"] + spent["verify_ms"] + spent["accept_ms"])}
 

@@ -57,15 +57,15 @@ class RunningProfile:
             return None
         height, width = self._pipeline.target.grid
         laws = _entropies(self._pipeline, self._first)
-        for rounds, _, _ in self._first:
+        for rounds, _, _ in self._first if laws else ():
             self._counts.add_bits(rounds, shapes(rounds.parents), laws)
         return {"grid": [height, width], "images": self._counted} | self._counts.listed(laws)
 
 
 def _entropies(pipeline: Decoder, first: Sequence[tuple[Decoded, Tensor, Sequence[str]]]) -> dict[int, np.ndarray]:
-    """Bits [L] by image."""
+    """Bits [L] by image; none where laws have no entropy."""
     found: dict[int, np.ndarray] = {}
-    for rounds, tokens, prompts in first:
+    for rounds, tokens, prompts in first if pipeline.sampling.has_entropy else ():
         laws = law_entropies(pipeline.target, pipeline.sampling, prompts, tokens)
         bits = laws.double().cpu().numpy()
         found |= {int(rounds.image.min()) + i: row for i, row in enumerate(bits)}

@@ -92,6 +92,9 @@ class CachedTarget:
     def release(self) -> None:
         self._caches.release()  # and those of drafters
 
+    def empty_tokens(self, *shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=torch.long, device=self.codebook.device)
+
     def guide(self, features: Tensor) -> Tensor:
         """[B, R, N, D] -> [B, N, D]. The head is linear: guiding features is guiding logits, at half the cost."""
         if features.shape[1] == 1:

@@ -35,6 +35,8 @@ KNOWN = (
     Column("verify_ms", "verify ms", "Milliseconds per round spent in the target's forward pass.", "low", False, True),
     Column("accept_ms", "accept ms",
            "Milliseconds per round spent on choosing the accepted tokens.", "low", False, True),
+    Column("head_ms", "head ms",
+           "Milliseconds per round in the diffusion head of verification; a part of accepting.", "low", True, True),
     Column("overhead", "overhead",
            "Share of a round that is neither a target nor a drafter forward pass.", "low", False, True),
     Column("target_forwards", "target forwards",

@@ -107,10 +107,10 @@ def pass_costs(target: Target, num_nodes: Sequence[int], prompt: str) -> list[Ro
 def _pass_ms(target: Target, size: int, prompt: str) -> float:
     target.allocate(1, target.num_tokens // 2 + size)
     target.prefill([prompt], torch.arange(1))
-    half = chain_of(target.num_tokens // 2, target.codebook.device)
+    half = chain_of(target, target.num_tokens // 2)
     target.verify(half)
     target.commit(verdict_of_all(half))
-    tree, times = chain_of(size, target.codebook.device), []
+    tree, times = chain_of(target, size), []
     for _ in range(PASS_REPEATS):
         start = perf_counter()
         float(target.verify(tree).logits[0, -1, 0])  # waits for the device
@@ -120,7 +120,7 @@ def _pass_ms(target: Target, size: int, prompt: str) -> float:
 
 def over_bare_loop(target: Target, prompt: str, decode: Callable[[], Generation]) -> float:
     """Time of plain decoding over that of a bare loop of the same passes on the same cache, median of repeats."""
-    root = chain_of(1, target.codebook.device)
+    root = chain_of(target, 1)
     times: list[tuple[float, float]] = []
     for _ in range(LOOP_REPEATS):
         decoded = decode().latency_s
@@ -134,10 +134,10 @@ def over_bare_loop(target: Target, prompt: str, decode: Callable[[], Generation]
     return median(decoded / bare for decoded, bare in times)
 
 
-def chain_of(size: int, device: torch.device) -> DraftTree:
-    """A chain of code 0, one image; of a length for which a TreeTopology would be too large."""
-    parents = torch.arange(-1, size - 1, device=device)[None]
-    return DraftTree(torch.zeros(1, size, dtype=torch.long, device=device), parents)
+def chain_of(target: Target, size: int) -> DraftTree:
+    """A chain of empty tokens, one image; of a length for which a TreeTopology would be too large."""
+    tokens = target.empty_tokens(1, size)
+    return DraftTree(tokens, torch.arange(-1, size - 1, device=tokens.device)[None])
 
 
 def verdict_of_all(tree: DraftTree) -> Verdict:

@@ -61,7 +61,7 @@ def record(folder: Path, config: dict[str, Any], loggers: list[Logger], weights:
 
 def weights_of(config: dict[str, Any], task: pl.LightningModule) -> dict[str, str]:
     """Hashes of the weights folders that a config names, by config key, and of the task's frozen target."""
-    named = {f"model.{key}": config.get("model", {}).get(key) for key in ("folder", "tokenizer")}
+    named = {f"model.{key}": config.get("model", {}).get(key) for key in ("folder", "base", "tokenizer")}
     named["task.start_from"] = config.get("task", {}).get("start_from")
     hashes = {key: found for key, path in named.items() if (found := local_hash(path))}
     target = getattr(task, "target", None)

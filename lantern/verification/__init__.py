@@ -1,11 +1,21 @@
 """Verification: which path of a tree is accepted. Two exact ways carry every rule and tree; block is for chains."""
 
+from typing import Protocol, runtime_checkable
+
 from lantern.acceptance.committed import CommittedLaw
 from lantern.sampling import Sampling
 from lantern.types import AcceptanceRule, Verification
 from lantern.verification.ratio import Ratio
 from lantern.verification.shared_law import SharedLaw
 from lantern.verification.shared_noise import SharedNoise
+
+
+@runtime_checkable
+class HeadRunner(Protocol):
+    """A capability of a verification: it runs a head of the target's behind the pass."""
+
+    @property
+    def head_s(self) -> float: ...  # host seconds so far
 
 
 def by_rule(rule: AcceptanceRule, sampling: Sampling) -> Verification:

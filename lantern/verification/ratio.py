@@ -100,13 +100,13 @@ class _Walk:
     """By batch row: the current node, the child to be judged, and the laws left after its rejected siblings."""
 
     def __init__(self, tree: DraftTree, probs: Tensor) -> None:
-        batch, size = tree.tokens.shape
+        batch, size = tree.parents.shape
         self.rows, index = torch.arange(batch, device=probs.device), torch.arange(size, device=probs.device)
         is_child = tree.parents[:, None] == index[:, None]  # [B, node, child]
         is_later_sibling = (tree.parents[:, None] == tree.parents[..., None]) & (index > index[:, None])
         self.first_child, self.next_sibling = _first(is_child), _first(is_later_sibling)
         self.probs, self.draft_probs = probs, tree.draft_probs
-        self.node = torch.zeros_like(tree.tokens[:, 0])
+        self.node = torch.zeros_like(tree.parents[:, 0])
         self.accepted, self.rank = self.node, self.node
         self.candidate = self.first_child[:, 0]
         self.p = self.law = probs[:, 0]

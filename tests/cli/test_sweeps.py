@@ -94,12 +94,13 @@ def test_the_command_line_replaces_axes_and_a_method_replaces_all_grids():
 
 def test_every_method_is_in_a_sweep():
     """Catches one that no table shows, and a sweep of methods that are not there."""
-    assert set.union(*map(methods_of, ("field", "paper", "equal_quality"))) == set(METHODS)
+    assert set.union(*map(methods_of, ("field", "paper", "equal_quality", "eps"))) == set(METHODS)
 
 
 @cache
 def choices_in_the_field() -> list[dict[str, str]]:
-    return [composed(f"+method={method}").hydra.runtime.choices for method in methods_of("field")]
+    methods = methods_of("field") | methods_of("eps")  # of codes, of latents
+    return [composed(f"+method={method}").hydra.runtime.choices for method in methods]
 
 
 PUBLISHED_TREES = {"mc_sim_7b_63_balanced", "medusa_2_7b_63", "reverse_balanced_25"}
@@ -109,7 +110,7 @@ PUBLISHED_TREES = {"mc_sim_7b_63_balanced", "medusa_2_7b_63", "reverse_balanced_
     ("group", "elsewhere"),
     [
         ("acceptance", set()),
-        ("drafter", {"none", "eagle_random"}),  # the baseline, and what only times
+        ("drafter", {"none", "eagle_random", "latent_eagle"}),  # the baseline, what only times, what ships no weights
         ("verification", {"auto", "shared_noise", "ratio"}),  # which auto chooses from
         ("tree", {"auto", "chain", *PUBLISHED_TREES}),
     ],

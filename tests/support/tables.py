@@ -27,7 +27,7 @@ ROOT = 1  # the token committed before an enumerated round
 class TableTarget:
     """Implements lantern.types.Target in float64; its features are its logits."""
 
-    guide = LlamaGenTarget.guide
+    guide, empty_tokens = LlamaGenTarget.guide, LlamaGenTarget.empty_tokens
     held_bytes, compiles, cuda_graphs = 0, False, None
 
     def __init__(self, vocab_size: int, num_tokens: int, cfg_scale: float, seed: int = 0) -> None:

@@ -24,8 +24,9 @@ from lantern.trees.static import chain
 
 
 def fit(
-    task, folder, max_steps: int, ckpt_path: str | None = None, save_every: int | None = None, precision="32-true"
-) -> pl.Trainer:
+    task, folder, max_steps: int, ckpt_path: str | None = None, save_every: int | None = None, precision="32-true",
+    data=None,
+) -> pl.Trainer:  # fmt: skip
     callbacks = [WarmupCosine(warmup_steps=2)]
     if save_every:
         callbacks.append(ModelCheckpoint(folder, "step-{step}", every_n_train_steps=save_every, save_top_k=-1))
@@ -35,7 +36,7 @@ def fit(
         enable_model_summary=False, gradient_clip_val=1.0, num_sanity_val_steps=0, check_val_every_n_epoch=None,
         val_check_interval=1000,
     )  # fmt: skip
-    run_steps.fit(trainer, task, TrainingData(MemorySplits(), batch_size=4, seed=3), ckpt_path)
+    run_steps.fit(trainer, task, TrainingData(data or MemorySplits(), batch_size=4, seed=3), ckpt_path)
     return trainer
 
 

@@ -105,7 +105,8 @@ class DrafterState:
         slots, dim = self._slots, self.network.fc.out_features
         kept = like.new_empty(0, dtype=cache_dtype(like))
         self.cache = target.drafter_caches.allocate(1, batch_size, target.guidance, slots, heads, dim // heads, kept)
-        self.pairs = Pairs(batch_size, self.max_pairs, target.guidance, like, dim, self.network.reads)
+        empty = target.empty_tokens(batch_size, self.max_pairs)
+        self.pairs = Pairs(empty, target.guidance, like, dim, self.network.reads)
         for tree in self._trees:
             tree.allocate(batch_size, target.grid, like.device)
 
@@ -116,7 +117,7 @@ class DrafterState:
         prefix = features.shape[2] - 1
         view = PrefillView(self.cache, rows, prefix)
         if prefix:
-            text = rows.new_zeros(len(rows), prefix)  # text rows carry code 0
+            text = self.target.empty_tokens(len(rows), prefix)  # text rows carry code 0
             causal = torch.ones(1, prefix, prefix, dtype=torch.bool, device=rows.device).tril()
             mask = additive(causal, self.cache.store.dtype).expand(len(rows) * self.target.guidance, -1, -1, -1)
             read(text, features[:, :, :-1], self.target.rotary[None, 1 : prefix + 1], mask, view)

@@ -5,20 +5,23 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from lantern.models.token_axis import spread
 from lantern.types import DraftTree, Forward, Verdict
 
 
 class Pairs:
-    """Row b holds count[b] pairs: tokens [B, A], features [B, R, A, D]. The last one's token is the next root."""
+    """Row b holds count[b] pairs: tokens [B, A, ...], features [B, R, A, D]. The last one's token is the next root."""
 
     def __init__(
-        self, batch_size: int, max_pairs: int, guidance: int, like: Tensor, dim: int, reads: Callable[[Tensor], Tensor]
+        self, tokens: Tensor, guidance: int, like: Tensor, dim: int, reads: Callable[[Tensor], Tensor]
     ) -> None:
-        """max_pairs: that a round can commit; reads: the target's features [..., F] -> the drafter's [..., D]."""
-        self._reads = reads
-        self.tokens = torch.zeros(batch_size, max_pairs, dtype=torch.long, device=like.device)
+        """tokens: empty ones, as many as a round can commit; reads: the target's features [..., F] -> the drafter's
+        [..., D]."""
+        self.tokens, self._reads = tokens, reads
+        batch_size, max_pairs = tokens.shape[:2]
         self.features = like.new_zeros(batch_size, guidance, max_pairs, dim)
-        self.count, self.counts = torch.ones_like(self.tokens[:, 0]), [1] * batch_size  # the same, on the host
+        self.count = torch.ones(batch_size, dtype=torch.long, device=like.device)
+        self.counts = [1] * batch_size  # the same, on the host
         self.rows = torch.arange(batch_size, device=like.device)
 
     def start(self, rows: Tensor, features: Tensor) -> None:
@@ -30,7 +33,7 @@ class Pairs:
             self.counts[row] = 1
 
     def close(self, roots: Tensor, longest: int) -> tuple[Tensor, Tensor]:
-        """The roots [B] complete the last pairs -> tokens [B, A], features [B, R, A, D], A = longest."""
+        """The roots [B, ...] complete the last pairs -> tokens [B, A, ...], features [B, R, A, D], A = longest."""
         self.tokens[self.rows, self.count - 1] = roots
         return self.tokens[:, :longest], self.features[:, :, :longest]
 
@@ -38,7 +41,7 @@ class Pairs:
         """The accepted path becomes pairs; the last one is completed by the verdict's token."""
         longest = max(verdict.counts) + 1
         path = verdict.path[:, :longest].clamp(min=0)
-        self.tokens[:, : longest - 1] = tree.tokens.gather(1, path)[:, 1:]
+        self.tokens[:, : longest - 1] = tree.tokens.gather(1, spread(path, tree.tokens))[:, 1:]
         features = forward.features.transpose(1, 2)[self.rows[:, None], path]  # [B, A, R, F]
         self.features[:, :, :longest] = self._reads(features).transpose(1, 2)
         self.count, self.counts = verdict.moved, [accepted + 1 for accepted in verdict.counts]

@@ -1,6 +1,6 @@
 """A LlamaGen checkpoint as a Target: guidance rows batched, static cache, tree passes with a mask from the parents."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Protocol
 
@@ -37,11 +37,15 @@ class LlamaGenTarget(CachedTarget):
     ) -> None:
         super().__init__(tokenizer, cfg_scale, weights_hash, tokenizer.codebook.device)
         self.transformer, self.conditioner = transformer.eval().requires_grad_(False), conditioner
-        self.body, self._head = FusedTransformer(transformer), linear(transformer.output.weight)
+        self.body, self._head = FusedTransformer(transformer), self._projection()
         self._compiled = cache(partial(_compiled, transformer))  # shared by configured copies
-        self.rotary = rotary_table(transformer.rotation, precise(transformer.output.weight))  # [P + L, 2, 1, Dh / 2]
+        self.rotary = rotary_table(transformer.rotation, precise(transformer.norm.weight))  # [P + L, 2, 1, Dh / 2]
         self.vocab_size, self.num_tokens = transformer.vocab_size, transformer.num_tokens
         self.grid, self.codebook = transformer.grid, tokenizer.codebook
+
+    def _projection(self) -> Callable[[Tensor], Tensor]:
+        """What the head computes: [M, D] -> [M, V]."""
+        return linear(self.transformer.output.weight)
 
     @property
     def rotation(self) -> Tensor:  # [P + L, 2, Dh]
@@ -64,14 +68,14 @@ class LlamaGenTarget(CachedTarget):
     def _slot_bytes(self) -> int:
         """Of one image's keys and values in one slot."""
         model = self.transformer
-        return 2 * len(model.layers) * self.guidance * model.dim * cache_dtype(model.output.weight).itemsize
+        return 2 * len(model.layers) * self.guidance * model.dim * cache_dtype(model.norm.weight).itemsize
 
     def _slots(self, num_nodes: int) -> int:
         return self.prefix_len + self.num_tokens + num_nodes
 
     def allocate(self, batch_size: int, num_nodes: int) -> None:
         model, slots = self.transformer, self._slots(num_nodes)
-        like = model.output.weight.new_empty(0, dtype=cache_dtype(model.output.weight))
+        like = model.norm.weight.new_empty(0, dtype=cache_dtype(model.norm.weight))
         shape = len(model.layers), batch_size, self.guidance, slots, model.num_heads, model.dim // model.num_heads
         self._caches.allocate(*shape, like)
 

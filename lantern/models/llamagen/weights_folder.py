@@ -43,17 +43,23 @@ def conditioner_of(config: dict) -> WordFeatures | ClassLabels:
     return ClassLabels(config["architecture"]["num_classes"])
 
 
+def check_made_for(config: dict, part: str, folder: str | Path, given: str | Path) -> None:
+    """Raises CheckpointError unless `given` holds the weights of the part that the config of the target in `folder`
+    names as <part>_hash."""
+    made_for, found = config.get(f"{part}_hash"), weights_hash(given)
+    if made_for not in (None, found):
+        raise CheckpointError(
+            f"the target in {folder} was trained on {part} {made_for}, {given} is {found}; use its own"
+        )
+
+
 def load_target(
     folder: str | Path, tokenizer: str | Path, cfg_scale: float = 2.0, dtype: str = "auto", device: str = "auto"
 ) -> LlamaGenTarget:
     """folder and tokenizer are weights folders. Raises CheckpointError if they are missing or do not fit together."""
     torch_device = resolve_device(device)
     transformer, config = load_transformer(folder)
-    made_for, found = config.get("tokenizer_hash"), weights_hash(tokenizer)
-    if made_for not in (None, found):
-        raise CheckpointError(
-            f"the target in {folder} was trained on tokenizer {made_for}, {tokenizer} is {found}; use its own"
-        )
+    check_made_for(config, "tokenizer", folder, tokenizer)
     images = load_tokenizer(tokenizer).to(torch_device)
     transformer = transformer.to(torch_device, resolve_dtype(dtype, torch_device))
     conditioner = described(conditioner_of, {"config": config}, folder, TARGET)

@@ -9,7 +9,7 @@ from support.enumeration import ScriptedNoise, Scripts, every_outcome
 from support.tables import TableTarget, sequence_law
 from torch import Tensor
 
-from lantern import decoding
+from lantern import sampling
 from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.jacobi.jacobi import Jacobi, anew, coupled
@@ -84,7 +84,7 @@ def law_of_images(monkeypatch, make_drafter, num_tokens: int) -> tuple[Tensor, T
     verification.proposals = EnumeratedDraws
 
     def run(scripts: Scripts) -> list[tuple[int, ...]]:
-        monkeypatch.setattr(decoding, "Noise", lambda *sizes: WindowNoise(scripts))
+        monkeypatch.setattr(sampling, "Noise", lambda *sizes: WindowNoise(scripts))
         count = len(scripts.weights)
         made = generate(
             DecodingSetup(target, make_drafter(target), verification, Exact(), UNGUIDED),

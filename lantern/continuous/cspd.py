@@ -1,0 +1,79 @@
+"""CSpD, "Continuous Speculative Decoding for Autoregressive Image Generation" (2411.11925), for comparison. A draft x,
+drawn under noise that target and draft share, is accepted with probability min(1, r),
+r = prod_(t before the last step) (|S_q,t| / |S_p,t|)^(1/2) N(x; mean_p, S_p) / N(x; mean_q, S_q); a rejected one is
+drawn from N(mean_p, S_p) until one is kept, with probability max(0, 1 - q / p).
+
+Our head's variances do not depend on the condition, so that the factor is 1 and the paper's rule is gaussian_ratio's,
+its replacement drawn otherwise. Heads with learnt variances (MAR's) have another factor: it belongs to a step that is
+not judged, and the law moves. The released code divides the squared distances of r by a temperature of 42, by which it
+accepts nearly all."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from lantern.continuous.gaussian_noise import GaussianNoise
+from lantern.continuous.gaussian_ratio import require_exact
+from lantern.continuous.gaussian_shared import GaussianShared
+from lantern.continuous.latent_chains import LatentProposals, gaussian, verdict_on_chain
+from lantern.continuous.token_head import TokenHead
+from lantern.errors import LanternError
+from lantern.noise import Noise, Purpose
+from lantern.types import AcceptanceRule, DraftTree, Target, Verdict
+
+MAX_DRAWS = 100
+
+
+class CSpD:
+    """Implements lantern.types.Verification for chains."""
+
+    proposals = LatentProposals
+
+    def __init__(self, target: Target, temperature: float = 1.0, alone: float = 0.05) -> None:
+        """temperature: of the squared distances, 42 in the released code; alone: the part of an image, from its
+        beginning, that the target decodes without drafts. Raises LanternError for values out of range."""
+        if not 0 < temperature < torch.inf or not 0 <= alone <= 1:
+            raise LanternError(f"verification.temperature={temperature}, alone={alone}: give more than 0, and 0 to 1")
+        self._head, self._temperature, self._alone = TokenHead(target), temperature, alone
+        self.name = "cspd" if temperature == 1 else f"cspd_{temperature:g}"
+
+    @property
+    def head_s(self) -> float:
+        return self._head.seconds
+
+    def plain(self) -> GaussianShared:
+        return GaussianShared(self._head.target)
+
+    def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
+        """probs: conditions [B, N, R D]. Raises LanternError for a relaxed rule."""
+        require_exact(rule, self.name)
+        gaussians, (rows, nodes) = gaussian(noise), (torch.arange(n, device=probs.device) for n in probs.shape[:2])
+        normals = gaussians.normals(len(nodes))
+        mean, sigma = self._head(probs, normals)
+        own = normals[:, :, -1].to(mean.dtype)
+        shift = (tree.tokens.roll(-1, 1) - mean) / sigma - own  # [B, N, C] (mean_q - mean_p) / s
+        is_alone = noise.position[:, None] + 1 + nodes < self._alone * self._head.target.num_tokens
+        accept = (log_ratio(own + shift, shift) / self._temperature).clamp(max=0).exp().masked_fill(is_alone, 0)
+        follows = noise.accepts(accept, nodes.expand(accept.shape))
+        verdict = verdict_on_chain(tree, follows, mean + sigma * own, mean + sigma * own)
+        end = verdict.accepted  # the node whose draft is rejected, or the last one
+        is_rejected = (end < (~tree.is_padding).sum(1) - 1) & ~is_alone[rows, end]
+        replaced = mean[rows, end] + sigma * redrawn(gaussians, shift[rows, end])
+        return replace(verdict, token=torch.where(is_rejected[:, None], replaced, verdict.token))
+
+
+def log_ratio(away: Tensor, shift: Tensor) -> Tensor:
+    """log p / q [...] at mean_p + s away, where mean_q = mean_p + s shift; [..., C] each."""
+    return shift.square().sum(-1) / 2 - (away * shift).sum(-1)
+
+
+def redrawn(noise: GaussianNoise, shift: Tensor) -> Tensor:
+    """shift [B, C] -> (x - mean_p) / s [B, C] of the first draw x that is kept, with probability max(0, 1 - q / p).
+    Without one the released code commits zeros; here the last draw is."""
+    draws = noise.redraws(MAX_DRAWS).to(shift.dtype)  # [B, K, C]
+    number = torch.arange(MAX_DRAWS, device=shift.device)
+    coins = noise.uniform(Purpose.WINDOW, noise.position[:, None], number)
+    kept = coins < 1 - (-log_ratio(draws, shift[:, None])).exp()
+    kept[:, -1] = True
+    return draws[torch.arange(len(draws), device=shift.device), kept.byte().argmax(1)]

@@ -1,0 +1,61 @@
+"""Speculative sampling of continuous tokens (unpublished). Given all noise before the last denoising step, which draft
+and target share, both laws of a token are Gaussian with one variance: N(mean_q, s^2) and N(mean_p, s^2). Speculative
+sampling between these two (2211.17192) commits the target's law given that noise, and so its law. A rejected draft is
+replaced by its reflection in the hyperplane midway between the means: the reflection-maximal coupling, which draws the
+residual law at once."""
+
+import torch
+from torch import Tensor
+
+from lantern.continuous.gaussian_shared import GaussianShared
+from lantern.continuous.latent_chains import LatentProposals, gaussian, verdict_on_chain
+from lantern.continuous.token_head import TokenHead
+from lantern.errors import LanternError
+from lantern.noise import Noise
+from lantern.types import AcceptanceRule, DraftTree, Target, Verdict
+
+
+class GaussianRatio:
+    """Implements lantern.types.Verification for the exact rule and chains."""
+
+    name = "gaussian_ratio"
+    proposals = LatentProposals
+
+    def __init__(self, target: Target) -> None:
+        self._head = TokenHead(target)
+
+    @property
+    def head_s(self) -> float:
+        return self._head.seconds
+
+    def plain(self) -> GaussianShared:
+        return GaussianShared(self._head.target)
+
+    def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
+        """probs: conditions [B, N, R D]. Raises LanternError for a relaxed rule."""
+        require_exact(rule, self.name)
+        normals = gaussian(noise).normals(probs.shape[1])
+        mean, sigma = self._head(probs, normals)
+        own = normals[:, :, -1].to(mean.dtype)  # [B, N, C]
+        drafted = tree.tokens.roll(-1, 1)  # [B, N, C] behind a node; undefined at the last
+        accept, replaced = judged(own, (drafted - mean) / sigma - own)
+        nodes = torch.arange(probs.shape[1], device=probs.device).expand(accept.shape)
+        follows = noise.accepts(accept, nodes)
+        return verdict_on_chain(tree, follows, mean + sigma * replaced, mean + sigma * own)
+
+
+def judged(own: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+    """A draft mean_q + s e, e = own [..., C], under the law N(mean_p, s^2); shift: (mean_q - mean_p) / s [..., C].
+    Returns the acceptance probability min(1, p / q) [...], and e' [..., C] such that mean_p + s e' replaces the draft
+    if it is rejected."""
+    along = (own * shift).sum(-1)
+    squared = shift.square().sum(-1)
+    accept = (-along - squared / 2).clamp(max=0).exp()
+    reflected = own - 2 * shift * (along / squared.clamp(min=torch.finfo(own.dtype).tiny))[..., None]
+    return accept, reflected
+
+
+def require_exact(rule: AcceptanceRule, name: str) -> None:
+    """Raises LanternError for a rule that relaxes."""
+    if not rule.lossless or not hasattr(rule, "judge"):
+        raise LanternError(f"verification={name} relaxes nothing; use acceptance=exact, not {rule.name}")

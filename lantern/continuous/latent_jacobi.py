@@ -1,0 +1,71 @@
+"""A Jacobi window of continuous tokens (unpublished): a chain of the target's own tokens in its last pass, each under
+the noise of its position. Under shared noise it converges to plain decoding's image (SCD, 2510.24211, for codes)."""
+
+import torch
+from torch import Tensor
+
+from lantern.continuous.latent_chains import LatentProposals
+from lantern.continuous.token_head import TokenHead
+from lantern.drafters.jacobi.jacobi import chain_within
+from lantern.drafters.jacobi.window import KIND
+from lantern.errors import LanternError
+from lantern.models.token_axis import spread
+from lantern.runtime.memory import check_nodes
+from lantern.types import DraftTree, Forward, Proposals, Target, TreeLabel, Verdict
+
+
+class LatentJacobi:
+    """Implements lantern.types.Drafter; no network, no drafter forwards, no use of the diffusion head. A position that
+    no pass has read repeats the last token known, with its own noise of the last denoising step."""
+
+    name, weights_hash = "latent_jacobi", None
+    forwards, forward_s = 0, 0.0
+
+    def __init__(self, target: Target, length: int) -> None:
+        """length: of the window, in tokens. Raises LanternError for a target of codes."""
+        if length < 1:
+            raise LanternError(f"drafter.length={length}: a window needs 1 position at least")
+        check_nodes(length, f"drafter.length={length}")
+        head = TokenHead(target)
+        self.sigma, self._target, self._width = head.sigma, head.target, head.width
+        self.tree = TreeLabel(f"window_{length}", KIND)
+        self.num_nodes, self.depth = length + 1, length
+
+    @property
+    def image_bytes(self) -> int:
+        tokens = self._target.empty_tokens(self.depth)
+        return tokens.nbytes + tokens.itemsize * self.depth * self._width
+
+    def allocate(self, batch_size: int) -> None:
+        self._guesses = self._target.empty_tokens(batch_size, self.depth)
+        self._laws = self._guesses.new_zeros(batch_size, self.depth, self._width)
+        self._seen = torch.zeros(batch_size, dtype=torch.long, device=self._guesses.device)
+        self._order = torch.arange(self.depth, device=self._guesses.device)
+
+    def begin(self, prefill: Forward, rows: Tensor) -> None:
+        self._seen[rows] = 0
+
+    def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
+        """draft_probs: the conditions that the drafts were drawn from, nan where they repeat a token."""
+        if not isinstance(proposals, LatentProposals):
+            raise LanternError("drafter=latent_jacobi drafts latents; use a verification of latents")
+        rows, is_seen = torch.arange(len(roots), device=roots.device), (self._order < self._seen[:, None])[..., None]
+        newest = self._guesses[rows, (self._seen - 1).clamp(min=0)]
+        newest = torch.where((self._seen > 0)[:, None], newest, roots)[:, None]
+        own = proposals.normals(self.depth + 1)[:, : self.depth, -1].to(roots.dtype)
+        tokens = torch.where(is_seen, self._guesses, newest + self.sigma * own)
+        laws = torch.where(is_seen, self._laws, torch.nan)
+        tokens, laws = torch.cat([roots[:, None], tokens], 1), torch.cat([laws, laws[:, -1:]], 1)
+        return chain_within(room, tokens, laws)
+
+    def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
+        """Keeps the target's tokens at the positions behind the verdict's, and the conditions they were drawn from."""
+        if verdict.picks is None:
+            raise LanternError("drafter=latent_jacobi needs the target's tokens at all nodes; use another verification")
+        behind = (verdict.accepted[:, None] + 1 + self._order).clamp(max=self.depth)
+        self._guesses = verdict.picks.gather(1, spread(behind, verdict.picks))
+        self._laws = probs.gather(1, spread(behind, probs))
+        self._seen = self.depth - verdict.accepted
+
+    def keep(self, rows: Tensor) -> None:
+        self._guesses, self._laws, self._seen = self._guesses[rows], self._laws[rows], self._seen[rows]

@@ -1,0 +1,129 @@
+"""How far the law of a committed latent is from the target's, by a two-sample test of tokens behind the same prefix."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lantern.continuous.gaussian_noise import GaussianNoise
+from lantern.continuous.token_head import TokenHead
+from lantern.errors import LanternError
+from lantern.metrics.metric import MeasuredPipeline
+from lantern.metrics.output_tv import summary
+from lantern.metrics.recording_drafter import RecordingDrafter, Visit
+from lantern.noise import image_seed
+from lantern.types import TreeTopology
+
+PERMUTATIONS = 200
+LEVEL = 0.05  # of the test
+
+
+class Comparison(NamedTuple):
+    """Of two samples of one size."""
+
+    distance: float  # energy distance over the mean distance of all pairs; unbiased, so that it can be below 0
+    p_value: float  # by permutation
+
+
+class LatentRecorder(RecordingDrafter):
+    """Records the conditions of drafts and targets."""
+
+    @property
+    def sigma(self) -> float:
+        """See LatentDrafter."""
+        return self.drafter.sigma
+
+
+@dataclass(frozen=True)
+class TokenDistance:
+    """`num_positions` positions of `num_images` images at which a draft with a law is judged, each with `redraws`
+    tokens of the method and of the target, under fresh noise; 0 positions switch the measurement off."""
+
+    num_images: int
+    num_positions: int
+    redraws: int
+
+    def __post_init__(self) -> None:
+        if self.num_positions < 0 or self.num_images < 1 or self.redraws < 2:
+            raise LanternError(
+                f"output_tv has num_positions={self.num_positions}, num_images={self.num_images}, "
+                f"redraws={self.redraws}; give 1 image and 2 redraws at least, or num_positions=0 for none"
+            )
+
+    def measure(
+        self, pipeline: MeasuredPipeline, prompts: Sequence[str], seeds: Sequence[int], batch_size: int
+    ) -> dict[str, object]:
+        """Row keys: output_distance with bounds and quantiles over positions, and the share of positions at which the
+        test tells the laws apart; the floors are those of a second sample of the target. Empty without drafts."""
+        if not self.num_positions or not pipeline.drafter.depth:
+            return {}
+        prompts, seeds = list(prompts)[: self.num_images], list(seeds)[: self.num_images]
+        recording = LatentRecorder(pipeline.drafter, stride=1)
+        replace(pipeline, drafter=recording).generate(prompts, seeds, batch_size)
+        judged = [visit for visit in recording.visits if _has_law(visit)]
+        if not judged:
+            return {}
+        visits = judged[:: max(1, len(judged) // self.num_positions)]
+        found = [self.compare(visit, pipeline) for visit in visits]
+        images = np.array([visit.image for visit in visits])
+        return self._row([own for own, _ in found], [floor for _, floor in found], images)
+
+    def _row(self, own: list[Comparison], floors: list[Comparison], images: np.ndarray) -> dict[str, object]:
+        return {
+            **summary("output_distance", np.array([one.distance for one in own]), images, np.inf),
+            "output_distance_floor": float(np.mean([one.distance for one in floors])),
+            "output_told_apart": float(np.mean([one.p_value <= LEVEL for one in own])),
+            "output_told_apart_floor": float(np.mean([one.p_value <= LEVEL for one in floors])),
+        }
+
+    @torch.inference_mode()
+    def compare(self, visit: Visit, pipeline: MeasuredPipeline) -> tuple[Comparison, Comparison]:
+        """The method's tokens at a position against the target's, and the target's against the target's."""
+        head = TokenHead(pipeline.target)
+        plain, other = (self._drawn(head, visit.p, self._noise(head, name)) for name in ("plain", "other"))
+        return compared(self._committed(head, visit, pipeline), plain), compared(other, plain)
+
+    def _committed(self, head: TokenHead, visit: Visit, pipeline: MeasuredPipeline) -> Tensor:  # [S, C]
+        """What verification commits where the draft is drawn from visit.q."""
+        noise, count = self._noise(head, "committed"), self.redraws
+        draft = self._drawn(head, visit.q, noise)
+        tokens = torch.stack([torch.zeros_like(draft), draft], 1)
+        tree = TreeTopology.chain(1, draft.device).tree(tokens)
+        verdict = pipeline.verification(tree, visit.p.expand(count, 2, -1), pipeline.rule, noise)
+        return torch.where((verdict.accepted > 0)[:, None], draft, verdict.token)
+
+    def _noise(self, head: TokenHead, name: str) -> GaussianNoise:
+        device = head.target.codebook.device
+        noise = GaussianNoise(self.redraws, head.shape, 1, device, 2)
+        seeds = torch.arange(self.redraws, device=device) + image_seed(0, f"{name} redraws") // 2
+        noise.admit(torch.arange(self.redraws, device=device), seeds)
+        noise.position.fill_(head.target.num_tokens // 2)  # cspd judges no draft at the beginning of an image
+        return noise
+
+    def _drawn(self, head: TokenHead, condition: Tensor, noise: GaussianNoise) -> Tensor:  # [R D] -> [S, C]
+        normals = noise.normals(1)
+        mean, sigma = head(condition.expand(self.redraws, 1, -1), normals)
+        return (mean + sigma * normals[:, :, -1].to(mean.dtype))[:, 0]
+
+
+def compared(first: Tensor, second: Tensor) -> Comparison:
+    """[S, C] each."""
+    both, count = torch.cat([first, second]).double(), len(first)
+    apart = torch.cdist(both, both)  # [2 S, 2 S]
+    generator = torch.Generator().manual_seed(0)
+    shuffled = [torch.randperm(2 * count, generator=generator) for _ in range(PERMUTATIONS)]
+    order = torch.stack([torch.arange(2 * count), *shuffled]).to(both.device)
+    side = torch.where(order < count, 1.0, -1.0).double()
+    surplus = ((side @ apart) * side).sum(1)  # of distances within the samples over those across them
+    within, across = (apart.sum() + surplus) / 2, (apart.sum() - surplus) / 2
+    energy = across / count**2 - within / (count * (count - 1))
+    relative = energy * (2 * count * (2 * count - 1)) / apart.sum()
+    return Comparison(float(relative[0]), float((relative >= relative[0]).double().mean()))
+
+
+def _has_law(visit: Visit) -> bool:
+    """Whether a draft was judged that was drawn from a known condition."""
+    return len(visit.children) > 0 and visit.q is not None and bool(visit.q.isfinite().all())

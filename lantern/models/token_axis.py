@@ -1,0 +1,9 @@
+"""Tokens along one axis, whatever trails it: nothing for codes, C channels for latents."""
+
+from torch import Tensor
+
+
+def spread(index: Tensor, like: Tensor) -> Tensor:
+    """index [B, M] into positions, as gather and scatter need it for tokens or laws like [B, N, ...]."""
+    trailing = like.shape[2:]
+    return index.view(*index.shape, *[1] * len(trailing)).expand(*index.shape, *trailing) if trailing else index

@@ -1,0 +1,207 @@
+"""Training of continuous targets: what moves and what stays, exact resuming, and folders that load or say why not."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from support.tiny_tasks import MemorySplit
+from torch import Tensor
+from training.tables.test_tables import Pictures
+from training.test_tasks import fit
+
+from lantern.continuous.continuous_weights import load_continuous_target
+from lantern.continuous.target import ContinuousLlamaGenTarget
+from lantern.errors import CheckpointError
+from lantern.models.checkpoints import load_weights, save_weights
+from lantern.models.llamagen.weights_folder import load_tokenizer, load_transformer
+from lantern.training.tables.latents import LatentTable
+from lantern.training.target_continuous_task import ContinuousTargetTask
+from lantern.types import TreeTopology
+
+CHANNELS = 4
+HEAD = {"width": 16, "num_blocks": 1, "num_training_steps": 20, "num_steps": 4}
+
+
+class LatentSplits:
+    """The same random unit vectors in every split."""
+
+    def split(self, name: str) -> MemorySplit:
+        latents = torch.randn(12, 16, CHANNELS, generator=torch.Generator().manual_seed(1))
+        latents = torch.nn.functional.normalize(latents, dim=-1)
+        return MemorySplit({"tokens": each, "caption": "a red ring on wood" if i % 2 else "wood"}
+                           for i, each in enumerate(latents))  # fmt: skip
+
+
+def made_task(weights: Path, trained_layers: int = 1, lr: float = 1e-2) -> ContinuousTargetTask:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return ContinuousTargetTask(
+            str(weights / "target"), trained_layers, HEAD, str(weights / "tokenizer"), draws=2, lr=lr, muon_lr=lr,
+            weight_decay=0.01, caption_dropout=0.3, seed=0,
+        )  # fmt: skip
+
+
+def fitted(task: ContinuousTargetTask, folder: Path, max_steps: int, **options) -> ContinuousTargetTask:
+    fit(task, folder, max_steps, data=LatentSplits(), **options)
+    return task
+
+
+def loaded(folder: Path, weights: Path, dtype: str = "float32") -> ContinuousLlamaGenTarget:
+    return load_continuous_target(folder, weights / "target", weights / "tokenizer", dtype=dtype, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def exported(weights, tmp_path_factory) -> Path:
+    """The folder of a target trained for a few steps, whose head depends on its condition."""
+    folder = tmp_path_factory.mktemp("continuous")
+    fitted(made_task(weights), folder, max_steps=6).export(folder / "target_continuous")
+    return folder / "target_continuous"
+
+
+def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one_bit_by_bit(weights, tmp_path):
+    """Catches timesteps or noise that are not a function of the step."""
+    whole, resumed = made_task(weights), made_task(weights)
+    fitted(whole, tmp_path, max_steps=8, save_every=4)
+    with torch.no_grad():
+        [weight.zero_() for weight in resumed.parameters() if weight.requires_grad]
+    fitted(resumed, tmp_path, max_steps=8, ckpt_path=str(tmp_path / "step-step=4.ckpt"))
+    for (name, a), b in zip(whole.state_dict().items(), resumed.state_dict().values(), strict=True):
+        assert torch.equal(a, b), name
+
+
+def test_upper_layers_norm_and_head_are_trained_and_all_else_stays_the_bases(weights, tmp_path):
+    """Catches a weight that is trained and then not exported, or exported and never trained."""
+    base, task = load_transformer(weights / "target")[0].state_dict(), made_task(weights)
+    before = {name: value.clone() for name, value in task.transformer.state_dict().items()}
+    fitted(task, tmp_path, max_steps=3).export(tmp_path / "exported")
+    own, _ = load_weights(tmp_path / "exported")
+    for name, value in task.transformer.state_dict().items():
+        moved = not torch.equal(value, before[name])
+        assert moved == name.startswith(("layers.1.", "norm.", "output.")), name
+        assert (name in own) == moved, name
+        assert name in own or torch.equal(value, base[name]), name
+
+
+def test_training_lowers_the_loss_below_that_of_tokens_that_are_not_known(weights, tmp_path):
+    """Twelve images are learnt by heart. Catches features that predict another token than their own."""
+    task = made_task(weights, trained_layers=2)
+    batch = torch.utils.data.default_collate(list(LatentSplits().split("train")))
+
+    def loss() -> float:
+        with torch.no_grad():
+            keep = torch.zeros(len(batch["caption"]), dtype=torch.bool)
+            return float(task._loss(batch, keep, torch.Generator().manual_seed(5)))
+
+    before = loss()
+    fitted(task, tmp_path, max_steps=150)
+    assert loss() < 0.75 * before
+
+
+def test_latents_near_a_code_are_embedded_as_that_code_and_others_as_a_mean_of_their_neighbours(exported, weights):
+    """Against distances and weights written out. Catches latents that are not brought back to the sphere."""
+    target, codes = loaded(exported, weights, "float64"), load_tokenizer(weights / "tokenizer").codebook.double()
+    constants, table = target.tokenizer.standardisation, target.embed_weight
+    latents = torch.nn.functional.normalize(torch.randn(5, CHANNELS, dtype=torch.float64), dim=-1)
+    weight = (-(latents[:, None] - codes).square().sum(-1) / (2 * 0.1**2)).exp()
+    expected = weight @ table / weight.sum(1, keepdim=True)
+    torch.testing.assert_close(target.embed(constants(latents)), expected)
+    torch.testing.assert_close(target.embed(constants(1.2 * latents)), expected)
+    alone = codes[(codes @ codes.T).sort(1).values[:, -2] < 0.95]  # no other code within 0.3
+    assert len(alone) > 2
+    own = [int((codes - code).square().sum(1).argmin()) for code in alone]
+    torch.testing.assert_close(target.embed(constants(alone)), table[own], atol=0.05, rtol=0)
+
+
+def test_passes_behind_a_cache_are_those_of_training(exported, weights):
+    """Prefill, then a chain whose first two tokens are committed, then another: the conditions of each token, of both
+    guidance rows. Catches conditions of mixed rows and an embedding without its bias."""
+    target = loaded(exported, weights, "float64")
+    tokens = torch.randn(2, 16, CHANNELS, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    captions = ["a red ring on wood", "wood"]
+    condition, visible = target.conditioner(captions)
+    teacher = [
+        target.transformer(tokens, condition.double(), visible, torch.full((2,), dropped)) for dropped in (False, True)
+    ]
+    expected = torch.cat(teacher, dim=-1)  # [B, L, 2 D]
+    target.allocate(2, 4)
+    found = [target.prefill(captions, torch.arange(2)).logits]
+    for start in (0, 4, 8):
+        chain = TreeTopology.chain(3, tokens.device).tree(tokens[:, start : start + 4])
+        found.append(target.verify(chain).logits)
+        target.cache.extend([4, 4], torch.tensor([4, 4]))
+    torch.testing.assert_close(torch.cat(found, dim=1), expected[:, :13])
+
+
+def test_images_come_back_from_their_tokens_as_from_unquantised_latents(exported, weights):
+    """Also from tokens that have left the sphere. Catches constants that are exchanged, and a decoder that reads
+    vectors of another norm."""
+    target = loaded(exported, weights)
+    images = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    tokens, plain = target.tokenizer.encode(images), load_tokenizer(weights / "tokenizer")
+    expected = ((plain.render(plain.latents(images)) + 1) / 2).clamp(0, 1)
+    torch.testing.assert_close(target.decode(tokens), expected, atol=1e-5, rtol=0)
+    stretched = (tokens * target.tokenizer.standardisation.std + target.tokenizer.standardisation.mean) * 1.3
+    torch.testing.assert_close(
+        target.decode(target.tokenizer.standardisation(stretched)), expected, atol=1e-5, rtol=0
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_tokens_are_drawn_in_single_precision_whatever_the_body_has(exported, weights, dtype):
+    target = loaded(exported, weights, dtype)
+    target.allocate(1, 1)
+    conditions = target.prefill(["wood"], torch.arange(1)).logits.unflatten(-1, (2, -1))[:, 0]
+    noises = torch.randn(1, HEAD["num_steps"], CHANNELS, generator=torch.Generator().manual_seed(0))
+    last = target.diffusion_head.last_step(conditions, noises, 2.0)
+    assert last.mean.dtype == target.empty_tokens(1).dtype == torch.float32
+    wide = loaded(exported, weights, "float64")
+    wide.allocate(1, 1)
+    conditions = wide.prefill(["wood"], torch.arange(1)).logits.unflatten(-1, (2, -1))[:, 0]
+    expected = wide.diffusion_head.last_step(conditions, noises.double(), 2.0).mean
+    torch.testing.assert_close(last.mean.double(), expected, atol=1e-4 if dtype == "float32" else 0.2, rtol=0)
+
+
+def changed(folder: Path, to: Path, state: dict[str, Tensor] | None = None, **config: object) -> Path:
+    """A copy of a weights folder with other entries; None: without that key."""
+    before, settings = load_weights(folder)
+    settings = {key: value for key, value in (settings | config).items() if value is not None}
+    save_weights(to, before | (state or {}), settings)
+    return to
+
+
+def test_folders_that_do_not_fit_are_one_sentence(exported, weights, tmp_path):
+    """A discrete target, weights that are not finite, another tokenizer or base, and sizes of no such model."""
+    own, _ = load_weights(exported)
+    extra = {"layers.0.attention.wo.bias": torch.zeros(16)}
+    cases = {
+        "names no base_hash": weights / "target",
+        "was trained on tokenizer 1234": changed(exported, tmp_path / "t", tokenizer_hash="1234"),
+        "was trained on base 1234": changed(exported, tmp_path / "b", base_hash="1234"),
+        "NaN or infinite values in norm.weight": changed(
+            exported, tmp_path / "n", {"norm.weight": torch.full_like(own["norm.weight"], float("nan"))}
+        ),
+        "unexpected layers.0.attention.wo.bias": changed(exported, tmp_path / "x", extra),
+        "missing layers.0.": changed(exported, tmp_path / "l", trained_layers=2),
+        "trained_layers=7 of 2": changed(exported, tmp_path / "m", trained_layers=7),
+        "standardise nothing": changed(exported, tmp_path / "s", std=[0.0] * CHANNELS),
+        "does not describe a transformer_of": changed(exported, tmp_path / "h", head=None),
+    }
+    for message, folder in cases.items():
+        with pytest.raises(CheckpointError) as caught:
+            loaded(folder, weights)
+        assert message in str(caught.value)
+        assert str(folder) in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_latent_table_holds_the_encoders_latents_and_reads_images_once(weights, tmp_path):
+    pictures, tokenizer = Pictures(), load_tokenizer(weights / "tokenizer")
+    items = LatentTable(pictures, tokenizer, str(tmp_path)).split("train")
+    again = LatentTable(pictures, tokenizer, str(tmp_path)).split("train")
+    assert pictures.reads == 7  # each once, the first for the estimates, too
+    images = torch.stack([torch.from_numpy(item["image"]) for item in list(pictures.items)]).permute(0, 3, 1, 2)
+    expected = tokenizer.latents(images / 255).flatten(1, 2)
+    for i in range(5):
+        torch.testing.assert_close(items[i]["tokens"], expected[i], atol=1e-3, rtol=0)
+        assert torch.equal(again[i]["tokens"], items[i]["tokens"])
+    assert again.captions == [f"picture {i}" for i in range(5)]
