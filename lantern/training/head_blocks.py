@@ -54,8 +54,8 @@ class _BlockwiseLoss(torch.autograd.Function):
                     sites = Sites(p[:, at], scores.log_softmax(-1), d, noise(at))
                     value = loss(sites)
                     (by_score,) = torch.autograd.grad(value.sum(), scores)
-                gradient[d][here] = teaching.scores_to_rows(by_score)
-                losses[d][here], alphas[d][here] = value.detach(), sites.alpha.detach()
+                gradient[d][here] = teaching.scores_to_rows(by_score).to(gradient.dtype)  # indexing does not cast
+                losses[d][here], alphas[d][here] = value.detach().to(dtype), sites.alpha.detach().to(dtype)
         ctx.save_for_backward(gradient)
         ctx.mark_non_differentiable(alphas)
         return losses, alphas

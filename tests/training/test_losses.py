@@ -169,3 +169,20 @@ def test_blocks_of_sites_are_what_autograd_finds_over_all_sites(name, at_once, p
         assert torch.allclose(losses[d], expected, atol=1e-12)
         assert torch.allclose(alphas[d], torch.where(passes > d, overlap(p, log_q.exp()), 0), atol=1e-12)
     assert torch.allclose(fast.grad, slow.grad, atol=1e-12)
+
+
+def test_sites_are_compared_under_autocast():
+    """Catches parts of another precision, which only a processor with fast bfloat16 would meet."""
+    teaching, roots, passes = Head(), torch.tensor([0, 2, 3, 6]), torch.tensor([3, 1, 2, 3])
+    for name in ("laws", "weights", "head"):
+        setattr(teaching, name, getattr(teaching, name).float())
+    drafted = random(3, 3, 4, 4, seed=5).float()
+    exact = site_losses(drafted, roots, passes, teaching, LogOverlap())
+    for dtype in (torch.bfloat16, torch.float32):
+        rows = drafted.to(dtype).requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16):
+            found = site_losses(rows, roots, passes, teaching, LogOverlap())
+            found[0].sum().backward()
+        assert rows.grad.dtype == dtype
+        for part, slow in zip(found, exact, strict=True):
+            torch.testing.assert_close(part, slow, rtol=0, atol=0.05)
