@@ -1,11 +1,11 @@
 """What a round of continuous tokens costs by the number of its nodes: the target's pass, and the diffusion head behind
-it, whose steps all nodes share."""
+it, whose steps all nodes share. On a CPU in processor time, which other processes hardly change."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 
 import torch
 
@@ -26,24 +26,28 @@ class NodeCosts:
         """Writes node_costs.jsonl and prints its rows: medians of milliseconds, and the tokens that such a round must
         commit to be as fast as plain decoding."""
         head = TokenHead(pipeline.plain.target)
-        passes = pass_costs(head.target, self.num_nodes, prompts[0])
-        found = [row | {"head_ms": head_ms(head, row["nodes"])} for row in passes]
-        one = pass_costs(head.target, [1], prompts[0])[0]["pass_ms"] + head_ms(head, 1)
-        rows = [row | {"break_even": (row["pass_ms"] + row["head_ms"]) / one} for row in found]
+        clock = process_time if head.target.codebook.device.type == "cpu" else perf_counter
+        sizes = sorted({1, *self.num_nodes})
+        rows = [
+            row | {"head_ms": head_ms(head, row["nodes"], clock)}
+            for row in pass_costs(head.target, sizes, prompts[0], clock)
+        ]
+        one = rows[0]["pass_ms"] + rows[0]["head_ms"]
+        rows = [row | {"break_even": (row["pass_ms"] + row["head_ms"]) / one} for row in rows]
         append_rows(folder / "node_costs.jsonl", rows)
         for row in rows:
             print("  ".join(f"{key} {value:.3g}" for key, value in row.items()))
         return rows
 
 
-def head_ms(head: TokenHead, nodes: int) -> float:
+def head_ms(head: TokenHead, nodes: int, clock: Callable[[], float]) -> float:
     """Median of the head's run on the conditions of an image's nodes."""
     generator = torch.Generator().manual_seed(0)
     conditions = torch.randn(1, nodes, head.width, generator=generator).to(head.target.embed_weight)
     normals = torch.randn(1, nodes, *head.shape, generator=generator).to(conditions.device)
     times = []
     for _ in range(PASS_REPEATS):
-        start = perf_counter()
+        start = clock()
         float(head(conditions, normals).mean[0, -1, 0])  # waits for the device
-        times.append(1e3 * (perf_counter() - start))
+        times.append(1e3 * (clock() - start))
     return median(times)
