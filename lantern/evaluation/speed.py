@@ -31,9 +31,9 @@ def costs(lines: Sequence[Row]) -> Row:
     parts = ("draft_ms", "drafter_forward_ms", "verify_ms", "accept_ms")
     spent = {name: sum(line[name] for line in lines) for name in parts}
     values |= {name: _ratio(ms, totals["rounds"]) for name, ms in spent.items()}
-    if any("head_ms" in line for line in lines):
-        values["head_ms"] = _ratio(sum(line["head_ms"] for line in lines), totals["rounds"])
-    others = spent["draft_ms"] - spent["drafter_forward_ms"] + spent["accept_ms"]
+    if head := sum(line.get("head_ms", 0.0) for line in lines):
+        values["head_ms"] = _ratio(head, totals["rounds"])
+    others = spent["draft_ms"] - spent["drafter_forward_ms"] + spent["accept_ms"] - head
     return values | {"overhead": _ratio(others, spent["draft_ms"] + spent["verify_ms"] + spent["accept_ms"])}
 
 

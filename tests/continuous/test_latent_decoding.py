@@ -180,7 +180,10 @@ def test_a_row_of_latents_is_measured_and_read_back(tmp_path):
     evaluation = Evaluation(Plan(["x", "y"], 2, 4, 3), Folders(tmp_path, tmp_path / "ar"), laws=TokenDistance(2, 4, 64))
     first = [measured.row for measured in evaluation.run(joined())]
     again = [measured.row for measured in evaluation.run(joined())]
-    assert all(row["head_ms"] > 0 for row in first)
+    for row in first:
+        round_ms = row["draft_ms"] + row["verify_ms"] + row["accept_ms"]
+        assert 0 < row["head_ms"] < row["accept_ms"]
+        assert row["overhead"] == pytest.approx(1 - (row["verify_ms"] + row["head_ms"]) / round_ms)
     assert first[1]["output_distance_positions"] >= 4
     assert [row["latency_s"] for row in again] == [row["latency_s"] for row in first]  # read, not made again
     line = next(line for line in read_rows(tmp_path / "prompts.jsonl") if not line["method"].endswith("/ar"))
