@@ -43,7 +43,7 @@ def evaluation(inputs: Path, number: int) -> Work:
     settings = (
         f"paths.weights={inputs}/weights", "device=cpu", "dtype=float32", "speed.num_prompts=0",
         f"quality.num_images={number}", "batch_size=25", "output_tv.num_positions=0",
-        "metrics.fidelity.resamples=2",
+        "metrics=[accuracy]",
     )  # fmt: skip
     return Work(("evaluate.py", *settings), "images", number, LineCount(RECORDS))
 

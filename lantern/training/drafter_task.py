@@ -76,25 +76,30 @@ class DrafterTask(pl.LightningModule):
             self._start_linear(pairs)
         laws = self._laws(pairs, self._fresh_seeds(len(batch["tokens"])))
         pairs = pairs._replace(previous=pairs.previous + recipe.feature_noise * self._noise(pairs.previous))
-        roots = self._roots(laws.features.shape[1] - recipe.depth + 1)
-        chains = self.target.prefix_len - 1 + roots  # their positions among all pairs
-        passes = list(self._run(self._training_passes, pairs, [chains] * (recipe.depth - 1)))
-        drafted = torch.stack([self._guide(outputs) for outputs in (passes[0][:, chains], *passes[1:])])
-        losses, alphas = site_losses(drafted, roots.to(drafted.device), laws, recipe.loss)
+        roots, counts = self._chains(laws.features.shape[1] - recipe.depth + 1)
+        goes_on = [counts > d for d in range(recipe.depth)]
+        at = [self.target.prefix_len - 1 + roots[kept] for kept in goes_on]  # positions of roots among all pairs
+        passes = list(self._run(self._training_passes, pairs, at[1:]))
+        parts = zip((passes[0][:, at[0]], *passes[1:]), goes_on, strict=True)
+        drafted = torch.stack([spread(self._guide(outputs), kept) for outputs, kept in parts])
+        losses, alphas = site_losses(drafted, roots.to(drafted.device), counts, laws, recipe.loss)
         loss = recipe.objective(losses, alphas)
         if recipe.feature_weight:
-            regression = self._regression(pairs, passes, chains)
+            regression = self._regression(pairs, passes, at)
             loss = loss + recipe.feature_weight * regression
             self.log("train/feature_loss", regression)
         self.log("train/loss", loss, prog_bar=True)
-        self.log("train/overlap", alphas.mean())
+        self.log("train/overlap", alphas.sum() / (alphas.shape[1] * int(counts.sum())))
         return loss
 
-    def _roots(self, count: int) -> Tensor:
-        """The roots [S] of this step's chains, ascending: a share of `count`, drawn anew at each step."""
-        kept = max(1, round(self.recipe.site_share * count))
-        order = torch.randperm(count, generator=step_generator(self.seed, self.global_step))
-        return order[:kept].sort().values
+    def _chains(self, count: int) -> tuple[Tensor, Tensor]:
+        """The roots [S] of this step's chains, ascending: a share of `count`, drawn anew at each step; and the number
+        of passes [S] of each."""
+        recipe, generator = self.recipe, step_generator(self.seed, self.global_step)
+        kept = max(1, round(recipe.site_share * count))
+        roots = torch.randperm(count, generator=generator)[:kept].sort().values
+        drop = recipe.drop
+        return roots, drop.passes(kept, recipe.depth, generator) if drop else torch.full_like(roots, recipe.depth)
 
     def _fresh_seeds(self, count: int) -> Tensor:
         """[count] seeds of shared noise, new at each step. Image i of a process is number i * world_size + rank."""
@@ -127,11 +132,11 @@ class DrafterTask(pl.LightningModule):
         fc.weight.copy_(self.trainer.strategy.broadcast(weight))  # bitwise equal on all processes
         fc.bias.copy_(self.trainer.strategy.broadcast(bias))
 
-    def _regression(self, pairs: DrafterPairs, passes: list[Tensor], chains: Tensor) -> Tensor:
+    def _regression(self, pairs: DrafterPairs, passes: list[Tensor], at: list[Tensor]) -> Tensor:
         """SmoothL1 of the features, mean over passes: the first one's at all image positions, then the chains'."""
         first = self.target.prefix_len - 1
         found = [(passes[0][:, first:], pairs.features[:, first:])]
-        found += [(outputs, pairs.features[:, chains + d]) for d, outputs in enumerate(passes[1:], start=1)]
+        found += [(outputs, pairs.features[:, at[d] + d]) for d, outputs in enumerate(passes[1:], start=1)]
         return torch.stack([F.smooth_l1_loss(own.float(), taught.float()) for own, taught in found]).mean()
 
     def validation_step(self, batch: dict, batch_idx: int) -> None:
@@ -210,6 +215,14 @@ class DrafterTask(pl.LightningModule):
             **self.student.config(network),
         }
         save_weights(folder, network.state_dict(), config)
+
+
+def spread(rows: Tensor, kept: Tensor) -> Tensor:
+    """rows [B, n, D] of the n chains of kept [S] -> [B, S, D], zeros elsewhere."""
+    if kept.all():
+        return rows
+    whole = rows.new_zeros(len(rows), len(kept), rows.shape[2])
+    return whole.index_copy(1, kept.nonzero()[:, 0].to(rows.device), rows)
 
 
 def least_squares(inputs: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:

@@ -23,41 +23,47 @@ class Teaching(Protocol):
     def scores_to_rows(self, gradient: Tensor) -> Tensor: ...  # [..., V] -> [..., D]: the gradient of scores, backward
 
 
-def site_losses(drafted: Tensor, roots: Tensor, teaching: Teaching, loss: SiteLoss) -> tuple[Tensor, Tensor]:
-    """drafted [depth, B, S, D]: guided outputs of each pass at the positions roots [S] + depth -> losses and overlaps
-    [depth, B, S]; the losses carry the gradient."""
-    return _BlockwiseLoss.apply(drafted, roots, teaching, loss)
+def site_losses(
+    drafted: Tensor, roots: Tensor, passes: Tensor, teaching: Teaching, loss: SiteLoss
+) -> tuple[Tensor, Tensor]:
+    """drafted [depth, B, S, D]: guided outputs of each pass at the positions roots [S] + depth; passes [S], on the
+    host: of each chain, those behind them being left out -> losses and overlaps [depth, B, S], 0 where left out; the
+    losses carry the gradient."""
+    return _BlockwiseLoss.apply(drafted, roots, passes, teaching, loss)
 
 
 class _BlockwiseLoss(torch.autograd.Function):
     """The gradient with respect to the outputs is computed with the losses, while a block's laws are at hand."""
 
     @staticmethod
-    def forward(ctx, drafted: Tensor, roots: Tensor, teaching: Teaching, loss: SiteLoss) -> tuple[Tensor, Tensor]:
-        gradient = torch.empty_like(drafted)
+    def forward(
+        ctx, drafted: Tensor, roots: Tensor, passes: Tensor, teaching: Teaching, loss: SiteLoss
+    ) -> tuple[Tensor, Tensor]:
+        gradient = torch.zeros_like(drafted)
         dtype = torch.promote_types(drafted.dtype, torch.float32)
-        losses, alphas = drafted.new_empty(2, *drafted.shape[:-1], dtype=dtype).unbind()
+        losses, alphas = drafted.new_zeros(2, *drafted.shape[:-1], dtype=dtype).unbind()
         depths = torch.arange(len(drafted), device=roots.device)[:, None]
         for images, block in _blocks(drafted):
             positions, index = (roots[block] + depths).unique(return_inverse=True)  # [U], [depth, s]
             p, noise = teaching.p(images, positions), _noise(teaching, images, positions)
-            for d, at in enumerate(index):
-                here = d, images, block
-                scores = teaching.scores(drafted[here]).requires_grad_()
+            for d in range(int(passes[block].max())):
+                goes_on = (passes[block] > d).nonzero()[:, 0]
+                at, here = index[d, goes_on], (images, block.start + goes_on)
+                scores = teaching.scores(drafted[d][here]).requires_grad_()
                 with torch.enable_grad():
                     sites = Sites(p[:, at], scores.log_softmax(-1), d, noise(at))
                     value = loss(sites)
                     (by_score,) = torch.autograd.grad(value.sum(), scores)
-                gradient[here] = teaching.scores_to_rows(by_score)
-                losses[here], alphas[here] = value.detach(), sites.alpha.detach()
+                gradient[d][here] = teaching.scores_to_rows(by_score).to(gradient.dtype)  # indexing does not cast
+                losses[d][here], alphas[d][here] = value.detach().to(dtype), sites.alpha.detach().to(dtype)
         ctx.save_for_backward(gradient)
         ctx.mark_non_differentiable(alphas)
         return losses, alphas
 
     @staticmethod
-    def backward(ctx, upstream: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx, upstream: Tensor, _: Tensor) -> tuple[Tensor, None, None, None, None]:
         (gradient,) = ctx.saved_tensors
-        return gradient * upstream[..., None].to(gradient.dtype), None, None, None
+        return gradient * upstream[..., None].to(gradient.dtype), None, None, None, None
 
 
 def _blocks(drafted: Tensor) -> Iterator[tuple[slice, slice]]:

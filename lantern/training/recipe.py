@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lantern.training.chains import Objective
+from lantern.errors import LanternError
+from lantern.training.chains import ConditionalDrop, DynamicPace, ExpectedLength, Objective
 from lantern.training.losses.sites import SiteLoss
 from lantern.training.unroll import Unroll
 
@@ -25,6 +26,15 @@ class Recipe:
     depth: int  # passes
     feature_weight: float  # of SmoothL1 between the drafter's features and the target's
     feature_noise: float  # half-width of the uniform noise on the target's features that the drafter reads
+    drop: ConditionalDrop | None = None  # of chains after some passes; None: all chains have all passes
     site_share: float = 1.0  # of the chains that a step compares and unrolls, drawn anew at each step
     unroll: Unroll | None = None  # None: that of the drafter's kind
     layers: Layers | None = None  # of the target whose inputs the drafter reads; None: the target's features
+
+    def __post_init__(self) -> None:
+        """Raises LanternError for an objective that multiplies along chains of which parts are dropped."""
+        if self.drop and isinstance(self.objective, DynamicPace | ExpectedLength):
+            raise LanternError(
+                f"recipe.drop leaves parts of chains out, along which {type(self.objective).__name__} multiplies; give "
+                "an objective that is a sum over sites: Mean or Decayed"
+            )

@@ -1,6 +1,7 @@
 """Evaluations and trainings as jobs of a real Slurm, signalled, cancelled and put back into the queue."""
 
 import csv
+import os
 import re
 import shlex
 import subprocess
@@ -10,12 +11,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from support.paths import ROOT
 from support.tiny_weights import write_tiny_weights
 
 from lantern.evaluation.rows import read_rows
 from lantern.evaluation.timing import BATCHES
-from lantern.models.checkpoints import weights_hash
+from lantern.models.checkpoints import load_weights, weights_hash
+from lantern.studies.miniature import write_captioned_scenes
 
 pytestmark = pytest.mark.full
 LIMIT = 600  # seconds that a job may take here, start included
@@ -33,10 +36,14 @@ CRITIC = (
 )  # fmt: skip
 
 
+def usage_lines() -> list[str]:
+    """Of docs/usage.md."""
+    return [line.strip() for line in (ROOT / "docs" / "usage.md").read_text().splitlines()]
+
+
 def documented(start: str) -> list[str]:
     """The first command of docs/usage.md that begins so, to be run by this Python."""
-    lines = [line.strip() for line in (ROOT / "docs" / "usage.md").read_text().splitlines()]
-    command = next(line for line in lines if line.startswith(start))
+    command = next(line for line in usage_lines() if line.startswith(start))
     return [sys.executable, *shlex.split(command, comments=True)[1:]]
 
 
@@ -142,3 +149,63 @@ def test_a_training_signalled_before_its_limit_and_requeued_repeats_no_step_and_
     said = "".join(file.read_text() for file in (folder / ".submitit").rglob("*_log.out"))
     assert len(re.findall("resumed from", said)) == 2
     assert weights_hash(folder / "0" / "critic") == weights_hash(tmp_path / "one" / "critic")
+
+
+def drafter_settings(tmp_path: Path) -> list[str]:
+    """A short training of a drafter in miniature, in double precision."""
+    weights = write_tiny_weights(tmp_path / "weights", side=4)
+    if not (tmp_path / "images").is_dir():
+        write_captioned_scenes(tmp_path / "images", 16, side=4)
+    return [
+        "data=imagefolder", f"data.folder={tmp_path}/images", "data.size=32", "data.validation_share=0.2",
+        f"paths.weights={weights}", f"paths.cache_dir={tmp_path}/cache", "trainer.accelerator=cpu",
+        "trainer.precision=64-true", "dtype=float64", "trainer.max_time=null", "trainer.max_steps=6",
+        "trainer.val_check_interval=1000", "callbacks.best=null", "trainer.log_every_n_steps=1", "task.muon_lr=0",
+        "batches.splits.validation.num_images=2", "batches.validation_batch_size=2", "batches.batch_size=4",
+        "logger.wandb=null",
+    ]  # fmt: skip
+
+
+def assert_one_training(folder: Path, alone: Path) -> None:
+    """The steps of one training, and the weights of one process."""
+    assert steps_in(folder) == list(range(6))
+    expected = load_weights(alone / "drafter")[0]
+    for name, value in load_weights(folder / "drafter")[0].items():
+        torch.testing.assert_close(value, expected[name], rtol=0, atol=1e-6)
+
+
+@pytest.fixture
+def alone(tmp_path) -> Path:
+    """The run folder of one process."""
+    settings = drafter_settings(tmp_path)
+    finished(started([sys.executable, "train.py", *settings, f"hydra.run.dir={tmp_path}/alone"], os.environ))
+    return tmp_path / "alone"
+
+
+def test_the_documented_job_of_two_tasks_is_one_training(cluster, tmp_path, alone):
+    """Catches tasks of a launcher that train apart, each on all images."""
+    command = documented("python train.py -m +launch=slurm hydra.launcher.tasks_per_node")
+    finished(started([*command, *drafter_settings(tmp_path), f"hydra.sweep.dir={tmp_path}/job"], cluster))
+    assert_one_training(tmp_path / "job" / "0", alone)
+
+
+def test_tasks_without_devices_for_them_end_in_one_sentence(cluster, tmp_path):
+    command = [sys.executable, "train.py", "-m", "+launch=slurm", "hydra.launcher.tasks_per_node=2"]
+    process = started([*command, *drafter_settings(tmp_path), f"hydra.sweep.dir={tmp_path}/job"], cluster)
+    said, _ = process.communicate(timeout=LIMIT)
+    assert process.returncode != 0
+    assert "Slurm has 2 tasks for this training, trainer.devices=1" in said
+
+
+def test_the_documented_sbatch_with_srun_is_one_training(cluster, tmp_path, alone):
+    """Plain Slurm, without a launcher of ours. Catches ranks that do not find each other under srun."""
+    words = shlex.split(next(line for line in usage_lines() if line.startswith("sbatch ")))
+    place = words.index("--wrap") + 1
+    program = words[place].replace("python", sys.executable, 1).replace("runs/drafter", f"{tmp_path}/job")
+    words[place] = shlex.join([*shlex.split(program), *drafter_settings(tmp_path)])
+    job = ["sbatch", "--wait", f"--output={tmp_path}/said", *words[1:]]
+    done = subprocess.run(job, cwd=ROOT, env=cluster, capture_output=True, text=True, timeout=LIMIT)
+    said = (tmp_path / "said").read_text()
+    assert done.returncode == 0, said
+    assert "srun` command is available" not in said
+    assert_one_training(tmp_path / "job", alone)

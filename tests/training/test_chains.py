@@ -1,9 +1,13 @@
 """From losses per site to a step's loss: each objective against a loop over chains."""
 
+from dataclasses import replace
+
 import pytest
 import torch
+from support.recipes import feature_lk
 
-from lantern.training.chains import Decayed, DynamicPace, ExpectedLength, Mean, chained_length
+from lantern.errors import LanternError
+from lantern.training.chains import ConditionalDrop, Decayed, DynamicPace, ExpectedLength, Mean, chained_length
 
 DEPTH, IMAGES, ROOTS = 4, 2, 5
 
@@ -51,6 +55,25 @@ def test_the_expected_length_is_that_of_simulated_chains():
 def test_the_gradient_of_the_expected_length_is_that_of_finite_differences():
     losses = LOSSES.clone().requires_grad_()
     assert torch.autograd.gradcheck(lambda x: ExpectedLength()(x, ALPHAS), losses)
+
+
+def test_a_dropped_chain_has_all_passes_before_and_none_behind():
+    """The shares are the published ones at every step; which chains they are is drawn anew. Catches passes without the
+    keys they attend to, and chains that are always dropped."""
+    drop, generator = ConditionalDrop(0.7, 0.2), torch.Generator().manual_seed(0)
+    drawn = torch.stack([drop.passes(100, 6, generator) for _ in range(400)])
+    for passes in drawn:
+        assert [int((passes > d).sum()) for d in range(6)] == [100, 70, 49, 34, 24, 20]
+    expected = (100 + 70 + 49 + 34 + 24 + 20) / 100
+    assert (drawn.float().mean(0) - expected).abs().max() < 5 * drawn.float().std() / 20
+    assert drop.passes(1, 6, generator).tolist() == [6]
+
+
+def test_an_objective_of_whole_chains_refuses_dropped_ones():
+    """Catches a dropped site that counts as one that is always accepted, or never."""
+    for objective in (DynamicPace(0.5), ExpectedLength()):
+        with pytest.raises(LanternError, match=rf"recipe\.drop.*{type(objective).__name__}.*Mean or Decayed"):
+            replace(feature_lk(), objective=objective, drop=ConditionalDrop(0.7, 0.2))
 
 
 def test_chained_length_follows_the_diagonal():

@@ -147,22 +147,42 @@ class Head:
         return gradient @ self.head
 
 
+@pytest.mark.parametrize("passes", [[3, 3, 3, 3], [1, 3, 1, 2]], ids=["all", "dropped"])
 @pytest.mark.parametrize("at_once", [1, 2, 3, 5, 100])
 @pytest.mark.parametrize("name", LOSSES)
-def test_blocks_of_sites_are_what_autograd_finds_over_all_sites(name, at_once, monkeypatch):
-    """Reference: every site of every pass in one expression. Catches a block's laws at another's positions, and a
-    gradient that ignores what follows the losses."""
+def test_blocks_of_sites_are_what_autograd_finds_over_all_sites(name, at_once, passes, monkeypatch):
+    """Reference: every site of every pass in one expression, those of dropped chains masked. Catches a block's laws at
+    another's positions, a dropped site that counts, and a gradient that ignores what follows the losses."""
     monkeypatch.setattr("lantern.training.head_blocks.SITES_AT_ONCE", {"cpu": at_once})
     teaching, roots = Head(), torch.tensor([0, 2, 3, 6])
     drafted, upstream = random(3, 3, 4, 4, seed=5), random(3, 3, 4, seed=6)
     fast, slow = drafted.clone().requires_grad_(), drafted.clone().requires_grad_()
-    losses, alphas = site_losses(fast, roots, teaching, LOSSES[name])
+    passes = torch.tensor(passes)
+    losses, alphas = site_losses(fast, roots, passes, teaching, LOSSES[name])
     (losses.square() * upstream).sum().backward()
     for d in range(3):
         p, weights = teaching.laws[:, roots + d], teaching.weights[:, roots + d]
         log_q = (slow[d] @ teaching.head.T).log_softmax(-1)
         expected = LOSSES[name](Sites(p, log_q, d, lambda: weights))  # noqa: B023
+        expected = torch.where(passes > d, expected, 0)
         (expected.square() * upstream[d]).sum().backward()
         assert torch.allclose(losses[d], expected, atol=1e-12)
-        assert torch.allclose(alphas[d], overlap(p, log_q.exp()), atol=1e-12)
+        assert torch.allclose(alphas[d], torch.where(passes > d, overlap(p, log_q.exp()), 0), atol=1e-12)
     assert torch.allclose(fast.grad, slow.grad, atol=1e-12)
+
+
+def test_sites_are_compared_under_autocast():
+    """Catches parts of another precision, which only a processor with fast bfloat16 would meet."""
+    teaching, roots, passes = Head(), torch.tensor([0, 2, 3, 6]), torch.tensor([3, 1, 2, 3])
+    for name in ("laws", "weights", "head"):
+        setattr(teaching, name, getattr(teaching, name).float())
+    drafted = random(3, 3, 4, 4, seed=5).float()
+    exact = site_losses(drafted, roots, passes, teaching, LogOverlap())
+    for dtype in (torch.bfloat16, torch.float32):
+        rows = drafted.to(dtype).requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16):
+            found = site_losses(rows, roots, passes, teaching, LogOverlap())
+            found[0].sum().backward()
+        assert rows.grad.dtype == dtype
+        for part, slow in zip(found, exact, strict=True):
+            torch.testing.assert_close(part, slow, rtol=0, atol=0.05)

@@ -1,11 +1,12 @@
 """The parallel drafter in training: its passes against chains run one by one, and against decoding."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from support.parity import assert_training_and_decoding_agree
-from support.recipes import feature_lk
+from support.recipes import feature_lk, shipped
 from support.tiny_tasks import MemorySplits
 from training.test_tasks import drafter_task, fit
 from training.test_train_command import composed
@@ -16,9 +17,11 @@ from lantern.drafters.parallel_network import ParallelNetwork
 from lantern.errors import CheckpointError, LanternError
 from lantern.models.checkpoints import weights_hash
 from lantern.sampling import Sampling
+from lantern.training.chains import ConditionalDrop
 from lantern.training.data_module import TrainingData
 from lantern.training.drafter_task import DrafterTask
 from lantern.training.drafter_variants import ParallelStudent
+from lantern.training.randomness import step_generator
 from lantern.training.recipe import Recipe
 from lantern.training.unroll import all_roots, detached_unroll, parallel_passes
 from lantern.trees.static import chain
@@ -62,13 +65,40 @@ def test_training_and_decoding_see_the_same_drafter(target, cfg_scale):
     assert_training_and_decoding_agree(task, Parallel)
 
 
-def test_training_raises_the_overlap_of_every_level(target, tmp_path):
-    """Catches levels without gradient, and regression targets of another position."""
-    task = parallel_task(target)
+@pytest.mark.parametrize("name", ["feature_lk", "p_eagle"])
+def test_training_raises_the_overlap_of_every_level(name, target, tmp_path):
+    """Catches levels without gradient, regression targets of another position, and levels that are always dropped."""
+    task = parallel_task(target, recipe=shipped(name, "drafter=parallel", "distil.student.levels=3"))
     before = fit(task, tmp_path, max_steps=1).validate(task, TrainingData(MemorySplits(), 4, 3), verbose=False)[0]
     after = fit(task, tmp_path, max_steps=60).validate(task, TrainingData(MemorySplits(), 4, 3), verbose=False)[0]
     for level in (1, 2, 3):
         assert after[f"val/alpha_{level}"] > before[f"val/alpha_{level}"] + 0.01
+
+
+def test_dropping_chains_leaves_the_gradient_of_those_that_go_on(target):
+    """Reference: the same step without dropping, its losses masked. Catches sites, keys or pairs of another chain where
+    some are dropped, and dropped sites that still count."""
+    gradients, batch = [], torch.utils.data.default_collate(list(MemorySplits().split("train"))[:2])
+    drop = ConditionalDrop(0.6, 0.2)
+    for is_masked in (False, True):
+        recipe = replace(feature_lk(depth=3, feature_weight=0.0, feature_noise=0.0), drop=None if is_masked else drop)
+        task = parallel_task(target, recipe=recipe)
+        task.start_from, task.log = "trained", lambda *_, **__: None
+        task._trainer = SimpleNamespace(global_step=0, global_rank=0, world_size=1)
+        if is_masked:
+            counts = drop.passes(13, 3, moved_on(step_generator(0, 0), 13))
+            mask = torch.stack([counts > d for d in range(3)])[:, None]
+            task.recipe = replace(recipe, objective=lambda losses, _, mask=mask: (losses * mask).mean())
+        task.training_step(batch, 0).backward()
+        gradients.append([weight.grad for weight in task.network.parameters()])
+    for own, masked in zip(*gradients, strict=True):
+        torch.testing.assert_close(own, masked, rtol=1e-4, atol=1e-6)
+
+
+def moved_on(generator: torch.Generator, count: int) -> torch.Generator:
+    """Behind the numbers that have drawn the roots."""
+    torch.randperm(count, generator=generator)
+    return generator
 
 
 def test_an_exported_drafter_loads_as_what_it_is(target, tmp_path):

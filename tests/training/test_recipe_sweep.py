@@ -31,13 +31,14 @@ def composed(name: str, *overrides: str):
         return compose(name, list(overrides), return_hydra_config=True)
 
 
-def test_the_sweep_takes_every_recipe_and_two_seeds():
-    """Catches a list of recipes that a new one is not in."""
+def test_the_sweep_takes_every_recipe_of_eagle_and_two_seeds():
+    """All but the one for drafter=parallel. Catches a list of recipes that a new one is not in."""
+    names = [name for name in NAMES if name != "p_eagle"]
     axes = composed("train", "+sweep=recipe").hydra.sweeper.params
     loader = ConfigLoaderImpl(create_config_search_path(str(CONF)))
     overrides = OverridesParser.create(loader).parse_overrides([f"{key}={value}" for key, value in axes.items()])
     (points,) = BasicSweeper.split_arguments(overrides, None)
-    assert sorted(points) == sorted([f"recipe={name}", f"seed={seed}"] for name in NAMES for seed in (0, 1))
+    assert sorted(points) == sorted([f"recipe={name}", f"seed={seed}"] for name in names for seed in (0, 1))
 
 
 @pytest.mark.parametrize("name", NAMES)

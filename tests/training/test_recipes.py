@@ -73,14 +73,14 @@ def test_a_recipe_of_ones_own_is_one_file_and_one_yaml(target, tmp_path, monkeyp
 def test_a_share_of_the_sites_is_drawn_anew_at_each_step(target, monkeypatch):
     """Catches roots that repeat, leave the image, or are the same at each step."""
     task = drafter_task(target, recipe=feature_lk())
-    assert torch.equal(task._roots(14), torch.arange(14))
+    assert torch.equal(task._chains(14)[0], torch.arange(14))
     task.recipe = shipped("feature_lk", "recipe.site_share=0.5")
     drawn = []
     for step in range(200):
         monkeypatch.setattr(DrafterTask, "global_step", step)
-        drawn.append(task._roots(14))
+        drawn.append(task._chains(14)[0])
         assert torch.equal(drawn[-1], drawn[-1].unique())
-        assert torch.equal(drawn[-1], task._roots(14))
+        assert torch.equal(drawn[-1], task._chains(14)[0])
     counts = torch.cat(drawn).bincount(minlength=14)
     assert len(counts) == 14
     assert (counts - 100).abs().max() < 5 * (200 * 0.25) ** 0.5
