@@ -121,7 +121,8 @@ def report(work: Work, samples: Sequence[Sample], folder: Path) -> str:
 
 def _line(one: Verdict, unit: str) -> str:
     state = "flat" if one.is_flat else "NOT FLAT"
-    return f"| {LABELS[one.name].format(unit)} | {one.first:.4g} | {one.middle:.4g} | {one.last:.4g} | {one.slope:+.3g} | {state} |"
+    tenths = (f"{value:.4g}" for value in (one.first, one.middle, one.last))
+    return f"| {' | '.join((LABELS[one.name].format(unit), *tenths, f'{round(one.slope, 2):+g}', state))} |"
 
 
 def draw(works: Sequence[Work], all_samples: Sequence[Sequence[Sample]], path: Path) -> None:
