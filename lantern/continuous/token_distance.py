@@ -67,7 +67,7 @@ class TokenDistance:
         if not judged:
             return {}
         visits = judged[:: max(1, len(judged) // self.num_positions)]
-        found = [self.compare(visit, pipeline) for visit in visits]
+        found = [self.compare(visit, pipeline, number) for number, visit in enumerate(visits)]
         images = np.array([visit.image for visit in visits])
         return self._row([own for own, _ in found], [floor for _, floor in found], images)
 
@@ -80,15 +80,20 @@ class TokenDistance:
         }
 
     @torch.inference_mode()
-    def compare(self, visit: Visit, pipeline: MeasuredPipeline) -> tuple[Comparison, Comparison]:
-        """The method's tokens at a position against the target's, and the target's against the target's."""
+    def compare(self, visit: Visit, pipeline: MeasuredPipeline, number: int = 0) -> tuple[Comparison, Comparison]:
+        """The method's tokens at a position against the target's, and the target's against the target's; number: of the
+        noise, another for each position."""
         head = TokenHead(pipeline.target)
-        plain, other = (self._drawn(head, visit.p, self._noise(head, name)) for name in ("plain", "other"))
-        return compared(self._committed(head, visit, pipeline), plain), compared(other, plain)
+        own, one, other = (self._noise(head, f"{name} {number}") for name in ("method", "target", "target again"))
+        plain = self._drawn(head, visit.p, one)
+        again = self._drawn(head, visit.p, other)
+        return compared(self._committed(head, visit, pipeline, own), plain), compared(again, plain)
 
-    def _committed(self, head: TokenHead, visit: Visit, pipeline: MeasuredPipeline) -> Tensor:  # [S, C]
+    def _committed(
+        self, head: TokenHead, visit: Visit, pipeline: MeasuredPipeline, noise: GaussianNoise
+    ) -> Tensor:  # [S, C]
         """What verification commits where the draft is drawn from visit.q."""
-        noise, count = self._noise(head, "committed"), self.redraws
+        count = self.redraws
         draft = self._drawn(head, visit.q, noise)
         tokens = torch.stack([torch.zeros_like(draft), draft], 1)
         tree = TreeTopology.chain(1, draft.device).tree(tokens)
