@@ -67,6 +67,10 @@ def _reported(report: Callable[[Callable[[], object]], object], work: Callable[[
             if os.environ.get("HYDRA_FULL_ERROR") == "1":
                 raise
             raise SystemExit(sentence(error)) from error
+        except OSError as error:  # of Hydra's own files in the run folder
+            if (known := user_error(error)) is None or os.environ.get("HYDRA_FULL_ERROR") == "1":
+                raise
+            raise SystemExit(f"error: {known}") from error
         except ValueError as error:
             if not str(error).startswith(NAMELESS):
                 raise

@@ -108,8 +108,12 @@ def working(samples: Sequence[Sample], total: int) -> list[Sample]:
 def report(work: Work, samples: Sequence[Sample], folder: Path) -> str:
     """The verdicts as a table in Markdown, with the size of the folder."""
     kept = working(samples, work.total)
-    lines = [f"{work.total:,} {work.unit}", "", f"| | first tenth | last tenth | slope per 1,000 {work.unit} | |"]
-    lines += ["|---|---|---|---|---|", *(_line(one, work.unit) for one in verdicts(kept))]
+    lines = [
+        f"{work.total:,} {work.unit}",
+        "",
+        f"| | first tenth | middle | last tenth | slope per 1,000 {work.unit} | |",
+    ]
+    lines += ["|---|---|---|---|---|---|", *(_line(one, work.unit) for one in verdicts(kept))]
     size, offline = folder_bytes(folder / "run"), folder_bytes(folder / "run", lambda path: "wandb" in path.parts)
     lines += ["", f"run folder {size / 2**20:.1f} MB, of it W&B {offline / 2**20:.1f} MB"]
     return "\n".join(lines)
@@ -117,7 +121,8 @@ def report(work: Work, samples: Sequence[Sample], folder: Path) -> str:
 
 def _line(one: Verdict, unit: str) -> str:
     state = "flat" if one.is_flat else "NOT FLAT"
-    return f"| {LABELS[one.name].format(unit)} | {one.first:.4g} | {one.last:.4g} | {one.slope:+.3g} | {state} |"
+    tenths = (f"{value:.4g}" for value in (one.first, one.middle, one.last))
+    return f"| {' | '.join((LABELS[one.name].format(unit), *tenths, f'{round(one.slope, 2):+g}', state))} |"
 
 
 def draw(works: Sequence[Work], all_samples: Sequence[Sequence[Sample]], path: Path) -> None:

@@ -92,8 +92,8 @@ class Study:
         while folder.is_mount():  # of a study that was killed
             subprocess.run(["umount", "--lazy", folder], check=True)
         shutil.rmtree(folder, ignore_errors=True)
-        log_of(folder).unlink(missing_ok=True)
         folder.mkdir(parents=True)
+        log_of(folder).write_text("")
         return folder
 
     def _started(self, job: str, folder: Path) -> Running:

@@ -25,10 +25,11 @@ class Sample(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """A quantity in the first and the last tenth of the work, and the slope of its least-squares line."""
+    """A quantity in the first, the middle and the last tenth of the work, and the slope of its least-squares line."""
 
     name: str
     first: float
+    middle: float
     last: float
     slope: float  # per thousand images or steps
     is_flat: bool
@@ -64,16 +65,17 @@ def verdicts(samples: Sequence[Sample]) -> list[Verdict]:
     """Of memory, files, threads and speed over the work, from the first sample with work done to the last one."""
     begun = [one for one in samples if one.done]
     done = np.array([one.done for one in begun], float)
-    early, late = (done <= done[0] + TENTH * np.ptp(done)), (done >= done[-1] - TENTH * np.ptp(done))
+    share = (done - done[0]) / max(np.ptp(done), 1)
+    tenths = share <= TENTH, abs(share - 0.5) <= TENTH / 2, share >= 1 - TENTH
     found = []
     for name, larger in (("memory_mb", LARGER), ("files", 1.0), ("threads", 1.0)):
         values = np.array([getattr(one, name) for one in begun], float)
-        first, last = np.median(values[early]), np.median(values[late])
-        found.append(Verdict(name, first, last, _slope(done, values), bool(last <= larger * first)))
+        first, middle, last = (float(np.median(values[part])) for part in tenths)
+        found.append(Verdict(name, first, middle, last, _slope(done, values), last <= larger * first))
     cpu = np.array([one.cpu_s for one in begun])
-    first, last = (np.ptp(done[part]) / max(np.ptp(cpu[part]), 1 / TICKS) for part in (early, late))
+    first, middle, last = (float(np.ptp(done[part]) / max(np.ptp(cpu[part]), 1 / TICKS)) for part in tenths)
     speeds = np.diff(done) / np.maximum(np.diff(cpu), 1 / TICKS)
-    found.append(Verdict("per_cpu_s", first, last, _slope(done[1:], speeds), bool(last >= SLOWER * first)))
+    found.append(Verdict("per_cpu_s", first, middle, last, _slope(done[1:], speeds), last >= SLOWER * first))
     return found
 
 

@@ -120,7 +120,7 @@ class DrafterTask(pl.LightningModule):
         drafter, since the layer behind them starts as the identity."""
         first, dim, reads = self.target.prefix_len - 1, pairs.features.shape[-1], self.network.reads
         if reads.layers:  # what the head reads, from layers of the same position
-            self._fit(reads.fc, pairs.previous[:, first:, dim:], pairs.previous[:, first:, :dim])
+            self._fit(reads.fc, reads.normed(pairs.previous)[:, first:], pairs.previous[:, first:, :dim])
         inputs = torch.cat([pairs.embeddings, reads(pairs.previous)], dim=-1)
         for ahead, fc in enumerate(self.student.input_layers(self.network)):  # predicts `ahead` positions further on
             self._fit(fc, inputs[:, first : inputs.shape[1] - ahead], pairs.features[:, first + ahead :])

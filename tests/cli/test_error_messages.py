@@ -1,17 +1,19 @@
 """How the entry points fail: one sentence, and a traceback only for what no user can mend."""
 
+import errno
 import os
 import subprocess
 import sys
 
 import pytest
 from hydra import compose, initialize_config_dir
+from hydra._internal import utils as hydra_utils
 from hydra.errors import CompactHydraException
 from omegaconf import DictConfig, OmegaConf
 from support.paths import ROOT
 
 from lantern.api import CONFIG_FOLDER
-from lantern.cli.error_messages import WritableFolder, in_one_sentence, wrong_kind
+from lantern.cli.error_messages import WritableFolder, in_one_sentence, without_hints, wrong_kind
 from lantern.errors import LanternError
 
 METHODS = sorted(path.stem for path in (CONFIG_FOLDER / "method").glob("*.yaml"))
@@ -103,6 +105,24 @@ def test_a_command_ends_with_its_sentence(script, settings, last, tmp_path):
     lines = ended(script, *folders, *settings)
     assert lines[-1].startswith(last)
     assert not any("HYDRA_FULL_ERROR" in line or "Traceback" in line for line in lines)
+
+
+@pytest.mark.parametrize(("code", "is_known"), [(errno.ENOSPC, True), (errno.EROFS, True), (errno.EIO, False)])
+def test_a_disk_that_is_full_while_hydra_writes_its_files_is_one_sentence(code, is_known, monkeypatch):
+    """Catches a traceback of Hydra's .hydra/config.yaml, which it writes before the command's own code begins."""
+    monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
+
+    def command():
+        def save():
+            raise OSError(code, os.strerror(code), "run/.hydra/config.yaml")
+
+        return hydra_utils.run_and_report(save)
+
+    with pytest.raises(SystemExit) as caught:
+        without_hints(command)()
+    assert (caught.value.code != 1) == is_known
+    if is_known:
+        assert str(caught.value).startswith("error: cannot write run/.hydra/config.yaml (")
 
 
 def test_the_traceback_is_shown_on_request(tmp_path):

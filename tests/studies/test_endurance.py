@@ -10,12 +10,12 @@ pytestmark = pytest.mark.full
 
 def test_a_short_study_samples_both_commands_while_they_work(tmp_path):
     """Catches a count that stays at zero or jumps to the end, and W&B files that are not found."""
-    endurance.study(tmp_path, images=2000, steps=400, every_s=0.1)
+    endurance.study(tmp_path, images=1000, steps=300, every_s=0.1)
     text = (tmp_path / "report.md").read_text()
     assert text.count("open files |") == 2
     assert "W&B 0.0 MB" not in text
     assert (tmp_path / "endurance.png").is_file()
-    for name, total in (("evaluation", 2000), ("training", 400)):
+    for name, total in (("evaluation", 1000), ("training", 300)):
         rows = endurance.read_rows(tmp_path / name / "samples.jsonl")
         done = [row["done"] for row in rows]
         assert done == sorted(done)

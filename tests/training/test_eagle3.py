@@ -68,6 +68,14 @@ def test_the_map_of_layers_starts_at_the_features_and_is_trained(target, tmp_pat
     assert not torch.equal(one.network.reads.fc.weight, many.network.reads.fc.weight)
 
 
+def test_the_scale_of_a_layer_does_not_reach_the_drafter(target):
+    """Catches inputs as large as residual streams are, on which the training of their map diverges."""
+    reads, dim = drafter_task(target, recipe=eagle3()).network.reads, target.embed_weight.shape[1]
+    features = torch.randn(2, 5, 4 * dim, generator=torch.Generator().manual_seed(0))
+    scaled = features * torch.tensor([1.0, 30.0, 100.0, 300.0]).repeat_interleave(dim)
+    torch.testing.assert_close(reads(scaled), reads(features), rtol=0, atol=1e-4)
+
+
 def decode(drafter: Eagle) -> torch.Tensor:
     setup = DecodingSetup(drafter.target, drafter, SharedNoise(), Exact(), drafter.sampling)
     return torch.tensor([done.accepted for done in generate(setup, ["wood", "a ring"], [1, 2], 2).rounds[:3]])

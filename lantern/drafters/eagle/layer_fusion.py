@@ -4,6 +4,7 @@ layers, mapped to one feature (EAGLE-3, 2503.01840). F is D, or D and the width 
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -22,7 +23,7 @@ class LastFeatures(nn.Module):
 
 class FusedLayers(nn.Module):
     """A linear layer over the inputs of some of the target's layers; those of EAGLE-3 are a low, a middle and a high
-    one."""
+    one. Each is normalised first: their scales differ by layer, and large ones make the map's training diverge."""
 
     def __init__(self, dim: int, layers: Sequence[int]) -> None:
         super().__init__()
@@ -32,7 +33,12 @@ class FusedLayers(nn.Module):
         self.fc = nn.Linear(len(layers) * dim, dim)
 
     def forward(self, features: Tensor) -> Tensor:  # [..., F] -> [..., D]
-        return self.fc(features[..., self.dim :])
+        return self.fc(self.normed(features))
+
+    def normed(self, features: Tensor) -> Tensor:  # [..., F] -> [..., F - D]
+        """The inputs of all layers, each with a root mean square of 1."""
+        inputs = features[..., self.dim :].unflatten(-1, (len(self.layers), self.dim))
+        return F.rms_norm(inputs, (self.dim,), eps=1e-5).flatten(-2)
 
     def with_head(self, features: Tensor) -> Tensor:  # [..., F] -> [K, ..., D]
         """See LastFeatures."""
