@@ -31,7 +31,10 @@ TOY = {
     "tokenizer": ["task.quantize_from=1", "trainer.max_steps=3", "trainer.val_check_interval=3"],
     "target": ["rendered.num_train=32", "trainer.max_time=null", "trainer.max_steps=2", "trainer.val_check_interval=2"],
     "target_continuous": [
-        "rendered.num_train=32", "trainer.max_time=null", "trainer.max_steps=2", "trainer.val_check_interval=2",
+        "rendered.num_train=32",
+        "trainer.max_time=null",
+        "trainer.max_steps=2",
+        "trainer.val_check_interval=2",
     ],
     "drafter": ["data.num_train=16", "trainer.max_time=null", "trainer.max_steps=2", "trainer.val_check_interval=2"],
     "parallel": ["data.num_train=16", "trainer.max_time=null", "trainer.max_steps=2", "trainer.val_check_interval=2"],
