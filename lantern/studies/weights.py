@@ -15,6 +15,7 @@ PARTS: dict[str, tuple[str, ...]] = {  # settings of `train.py` by part, in the 
     "critic": ("task=critic", "trainer.max_steps=600"),
     "tokenizer": ("task=tokenizer",),
     "target": ("task=target", "rendered.num_train=24000", "trainer.max_time=00:01:30:00"),
+    "target_continuous": ("task=target_continuous", "trainer.max_time=00:01:00:00"),
     "drafter": ("task=drafter", "data.num_train=4096", "trainer.max_time=00:00:18:00"),
     "parallel": (
         "task=drafter", "drafter=parallel", "data.num_train=4096", "task.start_from=${paths.weights}/drafter",

@@ -30,6 +30,9 @@ TOY = {
     "critic": ["trainer.max_steps=2", "trainer.val_check_interval=2", "batches.batch_size=4"],
     "tokenizer": ["task.quantize_from=1", "trainer.max_steps=3", "trainer.val_check_interval=3"],
     "target": ["rendered.num_train=32", "trainer.max_time=null", "trainer.max_steps=2", "trainer.val_check_interval=2"],
+    "target_continuous": [
+        "rendered.num_train=32", "trainer.max_time=null", "trainer.max_steps=2", "trainer.val_check_interval=2",
+    ],
     "drafter": ["data.num_train=16", "trainer.max_time=null", "trainer.max_steps=2", "trainer.val_check_interval=2"],
     "parallel": ["data.num_train=16", "trainer.max_time=null", "trainer.max_steps=2", "trainer.val_check_interval=2"],
 }
@@ -63,4 +66,5 @@ def test_the_chain_trains_a_target_and_drafters_that_belong_together(tmp_path: P
     folder = weights.run(tmp_path, parts)
     target = load_target(folder / "target", folder / "tokenizer", dtype="float32", device="cpu")
     assert all((folder / part / "config.json").is_file() for part in parts)
-    assert target.weights_hash in (folder / "drafter" / "config.json").read_text()
+    for part in ("drafter", "target_continuous"):
+        assert target.weights_hash in (folder / part / "config.json").read_text()
