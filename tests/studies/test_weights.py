@@ -31,7 +31,10 @@ TOY = {
     "tokenizer": ["task.quantize_from=1", "trainer.max_steps=3", "trainer.val_check_interval=3"],
     "target": ["rendered.num_train=32", "trainer.max_time=null", "trainer.max_steps=2", "trainer.val_check_interval=2"],
     "target_continuous": [
-        "rendered.num_train=32", "trainer.max_time=null", "trainer.max_steps=2", "trainer.val_check_interval=2",
+        "rendered.num_train=32",
+        "trainer.max_time=null",
+        "trainer.max_steps=2",
+        "trainer.val_check_interval=2",
     ],
     "drafter": ["data.num_train=16", "trainer.max_time=null", "trainer.max_steps=2", "trainer.val_check_interval=2"],
     "parallel": ["data.num_train=16", "trainer.max_time=null", "trainer.max_steps=2", "trainer.val_check_interval=2"],
@@ -56,7 +59,7 @@ def test_a_chain_goes_on_where_it_failed_and_every_part_sees_those_before_it(tmp
     seen = [(folder / part / "model.safetensors").read_text() for part in weights.PARTS]
     before = list(weights.PARTS)
     assert seen == [",".join(sorted(before[:count])) for count in range(len(before))]
-    assert [len((tmp_path / part / "starts").read_text()) for part in before] == [1, 1, 2, 1, 1]
+    assert [len((tmp_path / part / "starts").read_text()) for part in before] == [1, 1, 2, 1, 1, 1]
 
 
 @pytest.mark.full
