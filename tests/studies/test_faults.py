@@ -12,10 +12,11 @@ from random import Random
 import pytest
 from support.paths import ROOT
 
+from lantern.evaluation.provenance import code_hash
 from lantern.evaluation.records import RECORDS
 from lantern.evaluation.rows import append_rows
 from lantern.studies.fault_kinds import KINDS, Scene, can_mount, flip_bytes, set_times_ahead, small_disk, tear_record
-from lantern.studies.faults import ROWS, table
+from lantern.studies.faults import ROWS, Study, table
 from lantern.studies.finished_work import finished_work, made_twice, results
 from lantern.studies.forked import Command, Running, forked_by, run, run_together, send
 
@@ -31,8 +32,19 @@ def test_one_fault_of_each_kind_leaves_the_results_of_an_undisturbed_run(tmp_pat
     assert all(row["recovered"] and row["equal"] and row["made_twice"] == [] for row in rows)
     assert all(any(row["statuses"]) for row in rows if row["kind"].startswith(("kill -9 of a rank", "SIGTERM")))
     assert sum(row["finished_before"] for row in rows) > 0
-    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert again.stdout == done.stdout[done.stdout.index("| fault") :]  # nothing but the table: all is on record
+
+
+def test_faults_on_record_are_not_repeated_unless_the_code_has_changed(tmp_path, monkeypatch):
+    """Catches a stopped study that begins anew, and a table of two versions of the program."""
+    made = []
+    monkeypatch.setattr(Study, "_undisturbed", lambda self: {})
+    monkeypatch.setattr(Study, "_fault", lambda self, number, undisturbed: made.append(number) or {"number": number})
+    monkeypatch.setattr("lantern.studies.faults.load_libraries", lambda: None)
+    (tmp_path / "inputs.json").touch()
+    row = {"seed": 0, "code": code_hash()}
+    append_rows(tmp_path / ROWS, [row | {"number": 0}, row | {"number": 1, "code": "old"}, row | {"number": 2}])
+    assert [row["number"] for row in Study(tmp_path, seed=0).run(4)] == [0, 1, 2, 3]
+    assert made == [1, 3]
 
 
 def record(key: str, number: int, copy: int = 0, **values: object) -> dict:
