@@ -26,19 +26,15 @@ class CacheHolder(Protocol):
 class Progress:
     """An image after one round. The first value is the prefill's: one token committed, none drafted."""
 
-    tokens: Tensor  # [L] -1 where not committed
+    tokens: Tensor  # [L, ...] -1 where not committed, nan of continuous tokens
+    committed: int  # of them so far
     positions: Tensor  # [N] where in the image each draft token of the round stands; of a tree several at one position
     depths: Tensor  # [N] of the draft tokens in their tree, 1 for the root's children
-    drafts: Tensor  # [N] the draft tokens
+    drafts: Tensor  # [N, ...] the draft tokens
     accepted: int  # of them; the round commits these and one token of the target's own
     steps: int  # rounds so far, the prefill left out
     ms: float  # decoding time of this round
     seconds: float  # decoding time so far, prefill included; what the caller does between rounds is left out
-
-    @property
-    def committed(self) -> int:
-        """Tokens committed so far."""
-        return int((self.tokens >= 0).sum())
 
     @property
     def first(self) -> int:
@@ -78,10 +74,10 @@ def _cache_of(target: Target) -> object:
 
 def _progress(step: Step, number: int, seconds: float) -> Progress:
     tokens = step.tokens.cpu().clone()
-    tokens[step.committed :] = -1
+    tokens[step.committed :] = torch.nan if tokens.is_floating_point() else -1
     positions = depths = drafts = torch.zeros(0, dtype=torch.long)
     if step.tree is not None:
         is_draft = step.tree.parents[0].cpu() >= 0
         depths, drafts = step.tree.depths[0].cpu()[is_draft], step.tree.tokens[0].cpu()[is_draft]
         positions = step.committed - step.accepted - 2 + depths  # behind the root, the last token committed before
-    return Progress(tokens, positions, depths, drafts, step.accepted, number, step.ms, seconds)
+    return Progress(tokens, step.committed, positions, depths, drafts, step.accepted, number, step.ms, seconds)

@@ -65,7 +65,10 @@ class LiveServer(ThreadingHTTPServer):
             raise LanternError(f"model={model} {' '.join(overrides)}: {reason}") from error
 
     def use(self, model: api.Model, name: str) -> None:
-        """Serves a loaded model."""
+        """Serves a loaded model. Raises LanternError for one of continuous tokens, which the page's methods do not
+        draft."""
+        if model.target.empty_tokens(0).is_floating_point():
+            raise LanternError(f"model={name} has continuous tokens, the page compares methods for codes; use another")
         self.comparison = Comparison(model)
         conditioner = getattr(model.target, "conditioner", None)
         self.setup = {

@@ -28,6 +28,7 @@ from lantern.evaluation.plan import Folders, Plan
 from lantern.evaluation.records import unpack
 from lantern.evaluation.rows import read_rows
 from lantern.pipeline import Pipeline, pipelines
+from lantern.progress import stream
 from lantern.sampling import Sampling
 from lantern.trees.static import chain
 from lantern.types import Generation
@@ -189,3 +190,14 @@ def test_a_row_of_latents_is_measured_and_read_back(tmp_path):
     line = next(line for line in read_rows(tmp_path / "prompts.jsonl") if not line["method"].endswith("/ar"))
     made = joined().generate([line["prompt"]], [line["seed"]]).tokens[0]
     torch.testing.assert_close(unpack(line["codes"]), made.float())
+
+
+def test_a_stream_tells_what_is_committed_of_an_image_of_latents():
+    """Catches committed tokens counted as codes are, by their sign."""
+    pipeline = joined()
+    values = list(stream(pipeline, "x", 100))
+    for value in values:
+        assert bool(value.tokens[: value.committed].isfinite().all())
+        assert bool(value.tokens[value.committed :].isnan().all())
+    assert [value.is_complete for value in values] == [False] * (len(values) - 1) + [True]
+    assert torch.equal(values[-1].tokens, pipeline.generate(["x"], [100]).tokens[0])

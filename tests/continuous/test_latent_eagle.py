@@ -16,7 +16,8 @@ from lantern.continuous.latent_sampling import LatentSampling
 from lantern.continuous.tolerance import Tolerance
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.none import NoDrafter
-from lantern.errors import CheckpointError
+from lantern.errors import CheckpointError, LanternError
+from lantern.training.drafter_task import DrafterTask
 from lantern.training.latent_drafter_task import LatentDrafterTask
 from lantern.training.teacher_forcing import target_features
 
@@ -127,3 +128,8 @@ def test_training_lowers_the_feature_loss_and_its_drafter_decodes(tmp_path):
     assert decode(drafter, GaussianRatio(target)).tokens.shape == (5, 16, 4)
     with pytest.raises(CheckpointError, match="task=drafter_continuous"):
         load_latent_eagle(tmp_path / "none", 2, target, LatentSampling())
+
+
+def test_the_task_for_codes_names_the_one_for_latents():
+    with pytest.raises(LanternError, match="give task=drafter_continuous"):
+        DrafterTask(tiny_latent_target(), LatentSampling(), None, 0, 0, 0, 1, 0)

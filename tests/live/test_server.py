@@ -5,9 +5,11 @@ import socket
 import time
 from http.client import HTTPConnection, HTTPResponse
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 import torch
+from support.latents import LinearTarget
 
 from lantern.errors import LanternError
 from lantern.live.comparison import Comparison, Request
@@ -17,6 +19,12 @@ from lantern.live.server import LiveServer
 
 PROMPT = "a red sphere on wood"
 GOOD = {"prompt": PROMPT, "methods": ["plain", "jacobi"]}
+
+
+def test_a_model_of_continuous_tokens_is_refused():
+    model = SimpleNamespace(target=LinearTarget())
+    with LiveServer(0) as server, pytest.raises(LanternError, match="model=linear has continuous tokens"):
+        server.use(model, "linear")
 
 
 def ask(server, method: str, path: str, body: object = None, **headers: str) -> HTTPResponse:
