@@ -51,7 +51,7 @@ class DrafterTask(pl.LightningModule):
         super().__init__()
         if target.empty_tokens(0).is_floating_point():
             raise LanternError(
-                "the model's tokens are latents, task=drafter is for codes; give task=drafter_continuous"
+                "task=drafter is for codes, this model has latents; give task=drafter_continuous"
             )
         self.target, self.sampling, self.recipe = target, sampling, recipe
         self.lr, self.muon_lr, self.weight_decay = lr, muon_lr, weight_decay
