@@ -50,9 +50,7 @@ class DrafterTask(pl.LightningModule):
         """student: the kind of drafter, EAGLE by default; start_from: a drafter checkpoint to train further."""
         super().__init__()
         if target.empty_tokens(0).is_floating_point():
-            raise LanternError(
-                "task=drafter is for codes, this model has latents; give task=drafter_continuous"
-            )
+            raise LanternError("task=drafter is for codes, this model has latents; give task=drafter_continuous")
         self.target, self.sampling, self.recipe = target, sampling, recipe
         self.lr, self.muon_lr, self.weight_decay = lr, muon_lr, weight_decay
         self.validation_depth, self.seed = validation_depth, seed
