@@ -36,7 +36,7 @@ KNOWN = (
     Column("accept_ms", "accept ms",
            "Milliseconds per round spent on choosing the accepted tokens.", "low", False, True),
     Column("head_ms", "head ms",
-           "Milliseconds per round in the diffusion head of verification; a part of accepting.", "low", True, True),
+           "Milliseconds per round in the diffusion head of verification; a part of accepting.", "low", False, True),
     Column("overhead", "overhead",
            "Share of a round that is neither a target nor a drafter forward pass.", "low", False, True),
     Column("target_forwards", "target forwards",
