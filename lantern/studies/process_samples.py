@@ -66,14 +66,16 @@ def verdicts(samples: Sequence[Sample]) -> list[Verdict]:
     begun = [one for one in samples if one.done]
     done = np.array([one.done for one in begun], float)
     share = (done - done[0]) / max(np.ptp(done), 1)
-    tenths = share <= TENTH, abs(share - 0.5) <= TENTH / 2, share >= 1 - TENTH
+    off_middle = abs(share - 0.5)  # where samples are few, the middle is the nearest one
+    tenths = share <= TENTH, off_middle <= max(TENTH / 2, off_middle.min()), share >= 1 - TENTH
     found = []
     for name, larger in (("memory_mb", LARGER), ("files", 1.0), ("threads", 1.0)):
         values = np.array([getattr(one, name) for one in begun], float)
         first, middle, last = (float(np.median(values[part])) for part in tenths)
         found.append(Verdict(name, first, middle, last, _slope(done, values), last <= larger * first))
     cpu = np.array([one.cpu_s for one in begun])
-    first, middle, last = (float(np.ptp(done[part]) / max(np.ptp(cpu[part]), 1 / TICKS)) for part in tenths)
+    ends = np.interp([[0, TENTH], [0.5 - TENTH / 2, 0.5 + TENTH / 2], [1 - TENTH, 1]], share, cpu)
+    first, middle, last = map(float, TENTH * np.ptp(done) / np.maximum(np.diff(ends)[:, 0], 1 / TICKS))
     speeds = np.diff(done) / np.maximum(np.diff(cpu), 1 / TICKS)
     found.append(Verdict("per_cpu_s", first, middle, last, _slope(done[1:], speeds), last >= SLOWER * first))
     return found

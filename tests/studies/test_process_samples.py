@@ -64,6 +64,13 @@ def test_a_loss_of_speed_is_found_in_processor_time():
     assert verdict.slope < 0
 
 
+def test_few_samples_have_a_middle_and_speeds_all_the_same():
+    """Catches a tenth of the work in which no sample fell."""
+    samples = [Sample(done, 100.0, 5, 3, 2.0 * done, 1.0) for done in (1, 20, 90, 101)]
+    speed = verdicts(samples)[-1]
+    assert (speed.first, speed.middle, speed.last) == pytest.approx((0.5, 0.5, 0.5))
+
+
 def test_work_done_before_the_first_image_does_not_count():
     """Catches the growth of the start, while weights are read, taken for a leak."""
     start = [Sample(0, 10.0, 1, 1, 0.0, 0.0)] * 50
