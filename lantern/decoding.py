@@ -94,7 +94,8 @@ def generate(setup: DecodingSetup, prompts: Sequence[str], seeds: Sequence[int],
 def spent(setup: DecodingSetup) -> tuple[float, float, float]:
     """So far: the drafter's forwards, their seconds, and those of a head that verification runs."""
     verification, drafter = setup.verification, setup.drafter
-    return drafter.forwards, drafter.forward_s, verification.head_s if isinstance(verification, HeadRunner) else 0.0
+    head_s = verification.head.seconds if isinstance(verification, HeadRunner) else 0.0
+    return drafter.forwards, drafter.forward_s, head_s
 
 
 def check_request(prompts: Sequence[str], seeds: Sequence[int], batch_size: int) -> None:

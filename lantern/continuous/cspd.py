@@ -35,28 +35,23 @@ class CSpD:
         beginning, that the target decodes without drafts. Raises LanternError for values out of range."""
         if not 0 < temperature < torch.inf or not 0 <= alone <= 1:
             raise LanternError(f"verification.temperature={temperature}, alone={alone}: give more than 0, and 0 to 1")
-        self._head, self._temperature, self._alone = TokenHead(target), temperature, alone
+        self.head, self._temperature, self._alone = TokenHead(target), temperature, alone
         self.name = "cspd" if temperature == 1 else f"cspd_{temperature:g}"
 
-    @property
-    def head_s(self) -> float:
-        return self._head.seconds
-
     def plain(self) -> GaussianShared:
-        return GaussianShared(self._head.target)
+        return GaussianShared(self.head.target)
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
         """probs: conditions [B, N, R D]. Raises LanternError for a relaxed rule."""
         require_exact(rule, self.name)
         gaussians, (rows, nodes) = gaussian(noise), (torch.arange(n, device=probs.device) for n in probs.shape[:2])
-        normals = gaussians.normals(len(nodes))
-        mean, sigma = self._head(probs, normals)
-        own = normals[:, :, -1].to(mean.dtype)
+        drawn = self.head(probs, gaussians.normals(len(nodes)))
+        mean, sigma, own = drawn
         shift = (tree.tokens.roll(-1, 1) - mean) / sigma - own  # [B, N, C] (mean_q - mean_p) / s
-        is_alone = noise.position[:, None] + 1 + nodes < self._alone * self._head.target.num_tokens
+        is_alone = noise.position[:, None] + 1 + nodes < self._alone * self.head.target.num_tokens
         accept = (log_ratio(own + shift, shift) / self._temperature).clamp(max=0).exp().masked_fill(is_alone, 0)
         follows = noise.accepts(accept, nodes.expand(accept.shape))
-        verdict = verdict_on_chain(tree, follows, mean + sigma * own, mean + sigma * own)
+        verdict = verdict_on_chain(tree, follows, drawn.tokens, drawn.tokens)
         end = verdict.accepted  # the node whose draft is rejected, or the last one
         is_rejected = (end < (~tree.is_padding).sum(1) - 1) & ~is_alone[rows, end]
         replaced = mean[rows, end] + sigma * redrawn(gaussians, shift[rows, end])

@@ -22,26 +22,21 @@ class GaussianRatio:
     proposals = LatentProposals
 
     def __init__(self, target: Target) -> None:
-        self._head = TokenHead(target)
-
-    @property
-    def head_s(self) -> float:
-        return self._head.seconds
+        self.head = TokenHead(target)
 
     def plain(self) -> GaussianShared:
-        return GaussianShared(self._head.target)
+        return GaussianShared(self.head.target)
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
         """probs: conditions [B, N, R D]. Raises LanternError for a relaxed rule."""
         require_exact(rule, self.name)
-        normals = gaussian(noise).normals(probs.shape[1])
-        mean, sigma = self._head(probs, normals)
-        own = normals[:, :, -1].to(mean.dtype)  # [B, N, C]
+        drawn = self.head(probs, gaussian(noise).normals(probs.shape[1]))
+        mean, sigma, own = drawn
         drafted = tree.tokens.roll(-1, 1)  # [B, N, C] behind a node; undefined at the last
         accept, replaced = judged(own, (drafted - mean) / sigma - own)
         nodes = torch.arange(probs.shape[1], device=probs.device).expand(accept.shape)
         follows = noise.accepts(accept, nodes)
-        return verdict_on_chain(tree, follows, mean + sigma * replaced, mean + sigma * own)
+        return verdict_on_chain(tree, follows, mean + sigma * replaced, drawn.tokens)
 
 
 def judged(own: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:

@@ -22,20 +22,14 @@ class GaussianShared:
     proposals = LatentProposals
 
     def __init__(self, target: Target) -> None:
-        self._head = TokenHead(target)
-
-    @property
-    def head_s(self) -> float:
-        return self._head.seconds
+        self.head = TokenHead(target)
 
     def plain(self) -> "GaussianShared":
         return self
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
         """probs: conditions [B, N, R D]. Raises LanternError for a rule of codes that relaxes."""
-        normals = gaussian(noise).normals(probs.shape[1])
-        mean, sigma = self._head(probs, normals)
-        picks = mean + sigma * normals[:, :, -1].to(mean.dtype)
+        picks = self.head(probs, gaussian(noise).normals(probs.shape[1])).tokens
         follows = tolerance_of(rule).accepts(tree.tokens.roll(-1, 1), picks)  # the draft behind a node
         return verdict_on_chain(tree, follows, picks, picks)
 

@@ -76,9 +76,7 @@ class LatentEagle(FeatureDrafter):
                 run, slots = partial(self._behind, level, tokens[-1], features), range(level - 1, level)
                 features = DRAFTER_PASS(self.target.graphs, self.cache, slots, run)[0]
             laws.append(self.target.guide(features))
-            own = normals[:, level : level + 1]
-            mean, sigma = self._head(laws[-1], own)
-            tokens.append((mean + sigma * own[:, :, -1].to(mean.dtype)).to(roots.dtype))
+            tokens.append(self._head(laws[-1], normals[:, level : level + 1]).tokens.to(roots.dtype))
         self.forwards += self.depth
         self.forward_s += perf_counter() - start
         return chain_within(room, torch.cat(tokens, 1), torch.cat([*laws, laws[-1]], 1))

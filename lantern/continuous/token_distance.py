@@ -109,9 +109,7 @@ class TokenDistance:
         return noise
 
     def _drawn(self, head: TokenHead, condition: Tensor, noise: GaussianNoise) -> Tensor:  # [R D] -> [S, C]
-        normals = noise.normals(1)
-        mean, sigma = head(condition.expand(self.redraws, 1, -1), normals)
-        return (mean + sigma * normals[:, :, -1].to(mean.dtype))[:, 0]
+        return head(condition.expand(self.redraws, 1, -1), noise.normals(1)).tokens[:, 0]
 
 
 def compared(first: Tensor, second: Tensor) -> Comparison:

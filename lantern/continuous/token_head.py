@@ -1,12 +1,12 @@
 """The diffusion head of a target of continuous tokens as verification and drafters run it: all nodes at once, timed."""
 
 from time import perf_counter
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from lantern.continuous.diffusion_head import DiffusionHead, LastStep
+from lantern.continuous.diffusion_head import DiffusionHead
 from lantern.errors import LanternError
 from lantern.types import Drafter, Target
 
@@ -26,6 +26,19 @@ class LatentDrafter(Drafter, Protocol):
     sigma: float  # of the last denoising step, whose noise its drafts have
 
 
+class Drawn(NamedTuple):
+    """The law of tokens given all noise before the last denoising step, and that step's noise."""
+
+    mean: Tensor  # [B, N, C]
+    sigma: float
+    own: Tensor  # [B, N, C]
+
+    @property
+    def tokens(self) -> Tensor:
+        """[B, N, C]"""
+        return self.mean + self.sigma * self.own
+
+
 class TokenHead:
     """Denoises up to the last step, given all noise before it: then the token is Gaussian."""
 
@@ -33,15 +46,15 @@ class TokenHead:
         """Raises LanternError for a target of codes."""
         self.target, self.seconds = latent_target(target), 0.0
 
-    def __call__(self, conditions: Tensor, normals: Tensor) -> LastStep:
-        """conditions [B, N, R D], normals [B, N, S + 1, C] as GaussianNoise's -> means [B, N, C] of the tokens behind
-        the nodes, and their standard deviation."""
+    def __call__(self, conditions: Tensor, normals: Tensor) -> Drawn:
+        """conditions [B, N, R D], normals [B, N, S + 1, C] as GaussianNoise's: of the tokens behind the nodes."""
         start, head = perf_counter(), self.target.diffusion_head
         rows = conditions.flatten(0, 1).unflatten(-1, (self.target.guidance, -1))
         noises = normals[:, :, :-1].flatten(0, 1).to(torch.promote_types(conditions.dtype, torch.float32))
         made = head.last_step(rows, noises, self.target.cfg_scale)
         self.seconds += perf_counter() - start
-        return LastStep(made.mean.unflatten(0, conditions.shape[:2]), made.sigma)
+        mean = made.mean.unflatten(0, conditions.shape[:2])
+        return Drawn(mean, made.sigma, normals[:, :, -1].to(mean.dtype))
 
     @property
     def shape(self) -> tuple[int, int]:

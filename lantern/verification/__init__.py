@@ -10,12 +10,18 @@ from lantern.verification.shared_law import SharedLaw
 from lantern.verification.shared_noise import SharedNoise
 
 
+class TimedHead(Protocol):
+    """A head that knows how long it has run."""
+
+    seconds: float  # on the host
+
+
 @runtime_checkable
 class HeadRunner(Protocol):
     """A capability of a verification: it runs a head of the target's behind the pass."""
 
     @property
-    def head_s(self) -> float: ...  # host seconds so far
+    def head(self) -> TimedHead: ...
 
 
 def by_rule(rule: AcceptanceRule, sampling: Sampling) -> Verification:
