@@ -18,6 +18,7 @@ from lantern.errors import LanternError
 from lantern.live.comparison import Comparison, Event, Request
 from lantern.live.methods import CLASSES, EXAMPLES, METHODS
 from lantern.models.conditioners import ClassLabels
+from lantern.models.token_axis import has_latents
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ class LiveServer(ThreadingHTTPServer):
     def use(self, model: api.Model, name: str) -> None:
         """Serves a loaded model. Raises LanternError for one of continuous tokens, which the page's methods do not
         draft."""
-        if model.target.empty_tokens(0).is_floating_point():
+        if has_latents(model.target):
             raise LanternError(f"model={name} has continuous tokens, the page compares methods for codes; use another")
         self.comparison = Comparison(model)
         conditioner = getattr(model.target, "conditioner", None)

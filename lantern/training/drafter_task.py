@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from lantern.drafters.eagle.feature_drafter import layered
 from lantern.errors import LanternError
-from lantern.models.checkpoints import save_weights
+from lantern.models.token_axis import has_latents
 from lantern.noise import image_seed
 from lantern.sampling import Sampling
 from lantern.training.chains import chained_length
-from lantern.training.drafter_variants import EagleStudent, Student
+from lantern.training.drafter_variants import EagleStudent, Student, save_drafter
 from lantern.training.guided_laws import GuidedLaws, head_backward
 from lantern.training.head_blocks import site_losses
 from lantern.training.optimizers import Together, matrices, muon_with_adamw
@@ -49,7 +49,7 @@ class DrafterTask(pl.LightningModule):
     ) -> None:  # fmt: skip
         """student: the kind of drafter, EAGLE by default; start_from: a drafter checkpoint to train further."""
         super().__init__()
-        if target.empty_tokens(0).is_floating_point():
+        if has_latents(target):
             raise LanternError("task=drafter is for codes, this model has latents; give task=drafter_continuous")
         self.target, self.sampling, self.recipe = target, sampling, recipe
         self.lr, self.muon_lr, self.weight_decay = lr, muon_lr, weight_decay
@@ -83,7 +83,7 @@ class DrafterTask(pl.LightningModule):
         at = [self.target.prefix_len - 1 + roots[kept] for kept in goes_on]  # positions of roots among all pairs
         passes = list(self._run(self._training_passes, pairs, at[1:]))
         parts = zip((passes[0][:, at[0]], *passes[1:]), goes_on, strict=True)
-        drafted = torch.stack([spread(self._guide(outputs), kept) for outputs, kept in parts])
+        drafted = torch.stack([in_place(self._guide(outputs), kept) for outputs, kept in parts])
         losses, alphas = site_losses(drafted, roots.to(drafted.device), counts, laws, recipe.loss)
         loss = recipe.objective(losses, alphas)
         if recipe.feature_weight:
@@ -207,19 +207,10 @@ class DrafterTask(pl.LightningModule):
 
     def export(self, folder: Path) -> None:
         """Writes the drafter in the format of lantern.drafters.loading, with the hash of its target's weights."""
-        network = self.network
-        config = {
-            "dim": network.fc.out_features,
-            "num_heads": network.attention.num_heads,
-            "hidden_dim": network.feed_forward.w1.out_features,
-            "vocab_size": self.target.vocab_size,
-            "target_hash": self.target.weights_hash,
-            **self.student.config(network),
-        }
-        save_weights(folder, network.state_dict(), config)
+        save_drafter(folder, self.network, self.student, self.target)
 
 
-def spread(rows: Tensor, kept: Tensor) -> Tensor:
+def in_place(rows: Tensor, kept: Tensor) -> Tensor:
     """rows [B, n, D] of the n chains of kept [S] -> [B, S, D], zeros elsewhere."""
     if kept.all():
         return rows

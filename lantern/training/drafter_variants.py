@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import singledispatch
+from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -12,6 +13,7 @@ from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.loading import PARALLEL, drafter_folder, load_network, load_parallel_network, read_drafter
 from lantern.drafters.parallel_network import ParallelNetwork
 from lantern.errors import LanternError
+from lantern.models.checkpoints import save_weights
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import feed_forward_dim
 from lantern.training.recipe import Recipe
@@ -101,6 +103,19 @@ class ParallelStudent:
 
     def config(self, network: ParallelNetwork) -> dict:
         return {"levels": len(network.entrances)}
+
+
+def save_drafter(folder: Path, network: EagleNetwork | ParallelNetwork, student: Student, target: Target) -> None:
+    """Writes a drafter in the format of lantern.drafters.loading, with the hash of its target's weights."""
+    config = {
+        "dim": network.fc.out_features,
+        "num_heads": network.attention.num_heads,
+        "hidden_dim": network.feed_forward.w1.out_features,
+        "vocab_size": target.vocab_size,
+        "target_hash": target.weights_hash,
+        **student.config(network),
+    }
+    save_weights(folder, network.state_dict(), config)
 
 
 @singledispatch

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from lantern.continuous.target import ContinuousLlamaGenTarget
 from lantern.continuous.token_head import TokenHead
-from lantern.models.checkpoints import save_weights
 from lantern.training.drafter_task import least_squares
-from lantern.training.drafter_variants import EagleStudent
+from lantern.training.drafter_variants import EagleStudent, save_drafter
 from lantern.training.optimizers import Together, matrices, muon_with_adamw
 from lantern.training.randomness import step_generator
 from lantern.training.teacher_forcing import target_features
@@ -95,7 +94,7 @@ class LatentDrafterTask(pl.LightningModule):
         sites = torch.linspace(first + len(passes), last, SITES).long()
         p = self._conditions(pairs.features[:, sites])
         noise = torch.randn(*p.shape[:2], *self._head.shape, generator=generator).to(p.device)
-        mean, sigma = self._head(p, noise)
+        mean, sigma, _ = self._head(p, noise)
         drafted = (made[:, sites - first - d] for d, made in enumerate(passes))
         means = [self._head(self._conditions(made), noise).mean for made in drafted]
         apart = torch.stack([(found - mean).norm(dim=-1) / sigma for found in means])
@@ -117,12 +116,4 @@ class LatentDrafterTask(pl.LightningModule):
 
     def export(self, folder: Path) -> None:
         """Writes the drafter in the format of lantern.drafters.loading, with the hash of its target's weights."""
-        config = {
-            "dim": self.network.fc.out_features,
-            "num_heads": self.network.attention.num_heads,
-            "hidden_dim": self.network.feed_forward.w1.out_features,
-            "vocab_size": self.target.vocab_size,
-            "target_hash": self.target.weights_hash,
-            **self.student.config(self.network),
-        }
-        save_weights(folder, self.network.state_dict(), config)
+        save_drafter(folder, self.network, self.student, self.target)
