@@ -14,6 +14,7 @@ from lantern.errors import LanternError
 from lantern.evaluation.records import RECORDS
 from lantern.evaluation.rows import append_rows, read_rows
 from lantern.runtime.home import CHECKOUT
+from lantern.studies.markdown import table_lines
 from lantern.studies.miniature import PIXELS_PER_TOKEN, write_captioned_scenes, write_tiny_weights
 from lantern.studies.process_samples import Sample, Verdict, folder_bytes, sample, verdicts
 
@@ -21,6 +22,7 @@ SIDE = 4  # tokens of a row of an image
 IMAGES, STEPS = 10_000, 20_000
 LOG_EVERY = 10  # steps
 EVERY_S = 1.0
+DRAWN_PARTS = 20  # of the work, whose speeds are drawn
 LABELS = {
     "memory_mb": "resident memory, MB",
     "files": "open files",
@@ -105,24 +107,19 @@ def working(samples: Sequence[Sample], total: int) -> list[Sample]:
     return [one for one in samples[: ended + 1] if one.done]
 
 
-def report(work: Work, samples: Sequence[Sample], folder: Path) -> str:
+def report(work: Work, found: Sequence[Verdict], folder: Path) -> str:
     """The verdicts as a table in Markdown, with the size of the folder."""
-    kept = working(samples, work.total)
-    lines = [
-        f"{work.total:,} {work.unit}",
-        "",
-        f"| | first tenth | middle | last tenth | slope per 1,000 {work.unit} | |",
-    ]
-    lines += ["|---|---|---|---|---|---|", *(_line(one, work.unit) for one in verdicts(kept))]
+    titles = ("", "first tenth", "middle", "last tenth", f"slope per 1,000 {work.unit}", "")
+    lines = [f"{work.total:,} {work.unit}", "", *table_lines(titles, (_cells(one, work.unit) for one in found))]
     size, offline = folder_bytes(folder / "run"), folder_bytes(folder / "run", lambda path: "wandb" in path.parts)
     lines += ["", f"run folder {size / 2**20:.1f} MB, of it W&B {offline / 2**20:.1f} MB"]
     return "\n".join(lines)
 
 
-def _line(one: Verdict, unit: str) -> str:
+def _cells(one: Verdict, unit: str) -> tuple[str, ...]:
     state = "flat" if one.is_flat else "NOT FLAT"
     tenths = (f"{value:.4g}" for value in (one.first, one.middle, one.last))
-    return f"| {' | '.join((LABELS[one.name].format(unit), *tenths, f'{round(one.slope, 2):+g}', state))} |"
+    return (LABELS[one.name].format(unit), *tenths, f"{round(one.slope, 2):+g}", state)
 
 
 def draw(works: Sequence[Work], all_samples: Sequence[Sequence[Sample]], path: Path) -> None:
@@ -133,14 +130,13 @@ def draw(works: Sequence[Work], all_samples: Sequence[Sequence[Sample]], path: P
     import matplotlib.pyplot as plt
 
     figure, rows = plt.subplots(len(works), 4, figsize=(15, 3.2 * len(works)), dpi=110, squeeze=False)
-    for axes, work, samples in zip(rows, works, all_samples, strict=True):
-        kept = working(samples, work.total)
+    for axes, work, kept in zip(rows, works, all_samples, strict=True):
         done = [one.done for one in kept]
         axes[0].plot(done, [one.memory_mb for one in kept])
         axes[1].plot(done, [one.files for one in kept], label="open files")
         axes[1].plot(done, [one.threads for one in kept], label="threads")
         axes[1].legend()
-        pairs = [(b.done, (b.done - a.done) / (b.cpu_s - a.cpu_s)) for a, b in _tenths(kept) if b.cpu_s > a.cpu_s]
+        pairs = [(b.done, (b.done - a.done) / (b.cpu_s - a.cpu_s)) for a, b in _parts(kept) if b.cpu_s > a.cpu_s]
         axes[2].plot(*zip(*pairs, strict=True), marker="o")
         axes[3].plot(done, [one.folder_mb for one in kept])
         titles = ("resident memory, MB", "files and threads", f"{work.unit} per CPU second", "run folder, MB")
@@ -151,8 +147,9 @@ def draw(works: Sequence[Work], all_samples: Sequence[Sequence[Sample]], path: P
     plt.close(figure)
 
 
-def _tenths(samples: Sequence[Sample]) -> list[tuple[Sample, Sample]]:
-    marks = [samples[round(i * (len(samples) - 1) / 20)] for i in range(21)]
+def _parts(samples: Sequence[Sample]) -> list[tuple[Sample, Sample]]:
+    """The first and last sample of each of DRAWN_PARTS parts of equal time."""
+    marks = [samples[round(i * (len(samples) - 1) / DRAWN_PARTS)] for i in range(DRAWN_PARTS + 1)]
     return list(pairwise(marks))
 
 
@@ -168,13 +165,13 @@ def study(folder: Path, images: int, steps: int, every_s: float = EVERY_S) -> bo
     for name, work in works.items():
         kept = folder / name / "samples.jsonl"
         rows = [Sample(**row) for row in read_rows(kept)] if kept.is_file() else watch(work, folder / name, every_s)
-        found.append(rows)
+        found.append(working(rows, work.total))
     draw(list(works.values()), found, folder / "endurance.png")
-    parts = [report(work, rows, folder / name) for (name, work), rows in zip(works.items(), found, strict=True)]
+    judged = [verdicts(samples) for samples in found]
+    parts = [report(work, own, folder / name) for (name, work), own in zip(works.items(), judged, strict=True)]
     (folder / "report.md").write_text("\n\n".join(parts) + "\n")
     print("\n\n".join(parts))
-    kept = [working(rows, work.total) for work, rows in zip(works.values(), found, strict=True)]
-    return all(one.is_flat for rows in kept for one in verdicts(rows))
+    return all(one.is_flat for own in judged for one in own)
 
 
 def main() -> None:

@@ -22,6 +22,7 @@ from lantern.studies.fault_jobs import GROUP_SIZE, JOBS, Place, log_of, shards_o
 from lantern.studies.fault_kinds import KINDS, Kind, Scene, can_mount, small_disk
 from lantern.studies.finished_work import Work, finished_work, made_twice, results
 from lantern.studies.forked import Running, load_libraries
+from lantern.studies.markdown import table_lines
 
 ROWS, LIMIT_S = "faults.jsonl", 90.0
 TRIES = 5  # with an earlier moment each, where the job had ended before
@@ -164,7 +165,7 @@ def _last_line(folder: Path) -> str:
 
 def table(rows: Sequence[Row]) -> str:
     """By kind, in Markdown."""
-    lines = [("fault", "faults", "recovered", "equal", "work made twice", "seconds lost"), ("---",) * 6]
+    lines: list[tuple[str, ...]] = []
     for kind in KINDS:
         own = [row for row in rows if row["kind"] == kind and "recovered" in row]
         if not own:
@@ -172,7 +173,8 @@ def table(rows: Sequence[Row]) -> str:
             continue
         counts = [sum(bool(row[key]) for row in own) for key in ("recovered", "equal", "made_twice")]
         lines.append((kind, *map(str, (len(own), *counts)), f"{median(row['lost_s'] for row in own):.1f}"))
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    titles = ("fault", "faults", "recovered", "equal", "work made twice", "seconds lost")
+    return "\n".join(table_lines(titles, lines))
 
 
 def main() -> None:

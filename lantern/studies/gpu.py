@@ -14,6 +14,7 @@ import torch
 
 from lantern.evaluation.rows import Row, encode, read_rows
 from lantern.runtime.files import replace_text
+from lantern.studies.markdown import table_lines
 
 EVALUATE = ("-c", "from lantern.cli.main import evaluate; evaluate()")
 B_SIZE = ("model.dim=768", "model.num_layers=12", "model.num_heads=12")  # LlamaGen-B's layers
@@ -127,9 +128,8 @@ def _state(outcome: Outcome) -> str:
 def _table(outcome: Outcome) -> list[str]:
     if not outcome.rows:
         return []
-    cells = [[_short(row.get(column)) for column in outcome.columns] for row in outcome.rows]
-    lines = [list(outcome.columns), ["---"] * len(outcome.columns), *cells]
-    return ["| " + " | ".join(line) + " |" for line in lines]
+    cells = ([_short(row.get(column)) for column in outcome.columns] for row in outcome.rows)
+    return table_lines(outcome.columns, cells)
 
 
 def _short(value: object) -> str:

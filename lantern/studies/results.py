@@ -16,8 +16,8 @@ from omegaconf import OmegaConf
 from lantern.errors import LanternError
 from lantern.evaluation.rows import SUMMARY, Row, append_rows, read_rows
 from lantern.reporting.table import bounds_of, format_value
-from lantern.runtime.files import replace_text
 from lantern.runtime.home import CHECKOUT
+from lantern.studies.markdown import table_lines, write_block
 
 Run = Callable[[Sequence[str], Path], Row]  # settings of evaluate.py, run folder -> its row and where it came from
 ORIGIN = ("machine", "date", "revision")
@@ -119,19 +119,7 @@ def measure(table: Table, docs: Path, folder: Path, run: Run) -> None:
 def write_pages(table: Table, docs: Path) -> None:
     """Writes a table's block into its pages."""
     for page in table.pages:
-        path = docs / page
-        before, _, after = split_page(path.read_text(), table.name)
-        replace_text(path, before + render(table, rows_of(table, docs), page) + after)
-
-
-def split_page(text: str, name: str) -> tuple[str, str, str]:
-    """A page before, within and behind a table's markers; LanternError where they are missing."""
-    begin, end = f"<!-- table {name} -->\n", f"<!-- end of table {name} -->\n"
-    if text.count(begin) != 1 or text.count(end) != 1:
-        raise LanternError(f"the page lacks the lines {begin.strip()} and {end.strip()}; add them where it is to stand")
-    before, rest = text.split(begin)
-    within, after = rest.split(end)
-    return before + begin, within, end + after
+        write_block(docs / page, table.name, render(table, rows_of(table, docs), page))
 
 
 def render(table: Table, rows: Sequence[Row], page: str) -> str:
@@ -140,9 +128,8 @@ def render(table: Table, rows: Sequence[Row], page: str) -> str:
     if not kept:
         return f"No rows are kept for this table yet; `make results TABLE={table.name}` measures them.\n"
     titles = ["method", *(COLUMNS[column][0] for column in table.columns)]
-    lines = [titles, ["---"] * len(titles)]
-    lines += [[label, *(COLUMNS[column][1](row) for column in table.columns)] for label, row in kept.items()]
-    return _caption(table, kept, page) + "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    cells = ([label, *(COLUMNS[column][1](row) for column in table.columns)] for label, row in kept.items())
+    return _caption(table, kept, page) + "\n".join(table_lines(titles, cells)) + "\n"
 
 
 def _caption(table: Table, kept: Mapping[str, Row], page: str) -> str:

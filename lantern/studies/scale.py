@@ -9,9 +9,8 @@ from math import ceil
 
 from lantern.errors import LanternError
 from lantern.evaluation.rows import Row, read_rows
-from lantern.runtime.files import replace_text
 from lantern.runtime.home import CHECKOUT
-from lantern.studies.results import split_page
+from lantern.studies.markdown import table_lines, write_block
 from lantern.studies.scale_faults import judging_hours, training_hours
 
 ITEM = 2  # bytes of a bfloat16 number
@@ -178,8 +177,8 @@ def tables(gpu: Gpu, measured: Row) -> Mapping[str, Sequence[Row]]:
 
 def render(rows: Sequence[Row]) -> str:
     """Markdown."""
-    lines = [list(rows[0]), ["---"] * len(rows[0]), *([_short(value) for value in row.values()] for row in rows)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    cells = ([_short(value) for value in row.values()] for row in rows)
+    return "\n".join(table_lines(list(rows[0]), cells)) + "\n"
 
 
 def _short(value: object) -> str:
@@ -192,8 +191,7 @@ def main() -> None:
     """Writes the tables between their markers in docs/scale.md."""
     page = CHECKOUT / "docs" / "scale.md"
     for name, rows in tables(Gpu(), measured_window()).items():
-        before, _, after = split_page(page.read_text(), name)
-        replace_text(page, before + render(rows) + after)
+        write_block(page, name, render(rows))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ from support.paths import CONF, ROOT
 from lantern.errors import LanternError
 from lantern.evaluation.rows import SUMMARY
 from lantern.studies import results
-from lantern.studies.results import Table, load_tables, measure, render, rows_of, split_page, write_pages
+from lantern.studies.markdown import split_page
+from lantern.studies.results import Table, load_tables, measure, render, rows_of, write_pages
 
 DOCS = ROOT / "docs"
 TABLES = load_tables(DOCS)

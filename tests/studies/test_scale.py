@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from lantern.models.llamagen.transformer import Transformer
 from lantern.studies import scale_faults
-from lantern.studies.results import split_page
+from lantern.studies.markdown import split_page
 from lantern.studies.scale import (
     BATCH,
     GPUS,
