@@ -97,10 +97,16 @@ def fill_disk(scene: Scene) -> None:
 
 
 def forbid_writing(scene: Scene) -> None:
-    """A read-only mount over the folder until its processes have ended; root ignores modes."""
-    _mount("--bind", scene.folder, scene.folder)
+    """A read-only mount over the folder until its processes have ended; root ignores modes. It is made read-only before
+    it is there: a mount through which a file is being written cannot be."""
+    with TemporaryDirectory() as aside:
+        _mount("--bind", scene.folder, aside)
+        try:
+            _mount("-o", "remount,ro,bind", aside)
+            _mount("--bind", aside, scene.folder)
+        finally:
+            subprocess.run(["umount", "--lazy", aside], check=True)
     try:
-        _mount("-o", "remount,ro,bind", scene.folder)
         _endure(scene)
     finally:
         subprocess.run(["umount", "--lazy", scene.folder], check=True)
