@@ -12,7 +12,7 @@ from lantern.continuous.continuous_transformer import ContinuousTransformer
 from lantern.continuous.target import ContinuousLlamaGenTarget
 from lantern.errors import CheckpointError
 from lantern.models.checkpoints import described, load_strictly, load_weights, weights_hash
-from lantern.models.llamagen.weights_folder import check_made_for, conditioner_of, load_tokenizer
+from lantern.models.llamagen.weights_folder import check_made_for, conditioner_of, tokenizer_of
 from lantern.runtime.hardware import resolve_device, resolve_dtype
 
 REMEDY = "check model.folder, or train it with: python train.py task=target_continuous"
@@ -34,9 +34,8 @@ def load_continuous_target(
     state, config = load_weights(folder)
     if "base_hash" not in config:
         raise CheckpointError(f"{folder}/config.json names no base_hash, so it is no continuous target; {REMEDY}")
-    check_made_for(config, "tokenizer", folder, tokenizer)
-    check_made_for(config, "base", folder, base)
-    images = load_tokenizer(tokenizer)
+    images = tokenizer_of(config, folder, tokenizer)
+    check_made_for(config, "base", folder, base, weights_hash(base))
     settings = {"config": config, "codebook": images.codebook}
     transformer = described(transformer_of, settings, folder, REMEDY)
     load_strictly(transformer, transformer.shared_with(load_weights(base)[0]) | state, folder, REMEDY)

@@ -14,6 +14,7 @@ from lantern.models.checkpoints import save_weights, weights_hash
 from lantern.models.critic import Critic
 from lantern.models.llamagen.tokenizer import VQTokenizer
 from lantern.models.llamagen.transformer import Transformer
+from lantern.models.llamagen.weights_folder import tokens_hash
 
 PIXELS_PER_TOKEN = 8  # a side
 
@@ -23,10 +24,11 @@ def write_tiny_weights(folder: Path, side: int = 16) -> Path:
     torch.manual_seed(0)
     multipliers = {"encoder_multipliers": [1, 1, 1, 1], "decoder_multipliers": [1, 1, 1, 1]}
     codes = {"codebook_size": 256, "code_dim": 8, "z_channels": 16, "num_res_blocks": 1, "groups": 4, "channels": 8}
-    save_weights(folder / "tokenizer", VQTokenizer(**multipliers, **codes).state_dict(), {**multipliers, **codes})
+    tokenizer = VQTokenizer(**multipliers, **codes)
+    save_weights(folder / "tokenizer", tokenizer.state_dict(), {**multipliers, **codes})
     shape = {"dim": 32, "num_layers": 2, "num_heads": 2, "vocab_size": 256, "grid": [side, side], "multiple_of": 32}
     shape |= {"caption_dim": 16, "prefix_len": 8}
-    words = {"vocabulary": list(VOCABULARY), "word_seed": 0, "tokenizer_hash": weights_hash(folder / "tokenizer")}
+    words = {"vocabulary": list(VOCABULARY), "word_seed": 0, "tokens_hash": tokens_hash(tokenizer)}
     save_weights(folder / "target", Transformer(**shape).state_dict(), {"architecture": shape, **words})
     layer = {"dim": 32, "num_heads": 2, "hidden_dim": 64}
     fit = {"vocab_size": 256, "target_hash": weights_hash(folder / "target")}

@@ -13,7 +13,7 @@ from lantern.continuous.continuous_transformer import ContinuousTransformer
 from lantern.continuous.continuous_weights import transformer_of
 from lantern.models.checkpoints import save_weights, weights_hash
 from lantern.models.llamagen.transformer import Transformer
-from lantern.models.llamagen.weights_folder import check_made_for, conditioner_of, load_tokenizer, load_transformer
+from lantern.models.llamagen.weights_folder import conditioner_of, load_transformer, tokenizer_of, tokens_hash
 from lantern.training.optimizers import Together, matrices, muon_with_adamw
 from lantern.training.randomness import batch_uniform, step_generator
 
@@ -31,11 +31,11 @@ class ContinuousTargetTask(pl.LightningModule):
         head: sizes of the diffusion head; tokenizer: its weights folder; draws: timesteps for each token."""
         super().__init__()
         discrete, config = load_transformer(base)
-        check_made_for(config, "tokenizer", base, tokenizer)
-        codebook = load_tokenizer(tokenizer).codebook
+        images = tokenizer_of(config, base, tokenizer)
+        codebook = images.codebook
         mean, std = codebook.mean(0).tolist(), codebook.std(0).tolist()  # codes are as dense as latents
         self.config = config | {
-            "tokenizer_hash": weights_hash(tokenizer), "base_hash": weights_hash(base),
+            "tokens_hash": tokens_hash(images), "base_hash": weights_hash(base),
             "trained_layers": trained_layers, "head": dict(head), "mean": mean, "std": std,
         }  # fmt: skip
         self.conditioner, self.transformer = conditioner_of(config), transformer_of(self.config, codebook)

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern.data.captions import VOCABULARY
-from lantern.models.checkpoints import load_strictly, load_weights, save_weights, weights_hash
+from lantern.models.checkpoints import load_strictly, load_weights, save_weights
 from lantern.models.llamagen.transformer import Transformer
-from lantern.models.llamagen.weights_folder import conditioner_of, load_tokenizer
+from lantern.models.llamagen.weights_folder import conditioner_of, load_tokenizer, tokens_hash
 from lantern.training.optimizers import Together, matrices, muon_with_adamw
 from lantern.training.randomness import batch_uniform, step_generator
 
@@ -32,12 +32,13 @@ class TargetTask(pl.LightningModule):
         default those of the embedded scenes; `tokenizer`: its weights folder; `start_from`: the weights folder of a
         target of the same architecture to train further."""
         super().__init__()
-        codebook = load_tokenizer(tokenizer).codebook
+        images = load_tokenizer(tokenizer)
+        codebook = images.codebook
         self.config = {
             "architecture": architecture | {"vocab_size": len(codebook)},
             "vocabulary": list(vocabulary or VOCABULARY),
             "word_seed": word_seed,
-            "tokenizer_hash": weights_hash(tokenizer),
+            "tokens_hash": tokens_hash(images),
         }
         self.transformer, self.conditioner = Transformer(**self.config["architecture"]), conditioner_of(self.config)
         self.lr, self.muon_lr, self.weight_decay = lr, muon_lr, weight_decay

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 WINDOW = 16  # pixels: the lines of a pattern of 8 pixels are resolved
 NEIGHBOURS = 3  # windows, down and across, whose powers are averaged
+STRIDE = 8  # pixels, of the discriminator and of a token
 POWER_FLOOR = (4 / 255) ** 2  # of images in [0, 1]: about the sensor noise of the scenes
 
 
@@ -36,8 +37,8 @@ def texture_loss(made: Tensor, real: Tensor) -> Tensor:
 
 
 class PatchDiscriminator(nn.Module):
-    """Classifies patches of 22 pixels as real or reconstructed: [B, 3, H, W] -> scores [B, 1, h, w], positive for
-    real."""
+    """Classifies patches of 22 pixels, STRIDE apart, as real or reconstructed: [B, 3, H, W] -> scores [B, 1, h, w],
+    positive for real."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -50,6 +51,13 @@ class PatchDiscriminator(nn.Module):
         for stage in self.stages:
             hidden = F.leaky_relu(stage(hidden), 0.2)
         return self.score(hidden).float()
+
+
+def from_offset(images: Tensor, offset: Tensor) -> Tensor:
+    """Images [B, 3, H, W] without their first `offset` (two below STRIDE) rows and columns, STRIDE smaller: patches
+    that always began where tokens do would tell reconstructions by their place."""
+    (top, left), (height, width) = offset.tolist(), (side - STRIDE for side in images.shape[2:])
+    return images[:, :, top : top + height, left : left + width]
 
 
 def hinge_loss(real: Tensor, made: Tensor) -> Tensor:

@@ -1,5 +1,5 @@
-"""Trains the VQ tokenizer (VQGAN, Esser et al. 2021, arXiv:2012.09841): L1, local band powers, a patch discriminator,
-and a codebook learned by clustering."""
+"""Trains the VQ tokenizer (VQGAN, Esser et al. 2021, arXiv:2012.09841): squared error, local spectra, a patch
+discriminator, and a codebook learned by clustering; or the decoder alone of one that is trained."""
 
 from copy import deepcopy
 from pathlib import Path
@@ -21,7 +21,14 @@ from lantern.training.randomness import step_generator
 from lantern.training.schedule import progress_of
 from lantern.training.tokenizer_codebook import ClusteredCodebook
 from lantern.training.tokenizer_init import start_linear
-from lantern.training.tokenizer_losses import PatchDiscriminator, balanced, hinge_loss, texture_loss
+from lantern.training.tokenizer_losses import (
+    STRIDE,
+    PatchDiscriminator,
+    balanced,
+    from_offset,
+    hinge_loss,
+    texture_loss,
+)
 
 REVIVE_UNTIL = 0.8  # of the run: codes reset later would not converge
 
@@ -31,11 +38,11 @@ class TokenizerTask(pl.LightningModule):
 
     def __init__(
         self, architecture: dict[str, Any], lr: float, discriminator_lr: float, discriminator_width: int,
-        texture_weight: float, adversarial_weight: float, commitment_weight: float, quantize_from: int,
-        texture_from: int, discriminate_from: int, average_decay: float, critic: str, seed: int,
+        pixel_weight: float, texture_weight: float, adversarial_weight: float, commitment_weight: float,
+        quantize_from: int, texture_from: int, discriminate_from: int, average_decay: float, critic: str, seed: int,
     ) -> None:  # fmt: skip
         """`architecture`: the tokenizer's arguments; `quantize_from`, `texture_from`, `discriminate_from`: the steps at
-        which k-means runs and each loss is added; `adversarial_weight`: relative to the gradient of the L1 loss;
+        which k-means runs and each loss is added; `adversarial_weight`: relative to the gradient of the squared error;
         `critic`: the weights folder of the critic for validation, optional."""
         super().__init__()
         self.config = dict(architecture)
@@ -47,7 +54,8 @@ class TokenizerTask(pl.LightningModule):
         self.codes = ClusteredCodebook(architecture["codebook_size"], architecture["code_dim"])
         self.critic_folder = Path(critic)
         self.lr, self.discriminator_lr, self.seed = lr, discriminator_lr, seed
-        self.texture_weight, self.adversarial_weight = texture_weight, adversarial_weight
+        self.pixel_weight, self.texture_weight = pixel_weight, texture_weight
+        self.adversarial_weight = adversarial_weight
         self.commitment_weight, self.average_decay = commitment_weight, average_decay
         self.quantize_from, self.texture_from, self.discriminate_from = quantize_from, texture_from, discriminate_from
 
@@ -74,7 +82,8 @@ class TokenizerTask(pl.LightningModule):
         z = self.tokenizer.latents(real)  # [B, h, w, C]
         codes, commitment = self._quantized(z)
         made = (self.tokenizer.render(codes) + 1) / 2
-        loss = pixels = F.l1_loss(made, real)
+        # of textures of the same power, the absolute error would prefer scattered dots
+        loss = pixels = self.pixel_weight * F.mse_loss(made, real)
         if self.global_step >= self.texture_from:
             loss = loss + self.texture_weight * self._log("texture", texture_loss(made, real))
         if self.global_step >= self.discriminate_from:
@@ -106,8 +115,10 @@ class TokenizerTask(pl.LightningModule):
     def _adversarial(self, pixels: Tensor, made: Tensor, real: Tensor) -> Tensor:
         """The sum of the tokenizer's and the discriminator's losses; neither has a gradient at the other's weights."""
         frozen = {name: weight.detach() for name, weight in self.discriminator.named_parameters()}
-        generator_loss = balanced(-functional_call(self.discriminator, frozen, (made,)).mean(), pixels, made)
-        discriminator_loss = hinge_loss(self.discriminator(real), self.discriminator(made.detach()))
+        offset = torch.randint(STRIDE, (2,), generator=step_generator(self.seed, self.global_step))
+        ours, theirs = from_offset(made, offset), from_offset(real, offset)
+        generator_loss = balanced(-functional_call(self.discriminator, frozen, (ours,)).mean(), pixels, made)
+        discriminator_loss = hinge_loss(self.discriminator(theirs), self.discriminator(ours.detach()))
         return self.adversarial_weight * generator_loss + self._log("discriminator", discriminator_loss)
 
     def _log(self, name: str, value: Tensor) -> Tensor:

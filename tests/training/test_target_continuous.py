@@ -176,7 +176,7 @@ def test_folders_that_do_not_fit_are_one_sentence(exported, weights, tmp_path):
     extra = {"layers.0.attention.wo.bias": torch.zeros(16)}
     cases = {
         "names no base_hash": weights / "target",
-        "was trained on tokenizer 1234": changed(exported, tmp_path / "t", tokenizer_hash="1234"),
+        "was trained on tokens 1234": changed(exported, tmp_path / "t", tokens_hash="1234"),
         "was trained on base 1234": changed(exported, tmp_path / "b", base_hash="1234"),
         "NaN or infinite values in norm.weight": changed(
             exported, tmp_path / "n", {"norm.weight": torch.full_like(own["norm.weight"], float("nan"))}

@@ -10,7 +10,7 @@ from support.tiny_tasks import MemorySplits, drafter_task, target_task
 from lantern.drafters.loading import load_eagle
 from lantern.errors import CheckpointError
 from lantern.models.checkpoints import load_weights, weights_hash
-from lantern.models.llamagen.weights_folder import load_target
+from lantern.models.llamagen.weights_folder import load_target, load_tokenizer, tokens_hash
 from lantern.sampling import Sampling
 from lantern.training import drafter_variants as students
 from lantern.training import run_steps
@@ -110,7 +110,7 @@ def test_target_learns_and_its_export_loads(weights, tmp_path):
     loaded = load_target(tmp_path / "target", weights / "tokenizer", dtype="float32", device="cpu")
     weight = task.transformer.output.weight
     assert torch.allclose(loaded.transformer.output.weight, weight, atol=1e-3)
-    assert load_weights(tmp_path / "target")[1]["tokenizer_hash"] == weights_hash(weights / "tokenizer")
+    assert load_weights(tmp_path / "target")[1]["tokens_hash"] == tokens_hash(load_tokenizer(weights / "tokenizer"))
 
 
 def test_initial_embeddings_are_as_close_as_their_codes(weights):

@@ -8,7 +8,14 @@ from lantern.models.critic import Critic
 from lantern.models.llamagen.tokenizer import VQTokenizer
 from lantern.training.tokenizer_codebook import ClusteredCodebook
 from lantern.training.tokenizer_init import start_linear
-from lantern.training.tokenizer_losses import PatchDiscriminator, balanced, hinge_loss, texture_loss
+from lantern.training.tokenizer_losses import (
+    STRIDE,
+    PatchDiscriminator,
+    balanced,
+    from_offset,
+    hinge_loss,
+    texture_loss,
+)
 
 
 def noise(seed: int, *shape: int) -> torch.Tensor:
@@ -43,6 +50,15 @@ def test_texture_loss_is_large_for_lines_of_the_same_power():
     lines = torch.cos(2 * torch.pi * 0.4 * torch.arange(64.0)).expand(2, 3, 64, 64)
     made = 0.5 + lines * real.std() / lines.std()
     assert texture_loss(made, real) > 3 * texture_loss(other, real)
+
+
+def test_every_offset_leaves_as_many_patches_of_their_own_place():
+    """Catches patches that begin at the same place for all offsets, and an offset that leaves the image."""
+    images = torch.arange(24.0 * 32).view(1, 1, 24, 32)
+    for offset in (torch.tensor([0, 0]), torch.tensor([STRIDE - 1, 3])):
+        cut = from_offset(images, offset)
+        assert cut.shape == (1, 1, 24 - STRIDE, 32 - STRIDE)
+        assert cut[0, 0, 0, 0] == images[0, 0, int(offset[0]), int(offset[1])]
 
 
 def test_high_octave_power_depends_only_on_the_highest_octave():

@@ -1,13 +1,16 @@
 """Training of a miniature tokenizer from start to export."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytorch_lightning as pl
 import torch
 
-from lantern.models.llamagen.weights_folder import load_tokenizer
+from lantern.errors import CheckpointError
+from lantern.models.llamagen.weights_folder import load_tokenizer, tokens_hash
 from lantern.training.data_module import ResumableLoader, SeededBatches
+from lantern.training.decoder_task import DecoderTask
 from lantern.training.schedule import WarmupCosine
 from lantern.training.tokenizer_task import TokenizerTask
 
@@ -29,17 +32,27 @@ class Noise:
         return {"image": torch.randint(256, (64, 64, 3), generator=generator, dtype=torch.uint8), "caption": "wood"}
 
 
-def miniature(folder: Path) -> TokenizerTask:
-    torch.manual_seed(0)
-    return TokenizerTask(
-        ARCHITECTURE, lr=1e-3, discriminator_lr=1e-3, discriminator_width=4, texture_weight=0.1, adversarial_weight=0.3,
-        commitment_weight=0.25, quantize_from=1, texture_from=2, discriminate_from=3, average_decay=0.9,
-        critic=str(folder / "critic"), seed=0,
+def settings(folder: Path) -> dict[str, Any]:
+    return dict(
+        architecture=ARCHITECTURE, lr=1e-3, discriminator_lr=1e-3, discriminator_width=4, pixel_weight=10.0,
+        texture_weight=0.1, adversarial_weight=0.3, commitment_weight=0.25, quantize_from=1, texture_from=2,
+        discriminate_from=3, average_decay=0.9, critic=str(folder / "critic"), seed=0,
     )  # fmt: skip
 
 
+def miniature(folder: Path) -> TokenizerTask:
+    torch.manual_seed(0)
+    return TokenizerTask(**settings(folder))
+
+
 def fit(folder: Path, until: int, ckpt_path: Path | None = None) -> tuple[TokenizerTask, pl.Trainer]:
-    task, loader = miniature(folder), ResumableLoader(Noise(), SeededBatches(8, 2, seed=0))
+    return fitted(miniature(folder), folder, until, ckpt_path)
+
+
+def fitted(
+    task: TokenizerTask, folder: Path, until: int, ckpt_path: Path | None = None
+) -> tuple[TokenizerTask, pl.Trainer]:
+    loader = ResumableLoader(Noise(), SeededBatches(8, 2, seed=0))
     trainer = pl.Trainer(
         max_steps=STEPS, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
         enable_model_summary=False, num_sanity_val_steps=0, gradient_clip_val=1.0,
@@ -106,3 +119,25 @@ def test_tokenizer_and_discriminator_losses_do_not_share_gradients(tmp_path):
     assert all(
         torch.equal(weight.grad, grad) for weight, grad in zip(task.discriminator.parameters(), learned, strict=True)
     )
+
+
+def test_a_decoder_is_trained_for_the_tokens_as_they_are(trained, tmp_path):
+    """Catches a trained encoder or codebook, and a run that starts from other weights than those given."""
+    trained[0].export(tmp_path / "before")
+    before = load_tokenizer(tmp_path / "before")
+    task = DecoderTask(**settings(tmp_path), start_from=str(tmp_path / "before"))
+    for name, value in before.state_dict().items():
+        assert torch.equal(task.average.state_dict()[name], value), name
+    fitted(task, tmp_path, STEPS)[0].export(tmp_path / "after")
+    after = load_tokenizer(tmp_path / "after")
+    images = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    assert tokens_hash(after) == tokens_hash(before)
+    assert torch.equal(after.encode(images), before.encode(images))
+    assert not torch.equal(after.decode(after.encode(images)), before.decode(before.encode(images)))
+
+
+def test_a_decoder_of_another_architecture_is_named(trained, tmp_path):
+    trained[0].export(tmp_path / "before")
+    other = settings(tmp_path) | {"architecture": ARCHITECTURE | {"z_channels": 8}}
+    with pytest.raises(CheckpointError, match=r"mis-shaped .*task\.start_from"):
+        DecoderTask(**other, start_from=str(tmp_path / "before"))

@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+from torch import nn
+
 from lantern.errors import CheckpointError
-from lantern.models.checkpoints import described, load_strictly, load_weights, weights_hash
+from lantern.models.checkpoints import described, load_strictly, load_weights, state_hash, weights_hash
 from lantern.models.conditioners import ClassLabels, WordFeatures
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.tokenizer import VQTokenizer
@@ -43,13 +45,27 @@ def conditioner_of(config: dict) -> WordFeatures | ClassLabels:
     return ClassLabels(config["architecture"]["num_classes"])
 
 
-def check_made_for(config: dict, part: str, folder: str | Path, given: str | Path) -> None:
-    """Raises CheckpointError unless `given` holds the weights of the part that the config of the target in `folder`
-    names as <part>_hash."""
-    made_for, found = config.get(f"{part}_hash"), weights_hash(given)
+def tokens_hash(tokenizer: VQTokenizer) -> str:
+    """A hash of the weights that make tokens of images: a target goes with any decoder of its tokens."""
+    parts = {name: getattr(tokenizer, name) for name in ("encoder", "quant_conv", "quantize")}
+    return state_hash(nn.ModuleDict(parts))
+
+
+def tokenizer_of(config: dict, folder: str | Path, tokenizer: str | Path) -> VQTokenizer:
+    """The tokenizer of a weights folder. CheckpointError unless it makes the tokens that the target of a folder and its
+    config was trained on."""
+    images = load_tokenizer(tokenizer)
+    check_made_for(config, "tokens", folder, tokenizer, tokens_hash(images))
+    return images
+
+
+def check_made_for(config: dict, part: str, folder: str | Path, given: str | Path, found: str) -> None:
+    """Raises CheckpointError unless the config of the target in `folder` names `found`, the hash of what `given` holds,
+    as <part>_hash."""
+    made_for = config.get(f"{part}_hash")
     if made_for not in (None, found):
         raise CheckpointError(
-            f"the target in {folder} was trained on {part} {made_for}, {given} is {found}; use its own"
+            f"the target in {folder} was trained on {part} {made_for}, {given} has {found}; use its own"
         )
 
 
@@ -59,8 +75,7 @@ def load_target(
     """folder and tokenizer are weights folders. Raises CheckpointError if they are missing or do not fit together."""
     torch_device = resolve_device(device)
     transformer, config = load_transformer(folder)
-    check_made_for(config, "tokenizer", folder, tokenizer)
-    images = load_tokenizer(tokenizer).to(torch_device)
+    images = tokenizer_of(config, folder, tokenizer).to(torch_device)
     transformer = transformer.to(torch_device, resolve_dtype(dtype, torch_device))
     conditioner = described(conditioner_of, {"config": config}, folder, TARGET)
     return LlamaGenTarget(transformer, conditioner, images, cfg_scale, weights_hash(folder))
