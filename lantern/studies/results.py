@@ -26,8 +26,9 @@ KEPT = (  # of a result row, besides the columns: what the docs show or a reader
     "retimed", "other_cores", "latency_s", "baseline_latency_s", "speedup", "speedup_low", "speedup_high",
     "tokens_per_step", "draft_ms", "verify_ms", "accept_ms", "overhead", "output_tv", "output_tv_low", "output_tv_high",
     "speedup_over_compiled", "speedup_over_compiled_low", "speedup_over_compiled_high", "code_distance",
-    "code_distance_low", "code_distance_high", "frechet_diff", "frechet_diff_low", "frechet_diff_high",
-    "all_accuracy_loss", "all_accuracy_loss_low", "all_accuracy_loss_high", "warnings",
+    "code_distance_low", "code_distance_high", "head_ms", "output_distance", "output_distance_low",
+    "output_distance_high", "output_told_apart", "output_told_apart_floor", "frechet_diff", "frechet_diff_low",
+    "frechet_diff_high", "all_accuracy_loss", "all_accuracy_loss_low", "all_accuracy_loss_high", "warnings",
 )  # fmt: skip
 
 
@@ -47,6 +48,11 @@ def _bounded(row: Row, key: str) -> str:
     return "-" if row.get(key) is None else f"{row[key]:.2f}{bounds_of(row, key)}"
 
 
+def _distance(row: Row) -> str:
+    value, low, high = (row.get(f"output_distance{end}") for end in ("", "_low", "_high"))
+    return "-" if value is None else f"{value:.4f} [{low:.4f}, {high:.4f}]"
+
+
 COLUMNS: Mapping[str, tuple[str, Callable[[Row], str]]] = {
     "tokens_per_step": ("tokens per step", lambda row: format_value(row, "tokens_per_step")),
     "speedup": ("speed-up", _speedup),
@@ -54,6 +60,9 @@ COLUMNS: Mapping[str, tuple[str, Callable[[Row], str]]] = {
     "overhead": ("overhead", lambda row: f"{row['overhead']:.0%}"),
     "output_tv": ("output TV", lambda row: format_value(row, "output_tv")),
     "code_distance": ("code distance", lambda row: _bounded(row, "code_distance")),
+    "head": ("head, ms", lambda row: "-" if row.get("head_ms") is None else f"{row['head_ms']:.1f}"),
+    "output_distance": ("output distance", _distance),
+    "told_apart": ("told apart", lambda row: format_value(row, "output_told_apart")),
     "frechet_diff": ("Fréchet less AR's", lambda row: _bounded(row, "frechet_diff")),
     "all_accuracy_loss": ("prompts right, loss", lambda row: _bounded(row, "all_accuracy_loss")),
     "retimed": ("timed again", lambda row: str(row["retimed"])),

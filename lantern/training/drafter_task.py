@@ -23,6 +23,7 @@ from lantern.training.head_blocks import site_losses
 from lantern.training.optimizers import Together, matrices, muon_with_adamw
 from lantern.training.randomness import batch_uniform, step_generator
 from lantern.training.recipe import Recipe
+from lantern.training.schedule import progress_of
 from lantern.training.teacher_forcing import target_features
 from lantern.training.unroll import Unroll, all_roots
 from lantern.types import Target
@@ -78,8 +79,9 @@ class DrafterTask(pl.LightningModule):
             self._start_linear(pairs)
         laws = self._laws(pairs, self._fresh_seeds(len(batch["tokens"])))
         pairs = pairs._replace(previous=pairs.previous + recipe.feature_noise * self._noise(pairs.previous))
-        roots, counts = self._chains(laws.features.shape[1] - recipe.depth + 1)
-        goes_on = [counts > d for d in range(recipe.depth)]
+        depth = self._depth()
+        roots, counts = self._chains(laws.features.shape[1] - depth + 1, depth)
+        goes_on = [counts > d for d in range(depth)]
         at = [self.target.prefix_len - 1 + roots[kept] for kept in goes_on]  # positions of roots among all pairs
         passes = list(self._run(self._training_passes, pairs, at[1:]))
         parts = zip((passes[0][:, at[0]], *passes[1:]), goes_on, strict=True)
@@ -94,14 +96,19 @@ class DrafterTask(pl.LightningModule):
         self.log("train/overlap", alphas.sum() / (alphas.shape[1] * int(counts.sum())))
         return loss
 
-    def _chains(self, count: int) -> tuple[Tensor, Tensor]:
+    def _depth(self) -> int:
+        """The passes of this step: one costs less than half as much as two, and teaches a new drafter as much."""
+        begins = self.recipe.unroll_from
+        return 1 if begins and progress_of(self.trainer) < begins else self.recipe.depth
+
+    def _chains(self, count: int, depth: int) -> tuple[Tensor, Tensor]:
         """The roots [S] of this step's chains, ascending: a share of `count`, drawn anew at each step; and the number
-        of passes [S] of each."""
+        of passes [S] of each, `depth` at most."""
         recipe, generator = self.recipe, step_generator(self.seed, self.global_step)
         kept = max(1, round(recipe.site_share * count))
         roots = torch.randperm(count, generator=generator)[:kept].sort().values
         drop = recipe.drop
-        return roots, drop.passes(kept, recipe.depth, generator) if drop else torch.full_like(roots, recipe.depth)
+        return roots, drop.passes(kept, depth, generator) if drop else torch.full_like(roots, depth)
 
     def _fresh_seeds(self, count: int) -> Tensor:
         """[count] seeds of shared noise, new at each step. Image i of a process is number i * world_size + rank."""

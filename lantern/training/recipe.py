@@ -28,6 +28,7 @@ class Recipe:
     feature_noise: float  # half-width of the uniform noise on the target's features that the drafter reads
     drop: ConditionalDrop | None = None  # of chains after some passes; None: all chains have all passes
     site_share: float = 1.0  # of the chains that a step compares and unrolls, drawn anew at each step
+    unroll_from: float = 0.0  # share of the training before which there is one pass
     unroll: Unroll | None = None  # None: that of the drafter's kind
     layers: Layers | None = None  # of the target whose inputs the drafter reads; None: the target's features
 

@@ -1,73 +1,26 @@
 """Every family that runs through transformers, on tiny random checkpoints read from disk as its yaml says: tree passes
 and commits against the model's own forward on plain ids, and the evaluation of a drafter on it."""
 
-import json
-import shutil
-from collections.abc import Callable
-from functools import cache, cached_property, partial
-from pathlib import Path
-from typing import NamedTuple
+from functools import cached_property, partial
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf
-from support.families import FAMILIES, SIDE, Family
+from support.families import FAMILIES, SIDE
+from support.loaded_families import LENGTH, Loaded, config
 from support.recorded_passes import Recorder
 from support.toy import random_verdict
-from transformers import PreTrainedModel
 
-from lantern.api import CONFIG_FOLDER
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.loading import load_eagle
-from lantern.errors import CheckpointError
 from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Folders, Plan
 from lantern.models.checkpoints import save_weights
 from lantern.models.graphs import PassGraphs
-from lantern.models.hf.target import HuggingFaceTarget
 from lantern.pipeline import Pipeline, pipelines
 from lantern.types import PADDING, DraftTree, Verdict
 
 PROMPTS = ["a red sphere", "a blue ring on wood", "sand"]
-LENGTH = 32
-
-
-class Loaded(NamedTuple):
-    family: Family
-    folder: Path
-    target: HuggingFaceTarget
-    slow: PreTrainedModel
-
-
-def config(family: Family, folder: Path, *overrides: str) -> DictConfig:
-    with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
-        cfg = compose("evaluate", [f"model={family.model}", "dtype=float32", "device=cpu", *overrides])
-    OmegaConf.set_struct(cfg, False)
-    changes = {"checkpoint": str(folder), "prefix_len": LENGTH, **family.changes}
-    if "image_size" in cfg.model:
-        changes["image_size"] = 2 * SIDE
-    if "tokenizer" in changes:
-        changes["tokenizer"] = {"checkpoint": str(folder), "file": "vqgan.ckpt", **changes["tokenizer"]}
-    cfg.model = OmegaConf.merge(cfg.model, changes)
-    return cfg
-
-
-@pytest.fixture(scope="module")
-def load(tmp_path_factory) -> Callable[[Family], Loaded]:
-    @cache
-    def load(family: Family) -> Loaded:
-        folder = tmp_path_factory.mktemp(family.model)
-        slow = family.make(folder)
-        return Loaded(family, folder, instantiate(config(family, folder).model), slow)
-
-    return load
-
-
-@pytest.fixture
-def loaded(load, family) -> Loaded:
-    return load(family)
 
 
 def random_tree(generator: torch.Generator, batch: int, size: int) -> DraftTree:
@@ -251,67 +204,3 @@ def test_a_window_longer_than_a_row_of_the_image_gives_the_tokens_of_plain_decod
     found, plain = (part.generate(PROMPTS, [1, 2, 3], 2) for part in (pipeline, pipeline.baseline()))
     assert torch.equal(found.tokens, plain.tokens)
     assert max(max(entry.accepted) for entry in found.rounds) > SIDE
-
-
-@pytest.mark.parametrize("family", [FAMILIES["anole"], FAMILIES["janus_pro"]], ids=str)
-def test_a_checkpoint_of_another_size_is_one_clear_error(loaded, tmp_path):
-    """Catches a lenient load that leaves weights at random."""
-    cfg = config(loaded.family, loaded.folder)
-    body = cfg.model.geometry.get("text_config", cfg.model.geometry)
-    body.num_hidden_layers = 3
-    with pytest.raises(CheckpointError, match=r"does not fit this model: missing .*layers\.2\."):
-        instantiate_model(cfg)
-    body.num_hidden_layers, body.intermediate_size = 2, 64
-    with pytest.raises(CheckpointError, match=r"mis-shaped .*\(48, 32\) instead of \(64, 32\)|mis-shaped .*\(32, 48\)"):
-        instantiate_model(cfg)
-
-
-def instantiate_model(cfg: DictConfig) -> HuggingFaceTarget:
-    """Without Hydra's wrapping of what constructors raise."""
-    try:
-        return instantiate(cfg.model)
-    except Exception as error:
-        raise (error.__cause__ or error) from None
-
-
-class Code:
-    """Would run a command if it were unpickled."""
-
-    def __reduce__(self):
-        return eval, ("print('executed')",)
-
-
-@pytest.mark.parametrize("family", [FAMILIES["anole"]], ids=str)
-def test_damaged_folders_are_one_clear_error_each(loaded, tmp_path, capfd):
-    """Catches a traceback out of transformers for a truncated download, another family, no tokenizer, or code."""
-
-    def copy(name: str) -> tuple[Path, DictConfig]:
-        folder = tmp_path / name
-        shutil.copytree(loaded.folder, folder)
-        return folder, config(loaded.family, folder)
-
-    folder, cfg = copy("truncated")
-    weights = folder / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1000])
-    with pytest.raises(CheckpointError, match=r"not readable .* copy them again"):
-        instantiate_model(cfg)
-    folder, cfg = copy("other")
-    (folder / "config.json").write_text(json.dumps({"model_type": "llava"}))
-    with pytest.raises(CheckpointError, match="holds a llava model where a"):
-        instantiate_model(cfg)
-    folder, cfg = copy("mute")
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        (folder / name).unlink()
-    with pytest.raises(CheckpointError, match="text tokenizer"):
-        instantiate_model(cfg)
-    folder, cfg = copy("pickled")
-    (folder / "model.safetensors").unlink()
-    torch.save({"lm_head.weight": Code()}, folder / "pytorch_model.bin")
-    with pytest.raises(CheckpointError, match=r"never executed|not readable"):
-        instantiate_model(cfg)
-    assert "executed" not in capfd.readouterr().out
-    folder, cfg = copy("bare")
-    weights = folder / "model.safetensors"
-    weights.unlink()
-    with pytest.raises(CheckpointError, match=r"not readable .* copy them again"):
-        instantiate_model(cfg)

@@ -73,14 +73,31 @@ def test_a_recipe_of_ones_own_is_one_file_and_one_yaml(target, tmp_path, monkeyp
 def test_a_share_of_the_sites_is_drawn_anew_at_each_step(target, monkeypatch):
     """Catches roots that repeat, leave the image, or are the same at each step."""
     task = drafter_task(target, recipe=feature_lk())
-    assert torch.equal(task._chains(14)[0], torch.arange(14))
+    assert torch.equal(task._chains(14, 2)[0], torch.arange(14))
     task.recipe = shipped("feature_lk", "recipe.site_share=0.5")
     drawn = []
     for step in range(200):
         monkeypatch.setattr(DrafterTask, "global_step", step)
-        drawn.append(task._chains(14)[0])
+        drawn.append(task._chains(14, 2)[0])
         assert torch.equal(drawn[-1], drawn[-1].unique())
-        assert torch.equal(drawn[-1], task._chains(14)[0])
+        assert torch.equal(drawn[-1], task._chains(14, 2)[0])
     counts = torch.cat(drawn).bincount(minlength=14)
     assert len(counts) == 14
     assert (counts - 100).abs().max() < 5 * (200 * 0.25) ** 0.5
+
+
+@pytest.mark.parametrize(("progress", "passes"), [(0.0, 1), (0.49, 1), (0.5, 2), (1.0, 2)])
+def test_chains_have_one_pass_until_they_are_unrolled(target, monkeypatch, progress, passes):
+    """Catches an unroll that starts at once, or never."""
+    task = drafter_task(target, recipe=shipped("feature_lk", "+recipe.unroll_from=0.5"))
+    monkeypatch.setattr("lantern.training.drafter_task.progress_of", lambda trainer: progress)
+    monkeypatch.setattr(DrafterTask, "trainer", None)
+    assert task._depth() == passes
+
+
+def test_a_training_that_unrolls_late_ends_with_chains(target, tmp_path, monkeypatch):
+    """Catches a step that takes its passes from elsewhere."""
+    seen, drawn = [], DrafterTask._chains
+    monkeypatch.setattr(DrafterTask, "_chains", lambda self, *given: seen.append(given[1]) or drawn(self, *given))
+    fit(drafter_task(target, recipe=shipped("feature_lk", "+recipe.unroll_from=0.5")), tmp_path, 6)
+    assert seen == [1, 1, 1, 2, 2, 2]
