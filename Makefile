@@ -40,7 +40,7 @@ test: env  ## the essentials, minutes
 	$(PY) -m pytest -q -n auto --dist loadfile -m "not full"
 
 test-full: env  ## the rest: long grids and everything on the shipped weights
-	$(PY) -m pytest -q -n auto --dist loadfile -m full
+	$(PY) -m pytest -q -n auto --dist loadfile --durations=25 -m full
 
 LAWS := tests/acceptance tests/verification tests/drafters tests/trees tests/test_laws.py tests/test_decoding.py
 LOWER_CAPABILITY := import torch; print({"AVX512": "avx2", "AVX2": "default"}.get(torch.backends.cpu.get_cpu_capability(), ""))

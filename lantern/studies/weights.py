@@ -18,8 +18,8 @@ PARTS: dict[str, tuple[str, ...]] = {  # settings of `train.py` by part, in the 
     "target_continuous": ("task=target_continuous", "trainer.max_time=00:01:00:00"),
     "drafter": ("task=drafter", "data.num_train=4096", "trainer.max_time=00:00:18:00"),
     "parallel": (
-        "task=drafter", "drafter=parallel", "data.num_train=4096", "task.start_from=${paths.weights}/drafter",
-        "trainer.max_time=00:00:24:00",
+        "task=drafter", "drafter=parallel", "recipe=feature_lk", "data.num_train=4096",
+        "task.start_from=${paths.weights}/drafter", "trainer.max_time=00:00:24:00",
     ),
 }  # fmt: skip
 
