@@ -31,6 +31,7 @@ def train(cfg: DictConfig) -> None:
     run_steps.silence_warnings()
     asked = run_steps.named_checkpoint(cfg.ckpt_path, folder)
     run_steps.check_overrides(run.overrides.task)
+    run_steps.check_model(cfg)
     check_numbers(cfg)
     if run.mode == RunMode.MULTIRUN and run_steps.is_finished_point(folder, run_steps.whole_config(cfg)):
         return

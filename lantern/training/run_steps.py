@@ -145,6 +145,12 @@ def check_overrides(overrides: Sequence[str]) -> None:
         )
 
 
+def check_model(cfg: DictConfig) -> None:
+    """Raises LanternError for task=target on a model that stands on another target: it would train that one."""
+    if cfg.task_name == "target" and (base := cfg.model.get("base")):
+        raise LanternError(f"this model has latents and stands on {base}; to train it give task=target_continuous")
+
+
 def fit(trainer: pl.Trainer, task: pl.LightningModule, batches: object, checkpoint: str | None) -> None:
     """Trainer.fit from a checkpoint or from the start. LanternError for a checkpoint of another task or size, and for
     processes that do not find each other."""

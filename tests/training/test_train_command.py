@@ -15,9 +15,10 @@ from omegaconf import DictConfig, OmegaConf
 from support.paths import ROOT
 
 from lantern.errors import LanternError
-from lantern.training.run_steps import keep_old_metrics, unfinished_checkpoint, what_next
+from lantern.training.run_steps import check_model, keep_old_metrics, unfinished_checkpoint, what_next
 
-TASKS = ("drafter", "drafter_self", "target", "critic", "tokenizer")
+TASKS = {path.stem: path.stem for path in (ROOT / "conf" / "task").glob("*.yaml")}  # what each exports
+TASKS |= {"drafter_self": "drafter", "decoder": "tokenizer"}
 
 
 def composed(*overrides: str) -> DictConfig:
@@ -35,10 +36,18 @@ def targets_in(node: object) -> list[str]:
 @pytest.mark.parametrize("task", TASKS)
 def test_every_task_names_what_it_needs(task):
     cfg = composed(f"task={task}")
-    assert cfg.task_name == task.removesuffix("_self")
+    assert cfg.task_name == TASKS[task]
     assert cfg.callbacks.best is None or cfg.callbacks.best.monitor.startswith("val/")
     for target in targets_in(OmegaConf.to_container(cfg)):
         assert callable(get_method(target)), target
+
+
+def test_the_target_of_continuous_tokens_has_a_task_of_its_own():
+    """Catches a training of the discrete target under the name of the continuous one."""
+    check_model(composed("task=target"))
+    check_model(composed("task=target_continuous"))
+    with pytest.raises(LanternError, match="task=target_continuous"):
+        check_model(composed("task=target", "model=scenes_continuous"))
 
 
 def test_the_default_distils_a_drafter_and_keeps_the_longest_accepted():
