@@ -102,9 +102,8 @@ def watch(work: Work, folder: Path, every_s: float = EVERY_S) -> list[Sample]:
 
 
 def working(samples: Sequence[Sample], total: int) -> list[Sample]:
-    """The samples between the first image or step and the last, without the report at the end."""
-    ended = next((i for i, one in enumerate(samples) if one.done >= total), len(samples))
-    return [one for one in samples[: ended + 1] if one.done]
+    """The samples between the first image or step and the last; a later one has processor time of the report."""
+    return [one for one in samples if 0 < one.done < total]
 
 
 def report(work: Work, found: Sequence[Verdict], folder: Path) -> str:
