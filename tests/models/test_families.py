@@ -7,7 +7,7 @@ import pytest
 import torch
 from hydra.utils import instantiate
 from support.families import FAMILIES, SIDE
-from support.loaded_families import LENGTH, Loaded, config
+from support.loaded_families import LENGTH, PROMPTS, Loaded, config
 from support.recorded_passes import Recorder
 from support.toy import random_verdict
 
@@ -19,8 +19,6 @@ from lantern.models.checkpoints import save_weights
 from lantern.models.graphs import PassGraphs
 from lantern.pipeline import Pipeline, pipelines
 from lantern.types import PADDING, DraftTree, Verdict
-
-PROMPTS = ["a red sphere", "a blue ring on wood", "sand"]
 
 
 def random_tree(generator: torch.Generator, batch: int, size: int) -> DraftTree:

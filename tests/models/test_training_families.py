@@ -9,8 +9,8 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from support.families import FAMILIES
+from support.loaded_families import PROMPTS
 from support.recipes import feature_lk
-from test_families import PROMPTS, config, load, loaded  # noqa: F401
 
 from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, generate
@@ -32,7 +32,7 @@ class Captions:
 
 @pytest.mark.full
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES.keys())
-def test_a_family_trains_a_drafter_that_decodes_plain_decodings_tokens(loaded, tmp_path):  # noqa: F811
+def test_a_family_trains_a_drafter_that_decodes_plain_decodings_tokens(loaded, tmp_path):
     """Catches samples, features or a drafter of another shape than the family's, and features of a shorter image that
     differ: attention to later positions."""
     sampling = Sampling()

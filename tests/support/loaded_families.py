@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from lantern.api import CONFIG_FOLDER
 from lantern.models.hf.target import HuggingFaceTarget
 
+PROMPTS = ["a red sphere", "a blue ring on wood", "sand"]
 LENGTH = 32
 
 

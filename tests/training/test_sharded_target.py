@@ -10,8 +10,8 @@ import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
 from hydra.utils import instantiate
-from models.test_families import PROMPTS, config
 from support.families import FAMILIES
+from support.loaded_families import PROMPTS, config
 from torch.distributed.device_mesh import init_device_mesh
 
 from lantern.errors import LanternError
