@@ -97,7 +97,7 @@ class DrafterTask(pl.LightningModule):
         return loss
 
     def _depth(self) -> int:
-        """The passes of this step: one costs less than half as much as two, and teaches a new drafter as much."""
+        """The passes of this step: at first one, since a second doubles the time."""
         begins = self.recipe.unroll_from
         return 1 if begins and progress_of(self.trainer) < begins else self.recipe.depth
 
