@@ -175,13 +175,9 @@ def test_every_tree_grows_for_a_stub_target(tree, verification):
 
 
 def test_a_drafter_that_reads_layers_says_what_it_lacks():
-    """Catches an error in the middle of decoding: no such layer, or passes that do not hand it out."""
-    for target, layers, missing in (
-        (tiny_target(), (0, 2), r"layers \[0, 2\], which has 2; use a drafter of this target"),
-        (tiny_target().configured(2.0, True), (0, 1), "leave compile out"),
-    ):
-        with pytest.raises(LanternError, match=missing):
-            tiny_eagle(target, STATIC, Sampling(), layers=layers)
+    """Catches an error in the middle of decoding: no such layer, or a target that hands none out."""
+    with pytest.raises(LanternError, match=r"layers \[0, 2\], which has 2; use a drafter of this target"):
+        tiny_eagle(tiny_target(), STATIC, Sampling(), layers=(0, 2))
     with pytest.raises(LanternError, match=r"StubTarget hands out no inputs of its layers.*recipe=eagle3"):
         layered(StubTarget())
 

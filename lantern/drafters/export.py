@@ -24,7 +24,7 @@ def write_released(checkpoint: str, target: FeatureTarget, folder: str) -> Path:
     if layers := network.reads.layers:
         raise LanternError(
             f"{checkpoint} reads the inputs of layers {list(layers)}, for which the released layout has no names; give "
-            "format=lantern, or a drafter of another recipe than eagle3"
+            "format=lantern, or a drafter of a recipe without layers"
         )
     embedding = network.embedding(target.embed_weight)
     return save_torch_weights(folder, *to_released(state, config, embedding, target.num_tokens, target.prefix_len))

@@ -127,7 +127,7 @@ def read_drafter(checkpoint: str | Path) -> tuple[dict[str, Tensor], dict]:
 def network_of(state: dict[str, Tensor], config: dict, checkpoint: str | Path) -> EagleNetwork:
     """The network of a state dict and config in our names. Raises CheckpointError."""
     _demand(config, {"dim", "num_heads", "hidden_dim"}, checkpoint, EAGLE)
-    known = ("dim", "num_heads", "hidden_dim", "eps", "embedding_rows", "layers")
+    known = ("dim", "num_heads", "hidden_dim", "eps", "embedding_rows", "layers", "adds_layers")
     sizes = {key: config[key] for key in known if key in config}
     network = described(EagleNetwork, sizes, checkpoint, f"distil it again with: {EAGLE}")
     load_strictly(network, state, checkpoint, f"distil it again with: {EAGLE}")

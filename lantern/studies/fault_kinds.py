@@ -41,11 +41,12 @@ class Kind(NamedTuple):
     needs_mounts: bool = False
     is_on_small_disk: bool = False
     is_from_start: bool = False  # `strike` waits for its moment
+    is_survived: bool = False  # the job goes on to its end
 
 
 def kill_one(scene: Scene) -> None:
     """kill -9 of a process that was started: the command, torchrun, or one shard."""
-    send(signal.SIGKILL, [scene.dice.choice(scene.running.alive)])
+    send(signal.SIGKILL, _one_started(scene))
 
 
 def kill_rank(scene: Scene) -> None:
@@ -66,6 +67,12 @@ def kill_helper(scene: Scene) -> None:
     send(signal.SIGKILL, found)
 
 
+def _one_started(scene: Scene) -> list[int]:
+    """One of the processes of the job; none if it has just ended."""
+    alive = scene.running.alive
+    return [scene.dice.choice(alive)] if alive else []
+
+
 def _one_forked(scene: Scene) -> list[int]:
     """One of the processes that those of the job have forked, as soon as there are any; none if the job ends before."""
     while not (found := [child for process in scene.running.alive for child in forked_by(process)]):
@@ -76,7 +83,7 @@ def _one_forked(scene: Scene) -> list[int]:
 
 def terminate(scene: Scene) -> None:
     """SIGTERM to a process that was started."""
-    send(signal.SIGTERM, [scene.dice.choice(scene.running.alive)])
+    send(signal.SIGTERM, _one_started(scene))
 
 
 def interrupt_twice(scene: Scene) -> None:
@@ -159,7 +166,7 @@ def set_times_ahead(scene: Scene) -> None:
 KINDS: dict[str, Kind] = {
     "kill -9 of a rank": Kind(("ranks",), kill_rank),
     "kill -9 of the parent": Kind(EVERY, kill_one),
-    "kill -9 of a data worker": Kind(("extraction", "train"), kill_helper, is_from_start=True),
+    "kill -9 of a data worker": Kind(("extraction", "train"), kill_helper, is_from_start=True, is_survived=True),
     "SIGTERM": Kind(EVERY, terminate),
     "Ctrl-C twice": Kind(EVERY, interrupt_twice),
     "disk full": Kind(EVERY, fill_disk, needs_mounts=True, is_on_small_disk=True),
@@ -167,7 +174,7 @@ KINDS: dict[str, Kind] = {
     "record line cut short": Kind(("sweep", "shards"), kill_all, tear_record),
     "checkpoint cut short": Kind(("train", "ranks"), kill_all, tear_checkpoint),
     "cache shard with flipped bytes": Kind(("extraction", "train"), kill_all, flip_bytes),
-    "two processes filling one cache": Kind(("extraction", "train"), second_process),
+    "two processes filling one cache": Kind(("extraction", "train"), second_process, is_survived=True),
     "clock set back": Kind(EVERY, kill_all, set_times_ahead),
 }
 

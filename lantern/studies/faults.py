@@ -19,7 +19,7 @@ from lantern.evaluation.rows import Row, append_rows, read_rows
 from lantern.runtime.files import read_object, replace_text
 from lantern.runtime.home import CHECKOUT
 from lantern.studies.fault_jobs import GROUP_SIZE, JOBS, Place, log_of, shards_of
-from lantern.studies.fault_kinds import KINDS, Kind, Scene, can_mount, kill_all, small_disk
+from lantern.studies.fault_kinds import KINDS, Kind, Scene, can_mount, small_disk
 from lantern.studies.finished_work import Work, finished_work, made_twice, results
 from lantern.studies.forked import Running, load_libraries
 from lantern.studies.markdown import table_lines
@@ -129,7 +129,7 @@ class Study:
         hung = not running.wait(LIMIT_S)
         if hung:
             running.sweep_up()
-        if kind.strike is kill_all and not any(running.statuses):
+        if not kind.is_survived and not any(running.statuses):
             return None
         kind.damage(scene)
         statuses, said = list(running.statuses), _last_line(folder)

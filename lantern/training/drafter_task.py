@@ -12,6 +12,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from lantern.drafters.eagle.feature_drafter import layered
+from lantern.drafters.eagle.layer_fusion import AddedLayers
 from lantern.errors import LanternError
 from lantern.models.token_axis import has_latents
 from lantern.noise import image_seed
@@ -58,11 +59,14 @@ class DrafterTask(pl.LightningModule):
         self.student, self.start_from = student or EagleStudent(), start_from
         self._training_passes, self._head_backward = self.student.training_passes(recipe), head_backward(target)
         layers = recipe.layers(layered(target).num_layers) if recipe.layers else ()
-        self.network = self._loaded(start_from, layers) if start_from else self.student.build(target, layers)
+        reads = layers, recipe.adds_layers
+        self.network = self._loaded(start_from, *reads) if start_from else self.student.build(target, *reads)
 
-    def _loaded(self, start_from: str, layers: Sequence[int]) -> nn.Module:
+    def _loaded(self, start_from: str, layers: Sequence[int], adds_layers: bool) -> nn.Module:
         network = self.student.load(start_from, self.target)
-        if tuple(layers) != network.reads.layers:
+        if adds_layers and not network.reads.layers:  # it goes on from what it reads already
+            network.reads = AddedLayers(network.fc.out_features, layers)
+        if (tuple(layers), adds_layers) != (network.reads.layers, network.reads.adds):
             raise LanternError(
                 f"task.start_from={start_from} reads the target's layers {list(network.reads.layers)}, this recipe "
                 f"{list(layers)}; give the recipe it was trained by"
@@ -128,7 +132,7 @@ class DrafterTask(pl.LightningModule):
         """Initialises the student's input layers by least squares on the first batch of all processes: the best linear
         drafter, since the layer behind them starts as the identity."""
         first, dim, reads = self.target.prefix_len - 1, pairs.features.shape[-1], self.network.reads
-        if reads.layers:  # what the head reads, from layers of the same position
+        if reads.layers and not reads.adds:  # what the head reads, from layers of the same position
             self._fit(reads.fc, reads.normed(pairs.previous)[:, first:], pairs.previous[:, first:, :dim])
         inputs = torch.cat([pairs.embeddings, reads(pairs.previous)], dim=-1)
         for ahead, fc in enumerate(self.student.input_layers(self.network)):  # predicts `ahead` positions further on

@@ -27,7 +27,9 @@ WIDTH_MULTIPLE = 64  # of feed-forward widths
 class Student(Protocol):
     """A drafter variant in distillation."""
 
-    def build(self, target: Target, layers: Sequence[int]) -> nn.Module: ...  # whose inputs it reads; see Recipe
+    def build(
+        self, target: Target, layers: Sequence[int], adds_layers: bool = False
+    ) -> nn.Module: ...  # whose inputs it reads; see Recipe
     def load(self, checkpoint: str, target: Target) -> nn.Module: ...  # a drafter to train further
     def input_layers(self, network: nn.Module) -> list[nn.Linear]: ...  # by pass, on [embedding; feature]
     def passes(
@@ -42,10 +44,10 @@ class EagleStudent:
 
     passes = staticmethod(unroll)
 
-    def build(self, target: Target, layers: Sequence[int]) -> EagleNetwork:
+    def build(self, target: Target, layers: Sequence[int], adds_layers: bool = False) -> EagleNetwork:
         if layers:
             require_layers(target, layers)
-        network = EagleNetwork(*layer_sizes(target), layers=layers)
+        network = EagleNetwork(*layer_sizes(target), layers=layers, adds_layers=adds_layers)
         initialise(target, network)
         return network
 
@@ -60,7 +62,8 @@ class EagleStudent:
 
     def config(self, network: EagleNetwork) -> dict:
         own = {} if network.embed_weight is None else {"embedding_rows": len(network.embed_weight)}
-        layers = {"layers": list(network.reads.layers)} if network.reads.layers else {}
+        reads = network.reads
+        layers = {"layers": list(reads.layers), "adds_layers": reads.adds} if reads.layers else {}
         return {"eps": network.ffn_norm.eps, **own, **layers}
 
 
@@ -72,7 +75,7 @@ class ParallelStudent:
     def __init__(self, levels: int) -> None:
         self.levels = levels
 
-    def build(self, target: Target, layers: Sequence[int]) -> ParallelNetwork:
+    def build(self, target: Target, layers: Sequence[int], adds_layers: bool = False) -> ParallelNetwork:
         network = ParallelNetwork(*layer_sizes(target), self.levels)
         initialise(target, network)
         return network

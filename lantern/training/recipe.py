@@ -17,6 +17,11 @@ def low_middle_high(count: int) -> tuple[int, int, int]:
     return min(2, count // 3), count // 2, max(count - 3, 2 * count // 3)
 
 
+def late(count: int) -> tuple[int, int, int]:
+    """The layers of `count` a third and two thirds up, and the last one."""
+    return count // 3, 2 * count // 3, count - 1
+
+
 @dataclass(frozen=True)
 class Recipe:
     """A loss at each site, their sum over chains, the passes that reach the sites, and what the drafter reads."""
@@ -31,6 +36,7 @@ class Recipe:
     unroll_from: float = 0.0  # share of the training before which there is one pass
     unroll: Unroll | None = None  # None: that of the drafter's kind
     layers: Layers | None = None  # of the target whose inputs the drafter reads; None: the target's features
+    adds_layers: bool = False  # to the target's features, else they are read in place of them
 
     def __post_init__(self) -> None:
         """Raises LanternError for an objective that multiplies along chains of which parts are dropped."""

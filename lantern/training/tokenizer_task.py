@@ -1,5 +1,5 @@
 """Trains the VQ tokenizer (VQGAN, Esser et al. 2021, arXiv:2012.09841): squared error, local spectra, a patch
-discriminator, and a codebook learned by clustering; or the decoder alone of one that is trained."""
+discriminator, and a codebook learned by clustering."""
 
 from copy import deepcopy
 from pathlib import Path

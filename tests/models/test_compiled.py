@@ -21,14 +21,17 @@ from lantern.verification import SharedNoise
 TREE = StaticTree([[0], [1], [0, 0], [0, 0, 0]], name="small")
 
 
-def joined(target, **settings) -> Pipeline:
-    return pipelines(target, partial(tiny_eagle), Exact(), SharedNoise(), Sampling(), "tiny", **settings)(TREE)
+def joined(target, layers: tuple[int, ...] = (), **settings) -> Pipeline:
+    return pipelines(
+        target, partial(tiny_eagle, layers=layers), Exact(), SharedNoise(), Sampling(), "tiny", **settings
+    )(TREE)
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("layers", [(), (1, 0)], ids=["features", "layers"])
 @pytest.mark.parametrize("batch_size", [1, 3])  # rows of equal and of unequal lengths
-def test_a_compiled_pipeline_makes_the_same_images(batch_size):
-    plain, fast = (joined(tiny_target(), compile=compile) for compile in (False, True))
+def test_a_compiled_pipeline_makes_the_same_images(batch_size, layers):
+    plain, fast = (joined(tiny_target(), layers, compile=compile) for compile in (False, True))
     one, other = (pipeline.generate(PROMPTS[:4], SEEDS[:4], batch_size) for pipeline in (plain, fast))
     assert fast.target._compiled.cache_info().currsize == 1
     assert plain.target._compiled.cache_info().currsize == 0

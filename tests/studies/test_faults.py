@@ -30,7 +30,7 @@ def test_one_fault_of_each_kind_leaves_the_results_of_an_undisturbed_run(tmp_pat
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     assert {row["kind"] for row in rows} >= {name for name, kind in KINDS.items() if not kind.needs_mounts}
     assert all(row["recovered"] and row["equal"] and row["made_twice"] == [] for row in rows)
-    assert sum(any(row["statuses"]) for row in rows) > len(rows) / 2  # most come before the work has ended
+    assert all(any(row["statuses"]) for row in rows if not KINDS[row["kind"]].is_survived)
     assert sum(row["finished_before"] for row in rows) > 0
 
 

@@ -1,6 +1,8 @@
-"""EAGLE-3 in training: its drafter reads the inputs of three of the target's layers, in lessons as in decoding."""
+"""EAGLE-3 in training, whose drafter reads the inputs of three of the target's layers, and the layered recipe, whose
+drafter adds them to the target's features: in lessons as in decoding."""
 
 from copy import deepcopy
+from itertools import product
 
 import pytest
 import torch
@@ -21,7 +23,7 @@ from lantern.sampling import Sampling
 from lantern.training import drafter_task as task_module
 from lantern.training.drafter_task import DrafterTask
 from lantern.training.drafter_variants import ParallelStudent
-from lantern.training.recipe import Recipe, low_middle_high
+from lantern.training.recipe import Recipe, late, low_middle_high
 from lantern.training.tables.target_features import FeatureTable
 from lantern.trees.static import chain
 from lantern.verification import SharedNoise
@@ -35,17 +37,21 @@ def test_the_layers_are_the_published_ones():
     """Of 32 layers EAGLE-3 reads the inputs of 2, 16 and 29. Catches indices beyond a small target."""
     assert low_middle_high(32) == (2, 16, 29)
     assert low_middle_high(12) == (2, 6, 9)
-    for count in range(1, 40):
-        assert 0 <= min(layers := low_middle_high(count)) <= max(layers) < count
+    assert late(12) == (4, 8, 11)
+    for choose, count in product((low_middle_high, late), range(1, 40)):
+        assert 0 <= min(layers := choose(count)) <= max(layers) < count
         assert list(layers) == sorted(layers)
 
 
+@pytest.mark.parametrize("recipe", ["eagle3", "layered"])
 @pytest.mark.parametrize("cfg_scale", [1.0, 2.0])
 @torch.no_grad()
-def test_training_and_decoding_see_the_same_drafter(target, cfg_scale, monkeypatch):
+def test_training_and_decoding_see_the_same_drafter(target, cfg_scale, recipe, monkeypatch):
     """Catches layers in another order, rows, cache slots, pairs or guidance that differ between the two; the test fails
     if lessons hold the layers of the position beside."""
-    task = drafter_task(target.configured(cfg_scale), Sampling(cfg_scale=cfg_scale), recipe=eagle3())
+    made = shipped(recipe, "recipe.depth=3")
+    task = drafter_task(target.configured(cfg_scale), Sampling(cfg_scale=cfg_scale), recipe=made)
+    torch.nn.init.normal_(task.network.reads.fc.weight, std=0.1, generator=torch.Generator().manual_seed(0))
     assert_training_and_decoding_agree(task, Eagle)
     found = task_module.target_features
     monkeypatch.setattr(task_module, "target_features", lambda *given: found(*given).roll(1, 2))
@@ -107,9 +113,31 @@ def test_a_drafter_is_trained_further_by_a_recipe_of_its_own_kind(target, tmp_pa
         return DrafterTask(target, Sampling(), recipe, start_from=str(tmp_path / folder), **kind)
 
     assert further("layers", eagle3()).network.reads.layers == low_middle_high(2)
-    for folder, recipe in (("layers", None), ("features", eagle3())):
+    for folder, recipe in (("layers", None), ("features", eagle3()), ("layers", shipped("layered"))):
         with pytest.raises(LanternError, match=r"reads the target's layers \[.*give the recipe it was trained by"):
             further(folder, recipe)
+
+
+@torch.no_grad()
+def test_a_drafter_of_features_goes_on_from_where_it_was_with_layers_added(target, tmp_path):
+    """Catches a map that starts at random, one that the gradient does not reach, and a drafter loaded as EAGLE-3's."""
+    plain, recipe = drafter_task(target), shipped("layered")
+    plain.export(tmp_path / "plain")
+    kind = {"lr": 1e-2, "muon_lr": 1e-2, "weight_decay": 0.0, "validation_depth": 3, "seed": 0}
+    task = DrafterTask(target, Sampling(), recipe, start_from=str(tmp_path / "plain"), **kind)
+    batch = torch.utils.data.default_collate(list(MemorySplits().split("train"))[:2])
+
+    def predicted(task: DrafterTask) -> torch.Tensor:
+        return torch.stack(list(task._passes(task._pairs(batch), 2)))
+
+    assert torch.equal(predicted(task), predicted(plain))
+    with torch.enable_grad():
+        fit(task, tmp_path, max_steps=3)
+    assert task.network.reads.fc.weight.any()
+    task.export(tmp_path / "added")
+    assert load_weights(tmp_path / "added")[1]["adds_layers"]
+    again = DrafterTask(target, Sampling(), recipe, start_from=str(tmp_path / "added"), **kind)
+    assert torch.equal(predicted(again), predicted(task))
 
 
 def test_a_parallel_drafter_refuses_the_recipe(target):

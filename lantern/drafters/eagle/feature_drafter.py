@@ -85,8 +85,6 @@ def require_layers(target: Target, layers: Sequence[int]) -> None:
     what = f"this drafter reads the inputs of the target's layers {list(layers)}"
     if max(layers) >= (count := layered(target).num_layers):
         raise LanternError(f"{what}, which has {count}; use a drafter of this target")
-    if target.compiles:
-        raise LanternError(f"{what}, which passes of compile=true do not hand out; leave compile out")
 
 
 def require_codes(tree: TreePolicy, target: Target) -> None:

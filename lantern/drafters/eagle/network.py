@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lantern.drafters.eagle.layer_fusion import FusedLayers, LastFeatures
+from lantern.drafters.eagle.layer_fusion import AddedLayers, FusedLayers, LastFeatures
 from lantern.models.llamagen.fused import FusedLayer, KVView, precise
 from lantern.models.llamagen.transformer import Attention, FeedForward, KeyValues
 from lantern.models.onednn_linear import linear
@@ -21,12 +21,13 @@ class EagleNetwork(nn.Module):
 
     def __init__(
         self, dim: int, num_heads: int, hidden_dim: int, eps: float = 1e-5, embedding_rows: int | None = None,
-        layers: Sequence[int] = (),
+        layers: Sequence[int] = (), adds_layers: bool = False,
     ) -> None:  # fmt: skip
         """embedding_rows: of a frozen embedding of its own, as released drafters have one; None: the target's; layers:
-        of the target whose inputs it reads in place of features (EAGLE-3)."""
+        of the target whose inputs it reads in place of features (EAGLE-3), or, with adds_layers, beside them."""
         super().__init__()
-        self.reads = FusedLayers(dim, layers) if layers else LastFeatures()
+        fusion = AddedLayers if adds_layers else FusedLayers
+        self.reads = fusion(dim, layers) if layers else LastFeatures()
         self.embed_weight: Tensor | None
         self.register_buffer("embed_weight", torch.zeros(embedding_rows, dim) if embedding_rows else None)
         self.fc = nn.Linear(2 * dim, dim)

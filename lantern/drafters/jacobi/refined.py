@@ -1,6 +1,7 @@
 """A Jacobi window that EAGLE's layer refines before the target verifies it (unpublished). The target's last pass is
 right where the tokens it read are unchanged; where a token has changed since, EAGLE's prediction from the new token,
-mixed with the stale feature of the old one, is right more often. All positions are refined at once, `passes` times."""
+mixed with the stale feature of the old one, is right more often. The root's position is refined first, since its token
+is always another one than was read; then the others at once, `passes` times."""
 
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,8 @@ from lantern.drafters.jacobi.jacobi import chain_within
 from lantern.drafters.jacobi.window import KIND, PickingProposals, StaleNodeLookup
 from lantern.drafters.loading import eagle_layer
 from lantern.errors import LanternError
-from lantern.models.graphs import Outputs
+from lantern.models.cache import TreeView
+from lantern.models.graphs import DRAFTER_PASS, Outputs
 from lantern.runtime.memory import check_nodes
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Forward, Proposals, TreeLabel, Verdict
@@ -33,9 +35,9 @@ class RefinedJacobi(FeatureDrafter):
         self, network: EagleNetwork, target: FeatureTarget, sampling: Sampling, length: int, passes: int, share: float,
         branches: int = 0, weights_hash: str = "",
     ) -> None:  # fmt: skip
-        """length: of the window, in tokens; passes: of EAGLE's layer a round; share: EAGLE's part of the feature where
-        a token has changed, the rest being the stale one's; branches: nodes beside the window. Raises LanternError for
-        values out of range."""
+        """length: of the window, in tokens; passes: of EAGLE's layer over it a round; share: EAGLE's part of the feature
+        where a token has changed, the rest being the stale one's; branches: nodes beside the window. Raises
+        LanternError for values out of range."""
         if min(length, passes) < 1 or not 0 <= share <= 1:
             raise LanternError(
                 f"drafter.length={length}, passes={passes}, share={share}: give 1 at least, and a share within [0, 1]"
@@ -83,41 +85,64 @@ class RefinedJacobi(FeatureDrafter):
             raise LanternError("drafter=refined_jacobi drafts no draws from a law; use verification=shared_noise")
         start, seconds, graphs = perf_counter(), self.forward_s, self.target.graphs
         tables = proposals.tables if graphs else ()
-        given = roots, self._stale, self._read, self._picks, self._seen, *tables
         settings = self._layer, self.passes, self.share, self.sampling, self.target.cfg_scale, bool(tables)
-        run = partial(self._refined, proposals)
-        codes, scores, settled = self.state.read(run, roots, self.depth - 1, *given, settings=settings)
-        self.forwards += self.passes
+        run = partial(self._root, proposals)
+        first = self.state.read(run, roots, 0, self._stale, self._seen, *tables, settings=settings)
+        run, slots = partial(self._refined, proposals), range(self.depth - 1)
+        given = roots, *first, self._stale, self._read, self._picks, self._seen, *tables
+        codes, scores, settled = DRAFTER_PASS(graphs, self.cache, slots, run, *given, settings=settings)
+        self.forwards += 1 + self.passes
         if graphs:  # recorded with the laws and the picks
             self.forward_s = seconds + perf_counter() - start
         if self._branches.count:
             return self._branches.tree(roots, room, codes, scores, settled)
         return chain_within(room, torch.cat([roots[:, None], codes[..., 0]], 1))
 
-    def _refined(
-        self, proposals: PickingProposals, at: RootPass, committed: Tensor, exact: Tensor, roots: Tensor, stale: Tensor,
-        read: Tensor, picks: Tensor, seen: Tensor, *tables: Tensor,
+    def _root(
+        self, proposals: PickingProposals, at: RootPass, committed: Tensor, exact: Tensor, stale: Tensor, seen: Tensor,
+        *tables: Tensor,
     ) -> Outputs:  # fmt: skip
-        """committed [B, A], exact [B, R, A, D]: the closed pairs; stale [K, B, R, W, D] -> codes and their scores at
-        each position, best first [B, W, ranks], and whether the token before it is settled [B, W]."""
-        proposals, features, root = proposals.over(*tables), stale, roots[:, None]
-        rotary, mask = at.placed()
+        """committed [B, A], exact [B, R, A, D]: the closed pairs, the root's last; stale [K, B, R, W, D] -> the root's
+        output [B, R, 1, D] and the pick behind it [B, 1]."""
+        start = perf_counter()
+        output = at.from_root(self._layer(committed, exact, *at.placed(), at.view))
+        share = torch.where(seen > 0, self.share, 1.0)[:, None, None, None].to(stale.dtype)
+        law = self._law(torch.lerp(stale[0, :, :, :1], output, share), start)
+        return output, proposals.over(*tables).picked(law)
+
+    def _refined(
+        self, proposals: PickingProposals, view: TreeView, roots: Tensor, root_output: Tensor, root_pick: Tensor,
+        stale: Tensor, read: Tensor, picks: Tensor, seen: Tensor, *tables: Tensor,
+    ) -> Outputs:  # fmt: skip
+        """See _root -> codes and their scores at each position, best first [B, W, ranks], and whether the token before
+        it is settled [B, W]."""
+        proposals, length, device = proposals.over(*tables), self.depth - 1, roots.device
+        offsets = torch.arange(length, device=device)
+        positions = (view.lengths[:, None] + 1 + offsets).clamp(max=len(self.target.rotary) - 1)
+        rotary = self.target.rotary[positions].repeat_interleave(self.target.guidance, 0)
+        mask = view.mask((offsets <= offsets[:, None]).expand(len(roots), -1, -1))
+        picks, features = torch.cat([root_pick, picks[:, 1:]], 1), stale
         for _ in range(self.passes):
             start = perf_counter()
-            tokens = torch.cat([root, picks[:, :-1]], 1)  # [B, W] of the window's positions
-            behind, before = torch.cat([committed, tokens[:, 1:]], 1), torch.cat([exact, features[-1, :, :, :-1]], 2)
-            outputs = at.from_root(self._layer(behind, before, rotary, mask, at.view))  # [B, R, W, D]
+            tokens = torch.cat([roots[:, None], picks[:, :-1]], 1)  # [B, W] of the window's positions
             settled, shares = self._shares(tokens, read, seen)
-            features = torch.lerp(stale, outputs, shares)
-            logits = self.target.head(self.target.guide(features[0]))
-            self.forward_s += perf_counter() - start
-            law = self.sampling.law(logits)
+            root = torch.lerp(stale[-1, :, :, :1], root_output, shares[:, :, :1])
+            before = torch.cat([root, features[-1, :, :, 1:-1]], 2)[:, :, :length]
+            outputs = self._layer(tokens[:, 1:], before, rotary, mask, view) if length else root_output[:, :, 1:]
+            features = torch.lerp(stale, torch.cat([root_output, outputs], 2), shares)
+            law = self._law(features[0], start)
             if self._branches.count:
                 codes, scores = proposals.leaders(law, self._branches.ranks)
             else:
                 codes = scores = proposals.picked(law)[..., None]
             picks = codes[..., 0]
         return codes, scores, settled
+
+    def _law(self, features: Tensor, start: float) -> Tensor:
+        """features [B, R, W, D] -> the laws behind them [B, W, V]; start: of the forward that has made them."""
+        logits = self.target.head(self.target.guide(features))
+        self.forward_s += perf_counter() - start
+        return self.sampling.law(logits)
 
     def _shares(self, tokens: Tensor, read: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
         """-> [B, W] true where the token is the one that the last pass read, and [B, 1, W, 1] EAGLE's part: none there,

@@ -14,7 +14,7 @@ from torch._inductor.exc import InvalidCxxCompiler
 from lantern.errors import LanternError
 from lantern.models.cache import TreeView
 from lantern.models.llamagen.fused import precise
-from lantern.models.llamagen.transformer import Transformer
+from lantern.models.llamagen.transformer import Transformer, with_layers
 
 VARIANTS = 64  # of the graph, by which sizes are 1; torch's default of 8 would fall back to eager
 
@@ -35,17 +35,24 @@ class CompiledTransformer(nn.Module):
         # isolated: another target must not reuse this graph, in which the weights are constants
         self._run = torch.compile(self.graph, dynamic=True, options=unchanging, isolate_recompiles=True)
 
-    def forward(self, x: Tensor, rotary: Tensor, mask: Tensor, cache: TreeView) -> Tensor:
-        """x [B R, T, D] -> features [B R, T, D]; rotary, mask as FusedLayer's."""
+    def forward(self, x: Tensor, rotary: Tensor, mask: Tensor, cache: TreeView, layers: tuple[int, ...] = ()) -> Tensor:
+        """x [B R, T, D] -> features [B R, T, F], the inputs of `layers` behind them; rotary, mask as FusedLayer's."""
         real = torch.view_as_real(rotary).expand(len(x), *[-1] * 5).contiguous()
         entries = cache.store.flatten(0, 1).unbind(0)
-        return self._run(x.to(self.precise), real, mask.contiguous(), cache.reserved, entries)
+        return self._run(x.to(self.precise), real, mask.contiguous(), cache.reserved, entries, layers)
 
-    def graph(self, x: Tensor, rotary: Tensor, mask: Tensor, slots: int | Tensor, entries: Sequence[Tensor]) -> Tensor:
+    def graph(
+        self, x: Tensor, rotary: Tensor, mask: Tensor, slots: int | Tensor, entries: Sequence[Tensor],
+        layers: tuple[int, ...],
+    ) -> Tensor:  # fmt: skip
         """x [B R, T, D], rotary [B R, T, 2, 1, Dh / 2, 2] of queries and keys, mask [B R, 1, T, S], slots to write
         [B R, T], or the first slot where all rows share it, entries: keys and values of each layer in turn
-        [B R, H, slots, Dh] -> [B R, T, D]."""
-        for block, gate_up, keys, values in zip(self.layers, self.gate_up, entries[::2], entries[1::2], strict=True):
+        [B R, H, slots, Dh] -> [B R, T, F]."""
+        inputs: dict[int, Tensor] = {}
+        parts = zip(self.layers, self.gate_up, entries[::2], entries[1::2], strict=True)
+        for index, (block, gate_up, keys, values) in enumerate(parts):
+            if index in layers:
+                inputs[index] = x
             attention = block.attention
             heads = attention.wqkv(self._normed(block.attention_norm, x)).to(self.precise)
             heads = heads.unflatten(-1, (3, attention.num_heads, -1))
@@ -54,7 +61,7 @@ class CompiledTransformer(nn.Module):
             x = x + attention.wo(attended.transpose(1, 2).flatten(2).to(self.dtype))
             gate, up = F.linear(self._normed(block.ffn_norm, x), gate_up).chunk(2, -1)
             x = x + block.feed_forward.w2(F.silu(gate) * up)
-        return self._normed(self.norm, x)
+        return with_layers(self._normed(self.norm, x), inputs, layers)
 
     def _normed(self, norm: nn.RMSNorm, x: Tensor) -> Tensor:
         scale = (x.square().mean(-1, keepdim=True) + norm.eps).rsqrt()

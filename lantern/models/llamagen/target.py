@@ -108,7 +108,7 @@ class LlamaGenTarget(CachedTarget):
         rotary = self.rotary.index_select(0, positions.flatten()).unflatten(0, positions.shape)
         rotary = rotary if len(positions) == 1 else self._repeated(rotary)  # one image's broadcast over guidance rows
         if self.compiles:
-            return self._read(self._compiled()(x, rotary, mask, view))
+            return self._read(self._compiled()(x, rotary, mask, view, self.cache.layers))
         return self._read(self.body(x, rotary, mask, view, self.cache.layers))
 
     def _repeated(self, x: Tensor) -> Tensor:  # [B, ...] -> [B R, ...]

@@ -33,11 +33,14 @@ class Likeliest(SharedProposals):
 
 def tiny_refined(
     target: LlamaGenTarget, sampling: Sampling, passes: int, length: int = LENGTH, branches: int = 0,
-    layers: Sequence[int] = (),
+    layers: Sequence[int] = (), adds_layers: bool = False,
 ) -> RefinedJacobi:  # fmt: skip
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        network = EagleNetwork(DIM, 2, feed_forward_dim(DIM, 16), layers=layers).to(target.embed_weight.dtype)
+        network = EagleNetwork(DIM, 2, feed_forward_dim(DIM, 16), layers=layers, adds_layers=adds_layers)
+        if adds_layers:
+            torch.nn.init.normal_(network.reads.fc.weight, std=0.1)
+        network = network.to(target.embed_weight.dtype)
     return RefinedJacobi(network, target, sampling, length, passes, SHARE, branches, "tiny-drafter")
 
 
@@ -50,40 +53,44 @@ class Left:
 
 
 def slow_refined(drafter: RefinedJacobi, prompt: str, committed: list[int], left: Left, passes: int) -> list[int]:
-    """Every pass is one causal run without a cache over the committed pairs and the window's rows. Row k reads the
-    guess k tokens behind the root and the feature of row k - 1, the exact one at the root."""
+    """Every pass is one causal run without a cache over the committed pairs and the window's rows; of the first the
+    root's row alone counts. Row k reads the guess k tokens behind the root and the feature of row k - 1, the exact one
+    at the root."""
     target, reads = drafter.target, drafter.network.reads
     given = target_features(target, prompt, committed[:-1], reads.layers)  # [R, P + T - 1, F]
     exact, seen = reads(given), len(left.tokens)
     last = [left.features[:, k] if seen else given[:, -1] for k in (min(k, max(seen - 1, 0)) for k in range(LENGTH))]
     stale, features = [row[:, :DIM] for row in last], [reads(row) for row in last]  # for the head, for the layer
     stale_read, picks = features, [left.picks[min(k, len(left.picks) - 1)] for k in range(LENGTH)]
-    for _ in range(passes):
+    for number in range(passes + 1):
         guesses = [committed[-1], *picks[:-1]]
         tokens = [0] * (target.prefix_len - 1) + committed + guesses[1:]
         before = torch.cat([exact, *(feature[:, None] for feature in features[:-1])], dim=1)
         embeddings = target.embed(torch.tensor([tokens] * target.guidance))
         positions = torch.arange(1, len(tokens) + 1).clamp(max=len(target.rotation) - 1)
         outputs = drafter.network(embeddings, before, target.rotation[None, positions], None)[:, -LENGTH:]
-        features, predicted = [], []
+        former, features, predicted = features, [], []
         for k, guess in enumerate(guesses):
             share = 1.0 if k >= seen else SHARE if k == 0 or guess != left.tokens[k] else 0.0
             features.append(stale_read[k] + share * (outputs[:, k] - stale_read[k]))
             predicted.append(stale[k] + share * (outputs[:, k] - stale[k]))
         logits = target.head(target.guide(torch.stack(predicted, 1)[None]))[0]
-        picks = drafter.sampling.scores(logits).argmax(-1).tolist()
+        refined = drafter.sampling.scores(logits).argmax(-1).tolist()
+        if not number:  # the root's position comes first, alone
+            features[1:], refined[1:] = former[1:], picks[1:]
+        picks = refined
     return picks
 
 
-@pytest.mark.parametrize("layers", [(), (1, 0)], ids=["features", "layers"])
+@pytest.mark.parametrize("reads", [((),), ((1, 0),), ((1, 0), True)], ids=["features", "layers", "both"])
 @pytest.mark.parametrize("passes", [1, 2, 3])
 @pytest.mark.parametrize("cfg_scale", [2.0, 1.0])
 @torch.inference_mode()
-def test_a_window_is_refined_as_written_out_position_by_position(cfg_scale, passes, layers):
+def test_a_window_is_refined_as_written_out_position_by_position(cfg_scale, passes, reads):
     """Catches rows that attend to the gaps of uneven rows or the last window, features of another token or image,
     shares mixed up, a stale window kept for a new image, and a head that reads what the layer is to read."""
     target, generator = tiny_target(cfg_scale), torch.Generator().manual_seed(0)
-    drafter = tiny_refined(target, Sampling(cfg_scale=cfg_scale), passes, layers=layers)
+    drafter = tiny_refined(target, Sampling(cfg_scale=cfg_scale), passes, LENGTH, 0, *reads)
     prompts = PROMPTS[:3]
     target.allocate(3, LENGTH + 1)
     drafter.allocate(3)
@@ -102,7 +109,7 @@ def test_a_window_is_refined_as_written_out_position_by_position(cfg_scale, pass
             prompts, committed, left = [prompts[2], prompts[1]], [committed[2], committed[1]], [left[2], left[1]]
         forwards, room = drafter.forwards, torch.full((len(prompts),), 99)
         tree = drafter.draft(torch.tensor([tokens[-1] for tokens in committed]), room, Likeliest(None))
-        assert drafter.forwards == forwards + passes
+        assert drafter.forwards == forwards + 1 + passes
         for row, tokens in enumerate(committed):
             slow = slow_refined(drafter, prompts[row], tokens, left[row], passes)
             assert tree.tokens[row].tolist() == [tokens[-1], *slow]
