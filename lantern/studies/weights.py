@@ -16,7 +16,10 @@ PARTS: dict[str, tuple[str, ...]] = {  # settings of `train.py` by part, in the 
     "tokenizer": ("task=tokenizer",),
     "target": ("task=target", "rendered.num_train=24000", "trainer.max_time=00:01:30:00"),
     "target_continuous": ("task=target_continuous", "trainer.max_time=00:01:00:00"),
-    "drafter": ("task=drafter", "data.num_train=4096", "trainer.max_time=00:00:18:00"),
+    "drafter": (
+        "task=drafter", "recipe=layered", "data.num_train=4096", "feature_table.budget_gib=6",
+        "trainer.max_time=00:01:10:00",
+    ),
     "parallel": (
         "task=drafter", "drafter=parallel", "recipe=feature_lk", "data.num_train=4096",
         "task.start_from=${paths.weights}/drafter", "trainer.max_time=00:00:24:00",

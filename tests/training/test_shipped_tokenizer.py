@@ -12,7 +12,7 @@ from lantern.models.critic import ATTRIBUTES, as_images, load_critic
 from lantern.models.llamagen.weights_folder import load_tokenizer
 
 NUM_IMAGES, BATCH = 1024, 32
-MOST_GRID_POWER = {0.125: 1.1, 0.25: 1.1, 0.375: 3.1, 0.5: 4.9}  # the last two are a visible mesh; the goal is 1.1
+MOST_GRID_POWER = 1.1  # on each line, of the originals': more is a visible mesh
 
 
 @pytest.mark.full
@@ -27,11 +27,11 @@ def test_the_shipped_tokenizer_keeps_what_its_card_promises():
         meter.update(tokenizer.decode(tokens), real, tokens, [item["caption"] for item in items])
     figures = meter.summary()
     print(json.dumps(figures, indent=1))
-    assert figures["psnr"] >= 22
+    assert figures["psnr"] >= 26
     assert figures["codes_used"] >= 0.8
     for name, ratio in figures.items():
         assert not name.startswith("high_octave") or 0.6 <= ratio <= 1.1, name
-    for line, most in MOST_GRID_POWER.items():
-        assert figures[f"grid/{line}"] <= most, line
+    for line in (0.125, 0.25, 0.375, 0.5):
+        assert figures[f"grid/{line}"] <= MOST_GRID_POWER, line
     for attribute in ATTRIBUTES:
         assert abs(figures[f"critic/{attribute}"] - figures[f"critic/{attribute}_originals"]) <= 0.03

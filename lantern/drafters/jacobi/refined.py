@@ -35,12 +35,13 @@ class RefinedJacobi(FeatureDrafter):
         self, network: EagleNetwork, target: FeatureTarget, sampling: Sampling, length: int, passes: int, share: float,
         branches: int = 0, weights_hash: str = "",
     ) -> None:  # fmt: skip
-        """length: of the window, in tokens; passes: of EAGLE's layer over it a round; share: EAGLE's part of the feature
-        where a token has changed, the rest being the stale one's; branches: nodes beside the window. Raises
-        LanternError for values out of range."""
-        if min(length, passes) < 1 or not 0 <= share <= 1:
+        """length: of the window, in tokens; passes: of EAGLE's layer over it a round, beside the root's; share: EAGLE's
+        part of the feature where a token has changed, the rest being the stale one's; branches: nodes beside the
+        window. Raises LanternError for values out of range."""
+        if length < 2 or passes < 1 or not 0 <= share <= 1:
             raise LanternError(
-                f"drafter.length={length}, passes={passes}, share={share}: give 1 at least, and a share within [0, 1]"
+                f"drafter.length={length}, passes={passes}, share={share}: give 2 tokens and 1 pass at least, and a "
+                "share within [0, 1]"
             )
         check_nodes(length, f"drafter.length={length}")
         check_nodes(passes, f"drafter.passes={passes}")
@@ -127,8 +128,8 @@ class RefinedJacobi(FeatureDrafter):
             tokens = torch.cat([roots[:, None], picks[:, :-1]], 1)  # [B, W] of the window's positions
             settled, shares = self._shares(tokens, read, seen)
             root = torch.lerp(stale[-1, :, :, :1], root_output, shares[:, :, :1])
-            before = torch.cat([root, features[-1, :, :, 1:-1]], 2)[:, :, :length]
-            outputs = self._layer(tokens[:, 1:], before, rotary, mask, view) if length else root_output[:, :, 1:]
+            before = torch.cat([root, features[-1, :, :, 1:-1]], 2)
+            outputs = self._layer(tokens[:, 1:], before, rotary, mask, view)
             features = torch.lerp(stale, torch.cat([root_output, outputs], 2), shares)
             law = self._law(features[0], start)
             if self._branches.count:

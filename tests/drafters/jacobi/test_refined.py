@@ -155,7 +155,7 @@ def test_ratio_verification_is_rejected_in_one_sentence():
         generate(DecodingSetup(target, drafter, Ratio(), Exact(), sampling), PROMPTS[:1], SEEDS[:1])
 
 
-@pytest.mark.parametrize("wrong", [{"length": 0}, {"passes": 0}, {"share": 1.5}])
+@pytest.mark.parametrize("wrong", [{"length": 1}, {"passes": 0}, {"share": 1.5}])
 def test_values_without_meaning_are_rejected_by_name(wrong):
     target = tiny_target()
     network = EagleNetwork(DIM, 2, feed_forward_dim(DIM, 16))
