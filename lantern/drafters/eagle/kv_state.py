@@ -106,7 +106,7 @@ class DrafterState:
         kept = like.new_empty(0, dtype=cache_dtype(like))
         self.cache = target.drafter_caches.allocate(1, batch_size, target.guidance, slots, heads, dim // heads, kept)
         empty = target.empty_tokens(batch_size, self.max_pairs)
-        self.pairs = Pairs(empty, target.guidance, like, dim, self.network.reads)
+        self.pairs = Pairs(empty, target.guidance, like, dim)
         for tree in self._trees:
             tree.allocate(batch_size, target.grid, like.device)
 
@@ -141,9 +141,10 @@ class DrafterState:
         self.cache.extend(pairs.counts, pairs.count)  # what was written behind the root is overwritten
         return outputs
 
-    def observe(self, tree: DraftTree, forward: Forward, verdict: Verdict) -> None:
-        """Keeps the pairs of the accepted path and updates the tree policy."""
-        self.pairs.observe(tree, forward, verdict)
+    def observe(self, tree: DraftTree, features: Tensor, verdict: Verdict) -> None:
+        """Keeps the pairs of the accepted path, of what the drafter reads at the nodes [B, R, N, D], and updates the
+        tree policy."""
+        self.pairs.observe(tree, features, verdict)
         for policy in self._trees:
             policy.observe(verdict)
 

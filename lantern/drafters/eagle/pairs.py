@@ -1,23 +1,18 @@
 """The pairs (feature of an accepted node, token behind it) that a round commits and a drafter has yet to read."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
 from lantern.models.token_axis import spread
-from lantern.types import DraftTree, Forward, Verdict
+from lantern.types import DraftTree, Verdict
 
 
 class Pairs:
     """Row b holds count[b] pairs: tokens [B, A, ...], features [B, R, A, D]. The last one's token is the next root."""
 
-    def __init__(
-        self, tokens: Tensor, guidance: int, like: Tensor, dim: int, reads: Callable[[Tensor], Tensor]
-    ) -> None:
-        """tokens: empty ones, as many as a round can commit; reads: the target's features [..., F] -> the drafter's
-        [..., D]."""
-        self.tokens, self._reads = tokens, reads
+    def __init__(self, tokens: Tensor, guidance: int, like: Tensor, dim: int) -> None:
+        """tokens: empty ones, as many as a round can commit."""
+        self.tokens = tokens
         batch_size, max_pairs = tokens.shape[:2]
         self.features = like.new_zeros(batch_size, guidance, max_pairs, dim)
         self.count = torch.ones(batch_size, dtype=torch.long, device=like.device)
@@ -37,13 +32,13 @@ class Pairs:
         self.tokens[self.rows, self.count - 1] = roots
         return self.tokens[:, :longest], self.features[:, :, :longest]
 
-    def observe(self, tree: DraftTree, forward: Forward, verdict: Verdict) -> None:
-        """The accepted path becomes pairs; the last one is completed by the verdict's token."""
+    def observe(self, tree: DraftTree, features: Tensor, verdict: Verdict) -> None:
+        """The accepted path becomes pairs, of what the drafter reads at the nodes [B, R, N, D]; the last one is
+        completed by the verdict's token."""
         longest = max(verdict.counts) + 1
         path = verdict.path[:, :longest].clamp(min=0)
         self.tokens[:, : longest - 1] = tree.tokens.gather(1, spread(path, tree.tokens))[:, 1:]
-        features = forward.features.transpose(1, 2)[self.rows[:, None], path]  # [B, A, R, F]
-        self.features[:, :, :longest] = self._reads(features).transpose(1, 2)
+        self.features[:, :, :longest] = features.transpose(1, 2)[self.rows[:, None], path].transpose(1, 2)
         self.count, self.counts = verdict.moved, [accepted + 1 for accepted in verdict.counts]
 
     def keep(self, rows: Tensor) -> None:

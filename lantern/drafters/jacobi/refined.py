@@ -156,13 +156,13 @@ class RefinedJacobi(FeatureDrafter):
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         """Keeps the accepted pairs, and the features and picks of the positions behind the verdict's token."""
-        super().observe(tree, forward, probs, verdict)
+        kinds = self.network.reads.with_head(forward.features)  # [K, B, R, N, D]
+        self.state.observe(tree, kinds[-1], verdict)
         if verdict.picks is None:
             raise LanternError(f"drafter={self.name} needs the picks at all nodes; use verification=shared_noise")
         behind, self._seen = self._stale_nodes(tree, verdict)
         rows = torch.arange(len(behind), device=behind.device)[:, None]
-        stale = forward.features.transpose(1, 2)[rows, behind].transpose(1, 2)
-        self._stale = self.network.reads.with_head(stale)
+        self._stale = kinds.transpose(2, 3)[:, rows, behind].transpose(2, 3)
         self._read, self._picks = tree.tokens.gather(1, behind), verdict.picks.gather(1, behind)
 
     def keep(self, rows: Tensor) -> None:
