@@ -82,9 +82,11 @@ def layered(target: Target) -> LayeredTarget:
 
 def require_layers(target: Target, layers: Sequence[int]) -> None:
     """Raises LanternError for a target that does not hand out the inputs of these layers."""
-    what = f"this drafter reads the inputs of the target's layers {list(layers)}"
     if max(layers) >= (count := layered(target).num_layers):
-        raise LanternError(f"{what}, which has {count}; use a drafter of this target")
+        raise LanternError(
+            f"this drafter reads the inputs of the target's layers {list(layers)}, which has {count}; use a drafter of "
+            "this target"
+        )
 
 
 def require_codes(tree: TreePolicy, target: Target) -> None:
