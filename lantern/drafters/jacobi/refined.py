@@ -8,6 +8,7 @@ from pathlib import Path
 from time import perf_counter
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from lantern.drafters.eagle.feature_drafter import FeatureDrafter
@@ -88,9 +89,9 @@ class RefinedJacobi(FeatureDrafter):
         tables = proposals.tables if graphs else ()
         settings = self._layer, self.passes, self.share, self.sampling, self.target.cfg_scale, bool(tables)
         run = partial(self._root, proposals)
-        first = self.state.read(run, roots, 0, self._stale, self._seen, *tables, settings=settings)
+        root, pick = self.state.read(run, roots, 0, self._stale, self._seen, *tables, settings=settings)
         run, slots = partial(self._refined, proposals), range(self.depth - 1)
-        given = roots, *first, self._stale, self._read, self._picks, self._seen, *tables
+        given = root, self._stale, torch.cat([pick, self._picks[:, 1:]], 1), self._read, self._seen, *tables
         codes, scores, settled = DRAFTER_PASS(graphs, self.cache, slots, run, *given, settings=settings)
         self.forwards += 1 + self.passes
         if graphs:  # recorded with the laws and the picks
@@ -104,40 +105,39 @@ class RefinedJacobi(FeatureDrafter):
         *tables: Tensor,
     ) -> Outputs:  # fmt: skip
         """committed [B, A], exact [B, R, A, D]: the closed pairs, the root's last; stale [K, B, R, W, D] -> the root's
-        output [B, R, 1, D] and the pick behind it [B, 1]."""
-        start = perf_counter()
+        features [K, B, R, 1, D] and the pick behind it [B, 1]."""
+        start, unseen = perf_counter(), seen[:, None] < 1
         output = at.from_root(self._layer(committed, exact, *at.placed(), at.view))
-        share = torch.where(seen > 0, self.share, 1.0)[:, None, None, None].to(stale.dtype)
-        law = self._law(torch.lerp(stale[0, :, :, :1], output, share), start)
-        return output, proposals.over(*tables).picked(law)
+        share = self._share(torch.zeros_like(unseen), unseen)  # the token read there was rejected
+        features = torch.lerp(stale[:, :, :, :1], output, share)
+        return features, proposals.over(*tables).picked(self._law(features[0], start))
 
     def _refined(
-        self, proposals: PickingProposals, view: TreeView, roots: Tensor, root_output: Tensor, root_pick: Tensor,
-        stale: Tensor, read: Tensor, picks: Tensor, seen: Tensor, *tables: Tensor,
+        self, proposals: PickingProposals, view: TreeView, root: Tensor, stale: Tensor, picks: Tensor, read: Tensor,
+        seen: Tensor, *tables: Tensor,
     ) -> Outputs:  # fmt: skip
-        """See _root -> codes and their scores at each position, best first [B, W, ranks], and whether the token before
-        it is settled [B, W]."""
-        proposals, length, device = proposals.over(*tables), self.depth - 1, roots.device
+        """root: see _root; picks [B, W] behind all positions, read [B, W] at them -> codes and their scores at each
+        position, best first [B, W, ranks], and whether the token before it is settled [B, W]."""
+        proposals, length, device = proposals.over(*tables), self.depth - 1, picks.device
         offsets = torch.arange(length, device=device)
         positions = (view.lengths[:, None] + 1 + offsets).clamp(max=len(self.target.rotary) - 1)
         rotary = self.target.rotary[positions].repeat_interleave(self.target.guidance, 0)
-        mask = view.mask((offsets <= offsets[:, None]).expand(len(roots), -1, -1))
-        picks, features = torch.cat([root_pick, picks[:, 1:]], 1), stale
+        mask = view.mask((offsets <= offsets[:, None]).expand(len(picks), -1, -1))
+        unseen, stale, read = offsets + 1 >= seen[:, None], stale[:, :, :, 1:], read[:, 1:]
+        features = stale
         for _ in range(self.passes):
-            start = perf_counter()
-            tokens = torch.cat([roots[:, None], picks[:, :-1]], 1)  # [B, W] of the window's positions
-            settled, shares = self._shares(tokens, read, seen)
-            root = torch.lerp(stale[-1, :, :, :1], root_output, shares[:, :, :1])
-            before = torch.cat([root, features[-1, :, :, 1:-1]], 2)
-            outputs = self._layer(tokens[:, 1:], before, rotary, mask, view)
-            features = torch.lerp(stale, torch.cat([root_output, outputs], 2), shares)
-            law = self._law(features[0], start)
+            start, tokens = perf_counter(), picks[:, :-1]
+            settled = (tokens == read) & ~unseen
+            before = torch.cat([root[-1], features[-1, :, :, :-1]], 2)
+            outputs = self._layer(tokens, before, rotary, mask, view)
+            features = torch.lerp(stale, outputs, self._share(settled, unseen))
+            law = self._law(torch.cat([root[0], features[0]], 2), start)
             if self._branches.count:
                 codes, scores = proposals.leaders(law, self._branches.ranks)
             else:
                 codes = scores = proposals.picked(law)[..., None]
             picks = codes[..., 0]
-        return codes, scores, settled
+        return codes, scores, F.pad(settled, (1, 0))
 
     def _law(self, features: Tensor, start: float) -> Tensor:
         """features [B, R, W, D] -> the laws behind them [B, W, V]; start: of the forward that has made them."""
@@ -145,14 +145,11 @@ class RefinedJacobi(FeatureDrafter):
         self.forward_s += perf_counter() - start
         return self.sampling.law(logits)
 
-    def _shares(self, tokens: Tensor, read: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
-        """-> [B, W] true where the token is the one that the last pass read, and [B, 1, W, 1] EAGLE's part: none there,
-        all where the pass read none. The root always counts as changed: its draft differed, or there was none."""
-        unseen = torch.arange(self.depth, device=seen.device) >= seen[:, None]
-        settled = (tokens == read).logical_and_(~unseen)
-        settled[:, 0].fill_(False)
+    def _share(self, settled: Tensor, unseen: Tensor) -> Tensor:
+        """EAGLE's part of the features [B, 1, W, 1]: none where the token [B, W] is the one that the last pass read, all
+        where that pass read none."""
         share = torch.where(settled, 0.0, self.share).masked_fill_(unseen, 1.0)
-        return settled, share[:, None, :, None].to(self._stale.dtype)
+        return share[:, None, :, None].to(self._stale.dtype)
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         """Keeps the accepted pairs, and the features and picks of the positions behind the verdict's token."""
