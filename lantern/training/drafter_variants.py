@@ -15,7 +15,7 @@ from lantern.drafters.parallel_network import ParallelNetwork
 from lantern.errors import LanternError
 from lantern.models.checkpoints import save_weights
 from lantern.models.llamagen.target import LlamaGenTarget
-from lantern.models.llamagen.transformer import feed_forward_dim
+from lantern.models.llamagen.transformer import FeedForward, feed_forward_dim
 from lantern.training.recipe import Recipe
 from lantern.training.unroll import Unroll, parallel_passes, unroll
 from lantern.types import Target
@@ -44,15 +44,28 @@ class EagleStudent:
 
     passes = staticmethod(unroll)
 
+    def __init__(self, width_factor: int = 1) -> None:
+        """width_factor: of the feed-forward part, over that of the target's layers. Raises LanternError below 1."""
+        if width_factor < 1:
+            raise LanternError(f"distil.student.width_factor={width_factor}; give 1, or more for a larger drafter")
+        self.width_factor = width_factor
+
     def build(self, target: Target, layers: Sequence[int], adds_layers: bool = False) -> EagleNetwork:
         if layers:
             require_layers(target, layers)
         network = EagleNetwork(*layer_sizes(target), layers=layers, adds_layers=adds_layers)
         initialise(target, network)
-        return network
+        return self._as_wide(network, target)
 
     def load(self, checkpoint: str, target: Target) -> EagleNetwork:
-        return load_network(drafter_folder(checkpoint, target, setting=START), target)
+        """A drafter to train further, widened if it is narrower than asked."""
+        return self._as_wide(load_network(drafter_folder(checkpoint, target, setting=START), target), target)
+
+    def _as_wide(self, network: EagleNetwork, target: Target) -> EagleNetwork:
+        width = self.width_factor * layer_sizes(target)[2]
+        if network.feed_forward.w1.out_features < width:
+            network.feed_forward = widened(network.feed_forward, width)
+        return network
 
     def input_layers(self, network: EagleNetwork) -> list[nn.Linear]:
         return [network.fc]
@@ -119,6 +132,16 @@ def save_drafter(folder: Path, network: EagleNetwork | ParallelNetwork, student:
         **student.config(network),
     }
     save_weights(folder, network.state_dict(), config)
+
+
+@torch.no_grad()
+def widened(layer: FeedForward, width: int) -> FeedForward:
+    """The same function in a wider layer: the units added change nothing until they are trained."""
+    wide = FeedForward(layer.w1.in_features, width)
+    wide.w2.weight.zero_()
+    for own, given in zip(wide.parameters(), layer.parameters(), strict=True):
+        own[: given.shape[0], : given.shape[1]] = given
+    return wide
 
 
 @singledispatch

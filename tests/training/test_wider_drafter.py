@@ -1,0 +1,64 @@
+"""A drafter with a wider feed-forward part than its target's layers have, from nothing and from a narrower drafter."""
+
+import pytest
+import torch
+from support.recipes import shipped
+from support.tiny_tasks import MemorySplits
+from training.test_tasks import fit
+from training.test_train_command import composed
+
+from lantern.drafters.loading import load_eagle
+from lantern.errors import LanternError
+from lantern.models.checkpoints import load_weights
+from lantern.sampling import Sampling
+from lantern.training.drafter_task import DrafterTask
+from lantern.training.drafter_variants import EagleStudent
+from lantern.trees.static import chain
+
+
+def task_of(target, width_factor: int = 1, start_from: object = None) -> DrafterTask:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return DrafterTask(
+            target, Sampling(), shipped("lk"), lr=1e-2, muon_lr=1e-2, weight_decay=0.0, validation_depth=3, seed=0,
+            student=EagleStudent(width_factor), start_from=start_from and str(start_from),
+        )  # fmt: skip
+
+
+@torch.no_grad()
+def predicted(task: DrafterTask) -> torch.Tensor:
+    batch = torch.utils.data.default_collate(list(MemorySplits().split("train"))[:2])
+    return torch.stack(list(task._passes(task._pairs(batch), 2)))
+
+
+def test_a_widened_drafter_goes_on_from_where_it_was(target, tmp_path):
+    """Catches units that change the drafter before they are trained, that no gradient reaches, that are lost when the
+    drafter is saved, loaded to decode or trained further."""
+    narrow = task_of(target)
+    fit(narrow, tmp_path, max_steps=3)
+    narrow.export(tmp_path / "narrow")
+    wide, width = task_of(target, 3, tmp_path / "narrow"), narrow.network.feed_forward.w1.out_features
+    torch.testing.assert_close(predicted(wide), predicted(narrow), rtol=0, atol=1e-5)
+    fit(wide, tmp_path, max_steps=3)
+    assert wide.network.feed_forward.w2.weight[:, width:].any()
+    wide.export(tmp_path / "wide")
+    assert load_weights(tmp_path / "wide")[1]["hidden_dim"] == 3 * width
+    again = task_of(target, 1, tmp_path / "wide")
+    assert torch.equal(predicted(again), predicted(wide))
+    drafter = load_eagle(tmp_path / "wide", target, chain(3), Sampling())
+    assert torch.equal(drafter.network.feed_forward.w2.weight, wide.network.feed_forward.w2.weight)
+
+
+def test_a_wide_drafter_from_nothing_starts_as_a_narrow_one(target):
+    """Catches another initialisation than the target's layer."""
+    narrow, wide = (task_of(target, factor).network.feed_forward for factor in (1, 2))
+    width = narrow.w1.out_features
+    assert wide.w1.out_features == 2 * width
+    assert torch.equal(wide.w1.weight[:width], narrow.w1.weight)
+    assert not wide.w2.weight.any()
+
+
+def test_the_width_is_a_setting():
+    assert composed("distil.student.width_factor=3").task.student.width_factor == 3
+    with pytest.raises(LanternError, match=r"distil.student.width_factor=0; give 1"):
+        EagleStudent(0)
