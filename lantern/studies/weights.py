@@ -17,7 +17,7 @@ PARTS: dict[str, tuple[str, ...]] = {  # settings of `train.py` by part, in the 
     "target": ("task=target", "rendered.num_train=24000", "trainer.max_time=00:01:30:00"),
     "target_continuous": ("task=target_continuous", "trainer.max_time=00:01:00:00"),
     "drafter": (
-        "task=drafter", "recipe=layered", "data.num_train=4096", "feature_table.budget_gib=6",
+        "task=drafter_self", "recipe=layered", "data.num_train=6144", "feature_table.budget_gib=9",
         "trainer.max_time=00:01:10:00",
     ),
     "parallel": (
@@ -47,8 +47,9 @@ def run(folder: Path, parts: Mapping[str, Sequence[str]], train: Sequence[str] =
 
 
 def exported_by(settings: Sequence[str]) -> str:
-    """The name of the folder that train.py exports to: that of its task."""
-    return next(value for key, _, value in (setting.partition("=") for setting in settings) if key == "task")
+    """The name of the folder that train.py exports to: that of its task, on whichever images."""
+    task = next(value for key, _, value in (setting.partition("=") for setting in settings) if key == "task")
+    return task.removesuffix("_self")
 
 
 def _keep(exported: Path, place: Path) -> None:

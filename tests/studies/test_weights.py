@@ -16,7 +16,7 @@ STUB = """
 import sys
 from pathlib import Path
 given = dict(setting.split("=", 1) for setting in sys.argv[1:])
-run, task = Path(given["hydra.run.dir"]), given["task"]
+run, task = Path(given["hydra.run.dir"]), given["task"].removesuffix("_self")
 run.mkdir(parents=True, exist_ok=True)
 starts = run / "starts"
 starts.write_text(starts.read_text() + "+" if starts.exists() else "+")
