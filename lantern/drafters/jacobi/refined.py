@@ -146,8 +146,8 @@ class RefinedJacobi(FeatureDrafter):
         return self.sampling.law(logits)
 
     def _share(self, settled: Tensor, unseen: Tensor) -> Tensor:
-        """EAGLE's part of the features [B, 1, W, 1]: none where the token [B, W] is the one that the last pass read, all
-        where that pass read none."""
+        """EAGLE's part of the features [B, 1, W, 1]: none where the last pass read the same token [B, W], all where it
+        read none."""
         share = torch.where(settled, 0.0, self.share).masked_fill_(unseen, 1.0)
         return share[:, None, :, None].to(self._stale.dtype)
 
