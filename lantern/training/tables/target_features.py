@@ -88,13 +88,16 @@ class FeatureTable:
             )
 
     def _compute(self, items: Split) -> Tensor:  # -> [n, R, P + L - 1, F]
-        parts = []
+        table = torch.empty(0)
         for start in range(0, len(items), FEATURE_BATCH):
             chosen = [items[i] for i in range(start, min(start + FEATURE_BATCH, len(items)))]
             tokens = torch.stack([item["tokens"] for item in chosen]).to(self.target.codebook.device)
             captions = [item["caption"] for item in chosen]
-            parts.append(target_features(self.target, tokens, captions, self.layers).cpu())
-        return torch.cat(parts)
+            made = target_features(self.target, tokens, captions, self.layers).cpu()
+            if not start:
+                table = made.new_empty(len(items), *made.shape[1:])  # once: joining parts would take as much again
+            table[start : start + len(made)] = made
+        return table
 
 
 def _record(path: Path) -> Path:
