@@ -45,9 +45,10 @@ class EagleStudent:
     passes = staticmethod(unroll)
 
     def __init__(self, width_factor: int = 1) -> None:
-        """width_factor: of the feed-forward part, over that of the target's layers. Raises LanternError below 1."""
-        if width_factor < 1:
-            raise LanternError(f"distil.student.width_factor={width_factor}; give 1, or more for a larger drafter")
+        """width_factor: of the feed-forward part, over that of the target's layers. Raises LanternError for others than
+        whole numbers from 1 on."""
+        if not isinstance(width_factor, int) or width_factor < 1:
+            raise LanternError(f"distil.student.width_factor={width_factor!r}; give a whole number, 1 at least")
         self.width_factor = width_factor
 
     def build(self, target: Target, layers: Sequence[int], adds_layers: bool = False) -> EagleNetwork:

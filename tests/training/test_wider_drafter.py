@@ -60,5 +60,6 @@ def test_a_wide_drafter_from_nothing_starts_as_a_narrow_one(target):
 
 def test_the_width_is_a_setting():
     assert composed("distil.student.width_factor=3").task.student.width_factor == 3
-    with pytest.raises(LanternError, match=r"distil.student.width_factor=0; give 1"):
-        EagleStudent(0)
+    for given in (0, 1.5, "wide"):
+        with pytest.raises(LanternError, match=rf"distil.student.width_factor={given!r}; give a whole number, 1 at"):
+            EagleStudent(given)
