@@ -35,7 +35,7 @@ MODELS = sorted(path.stem for path in (CONFIG_FOLDER / "model").glob("*.yaml"))
     (["drafter=jacobi", "tree=eagle2"], {"drafter.length": 15, "drafter.start": "nearest"}),
     (
         ["drafter=refined_jacobi"],
-        {"drafter.length": 18, "drafter.passes": 1, "drafter.share": 0.7, "drafter.branches": 0},
+        {"drafter.length": 18, "drafter.passes": 2, "drafter.share": 0.8, "drafter.branches": 0},
     ),
     (["tree=auto"], {}),
     (["drafter=none"], {}),
