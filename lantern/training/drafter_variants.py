@@ -64,7 +64,7 @@ class EagleStudent:
 
     def _as_wide(self, network: EagleNetwork, target: Target) -> EagleNetwork:
         width = self.width_factor * layer_sizes(target)[2]
-        if network.feed_forward.w1.out_features < width:
+        if self.width_factor > 1 and network.feed_forward.w1.out_features < width:  # else it stays as it was made
             network.feed_forward = widened(network.feed_forward, width)
         return network
 

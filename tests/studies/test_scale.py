@@ -24,6 +24,7 @@ from lantern.studies.scale import (
     render,
     tables,
     train_drafter,
+    window_seconds,
 )
 from lantern.studies.scale_faults import judging_hours, training_hours
 
@@ -67,6 +68,13 @@ def test_what_bounds_a_pass_moves_with_images_and_nodes():
     assert pass_seconds(anole, 1, 32, Gpu())[1] == "caches"
     assert pass_seconds(anole, 19, 32, Gpu())[1] == "arithmetic"
     assert pass_seconds(SHAPES[0], 1, 1, Gpu(launch_s=1e-3))[1] == "launches"
+
+
+def test_a_round_of_the_window_counts_the_drafter_s_passes():
+    """Catches a window that drafts for nothing: three passes of one layer beside those of the target."""
+    free, anole = Gpu(flops=1e30, bandwidth=1e30, launch_s=1.0), SHAPES[1]
+    assert window_seconds(anole, 19, 1, free)[0] == pytest.approx(anole.layers + 3)
+    assert window_seconds(anole, 19, 32, Gpu())[0] > 1.03 * pass_seconds(anole, 19, 32, Gpu())[0]
 
 
 def test_more_gpus_take_less_time_at_the_same_price():
