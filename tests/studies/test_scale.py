@@ -4,9 +4,10 @@ import math
 
 import pytest
 import torch
-from support.paths import ROOT
+from support.paths import CONF, ROOT
 from torch.utils.flop_counter import FlopCounterMode
 
+from lantern.cli.compose import composed
 from lantern.models.llamagen.transformer import Transformer
 from lantern.studies import scale_faults
 from lantern.studies.markdown import split_page
@@ -14,6 +15,7 @@ from lantern.studies.scale import (
     BATCH,
     GPUS,
     PROMPTS,
+    REFINED,
     SHAPES,
     Gpu,
     Shape,
@@ -72,6 +74,7 @@ def test_what_bounds_a_pass_moves_with_images_and_nodes():
 
 def test_a_round_of_the_window_counts_the_drafter_s_passes():
     """Catches a window that drafts for nothing: three passes of one layer beside those of the target."""
+    assert composed(CONF, "evaluate", ["drafter=refined_jacobi"]).drafter.passes == REFINED
     free, anole = Gpu(flops=1e30, bandwidth=1e30, launch_s=1.0), SHAPES[1]
     assert window_seconds(anole, 19, 1, free)[0] == pytest.approx(anole.layers + 3)
     assert window_seconds(anole, 19, 32, Gpu())[0] > 1.03 * pass_seconds(anole, 19, 32, Gpu())[0]

@@ -45,10 +45,13 @@ def target_task(weights: Path, seed: int = 0) -> TargetTask:
         )  # fmt: skip
 
 
-def drafter_task(target, sampling: Sampling | None = None, seed: int = 0, recipe: Recipe | None = None) -> DrafterTask:
+def drafter_task(
+    target, sampling: Sampling | None = None, seed: int = 0, recipe: Recipe | None = None, **others: object
+) -> DrafterTask:
+    """others: DrafterTask's student and start_from."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return DrafterTask(
             target, sampling or Sampling(), recipe or feature_lk(), lr=1e-2, muon_lr=1e-2, weight_decay=0.0,
-            validation_depth=3, seed=seed,
+            validation_depth=3, seed=seed, **others,
         )  # fmt: skip

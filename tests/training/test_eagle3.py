@@ -108,9 +108,7 @@ def test_a_drafter_is_trained_further_by_a_recipe_of_its_own_kind(target, tmp_pa
     drafter_task(target, recipe=eagle3()).export(tmp_path / "layers")
 
     def further(folder: str, recipe: Recipe | None = None) -> DrafterTask:
-        kind = {"lr": 1e-2, "muon_lr": 1e-2, "weight_decay": 0.0, "validation_depth": 3, "seed": 0}
-        recipe = recipe or shipped("lk")
-        return DrafterTask(target, Sampling(), recipe, start_from=str(tmp_path / folder), **kind)
+        return drafter_task(target, recipe=recipe or shipped("lk"), start_from=str(tmp_path / folder))
 
     assert further("layers", eagle3()).network.reads.layers == low_middle_high(2)
     for folder, recipe in (("layers", None), ("features", eagle3()), ("layers", shipped("layered"))):
@@ -123,8 +121,7 @@ def test_a_drafter_of_features_goes_on_from_where_it_was_with_layers_added(targe
     """Catches a map that starts at random, one that the gradient does not reach, and a drafter loaded as EAGLE-3's."""
     plain, recipe = drafter_task(target), shipped("layered")
     plain.export(tmp_path / "plain")
-    kind = {"lr": 1e-2, "muon_lr": 1e-2, "weight_decay": 0.0, "validation_depth": 3, "seed": 0}
-    task = DrafterTask(target, Sampling(), recipe, start_from=str(tmp_path / "plain"), **kind)
+    task = drafter_task(target, recipe=recipe, start_from=str(tmp_path / "plain"))
     batch = torch.utils.data.default_collate(list(MemorySplits().split("train"))[:2])
 
     def predicted(task: DrafterTask) -> torch.Tensor:
@@ -136,7 +133,7 @@ def test_a_drafter_of_features_goes_on_from_where_it_was_with_layers_added(targe
     assert task.network.reads.fc.weight.any()
     task.export(tmp_path / "added")
     assert load_weights(tmp_path / "added")[1]["adds_layers"]
-    again = DrafterTask(target, Sampling(), recipe, start_from=str(tmp_path / "added"), **kind)
+    again = drafter_task(target, recipe=recipe, start_from=str(tmp_path / "added"))
     assert torch.equal(predicted(again), predicted(task))
 
 

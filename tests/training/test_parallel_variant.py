@@ -28,12 +28,7 @@ from lantern.trees.static import chain
 
 
 def parallel_task(target, sampling: Sampling | None = None, recipe: Recipe | None = None) -> DrafterTask:
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return DrafterTask(
-            target, sampling or Sampling(), recipe or feature_lk(depth=3), lr=1e-2, muon_lr=1e-2, weight_decay=0.0,
-            validation_depth=3, seed=0, student=ParallelStudent(levels=3),
-        )  # fmt: skip
+    return drafter_task(target, sampling, recipe=recipe or feature_lk(depth=3), student=ParallelStudent(levels=3))
 
 
 @torch.no_grad()

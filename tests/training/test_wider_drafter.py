@@ -4,7 +4,7 @@ import pytest
 import torch
 from support.recipes import shipped
 from support.tiny_tasks import MemorySplits
-from training.test_tasks import fit
+from training.test_tasks import drafter_task, fit
 from training.test_train_command import composed
 
 from lantern.drafters.loading import load_eagle
@@ -16,13 +16,8 @@ from lantern.training.drafter_variants import EagleStudent
 from lantern.trees.static import chain
 
 
-def task_of(target, width_factor: int = 1, start_from: object = None) -> DrafterTask:
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return DrafterTask(
-            target, Sampling(), shipped("lk"), lr=1e-2, muon_lr=1e-2, weight_decay=0.0, validation_depth=3, seed=0,
-            student=EagleStudent(width_factor), start_from=start_from and str(start_from),
-        )  # fmt: skip
+def task_of(target, width_factor: int = 1, **others: object) -> DrafterTask:
+    return drafter_task(target, recipe=shipped("lk"), student=EagleStudent(width_factor), **others)
 
 
 @torch.no_grad()
@@ -37,13 +32,13 @@ def test_a_widened_drafter_goes_on_from_where_it_was(target, tmp_path):
     narrow = task_of(target)
     fit(narrow, tmp_path, max_steps=3)
     narrow.export(tmp_path / "narrow")
-    wide, width = task_of(target, 3, tmp_path / "narrow"), narrow.network.feed_forward.w1.out_features
+    wide, width = task_of(target, 3, start_from=str(tmp_path / "narrow")), narrow.network.feed_forward.w1.out_features
     torch.testing.assert_close(predicted(wide), predicted(narrow), rtol=0, atol=1e-5)
     fit(wide, tmp_path, max_steps=3)
     assert wide.network.feed_forward.w2.weight[:, width:].any()
     wide.export(tmp_path / "wide")
     assert load_weights(tmp_path / "wide")[1]["hidden_dim"] == 3 * width
-    again = task_of(target, 1, tmp_path / "wide")
+    again = task_of(target, start_from=str(tmp_path / "wide"))
     assert torch.equal(predicted(again), predicted(wide))
     drafter = load_eagle(tmp_path / "wide", target, chain(3), Sampling())
     assert torch.equal(drafter.network.feed_forward.w2.weight, wide.network.feed_forward.w2.weight)
