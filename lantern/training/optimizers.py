@@ -2,8 +2,49 @@
 
 from collections.abc import Iterable
 
+import torch
 from torch import Tensor, nn
-from torch.optim import AdamW, Muon, Optimizer
+from torch.optim import AdamW, Optimizer
+
+from lantern.runtime.hardware import is_bf16_fast
+
+
+class Muon(torch.optim.Muon):
+    """torch's Muon in a dtype that the device is fast in: torch's own products are always bfloat16, which without
+    instructions for it take longer than the rest of a training step. Its rate is scaled to AdamW's update size."""
+
+    def __init__(self, params: Iterable[nn.Parameter], lr: float, weight_decay: float) -> None:
+        super().__init__(params, lr, weight_decay, adjust_lr_fn="match_rms_adamw")
+
+    @torch.no_grad()
+    def step(self, closure=None) -> None:
+        for group in self.param_groups:
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    self._update(weight, group)
+
+    def _update(self, weight: nn.Parameter, group: dict) -> None:
+        state, grad, momentum = self.state[weight], weight.grad, group["momentum"]
+        if not state:
+            state["momentum_buffer"] = torch.zeros_like(grad)
+        average = state["momentum_buffer"].lerp_(grad, 1 - momentum)
+        update = orthogonalised(grad.lerp(average, momentum), group["ns_coefficients"], group["ns_steps"], group["eps"])
+        weight.mul_(1 - group["lr"] * group["weight_decay"])
+        weight.add_(update, alpha=-0.2 * max(weight.shape) ** 0.5 * group["lr"])
+
+
+def orthogonalised(matrix: Tensor, coefficients: tuple[float, float, float], steps: int, eps: float) -> Tensor:
+    """The matrix [O, I] with all singular values between about 0.7 and 1.2 (Jordan et al. 2024): Newton-Schulz steps in
+    bfloat16 where that is fast and the matrix is of float32, else in the matrix's own dtype."""
+    a, b, c = coefficients
+    is_tall = matrix.shape[0] > matrix.shape[1]
+    x = matrix.T if is_tall else matrix
+    x = x.bfloat16() if x.dtype is torch.float32 and is_bf16_fast(x.device) else x
+    x = x / x.norm().clamp(min=eps)
+    for _ in range(steps):
+        gram = x @ x.T
+        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.T if is_tall else x
 
 
 class Together(Optimizer):
@@ -35,13 +76,13 @@ class Together(Optimizer):
 def muon_with_adamw(
     model: nn.Module, hidden: Iterable[nn.Parameter], lr: float, muon_lr: float, weight_decay: float
 ) -> Together:
-    """Muon (Jordan et al. 2024, its rate scaled to AdamW's update size) on the `hidden` matrices of the model; AdamW
-    without weight decay on the rest: embeddings, head, norms, biases."""
+    """Muon on the `hidden` matrices of the model; AdamW without weight decay on the rest: embeddings, head, norms,
+    biases."""
     hidden = list(hidden)
     chosen = {id(weight) for weight in hidden}
     rest = [weight for weight in model.parameters() if id(weight) not in chosen]
     return Together(
-        Muon(hidden, lr=muon_lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"),
+        Muon(hidden, muon_lr, weight_decay),
         AdamW(rest, lr=lr, betas=(0.9, 0.95), weight_decay=0.0),
     )
 

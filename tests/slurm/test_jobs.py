@@ -160,7 +160,7 @@ def drafter_settings(tmp_path: Path) -> list[str]:
         "data=imagefolder", f"data.folder={tmp_path}/images", "data.size=32", "data.validation_share=0.2",
         f"paths.weights={weights}", f"paths.cache_dir={tmp_path}/cache", "trainer.accelerator=cpu",
         "trainer.precision=64-true", "dtype=float64", "trainer.max_time=null", "trainer.max_steps=6",
-        "trainer.val_check_interval=1000", "callbacks.best=null", "trainer.log_every_n_steps=1", "task.muon_lr=0",
+        "trainer.val_check_interval=1000", "callbacks.best=null", "trainer.log_every_n_steps=1",
         "batches.splits.validation.num_images=2", "batches.validation_batch_size=2", "batches.batch_size=4",
         "logger.wandb=null",
     ]  # fmt: skip

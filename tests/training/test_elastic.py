@@ -41,7 +41,6 @@ def command(workplace: Path, run: Path, *launcher: str) -> list[str]:
         "batches.splits.validation.num_images=2", "batches.validation_batch_size=2", "features=on_the_fly",
         "batches.batch_size=4", "callbacks.latest.train_time_interval=null",
         f"+callbacks.latest.every_n_train_steps={SAVE_EVERY}", "trainer.log_every_n_steps=1",
-        "task.muon_lr=0",  # Muon's bfloat16 products enlarge the rounding of sums over processes to 1e-3 of a weight
     ]  # fmt: skip
 
 

@@ -1,7 +1,12 @@
+import pytest
 import torch
 from torch import nn
 
-from lantern.training.optimizers import Together, matrices, muon_with_adamw
+from lantern.training import optimizers
+from lantern.training.optimizers import Muon, Together, matrices, muon_with_adamw, orthogonalised
+
+SHAPES = [(6, 9), (9, 6), (7, 7)]
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315), 5, 1e-7  # Jordan's coefficients, steps and least norm
 
 
 class Body(nn.Module):
@@ -70,3 +75,50 @@ def test_a_changed_rate_reaches_the_parts():
     for group in optimizer.param_groups:
         group["lr"] = 0.0
     assert all(group["lr"] == 0 for part in optimizer.parts for group in part.param_groups)
+
+
+def stepped(make, dtype: torch.dtype = torch.float32, steps: int = 4) -> list[torch.Tensor]:
+    """Matrices after so many steps along random gradients."""
+    generator = torch.Generator().manual_seed(0)
+    weights = [nn.Parameter(torch.randn(shape, generator=generator).to(dtype)) for shape in SHAPES]
+    optimizer = make(weights)
+    for _ in range(steps):
+        for weight in weights:
+            weight.grad = torch.randn(weight.shape, generator=generator).to(dtype)
+        optimizer.step()
+    return [weight.detach() for weight in weights]
+
+
+def torch_muon(weights):
+    return torch.optim.Muon(weights, 1e-2, 0.1, adjust_lr_fn="match_rms_adamw")
+
+
+def our_muon(weights):
+    return Muon(weights, 1e-2, 0.1)
+
+
+def test_muon_is_that_of_torch_where_bfloat16_is_fast(monkeypatch):
+    monkeypatch.setattr(optimizers, "is_bf16_fast", lambda device: True)
+    for ours, theirs in zip(stepped(our_muon), stepped(torch_muon), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_muon_has_no_bfloat16_product_where_that_is_slow(monkeypatch):
+    """Catches products in emulated bfloat16, which took four fifths of a training step: their rounding is 1e-3."""
+    monkeypatch.setattr(optimizers, "is_bf16_fast", lambda device: False)
+    exact = stepped(our_muon, torch.float64)
+    for ours, wide, rounded in zip(stepped(our_muon), exact, stepped(torch_muon), strict=True):
+        torch.testing.assert_close(ours.double(), wide, rtol=0, atol=2e-6)
+        assert (rounded - wide).abs().max() > 1e-5
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_orthogonalised_keeps_the_singular_vectors_and_levels_the_values(shape):
+    matrix = torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    left, values, right = torch.linalg.svd(matrix, full_matrices=False)
+    x, share = values / values.norm(), NEWTON_SCHULZ[0]
+    for _ in range(NEWTON_SCHULZ[1]):  # the same polynomial of each singular value
+        x = share[0] * x + share[1] * x**3 + share[2] * x**5
+    torch.testing.assert_close(orthogonalised(matrix, *NEWTON_SCHULZ), left @ x.diag() @ right)
+    assert x.min() > 0.5
+    assert x.max() < 1.3
