@@ -9,6 +9,7 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from lantern.data.prompts import Batch
+from lantern.errors import LanternError
 from lantern.evaluation.records import spent_by
 from lantern.evaluation.rows import Row, append_rows
 from lantern.evaluation.speed import speedup, tokens_per_step
@@ -17,17 +18,24 @@ from lantern.pipeline import Pipeline
 from lantern.runtime.files import replace_text
 from lantern.trees.static import StaticTree
 from lantern.tuning.auto import estimated, seconds_of
-from lantern.tuning.families import Static
+from lantern.tuning.families import DEPTHS, Size, Static
 from lantern.tuning.saved_choice import config_of
 from lantern.types import Generation, TreePolicy
 
 
 @dataclass(frozen=True)
 class TreeSearch:
-    """Run by +experiment=tree_search; `published` by name. Chances are measured on other images than those timed."""
+    """Run by +experiment=tree_search; `published` by name. Chances are measured on other images than those timed.
+    nodes: in place of the fastest tree, that of at most so many nodes that commits most; LanternError out of bounds."""
 
     published: dict[str, StaticTree]
     num_prompts: int
+    nodes: int | None = None
+
+    def __post_init__(self) -> None:
+        most = Static.sampled[0].nodes
+        if self.nodes is not None and not 1 <= self.nodes <= most:
+            raise LanternError(f"benchmark.nodes={self.nodes}; give 1 to {most}, or null for the fastest tree")
 
     def run(
         self, pipeline: Callable[[TreePolicy | None], Pipeline], prompts: Sequence[str], seed: int, folder: Path
@@ -56,6 +64,8 @@ class TreeSearch:
         decode(None)  # warms up
         family = Static()
         runs = [decode(family.tree(size)).rounds for size in family.sampled]
+        if self.nodes:
+            return family.learned(runs).tree(Size(self.nodes, max(DEPTHS)))
         found = estimated(family, runs, [seconds_of(rounds) for rounds in runs])
         return found.family.tree(found.sizes[0])
 

@@ -112,7 +112,7 @@ PUBLISHED_TREES = {"mc_sim_7b_63_balanced", "medusa_2_7b_63", "reverse_balanced_
         ("acceptance", set()),
         ("drafter", {"none", "eagle_random", "latent_eagle"}),  # the baseline, what only times, what ships no weights
         ("verification", {"auto", "shared_noise", "ratio"}),  # which auto chooses from
-        ("tree", {"auto", "chain", *PUBLISHED_TREES}),
+        ("tree", {"auto", "chain", "searched_25", *PUBLISHED_TREES}),
     ],
 )
 def test_the_field_has_every_way_of_decoding(group, elsewhere):

@@ -1,8 +1,10 @@
 """The tree search run as a command would: on a machine made up of numbers."""
 
+import pytest
 import yaml
 from support.simulated_machine import Machine
 
+from lantern.errors import LanternError
 from lantern.studies.static_tree import TreeSearch
 from lantern.trees.static import StaticTree, chain
 
@@ -23,3 +25,19 @@ def test_the_searched_tree_is_written_as_a_yaml_and_beats_the_others(tmp_path, c
                        "speedup_high": 1.0}  # fmt: skip
     assert rows[-1]["speedup"] == max(row["speedup"] for row in rows)
     assert "copy it to conf/tree" in capsys.readouterr().out
+
+
+def test_a_tree_of_given_size_commits_most_whatever_it_costs(tmp_path):
+    """Catches a search that weighs costs although the size is given."""
+    dear = Machine(base=1.0, node=1.0, level=1.0)
+    same_size = StaticTree([[rank] for rank in range(4)])
+    *_, wide, searched = TreeSearch({"wide": same_size}, 3, nodes=4).run(dear, ["a", "b"], 0, tmp_path)
+    assert searched["nodes"] == wide["nodes"] == 4
+    assert searched["tokens_per_step"] > wide["tokens_per_step"]
+    assert searched["speedup"] < 1
+
+
+@pytest.mark.parametrize("nodes", [0, -1, 64])
+def test_a_size_out_of_bounds_is_one_sentence(nodes):
+    with pytest.raises(LanternError, match=rf"benchmark\.nodes={nodes}; give 1 to 63"):
+        TreeSearch({}, 3, nodes)
