@@ -8,8 +8,8 @@ import pytest
 import torch
 from support.parity import assert_training_and_decoding_agree
 from support.recipes import shipped
-from support.tiny_tasks import MemorySplits
-from training.test_tasks import drafter_task, fit
+from support.tiny_tasks import MemorySplits, drafter_task
+from training.test_tasks import fit
 from training.test_train_command import composed
 
 from lantern.acceptance.exact import Exact

@@ -7,8 +7,8 @@ import pytest
 import torch
 from support.parity import assert_training_and_decoding_agree
 from support.recipes import feature_lk, shipped
-from support.tiny_tasks import MemorySplits
-from training.test_tasks import drafter_task, fit
+from support.tiny_tasks import MemorySplits, drafter_task
+from training.test_tasks import fit
 from training.test_train_command import composed
 
 from lantern.drafters.loading import load_eagle, load_parallel

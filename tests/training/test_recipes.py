@@ -5,8 +5,8 @@ import torch
 from hydra.utils import instantiate
 from support.paths import ROOT
 from support.recipes import NAMES, feature_lk, shipped
-from support.tiny_tasks import MemorySplits
-from training.test_tasks import drafter_task, fit
+from support.tiny_tasks import MemorySplits, drafter_task
+from training.test_tasks import fit
 
 from lantern.cli.compose import composed
 from lantern.training.data_module import TrainingData

@@ -2,8 +2,8 @@ import pytest
 import torch
 from support.masked_unroll import masked_levels, masked_unroll
 from support.parity import assert_training_and_decoding_agree
+from support.tiny_tasks import drafter_task
 from torch import Tensor, nn
-from training.test_tasks import drafter_task
 
 from lantern.drafters.eagle.eagle import Eagle
 from lantern.drafters.eagle.network import EagleNetwork

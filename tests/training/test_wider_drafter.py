@@ -3,8 +3,8 @@
 import pytest
 import torch
 from support.recipes import shipped
-from support.tiny_tasks import MemorySplits
-from training.test_tasks import drafter_task, fit
+from support.tiny_tasks import MemorySplits, drafter_task
+from training.test_tasks import fit
 from training.test_train_command import composed
 
 from lantern.drafters.loading import load_eagle

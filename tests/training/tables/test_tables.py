@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from support.tiny_tasks import MemorySplit, MemorySplits
-from training.test_tasks import drafter_task
+from support.tiny_tasks import MemorySplit, MemorySplits, drafter_task
 
 from lantern.data.splits import SplitsBySource
 from lantern.errors import LanternError
