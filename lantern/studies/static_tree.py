@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 
 from lantern.data.prompts import Batch
 from lantern.errors import LanternError
+from lantern.evaluation.plan import is_whole
 from lantern.evaluation.records import spent_by
 from lantern.evaluation.rows import Row, append_rows
 from lantern.evaluation.speed import speedup, tokens_per_step
@@ -34,7 +35,7 @@ class TreeSearch:
 
     def __post_init__(self) -> None:
         most = Static.sampled[0].nodes
-        if self.nodes is not None and not 1 <= self.nodes <= most:
+        if self.nodes is not None and not (is_whole(self.nodes) and 1 <= self.nodes <= most):
             raise LanternError(f"benchmark.nodes={self.nodes}; give 1 to {most}, or null for the fastest tree")
 
     def run(
@@ -61,11 +62,12 @@ class TreeSearch:
         return rows
 
     def _search(self, decode: Callable[[TreePolicy | None], Generation]) -> StaticTree:
-        decode(None)  # warms up
         family = Static()
+        if self.nodes:  # chances alone decide, which one run gives
+            whole = decode(family.tree(family.sampled[0])).rounds
+            return family.learned([whole]).tree(Size(self.nodes, max(DEPTHS)))
+        decode(None)  # warms up
         runs = [decode(family.tree(size)).rounds for size in family.sampled]
-        if self.nodes:
-            return family.learned(runs).tree(Size(self.nodes, max(DEPTHS)))
         found = estimated(family, runs, [seconds_of(rounds) for rounds in runs])
         return found.family.tree(found.sizes[0])
 

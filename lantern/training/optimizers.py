@@ -14,10 +14,10 @@ class Muon(torch.optim.Muon):
     instructions for it take longer than the rest of a training step. Its rate is scaled to AdamW's update size."""
 
     def __init__(self, params: Iterable[nn.Parameter], lr: float, weight_decay: float) -> None:
-        super().__init__(params, lr, weight_decay, adjust_lr_fn="match_rms_adamw")
+        super().__init__(params, lr, weight_decay)
 
     @torch.no_grad()
-    def step(self, closure=None) -> None:
+    def step(self) -> None:
         for group in self.param_groups:
             for weight in group["params"]:
                 if weight.grad is not None:
