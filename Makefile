@@ -27,7 +27,7 @@ demo: env  ## distil a drafter, sweep LANTERN's delta beside lossless decoding, 
 look: env  ## watch two methods decode your prompt, in a local page
 	$(PY) -m lantern
 
-results: env  ## measure and write the tables of docs/ (hours); TABLE=headline for one of them
+results: env  ## measure the rows that docs/rows lacks, write the tables of docs/; TABLE=headline for one of them
 	$(PY) -m lantern.studies.results $(TABLE)
 
 weights: env  ## train all embedded weights again, into runs/weights (hours); goes on where it was stopped

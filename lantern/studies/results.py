@@ -164,8 +164,13 @@ def evaluate(settings: Sequence[str], folder: Path) -> Row:
         raise LanternError(f"evaluate.py {' '.join(settings)} ended with {done.returncode}; its message is above")
     origin = json.loads((folder / "provenance.json").read_text())
     row = list(json.loads((folder / SUMMARY).read_text()).values())[-1]
-    where = (origin["device"], origin["time"][:10], origin["git"]["revision"])
+    where = (origin["device"], origin["time"][:10], _revision(**origin["git"]))
     return row | dict(zip(ORIGIN, where, strict=True))
+
+
+def _revision(revision: str | None, dirty: bool | None) -> str | None:
+    """As git describes it: marked where files differed from the commit."""
+    return f"{revision}-dirty" if dirty else revision
 
 
 def main(names: Sequence[str]) -> None:

@@ -121,12 +121,12 @@ def test_a_command_is_run_and_its_row_read_with_machine_date_and_revision(tmp_pa
         "folder = pathlib.Path(sys.argv[-2].split('=')[1])\n"
         "folder.mkdir(parents=True)\n"
         f"(folder / '{SUMMARY}').write_text(json.dumps({{'plain': {{'speedup': 1}}, 'own': {{'speedup': 2}}}}))\n"
-        "origin = {'device': 'a processor', 'time': '2031-02-03T04:05:06', 'git': {'revision': 'abc'}}\n"
+        "origin = {'device': 'a processor', 'time': '2031-02-03T04:05:06', 'git': {'revision': 'abc', 'dirty': True}}\n"
         "(folder / 'provenance.json').write_text(json.dumps(origin))\n"
         "sys.exit('+a=1' not in sys.argv)\n"
     )
     monkeypatch.setattr(results, "CHECKOUT", tmp_path)
-    expected = {"speedup": 2, "machine": "a processor", "date": "2031-02-03", "revision": "abc"}
+    expected = {"speedup": 2, "machine": "a processor", "date": "2031-02-03", "revision": "abc-dirty"}
     assert results.evaluate(["+a=1"], tmp_path / "run") == expected
     with pytest.raises(LanternError, match=r"\+a=3 ended with 1"):
         results.evaluate(["+a=3"], tmp_path / "other")
