@@ -1,4 +1,4 @@
-"""Trains one part of Lantern (task=drafter, target, critic or tokenizer), exports it and says how to evaluate it."""
+"""Trains one part of Lantern (task=, see conf/task), exports it and says how to evaluate it."""
 
 from lantern.training.entry import train
 

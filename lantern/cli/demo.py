@@ -11,6 +11,7 @@ from omegaconf import DictConfig
 from lantern.cli.error_messages import in_one_sentence
 from lantern.cli.subcommand import run_command
 from lantern.errors import LanternError
+from lantern.models.checkpoints import weights_file
 from lantern.runtime.home import CONFIG_FOLDER
 
 PLAN = "plan.json"
@@ -26,7 +27,7 @@ def demo(cfg: DictConfig) -> None:
     place = [f"device={cfg.device}", f"dtype={cfg.dtype}"]
     plan = recorded_plan(folder, cfg.demo.minutes) or _new_plan(folder, cfg.demo.minutes, place)
     print("\n".join(plan["sentences"]), flush=True)
-    if not (folder / "train" / "drafter").is_dir():
+    if not weights_file(folder / "train" / "drafter").is_file():  # what an export writes last
         run_command(training_command(plan, folder, place), CONTINUE)
     run_command(sweep_command(plan, folder, place), CONTINUE)
     print("\n" + "\n".join(_summary(plan, folder, Path(cfg.paths.weights) / "drafter")))

@@ -2,6 +2,7 @@
 decoding runs the drafter. Validation measures what decoding will accept under ratio verification and shared noise."""
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,10 +58,15 @@ class DrafterTask(pl.LightningModule):
         self.lr, self.muon_lr, self.weight_decay = lr, muon_lr, weight_decay
         self.validation_depth, self.seed = validation_depth, seed
         self.student, self.start_from = student or EagleStudent(), start_from
-        self._training_passes, self._head_backward = self.student.training_passes(recipe), head_backward(target)
+        self._training_passes = self.student.training_passes(recipe)
         layers = recipe.layers(layered(target).num_layers) if recipe.layers else ()
         reads = layers, recipe.adds_layers
         self.network = self._loaded(start_from, *reads) if start_from else self.student.build(target, *reads)
+
+    @cached_property
+    def _head_backward(self):
+        """At first use: callbacks may move the target in their setup."""
+        return head_backward(self.target)
 
     def _loaded(self, start_from: str, layers: Sequence[int], adds_layers: bool) -> nn.Module:
         network = self.student.load(start_from, self.target)

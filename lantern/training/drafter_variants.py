@@ -98,7 +98,10 @@ class ParallelStudent:
         """A parallel drafter, or an EAGLE drafter, whose layer and input layer then initialise all levels."""
         folder = drafter_folder(checkpoint, target, PARALLEL, START)
         if "levels" in read_drafter(folder)[1]:
-            return load_parallel_network(folder, target)
+            network = load_parallel_network(folder, target)
+            if (found := len(network.entrances)) != self.levels:
+                raise LanternError(f"{START}={checkpoint} has {found} levels; give distil.student.levels={found}")
+            return network
         network, eagle = ParallelNetwork(*layer_sizes(target), self.levels), load_network(folder, target)
         for part in ("fc", "attention", "ffn_norm", "feed_forward"):
             getattr(network, part).load_state_dict(getattr(eagle, part).state_dict())

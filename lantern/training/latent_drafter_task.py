@@ -66,7 +66,7 @@ class LatentDrafterTask(pl.LightningModule):
         for d, (loss, overlap) in enumerate(zip(self._losses(pairs, passes), overlaps, strict=True)):
             self.log(f"val/loss_{d + 1}", loss, batch_size=size, sync_dist=True)
             self.log(f"val/overlap_{d + 1}", overlap, batch_size=size, prog_bar=d == 0, sync_dist=True)
-        length = 1 + overlaps.cumprod(0).sum()
+        length = overlaps.cumprod(0).sum()
         self.log("val/sim_accept_len", length, batch_size=size, prog_bar=True, sync_dist=True)
 
     @torch.no_grad()

@@ -13,7 +13,7 @@ EVERY = 10  # steps between two looks at the loss, each of which waits for the d
 LEAST = {
     "batches.batch_size": 1, "batches.validation_batch_size": 1, "recipe.depth": 1, "distil.validation_depth": 1,
     "task.weight_decay": 0, "recipe.feature_weight": 0, "recipe.feature_noise": 0, "recipe.site_share": 0,
-    "recipe.unroll_from": 0, "task.caption_dropout": 0, "trainer.val_check_interval": 0, "data.num_validation": 1,
+    "recipe.unroll_from": 0, "task.caption_dropout": 0, "trainer.val_check_interval": 1, "data.num_validation": 1,
     "trainer.log_every_n_steps": 1, "trainer.max_epochs": -1, "trainer.gradient_clip_val": 0, "data.num_train": 1,
     "callbacks.schedule.warmup_steps": 0, "trainer.strategy.timeout_s": 1, "callbacks.average.decay": 0, "seed": 0,
 }  # fmt: skip

@@ -63,8 +63,8 @@ def _check_tasks(trainer: pl.Trainer) -> None:
 
 
 def was_restarted() -> bool:
-    """Whether torchrun has started these processes again after one of them ended."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
+    """Whether torchrun has started these processes again after one of them ended, or Slurm this job."""
+    return any(int(os.environ.get(f"{by}_RESTART_COUNT", 0)) > 0 for by in ("TORCHELASTIC", "SLURM"))
 
 
 def lasting_settings(config: object) -> object:

@@ -95,7 +95,7 @@ def named_checkpoint(asked: str | None, folder: Path) -> Path | None:
 
 def checkpoint_to_resume(folder: Path, config: dict[str, Any], asked: Path | None) -> str | None:
     """The checkpoint that is asked for, else that of an unfinished run in this folder; the other way round where
-    torchrun has restarted this run, which has gone on since. None without either."""
+    torchrun or Slurm has restarted this run, which has gone on since. None without either."""
     if asked is not None and not was_restarted():
         return str(asked)
     found = unfinished_checkpoint(folder, config)
@@ -164,7 +164,7 @@ def fit(trainer: pl.Trainer, task: pl.LightningModule, batches: object, checkpoi
             "address of the first as MASTER_ADDR and a port that is free there as MASTER_PORT"
         ) from error
     except (RuntimeError, KeyError, ValueError, UnpicklingError) as error:
-        if checkpoint is None or trainer.global_step > 0:
+        if isinstance(error, LanternError) or checkpoint is None or trainer.global_step > 0:
             raise
         reason = str(error).splitlines()[0]
         raise LanternError(

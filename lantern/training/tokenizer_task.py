@@ -74,8 +74,8 @@ class TokenizerTask(pl.LightningModule):
         return torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=1e-4, fused=True)
 
     def configure_gradient_clipping(self, optimizer, gradient_clip_val=None, gradient_clip_algorithm=None) -> None:
-        for part in (self.tokenizer, self.discriminator):  # clipped separately
-            torch.nn.utils.clip_grad_norm_(part.parameters(), gradient_clip_val or 1.0)
+        for part in (self.tokenizer, self.discriminator) if gradient_clip_val else ():  # clipped separately
+            torch.nn.utils.clip_grad_norm_(part.parameters(), gradient_clip_val)
 
     def training_step(self, batch: dict, batch_idx: int) -> Tensor:
         real = as_images(batch["image"]).contiguous(memory_format=torch.channels_last)
@@ -125,9 +125,14 @@ class TokenizerTask(pl.LightningModule):
         self.log(f"train/{name}", value.detach(), prog_bar=name == "psnr")
         return value
 
+    def optimizer_step(self, *arguments, **others) -> None:
+        """The average moves within the step, before callbacks save it."""
+        super().optimizer_step(*arguments, **others)
+        self._move_average(self.global_step + 1)  # Lightning counts the step afterwards
+
     @torch.no_grad()
-    def on_train_batch_end(self, outputs: object, batch: dict, batch_idx: int) -> None:
-        decay = min(self.average_decay, (1 + self.global_step) / (10 + self.global_step))
+    def _move_average(self, steps: int) -> None:
+        decay = min(self.average_decay, (1 + steps) / (10 + steps))
         torch._foreach_lerp_(list(self.average.parameters()), list(self.tokenizer.parameters()), 1 - decay)
         codebook = self.tokenizer.quantize.embedding.weight  # already a moving average
         self.average.quantize.embedding.weight.copy_(codebook)

@@ -18,7 +18,7 @@ TASKS = sorted(path.stem for path in (ROOT / "conf" / "task").glob("*.yaml"))
     "recipe.feature_noise=-1", "batches.batch_size=0", "batches.batch_size=-8", "batches.validation_batch_size=0",
     "recipe.depth=0", "recipe.feature_weight=-1", "recipe.site_share=1.5", "distil.validation_depth=0",
     "trainer.max_steps=0", "trainer.max_steps=-2",
-    "trainer.val_check_interval=-1", "trainer.log_every_n_steps=0", "callbacks.schedule.warmup_steps=-1",
+    "trainer.val_check_interval=0", "trainer.log_every_n_steps=0", "callbacks.schedule.warmup_steps=-1",
     "data.num_train=0", "data.num_validation=0", "seed=-1", "seed=4294967296",
 ])  # fmt: skip
 def test_a_number_out_of_range_is_named_with_its_setting(setting):

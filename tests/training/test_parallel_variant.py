@@ -121,7 +121,9 @@ def test_levels_start_from_an_eagle_drafters_layer(target, tmp_path):
             network(x, features, rotation, None, level=level), eagle.network(x, features, rotation, None)
         )
     parallel_task(target).export(tmp_path / "parallel")
-    assert len(ParallelStudent(levels=9).load(str(tmp_path / "parallel"), target).entrances) == 3
+    assert len(ParallelStudent(levels=3).load(str(tmp_path / "parallel"), target).entrances) == 3
+    with pytest.raises(LanternError, match=r"has 3 levels; give distil\.student\.levels=3"):
+        ParallelStudent(levels=9).load(str(tmp_path / "parallel"), target)
 
 
 def test_a_recipe_of_other_passes_is_refused(target):

@@ -6,10 +6,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import pytorch_lightning as pl
 import torch
 
 from lantern.errors import LanternError
-from lantern.training.run_steps import checkpoint_to_resume, named_checkpoint, unfinished_checkpoint
+from lantern.training.run_steps import checkpoint_to_resume, fit, named_checkpoint, unfinished_checkpoint
 from lantern.training.saved_state import WholeCheckpoints, is_whole, previous_of, whole_checkpoint
 
 
@@ -108,7 +109,8 @@ def test_a_run_goes_on_with_another_number_of_processes_and_on_another_device(tm
         unfinished_checkpoint(tmp_path, config)
 
 
-def test_a_restart_by_torchrun_goes_on_from_its_own_last_checkpoint(tmp_path, monkeypatch):
+@pytest.mark.parametrize("launcher", ["TORCHELASTIC", "SLURM"])
+def test_a_restart_by_a_launcher_goes_on_from_its_own_last_checkpoint(tmp_path, monkeypatch, launcher):
     """Catches a restart that begins again at the checkpoint that the command names."""
     asked = tmp_path / "given.ckpt"
     latest = tmp_path / "checkpoints" / "latest.ckpt"
@@ -117,7 +119,21 @@ def test_a_restart_by_torchrun_goes_on_from_its_own_last_checkpoint(tmp_path, mo
     (tmp_path / "config.yaml").write_text("task_name: drafter\n")
     config = {"task_name": "drafter"}
     assert checkpoint_to_resume(tmp_path, config, asked) == str(asked)
-    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    monkeypatch.setenv(f"{launcher}_RESTART_COUNT", "1")
     assert checkpoint_to_resume(tmp_path, config, asked) == str(latest)
     latest.unlink()
     assert checkpoint_to_resume(tmp_path, config, asked) == str(asked)
+
+
+class Refused(pl.LightningModule):
+    """Another reason to stop than its checkpoint."""
+
+    def setup(self, stage: str) -> None:
+        raise LanternError("give trainer.devices=2")
+
+
+def test_what_stops_a_resumed_training_before_its_checkpoint_is_read_keeps_its_words(tmp_path):
+    """Catches "is of another task or size" in place of the reason."""
+    trainer = pl.Trainer(logger=False, enable_checkpointing=False, enable_progress_bar=False, accelerator="cpu")
+    with pytest.raises(LanternError, match=r"^give trainer\.devices=2$"):
+        fit(trainer, Refused(), [], str(tmp_path / "latest.ckpt"))
