@@ -39,7 +39,7 @@ class Side:
         else:
             described, fingerprint = described | dict(identity.settings), identity.fingerprint
         self.keys: Row = described | {"seed": plan.seed, "batch_size": plan.batch_size, **identity.protocol}
-        self.keys |= {"num_images": len(plan.batch.prompts), "fingerprint": fingerprint}
+        self.keys |= {"num_images": plan.num_images, "fingerprint": fingerprint}
         self.notes = identity.notes if is_method else {}
 
         own = (described, _weights(pipeline), plan.seed, fingerprint)

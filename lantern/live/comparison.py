@@ -47,8 +47,8 @@ class Request:
                 raise LanternError(f"unknown method {str(name)[:80]!r}; choose among {', '.join(METHODS)}")
         if type(seed) is not int or not 0 <= seed < 2**32:
             raise LanternError(f"seed={str(seed)[:80]} is not a whole number from 0 to {2**32 - 1}")
-        if type(pace) not in (int, float) or not 0 <= pace <= 1000:
-            raise LanternError(f"pace={str(pace)[:80]} is not a number of rounds a second from 0 to 1000")
+        if type(pace) not in (int, float) or not (pace == 0 or 0.1 <= pace <= 1000):
+            raise LanternError(f"pace={str(pace)[:80]} is not 0 or a number of rounds a second from 0.1 to 1000")
         return cls(prompt, (methods[0], methods[1]), seed, float(pace))
 
 

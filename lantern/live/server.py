@@ -126,13 +126,13 @@ class Handler(BaseHTTPRequestHandler):
 
     def _body(self) -> object:
         length = self.headers.get("Content-Length", "")
-        if self.headers.get_content_type() != "application/json" or not length.isdecimal():
+        if self.headers.get_content_type() != "application/json" or not length.isdecimal() or len(length) > 12:
             raise LanternError("a request is application/json with a Content-Length")
         if int(length) > MOST_BYTES:
             raise LanternError(f"the request has {int(length):,} bytes; give at most {MOST_BYTES:,}")
         try:
             return json.loads(self.rfile.read(int(length)))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise LanternError(f"the request is no JSON: {error}") from error
 
     def _send_events(self, events: Iterator[Event]) -> None:

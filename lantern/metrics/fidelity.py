@@ -108,6 +108,9 @@ class Fidelity:
             "recall_loss": lost[:, 1],
         }
         intervals = {name: difference_interval(float(found[0]), found[1:]) for name, found in moved.items()}
+        for column, name in enumerate(("precision_loss", "recall_loss")):
+            if not same.all() and not lost[:, column].any():  # a ceiling says nothing of other images
+                intervals[name] = Interval(0.0, float("nan"), float("nan"))
         return {key: value for name, interval in intervals.items() for key, value in interval.keys(name).items()}
 
     def warnings(self, prompts: Sequence[str]) -> list[str]:

@@ -41,6 +41,9 @@ class InceptionScore:
     """splits: the score is the mean over this many parts of the images; papers use 10 of 5,000 images each."""
 
     def __init__(self, network: Classifier, splits: int = 1, resamples: int = 200) -> None:
+        for name, number in (("splits", splits), ("resamples", resamples)):
+            if not isinstance(number, int) or number < 1:
+                raise LanternError(f"metrics.inception_score.{name}={number}: give a whole number from 1 on")
         self.splits, self.resamples = splits, resamples
         self._resize, self._hash = network.resize, network_hash(network)
         extractor = register_extractor(Logits(network))

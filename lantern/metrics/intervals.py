@@ -1,5 +1,5 @@
-"""95 % intervals for statistics of sets of images. Resampling keeps the mix of prompts: a free bootstrap would redraw
-it, which moves every distance more than any setting does."""
+"""95 % intervals for statistics of sets of images. Resampling for distances keeps the mix of prompts: a free bootstrap
+would redraw it, which moves every distance more than any setting does. `bootstrap` is for means."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -85,12 +85,14 @@ def loss_interval(plain: np.ndarray, method: np.ndarray, same: np.ndarray) -> In
 
 
 def bootstrap(values: Sequence[float] | np.ndarray, samples: int = 1000, seed: int = 0) -> tuple[float, float]:
-    """The 95 % interval of the mean of values [M, ...], resampled along the first axis; nan, nan for no values."""
-    if not len(values):
+    """The 95 % interval of the mean of values [M, ...], resampled along the first axis and widened to Student's t; nan,
+    nan for fewer than two values."""
+    if len(values) < 2:
         return float("nan"), float("nan")
     drawn, rng = np.asarray(values), np.random.default_rng(seed)
     found = [np.mean(drawn[rng.integers(len(drawn), size=len(drawn))]) for _ in range(samples)]
-    low, high = np.percentile(found, [2.5, 97.5])
+    mean, bounds = np.mean(drawn), np.percentile(found, [2.5, 97.5])
+    low, high = mean + (bounds - mean) * small_sample_factor(len(drawn))
     return float(low), float(high)
 
 

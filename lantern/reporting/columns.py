@@ -23,6 +23,8 @@ class Column:
 KNOWN = (
     Column("speedup", "speed-up",
            "Time of plain decoding over this setting's, both timed in turn on the same prompts.", "high", True, True),
+    Column("speedup_over_compiled", "over compiled",
+           "Time of plain decoding with torch.compile over this setting's.", "high", False, True),
     Column("tokens_per_step", "tokens per step",
            "Image tokens committed per forward pass of the target.", "high", True, True),
     Column("end_to_end_speedup", "end to end",
@@ -34,7 +36,7 @@ KNOWN = (
            "Milliseconds per round spent in the drafter's forward passes; a part of drafting.", "low", False, True),
     Column("verify_ms", "verify ms", "Milliseconds per round spent in the target's forward pass.", "low", False, True),
     Column("accept_ms", "accept ms",
-           "Milliseconds per round spent on choosing the accepted tokens.", "low", False, True),
+           "Milliseconds per round spent on choosing the accepted tokens and committing them.", "low", False, True),
     Column("head_ms", "head ms",
            "Milliseconds per round in the diffusion head of verification; a part of accepting.", "low", False, True),
     Column("overhead", "overhead",
@@ -48,6 +50,8 @@ KNOWN = (
     Column("ar_over_floor", "AR over floor",
            "Time of a step of plain decoding over the time of copying the memory it reads.", "", False, True),
     Column("num_timed", "timed", "Number of images timed one at a time.", "", False, True),
+    Column("retimed", "timed again", "Number of images timed once more, since they were disturbed.", "", False, True),
+    Column("other_cores", "other cores", "Cores that other processes used while images were timed.", "", False, True),
     Column("output_tv", "output TV",
            "Total variation between the target's law and the law of a committed token. Under shared noise an upper "
            "bound: the share of tokens that are not the target's own pick.", "low", True),
@@ -101,7 +105,7 @@ def _unknown(key: str) -> Column:
         title = f"{key.removesuffix('_accuracy')} right"
         return Column(key, title, "Share of images that show what the prompt asks for.", way, True)
     found = [meaning for ending, meaning in ENDINGS.items() if key.endswith(ending)]
-    meaning = found[0] if found else f"{key} in results.csv, a figure of one of the chosen metrics."
+    meaning = found[0] if found else f"{key} in results.csv."
     return Column(key, key.replace("_", " "), meaning, way, key.endswith("_score"))
 
 

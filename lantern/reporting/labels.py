@@ -76,6 +76,6 @@ def shared_settings(rows: Sequence[Row]) -> str:
         and methods[0].get(key) is not None
     ]
     settings = ", ".join(f"{key} {methods[0][key]}" for key in shared)
-    return (
-        f"All methods: {settings}. Quality of {methods[0].get('num_images')} images per setting; brackets: 95 % bounds."
-    )
+    judged = methods[0].get("num_images")
+    quality = f"Quality of {judged} images per setting; brackets" if judged else "Brackets"
+    return f"All methods: {settings}. {quality}: 95 % bounds."

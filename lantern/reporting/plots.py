@@ -61,7 +61,15 @@ def _annotate(axes, points: Sequence[tuple[float, float, str]]) -> None:
     placed = []
     for x, y, text in points:
         for rise in (5, -11, 16, -22, 27, -33):
-            label = axes.annotate(text, (x, y), (6, rise), textcoords="offset points", fontsize=8, color=INK)
+            label = axes.annotate(
+                text,
+                (x, y),
+                (6, rise),
+                textcoords="offset points",
+                fontsize=8,
+                color=INK,
+                parse_math=False,
+            )
             box = label.get_window_extent()
             if not any(box.overlaps(other) for other in placed):
                 break
@@ -87,13 +95,15 @@ def draw_grid(columns: Mapping[str, Tensor], prompts: Sequence[str], path: str |
         height, width, figsize=(1.25 * width + 1.0, 1.25 * height + 0.3), dpi=130, squeeze=False
     )
     for across, (label, images) in enumerate(columns.items()):
-        axes[0, across].set_title(fill(label, 16), fontsize=7, color=INK)
+        axes[0, across].set_title(fill(label, 16), fontsize=7, color=INK, parse_math=False)
         for down in range(height):
             axes[down, across].imshow(images[down].permute(1, 2, 0).cpu().numpy())
             axes[down, across].set_xticks([])
             axes[down, across].set_yticks([])
     for down, prompt in enumerate(prompts):
-        axes[down, 0].set_ylabel(fill(prompt, 14), rotation=0, ha="right", va="center", fontsize=7, color=INK)
+        axes[down, 0].set_ylabel(
+            fill(prompt, 14), rotation=0, ha="right", va="center", fontsize=7, color=INK, parse_math=False
+        )
     return _save(figure, path)
 
 

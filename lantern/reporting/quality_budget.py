@@ -41,6 +41,9 @@ class Budget:
                     raise LanternError(f"budget.{group}.{metric}={limit} is no limit; give 0 or more, or null for none")
                 if limit < 0:
                     raise LanternError(f"budget.{group}.{metric}={limit} is negative; give 0 or more, or null")
+                if metric.endswith(("_diff", "_loss")):
+                    name = metric.removesuffix("_diff").removesuffix("_loss")
+                    raise LanternError(f"budget.{group}.{metric}: give the metric's own name, budget.{group}.{name}")
                 if not better(metric) or metric in UNPAIRED:
                     raise LanternError(
                         f"budget.{group}.{metric}: rows hold no difference of it from plain decoding; use frechet"
@@ -59,8 +62,10 @@ class Budget:
         if None in found:
             return None
         verdict = max(found, key=VERDICTS.index, default="yes")
-        is_enough = (row.get("num_images") or 0) >= self.min_images
-        return verdict if is_enough or verdict == "no" else "open"
+        return verdict if self._is_enough(row) or verdict == "no" else "open"
+
+    def _is_enough(self, row: Row) -> bool:
+        return (row.get("num_images") or 0) >= self.min_images
 
     def best(self, rows: Sequence[Row]) -> Choice | None:
         """None where nothing but plain decoding was timed and judged."""
@@ -68,7 +73,11 @@ class Budget:
         if all(is_baseline(row) or verdict is None for row, verdict in verdicts):
             return None
         accepted = ("lossless", "yes") if self.proven else ("lossless", "yes", "open")
-        inside = [(row, verdict) for row, verdict in verdicts if verdict in accepted]
+        inside = [
+            (row, verdict)
+            for row, verdict in verdicts
+            if verdict in accepted and (verdict == "lossless" or self._is_enough(row))
+        ]
         if not inside:
             return None
         row, verdict = max(inside, key=lambda known: speed_rank(known[0]))

@@ -82,6 +82,8 @@ def test_every_method_that_is_offered_decodes(tiny, name):
         ({**GOOD, "seed": -1}, "seed=-1"),
         ({**GOOD, "seed": "1"}, "seed=1"),
         ({**GOOD, "pace": "fast"}, "pace=fast"),
+        ({**GOOD, "pace": 1e-6}, "pace=1e-06"),
+        ("[" * 50_000, "no JSON"),
         ([], "JSON object"),
         ("{", "no JSON"),
         ("x" * 200_000, "200,000 bytes"),

@@ -103,3 +103,9 @@ def test_another_file_is_one_sentence(tmp_path):
     torch.save({"conv.weight": torch.zeros(2)}, tmp_path / "other.pth")
     with pytest.raises(CheckpointError, match="no weights of torch-fidelity's Inception"):
         load_inception(tmp_path / "other.pth")
+
+
+@pytest.mark.parametrize("name", ["splits", "resamples"])
+def test_counts_below_one_are_refused_before_images_are_made(name):
+    with pytest.raises(LanternError, match=f"inception_score.{name}=0"):
+        InceptionScore(Colours(), **{name: 0})

@@ -10,6 +10,7 @@ from test_fidelity import gaussian
 from lantern.metrics.distances import FrechetTo
 from lantern.metrics.fidelity import kernel_moves
 from lantern.metrics.intervals import (
+    bootstrap,
     difference_interval,
     jackknife,
     loss_interval,
@@ -132,3 +133,11 @@ def test_equal_images_lose_nothing_for_certain():
     assert loss_interval(right, right, np.ones(3, bool)) == (0, 0, 0)
     some = loss_interval(np.ones(100), np.ones(100), np.arange(100) < 50)
     assert some.high == pytest.approx(loss_interval(np.ones(50), np.ones(50), np.zeros(50, bool)).high / 2)
+
+
+def test_the_bootstrap_of_few_values_covers_and_one_value_has_no_bounds():
+    """Catches bounds that are the two values themselves."""
+    assert all(map(np.isnan, bootstrap([0.3])))
+    rng = np.random.default_rng(0)
+    found = [bootstrap(rng.normal(size=4), samples=300, seed=seed) for seed in range(200)]
+    assert sum(low <= 0 <= high for low, high in found) >= 180

@@ -102,3 +102,17 @@ def test_where_nothing_was_judged_nothing_is_best():
 def test_a_budget_that_means_nothing_is_one_sentence(metric, within, word):
     with pytest.raises(LanternError, match=word):
         Budget({metric: within})
+
+
+def test_a_setting_of_too_few_images_is_not_best_even_where_bounds_do_not_decide():
+    few, enough = worse(3.0, 0.1, num_images=10), worse(2.0, 0.1, num_images=500)
+    assert Budget({"frechet": 0.1}, min_images=500).best([AR, few, enough]).row is enough
+
+
+@pytest.mark.parametrize("key", ["recall_loss", "frechet_diff"])
+def test_a_rows_own_key_is_no_metric_of_a_budget(key):
+    """Catches a limit that no row can meet or miss."""
+    with pytest.raises(
+        LanternError, match=rf"budget.losses.{key}: give the metric's own name, budget.losses.{key[:-5]}"
+    ):
+        Budget({}, {key: 0.02})

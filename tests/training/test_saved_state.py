@@ -131,6 +131,12 @@ class Refused(pl.LightningModule):
     def setup(self, stage: str) -> None:
         raise LanternError("give trainer.devices=2")
 
+    def configure_optimizers(self) -> None:
+        return None
+
+    def training_step(self, batch: object, batch_idx: int) -> None:
+        return None
+
 
 def test_what_stops_a_resumed_training_before_its_checkpoint_is_read_keeps_its_words(tmp_path):
     """Catches "is of another task or size" in place of the reason."""

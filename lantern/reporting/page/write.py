@@ -16,6 +16,11 @@ from lantern.reporting.page.protocol import protocol
 from lantern.runtime.files import replace_text
 
 PARTS = Path(__file__).parent
+PLAIN_NOISE = (
+    "shared_noise",
+    "gaussian_shared",
+    "none",
+)  # verifications by plain decoding's noise; none: a loop's
 SCRIPTS = ("core", "table", "pareto", "compare", "charts", "profile", "tree", "protocol")
 
 
@@ -44,7 +49,7 @@ def page_content(
         {
             "label": label, "values": row, "baseline": is_baseline(row), "profile": profiles.get(setting),
             "marks": _marks(row), "command": known.get(setting),
-            "shared_noise": is_baseline(row) or row.get("verification") == "shared_noise",
+            "shared_noise": is_baseline(row) or row.get("verification") in PLAIN_NOISE,
         }
         for label, row, setting in zip(labels, rows, settings, strict=True)
     ]  # fmt: skip
