@@ -120,8 +120,8 @@ def read_summary(folder: Path) -> list[Row]:
 
 
 def merge_rows(rows: Iterable[Row]) -> list[Row]:
-    """One row a setting, baselines first. A method keeps its last row; a baseline its first, with the mean of all
-    its timings, because every point of a sweep times AR anew."""
+    """One row a setting, baselines first. A method keeps its last row; a baseline its first, with the means of all its
+    timings and the sum of their images, because every point of a sweep times AR anew."""
     merged: dict[str, list[Row]] = {}
     for row in rows:
         merged.setdefault(setting_id(row), []).append(row)
@@ -129,12 +129,19 @@ def merge_rows(rows: Iterable[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: not is_baseline(row))
 
 
+AVERAGED = (
+    "latency_s", "baseline_latency_s", "end_to_end_s", "draft_ms", "verify_ms", "accept_ms", "ar_over_floor",
+    "other_cores",
+)  # fmt: skip
+ADDED = ("num_timed", "retimed")
+
+
 def _mean_latency(group: list[Row]) -> Row:
-    means = {}
-    for key in ("latency_s", "baseline_latency_s", "verify_ms", "ar_over_floor"):
+    found = {}
+    for key in (*AVERAGED, *ADDED):
         values = [row[key] for row in group if row.get(key) is not None]
-        means[key] = sum(values) / len(values) if values else None
-    return group[0] | means
+        found[key] = sum(values) / (1 if key in ADDED else len(values)) if values else None
+    return group[0] | found
 
 
 def encode(value: object, indent: int | None = None) -> str:

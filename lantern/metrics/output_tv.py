@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import gcd
 
 import numpy as np
 import torch
@@ -56,7 +57,10 @@ class OutputTV:
             return _differing_picks(pipeline, prompts, seeds, batch_size)
         if not isinstance(pipeline.verification, Ratio):
             return {}
-        stride = max(1, len(prompts) * (pipeline.target.num_tokens - 1) // self.num_positions)
+        length = pipeline.target.num_tokens - 1
+        stride = max(1, len(prompts) * length // self.num_positions)
+        while gcd(stride, length) > 1:  # else every image would be sampled at the same positions
+            stride -= 1
         recording = RecordingDrafter(pipeline.drafter, stride)
         replace(pipeline, drafter=recording).generate(prompts, seeds, batch_size)
         codes = CodeDistance(pipeline.target.codebook)

@@ -26,12 +26,15 @@ def test_a_line_that_only_began_to_fit_is_a_full_disk(tmp_path, monkeypatch):
 
 def test_merging_keeps_one_baseline_row_with_the_mean_latency():
     points = [
-        ({"model": "m", "drafter": "none", "latency_s": latency}, {"model": "m", "drafter": "eagle", "delta": delta})
+        (
+            {"model": "m", "drafter": "none", "latency_s": latency, "num_timed": 8},
+            {"model": "m", "drafter": "eagle", "delta": delta},
+        )
         for latency, delta in ((1.0, 0.1), (3.0, 0.2))
     ]
     rows = merge_rows(row for point in points for row in point)
     assert [(row["drafter"], row.get("delta")) for row in rows] == [("none", None), ("eagle", 0.1), ("eagle", 0.2)]
-    assert rows[0]["latency_s"] == 2
+    assert (rows[0]["latency_s"], rows[0]["num_timed"]) == (2, 16)
 
 
 def test_a_folder_without_permission_is_one_sentence(tmp_path):

@@ -123,6 +123,19 @@ def test_a_whole_decoding_is_measured_at_its_visited_positions(tree, estimator):
     assert relaxed["output_tv_q50"] <= relaxed["output_tv_q90"] <= 1
 
 
+def test_images_are_sampled_at_different_positions(monkeypatch):
+    """Catches a stride that divides an image's length, by which each image is judged at the same few positions."""
+    strides = []
+    monkeypatch.setattr(
+        "lantern.metrics.output_tv.RecordingDrafter",
+        lambda drafter, stride: strides.append(stride) or RecordingDrafter(drafter, stride),
+    )
+    for positions in (10, 6):  # two images of 15 positions behind the first: 3 and 5
+        measured = OutputTV(num_images=2, num_positions=positions, redraws=16)
+        measured.measure(pipeline(chain(2), Exact(), Ratio()), PROMPTS[:2], SEEDS[:2], 1)
+    assert strides == [2, 4]
+
+
 def test_a_recording_drafter_changes_no_token_and_records_the_laws_of_the_committed_positions():
     """Catches a node taken for its child, and a law of another row."""
     plain = pipeline(SIBLINGS, Exact(), Ratio())
