@@ -105,8 +105,10 @@ def check_request(prompts: Sequence[str], seeds: Sequence[int], batch_size: int)
 
 
 def check_law(law: Tensor, target: Target) -> None:
-    """law [B, V]. Raises LanternError for logits that were NaN or infinite: their softmax is NaN in every code."""
+    """law [B, V]. Raises LanternError for logits that were NaN or infinite: their softmax is NaN in every code. The
+    caches are released, whose memory the next images would use: an entry that is NaN stays so behind a mask."""
     if isnan(law[:, 0].sum().item()):
+        target.release()
         dtype = str(target.embed_weight.dtype).removeprefix("torch.")
         remedy = "give other weights" if dtype in ("float32", "float64") else "decode in dtype=float32"
         raise LanternError(f"the target's logits are NaN or infinite in dtype={dtype}; {remedy}")
@@ -146,8 +148,9 @@ def steps(setup: DecodingSetup, prompt: str, seed: int) -> Iterator[Step]:
 
 
 class _Batch:
-    """The rows being decoded. A row is free once its image has all its tokens. Where passes are recorded, trees are
-    padded to few sizes and a draining batch with copies of its first row: rows from `distinct` on."""
+    """The rows being decoded. A row is free once its image has all its tokens. On a GPU with recorded passes, trees
+    are padded to a few sizes, and a shrinking batch is filled up with copies of its first row; rows `distinct` and
+    later are such copies."""
 
     def __init__(self, setup: DecodingSetup, size: int) -> None:
         self.target, self.drafter = target, drafter = setup.target, setup.drafter
@@ -209,7 +212,7 @@ class _Batch:
         forward = self.target.verify(tree)
         verified = perf_counter()
         probs, verdict = self._judge(tree, forward)
-        paths = verdict.paths  # on the host: the round's one wait for the device
+        paths = verdict.paths  # on the host: waits for the device, as some trees also do while they grow
         accepted = perf_counter()
         self.target.commit(verdict)
         self.drafter.observe(tree, forward, probs, verdict)

@@ -14,10 +14,27 @@ class CheckpointError(LanternError):
     """A weights file is missing, unreadable, unsafe or made for another model."""
 
 
+class DepthError(LanternError):
+    """A tree has more levels than its drafter predicts."""
+
+    def __init__(self, message: str, levels: int = 0) -> None:
+        """levels: that the drafter predicts."""
+        super().__init__(message)
+        self.levels = levels
+
+
 def unknown_setting(setting: str, part: str, known: Sequence[str]) -> str:
     """The sentence for a setting that a part does not have. known: those it has."""
     taken = f"takes {', '.join(known)}" if known else "has no settings"
     return f"{setting} is unknown to {part}, which {taken}; leave it out"
+
+
+def check_whole(group: str, **settings: object) -> None:
+    """Raises LanternError for settings of a config group that are no whole numbers: a fraction would be rounded without
+    a word, or fail in the middle of decoding."""
+    for name, value in settings.items():
+        if not isinstance(value, int):
+            raise LanternError(f"{group}.{name}={value} is no whole number; give one")
 
 
 def unwritable(what: object, error: OSError) -> LanternError:

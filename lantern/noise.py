@@ -2,8 +2,8 @@
 The same integers on every device; nothing depends on batch size, order, or what other images do.
 
 Seeds and the state before the last counter have 64 bits, in two lanes of 32. Each step permutes the states, so that
-different images keep different ones. A value has 32 bits: the last counter, a code where whole rows are made, counts
-from one lane in steps of the other, whose lowest bit is set: rows of noise are told apart by 63 bits."""
+different images keep different ones. A value has 32 bits. The last counter (the code, when a whole row is made) is not
+hashed into the state: value = mix(low + counter * (high | 1)). A row of noise is therefore identified by 63 bits."""
 
 import hashlib
 from enum import IntEnum
@@ -151,10 +151,6 @@ class StoredPicks(NamedTuple):
     made: Tensor  # [B, window, V] exp(G)
     used: Tensor  # [B] rows before the root's own
 
-    def picks(self, depth: int) -> Tensor:
-        """See Noise."""
-        return self.weights_at(torch.full_like(self.used, depth)[:, None])[:, 0].log()
-
     def weights_at(self, depths: Tensor) -> Tensor:
         """See Noise."""
         window = self.made.shape[1]
@@ -232,10 +228,6 @@ class Noise:
     def tables(self) -> tuple[Tensor, Tensor]:
         """What StoredPicks reads."""
         return self._made, self._used
-
-    def picks(self, depth: int) -> Tensor:
-        """G [B, V] of the token behind a node at this depth."""
-        return self.weights_at(torch.full_like(self.position, depth)[:, None])[:, 0].log()
 
     def weights_at(self, depths: Tensor) -> Tensor:
         """[B, N] depths of nodes -> exp(G) [B, N, V] of the tokens behind them: see winners."""

@@ -114,7 +114,8 @@ class Verdict:
 
     @cached_property
     def paths(self) -> list[list[int]]:
-        """`path` on the host, unpadded and cached: the only point at which a round waits for the device."""
+        """`path` on the host, unpadded and cached. Reading it waits for the device: in most settings a round's only
+        wait."""
         return [row[: row.index(-1)] if -1 in row else row for row in self.path.tolist()]
 
     @cached_property

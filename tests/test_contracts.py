@@ -202,7 +202,7 @@ def test_drafters_state_all_that_generic_code_reads(name):
     if name in FEATURE_DRAFTERS:
         drafter = FEATURE_DRAFTERS[name](target, STATIC, Sampling())
     else:
-        drafter = WINDOWS[name](target) if name in WINDOWS else NoDrafter()
+        drafter = WINDOWS[name](target, sampling=Sampling()) if name in WINDOWS else NoDrafter()
     for part in (drafter, RecordingDrafter(drafter, 1)):
         assert {field for field in members(Drafter) if not hasattr(part, field)} == set()
         assert part.tree.name

@@ -33,6 +33,11 @@ def streams(seeds: list[int], codes: int = CODES) -> Noise:
     return noise
 
 
+def picks(noise: Noise, depth: int) -> Tensor:
+    """G [B, V] of the token behind a node at this depth."""
+    return noise.weights_at(torch.full((len(noise.seeds), 1), depth))[:, 0].log()
+
+
 def uniforms(*counters: Tensor, purpose: Purpose = Purpose.COIN) -> Tensor:
     return hashed(counters[0], purpose, *counters[1:]).double() / 2**32
 
@@ -96,7 +101,7 @@ def test_an_image_draws_the_same_in_any_batch():
     together.advance([1, 3, 2], torch.tensor([1, 3, 2]))
     together.keep(torch.tensor([2, 1]))
     for depth in range(WINDOW):
-        assert torch.equal(alone.picks(depth)[0], together.picks(depth)[1])
+        assert torch.equal(picks(alone, depth)[0], picks(together, depth)[1])
     node, law = torch.tensor([5]), torch.rand(1, CODES)
     assert torch.equal(alone.draw(law)[0], together.draw(law.expand(2, -1))[1])
     for chance in torch.linspace(0, 1, 33):
@@ -117,8 +122,8 @@ def test_the_ring_holds_what_a_direct_computation_gives():
         assert torch.equal(noise.weights_at(depths), direct)
         ahead = torch.arange(WINDOW).expand(len(direct), -1)
         assert torch.equal(noise.weights_ahead(WINDOW), noise.weights_at(ahead))
-        assert torch.equal(noise.picks(2), noise.weights(Purpose.PICK, noise.position + 3).log())
-        torch.testing.assert_close(noise.picks(2), noise.gumbel(Purpose.PICK, noise.position + 3))
+        assert torch.equal(picks(noise, 2), noise.weights(Purpose.PICK, noise.position + 3).log())
+        torch.testing.assert_close(picks(noise, 2), noise.gumbel(Purpose.PICK, noise.position + 3))
         steps = torch.randint(WINDOW + 1, (3,), generator=generator)
         noise.advance(steps.tolist(), steps)
         if turn == 5:
@@ -152,8 +157,8 @@ def test_gumbel_picks_follow_the_law():
     law = torch.tensor([0.5, 0.3, 0.15, 0.04, 0.009, 0.001])
     count = 30_000
     noise = streams(list(range(count)), codes=6)
-    for picks in ((law.log() + noise.picks(0)).argmax(-1), noise.draw(law.expand(count, -1))):
-        counts = torch.bincount(picks, minlength=6)
+    for codes in ((law.log() + picks(noise, 0)).argmax(-1), noise.draw(law.expand(count, -1))):
+        counts = torch.bincount(codes, minlength=6)
         assert (
             float(((counts - law * count) ** 2 / (law * count)).sum()) < 36
         )  # the 1 - 1e-6 quantile for 5 degrees of freedom
@@ -253,7 +258,7 @@ def test_greedy_decoding_has_no_noise():
     noise = GreedyNoise(2, CODES, WINDOW)
     noise.admit(torch.arange(2), torch.tensor([1, 2]))
     noise.advance([3, 1], torch.tensor([3, 1]))
-    assert not noise.picks(1).any()
+    assert not picks(noise, 1).any()
     assert (noise.weights_at(torch.arange(WINDOW).expand(2, -1)) == 1).all()
 
 
@@ -271,7 +276,7 @@ def test_the_first_of_the_best_wins_the_race(monkeypatch, few):
 
 def test_small_exponentials_keep_their_precision():
     """Catches a uniform rounded before the logarithm, which would give the likeliest code ties of equal noise."""
-    gumbel = streams(list(range(2000)), codes=100).picks(0)
+    gumbel = picks(streams(list(range(2000)), codes=100), 0)
     assert gumbel.isfinite().all()
     tops = gumbel.flatten().topk(50).values
     assert len(tops.unique()) >= 49

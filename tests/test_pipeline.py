@@ -202,6 +202,22 @@ def test_a_drafter_made_for_another_target_is_one_clear_error(tmp_path, key, val
         load_eagle(folder, tiny_target(), TREE, Sampling())
 
 
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(cfg_scale=1.0)], ids=["guided", "unguided"])
+def test_a_random_drafter_has_heads_as_wide_as_the_target_s(sampling):
+    """Catches heads of another width than the positions', with which the first pass over the prefix fails."""
+    target = tiny_target(sampling.cfg_scale)
+    drafter = load_eagle("random", target, TREE, sampling)
+    pipeline = Pipeline(target, drafter, SharedNoise(), Exact(), sampling)
+    assert drafter.network.attention.num_heads == target.transformer.num_heads == 2
+    assert torch.equal(*(part.generate(PROMPTS[:2], [1, 2], 2).tokens for part in (pipeline, pipeline.baseline())))
+
+
+def test_a_drafter_whose_heads_are_not_the_target_s_is_one_clear_error(tmp_path):
+    """Catches a traceback out of rotary positions, of a drafter that fits by all other sizes."""
+    with pytest.raises(CheckpointError, match=r"has heads of width 8, this target's are 16 wide; give drafter\.check"):
+        load_eagle(saved_drafter(tmp_path, num_heads=4), tiny_target(), TREE, Sampling())
+
+
 def test_drafter_weights_that_do_not_fit_their_config_are_one_clear_error(tmp_path):
     """Catches a traceback out of load_state_dict, and one out of a missing folder."""
     with pytest.raises(CheckpointError, match="does not fit this model: mis-shaped"):

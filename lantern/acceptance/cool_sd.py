@@ -6,11 +6,11 @@ from math import exp
 
 from torch import Tensor
 
-from lantern.acceptance.weighted import weighted, weighted_law
+from lantern.acceptance.weighted import MOST, weighted, weighted_law
 from lantern.errors import LanternError
 from lantern.types import Site
 
-FARTHEST = 100  # of mu: exp(±100) scales any acceptance to 0 or 1
+FARTHEST = 80  # of mu: exp(±80) scales any acceptance to 0 or 1, and is finite in float32, times MOST as well
 
 
 class CoolSD:
@@ -20,9 +20,9 @@ class CoolSD:
     verification = "ratio"  # by default, as in the paper
 
     def __init__(self, delta: float, nu: float, mu: float) -> None:
-        """delta > 0 scales all weights, nu >= 0 anneals them, mu shifts. Raises LanternError outside these."""
-        if not 0 < delta < float("inf"):
-            raise LanternError(f"acceptance.delta={delta} scales acceptance; give a value above 0")
+        """delta in (0, MOST] scales all weights, nu >= 0 anneals them, mu shifts. Raises LanternError outside these."""
+        if not 0 < delta <= MOST:
+            raise LanternError(f"acceptance.delta={delta} scales acceptance; give a value above 0, at most {MOST:g}")
         if not 0 <= nu < float("inf"):
             raise LanternError(f"acceptance.nu={nu} would relax later levels more; give 0 or more")
         if not abs(mu) <= FARTHEST:

@@ -5,7 +5,7 @@ window of SJD (method=entropy_sjd)."""
 import torch
 from torch import Tensor
 
-from lantern.acceptance.weighted import weighted, weighted_law
+from lantern.acceptance.weighted import MOST, weighted, weighted_law
 from lantern.errors import LanternError
 from lantern.types import Site
 
@@ -17,11 +17,12 @@ class EntropyAware:
     verification = "ratio"  # by default, as in the paper
 
     def __init__(self, alpha: float, beta: float) -> None:
-        """alpha > 0, the entropy at which 63 % of the relaxation is reached; beta >= 0. Raises LanternError else."""
+        """alpha > 0, the entropy at which 63 % of the relaxation is reached; beta in [0, MOST]. Raises LanternError
+        outside these."""
         if not alpha > 0:
             raise LanternError(f"acceptance.alpha={alpha} divides the entropy; give a value above 0")
-        if not 0 <= beta < float("inf"):
-            raise LanternError(f"acceptance.beta={beta} would reject more than the exact rule; give 0 or more")
+        if not 0 <= beta <= MOST:
+            raise LanternError(f"acceptance.beta={beta} is the most that a weight exceeds 1 by; give 0 to {MOST:g}")
         self.alpha, self.beta, self.lossless = alpha, beta, beta == 0
         self.parameters = {"alpha": alpha, "beta": beta}
 

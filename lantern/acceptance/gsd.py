@@ -1,6 +1,6 @@
 """GSD (2508.07747): a token is judged by its cluster C, the codes nearest in rank of p that are also close in p and in
-the codebook: kept with min(1, p(C) / q(C)), else norm(max(p - q, 0)). Under shared noise x takes its cluster's mass.
-The paper judges a window of SJD (method=gsd_sjd); the rule takes any draft."""
+the codebook: accepted with probability min(1, p(C) / q(C)); otherwise a token is drawn from norm(max(p - q, 0)). Under
+shared noise x takes its cluster's mass. The paper judges a window of SJD (method=gsd_sjd); the rule takes any draft."""
 
 import torch
 from torch import Tensor

@@ -7,6 +7,8 @@ from torch import Tensor
 from lantern.acceptance.committed import point_mass
 from lantern.acceptance.relaxed import normalised
 
+MOST = 1e3  # of a scale of weights, beside exp: infinity times p = 0 would be NaN
+
 
 def weighted(p: Tensor, q: Tensor | None, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """p [B, V], q [B, V] or None (chosen), x [B], weight [B] -> acceptance [B], residual [B, V], p if none is left."""

@@ -11,7 +11,7 @@ from lantern.drafters.eagle.eagle import Eagle
 from lantern.drafters.eagle.kv_state import FeatureTarget
 from lantern.drafters.jacobi.window import Redraw, Start, Window
 from lantern.drafters.loading import eagle_layer
-from lantern.errors import LanternError
+from lantern.errors import LanternError, check_whole
 from lantern.runtime.memory import check_nodes
 from lantern.sampling import Sampling
 from lantern.types import PADDING, DraftTree, Forward, Proposals, TreeLabel, TreePolicy, TreeTopology, Verdict
@@ -84,7 +84,9 @@ class EagleJacobi:
 
 
 def joint_depth(tree: TreePolicy, length: int, tail: int) -> int:
-    """Levels of a tree that `tail` tokens continue, with a window of `length` tokens beside it."""
+    """Levels of a tree that `tail` tokens continue, with a window of `length` tokens beside it. Raises LanternError for
+    fractions of tokens."""
+    check_whole("drafter", length=length, tail=tail)
     return max(length, tree.depth + tail)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from torch import Tensor
 
 from lantern.drafters.eagle.eagle import Eagle
+from lantern.drafters.eagle.feature_drafter import require_features
 from lantern.drafters.eagle.kv_state import FeatureTarget
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.eagle.released import from_released, is_released
@@ -30,7 +31,6 @@ from lantern.types import Target, TreePolicy
 
 DRAFTER_FILES = (CONFIG_FILE, *FOLDER_FILES)
 LAYER_WIDTHS = 14  # parameters of a drafter over its squared width, about: fc 2, attention 4, feed-forward 8
-HEAD_DIM = 64  # of a random drafter, as LlamaGen's
 EAGLE, PARALLEL = "python train.py", "python train.py drafter=parallel"
 
 log = logging.getLogger(__name__)
@@ -43,13 +43,14 @@ def load_eagle(checkpoint: str | Path, target: FeatureTarget, tree: TreePolicy, 
     return Eagle(network, target, tree, sampling, name)
 
 
-def eagle_layer(checkpoint: str | Path, target: Target) -> tuple[EagleNetwork, str]:
+def eagle_layer(checkpoint: str | Path, target: FeatureTarget) -> tuple[EagleNetwork, str]:
     """The network beside its target, and the hash of its weights; "random": one of the target's width, untrained, to
     time decoding without a drafter's files. Raises CheckpointError."""
     weight = target.embed_weight
     if checkpoint == RANDOM:
-        dim = weight.shape[1]
-        network = randomly_initialised(lambda: EagleNetwork(dim, max(1, dim // HEAD_DIM), feed_forward_dim(dim, 256)))
+        require_features(target)
+        dim, head_dim = weight.shape[1], target.rotation.shape[-1]  # positions are the target's, and so heads' widths
+        network = randomly_initialised(lambda: EagleNetwork(dim, dim // head_dim, feed_forward_dim(dim, 256)))
         return network.to(weight.device, weight.dtype), RANDOM
     folder = drafter_folder(checkpoint, target)
     return load_network(folder, target).to(weight.device, weight.dtype), weights_hash(folder)
@@ -84,7 +85,9 @@ def load_network(checkpoint: str | Path, target: Target) -> EagleNetwork:
     """The drafter's network alone, to decode with or to train further. Raises CheckpointError unless it fits."""
     state, config = read_drafter(checkpoint)
     _check(state, config, checkpoint, target, EAGLE)
-    return network_of(state, config, checkpoint)
+    network = network_of(state, config, checkpoint)
+    _check_heads(network, checkpoint, target, EAGLE)
+    return network
 
 
 def load_parallel_network(checkpoint: str | Path, target: Target) -> ParallelNetwork:
@@ -95,6 +98,7 @@ def load_parallel_network(checkpoint: str | Path, target: Target) -> ParallelNet
     sizes = {key: config[key] for key in ("dim", "num_heads", "hidden_dim", "levels")}
     network = described(ParallelNetwork, sizes, checkpoint, f"distil it again with: {PARALLEL}")
     load_strictly(network, state, checkpoint, f"distil it again with: {PARALLEL}")
+    _check_heads(network, checkpoint, target, PARALLEL)
     return network
 
 
@@ -111,6 +115,16 @@ def _check(state: dict[str, Tensor], config: dict, checkpoint: str | Path, targe
             )
     if is_nameless:
         log.info("%s names no target: its sizes fit this one, more cannot be checked", checkpoint)
+
+
+def _check_heads(network: EagleNetwork | ParallelNetwork, checkpoint: str | Path, target: Target, command: str) -> None:
+    """Raises CheckpointError unless the heads are as wide as the target's, whose rotary factors they read."""
+    width = network.fc.out_features // network.attention.num_heads
+    if isinstance(target, FeatureTarget) and width != (wanted := target.rotation.shape[-1]):
+        raise CheckpointError(
+            f"the drafter in {checkpoint} has heads of width {width}, this target's are {wanted} wide; give "
+            f"drafter.checkpoint=<a drafter of this target>, or distil one with: {command}"
+        )
 
 
 def _demand(config: dict, keys: set[str], checkpoint: str | Path, command: str) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lantern.decoding import DecodingSetup, check_law, check_request
-from lantern.errors import LanternError
+from lantern.errors import LanternError, check_whole
 from lantern.loops.row_schedule import Image, next_pass
 from lantern.noise import GreedyNoise, Noise, Purpose, winners
 from lantern.runtime.memory import check_memory, check_nodes
@@ -33,6 +33,7 @@ class RowParallel:
 
     def __init__(self, window: int, length: int = 0) -> None:
         """window: tokens that the row above is ahead; length: of each row's Jacobi window, in guesses."""
+        check_whole("loop", window=window, length=length)
         if length < 0:
             raise LanternError(f"loop.length={length}: a row guesses 0 tokens ahead at least")
         check_nodes(length, f"loop.length={length}")
@@ -56,6 +57,8 @@ class RowParallel:
             )
         if not isinstance(target, AnyOrderTarget):
             raise LanternError(f"{type(target).__name__} reads tokens in raster order alone; leave +loop=rows out")
+        if target.compiles:
+            raise LanternError("+loop=rows runs uncompiled, its baseline would be compiled; leave compile=true out")
         check_request(prompts, seeds, batch_size)
         height, width = target.grid
         if not 1 <= self.window <= width:

@@ -44,9 +44,9 @@ class Image:
         return min(self.done) == self.width  # a row may overtake the one above
 
     def plan(self) -> None:
-        """Sets `reads` and `picks` of the next pass. A row's first token is predicted behind the last token of the row
-        above, which that row's newest token replaces while it is unknown (ZipAR). A row's last token is read for the
-        rows below if no other pass has read it."""
+        """Sets `reads` and `picks` of the next pass. A row's first token is predicted from the last token of the row
+        above; while that token is unknown, the newest token of that row is read in its place (ZipAR). A row's last
+        token is read for the rows below if no other pass has read it."""
         self.reads: list[Read] = []
         for row, done in enumerate(self.done):
             position = row * self.width + done - 1  # of the newest token

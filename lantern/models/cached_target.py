@@ -24,7 +24,7 @@ class ImageTokenizer(Protocol):
 
 class CachedTarget:
     """The part of lantern.types.Target that does not depend on the transformer. Subclasses define `codebook`,
-    `transformer`, `prefix_len`, `num_tokens`, `_slot_bytes`, `_slots` and `_weight_bytes`."""
+    `embed_weight`, `transformer`, `prefix_len`, `num_tokens`, `_slot_bytes`, `_slots` and `_weight_bytes`."""
 
     def __init__(self, tokenizer: ImageTokenizer, cfg_scale: float, weights_hash: str, device: torch.device) -> None:
         self.tokenizer, self.weights_hash = tokenizer, weights_hash

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from lantern.errors import LanternError
+from lantern.errors import LanternError, check_whole
 from lantern.runtime.memory import check_nodes
 from lantern.trees.beam import Beam
 from lantern.types import DraftTree, Proposals, Verdict
@@ -20,6 +20,7 @@ class AdaptiveTree:
     def __init__(self, total: int, depth: int, width: int, start: int, name: str = "adaptive") -> None:
         """total draft nodes kept, depth levels and width children per node at most; start: depth of an image's first
         tree."""
+        check_whole("tree", total=total, depth=depth, width=width, start=start)
         if min(total, width) < 1 or not 1 <= start <= depth:
             raise LanternError(
                 f"tree.total={total}, depth={depth}, width={width}, start={start}: give 1 or more each, start <= depth"

@@ -7,7 +7,7 @@ from math import isnan
 import torch
 from torch import Tensor
 
-from lantern.errors import LanternError
+from lantern.errors import LanternError, check_whole
 from lantern.runtime.memory import check_nodes
 from lantern.trees.beam import Beam
 from lantern.types import DraftTree, Proposals
@@ -21,6 +21,7 @@ class DDDTree:
     ) -> None:
         """total draft nodes kept, depth levels at most, width children per node and nodes per beam; a row's tree ends
         after the first of the levels `checks` with H < tau."""
+        check_whole("tree", total=total, depth=depth, width=width)
         if min(total, depth, width) < 1 or total > width + (depth - 1) * width**2:
             raise LanternError(
                 f"tree.total={total}, depth={depth}, width={width}: give 1 or more each, and a total that can be grown"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from lantern.errors import LanternError
+from lantern.errors import LanternError, check_whole
 from lantern.runtime.memory import check_nodes
 from lantern.trees.beam import Beam
 from lantern.types import DraftTree, Proposals
@@ -16,6 +16,7 @@ class Eagle2Tree:
 
     def __init__(self, total: int, depth: int, width: int, name: str = "eagle2") -> None:
         """total draft nodes kept, depth levels, width children per node and nodes per beam."""
+        check_whole("tree", total=total, depth=depth, width=width)
         if min(total, depth, width) < 1 or total < depth:
             raise LanternError(f"tree.total={total}, depth={depth}, width={width}: give 1 or more each, total >= depth")
         if total > width + (depth - 1) * width**2:

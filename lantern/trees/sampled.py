@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from lantern.errors import LanternError
+from lantern.errors import LanternError, check_whole
 from lantern.runtime.memory import check_nodes
 from lantern.types import PADDING, DraftTree, Proposals
 
@@ -23,6 +23,7 @@ class SampledTree:
     def __init__(self, total: int, depth: int, width: int, beam: int, price: float, name: str = "sampled") -> None:
         """price: the least estimated acceptance probability of a node. Limits: total draft nodes, depth levels, width
         children per node, beam nodes expanded per level."""
+        check_whole("tree", total=total, depth=depth, width=width, beam=beam)
         if min(total, depth, width, beam) < 1 or not 0 < price <= FIRST:
             raise LanternError(
                 f"tree.total={total}, depth={depth}, width={width}, beam={beam}, price={price}: give 1 or more each, "

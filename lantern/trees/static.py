@@ -6,13 +6,18 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from lantern.errors import LanternError
+from lantern.errors import LanternError, check_whole
 from lantern.runtime.memory import check_nodes
 from lantern.types import PADDING, DraftTree, Proposals, TreeTopology
 
 
 class StaticTree:
-    """A TreePolicy that grows level by level: one drafter forward per level, for the nodes with children."""
+    """A TreePolicy that grows level by level: one drafter forward per level, for the nodes with children.
+
+    Where sampling keeps fewer codes than a node has children (top_k, top_p), the others are padding if verification
+    reads q. Under shared noise they stay, so that the tree keeps its topology: exact rules decide rightly about any
+    child, but a Relaxation may commit such a code, though p = q = 0.
+    """
 
     def __init__(self, paths: Sequence[Sequence[int]], name: str = "static") -> None:
         """paths: one per node below the root, e.g. [[0], [1], [0, 0]]. Raises LanternError unless they are
@@ -45,7 +50,7 @@ class StaticTree:
             log_q = expand(tokens[:, level.nodes], level.expansions.expand(batch, -1), level.depth)
             best = proposals.drawn(log_q, level.nodes, level.depth).topk(level.width, dim=-1)
             tokens[:, level.children] = best.indices.flatten(1).index_select(1, level.picks)
-            if proposals.keeps_law:  # otherwise a child outside q's support is never picked, and needs no padding
+            if proposals.keeps_law:
                 lost = best.values.flatten(1).index_select(1, level.picks) == -torch.inf
                 lost |= parents[:, level.above] == PADDING
                 parents[:, level.children] = parents[:, level.children].masked_fill(lost, PADDING)
@@ -104,6 +109,7 @@ def _checked(paths: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
 
 def chain(length: int) -> StaticTree:
     """length draft tokens in a row, each the rank-0 child of the one before."""
+    check_whole("tree", length=length)
     if length < 1:
         raise LanternError(f"tree.length={length}: a chain drafts at least one token; use drafter=none for none")
     check_nodes(length, f"tree.length={length}")

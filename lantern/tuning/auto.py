@@ -4,6 +4,7 @@ committed tokens and round costs. The best, or one close to it, is taken only if
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from statistics import median
 from typing import NamedTuple, Protocol
@@ -11,11 +12,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from lantern.data.prompts import Batch
-from lantern.errors import LanternError
+from lantern.errors import DepthError, LanternError
 from lantern.evaluation.timing import alternating
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline, Pipelines, Shape
-from lantern.tuning.families import Family, Size
+from lantern.tuning.families import Dynamic, Family, Size, Static, shallower
 from lantern.types import Generation, Round, TreePolicy
 
 SAMPLE_IMAGES = 2  # decoded with each sampled shape
@@ -94,7 +95,7 @@ class AutoTree:
         rejection: LanternError | None = None
         for family in self.fitting(pipelines.drafter_parameters):
             try:
-                parts = [pipelines(family.shape(size)) for size in family.sampled]
+                family, parts = sampled_parts(family, pipelines)
                 runs = [learn(part, self.prompts) for part in parts]
             except LanternError as error:  # a rule or a drafter that does not support such trees
                 rejection = error
@@ -134,6 +135,17 @@ def learn(pipeline: Pipeline, prompts: Sequence[str]) -> Generation:
     """Decodes image by image: what an image commits does not depend on the batch."""
     batch = Batch.cycle(prompts, SAMPLE_IMAGES, search_seed(0))
     return pipeline.generate(batch.prompts, batch.seeds, 1)
+
+
+def sampled_parts(family: Family, pipelines: Pipelines) -> tuple[Family, list[Pipeline]]:
+    """The family without trees that are too deep for the drafter, and its sampled shapes."""
+    try:
+        return family, [pipelines(family.shape(size)) for size in family.sampled]
+    except DepthError as error:
+        if not isinstance(family, Dynamic | Static):
+            raise
+        shallow = replace(family, sampled=shallower(family.sampled, error.levels))
+        return shallow, [pipelines(shallow.shape(size)) for size in shallow.sampled]
 
 
 def seconds_of(rounds: Sequence[Round]) -> float:

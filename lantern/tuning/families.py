@@ -1,7 +1,7 @@
 """What tree=auto chooses from: families of shapes. A few decoding runs predict what all shapes of a family commit."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import prod
 from operator import mul
@@ -15,6 +15,7 @@ from lantern.types import Round
 
 SIZES, DEPTHS = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 25, 32, 40, 50, 63), (1, 2, 3, 4, 5, 6)
 WINDOWS = (2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 24, 28, 32)
+WIDTH = 8  # children of a node, at most
 TAIL_POSITIONS = 4  # at a window's end, averaged to extrapolate
 SHARES = (0.5, 0.2, 0.1, 0.06, 0.04, 0.03, 0.02, 0.01)  # assumed chances by rank, for the first static tree
 
@@ -25,6 +26,9 @@ class Size(NamedTuple):
     nodes: int  # of the drafter's tree
     levels: int  # of the drafter's tree, a drafter forward each
     window: int = 0  # nodes of a Jacobi window
+
+
+SAMPLED = Size(63, 6), Size(3, 2), Size(12, 5)  # trees
 
 
 class Family(Protocol):
@@ -40,31 +44,36 @@ class Family(Protocol):
     def near(self, size: Size) -> Sequence[Size]: ...  # sizes to time, given the accuracy of tokens()
 
 
-def tree_sizes() -> list[Size]:
-    """All sizes of trees without a window."""
-    return [Size(nodes, levels) for levels in DEPTHS for nodes in SIZES if nodes >= levels]
+def tree_sizes(most: int = max(DEPTHS)) -> list[Size]:
+    """All sizes of trees without a window, of `most` levels at most."""
+    return [Size(nodes, levels) for levels in DEPTHS if levels <= most for nodes in SIZES if nodes >= levels]
+
+
+def shallower(sizes: Sequence[Size], most: int) -> tuple[Size, ...]:
+    """These sizes of trees with `most` levels at most; a single one has no more than WIDTH nodes."""
+    return tuple(Size(size.nodes if most > 1 else min(size.nodes, WIDTH), min(size.levels, most)) for size in sizes)
 
 
 @dataclass(frozen=True)
 class Dynamic:
     """EAGLE-2's trees, whose nodes are sorted best first."""
 
-    width: int = 8
+    width: int = WIDTH
     rounds: Sequence[Round] = ()
+    sampled: Sequence[Size] = SAMPLED  # the first has as many levels as a tree may have
 
     settings = frozenset({"tree"})
-    sampled = (Size(63, 6), Size(3, 2), Size(12, 5))
 
     def learned(self, runs: Sequence[Sequence[Round]]) -> "Dynamic":
-        return Dynamic(self.width, runs[0])
+        return replace(self, rounds=runs[0])
 
     def shape(self, size: Size) -> Shape:
         name = f"auto_eagle2_{size.nodes}_{size.levels}"
         return Shape({"tree": Eagle2Tree(size.nodes, size.levels, min(size.nodes, self.width), name)})
 
     def sizes(self) -> list[Size]:
-        width = self.width
-        return [size for size in tree_sizes() if size.nodes <= width + (size.levels - 1) * width**2]
+        width, sizes = self.width, tree_sizes(self.sampled[0].levels)
+        return [size for size in sizes if size.nodes <= width + (size.levels - 1) * width**2]
 
     def tokens(self, size: Size) -> float:
         return tokens_of_first(self.rounds, size.nodes, size.levels)
@@ -78,12 +87,12 @@ class Static:
     """The best static tree of each size, given how often each rank is followed."""
 
     chances: Chances = (SHARES,) * max(DEPTHS)
+    sampled: Sequence[Size] = SAMPLED  # the first has as many levels as a tree may have
 
     settings = frozenset({"tree"})
-    sampled = (Size(63, 6), Size(3, 2), Size(12, 5))
 
     def learned(self, runs: Sequence[Sequence[Round]]) -> "Static":
-        return Static(chances_by_rank(runs[0], self.tree(self.sampled[0]).paths))
+        return replace(self, chances=chances_by_rank(runs[0], self.tree(self.sampled[0]).paths))
 
     def tree(self, size: Size) -> StaticTree:
         """The best static tree of this size."""
@@ -95,7 +104,7 @@ class Static:
         return Shape({"tree": self.tree(size)})
 
     def sizes(self) -> list[Size]:
-        return tree_sizes()
+        return tree_sizes(self.sampled[0].levels)
 
     def tokens(self, size: Size) -> float:
         return expected_tokens(self.chances, best_paths(self.chances, size.nodes, size.levels))

@@ -32,17 +32,14 @@ class RatioProposals:
         p, q = (part.gather(2, former[..., None])[..., 0] for part in (laws, former_laws))
         keeps = (coin * q < p) & (offsets < known[:, None])
         excess = torch.where((offsets < known[:, None])[..., None], (laws - former_laws).clamp(min=0), laws)
-        return torch.where(keeps, former, self._draws(torch.where(excess.sum(-1, keepdim=True) > 0, excess, laws)))
+        return torch.where(keeps, former, self.anew(torch.where(excess.sum(-1, keepdim=True) > 0, excess, laws)))
 
     def anew(self, laws: Tensor) -> Tensor:
-        """Draws [B, W] from laws [B, W, V]."""
-        return self._draws(laws)
-
-    def _draws(self, weights: Tensor) -> Tensor:
-        """[B, W, V] -> [B, W] by inversion: one random number per draw, where a Gumbel race needs one per code."""
-        steps = 2 * torch.arange(weights.shape[1], device=weights.device) + 1
+        """Draws [B, W] from laws [B, W, V], up to a factor each, by inversion: one random number per draw, where a
+        Gumbel race needs one per code."""
+        steps = 2 * torch.arange(laws.shape[1], device=laws.device) + 1
         unit = self._noise.uniform(Purpose.WINDOW, self._noise.position[:, None], steps)[..., None]
-        heights = weights.double().cumsum(-1)
+        heights = laws.double().cumsum(-1)
         return torch.searchsorted(heights, unit * heights[..., -1:], right=True)[..., 0]
 
 

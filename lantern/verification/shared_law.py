@@ -26,7 +26,8 @@ class LawKeepingProposals:
 
     def anew(self, laws: Tensor) -> Tensor:
         raise LanternError(
-            "a rule with a committed law of its own has no window to judge under shared noise; use verification=ratio"
+            "a rule with a committed law of its own has no window to judge under shared noise; use another rule, "
+            "drafter=eagle with a static tree, or verification=ratio above temperature 0"
         )
 
 

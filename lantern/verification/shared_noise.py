@@ -1,6 +1,7 @@
 """Shared noise, the Gumbel coupling of SCD (2510.24211) for any tree: the token at a position is argmax(log p + G), one
 table G an image, so that the tokens are plain decoding's with that G, whatever was drafted. Greedy decoding: G = 0."""
 
+import torch
 from torch import Tensor
 
 from lantern.acceptance.relaxed import Relaxation
@@ -28,7 +29,8 @@ class SharedProposals:
 
     def drawn(self, log_q: Tensor, nodes: Tensor | None, depth: int) -> Tensor:
         """log_q [B, W, V] of nodes at this depth -> log q + G of the position behind them."""
-        return log_q + self._noise.picks(depth)[:, None]
+        depths = torch.full((len(log_q), 1), depth, device=log_q.device)
+        return log_q + self._noise.weights_at(depths).log()
 
     def chosen(self, log_q: Tensor, depth: int) -> Tensor:
         """-> log of the estimated probability that the target picks each code."""

@@ -226,3 +226,11 @@ def test_a_negative_length_is_one_clear_error():
     """Catches windows that end before they begin."""
     with pytest.raises(LanternError, match=r"loop\.length=-1"):
         RowParallel(4, -1)
+
+
+def test_rows_are_not_timed_against_a_compiled_baseline():
+    """Catches a comparison of loops of which one alone is compiled."""
+    target = tiny_target().configured(2.0, True)
+    setup = DecodingSetup(target, NoDrafter(), SharedNoise(), Exact(), Sampling())
+    with pytest.raises(LanternError, match="leave compile=true out"):
+        RowParallel(2)(setup, PROMPTS, SEEDS)

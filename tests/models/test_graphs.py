@@ -49,7 +49,7 @@ DRAFTERS = {
     "plain": lambda target: NoDrafter(),
     "static": partial(eagle, STATIC),
     "eagle2": partial(eagle, Eagle2Tree(6, 3, 3)),
-    "jacobi": lambda target: Jacobi(target, 4, Nearest(), coupled),
+    "jacobi": lambda target: Jacobi(target, 4, Nearest(), coupled, Sampling()),
     "eagle3": lambda target: tiny_eagle(target, STATIC, Sampling(), layers=(1, 0)),
     "refined": lambda target: refined(target, 0),
     "refined_eagle3": lambda target: RefinedJacobi(drafter_of(target, "eagle3").network, target, Sampling(), 4, 2, 0.7),

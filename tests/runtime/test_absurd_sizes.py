@@ -1,10 +1,11 @@
-"""Sizes that would fill the memory are refused before anything of that size is built."""
+"""Sizes that would fill the memory, and fractions, are refused before anything of that size is built; logits that are
+not finite stop decoding."""
 
 import tracemalloc
 
 import pytest
 import torch
-from support.toy import PROMPTS, tiny_eagle, tiny_eagle_jacobi, tiny_target
+from support.toy import PROMPTS, SEEDS, tiny_eagle, tiny_eagle_jacobi, tiny_target
 
 from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, generate
@@ -26,7 +27,7 @@ from lantern.trees.sampled import SampledTree
 from lantern.trees.static import StaticTree, chain
 from lantern.verification.shared_noise import SharedNoise
 
-MANY = 100_000
+MANY, PLAIN = 100_000, Sampling()
 
 
 def refined(length: int, passes: int = 1, branches: int = 0) -> RefinedJacobi:
@@ -43,9 +44,9 @@ SIZES = {
     "total=60, depth=100000": lambda: DDDTree(60, MANY, 8, 0.5, ()),
     "total=60, depth=100000, width=8": lambda: AdaptiveTree(60, MANY, 8, 3),
     "depth=100000, width=10": lambda: SampledTree(60, MANY, 10, 10, 0.1),
-    "drafter.length=100000": lambda: Jacobi(tiny_target(), MANY, Nearest(), coupled),
-    "drafter.length=15, branches=100000": lambda: BranchingJacobi(tiny_target(), 15, MANY, Nearest(), coupled),
-    "drafter.levels=500, width=24": lambda: ProactiveJacobi(tiny_target(), 500, 500, 24, Nearest(), anew),
+    "drafter.length=100000": lambda: Jacobi(tiny_target(), MANY, Nearest(), coupled, PLAIN),
+    "drafter.length=15, branches=100000": lambda: BranchingJacobi(tiny_target(), 15, MANY, Nearest(), coupled, PLAIN),
+    "drafter.levels=500, width=24": lambda: ProactiveJacobi(tiny_target(), 500, 500, 24, Nearest(), anew, PLAIN),
     "drafter.length=100000 refined": lambda: refined(MANY),
     "drafter.passes=100000": lambda: refined(4, MANY),
     "drafter.length=100000 beside": lambda: tiny_eagle_jacobi(tiny_target(), chain(2), Sampling(), MANY, 0),
@@ -64,6 +65,33 @@ def test_a_size_out_of_all_proportion_is_refused_before_it_is_built(setting):
     assert setting.split(" ")[0] in str(caught.value)
     assert str(MAX_NODES) in str(caught.value)
     assert peak < 100 * 2**20
+
+
+def beside(length, tail) -> None:
+    tiny_eagle_jacobi(tiny_target(), chain(2), PLAIN, length, tail)
+
+
+FRACTIONS = {
+    "tree.length": lambda: chain(2.5),
+    "tree.total": lambda: Eagle2Tree(7.5, 3, 3),
+    "tree.depth": lambda: DDDTree(7, 3.5, 3, -1.0, [1]),
+    "tree.start": lambda: AdaptiveTree(7, 4, 3, 2.5),
+    "tree.beam": lambda: SampledTree(7, 4, 3, 2.5, 0.1),
+    "drafter.length": lambda: Jacobi(tiny_target(), 4.5, Nearest(), coupled, PLAIN),
+    "drafter.branches": lambda: BranchingJacobi(tiny_target(), 4, 2.5, Nearest(), coupled, PLAIN),
+    "drafter.levels": lambda: ProactiveJacobi(tiny_target(), 4, 2.5, 2, Nearest(), coupled, PLAIN),
+    "drafter.passes": lambda: refined(4, 1.5),
+    "drafter.tail": lambda: beside(0, 2.5),
+    "loop.window": lambda: RowParallel(2.5),
+    "loop.length": lambda: RowParallel(2, 1.5),
+}
+
+
+@pytest.mark.parametrize("setting", FRACTIONS)
+def test_a_fraction_of_a_count_is_refused(setting):
+    """Catches a window of 2.5 tokens that decodes as one of 3, and a tree that fails in the middle of decoding."""
+    with pytest.raises(LanternError, match=rf"{setting}=\d\.5 is no whole number"):
+        FRACTIONS[setting]()
 
 
 @pytest.mark.parametrize("fails_at", [0, 5])
@@ -85,6 +113,18 @@ def test_logits_that_are_not_finite_stop_decoding(value, fails_at, monkeypatch):
     with pytest.raises(LanternError, match="the target's logits are NaN or infinite in dtype=float32"):
         generate(setup, PROMPTS[:2], [1, 2], 2)
     assert len(passes) == (1 if not fails_at else 16)
+
+
+def test_images_behind_a_decode_that_ended_in_nan_are_what_they_are_without_it(monkeypatch):
+    """Catches entries of the same memory that stay NaN behind the mask, until others are written there."""
+    target = tiny_target(dtype=torch.float32)
+    setup = DecodingSetup(target, tiny_eagle(target, chain(3), PLAIN), SharedNoise(), Exact(), PLAIN)
+    plain, compute = generate(setup, PROMPTS, SEEDS, 3).tokens, target.verify
+    monkeypatch.setattr(target, "verify", lambda tree: target.cache.store.fill_(torch.nan) is None or compute(tree))
+    with pytest.raises(LanternError, match="NaN or infinite"):
+        generate(setup, PROMPTS, SEEDS, 3)
+    monkeypatch.undo()
+    assert torch.equal(generate(setup, PROMPTS, SEEDS, 3).tokens, plain)
 
 
 def test_logits_that_are_not_finite_stop_rows_in_parallel(monkeypatch):

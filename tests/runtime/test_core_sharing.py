@@ -122,7 +122,7 @@ def test_tokens_do_not_change_with_the_threads(monkeypatch):
         machine.time += WINDOW_S
         return machine.time
 
-    setup = DecodingSetup(target, Jacobi(target, 4, Nearest(), coupled), SharedNoise(), Exact(), Sampling())
+    setup = DecodingSetup(target, Jacobi(target, 4, Nearest(), coupled, Sampling()), SharedNoise(), Exact(), Sampling())
     before = generate(setup, PROMPTS, SEEDS, 3).tokens
     monkeypatch.setattr("lantern.decoding.core_sharing", lambda: CoreSharing(4, lambda: machine, clock))
     assert torch.equal(generate(setup, PROMPTS, SEEDS, 3).tokens, before)

@@ -43,7 +43,7 @@ def test_the_cache_is_as_large_as_estimated(batch_size, num_nodes):
 def test_drafters_hold_what_is_estimated():
     """Catches a cache, pairs or laws that the estimate forgets, and guidance rows counted once."""
     target = tiny_target()
-    eagle, jacobi = tiny_eagle(target, chain(5), Sampling()), Jacobi(target, 6, Nearest(), coupled)
+    eagle, jacobi = tiny_eagle(target, chain(5), Sampling()), Jacobi(target, 6, Nearest(), coupled, Sampling())
     refined = RefinedJacobi(eagle.network, target, Sampling(), 6, 1, 0.7)
     joined = tiny_eagle_jacobi(target, chain(5), Sampling(), 0, 4)
     layered = tiny_eagle(target, chain(5), Sampling(), layers=(0, 1))

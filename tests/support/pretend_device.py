@@ -168,7 +168,7 @@ def budget(codebook: Tensor) -> TvBudget:
 
 
 def window(target: LlamaGenTarget, length: int) -> Window:
-    return Window(length, target, Nearest(), coupled)
+    return Window(length, target, Nearest(), coupled, SAMPLING)
 
 
 METHODS = {
@@ -176,9 +176,11 @@ METHODS = {
     "static": (lambda target, eagle, heads: Eagle(eagle, target, STATIC, SAMPLING), SharedNoise(), exact),
     "eagle2": (lambda target, eagle, heads: Eagle(eagle, target, DYNAMIC, SAMPLING), SharedNoise(), exact),
     "parallel": (lambda target, eagle, heads: Parallel(heads, target, STATIC, SAMPLING), SharedNoise(), exact),
-    "jacobi": (lambda target, eagle, heads: Jacobi(target, 4, Nearest(), coupled), SharedNoise(), exact),
+    "jacobi": (lambda target, eagle, heads: Jacobi(target, 4, Nearest(), coupled, SAMPLING), SharedNoise(), exact),
     "sjd_pac": (
-        lambda target, eagle, heads: ProactiveJacobi(target, 4, 2, 2, Nearest(), coupled), SharedNoise(), exact,
+        lambda target, eagle, heads: ProactiveJacobi(target, 4, 2, 2, Nearest(), coupled, SAMPLING),
+        SharedNoise(),
+        exact,
     ),
     "eagle_jacobi": (
         lambda target, eagle, heads: EagleJacobi(
@@ -191,7 +193,7 @@ METHODS = {
         lambda target, eagle, heads: RefinedJacobi(eagle, target, SAMPLING, 4, 2, 0.75), SharedNoise(), exact,
     ),
     "branching_jacobi": (
-        lambda target, eagle, heads: BranchingJacobi(target, 4, 5, Nearest(), coupled), SharedNoise(), exact,
+        lambda target, eagle, heads: BranchingJacobi(target, 4, 5, Nearest(), coupled, SAMPLING), SharedNoise(), exact,
     ),
     "refined_branches": (
         lambda target, eagle, heads: RefinedJacobi(eagle, target, SAMPLING, 4, 1, 0.75, 5), SharedNoise(), exact,
@@ -201,7 +203,7 @@ METHODS = {
         SharedNoise(),
         partial(LanternPP, k=3, lam=2.0),
     ),
-    "jacobi, ratio": (lambda target, eagle, heads: Jacobi(target, 4, Nearest(), coupled), Ratio(), exact),
+    "jacobi, ratio": (lambda target, eagle, heads: Jacobi(target, 4, Nearest(), coupled, SAMPLING), Ratio(), exact),
     "static, ratio": (lambda target, eagle, heads: Eagle(eagle, target, STATIC, SAMPLING), Ratio(), exact),
     "static, ratio, tv_budget": (
         lambda target, eagle, heads: Eagle(eagle, target, STATIC, SAMPLING), Ratio(), budget,

@@ -49,7 +49,7 @@ def tiny_eagle(
 def tiny_eagle_jacobi(target: LlamaGenTarget, tree: TreePolicy, sampling: Sampling, length: int, tail: int):
     """The tiny EAGLE with a coupled window of `length` tokens beside its tree and one of `tail` behind it."""
     depth = joint_depth(tree, length, tail)
-    window = Window(max(1, depth), target, Nearest(), coupled)
+    window = Window(max(1, depth), target, Nearest(), coupled, sampling)
     return EagleJacobi(tiny_eagle(target, tree, sampling, depth), window, length, tail)
 
 

@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 from support.simulated_machine import FAMILIES, Cache, Machine
 
+from lantern.errors import DepthError
 from lantern.pipeline import Shape
 from lantern.trees.static import chain
 from lantern.tuning.auto import AutoTree, round_cost
@@ -85,6 +86,27 @@ def test_what_is_searched_is_what_the_drafter_has_parameters_for():
     ]
     assert kinds == [[Dynamic, Static], [Windows], [BranchingWindows], [Continued]]
     assert search.fitting(frozenset()) == []
+
+
+class ShallowMachine(Machine):
+    """One whose drafter predicts `levels` levels."""
+
+    levels = 4
+
+    def __call__(self, shape):
+        if shape and shape.settings["tree"].depth > self.levels:
+            raise DepthError("give a shallower tree", self.levels)
+        return super().__call__(shape)
+
+
+@pytest.mark.parametrize("levels", [1, 2, 4])
+@pytest.mark.parametrize("family", [Dynamic(), Static()])
+def test_trees_are_no_deeper_than_the_drafter_predicts(monkeypatch, family, levels):
+    """Catches a search that ends with advice to give a shallower tree, and one that then tries none as deep as may
+    be."""
+    monkeypatch.setattr(ShallowMachine, "levels", levels)
+    machine = ShallowMachine(1.0, 0.01, 0.01, drafted=lambda depth: 0.9)
+    assert found(machine, 1, [family]).settings["tree"].depth == levels
 
 
 def test_no_tree_where_plain_decoding_is_faster():

@@ -58,8 +58,8 @@ DRAFTERS = {
     "sampled": partial(eagle, SampledTree(8, 3, 3, 3, 0.02)),
     "adaptive": partial(eagle, AdaptiveTree(6, 3, 3, 2)),
     "ddd": partial(eagle, DDDTree(6, 3, 3, -1.0, [2])),
-    "jacobi": lambda target: Jacobi(target, 4, Nearest(), coupled),
-    "sjd_pac": lambda target: ProactiveJacobi(target, 4, 2, 3, Nearest(), coupled),
+    "jacobi": lambda target: Jacobi(target, 4, Nearest(), coupled, Sampling()),
+    "sjd_pac": lambda target: ProactiveJacobi(target, 4, 2, 3, Nearest(), coupled, Sampling()),
 }
 
 

@@ -144,6 +144,6 @@ def test_a_law_without_the_drafts_law_is_one_clear_error():
 def test_a_window_for_a_rule_with_a_law_of_its_own_is_one_clear_error(redraw):
     """Catches an AttributeError in the middle of decoding."""
     target, rule, sampling = tiny_target(), TvBudget(0.1), Sampling()
-    drafter = Jacobi(target, 3, Nearest(), redraw)
-    with pytest.raises(LanternError, match="no window to judge under shared noise; use verification=ratio"):
+    drafter = Jacobi(target, 3, Nearest(), redraw, sampling)
+    with pytest.raises(LanternError, match=r"no window to judge .*, or verification=ratio above temperature 0"):
         generate(DecodingSetup(target, drafter, shared(rule), rule, sampling), PROMPTS, SEEDS, 2)

@@ -1,5 +1,5 @@
-"""EAGLE-1's drafter (Li et al., 2401.15077) on a LlamaGen target: one decoder layer that predicts the next feature
-from the embedding of a token and the feature before it; the target's frozen embedding and head do the rest."""
+"""EAGLE-1's drafter (Li et al., 2401.15077): one decoder layer, LlamaGen's on every target, that predicts the next
+feature from the embedding of a token and the feature before it; the target's frozen embedding and head do the rest."""
 
 from collections.abc import Sequence
 

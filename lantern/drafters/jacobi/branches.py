@@ -5,7 +5,7 @@ own tokens; candidates are ranked by the estimated probability that the target f
 import torch
 from torch import Tensor
 
-from lantern.errors import LanternError
+from lantern.errors import LanternError, check_whole
 from lantern.noise import PICK_SPREAD
 from lantern.runtime.memory import check_nodes
 from lantern.types import PADDING, DraftTree
@@ -22,6 +22,7 @@ class Branches:
 
     def __init__(self, length: int, count: int, vocab_size: int, device: torch.device) -> None:
         """length: of the window; count: of the nodes beside it. Raises LanternError for more nodes than candidates."""
+        check_whole("drafter", branches=count)
         self.ranks = min(MAX_RANKS, vocab_size)
         check_nodes(length + count, f"drafter.length={length}, branches={count}")
         most = length * (self.ranks - 1)

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from lantern.drafters.jacobi.branches import Branches
 from lantern.drafters.jacobi.jacobi import Jacobi
-from lantern.drafters.jacobi.window import KIND, UNSCALED, PickingProposals, Redraw, Start
+from lantern.drafters.jacobi.window import KIND, PickingProposals, Redraw, Start
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Proposals, Target, TreeLabel
@@ -15,11 +15,11 @@ class BranchingJacobi(Jacobi):
     """Implements lantern.types.Drafter, for shared noise."""
 
     def __init__(
-        self, target: Target, length: int, branches: int, start: Start, redraw: Redraw,
-        name: str = "branching_jacobi", sampling: Sampling = UNSCALED,
+        self, target: Target, length: int, branches: int, start: Start, redraw: Redraw, sampling: Sampling,
+        name: str = "branching_jacobi",
     ) -> None:  # fmt: skip
         """length: of the window, in tokens; branches: nodes beside it. Raises LanternError for too many."""
-        super().__init__(target, length, start, redraw, name, sampling)
+        super().__init__(target, length, start, redraw, sampling, name)
         self._branches = Branches(length, branches, target.vocab_size, target.codebook.device)
         self.tree, self.num_nodes = TreeLabel(f"window_{length}+{branches}", KIND), length + 1 + branches
 
@@ -27,7 +27,8 @@ class BranchingJacobi(Jacobi):
         """Raises LanternError under ratio verification."""
         if not isinstance(proposals, PickingProposals):
             raise LanternError(
-                f"drafter={self.name}: runners-up are no draws from a law; use verification=shared_noise"
+                f"drafter={self.name}: runners-up are no draws from a law; use verification=shared_noise and a rule "
+                "without a committed law of its own"
             )
         if not self._branches.count:
             return super().draft(roots, room, proposals)

@@ -6,7 +6,7 @@ drawn from norm(max(p' - p, 0)); under shared noise it is argmax(log p' + G_j)."
 import torch
 from torch import Tensor
 
-from lantern.drafters.jacobi.window import KIND, UNSCALED, Guess, Redraw, RedrawingProposals, Start, Window
+from lantern.drafters.jacobi.window import KIND, Guess, Redraw, RedrawingProposals, Start, Window
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Forward, Proposals, Target, TreeLabel, TreeTopology, Verdict
@@ -19,8 +19,7 @@ class Jacobi:
     forwards, forward_s = 0, 0.0
 
     def __init__(
-        self, target: Target, length: int, start: Start, redraw: Redraw, name: str = "jacobi",
-        sampling: Sampling = UNSCALED,
+        self, target: Target, length: int, start: Start, redraw: Redraw, sampling: Sampling, name: str = "jacobi"
     ) -> None:  # fmt: skip
         """length: of the window, in tokens."""
         self.window = Window(length, target, start, redraw, sampling)

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from lantern.drafters.jacobi.jacobi import Jacobi
-from lantern.drafters.jacobi.window import KIND, UNSCALED, Redraw, Start
-from lantern.errors import LanternError
+from lantern.drafters.jacobi.window import KIND, Redraw, Start
+from lantern.errors import LanternError, check_whole
 from lantern.runtime.memory import check_nodes
 from lantern.sampling import Sampling
 from lantern.types import PADDING, DraftTree, Proposals, Target, TreeLabel, TreeTopology
@@ -18,18 +18,19 @@ class ProactiveJacobi(Jacobi):
     """Implements lantern.types.Drafter: a Jacobi window with runners-up at its first positions."""
 
     def __init__(
-        self, target: Target, length: int, levels: int, width: int, start: Start, redraw: Redraw, name: str = "sjd_pac",
-        sampling: Sampling = UNSCALED,
+        self, target: Target, length: int, levels: int, width: int, start: Start, redraw: Redraw, sampling: Sampling,
+        name: str = "sjd_pac",
     ) -> None:  # fmt: skip
         """length: of the window, in tokens; levels: its first positions, or all, each with `width` alternative tokens.
         Raises LanternError for values out of range."""
+        check_whole("drafter", length=length, levels=levels, width=width)
         if levels < 1 or not 2 <= width <= target.vocab_size:
             raise LanternError(
                 f"drafter.levels={levels}, width={width}: give 1 level or more, and 2 to {target.vocab_size} tokens at "
                 "each"
             )
         check_nodes(length + min(levels, length) * (width - 1), f"drafter.levels={levels}, width={width}")
-        super().__init__(target, length, start, redraw, name, sampling)
+        super().__init__(target, length, start, redraw, sampling, name)
         self.levels, self.width = levels, width = min(levels, length), width
         self.tree = TreeLabel(f"window_{length}+{levels}x{width - 1}", KIND)
         beside = (level for level in range(levels) for _ in range(width - 1))
@@ -46,7 +47,7 @@ class ProactiveJacobi(Jacobi):
         parents = topology.within(room)
         if guess.laws is None:
             return DraftTree(tokens, parents, width=topology.width)
-        parents[:, length + 1 :].masked_fill_(~exist, PADDING)  # codes outside the support of q
+        parents[:, length + 1 :].masked_fill_(~exist, PADDING)  # codes outside the support of q; see StaticTree
         none = guess.laws[:, -1:].expand(-1, 1 + others.shape[1], -1)  # leaves have no children to be drawn
         return DraftTree(tokens, parents, torch.cat([guess.laws, none], 1), width=topology.width)
 

@@ -18,7 +18,7 @@ from lantern.drafters.jacobi.branches import Branches
 from lantern.drafters.jacobi.jacobi import chain_within
 from lantern.drafters.jacobi.window import KIND, PickingProposals, StaleNodeLookup
 from lantern.drafters.loading import eagle_layer
-from lantern.errors import LanternError
+from lantern.errors import LanternError, check_whole
 from lantern.models.cache import TreeView
 from lantern.models.graphs import DRAFTER_PASS, Outputs
 from lantern.runtime.memory import check_nodes
@@ -39,6 +39,7 @@ class RefinedJacobi(FeatureDrafter):
         """length: of the window, in tokens; passes: of EAGLE's layer over it a round, beside the root's; share: EAGLE's
         part of the feature where a token has changed, the rest being the stale one's; branches: nodes beside the
         window. Raises LanternError for values out of range."""
+        check_whole("drafter", length=length, passes=passes)
         if length < 2 or passes < 1 or not 0 <= share <= 1:
             raise LanternError(
                 f"drafter.length={length}, passes={passes}, share={share}: give 2 tokens and 1 pass at least, and a "
@@ -84,7 +85,10 @@ class RefinedJacobi(FeatureDrafter):
         """Refines the stale features of the last pass; the pairs up to the root's are committed to the cache here.
         Raises LanternError under ratio verification."""
         if not isinstance(proposals, PickingProposals):
-            raise LanternError("drafter=refined_jacobi drafts no draws from a law; use verification=shared_noise")
+            raise LanternError(
+                f"drafter={self.name} drafts no draws from a law; use verification=shared_noise and a rule without a "
+                "committed law of its own"
+            )
         start, seconds, graphs = perf_counter(), self.forward_s, self.target.graphs
         tables = proposals.tables if graphs else ()
         settings = self._layer, self.passes, self.share, self.sampling, self.target.cfg_scale, bool(tables)

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol, Self, runtime_checkable
 import torch
 from torch import Tensor
 
-from lantern.errors import LanternError
+from lantern.errors import LanternError, check_whole
 from lantern.runtime.memory import check_nodes
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Forward, Proposals, Target, TreeTopology, Verdict
@@ -40,7 +40,6 @@ class PickingProposals(Proposals, Protocol):
     def leaders(self, laws: Tensor, count: int) -> tuple[Tensor, Tensor]: ...  # tokens and scores [B, W, count]
 
 
-UNSCALED = Sampling()  # for windows built without sampling settings
 KIND = "window"  # of the trees that Jacobi windows are
 
 
@@ -59,9 +58,8 @@ class Window:
     """Guesses without a network. State by batch row: the laws of the positions behind the root in the last pass, and
     their former guesses. `laws` [B, W, V] are those that this round's guesses were drawn from."""
 
-    def __init__(
-        self, length: int, target: Target, start: Start, redraw: Redraw, sampling: Sampling = UNSCALED
-    ) -> None:
+    def __init__(self, length: int, target: Target, start: Start, redraw: Redraw, sampling: Sampling) -> None:
+        check_whole("drafter", length=length)
         if length < 1:
             raise LanternError(f"drafter.length={length}: a window needs 1 position at least")
         check_nodes(length, f"drafter.length={length}")

@@ -76,6 +76,8 @@ def load_target(
     torch_device = resolve_device(device)
     transformer, config = load_transformer(folder)
     images = tokenizer_of(config, folder, tokenizer).to(torch_device)
+    # rounds the rotary table to that dtype as well, which released checkpoints keep in float32: the embedded model's
+    # drafters and published figures are of the rounded one
     transformer = transformer.to(torch_device, resolve_dtype(dtype, torch_device))
     conditioner = described(conditioner_of, {"config": config}, folder, TARGET)
     return LlamaGenTarget(transformer, conditioner, images, cfg_scale, weights_hash(folder))

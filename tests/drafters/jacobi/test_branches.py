@@ -9,6 +9,7 @@ from test_refined import tiny_refined
 
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern_pp import LanternPP
+from lantern.acceptance.tv_budget import TvBudget
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.jacobi.branches import COST_PER_FOLLOWER, SETTLED_FACTOR, Branches
 from lantern.drafters.jacobi.branching import BranchingJacobi
@@ -22,6 +23,7 @@ from lantern.noise import leaders, winners
 from lantern.sampling import Sampling
 from lantern.types import PADDING
 from lantern.verification.ratio import Ratio
+from lantern.verification.shared_law import SharedLaw
 from lantern.verification.shared_noise import PICK_SPREAD, SharedNoise
 
 LENGTH, CPU = 6, torch.device("cpu")
@@ -102,7 +104,7 @@ def refined(target: LlamaGenTarget, sampling: Sampling, branches: int) -> Refine
 
 
 def untrained(target: LlamaGenTarget, sampling: Sampling, branches: int) -> BranchingJacobi:
-    return BranchingJacobi(target, 6, branches, Nearest(), coupled, sampling=sampling)
+    return BranchingJacobi(target, 6, branches, Nearest(), coupled, sampling)
 
 
 @pytest.mark.parametrize("window", [refined, untrained])
@@ -135,14 +137,13 @@ def test_a_relaxed_rule_commits_more_along_branches():
     assert relaxed < exact
 
 
-def test_ratio_verification_of_branches_is_rejected_in_one_sentence():
-    target = tiny_target()
-    with pytest.raises(LanternError, match="verification=shared_noise"):
-        generate(
-            DecodingSetup(target, untrained(target, Sampling(), 3), Ratio(), Exact(), Sampling()),
-            PROMPTS[:1],
-            SEEDS[:1],
-        )
+@pytest.mark.parametrize(("verification", "rule"), [(Ratio(), Exact()), (SharedLaw(), TvBudget(0.1))])
+def test_a_verification_of_branches_that_asks_for_laws_is_rejected_in_one_sentence(verification, rule):
+    """Catches a remedy that is set already."""
+    target, sampling = tiny_target(), Sampling()
+    setup = DecodingSetup(target, untrained(target, sampling, 3), verification, rule, sampling)
+    with pytest.raises(LanternError, match="verification=shared_noise and a rule without a committed law of its own"):
+        generate(setup, PROMPTS[:1], SEEDS[:1])
 
 
 @pytest.mark.parametrize("count", [-1, 3 * LENGTH + 1])

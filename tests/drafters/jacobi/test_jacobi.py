@@ -46,7 +46,7 @@ def plain(sampling: Sampling) -> torch.Tensor:
 def test_a_window_decodes_the_tokens_of_plain_decoding(sampling, start, batch_size):
     """Catches guesses at the wrong position, laws of another row, windows that run past the image."""
     target = tiny_target()
-    found = decode(Jacobi(target, 6, STARTS[start], coupled), target, sampling, batch_size)
+    found = decode(Jacobi(target, 6, STARTS[start], coupled, sampling), target, sampling, batch_size)
     assert torch.equal(found.tokens, plain(sampling))
     assert found.drafter_forwards == 0
     if sampling == Sampling():
@@ -94,16 +94,17 @@ def test_a_window_joined_to_eagles_tree_decodes_the_tokens_of_plain_decoding(sam
 def test_a_window_with_runners_up_decodes_the_tokens_of_plain_decoding(sampling, levels, width, batch_size):
     """Catches a runner-up under the wrong parent or past the image; it commits more than the window alone."""
     target = tiny_target()
-    found = decode(ProactiveJacobi(target, 6, levels, width, Nearest(), coupled), target, sampling, batch_size)
+    drafter = ProactiveJacobi(target, 6, levels, width, Nearest(), coupled, sampling)
+    found = decode(drafter, target, sampling, batch_size)
     assert torch.equal(found.tokens, plain(sampling))
-    alone = decode(Jacobi(target, 6, Nearest(), coupled), target, sampling, batch_size)
+    alone = decode(Jacobi(target, 6, Nearest(), coupled, sampling), target, sampling, batch_size)
     assert found.steps.sum() < alone.steps.sum()
 
 
 def test_runners_up_are_the_next_in_order_at_the_window_s_first_positions():
     """Catches the guess itself among them, scores of another position, and parents one level off."""
     target, sampling = tiny_target(), Sampling()
-    drafter, seen = ProactiveJacobi(target, 5, 2, 3, Nearest(), coupled), []
+    drafter, seen = ProactiveJacobi(target, 5, 2, 3, Nearest(), coupled, sampling), []
 
     class Watched(SharedNoise):
         def __call__(self, tree, probs, rule, noise):
@@ -126,7 +127,7 @@ def test_runners_up_are_the_next_in_order_at_the_window_s_first_positions():
 def test_the_first_window_is_guessed_from_the_law_that_tokens_are_drawn_from(sampling):
     """Catches a first law without temperature and top-k, or rounded to another precision than those of later rounds."""
     target = tiny_target()
-    drafter, seen = Jacobi(target, 4, Nearest(), coupled, sampling=sampling), []
+    drafter, seen = Jacobi(target, 4, Nearest(), coupled, sampling), []
     begin = drafter.window.begin
 
     def watched(prefill, rows):
@@ -163,7 +164,7 @@ def test_coupling_keeps_more_than_drawing_anew():
     """Catches a coupling that never keeps anything; on this target it accepts clearly more."""
     target = tiny_target()
     together, apart = (
-        decode(Jacobi(target, 6, Uniform(), redraw), target, Sampling(), 8, Ratio()).tokens_per_step
+        decode(Jacobi(target, 6, Uniform(), redraw, Sampling()), target, Sampling(), 8, Ratio()).tokens_per_step
         for redraw in (coupled, anew)
     )
     assert together > 1.1 * apart
@@ -223,18 +224,18 @@ def test_what_cannot_be_joined_is_one_clear_error():
     """Catches SJD's independent draws under shared noise, joined trees under ratio, and an empty window."""
     target = tiny_target()
     with pytest.raises(LanternError, match="use drafter=jacobi, or verification=ratio"):
-        decode(Jacobi(target, 4, Nearest(), anew), target, Sampling(), 1)
+        decode(Jacobi(target, 4, Nearest(), anew, Sampling()), target, Sampling(), 1)
     joined = tiny_eagle_jacobi(target, chain(1), Sampling(), 4, 0)
     with pytest.raises(LanternError, match="use verification=shared_noise"):
         decode(joined, target, Sampling(), 1, Ratio())
     with pytest.raises(LanternError, match=r"drafter\.length=0, tail=0"):
         tiny_eagle_jacobi(target, chain(1), Sampling(), 0, 0)
     with pytest.raises(LanternError, match=r"drafter\.length=0"):
-        Jacobi(target, 0, Nearest(), coupled)
+        Jacobi(target, 0, Nearest(), coupled, Sampling())
     for levels, width in ((0, 2), (2, 1), (2, 25)):
         with pytest.raises(LanternError, match=f"levels={levels}, width={width}: give 1 level or more, and 2 to 24"):
-            ProactiveJacobi(target, 4, levels, width, Nearest(), coupled)
-    short = ProactiveJacobi(target, 2, 3, 2, Nearest(), coupled)  # tree=auto may ask for any length
+            ProactiveJacobi(target, 4, levels, width, Nearest(), coupled, Sampling())
+    short = ProactiveJacobi(target, 2, 3, 2, Nearest(), coupled, Sampling())  # tree=auto may ask for any length
     assert (short.levels, short.num_nodes, short.tree.name) == (2, 5, "window_2+2x1")
 
 
@@ -243,7 +244,7 @@ def test_what_a_form_leaves_behind_is_looked_up():
     generator = torch.Generator().manual_seed(4)
     topology = TreeTopology.of((-1, 0, 0, 1, 1, 3, 5, 6), torch.device("cpu"))
     tree = topology.tree(torch.zeros(6, 8, dtype=torch.long))
-    window = Window(5, tiny_target(), Nearest(), coupled)
+    window = Window(5, tiny_target(), Nearest(), coupled, Sampling())
     for _ in range(5):
         verdict = random_verdict(generator, tree)
         expected = stale_nodes(DraftTree(tree.tokens, tree.parents), verdict, 5)

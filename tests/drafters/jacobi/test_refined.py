@@ -10,6 +10,7 @@ from drafters.eagle.test_eagle import target_features
 from support.toy import CODES, DIM, PROMPTS, SEEDS, random_verdict, tiny_target
 
 from lantern.acceptance.exact import Exact
+from lantern.acceptance.tv_budget import TvBudget
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.jacobi.refined import RefinedJacobi
@@ -19,6 +20,7 @@ from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import feed_forward_dim
 from lantern.sampling import Sampling
 from lantern.verification.ratio import Ratio
+from lantern.verification.shared_law import SharedLaw
 from lantern.verification.shared_noise import SharedNoise, SharedProposals
 
 LENGTH, SHARE = 5, 0.6
@@ -147,12 +149,13 @@ def test_a_refined_window_decodes_the_tokens_of_plain_decoding(sampling, passes,
     assert torch.equal(*images)
 
 
-def test_ratio_verification_is_rejected_in_one_sentence():
-    """Catches refined guesses judged as if they were draws from a law."""
+@pytest.mark.parametrize(("verification", "rule"), [(Ratio(), Exact()), (SharedLaw(), TvBudget(0.1))])
+def test_a_verification_that_asks_for_laws_is_rejected_in_one_sentence(verification, rule):
+    """Catches refined guesses judged as if they were draws from a law, and a remedy that is set already."""
     target, sampling = tiny_target(), Sampling()
     drafter = tiny_refined(target, sampling, 1)
-    with pytest.raises(LanternError, match="verification=shared_noise"):
-        generate(DecodingSetup(target, drafter, Ratio(), Exact(), sampling), PROMPTS[:1], SEEDS[:1])
+    with pytest.raises(LanternError, match="verification=shared_noise and a rule without a committed law of its own"):
+        generate(DecodingSetup(target, drafter, verification, rule, sampling), PROMPTS[:1], SEEDS[:1])
 
 
 @pytest.mark.parametrize("wrong", [{"length": 1}, {"passes": 0}, {"share": 1.5}])

@@ -72,9 +72,9 @@ class WindowNoise(ScriptedNoise):
 
 
 class EnumeratedDraws(RatioProposals):
-    def _draws(self, weights: Tensor) -> Tensor:
-        every = torch.ones(len(weights), dtype=torch.bool)
-        return torch.stack([self._noise.scripts.choose(law, every) for law in weights.unbind(1)], dim=1)
+    def anew(self, laws: Tensor) -> Tensor:
+        every = torch.ones(len(laws), dtype=torch.bool)
+        return torch.stack([self._noise.scripts.choose(law, every) for law in laws.unbind(1)], dim=1)
 
 
 def law_of_images(monkeypatch, make_drafter, num_tokens: int) -> tuple[Tensor, Tensor]:
@@ -107,7 +107,7 @@ STARTS = {"nearest": Nearest(), "uniform": Uniform(), "left": Left()}
 @pytest.mark.parametrize("redraw", [coupled, anew])
 def test_a_window_under_ratio_decodes_the_targets_law_exactly(monkeypatch, redraw, start):
     """Catches a guess that is no draw from the law it is judged by, however small the bias."""
-    made = partial(Jacobi, length=2, start=STARTS[start], redraw=redraw)
+    made = partial(Jacobi, length=2, start=STARTS[start], redraw=redraw, sampling=UNGUIDED)
     law, wanted = law_of_images(monkeypatch, made, num_tokens=4)
     torch.testing.assert_close(law, wanted, rtol=0, atol=1e-12)
 
@@ -118,5 +118,6 @@ def test_a_coupling_to_another_law_is_caught(monkeypatch):
     def softened(proposals, laws, former, known):
         return proposals.coupled(laws, former.tokens, (former.laws + laws) / 2, known)
 
-    law, wanted = law_of_images(monkeypatch, partial(Jacobi, length=2, start=Nearest(), redraw=softened), 4)
+    made = partial(Jacobi, length=2, start=Nearest(), redraw=softened, sampling=UNGUIDED)
+    law, wanted = law_of_images(monkeypatch, made, 4)
     assert (law - wanted).abs().max() > 1e-4

@@ -23,7 +23,7 @@ STARTS = {"nearest": Nearest(), "uniform": Uniform(), "left": Left(), "above": A
 def test_many_images_of_a_window_with_runners_up_under_ratio_follow_the_target_law(sampling, start):
     """Catches runners-up that are not drawn without the guess, and such as q lacks."""
     target, count = TableTarget(vocab_size=3, num_tokens=5, cfg_scale=sampling.cfg_scale), 8_000
-    drafter = ProactiveJacobi(target, 3, 2, 3, STARTS[start], coupled)
+    drafter = ProactiveJacobi(target, 3, 2, 3, STARTS[start], coupled, sampling)
     images = generate(
         DecodingSetup(target, drafter, Ratio(), Exact(), sampling), ["x"] * count, range(count), batch_size=count
     )
@@ -37,7 +37,7 @@ def test_many_images_of_a_window_under_ratio_follow_the_target_law(sampling, red
     """Catches a guess that is no draw from the law it is judged by: a biased coupling, a copied token whose law is not
     certain, a coin used twice."""
     target, count = TableTarget(vocab_size=3, num_tokens=5, cfg_scale=sampling.cfg_scale), 8_000
-    drafter = Jacobi(target, 3, STARTS[start], redraw)
+    drafter = Jacobi(target, 3, STARTS[start], redraw, sampling)
     images = generate(
         DecodingSetup(target, drafter, Ratio(), Exact(), sampling), ["x"] * count, range(count), batch_size=count
     )
@@ -51,7 +51,7 @@ def images_judged_as_blocks(redraw, proposals) -> float:
     target.table[:, 0] = 0
     verification, sampling = Block(), Sampling(cfg_scale=1.0)
     verification.proposals = proposals
-    drafter = Jacobi(target, 2, Nearest(), redraw)
+    drafter = Jacobi(target, 2, Nearest(), redraw, sampling)
     images = generate(
         DecodingSetup(target, drafter, verification, Exact(), sampling), ["x"] * count, range(count), batch_size=count
     )
@@ -85,7 +85,7 @@ def test_a_wrong_coupling_is_caught_by_counting():
         offsets = torch.arange(laws.shape[1])
         return torch.where(offsets < known[:, None], former.tokens, proposals.anew(laws))
 
-    drafter = Jacobi(target, 3, Nearest(), kept)
+    drafter = Jacobi(target, 3, Nearest(), kept, Sampling())
     images = generate(
         DecodingSetup(target, drafter, Ratio(), Exact(), Sampling()), ["x"] * count, range(count), batch_size=count
     )
