@@ -17,10 +17,10 @@ class EntropyAware:
     verification = "ratio"  # by default, as in the paper
 
     def __init__(self, alpha: float, beta: float) -> None:
-        """alpha > 0, the entropy at which 63 % of the relaxation is reached; beta in [0, MOST]. Raises LanternError
-        outside these."""
-        if not alpha > 0:
-            raise LanternError(f"acceptance.alpha={alpha} divides the entropy; give a value above 0")
+        """alpha >= 1 / MOST, the entropy at which 63 % of the relaxation is reached; beta in [0, MOST]. Raises
+        LanternError outside these."""
+        if not alpha >= 1 / MOST:
+            raise LanternError(f"acceptance.alpha={alpha} divides the entropy; give a value from {1 / MOST:g} on")
         if not 0 <= beta <= MOST:
             raise LanternError(f"acceptance.beta={beta} is the most that a weight exceeds 1 by; give 0 to {MOST:g}")
         self.alpha, self.beta, self.lossless = alpha, beta, beta == 0

@@ -54,6 +54,7 @@ def test_the_largest_weights_keep_what_is_drafted_where_the_target_has_mass(rule
         (lambda: CoolSD(1e39, 0.7, 0), r"acceptance.delta=1e\+39"),
         (lambda: CoolSD(1.1, 0.7, -81), "acceptance.mu=-81"),
         (lambda: EntropyAware(0, 1), "acceptance.alpha=0"),
+        (lambda: EntropyAware(1e-46, 1), "acceptance.alpha=1e-46"),
         (lambda: EntropyAware(3, -1), "acceptance.beta=-1"),
         (lambda: EntropyAware(3, 1e39), r"acceptance.beta=1e\+39"),
         (lambda: GSD(CODEBOOK, 0, 0.1, 0.1), "acceptance.g=0"),

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from lantern.drafters.jacobi.window import guessed
+from lantern.errors import check_whole
 
 
 class Nearest:
@@ -33,6 +34,7 @@ class Above:
     """The token one image row above, committed or guessed; in the first row, as Left."""
 
     def __init__(self, width: int) -> None:
+        check_whole("drafter.start", width=width)
         self.width = width  # of the token grid
 
     def __call__(self, laws: Tensor, seen: Tensor, image: Tensor, position: Tensor) -> Tensor:
