@@ -25,6 +25,11 @@ def measured(folder: Path, *overrides: str) -> Row:
     return read_rows(folder / "results.jsonl")[-1]
 
 
+def bounded(row: Row, key: str) -> bool:
+    """A figure at its ceiling (recall of few images) proves nothing, so it has no interval to stay within."""
+    return row[f"{key}_low"] is not None and row[f"{key}_high"] is not None
+
+
 def apart(one: Row, other: Row, key: str) -> float:
     """In half widths of the interval of the difference of two independent measurements."""
     sides = [max(row[f"{key}_high"] - row[key], row[key] - row[f"{key}_low"]) for row in (one, other)]
@@ -38,7 +43,9 @@ def test_repeating_a_row_with_another_seed_and_batch_size_stays_within_its_inter
     figures at 95 % one may well be outside; two, and one by far, are not chance."""
     one = measured(tmp_path / "one", "seed=0", "batch_size=16")
     other = measured(tmp_path / "other", "seed=1", "batch_size=32")
-    found = {key: apart(one, other, key) for key in MEASURED}
+    compared = [key for key in MEASURED if bounded(one, key) and bounded(other, key)]
+    assert set(MEASURED) - set(compared) <= {"recall", "recall_loss"}
+    found = {key: apart(one, other, key) for key in compared}
     print({key: (round(one[key], 4), round(other[key], 4), round(ratio, 2)) for key, ratio in found.items()})
     assert one["frechet"] != other["frechet"]
     assert one["tokens_per_step"] == pytest.approx(other["tokens_per_step"], rel=0.05)
