@@ -66,7 +66,8 @@ class TokenDistance:
         judged = [visit for visit in recording.visits if _has_law(visit)]
         if not judged:
             return {}
-        visits = judged[:: max(1, len(judged) // self.num_positions)]
+        count = min(self.num_positions, len(judged))
+        visits = [judged[number * len(judged) // count] for number in range(count)]
         found = [self.compare(visit, pipeline, number) for number, visit in enumerate(visits)]
         images = np.array([visit.image for visit in visits])
         return self._row([own for own, _ in found], [floor for _, floor in found], images)

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from lantern.evaluation.rows import Row, is_baseline
@@ -58,13 +58,21 @@ def format_value(row: Row, key: str) -> str:
     if value is None:
         return "-"
     bounds = bounds_of(row, key) if key in BOUNDED else ""
-    return f"{value:.3g}{bounds}" if abs(value) < 0.1 else f"{value:.2f}{bounds}"
+    return digits_of(value)(value) + bounds
 
 
 def bounds_of(row: Row, key: str) -> str:
     """The bounds of a figure as they stand behind it: " [low, high]"; nothing without any."""
     low, high = row.get(f"{key}_low"), row.get(f"{key}_high")
-    return "" if low is None or high is None else f" [{low:.2f}, {high:.2f}]"
+    if low is None or high is None:
+        return ""
+    text = digits_of(row[key])
+    return f" [{text(low)}, {text(high)}]"
+
+
+def digits_of(value: float) -> Callable[[float], str]:
+    """How a figure and its bounds are written: two decimals, three digits below 0.1."""
+    return "{:.3g}".format if abs(value) < 0.1 else "{:.2f}".format
 
 
 def write_csv(rows: Sequence[Row], path: str | Path) -> None:

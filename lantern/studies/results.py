@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 
 from lantern.errors import LanternError
 from lantern.evaluation.rows import SUMMARY, Row, append_rows, read_rows
-from lantern.reporting.table import bounds_of, format_value
+from lantern.reporting.table import bounds_of, digits_of, format_value
 from lantern.runtime.home import CHECKOUT
 from lantern.studies.markdown import table_lines, write_block
 
@@ -45,7 +45,7 @@ def _speedup(row: Row) -> str:
 
 def _bounded(row: Row, key: str) -> str:
     """A number with its bounds, if it has any; "-" for none."""
-    return "-" if row.get(key) is None else f"{row[key]:.2f}{bounds_of(row, key)}"
+    return "-" if row.get(key) is None else digits_of(row[key])(row[key]) + bounds_of(row, key)
 
 
 def _distance(row: Row) -> str:

@@ -15,7 +15,7 @@ Batch = dict[str, Tensor | list[str]]  # "image": uint8 [B, H, W, 3], "caption":
 
 
 class CriticTask(pl.LightningModule):
-    """Cross-entropy, summed over the attributes; AdamW under a cosine with a short warm-up."""
+    """Cross-entropy, summed over the attributes; AdamW."""
 
     def __init__(self, critic: Critic, learning_rate: float, weight_decay: float, seed: int = 0) -> None:
         super().__init__()
@@ -43,13 +43,8 @@ class CriticTask(pl.LightningModule):
         """Writes the weights folder that load_critic reads."""
         save_weights(folder, self.critic.state_dict(), self.critic.config)
 
-    def configure_optimizers(self) -> dict:
-        optimizer = torch.optim.AdamW(self.critic.parameters(), self.learning_rate, weight_decay=self.weight_decay)
-        steps = int(self.trainer.estimated_stepping_batches)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(
-            optimizer, self.learning_rate, total_steps=steps, pct_start=0.1, cycle_momentum=False
-        )
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(self.critic.parameters(), self.learning_rate, weight_decay=self.weight_decay)
 
 
 def augment(images: Tensor, generator: Generator) -> Tensor:  # [B, 3, H, W] in [0, 1] -> the same

@@ -177,7 +177,10 @@ def export(task: pl.LightningModule, trainer: pl.Trainer, folder: Path, override
     """Writes the weights of the best validated step, or without validation the last ones, and prints the next command.
     overrides: those of the training command."""
     best = [c.best_model_path for c in trainer.callbacks if isinstance(c, ModelCheckpoint) and c.monitor]
-    if best and best[0] and (path := whole_checkpoint(Path(best[0]))):
+    path = whole_checkpoint(Path(best[0])) if best and best[0] else None
+    if best and best[0] and path is None:
+        print(f"{best[0]}, the best weights, is torn or gone; the last ones are exported")
+    if path:
         state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
         task.load_state_dict(state, strict=task.strict_loading)
     task.export(folder)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern.data.captions import VOCABULARY
+from lantern.errors import LanternError
 from lantern.models.checkpoints import load_strictly, load_weights, save_weights
 from lantern.models.llamagen.transformer import Transformer
 from lantern.models.llamagen.weights_folder import conditioner_of, load_tokenizer, tokens_hash
@@ -19,6 +20,10 @@ from lantern.training.optimizers import Together, matrices, muon_with_adamw
 from lantern.training.randomness import batch_uniform, step_generator
 
 EMBEDDING_STD = 0.02
+MEANING = {  # of a target's numbers, by key of its config
+    "tokens_hash": "tokens (model.tokenizer)", "vocabulary": "words (task.vocabulary)",
+    "word_seed": "word vectors (task.word_seed)",
+}  # fmt: skip
 
 
 class TargetTask(pl.LightningModule):
@@ -46,7 +51,12 @@ class TargetTask(pl.LightningModule):
         if start_from is None:
             start_from_codebook(self.transformer, codebook, step_generator(seed, 0))
         else:
-            state, _ = load_weights(start_from)
+            state, config = load_weights(start_from)
+            if other := [name for name in MEANING if config.get(name, self.config[name]) != self.config[name]]:
+                raise LanternError(
+                    f"task.start_from={start_from} was trained with other {' and '.join(map(MEANING.get, other))}; "
+                    "give a target of this tokenizer and vocabulary, or start_from=null"
+                )
             load_strictly(self.transformer, state, start_from, "give a target of this architecture as task.start_from")
 
     def configure_optimizers(self) -> Together:
@@ -77,6 +87,11 @@ class TargetTask(pl.LightningModule):
         self.log("val/top1", law.amax(-1).exp().mean(), batch_size=size, prog_bar=True)
 
     def _logits(self, tokens: Tensor, captions: Sequence[str], dropped: Tensor) -> Tensor:  # -> [B, L, V] float32
+        if tokens.shape[1] != self.transformer.num_tokens:
+            raise LanternError(
+                f"images of {tokens.shape[1]} tokens do not fill task.architecture.grid={list(self.transformer.grid)}; "
+                "give images of that many tokens (data.size), or their grid"
+            )
         condition, visible = (part.to(tokens.device) for part in self.conditioner(captions))
         features = self.transformer(tokens, condition, visible, dropped.to(tokens.device))
         return self.transformer.output(features).float()

@@ -5,7 +5,7 @@ from PIL import Image
 from lantern.reporting.labels import label_rows
 from lantern.reporting.plots import draw_pareto, pareto_front
 from lantern.reporting.quality_budget import Budget, ranked
-from lantern.reporting.table import format_table
+from lantern.reporting.table import format_table, format_value
 
 BUDGET = Budget({"frechet": 0.1})
 
@@ -80,3 +80,10 @@ def test_a_table_leaves_out_what_was_not_measured():
     }
     assert "Fréchet" not in format_table([row])
     assert "exact static" in format_table([row])
+
+
+def test_bounds_have_the_digits_of_their_figure():
+    """Catches 0.00781 [0.00, 0.01]."""
+    bounds = {"output_tv_low": 0.00391, "output_tv_high": 0.1172}
+    assert format_value({"output_tv": 0.00781, **bounds}, "output_tv") == "0.00781 [0.00391, 0.117]"
+    assert format_value({"output_tv": 0.25, **bounds}, "output_tv") == "0.25 [0.00, 0.12]"

@@ -80,17 +80,21 @@ class TokenTable:
         budget = Budget(f"tokens of {len(source):,} {name} images", size, self.budget_gib, "token_table.budget_gib")
         folder, encode_rows = self.cache_dir / f"tokens-{name}-{key}", partial(self._encode, source)
         table = cached_batches(folder, encode_rows, len(source), ENCODE_BATCH, COLUMNS, BATCHES_PER_SHARD, budget)
+        self._check(len(table[0]["tokens"]), height)
         return TokenSplit(table, key)
+
+    def _check(self, num_tokens: int, pixels: int) -> None:
+        if self.num_tokens not in (None, num_tokens):
+            raise LanternError(
+                f"images of {pixels} pixels have {num_tokens} tokens, this target's have {self.num_tokens}; give "
+                "images of one's own with data.size=<the side of the target's images>"
+            )
 
     def _encode(self, source: Split, indices: list[int]) -> Iterator[dict[str, Any]]:
         items = [source[i] for i in indices]
         images = torch.from_numpy(np.stack([item["image"] for item in items]))
         encoded = encode(self.tokenizer, images)
-        if self.num_tokens not in (None, encoded.shape[1]):
-            raise LanternError(
-                f"images of {images.shape[1]} pixels have {encoded.shape[1]} tokens, this target's have "
-                f"{self.num_tokens}; give images of one's own with data.size=<the side of the target's images>"
-            )
+        self._check(encoded.shape[1], images.shape[1])
         for item, tokens in zip(items, encoded, strict=True):
             yield {"tokens": tokens.numpy().astype(np.uint16), "caption": item["caption"]}
 

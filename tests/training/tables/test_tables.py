@@ -58,6 +58,9 @@ def test_images_of_another_size_are_an_error_at_the_first_batch(target, tmp_path
     """Catches hours of encoding for a target that wants other images."""
     with pytest.raises(LanternError, match=r"images of 8 pixels have 16 tokens, this target's have 64"):
         TokenTable(Pictures(), target.tokenizer, str(tmp_path), num_tokens=64).split("train")
+    TokenTable(Pictures(), target.tokenizer, str(tmp_path)).split("train")
+    with pytest.raises(LanternError, match=r"images of 8 pixels have 16 tokens, this target's have 64"):  # cached
+        TokenTable(Pictures(), target.tokenizer, str(tmp_path), num_tokens=64).split("train")
 
 
 def test_tokens_above_their_budget_are_an_error_with_the_estimate(target, tmp_path):
