@@ -36,12 +36,13 @@ class MemorySplits:
         return MemorySplit({"tokens": t, "caption": c} for t, c in zip(self.tokens, self.captions, strict=True))
 
 
-def target_task(weights: Path, seed: int = 0) -> TargetTask:
+def target_task(weights: Path, seed: int = 0, **others: object) -> TargetTask:
+    """others: TargetTask's start_from."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return TargetTask(
             ARCHITECTURE, VOCABULARY, word_seed=0, tokenizer=str(weights / "tokenizer"), lr=1e-2, muon_lr=1e-2,
-            weight_decay=0.01, caption_dropout=0.3, seed=seed,
+            weight_decay=0.01, caption_dropout=0.3, seed=seed, **others,
         )  # fmt: skip
 
 

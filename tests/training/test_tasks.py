@@ -8,8 +8,8 @@ from support.recipes import feature_lk
 from support.tiny_tasks import MemorySplits, drafter_task, target_task
 
 from lantern.drafters.loading import load_eagle
-from lantern.errors import CheckpointError
-from lantern.models.checkpoints import load_weights, weights_hash
+from lantern.errors import CheckpointError, LanternError
+from lantern.models.checkpoints import load_weights, save_weights, weights_hash
 from lantern.models.llamagen.weights_folder import load_target, load_tokenizer, tokens_hash
 from lantern.sampling import Sampling
 from lantern.training import drafter_variants as students
@@ -111,6 +111,19 @@ def test_target_learns_and_its_export_loads(weights, tmp_path):
     weight = task.transformer.output.weight
     assert torch.allclose(loaded.transformer.output.weight, weight, atol=1e-3)
     assert load_weights(tmp_path / "target")[1]["tokens_hash"] == tokens_hash(load_tokenizer(weights / "tokenizer"))
+
+
+def test_a_target_is_trained_further_on_its_own_tokens_and_image_size_only(weights, tmp_path):
+    task = target_task(weights)
+    task.export(tmp_path / "target")
+    further = target_task(weights, seed=1, start_from=str(tmp_path / "target"))
+    weight = task.transformer.output.weight
+    assert torch.allclose(further.transformer.output.weight, weight, atol=1e-3)
+    with pytest.raises(LanternError, match=r"images of 9 tokens do not fill task\.architecture\.grid=\[4, 4\]"):
+        further.validation_step({"tokens": torch.zeros(1, 9, dtype=torch.long), "caption": ["wood"]}, 0)
+    save_weights(tmp_path / "other", load_weights(tmp_path / "target")[0], task.config | {"tokens_hash": "0"})
+    with pytest.raises(LanternError, match=r"task\.start_from=.*other was trained with other tokens"):
+        target_task(weights, start_from=str(tmp_path / "other"))
 
 
 def test_initial_embeddings_are_as_close_as_their_codes(weights):
