@@ -13,6 +13,7 @@ from datasets import Dataset, Features, Value
 from lantern.data.cached_rows import MakeRows, cache_key, cached_rows
 from lantern.data.image_io import load_image
 from lantern.errors import LanternError
+from lantern.runtime.files import replace_text
 
 LOCATION = ("file", "start", "size")  # the arguments of a Read
 FEATURES = Features(
@@ -86,7 +87,7 @@ class IndexedImages:
         if not self.skipped:
             return
         lines = [f"{name}: {problem}" for name, problem in self.skipped.items()]
-        path.write_text("\n".join(lines) + "\n")
+        replace_text(path, "\n".join(lines) + "\n")
         shown = "; ".join(lines[:NAMES_SHOWN])
         more = f"; and {len(lines) - NAMES_SHOWN} more" if len(lines) > NAMES_SHOWN else ""
         if all(self.rows["problem"]):

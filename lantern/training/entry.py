@@ -37,17 +37,18 @@ def train(cfg: DictConfig) -> None:
         return
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
     callbacks = [callback for callback in instantiate(cfg.callbacks).values() if callback]
-    run_steps.keep_old_metrics(folder)
-    loggers = [logger for logger in instantiate(cfg.logger).values() if logger]
-    trainer = instantiate(cfg.trainer, callbacks=[*callbacks, FiniteLoss(), ending], logger=loggers)
-    processes.check_processes(trainer, cfg.batches.batch_size, run.overrides.hydra, run.mode == RunMode.MULTIRUN)
-    if cfg.device == "auto":
-        cfg.device = str(trainer.strategy.root_device)  # the frozen target stands where Lightning puts the rest
-    task, batches = instantiate(cfg.task), instantiate(cfg.batches)
-    config = run_steps.whole_config(cfg)
-    checkpoint = run_steps.checkpoint_to_resume(folder, config, asked)
-    weights = run_steps.weights_of(config, task)
-    trainer.callbacks.insert(0, processes.SameOnAllProcesses(config, weights, checkpoint))
-    run_steps.record(folder, config, loggers, weights)
-    run_steps.fit(trainer, task, batches, checkpoint)
-    run_steps.export(task, trainer, folder / cfg.task_name, run.overrides.task)
+    with run_steps.alone(folder):
+        run_steps.keep_old_metrics(folder)
+        loggers = [logger for logger in instantiate(cfg.logger).values() if logger]
+        trainer = instantiate(cfg.trainer, callbacks=[*callbacks, FiniteLoss(), ending], logger=loggers)
+        processes.check_processes(trainer, cfg.batches.batch_size, run.overrides.hydra, run.mode == RunMode.MULTIRUN)
+        if cfg.device == "auto":
+            cfg.device = str(trainer.strategy.root_device)  # the frozen target stands where Lightning puts the rest
+        task, batches = instantiate(cfg.task), instantiate(cfg.batches)
+        config = run_steps.whole_config(cfg)
+        checkpoint = run_steps.checkpoint_to_resume(folder, config, asked)
+        weights = run_steps.weights_of(config, task)
+        trainer.callbacks.insert(0, processes.SameOnAllProcesses(config, weights, checkpoint))
+        run_steps.record(folder, config, loggers, weights)
+        run_steps.fit(trainer, task, batches, checkpoint)
+        run_steps.export(task, trainer, folder / cfg.task_name, run.overrides.task)

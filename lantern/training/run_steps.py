@@ -5,6 +5,7 @@ import re
 import shlex
 import warnings
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import count
 from pathlib import Path
 from pickle import UnpicklingError
@@ -21,7 +22,7 @@ from torch.distributed import DistError
 from lantern.errors import LanternError
 from lantern.evaluation.provenance import write_provenance
 from lantern.models.checkpoints import local_hash, weights_file
-from lantern.runtime.files import replace_text
+from lantern.runtime.files import alone_in, replace_text
 from lantern.training.processes import lasting_settings, was_restarted
 from lantern.training.saved_state import whole_checkpoint
 from lantern.training.wandb_logger import TolerantWandbLogger
@@ -66,6 +67,11 @@ def weights_of(config: dict[str, Any], task: pl.LightningModule) -> dict[str, st
     hashes = {key: found for key, path in named.items() if (found := local_hash(path))}
     target = getattr(task, "target", None)
     return hashes | ({"target": target.weights_hash} if target is not None else {})
+
+
+def alone(folder: Path) -> AbstractContextManager[None]:
+    """LanternError while another training writes to this folder; the processes of one training share it."""
+    return nullcontext() if rank_zero_only.rank else alone_in(folder)
 
 
 @rank_zero_only

@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from support.paths import ROOT
 
 from lantern.errors import LanternError
+from lantern.runtime.files import alone_in
 from lantern.training.run_steps import check_model, keep_old_metrics, unfinished_checkpoint, what_next
 
 TASKS = {path.stem: path.stem for path in (ROOT / "conf" / "task").glob("*.yaml")}  # what each exports
@@ -141,3 +142,14 @@ def test_bad_input_is_one_sentence_and_a_failure(tmp_path, arguments, sentence):
     assert done.returncode == 1
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_two_trainings_in_one_folder_are_one_too_many(tmp_path):
+    """Catches checkpoints of two runs that overwrite each other, and metrics moved away from a run that writes them."""
+    (tmp_path / "run").mkdir()
+    (metrics := tmp_path / "run" / "metrics.csv").write_text("of the first")
+    with alone_in(tmp_path / "run"):
+        done = run(tmp_path, "task=critic", f"hydra.run.dir={tmp_path}/run")
+    assert done.returncode == 1
+    assert f"{tmp_path}/run is in use by another run; wait for its end" in done.stderr
+    assert metrics.read_text() == "of the first"

@@ -28,6 +28,7 @@ class StoredCaptions:
     def __init__(self, rows: Dataset, encoder: Conditioner, like: Tensor) -> None:
         """like [1, P, C]: the encoder's features of any caption."""
         self.rows, self.encoder, self.like = rows, encoder, like
+        self.weights_hash = getattr(encoder, "weights_hash", None)  # tables of features are told apart by it
         self.row_of = {caption: i for i, caption in enumerate(rows["caption"])}
 
     def __call__(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:  # -> [B, P, C], [B, P]

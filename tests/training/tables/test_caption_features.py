@@ -6,6 +6,7 @@ from support.tiny_tasks import MemorySplits
 
 from lantern.errors import LanternError
 from lantern.training.tables.caption_features import CaptionTable, StoredCaptions
+from lantern.training.tables.tokens import target_hashes
 
 
 def test_stored_captions_are_the_encoders_and_others_still_work(target, tmp_path):
@@ -32,3 +33,11 @@ def test_an_encoder_that_overflows_is_an_error(target, tmp_path):
     target.conditioner = lambda captions: (encoder(captions)[0] * torch.inf, encoder(captions)[1])
     with pytest.raises(LanternError, match="no finite features"):
         CaptionTable(MemorySplits(4), target, str(tmp_path), budget_gib=1).split("train")
+
+
+def test_tables_of_features_know_the_text_encoder_behind_stored_captions(target, tmp_path):
+    """Catches one text encoder's feature table read for another's captions."""
+    target.conditioner.weights_hash = "of this encoder"
+    before = target_hashes(target)
+    CaptionTable(MemorySplits(4), target, str(tmp_path), budget_gib=1).split("train")
+    assert target_hashes(target) == before == (target.weights_hash, "of this encoder")
