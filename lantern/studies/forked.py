@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from pytorch_lightning.utilities import rank_zero_only
+
 from lantern.runtime.home import CHECKOUT
 
 LIBRARIES = ("hydra", "pytorch_lightning", "datasets", "wandb", "matplotlib.pyplot", "torch_fidelity", "scipy.linalg")
@@ -67,6 +69,7 @@ def run(command: Command, log: Path) -> int:
         os.dup2(file.fileno(), 2)
     sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1, closefd=False) for number in (1, 2))
     os.environ.update(command.variables)
+    rank_zero_only.rank = int(os.environ.get("RANK", 0))  # Lightning read it when it was loaded
     sys.argv = [command.script, *command.settings]
     status = _status_of(command.script)
     with suppress(BaseException):  # a second Ctrl-C
