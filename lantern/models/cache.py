@@ -202,15 +202,19 @@ class IndexedView:
 
     def __init__(self, cache: KVCache, lengths: Tensor, visible: Tensor, slots: range, extent: int) -> None:
         """lengths, visible: the cache's; slots: to write, behind the committed ones."""
-        self.lengths, self._visible, self._guidance = lengths, visible[:, :extent], cache.guidance
+        self.lengths, self._visible, self._cache, self._extent = lengths, visible[:, :extent], cache, extent
         self.store = cache.store
-        self.reserved = slots_behind(lengths, len(slots), slots.start).repeat_interleave(cache.guidance, 0)
-        self.update = SlotView(cache, self.reserved, extent).update
+        self.reserve(len(slots), slots.start)
+
+    def reserve(self, count: int, offset: int = 0) -> None:
+        """See KVCache.reserve."""
+        self.reserved = slots_behind(self.lengths, count, offset).repeat_interleave(self._cache.guidance, 0)
+        self.update = SlotView(self._cache, self.reserved, self._extent).update
 
     def mask(self, attends: Tensor) -> Tensor:
         """See KVCache.mask."""
         mask = additive(tree_mask(self._visible, self.lengths, attends), self.store.dtype)
-        return mask.repeat_interleave(self._guidance, 0)
+        return mask.repeat_interleave(self._cache.guidance, 0)
 
 
 TreeView = KVCache | IndexedView

@@ -61,6 +61,12 @@ class RootPass:
         mask = self.view.mask(attends.expand(len(lengths), -1, -1))
         return rotary if len(rotary) == 1 else rotary.repeat_interleave(self.target.guidance, 0), mask
 
+    def again(self, rotary: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, TreeView]:
+        """For another pass over the tokens behind the root alone, which overwrites theirs: of what placed() gave their
+        part, and their slots."""
+        self.view.reserve(self.ahead, self.longest)
+        return rotary[:, self.longest :], mask[:, :, self.longest :], self.view
+
     def from_root(self, outputs: Tensor) -> Tensor:
         """outputs [B, R, A + ahead, D] of the slots -> the root's and those behind it [B, R, 1 + ahead, D]."""
         if self.count is None:  # contiguous

@@ -1,7 +1,7 @@
 """A Jacobi window that EAGLE's layer refines before the target verifies it (unpublished). The target's last pass is
 right where the tokens it read are unchanged; where a token has changed since, EAGLE's prediction from the new token,
-mixed with the stale feature of the old one, is right more often. The root's position is refined first, since its token
-is always another one than was read; then the others at once, `passes` times."""
+mixed with the stale feature of the old one, is right more often. The first pass of EAGLE's layer reads the tokens just
+committed as well; each further one reads the tokens and features that the pass before it has refined."""
 
 from functools import partial
 from pathlib import Path
@@ -19,8 +19,7 @@ from lantern.drafters.jacobi.jacobi import chain_within
 from lantern.drafters.jacobi.window import KIND, PickingProposals, StaleNodeLookup
 from lantern.drafters.loading import eagle_layer
 from lantern.errors import LanternError, check_whole
-from lantern.models.cache import TreeView
-from lantern.models.graphs import DRAFTER_PASS, Outputs
+from lantern.models.graphs import Outputs
 from lantern.runtime.memory import check_nodes
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Forward, Proposals, TreeLabel, Verdict
@@ -36,9 +35,9 @@ class RefinedJacobi(FeatureDrafter):
         self, network: EagleNetwork, target: FeatureTarget, sampling: Sampling, length: int, passes: int, share: float,
         branches: int = 0, weights_hash: str = "",
     ) -> None:  # fmt: skip
-        """length: of the window, in tokens; passes: of EAGLE's layer over it a round, beside the root's; share: EAGLE's
-        part of the feature where a token has changed, the rest being the stale one's; branches: nodes beside the
-        window. Raises LanternError for values out of range."""
+        """length: of the window, in tokens; passes: of EAGLE's layer over it a round; share: EAGLE's part of the
+        feature where a token has changed, the rest being the stale one's; branches: nodes beside the window. Raises
+        LanternError for values out of range."""
         check_whole("drafter", length=length, passes=passes)
         if length < 2 or passes < 1 or not 0 <= share <= 1:
             raise LanternError(
@@ -90,58 +89,45 @@ class RefinedJacobi(FeatureDrafter):
                 "committed law of its own"
             )
         start, seconds, graphs = perf_counter(), self.forward_s, self.target.graphs
-        tables = proposals.tables if graphs else ()
-        settings = self._layer, self.passes, self.share, self.sampling, self.target.cfg_scale, bool(tables)
-        run = partial(self._root, proposals)
-        root, pick = self.state.read(run, roots, 0, self._stale, self._seen, *tables, settings=settings)
-        run, slots = partial(self._refined, proposals), range(self.depth - 1)
-        given = root, self._stale, torch.cat([pick, self._picks[:, 1:]], 1), self._read, self._seen, *tables
-        codes, scores, settled = DRAFTER_PASS(graphs, self.cache, slots, run, *given, settings=settings)
-        self.forwards += 1 + self.passes
+        given = self._picks, self._stale, self._read, self._seen, *(proposals.tables if graphs else ())
+        settings = self._layer, self.passes, self.share, self.sampling, self.target.cfg_scale, len(given)
+        run = partial(self._refined, proposals)
+        codes, scores, settled = self.state.read(run, roots, self.depth - 1, *given, settings=settings)
+        self.forwards += self.passes
         if graphs:  # recorded with the laws and the picks
             self.forward_s = seconds + perf_counter() - start
         if self._branches.count:
             return self._branches.tree(roots, room, codes, scores, settled)
         return chain_within(room, torch.cat([roots[:, None], codes[..., 0]], 1))
 
-    def _root(
-        self, proposals: PickingProposals, at: RootPass, committed: Tensor, exact: Tensor, stale: Tensor, seen: Tensor,
-        *tables: Tensor,
-    ) -> Outputs:  # fmt: skip
-        """committed [B, A], exact [B, R, A, D]: the closed pairs, the root's last; stale [K, B, R, W, D] -> the root's
-        features [K, B, R, 1, D] and the pick behind it [B, 1]."""
-        start, unseen = perf_counter(), seen[:, None] < 1
-        output = at.from_root(self._layer(committed, exact, *at.placed(), at.view))
-        share = self._share(torch.zeros_like(unseen), unseen)  # the token read there was rejected
-        features = torch.lerp(stale[:, :, :, :1], output, share)
-        return features, proposals.over(*tables).picked(self._law(features[0], start))
-
     def _refined(
-        self, proposals: PickingProposals, view: TreeView, root: Tensor, stale: Tensor, picks: Tensor, read: Tensor,
-        seen: Tensor, *tables: Tensor,
+        self, proposals: PickingProposals, at: RootPass, committed: Tensor, exact: Tensor, picks: Tensor, stale: Tensor,
+        read: Tensor, seen: Tensor, *tables: Tensor,
     ) -> Outputs:  # fmt: skip
-        """root: see _root; picks [B, W] behind all positions, read [B, W] at them -> codes and their scores at each
-        position, best first [B, W, ranks], and whether the token before it is settled [B, W]."""
-        proposals, length, device = proposals.over(*tables), self.depth - 1, picks.device
-        offsets = torch.arange(length, device=device)
-        positions = (view.lengths[:, None] + 1 + offsets).clamp(max=len(self.target.rotary) - 1)
-        rotary = self.target.rotary[positions].repeat_interleave(self.target.guidance, 0)
-        mask = view.mask((offsets <= offsets[:, None]).expand(len(picks), -1, -1))
-        unseen, stale, read = offsets + 1 >= seen[:, None], stale[:, :, :, 1:], read[:, 1:]
-        features = stale
+        """committed [B, A], exact [B, R, A, D]: the closed pairs, the root's last; picks [B, W] behind all positions,
+        read [B, W] at them, stale [K, B, R, W, D] -> codes and their scores at each position, best first [B, W, ranks],
+        and whether the token before it is settled [B, W]."""
+        proposals, (rotary, mask), outputs, features = proposals.over(*tables), at.placed(), None, stale
+        unseen = torch.arange(self.depth, device=seen.device) >= seen[:, None]
         for _ in range(self.passes):
-            start, tokens = perf_counter(), picks[:, :-1]
+            start = perf_counter()
+            if outputs is None:
+                tokens = torch.cat([committed, picks[:, :-1]], 1)
+                before = torch.cat([exact, features[-1, :, :, :-1]], 2)
+                outputs = at.from_root(self._layer(tokens, before, rotary, mask, at.view))
+            else:  # the committed pairs and the root's output stay
+                ahead = at.again(rotary, mask)
+                outputs = torch.cat([outputs[:, :, :1], self._layer(picks[:, :-1], features[-1, :, :, :-1], *ahead)], 2)
+            tokens = F.pad(picks[:, :-1], (1, 0), value=-1)  # at the root another one was read: it was rejected
             settled = (tokens == read) & ~unseen
-            before = torch.cat([root[-1], features[-1, :, :, :-1]], 2)
-            outputs = self._layer(tokens, before, rotary, mask, view)
             features = torch.lerp(stale, outputs, self._share(settled, unseen))
-            law = self._law(torch.cat([root[0], features[0]], 2), start)
+            law = self._law(features[0], start)
             if self._branches.count:
                 codes, scores = proposals.leaders(law, self._branches.ranks)
             else:
                 codes = scores = proposals.picked(law)[..., None]
             picks = codes[..., 0]
-        return codes, scores, F.pad(settled, (1, 0))
+        return codes, scores, settled
 
     def _law(self, features: Tensor, start: float) -> Tensor:
         """features [B, R, W, D] -> the laws behind them [B, W, V]; start: of the forward that has made them."""

@@ -55,32 +55,28 @@ class Left:
 
 
 def slow_refined(drafter: RefinedJacobi, prompt: str, committed: list[int], left: Left, passes: int) -> list[int]:
-    """Every pass is one causal run without a cache over the committed pairs and the window's rows; of the first the
-    root's row alone counts. Row k reads the guess k tokens behind the root and the feature of row k - 1, the exact one
-    at the root."""
+    """Every pass is one causal run without a cache over the committed pairs and the window's rows. Row k reads the guess
+    k tokens behind the root and the feature of row k - 1, the exact one at the root."""
     target, reads = drafter.target, drafter.network.reads
     given = target_features(target, prompt, committed[:-1], reads.layers)  # [R, P + T - 1, F]
     exact, seen = reads(given), len(left.tokens)
     last = [left.features[:, k] if seen else given[:, -1] for k in (min(k, max(seen - 1, 0)) for k in range(LENGTH))]
     stale, features = [row[:, :DIM] for row in last], [reads(row) for row in last]  # for the head, for the layer
     stale_read, picks = features, [left.picks[min(k, len(left.picks) - 1)] for k in range(LENGTH)]
-    for number in range(passes + 1):
+    for _ in range(passes):
         guesses = [committed[-1], *picks[:-1]]
         tokens = [0] * (target.prefix_len - 1) + committed + guesses[1:]
         before = torch.cat([exact, *(feature[:, None] for feature in features[:-1])], dim=1)
         embeddings = target.embed(torch.tensor([tokens] * target.guidance))
         positions = torch.arange(1, len(tokens) + 1).clamp(max=len(target.rotation) - 1)
         outputs = drafter.network(embeddings, before, target.rotation[None, positions], None)[:, -LENGTH:]
-        former, features, predicted = features, [], []
+        features, predicted = [], []
         for k, guess in enumerate(guesses):
             share = 1.0 if k >= seen else SHARE if k == 0 or guess != left.tokens[k] else 0.0
             features.append(stale_read[k] + share * (outputs[:, k] - stale_read[k]))
             predicted.append(stale[k] + share * (outputs[:, k] - stale[k]))
         logits = target.head(target.guide(torch.stack(predicted, 1)[None]))[0]
-        refined = drafter.sampling.scores(logits).argmax(-1).tolist()
-        if not number:  # the root's position comes first, alone
-            features[1:], refined[1:] = former[1:], picks[1:]
-        picks = refined
+        picks = drafter.sampling.scores(logits).argmax(-1).tolist()
     return picks
 
 
@@ -111,7 +107,7 @@ def test_a_window_is_refined_as_written_out_position_by_position(cfg_scale, pass
             prompts, committed, left = [prompts[2], prompts[1]], [committed[2], committed[1]], [left[2], left[1]]
         forwards, room = drafter.forwards, torch.full((len(prompts),), 99)
         tree = drafter.draft(torch.tensor([tokens[-1] for tokens in committed]), room, Likeliest(None))
-        assert drafter.forwards == forwards + 1 + passes
+        assert drafter.forwards == forwards + passes
         for row, tokens in enumerate(committed):
             slow = slow_refined(drafter, prompts[row], tokens, left[row], passes)
             assert tree.tokens[row].tolist() == [tokens[-1], *slow]
