@@ -40,6 +40,16 @@ def test_a_compiled_pipeline_makes_the_same_images(batch_size, layers):
 
 
 @pytest.mark.full
+def test_a_compiled_pass_that_hands_layers_out_is_one_graph():
+    """Catches a graph that falls back to eager in parts: its images are right, and twice as slow."""
+    counters = torch._dynamo.utils.counters
+    counters.clear()
+    joined(tiny_target(), (1, 0), compile=True).generate(PROMPTS[:1], SEEDS[:1])
+    assert counters["stats"]["unique_graphs"] == 1  # in parts: six
+    assert not counters["unimplemented"]
+
+
+@pytest.mark.full
 def test_a_second_compiled_target_runs_its_own_weights():
     """Catches a graph reused for another target, with the first one's weights as constants."""
     joined(tiny_target(), compile=True).generate(PROMPTS[:2], SEEDS[:2])

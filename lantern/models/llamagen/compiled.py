@@ -32,27 +32,33 @@ class CompiledTransformer(nn.Module):
         self.gate_up = nn.ParameterList(nn.Parameter(weight, requires_grad=False) for weight in gate_up)
         self.dtype, self.precise = gate_up[0].dtype, precise(gate_up[0])
         unchanging = {"guard_filter_fn": torch.compiler.skip_guard_on_all_nn_modules_unsafe}  # weights are constant
-        # isolated: another target must not reuse this graph, in which the weights are constants
-        self._run = torch.compile(self.graph, dynamic=True, options=unchanging, isolate_recompiles=True)
+        # isolated: another target must not reuse this graph, in which the weights are constants; fullgraph: a part that
+        # falls back to eager makes passes slower than without compilation
+        self._run = torch.compile(
+            self.graph, fullgraph=True, dynamic=True, options=unchanging, isolate_recompiles=True
+        )
 
     def forward(self, x: Tensor, rotary: Tensor, mask: Tensor, cache: TreeView, layers: tuple[int, ...] = ()) -> Tensor:
         """x [B R, T, D] -> features [B R, T, F], the inputs of `layers` behind them; rotary, mask as FusedLayer's."""
         real = torch.view_as_real(rotary).expand(len(x), *[-1] * 5).contiguous()
         entries = cache.store.flatten(0, 1).unbind(0)
-        return self._run(x.to(self.precise), real, mask.contiguous(), cache.reserved, entries, layers)
+        handed_out = [index in layers for index in range(len(self.layers))]  # as numbers they would become symbols
+        rows = x.to(self.precise), real, mask.contiguous()
+        features, inputs = self._run(*rows, cache.reserved, entries, handed_out)
+        return with_layers(features, dict(zip(sorted(layers), inputs, strict=True)), layers)
 
     def graph(
         self, x: Tensor, rotary: Tensor, mask: Tensor, slots: int | Tensor, entries: Sequence[Tensor],
-        layers: tuple[int, ...],
-    ) -> Tensor:  # fmt: skip
+        handed_out: Sequence[bool],
+    ) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
         """x [B R, T, D], rotary [B R, T, 2, 1, Dh / 2, 2] of queries and keys, mask [B R, 1, T, S], slots to write
         [B R, T], or the first slot where all rows share it, entries: keys and values of each layer in turn
-        [B R, H, slots, Dh] -> [B R, T, F]."""
-        inputs: dict[int, Tensor] = {}
-        parts = zip(self.layers, self.gate_up, entries[::2], entries[1::2], strict=True)
-        for index, (block, gate_up, keys, values) in enumerate(parts):
-            if index in layers:
-                inputs[index] = x
+        [B R, H, slots, Dh], handed_out: by layer -> features and the inputs of these layers, [B R, T, D] each."""
+        inputs: list[Tensor] = []
+        parts = zip(self.layers, self.gate_up, entries[::2], entries[1::2], handed_out, strict=True)
+        for block, gate_up, keys, values, is_handed_out in parts:
+            if is_handed_out:
+                inputs.append(x)
             attention = block.attention
             heads = attention.wqkv(self._normed(block.attention_norm, x)).to(self.precise)
             heads = heads.unflatten(-1, (3, attention.num_heads, -1))
@@ -61,7 +67,7 @@ class CompiledTransformer(nn.Module):
             x = x + attention.wo(attended.transpose(1, 2).flatten(2).to(self.dtype))
             gate, up = F.linear(self._normed(block.ffn_norm, x), gate_up).chunk(2, -1)
             x = x + block.feed_forward.w2(F.silu(gate) * up)
-        return with_layers(self._normed(self.norm, x), inputs, layers)
+        return self._normed(self.norm, x), inputs
 
     def _normed(self, norm: nn.RMSNorm, x: Tensor) -> Tensor:
         scale = (x.square().mean(-1, keepdim=True) + norm.eps).rsqrt()
