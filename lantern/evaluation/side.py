@@ -49,7 +49,8 @@ class Side:
         self._lock_file = self._home / "lock" if is_shared else None
         self.images = folders.run / "images" if is_method else self._home
         against = (method.describe(), identity.fingerprint)
-        self.timer = self._maker(folders.run, key_of("speed", own, against, torch.get_num_threads()))
+        machine = identity.protocol.get("device"), torch.get_num_threads()  # a requeued job may go on elsewhere
+        self.timer = self._maker(folders.run, key_of("speed", own, against, *machine))
         self._makers = {"speed": self.timer}
 
     def _maker(self, home: Path, key: str) -> Maker:

@@ -225,6 +225,16 @@ def test_ar_images_of_another_text_encoder_are_not_taken_for_the_baseline(tmp_pa
     assert calls == [1, 2, 2]
 
 
+def test_timings_of_another_machine_are_measured_again(tmp_path):
+    """Catches a requeued job whose mean is of two processors."""
+    calls = []
+    for machine in ("a", "b", "b"):
+        pipeline, identity = FakePipeline(), Identity(protocol={"device": machine})
+        Evaluation(Plan("ab", 2, 0, 4), Folders(tmp_path, tmp_path / "ar"), identity=identity).run(pipeline)
+        calls.append(len(pipeline.calls))
+    assert calls[0] == calls[1] > calls[2]
+
+
 def test_only_timed_images_are_shown_where_none_are_made(tmp_path):
     """Catches pictures of an earlier run with more images under the names of this one's prompts."""
     folders = Folders(tmp_path, tmp_path / "ar")

@@ -11,7 +11,7 @@ from training.test_tasks import fit
 
 from lantern.continuous.continuous_weights import load_continuous_target
 from lantern.continuous.target import ContinuousLlamaGenTarget
-from lantern.errors import CheckpointError
+from lantern.errors import CheckpointError, LanternError
 from lantern.models.checkpoints import load_weights, save_weights
 from lantern.models.llamagen.weights_folder import load_tokenizer, load_transformer
 from lantern.training.tables.latents import LatentTable
@@ -95,6 +95,14 @@ def test_training_lowers_the_loss_below_that_of_tokens_that_are_not_known(weight
     before = loss()
     fitted(task, tmp_path, max_steps=150)
     assert loss() < 0.75 * before
+
+
+def test_images_of_another_size_are_one_sentence(weights):
+    """Catches an error about the shapes of a matrix product in the first step."""
+    batch = {"tokens": torch.randn(2, 9, CHANNELS), "caption": ["wood", "sand"]}
+    keep = torch.zeros(2, dtype=torch.bool)
+    with pytest.raises(LanternError, match=r"images of 9 latents, this target's have 16; .*data\.size="):
+        made_task(weights)._loss(batch, keep, torch.Generator())
 
 
 def test_latents_near_a_code_are_embedded_as_that_code_and_others_as_a_mean_of_their_neighbours(exported, weights):

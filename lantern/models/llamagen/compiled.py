@@ -34,9 +34,7 @@ class CompiledTransformer(nn.Module):
         unchanging = {"guard_filter_fn": torch.compiler.skip_guard_on_all_nn_modules_unsafe}  # weights are constant
         # isolated: another target must not reuse this graph, in which the weights are constants; fullgraph: a part that
         # falls back to eager makes passes slower than without compilation
-        self._run = torch.compile(
-            self.graph, fullgraph=True, dynamic=True, options=unchanging, isolate_recompiles=True
-        )
+        self._run = torch.compile(self.graph, fullgraph=True, dynamic=True, options=unchanging, isolate_recompiles=True)
 
     def forward(self, x: Tensor, rotary: Tensor, mask: Tensor, cache: TreeView, layers: tuple[int, ...] = ()) -> Tensor:
         """x [B R, T, D] -> features [B R, T, F], the inputs of `layers` behind them; rotary, mask as FusedLayer's."""

@@ -15,6 +15,7 @@ from torch import Tensor
 from lantern.data.cached_rows import cache_key, cached_batches
 from lantern.data.disk_budget import Budget
 from lantern.data.splits import Split, Splits
+from lantern.errors import LanternError
 from lantern.models.checkpoints import state_hash
 from lantern.models.llamagen.tokenizer import VQTokenizer
 from lantern.training.tables.tokens import BATCHES_PER_SHARD, CAPTION_BYTES, ENCODE_BATCH
@@ -67,6 +68,15 @@ class LatentTable:
         latents = latents_of(self.tokenizer, torch.from_numpy(np.stack([item["image"] for item in items])))
         for item, rows in zip(items, latents, strict=True):
             yield {"latents": rows.half().flatten().numpy(), "caption": item["caption"]}
+
+
+def check_number(latents: Tensor, num_tokens: int) -> None:
+    """Raises LanternError for images [B, L, C] of another number of latents than the target's."""
+    if latents.shape[1] != num_tokens:
+        raise LanternError(
+            f"images of {latents.shape[1]} latents, this target's have {num_tokens}; give images of one's own with "
+            "data.size=<the side of the target's images>"
+        )
 
 
 @torch.inference_mode()

@@ -55,8 +55,8 @@ class Left:
 
 
 def slow_refined(drafter: RefinedJacobi, prompt: str, committed: list[int], left: Left, passes: int) -> list[int]:
-    """Every pass is one causal run without a cache over the committed pairs and the window's rows. Row k reads the guess
-    k tokens behind the root and the feature of row k - 1, the exact one at the root."""
+    """Every pass is one causal run without a cache over the committed pairs and the window's rows. Row k reads the
+    guess k tokens behind the root and the feature of row k - 1, the exact one at the root."""
     target, reads = drafter.target, drafter.network.reads
     given = target_features(target, prompt, committed[:-1], reads.layers)  # [R, P + T - 1, F]
     exact, seen = reads(given), len(left.tokens)

@@ -97,6 +97,16 @@ def test_the_budget_names_the_fastest_setting_that_keeps_it(page):
     assert page.ask("document.querySelector('#table tr.best').innerText").startswith(LABELS[2])
 
 
+def test_the_budget_ranks_by_the_lower_bound_as_the_table_does(page):
+    """Catches a noisy point that wins by its middle; a row without bounds comes last."""
+    within = "const w = document.querySelector('#within'); w.value = 25; w.dispatchEvent(new Event('input'))"
+    best = "document.querySelector('#table tr.best').innerText"
+    for bound, label in (("0.1", LABELS[1]), ("99", LABELS[2]), ("null", LABELS[1])):
+        bounds = f"rows[1].values.speedup_low = 1; rows[2].values.speedup_low = {bound}"
+        page.ask(f"(() => {{ {bounds}; {within} }})()")
+        assert page.ask(best).startswith(label)
+
+
 def test_pictures_that_share_their_noise_slide_flip_and_subtract(page):
     choose(page, "left", 0)
     choose(page, "right", 2)
