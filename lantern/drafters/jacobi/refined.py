@@ -107,17 +107,18 @@ class RefinedJacobi(FeatureDrafter):
         """committed [B, A], exact [B, R, A, D]: the closed pairs, the root's last; picks [B, W] behind all positions,
         read [B, W] at them, stale [K, B, R, W, D] -> codes and their scores at each position, best first [B, W, ranks],
         and whether the token before it is settled [B, W]."""
-        proposals, (rotary, mask), outputs, features = proposals.over(*tables), at.placed(), None, stale
+        proposals, start = proposals.over(*tables), perf_counter()
+        rotary, mask = at.placed()
         unseen = torch.arange(self.depth, device=seen.device) >= seen[:, None]
-        for _ in range(self.passes):
-            start = perf_counter()
-            if outputs is None:
-                tokens = torch.cat([committed, picks[:, :-1]], 1)
-                before = torch.cat([exact, features[-1, :, :, :-1]], 2)
-                outputs = at.from_root(self._layer(tokens, before, rotary, mask, at.view))
-            else:  # the committed pairs and the root's output stay
-                ahead = at.again(rotary, mask)
-                outputs = torch.cat([outputs[:, :, :1], self._layer(picks[:, :-1], features[-1, :, :, :-1], *ahead)], 2)
+        features = stale
+        tokens = torch.cat([committed, picks[:, :-1]], 1)
+        before = torch.cat([exact, features[-1, :, :, :-1]], 2)
+        outputs = at.from_root(self._layer(tokens, before, rotary, mask, at.view))
+        for number in range(self.passes):
+            if number:  # the committed pairs and the root's output stay
+                start, before = perf_counter(), features[-1, :, :, :-1]
+                own = self._layer(picks[:, :-1], before, *at.again(rotary, mask))
+                outputs = torch.cat([outputs[:, :, :1], own], 2)
             tokens = F.pad(picks[:, :-1], (1, 0), value=-1)  # at the root another one was read: it was rejected
             settled = (tokens == read) & ~unseen
             features = torch.lerp(stale, outputs, self._share(settled, unseen))
