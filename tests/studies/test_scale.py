@@ -77,7 +77,7 @@ def test_a_round_of_the_window_counts_the_drafter_s_passes():
     assert composed(CONF, "evaluate", ["drafter=refined_jacobi"]).drafter.passes == REFINED
     free, anole = Gpu(flops=1e30, bandwidth=1e30, launch_s=1.0), SHAPES[1]
     assert window_seconds(anole, 19, 1, free)[0] == pytest.approx(anole.layers + 2)
-    assert window_seconds(anole, 19, 32, Gpu())[0] > 1.02 * pass_seconds(anole, 19, 32, Gpu())[0]
+    assert window_seconds(anole, 19, 32, Gpu())[0] > 1.03 * pass_seconds(anole, 19, 32, Gpu())[0]
 
 
 def test_more_gpus_take_less_time_at_the_same_price():
