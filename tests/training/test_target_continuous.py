@@ -13,7 +13,7 @@ from lantern.continuous.continuous_weights import load_continuous_target
 from lantern.continuous.target import ContinuousLlamaGenTarget
 from lantern.errors import CheckpointError, LanternError
 from lantern.models.checkpoints import load_weights, save_weights
-from lantern.models.llamagen.weights_folder import load_tokenizer, load_transformer
+from lantern.models.llamagen.weights_folder import load_tokenizer, load_transformer, num_tokens_of
 from lantern.training.tables.latents import LatentTable
 from lantern.training.target_continuous_task import ContinuousTargetTask
 from lantern.types import TreeTopology
@@ -95,14 +95,6 @@ def test_training_lowers_the_loss_below_that_of_tokens_that_are_not_known(weight
     before = loss()
     fitted(task, tmp_path, max_steps=150)
     assert loss() < 0.75 * before
-
-
-def test_images_of_another_size_are_one_sentence(weights):
-    """Catches an error about the shapes of a matrix product in the first step."""
-    batch = {"tokens": torch.randn(2, 9, CHANNELS), "caption": ["wood", "sand"]}
-    keep = torch.zeros(2, dtype=torch.bool)
-    with pytest.raises(LanternError, match=r"images of 9 latents, this target's have 16; .*data\.size="):
-        made_task(weights)._loss(batch, keep, torch.Generator())
 
 
 def test_latents_near_a_code_are_embedded_as_that_code_and_others_as_a_mean_of_their_neighbours(exported, weights):
@@ -201,6 +193,15 @@ def test_folders_that_do_not_fit_are_one_sentence(exported, weights, tmp_path):
         assert message in str(caught.value)
         assert str(folder) in str(caught.value)
         assert "\n" not in str(caught.value)
+
+
+def test_images_of_another_size_are_one_sentence_before_any_is_encoded(weights, tmp_path):
+    """Catches an error about the shapes of a matrix product in the first step."""
+    pictures, tokenizer = Pictures(), load_tokenizer(weights / "tokenizer")
+    table = LatentTable(pictures, tokenizer, str(tmp_path), num_tokens=num_tokens_of(weights / "target") + 9)
+    with pytest.raises(LanternError, match=r"images of 8 pixels have 16 tokens, this target's have 25; .*data\.size="):
+        table.split("train")
+    assert pictures.reads == 1  # for its size
 
 
 def test_a_latent_table_holds_the_encoders_latents_and_reads_images_once(weights, tmp_path):

@@ -28,6 +28,11 @@ def load_transformer(folder: str | Path) -> tuple[Transformer, dict]:
     return transformer, config
 
 
+def num_tokens_of(folder: str | Path) -> int:
+    """Tokens of an image of the target in a weights folder. Raises CheckpointError."""
+    return load_transformer(folder)[0].num_tokens
+
+
 def load_tokenizer(folder: str | Path) -> VQTokenizer:
     """The image tokenizer of a weights folder, in evaluation mode. Raises CheckpointError."""
     state, config = load_weights(folder)

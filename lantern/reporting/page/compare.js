@@ -1,8 +1,7 @@
 // The same prompt and seed under every setting, and two settings in detail. Slider, flip and difference are offered only
 // where both settings share their noise: then every difference between the images comes from the method.
 const seen = rows.map((_, index) => index).filter(index => pictures[index]?.length);
-const speedRank = row => valueOf(row, "speedup_low") ?? valueOf(row, "speedup") ?? 0; // a noisy point does not win
-const fastest = [...seen].filter(i => !rows[i].baseline).sort((a, b) => speedRank(rows[b]) - speedRank(rows[a]))[0];
+const fastest = seen.filter(index => !rows[index].baseline).sort(byLowerBound("speedup"))[0];
 const pair = { left: seen[0], right: fastest ?? seen[0], mode: "side by side", flipped: false, seam: 50 };
 const MODES = ["side by side", "slider", "flip", "difference"];
 const sharesNoise = () => rows[pair.left].shared_noise && rows[pair.right].shared_noise;

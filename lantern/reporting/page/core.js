@@ -33,6 +33,13 @@ function bounds(row, key) {
   const [low, high] = [valueOf(row, `${key}_low`), valueOf(row, `${key}_high`)];
   return low == null || high == null ? null : [low, high];
 }
+// Orders indices of rows, the largest first: by the lower bound, since a noisy point may lie far above its true value;
+// rows without bounds come last.
+const byLowerBound = key => (a, b) => {
+  const [low, other] = [a, b].map(index => bounds(rows[index], key)?.[0]);
+  if ((low == null) !== (other == null)) return low == null ? 1 : -1;
+  return (other ?? valueOf(rows[b], key) ?? 0) - (low ?? valueOf(rows[a], key) ?? 0);
+};
 function withBounds(row, key) {
   const ends = bounds(row, key);
   return number(valueOf(row, key)) + (ends ? ` [${number(ends[0])}, ${number(ends[1])}]` : "");

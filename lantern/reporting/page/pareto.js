@@ -23,17 +23,10 @@ function limit() {
   return byKey[axes.y].better === "high" ? value - slack : value + slack;
 }
 
-// As the table ranks: by the lower bound, since a noisy point may lie far above its true value; rows without one last.
-function byLowerBound(a, b) {
-  const [low, other] = [a, b].map(index => bounds(rows[index], axes.x)?.[0]);
-  if ((low == null) !== (other == null)) return low == null ? 1 : -1;
-  return (other ?? valueOf(rows[b], axes.x)) - (low ?? valueOf(rows[a], axes.x));
-}
-
 function tellBudget() {
   const end = limit();
   const inside = end == null ? [] : plotted().filter(index => !isBetter(end, valueOf(rows[index], axes.y)));
-  const best = inside.sort(byLowerBound)[0];
+  const best = inside.sort(byLowerBound(axes.x))[0];
   const named = best != null && `${rows[best].label}: ${byKey[axes.x].title} ${withBounds(rows[best], axes.x)}, ` +
     `${byKey[axes.y].title} ${withBounds(rows[best], axes.y)}.`;
   at("budget").textContent = end == null ? "" : `Fastest within ${axes.within} % of plain decoding's ` +

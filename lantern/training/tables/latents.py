@@ -15,10 +15,9 @@ from torch import Tensor
 from lantern.data.cached_rows import cache_key, cached_batches
 from lantern.data.disk_budget import Budget
 from lantern.data.splits import Split, Splits
-from lantern.errors import LanternError
 from lantern.models.checkpoints import state_hash
 from lantern.models.llamagen.tokenizer import VQTokenizer
-from lantern.training.tables.tokens import BATCHES_PER_SHARD, CAPTION_BYTES, ENCODE_BATCH
+from lantern.training.tables.tokens import BATCHES_PER_SHARD, CAPTION_BYTES, ENCODE_BATCH, check_size
 
 COLUMNS = Features({"latents": Column(Value("float16")), "caption": Value("string")})
 
@@ -47,16 +46,27 @@ class LatentSplit(Sequence):
 class LatentTable:
     """Latents of a data set of captioned images. LanternError rather than fill more than `budget_gib` of disk."""
 
-    def __init__(self, images: Splits, tokenizer: VQTokenizer, cache_dir: str, budget_gib: float = 20.0) -> None:
+    def __init__(
+        self,
+        images: Splits,
+        tokenizer: VQTokenizer,
+        cache_dir: str,
+        budget_gib: float = 20.0,
+        num_tokens: int | None = None,
+    ) -> None:
+        """num_tokens: the target's L."""
         self.images, self.tokenizer, self.cache_dir, self.budget_gib = images, tokenizer, Path(cache_dir), budget_gib
+        self.num_tokens = num_tokens
         self.tokenizer_hash = state_hash(tokenizer)
 
     def split(self, name: str) -> LatentSplit:
-        """Encodes the split at the first call; later calls, in any process, read the cached table."""
+        """Encodes the split at the first call; later calls, in any process, read the cached table. LanternError for
+        images of another size than the target's."""
         source, channels = self.images.split(name), self.tokenizer.codebook.shape[1]
         key = cache_key(source.fingerprint, self.tokenizer_hash)
         height, width, _ = source[0]["image"].shape
         num_tokens = (height // self.tokenizer.downsampling) * (width // self.tokenizer.downsampling)
+        check_size(height, num_tokens, self.num_tokens)
         size = len(source) * (2 * channels * num_tokens + CAPTION_BYTES)
         budget = Budget(f"latents of {len(source):,} {name} images", size, self.budget_gib, "latent_table.budget_gib")
         folder, encode_rows = self.cache_dir / f"latents-{name}-{key}", partial(self._encode, source)
@@ -68,15 +78,6 @@ class LatentTable:
         latents = latents_of(self.tokenizer, torch.from_numpy(np.stack([item["image"] for item in items])))
         for item, rows in zip(items, latents, strict=True):
             yield {"latents": rows.half().flatten().numpy(), "caption": item["caption"]}
-
-
-def check_number(latents: Tensor, num_tokens: int) -> None:
-    """Raises LanternError for images [B, L, C] of another number of latents than the target's."""
-    if latents.shape[1] != num_tokens:
-        raise LanternError(
-            f"images of {latents.shape[1]} latents, this target's have {num_tokens}; give images of one's own with "
-            "data.size=<the side of the target's images>"
-        )
 
 
 @torch.inference_mode()

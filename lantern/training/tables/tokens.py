@@ -80,23 +80,25 @@ class TokenTable:
         budget = Budget(f"tokens of {len(source):,} {name} images", size, self.budget_gib, "token_table.budget_gib")
         folder, encode_rows = self.cache_dir / f"tokens-{name}-{key}", partial(self._encode, source)
         table = cached_batches(folder, encode_rows, len(source), ENCODE_BATCH, COLUMNS, BATCHES_PER_SHARD, budget)
-        self._check(len(table[0]["tokens"]), height)
+        check_size(height, len(table[0]["tokens"]), self.num_tokens)
         return TokenSplit(table, key)
-
-    def _check(self, num_tokens: int, pixels: int) -> None:
-        if self.num_tokens not in (None, num_tokens):
-            raise LanternError(
-                f"images of {pixels} pixels have {num_tokens} tokens, this target's have {self.num_tokens}; give "
-                "images of one's own with data.size=<the side of the target's images>"
-            )
 
     def _encode(self, source: Split, indices: list[int]) -> Iterator[dict[str, Any]]:
         items = [source[i] for i in indices]
         images = torch.from_numpy(np.stack([item["image"] for item in items]))
         encoded = encode(self.tokenizer, images)
-        self._check(encoded.shape[1], images.shape[1])
+        check_size(images.shape[1], encoded.shape[1], self.num_tokens)
         for item, tokens in zip(items, encoded, strict=True):
             yield {"tokens": tokens.numpy().astype(np.uint16), "caption": item["caption"]}
+
+
+def check_size(pixels: int, num_tokens: int, wanted: int | None) -> None:
+    """Raises LanternError if images of a side of `pixels` have another number of tokens than the target's, if known."""
+    if wanted not in (None, num_tokens):
+        raise LanternError(
+            f"images of {pixels} pixels have {num_tokens} tokens, this target's have {wanted}; give "
+            "images of one's own with data.size=<the side of the target's images>"
+        )
 
 
 def tokens_for(target: Target, images: Splits, cache_dir: str, budget_gib: float) -> TokenTable:
