@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from lantern.data.captions import parse_caption
@@ -11,6 +12,7 @@ from lantern.errors import LanternError
 from lantern.metrics.fidelity import frechet_distance
 from lantern.models.critic import IGNORED, Critic, labels_of
 
+TOKEN = 8  # pixels, of a side
 GRID_LINES = (1 / 8, 2 / 8, 3 / 8, 4 / 8)  # cycles per pixel, of a pattern with a period of 8 pixels
 
 
@@ -49,6 +51,15 @@ def grid_power(images: Tensor) -> Tensor:
     return torch.stack([(power * line).sum((1, 2)) for line in lines], dim=-1)
 
 
+def detail_by_place(images: Tensor) -> Tensor:
+    """Mean squared Laplacian [B, 8, 8] of the grey of images [B, 3, H, W] at each place within a token of 8 pixels: a
+    pattern of the tokens' grid that leaves every spectrum as it is makes these uneven."""
+    grey = F.pad(images.float().mean(1, keepdim=True), (1, 1, 1, 1), mode="reflect")[:, 0]
+    around = grey[:, :-2, 1:-1] + grey[:, 2:, 1:-1] + grey[:, 1:-1, :-2] + grey[:, 1:-1, 2:]
+    detail = (4 * grey[:, 1:-1, 1:-1] - around).square()
+    return detail.unfold(1, TOKEN, TOKEN).unfold(2, TOKEN, TOKEN).mean((1, 2))
+
+
 def _frequencies(images: Tensor) -> tuple[Tensor, Tensor]:
     """Cycles per pixel [H, 1] and [1, W] of a spectrum's rows and columns."""
     height, width = images.shape[-2:]
@@ -66,6 +77,7 @@ class ReconstructionMeter:
         self.tokens: list[Tensor] = []
         self.power: dict[str, list[Tensor]] = defaultdict(list)  # by texture, [2]: made, real
         self.grid: list[Tensor] = []  # [2, 4] sums over a batch: made, real
+        self.places: list[Tensor] = []  # [2, 8, 8] sums over a batch: made, real
         self.answers: dict[str, list[Tensor]] = defaultdict(list)  # by attribute, [asked, 2] right or not: made, real
         self.features: list[Tensor] = []  # [2, B, 64]: made, real
 
@@ -77,6 +89,7 @@ class ReconstructionMeter:
         self.psnr.append(psnr(made, real))
         self.tokens.append(tokens.unique().cpu())
         self.grid.append(torch.stack([grid_power(made).sum(0), grid_power(real).sum(0)]))
+        self.places.append(torch.stack([detail_by_place(made).sum(0), detail_by_place(real).sum(0)]))
         powers = torch.stack([high_octave_power(made), high_octave_power(real)], dim=1)
         textures = [_texture(caption) for caption in captions]
         for texture, power in zip(textures, powers, strict=True):
@@ -93,12 +106,15 @@ class ReconstructionMeter:
             self.answers[name].append((named == labels[:, None])[labels != IGNORED])
 
     def summary(self) -> dict[str, float]:
-        """psnr in decibels; grid/<cycles per pixel>, high_octave/<texture> and codes_used as shares; the critic's
+        """psnr in decibels; grid/<cycles per pixel>, high_octave/<texture> and codes_used as shares; grid/unevenness:
+        the largest over the smallest detail of the places within a token, and that of the originals; the critic's
         shares of right answers on reconstructions and originals, and the Fréchet distance between its features of
         the two."""
         made, real = torch.stack(self.grid).sum(0)
         values = {"psnr": float(torch.cat(self.psnr).mean())}
         values |= {f"grid/{line}": ratio for line, ratio in zip(GRID_LINES, (made / real).tolist(), strict=True)}
+        made, real = (places.max() / places.min() for places in torch.stack(self.places).sum(0))
+        values |= {"grid/unevenness": float(made), "grid/unevenness_originals": float(real)}
         for texture, powers in sorted(self.power.items()):
             made, real = torch.stack(powers).sum(0)
             values[f"high_octave/{texture}"] = float(made / real)

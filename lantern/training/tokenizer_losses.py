@@ -1,6 +1,6 @@
-"""Losses of the tokenizer: local power spectra, which penalise a wrong amount of texture at any frequency and direction
-but not its phase, and a patch discriminator (Isola et al. 2017, arXiv:1611.07004) with the weighting of Esser et al.
-2021 (arXiv:2012.09841)."""
+"""Losses of the tokenizer: power spectra and the evenness of detail, which penalise a wrong amount of texture at any
+frequency, direction or place within a token, but not its phase, and a patch discriminator (Isola et al. 2017,
+arXiv:1611.07004) with the weighting of Esser et al. 2021 (arXiv:2012.09841)."""
 
 from itertools import pairwise
 
@@ -9,31 +9,53 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-WINDOW = 16  # pixels: the lines of a pattern of 8 pixels are resolved
+from lantern.metrics.reconstruction import detail_by_place
+
+LOCAL_WINDOW = 16  # pixels: a texture beside an object has windows of its own
 NEIGHBOURS = 3  # windows, down and across, whose powers are averaged
+BATCH_WINDOW = 32  # pixels: the lines of a pattern of 8 pixels are apart
+BATCH_WEIGHT = 4  # of the batch's spectrum, beside the others
 STRIDE = 8  # pixels, of the discriminator and of a token
-POWER_FLOOR = (4 / 255) ** 2  # of images in [0, 1]: about the sensor noise of the scenes
+NOISE = (4 / 255) ** 2  # about the power of the scenes' sensor noise, of images in [0, 1]
+ROUNDING = 1 / 255**2 / 12  # that of bytes
 
 
-def local_spectra(images: Tensor) -> Tensor:
-    """Powers [B, F, h, w] at the F frequencies (of three channels) in half-overlapping Hann windows of images
-    [B, 3, H, W], without their means; white noise has its variance at every frequency."""
-    taper = torch.hann_window(WINDOW, device=images.device)
-    window = torch.outer(taper, taper)
-    patches = images.float().unfold(2, WINDOW, WINDOW // 2).unfold(3, WINDOW, WINDOW // 2)
-    centred = patches - patches.mean((-2, -1), keepdim=True)
-    spectra = torch.fft.rfft2(centred * (window / window.square().mean().sqrt()), norm="ortho")
-    powers = rearrange(spectra.abs().square(), "b c h w y x -> b (c y x) h w")
+def texture_loss(made: Tensor, real: Tensor) -> Tensor:
+    """Distances of powers' logarithms, images [B, 3, H, W] in [0, 1], so that faint and strong textures count alike:
+    of the spectra around each place, of the batch's spectrum, and of the detail at each place within a token.
+
+    Around a place the power of an original varies, and a decoder that cannot know it settles below the mean: the
+    batch's spectrum asks for the mean. The power of a whole octave could be put at one frequency, as lines of the
+    tokens' grid, and that of spectra at one place of every token, as dots.
+    """
+    local = _distance(_local_spectra(made), _local_spectra(real), NOISE)
+    batch = _distance(_batch_spectrum(made), _batch_spectrum(real), ROUNDING)
+    even = detail_by_place(real).mean((-2, -1), keepdim=True)
+    return local + BATCH_WEIGHT * batch + _distance(detail_by_place(made), even, NOISE)
+
+
+def _distance(made: Tensor, real: Tensor, floor: float) -> Tensor:
+    return ((made + floor) / (real + floor)).log().abs().mean()
+
+
+def _local_spectra(images: Tensor) -> Tensor:
+    powers = rearrange(window_spectra(images, LOCAL_WINDOW), "b c h w y x -> b (c y x) h w")
     count = min(NEIGHBOURS, powers.shape[-1])
     return F.avg_pool2d(powers, count, (count + 1) // 2)
 
 
-def texture_loss(made: Tensor, real: Tensor) -> Tensor:
-    """Mean distance of the logarithms of local spectra, images [B, 3, H, W] in [0, 1]: ratios of powers weight faint
-    and strong textures alike. The power of a whole octave would let the decoder put it at one frequency, as lines of
-    its sampling grid."""
-    ours, theirs = (local_spectra(images) + POWER_FLOOR for images in (made, real))
-    return (ours / theirs).log().abs().mean()
+def _batch_spectrum(images: Tensor) -> Tensor:
+    return window_spectra(images, min(BATCH_WINDOW, *images.shape[2:])).mean((0, 2, 3))
+
+
+def window_spectra(images: Tensor, side: int) -> Tensor:
+    """Powers [B, 3, h, w, side, side / 2 + 1] by frequency in half-overlapping Hann windows of images [B, 3, H, W],
+    without their means; white noise has its variance at every frequency."""
+    taper = torch.hann_window(side, device=images.device)
+    window = torch.outer(taper, taper)
+    patches = images.float().unfold(2, side, side // 2).unfold(3, side, side // 2)
+    centred = patches - patches.mean((-2, -1), keepdim=True)
+    return torch.fft.rfft2(centred * (window / window.square().mean().sqrt()), norm="ortho").abs().square()
 
 
 class PatchDiscriminator(nn.Module):

@@ -12,7 +12,7 @@ from lantern.models.critic import ATTRIBUTES, as_images, load_critic
 from lantern.models.llamagen.weights_folder import load_tokenizer
 
 NUM_IMAGES, BATCH = 1024, 32
-MOST_GRID_POWER = 1.1  # on each line, of the originals': more is a visible mesh
+MOST_UNEVENNESS = 1.3  # the originals' is 1.1; dots at one place of every token are visible from about 2
 
 
 @pytest.mark.full
@@ -32,6 +32,7 @@ def test_the_shipped_tokenizer_keeps_what_its_card_promises():
     for name, ratio in figures.items():
         assert not name.startswith("high_octave") or 0.6 <= ratio <= 1.1, name
     for line in (0.125, 0.25, 0.375, 0.5):
-        assert figures[f"grid/{line}"] <= MOST_GRID_POWER, line
+        assert 0.9 <= figures[f"grid/{line}"] <= 1.1, line
+    assert figures["grid/unevenness"] <= MOST_UNEVENNESS
     for attribute in ATTRIBUTES:
         assert abs(figures[f"critic/{attribute}"] - figures[f"critic/{attribute}_originals"]) <= 0.03

@@ -1,9 +1,11 @@
 """The tokenizer's losses, codebook and initialisation."""
 
+from itertools import product
+
 import pytest
 import torch
 
-from lantern.metrics.reconstruction import ReconstructionMeter, grid_power, high_octave_power, psnr
+from lantern.metrics.reconstruction import ReconstructionMeter, detail_by_place, grid_power, high_octave_power, psnr
 from lantern.models.critic import Critic
 from lantern.models.llamagen.tokenizer import VQTokenizer
 from lantern.training.tokenizer_codebook import ClusteredCodebook
@@ -34,7 +36,7 @@ def test_texture_loss_ignores_phase_but_not_blur():
     one."""
     real, other = noise(0, 2, 3, 64, 64), noise(1, 2, 3, 64, 64)
     assert texture_loss(other, real) < 0.2 * texture_loss(blur(real), real)
-    assert texture_loss(real, real) == 0
+    assert texture_loss(real, real) < texture_loss(other, real)
 
 
 def test_texture_loss_counts_faint_textures_like_strong_ones():
@@ -50,6 +52,42 @@ def test_texture_loss_is_large_for_lines_of_the_same_power():
     lines = torch.cos(2 * torch.pi * 0.4 * torch.arange(64.0)).expand(2, 3, 64, 64)
     made = 0.5 + lines * real.std() / lines.std()
     assert texture_loss(made, real) > 3 * texture_loss(other, real)
+
+
+def test_texture_loss_asks_for_the_mean_power_of_textures_that_cannot_be_told_apart():
+    """Catches a loss whose best constant answer is the median, which is fainter."""
+    faint, strong = 0.05, 0.3
+    contrasts = torch.tensor([faint] * 6 + [strong] * 2)
+    real, other = (noise(seed, 8, 3, 64, 64) - 0.5 for seed in (0, 1))
+    real = 0.5 + contrasts.view(8, 1, 1, 1) * real
+    rms = float(contrasts.square().mean().sqrt())
+    losses = {c: float(texture_loss(0.5 + c * other, real)) for c in (faint, 0.7 * rms, rms, 1.4 * rms, strong)}
+    assert min(losses, key=losses.get) == rms
+
+
+def test_texture_loss_is_large_for_dots_at_one_place_of_every_token():
+    """Catches a loss of spectra alone: independent dots, 8 pixels apart, have the flat spectrum of noise."""
+    real, other, dots = (0.5 + 0.2 * (noise(seed, 2, 3, 128, 128) - 0.5) for seed in (0, 1, 2))
+    first = torch.arange(128) % 8 == 3
+    made = 0.5 + 8 * (dots - 0.5) * (first[:, None] & first)
+    assert float(made.std() / other.std()) == pytest.approx(1, abs=0.05)
+    assert texture_loss(made, real) > 4 * texture_loss(other, real)
+
+
+def test_detail_is_counted_at_its_place_and_noise_has_it_everywhere():
+    """Against the definition written out at one place. Catches another period, and a border that looks uneven."""
+    images = noise(0, 64, 3, 64, 64)
+    found = detail_by_place(images)
+    mean = found.mean(0)
+    assert float(mean.max() / mean.min()) < 1.15
+    grey, total = images[0].mean(0), 0.0
+    for row, column in product(range(11, 64, 8), range(13, 64, 8)):
+        around = grey[row - 1, column] + grey[row + 1, column] + grey[row, column - 1] + grey[row, column + 1]
+        total += float(4 * grey[row, column] - around) ** 2
+    assert float(detail_by_place(images[:1, :, 8:, 8:])[0, 3, 5]) == pytest.approx(total / 49, rel=1e-4)
+    dots = torch.zeros(1, 3, 64, 64)
+    dots[..., 3::8, 5::8] = 1
+    assert detail_by_place(dots)[0].flatten().argmax() == 3 * 8 + 5
 
 
 def test_every_offset_leaves_as_many_patches_of_their_own_place():
@@ -153,6 +191,7 @@ def test_the_meter_reports_perfect_reconstructions_as_perfect():
     assert summary["psnr"] == pytest.approx(60, abs=0.01)
     assert summary["codes_used"] == 0.75
     assert [summary[f"grid/{line}"] for line in (0.125, 0.25, 0.375, 0.5)] == pytest.approx([1] * 4, abs=1e-4)
+    assert summary["grid/unevenness"] == pytest.approx(summary["grid/unevenness_originals"], rel=1e-4)
     assert summary["high_octave/wood"] == pytest.approx(1, abs=1e-4)
     assert summary["high_octave/sand"] == pytest.approx(1, abs=1e-4)
 
