@@ -113,7 +113,8 @@ def wrong_kind(cfg: DictConfig) -> LanternError | None:
             value, kind = node[name], KINDS.get(wanted[0], "a value")
             if value is None and NoneType not in wanted:
                 return LanternError(f"{node._get_full_key(name)}=null is not {kind}; leave it out for the default")
-            if value is not None and not _fits(value, wanted):
+            is_made = OmegaConf.is_dict(value) and "_target_" in value  # of a kind that only making it tells
+            if value is not None and not is_made and not _fits(value, wanted):
                 return LanternError(f"{node._get_full_key(name)}={value} is not {kind}")
     return None
 
