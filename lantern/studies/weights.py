@@ -13,7 +13,7 @@ from lantern.errors import LanternError
 TRAIN = (sys.executable, "-c", "from lantern.training.entry import train; train()")
 PARTS: dict[str, tuple[str, ...]] = {  # settings of `train.py` by part, in the order of what they read
     "critic": ("task=critic", "trainer.max_steps=600"),
-    "tokenizer": ("task=tokenizer",),
+    "tokenizer": ("task=tokenizer", "trainer.max_steps=4000", "trainer.val_check_interval=4000"),
     "target": ("task=target", "rendered.num_train=24000", "trainer.max_time=00:01:30:00"),
     "target_continuous": ("task=target_continuous", "trainer.max_time=00:01:00:00"),
     "drafter": (
