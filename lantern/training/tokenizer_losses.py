@@ -9,13 +9,13 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from lantern.metrics.reconstruction import detail_by_place
+from lantern.metrics.reconstruction import TOKEN, detail_by_place
 
 LOCAL_WINDOW = 16  # pixels: a texture beside an object has windows of its own
 NEIGHBOURS = 3  # windows, down and across, whose powers are averaged
 BATCH_WINDOW = 32  # pixels: the lines of a pattern of 8 pixels are apart
 BATCH_WEIGHT = 4  # of the batch's spectrum, beside the others
-STRIDE = 8  # pixels, of the discriminator and of a token
+STRIDE = TOKEN  # of the discriminator
 NOISE = (4 / 255) ** 2  # about the power of the scenes' sensor noise, of images in [0, 1]
 ROUNDING = 1 / 255**2 / 12  # that of bytes
 
@@ -39,16 +39,16 @@ def _distance(made: Tensor, real: Tensor, floor: float) -> Tensor:
 
 
 def _local_spectra(images: Tensor) -> Tensor:
-    powers = rearrange(window_spectra(images, LOCAL_WINDOW), "b c h w y x -> b (c y x) h w")
+    powers = rearrange(_window_spectra(images, LOCAL_WINDOW), "b c h w y x -> b (c y x) h w")
     count = min(NEIGHBOURS, powers.shape[-1])
     return F.avg_pool2d(powers, count, (count + 1) // 2)
 
 
 def _batch_spectrum(images: Tensor) -> Tensor:
-    return window_spectra(images, min(BATCH_WINDOW, *images.shape[2:])).mean((0, 2, 3))
+    return _window_spectra(images, min(BATCH_WINDOW, *images.shape[2:])).mean((0, 2, 3))
 
 
-def window_spectra(images: Tensor, side: int) -> Tensor:
+def _window_spectra(images: Tensor, side: int) -> Tensor:
     """Powers [B, 3, h, w, side, side / 2 + 1] by frequency in half-overlapping Hann windows of images [B, 3, H, W],
     without their means; white noise has its variance at every frequency."""
     taper = torch.hann_window(side, device=images.device)
