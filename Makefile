@@ -5,6 +5,7 @@ RUN ?= runs/demo
 FAULTS ?= 200
 MINUTES ?= auto
 WEIGHTS_RUN ?= runs/weights
+SHARE ?= 1
 GPU_RUN ?= runs/gpu
 GPU_INDEX ?= https://pypi.org/simple
 
@@ -30,8 +31,8 @@ look: env  ## watch two methods decode your prompt, in a local page
 results: env  ## measure the rows that docs/rows lacks, write the tables of docs/; TABLE=headline for one of them
 	$(PY) -m lantern.studies.results $(TABLE)
 
-weights: env  ## train all embedded weights again, into runs/weights (hours); goes on where it was stopped
-	$(PY) -m lantern.studies.weights $(WEIGHTS_RUN)
+weights: env  ## train all embedded weights again, into runs/weights, in hours, SHARE of them; goes on where it was stopped
+	$(PY) -m lantern.studies.weights $(WEIGHTS_RUN) --share $(SHARE)
 
 faults: env  ## disturb trainings, evaluations and extractions at random moments, FAULTS times; goes on where it was stopped
 	OMP_NUM_THREADS=1 $(PY) -m lantern.studies.faults --count $(FAULTS)

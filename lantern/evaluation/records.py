@@ -34,7 +34,8 @@ class Ledger:
         self._home, self._common, self._images = home, {"key": key, **common}, images
         lines = [line for path in dict.fromkeys([*files, home]) if path.is_file() for line in read_rows(path)]
         own = sorted((line for line in lines if line.get("key") == key), key=timings_before)
-        self._found = {name_of(line): line for line in own}
+        # a kept line belongs to this setting as well, which differs from its first one in the number of images alone
+        self._found = {name_of(line): {**line, **common} for line in own}
         self._tokens: dict[Name, Tensor] = {}  # of the images made in this process
 
     @property
@@ -87,7 +88,7 @@ def timings_before(line: Row) -> int:
 
 
 def _version_of(line: Row) -> tuple[object, ...]:
-    return line.get("key"), *name_of(line), timings_before(line)
+    return line.get("key"), line.get("setting"), *name_of(line), timings_before(line)
 
 
 def lines_of(

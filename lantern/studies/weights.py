@@ -1,6 +1,7 @@
 """`make weights`: trains the embedded weights from start to end, each part by a `train.py` of its own on the parts
 before it. The same command goes on where a stopped one was: finished parts are kept, an unfinished one resumes."""
 
+import argparse
 import shlex
 import shutil
 import subprocess
@@ -8,31 +9,44 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from lantern.cli.subcommand import max_time
 from lantern.errors import LanternError
 
 TRAIN = (sys.executable, "-c", "from lantern.training.entry import train; train()")
-PARTS: dict[str, tuple[str, ...]] = {  # settings of `train.py` by part, in the order of what they read
-    "critic": ("task=critic", "trainer.max_steps=600"),
-    "tokenizer": ("task=tokenizer", "trainer.max_steps=4000", "trainer.val_check_interval=4000"),
-    "target": ("task=target", "rendered.num_train=24000", "trainer.max_time=00:01:30:00"),
-    "target_continuous": ("task=target_continuous", "trainer.max_time=00:01:00:00"),
-    "drafter": (
-        "task=drafter_self", "recipe=layered", "data.num_train=6144", "feature_table.budget_gib=9",
-        "trainer.max_time=00:01:10:00",
-    ),
-    "parallel": (
-        "task=drafter", "drafter=parallel", "recipe=feature_lk", "data.num_train=4096",
-        "task.start_from=${paths.weights}/drafter", "trainer.max_time=00:00:24:00",
-    ),
-}  # fmt: skip
+NUM_DRAWN = 6144  # images of the target's own, which its drafter learns from
 
 
-def run(folder: Path, parts: Mapping[str, Sequence[str]], train: Sequence[str] = TRAIN) -> Path:
-    """Trains the parts that folder/weights lacks, part p in folder/p; returns folder/weights. `train`: the command
-    that takes their settings. LanternError if one fails."""
+def parts(share: float = 1) -> dict[str, tuple[str, ...]]:
+    """Settings of `train.py` by part, in the order of what they read. share: of the minutes of what is trained by time,
+    and of the images that the target draws. LanternError unless it is above 0."""
+    if not 0 < share < float("inf"):
+        raise LanternError(f"--share {share} of the schedule trains nothing; give 1 for all of it, 0.25 for a quarter")
+
+    def minutes(number: float) -> str:
+        return max_time(max(1, round(60 * share * number)))
+
+    return {
+        "critic": ("task=critic", "trainer.max_steps=600"),
+        "tokenizer": ("task=tokenizer", "trainer.max_steps=4000", "trainer.val_check_interval=4000"),
+        "target": ("task=target", "rendered.num_train=24000", minutes(90)),
+        "target_continuous": ("task=target_continuous", minutes(60)),
+        "drafter": (
+            "task=drafter_self", "recipe=layered", f"data.num_train={max(1, round(NUM_DRAWN * share))}",
+            "feature_table.budget_gib=9", minutes(70),
+        ),
+        "parallel": (
+            "task=drafter", "drafter=parallel", "recipe=feature_lk", "data.num_train=4096",
+            "task.start_from=${paths.weights}/drafter", minutes(24),
+        ),
+    }  # fmt: skip
+
+
+def run(folder: Path, schedule: Mapping[str, Sequence[str]], train: Sequence[str] = TRAIN) -> Path:
+    """Trains the parts of a schedule that folder/weights lacks, part p in folder/p; returns folder/weights. `train`:
+    the command that takes their settings. LanternError if one fails."""
     weights = folder / "weights"
     weights.mkdir(parents=True, exist_ok=True)
-    for name, settings in parts.items():
+    for name, settings in schedule.items():
         if (weights / name).is_dir():
             continue
         places = [f"paths.weights={weights}", f"paths.cache_dir={folder / 'cache'}", f"hydra.run.dir={folder / name}"]
@@ -60,12 +74,17 @@ def _keep(exported: Path, place: Path) -> None:
 
 
 def main() -> None:
-    """python -m lantern.studies.weights <folder>; prints the size of every part."""
+    """python -m lantern.studies.weights <folder> [--share 0.25]; prints the size of every part."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--share", type=float, default=1.0, help="of the schedule; finished parts keep theirs")
+    given = parser.parse_args()
     try:
-        weights = run(Path(sys.argv[1]).resolve(), PARTS)
+        schedule = parts(given.share)
+        weights = run(given.folder.resolve(), schedule)
     except LanternError as error:
         sys.exit(str(error))
-    sizes = {part: (weights / part / "model.safetensors").stat().st_size / 1e6 for part in PARTS}
+    sizes = {part: (weights / part / "model.safetensors").stat().st_size / 1e6 for part in schedule}
     for part, size in sizes.items():
         print(f"{weights / part}  {size:.1f} MB")
     print(f"{sum(sizes.values()):.1f} MB in all; to ship them, copy these folders to data/weights")

@@ -16,7 +16,8 @@ from support.paths import ROOT, SUPPORT, TESTS
 from lantern.data.prompts import Batch
 from lantern.evaluation.plan import Plan
 from lantern.evaluation.records import RECORDS, pack, unpack
-from lantern.evaluation.rows import append_rows, read_rows
+from lantern.evaluation.rows import append_rows, read_rows, setting_id
+from lantern.reporting.page.pictures import shared_records
 
 TIMES = ("latency_s", "end_to_end_s", "other_cores", "ar_over_floor", "revision", "warnings")
 TIMES += ("end_to_end_speedup", "end_to_end_speedup_low", "end_to_end_speedup_high")
@@ -89,6 +90,14 @@ def test_a_finished_run_makes_nothing_again(tmp_path):
     assert again == first
     lines = read_rows(tmp_path / RECORDS)
     assert len(lines) == len({(line["key"], line["part"], line["prompt"], line["copy"]) for line in lines})
+
+
+def test_more_images_are_shown_with_those_already_made(tmp_path):
+    """Catches kept records that belong to the setting of their first run alone."""
+    evaluate(tmp_path, tmp_path, pipeline=FakePipeline(), images=4)
+    plain, method = evaluate(tmp_path, tmp_path, pipeline=FakePipeline(), images=8)
+    found, shared = shared_records([tmp_path], [setting_id(plain.row), setting_id(method.row)])
+    assert (len(found), len(shared)) == (2, 8)
 
 
 def test_another_setting_finds_nothing_of_this_one(tmp_path):

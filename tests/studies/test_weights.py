@@ -26,46 +26,53 @@ if task == "target" and starts.read_text() == "+":
 seen = sorted(path.name for path in Path(given["paths.weights"]).iterdir())
 (run / task / "model.safetensors").write_text(",".join(seen))
 """
+PARTS = weights.parts()
+SHORT = ["trainer.max_time=null", "trainer.max_steps=2", "trainer.val_check_interval=2"]
+DRAWN = ["data.num_train=16", "batches.splits.validation.num_images=8"]
 TOY = {
-    "critic": ["trainer.max_steps=2", "trainer.val_check_interval=2", "batches.batch_size=4"],
+    "critic": [*SHORT, "batches.batch_size=4"],
     "tokenizer": ["task.quantize_from=1", "trainer.max_steps=3", "trainer.val_check_interval=3"],
-    "target": ["rendered.num_train=32", "trainer.max_time=null", "trainer.max_steps=2", "trainer.val_check_interval=2"],
-    "target_continuous": [
-        "rendered.num_train=32",
-        "trainer.max_time=null",
-        "trainer.max_steps=2",
-        "trainer.val_check_interval=2",
-    ],
-    "drafter": ["data.num_train=16", "trainer.max_time=null", "trainer.max_steps=2", "trainer.val_check_interval=2"],
-    "parallel": ["data.num_train=16", "trainer.max_time=null", "trainer.max_steps=2", "trainer.val_check_interval=2"],
+    "target": ["rendered.num_train=32", *SHORT],
+    "target_continuous": ["rendered.num_train=32", *SHORT],
+    "drafter": [*DRAWN, *SHORT],
+    "parallel": [*DRAWN, *SHORT],
 }
 SMALL = ["data.num_validation=8"]
 
 
-@pytest.mark.parametrize("part", weights.PARTS)
+@pytest.mark.parametrize("part", PARTS)
 def test_every_part_composes_and_is_found_where_train_exports_it(part):
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        cfg = compose("train", list(weights.PARTS[part]))
-    assert cfg.task_name == weights.exported_by(weights.PARTS[part])
+        cfg = compose("train", list(PARTS[part]))
+    assert cfg.task_name == weights.exported_by(PARTS[part])
 
 
 def test_a_chain_goes_on_where_it_failed_and_every_part_sees_those_before_it(tmp_path):
     """Catches finished parts that are trained twice, and parts that are trained on the shipped weights."""
     train = (sys.executable, "-c", STUB)
     with pytest.raises(LanternError, match="target ended with status 3"):
-        weights.run(tmp_path, weights.PARTS, train)
+        weights.run(tmp_path, PARTS, train)
     assert sorted(path.name for path in (tmp_path / "weights").iterdir()) == ["critic", "tokenizer"]
-    folder = weights.run(tmp_path, weights.PARTS, train)
-    seen = [(folder / part / "model.safetensors").read_text() for part in weights.PARTS]
-    before = list(weights.PARTS)
+    folder = weights.run(tmp_path, PARTS, train)
+    seen = [(folder / part / "model.safetensors").read_text() for part in PARTS]
+    before = list(PARTS)
     assert seen == [",".join(sorted(before[:count])) for count in range(len(before))]
     assert [len((tmp_path / part / "starts").read_text()) for part in before] == [1, 1, 2, 1, 1, 1]
+
+
+def test_a_share_of_the_schedule_shortens_what_is_trained_by_time():
+    quarter = weights.parts(0.25)
+    assert quarter["target"][-1] == "trainer.max_time=00:00:22:30"
+    assert "data.num_train=1536" in quarter["drafter"]
+    assert quarter["tokenizer"] == PARTS["tokenizer"]
+    with pytest.raises(LanternError, match="--share 0"):
+        weights.parts(0.0)
 
 
 @pytest.mark.full
 def test_the_chain_trains_a_target_and_drafters_that_belong_together(tmp_path: Path):
     """Catches a part that reads the shipped weights: a target names the hash of its tokenizer."""
-    parts = {name: [*settings, *TOY[name], *SMALL] for name, settings in weights.PARTS.items()}
+    parts = {name: [*settings, *TOY[name], *SMALL] for name, settings in PARTS.items()}
     folder = weights.run(tmp_path, parts)
     target = load_target(folder / "target", folder / "tokenizer", dtype="float32", device="cpu")
     assert all((folder / part / "config.json").is_file() for part in parts)

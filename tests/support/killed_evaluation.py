@@ -24,9 +24,9 @@ class Slow(FakePipeline):
         return Slow("none", None, 1.0, self.ar_calls, target=self.target)
 
 
-def evaluate(folder: Path, home: Path, shards: int = 1, shard: int = 0, pipeline=None) -> list:
+def evaluate(folder: Path, home: Path, shards: int = 1, shard: int = 0, pipeline=None, images: int = 10) -> list:
     """home: the folder whose records are known; folder: where this run writes."""
-    plan = Plan(["a", "b", "c"], 6, 10, 4, shards=shards, shard=shard)
+    plan = Plan(["a", "b", "c"], 6, images, 4, shards=shards, shard=shard)
     folders = Folders(folder, home / "ar", record_files(home))
     evaluation = Evaluation(plan, folders, {"brightness": Brightness()}, identity=Identity("f"))
     measured = evaluation.run(pipeline or Slow())
