@@ -9,7 +9,7 @@ import hydra
 from omegaconf import DictConfig
 
 from lantern.cli.error_messages import in_one_sentence
-from lantern.cli.subcommand import max_time, run_command
+from lantern.cli.subcommand import run_command
 from lantern.errors import LanternError
 from lantern.models.checkpoints import weights_file
 from lantern.runtime.home import CONFIG_FOLDER
@@ -48,8 +48,10 @@ def recorded_plan(folder: Path, minutes: str | float) -> dict | None:
 
 def training_command(plan: dict, folder: Path, place: list[str]) -> list[str]:
     """train.py on the frozen target, for the seconds planned."""
+    minutes, seconds = divmod(plan["training_s"], 60)
+    limit = f"trainer.max_time=00:{minutes // 60:02}:{minutes % 60:02}:{seconds:02}"
     images = f"rendered.num_train={plan['training_images']}"
-    return ["train.py", "model=llamagen", *place, images, max_time(plan["training_s"]), f"hydra.run.dir={folder}/train"]
+    return ["train.py", "model=llamagen", *place, images, limit, f"hydra.run.dir={folder}/train"]
 
 
 def sweep_command(plan: dict, folder: Path, place: list[str]) -> list[str]:

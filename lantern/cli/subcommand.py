@@ -9,12 +9,6 @@ from lantern.errors import LanternError
 from lantern.runtime.home import CHECKOUT
 
 
-def max_time(seconds: int) -> str:
-    """The setting of `train.py` that ends a training after these seconds."""
-    minutes, seconds = divmod(seconds, 60)
-    return f"trainer.max_time=00:{minutes // 60:02}:{minutes % 60:02}:{seconds:02}"
-
-
 def run_command(command: Sequence[str], remedy: str) -> None:
     """Runs a script of the checkout with its settings in a process of its own, printed first. LanternError, with the
     remedy, if it fails."""

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lantern.cli.subcommand import max_time
 from lantern.errors import LanternError
 
 TRAIN = (sys.executable, "-c", "from lantern.training.entry import train; train()")
@@ -22,8 +21,9 @@ def parts(share: float = 1) -> dict[str, tuple[str, ...]]:
     if not 0 < share < float("inf"):
         raise LanternError(f"--share {share} of the schedule trains nothing; give 1 for all of it, 0.25 for a quarter")
 
-    def minutes(number: float) -> str:
-        return max_time(max(1, round(60 * share * number)))
+    def minutes(number: int) -> str:
+        whole, seconds = divmod(max(1, round(60 * share * number)), 60)
+        return f"trainer.max_time=00:{whole // 60:02}:{whole % 60:02}:{seconds:02}"
 
     return {
         "critic": ("task=critic", "trainer.max_steps=600"),
