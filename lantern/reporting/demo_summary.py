@@ -15,8 +15,8 @@ def demo_summary(rows: Sequence[Row], trained: Mapping[str, float], shipped_hash
     lossless = [row for row in rows if row.get("lossless") and not is_baseline(row)]
     lossy = [row for row in rows if not row.get("lossless") and not is_baseline(row)]
     lines = [
-        f"Trained: an EAGLE drafter for {trained['seconds']:.0f} s. Its law overlaps the target's by "
-        f"{trained['overlap']:.2f} at the first token; simulated length {trained['length']:.2f} tokens a step."
+        f"Trained: an EAGLE drafter for {trained['seconds']:.0f} s. Its first token's law overlaps the "
+        f"target's by {trained['overlap']:.2f}; simulated, {trained['length']:.2f} drafted tokens are accepted a step."
     ]
     for row in sorted(lossless, key=speed_rank, reverse=True):
         owner = "shipped" if row.get("drafter_hash") == shipped_hash else "trained"
