@@ -12,6 +12,7 @@ from lantern.runtime.known_targets import check_known
 
 INPUTS = (  # a row is reproduced where these are equal
     "target_hash",
+    "tokenizer_hash",
     "drafter_hash",
     "tree",
     "prompts_hash",

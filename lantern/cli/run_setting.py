@@ -19,7 +19,7 @@ from lantern.evaluation.plan import Folders, Identity, Plan
 from lantern.evaluation.provenance import code_hash, write_provenance
 from lantern.evaluation.rows import SUMMARY, Row, read_summary
 from lantern.evaluation.timing import ImageCount, Uncounted
-from lantern.models.checkpoints import local_hash
+from lantern.models.checkpoints import local_hashes
 from lantern.pipeline import Pipeline, lacking, pipelines
 from lantern.reporting.evaluation_bar import EvaluationBar, sweep_bar
 from lantern.reporting.published import published_keys
@@ -41,23 +41,23 @@ def run_setting(
     check_settings(cfg)
     plan = _plan(cfg)
     parts, tree = _parts(cfg, name)
-    target, drafter = parts["model"].weights_hash, local_hash(config["drafter"].get("checkpoint"))
-    request = fingerprint.request_hash(config, target, fingerprint.digest(plan.prompts), drafter)
+    read = {"target": parts["model"].weights_hash, "prompts": fingerprint.digest(plan.prompts), "code": code_hash()}
+    read |= local_hashes({part: config.get(part) for part in ("model", "drafter", "metrics")})
+    request = fingerprint.request_hash(config, read)
     if fingerprint.is_finished(folder, request):
         return _finished_rows(folder)
     if isinstance(tree, AutoTree):
         tree = tree.at(1 if plan.num_timed else plan.batch_size).keeping(_kept_choice(folder, request, repeated))
-    read = {"target": target, "drafter": drafter, "prompts": fingerprint.digest(plan.prompts), "code": code_hash()}
     if sweep is None and not plan.is_sharded:
         fingerprint.check_shards(folder, config, read)
-    write_provenance(folder, config, {name: found for name, found in read.items() if found})
+    write_provenance(folder, config, read)
     if cfg.benchmark:
         instantiate(cfg.benchmark).run(pipelines(**parts), plan.prompts, cfg.seed, folder)
         return []
     joined = pipelines(**parts)
     pipeline = joined(resolved(tree, joined))
     settings = {} if parts["loop"] else own_settings(config, parts["drafter"], tree)
-    identity = _identity(config, plan, pipeline, settings, method)
+    identity = _identity(config, plan, pipeline, settings, method, read.get("model.tokenizer"))
     with _bar(sweep) as count:
         measurements = _evaluation(cfg, plan, pipeline, identity, folder, sweep, count).run(pipeline)
     if measurements:
@@ -115,7 +115,9 @@ def _kept_choice(folder: Path, request: str, repeated: Path | None) -> KeptChoic
     return kept
 
 
-def _identity(config: Mapping, plan: Plan, pipeline: Pipeline, settings: Row, method: str | None) -> Identity:
+def _identity(
+    config: Mapping, plan: Plan, pipeline: Pipeline, settings: Row, method: str | None, tokenizer_hash: str | None
+) -> Identity:
     preset = {"method": method} if method else {}
     weights = config["drafter"].get("checkpoint")
     if weights and pipeline.drafter.weights_hash:
@@ -123,7 +125,7 @@ def _identity(config: Mapping, plan: Plan, pipeline: Pipeline, settings: Row, me
     return Identity(
         fingerprint.config_fingerprint(config),
         fingerprint.config_fingerprint(config, fingerprint.PLAIN),
-        fingerprint.protocol(pipeline.target, plan.prompts, config["split"]),
+        fingerprint.protocol(pipeline.target, plan.prompts, config["split"]) | {"tokenizer_hash": tokenizer_hash},
         settings,
         preset | published_keys({**pipeline.describe(), **settings, **preset}, config["published"] or {}),
     )

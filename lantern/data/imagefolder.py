@@ -3,12 +3,15 @@ text) or from a .txt file beside each image."""
 
 import json
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from lantern.data.caption_values import caption_of, read_text
 from lantern.data.image_io import SUFFIXES, problem_of
 from lantern.data.indexed import IndexedImages
+from lantern.data.prompts import LINE_END
 from lantern.errors import LanternError
 
 IMAGES_PER_SHARD = 256  # of the index: at most so many are read again after a killed run
@@ -35,18 +38,26 @@ def find_images(folder: Path) -> list[tuple[str, str]]:
         raise LanternError(f"no images in {folder}; put files ending in {' '.join(SUFFIXES)} there")
     if absent := sorted(str(file) for file in captions.keys() - files):
         log.warning("%d files of metadata.jsonl are not in %s: %s …", len(absent), folder, ", ".join(absent[:3]))
-    return [(str(file), captions.get(file) or _caption_beside(file)) for file in sorted(files)]
+    return [(_named(file), captions.get(file) or _caption_beside(file)) for file in sorted(files)]
+
+
+def _named(file: Path) -> str:
+    """A path as text. LanternError for a name that no table of texts can hold."""
+    try:
+        return os.fsencode(file).decode()
+    except UnicodeDecodeError as error:
+        raise LanternError(f"the name of {os.fsencode(file)!r} is not UTF-8; rename that file") from error
 
 
 def _read_metadata(path: Path) -> dict[Path, str]:
     if not path.is_file():
         return {}
     captions: dict[Path, str] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+    for number, line in enumerate(LINE_END.split(read_text(path.read_bytes())), start=1):
         if line.strip():
             try:
                 record = json.loads(line)
-                file, caption = path.parent / record["file_name"], str(record["text"] or "").strip()
+                file, caption = path.parent / record["file_name"], caption_of(record["text"], f"{path} line {number}")
             except (json.JSONDecodeError, KeyError, TypeError) as error:
                 wanted = '{"file_name": "a.png", "text": "a caption"}'
                 raise LanternError(f"{path} line {number} is {line[:80]!r}; write {wanted}") from error
@@ -57,7 +68,7 @@ def _read_metadata(path: Path) -> dict[Path, str]:
 
 def _caption_beside(file: Path) -> str:
     text = file.with_suffix(".txt")
-    return text.read_text(encoding="utf-8", errors="replace").strip() if text.is_file() else ""
+    return read_text(text.read_bytes()).strip() if text.is_file() else ""
 
 
 def index_files(items: list[tuple[str, str, int]]) -> Iterator[dict[str, Any]]:

@@ -3,6 +3,7 @@ cached; pixels are read at each access."""
 
 import hashlib
 import logging
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -98,10 +99,15 @@ class IndexedImages:
         )  # fmt: skip
 
 
+def is_readable(file: str) -> bool:
+    """Whether there is such a file and this user may read it."""
+    return os.path.isfile(file) and os.access(file, os.R_OK)
+
+
 def _file_stats(items: list) -> list[tuple[int, int] | None]:
     """Size and modification time of each item's file, its first entry, so that changed files are indexed again; None of
-    a missing one."""
-    stats = [path.stat() if (path := Path(item[0])).exists() else None for item in items]
+    one that is missing or may not be read."""
+    stats = [os.stat(item[0]) if is_readable(item[0]) else None for item in items]
     return [stat and (stat.st_size, stat.st_mtime_ns) for stat in stats]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
+from lantern.data.caption_values import caption_of
 from lantern.data.image_io import problem_of
 from lantern.data.indexed import IndexedImages
 from lantern.errors import LanternError
@@ -51,7 +52,7 @@ def _index_file(file: str, image_column: str, caption_column: str, size: int) ->
     location = f"{file}{SEPARATOR}{image_column}"
     for group, texts in enumerate(captions):
         for row, text in enumerate(texts):
-            caption = str(text or "").strip()
+            caption = caption_of(text, f"{file}, column {caption_column},")
             problem = problem_of(read_cell(location, group, row), size) if caption else "no caption"
             name = f"{file}#{group}-{row}"  # its last part decides the split
             yield {"file": location, "name": name, "caption": caption, "problem": problem, "start": group, "size": row}

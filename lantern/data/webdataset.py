@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from lantern.data.caption_values import caption_in, read_text
 from lantern.data.image_io import SUFFIXES, problem_of
 from lantern.data.imagefolder import read_bytes
-from lantern.data.indexed import IndexedImages
+from lantern.data.indexed import IndexedImages, is_readable
 from lantern.errors import LanternError
 
-CAPTION_KEYS = ("caption", "text", "prompt")  # of a sample's .json
 HEAD = 2**16  # bytes; shards of one size that share them are compared in full
 
 
@@ -49,7 +49,7 @@ def copies(files: list[str]) -> dict[str, str]:
     """The files that have the same bytes as an earlier one, with that one."""
     first: dict[tuple[int, str], str] = {}
     found = {}
-    for file in filter(os.path.isfile, files):
+    for file in filter(is_readable, files):
         start = hashlib.sha256(read_bytes(file, 0, HEAD)).hexdigest()
         other = first.setdefault((os.path.getsize(file), start), file)
         if other != file and filecmp.cmp(file, other, shallow=False):
@@ -79,7 +79,8 @@ def _index_shard(file: str, size: int) -> Iterator[dict[str, Any]]:
             elif suffix in SUFFIXES:
                 images[key] = member
             elif suffix in (".txt", ".json"):
-                captions.setdefault(key, _caption(read_bytes(file, member.offset_data, member.size), suffix))
+                text = read_text(read_bytes(file, member.offset_data, member.size))
+                captions.setdefault(key, _caption(text, suffix, f"{file}, {member.name},"))
     except (tarfile.TarError, EOFError, OSError) as error:
         problems.append((Path(file).name, f"the shard breaks off: {error}"))
     for key, member in images.items():
@@ -97,7 +98,7 @@ def _unusable(file: str, name: str, problem: str) -> dict[str, Any]:
 
 def _members(file: str) -> Iterator[tarfile.TarInfo]:
     """The files in a shard. Raises ReadError at the first one that is truncated."""
-    with tarfile.open(file, "r:") as shard:
+    with tarfile.open(file, "r:", errors="replace") as shard:  # of names
         end = Path(file).stat().st_size
         for member in shard:
             if member.offset_data + member.size > end:
@@ -113,13 +114,10 @@ def _key_of(name: str) -> tuple[str, str]:
     return f"{folder}/{key}", (dot + suffix).lower()
 
 
-def _caption(content: bytes, suffix: str) -> str:
-    text = content.decode("utf-8", errors="replace").strip()
+def _caption(text: str, suffix: str, source: str) -> str:
     if suffix == ".txt":
-        return text
+        return text.strip()
     try:
-        record = json.loads(text)
+        return caption_in(json.loads(text), source)
     except json.JSONDecodeError:
         return ""
-    found = (record[key] for key in CAPTION_KEYS if isinstance(record, dict) and record.get(key))
-    return str(next(found, "")).strip()

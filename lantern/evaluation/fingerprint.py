@@ -30,9 +30,10 @@ def config_fingerprint(config: Mapping[str, object], parts: Sequence[str] = DECO
     return digest(_numberless({name: config.get(name) for name in parts}))
 
 
-def request_hash(config: Mapping[str, object], *hashes: str | None) -> str:
-    """A hash of a run's configuration, of what it read (the weights, the prompts) and of the code."""
-    return key_of(digest(_numberless({name: value for name, value in config.items() if name not in PASSING})), *hashes)
+def request_hash(config: Mapping[str, object], hashes: Mapping[str, str]) -> str:
+    """A hash of a run's configuration, of what it read (weights and prompts, by name) and of the code."""
+    asked = _numberless({name: value for name, value in config.items() if name not in PASSING})
+    return key_of(digest(asked), digest(hashes))
 
 
 def _numberless(config: Any) -> Any:
@@ -58,7 +59,7 @@ def protocol(target: Target, prompts: Sequence[str], split: str) -> Row:
         "prompts_hash": digest(list(prompts)),
         "split": split,
         "dtype": str(weight.dtype).removeprefix("torch."),
-        "device": device_name() if weight.device.type == "cpu" else torch.cuda.get_device_name(weight.device),
+        "device": device_name(str(weight.device)),
         "threads": torch.get_num_threads(),
         "compile": target.compiles,
         "tf32": torch.backends.cuda.matmul.allow_tf32,
@@ -68,7 +69,7 @@ def protocol(target: Target, prompts: Sequence[str], split: str) -> Row:
     }
 
 
-def check_shards(folder: Path, config: Mapping[str, object], hashes: Mapping[str, str | None]) -> None:
+def check_shards(folder: Path, config: Mapping[str, object], hashes: Mapping[str, str]) -> None:
     """Raises LanternError if a shard below a folder was made with other code or weights (`hashes`) than this run has,
     or if all shards have other settings: their images would be made again, in silence."""
     others = {}  # of other settings

@@ -33,7 +33,7 @@ def write_provenance(folder: str | Path, config: dict, hashes: dict[str, str]) -
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "git": git_state(),
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
-        "device": device_name(),
+        "device": device_name(str(config.get("device", "auto"))),
         "threads": torch.get_num_threads(),
         "hashes": hashes,
         "config": config,
@@ -73,10 +73,11 @@ def _version(package: str) -> str | None:
         return None
 
 
-def device_name() -> str:
-    """The accelerator's name, or the processor's with its usable cores and its vector instructions."""
-    if torch.cuda.is_available():
-        return torch.cuda.get_device_name()
+def device_name(device: str = "auto") -> str:
+    """The name of the accelerator that a setting `device` means, or the processor's with its usable cores and its
+    vector instructions."""
+    if device.startswith(("auto", "cuda")) and torch.cuda.is_available():
+        return torch.cuda.get_device_name(None if device == "auto" else device)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return f"{_processor()} ({cores} cores, {vector_instructions()})"
 

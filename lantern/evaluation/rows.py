@@ -29,7 +29,8 @@ SPEED_KEYS = (
     "speedup_over_compiled", "speedup_over_compiled_low", "speedup_over_compiled_high",
 )  # fmt: skip
 PROTOCOL_KEYS = (
-    "fingerprint", "target_hash", "prompts_hash", "split", "batch_size", "dtype", "device", "threads", "compile",
+    "fingerprint", "target_hash", "tokenizer_hash", "prompts_hash", "split", "batch_size", "dtype", "device", "threads",
+    "compile",
     "cuda_graphs", "tf32", "code", "revision", "torch", "warnings",
 )  # fmt: skip
 IDENTITY_KEYS = (  # besides SETTING_KEYS, of a setting

@@ -2,6 +2,7 @@
 and its records."""
 
 import fcntl
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,8 @@ from lantern.evaluation.records import RECORDS, Ledger, key_of
 from lantern.evaluation.rows import Row, is_baseline, run_name, setting_id
 from lantern.evaluation.timing import ImageCount, Made, Maker, decode_images, make_in_batches, recorded
 from lantern.metrics.metric import MeasuredPipeline
+
+log = logging.getLogger(__name__)
 
 
 class Pipeline(MeasuredPipeline, Protocol):
@@ -100,5 +103,8 @@ def _lock(path: Path | None) -> Iterator[None]:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as error:  # a file system without locks: two points may make the same images
+            log.info("%s cannot be locked (%s)", path, error)
         yield

@@ -154,7 +154,19 @@ def state_hash(module: nn.Module) -> str:
 
 def local_hash(path: object) -> str | None:
     """weights_hash of the folder a setting names; None if no such folder is on this disk."""
-    return weights_hash(path) if isinstance(path, str) and weights_file(path).is_file() else None
+    if not isinstance(path, str):
+        return None
+    folder = Path(path).expanduser()
+    return weights_hash(folder) if weights_file(folder).is_file() else None
+
+
+def local_hashes(settings: object, name: str = "") -> dict[str, str]:
+    """local_hash of every weights folder that nested settings name, by the setting's dotted name."""
+    if isinstance(settings, Mapping | list):
+        named = settings.items() if isinstance(settings, Mapping) else enumerate(settings)
+        parts = [local_hashes(value, f"{name}.{key}" if name else str(key)) for key, value in named]
+        return {key: found for part in parts for key, found in part.items()}
+    return {name: found} if (found := local_hash(settings)) else {}
 
 
 def save_weights(folder: str | Path, state: dict[str, Tensor], config: dict) -> Path:

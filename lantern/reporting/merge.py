@@ -22,6 +22,7 @@ from lantern.reporting.row_warnings import warning_lines
 from lantern.reporting.table import format_table, write_csv
 
 GRID_PROMPTS = 6
+PARTS = {"weights": "target", "tokenizers": "tokenizer"}  # of a model, by the words of an error
 EARLIER = 0  # time of change of an earlier sweep's summaries
 
 
@@ -44,10 +45,12 @@ def merge_points(folder: Path, points: Sequence[Path], title: str, budget: Budge
 
 
 def check_alike(rows: Sequence[Row]) -> None:
-    """Raises LanternError for rows that were measured with different code, or with different weights of one model."""
+    """Raises LanternError for rows that were measured with different code, or with different weights or tokenizers of
+    one model."""
     first: dict[tuple[str, str], Row] = {}  # by kind and value
     for row in rows:
-        for kind, key in (("code", "code"), (f"weights of {row['model']}", "target_hash")):
+        weights = ((f"{part} of {row['model']}", f"{key}_hash") for part, key in PARTS.items())
+        for kind, key in (("code", "code"), *weights):
             if row.get(key):
                 first.setdefault((kind, row[key]), row)
     for kind in dict.fromkeys(kind for kind, _ in first):

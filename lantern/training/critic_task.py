@@ -10,6 +10,7 @@ from torch import Generator, Tensor
 
 from lantern.models.checkpoints import save_weights
 from lantern.models.critic import IGNORED, Critic, as_images, labels_of
+from lantern.training.optimizers import with_own_rates
 
 Batch = dict[str, Tensor | list[str]]  # "image": uint8 [B, H, W, 3], "caption": B captions
 
@@ -44,7 +45,8 @@ class CriticTask(pl.LightningModule):
         save_weights(folder, self.critic.state_dict(), self.critic.config)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(self.critic.parameters(), self.learning_rate, weight_decay=self.weight_decay)
+        optimizer = torch.optim.AdamW(self.critic.parameters(), self.learning_rate, weight_decay=self.weight_decay)
+        return with_own_rates(optimizer)
 
 
 def augment(images: Tensor, generator: Generator) -> Tensor:  # [B, 3, H, W] in [0, 1] -> the same

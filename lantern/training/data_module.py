@@ -74,11 +74,26 @@ class TrainingData(pl.LightningDataModule):
         super().__init__()
         self.splits, self.batch_size, self.seed = splits, batch_size, seed
         self.validation_batch_size = validation_batch_size or batch_size
+        self._loader: ResumableLoader | None = None
+        self._resumed: dict[str, int] = {}
 
     def train_dataloader(self) -> ResumableLoader:
         items = self.splits.split("train")
         rank, world_size = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
-        return ResumableLoader(items, SeededBatches(len(items), self.batch_size, self.seed, rank, world_size))
+        batches = SeededBatches(len(items), self.batch_size, self.seed, rank, world_size)
+        self._loader = ResumableLoader(items, batches)
+        if self._resumed:
+            self._loader.load_state_dict(self._resumed)
+        return self._loader
+
+    def state_dict(self) -> dict[str, int]:
+        """The loader's position. Lightning ignores its own copy of it where a run without max_steps was resumed at the
+        end of an epoch before."""
+        return self._loader.state_dict() if self._loader else {}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Called before the loader is made."""
+        self._resumed = state
 
     def val_dataloader(self) -> DataLoader:
         return DataLoader(self.splits.split("validation"), batch_size=self.validation_batch_size)

@@ -22,7 +22,7 @@ from lantern.training.chains import chained_length
 from lantern.training.drafter_variants import EagleStudent, Student, save_drafter
 from lantern.training.guided_laws import GuidedLaws, head_backward
 from lantern.training.head_blocks import site_losses
-from lantern.training.optimizers import Together, matrices, muon_with_adamw
+from lantern.training.optimizers import matrices, muon_with_adamw
 from lantern.training.randomness import batch_uniform, step_generator
 from lantern.training.recipe import Recipe
 from lantern.training.schedule import progress_of
@@ -54,6 +54,11 @@ class DrafterTask(pl.LightningModule):
         super().__init__()
         if has_latents(target):
             raise LanternError("task=drafter is for codes, this model has latents; give task=drafter_continuous")
+        if max(recipe.depth, validation_depth) >= target.num_tokens:
+            raise LanternError(
+                f"recipe.depth={recipe.depth}, distil.validation_depth={validation_depth}: an image has "
+                f"{target.num_tokens} tokens; give fewer passes than that"
+            )
         self.target, self.sampling, self.recipe = target, sampling, recipe
         self.lr, self.muon_lr, self.weight_decay = lr, muon_lr, weight_decay
         self.validation_depth, self.seed = validation_depth, seed
@@ -79,7 +84,7 @@ class DrafterTask(pl.LightningModule):
             )
         return network
 
-    def configure_optimizers(self) -> Together:
+    def configure_optimizers(self) -> torch.optim.Optimizer:
         hidden = matrices(self.network)
         return muon_with_adamw(self.network, hidden, self.lr, self.muon_lr, self.weight_decay)
 

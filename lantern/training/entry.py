@@ -33,12 +33,14 @@ def train(cfg: DictConfig) -> None:
     run_steps.check_overrides(run.overrides.task)
     run_steps.check_model(cfg)
     check_numbers(cfg)
-    if run.mode == RunMode.MULTIRUN and run_steps.is_finished_point(folder, run_steps.whole_config(cfg)):
+    goes_on = asked is not None and run.mode != RunMode.MULTIRUN
+    if not goes_on and run_steps.is_finished(folder, run_steps.whole_config(cfg)):
         return
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
     callbacks = [callback for callback in instantiate(cfg.callbacks).values() if callback]
     with run_steps.alone(folder):
         run_steps.keep_old_metrics(folder)
+        run_steps.keep_old_weights(folder, cfg.task_name)
         loggers = [logger for logger in instantiate(cfg.logger).values() if logger]
         trainer = instantiate(cfg.trainer, callbacks=[*callbacks, FiniteLoss(), ending], logger=loggers)
         processes.check_processes(trainer, cfg.batches.batch_size, run.overrides.hydra, run.mode == RunMode.MULTIRUN)
@@ -46,8 +48,8 @@ def train(cfg: DictConfig) -> None:
             cfg.device = str(trainer.strategy.root_device)  # the frozen target stands where Lightning puts the rest
         task, batches = instantiate(cfg.task), instantiate(cfg.batches)
         config = run_steps.whole_config(cfg)
-        checkpoint = run_steps.checkpoint_to_resume(folder, config, asked)
         weights = run_steps.weights_of(config, task)
+        checkpoint = run_steps.checkpoint_to_resume(folder, config, asked, weights)
         trainer.callbacks.insert(0, processes.SameOnAllProcesses(config, weights, checkpoint))
         run_steps.record(folder, config, loggers, weights)
         run_steps.fit(trainer, task, batches, checkpoint)

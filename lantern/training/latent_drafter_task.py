@@ -15,7 +15,7 @@ from lantern.continuous.target import ContinuousLlamaGenTarget
 from lantern.continuous.token_head import TokenHead
 from lantern.training.drafter_task import least_squares
 from lantern.training.drafter_variants import EagleStudent, save_drafter
-from lantern.training.optimizers import Together, matrices, muon_with_adamw
+from lantern.training.optimizers import matrices, muon_with_adamw
 from lantern.training.randomness import step_generator
 from lantern.training.teacher_forcing import target_features
 from lantern.training.unroll import all_roots
@@ -45,7 +45,7 @@ class LatentDrafterTask(pl.LightningModule):
         self.depth, self.validation_depth, self.seed = depth, validation_depth, seed
         self.network = self.student.build(target, layers=())
 
-    def configure_optimizers(self) -> Together:
+    def configure_optimizers(self) -> torch.optim.Optimizer:
         return muon_with_adamw(self.network, matrices(self.network), self.lr, self.muon_lr, self.weight_decay)
 
     def training_step(self, batch: dict, batch_idx: int) -> Tensor:

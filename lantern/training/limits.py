@@ -14,8 +14,9 @@ LEAST = {
     "batches.batch_size": 1, "batches.validation_batch_size": 1, "recipe.depth": 1, "distil.validation_depth": 1,
     "task.weight_decay": 0, "recipe.feature_weight": 0, "recipe.feature_noise": 0, "recipe.site_share": 0,
     "recipe.unroll_from": 0, "task.caption_dropout": 0, "trainer.val_check_interval": 1, "data.num_validation": 1,
-    "trainer.log_every_n_steps": 1, "trainer.max_epochs": -1, "trainer.gradient_clip_val": 0, "data.num_train": 1,
+    "trainer.log_every_n_steps": 1, "trainer.gradient_clip_val": 0, "data.num_train": 1,
     "callbacks.schedule.warmup_steps": 0, "trainer.strategy.timeout_s": 1, "callbacks.average.decay": 0, "seed": 0,
+    "task.quantize_from": 1,
 }  # fmt: skip
 MOST = {
     "seed": 2**32 - 1, "task.caption_dropout": 1, "recipe.site_share": 1, "recipe.unroll_from": 1,
@@ -33,8 +34,11 @@ def check_numbers(cfg: DictConfig) -> None:
     for name in RATES:
         if _is_number(rate := OmegaConf.select(cfg, name)) and not 0 <= rate < float("inf"):
             raise LanternError(f"{name}={rate} is no learning rate; give 0 (weights stay) or more")
-    if _is_number(steps := OmegaConf.select(cfg, "trainer.max_steps")) and steps != -1 and steps < 1:
-        raise LanternError(f"trainer.max_steps={steps} trains nothing; give 1 at least, or -1 for no limit")
+    for name in ("trainer.max_steps", "trainer.max_epochs"):
+        if _is_number(limit := OmegaConf.select(cfg, name)) and limit != -1 and limit < 1:
+            raise LanternError(f"{name}={limit} trains nothing; give 1 at least, or -1 for no limit")
+    if isinstance(time := OmegaConf.select(cfg, "trainer.max_time"), str) and not time.strip("0:"):
+        raise LanternError(f"trainer.max_time={time} trains nothing; give days:hours:minutes:seconds, or null")
 
 
 def _is_number(value: object) -> bool:

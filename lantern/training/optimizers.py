@@ -47,6 +47,18 @@ def orthogonalised(matrix: Tensor, coefficients: tuple[float, float, float], ste
     return x.T if is_tall else x
 
 
+def with_own_rates(optimizer: Optimizer) -> Optimizer:
+    """The optimizer; where it goes on from a checkpoint, its rates and weight decays stay those it was made with."""
+    own = [{"lr": group["lr"], "weight_decay": group["weight_decay"]} for group in optimizer.param_groups]
+
+    def restore(loaded: Optimizer) -> None:
+        for group, values in zip(loaded.param_groups, own, strict=True):
+            group |= values | {"initial_lr": values["lr"]}  # what the schedule scales
+
+    optimizer.register_load_state_dict_post_hook(restore)
+    return optimizer
+
+
 class Together(Optimizer):
     """Several optimizers as one, with shared parameter groups and state, stepped in order."""
 
@@ -75,16 +87,14 @@ class Together(Optimizer):
 
 def muon_with_adamw(
     model: nn.Module, hidden: Iterable[nn.Parameter], lr: float, muon_lr: float, weight_decay: float
-) -> Together:
+) -> Optimizer:
     """Muon on the `hidden` matrices of the model; AdamW without weight decay on the rest: embeddings, head, norms,
-    biases."""
+    biases. Both go on with these rates, whatever a checkpoint's were."""
     hidden = list(hidden)
     chosen = {id(weight) for weight in hidden}
     rest = [weight for weight in model.parameters() if id(weight) not in chosen]
-    return Together(
-        Muon(hidden, muon_lr, weight_decay),
-        AdamW(rest, lr=lr, betas=(0.9, 0.95), weight_decay=0.0),
-    )
+    muon, adamw = Muon(hidden, muon_lr, weight_decay), AdamW(rest, lr=lr, betas=(0.9, 0.95), weight_decay=0.0)
+    return with_own_rates(Together(muon, adamw))
 
 
 def matrices(module: nn.Module) -> list[nn.Parameter]:

@@ -4,7 +4,7 @@ import logging
 import re
 import shlex
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import count
 from pathlib import Path
@@ -20,9 +20,9 @@ from pytorch_lightning.utilities import rank_zero_only
 from torch.distributed import DistError
 
 from lantern.errors import LanternError
-from lantern.evaluation.provenance import write_provenance
+from lantern.evaluation.provenance import PROVENANCE, write_provenance
 from lantern.models.checkpoints import local_hash, weights_file
-from lantern.runtime.files import alone_in, replace_text
+from lantern.runtime.files import alone_in, read_object, replace_text
 from lantern.training.processes import lasting_settings, was_restarted
 from lantern.training.saved_state import whole_checkpoint
 from lantern.training.wandb_logger import TolerantWandbLogger
@@ -99,18 +99,29 @@ def named_checkpoint(asked: str | None, folder: Path) -> Path | None:
     return found
 
 
-def checkpoint_to_resume(folder: Path, config: dict[str, Any], asked: Path | None) -> str | None:
+@rank_zero_only
+def keep_old_weights(folder: Path, task_name: str) -> None:
+    """Renames the weights that an earlier run has exported here to <task_name>-1, …: a run with them is a finished
+    one, which no restart would continue."""
+    if weights_file(exported := folder / task_name).is_file():
+        number = next(n for n in count(1) if not (folder / f"{task_name}-{n}").exists())
+        exported.rename(folder / f"{task_name}-{number}")
+
+
+def checkpoint_to_resume(
+    folder: Path, config: dict[str, Any], asked: Path | None, weights: Mapping[str, str]
+) -> str | None:
     """The checkpoint that is asked for, else that of an unfinished run in this folder; the other way round where
     torchrun or Slurm has restarted this run, which has gone on since. None without either."""
     if asked is not None and not was_restarted():
         return str(asked)
-    found = unfinished_checkpoint(folder, config)
+    found = unfinished_checkpoint(folder, config, weights)
     return found or (str(asked) if asked is not None else None)
 
 
-def unfinished_checkpoint(folder: Path, config: dict[str, Any]) -> str | None:
+def unfinished_checkpoint(folder: Path, config: dict[str, Any], weights: Mapping[str, str]) -> str | None:
     """The latest whole checkpoint of an unfinished run in this folder, one without exported weights; None without one.
-    LanternError if that run had other settings; another number of processes is none."""
+    LanternError if that run had other settings or read other weights; another number of processes is none."""
     path, recorded = folder / "checkpoints" / f"{NAMED['last']}.ckpt", folder / CONFIG
     latest = whole_checkpoint(path)
     if latest is None or not recorded.is_file() or weights_file(folder / config["task_name"]).is_file():
@@ -120,17 +131,28 @@ def unfinished_checkpoint(folder: Path, config: dict[str, Any]) -> str | None:
             f"hydra.run.dir={folder} holds an unfinished run of other settings, see its {CONFIG}; give another folder, "
             f"or go on from it by ckpt_path={latest}"
         )
+    recorded_weights = read_object(folder / PROVENANCE).get("hashes", {})
+    for name, found in weights.items():
+        if (before := recorded_weights.get(name, found)) != found:
+            raise LanternError(
+                f"hydra.run.dir={folder} holds an unfinished run on other weights: {name} was {before}, is {found}; "
+                "put them back, or give another folder"
+            )
     print(f"resumed from {latest}" + ("" if latest == path else f", because {path.name} is torn"))
     return str(latest)
 
 
-def is_finished_point(folder: Path, config: dict[str, Any]) -> bool:
-    """Whether a sweep that was killed had finished this point. LanternError if it was one of other settings."""
+def is_finished(folder: Path, config: dict[str, Any]) -> bool:
+    """Whether a run has ended in this folder, such as a point of a sweep that was killed. LanternError if it was one of
+    other settings."""
     recorded, weights = folder / CONFIG, weights_file(folder / config["task_name"])  # the file that is written last
     if not weights.is_file() or not recorded.is_file():
         return False
     if not _has_settings(recorded, config):
-        raise LanternError(f"{folder} holds a run of other settings, see its {CONFIG}; give another hydra.sweep.dir")
+        raise LanternError(
+            f"{folder} holds a run of other settings, see its {CONFIG}; give another hydra.run.dir, of a sweep "
+            "hydra.sweep.dir, or go on from it by ckpt_path=last"
+        )
     print(f"{folder} is finished")
     return True
 

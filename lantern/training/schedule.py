@@ -1,5 +1,5 @@
 """Learning rate by progress: linear warm-up, then a cosine to zero at the end of the run's budget.
-The budget is max_steps or max_time, whichever is used up first; resumed runs continue the schedule."""
+The budget is max_steps, max_epochs or max_time, whichever is used up first; resumed runs continue the schedule."""
 
 import math
 
@@ -23,6 +23,8 @@ def share_of(trainer: pl.Trainer) -> float:
     shares = [0.0]
     if trainer.max_steps > 0:
         shares.append(trainer.global_step / trainer.max_steps)
+    if trainer.max_epochs and trainer.max_epochs > 0:
+        shares.append(trainer.global_step / (trainer.max_epochs * trainer.num_training_batches))
     for callback in trainer.callbacks:
         if isinstance(callback, Timer) and (left := callback.time_remaining("train")) is not None:
             shares.append(1 - left / (left + callback.time_elapsed("train")))

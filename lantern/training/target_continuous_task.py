@@ -14,7 +14,7 @@ from lantern.continuous.continuous_weights import transformer_of
 from lantern.models.checkpoints import save_weights, weights_hash
 from lantern.models.llamagen.transformer import Transformer
 from lantern.models.llamagen.weights_folder import conditioner_of, load_transformer, tokenizer_of, tokens_hash
-from lantern.training.optimizers import Together, matrices, muon_with_adamw
+from lantern.training.optimizers import matrices, muon_with_adamw
 from lantern.training.randomness import batch_uniform, step_generator
 
 NOISE_SEED = 1  # beside the seed of caption dropout
@@ -43,7 +43,7 @@ class ContinuousTargetTask(pl.LightningModule):
         self.draws, self.lr, self.muon_lr, self.weight_decay = draws, lr, muon_lr, weight_decay
         self.caption_dropout, self.seed = caption_dropout, seed
 
-    def configure_optimizers(self) -> Together:
+    def configure_optimizers(self) -> torch.optim.Optimizer:
         model = self.transformer
         upper = model.layers[len(model.layers) - model.trained_layers :]
         trained = nn.ModuleList([*upper, model.norm, model.output])

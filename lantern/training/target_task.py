@@ -16,7 +16,7 @@ from lantern.errors import LanternError
 from lantern.models.checkpoints import load_strictly, load_weights, save_weights
 from lantern.models.llamagen.transformer import Transformer
 from lantern.models.llamagen.weights_folder import conditioner_of, load_tokenizer, tokens_hash
-from lantern.training.optimizers import Together, matrices, muon_with_adamw
+from lantern.training.optimizers import matrices, muon_with_adamw
 from lantern.training.randomness import batch_uniform, step_generator
 
 EMBEDDING_STD = 0.02
@@ -59,7 +59,7 @@ class TargetTask(pl.LightningModule):
                 )
             load_strictly(self.transformer, state, start_from, "give a target of this architecture as task.start_from")
 
-    def configure_optimizers(self) -> Together:
+    def configure_optimizers(self) -> torch.optim.Optimizer:
         hidden = matrices(self.transformer.layers)
         return muon_with_adamw(self.transformer, hidden, self.lr, self.muon_lr, self.weight_decay)
 

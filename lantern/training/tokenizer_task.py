@@ -17,6 +17,7 @@ from lantern.metrics.reconstruction import ReconstructionMeter, psnr
 from lantern.models.checkpoints import WEIGHTS_FILE, save_weights
 from lantern.models.critic import as_images, load_critic
 from lantern.models.llamagen.tokenizer import VQTokenizer
+from lantern.training.optimizers import with_own_rates
 from lantern.training.randomness import step_generator
 from lantern.training.schedule import progress_of
 from lantern.training.tokenizer_codebook import ClusteredCodebook
@@ -71,7 +72,7 @@ class TokenizerTask(pl.LightningModule):
             {"params": trained, "lr": self.lr},
             {"params": list(self.discriminator.parameters()), "lr": self.discriminator_lr},
         ]
-        return torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=1e-4, fused=True)
+        return with_own_rates(torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=1e-4, fused=True))
 
     def configure_gradient_clipping(self, optimizer, gradient_clip_val=None, gradient_clip_algorithm=None) -> None:
         for part in (self.tokenizer, self.discriminator) if gradient_clip_val else ():  # clipped separately

@@ -40,7 +40,8 @@ class RatioProposals:
         steps = 2 * torch.arange(laws.shape[1], device=laws.device) + 1
         unit = self._noise.uniform(Purpose.WINDOW, self._noise.position[:, None], steps)[..., None]
         heights = laws.double().cumsum(-1)
-        return torch.searchsorted(heights, unit * heights[..., -1:], right=True)[..., 0]
+        drawn = torch.searchsorted(heights, unit * heights[..., -1:], right=True)[..., 0]
+        return drawn.clamp(max=laws.shape[-1] - 1)  # a law of NaN gives a code, too: decoding.check_law ends the image
 
 
 class Ratio:

@@ -48,7 +48,7 @@ def test_a_split_without_prompts_or_unknown_is_one_sentence():
 def test_records_know_a_device_by_its_kind():
     """Catches images that are made again because another of two equal GPUs is used."""
     first, second, cpu = ({"device": device, "model": {"device": device}} for device in ("cuda:0", "cuda:1", "cpu"))
-    for key in (config_fingerprint, request_hash):
+    for key in (config_fingerprint, lambda config: request_hash(config, {})):
         assert key(CONFIG | first) == key(CONFIG | second) != key(CONFIG | cpu)
 
 
@@ -84,14 +84,17 @@ def test_an_edited_comment_keeps_the_records_and_an_edited_constant_does_not(tmp
     assert (hashes[0] == hashes[1]) is is_kept
 
 
+READ = {"target": "a", "model.tokenizer": "b"}
+
+
 def test_a_finished_point_is_reused_for_the_same_request_only(tmp_path):
-    request = request_hash(CONFIG, "weights")
+    request = request_hash(CONFIG, READ)
     assert not is_finished(tmp_path, request)
     replace_text(tmp_path / "summary.json", '{"AR": {}}')
     mark_finished(tmp_path, request)
-    assert is_finished(tmp_path, request_hash(CONFIG | {"shards": 2, "paths": {"root": "/b"}}, "weights"))
-    assert not is_finished(tmp_path, request_hash(CONFIG | {"seed": 1}, "weights"))
-    assert not is_finished(tmp_path, request_hash(CONFIG, "other weights"))
+    assert is_finished(tmp_path, request_hash(CONFIG | {"shards": 2, "paths": {"root": "/b"}}, READ))
+    assert not is_finished(tmp_path, request_hash(CONFIG | {"seed": 1}, READ))
+    assert not is_finished(tmp_path, request_hash(CONFIG, READ | {"model.tokenizer": "other"}))
 
 
 def test_a_recorded_configuration_moves_with_the_checkout():

@@ -10,7 +10,14 @@ from torch import nn
 
 from lantern.drafters.loading import eagle_layer
 from lantern.errors import CheckpointError
-from lantern.models.checkpoints import load_strictly, load_weights, read_weights, save_weights, weights_hash
+from lantern.models.checkpoints import (
+    load_strictly,
+    load_weights,
+    local_hashes,
+    read_weights,
+    save_weights,
+    weights_hash,
+)  # fmt: skip
 from lantern.models.critic import load_critic
 from lantern.models.llamagen.weights_folder import load_target, load_tokenizer
 
@@ -37,6 +44,15 @@ def test_the_hash_tells_weights_apart(tmp_path):
     second = weights_hash(save_weights(tmp_path / "b", STATE | {"bias": torch.ones(2)}, {}))
     assert first != second
     assert len(first) == 12
+
+
+def test_every_weights_folder_that_settings_name_is_hashed(tmp_path, monkeypatch):
+    """Catches a run that counts as finished after its image decoder or a judge has been trained again."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    hashes = [weights_hash(save_weights(tmp_path / name, {"w": torch.full((1,), value)}, {}))
+              for name, value in (("a", 1.0), ("b", 2.0))]  # fmt: skip
+    settings = {"model": {"folder": "~/a", "size": 3}, "metrics": {"x": {"judges": [str(tmp_path / "b"), "a"]}}}
+    assert local_hashes(settings) == {"model.folder": hashes[0], "metrics.x.judges.0": hashes[1]}
 
 
 class Code:

@@ -5,7 +5,15 @@ import pytest
 from lantern.errors import LanternError
 from lantern.reporting.merge import check_alike
 
-ROW = {"model": "a", "drafter": "none", "acceptance": "exact", "tree": "none", "code": "c1", "target_hash": "w1"}
+ROW = {
+    "model": "a",
+    "drafter": "none",
+    "acceptance": "exact",
+    "tree": "none",
+    "code": "c1",
+    "target_hash": "w1",
+    "tokenizer_hash": "t1",
+}
 
 
 def test_rows_of_the_same_code_and_weights_are_merged_also_of_several_models():
@@ -15,6 +23,7 @@ def test_rows_of_the_same_code_and_weights_are_merged_also_of_several_models():
 @pytest.mark.parametrize(("change", "sentence"), [
     ({"code": "c2"}, r"different code \(c1 in a/ar, c2 in a/ar\)"),
     ({"target_hash": "w2"}, r"different weights of a \(w1 in a/ar, w2 in a/ar\)"),
+    ({"tokenizer_hash": "t2"}, r"different tokenizers of a \(t1 in a/ar, t2 in a/ar\)"),
 ])  # fmt: skip
 def test_rows_of_other_code_or_weights_are_refused_and_named(change, sentence):
     """Catches a table whose rows differ in more than its columns say, such as of machines with other checkouts."""

@@ -25,7 +25,8 @@ from lantern.trees.ddd import DDDTree
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.sampled import SampledTree
 from lantern.trees.static import StaticTree, chain
-from lantern.verification.shared_noise import SharedNoise
+from lantern.verification import Ratio, SharedNoise
+from lantern.verification.block import Block
 
 MANY, PLAIN = 100_000, Sampling()
 
@@ -95,9 +96,17 @@ def test_a_fraction_of_a_count_is_refused(setting):
         FRACTIONS[setting]()
 
 
-@pytest.mark.parametrize("fails_at", [0, 5])
+def window(target):
+    return Jacobi(target, 4, Nearest(), anew, PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("drafter", "verification", "fails_at", "ends_at"),
+    [(lambda _: NoDrafter(), SharedNoise(), 0, 1), (lambda _: NoDrafter(), SharedNoise(), 5, 16),
+     (window, Ratio(), 5, 16), (window, Block(), 5, 16)],
+)  # fmt: skip
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_logits_that_are_not_finite_stop_decoding(value, fails_at, monkeypatch):
+def test_logits_that_are_not_finite_stop_decoding(value, drafter, verification, fails_at, ends_at, monkeypatch):
     """Catches an image of code 0 that is saved and measured: argmax over NaN is a code like any other. An entry of the
     cache that is not finite reaches all later logits, as here."""
     target = tiny_target(dtype=torch.float32)
@@ -110,10 +119,10 @@ def test_logits_that_are_not_finite_stop_decoding(value, fails_at, monkeypatch):
     for name in ("prefill", "verify"):
         compute = getattr(target, name)
         monkeypatch.setattr(target, name, lambda *inputs, compute=compute: spoiled(compute(*inputs)))
-    setup = DecodingSetup(target, NoDrafter(), SharedNoise(), Exact(), Sampling())
+    setup = DecodingSetup(target, drafter(target), verification, Exact(), Sampling())
     with pytest.raises(LanternError, match="the target's logits are NaN or infinite in dtype=float32"):
         generate(setup, PROMPTS[:2], [1, 2], 2)
-    assert len(passes) == (1 if not fails_at else 16)
+    assert fails_at < len(passes) <= ends_at
 
 
 def test_images_behind_a_decode_that_ended_in_nan_are_what_they_are_without_it(monkeypatch):

@@ -27,3 +27,11 @@ def test_instructions_are_the_fastest_that_may_be_used(amx, avx512_bf16, capabil
     assert vector_instructions() == expected
     assert is_bf16_fast() is (expected in ("AMX", "AVX-512 with bf16"))
     assert device_name().endswith(f"cores, {expected})")
+
+
+def test_a_machine_with_a_gpu_names_the_device_that_is_used(monkeypatch):
+    """Catches timings of a processor that stand under a GPU's name."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: f"GPU {device or 'current'}")
+    assert [device_name(device) for device in ("auto", "cuda:1")] == ["GPU current", "GPU cuda:1"]
+    assert "cores" in device_name("cpu")

@@ -1,7 +1,11 @@
 from itertools import chain
 
 import pytest
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import LambdaCallback, ModelCheckpoint
 from support.tiny_tasks import MemorySplits
+from torch import nn
 
 from lantern.errors import LanternError
 from lantern.training.data_module import ResumableLoader, SeededBatches, TrainingData
@@ -49,3 +53,52 @@ def test_batches_hold_tokens_and_captions():
     batch = next(iter(data.train_dataloader()))
     assert batch["tokens"].shape == (4, 16)
     assert len(batch["caption"]) == 4
+
+
+class Seeing(pl.LightningModule):
+    """Records the batches it is trained on."""
+
+    def __init__(self, seen: list[list[int]]) -> None:
+        super().__init__()
+        self.layer, self.seen = nn.Linear(1, 1), seen
+
+    def training_step(self, batch: dict, batch_idx: int) -> torch.Tensor:
+        self.seen.append(batch["tokens"][:, 0].tolist())
+        return self.layer(torch.ones(1, 1)).sum()
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.0)
+
+
+class Numbers:
+    """Eight items, numbered."""
+
+    def split(self, name: str) -> list[dict]:
+        return [{"tokens": torch.tensor([number])} for number in range(8)]
+
+
+def seen_until(step: int, folder, ckpt_path: str | None = None) -> list[list[int]]:
+    """The batches of a run limited by time alone, which a checkpoint of its last step ends."""
+
+    def stop(trainer: pl.Trainer, *_: object) -> None:
+        trainer.should_stop = trainer.global_step >= step
+
+    seen: list[list[int]] = []
+    trainer = pl.Trainer(
+        default_root_dir=folder, accelerator="cpu", max_steps=-1, max_epochs=-1, max_time="00:01:00:00", logger=False,
+        callbacks=[ModelCheckpoint(folder, "{step}", every_n_train_steps=1, save_top_k=-1, save_last=False),
+                   LambdaCallback(on_train_batch_end=stop)],
+        enable_progress_bar=False, enable_model_summary=False, limit_val_batches=0,
+    )  # fmt: skip
+    trainer.fit(Seeing(seen), TrainingData(Numbers(), batch_size=2, seed=0), ckpt_path=ckpt_path, weights_only=True)
+    return seen
+
+
+def test_a_run_limited_by_time_keeps_its_place_through_two_restarts(tmp_path):
+    """Catches a place that Lightning forgets: it takes a run without max_steps, resumed at the end of an epoch before,
+    for one at the start of an epoch."""
+    whole = seen_until(11, tmp_path)
+    for second in range(5, 9):  # the first restart is at the end of an epoch of four batches
+        parts = seen_until(4, tmp_path / "a") + seen_until(second, tmp_path / "a", str(tmp_path / "a" / "step=4.ckpt"))
+        parts += seen_until(11, tmp_path / "a", str(tmp_path / "a" / f"step={second}.ckpt"))
+        assert parts == whole

@@ -17,7 +17,7 @@ TASKS = sorted(path.stem for path in (ROOT / "conf" / "task").glob("*.yaml"))
     "task.lr=-1", "task.lr=nan", "task.lr=inf", "task.muon_lr=-0.1", "task.weight_decay=-1",
     "recipe.feature_noise=-1", "batches.batch_size=0", "batches.batch_size=-8", "batches.validation_batch_size=0",
     "recipe.depth=0", "recipe.feature_weight=-1", "recipe.site_share=1.5", "distil.validation_depth=0",
-    "trainer.max_steps=0", "trainer.max_steps=-2",
+    "trainer.max_steps=0", "trainer.max_steps=-2", "trainer.max_epochs=0",
     "trainer.val_check_interval=0", "trainer.log_every_n_steps=0", "callbacks.schedule.warmup_steps=-1",
     "data.num_train=0", "data.num_validation=0", "seed=-1", "seed=4294967296",
 ])  # fmt: skip
@@ -29,6 +29,13 @@ def test_a_number_out_of_range_is_named_with_its_setting(setting):
     said = str(caught.value).split(" ")[0]
     assert said.startswith(f"{name}=")
     assert float(said.split("=")[1]) == pytest.approx(float(value), nan_ok=True)
+
+
+def test_no_time_at_all_and_a_codebook_without_latents_are_refused():
+    with pytest.raises(LanternError, match=r"trainer\.max_time=00:00:00:00 trains nothing"):
+        check_numbers(composed(ROOT / "conf", "train", ["trainer.max_time=00:00:00:00"]))
+    with pytest.raises(LanternError, match=r"task\.quantize_from=0 is out of range"):
+        check_numbers(composed(ROOT / "conf", "train", ["task=tokenizer", "task.quantize_from=0"]))
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -62,6 +62,19 @@ def test_a_reloaded_optimizer_continues_bit_by_bit():
         assert torch.equal(a, b)
 
 
+def test_a_run_goes_on_with_the_rates_it_is_given():
+    """Catches rates of the checkpoint in place of those that the run's files name."""
+    former = combined(Body())
+    for group in former.param_groups:
+        group["initial_lr"] = group["lr"]  # the schedule's
+    body = Body()
+    optimizer = muon_with_adamw(body, matrices(body.layers), lr=3e-3, muon_lr=4e-3, weight_decay=0.5)
+    optimizer.load_state_dict(former.state_dict())
+    found = [tuple(group[key] for key in ("lr", "initial_lr", "weight_decay")) for group in optimizer.param_groups]
+    assert found == [(4e-3, 4e-3, 0.5), (3e-3, 3e-3, 0.0)]
+    assert [part.param_groups[0]["lr"] for part in optimizer.parts] == [4e-3, 3e-3]
+
+
 def test_every_parameter_belongs_to_exactly_one_group_and_hidden_matrices_to_muon():
     body = Body()
     optimizer = combined(body)

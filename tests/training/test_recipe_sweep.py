@@ -23,7 +23,7 @@ from lantern.cli import subcommand
 from lantern.errors import LanternError
 from lantern.reporting.wandb_runs import Tracker
 from lantern.training import recipe_sweep, step_time
-from lantern.training.run_steps import is_finished_point
+from lantern.training.run_steps import is_finished
 
 
 def composed(name: str, *overrides: str):
@@ -52,12 +52,12 @@ def test_a_finished_point_is_not_trained_again(tmp_path):
     """Catches a sweep that trains all over, and one that takes a run of other settings for its own."""
     folder = made_run(tmp_path / "lk-0")
     config = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
-    assert is_finished_point(folder, config)
+    assert is_finished(folder, config)
     with pytest.raises(LanternError, match=r"lk-0 holds a run of other settings.*hydra\.sweep\.dir"):
-        is_finished_point(folder, config | {"seed": 5})
-    assert not is_finished_point(tmp_path / "lk-1", config)
+        is_finished(folder, config | {"seed": 5})
+    assert not is_finished(tmp_path / "lk-1", config)
     (folder / "drafter" / "model.safetensors").unlink()  # killed while it was exported
-    assert not is_finished_point(folder, config)
+    assert not is_finished(folder, config)
 
 
 def test_every_finished_drafter_is_decoded_with_on_the_target_it_was_trained_on(tmp_path, monkeypatch):

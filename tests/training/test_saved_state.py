@@ -87,9 +87,9 @@ def test_a_torn_checkpoint_of_a_killed_run_gives_way_to_the_one_before(tmp_path,
     save(latest, 1, 2)
     (tmp_path / "config.yaml").write_text("task_name: drafter\n")
     config = {"task_name": "drafter"}
-    assert unfinished_checkpoint(tmp_path, config) == str(latest)
+    assert unfinished_checkpoint(tmp_path, config, {}) == str(latest)
     latest.write_bytes(latest.read_bytes()[:-9])
-    assert unfinished_checkpoint(tmp_path, config) == str(previous_of(latest))
+    assert unfinished_checkpoint(tmp_path, config, {}) == str(previous_of(latest))
     assert "latest.ckpt is torn" in capsys.readouterr().out
     assert not is_whole(latest)
 
@@ -103,10 +103,22 @@ def test_a_run_goes_on_with_another_number_of_processes_and_on_another_device(tm
     )
     config = {"task_name": "drafter", "device": "cuda:1", "model": {"device": "cuda:1", "lr": 1}}
     config["trainer"] = {"devices": 1, "num_nodes": 1}
-    assert unfinished_checkpoint(tmp_path, config) == str(latest)
+    assert unfinished_checkpoint(tmp_path, config, {}) == str(latest)
     config["model"]["lr"] = 2
     with pytest.raises(LanternError, match="other settings"):
-        unfinished_checkpoint(tmp_path, config)
+        unfinished_checkpoint(tmp_path, config, {})
+
+
+def test_a_run_does_not_go_on_with_another_target(tmp_path):
+    """Catches a drafter that one target has begun and another one ends, named as the second one's."""
+    latest = tmp_path / "checkpoints" / "latest.ckpt"
+    save(latest, 1)
+    (tmp_path / "config.yaml").write_text("task_name: drafter\n")
+    (tmp_path / "provenance.json").write_text('{"hashes": {"target": "aa"}}')
+    config = {"task_name": "drafter"}
+    assert unfinished_checkpoint(tmp_path, config, {"target": "aa", "model.folder": "cc"}) == str(latest)
+    with pytest.raises(LanternError, match="target was aa, is bb; put them back"):
+        unfinished_checkpoint(tmp_path, config, {"target": "bb"})
 
 
 @pytest.mark.parametrize("launcher", ["TORCHELASTIC", "SLURM"])
@@ -118,11 +130,11 @@ def test_a_restart_by_a_launcher_goes_on_from_its_own_last_checkpoint(tmp_path, 
     save(asked, 1)
     (tmp_path / "config.yaml").write_text("task_name: drafter\n")
     config = {"task_name": "drafter"}
-    assert checkpoint_to_resume(tmp_path, config, asked) == str(asked)
+    assert checkpoint_to_resume(tmp_path, config, asked, {}) == str(asked)
     monkeypatch.setenv(f"{launcher}_RESTART_COUNT", "1")
-    assert checkpoint_to_resume(tmp_path, config, asked) == str(latest)
+    assert checkpoint_to_resume(tmp_path, config, asked, {}) == str(latest)
     latest.unlink()
-    assert checkpoint_to_resume(tmp_path, config, asked) == str(asked)
+    assert checkpoint_to_resume(tmp_path, config, asked, {}) == str(asked)
 
 
 class Refused(pl.LightningModule):

@@ -1,6 +1,8 @@
+from types import SimpleNamespace
+
 import pytest
 
-from lantern.training.schedule import warmup_cosine
+from lantern.training.schedule import share_of, warmup_cosine
 
 
 def test_rate_climbs_then_falls_to_zero():
@@ -16,3 +18,14 @@ def test_rate_stays_zero_past_the_budget():
 
 def test_no_warmup_means_full_rate_at_once():
     assert warmup_cosine(0, 0.0, warmup_steps=0) == 1
+
+
+def test_the_first_limit_that_is_reached_ends_the_schedule():
+    """Catches epochs that end a run in the middle of its schedule."""
+
+    def share(**limits: int) -> float:
+        return share_of(SimpleNamespace(global_step=6, num_training_batches=4, callbacks=[], **limits))
+
+    assert share(max_steps=-1, max_epochs=-1) == 0
+    assert share(max_steps=-1, max_epochs=3) == 0.5
+    assert share(max_steps=8, max_epochs=3) == 0.75

@@ -101,19 +101,19 @@ def test_other_tasks_print_where_their_weights_belong(tmp_path):
 def test_a_killed_training_run_is_resumed_and_its_metrics_are_kept(tmp_path):
     """Catches a restart that overwrites the last checkpoint, and a logger that deletes earlier metrics."""
     config = {"task_name": "drafter", "lr": 1}
-    assert unfinished_checkpoint(tmp_path, config) is None
+    assert unfinished_checkpoint(tmp_path, config, {}) is None
     latest = tmp_path / "checkpoints" / "latest.ckpt"
     latest.parent.mkdir()
     torch.save({"step": 1}, latest)
     (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml(config))
-    assert unfinished_checkpoint(tmp_path, config) == str(latest)
+    assert unfinished_checkpoint(tmp_path, config, {}) == str(latest)
     with pytest.raises(LanternError, match=f"other settings.*ckpt_path={latest}"):
-        unfinished_checkpoint(tmp_path, config | {"lr": 2})
+        unfinished_checkpoint(tmp_path, config | {"lr": 2}, {})
     (tmp_path / "drafter").mkdir()
     (tmp_path / "drafter" / "config.json").touch()  # killed while it exported
-    assert unfinished_checkpoint(tmp_path, config) == str(latest)
+    assert unfinished_checkpoint(tmp_path, config, {}) == str(latest)
     (tmp_path / "drafter" / "model.safetensors").touch()  # it had ended: this is another one
-    assert unfinished_checkpoint(tmp_path, config | {"lr": 2}) is None
+    assert unfinished_checkpoint(tmp_path, config | {"lr": 2}, {}) is None
     for curve in ("first", "second"):
         (tmp_path / "metrics.csv").write_text(curve)
         keep_old_metrics(tmp_path)

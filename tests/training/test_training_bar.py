@@ -27,17 +27,18 @@ class Slow(pl.LightningModule):
 
     def training_step(self, batch, batch_idx: int):
         self.now += SECONDS
+        self.trainer.should_stop = self.global_step >= 39  # where a test sets no limit
         return self.layer(batch[0]).sum() * 0 + 2.5
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=1e-3)
 
 
-def trained(folder, stream: io.StringIO, steps: int = 10, resumed: str | None = None, epochs: int = -1) -> str:
+def trained(folder, stream: io.StringIO, steps: int = 10, resumed: str | None = None) -> str:
     task = Slow()
     batches = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(40, 1)))
     trainer = pl.Trainer(
-        max_steps=steps, max_epochs=epochs, callbacks=[WarmupCosine(1), TrainingBar(stream, lambda: task.now)],
+        max_steps=steps, max_epochs=-1, callbacks=[WarmupCosine(1), TrainingBar(stream, lambda: task.now)],
         logger=False, enable_checkpointing=False, accelerator="cpu", default_root_dir=folder,
         enable_model_summary=False,
     )  # fmt: skip
@@ -76,6 +77,6 @@ def test_a_resumed_run_counts_the_time_left_from_its_own_steps(tmp_path):
 )
 def test_training_without_a_limit_has_no_time_left(tmp_path, stream, last):
     """Catches a division by a share of 0."""
-    shown = trained(tmp_path, stream(), steps=-1, epochs=1)
+    shown = trained(tmp_path, stream(), steps=-1)
     assert f"{last} loss 2.5" in shown
     assert "left" not in shown

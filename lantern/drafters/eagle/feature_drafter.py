@@ -51,8 +51,8 @@ class FeatureDrafter:
 
     @torch.inference_mode()
     def begin(self, prefill: Forward, rows: Tensor) -> None:
-        """Runs the prefix pairs of admitted rows."""
-        self.forwards += self.state.begin(prefill, rows, self._read_pairs)
+        """Runs the prefix pairs of admitted rows. As the target's prefill, that counts as no forward."""
+        self.state.begin(prefill, rows, self._read_pairs)
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         """Keeps the pairs (feature of an accepted node, the token behind it) for the next draft."""

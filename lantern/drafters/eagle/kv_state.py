@@ -116,9 +116,9 @@ class DrafterState:
         for tree in self._trees:
             tree.allocate(batch_size, target.grid, like.device)
 
-    def begin(self, prefill: Forward, rows: Tensor, read: Callable[..., object]) -> int:
+    def begin(self, prefill: Forward, rows: Tensor, read: Callable[..., object]) -> None:
         """Admitted rows: runs their prefix pairs; the last prefix feature is paired with the first image token later.
-        read: as FusedEagle's call. Returns the number of forwards."""
+        read: as FusedEagle's call."""
         features = self.network.reads(prefill.features)
         prefix = features.shape[2] - 1
         view = PrefillView(self.cache, rows, prefix)
@@ -130,7 +130,6 @@ class DrafterState:
         self.pairs.start(rows, features[:, :, -1])
         for tree in self._trees:
             tree.begin(rows)
-        return int(prefix > 0)
 
     def read(self, run: Callable[..., Outputs], roots: Tensor, ahead: int, *inputs: Tensor, settings: tuple) -> Outputs:
         """The roots [B] close the pairs committed since the last draft, which run(RootPass, tokens [B, A], features
