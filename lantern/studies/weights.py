@@ -12,6 +12,7 @@ from pathlib import Path
 from lantern.errors import LanternError
 
 TRAIN = (sys.executable, "-c", "from lantern.training.entry import train; train()")
+STEM = "encoder"  # the tokenizer before its decoder is trained further, which is not shipped
 NUM_DRAWN = 6144  # images of the target's own, which its drafter learns from
 
 
@@ -27,7 +28,8 @@ def parts(share: float = 1) -> dict[str, tuple[str, ...]]:
 
     return {
         "critic": ("task=critic", "trainer.max_steps=600"),
-        "tokenizer": ("task=tokenizer", "trainer.max_steps=4000", "trainer.val_check_interval=4000"),
+        STEM: ("task=tokenizer", "trainer.max_steps=4000", "trainer.val_check_interval=4000"),
+        "tokenizer": ("task=decoder", f"task.start_from=${{paths.weights}}/{STEM}"),
         "target": ("task=target", "rendered.num_train=24000", minutes(90)),
         "target_continuous": ("task=target_continuous", minutes(60)),
         "drafter": (
@@ -61,9 +63,10 @@ def run(folder: Path, schedule: Mapping[str, Sequence[str]], train: Sequence[str
 
 
 def exported_by(settings: Sequence[str]) -> str:
-    """The name of the folder that train.py exports to: that of its task, on whichever images."""
+    """The name of the folder that train.py exports to: that of its task, on whichever images; of a decoder the whole
+    tokenizer."""
     task = next(value for key, _, value in (setting.partition("=") for setting in settings) if key == "task")
-    return task.removesuffix("_self")
+    return {"decoder": "tokenizer"}.get(task, task.removesuffix("_self"))
 
 
 def _keep(exported: Path, place: Path) -> None:
@@ -84,7 +87,7 @@ def main() -> None:
         weights = run(given.folder.resolve(), schedule)
     except LanternError as error:
         sys.exit(str(error))
-    sizes = {part: (weights / part / "model.safetensors").stat().st_size / 1e6 for part in schedule}
+    sizes = {part: (weights / part / "model.safetensors").stat().st_size / 1e6 for part in schedule if part != STEM}
     for part, size in sizes.items():
         print(f"{weights / part}  {size:.1f} MB")
     print(f"{sum(sizes.values()):.1f} MB in all; to ship them, copy these folders to data/weights")

@@ -16,7 +16,7 @@ STUB = """
 import sys
 from pathlib import Path
 given = dict(setting.split("=", 1) for setting in sys.argv[1:])
-run, task = Path(given["hydra.run.dir"]), given["task"].removesuffix("_self")
+run, task = Path(given["hydra.run.dir"]), given["task"].removesuffix("_self").replace("decoder", "tokenizer")
 run.mkdir(parents=True, exist_ok=True)
 starts = run / "starts"
 starts.write_text(starts.read_text() + "+" if starts.exists() else "+")
@@ -31,7 +31,8 @@ SHORT = ["trainer.max_time=null", "trainer.max_steps=2", "trainer.val_check_inte
 DRAWN = ["data.num_train=16", "batches.splits.validation.num_images=8"]
 TOY = {
     "critic": [*SHORT, "batches.batch_size=4"],
-    "tokenizer": ["task.quantize_from=1", "trainer.max_steps=3", "trainer.val_check_interval=3"],
+    "encoder": ["task.quantize_from=1", "trainer.max_steps=3", "trainer.val_check_interval=3"],
+    "tokenizer": SHORT,
     "target": ["rendered.num_train=32", *SHORT],
     "target_continuous": ["rendered.num_train=32", *SHORT],
     "drafter": [*DRAWN, *SHORT],
@@ -52,19 +53,19 @@ def test_a_chain_goes_on_where_it_failed_and_every_part_sees_those_before_it(tmp
     train = (sys.executable, "-c", STUB)
     with pytest.raises(LanternError, match="target ended with status 3"):
         weights.run(tmp_path, PARTS, train)
-    assert sorted(path.name for path in (tmp_path / "weights").iterdir()) == ["critic", "tokenizer"]
+    assert sorted(path.name for path in (tmp_path / "weights").iterdir()) == ["critic", "encoder", "tokenizer"]
     folder = weights.run(tmp_path, PARTS, train)
     seen = [(folder / part / "model.safetensors").read_text() for part in PARTS]
     before = list(PARTS)
     assert seen == [",".join(sorted(before[:count])) for count in range(len(before))]
-    assert [len((tmp_path / part / "starts").read_text()) for part in before] == [1, 1, 2, 1, 1, 1]
+    assert [len((tmp_path / part / "starts").read_text()) for part in before] == [1, 1, 1, 2, 1, 1, 1]
 
 
 def test_a_share_of_the_schedule_shortens_what_is_trained_by_time():
     quarter = weights.parts(0.25)
     assert quarter["target"][-1] == "trainer.max_time=00:00:22:30"
     assert "data.num_train=1536" in quarter["drafter"]
-    assert quarter["tokenizer"] == PARTS["tokenizer"]
+    assert quarter["encoder"] == PARTS["encoder"]
     with pytest.raises(LanternError, match="--share 0"):
         weights.parts(0.0)
 
