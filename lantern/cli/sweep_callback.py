@@ -30,6 +30,10 @@ class SweepReport(Callback):
     def __init__(self) -> None:
         self._sweep: DictConfig | None = None  # None once it is reported
 
+    def __getstate__(self) -> dict[str, None]:
+        """For the processes of a launcher, which make points and report nothing."""
+        return {"_sweep": None}
+
     def on_multirun_start(self, config: DictConfig, **_: object) -> None:
         """Ends the program, with one sentence, if the sweep's axis does not exist under the chosen settings."""
         problem = find_conflict(

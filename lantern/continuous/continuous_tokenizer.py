@@ -53,4 +53,5 @@ class ContinuousTokenizer(nn.Module):
 
     def decode(self, tokens: Tensor) -> Tensor:  # [B, L, C] -> [B, 3, H, W]
         """Images in [0, 1] of a square grid of tokens."""
-        return ((self.tokenizer.render(self.standardisation.latents(square(tokens))) + 1) / 2).clamp(0, 1)
+        latents = self.standardisation.latents(square(tokens)).to(self.tokenizer.codebook.dtype)
+        return ((self.tokenizer.render(latents) + 1) / 2).clamp(0, 1)

@@ -161,4 +161,5 @@ def recorded(ledger: Ledger, part: str, batch: Batch) -> list[Row]:
 
 def decode_images(target: Target, tokens: Tensor, batch_size: int) -> Tensor:
     """tokens [N, L] -> images [N, 3, H, W] in [0, 1], float32, on the CPU."""
-    return torch.cat([target.decode(chunk).float().cpu() for chunk in tokens.split(batch_size)])
+    device = target.codebook.device  # records hold tokens on the host
+    return torch.cat([target.decode(chunk.to(device)).float().cpu() for chunk in tokens.split(batch_size)])

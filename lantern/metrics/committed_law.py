@@ -32,8 +32,10 @@ class RejectingNoise:
         self.residual: Tensor | None = None  # [S, V]
 
     def accepts(self, probability: Tensor, node: Tensor) -> Tensor:
-        """Rejects, in place of a coin."""
-        self.accept.append(torch.where(node > 0, probability, 0))  # node 0: the row has no child left
+        """Rejects, in place of a coin. [S], or [S, N] where all nodes are judged at once, of which the first is the
+        root."""
+        accept = torch.where(node > 0, probability, 0)  # node 0: the row has no child left
+        self.accept.append(accept.view(len(node), -1)[:, 0])
         return torch.zeros_like(probability, dtype=torch.bool)
 
     def draw(self, law: Tensor) -> Tensor:

@@ -79,8 +79,10 @@ def folder_key(folder: Path) -> str:
             os.link(own, path)
         except FileExistsError:
             pass
+        except OSError:  # a file system without links: of two processes the later one's
+            os.replace(own, path)
         finally:
-            own.unlink()
+            own.unlink(missing_ok=True)
     return path.read_text()
 
 

@@ -214,4 +214,5 @@ def test_points_side_by_side_share_the_ar_images_and_end_in_one_table(weights, t
     assert len(lines) == 8  # made by one of the points, found by the other
     assert (folder / "report.html").is_file()
     rows = [row for path in folder.glob("*/results.jsonl") for row in read_rows(path)]
+    assert len(list(folder.glob("wandb/offline-run-*"))) == 2  # the baseline and the summary, of this process alone
     assert {row["threads"] for row in rows} == {max(1, usable_cores() // points)}

@@ -17,7 +17,7 @@ from lantern.pipeline import Pipeline
 from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree, chain
-from lantern.verification.ratio import Ratio
+from lantern.verification.ratio import Ratio, judged_everywhere
 from lantern.verification.shared_noise import SharedNoise
 
 CODES = 6
@@ -65,20 +65,24 @@ def noise(redraws: int) -> torch.Tensor:
     return OutputTV(1, 1, redraws)._noise(torch.zeros(CODES))
 
 
+@pytest.mark.parametrize("verification", [Ratio(), judged_everywhere], ids=["here", "as on a GPU"])
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("tree", ["one", "chosen"])
-def test_the_closed_form_is_the_enumerated_law(tree, rule):
+def test_the_closed_form_is_the_enumerated_law(tree, rule, verification):
+    """Catches acceptances of all nodes, which a GPU judges at once, taken for those of one."""
     expected, visit = enumerated(TREES[tree], RULES[rule])
-    torch.testing.assert_close(committed_law(visit, RULES[rule], Ratio(), noise(4)), expected, rtol=0, atol=1e-9)
+    torch.testing.assert_close(committed_law(visit, RULES[rule], verification, noise(4)), expected, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("verification", [Ratio(), judged_everywhere], ids=["here", "as on a GPU"])
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("tree", ["two", "three"])
-def test_the_mean_over_redraws_converges_to_the_enumerated_law(tree, rule):
+def test_the_mean_over_redraws_converges_to_the_enumerated_law(tree, rule, verification):
     """Catches a first child counted twice, children drawn with replacement, and a rejection weighed wrongly."""
     expected, visit = enumerated(TREES[tree], RULES[rule])
     errors = [
-        total_variation(expected, committed_law(visit, RULES[rule], Ratio(), noise(redraws))) for redraws in (64, 16384)
+        total_variation(expected, committed_law(visit, RULES[rule], verification, noise(redraws)))
+        for redraws in (64, 16384)
     ]
     assert errors[1] < 0.004
     assert errors[0] < 0.06

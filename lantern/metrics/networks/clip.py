@@ -3,8 +3,10 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from pickle import UnpicklingError
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 from transformers import AutoConfig, AutoTokenizer, CLIPModel, PreTrainedTokenizerBase
@@ -52,7 +54,7 @@ def load_clip(folder: str | Path, tokenizer: str | Path | None = None, scale: fl
         body, found = CLIPModel.from_pretrained(folder, **local)
         if found["missing_keys"]:  # transformers would leave them at random
             raise ValueError(f"its weights lack {shortened(sorted(found['missing_keys']))}")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError, UnpicklingError) as error:
         raise CheckpointError(
             f"{folder} holds no CLIP with both its image and its text side ({str(error).splitlines()[0].rstrip('.')}); "
             f"download one of `transformers`, such as openai/clip-vit-base-patch32, and give its folder"

@@ -1,7 +1,9 @@
 """Features of a vision network from local files of `transformers`, such as DINOv2 (2304.07193) or CLIP (2103.00020)."""
 
 from pathlib import Path
+from pickle import UnpicklingError
 
+import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
@@ -29,11 +31,12 @@ def load_vision(folder: str | Path) -> VisionFeatures:
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
         kind = CLIPVisionModel if config.model_type.startswith("clip") else AutoModel
-        body, found = kind.from_pretrained(folder, local_files_only=True, output_loading_info=True)
+        local = {"local_files_only": True, "dtype": torch.float32, "output_loading_info": True}  # whatever is stored
+        body, found = kind.from_pretrained(folder, **local)
         if found["missing_keys"]:  # transformers would leave them at random
             raise ValueError(f"its weights lack {shortened(sorted(found['missing_keys']))}")
         size = body.config.image_size
-    except (OSError, ValueError, AttributeError, SafetensorError) as error:
+    except (OSError, ValueError, AttributeError, RuntimeError, SafetensorError, UnpicklingError) as error:
         raise CheckpointError(
             f"{folder} holds no vision network ({str(error).splitlines()[0]}); download one of `transformers`, such as "
             f"facebook/dinov2-base, and give its folder"
