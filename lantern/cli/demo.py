@@ -13,6 +13,7 @@ from lantern.cli.subcommand import run_command
 from lantern.errors import LanternError
 from lantern.models.checkpoints import weights_file
 from lantern.runtime.home import CONFIG_FOLDER
+from lantern.runtime.overrides import override
 
 PLAN = "plan.json"
 CONTINUE = "started again, the demo goes on from here"
@@ -51,17 +52,18 @@ def training_command(plan: dict, folder: Path, place: list[str]) -> list[str]:
     minutes, seconds = divmod(plan["training_s"], 60)
     limit = f"trainer.max_time=00:{minutes // 60:02}:{minutes % 60:02}:{seconds:02}"
     images = f"rendered.num_train={plan['training_images']}"
-    return ["train.py", "model=llamagen", *place, images, limit, f"hydra.run.dir={folder}/train"]
+    return ["train.py", "model=llamagen", *place, images, limit, override("hydra.run.dir", folder / "train")]
 
 
 def sweep_command(plan: dict, folder: Path, place: list[str]) -> list[str]:
     """evaluate.py with the drafter just trained, of the size planned."""
     size = plan["size"]
     return [
-        "evaluate.py", "+sweep=demo", *place, *plan["tree"].split(), f"drafter.checkpoint={folder}/train/drafter",
+        "evaluate.py", "+sweep=demo", *place, *plan["tree"].split(),
+        override("drafter.checkpoint", folder / "train" / "drafter"),
         f"acceptance.delta={','.join(f'{delta:g}' for delta in size['deltas'])}",
         f"speed.num_prompts={size['num_prompts']}", f"quality.num_images={size['num_images']}",
-        f"hydra.sweep.dir={folder}/sweep",
+        override("hydra.sweep.dir", folder / "sweep"),
     ]  # fmt: skip
 
 

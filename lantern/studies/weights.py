@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lantern.errors import LanternError
+from lantern.runtime.overrides import override
 
 TRAIN = (sys.executable, "-c", "from lantern.training.entry import train; train()")
 STEM = "encoder"  # the tokenizer before its decoder is trained further, which is not shipped
@@ -51,7 +52,8 @@ def run(folder: Path, schedule: Mapping[str, Sequence[str]], train: Sequence[str
     for name, settings in schedule.items():
         if (weights / name).is_dir():
             continue
-        places = [f"paths.weights={weights}", f"paths.cache_dir={folder / 'cache'}", f"hydra.run.dir={folder / name}"]
+        given = {"paths.weights": weights, "paths.cache_dir": folder / "cache", "hydra.run.dir": folder / name}
+        places = [override(key, path) for key, path in given.items()]
         print(f"{name}: train.py {shlex.join(settings)}", flush=True)
         if status := subprocess.run([*train, *settings, *places]).returncode:
             raise LanternError(

@@ -1,7 +1,6 @@
 """The end of python train.py +sweep=recipe, as a Hydra callback: decodes with every drafter that was trained, then
 reports the recipes in one table, curves and a page."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from lantern.cli.error_messages import user_error
 from lantern.cli.subcommand import run_command
 from lantern.reporting.wandb_runs import Tracker, group_of
+from lantern.runtime.overrides import override
 
 NAME = "recipe"
 FORWARDED = re.compile(r"[+~]*((model|sampling|paths)[.@=]|(device|dtype)=)")  # overrides that describe the target
@@ -45,7 +45,7 @@ def overrides_of(settings: Mapping, prefix: str = "") -> list[str]:
     found = []
     for key, value in settings.items():
         is_group = isinstance(value, Mapping)
-        found += overrides_of(value, f"{prefix}{key}.") if is_group else [f"{prefix}{key}={json.dumps(value)}"]
+        found += overrides_of(value, f"{prefix}{key}.") if is_group else [override(f"{prefix}{key}", value)]
     return found
 
 
@@ -54,7 +54,7 @@ def decode(sweep: Path, settings: Sequence[str]) -> None:
     from lantern.reporting.recipe_runs import DECODED, DRAFTER, run_folders
 
     for folder in run_folders(sweep):
-        places = [f"drafter.checkpoint={folder / DRAFTER}", f"hydra.sweep.dir={folder / DECODED}"]
+        places = [override("drafter.checkpoint", folder / DRAFTER), override("hydra.sweep.dir", folder / DECODED)]
         command = ["evaluate.py", "+sweep=drafters", *settings, *places, "tracking.mode=disabled"]
         run_command(command, f"started again with hydra.sweep.dir={sweep}, the sweep continues from here")
 

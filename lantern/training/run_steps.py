@@ -23,6 +23,7 @@ from lantern.errors import LanternError
 from lantern.evaluation.provenance import PROVENANCE, write_provenance
 from lantern.models.checkpoints import local_hash, weights_file
 from lantern.runtime.files import alone_in, read_object, replace_text
+from lantern.runtime.overrides import override
 from lantern.training.processes import lasting_settings, was_restarted
 from lantern.training.saved_state import whole_checkpoint
 from lantern.training.wandb_logger import TolerantWandbLogger
@@ -224,6 +225,6 @@ def what_next(weights: Path, overrides: Sequence[str]) -> str:
     where the weights are."""
     if weights.name == "drafter":
         kept = [override for override in overrides if REPEATED.match(override)]
-        command = shlex.join(["python", "evaluate.py", *kept, f"drafter.checkpoint={weights}"])
+        command = shlex.join(["python", "evaluate.py", *kept, override("drafter.checkpoint", weights)])
         return f"drafter written; measure it with: {command}"
     return f"{weights.name} written to {weights}; to ship it, copy that folder to data/weights/{weights.name}"
