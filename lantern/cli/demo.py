@@ -13,7 +13,7 @@ from lantern.cli.subcommand import run_command
 from lantern.errors import LanternError
 from lantern.models.checkpoints import weights_file
 from lantern.runtime.home import CONFIG_FOLDER
-from lantern.runtime.overrides import override
+from lantern.runtime.overrides import max_time, override
 
 PLAN = "plan.json"
 CONTINUE = "started again, the demo goes on from here"
@@ -49,8 +49,7 @@ def recorded_plan(folder: Path, minutes: str | float) -> dict | None:
 
 def training_command(plan: dict, folder: Path, place: list[str]) -> list[str]:
     """train.py on the frozen target, for the seconds planned."""
-    minutes, seconds = divmod(plan["training_s"], 60)
-    limit = f"trainer.max_time=00:{minutes // 60:02}:{minutes % 60:02}:{seconds:02}"
+    limit = max_time(plan["training_s"])
     images = f"rendered.num_train={plan['training_images']}"
     return ["train.py", "model=llamagen", *place, images, limit, override("hydra.run.dir", folder / "train")]
 

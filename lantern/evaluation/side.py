@@ -1,8 +1,6 @@
 """One side of an evaluation, plain AR decoding or the method: its pipeline, the keys that identify its row, its images
 and its records."""
 
-import fcntl
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,8 +15,7 @@ from lantern.evaluation.records import RECORDS, Ledger, key_of
 from lantern.evaluation.rows import Row, is_baseline, run_name, setting_id
 from lantern.evaluation.timing import ImageCount, Made, Maker, decode_images, make_in_batches, recorded
 from lantern.metrics.metric import MeasuredPipeline
-
-log = logging.getLogger(__name__)
+from lantern.runtime.files import lock
 
 
 class Pipeline(MeasuredPipeline, Protocol):
@@ -103,8 +100,5 @@ def _lock(path: Path | None) -> Iterator[None]:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError as error:  # a file system without locks: two points may make the same images
-            log.info("%s cannot be locked (%s)", path, error)
+        lock(file)  # where it has no effect, two points may make the same images
         yield

@@ -5,6 +5,7 @@ import argparse
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import TypeVar
@@ -139,6 +140,13 @@ def weights_hash(path: str | Path) -> str:
     path = weights_file(path) if Path(path).is_dir() else Path(path)
     if not path.is_file():
         raise CheckpointError(f"no weights at {path}; train the model or give the path of its weights")
+    stat = path.stat()
+    return _file_hash(path, stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache
+def _file_hash(path: Path, size: int, changed_ns: int) -> str:
+    """Read once a process, although loaders, requests and the points of a sweep all ask; anew where it has changed."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:12]
 

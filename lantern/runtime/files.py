@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from lantern.errors import LanternError, unwritable
 
@@ -60,14 +60,23 @@ def alone_in(folder: Path) -> Iterator[None]:
         raise unwritable(folder, error) from error
     with file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise LanternError(
                 f"{folder} is in use by another run; wait for its end, or give another folder by hydra.run.dir=…"
             ) from error
-        except OSError as error:  # a file system without locks
-            log.info("%s cannot be locked (%s)", folder, error)
         yield
+
+
+def lock(file: IO[str], how: int = fcntl.LOCK_EX) -> None:
+    """Locks an open file until it is closed or this process ends; nothing on a file system without locks.
+    BlockingIOError where another process holds it and `how` says not to wait."""
+    try:
+        fcntl.flock(file, how)
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        log.info("%s cannot be locked (%s)", file.name, error)
 
 
 def _write_flushed(path: Path, text: str) -> None:

@@ -14,6 +14,7 @@ import torch
 
 from lantern.evaluation.rows import Row, encode, read_rows
 from lantern.runtime.files import replace_text
+from lantern.runtime.overrides import override
 from lantern.studies.markdown import table_lines
 
 EVALUATE = ("-c", "from lantern.cli.main import evaluate; evaluate()")
@@ -68,7 +69,7 @@ def run(folder: Path, steps: Mapping[str, Sequence[str]], tests: Sequence[str] =
     outcomes = []
     for name, command in commands.items():
         is_setting = name != "tests"
-        places = [f"hydra.run.dir={folder / name}", f"hydra.sweep.dir={folder / name}"] if is_setting else []
+        places = [override(f"hydra.{kind}.dir", folder / name) for kind in ("run", "sweep") if is_setting]
         print(f"{name}: {' '.join(command[2:] if is_setting else command)}", flush=True)
         outcomes.append(_step(folder, name, [sys.executable, *command, *places]))
         replace_text(folder / "report.md", report(outcomes))  # after every step: a later one may end the machine

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lantern.errors import LanternError
-from lantern.runtime.overrides import override
+from lantern.runtime.overrides import max_time, override
 
 TRAIN = (sys.executable, "-c", "from lantern.training.entry import train; train()")
 STEM = "encoder"  # the tokenizer before its decoder is trained further, which is not shipped
@@ -24,8 +24,7 @@ def parts(share: float = 1) -> dict[str, tuple[str, ...]]:
         raise LanternError(f"--share {share} of the schedule trains nothing; give 1 for all of it, 0.25 for a quarter")
 
     def minutes(number: int) -> str:
-        whole, seconds = divmod(max(1, round(60 * share * number)), 60)
-        return f"trainer.max_time=00:{whole // 60:02}:{whole % 60:02}:{seconds:02}"
+        return max_time(max(1, round(60 * share * number)))
 
     return {
         "critic": ("task=critic", "trainer.max_steps=600"),

@@ -40,7 +40,6 @@ def train(cfg: DictConfig) -> None:
     callbacks = [callback for callback in instantiate(cfg.callbacks).values() if callback]
     with run_steps.alone(folder):
         run_steps.keep_old_metrics(folder)
-        run_steps.keep_old_weights(folder, cfg.task_name)
         loggers = [logger for logger in instantiate(cfg.logger).values() if logger]
         trainer = instantiate(cfg.trainer, callbacks=[*callbacks, FiniteLoss(), ending], logger=loggers)
         processes.check_processes(trainer, cfg.batches.batch_size, run.overrides.hydra, run.mode == RunMode.MULTIRUN)
@@ -52,5 +51,6 @@ def train(cfg: DictConfig) -> None:
         checkpoint = run_steps.checkpoint_to_resume(folder, config, asked, weights)
         trainer.callbacks.insert(0, processes.SameOnAllProcesses(config, weights, checkpoint))
         run_steps.record(folder, config, loggers, weights)
+        run_steps.keep_old_weights(folder, cfg.task_name)  # once nothing speaks against this training
         run_steps.fit(trainer, task, batches, checkpoint)
         run_steps.export(task, trainer, folder / cfg.task_name, run.overrides.task)

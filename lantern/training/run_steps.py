@@ -21,7 +21,7 @@ from torch.distributed import DistError
 
 from lantern.errors import LanternError
 from lantern.evaluation.provenance import PROVENANCE, write_provenance
-from lantern.models.checkpoints import local_hash, weights_file
+from lantern.models.checkpoints import local_hashes, weights_file
 from lantern.runtime.files import alone_in, read_object, replace_text
 from lantern.runtime.overrides import override
 from lantern.training.processes import lasting_settings, was_restarted
@@ -63,11 +63,10 @@ def record(folder: Path, config: dict[str, Any], loggers: list[Logger], weights:
 
 def weights_of(config: dict[str, Any], task: pl.LightningModule) -> dict[str, str]:
     """Hashes of the weights folders that a config names, by config key, and of the task's frozen target."""
-    named = {f"model.{key}": config.get("model", {}).get(key) for key in ("folder", "base", "tokenizer")}
-    named["task.start_from"] = config.get("task", {}).get("start_from")
-    hashes = {key: found for key, path in named.items() if (found := local_hash(path))}
+    read = {"model": ("folder", "base", "tokenizer"), "task": ("start_from",)}
+    named = {part: {key: config.get(part, {}).get(key) for key in keys} for part, keys in read.items()}
     target = getattr(task, "target", None)
-    return hashes | ({"target": target.weights_hash} if target is not None else {})
+    return local_hashes(named) | ({"target": target.weights_hash} if target is not None else {})
 
 
 def alone(folder: Path) -> AbstractContextManager[None]:
@@ -79,8 +78,7 @@ def alone(folder: Path) -> AbstractContextManager[None]:
 def keep_old_metrics(folder: Path) -> None:
     """Renames metrics.csv of an earlier run in this folder, which a new logger would delete, to metrics-1.csv, …"""
     if (path := folder / METRICS).is_file():
-        number = next(n for n in count(1) if not (folder / f"metrics-{n}.csv").exists())
-        path.rename(folder / f"metrics-{number}.csv")
+        _keep_beside(path)
 
 
 def named_checkpoint(asked: str | None, folder: Path) -> Path | None:
@@ -105,8 +103,13 @@ def keep_old_weights(folder: Path, task_name: str) -> None:
     """Renames the weights that an earlier run has exported here to <task_name>-1, …: a run with them is a finished
     one, which no restart would continue."""
     if weights_file(exported := folder / task_name).is_file():
-        number = next(n for n in count(1) if not (folder / f"{task_name}-{n}").exists())
-        exported.rename(folder / f"{task_name}-{number}")
+        _keep_beside(exported)
+
+
+def _keep_beside(path: Path) -> None:
+    """Renames a file or folder to the first of name-1, name-2, … that is free."""
+    names = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in count(1))
+    path.rename(next(name for name in names if not name.exists()))
 
 
 def checkpoint_to_resume(
@@ -224,7 +227,7 @@ def what_next(weights: Path, overrides: Sequence[str]) -> str:
     """For a drafter the command that evaluates it, with the training's overrides that describe the same target; else
     where the weights are."""
     if weights.name == "drafter":
-        kept = [override for override in overrides if REPEATED.match(override)]
+        kept = [given for given in overrides if REPEATED.match(given)]
         command = shlex.join(["python", "evaluate.py", *kept, override("drafter.checkpoint", weights)])
         return f"drafter written; measure it with: {command}"
     return f"{weights.name} written to {weights}; to ship it, copy that folder to data/weights/{weights.name}"

@@ -1,5 +1,7 @@
 """Run folders that are full, shared, damaged or somewhere else: one sentence, and nothing finished is lost."""
 
+import errno
+import fcntl
 import subprocess
 import sys
 
@@ -91,6 +93,18 @@ def test_two_runs_in_one_folder_are_one_too_many(tmp_path):
         holder.communicate()
     with alone_in(tmp_path):
         pass
+
+
+def test_a_file_system_without_locks_is_no_obstacle(tmp_path, monkeypatch):
+    """Catches a traceback where images that points share are made, after everything has been timed."""
+
+    def refused(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    with alone_in(tmp_path):
+        evaluate(tmp_path, tmp_path, pipeline=FakePipeline())
+    assert (tmp_path / SUMMARY).is_file()
 
 
 @pytest.mark.parametrize("content", DAMAGED)

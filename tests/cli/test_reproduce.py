@@ -11,7 +11,7 @@ from support.paths import ROOT
 from lantern.evaluation.rows import Row, read_rows
 
 SETTING = ["acceptance=lantern", "acceptance.delta=0.1", "tree=static"]
-SIZES = ["speed.num_prompts=0", "quality.num_images=32", "metrics.fidelity.num_references=128"]
+SIZES = ["speed.num_prompts=0", "quality.num_images=64", "metrics.fidelity.num_references=256"]
 MEASURED = (
     "frechet", "kernel", "precision", "recall", "texture_accuracy", "shape_accuracy", "colour_accuracy", "all_accuracy",
     "frechet_diff", "kernel_diff", "precision_loss", "recall_loss", "all_accuracy_loss", "output_tv", "code_distance",

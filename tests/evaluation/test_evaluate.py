@@ -5,10 +5,8 @@ import json
 import weakref
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import torch
 from support.fake_pipeline import NUM_TOKENS, FakePipeline
 
 from lantern.errors import LanternError
@@ -22,7 +20,6 @@ from lantern.evaluation.rows import (
     read_rows,
     setting_id,
 )
-from lantern.evaluation.timing import decode_images
 from lantern.reporting.labels import label_rows
 from lantern.reporting.run_folder import write_measurements
 
@@ -286,16 +283,3 @@ def test_batches_that_are_on_record_are_not_kept_in_memory(tmp_path):
     assert len(pipeline.made) == 10
     assert pipeline.most <= 1
     assert method.profile["images"] == 40
-
-
-def test_recorded_tokens_are_decoded_where_the_model_is():
-    """Catches tokens of a record, which are on the host, given to an image decoder on another device."""
-    seen = []
-
-    def decode(tokens: torch.Tensor) -> torch.Tensor:
-        seen.append((tokens.device.type, len(tokens)))
-        return torch.zeros(len(tokens), 3, 2, 2)
-
-    target = SimpleNamespace(codebook=torch.empty(1, device="meta"), decode=decode)
-    assert decode_images(target, torch.zeros(5, 4, dtype=torch.long), 2).shape == (5, 3, 2, 2)
-    assert seen == [("meta", 2), ("meta", 2), ("meta", 1)]

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from lantern.data.prompts import Batch
 from lantern.evaluation.plan import Plan
 from lantern.evaluation.records import RECORDS, pack, unpack
 from lantern.evaluation.rows import append_rows, read_rows, setting_id
+from lantern.evaluation.timing import decode_images
 from lantern.reporting.page.pictures import shared_records
 
 TIMES = ("latency_s", "end_to_end_s", "other_cores", "ar_over_floor", "revision", "warnings")
@@ -173,3 +175,16 @@ def test_killed_at_random_moments_it_ends_with_the_same_tokens_and_quality_and_e
         name: line["tokens"] for name, line in whole[1].items()
     }
     assert lasting(read_rows(tmp_path / "results.jsonl")[-2:]) == lasting(whole[0])
+
+
+def test_recorded_tokens_are_decoded_where_the_model_is():
+    """Catches tokens of a record, which are on the host, given to an image decoder on another device."""
+    seen = []
+
+    def decode(tokens: torch.Tensor) -> torch.Tensor:
+        seen.append((tokens.device.type, len(tokens)))
+        return torch.zeros(len(tokens), 3, 2, 2)
+
+    target = SimpleNamespace(codebook=torch.empty(1, device="meta"), decode=decode)
+    assert decode_images(target, torch.zeros(5, 4, dtype=torch.long), 2).shape == (5, 3, 2, 2)
+    assert seen == [("meta", 2), ("meta", 2), ("meta", 1)]

@@ -103,7 +103,7 @@ def window(target):
 @pytest.mark.parametrize(
     ("drafter", "verification", "fails_at", "ends_at"),
     [(lambda _: NoDrafter(), SharedNoise(), 0, 1), (lambda _: NoDrafter(), SharedNoise(), 5, 16),
-     (window, Ratio(), 5, 16), (window, Block(), 5, 16)],
+     (window, Ratio(), 5, 9), (window, Block(), 5, 6)],
 )  # fmt: skip
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_logits_that_are_not_finite_stop_decoding(value, drafter, verification, fails_at, ends_at, monkeypatch):
@@ -122,7 +122,7 @@ def test_logits_that_are_not_finite_stop_decoding(value, drafter, verification, 
     setup = DecodingSetup(target, drafter(target), verification, Exact(), Sampling())
     with pytest.raises(LanternError, match="the target's logits are NaN or infinite in dtype=float32"):
         generate(setup, PROMPTS[:2], [1, 2], 2)
-    assert fails_at < len(passes) <= ends_at
+    assert len(passes) == ends_at
 
 
 def test_images_behind_a_decode_that_ended_in_nan_are_what_they_are_without_it(monkeypatch):

@@ -135,10 +135,10 @@ def test_the_time_of_steps_leaves_validation_out_and_goes_on_after_resuming(monk
 
 
 @pytest.mark.full
-def test_two_recipes_end_in_one_table_and_a_second_start_repeats_nothing(tmp_path):
+def test_two_recipes_with_two_seeds_end_in_one_table_and_a_second_start_repeats_nothing(tmp_path):
     write_tiny_weights(tmp_path / "weights")
     command = [
-        sys.executable, str(ROOT / "train.py"), "+sweep=recipe", "recipe=eagle1,race", "seed=0",
+        sys.executable, str(ROOT / "train.py"), "+sweep=recipe", "recipe=eagle1,race", "seed=0,1",
         f"paths.weights={tmp_path}/weights", f"paths.cache_dir={tmp_path}/cache", "rendered.num_train=8",
         "rendered.num_validation=2", "batches.splits.validation.num_images=2", "batches.batch_size=4",
         "batches.validation_batch_size=2", "trainer.max_time=null", "trainer.max_steps=3",
@@ -155,7 +155,7 @@ def test_two_recipes_end_in_one_table_and_a_second_start_repeats_nothing(tmp_pat
     ways = ("chain5_ratio", "chain5_shared_noise", "static_shared", "refined_jacobi", "refined_branches")
     assert all(float(row[f"tokens_per_step/{way}"]) >= 1 for row in rows for way in ways)
     assert all(float(row["step_s"]) > 0 and row["steps"] == "3.0" for row in rows)
-    assert len(list((tmp_path / "sweep").glob("*/wandb/offline-run-*"))) == 2  # a point, a run
+    assert len(list((tmp_path / "sweep").glob("*/wandb/offline-run-*"))) == 4  # a point, a run
     made = {path: path.stat().st_mtime_ns for path in _made(tmp_path / "sweep")}
     again = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
     assert again.returncode == 0, again.stderr[-3000:]

@@ -16,7 +16,7 @@ from support.paths import ROOT
 
 from lantern.errors import LanternError
 from lantern.runtime.files import alone_in
-from lantern.training.run_steps import check_model, keep_old_metrics, unfinished_checkpoint, what_next
+from lantern.training.run_steps import check_model, keep_old_metrics, keep_old_weights, unfinished_checkpoint, what_next
 
 TASKS = {path.stem: path.stem for path in (ROOT / "conf" / "task").glob("*.yaml")}  # what each exports
 TASKS |= {"drafter_self": "drafter", "decoder": "tokenizer"}
@@ -119,6 +119,9 @@ def test_a_killed_training_run_is_resumed_and_its_metrics_are_kept(tmp_path):
         keep_old_metrics(tmp_path)
     assert [(tmp_path / f"metrics-{n}.csv").read_text() for n in (1, 2)] == ["first", "second"]
     assert not (tmp_path / "metrics.csv").exists()
+    keep_old_weights(tmp_path, "drafter")  # of a run that goes on, whose next restart is to go on as well
+    assert (tmp_path / "drafter-1" / "model.safetensors").is_file()
+    assert unfinished_checkpoint(tmp_path, config, {}) == str(latest)
 
 
 def run(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess:
