@@ -85,7 +85,7 @@ class Model:
         seeds = [image_seed(seed, prompt, copy) for prompt, copy in zip(prompts, copies, strict=True)]
         pipeline = self.pipeline(**parts, batch_size=min(batch_size, len(prompts)) or 1)
         generation = pipeline.generate(prompts, seeds, batch_size)
-        return Images(decode_images(self.target, generation.tokens, batch_size), generation.tokens, generation)
+        return Images(decode_images(self.target, generation.tokens), generation.tokens, generation)
 
     def stream(self, prompt: str, seed: int = 0, **parts) -> Iterator[Progress]:
         """generate([prompt], seed, **parts) round by round: decoding goes on as values are taken. Raises LanternError

@@ -2,9 +2,10 @@
 
 from collections.abc import Container, Sequence
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from lantern.errors import LanternError
+from lantern.runtime.home import CONFIG_FOLDER
 
 SECTIONS = {"speed": "num_prompts", "quality": "num_images"}
 SWITCHES = ("compile", "tf32", "dry_run")
@@ -30,7 +31,15 @@ def check_added(overrides: Sequence[str], groups: Container[str]) -> None:
         key = override.split("=")[0]
         section, _, setting = key.lstrip("+").partition(".")
         unread = section in OWN if setting else section not in groups
-        if key.startswith("+") and "@" not in key and unread:
+        if key.startswith("+") and "@" not in key and unread and not (key.startswith("++") and _exists(key[2:])):
             raise LanternError(
                 f"{override} adds a setting that nothing reads; see evaluate.py --help for those there are"
             )
+
+
+def _exists(key: str) -> bool:
+    """Whether evaluate.py has this setting, which `++` then sets instead of adding it."""
+    section, _, setting = key.rpartition(".")
+    settings = OmegaConf.load(CONFIG_FOLDER / "evaluate.yaml")
+    found = OmegaConf.select(settings, section) if section else settings
+    return isinstance(found, DictConfig) and setting in found

@@ -116,7 +116,7 @@ class Evaluation:
         timed = side.lines("speed", plan.timed(doublings))
         batched = side.lines("images", batch) if plan.makes_batches else []
         tokens = side.tokens(batched or timed[: len(batch.prompts)])
-        images = decode_images(side.pipeline.target, tokens, plan.batch_size)
+        images = decode_images(side.pipeline.target, tokens)
         values: Row = {"tokens_per_step": speed.tokens_per_step(timed + batched, tokens.shape[1])}
         values |= speed.costs(timed or batched)
         if timed:

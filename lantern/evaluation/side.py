@@ -61,7 +61,7 @@ class Side:
         ledger = Ledger(home / RECORDS, self._known, key, common, files)
         return Maker(
             self.pipeline.generate,
-            lambda made: decode_images(target, made.tokens, len(made.tokens)),
+            lambda made: decode_images(target, made.tokens),
             ledger,
             self._count,
         )

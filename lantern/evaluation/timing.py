@@ -16,6 +16,7 @@ from lantern.runtime.cpu_contention import CpuContention
 from lantern.types import Generation, Target
 
 BATCHES = 4  # decoded together, and so lost together
+DECODED = 4096  # tokens made into images at once, such as four images of 512 px
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Decode = Callable[[Sequence[str], Sequence[int], int], Generation]
@@ -159,7 +160,9 @@ def recorded(ledger: Ledger, part: str, batch: Batch) -> list[Row]:
     return [line for line in found if line is not None]
 
 
-def decode_images(target: Target, tokens: Tensor, batch_size: int) -> Tensor:
-    """tokens [N, L] -> images [N, 3, H, W] in [0, 1], float32, on the CPU."""
+def decode_images(target: Target, tokens: Tensor) -> Tensor:
+    """tokens [N, L] -> images [N, 3, H, W] in [0, 1], float32, on the CPU, a few at once, since an image decoder's
+    activations are larger than the caches of decoding."""
     device = target.codebook.device  # records hold tokens on the host
-    return torch.cat([target.decode(chunk.to(device)).float().cpu() for chunk in tokens.split(batch_size)])
+    chunks = tokens.split(max(1, DECODED // tokens.shape[1]))
+    return torch.cat([target.decode(chunk.to(device)).float().cpu() for chunk in chunks])

@@ -142,8 +142,10 @@ async function lines(response) {
 }
 
 function busy(is) {
+  const focused = document.activeElement === $(is ? "#run" : "#stop");
   $("#run").hidden = is;
   $("#stop").hidden = !is;
+  if (focused) $(is ? "#stop" : "#run").focus();
   for (const { select } of sides) select.disabled = is;
 }
 

@@ -5,8 +5,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from lantern.evaluation.rows import Row, encode
+from lantern.reporting.common_baseline import speed_key
 from lantern.reporting.labels import label_rows, marks
-from lantern.reporting.quality_budget import RANKED_BY, Budget, Choice, speed_rank
+from lantern.reporting.quality_budget import Budget, Choice, speed_rank
 from lantern.reporting.table import format_value
 from lantern.runtime.files import replace_text
 
@@ -22,10 +23,10 @@ def report_best(folder: Path, rows: Sequence[Row], budget: Budget, best: Choice 
     winners = [best.row, *([] if lossless is best.row else [lossless])]
     times = {labels[id(winner)]: _times_as_fast(winner, rows, labels) for winner in winners}
     record = {"budget": asdict(budget), "certain": best.is_certain, "setting": labels[id(best.row)], "row": best.row}
-    record |= {"ranked_by": RANKED_BY, "lossless": labels[id(lossless)] if timed else None, "times_as_fast": times}
+    record |= {"ranked_by": best.ranked_by, "lossless": labels[id(lossless)] if timed else None, "times_as_fast": times}
     replace_text(folder / "best.json", encode(record, indent=2) + "\n")
     doubt = "" if best.is_certain else "; its 95 % bounds reach beyond"
-    described = [f"{labels[id(row)]}, speed-up {format_value(row, 'speedup')}" for row in winners]
+    described = [f"{labels[id(row)]}, speed-up {format_value(row, speed_key(row))}" for row in winners]
     print(f"fastest by the lower bound, lossless or with {budget}: {described[0]}{doubt}")
     if lossless is not best.row:
         print(f"fastest lossless one by the lower bound: {described[1]}")
@@ -35,6 +36,6 @@ def report_best(folder: Path, rows: Sequence[Row], budget: Budget, best: Choice 
 
 
 def _times_as_fast(winner: Row, rows: Sequence[Row], labels: Mapping[int, str]) -> dict[str, float]:
-    """Quotients of speed-ups over plain decoding, by the other setting's label."""
+    """Quotients of speed-ups over the same plain decoding, by the other setting's label."""
     others = (row for row in rows if row is not winner and row.get("speedup"))
-    return {labels[id(row)]: winner["speedup"] / row["speedup"] for row in others}
+    return {labels[id(row)]: winner[speed_key(winner)] / row[speed_key(row)] for row in others}

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lantern.evaluation.rows import SETTING_KEYS, Row
+from lantern.reporting.common_baseline import OVER_FASTEST
 
 BOUNDS = ("_low", "_high")
 
@@ -21,6 +22,9 @@ class Column:
 
 
 KNOWN = (
+    Column(OVER_FASTEST, "over fastest AR",
+           "Time of the fastest kind of plain decoding in this sweep over this setting's: speed-ups over baselines that "
+           "differ, such as with and without torch.compile, made comparable.", "high", True, True),
     Column("speedup", "speed-up",
            "Time of plain decoding over this setting's, both timed in turn on the same prompts.", "high", True, True),
     Column("speedup_over_compiled", "over compiled",

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lantern.errors import LanternError
 from lantern.evaluation.rows import SUMMARY, Row, merge_rows, read_summary, run_name, setting_id
+from lantern.reporting.common_baseline import over_fastest
 from lantern.reporting.labels import label_rows
 from lantern.reporting.page.pictures import shared_records
 from lantern.reporting.page.write import write_page
@@ -29,7 +30,7 @@ EARLIER = 0  # time of change of an earlier sweep's summaries
 def merge_points(folder: Path, points: Sequence[Path], title: str, budget: Budget) -> tuple[list[Row], list[Path]]:
     """Writes results.csv, profiles.json, pareto.png, grid.png and report.html of run folders, and prints the table.
     Returns the ranked rows and the figures; both are empty if no point has a row."""
-    found = merge_rows(row for point in points for row in read_summary(point))
+    found = over_fastest(merge_rows(row for point in points for row in read_summary(point)))
     if not found:
         return [], []
     check_alike(found)

@@ -8,9 +8,9 @@ from textwrap import fill
 from torch import Tensor
 
 from lantern.evaluation.rows import Row, is_baseline
+from lantern.reporting.common_baseline import OVER_FASTEST, speed_key
 
 INK, BASELINE, METHOD, FRONT = "#222222", "#888888", "#1f6fb4", "#b9d3ea"
-SPEED = "speedup"
 PRICES = {  # lower is better
     "frechet": "Fréchet distance, {num_images} images",
     "output_tv": "output TV",
@@ -42,17 +42,19 @@ def draw_pareto(rows: Sequence[Row], labels: Sequence[str], path: str | Path) ->
 
 def _draw_points(axes, points: Sequence[tuple[Row, str]], price: str) -> None:
     front = pareto_front([row for row, _ in points], price)
-    axes.plot([row[SPEED] for row in front], [row[price] for row in front], color=FRONT, lw=3, zorder=1)
+    axes.plot([row[speed_key(row)] for row in front], [row[price] for row in front], color=FRONT, lw=3, zorder=1)
     for row, _ in points:
         colour = BASELINE if is_baseline(row) else METHOD
-        bars = {"xerr": _bars(row, SPEED), "yerr": _bars(row, price)}
+        speed = speed_key(row)
+        bars = {"xerr": _bars(row, speed), "yerr": _bars(row, price)}
         look = {"fmt": "o", "color": colour, "mfc": colour if row.get("lossless") else "white", "ms": 5}
-        axes.errorbar(row[SPEED], row[price], **bars, **look, lw=1, capsize=2, zorder=2)
-    axes.set_xlabel("speed-up over plain AR decoding (right is faster; filled: lossless)")
+        axes.errorbar(row[speed], row[price], **bars, **look, lw=1, capsize=2, zorder=2)
+    kind = "fastest" if any(speed_key(row) == OVER_FASTEST for row, _ in points) else "plain"
+    axes.set_xlabel(f"speed-up over {kind} AR decoding (right is faster; filled: lossless)")
     axes.set_ylabel(f"{PRICES[price].format(**points[0][0])} (down is better)")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25, lw=0.5)
-    _annotate(axes, [(row[SPEED], row[price], label) for row, label in points])
+    _annotate(axes, [(row[speed_key(row)], row[price], label) for row, label in points])
 
 
 def _annotate(axes, points: Sequence[tuple[float, float, str]]) -> None:
@@ -82,7 +84,7 @@ def _annotate(axes, points: Sequence[tuple[float, float, str]]) -> None:
 def pareto_front(rows: Sequence[Row], price: str) -> list[Row]:
     """The rows that no other row exceeds in both speed-up and price, slowest first."""
     front = []
-    for row in sorted(rows, key=lambda row: (-row[SPEED], row[price])):
+    for row in sorted(rows, key=lambda row: (-row[speed_key(row)], row[price])):
         if not front or row[price] < front[-1][price]:
             front.append(row)
     return front[::-1]
@@ -150,7 +152,7 @@ def draw_curves(
 
 
 def _points(rows: Sequence[Row], labels: Sequence[str], price: str) -> list[tuple[Row, str]]:
-    return [(row, label) for row, label in zip(rows, labels, strict=True) if _is_number(row, SPEED, price)]
+    return [(row, label) for row, label in zip(rows, labels, strict=True) if _is_number(row, speed_key(row), price)]
 
 
 def _is_number(row: Row, *keys: str) -> bool:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from lantern.errors import LanternError
 from lantern.evaluation.rows import Row, is_baseline
 from lantern.reporting.columns import KNOWN, better
+from lantern.reporting.common_baseline import speed_key
 
 UNPAIRED = ("output_tv", "code_distance", *(column.key for column in KNOWN if column.is_speed))
-RANKED_BY = "speedup_low"
 VERDICTS = ("lossless", "yes", "open", "no")  # yes: the bounds keep every limit; open: only the values do
 
 
@@ -19,6 +19,11 @@ class Choice(NamedTuple):
 
     row: Row
     is_certain: bool
+
+    @property
+    def ranked_by(self) -> str:
+        """The key of the bound that decided."""
+        return f"{speed_key(self.row)}_low"
 
 
 @dataclass(frozen=True)
@@ -95,11 +100,12 @@ class Budget:
 
 
 def speed_rank(row: Row) -> tuple[bool, float]:
-    """Sort key, the fastest last: by the lower bound of the speed-up, since the point of a noisy row may lie far above
+    """Sort key, the fastest last: by the lower bound of its speed_key, since the point of a noisy row may lie far above
     its true value. Rows without a bound, such as those of a single prompt, come first, in the order of their points."""
-    low = row.get(RANKED_BY)
+    key = speed_key(row)
+    low = row.get(f"{key}_low")
     has_bound = low is not None and isfinite(low)
-    return has_bound, low if has_bound else row.get("speedup") or 0.0
+    return has_bound, low if has_bound else row.get(key) or 0.0
 
 
 def ranked(rows: Sequence[Row], budget: Budget) -> list[Row]:

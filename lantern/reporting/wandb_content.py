@@ -13,6 +13,7 @@ from torch import Tensor
 from lantern.evaluation.rows import Row
 from lantern.metrics.profile import Profile
 from lantern.models.checkpoints import weights_hash
+from lantern.reporting.common_baseline import speed_key
 
 MAX_IMAGES = 32  # in a table; all images are in the run folder
 RESULT_FILES = ("*.jsonl", "*.json", "*.csv", "*.png", "report.html")
@@ -92,7 +93,7 @@ def row_table(rows: Sequence[Row]) -> wandb.Table:
 
 def pareto_chart(rows: Sequence[Row], names: Sequence[str]) -> wandb.plot.CustomChart | None:
     """Speed-up against Fréchet distance; None where no row has both."""
-    points = [[name, r[SPEED], r[QUALITY]] for r, name in zip(rows, names, strict=True) if None not in _both(r)]
+    points = [[name, *_both(row)] for row, name in zip(rows, names, strict=True) if None not in _both(row)]
     if not points:
         return None
     table = wandb.Table(columns=["setting", SPEED, QUALITY], data=points)
@@ -100,7 +101,7 @@ def pareto_chart(rows: Sequence[Row], names: Sequence[str]) -> wandb.plot.Custom
 
 
 def _both(row: Row) -> tuple[object, object]:
-    return row.get(SPEED), row.get(QUALITY)
+    return row.get(speed_key(row)), row.get(QUALITY)
 
 
 def results_artifact(name: str, folder: Path, metadata: Mapping[str, object]) -> wandb.Artifact:

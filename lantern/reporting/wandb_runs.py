@@ -16,7 +16,7 @@ from torch import Tensor
 from lantern.errors import LanternError
 from lantern.evaluation.rows import Row, fixed_part, run_name, setting_id
 from lantern.metrics.profile import Profile
-from lantern.reporting.quality_budget import RANKED_BY, Choice
+from lantern.reporting.quality_budget import Choice
 
 if TYPE_CHECKING:
     import wandb
@@ -146,7 +146,7 @@ class Tracker:
             run.log(logged)
             run.summary.update({"points": len(rows)})
             if best is not None:
-                named = {"name": run_name(best.row), "certain": best.is_certain, "ranked_by": RANKED_BY}
+                named = {"name": run_name(best.row), "certain": best.is_certain, "ranked_by": best.ranked_by}
                 run.summary.update({f"best/{key}": value for key, value in (content.flat(best.row) | named).items()})
             run.log_artifact(content.results_artifact(f"sweep-{group.key}", folder, {"points": len(rows)}))
 

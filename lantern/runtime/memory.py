@@ -1,6 +1,9 @@
 """Memory estimate of a batch, checked before decoding: the target's cache (by image length) and recorded
 passes, the drafter's state, and a round's tables over the codebook (by tree nodes)."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import torch
 
 from lantern.errors import LanternError
@@ -48,13 +51,36 @@ def check_memory(target: Target, num_nodes: int, depth: int, batch_size: int, ke
 
 
 def available_memory(device: torch.device) -> int | None:
-    """Bytes free on a GPU or in main memory; None where the system does not report them."""
+    """Bytes free on a GPU, or in main memory within this job's limits; None where the system does not report them."""
     if device.type == "cuda":
         reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # torch's unused pool
         return torch.cuda.mem_get_info(device)[0] + reserved
     try:
-        with open("/proc/meminfo") as file:
-            fields = dict(line.split(":", 1) for line in file)
-        return 1024 * int(fields["MemAvailable"].split()[0])
+        fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        free = 1024 * int(fields["MemAvailable"].split()[0])
     except (OSError, KeyError, ValueError):
         return None
+    return min([free, *left_in_groups()])
+
+
+def left_in_groups(groups: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")) -> Iterator[int]:
+    """Bytes left of each memory limit on this process, such as a container's or a Slurm job's: the control groups (v2
+    or v1) that it is in. What they hold of files counts as free, as in MemAvailable."""
+    try:
+        lines = groups.read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers not in ("", "memory"):
+            continue
+        root = mount / controllers
+        limit, used = ("limit_in_bytes", "usage_in_bytes") if controllers else ("max", "current")
+        own = root / path.lstrip("/")
+        for folder in (own, *(above for above in own.parents if above.is_relative_to(root))):
+            try:  # "max" is no limit; a container does not see the groups above its own
+                left = int((folder / f"memory.{limit}").read_text()) - int((folder / f"memory.{used}").read_text())
+                counted = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+            except (OSError, ValueError):
+                continue
+            yield max(0, left + int(counted.get("total_inactive_file" if controllers else "inactive_file", 0)))

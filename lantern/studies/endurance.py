@@ -14,6 +14,7 @@ from lantern.errors import LanternError
 from lantern.evaluation.records import RECORDS
 from lantern.evaluation.rows import append_rows, read_rows
 from lantern.runtime.home import CHECKOUT
+from lantern.runtime.overrides import override
 from lantern.studies.markdown import table_lines
 from lantern.studies.miniature import PIXELS_PER_TOKEN, write_captioned_scenes, write_tiny_weights
 from lantern.studies.process_samples import Sample, Verdict, folder_bytes, sample, verdicts
@@ -85,7 +86,8 @@ def watch(work: Work, folder: Path, every_s: float = EVERY_S) -> list[Sample]:
     """Runs the command in a folder to its end, W&B offline, and returns the samples, also in samples.jsonl.
     LanternError if it fails."""
     folder.mkdir(parents=True)
-    command = [sys.executable, str(CHECKOUT / work.command[0]), *work.command[1:], f"hydra.run.dir={folder}/run"]
+    command = [sys.executable, str(CHECKOUT / work.command[0]), *work.command[1:]]
+    command.append(override("hydra.run.dir", folder / "run"))
     samples: list[Sample] = []
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | {"WANDB_MODE": "offline"})

@@ -84,8 +84,9 @@ def test_a_key_that_nothing_reads_is_refused(added):
         check_added([added], {"model": "llamagen", "method": "jacobi"})
 
 
-def test_what_a_group_or_a_constructor_reads_may_be_added():
+def test_what_a_group_or_a_constructor_reads_may_be_added_and_a_setting_that_exists_set_by_two_pluses():
     known = {"method": "jacobi", "sweep": "delta", "tree": "static", "loop": "rows"}
+    check_added(["++speed.num_prompts=4", "++seed=3"], known)
     check_added(
         ["+method=jacobi", "+sweep=field", "+loop=rows", "++tree.length=3", "+tree@published=eagle2", "seed=3"], known
     )

@@ -15,6 +15,7 @@ from support.killed_evaluation import evaluate
 from support.paths import ROOT, SUPPORT, TESTS
 
 from lantern.data.prompts import Batch
+from lantern.evaluation import timing
 from lantern.evaluation.plan import Plan
 from lantern.evaluation.records import RECORDS, pack, unpack
 from lantern.evaluation.rows import append_rows, read_rows, setting_id
@@ -177,8 +178,10 @@ def test_killed_at_random_moments_it_ends_with_the_same_tokens_and_quality_and_e
     assert lasting(read_rows(tmp_path / "results.jsonl")[-2:]) == lasting(whole[0])
 
 
-def test_recorded_tokens_are_decoded_where_the_model_is():
-    """Catches tokens of a record, which are on the host, given to an image decoder on another device."""
+def test_recorded_tokens_are_decoded_where_the_model_is_and_few_at_once(monkeypatch):
+    """Catches tokens of a record, which are on the host, given to an image decoder on another device, and one that is
+    given a whole batch of large images."""
+    monkeypatch.setattr(timing, "DECODED", 8)
     seen = []
 
     def decode(tokens: torch.Tensor) -> torch.Tensor:
@@ -186,5 +189,6 @@ def test_recorded_tokens_are_decoded_where_the_model_is():
         return torch.zeros(len(tokens), 3, 2, 2)
 
     target = SimpleNamespace(codebook=torch.empty(1, device="meta"), decode=decode)
-    assert decode_images(target, torch.zeros(5, 4, dtype=torch.long), 2).shape == (5, 3, 2, 2)
+    assert decode_images(target, torch.zeros(5, 4, dtype=torch.long)).shape == (5, 3, 2, 2)
     assert seen == [("meta", 2), ("meta", 2), ("meta", 1)]
+    assert decode_images(target, torch.zeros(1, 9, dtype=torch.long)).shape == (1, 3, 2, 2)

@@ -90,11 +90,13 @@ def test_images_that_differ_can_be_compared_token_by_token(page):
 
 def test_a_stopped_comparison_stops_decoding_and_the_next_one_runs(page, server):
     page.ask("document.querySelector('#pace').value = 10")
-    page.click("#run")
+    page.ask("document.querySelector('#run').focus()")
+    page.press("Enter")
     wait(page, f"({COUNT})[0] > 3")
     assert page.ask("document.querySelectorAll('.side.running').length") == 1
-    page.click("#stop")
+    page.press("Enter")  # the focus has gone to the button that stops
     wait(page, ENDED)
+    assert page.ask("document.activeElement.id") == "run"
     assert text(page, "#message") == "Stopped."
     page.ask("document.querySelector('#pace').value = 0")
     page.click("#run")

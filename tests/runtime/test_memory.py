@@ -75,6 +75,23 @@ def test_a_batch_that_does_not_fit_is_an_error_with_the_largest_that_does(monkey
     assert len(decode(drafter, target, 4, 3).tokens) == 4
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_jobs_memory_limit_counts(tmp_path, version):
+    """Catches a container's or a Slurm job's limit that is not seen until the process is killed."""
+    root = tmp_path if version == 2 else tmp_path / "memory"
+    names = ("max", "current") if version == 2 else ("limit_in_bytes", "usage_in_bytes")
+    groups = "0::/job_7/step_0\n" if version == 2 else "4:memory:/job_7/step_0\n3:cpuset:/job_7\n0::/\n"
+    (tmp_path / "groups").write_text(groups)
+    (root / "job_7" / "step_0").mkdir(parents=True)
+    cache = "inactive_file 30" if version == 2 else "total_inactive_file 30\ninactive_file 5"
+    for folder, limit, used in (("job_7", "1000", "400"), ("job_7/step_0", "max", "400"), (".", "5000", "4900")):
+        for name, value in zip(names, (limit, used), strict=True):
+            (root / folder / f"memory.{name}").write_text(value + "\n")
+        (root / folder / "memory.stat").write_text(f"anon 1\n{cache}\n")
+    assert list(memory.left_in_groups(tmp_path / "groups", tmp_path)) == [630, 130]
+    assert list(memory.left_in_groups(tmp_path / "none", tmp_path)) == []
+
+
 def test_a_tree_larger_than_the_caches_room_is_one_clear_error():
     """Catches entries that overwrite another image's."""
     target = tiny_target()

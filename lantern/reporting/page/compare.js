@@ -1,7 +1,7 @@
 // The same prompt and seed under every setting, and two settings in detail. Slider, flip and difference are offered only
 // where both settings share their noise: then every difference between the images comes from the method.
 const seen = rows.map((_, index) => index).filter(index => pictures[index]?.length);
-const fastest = seen.filter(index => !rows[index].baseline).sort(byLowerBound("speedup"))[0];
+const fastest = seen.filter(index => !rows[index].baseline).sort(byLowerBound(columns.find(column => column.is_speed)?.key))[0];
 const pair = { left: seen[0], right: fastest ?? seen[0], mode: "side by side", flipped: false, seam: 50 };
 const MODES = ["side by side", "slider", "flip", "difference"];
 const sharesNoise = () => rows[pair.left].shared_noise && rows[pair.right].shared_noise;
@@ -21,7 +21,7 @@ function caption(index) {
 function drawPromptOptions() {
   const step = by => choose({ prompt: (choice.prompt + by + prompts.length) % prompts.length });
   const options = prompts.map(({ text, copy }, index) => [index, copy ? `${text} (copy ${copy})` : text]);
-  at("prompt-options").replaceChildren(
+  redraw(at("prompt-options"),
     picker("prompt", options, choice.prompt, index => choose({ prompt: +index })),
     el("button", { type: "button", onclick: () => step(-1) }, "← previous"),
     el("button", { type: "button", onclick: () => step(1) }, "next →"),
@@ -37,9 +37,9 @@ function drawPairOptions() {
   const side = name => picker(name, options, pair[name], index => { pair[name] = +index; drawPair(); });
   const modes = MODES.map(mode => el("label", {}, el("input", {
     type: "radio", name: "mode", value: mode, checked: mode === pair.mode, disabled: mode !== MODES[0] && !sharesNoise(),
-    onchange: () => { pair.mode = mode; drawPair(); at("pair-options").querySelector(`[value="${mode}"]`).focus(); },
+    onchange: () => { pair.mode = mode; drawPair(); },
   }), mode));
-  at("pair-options").replaceChildren(side("left"), side("right"), el("fieldset", { "aria-label": "How to compare" }, ...modes));
+  redraw(at("pair-options"), side("left"), side("right"), el("fieldset", { "aria-label": "How to compare" }, ...modes));
 }
 
 function sliderView() {
@@ -58,9 +58,9 @@ function sliderView() {
 
 function flipView() {
   const shown = pair.flipped ? pair.right : pair.left;
-  const flip = () => { pair.flipped = !pair.flipped; drawPair(); at("flip").focus(); };
+  const flip = () => { pair.flipped = !pair.flipped; drawPair(); };
   return el("figure", {}, el("div", { class: "stack" }, image(shown)),
-    el("figcaption", {}, el("button", { id: "flip", type: "button", onclick: flip }, "flip"), " ", caption(shown)));
+    el("figcaption", {}, el("button", { type: "button", onclick: flip }, "flip"), " ", caption(shown)));
 }
 
 function pairView() {
@@ -77,7 +77,7 @@ function drawPair() {
   drawPairOptions();
   at("pair-note").textContent = sharesNoise() ? "Both settings share their noise: every difference comes from the method." :
     "These two do not share their noise: their images are independent samples, which no pixel-wise view can compare.";
-  at("pair").replaceChildren(pairView());
+  redraw(at("pair"), pairView());
 }
 
 if (seen.length && prompts.length) {

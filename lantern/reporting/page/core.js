@@ -60,6 +60,14 @@ function picker(name, options, chosen, change) {
   return el("label", {}, name, el("select", { onchange: event => change(event.target.value) }, ...items));
 }
 
+// Draws a part of the page anew; the control that had the keyboard's focus has it again.
+function redraw(place, ...content) {
+  const controls = () => [...place.querySelectorAll("button, select, input")];
+  const focused = controls().indexOf(document.activeElement);
+  place.replaceChildren(...content);
+  controls()[focused]?.focus();
+}
+
 at("note").textContent = content.note;
 
 // On paper every record is expanded; afterwards the page is as it was.

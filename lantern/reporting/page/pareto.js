@@ -16,20 +16,26 @@ function front(points) {
   return kept;
 }
 
-function limit() {
-  const plain = rows.find(row => row.baseline && valueOf(row, axes.y) != null);
-  if (!plain) return null;
-  const value = valueOf(plain, axes.y), slack = (Math.abs(value) * axes.within) / 100;
-  return byKey[axes.y].better === "high" ? value - slack : value + slack;
+// Plain decoding's quality with a row's sampling: by its paired difference, else as in the first baseline.
+function plainOf(row) {
+  const value = valueOf(row, axes.y), more = valueOf(row, `${axes.y}_diff`), less = valueOf(row, `${axes.y}_loss`);
+  if (row.baseline || value == null || (more ?? less) == null) return row.baseline ? value : firstPlain();
+  return more == null ? value + less : value - more;
+}
+const firstPlain = () => valueOf(rows.find(row => row.baseline && valueOf(row, axes.y) != null) ?? { values: {} }, axes.y);
+
+function limit(plain) {
+  const slack = (Math.abs(plain) * axes.within) / 100;
+  return byKey[axes.y].better === "high" ? plain - slack : plain + slack;
 }
 
 function tellBudget() {
-  const end = limit();
-  const inside = end == null ? [] : plotted().filter(index => !isBetter(end, valueOf(rows[index], axes.y)));
+  const known = firstPlain() != null;
+  const inside = known ? plotted().filter(i => !isBetter(limit(plainOf(rows[i])), valueOf(rows[i], axes.y))) : [];
   const best = inside.sort(byLowerBound(axes.x))[0];
   const named = best != null && `${rows[best].label}: ${byKey[axes.x].title} ${withBounds(rows[best], axes.x)}, ` +
     `${byKey[axes.y].title} ${withBounds(rows[best], axes.y)}.`;
-  at("budget").textContent = end == null ? "" : `Fastest within ${axes.within} % of plain decoding's ` +
+  at("budget").textContent = !known ? "" : `Fastest within ${axes.within} % of plain decoding's ` +
     `${byKey[axes.y].title} (★): ${named || "none"}`;
   choose({ best: best ?? null });
 }
@@ -113,7 +119,8 @@ function drawPareto() {
   const y = scale(points, axes.y, height - MARGIN.bottom, MARGIN.top);
   const marks = points.map(index => pointMark(index, x, y));
   const line = front(points).map(i => `${x.to(valueOf(rows[i], axes.x))},${y.to(valueOf(rows[i], axes.y))}`).join(" ");
-  const end = limit(), seen = end != null && end > y.low && end < y.high;
+  const end = rows.filter(row => row.baseline).length === 1 && firstPlain() != null ? limit(firstPlain()) : null;
+  const seen = end != null && end > y.low && end < y.high;
   const drawing = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Speed against quality, one point per setting" },
     ...axisMarks(x, y, width, height), svg("polyline", { class: "front", points: line }),
     seen ? svg("line", { class: "limit", x1: MARGIN.left, x2: width - MARGIN.right, y1: y.to(end), y2: y.to(end) }) : null,
@@ -146,16 +153,16 @@ function showTip(index, px, py) {
 function hideTip() { at("tip").hidden = true; }
 
 if (axes.x && axes.y) {
-  const redraw = () => { drawPareto(); tellBudget(); };
+  const update = () => { drawPareto(); tellBudget(); };
   const within = el("input", { type: "number", min: 0, max: 1000, step: 1, value: axes.within, id: "within",
-    oninput: event => { axes.within = Math.max(0, +event.target.value || 0); redraw(); } });
+    oninput: event => { axes.within = Math.max(0, +event.target.value || 0); update(); } });
   const named = list => list.map(column => [column.key, column.title]);
   at("trade-options").append(
-    picker("speed", named(speeds), axes.x, key => { axes.x = key; redraw(); }),
-    picker("quality", named(qualities), axes.y, key => { axes.y = key; redraw(); }),
+    picker("speed", named(speeds), axes.x, key => { axes.x = key; update(); }),
+    picker("quality", named(qualities), axes.y, key => { axes.y = key; update(); }),
     el("label", {}, "budget: within", within, "% of plain decoding"));
   whenChosen(markPoints);
-  redraw();
+  update();
   let drawn = at("pareto").clientWidth;
   new ResizeObserver(() => {
     if (drawn !== at("pareto").clientWidth) drawPareto();

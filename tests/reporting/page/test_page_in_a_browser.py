@@ -97,6 +97,19 @@ def test_the_budget_names_the_fastest_setting_that_keeps_it(page):
     assert page.ask("document.querySelector('#table tr.best').innerText").startswith(LABELS[2])
 
 
+def test_the_budget_of_a_row_is_of_its_own_plain_decoding(page, tmp_path):
+    """Catches a cool setting that is within the budget of another temperature's plain decoding, and the reverse."""
+    warm = {"temperature": 1.0, "frechet": 5.0}
+    cool = {"temperature": 0.7, "frechet": 8.0}
+    rows = [own | {"drafter": "none", "speedup": 1.0} for own in (warm, cool)]
+    rows += [own | {"drafter": "eagle", "acceptance": "exact", "tree": "static"} for own in (warm, cool)]
+    rows[2] |= {"speedup": 3.0, "frechet": 7.0, "frechet_diff": 2.0}  # within 10 % of the cool one's
+    rows[3] |= {"speedup": 2.0, "frechet": 8.4, "frechet_diff": 0.4}
+    write_page(tmp_path / "warm.html", "warm", rows, [], {})
+    page.open(tmp_path / "warm.html")
+    assert "speed-up 2.00" in page.ask("document.querySelector('#budget').innerText")
+
+
 @pytest.mark.parametrize(("low", "best"), [(1.2, "steady"), (1.6, "noisy"), (None, "steady")])
 def test_the_budget_ranks_by_the_lower_bound_as_the_table_does(page, tmp_path, low, best):
     """Catches a noisy point that wins by its middle; a row without bounds comes last."""
@@ -122,12 +135,23 @@ def test_pictures_that_share_their_noise_slide_flip_and_subtract(page):
     page.click("[value='flip']")
     alt = "document.querySelector('.stack img').alt"
     assert page.ask(alt).startswith("AR")
-    page.click("#flip")
+    page.click("#pair button")
     assert page.ask(alt).startswith(LABELS[2])
     page.press("Enter")  # the button keeps the focus
     assert page.ask(alt).startswith("AR")
     page.click("[value='difference']")
     assert page.ask("getComputedStyle(document.querySelector('.stack img + img')).mixBlendMode") == "difference"
+
+
+def test_a_control_that_redraws_its_row_keeps_the_focus(page):
+    """Catches a keyboard user who is sent to the top of the page by every step."""
+    chosen = "document.querySelector('#prompt-options select').value"
+    page.ask("document.querySelectorAll('#prompt-options button')[1].focus()")
+    prompts = [page.ask(chosen)]
+    for _ in range(2):
+        page.press("Enter")
+        prompts.append(page.ask(chosen))
+    assert prompts[0] != prompts[1] != prompts[2]
 
 
 def test_pictures_of_other_noise_are_only_set_side_by_side(page):
