@@ -14,7 +14,7 @@ class GridsSweeper(BasicSweeper):
     """grids: the axes of each grid, in the syntax of `hydra.sweeper.params`, which holds the axes common to all grids.
     The command line replaces axes of the same name; given a grid's first axis (+method=…), it replaces all grids.
     references: settings to compare the points with, behind them. They keep their own settings whatever the command line
-    says, take none of the sweep's axes, rules and trees, and are left out where a method is given."""
+    says, take none of the sweep's axes, rules, trees and verifications, and are left out where a method is given."""
 
     def __init__(
         self, grids: Sequence[Mapping[str, object]], params: Mapping[str, str] | None = None,
@@ -37,7 +37,7 @@ class GridsSweeper(BasicSweeper):
     def _of_reference(self, reference: Mapping[str, object], overrides: Sequence[Override]) -> list[Override]:
         named = {override.get_key_element(): override for override in overrides}
         others = (*RULE_SETTINGS, "drafter.") if "drafter" in named else RULE_SETTINGS
-        taken = {*reference, *self.params, "tree"}
+        taken = {*reference, *self.params, "tree", "verification"}
         kept = [override for key, override in named.items() if key not in taken and not key.startswith(others)]
         return [*_parsed(reference), *kept]
 

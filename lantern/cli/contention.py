@@ -69,10 +69,11 @@ def measure(threads: str, settings: Sequence[str], repeats: int = REPEATS) -> Fi
     """Seconds of images made in this process, the methods in turn, first alone and then beside a busy process."""
     from lantern.cli.demo_timings import pipeline_of, target_of
     from lantern.runtime.core_sharing import CoreSharing, FixedThreads
+    from lantern.runtime.cpu_contention import usable_cores
 
     settings = [*settings, "device=cpu"]
     target = target_of(settings)
-    kept = {"fixed": FixedThreads, "sharing": lambda: CoreSharing(os.cpu_count() or 1)}[threads]()
+    kept = {"fixed": FixedThreads, "sharing": lambda: CoreSharing(len(usable_cores()))}[threads]()
     pipelines = {name: pipeline_of(target, [*settings, *method]) for name, method in METHODS.items()}
     for pipeline in pipelines.values():
         seconds_of(pipeline, kept)  # warms up

@@ -6,6 +6,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from lantern.cli.sweep_callback import number_of_points
+from lantern.runtime.cpu_contention import usable_cores
 
 THREADS = "OMP_NUM_THREADS"
 
@@ -23,11 +24,6 @@ class DividedCores(Callback):
         if THREADS in os.environ:
             return
         points = number_of_points(config)
-        cores = usable_cores()
+        cores = len(usable_cores())
         at_once = min(count for count in (self._at_once, points, cores) if count and count > 0)
         os.environ[THREADS] = str(cores // at_once)
-
-
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -31,13 +31,14 @@ class Estimate:
     laid_out: int  # copies of the target's weights in the layout of the CPU's matrix products
     drafter: int  # an EAGLE layer of the target's width, with its cache
     laws: int
+    recorded: int  # what a GPU's recorded passes read and write
     caches: dict[tuple[int, int], int]
     num_tokens: int
 
     def total(self, batch_size: int) -> int:
         """Bytes of a batch with all its tokens."""
         cache = self.caches[batch_size, self.num_tokens]
-        return sum(self.weights.values()) + self.laid_out + self.drafter + self.laws + cache
+        return sum(self.weights.values()) + self.laid_out + self.drafter + self.laws + self.recorded + cache
 
     def table(self, available: int | None) -> str:
         """Aligned text for the terminal; available: free bytes on the device."""
@@ -46,7 +47,9 @@ class Estimate:
         rows += [("weights, laid out for decoding", self.laid_out)] if self.laid_out else []
         rows += [(f"keys and values, B = {b}, {n} of {self.num_tokens} tokens", s) for (b, n), s in self.caches.items()]
         rows += [(f"drafter: weights and cache, B = {batch_size}", self.drafter)] if self.drafter else []
-        rows += [(f"laws of a round, B = {batch_size}", self.laws), (f"all, B = {batch_size}", self.total(batch_size))]
+        rows += [(f"laws of a round, B = {batch_size}", self.laws)]
+        rows += [(f"recorded passes, B = {batch_size}", self.recorded)] if self.recorded else []
+        rows += [(f"all, B = {batch_size}", self.total(batch_size))]
         rows += [("free on this device", available)] if available is not None else []
         width = max(len(name) for name, _ in rows)
         return "\n".join(f"{name:{width}}  {size / 2**30:8.2f} GiB" for name, size in rows)
@@ -94,6 +97,7 @@ def estimate(
         laid_out_bytes(target, device),
         drafter_bytes(target, trees.num_nodes, largest, device) if drafts else 0,
         largest * table_bytes(target.vocab_size, *trees),
+        largest * target.recorded_bytes(trees.num_nodes) if device.type == "cuda" else 0,
         caches,
         target.num_tokens,
     )

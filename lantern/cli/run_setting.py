@@ -43,6 +43,8 @@ def run_setting(
     parts, tree = _parts(cfg, name)
     read = {"target": parts["model"].weights_hash, "prompts": fingerprint.digest(plan.prompts), "code": code_hash()}
     read |= local_hashes({part: config.get(part) for part in ("model", "drafter", "metrics")})
+    weight = parts["model"].embed_weight
+    read["device and dtype"] = f"{weight.device.type} {weight.dtype}"  # that auto has chosen
     request = fingerprint.request_hash(config, read)
     if fingerprint.is_finished(folder, request):
         return _finished_rows(folder)
@@ -57,7 +59,8 @@ def run_setting(
     joined = pipelines(**parts)
     pipeline = joined(resolved(tree, joined))
     settings = {} if parts["loop"] else own_settings(config, parts["drafter"], tree)
-    identity = _identity(config, plan, pipeline, settings, method, read.get("model.tokenizer"))
+    tokenizer = next((found for name, found in read.items() if name.startswith("model.tokenizer")), None)
+    identity = _identity(config, plan, pipeline, settings, method, tokenizer)
     with _bar(sweep) as count:
         measurements = _evaluation(cfg, plan, pipeline, identity, folder, sweep, count).run(pipeline)
     if measurements:

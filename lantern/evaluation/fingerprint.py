@@ -3,6 +3,7 @@ finished run is recognised."""
 
 import hashlib
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from lantern.evaluation.rows import Row, encode, read_summary
 from lantern.runtime.files import read_object, replace_text
 from lantern.types import Target
 
+log = logging.getLogger(__name__)
 FINISHED = "finished.json"
 PLAIN = ("model", "sampling", "dtype", "device", "compile", "tf32")  # what plain decoding is built from
 DECODING = (*PLAIN, "drafter", "tree", "acceptance", "verification", "loop")
@@ -71,7 +73,8 @@ def protocol(target: Target, prompts: Sequence[str], split: str) -> Row:
 
 def check_shards(folder: Path, config: Mapping[str, object], hashes: Mapping[str, str]) -> None:
     """Raises LanternError if a shard below a folder was made with other code or weights (`hashes`) than this run has,
-    or if all shards have other settings: their images would be made again, in silence."""
+    or if all shards have other settings: their images would be made again, in silence. Warns where no shard was timed
+    on a machine like this one."""
     others = {}  # of other settings
     shards = {path.parent: json.loads(path.read_text()) for path in sorted(folder.glob(f"*/{PROVENANCE}"))}
     shards = {place: made for place, made in shards.items() if made["config"].get("shards", 1) > 1}
@@ -85,6 +88,14 @@ def check_shards(folder: Path, config: Mapping[str, object], hashes: Mapping[str
             others[place] = settings
     if others and len(others) == len(shards):
         raise _of_another(*next(iter(others.items())))
+    here = device_name(str(config.get("device", "auto"))), torch.get_num_threads()
+    places = {(made["device"], made["threads"]) for made in shards.values()}
+    if places and here not in places:
+        (device, threads), *_ = sorted(places)
+        log.warning(
+            f"the shards in {folder} timed on {device} with {threads} threads, this is {here[0]} with {here[1]}: their "
+            f"images are timed again here; to use their times, measure on such a machine with OMP_NUM_THREADS={threads}"
+        )
 
 
 def _of_another(shard: Path, parts: Sequence[str]) -> LanternError:

@@ -3,7 +3,6 @@
 import hashlib
 import importlib.metadata
 import json
-import os
 import platform
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from lantern.runtime.cpu_contention import usable_cores
 from lantern.runtime.files import replace_text
 from lantern.runtime.hardware import vector_instructions
 from lantern.runtime.source import code_of
@@ -78,8 +78,7 @@ def device_name(device: str = "auto") -> str:
     vector instructions."""
     if device.startswith(("auto", "cuda")) and torch.cuda.is_available():
         return torch.cuda.get_device_name(None if device == "auto" else device)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{_processor()} ({cores} cores, {vector_instructions()})"
+    return f"{_processor()} ({len(usable_cores())} cores, {vector_instructions()})"
 
 
 def _processor() -> str:

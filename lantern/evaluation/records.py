@@ -34,8 +34,8 @@ class Ledger:
         self._home, self._common, self._images = home, {"key": key, **common}, images
         lines = [line for path in dict.fromkeys([*files, home]) if path.is_file() for line in read_rows(path)]
         own = sorted((line for line in lines if line.get("key") == key), key=timings_before)
-        # a kept line belongs to this setting as well, which differs from its first one in the number of images alone
-        self._found = {name_of(line): {**line, **common} for line in own}
+        # a kept line belongs to this setting as well, which differs from its first one in its list of images alone
+        self._found = {name_of(line): {**line, **common, "image": self._file(line)} for line in own}
         self._tokens: dict[Name, Tensor] = {}  # of the images made in this process
 
     @property

@@ -72,18 +72,17 @@ class CachedTarget:
     def cuda_graphs(self) -> bool | None:
         return self.graphs.are_on if self.graphs else None
 
-    def _recorded_bytes(self, num_nodes: int) -> int:
+    def recorded_bytes(self, num_nodes: int) -> int:
         """What recorded passes and verifications of one image read and write at full size, and at all smaller sizes of
         batch and tree, which recorded_size bounds by as much again each."""
-        if not self.graphs:
-            return 0
         (codes, dim), item = self.embed_weight.shape, self.embed_weight.element_size()
         node = codes * (2 * item + max(item, 4)) + self.guidance * dim * item + 64 * INDEX  # logits, p, features
         noise = 4 * codes * (num_nodes + AHEAD)
         return 4 * (num_nodes * node + noise + self._slots(num_nodes))
 
     def image_bytes(self, num_nodes: int) -> int:
-        return self._slot_bytes * self._slots(num_nodes) + self._recorded_bytes(num_nodes)
+        recorded = self.recorded_bytes(num_nodes) if self.graphs else 0
+        return self._slot_bytes * self._slots(num_nodes) + recorded
 
     def step_bytes(self, batch_size: int = 1) -> int:
         """Bytes that an AR step must read: the weights behind the embeddings, and the caches, half full."""

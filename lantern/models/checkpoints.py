@@ -21,6 +21,7 @@ from lantern.runtime.files import replace_file
 WEIGHTS_FILE, CONFIG_FILE = "model.safetensors", "config.json"
 TORCH_FILE = "pytorch_model.bin"
 FOLDER_FILES = (WEIGHTS_FILE, TORCH_FILE)  # in order of preference
+FILE_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 WRAPPER_KEYS = ("model", "module", "state_dict")  # keys under which released files nest their state dict
 NAMES_SHOWN = 4
 Made = TypeVar("Made")
@@ -160,21 +161,27 @@ def state_hash(module: nn.Module) -> str:
     return digest.hexdigest()[:16]
 
 
-def local_hash(path: object) -> str | None:
-    """weights_hash of the folder a setting names; None if no such folder is on this disk."""
+def local_hash(path: object, file: object = None) -> str | None:
+    """weights_hash of what a setting names: a weights file, a weights folder or a folder with this file; None if there
+    is no such one on this disk."""
     if not isinstance(path, str):
         return None
-    folder = Path(path).expanduser()
-    return weights_hash(folder) if weights_file(folder).is_file() else None
+    place = Path(path).expanduser()
+    if isinstance(file, str) and (place / file).is_file():
+        return weights_hash(place / file)
+    found = place if place.suffix in FILE_SUFFIXES else weights_file(place)
+    return weights_hash(found) if found.is_file() else None
 
 
-def local_hashes(settings: object, name: str = "") -> dict[str, str]:
-    """local_hash of every weights folder that nested settings name, by the setting's dotted name."""
+def local_hashes(settings: object, name: str = "", file: object = None) -> dict[str, str]:
+    """local_hash of all weights that nested settings name, by the setting's dotted name; `file` stands beside them."""
     if isinstance(settings, Mapping | list):
-        named = settings.items() if isinstance(settings, Mapping) else enumerate(settings)
-        parts = [local_hashes(value, f"{name}.{key}" if name else str(key)) for key, value in named]
+        is_mapping = isinstance(settings, Mapping)
+        file = settings.get("file") if is_mapping else file
+        named = settings.items() if is_mapping else enumerate(settings)
+        parts = [local_hashes(value, f"{name}.{key}" if name else str(key), file) for key, value in named]
         return {key: found for part in parts for key, found in part.items()}
-    return {name: found} if (found := local_hash(settings)) else {}
+    return {name: found} if (found := local_hash(settings, file)) else {}
 
 
 def save_weights(folder: str | Path, state: dict[str, Tensor], config: dict) -> Path:

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from lantern.evaluation.rows import Row, encode
-from lantern.reporting.common_baseline import speed_key
+from lantern.reporting.common_baseline import is_comparable, speed_key
 from lantern.reporting.labels import label_rows, marks
 from lantern.reporting.quality_budget import Budget, Choice, speed_rank
 from lantern.reporting.table import format_value
@@ -31,11 +31,13 @@ def report_best(folder: Path, rows: Sequence[Row], budget: Budget, best: Choice 
     if lossless is not best.row:
         print(f"fastest lossless one by the lower bound: {described[1]}")
     for name, ratios in times.items():
+        if not ratios:
+            continue
         others = ", ".join(f"{other} {ratio:.2f}" for other, ratio in ratios.items())
         print(f"{name} is so many times as fast as: {others}")
 
 
 def _times_as_fast(winner: Row, rows: Sequence[Row], labels: Mapping[int, str]) -> dict[str, float]:
     """Quotients of speed-ups over the same plain decoding, by the other setting's label."""
-    others = (row for row in rows if row is not winner and row.get("speedup"))
+    others = (row for row in rows if row is not winner and row.get("speedup") and is_comparable(row, winner))
     return {labels[id(row)]: winner[speed_key(winner)] / row[speed_key(row)] for row in others}

@@ -23,8 +23,8 @@ class Column:
 
 KNOWN = (
     Column(OVER_FASTEST, "over fastest AR",
-           "Time of the fastest kind of plain decoding in this sweep over this setting's: speed-ups over baselines that "
-           "differ, such as with and without torch.compile, made comparable.", "high", True, True),
+           "Time of this sweep's fastest plain decoding over this setting's: makes speed-ups over baselines that "
+           "differ, such as with and without torch.compile, comparable.", "high", True, True),
     Column("speedup", "speed-up",
            "Time of plain decoding over this setting's, both timed in turn on the same prompts.", "high", True, True),
     Column("speedup_over_compiled", "over compiled",

@@ -6,13 +6,13 @@ from statistics import fmean
 from lantern.evaluation.rows import Row
 
 OVER_FASTEST = "speedup_over_fastest"
-WHAT = ("model", "target_hash", "temperature", "top_k", "top_p", "cfg_scale")  # is decoded
-HOW = ("dtype", "device", "compile", "tf32", "threads")  # plain decoding takes less time or more for it
+WHAT = ("model", "target_hash", "temperature", "top_k", "top_p", "cfg_scale", "device", "threads")  # decodes, and where
+HOW = ("dtype", "compile", "tf32")  # plain decoding takes less time or more for it
 ENDS = ("", "_low", "_high")
 
 
 def over_fastest(rows: Sequence[Row]) -> list[Row]:
-    """The rows; where those of the same model and sampling were timed against plain decoding of several kinds, each
+    """The rows; where those of one model, sampling and machine were timed against plain decoding of several kinds, each
     with OVER_FASTEST and its bounds: its speed-up as a multiple of the fastest kind's speed."""
     seconds: dict[tuple, dict[tuple, list[float]]] = {}
     for row in rows:
@@ -23,6 +23,11 @@ def over_fastest(rows: Sequence[Row]) -> list[Row]:
         return list(rows)
     means = {what: {how: fmean(found) for how, found in kinds.items()} for what, kinds in seconds.items()}
     return [row | _own(row, means) for row in rows]
+
+
+def is_comparable(row: Row, other: Row) -> bool:
+    """Whether the same thing was decoded on the same machine, so that a quotient of their speed-ups is one of times."""
+    return _kind(row)[0] == _kind(other)[0]
 
 
 def speed_key(row: Row) -> str:

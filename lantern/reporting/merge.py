@@ -1,7 +1,9 @@
 """Merges the last rows and images of evaluated points into one table, its figures and one page; prints the table and
 the rows' warnings."""
 
+import logging
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from lantern.errors import LanternError
-from lantern.evaluation.rows import SUMMARY, Row, merge_rows, read_summary, run_name, setting_id
+from lantern.evaluation.rows import SUMMARY, Row, is_baseline, merge_rows, read_summary, run_name, setting_id
 from lantern.reporting.common_baseline import over_fastest
 from lantern.reporting.labels import label_rows
 from lantern.reporting.page.pictures import shared_records
@@ -22,6 +24,7 @@ from lantern.reporting.quality_budget import Budget, ranked
 from lantern.reporting.row_warnings import warning_lines
 from lantern.reporting.table import format_table, write_csv
 
+log = logging.getLogger(__name__)
 GRID_PROMPTS = 6
 PARTS = {"weights": "target", "tokenizers": "tokenizer"}  # of a model, by the words of an error
 EARLIER = 0  # time of change of an earlier sweep's summaries
@@ -30,9 +33,11 @@ EARLIER = 0  # time of change of an earlier sweep's summaries
 def merge_points(folder: Path, points: Sequence[Path], title: str, budget: Budget) -> tuple[list[Row], list[Path]]:
     """Writes results.csv, profiles.json, pareto.png, grid.png and report.html of run folders, and prints the table.
     Returns the ranked rows and the figures; both are empty if no point has a row."""
-    found = over_fastest(merge_rows(row for point in points for row in read_summary(point)))
+    made = [row for point in points for row in read_summary(point)]
+    found = over_fastest(merge_rows(made))
     if not found:
         return [], []
+    _tell_doubled(made)
     check_alike(found)
     rows = ranked(found, budget)
     write_csv(rows, folder / "results.csv")
@@ -43,6 +48,18 @@ def merge_points(folder: Path, points: Sequence[Path], title: str, budget: Budge
     warned = "".join(f"{line}\n" for line in warning_lines(rows))
     print(f"\n{format_table(rows)}\n\n{warned}{folder}/results.csv\n{folder}/report.html")
     return rows, figures
+
+
+def _tell_doubled(rows: Sequence[Row]) -> None:
+    """Warns of points that differ in nothing which identifies a setting, such as metrics: one row is kept of them."""
+    counts = Counter(setting_id(row) for row in rows if not is_baseline(row))
+    named = {setting_id(row): run_name(row) for row in rows}
+    for setting, count in counts.items():
+        if count > 1:
+            log.warning(
+                f"{count} points are the same setting, {named[setting]}, and the table has the last one's row: what "
+                "they differ in (speed, quality, metrics, output_tv) is no setting; measure them in other folders"
+            )
 
 
 def check_alike(rows: Sequence[Row]) -> None:

@@ -8,45 +8,49 @@ import numpy as np
 from lantern.errors import LanternError
 from lantern.evaluation.rows import Row
 from lantern.metrics.intervals import Interval
+from lantern.reporting.columns import BOUNDS
 from lantern.reporting.recipe_runs import DRAFT_MS, OTHERS, TOKENS
 from lantern.reporting.table import bounds_of
 
-BOUNDS = ("_low", "_high")
 
-
-def over_seeds(values: Sequence[float]) -> Interval:
-    """The mean with Student's t bounds; nan bounds for a single value."""
+def over_seeds(values: Sequence[float], groups: Sequence[Sequence[float]]) -> Interval:
+    """The mean with Student's t bounds. The spread is pooled over groups of seeds, each around its own mean: that of
+    two seeds alone says next to nothing. nan bounds where no group has two."""
     from scipy.stats import t as student_t  # half a second
 
-    mean, count = float(np.mean(values)), len(values)
-    if count < 2:
+    mean, freedom = float(np.mean(values)), sum(len(group) - 1 for group in groups)
+    if not freedom:
         return Interval(mean, float("nan"), float("nan"))
-    margin = float(student_t.ppf(0.975, count - 1) * np.std(values, ddof=1) / count**0.5)
+    spread = (sum(np.square(np.subtract(group, np.mean(group))).sum() for group in groups) / freedom) ** 0.5
+    margin = float(student_t.ppf(0.975, freedom) * spread / len(values) ** 0.5)
     return Interval(mean, mean - margin, mean + margin)
 
 
 def recipe_rows(runs: Sequence[Row], ranked_by: str, reference: str) -> list[Row]:
     """Means over seeds, the recipe with the highest lower bound of `ranked_by` first. Bounds are those of seeds, of
-    prompts where a recipe has one seed. gain: its difference to the reference recipe, paired by seed."""
+    prompts where every recipe has one seed. gain: its difference to the reference recipe, paired by seed."""
     if unknown := [run["recipe"] for run in runs if ranked_by not in run]:
         measured = ", ".join(key for key in runs[0] if not key.endswith(BOUNDS))
         raise LanternError(f"sweep.ranked_by={ranked_by} was not measured of {unknown[0]}; give one of {measured}")
-    by_recipe = {name: [run for run in runs if run["recipe"] == name] for name in {run["recipe"]: 0 for run in runs}}
-    rows = [_over_seeds(group) for group in by_recipe.values()]
+    by_recipe: dict[str, list[Row]] = {}
+    for run in runs:
+        by_recipe.setdefault(run["recipe"], []).append(run)
+    rows = [_over_seeds(group, list(by_recipe.values())) for group in by_recipe.values()]
     for row in rows:
         if row["recipe"] != reference and reference in by_recipe:
             row |= _gain(by_recipe[row["recipe"]], by_recipe[reference], ranked_by)
     return sorted(rows, key=lambda row: (row.get(f"{ranked_by}_low", -inf), row[ranked_by]), reverse=True)
 
 
-def _over_seeds(group: Sequence[Row]) -> Row:
+def _over_seeds(group: Sequence[Row], groups: Sequence[Sequence[Row]]) -> Row:
     row: Row = {"recipe": group[0]["recipe"], "seeds": len(group)}
     figures = [key for key in group[0] if key not in ("recipe", "seed") and all(key in run for run in group)]
-    if len(group) == 1:
+    if all(len(one) == 1 for one in groups):
         return row | {key: group[0][key] for key in figures}
     for key in figures:
         if not key.endswith(BOUNDS):
-            row |= over_seeds([run[key] for run in group]).keys(key)
+            known = [values for one in groups if (values := [run[key] for run in one if key in run])]
+            row |= over_seeds([run[key] for run in group], known).keys(key)
     return row
 
 
@@ -55,7 +59,8 @@ def _gain(own: Sequence[Row], reference: Sequence[Row], key: str) -> Row:
     differences = [run[key] - known[run["seed"]] for run in own if run["seed"] in known]
     if not differences:
         return {}
-    return {name: value for name, value in over_seeds(differences).keys("gain").items() if np.isfinite(value)}
+    found = over_seeds(differences, [differences])
+    return {name: value for name, value in found.keys("gain").items() if np.isfinite(value)}
 
 
 def columns(rows: Sequence[Row], reference: str, depths: Sequence[int]) -> dict[str, str]:

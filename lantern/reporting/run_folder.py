@@ -36,19 +36,19 @@ def publish(
     folder: Path, sweep: Path | None, measurements: Sequence[Measurement], config: Mapping, tracker: Tracker,
     budget: Budget,
 ) -> None:  # fmt: skip
-    """Tracks the method in W&B and, for a single run, the baseline, too, then draws and prints the results; a sweep's
-    baseline and table come at its end."""
+    """Draws and prints the results of a single run, then tracks the method in W&B and, for a single run, the baseline,
+    too; a sweep's baseline and table come at its end."""
     if not any(measured.is_measured for measured in measurements):
         print(f"\nimages: {measurements[-1].folder}")
         return
     labels = label_rows([measured.row for measured in measurements])
     columns = {label: measured.images for label, measured in zip(labels, measurements, strict=True)}
     group = group_of(config["sweep"]["name"], sweep or folder)
+    if not sweep:
+        merge_points(folder, [folder], "one setting", budget)
     for measured in measurements[-1:] if sweep else measurements:
         point = Point(measured.row, measured.profile, measured.records, measured.batch.prompts, columns)
         tracker.point(point, config, folder, group)
-    if not sweep:
-        merge_points(folder, [folder], "one setting", budget)
 
 
 def write_images(folder: Path, names: Sequence[str], images: Tensor) -> None:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import torch
 
-from lantern.runtime.cpu_contention import CpuContention
+from lantern.runtime.cpu_contention import CpuContention, usable_cores
 
 WINDOW_S = 0.5  # between two looks at the load: the system counts in hundredths of a second
 FIXING = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # a user who sets one of these has chosen the number of threads
@@ -43,7 +43,7 @@ class CoreSharing:
     def __init__(
         self, cores: int, begin: Callable[[], Reading] = CpuContention, clock: Callable[[], float] = perf_counter
     ) -> None:
-        """cores: of the machine."""
+        """cores: that this process may run on."""
         self._cores, self._begin, self._clock, self._used = cores, begin, clock, 0
         self._reading, self._since = begin(), clock()
 
@@ -74,7 +74,7 @@ def core_sharing() -> Threads:
     """That of this process: fixed if the user has set the number of threads."""
     if any(name in os.environ for name in FIXING):
         return FixedThreads()
-    return CoreSharing(os.cpu_count() or 1)
+    return CoreSharing(len(usable_cores()))
 
 
 def _use(count: int) -> None:

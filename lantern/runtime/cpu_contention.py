@@ -1,6 +1,7 @@
 """CPU use by other processes during a timed run."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 
@@ -8,8 +9,15 @@ STAT = Path("/proc/stat")
 IDLE = (3, 4)  # columns: idle, waiting for disks
 
 
+def usable_cores() -> list[int]:
+    """The cores that this process may run on, by their numbers."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
 class CpuContention:
-    """Average number of cores used by other processes since construction."""
+    """Average number of this process's cores used by other processes since construction."""
 
     def __init__(self) -> None:
         self._before = _busy_s(), _own_s(), perf_counter()
@@ -25,13 +33,19 @@ class CpuContention:
 
 
 def _busy_s() -> float | None:
-    """Busy seconds of all cores since the system's start, time stolen by other guests of the host included."""
+    """Busy seconds of the usable cores since the system's start, time stolen by other guests of the host included."""
+    names = {f"cpu{core}" for core in usable_cores()}
     try:
-        columns = STAT.read_text().splitlines()[0].split()[1:9]  # guests are part of the user column
-    except (OSError, IndexError):
+        lines = [line.split() for line in STAT.read_text().splitlines()]
+    except OSError:
         return None
-    ticks = sum(int(value) for index, value in enumerate(columns) if index not in IDLE)
-    return ticks / os.sysconf("SC_CLK_TCK")
+    columns = [column for name, *all_columns in filter(None, lines) if name in names for column in _busy(all_columns)]
+    return sum(map(int, columns)) / os.sysconf("SC_CLK_TCK") if columns else None
+
+
+def _busy(columns: Sequence[str]) -> list[str]:
+    """Guests are part of the user column."""
+    return [value for index, value in enumerate(columns[:8]) if index not in IDLE]
 
 
 def _own_s() -> float:

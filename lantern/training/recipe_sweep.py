@@ -78,8 +78,8 @@ def report_recipes(folder: Path, ranked_by: str, reference: str, tracker: Tracke
     write_csv(runs, folder / "runs.csv")
     figure = draw_curves(curves, AXES, FIGURES, folder / "curves.png")
     notes = [
-        f"Ranked by the lower 95 % bound of {ranked_by}. Bounds are Student's t over seeds; of a recipe with one seed, "
-        "those of tokens per step are over prompts.",
+        f"Ranked by the lower 95 % bound of {ranked_by}. Bounds are Student's t over seeds, the spread "
+        "pooled over the recipes; where each has one seed, those of tokens per step are over prompts.",
         f"over {reference}: the difference in {ranked_by}, paired by seed. recipes.csv has the bounds of all figures.",
     ]
     shown = columns(rows, reference, range(1, 7))

@@ -71,8 +71,19 @@ def test_a_7b_models_estimate_equals_the_arithmetic():
     assert found.laid_out == 0
     assert found.drafter == drafter_bytes(target, 26, 1, GPU)
     assert 0.4 * GIB < found.drafter < 0.6 * GIB
-    assert found.total(1) == sum(found.weights.values()) + found.drafter + found.laws + found.caches[1, 1024]
+    rest = found.drafter + found.laws + found.recorded
+    assert found.total(1) == sum(found.weights.values()) + rest + found.caches[1, 1024]
     assert "1024 of 1024 tokens" in found.table(None)
+
+
+def test_a_gpus_recorded_passes_are_estimated_as_they_are_checked():
+    """Catches a batch that fits by the estimate and is refused by the check before decoding."""
+    target = on_meta("llamagen_c2i_b")
+    sizes = {device.type: estimate(target, Drafted(26, 5), False, (1, 8), device).recorded for device in (CPU, GPU)}
+    unrecorded = target.image_bytes(26)
+    target.graphs = object()  # what the check sees on a GPU
+    assert sizes == {"cpu": 0, "cuda": 8 * (target.image_bytes(26) - unrecorded)}
+    assert "recorded passes, B = 8" in estimate(target, Drafted(26, 5), False, (1, 8), GPU).table(None)
 
 
 @pytest.mark.parametrize(("model", "tokens", "codes"), [("janus_pro", 576, 16384), ("janus_pro_7b", 576, 16384),
@@ -81,7 +92,7 @@ def test_every_other_model_can_be_estimated_without_files(model, tokens, codes):
     target = on_meta(model)
     assert (target.num_tokens, target.vocab_size, len(target.codebook)) == (tokens, codes, codes)
     found = estimate(target, Drafted(26, 5), False, (1,), GPU)
-    assert found.total(1) == sum(found.weights.values()) + found.laws + found.caches[1, tokens]
+    assert found.total(1) == sum(found.weights.values()) + found.laws + found.recorded + found.caches[1, tokens]
 
 
 def test_a_sweep_of_dry_runs_ends_without_a_report(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ import json
 import os
 
 import pytest
+import torch
 from support.paths import PROMPTS
 
 from lantern.cli.reproduce import moved, recorded_run
@@ -11,7 +12,7 @@ from lantern.data.prompts import load_prompts, split_prompts
 from lantern.errors import LanternError
 from lantern.evaluation.fingerprint import check_shards, config_fingerprint, is_finished, mark_finished, request_hash
 from lantern.evaluation.plan import Plan
-from lantern.evaluation.provenance import code_hash
+from lantern.evaluation.provenance import code_hash, device_name
 from lantern.evaluation.speed import speed_warnings
 from lantern.runtime import cpu_contention as disturbance
 from lantern.runtime.cpu_contention import CpuContention
@@ -116,12 +117,15 @@ def test_reproducing_from_a_sweep_needs_a_setting_and_says_which_there_are(tmp_p
 
 
 def test_other_processes_are_counted_and_ones_own_work_is_not(monkeypatch, tmp_path):
-    """Catches own processor time that counts as a disturbance."""
+    """Catches own processor time that counts as a disturbance, and other jobs on cores that are not this one's."""
     ticks = os.sysconf("SC_CLK_TCK")
     monkeypatch.setattr(disturbance, "STAT", tmp_path / "stat")
+    monkeypatch.setattr(disturbance, "usable_cores", lambda: [1, 10])
 
     def busy(seconds: float) -> None:
-        (tmp_path / "stat").write_text(f"cpu {int(seconds * ticks)} 0 0 99 99 0 0 0 7 7\n")
+        own, idle = int(seconds * ticks / 2), "0 0 99 99 0 0 0 7 7"
+        cores = {"": 9000 * seconds, "0": 900 * seconds, "1": own, "10": own, "100": 99 * seconds}
+        (tmp_path / "stat").write_text("".join(f"cpu{core} {int(spent)} {idle}\n" for core, spent in cores.items()))
 
     clock, own = iter([10.0, 12.0]), iter([1.0, 1.5])
     with monkeypatch.context() as patched:
@@ -154,7 +158,8 @@ SHARD = CONFIG | {"shards": 2, "shard": 0, "prompts": "scenes", "device": "cuda:
 def write_shard(folder, name: str, config: dict, **hashes: str) -> None:
     (folder / name).mkdir()
     hashes = {"target": "t", "code": "c"} | hashes
-    (folder / name / "provenance.json").write_text(json.dumps({"config": config, "hashes": hashes}))
+    made = {"config": config, "hashes": hashes, "device": device_name("cpu"), "threads": torch.get_num_threads()}
+    (folder / name / "provenance.json").write_text(json.dumps(made))
 
 
 @pytest.mark.parametrize("wrong", ["code", "target"])
@@ -166,6 +171,18 @@ def test_shards_of_other_code_or_weights_are_refused_by_name(wrong, tmp_path):
     write_shard(tmp_path, "1", SHARD, **{wrong: "other"})
     with pytest.raises(LanternError, match=rf"/1 was made with other {wrong} than this run has"):
         check_shards(tmp_path, run, hashes)
+
+
+def test_shards_timed_on_other_machines_alone_are_told(tmp_path, caplog, monkeypatch):
+    """Catches the times of all shards being measured again without a word."""
+    run, hashes = SHARD | {"shards": 1}, {"target": "t", "code": "c"}
+    write_shard(tmp_path, "0", SHARD)
+    check_shards(tmp_path, run, hashes)
+    assert not caplog.records
+    monkeypatch.setattr("lantern.evaluation.fingerprint.device_name", lambda device: "NVIDIA H100")
+    check_shards(tmp_path, run, hashes)
+    assert "this is NVIDIA H100 with" in caplog.text
+    assert f"OMP_NUM_THREADS={torch.get_num_threads()}" in caplog.text
 
 
 def test_shards_of_other_settings_alone_are_refused_by_the_setting(tmp_path):

@@ -46,13 +46,22 @@ def test_the_hash_tells_weights_apart(tmp_path):
     assert len(first) == 12
 
 
-def test_every_weights_folder_that_settings_name_is_hashed(tmp_path, monkeypatch):
+def test_all_weights_that_settings_name_are_hashed(tmp_path, monkeypatch):
     """Catches a run that counts as finished after its image decoder or a judge has been trained again."""
     monkeypatch.setenv("HOME", str(tmp_path))
     hashes = [weights_hash(save_weights(tmp_path / name, {"w": torch.full((1,), value)}, {}))
               for name, value in (("a", 1.0), ("b", 2.0))]  # fmt: skip
     settings = {"model": {"folder": "~/a", "size": 3}, "metrics": {"x": {"judges": [str(tmp_path / "b"), "a"]}}}
-    assert local_hashes(settings) == {"model.folder": hashes[0], "metrics.x.judges.0": hashes[1]}
+    expected = {"model.folder": hashes[0], "metrics.x.judges.0": hashes[1]}
+    assert local_hashes(settings) == expected
+    torch.save(STATE, tmp_path / "a" / "vq.pt")  # as releases keep them: several files in a folder, or one alone
+    torch.save({"w": STATE["bias"]}, tmp_path / "judge.pth")
+    settings["model"]["tokenizer"] = {"checkpoint": "~/a", "file": "vq.pt", "kind": {"folder": "~/a"}}
+    settings["metrics"]["judge"] = {"weights": str(tmp_path / "judge.pth"), "file": "none.pt"}
+    expected |= {"model.tokenizer.checkpoint": weights_hash(tmp_path / "a" / "vq.pt")}
+    expected |= {"model.tokenizer.kind.folder": hashes[0]}
+    expected |= {"metrics.judge.weights": weights_hash(tmp_path / "judge.pth")}
+    assert local_hashes(settings) == expected
 
 
 class Code:

@@ -85,7 +85,7 @@ def test_a_long_image_takes_few_graphs():
     assert recorder.replayed - recorder.made > 0.6 * passes
     assert recorder.made <= 100
     assert target.graphs.count <= MAX_RECORDINGS
-    assert 0 < target.graphs.nbytes <= len(PROMPTS) * target._recorded_bytes(MOST)
+    assert 0 < target.graphs.nbytes <= len(PROMPTS) * target.recorded_bytes(MOST)
     assert len({len(turn.paths) for turn in made.rounds}) > 2
     plain = decoded(long_target())
     assert torch.equal(made.tokens, plain.tokens)

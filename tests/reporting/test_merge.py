@@ -3,6 +3,7 @@
 import pytest
 
 from lantern.errors import LanternError
+from lantern.reporting import merge
 from lantern.reporting.merge import check_alike
 
 ROW = {
@@ -29,3 +30,12 @@ def test_rows_of_other_code_or_weights_are_refused_and_named(change, sentence):
     """Catches a table whose rows differ in more than its columns say, such as of machines with other checkouts."""
     with pytest.raises(LanternError, match=sentence):
         check_alike([ROW, ROW | change])
+
+
+def test_points_that_are_one_setting_are_told(caplog):
+    """Catches a sweep over a metric's size, of whose points the table keeps one without a word."""
+    method = ROW | {"drafter": "eagle"}
+    merge._tell_doubled([ROW, method, ROW, method | {"tree": "chain"}])
+    assert not caplog.records
+    merge._tell_doubled([ROW, method, ROW, method])
+    assert "2 points are the same setting, a/exact/none" in caplog.text

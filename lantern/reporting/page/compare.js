@@ -4,7 +4,7 @@ const seen = rows.map((_, index) => index).filter(index => pictures[index]?.leng
 const fastest = seen.filter(index => !rows[index].baseline).sort(byLowerBound(columns.find(column => column.is_speed)?.key))[0];
 const pair = { left: seen[0], right: fastest ?? seen[0], mode: "side by side", flipped: false, seam: 50 };
 const MODES = ["side by side", "slider", "flip", "difference"];
-const sharesNoise = () => rows[pair.left].shared_noise && rows[pair.right].shared_noise;
+const sharesNoise = () => rows[pair.left].noise && rows[pair.left].noise === rows[pair.right].noise;
 
 function image(index) {
   const { text, copy } = prompts[choice.prompt];

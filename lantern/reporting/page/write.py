@@ -49,7 +49,7 @@ def page_content(
         {
             "label": label, "values": row, "baseline": is_baseline(row), "profile": profiles.get(setting),
             "marks": _marks(row), "command": known.get(setting),
-            "shared_noise": is_baseline(row) or row.get("verification") in PLAIN_NOISE,
+            "noise": _noise(row),
         }
         for label, row, setting in zip(labels, rows, settings, strict=True)
     ]  # fmt: skip
@@ -61,6 +61,14 @@ def page_content(
         "protocol": protocol(points, rows, labels),
         **same_prompt_pictures(points, settings),
     }
+
+
+def _noise(row: Row) -> str | None:
+    """What decides a row's picks beside its method: rows that share it differ by their methods alone. None for a
+    verification that draws in another way than plain decoding."""
+    if not is_baseline(row) and row.get("verification") not in PLAIN_NOISE:
+        return None
+    return "none" if row.get("temperature") == 0 else f"seed {row.get('seed')}"
 
 
 def _marks(row: Row) -> str:

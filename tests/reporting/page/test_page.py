@@ -21,7 +21,8 @@ def test_what_was_written_into_a_page_can_be_read_back(sweep):
     content = read_content(sweep / "report.html")
     assert [prompt["text"] for prompt in content["prompts"]] == PROMPTS
     assert content["rows"][0]["label"] == "AR"
-    assert [row["shared_noise"] for row in content["rows"]] == [True, True, True, False]
+    noises = [row["noise"] for row in content["rows"]]
+    assert noises == [noises[0]] * 3 + [None]
     assert all(len(pictures) == 3 for pictures in content["pictures"])
     assert all(
         picture["same"] for row in content["pictures"] for picture in row
