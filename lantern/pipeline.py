@@ -119,7 +119,14 @@ class Pipelines:
         if isinstance(drafter, partial):
             settings = drafter.keywords | {name: given[name] for name in self.drafter_parameters & set(given)}
             drafter = partial(drafter.func, *drafter.args, **settings)
-        return replace(self.plain, drafter=completed(drafter, target=self.plain.target, sampling=self.plain.sampling))
+        made = completed(drafter, target=self.plain.target, sampling=self.plain.sampling)
+        skip = self.plain.rule.parameters.get("skip", 0)
+        if 0 < made.depth <= skip:
+            raise LanternError(
+                f"acceptance.skip={skip} leaves nothing to judge of what {made.name} drafts, {made.depth} tokens deep; "
+                f"give {made.depth - 1} at most"
+            )
+        return replace(self.plain, drafter=made)
 
 
 def pipelines(

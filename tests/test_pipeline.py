@@ -15,6 +15,7 @@ from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.lantern_pp import LanternPP
 from lantern.acceptance.tv_budget import TvBudget
 from lantern.acceptance.typical import Typical
+from lantern.acceptance.vvs import VVS
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.loading import load_eagle
 from lantern.drafters.none import NoDrafter
@@ -240,3 +241,13 @@ def test_published_rows_are_verified_as_papers_do(temperature, kind):
     assert type(pipeline.verification) is kind
     with_law = joined(TvBudget(0.1), verification=partial(published), sampling=Sampling(temperature=temperature))
     assert type(with_law.verification) is (SharedLaw if temperature == 0 else kind)
+
+
+def test_a_rule_that_would_judge_nothing_is_one_clear_error():
+    """Catches a drafter's own images, reported as a fast method of the target's."""
+    assert joined(VVS(1)).drafter.depth == 2
+    with pytest.raises(
+        LanternError, match=r"skip=2 leaves nothing to judge .* 2 tokens deep; give 1 at most"
+    ):
+        joined(VVS(2))
+    assert joined(VVS(2), tree=None).drafter.depth == 0

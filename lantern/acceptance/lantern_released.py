@@ -1,6 +1,7 @@
 """LANTERN as released for LlamaGen and Anole (code of 2410.03355): its acceptance, and residuals that differ from the
-paper's p~ - q: the k + 1 nearest codes leave q where children were drawn, and leave p where they were chosen."""
+paper's p~ - q: where x absorbed anything, the k + 1 nearest codes leave q if children were drawn, and p if chosen."""
 
+import torch
 from torch import Tensor
 
 from lantern.acceptance.neighbours import nearest
@@ -10,12 +11,12 @@ from lantern.types import Site
 
 
 class LanternReleased:
-    """For comparison with published results. All of B_{k+1} is dropped, not only what x absorbed; an empty residual
-    becomes uniform. Not reproduced: their neighbours come from the raw codebook, ours from the decoder's."""
+    """For comparison with published results. All of B_{k+1} is dropped, not only what x absorbed, unless x absorbed
+    nothing; an empty residual becomes uniform. Not reproduced: their neighbours come from the raw codebook, ours from
+    the decoder's."""
 
     name = "lantern_released"
     verification = "ratio"
-    lossless = False  # even at delta = 0: the residual drops neighbours all the same
 
     def __init__(self, codebook: Tensor, k: int, delta: float) -> None:
         """codebook [V, C]; k neighbours, 0 <= k < V; delta in [0, 1]. Raises LanternError outside these."""
@@ -23,6 +24,7 @@ class LanternReleased:
             raise LanternError(f"acceptance.delta={delta} is a probability mass; give a value in [0, 1]")
         self.dropped = one_too_many(codebook, k)
         self.neighbours, self.k, self.delta = self.dropped[:, :k], k, delta
+        self.lossless = k == 0  # not so at delta = 0: codes without mass are absorbed, and their neighbours dropped
         self.parameters = {"k": k, "delta": delta}
 
     def relax(self, p: Tensor, x: Tensor) -> Tensor:
@@ -30,14 +32,25 @@ class LanternReleased:
 
     def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
         accept = relaxed(self.relax(p, x), q, x)[0]
+        does_absorb = absorbs(p, x, self.neighbours, self.delta)
         if q is None:
-            return accept, rescued(p.scatter(1, self.dropped[x], 0).scatter(1, x[:, None], 0))
-        return accept, rescued((p - q.scatter(1, self.dropped[x], 0)).clamp(min=0))
+            return accept, rescued(without(p, self.dropped[x], does_absorb).scatter(1, x[:, None], 0))
+        return accept, rescued((p - without(q, self.dropped[x], does_absorb)).clamp(min=0))
 
 
 def one_too_many(codebook: Tensor, k: int) -> Tensor:
     """[V, min(k + 1, V - 1)] neighbours."""
     return nearest(codebook, k + 1 if 0 <= k < len(codebook) - 1 else k)
+
+
+def absorbs(p: Tensor, x: Tensor, neighbours: Tensor, budget: Tensor | float) -> Tensor:
+    """[B, 1]: whether the nearest code's mass is within the budget, so that x takes it."""
+    return (p.gather(1, neighbours[x][:, :1]) <= budget).any(-1, keepdim=True)
+
+
+def without(law: Tensor, dropped: Tensor, is_dropped: Tensor) -> Tensor:
+    """law [B, V] with the codes dropped [B, K] at 0 in the rows of is_dropped [B, 1]."""
+    return torch.where(is_dropped, law.scatter(1, dropped, 0), law)
 
 
 def rescued(rest: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from lantern.cli.error_messages import in_one_sentence, without_hints
-from lantern.cli.plain_settings import check_added, check_settings
+from lantern.cli.plain_settings import check_added, check_settings, tell_unused_tree
 from lantern.runtime.files import alone_in
 from lantern.runtime.home import CONFIG_FOLDER
 
@@ -33,6 +33,7 @@ def evaluate(cfg: DictConfig) -> None:
         else:
             from lantern.cli.run_setting import run_setting
 
+            tell_unused_tree(run.overrides.task, instantiate(cfg.drafter), instantiate(cfg.tree))
             sweep = Path(run.sweep.dir) if run.mode == RunMode.MULTIRUN else None
             chosen = run.runtime.choices
             run_setting(cfg, chosen.model, folder, sweep, chosen.get("method"))

@@ -1,5 +1,6 @@
 """Settings of evaluate.py that no constructor checks: switches, sections, the device, and keys added by a plus."""
 
+import logging
 from collections.abc import Container, Sequence
 
 from omegaconf import DictConfig, OmegaConf
@@ -7,6 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 from lantern.errors import LanternError
 from lantern.runtime.home import CONFIG_FOLDER
 
+log = logging.getLogger(__name__)
 SECTIONS = {"speed": "num_prompts", "quality": "num_images"}
 SWITCHES = ("compile", "tf32", "dry_run")
 OWN = ("speed", "quality", "sweep")  # sections that are no constructor's arguments
@@ -35,6 +37,17 @@ def check_added(overrides: Sequence[str], groups: Container[str]) -> None:
             raise LanternError(
                 f"{override} adds a setting that nothing reads; see evaluate.py --help for those there are"
             )
+
+
+def tell_unused_tree(overrides: Sequence[str], drafter: object, tree: object) -> None:
+    """Warns of a tree that is given to a drafter which grows none, such as a window: it changes nothing, and a sweep
+    over it measures one setting several times. drafter, tree: as their groups are instantiated."""
+    from lantern.pipeline import lacking
+    from lantern.tuning.auto import AutoTree  # which finds a window's shape as well
+
+    given = [override for override in overrides if override.split("=")[0].split(".")[0].lstrip("+") == "tree"]
+    if given and "tree" not in lacking(drafter) and not isinstance(tree, AutoTree):
+        log.warning("%s changes nothing: this drafter grows no tree; its shape is set by drafter.…", ", ".join(given))
 
 
 def _exists(key: str) -> bool:

@@ -67,6 +67,7 @@ def run_setting(
         write_measurements(folder, measurements)
         publish(folder, sweep, measurements, config, tracker, budget)
         fingerprint.mark_finished(folder, request)
+    pipeline.target.release()  # the next point of a sweep may need the memory
     return [measured.row for measured in measurements]
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from lantern.decoding import DecodingSetup, check_law, check_request
 from lantern.errors import LanternError, check_whole
 from lantern.loops.row_schedule import Image, next_pass
+from lantern.models.token_axis import has_latents
 from lantern.noise import GreedyNoise, Noise, Purpose, winners
 from lantern.runtime.memory import check_memory, check_nodes
 from lantern.sampling import Sampling
@@ -57,6 +58,8 @@ class RowParallel:
             )
         if not isinstance(target, AnyOrderTarget):
             raise LanternError(f"{type(target).__name__} reads tokens in raster order alone; leave +loop=rows out")
+        if has_latents(target):
+            raise LanternError(f"{type(target).__name__} draws continuous tokens, +loop=rows picks codes; leave it out")
         if target.compiles:
             raise LanternError("+loop=rows runs uncompiled, its baseline would be compiled; leave compile=true out")
         check_request(prompts, seeds, batch_size)

@@ -52,6 +52,8 @@ class RecordingDrafter:
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         for row, path in enumerate(verdict.paths):
+            if self._images[row] in self._images[:row]:
+                continue  # a copy by which a draining batch keeps its size
             for depth, node in enumerate(path):
                 if self._count % self.stride == 0:
                     self.visits.append(_visit(tree, probs, row, node, depth, self._images[row]))

@@ -90,6 +90,8 @@ class CachedTarget:
 
     def release(self) -> None:
         self._caches.release()  # and those of drafters
+        if self.graphs:
+            self.graphs.clear()
 
     def empty_tokens(self, *shape: int) -> Tensor:
         return torch.zeros(shape, dtype=torch.long, device=self.codebook.device)

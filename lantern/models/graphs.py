@@ -99,6 +99,13 @@ class PassGraphs:
         """Counts passes anew, so that shapes met only where images end are not recorded in a later, timed image."""
         self._passes.clear()
 
+    def clear(self) -> None:
+        """Drops all recordings, and with them the weights and tables of drafters and rules that they read in place."""
+        self._passes.clear()
+        self._made.clear()
+        self._refused.clear()
+        self._addresses.clear()
+
     def __call__(
         self, name: str, run: Run, *inputs: Tensor, store: Tensor | None = None, settings: tuple = ()
     ) -> Outputs:

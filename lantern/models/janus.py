@@ -65,7 +65,7 @@ def load_janus(
         embed,
         head.vision_head.weight,
         head.vision_head.bias,
-        hidden=lambda features: head.activation_fn(head.proj_out(features)),
+        hidden=nn.Sequential(head.proj_out, head.activation_fn),
     )
     side = config.vq_config.num_patches
     images = JanusImages(model.vqmodel)

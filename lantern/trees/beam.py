@@ -23,7 +23,7 @@ class Beam:
         marks ranks that a row leaves out, with all their descendants."""
         best = log_chance.topk(self.width, dim=-1)
         score = self.score[..., None] + best.values
-        score = score if is_lost is None else score.masked_fill(is_lost, -torch.inf)
+        score = score.masked_fill(score.isnan() if is_lost is None else is_lost | score.isnan(), -torch.inf)
         first = self._candidates.add(best.indices, score, self._nodes)
         top = score.flatten(1).topk(min(self.width, score[0].numel()), dim=1)
         self.score, self._nodes = top.values, first + top.indices

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lantern.errors import LanternError, check_whole
 from lantern.runtime.memory import check_nodes
+from lantern.trees.static import representable
 from lantern.types import PADDING, DraftTree, Proposals
 
 # Acceptance probability of a drawn child whose earlier siblings were rejected: FIRST for the first child, else
@@ -41,6 +42,7 @@ class SampledTree:
         level = _Level.root(roots)
         for depth in range(levels):
             log_q = expand(level.tokens, level.expansions, depth)
+            log_q = representable(log_q) if proposals.keeps_law else log_q
             drawn = proposals.drawn(log_q, level.nodes, depth).topk(self.width, dim=-1)  # [B, W, width]
             chance = self._acceptance(log_q, level.reach)
             chance = chance.masked_fill((depth + 1 >= room)[:, None, None], -torch.inf)

@@ -10,6 +10,14 @@ from lantern.errors import LanternError, check_whole
 from lantern.runtime.memory import check_nodes
 from lantern.types import PADDING, DraftTree, Proposals, TreeTopology
 
+TAIL = 60  # nats
+
+
+def representable(log_q: Tensor) -> Tensor:
+    """log_q [..., V] without codes e^-60 times as likely as the likeliest one, which a cold law has: next to it their
+    mass would vanish from q in float32, by which verification divides once the likeliest is rejected."""
+    return log_q.masked_fill(log_q < log_q.amax(-1, keepdim=True) - TAIL, -torch.inf)
+
 
 class StaticTree:
     """A TreePolicy that grows level by level: one drafter forward per level, for the nodes with children.
@@ -48,6 +56,7 @@ class StaticTree:
             if level.depth + 1 >= most:
                 break
             log_q = expand(tokens[:, level.nodes], level.expansions.expand(batch, -1), level.depth)
+            log_q = representable(log_q) if proposals.keeps_law else log_q
             best = proposals.drawn(log_q, level.nodes, level.depth).topk(level.width, dim=-1)
             tokens[:, level.children] = best.indices.flatten(1).index_select(1, level.picks)
             if proposals.keeps_law:

@@ -234,3 +234,12 @@ def test_rows_are_not_timed_against_a_compiled_baseline():
     setup = DecodingSetup(target, NoDrafter(), SharedNoise(), Exact(), Sampling())
     with pytest.raises(LanternError, match="leave compile=true out"):
         RowParallel(2)(setup, PROMPTS, SEEDS)
+
+
+def test_continuous_tokens_are_rejected():
+    """Catches latents that are raced as if they were laws of codes."""
+    target = tiny_target()
+    target.empty_tokens = lambda *shape: torch.zeros(*shape)
+    setup = DecodingSetup(target, NoDrafter(), SharedNoise(), Exact(), Sampling())
+    with pytest.raises(LanternError, match=r"draws continuous tokens, \+loop=rows picks codes"):
+        RowParallel(2)(setup, PROMPTS, SEEDS)

@@ -39,6 +39,11 @@ class EagleNetwork(nn.Module):
         """What codes are embedded with: the drafter's own weights, or else the target's."""
         return target_weight if self.embed_weight is None else self.embed_weight.to(target_weight)
 
+    @property
+    def entrances(self) -> list[nn.Linear]:
+        """The linear maps of [embedding; feature]: the one of all depths."""
+        return [self.fc]
+
     def forward(
         self, embeddings: Tensor, features: Tensor, rotation: Tensor, mask: Tensor | None,
         cache: KeyValues | None = None,

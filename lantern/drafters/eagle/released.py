@@ -1,5 +1,5 @@
-"""The released LANTERN drafters' layout: EAGLE-1's Llama decoder layer behind fc (2401.15077), with an embedding of its
-own. Rotary pairs are (2i, 2i + 1) as here; only names differ, and q, k, v are separate."""
+"""The layout of the LANTERN drafters released for LlamaGen: EAGLE-1's Llama decoder layer behind fc (2401.15077), with
+an embedding of its own. Rotary pairs are (2i, 2i + 1) as here; only names differ, and q, k, v are separate."""
 
 import torch
 from torch import Tensor
@@ -8,6 +8,7 @@ from lantern.errors import CheckpointError
 
 LAYER = "layers.0."
 MARK = f"{LAYER}self_attn.q_proj.weight"  # names a state dict of this layout
+QUERY_NORM = f"{LAYER}self_attn.q_norm.weight"  # of Chameleon's layers, whose rotary pairs differ, too
 HEADS = tuple(f"{LAYER}self_attn.{part}_proj.weight" for part in "qkv")
 NAMES = {  # theirs to ours
     "embed_tokens.weight": "embed_weight",
@@ -29,6 +30,10 @@ def is_released(state: dict[str, Tensor]) -> bool:
 
 def from_released(state: dict[str, Tensor], config: dict, source: object) -> tuple[dict[str, Tensor], dict]:
     """Their state dict and config in our names; unknown names are kept, for strict loading to report."""
+    if QUERY_NORM in state:
+        raise CheckpointError(
+            f"{source} has LANTERN's layout for Anole ({QUERY_NORM}), which is not read; distil a drafter with train.py"
+        )
     if missing := [key for key in SIZES if key not in config]:
         raise CheckpointError(f"{source}/config.json lacks {', '.join(missing)}; copy the drafter's own config.json")
     heads = config["num_attention_heads"]

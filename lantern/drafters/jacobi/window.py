@@ -137,8 +137,7 @@ class StaleNodeLookup:
         if tree.topology not in self._tables:
             topology, size = tree.topology, len(tree.topology.parents)
             every = Verdict(topology.paths, topology.depths, topology.depths)
-            whole = DraftTree(tree.tokens[:1].expand(size, -1), topology.parents.expand(size, -1))
-            self._tables[topology] = stale_nodes(whole, every, self._length)
+            self._tables[topology] = stale_nodes(topology.tree(tree.tokens[:1].expand(size, -1)), every, self._length)
         leaf = verdict.path.gather(1, verdict.accepted[:, None])[:, 0]
         nodes, seen = self._tables[tree.topology]
         return nodes[leaf], seen[leaf]

@@ -39,7 +39,7 @@ def unchanged(features: Tensor) -> Tensor:
 @dataclass(frozen=True)
 class ImageVocabulary:
     """What the body reads for each code, and what predicts the next one. `hidden` is the part of a head that is not
-    linear: guidance mixes what comes behind it."""
+    linear, a module where it has weights: guidance mixes what comes behind it."""
 
     embed: Tensor  # [V, D]
     head: Tensor  # [V, D]

@@ -4,6 +4,7 @@ Parameter names and arithmetic are those of the released VQ-16 and VQ-8 checkpoi
 from collections.abc import Sequence
 from itertools import pairwise
 
+import torch
 import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
@@ -158,8 +159,9 @@ class Quantizer(nn.Module):
         return F.normalize(self.embedding.weight, dim=-1)
 
     def nearest(self, z: Tensor) -> Tensor:
-        """z [..., C] of any norm -> indices [...] of the codes of largest cosine."""
-        return (F.normalize(z, dim=-1) @ self.codebook.T).argmax(-1)
+        """z [..., C] of any norm -> indices [...] of the codes of largest cosine, in training's autocast as in use."""
+        with torch.autocast(z.device.type, enabled=False):  # half precision would confuse near codes
+            return (F.normalize(z, dim=-1) @ self.codebook.T).argmax(-1)
 
 
 class VQTokenizer(nn.Module):

@@ -228,3 +228,14 @@ def test_a_drafter_that_cannot_be_had_is_one_sentence(monkeypatch):
         load_parallel("/no/such", target_of(), chain(2), Sampling())
     with pytest.raises(CheckpointError, match=r"nothing at task\.start_from=/no/such"):
         EagleStudent().load("/no/such", target_of())
+
+
+def test_a_drafter_of_anoles_layout_is_named(tmp_path):
+    """Catches a message about the size of the codebook for a file whose layers are others."""
+    folder = copied(tmp_path)
+    state = load_weights(folder)[0] | {"layers.0.self_attn.q_norm.weight": torch.zeros(1)}
+    torch.save(state, folder / "pytorch_model.bin")
+    with pytest.raises(
+        CheckpointError, match=r"layout for Anole \(layers\.0\.self_attn\.q_norm\.weight\)"
+    ):
+        load_network(folder, target_of())
