@@ -64,6 +64,7 @@ def none(target):
 # name: what drafts, of a target; what judges; the rule, of a codebook, or exactly; the loop
 METHODS = {
     "plain": (none, SharedNoise(), None),
+    "chain": (partial(eagle, chain(5)), SharedNoise(), None),
     "static": (partial(eagle, STATIC), SharedNoise(), None),
     "static, ratio": (partial(eagle, STATIC), Ratio(), None),
     "static, ratio, lantern_pp": (partial(eagle, STATIC), Ratio(), lambda codebook: LanternPP(codebook, 5, 3.0)),
@@ -73,7 +74,8 @@ METHODS = {
     "eagle2, ratio": (partial(eagle, Eagle2Tree(12, 4, 4)), Ratio(), None),
     "ddd": (partial(eagle, DDDTree(12, 4, 4, -2.0, [1, 2, 3])), SharedNoise(), None),
     "adaptive": (partial(eagle, AdaptiveTree(12, 4, 4, 3)), SharedNoise(), None),
-    "sampled": (partial(eagle, SampledTree(12, 4, 4, 3, 0.03)), Ratio(), None),
+    "sampled": (partial(eagle, SampledTree(12, 4, 4, 3, 0.03)), SharedNoise(), None),
+    "sampled, ratio": (partial(eagle, SampledTree(12, 4, 4, 3, 0.03)), Ratio(), None),
     "block": (partial(eagle, chain(4)), Block(), None),
     "parallel": (parallel, SharedNoise(), None),
     "jacobi": (lambda target: Jacobi(target, 5, Nearest(), coupled, SAMPLING), SharedNoise(), None),
@@ -100,6 +102,8 @@ METHODS = {
 # in every run
 WHOLE = [
     "plain",
+    "chain",
+    "static",
     "static, ratio",
     "eagle2",
     "block",

@@ -3,6 +3,7 @@
 
 import pytest
 import torch
+from support.mutants import NoSubtraction
 from support.tables import TableDrafter, TableTarget, law_of_one_round, sequence_law
 from test_laws import p_value
 from torch import Tensor
@@ -39,10 +40,6 @@ def test_without_a_mutation_there_is_no_deviation(tree):
 
 @pytest.mark.parametrize("tree", [SIBLINGS, chain(2), Eagle2Tree(4, 2, 2)], ids=["siblings", "chain", "eagle2"])
 def test_a_residual_that_is_p_itself_is_caught(tree):
-    class NoSubtraction(Exact):
-        def judge(self, p, q, x, site):
-            return super().judge(p, q, x, site)[0], p
-
     assert deviation(tree, NoSubtraction()) > 1e-3
 
 

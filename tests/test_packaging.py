@@ -61,12 +61,23 @@ def _run(command: list[str], folder: Path) -> str:
     return done.stdout
 
 
+@pytest.fixture
+def elsewhere(tmp_path) -> Path:
+    (tmp_path / "elsewhere").mkdir()
+    return tmp_path / "elsewhere"
+
+
 @pytest.mark.full
-@pytest.mark.parametrize("scripts", ["wheel", "editable"], indirect=True)
-def test_an_installed_command_works_in_another_folder(scripts, tmp_path):
+@pytest.mark.parametrize("scripts", ["editable"], indirect=True)
+def test_an_editable_install_finds_the_checkout_from_another_folder(scripts, elsewhere):
+    """Catches configs or weights that are looked for in the working folder, or in the package as a wheel has them."""
+    assert "model=llamagen" in _run([str(scripts / "lantern-evaluate"), "dry_run=true"], elsewhere)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("scripts", ["wheel"], indirect=True)
+def test_an_installed_command_works_in_another_folder(scripts, elsewhere):
     """Catches configs, prompts or weights that are left out of the wheel or looked for in the working folder."""
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
     assert "model=llamagen" in _run([str(scripts / "lantern-evaluate"), "dry_run=true"], elsewhere)
     _run([str(scripts / "lantern-evaluate"), "+sweep=field", "+method=jacobi", "dry_run=true"], elsewhere)
     assert "task_name: drafter" in _run([str(scripts / "lantern-train"), "--cfg", "job"], elsewhere)

@@ -246,8 +246,6 @@ def test_published_rows_are_verified_as_papers_do(temperature, kind):
 def test_a_rule_that_would_judge_nothing_is_one_clear_error():
     """Catches a drafter's own images, reported as a fast method of the target's."""
     assert joined(VVS(1)).drafter.depth == 2
-    with pytest.raises(
-        LanternError, match=r"skip=2 leaves nothing to judge .* 2 tokens deep; give 1 at most"
-    ):
+    with pytest.raises(LanternError, match=r"skip=2 leaves nothing to judge .* 2 tokens deep; give 1 at most"):
         joined(VVS(2))
     assert joined(VVS(2), tree=None).drafter.depth == 0

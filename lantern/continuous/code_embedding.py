@@ -21,5 +21,6 @@ class CodeEmbedding(nn.Module):
         self.weight = nn.Parameter(torch.zeros(len(codebook), dim))  # [V, D]
 
     def forward(self, tokens: Tensor) -> Tensor:  # [..., C] -> [..., D]
-        cosine = self.standardisation.latents(tokens) @ self.codebook.T  # squared distances are 2 - 2 cosine
-        return (cosine / WIDTH**2).softmax(-1).to(self.weight.dtype) @ self.weight
+        with torch.autocast(tokens.device.type, enabled=False):  # rounded cosines would be other weights
+            cosine = self.standardisation.latents(tokens) @ self.codebook.T  # squared distances are 2 - 2 cosine
+            return (cosine / WIDTH**2).softmax(-1).to(self.weight.dtype) @ self.weight

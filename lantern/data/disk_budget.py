@@ -19,14 +19,13 @@ class Budget(NamedTuple):
     num_bytes: int
     limit_gib: float
     key: str  # the config key of the limit
+    remedy: str = "raise it or give fewer"  # where the table is above it
 
     def check(self, folder: Path, share: float = 1.0) -> None:
         """Raises LanternError unless `share` of the table, what is still to be written, fits; `folder` must exist."""
         needed, free = share * self.num_bytes / GIB, shutil.disk_usage(folder).free / GIB
         if needed > self.limit_gib:
-            raise LanternError(
-                f"{self.what} take up to {needed:.3g} GiB, {self.key}={self.limit_gib}; raise it or give fewer"
-            )
+            raise LanternError(f"{self.what} take up to {needed:.3g} GiB, {self.key}={self.limit_gib}; {self.remedy}")
         if needed > free:
             raise LanternError(
                 f"{self.what} take up to {needed:.3g} GiB, {folder} has {free:.3g} GiB left; "

@@ -4,6 +4,7 @@ cached; pixels are read at each access."""
 import hashlib
 import logging
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -54,8 +55,8 @@ class IndexedSplit(Sequence):
 
 
 class IndexedImages:
-    """Splits by a hash of each image's name, so that adding images moves none to another split. `skipped` maps names of
-    unusable images to their problems."""
+    """Splits by a hash of each image's path below the source, so that adding images moves none to another split.
+    `skipped` maps names of unusable images to their problems."""
 
     def __init__(
         self, source: str, items: list, index_items: MakeRows, read: Read, size: int, cache_dir: str,
@@ -74,14 +75,16 @@ class IndexedImages:
         """`train` or `validation`; LanternError if it has no images."""
         if name not in ("train", "validation"):
             raise LanternError(f"{self.source} has no split {name!r}; use train or validation")
+        paths = _paths_below(self.source, self.rows["name"])
         chosen = [
             i
-            for i, (key, problem) in enumerate(zip(self.rows["name"], self.rows["problem"], strict=True))
-            if not problem and (_hash_fraction(Path(key).name) < self.validation_share) == (name == "validation")
+            for i, (path, problem) in enumerate(zip(paths, self.rows["problem"], strict=True))
+            if not problem and (_hash_fraction(path) < self.validation_share) == (name == "validation")
         ]
         if not chosen:
             raise LanternError(f"no image of {self.source} falls into {name}; add images or set data.validation_share")
-        key = cache_key(self.fingerprint, name, self.validation_share)
+        by_path = ["by path"] if any("/" in path for path in paths) else []  # these once fell by their names alone
+        key = cache_key(self.fingerprint, name, self.validation_share, *by_path)
         return IndexedSplit(self.rows.select(chosen), self.read, self.size, key)
 
     def _report(self, path: Path) -> None:
@@ -109,6 +112,13 @@ def _file_stats(items: list) -> list[tuple[int, int] | None]:
     one that is missing or may not be read."""
     stats = [os.stat(item[0]) if is_readable(item[0]) else None for item in items]
     return [stat and (stat.st_size, stat.st_mtime_ns) for stat in stats]
+
+
+def _paths_below(source: str, names: Sequence[str]) -> list[str]:
+    """The paths below the source: a folder, or of a pattern the folder before its first wildcard."""
+    root = source if os.path.isdir(source) else os.path.dirname(re.split(r"[*?\[{]", source)[0])
+    above = os.path.join(os.path.normpath(root), "")
+    return [os.path.normpath(name).removeprefix(above) for name in names]
 
 
 def _hash_fraction(name: str) -> float:

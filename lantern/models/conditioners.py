@@ -18,6 +18,7 @@ class WordFeatures:
         """dim: C; length: P, the most words of a caption that are read."""
         self.words = {word: index for index, word in enumerate(vocabulary)}
         self.dim, self.length = dim, length
+        self._has_warned = False
         self.table = torch.randn(len(self.words), dim, generator=torch.Generator().manual_seed(seed))
 
     def __call__(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
@@ -38,8 +39,12 @@ class WordFeatures:
             raise LanternError(f"unknown word {unknown[0]!r} in {prompt!r}; this model knows {' '.join(self.words)}")
         if not words:
             raise LanternError(f"prompt {prompt!r} has no words; this model reads 1 to {self.length}")
-        if len(words) > self.length:
-            log.warning("%r has %d words; those behind the first %d are cut", prompt, len(words), self.length)
+        if len(words) > self.length and not self._has_warned:  # a training reads its captions in every epoch
+            log.warning(
+                "%r has %d words; those behind the first %d are cut, and so are those of other long prompts",
+                prompt, len(words), self.length,
+            )  # fmt: skip
+            self._has_warned = True
         return [self.words[word] for word in words[: self.length]]
 
 

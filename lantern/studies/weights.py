@@ -33,13 +33,9 @@ def parts(share: float = 1) -> dict[str, tuple[str, ...]]:
         "target": ("task=target", "rendered.num_train=24000", minutes(90)),
         "target_continuous": ("task=target_continuous", minutes(60)),
         "drafter": (
-            "task=drafter_self", "recipe=layered", f"data.num_train={max(1, round(NUM_DRAWN * share))}",
-            "feature_table.budget_gib=9", minutes(70),
+            "task=drafter_self", "recipe=layered", f"data.num_train={max(1, round(NUM_DRAWN * share))}", minutes(70),
         ),
-        "parallel": (
-            "task=drafter", "drafter=parallel", "recipe=feature_lk", "data.num_train=4096",
-            "task.start_from=${paths.weights}/drafter", minutes(24),
-        ),
+        "parallel": ("task=drafter", "drafter=parallel", "recipe=feature_lk", "data.num_train=4096", minutes(24)),
     }  # fmt: skip
 
 

@@ -18,10 +18,10 @@ Batch = dict[str, Tensor | list[str]]  # "image": uint8 [B, H, W, 3], "caption":
 class CriticTask(pl.LightningModule):
     """Cross-entropy, summed over the attributes; AdamW."""
 
-    def __init__(self, critic: Critic, learning_rate: float, weight_decay: float, seed: int = 0) -> None:
+    def __init__(self, critic: Critic, lr: float, weight_decay: float, seed: int = 0) -> None:
         super().__init__()
         self.critic = critic
-        self.learning_rate, self.weight_decay, self.seed = learning_rate, weight_decay, seed
+        self.lr, self.weight_decay, self.seed = lr, weight_decay, seed
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
         generator = Generator().manual_seed((self.seed << 32) + self.global_step)  # the same in a resumed run
@@ -45,7 +45,7 @@ class CriticTask(pl.LightningModule):
         save_weights(folder, self.critic.state_dict(), self.critic.config)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        optimizer = torch.optim.AdamW(self.critic.parameters(), self.learning_rate, weight_decay=self.weight_decay)
+        optimizer = torch.optim.AdamW(self.critic.parameters(), self.lr, weight_decay=self.weight_decay)
         return with_own_rates(optimizer)
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -21,6 +22,10 @@ class DecoderTask(TokenizerTask):
             load_strictly(tokenizer, state, start_from, "give a tokenizer of this architecture as task.start_from")
         for part in (self.tokenizer.encoder, self.tokenizer.quant_conv):
             part.requires_grad_(False)
+
+    def _latents(self, real: Tensor) -> Tensor:  # [B, 3, H, W] -> [B, h, w, C]
+        with torch.autocast(real.device.type, enabled=False):  # as in use: rounded ones would have other tokens
+            return super()._latents(real)
 
     def _quantized(self, z: Tensor) -> tuple[Tensor, Tensor]:
         quantize = self.tokenizer.quantize

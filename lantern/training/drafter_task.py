@@ -64,9 +64,23 @@ class DrafterTask(pl.LightningModule):
         self.validation_depth, self.seed = validation_depth, seed
         self.student, self.start_from = student or EagleStudent(), start_from
         self._training_passes = self.student.training_passes(recipe)
+        if self.student.levels is not None and validation_depth > self.student.levels:
+            raise LanternError(
+                f"distil.validation_depth={validation_depth}: drafter=parallel has {self.student.levels} levels; give "
+                f"that many at most, or distil.student.levels={validation_depth}"
+            )
         layers = recipe.layers(layered(target).num_layers) if recipe.layers else ()
         reads = layers, recipe.adds_layers
         self.network = self._loaded(start_from, *reads) if start_from else self.student.build(target, *reads)
+
+    def setup(self, stage: str) -> None:
+        """Raises LanternError for levels without a gradient, for which several processes would wait."""
+        if self.recipe.unroll_from and self.student.levels is not None and self.trainer.world_size > 1:
+            raise LanternError(
+                f"recipe.unroll_from={self.recipe.unroll_from} leaves levels of drafter=parallel without a gradient at "
+                f"first, for which {self.trainer.world_size} processes would wait; give recipe.unroll_from=0, or "
+                "trainer.devices=1"
+            )
 
     @cached_property
     def _head_backward(self):
@@ -146,7 +160,7 @@ class DrafterTask(pl.LightningModule):
         if reads.layers and not reads.adds:  # what the head reads, from layers of the same position
             self._fit(reads.fc, reads.normed(pairs.previous)[:, first:], pairs.previous[:, first:, :dim])
         inputs = torch.cat([pairs.embeddings, reads(pairs.previous)], dim=-1)
-        for ahead, fc in enumerate(self.student.input_layers(self.network)):  # predicts `ahead` positions further on
+        for ahead, fc in enumerate(self.network.entrances):  # predicts `ahead` positions further on
             self._fit(fc, inputs[:, first : inputs.shape[1] - ahead], pairs.features[:, first + ahead :])
 
     def _fit(self, fc: nn.Linear, inputs: Tensor, outputs: Tensor) -> None:
@@ -218,7 +232,8 @@ class DrafterTask(pl.LightningModule):
         tokens, guidance = batch["tokens"], self.target.guidance
         features = batch.get("features")
         if features is None:
-            features = target_features(self.target, tokens, batch["caption"], self.network.reads.layers)
+            with torch.autocast(tokens.device.type, enabled=False):  # as stored features and as decoding's
+                features = target_features(self.target, tokens, batch["caption"], self.network.reads.layers)
         features = features.clone()  # autograd rejects inference tensors
         features = rearrange(features, "b r t f -> (b r) t f")
         text = tokens.new_zeros(len(tokens), self.target.prefix_len - 1)

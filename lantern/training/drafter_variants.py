@@ -27,11 +27,12 @@ WIDTH_MULTIPLE = 64  # of feed-forward widths
 class Student(Protocol):
     """A drafter variant in distillation."""
 
+    levels: int | None  # passes that its network has weights for; None: any number
+
     def build(
         self, target: Target, layers: Sequence[int], adds_layers: bool = False
     ) -> nn.Module: ...  # whose inputs it reads; see Recipe
     def load(self, checkpoint: str, target: Target) -> nn.Module: ...  # a drafter to train further
-    def input_layers(self, network: nn.Module) -> list[nn.Linear]: ...  # by pass, on [embedding; feature]
     def passes(
         self, network: nn.Module, embeddings: Tensor, features: Tensor, rotation: Tensor, roots: Sequence[Tensor]
     ) -> Iterator[Tensor]: ...  # as decoding runs them: see unroll()
@@ -42,6 +43,7 @@ class Student(Protocol):
 class EagleStudent:
     """EAGLE, unrolled on its own features: pass d reads the outputs of pass d - 1."""
 
+    levels = None
     passes = staticmethod(unroll)
 
     def __init__(self, width_factor: int = 1) -> None:
@@ -68,9 +70,6 @@ class EagleStudent:
             network.feed_forward = widened(network.feed_forward, width)
         return network
 
-    def input_layers(self, network: EagleNetwork) -> list[nn.Linear]:
-        return [network.fc]
-
     def training_passes(self, recipe: Recipe) -> Unroll:
         return recipe.unroll or self.passes
 
@@ -95,7 +94,8 @@ class ParallelStudent:
         return network
 
     def load(self, checkpoint: str, target: Target) -> ParallelNetwork:
-        """A parallel drafter, or an EAGLE drafter, whose layer and input layer then initialise all levels."""
+        """A parallel drafter, or an EAGLE drafter of features alone, whose layer and input layer then initialise all
+        levels."""
         folder = drafter_folder(checkpoint, target, PARALLEL, START)
         if "levels" in read_drafter(folder)[1]:
             network = load_parallel_network(folder, target)
@@ -103,14 +103,12 @@ class ParallelStudent:
                 raise LanternError(f"{START}={checkpoint} has {found} levels; give distil.student.levels={found}")
             return network
         network, eagle = ParallelNetwork(*layer_sizes(target), self.levels), load_network(folder, target)
+        _check_start(checkpoint, eagle, network)
         for part in ("fc", "attention", "ffn_norm", "feed_forward"):
             getattr(network, part).load_state_dict(getattr(eagle, part).state_dict())
         for layer in network.ahead:
             layer.load_state_dict(network.fc.state_dict())
         return network
-
-    def input_layers(self, network: ParallelNetwork) -> list[nn.Linear]:
-        return network.entrances
 
     def training_passes(self, recipe: Recipe) -> Unroll:
         if recipe.unroll or recipe.layers or recipe.depth != self.levels:
@@ -123,6 +121,21 @@ class ParallelStudent:
 
     def config(self, network: ParallelNetwork) -> dict:
         return {"levels": len(network.entrances)}
+
+
+def _check_start(checkpoint: str, eagle: EagleNetwork, network: ParallelNetwork) -> None:
+    """Raises LanternError for an EAGLE drafter of which a parallel one would keep a part alone."""
+    if eagle.reads.layers:
+        raise LanternError(
+            f"{START}={checkpoint} reads the target's layers {list(eagle.reads.layers)}, drafter=parallel its features "
+            f"alone; give a drafter of recipe=feature_lk, or leave {START} out"
+        )
+    found, wanted = (part.feed_forward.w1.out_features for part in (eagle, network))
+    if found != wanted:
+        raise LanternError(
+            f"{START}={checkpoint} has a feed-forward part of width {found}, drafter=parallel one of {wanted}; give a "
+            f"drafter with distil.student.width_factor=1, or leave {START} out"
+        )
 
 
 def save_drafter(folder: Path, network: EagleNetwork | ParallelNetwork, student: Student, target: Target) -> None:

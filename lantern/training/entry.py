@@ -30,8 +30,9 @@ def train(cfg: DictConfig) -> None:
     folder = Path(run.runtime.output_dir)
     run_steps.silence_warnings()
     asked = run_steps.named_checkpoint(cfg.ckpt_path, folder)
-    run_steps.check_overrides(run.overrides.task)
+    run_steps.check_overrides(run.overrides.task, cfg.task_name)
     run_steps.check_model(cfg)
+    run_steps.check_tables(cfg)
     check_numbers(cfg)
     goes_on = asked is not None and run.mode != RunMode.MULTIRUN
     if not goes_on and run_steps.is_finished(folder, run_steps.whole_config(cfg)):

@@ -51,7 +51,7 @@ class _BlockwiseLoss(torch.autograd.Function):
                 at, here = index[d, goes_on], (images, block.start + goes_on)
                 scores = teaching.scores(drafted[d][here]).requires_grad_()
                 with torch.enable_grad():
-                    sites = Sites(p[:, at], scores.log_softmax(-1), d, noise(at))
+                    sites = Sites(p[:, at], scores.log_softmax(-1), noise(at))
                     value = loss(sites)
                     (by_score,) = torch.autograd.grad(value.sum(), scores)
                 gradient[d][here] = teaching.scores_to_rows(by_score).to(gradient.dtype)  # indexing does not cast

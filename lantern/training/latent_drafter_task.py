@@ -3,7 +3,6 @@ own outputs. A loss on tokens would need the gradient of all steps of the diffus
 feature; validation runs the head and measures what decoding will accept."""
 
 from pathlib import Path
-from typing import NamedTuple
 
 import pytorch_lightning as pl
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from lantern.continuous.target import ContinuousLlamaGenTarget
 from lantern.continuous.token_head import TokenHead
-from lantern.training.drafter_task import least_squares
+from lantern.training.drafter_task import DrafterPairs, least_squares
 from lantern.training.drafter_variants import EagleStudent, save_drafter
 from lantern.training.optimizers import matrices, muon_with_adamw
 from lantern.training.randomness import step_generator
@@ -21,14 +20,6 @@ from lantern.training.teacher_forcing import target_features
 from lantern.training.unroll import all_roots
 
 SITES = 16  # positions of an image at which validation runs the head
-
-
-class FeaturePairs(NamedTuple):
-    """The drafter's inputs and regression targets, T = P + L - 2 pairs, the image's L - 1 last; [B R, T, D] each."""
-
-    embeddings: Tensor
-    previous: Tensor  # the target's features one position earlier
-    features: Tensor
 
 
 class LatentDrafterTask(pl.LightningModule):
@@ -70,33 +61,34 @@ class LatentDrafterTask(pl.LightningModule):
         self.log("val/sim_accept_len", length, batch_size=size, prog_bar=True, sync_dist=True)
 
     @torch.no_grad()
-    def _start_linear(self, pairs: FeaturePairs) -> None:
+    def _start_linear(self, pairs: DrafterPairs) -> None:
         """The best linear drafter on the first batch: the layer behind its input layer starts as the identity."""
         inputs, first = torch.cat([pairs.embeddings, pairs.previous], -1), self.target.prefix_len - 1
         weight, bias = least_squares(inputs[:, first:].flatten(0, 1), pairs.features[:, first:].flatten(0, 1))
         self.network.fc.weight.copy_(self.trainer.strategy.broadcast(weight))
         self.network.fc.bias.copy_(self.trainer.strategy.broadcast(bias))
 
-    def _passes(self, pairs: FeaturePairs, depth: int) -> list[Tensor]:
+    def _passes(self, pairs: DrafterPairs, depth: int) -> list[Tensor]:
         """Outputs of each pass d (from 0) at the image's positions from the d-th on [B R, L - 1 - d, D]."""
         first, length = self.target.prefix_len - 1, pairs.previous.shape[1]
         rotation, roots = self.target.rotation[None, 1 : length + 1], all_roots(first, length, depth)
         head, *later = self.student.passes(self.network, pairs.embeddings, pairs.previous, rotation, roots)
         return [head[:, first:], *later]
 
-    def _losses(self, pairs: FeaturePairs, passes: list[Tensor]) -> list[Tensor]:
+    def _losses(self, pairs: DrafterPairs, passes: list[Tensor]) -> list[Tensor]:
         first = self.target.prefix_len - 1
         return [F.smooth_l1_loss(made, pairs.features[:, first + d :]) for d, made in enumerate(passes)]
 
-    def _overlaps(self, pairs: FeaturePairs, passes: list[Tensor], generator: torch.Generator) -> Tensor:
+    def _overlaps(self, pairs: DrafterPairs, passes: list[Tensor], generator: torch.Generator) -> Tensor:
         """[depth] mean of 2 Phi(-|mean_q - mean_p| / 2 s) under shared noise, at SITES positions of each image."""
         first, last = self.target.prefix_len - 1, pairs.features.shape[1] - 1
         sites = torch.linspace(first + len(passes), last, SITES).long()
         p = self._conditions(pairs.features[:, sites])
         noise = torch.randn(*p.shape[:2], *self._head.shape, generator=generator).to(p.device)
-        mean, sigma, _ = self._head(p, noise)
         drafted = (made[:, sites - first - d] for d, made in enumerate(passes))
-        means = [self._head(self._conditions(made), noise).mean for made in drafted]
+        with torch.autocast(p.device.type, enabled=False):  # as decoding runs the head
+            mean, sigma, _ = self._head(p, noise)
+            means = [self._head(self._conditions(made), noise).mean for made in drafted]
         apart = torch.stack([(found - mean).norm(dim=-1) / sigma for found in means])
         return (2 * torch.special.ndtr(-apart / 2)).mean((1, 2))
 
@@ -104,15 +96,16 @@ class LatentDrafterTask(pl.LightningModule):
         return self.target.guide(rearrange(features, "(b r) t d -> b r t d", r=self.target.guidance))
 
     @torch.no_grad()
-    def _pairs(self, batch: dict) -> FeaturePairs:
+    def _pairs(self, batch: dict) -> DrafterPairs:
         """Pairs as in decoding: zeros at prefix positions, then token t with feature t - 1."""
         target, dtype = self.target, self.network.fc.weight.dtype
         tokens = target.tokenizer.standardisation(batch["tokens"])
-        features = target_features(target, tokens, batch["caption"]).clone()  # autograd rejects inference tensors
+        with torch.autocast(tokens.device.type, enabled=False):  # as decoding runs the target
+            features = target_features(target, tokens, batch["caption"]).clone()  # autograd rejects inference tensors
         features = rearrange(features, "b r t d -> (b r) t d").to(dtype)
         text = target.empty_tokens(len(tokens), target.prefix_len - 1)
         embeddings = target.embed(torch.cat([text, tokens[:, :-1].to(text)], 1)).repeat_interleave(target.guidance, 0)
-        return FeaturePairs(embeddings.to(dtype), features[:, :-1], features[:, 1:])
+        return DrafterPairs(embeddings.to(dtype), features[:, :-1], features[:, 1:])
 
     def export(self, folder: Path) -> None:
         """Writes the drafter in the format of lantern.drafters.loading, with the hash of its target's weights."""

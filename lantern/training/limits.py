@@ -16,13 +16,13 @@ LEAST = {
     "recipe.unroll_from": 0, "task.caption_dropout": 0, "trainer.val_check_interval": 1, "data.num_validation": 1,
     "trainer.log_every_n_steps": 1, "trainer.gradient_clip_val": 0, "data.num_train": 1,
     "callbacks.schedule.warmup_steps": 0, "trainer.strategy.timeout_s": 1, "callbacks.average.decay": 0, "seed": 0,
-    "task.quantize_from": 1,
+    "task.quantize_from": 1, "samples.num_images": 1, "batches.splits.validation.num_images": 1,
 }  # fmt: skip
 MOST = {
     "seed": 2**32 - 1, "task.caption_dropout": 1, "recipe.site_share": 1, "recipe.unroll_from": 1,
     "callbacks.average.decay": 0.99999,
 }  # fmt: skip
-RATES = ("task.lr", "task.muon_lr", "task.learning_rate", "task.discriminator_lr")
+RATES = ("task.lr", "task.muon_lr", "task.discriminator_lr")
 
 
 def check_numbers(cfg: DictConfig) -> None:

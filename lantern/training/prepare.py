@@ -14,6 +14,12 @@ from lantern.runtime.home import CONFIG_FOLDER
 @in_one_sentence
 def prepare(cfg: DictConfig) -> None:
     """Computes the missing shards of both splits and prints their sizes."""
+    from lantern.training.limits import check_numbers
+    from lantern.training.run_steps import check_model, check_tables
+
+    check_model(cfg)
+    check_tables(cfg)
+    check_numbers(cfg)
     batches = instantiate(cfg.batches)
     for name in ("train", "validation"):
         print(f"{name}: {len(batches.splits.split(name)):,} items")

@@ -18,7 +18,9 @@ from lantern.training.data_module import share_of_batch
 FOLDER = "hydra.run.dir="
 INTERACTIVE = ("bash", "interactive")  # names of Slurm's jobs in which Lightning starts the processes
 OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"  # torch 2.13 has one store for all starts, with keys that collide
-PLACES = ("device", "devices", "num_nodes")  # may differ between processes, and from one start to the next
+PASSING = (  # change no weight: may differ between processes, and from one start to the next
+    "accelerator", "device", "devices", "num_nodes", "budget_gib", "sweep",
+)  # fmt: skip
 
 
 def strategy(devices: int | str, num_nodes: int, timeout_s: float) -> Strategy | str:
@@ -68,9 +70,9 @@ def was_restarted() -> bool:
 
 
 def lasting_settings(config: object) -> object:
-    """A configuration without PLACES: what a run and its continuation, or two processes, must have in common."""
+    """A configuration without PASSING: what a run and its continuation, or two processes, must have in common."""
     if isinstance(config, Mapping):
-        return {key: lasting_settings(value) for key, value in config.items() if key not in PLACES}
+        return {key: lasting_settings(value) for key, value in config.items() if key not in PASSING}
     return [lasting_settings(value) for value in config] if isinstance(config, list) else config
 
 

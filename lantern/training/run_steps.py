@@ -30,6 +30,7 @@ from lantern.training.wandb_logger import TolerantWandbLogger
 
 # overrides that evaluate.py needs again: target, sampling law, kind of drafter, paths
 REPEATED = re.compile(r"[+~]*((model|sampling|paths|prompts|quality)[.@=]|drafter=)")
+OF_CODES = re.compile(r"[+~]*(distil[.@=]|drafter/training|drafter=(?!eagle$))")  # overrides of task=drafter alone
 CONFIG, METRICS = "config.yaml", "metrics.csv"
 NAMED = {"last": "latest", "best": "best"}  # values of ckpt_path and files of a run's checkpoints folder
 # warnings of every run that a user cannot act on
@@ -162,25 +163,46 @@ def is_finished(folder: Path, config: dict[str, Any]) -> bool:
 
 
 def _has_settings(recorded: Path, config: dict[str, Any]) -> bool:
-    """Whether a run's config.yaml has these settings, other processes and devices aside."""
+    """Whether a run's config.yaml has these settings, those that change no weight aside."""
     configs = (OmegaConf.load(recorded), OmegaConf.create(OmegaConf.to_yaml(config)))
     before, now = (lasting_settings(OmegaConf.to_container(each)) for each in configs)
     return before == now
 
 
-def check_overrides(overrides: Sequence[str]) -> None:
-    """Raises LanternError for settings that only evaluation reads."""
+def check_overrides(overrides: Sequence[str], task_name: str) -> None:
+    """Raises LanternError for settings that only evaluation reads, or another task."""
     if ignored := [override for override in overrides if override.startswith("drafter.")]:
         raise LanternError(
             f"{ignored[0]} says what evaluate.py drafts with; to train a drafter further give task.start_from=…, for "
             "its sizes distil.…"
         )
+    if task_name == "drafter_continuous" and (ignored := list(filter(OF_CODES.match, overrides))):
+        raise LanternError(
+            f"{ignored[0]} is for drafters of codes, task=drafter_continuous trains EAGLE's layer on latents; leave it "
+            "out, and give its passes as task.depth=… and task.validation_depth=…"
+        )
 
 
 def check_model(cfg: DictConfig) -> None:
-    """Raises LanternError for task=target on a model that stands on another target: it would train that one."""
-    if cfg.task_name == "target" and (base := cfg.model.get("base")):
+    """Raises LanternError for a task on a model of the other kind of tokens: on one that stands on another target,
+    task=target would train that one."""
+    base = cfg.model.get("base")
+    if cfg.task_name == "target" and base:
         raise LanternError(f"this model has latents and stands on {base}; to train it give task=target_continuous")
+    if cfg.task_name.endswith("_continuous") and not base:
+        raise LanternError(
+            f"task={cfg.task_name} is for a model of latents, this one has codes; give model=scenes_continuous, or "
+            f"task={cfg.task_name.removesuffix('_continuous')}"
+        )
+
+
+def check_tables(cfg: DictConfig) -> None:
+    """Raises LanternError for two tables of which the training would read one."""
+    if "caption_table" in cfg and "feature_table" in cfg:
+        raise LanternError(
+            "+captions=disk stores captions for features that are computed at each step, features=disk the features "
+            "themselves; give features=on_the_fly with it, or leave +captions=disk out"
+        )
 
 
 def fit(trainer: pl.Trainer, task: pl.LightningModule, batches: object, checkpoint: str | None) -> None:

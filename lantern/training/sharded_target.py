@@ -55,6 +55,8 @@ def _(target: HuggingFaceTarget, mesh: DeviceMesh, device: torch.device) -> None
     tables = ("embed", "head", "bias", "row_end")
     found = {name: getattr(target.vocabulary, name) for name in tables}
     moved = {name: table.to(device) for name, table in found.items() if table is not None}
+    if isinstance(hidden := target.vocabulary.hidden, nn.Module):
+        hidden.to(device)
     target.vocabulary, target.rotation = replace(target.vocabulary, **moved), target.rotation.to(device)
 
 

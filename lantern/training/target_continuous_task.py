@@ -3,7 +3,6 @@ token (MAR, 2406.11838), with caption dropout for guidance. Embeddings and lower
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from time import perf_counter
 
 import pytorch_lightning as pl
 import torch
@@ -50,9 +49,6 @@ class ContinuousTargetTask(pl.LightningModule):
         hidden = [*matrices(upper), *matrices(model.output.blocks)]
         return muon_with_adamw(trained, hidden, self.lr, self.muon_lr, self.weight_decay)
 
-    def on_train_batch_start(self, batch: dict, batch_idx: int) -> None:
-        self._started = perf_counter()
-
     def training_step(self, batch: dict, batch_idx: int) -> Tensor:
         rank, processes = self.global_rank, self.trainer.world_size
         coins = batch_uniform(len(batch["tokens"]), (), self.seed, self.global_step, rank, processes, "cpu")
@@ -60,9 +56,6 @@ class ContinuousTargetTask(pl.LightningModule):
         loss = self._loss(batch, coins < self.caption_dropout, noise)
         self.log("train/loss", loss, prog_bar=True)
         return loss
-
-    def on_train_batch_end(self, outputs: object, batch: dict, batch_idx: int) -> None:
-        self.log("train/tokens_per_s", batch["tokens"].shape[:2].numel() / (perf_counter() - self._started))
 
     def validation_step(self, batch: dict, batch_idx: int) -> None:
         size = len(batch["tokens"])

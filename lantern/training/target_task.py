@@ -3,7 +3,6 @@ Token embeddings and head are initialised from the tokenizer's codebook, so that
 
 from collections.abc import Sequence
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import pytorch_lightning as pl
@@ -63,9 +62,6 @@ class TargetTask(pl.LightningModule):
         hidden = matrices(self.transformer.layers)
         return muon_with_adamw(self.transformer, hidden, self.lr, self.muon_lr, self.weight_decay)
 
-    def on_train_batch_start(self, batch: dict, batch_idx: int) -> None:
-        self._started = perf_counter()
-
     def training_step(self, batch: dict, batch_idx: int) -> Tensor:
         process = self.global_rank, self.trainer.world_size, "cpu"
         step = self.global_step + 1  # step 0 is the initialisation's
@@ -75,9 +71,6 @@ class TargetTask(pl.LightningModule):
         loss = F.cross_entropy(logits.flatten(0, 1), batch["tokens"].flatten())
         self.log("train/loss", loss, prog_bar=True)
         return loss
-
-    def on_train_batch_end(self, outputs: object, batch: dict, batch_idx: int) -> None:
-        self.log("train/tokens_per_s", batch["tokens"].numel() / (perf_counter() - self._started))
 
     def validation_step(self, batch: dict, batch_idx: int) -> None:
         tokens = batch["tokens"]

@@ -35,9 +35,10 @@ class ClusteredCodebook(nn.Module):
         size = len(weight)
         pick = torch.randperm(len(known), generator=generator).repeat(-(-size // len(known)))[:size].to(known.device)
         codes = known[pick]
-        for _ in range(LLOYD_STEPS):
-            sums, counts = _assigned(known, (known @ codes.T).argmax(-1), size)
-            codes = torch.where(counts[:, None] > 0, F.normalize(sums, dim=-1), known[pick])
+        with torch.autocast(known.device.type, enabled=False):  # as Quantizer.nearest
+            for _ in range(LLOYD_STEPS):
+                sums, counts = _assigned(known, (known @ codes.T).argmax(-1), size)
+                codes = torch.where(counts[:, None] > 0, F.normalize(sums, dim=-1), known[pick])
         weight.copy_(codes)
         self.usage.fill_(1)
         self.sums.copy_(codes)

@@ -80,7 +80,7 @@ class TokenizerTask(pl.LightningModule):
 
     def training_step(self, batch: dict, batch_idx: int) -> Tensor:
         real = as_images(batch["image"]).contiguous(memory_format=torch.channels_last)
-        z = self.tokenizer.latents(real)  # [B, h, w, C]
+        z = self._latents(real)
         codes, commitment = self._quantized(z)
         made = (self.tokenizer.render(codes) + 1) / 2
         # of textures of the same power, the absolute error would prefer scattered dots
@@ -91,6 +91,9 @@ class TokenizerTask(pl.LightningModule):
             loss = loss + self._adversarial(pixels, made, real)
         self._log("psnr", psnr(made.detach(), real).mean())
         return loss + self.commitment_weight * self._log("commitment", commitment)
+
+    def _latents(self, real: Tensor) -> Tensor:  # [B, 3, H, W] -> [B, h, w, C]
+        return self.tokenizer.latents(real)
 
     def _quantized(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """The codes nearest to z [B, h, w, C], with straight-through gradients, and the commitment loss."""

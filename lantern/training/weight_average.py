@@ -22,4 +22,5 @@ class WeightAverage(EMAWeightAveraging):
         for name, part in pl_module.named_children():
             trained.add_module(name, part)
         settings: dict[str, Any] = self._kwargs
-        self._average_model = AveragedModel(trained, pl_module.device, use_buffers=self._use_buffers, **settings)
+        device = trainer.strategy.root_device  # where the task itself will be moved
+        self._average_model = AveragedModel(trained, device, use_buffers=self._use_buffers, **settings)

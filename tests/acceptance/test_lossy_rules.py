@@ -8,7 +8,7 @@ from support.node_law import law_of_chosen, law_of_drawn, total_variation
 from support.paths import CONF
 from torch import Tensor
 
-from lantern.acceptance.cool_sd import CoolSD
+from lantern.acceptance.cool_sd import FARTHEST, CoolSD
 from lantern.acceptance.entropy_aware import EntropyAware
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.gsd import GSD
@@ -20,6 +20,7 @@ from lantern.acceptance.transport import Transport
 from lantern.acceptance.tv_budget import TvBudget
 from lantern.acceptance.typical import Typical
 from lantern.acceptance.vvs import VVS
+from lantern.acceptance.weighted import MOST
 from lantern.types import Site
 
 CODES, ROWS = 6, 32
@@ -141,17 +142,17 @@ def test_typical_keeps_what_its_threshold_allows_and_otherwise_draws_from_p():
 
 
 def released(k: int, drops_p: bool, budget):
-    """The released code's judging: acceptance as in the papers, k + 1 neighbours dropped whatever was absorbed."""
+    """The released code's judging: acceptance as in the papers, k + 1 neighbours dropped if x absorbed any."""
     distance = torch.cdist(CODEBOOK, CODEBOOK).fill_diagonal_(torch.inf)
 
     def slow(p, q, x):
         ranked = distance[x].argsort(stable=True).tolist()[:-1]
-        taken, total = 0.0, 0.0
+        taken, total, absorbed = 0.0, 0.0, 0
         for code in ranked[:k]:
             total += p[code]
-            taken = total if total <= budget(p, x) else taken
+            taken, absorbed = (total, absorbed + 1) if total <= budget(p, x) else (taken, absorbed)
         is_point = q[x] == 1 and sum(q) == 1
-        dropped = ranked[: k + 1]
+        dropped = ranked[: k + 1] if absorbed else []
         if is_point:
             rest = [0.0 if code == x or code in dropped else p[code] for code in range(CODES)]
         elif drops_p:
@@ -216,6 +217,15 @@ def test_weighted_acceptance_moves_the_output_by_w_minus_one_at_most():
         limit = total_variation(p, q).clamp(max=weight - 1) + 1e-12
         assert (total_variation(p, law_of_drawn(CoolSD(weight, 0.7, 0.0), p, q, 1)) <= limit).all()
         assert (total_variation(p, law_of_drawn(EntropyAware(0.5, weight - 1), p, q, 1)) <= limit).all()
+
+
+@pytest.mark.parametrize("rule", [CoolSD(MOST, 0.0, -FARTHEST), EntropyAware(1.0, MOST)], ids=lambda rule: rule.name)
+def test_the_largest_weights_keep_what_is_drafted_where_the_target_has_mass(rule):
+    """Catches an infinite weight: times a probability of 0 it is NaN, and the committed law is silently p."""
+    p = torch.tensor([[0.5, 0.5, 0.0]])
+    q, depth, x = torch.tensor([[0.9, 0.1, 0.0]]), torch.ones(1, dtype=torch.long), torch.tensor([0])
+    torch.testing.assert_close(rule.law(p, q, depth), q)
+    assert rule.judge(p, q, x, Site(depth, torch.zeros_like(depth), p))[0] == 1
 
 
 def test_the_residual_of_cool_sd_is_the_best_there_is():

@@ -1,7 +1,9 @@
+"""Settings of the rules: each is checked where its rule is made."""
+
 import pytest
 import torch
 
-from lantern.acceptance.cool_sd import FARTHEST, CoolSD
+from lantern.acceptance.cool_sd import CoolSD
 from lantern.acceptance.entropy_aware import EntropyAware
 from lantern.acceptance.gsd import GSD
 from lantern.acceptance.lantern import Lantern
@@ -12,21 +14,10 @@ from lantern.acceptance.transport import Transport
 from lantern.acceptance.tv_budget import TvBudget
 from lantern.acceptance.typical import Typical
 from lantern.acceptance.vvs import VVS
-from lantern.acceptance.weighted import MOST
 from lantern.errors import LanternError
-from lantern.types import Site
 
 CODES = 6
 CODEBOOK = torch.randn(CODES, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-
-
-@pytest.mark.parametrize("rule", [CoolSD(MOST, 0.0, -FARTHEST), EntropyAware(1.0, MOST)], ids=lambda rule: rule.name)
-def test_the_largest_weights_keep_what_is_drafted_where_the_target_has_mass(rule):
-    """Catches an infinite weight: times a probability of 0 it is NaN, and the committed law is silently p."""
-    p = torch.tensor([[0.5, 0.5, 0.0]])
-    q, depth, x = torch.tensor([[0.9, 0.1, 0.0]]), torch.ones(1, dtype=torch.long), torch.tensor([0])
-    torch.testing.assert_close(rule.law(p, q, depth), q)
-    assert rule.judge(p, q, x, Site(depth, torch.zeros_like(depth), p))[0] == 1
 
 
 @pytest.mark.parametrize(

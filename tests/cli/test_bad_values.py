@@ -1,5 +1,7 @@
 """Values of evaluate.py that no run can use: one sentence that names them, before anything is decoded."""
 
+from functools import partial
+
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
@@ -8,10 +10,13 @@ from support.tiny_weights import write_tiny_weights
 
 from lantern.api import CONFIG_FOLDER
 from lantern.cli.error_messages import in_one_sentence
-from lantern.cli.plain_settings import check_added
+from lantern.cli.plain_settings import check_added, tell_unused_tree
 from lantern.cli.run_setting import run_setting
+from lantern.drafters.jacobi.refined import RefinedJacobi
+from lantern.drafters.loading import load_eagle
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
+from lantern.trees.static import chain
 
 SMALL = ["dtype=float32", "device=cpu", "tracking.mode=disabled", "prompts=demo", "speed.num_prompts=1"]
 
@@ -23,8 +28,11 @@ def weights(tmp_path_factory):
 
 @pytest.mark.parametrize(("settings", "sentence"), [
     ("speed.num_prompts=1000000000000", "speed.num_prompts=1000000000000 is more than one run makes; give 1000000"),
+    ("speed.num_prompts=-1", "speed.num_prompts=-1 is no number of images; use 0 to switch the part off"),
     ("speed.num_prompts=true", "speed.num_prompts=True is no number of images"),
     ("speed.num_prompts=1.5", "speed.num_prompts=1.5 is no number of images"),
+    ("quality.num_images=1k", "quality.num_images=1k is no number of images"),
+    ("quality.num_images=1e3", "quality.num_images=1000.0 is no number of images"),
     ("speed.max_doublings=0.5", "speed.max_doublings=0.5: give 0 … 2"),
     ("speed.max_retimed=-1", "speed.max_retimed=-1: give 0 … 5"),
     ("speed.compiled_baseline=maybe", "speed.compiled_baseline=maybe is no switch; give true or false"),
@@ -33,15 +41,22 @@ def weights(tmp_path_factory):
     ("quality.num_images=1000000000000", "quality.num_images=1000000000000 is more than one run makes"),
     ("quality.num_images=8 metrics.fidelity.num_references=0", "num_references=0: give a whole number from 8"),
     ("quality.num_images=8 metrics.fidelity.resamples=1000000000000", "resamples=1000000000000: give a whole number"),
+    ("quality.num_images=8 metrics=[fidelity,clip_score]", "network.folder has no value; give network.folder="),
     ("output_tv.num_positions=1.5", "num_positions=1.5"),
     ("output_tv.redraws=1000000000000", "give 1 or more each, 100000 redraws at most"),
     ("batch_size=0", "batch_size=0 makes no images; use 1 at least"),
+    ("batch_size=all", "batch_size=all makes no images; use 1 at least"),
+    ("shards=x", "shard=0 of shards=x: give 0 <= shard < shards"),
     ("seed=true", "seed=True is no whole number"),
     ("device=meta", "device=meta computes no values; give device=cpu"),
     ("compile=maybe", "compile=maybe is no switch; give true or false"),
     ("tf32=1", "tf32=1 is no switch; give true or false"),
     ("split=null", "split=None is unknown; give one of all, dev, test"),
     ("prompts=[]", "the prompt list holds no prompts"),
+    ("prompts=/nowhere.txt", "prompts=/nowhere.txt cannot be read (No such file or directory); give a text file"),
+    (f"prompts={300 * 'x'}", "cannot be read (File name too long); give a text file with a prompt a line"),
+    ("prompts=[sphinx]", "unknown word 'sphinx' in 'sphinx'; the embedded scenes know a on"),
+    ("prompts=[sphinx] quality.num_images=0", "unknown word 'sphinx' in 'sphinx'; this model knows a on"),
     ("sampling.temperature=null", "sampling.temperature=null is not a number; leave it out for the default"),
     ("sampling.temperature=1e-300", "sampling.temperature=1e-300 makes logits infinite; use 0 for greedy decoding"),
     ("sampling.temperature=nan", "sampling.temperature=nan is not finite"),
@@ -49,6 +64,7 @@ def weights(tmp_path_factory):
     ("sampling.cfg_scale=1e300", "sampling.cfg_scale=1e+300 is out of range; give 10000.0 at most"),
     ("acceptance=lantern acceptance.delta=inf", "acceptance.delta=inf is a probability mass"),
     ("acceptance.lam=inf", "acceptance.lam=inf multiplies a token's own probability"),
+    ("acceptance.lam=0.5", "acceptance.lam=0.5 multiplies a token's own probability; give a value of 1 or more"),
     ("acceptance.k=null", "acceptance.k=null is not a whole number; leave it out for the default"),
     ("acceptance=vvs acceptance.skip=1.5", "acceptance.skip=1.5 levels are committed unjudged"),
     ("acceptance=cool_sd acceptance.mu=-1e300", "acceptance.mu=-1e+300 is out of range"),
@@ -57,12 +73,16 @@ def weights(tmp_path_factory):
     ("acceptance=lantern +acceptance.lam=3", "lam=3 is unknown to Lantern, which takes k, delta; leave it out"),
     ("+tree.length=3", "tree.length=3 is unknown to StaticTree, which takes paths, name; leave it out"),
     ("drafter=none +drafter.length=3", "drafter.length=3 is unknown to NoDrafter, which has no settings"),
+    ("drafter=none +acceptance.delta=0.1", "delta=0.1 is unknown to LanternPP, which takes k, lam; leave it out"),
+    ("+drafter.width=3 acceptance=exact", "width=3 is unknown to load_eagle, which takes checkpoint"),
     ("+budget.k=3", "budget.k=3 is unknown to Budget, which takes within, losses, proven, min_images"),
     ("tree=ddd tree.tau=nan", "tree.tau=nan is no log of a probability"),
     ("tree=ddd tree.checks=abc", "tree.checks=['a', 'b', 'c'] must be levels"),
     ("drafter=jacobi drafter.start=null", "drafter.start=null is not a value; leave it out for the default"),
     ("drafter.checkpoint=3", "drafter.checkpoint=3 is not a name or a path"),
+    ("drafter.checkpoint=/nowhere", "nothing at drafter.checkpoint=/nowhere; give the path of the model (about"),
     ("budget.within.frechet=nan", "budget.within.frechet=nan is no limit"),
+    ("budget.within.frechet=-1", "budget.within.frechet=-1 is negative"),
     ("budget.min_images=many", "budget.min_images=many, proven=False: give a whole number"),
     ("tracking.mode=foo", "tracking.mode=foo is unknown; give one of auto, online, offline, disabled"),
 ])  # fmt: skip
@@ -90,6 +110,16 @@ def test_what_a_group_or_a_constructor_reads_may_be_added_and_a_setting_that_exi
     check_added(
         ["+method=jacobi", "+sweep=field", "+loop=rows", "++tree.length=3", "+tree@published=eagle2", "seed=3"], known
     )
+
+
+def test_a_tree_that_changes_nothing_is_told(caplog):
+    """Catches a sweep over a window's tree, three times the same setting under three names."""
+    window, tree = partial(RefinedJacobi), chain(3)
+    tell_unused_tree(["+method=jacobi", "tree@published=chain"], window, tree)
+    tell_unused_tree(["tree.length=3"], partial(load_eagle), tree)
+    assert not caplog.records
+    tell_unused_tree(["seed=1", "tree.length=3"], window, tree)
+    assert "tree.length=3 changes nothing: this drafter grows no tree" in caplog.text
 
 
 def test_the_likeliest_code_is_in_every_nucleus():

@@ -39,7 +39,7 @@ def test_a_line_is_as_wide_as_its_heading(capsys):
 
 
 def test_an_arm_measures_both_methods_alone_and_beside_a_busy_process(tmp_path):
-    weights = write_tiny_weights(tmp_path)
+    weights = write_tiny_weights(tmp_path, side=4)
     code = (
         "from lantern.cli import contention; contention.SETTLING_S = 0; "
         f"print(*contention.measure('sharing', ['dtype=float32', 'paths.weights={weights}'], 1))"

@@ -3,8 +3,8 @@
 import os
 
 import pytest
-from cli.test_sweeps import composed
 from hydra.utils import instantiate
+from support.configs import composed_with_hydra
 
 from lantern.cli import divided_cores
 from lantern.cli.divided_cores import THREADS
@@ -12,7 +12,7 @@ from lantern.cli.divided_cores import THREADS
 
 @pytest.fixture(autouse=True)
 def eight_cores(monkeypatch):
-    monkeypatch.setattr(divided_cores, "usable_cores", lambda: 8)
+    monkeypatch.setattr(divided_cores, "usable_cores", lambda: list(range(8)))
     monkeypatch.setenv(THREADS, "7")  # put back after the test, also where it is deleted here
     monkeypatch.delenv(THREADS)
 
@@ -29,14 +29,14 @@ DELTAS = "acceptance.delta=0,0.1,0.4"  # the lossless reference makes four point
 ])  # fmt: skip
 def test_each_process_has_its_share_of_the_cores(settings, threads):
     """Catches as many threads as cores in each of several processes, and fewer than there are cores for."""
-    cfg = composed("+sweep=delta", *settings)
+    cfg = composed_with_hydra("evaluate", "+sweep=delta", *settings)
     cfg.hydra.overrides.task = ["+sweep=delta", DELTAS]
     instantiate(cfg.hydra.callbacks.cores).on_multirun_start(cfg)
     assert os.environ[THREADS] == str(threads)
 
 
 def test_shards_divide_the_cores_too(monkeypatch):
-    cfg = composed("shards=16", "shard=0", "+launch=submitit_local")
+    cfg = composed_with_hydra("evaluate", "shards=16", "shard=0", "+launch=submitit_local")
     cfg.hydra.overrides.task = ["shards=16", "shard=range(16)"]
     instantiate(cfg.hydra.callbacks.cores).on_multirun_start(cfg)
     assert os.environ[THREADS] == "1"
@@ -44,11 +44,11 @@ def test_shards_divide_the_cores_too(monkeypatch):
 
 def test_a_number_that_the_user_has_set_is_kept(monkeypatch):
     monkeypatch.setenv(THREADS, "5")
-    cfg = composed("+sweep=delta", "+launch=submitit_local")
+    cfg = composed_with_hydra("evaluate", "+sweep=delta", "+launch=submitit_local")
     instantiate(cfg.hydra.callbacks.cores).on_multirun_start(cfg)
     assert os.environ[THREADS] == "5"
 
 
 def test_other_launchers_leave_the_threads_alone():
     for launch in ([], ["+launch=slurm"]):
-        assert "cores" not in composed("+sweep=delta", *launch).hydra.callbacks
+        assert "cores" not in composed_with_hydra("evaluate", "+sweep=delta", *launch).hydra.callbacks

@@ -12,8 +12,8 @@ from omegaconf import OmegaConf
 from support.paths import ROOT
 from support.tiny_weights import write_tiny_weights
 
-from lantern.cli.divided_cores import usable_cores
 from lantern.evaluation.rows import read_rows
+from lantern.runtime.cpu_contention import usable_cores
 
 LASTING = ("setting", "part", "method", "prompt", "copy", "tokens", "steps")
 METHODS = OmegaConf.load(ROOT / "conf" / "sweep" / "field.yaml").hydra.sweeper.grids[0]["+method"].split(",")
@@ -58,9 +58,11 @@ def test_a_sweep_continues_after_a_failing_point_and_reports_it(weights, tmp_pat
     assert len(list(folder.glob("wandb/offline-run-*"))) == 2  # the baseline and the summary
 
 
-def test_every_method_of_the_field_runs_to_its_row(weights, tmp_path):
+def test_every_method_of_the_field_runs_to_its_row(tmp_path):
     """Catches a method whose parts do not fit each other, or whose row no report can hold. Those of LANTERN's 1,000
-    neighbours are left out, of which the miniature has too few codes."""
+    neighbours are left out, of which the miniature has too few codes. Images of 64 tokens, a row as long as loop.window
+    at most."""
+    weights = write_tiny_weights(tmp_path / "weights", side=8)
     quick = [
         "speed.num_prompts=1",
         "speed.max_retimed=0",
@@ -98,29 +100,6 @@ def test_with_both_sizes_zero_only_images_are_written(weights, tmp_path):
     names = sorted(path.name for path in (tmp_path / "run" / "images").iterdir())
     assert names == ["00000-a-blue-ring-on-wood.png", "00001-sand.png"]
     assert not (tmp_path / "run" / "report.html").exists()
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("overrides", "sentence"),
-    [
-        (["+sweep=delta", "acceptance=lantern_pp"], "cannot run with acceptance=lantern_pp"),
-        (["+sweep=lam", "acceptance=lantern"], "cannot run with acceptance=lantern"),
-        (["prompts=/nowhere.txt"], "cannot be read"),
-        (['prompts=["a red sphinx on wood"]'], "unknown word 'sphinx'"),
-        (["speed.num_prompts=-1"], "speed.num_prompts=-1 is no number of images"),
-        (["quality.num_images=1e3"], "quality.num_images=1000.0 is no number of images"),
-        (["speed.num_promts=1"], "not in struct"),
-        (["acceptance.lam=0.5"], "lam"),
-        (["drafter.checkpoint=/nowhere"], "/nowhere"),
-        (["hydra.run.dir=/dev/null/run"], "cannot write"),
-    ],
-)
-def test_bad_input_is_one_clear_sentence(weights, tmp_path, overrides, sentence):
-    done = evaluate(weights, tmp_path, *SMALL, *overrides)
-    assert done.returncode != 0
-    assert sentence in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.full
@@ -215,4 +194,4 @@ def test_points_side_by_side_share_the_ar_images_and_end_in_one_table(weights, t
     assert (folder / "report.html").is_file()
     rows = [row for path in folder.glob("*/results.jsonl") for row in read_rows(path)]
     assert len(list(folder.glob("wandb/offline-run-*"))) == 2  # the baseline and the summary, of this process alone
-    assert {row["threads"] for row in rows} == {max(1, usable_cores() // points)}
+    assert {row["threads"] for row in rows} == {max(1, len(usable_cores()) // points)}

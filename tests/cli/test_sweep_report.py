@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from cli.test_sweeps import composed
+from support.configs import composed_with_hydra
 from support.fake_pipeline import FakePipeline
 from support.made_sweep import made_points
 
@@ -52,7 +52,7 @@ def test_points_without_results_are_left_out(tmp_path, caplog):
 def test_the_report_is_made_at_exit_when_hydra_leaves_the_end_out(tmp_path, monkeypatch):
     folder, kept = sweep_folder(tmp_path), []
     monkeypatch.setattr("lantern.cli.sweep_callback.atexit.register", kept.append)
-    cfg = composed("+sweep=delta", f"hydra.sweep.dir={folder}", "tracking.mode=disabled")
+    cfg = composed_with_hydra("evaluate", "+sweep=delta", f"hydra.sweep.dir={folder}", "tracking.mode=disabled")
     callback = SweepReport()
     callback.on_multirun_start(cfg)
     for summary in folder.glob(f"*/{SUMMARY}"):
@@ -81,7 +81,7 @@ def test_a_report_that_fails_is_a_failure(tmp_path):
     (tmp_path / "results.csv").mkdir()
     folder = sweep_folder(tmp_path, deltas=(0.1,))
     report = SweepReport()
-    report._sweep = composed("+sweep=delta", f"hydra.sweep.dir={folder}")
+    report._sweep = composed_with_hydra("evaluate", "+sweep=delta", f"hydra.sweep.dir={folder}")
     with pytest.raises(SystemExit, match="the points are done, their report is not"):
         report.on_multirun_end()
 
@@ -90,7 +90,8 @@ def test_a_sweep_run_again_in_its_folder_reports_only_its_own_points(tmp_path, m
     """Also where the clock was set back, by which the new points seem to be older."""
     monkeypatch.setattr("lantern.cli.sweep_callback.atexit.register", lambda _: None)
     folder = sweep_folder(tmp_path, deltas=(0.01, 0.1, 0.4))
-    SweepReport().on_multirun_start(composed("+sweep=delta", f"hydra.sweep.dir={folder}", "tracking.mode=disabled"))
+    sweep = ["+sweep=delta", f"hydra.sweep.dir={folder}", "tracking.mode=disabled"]
+    SweepReport().on_multirun_start(composed_with_hydra("evaluate", *sweep))
     sweep_folder(folder, deltas=(0.2,))
     for path in (folder / "0" / "summary.json", folder / "multirun.yaml"):
         path.touch()

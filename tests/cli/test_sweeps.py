@@ -3,44 +3,28 @@
 from functools import cache
 
 import pytest
-from hydra import compose, initialize_config_dir
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.utils import get_class
 from omegaconf import OmegaConf
+from support.configs import SWEEPS, composed, composed_with_hydra, points_of, sweep_points
 from support.paths import CONF
 
 from lantern.cli.sweep_callback import SweepReport, find_conflict
 from lantern.reporting.published import FIGURES, published_keys
 
-SWEEPS = sorted(path.stem for path in (CONF / "sweep").glob("*.yaml") if path.stem != "recipe")  # of train.py
-
-
-def composed(*overrides: str):
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return compose("evaluate", list(overrides), return_hydra_config=True)
-
-
-def sweep_points(cfg, *given: str) -> list[list[str]]:
-    """The overrides of every point, with those given on the command line."""
-    sweeper = get_class(cfg.hydra.sweeper._target_)(**{k: v for k, v in cfg.hydra.sweeper.items() if k != "_target_"})
-    axes = [f"{key}={values}" for key, values in cfg.hydra.sweeper.params.items()]
-    return sweeper.split_arguments(OverridesParser.create().parse_overrides([*axes, *given]), None)[0]
-
 
 def settings_of(sweep: str) -> list[dict[str, str]]:
     """The overrides of every point, by name."""
-    return [dict(override.split("=") for override in point) for point in sweep_points(composed(f"+sweep={sweep}"))]
+    return [dict(override.split("=") for override in point) for point in points_of(sweep)]
 
 
 @pytest.mark.parametrize("name", SWEEPS)
 def test_every_sweep_runs_without_m_and_each_of_its_points_composes(name):
-    cfg = composed(f"+sweep={name}")
+    cfg = composed_with_hydra("evaluate", f"+sweep={name}")
     assert cfg.hydra.mode.name == "MULTIRUN"
     assert cfg.sweep.name == name
     assert find_conflict(name, cfg.sweep.requires, cfg.hydra.runtime.choices, []) is None
     points = sweep_points(cfg)
     for point in points[:: 1 + len(points) // 12]:  # of a large grid, some of it
-        composed(f"+sweep={name}", *point)
+        composed("evaluate", f"+sweep={name}", *point)
 
 
 METHODS = sorted(path.stem for path in (CONF / "method").glob("*.yaml"))
@@ -53,8 +37,9 @@ ELSEWHERE = {"cool_sd": ["tree=naive_extend_57"], "vvs": ["acceptance.skip=2"]} 
 @pytest.mark.parametrize("name", OmegaConf.load(CONF / "published.yaml").published)
 def test_every_published_figure_is_of_a_method_and_of_settings_that_can_be_run(name):
     """Catches figures that no row can show: a method that was renamed, a setting that the tables do not vary."""
-    points = [point for point in sweep_points(composed("+sweep=paper")) if f"+method={name}" in point]
-    made = [composed(*point) for point in points or [[f"+method={name}", *ELSEWHERE.get(name, [])]]]
+    points = [point for point in points_of("paper") if f"+method={name}" in point]
+    points = points or [[f"+method={name}", *ELSEWHERE.get(name, [])]]
+    made = [composed_with_hydra("evaluate", *point) for point in points]
     for entry in made[0].published[name]:
         assert entry.source
         assert (CONF / "model" / f"{entry.model}.yaml").is_file()
@@ -79,17 +64,17 @@ def test_the_paper_sweep_runs_its_settings_at_both_temperatures():
     points = settings_of("paper")
     assert [point.pop("sampling.temperature") for point in points].count("0") == len(points) / 2 == 12
     assert all(points.count(point) == 2 for point in points)
-    assert composed().published.keys() - ELSEWHERE.keys() <= methods_of("paper")
+    assert composed("evaluate").published.keys() - ELSEWHERE.keys() <= methods_of("paper")
 
 
 def test_the_command_line_replaces_axes_and_a_method_replaces_all_grids():
     """Catches a selection of methods that every grid runs again, with numbers that are another method's."""
-    cfg = composed("+sweep=paper")
+    cfg = composed_with_hydra("evaluate", "+sweep=paper")
     assert len(sweep_points(cfg, "sampling.temperature=1")) == 12
     chosen = sweep_points(cfg, "+method=lantern", "acceptance.delta=0.1,0.2", "sampling.temperature=1")
     assert chosen == [["sampling.temperature=1", "+method=lantern", f"acceptance.delta={d}"] for d in (0.1, 0.2)]
-    assert len(sweep_points(composed("+sweep=field"), "+method=jacobi,lantern")) == 2
-    assert len(sweep_points(composed("+sweep=field"), "speed.num_prompts=1")) == 34
+    assert len(points_of("field", "+method=jacobi,lantern")) == 2
+    assert len(points_of("field", "speed.num_prompts=1")) == 34
 
 
 def test_every_method_is_in_a_sweep():
@@ -100,7 +85,7 @@ def test_every_method_is_in_a_sweep():
 @cache
 def choices_in_the_field() -> list[dict[str, str]]:
     methods = methods_of("field") | methods_of("eps")  # of codes, of latents
-    return [composed(f"+method={method}").hydra.runtime.choices for method in methods]
+    return [composed_with_hydra("evaluate", f"+method={method}").hydra.runtime.choices for method in methods]
 
 
 PUBLISHED_TREES = {"mc_sim_7b_63_balanced", "medusa_2_7b_63", "reverse_balanced_25"}
@@ -123,7 +108,7 @@ def test_the_field_has_every_way_of_decoding(group, elsewhere):
 
 @pytest.mark.parametrize("name", LAUNCHERS)
 def test_every_launcher_composes_beside_a_sweep(name):
-    cfg = composed("+sweep=delta", f"+launch={name}")
+    cfg = composed_with_hydra("evaluate", "+sweep=delta", f"+launch={name}")
     assert cfg.hydra.launcher._target_.endswith(LAUNCHERS[name])
 
 
@@ -138,12 +123,12 @@ def test_published_figures_stand_beside_ours_for_the_published_settings_alone():
 
 
 def test_the_delta_sweep_is_lantern_on_the_static_tree():
-    cfg = composed("+sweep=delta")
+    cfg = composed_with_hydra("evaluate", "+sweep=delta")
     assert cfg.acceptance._target_.endswith("Lantern")
     assert cfg.hydra.runtime.choices.tree == "static"
     *points, reference = sweep_points(cfg)
     assert [float(point[0].split("=")[1]) for point in points] == [0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.4]
-    assert composed("+sweep=delta", *reference).acceptance._target_.endswith("Exact")
+    assert composed("evaluate", "+sweep=delta", *reference).acceptance._target_.endswith("Exact")
 
 
 def test_a_reference_keeps_its_settings_and_shares_what_is_no_axis():
@@ -151,25 +136,25 @@ def test_a_reference_keeps_its_settings_and_shares_what_is_no_axis():
     value of the axis; and one that is drafted by other weights than the points."""
     own = ["+method=refined_jacobi", "drafter=refined_jacobi", "acceptance=exact"]
     given = ["acceptance.delta=0.1,0.2", "acceptance.k=10", "acceptance=lantern", "tree=chain", "tree.length=6"]
-    *points, reference = sweep_points(composed("+sweep=delta"), *given, "drafter.checkpoint=x", "seed=3")
+    *points, reference = points_of("delta", *given, "drafter.checkpoint=x", "seed=3")
     assert [point[0] for point in points] == ["acceptance.delta=0.1", "acceptance.delta=0.2"]
     assert reference == [*own, "drafter.checkpoint=x", "seed=3"]
-    *_, reference = sweep_points(composed("+sweep=delta"), "drafter=parallel", "drafter.checkpoint=x")
+    *_, reference = points_of("delta", "drafter=parallel", "drafter.checkpoint=x")
     assert reference == own
-    assert all("acceptance=exact" not in point for point in sweep_points(composed("+sweep=delta"), "+method=lantern"))
+    assert all("acceptance=exact" not in point for point in points_of("delta", "+method=lantern"))
 
 
 def test_the_demos_sweep_also_has_the_shipped_drafter():
     """Catches a reference whose weights the command line replaces."""
-    *_, trained, shipped = sweep_points(composed("+sweep=demo"), "drafter.checkpoint=x")
-    assert composed("+sweep=demo", *trained).drafter.checkpoint == "x"
-    config = composed("+sweep=demo", *shipped)
+    *_, trained, shipped = points_of("demo", "drafter.checkpoint=x")
+    assert composed("evaluate", "+sweep=demo", *trained).drafter.checkpoint == "x"
+    config = composed("evaluate", "+sweep=demo", *shipped)
     assert config.drafter.checkpoint == f"{config.paths.weights}/drafter"
 
 
 @pytest.mark.parametrize(("name", "rule"), [("delta", "lantern_pp"), ("lam", "lantern"), ("delta", "exact")])
 def test_a_sweep_of_another_rules_setting_is_one_sentence_and_ends_the_program(name, rule):
-    cfg = composed(f"+sweep={name}", f"acceptance={rule}")
+    cfg = composed_with_hydra("evaluate", f"+sweep={name}", f"acceptance={rule}")
     with pytest.raises(SystemExit) as ended:
         SweepReport().on_multirun_start(cfg)
     assert f"acceptance={rule}" in str(ended.value)

@@ -5,8 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from cli.test_sweeps import composed, sweep_points
 from hydra.utils import instantiate
+from support.configs import composed, points_of
 from support.paths import ROOT
 
 import lantern
@@ -14,7 +14,7 @@ from lantern.evaluation.rows import read_rows
 from lantern.pipeline import pipelines
 from lantern.reporting.published import published_keys
 
-POINTS = sweep_points(composed("+sweep=paper"))
+POINTS = points_of("paper")
 PUBLISHED = "llamagen_t2i_stage1"
 FIGURES = {  # method, temperature, k, delta or lambda
     ("eagle2", 0, None, None), ("eagle2", 1, None, None), ("eagle1", 1, None, None), ("lantern", 0, 1000, 0.2),
@@ -31,7 +31,7 @@ def target():
 @pytest.mark.parametrize("point", POINTS, ids=[" ".join(point) for point in POINTS])
 def test_every_point_starts_and_papers_stand_beside_their_own_model_alone(target, point):
     """Catches a rule without a way to be verified at temperature 0, and figures of another model beside ours."""
-    cfg = composed("+sweep=paper", "dtype=float32", "device=cpu", *point)
+    cfg = composed("evaluate", "+sweep=paper", "dtype=float32", "device=cpu", *point)
     parts = {group: instantiate(cfg[group]) for group in ("drafter", "tree", "acceptance", "verification", "sampling")}
     settings = dict(override.split("=") for override in point)
     tree = parts.pop("tree")

@@ -3,9 +3,8 @@
 import pytest
 import torch
 from support.tiny_latents import PROMPTS, tiny_latent_eagle, tiny_latent_target
-from support.tiny_tasks import MemorySplit
+from support.tiny_tasks import MemorySplit, fit
 from torch import Tensor
-from training.test_tasks import fit
 
 from lantern.acceptance.exact import Exact
 from lantern.continuous.gaussian_ratio import GaussianRatio

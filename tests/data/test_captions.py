@@ -56,3 +56,11 @@ def test_a_caption_longer_than_the_model_reads_is_cut_with_a_warning(caplog):
     long, short = words(["a b c d e f"]), words(["a b c d"])
     assert all(torch.equal(a, b) for a, b in zip(long, short, strict=True))
     assert "has 6 words; those behind the first 4 are cut" in caplog.text
+
+
+def test_long_captions_are_reported_once(caplog):
+    """Catches a training whose log has a line for every long caption of every batch."""
+    words = WordFeatures(list("abcdef"), dim=8, length=4)
+    for _ in range(3):
+        words(["a b c d e f", "f e d c b a", "a"])
+    assert [record.getMessage().split("'")[1] for record in caplog.records] == ["a b c d e f"]

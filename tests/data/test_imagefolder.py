@@ -3,6 +3,7 @@
 import json
 import struct
 import zlib
+from hashlib import sha256
 
 import numpy as np
 import pytest
@@ -94,6 +95,31 @@ def test_a_split_without_images_is_an_error(tmp_path):
     data = opened(folder_of(images, ["a.png"]), tmp_path, validation_share=0.0)
     with pytest.raises(LanternError, match="validation"):
         data.split("validation")
+
+
+def test_images_of_one_name_in_many_folders_fall_into_both_splits(tmp_path):
+    """Catches a split by the name within its folder alone, and one that depends on where the images lie."""
+    found = []
+    for images in (tmp_path / "here", tmp_path / "moved" / "there"):
+        for number in range(20):
+            (images / f"{number:03d}").mkdir(parents=True)
+            folder_of(images / f"{number:03d}", ["image.png"])
+            (images / f"{number:03d}" / "image.txt").write_text(f"caption {number}")
+        data = opened(images, tmp_path, validation_share=0.3)
+        found.append({name: data.split(name).captions for name in ("train", "validation")})
+    assert (len(found[0]["train"]), len(found[0]["validation"])) == (13, 7)
+    assert found[0] == found[1]
+
+
+def test_images_in_one_folder_are_split_by_their_names(tmp_path):
+    """Catches a split that moves images which were validated on into the training."""
+    images = tmp_path / "images"
+    images.mkdir()
+    validation = opened(folder_of(images, [f"{i}.png" for i in range(12)]), tmp_path, validation_share=0.3)
+    hashes = {i: int.from_bytes(sha256(f"{i}.png".encode()).digest()[:6]) / 2**48 for i in range(12)}
+    expected = sorted(f"caption of {i}.png" for i, at in hashes.items() if at < 0.3)
+    assert sorted(validation.split("validation").captions) == expected
+    assert len(expected) == 5
 
 
 def test_bytes_damaged_anywhere_are_a_problem_and_never_an_exception(tmp_path):

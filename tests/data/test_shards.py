@@ -113,6 +113,19 @@ def test_a_shard_that_is_there_twice_is_listed_and_its_images_are_read_once(tmp_
     assert data.skipped == {str(tmp_path / "b.tar"): f"the shard has the same bytes as {tmp_path / 'a.tar'}"}
 
 
+def test_samples_of_one_name_in_many_shards_fall_into_both_splits(tmp_path):
+    """However the shards are given. Catches a split by the names within a shard alone."""
+    for number in range(12):
+        write_shard(tmp_path / f"{number:03d}.tar", sample("0", number))
+    given = [str(tmp_path), f"{tmp_path}/*.tar", f"{tmp_path}/{{000..011}}.tar"]
+    found = []
+    for shards in given:
+        data = web_dataset(shards, 16, str(tmp_path / "cache"), validation_share=0.5, num_workers=1)
+        found.append([data.split(name).captions for name in ("train", "validation")])
+    assert [len(captions) for captions in found[0]] == [4, 8]
+    assert found[0] == found[1] == found[2]
+
+
 def write_parquet(path, cells: list, captions: list, **columns):
     table = pyarrow.table({"image": cells, "caption": captions} | columns)
     pyarrow.parquet.write_table(table, path, row_group_size=2)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.fake_pipeline import NUM_TOKENS, FakePipeline
+from support.fake_pipeline import NUM_TOKENS, Brightness, FakePipeline
 
 from lantern.errors import LanternError
 from lantern.evaluation.evaluate import Evaluation
@@ -28,28 +28,6 @@ from lantern.reporting.run_folder import write_measurements
 def small_groups(monkeypatch):
     """Images are made batch by batch, so that there are several groups of them."""
     monkeypatch.setattr("lantern.evaluation.timing.BATCHES", 1)
-
-
-class Brightness:
-    """A metric that records the prompts it was prepared with."""
-
-    def __init__(self) -> None:
-        self.prepared = []
-
-    def prepare(self, prompts):
-        self.prepared.append(list(prompts))
-
-    def __call__(self, images, prompts):
-        return {"brightness": float(images.mean())}
-
-    def against(self, images, plain, prompts):
-        return {"brightness_diff": float((images - plain).mean())}
-
-    def protocol(self, prompts):
-        return {"meter": "mean"}
-
-    def warnings(self, prompts):
-        return ["too dark to tell"] if len(prompts) < 5 else []
 
 
 def evaluation(folder: Path, num_timed: int = 3, num_images: int = 5, metrics=None, prompts=("a", "b")) -> Evaluation:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.fake_pipeline import FakePipeline
+from support.fake_pipeline import CutShortError, FakePipeline
 
 from lantern.errors import LanternError
 from lantern.evaluation.evaluate import Evaluation
@@ -14,10 +14,6 @@ from lantern.evaluation.plan import Folders, Plan
 from lantern.evaluation.records import RECORDS, copy_missing
 from lantern.evaluation.retiming import is_disturbed
 from lantern.evaluation.rows import read_rows
-
-
-class CutShortError(Exception):
-    pass
 
 
 class Slow(FakePipeline):

@@ -6,9 +6,10 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
-from support.paths import CONF, SUPPORT
+from omegaconf import DictConfig
+from support.configs import composed
+from support.paths import SUPPORT
 from torch import nn
 
 from lantern.errors import CheckpointError, LanternError
@@ -81,10 +82,10 @@ FILES = {
 }
 
 
-def composed(name: str, **settings: str):
+def configured(name: str, **settings: str) -> DictConfig:
+    """The configuration of a metric with settings of its network."""
     overrides = [f"metrics.{name}.network.{key}={value}" for key, value in settings.items()]
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return compose("evaluate", [f"metrics=[{name}]", *overrides]).metrics[name]
+    return composed("evaluate", f"metrics=[{name}]", *overrides).metrics[name]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -92,7 +93,7 @@ def test_missing_files_of_a_metric_are_one_sentence(tmp_path, name):
     from lantern.cli.error_messages import user_error
 
     with pytest.raises(Exception, match="give") as caught:
-        instantiate(composed(name, **{key: value.format(tmp_path) for key, value in FILES[name].items()}))
+        instantiate(configured(name, **{key: value.format(tmp_path) for key, value in FILES[name].items()}))
     assert isinstance(user_error(caught.value), CheckpointError)
     assert "\n" not in str(user_error(caught.value))
 
@@ -104,8 +105,8 @@ def test_a_metrics_yaml_builds_it_from_a_local_folder(tmp_path, monkeypatch):
 
     save_clip(tmp_path)
     images = torch.rand(4, 3, 8, 8)
-    pick = instantiate(composed("pick_score", folder=tmp_path, tokenizer=tmp_path))
-    clip = instantiate(composed("clip_score", folder=tmp_path))
+    pick = instantiate(configured("pick_score", folder=tmp_path, tokenizer=tmp_path))
+    clip = instantiate(configured("clip_score", folder=tmp_path))
     assert pick(images, ["bad"] * 4)["pick_score"] == pytest.approx(100 * clip(images, ["bad"] * 4)["clip_score"])
     assert clip.protocol([])["clip_score_resize"] == "bicubic antialiased 8"
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from support.mutants import NoSubtraction
 from support.tables import ROOT, TableDrafter, TableTarget, law_of_one_round
 from support.toy import PROMPTS, SEEDS, tiny_eagle, tiny_target
 
@@ -28,13 +29,6 @@ RULES = {
 TREES = {"one": chain(1), "two": StaticTree([[0], [1]]), "three": StaticTree([[0], [1], [2]])}
 SIBLINGS = StaticTree([[0], [1], [0, 0]])
 TREES |= {"chosen": Eagle2Tree(total=3, depth=1, width=3)}
-
-
-class NoSubtraction(Exact):
-    """Biased: draws from p itself after a rejection."""
-
-    def judge(self, p, q, x, site):
-        return super().judge(p, q, x, site)[0], p
 
 
 def enumerated(tree, rule) -> tuple[torch.Tensor, Visit]:

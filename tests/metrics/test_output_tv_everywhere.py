@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from support import paths
+from support.mutants import NoSubtraction
 
 import lantern
 from lantern.acceptance.exact import Exact
@@ -38,13 +39,6 @@ SHARED = {name: RATIO[name] for name in ("chain", "static", "eagle2", "ddd", "ad
     "refined_branches": {"drafter": "refined_branches"},
 }
 pytestmark = pytest.mark.full
-
-
-class NoSubtraction(Exact):
-    """Biased: draws from p itself after a rejection."""
-
-    def judge(self, p, q, x, site):
-        return super().judge(p, q, x, site)[0], p
 
 
 class Sharper(SharedNoise):

@@ -28,7 +28,7 @@ def critic():
 
 
 def test_a_few_steps_on_eight_scenes_teach_their_names(critic, batch):
-    task = CriticTask(critic, learning_rate=1e-2, weight_decay=0.0)
+    task = CriticTask(critic, lr=1e-2, weight_decay=0.0)
     task.log = lambda *_, **__: None
     optimizer = torch.optim.AdamW(critic.parameters(), lr=1e-2)
     losses = []
@@ -41,7 +41,7 @@ def test_a_few_steps_on_eight_scenes_teach_their_names(critic, batch):
 
 
 def test_a_batch_of_bare_textures_has_a_finite_loss(critic, batch):
-    task = CriticTask(critic, learning_rate=1e-2, weight_decay=0.0)
+    task = CriticTask(critic, lr=1e-2, weight_decay=0.0)
     task.log = lambda *_, **__: None
     assert torch.isfinite(task.training_step({"image": batch["image"][2::4], "caption": CAPTIONS[2::4]}, 0))
 

@@ -9,7 +9,7 @@ from hydra.utils import instantiate
 from support.families import FAMILIES, SIDE
 from support.loaded_families import LENGTH, PROMPTS, Loaded, config
 from support.recorded_passes import Recorder
-from support.toy import random_verdict
+from support.toy import random_parents, random_verdict
 
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.loading import load_eagle
@@ -18,13 +18,7 @@ from lantern.evaluation.plan import Folders, Plan
 from lantern.models.checkpoints import save_weights
 from lantern.models.graphs import PassGraphs
 from lantern.pipeline import Pipeline, pipelines
-from lantern.types import PADDING, DraftTree, Verdict
-
-
-def random_tree(generator: torch.Generator, batch: int, size: int) -> DraftTree:
-    parents = torch.stack([torch.randint(max(node, 1), (batch,), generator=generator) for node in range(size)], dim=1)
-    parents[:, 0], parents[:, -1] = -1, PADDING
-    return DraftTree(torch.randint(24, (batch, size), generator=generator), parents)
+from lantern.types import DraftTree, Verdict
 
 
 def slow_logits(loaded: Loaded, prompt: str, codes: list[int]) -> torch.Tensor:
@@ -43,7 +37,8 @@ def tree_rounds(loaded: Loaded, rounds: int, seed: int) -> float:
     worst = max(float((first[row, 0] - slow_logits(loaded, PROMPTS[row], [])).abs().max()) for row in range(3))
     committed: list[list[int]] = [[], [], []]
     for _ in range(rounds):
-        tree = random_tree(generator, 3, 7)
+        parents = random_parents(generator, 3, 7)
+        tree = DraftTree(torch.randint(24, (3, 7), generator=generator), parents)
         forward = target.verify(tree)
         for row in range(3):
             for node in range(6):

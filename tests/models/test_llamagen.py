@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from support.paths import GOLDEN
-from support.toy import CODES, PROMPTS, random_verdict, tiny_eagle, tiny_target
+from support.toy import CODES, PROMPTS, random_parents, random_verdict, tiny_eagle, tiny_target
 from torch import Tensor
 
 from lantern.acceptance.exact import Exact
@@ -138,14 +138,6 @@ def test_a_checkpoint_of_another_size_is_one_clear_error():
         load_strictly(Golden("c2i").transformer, state, "tiny.pt", "use its own size")
 
 
-def random_tree(generator: torch.Generator, batch: int, size: int = 8) -> DraftTree:
-    tokens = torch.randint(CODES, (batch, size), generator=generator)
-    parents = torch.stack([torch.randint(max(node, 1), (batch,), generator=generator) for node in range(size)], dim=1)
-    parents[:, 0] = -1
-    parents[:, -1] = PADDING
-    return DraftTree(tokens, parents)
-
-
 def sequential(target: LlamaGenTarget, prompt: str, tokens: list[int]) -> Forward:
     """The pass of the last of these tokens by teacher forcing, without any cache."""
     body = target.transformer
@@ -164,7 +156,8 @@ def tree_rounds(target: LlamaGenTarget, rounds: int, seed: int) -> float:
     target.prefill(prompts, torch.arange(3))
     committed: list[list[int]] = [[], [], []]
     for _ in range(rounds):
-        tree = random_tree(generator, 3)
+        tokens = torch.randint(CODES, (3, 8), generator=generator)
+        tree = DraftTree(tokens, random_parents(generator, 3, 8))
         forward = target.verify(tree)
         for row in range(3):
             for node in range(7):

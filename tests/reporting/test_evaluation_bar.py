@@ -4,8 +4,9 @@ import io
 from pathlib import Path
 
 import pytest
-from cli.test_sweeps import SWEEPS, composed, sweep_points
+from support.configs import SWEEPS, composed_with_hydra, sweep_points
 from support.fake_pipeline import FakePipeline
+from support.terminal import Terminal
 
 from lantern.cli.sweep_callback import SweepReport, number_of_points
 from lantern.evaluation.evaluate import Evaluation
@@ -14,11 +15,6 @@ from lantern.reporting.evaluation_bar import EvaluationBar, sweep_bar
 from lantern.reporting.progress_line import duration
 
 PROMPTS = ["a", "b", "c", "d"]
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
 
 
 class Timed(FakePipeline):
@@ -92,7 +88,7 @@ def test_a_library_call_prints_nothing(tmp_path, capsys):
 
 @pytest.mark.parametrize("name", SWEEPS)
 def test_the_points_of_a_sweep_are_counted_before_it_runs(name):
-    cfg = composed(f"+sweep={name}")
+    cfg = composed_with_hydra("evaluate", f"+sweep={name}")
     assert number_of_points(cfg) == len(sweep_points(cfg, *cfg.hydra.overrides.task))
 
 
@@ -100,7 +96,8 @@ def test_the_callback_opens_the_bar_of_a_sweep_and_its_report_ends_it(tmp_path, 
     """Catches a point that draws a bar over that of its sweep, and a bar that the next run finds."""
     monkeypatch.setattr("lantern.cli.sweep_callback.atexit.register", lambda _: None)
     callback = SweepReport()
-    callback.on_multirun_start(composed("+sweep=delta", f"hydra.sweep.dir={tmp_path}", "tracking.mode=disabled"))
+    sweep = ["+sweep=delta", f"hydra.sweep.dir={tmp_path}", "tracking.mode=disabled"]
+    callback.on_multirun_start(composed_with_hydra("evaluate", *sweep))
     assert sweep_bar() is not None
     callback.on_multirun_end()
     assert sweep_bar() is None

@@ -5,9 +5,8 @@ import pytest
 from lantern.studies import endurance
 from lantern.studies.process_samples import Sample
 
-pytestmark = pytest.mark.full
 
-
+@pytest.mark.full
 def test_a_short_study_samples_both_commands_while_they_work(tmp_path):
     """Catches a count that stays at zero or jumps to the end, and W&B files that are not found."""
     endurance.study(tmp_path, images=1000, steps=300, every_s=0.1)

@@ -58,9 +58,10 @@ def test_a_peak_is_that_of_its_own_decoding():
     that others gave back."""
     done = subprocess.run([sys.executable, "-c", PEAKS], cwd=ROOT, capture_output=True, text=True, check=True)
     large, small, large_still = json.loads(done.stdout)
-    if small is not None:
-        assert large - small > 0.8 * MEGABYTES * 2**20
-        assert large_still == large  # the most of all its calls
+    if small is None:
+        pytest.skip("this system cannot count a peak anew")
+    assert large - small > 0.8 * MEGABYTES * 2**20
+    assert large_still == large  # the most of all its calls
 
 
 @pytest.mark.parametrize("status", [None, "VmHWM:  9000000 kB\nVmRSS:  1000 kB\n"])

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_dir
+from hydra.utils import get_method
+from support.configs import composed
 from support.paths import CONF
 
 from lantern.errors import LanternError
@@ -79,3 +81,11 @@ def test_the_chain_trains_a_target_and_drafters_that_belong_together(tmp_path: P
     assert all((folder / part / "config.json").is_file() for part in parts)
     for part in ("drafter", "target_continuous"):
         assert target.weights_hash in (folder / part / "config.json").read_text()
+
+
+def test_stored_features_of_the_drafter_fit_their_budget_in_float32():
+    """Catches hours of training that end at a table which a machine without bfloat16 cannot store."""
+    cfg, body = composed("train", *PARTS["drafter"]), composed("train", *PARTS["target"]).task.architecture
+    rows = 2 * (body.prefix_len + body.grid[0] * body.grid[1] - 1)
+    layers = 1 + len(get_method(cfg.feature_table.layers.path)(body.num_layers))
+    assert cfg.data.num_train * rows * layers * body.dim * 4 / 2**30 < cfg.feature_table.budget_gib

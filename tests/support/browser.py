@@ -1,6 +1,5 @@
-"""A headless Chromium driven through its DevTools pipe: pages, real mouse and keyboard events, screenshots, console."""
+"""A headless Chromium driven through its DevTools pipe: pages, real mouse and keyboard events, console."""
 
-import base64
 import json
 import os
 import select
@@ -131,10 +130,6 @@ class Browser:
         text = {"text": "\r"} if key == "Enter" else {"text": " "} if key == " " else {}
         self.send("Input.dispatchKeyEvent", type="keyDown", key=key, code=key, windowsVirtualKeyCode=codes[key], **text)
         self.send("Input.dispatchKeyEvent", type="keyUp", key=key, code=key, windowsVirtualKeyCode=codes[key])
-
-    def screenshot(self, path: Path, whole: bool = False) -> None:
-        taken = self.send("Page.captureScreenshot", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(taken["data"]))
 
 
 @contextmanager

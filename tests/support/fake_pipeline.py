@@ -1,4 +1,5 @@
-"""Stand-ins for a pipeline: tokens are drawn from the seed alone, and the latency is given by the test."""
+"""Stand-ins for a pipeline, whose tokens are drawn from the seed alone and whose latency is given by the test, and for
+a metric."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,10 @@ from lantern.sampling import Sampling
 from lantern.types import DraftTree, Forward, Generation, Round, TreeTopology, Verdict
 
 NUM_TOKENS = 16
+
+
+class CutShortError(Exception):
+    """Ends an evaluation where a test wants it to."""
 
 
 class FakeTarget:
@@ -96,3 +101,25 @@ class FakePipeline:
         if self.drafter == "none":
             return setting | sampling | {"tree": "none", "acceptance": "exact", "lossless": True}
         return setting | sampling | {"tree": "static", "acceptance": "lantern", "lossless": False, "k": 100}
+
+
+class Brightness:
+    """A metric that records the prompts it was prepared with."""
+
+    def __init__(self) -> None:
+        self.prepared = []
+
+    def prepare(self, prompts):
+        self.prepared.append(list(prompts))
+
+    def __call__(self, images, prompts):
+        return {"brightness": float(images.mean())}
+
+    def against(self, images, plain, prompts):
+        return {"brightness_diff": float((images - plain).mean())}
+
+    def protocol(self, prompts):
+        return {"meter": "mean"}
+
+    def warnings(self, prompts):
+        return ["too dark to tell"] if len(prompts) < 5 else []

@@ -5,8 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from evaluation.test_evaluate import Brightness
-from support.fake_pipeline import FakePipeline
+from support.fake_pipeline import Brightness, FakePipeline
 
 from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.fingerprint import record_files
@@ -17,7 +16,7 @@ from lantern.reporting.run_folder import write_measurements
 
 class Slow(FakePipeline):
     def generate(self, prompts, seeds, batch_size):
-        time.sleep(0.02)
+        time.sleep(0.1)
         return super().generate(prompts, seeds, batch_size)
 
     def baseline(self):

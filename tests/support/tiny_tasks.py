@@ -1,13 +1,18 @@
-"""A miniature target task, drafter task and token data set, untrained."""
+"""A miniature target task, drafter task and token data set, untrained, and a short training of any task."""
 
 from pathlib import Path
 
+import pytorch_lightning as pl
 import torch
+from pytorch_lightning.callbacks import ModelCheckpoint
 from support.recipes import feature_lk
 
 from lantern.sampling import Sampling
+from lantern.training import run_steps
+from lantern.training.data_module import TrainingData
 from lantern.training.drafter_task import DrafterTask
 from lantern.training.recipe import Recipe
+from lantern.training.schedule import WarmupCosine
 from lantern.training.target_task import TargetTask
 
 ARCHITECTURE = dict(dim=16, num_layers=2, num_heads=2, grid=[4, 4], caption_dim=8, prefix_len=6, multiple_of=8)
@@ -56,3 +61,21 @@ def drafter_task(
             target, sampling or Sampling(), recipe or feature_lk(), lr=1e-2, muon_lr=1e-2, weight_decay=0.0,
             validation_depth=3, seed=seed, **others,
         )  # fmt: skip
+
+
+def fit(
+    task, folder, max_steps: int, ckpt_path: str | None = None, save_every: int | None = None, precision="32-true",
+    data=None,
+) -> pl.Trainer:  # fmt: skip
+    """Trains for max_steps without validation; data: MemorySplits by default. Returns the trainer."""
+    callbacks = [WarmupCosine(warmup_steps=2)]
+    if save_every:
+        callbacks.append(ModelCheckpoint(folder, "step-{step}", every_n_train_steps=save_every, save_top_k=-1))
+    trainer = pl.Trainer(
+        default_root_dir=folder, accelerator="cpu", max_steps=max_steps, max_epochs=-1, callbacks=callbacks,
+        precision=precision, logger=False, enable_checkpointing=bool(save_every), enable_progress_bar=False,
+        enable_model_summary=False, gradient_clip_val=1.0, num_sanity_val_steps=0, check_val_every_n_epoch=None,
+        val_check_interval=1000,
+    )  # fmt: skip
+    run_steps.fit(trainer, task, TrainingData(data or MemorySplits(), batch_size=4, seed=3), ckpt_path)
+    return trainer

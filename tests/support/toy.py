@@ -16,7 +16,7 @@ from lantern.models.conditioners import WordFeatures
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import Transformer, feed_forward_dim
 from lantern.sampling import Sampling
-from lantern.types import DraftTree, TreePolicy, Verdict
+from lantern.types import PADDING, DraftTree, TreePolicy, Verdict
 
 PROMPTS = ["a b", "c", "d e f", "a c", "b", "f", "b b", "e d"]
 SEEDS = list(range(11, 19))
@@ -64,6 +64,13 @@ class ByLikelihood:
 
     def chosen(self, log_q: Tensor, depth: int) -> Tensor:
         return log_q.log_softmax(-1)
+
+
+def random_parents(generator: torch.Generator, batch: int, size: int) -> Tensor:
+    """[B, N] of random trees, whose last node is padding."""
+    parents = torch.stack([torch.randint(max(node, 1), (batch,), generator=generator) for node in range(size)], dim=1)
+    parents[:, 0], parents[:, -1] = -1, PADDING
+    return parents
 
 
 def random_verdict(generator: torch.Generator, tree: DraftTree) -> Verdict:

@@ -6,11 +6,10 @@ from itertools import product
 
 import pytest
 import torch
+from support.configs import composed
 from support.parity import assert_training_and_decoding_agree
 from support.recipes import shipped
-from support.tiny_tasks import MemorySplits, drafter_task
-from training.test_tasks import fit
-from training.test_train_command import composed
+from support.tiny_tasks import MemorySplits, drafter_task, fit
 
 from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, generate
@@ -151,5 +150,5 @@ def test_stored_features_hold_the_layers_of_the_recipe(target, tmp_path):
     stored = torch.utils.data.default_collate([items[0], items[1]])
     fresh = {"tokens": stored["tokens"], "caption": stored["caption"]}
     torch.testing.assert_close(task._pairs(stored).previous, task._pairs(fresh).previous, rtol=0, atol=1e-5)
-    assert composed("recipe=eagle3").feature_table.layers.path.endswith("low_middle_high")
-    assert composed("recipe=lk").feature_table.layers is None
+    assert composed("train", "recipe=eagle3").feature_table.layers.path.endswith("low_middle_high")
+    assert composed("train", "recipe=lk").feature_table.layers is None

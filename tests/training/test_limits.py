@@ -19,7 +19,8 @@ TASKS = sorted(path.stem for path in (ROOT / "conf" / "task").glob("*.yaml"))
     "recipe.depth=0", "recipe.feature_weight=-1", "recipe.site_share=1.5", "distil.validation_depth=0",
     "trainer.max_steps=0", "trainer.max_steps=-2", "trainer.max_epochs=0",
     "trainer.val_check_interval=0", "trainer.log_every_n_steps=0", "callbacks.schedule.warmup_steps=-1",
-    "data.num_train=0", "data.num_validation=0", "seed=-1", "seed=4294967296",
+    "data.num_train=0", "data.num_validation=0", "batches.splits.validation.num_images=0", "seed=-1",
+    "seed=4294967296",
 ])  # fmt: skip
 def test_a_number_out_of_range_is_named_with_its_setting(setting):
     """Catches tracebacks of an optimizer, a sampler or a seed, most of them after minutes of preparation."""
@@ -69,3 +70,10 @@ def test_a_loss_that_is_not_finite_ends_the_training(value, from_step, steps, st
     )  # fmt: skip
     with pytest.raises(LanternError, match=rf"the training loss is \S+ at step {stops};"):
         trainer.fit(task, batches)
+
+
+@pytest.mark.parametrize(("task", "setting"), [("critic", "task.lr=-1"), ("drafter_self", "samples.num_images=0")])
+def test_a_number_of_another_task_is_named_with_its_setting(task, setting):
+    """Catches no images that mean an image for each caption."""
+    with pytest.raises(LanternError, match=rf"^{setting} is "):
+        check_numbers(composed(ROOT / "conf", "train", [f"task={task}", setting]))

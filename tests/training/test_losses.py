@@ -27,7 +27,7 @@ def laws(*shape: int, seed: int) -> Tensor:
 
 
 def sites(p: Tensor, logits: Tensor, weights: Tensor | None = None) -> Sites:
-    return Sites(p, logits.log_softmax(-1), 0, lambda: weights)
+    return Sites(p, logits.log_softmax(-1), lambda: weights)
 
 
 WEIGHTS = random(5, CODES, seed=3).exp()
@@ -164,7 +164,7 @@ def test_blocks_of_sites_are_what_autograd_finds_over_all_sites(name, at_once, p
     for d in range(3):
         p, weights = teaching.laws[:, roots + d], teaching.weights[:, roots + d]
         log_q = (slow[d] @ teaching.head.T).log_softmax(-1)
-        expected = LOSSES[name](Sites(p, log_q, d, lambda: weights))  # noqa: B023
+        expected = LOSSES[name](Sites(p, log_q, lambda: weights))  # noqa: B023
         expected = torch.where(passes > d, expected, 0)
         (expected.square() * upstream[d]).sum().backward()
         assert torch.allclose(losses[d], expected, atol=1e-12)

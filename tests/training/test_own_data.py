@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from support.paths import ROOT
 from support.tiny_weights import write_tiny_weights
 from training.test_train_command import printed
@@ -15,7 +16,6 @@ from lantern.data.scenes import render
 from lantern.models.checkpoints import load_weights, read_weights
 from lantern.studies.miniature import write_captioned_scenes
 
-PIL = pytest.importorskip("PIL.Image")
 GOLDEN = ROOT / "tests" / "golden"
 
 
@@ -75,7 +75,7 @@ def test_a_class_models_drafter_is_measured_by_the_printed_command(workplace):
     torch.save(codes, workplace / "released" / "vq.pt")
     (workplace / "classes").mkdir()
     for seed in range(16):
-        PIL.fromarray(render(seed)[0]).save(workplace / "classes" / f"{seed}.png")
+        Image.fromarray(render(seed)[0]).save(workplace / "classes" / f"{seed}.png")
         (workplace / "classes" / f"{seed}.txt").write_text(str(seed % 7))
     said, _ = train(
         workplace, "classes", f"data.folder={workplace}/classes", "model=llamagen_c2i_b",

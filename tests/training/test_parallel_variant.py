@@ -5,11 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from support.configs import composed
 from support.parity import assert_training_and_decoding_agree
 from support.recipes import feature_lk, shipped
-from support.tiny_tasks import MemorySplits, drafter_task
-from training.test_tasks import fit
-from training.test_train_command import composed
+from support.tiny_tasks import MemorySplits, drafter_task, fit
 
 from lantern.drafters.loading import load_eagle, load_parallel
 from lantern.drafters.parallel import Parallel
@@ -135,7 +134,7 @@ def test_a_recipe_of_other_passes_is_refused(target):
 
 def test_the_command_line_chooses_what_is_distilled():
     """Catches a setting without effect, which would train EAGLE."""
-    cfg = composed("drafter=parallel", "distil.student.levels=4")
+    cfg = composed("train", "drafter=parallel", "distil.student.levels=4")
     assert cfg.task.student._target_.endswith("ParallelStudent")
     assert cfg.task.recipe.depth == cfg.task.validation_depth == 4
-    assert composed().task.student._target_.endswith("EagleStudent")
+    assert composed("train").task.student._target_.endswith("EagleStudent")

@@ -8,12 +8,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from hydra import compose, initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra._internal.utils import create_config_search_path
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
+from support.configs import composed_with_hydra
 from support.made_recipes import WAY, made_run
 from support.paths import CONF, ROOT
 from support.recipes import NAMES
@@ -26,15 +26,10 @@ from lantern.training import recipe_sweep, step_time
 from lantern.training.run_steps import is_finished
 
 
-def composed(name: str, *overrides: str):
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return compose(name, list(overrides), return_hydra_config=True)
-
-
 def test_the_sweep_takes_every_recipe_of_eagle_and_two_seeds():
     """All but the one for drafter=parallel. Catches a list of recipes that a new one is not in."""
     names = [name for name in NAMES if name != "p_eagle"]
-    axes = composed("train", "+sweep=recipe").hydra.sweeper.params
+    axes = composed_with_hydra("train", "+sweep=recipe").hydra.sweeper.params
     loader = ConfigLoaderImpl(create_config_search_path(str(CONF)))
     overrides = OverridesParser.create(loader).parse_overrides([f"{key}={value}" for key, value in axes.items()])
     (points,) = BasicSweeper.split_arguments(overrides, None)
@@ -43,7 +38,7 @@ def test_the_sweep_takes_every_recipe_of_eagle_and_two_seeds():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_recipe_is_a_point_with_a_folder_of_its_own_and_equal_data(name):
-    cfg = composed("train", "+sweep=recipe", f"recipe={name}", "seed=1")
+    cfg = composed_with_hydra("train", "+sweep=recipe", f"recipe={name}", "seed=1")
     assert cfg.hydra.sweep.subdir == f"{name}-1"
     assert (cfg.batches.seed, cfg.batches.splits.validation.seed, cfg.images.config.seed) == (1, 0, 0)
 
@@ -60,6 +55,23 @@ def test_a_finished_point_is_not_trained_again(tmp_path):
     assert not is_finished(folder, config)
 
 
+def test_a_finished_sweep_is_reported_anew_by_another_figure(tmp_path):
+    """Catches settings of the report and of disk budgets that count as settings of the training."""
+    folder = made_run(tmp_path / "lk-0")
+    config = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
+
+    def under(ranked_by: str, budget_gib: int, accelerator: object) -> dict:
+        sweep = {"name": "recipe", "ranked_by": ranked_by, "decoding": {"split": "dev"}}
+        table, trainer = {"budget_gib": budget_gib, "layers": None}, {"max_steps": 3, "accelerator": accelerator}
+        return config | {"sweep": sweep, "feature_table": table, "trainer": trainer}
+
+    (folder / "config.yaml").write_text(OmegaConf.to_yaml(under(WAY, 4, "auto")))
+    now = under("tokens_per_step/static_shared", 20, {"_target_": "lantern.training.precision.accelerator"})
+    assert is_finished(folder, now)
+    with pytest.raises(LanternError, match="holds a run of other settings"):
+        is_finished(folder, now | {"trainer": {"max_steps": 4}})
+
+
 def test_every_finished_drafter_is_decoded_with_on_the_target_it_was_trained_on(tmp_path, monkeypatch):
     """Catches commands that do not compose, and drafters that are measured on another target or with other noise."""
     for name in ("lk-0", "race-1"):
@@ -71,7 +83,7 @@ def test_every_finished_drafter_is_decoded_with_on_the_target_it_was_trained_on(
     )
     settings = recipe_sweep.overrides_of({"split": "dev", "speed": {"num_prompts": 3}, "prompts": ["a ring, red"]})
     recipe_sweep.decode(tmp_path, [*settings, "sampling.temperature=0.5"])
-    configs = [composed("evaluate", *command[2:]) for command in commands]
+    configs = [composed_with_hydra("evaluate", *command[2:]) for command in commands]
     assert [cfg.drafter.checkpoint for cfg in configs] == [f"{tmp_path}/{name}/drafter" for name in ("lk-0", "race-1")]
     assert configs[0].hydra.sweep.dir == f"{tmp_path}/lk-0/decoded"
     assert (configs[0].speed.num_prompts, configs[0].prompts, configs[0].quality.num_images) == (3, ["a ring, red"], 0)

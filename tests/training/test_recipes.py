@@ -5,8 +5,7 @@ import torch
 from hydra.utils import instantiate
 from support.paths import ROOT
 from support.recipes import NAMES, feature_lk, shipped
-from support.tiny_tasks import MemorySplits, drafter_task
-from training.test_tasks import fit
+from support.tiny_tasks import MemorySplits, drafter_task, fit
 
 from lantern.cli.compose import composed
 from lantern.training.data_module import TrainingData

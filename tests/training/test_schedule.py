@@ -24,8 +24,19 @@ def test_the_first_limit_that_is_reached_ends_the_schedule():
     """Catches epochs that end a run in the middle of its schedule."""
 
     def share(**limits: int) -> float:
-        return share_of(SimpleNamespace(global_step=6, num_training_batches=4, callbacks=[], **limits))
+        trainer = SimpleNamespace(
+            global_step=6, num_training_batches=4, accumulate_grad_batches=1, callbacks=[], **limits
+        )  # fmt: skip
+        return share_of(trainer)
 
     assert share(max_steps=-1, max_epochs=-1) == 0
     assert share(max_steps=-1, max_epochs=3) == 0.5
     assert share(max_steps=8, max_epochs=3) == 0.75
+
+
+def test_an_epoch_has_as_many_steps_as_its_batches_are_gathered_to():
+    """Five batches by twos are three steps. Catches a rate that is still high where the last epoch ends."""
+    trainer = SimpleNamespace(
+        global_step=6, num_training_batches=5, accumulate_grad_batches=2, max_steps=-1, max_epochs=4, callbacks=[]
+    )  # fmt: skip
+    assert share_of(trainer) == 0.5

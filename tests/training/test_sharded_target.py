@@ -43,6 +43,18 @@ def test_a_sharded_transformers_target_keeps_its_features_and_head(name, mesh, t
         assert torch.equal(target.head(target.guide(again)), laws)
 
 
+def test_the_whole_head_is_moved_to_the_device(tmp_path, monkeypatch):
+    """Catches a part of it that stays in main memory, where features of the device do not meet it."""
+    FAMILIES["janus_pro"].make(tmp_path)
+    target = instantiate(config(FAMILIES["janus_pro"], tmp_path).model)
+    monkeypatch.setattr("lantern.training.sharded_target._shard_layers", lambda *_: None)
+    shard(target, None, torch.device("meta"))
+    head = target.vocabulary
+    moved = [head.embed, head.head, head.bias, target.rotation, *head.hidden.parameters()]
+    assert len(moved) == 6  # a layer before the head has a weight and a bias
+    assert {part.device.type for part in moved} == {"meta"}
+
+
 def test_one_process_and_a_target_without_layers_are_one_sentence(mesh):
     with pytest.raises(LanternError, match="SimpleNamespace has no layers to shard"):
         shard(SimpleNamespace(), mesh, torch.device("cpu"))

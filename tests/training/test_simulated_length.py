@@ -6,9 +6,8 @@ from typing import NamedTuple
 import pytest
 import torch
 from support.recipes import NAMES, shipped
-from support.tiny_tasks import MemorySplits, drafter_task
+from support.tiny_tasks import MemorySplits, drafter_task, fit
 from torch import Tensor
-from training.test_tasks import fit
 
 from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, generate

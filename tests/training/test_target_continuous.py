@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.tiny_tasks import MemorySplit
+from support.tiny_tasks import MemorySplit, fit
 from torch import Tensor
 from training.tables.test_tables import Pictures
-from training.test_tasks import fit
 
 from lantern.continuous.continuous_weights import load_continuous_target
 from lantern.continuous.target import ContinuousLlamaGenTarget

@@ -1,11 +1,9 @@
 from types import SimpleNamespace
 
 import pytest
-import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import ModelCheckpoint
 from support.recipes import feature_lk
-from support.tiny_tasks import MemorySplits, drafter_task, target_task
+from support.tiny_tasks import MemorySplits, drafter_task, fit, target_task
 
 from lantern.drafters.loading import load_eagle
 from lantern.errors import CheckpointError, LanternError
@@ -13,31 +11,12 @@ from lantern.models.checkpoints import load_weights, save_weights, weights_hash
 from lantern.models.llamagen.weights_folder import load_target, load_tokenizer, tokens_hash
 from lantern.sampling import Sampling
 from lantern.training import drafter_variants as students
-from lantern.training import run_steps
 from lantern.training.data_module import TrainingData
 from lantern.training.drafter_task import DrafterTask, least_squares
 from lantern.training.guided_laws import head_backward
-from lantern.training.schedule import WarmupCosine
 from lantern.training.target_task import start_from_codebook
 from lantern.training.teacher_forcing import target_features
 from lantern.trees.static import chain
-
-
-def fit(
-    task, folder, max_steps: int, ckpt_path: str | None = None, save_every: int | None = None, precision="32-true",
-    data=None,
-) -> pl.Trainer:  # fmt: skip
-    callbacks = [WarmupCosine(warmup_steps=2)]
-    if save_every:
-        callbacks.append(ModelCheckpoint(folder, "step-{step}", every_n_train_steps=save_every, save_top_k=-1))
-    trainer = pl.Trainer(
-        default_root_dir=folder, accelerator="cpu", max_steps=max_steps, max_epochs=-1, callbacks=callbacks,
-        precision=precision, logger=False, enable_checkpointing=bool(save_every), enable_progress_bar=False,
-        enable_model_summary=False, gradient_clip_val=1.0, num_sanity_val_steps=0, check_val_every_n_epoch=None,
-        val_check_interval=1000,
-    )  # fmt: skip
-    run_steps.fit(trainer, task, TrainingData(data or MemorySplits(), batch_size=4, seed=3), ckpt_path)
-    return trainer
 
 
 @pytest.mark.parametrize(("made", "precision"), [("target", "32-true"), ("drafter", "32-true"), ("target", "64-true")])

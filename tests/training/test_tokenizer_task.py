@@ -8,6 +8,7 @@ import pytorch_lightning as pl
 import torch
 
 from lantern.errors import CheckpointError
+from lantern.models.critic import as_images
 from lantern.models.llamagen.weights_folder import load_tokenizer, tokens_hash
 from lantern.training.data_module import ResumableLoader, SeededBatches
 from lantern.training.decoder_task import DecoderTask
@@ -136,6 +137,21 @@ def test_a_decoder_is_trained_for_the_tokens_as_they_are(trained, tmp_path):
     assert tokens_hash(after) == tokens_hash(before)
     assert torch.equal(after.encode(images), before.encode(images))
     assert not torch.equal(after.decode(after.encode(images)), before.decode(before.encode(images)))
+
+
+def test_a_decoder_learns_from_the_latents_of_use_under_autocast(tmp_path):
+    """Catches latents in half precision, whose nearest codes are not the tokens that it will decode."""
+    miniature(tmp_path).export(tmp_path / "before")
+    task, seen = DecoderTask(**settings(tmp_path), start_from=str(tmp_path / "before")), []
+    quantized = task._quantized
+    task._quantized, task._log = lambda z: seen.append(z) or quantized(z), lambda name, value: value
+    batch = {"image": torch.stack([Noise()[index]["image"] for index in range(2)])}
+    real = as_images(batch["image"]).contiguous(memory_format=torch.channels_last)
+    with torch.autocast("cpu", torch.bfloat16):
+        task.training_step(batch, 0)
+        rounded = task.tokenizer.latents(real)
+    assert torch.equal(seen[0], task.tokenizer.latents(real))
+    assert not torch.equal(seen[0], rounded)
 
 
 def test_a_decoder_of_another_architecture_is_named(trained, tmp_path):

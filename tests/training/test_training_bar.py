@@ -5,17 +5,13 @@ import io
 import pytest
 import pytorch_lightning as pl
 import torch
+from support.terminal import Terminal
 from torch import nn
 
 from lantern.training.schedule import WarmupCosine
 from lantern.training.training_bar import TrainingBar
 
 SECONDS = 20  # of a step
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
 
 
 class Slow(pl.LightningModule):

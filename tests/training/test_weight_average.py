@@ -8,8 +8,8 @@ import pytorch_lightning as pl
 import torch
 from hydra.utils import instantiate
 from pytorch_lightning.callbacks import ModelCheckpoint
+from support.configs import composed
 from support.tiny_tasks import MemorySplits, drafter_task
-from training.test_train_command import composed
 
 from lantern.errors import LanternError
 from lantern.models.checkpoints import load_weights
@@ -17,6 +17,7 @@ from lantern.training.data_module import TrainingData
 from lantern.training.limits import check_numbers
 from lantern.training.run_steps import export
 from lantern.training.schedule import WarmupCosine
+from lantern.training.weight_average import WeightAverage
 
 DECAY = 0.8
 
@@ -37,7 +38,7 @@ class Steps(pl.Callback):
 
 def fit(task, folder, averaged: bool = True, resumed: str | None = None, max_steps: int = 6):
     seen = Steps()
-    average = instantiate(composed("+average=ema", f"callbacks.average.decay={DECAY}").callbacks.average)
+    average = instantiate(composed("train", "+average=ema", f"callbacks.average.decay={DECAY}").callbacks.average)
     kept = ModelCheckpoint(folder, "step-{step}", every_n_train_steps=3, save_top_k=-1)
     best = ModelCheckpoint(folder, "best", monitor="val/alpha_1", mode="max")
     callbacks = [*([average] if averaged else []), seen, WarmupCosine(warmup_steps=2), kept, best]
@@ -114,10 +115,18 @@ def test_the_frozen_target_is_not_copied(target, tmp_path, monkeypatch):
 def test_a_decay_that_averages_nothing_is_named(decay):
     """Catches an average that stays where it began, and one that diverges."""
     with pytest.raises(LanternError, match=rf"callbacks\.average\.decay={decay}"):
-        check_numbers(composed("+average=ema", f"callbacks.average.decay={decay}"))
+        check_numbers(composed("train", "+average=ema", f"callbacks.average.decay={decay}"))
 
 
 def test_the_average_precedes_what_saves_checkpoints():
     """Catches a requeued job whose checkpoint lacks the last step's share; without the option there is no average."""
-    assert next(iter(composed("+average=ema").callbacks)) == "average"
-    assert composed().callbacks.average is None
+    assert next(iter(composed("train", "+average=ema").callbacks)) == "average"
+    assert composed("train").callbacks.average is None
+
+
+def test_the_average_is_where_the_weights_will_be():
+    """Catches an average in main memory, to which every step would copy the weights of a GPU."""
+    average, task = WeightAverage(DECAY), pl.LightningModule()
+    task.network = torch.nn.Linear(2, 2)
+    average.setup(SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device("meta"))), task, "fit")
+    assert {weight.device.type for weight in average._average_model.parameters()} == {"meta"}

@@ -2,10 +2,9 @@
 
 import pytest
 import torch
+from support.configs import composed
 from support.recipes import shipped
-from support.tiny_tasks import MemorySplits, drafter_task
-from training.test_tasks import fit
-from training.test_train_command import composed
+from support.tiny_tasks import MemorySplits, drafter_task, fit
 
 from lantern.drafters.loading import load_eagle
 from lantern.errors import LanternError
@@ -54,7 +53,7 @@ def test_a_wide_drafter_from_nothing_starts_as_a_narrow_one(target):
 
 
 def test_the_width_is_a_setting():
-    assert composed("distil.student.width_factor=3").task.student.width_factor == 3
+    assert composed("train", "distil.student.width_factor=3").task.student.width_factor == 3
     for given in (0, 1.5, "wide"):
         with pytest.raises(LanternError, match=rf"distil.student.width_factor={given!r}; give a whole number, 1 at"):
             EagleStudent(given)

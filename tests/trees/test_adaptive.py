@@ -3,7 +3,7 @@
 import pytest
 import torch
 from support.toy import ByLikelihood
-from test_trees import PathLaws, brute_force_beam, paths_of
+from support.trees import PathLaws, brute_force_beam, paths_of
 
 from lantern.errors import LanternError
 from lantern.trees.adaptive import AdaptiveTree

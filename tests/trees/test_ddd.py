@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from support.toy import PROMPTS, ByLikelihood, tiny_eagle, tiny_target
-from test_trees import PathLaws, brute_force_beam, paths_of
+from support.trees import PathLaws, brute_force_beam, paths_of
 
 from lantern.acceptance.exact import Exact
 from lantern.errors import LanternError

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from test_trees import PathLaws, paths_of
+from support.trees import PathLaws, paths_of
 from torch import Tensor
 
 from lantern.errors import LanternError

@@ -16,11 +16,10 @@ def overlap(p: Tensor, q: Tensor) -> Tensor:  # [..., V], [..., V] -> [...]
 
 @dataclass(frozen=True, eq=False)
 class Sites:
-    """Positions at which a drafter predicts, all at the same depth; what several losses read is computed once."""
+    """Positions at which a drafter predicts; what several losses read is computed once."""
 
     p: Tensor  # [..., V] the target's law
     log_q: Tensor  # [..., V] of the drafter's, float32 at least; carries the gradient
-    depth: int  # tokens drafted before: 0 behind the root
     noise: Callable[[], Tensor]  # -> [..., V] exp(G) of shared noise at these positions
 
     @cached_property

@@ -68,7 +68,7 @@ class LatentTable:
         num_tokens = (height // self.tokenizer.downsampling) * (width // self.tokenizer.downsampling)
         check_size(height, num_tokens, self.num_tokens)
         size = len(source) * (2 * channels * num_tokens + CAPTION_BYTES)
-        budget = Budget(f"latents of {len(source):,} {name} images", size, self.budget_gib, "latent_table.budget_gib")
+        budget = Budget(f"latents of {len(source):,} {name} images", size, self.budget_gib, "batches.splits.budget_gib")
         folder, encode_rows = self.cache_dir / f"latents-{name}-{key}", partial(self._encode, source)
         table = cached_batches(folder, encode_rows, len(source), ENCODE_BATCH, COLUMNS, BATCHES_PER_SHARD, budget)
         return LatentSplit(table, channels, key)

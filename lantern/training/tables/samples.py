@@ -40,13 +40,14 @@ class TargetSamples:
     def split(self, name: str) -> TokenSplit:
         """Samples at the first call; later calls read the cached table."""
         known = list(self.captions.split(name).captions)
-        captions = [known[i % len(known)] for i in range(self.num_images or len(known))]
+        captions = [known[i % len(known)] for i in range(len(known) if self.num_images is None else self.num_images)]
         settings = asdict(self.pipeline.sampling)
         target = self.pipeline.target
         key = cache_key(*target_hashes(target), list(target.grid), settings, captions, self.seed, name)
 
         size = len(captions) * (2 * target.num_tokens + CAPTION_BYTES)
-        budget = Budget(f"{len(captions):,} {name} samples", size, self.budget_gib, "samples.budget_gib")
+        place = "samples" if name == "train" else f"batches.splits.{name}"  # in conf/task
+        budget = Budget(f"{len(captions):,} {name} samples", size, self.budget_gib, f"{place}.budget_gib")
         folder, sample = self.cache_dir / f"samples-{name}-{key}", partial(self._sample, name, captions)
         table = cached_batches(folder, sample, len(captions), self.batch_size, COLUMNS, BATCHES_PER_SHARD, budget)
         target.release()  # training may need the cache's memory

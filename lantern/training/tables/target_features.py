@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from lantern.data.cached_rows import cache_key, checksum
+from lantern.data.disk_budget import Budget
 from lantern.data.splits import Split, Splits
 from lantern.errors import LanternError
 from lantern.models.llamagen.target import LlamaGenTarget
@@ -24,7 +25,6 @@ from lantern.training.tables.tokens import target_hashes
 from lantern.training.teacher_forcing import target_features
 
 FEATURE_BATCH = 16
-GIB = 2**30
 log = logging.getLogger(__name__)
 
 
@@ -61,7 +61,6 @@ class FeatureTable:
     def split(self, name: str) -> FeatureSplit:
         """Computes the features of the split at the first call; later calls read them."""
         items = self.tokens.split(name)
-        self._check_size(name, items)
         weight = self.target.embed_weight
         made_by = *target_hashes(self.target), self.target.guidance, str(weight.dtype), *self.layers
         key = cache_key(items.fingerprint, *made_by)
@@ -70,6 +69,7 @@ class FeatureTable:
             path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{path}.lock"):
                 if not _is_whole(path):
+                    self._budget(name, len(items)).check(path.parent)
                     replace_file(path, lambda file: save_file({"features": self._compute(items)}, file))
                     replace_text(_record(path), json.dumps(checksum(path)))
         except (OSError, SafetensorError) as error:
@@ -77,15 +77,12 @@ class FeatureTable:
             raise LanternError(f"cannot keep features in {path.parent} ({error}); {remedy}") from error
         return FeatureSplit(items, path, key)
 
-    def _check_size(self, name: str, items: Split) -> None:
-        weight = self.target.embed_weight
+    def _budget(self, name: str, count: int) -> Budget:
+        weight, what = self.target.embed_weight, f"features of {count:,} {name} images"
         rows = self.target.guidance * (self.target.prefix_len + self.target.num_tokens - 1)
-        size = len(items) * rows * (1 + len(self.layers)) * weight.shape[1] * weight.element_size() / GIB
-        if size > self.budget_gib:
-            raise LanternError(
-                f"features of {len(items)} {name} images take {size:.1f} GiB, "
-                f"feature_table.budget_gib={self.budget_gib}; raise it, give fewer images, or features=on_the_fly"
-            )
+        size = count * rows * (1 + len(self.layers)) * weight.shape[1] * weight.element_size()
+        remedy = "raise it, give fewer, or features=on_the_fly"
+        return Budget(what, size, self.budget_gib, "feature_table.budget_gib", remedy)
 
     def _compute(self, items: Split) -> Tensor:  # -> [n, R, P + L - 1, F]
         table = torch.empty(0)

@@ -60,11 +60,12 @@ class TokenTable:
         cache_dir: str,
         budget_gib: float = 20.0,
         num_tokens: int | None = None,
+        setting: str = "batches.splits.budget_gib",
     ) -> None:
         """`tokenizer` has encode(images [B, 3, H, W] in [0, 1]) -> [B, L] and codebook [V, C]; num_tokens: the target's
-        L."""
+        L; setting: the config key of the budget."""
         self.images, self.tokenizer, self.cache_dir, self.budget_gib = images, tokenizer, Path(cache_dir), budget_gib
-        self.num_tokens = num_tokens
+        self.num_tokens, self.setting = num_tokens, setting
         if len(tokenizer.codebook) > MAX_CODES:
             raise LanternError(f"the tokenizer has {len(tokenizer.codebook)} codes; token tables hold {MAX_CODES}")
         self.tokenizer_hash = state_hash(tokenizer)
@@ -77,7 +78,7 @@ class TokenTable:
         height, width, _ = source[0]["image"].shape
         tokens = height * width // MIN_DOWNSAMPLING**2
         size = len(source) * (2 * tokens + CAPTION_BYTES)
-        budget = Budget(f"tokens of {len(source):,} {name} images", size, self.budget_gib, "token_table.budget_gib")
+        budget = Budget(f"tokens of {len(source):,} {name} images", size, self.budget_gib, self.setting)
         folder, encode_rows = self.cache_dir / f"tokens-{name}-{key}", partial(self._encode, source)
         table = cached_batches(folder, encode_rows, len(source), ENCODE_BATCH, COLUMNS, BATCHES_PER_SHARD, budget)
         check_size(height, len(table[0]["tokens"]), self.num_tokens)
@@ -105,7 +106,8 @@ def tokens_for(target: Target, images: Splits, cache_dir: str, budget_gib: float
     """A TokenTable of the target's own tokenizer. LanternError if that only decodes."""
     if not hasattr(target.tokenizer, "encode"):
         raise LanternError(f"{type(target.tokenizer).__name__} decodes only; let the target draw: task=drafter_self")
-    return TokenTable(images, target.tokenizer, cache_dir, budget_gib, target.num_tokens)
+    setting = "token_table.budget_gib"
+    return TokenTable(images, target.tokenizer, cache_dir, budget_gib, target.num_tokens, setting)
 
 
 def target_hashes(target: Target) -> tuple[str, str | None]:

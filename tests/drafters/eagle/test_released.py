@@ -235,7 +235,5 @@ def test_a_drafter_of_anoles_layout_is_named(tmp_path):
     folder = copied(tmp_path)
     state = load_weights(folder)[0] | {"layers.0.self_attn.q_norm.weight": torch.zeros(1)}
     torch.save(state, folder / "pytorch_model.bin")
-    with pytest.raises(
-        CheckpointError, match=r"layout for Anole \(layers\.0\.self_attn\.q_norm\.weight\)"
-    ):
+    with pytest.raises(CheckpointError, match=r"layout for Anole \(layers\.0\.self_attn\.q_norm\.weight\)"):
         load_network(folder, target_of())

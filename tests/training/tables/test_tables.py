@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
 import torch
+from omegaconf import OmegaConf
+from support.configs import composed
 from support.tiny_tasks import MemorySplit, MemorySplits, drafter_task
 
 from lantern.data.splits import SplitsBySource
@@ -8,6 +10,7 @@ from lantern.errors import LanternError
 from lantern.models.llamagen.weights_folder import load_tokenizer
 from lantern.noise import winners
 from lantern.sampling import Sampling
+from lantern.training.tables.latents import LatentTable
 from lantern.training.tables.samples import TargetSamples
 from lantern.training.tables.target_features import FeatureTable
 from lantern.training.tables.tokens import TokenTable, tokens_for
@@ -131,10 +134,42 @@ def test_damaged_features_are_computed_again(target, tmp_path, damage, caplog):
 
 
 def test_a_feature_cache_over_budget_is_an_error_with_its_size(target, tmp_path):
-    with pytest.raises(LanternError, match=r"take 0\.0 GiB, feature_table\.budget_gib=1e-09"):
+    said = r"features of 12 train images take up to \S+ GiB, feature_table\.budget_gib=1e-09; .*features=on_the_fly"
+    with pytest.raises(LanternError, match=said):
         FeatureTable(MemorySplits(), target, str(tmp_path), budget_gib=1e-9).split("train")
 
 
 def test_each_split_may_come_from_its_own_source():
     chosen = SplitsBySource(train=MemorySplits(3), validation=MemorySplits(2))
     assert (len(chosen.split("train")), len(chosen.split("validation"))) == (3, 2)
+
+
+def test_stored_features_are_read_whatever_their_budget_is_now(target, tmp_path):
+    """Catches a training that is refused for a table which is on the disk already."""
+    made = FeatureTable(MemorySplits(3), target, str(tmp_path), budget_gib=1).split("train")
+    again = FeatureTable(MemorySplits(3), target, str(tmp_path), budget_gib=1e-9).split("train")
+    assert torch.equal(again[2]["features"], made[2]["features"])
+
+
+@pytest.mark.parametrize(
+    ("task", "place"),
+    [("drafter", "token_table"), ("drafter", "feature_table"), ("drafter", "batches.splits.validation"),
+     ("drafter_self", "samples"), ("target", "batches.splits"), ("target_continuous", "batches.splits"),
+     ("drafter_continuous", "batches.splits")],
+)  # fmt: skip
+def test_every_budget_is_a_setting_of_its_task(task, place):
+    assert OmegaConf.select(composed("train", f"task={task}"), f"{place}.budget_gib") == 20
+
+
+def test_what_is_above_its_budget_names_the_setting_to_raise(target, weights, tmp_path):
+    """Catches the name of a setting that the command does not have."""
+    tokenizer, few = load_tokenizer(weights / "tokenizer"), {"cache_dir": str(tmp_path), "budget_gib": 1e-9}
+    samples = TargetSamples(target, MemorySplits(2), Sampling(), seed=0, batch_size=2, **few)
+    for table, name, place in (
+        (TokenTable(Pictures(), tokenizer, **few), "train", "batches.splits"),
+        (LatentTable(Pictures(), tokenizer, **few), "train", "batches.splits"),
+        (samples, "train", "samples"),
+        (samples, "validation", "batches.splits.validation"),
+    ):
+        with pytest.raises(LanternError, match=rf" {place}\.budget_gib=1e-09"):
+            table.split(name)

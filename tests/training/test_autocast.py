@@ -1,0 +1,90 @@
+"""What training computes with frozen weights under autocast is what use computes without it, bit by bit."""
+
+import pytest
+import torch
+from support.tiny_latents import PROMPTS, tiny_latent_target
+from support.tiny_tasks import MemorySplits, drafter_task
+from torch import Tensor
+
+from lantern.continuous.code_embedding import CodeEmbedding
+from lantern.continuous.continuous_tokenizer import Standardisation
+from lantern.models.llamagen.tokenizer import Quantizer
+from lantern.training.latent_drafter_task import LatentDrafterTask
+from lantern.training.tokenizer_codebook import ClusteredCodebook
+
+
+def autocast(enabled: bool = True) -> torch.autocast:
+    """As Lightning's bf16-mixed."""
+    return torch.autocast("cpu", torch.bfloat16, enabled=enabled)
+
+
+def units(count: int, dim: int = 8) -> Tensor:
+    drawn = torch.randn(count, dim, generator=torch.Generator().manual_seed(count))
+    return torch.nn.functional.normalize(drawn, dim=-1)
+
+
+@torch.no_grad()
+def test_the_nearest_code_is_that_of_use():
+    """Catches cosines in half precision, which cannot tell the nearest of thousands of codes from the next."""
+    quantizer, latents = Quantizer(4096, 8), units(2000)
+    quantizer.embedding.weight.copy_(units(4096))
+    with autocast():
+        found = quantizer.nearest(latents)
+        rounded = (latents @ quantizer.codebook.T).argmax(-1)
+    assert torch.equal(found, quantizer.nearest(latents))
+    assert not torch.equal(found, rounded)
+
+
+def test_clusters_are_those_of_full_precision():
+    """Catches encoder outputs that are assigned to a neighbouring cluster."""
+    weights = []
+    for enabled in (False, True):
+        codes, weight = ClusteredCodebook(256, 8, pool=4096), torch.zeros(256, 8)
+        codes.collect(units(4096))
+        with autocast(enabled):
+            codes.start(weight, torch.Generator().manual_seed(0))
+        weights.append(weight)
+    assert torch.equal(*weights)
+
+
+@torch.no_grad()
+def test_latents_are_embedded_as_in_decoding():
+    """Catches cosines in half precision, whose error a kernel of this width makes a hundred times as large."""
+    embedding = CodeEmbedding(units(64), Standardisation([0.0] * 8, [1.0] * 8), 16)
+    embedding.weight.normal_(generator=torch.Generator().manual_seed(0))
+    with autocast():
+        found = embedding(units(50))
+    assert found.dtype == torch.float32
+    assert torch.equal(found, embedding(units(50)))
+
+
+@torch.no_grad()
+def test_features_that_are_computed_at_each_step_are_those_that_are_stored(target):
+    """Catches lessons on features that neither decoding nor features=disk has."""
+    task, batch = drafter_task(target), torch.utils.data.default_collate(list(MemorySplits().split("train"))[:2])
+    with autocast():
+        found = task._pairs(batch)
+    for own, expected in zip(found, task._pairs(batch), strict=True):
+        assert torch.equal(own, expected)
+
+
+@pytest.mark.parametrize("cfg_scale", [1.0, 2.0])
+@torch.no_grad()
+def test_the_drafter_of_latents_is_taught_and_validated_by_the_target_of_decoding(cfg_scale):
+    """Catches features, embeddings and tokens of the diffusion head in half precision."""
+    target = tiny_latent_target(cfg_scale)
+    target.transformer.float()
+    task = LatentDrafterTask(target, 1e-2, 1e-2, 0.0, depth=2, validation_depth=3, seed=0)
+    latents = torch.randn(4, 16, 4, generator=torch.Generator().manual_seed(1))
+    batch = {"tokens": latents, "caption": PROMPTS[:4]}
+    pairs = task._pairs(batch)
+    passes = task._passes(pairs, 3)
+
+    def overlaps() -> Tensor:
+        return task._overlaps(pairs, passes, torch.Generator().manual_seed(2))
+
+    with autocast():
+        taught, validated = task._pairs(batch), overlaps()
+    for own, expected in zip(taught, pairs, strict=True):
+        assert torch.equal(own, expected)
+    assert torch.equal(validated, overlaps())
