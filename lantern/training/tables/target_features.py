@@ -20,6 +20,7 @@ from lantern.data.splits import Split, Splits
 from lantern.errors import LanternError
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.runtime.files import replace_file, replace_text
+from lantern.runtime.memory import available_memory
 from lantern.training.recipe import Layers
 from lantern.training.tables.tokens import target_hashes
 from lantern.training.teacher_forcing import target_features
@@ -69,7 +70,9 @@ class FeatureTable:
             path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{path}.lock"):
                 if not _is_whole(path):
-                    self._budget(name, len(items)).check(path.parent)
+                    budget = self._budget(name, len(items))
+                    budget.check(path.parent)
+                    _check_room(budget)
                     replace_file(path, lambda file: save_file({"features": self._compute(items)}, file))
                     replace_text(_record(path), json.dumps(checksum(path)))
         except (OSError, SafetensorError) as error:
@@ -95,6 +98,16 @@ class FeatureTable:
                 table = made.new_empty(len(items), *made.shape[1:])  # once: joining parts would take as much again
             table[start : start + len(made)] = made
         return table
+
+
+def _check_room(budget: Budget) -> None:
+    """Raises LanternError for a table that main memory, where it is made, does not hold."""
+    free = available_memory(torch.device("cpu"))
+    if free is not None and budget.num_bytes > free:
+        raise LanternError(
+            f"{budget.what} take {budget.num_bytes / 2**30:.3g} GiB of memory while they are made and "
+            f"{free / 2**30:.3g} GiB are free; give fewer, or features=on_the_fly"
+        )
 
 
 def _record(path: Path) -> Path:

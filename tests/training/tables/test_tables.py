@@ -139,6 +139,14 @@ def test_a_feature_cache_over_budget_is_an_error_with_its_size(target, tmp_path)
         FeatureTable(MemorySplits(), target, str(tmp_path), budget_gib=1e-9).split("train")
 
 
+def test_features_that_memory_does_not_hold_are_an_error_before_any_is_made(target, tmp_path, monkeypatch):
+    """Catches a training that is killed without a word while it fills the table."""
+    monkeypatch.setattr("lantern.training.tables.target_features.available_memory", lambda device: 1000)
+    monkeypatch.setattr("lantern.training.tables.target_features.target_features", None)
+    with pytest.raises(LanternError, match=r"of memory while they are made and .* are free; give fewer"):
+        FeatureTable(MemorySplits(4), target, str(tmp_path), budget_gib=1).split("train")
+
+
 def test_each_split_may_come_from_its_own_source():
     chosen = SplitsBySource(train=MemorySplits(3), validation=MemorySplits(2))
     assert (len(chosen.split("train")), len(chosen.split("validation"))) == (3, 2)
