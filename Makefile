@@ -8,6 +8,7 @@ WEIGHTS_RUN ?= runs/weights
 SHARE ?= 1
 GPU_RUN ?= runs/gpu
 GPU_INDEX ?= https://pypi.org/simple
+GPU_STAMP := .venv-gpu/.installed-$(shell printf %s "$(GPU_INDEX)" | cksum | cut -d" " -f1)
 
 .PHONY: help env demo look results weights faults gpu test test-full test-portable test-slurm lint
 
@@ -55,13 +56,14 @@ test-portable: env  ## the tests of laws again, with torch's kernels for an olde
 test-slurm: env  ## array and training jobs on a Slurm cluster of this host (apt-get install slurm-wlm munge)
 	$(PY) -m pytest -q -rs tests/slurm
 
-gpu: .venv-gpu/.installed  ## on a machine with a GPU: tests, agreement, benchmarks and the field, into runs/gpu
+gpu: $(GPU_STAMP)  ## on a machine with a GPU: tests, agreement, benchmarks and the field, into runs/gpu
 	.venv-gpu/bin/python -m lantern.studies.gpu $(GPU_RUN)
 
-.venv-gpu/.installed: requirements.txt  # torch from PyPI is built for CUDA; GPU_INDEX names another index
-	$(PYTHON) -m venv .venv-gpu
-	PIP_CONFIG_FILE=/dev/null PIP_EXTRA_INDEX_URL= .venv-gpu/bin/python -m pip install --quiet --disable-pip-version-check \
-	    --index-url $(GPU_INDEX) -r requirements.txt
+$(GPU_STAMP): requirements.txt  # torch from PyPI is built for CUDA; GPU_INDEX names an index of torch for another CUDA
+	$(PYTHON) -m venv --clear .venv-gpu
+	for wanted in "$(GPU_INDEX) $$(grep -E '^torch(vision)?==' requirements.txt | tr '\n' ' ')" "https://pypi.org/simple -r requirements.txt"; do \
+	    PIP_CONFIG_FILE=/dev/null PIP_EXTRA_INDEX_URL= .venv-gpu/bin/python -m pip install --quiet \
+	        --disable-pip-version-check --index-url $$wanted || exit 1; done
 	@touch $@
 
 lint: env  ## style and types

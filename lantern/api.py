@@ -14,7 +14,7 @@ from lantern.decoding import Loop
 from lantern.errors import LanternError
 from lantern.evaluation.timing import decode_images
 from lantern.noise import image_seed
-from lantern.pipeline import Pipeline, pipelines
+from lantern.pipeline import Pipeline, judging, pipelines
 from lantern.progress import Progress, stream
 from lantern.runtime.hardware import allow_tf32
 from lantern.runtime.home import CONFIG_FOLDER
@@ -72,7 +72,7 @@ class Model:
         parts |= objects | {"sampling": _built(config.sampling), "name": self._name, "compile": config.compile}
         chosen_tree = parts.pop("tree")
         joined = pipelines(self.target, **parts)
-        return joined(resolved(chosen_tree, joined))
+        return judging(joined(resolved(chosen_tree, joined)))
 
     def generate(self, prompts: Sequence[str], seed: int = 0, batch_size: int = 8, **parts) -> Images:
         """Images of the prompts. A repeated prompt gets another copy number, and so another image.

@@ -119,14 +119,7 @@ class Pipelines:
         if isinstance(drafter, partial):
             settings = drafter.keywords | {name: given[name] for name in self.drafter_parameters & set(given)}
             drafter = partial(drafter.func, *drafter.args, **settings)
-        made = completed(drafter, target=self.plain.target, sampling=self.plain.sampling)
-        skip = self.plain.rule.parameters.get("skip", 0)
-        if 0 < made.depth <= skip:
-            raise LanternError(
-                f"acceptance.skip={skip} leaves nothing to judge of what {made.name} drafts, {made.depth} tokens deep; "
-                f"give {made.depth - 1} at most"
-            )
-        return replace(self.plain, drafter=made)
+        return replace(self.plain, drafter=completed(drafter, target=self.plain.target, sampling=self.plain.sampling))
 
 
 def pipelines(
@@ -149,6 +142,17 @@ def pipelines(
             f"verification={verifier.name} tosses coins, temperature=0 has none; use verification=shared_noise"
         )
     return Pipelines(Pipeline(target, NoDrafter(), verifier, rule, sampling, name, loop), drafter)
+
+
+def judging(pipeline: Pipeline) -> Pipeline:
+    """The pipeline. LanternError if its rule skips all that is drafted: its images would be the drafter's own."""
+    depth, skip = pipeline.drafter.depth, pipeline.rule.parameters.get("skip", 0)
+    if 0 < depth <= skip:
+        raise LanternError(
+            f"acceptance.skip={skip} leaves nothing to judge of what {pipeline.drafter.name} drafts, {depth} tokens "
+            f"deep; give {depth - 1} at most"
+        )
+    return pipeline
 
 
 def lacking(part: object) -> set[str]:

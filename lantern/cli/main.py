@@ -33,7 +33,7 @@ def evaluate(cfg: DictConfig) -> None:
         else:
             from lantern.cli.run_setting import run_setting
 
-            tell_unused_tree(run.overrides.task, instantiate(cfg.drafter), instantiate(cfg.tree))
+            tell_unused_tree(run.overrides.task, cfg)
             sweep = Path(run.sweep.dir) if run.mode == RunMode.MULTIRUN else None
             chosen = run.runtime.choices
             run_setting(cfg, chosen.model, folder, sweep, chosen.get("method"))

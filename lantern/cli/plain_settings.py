@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Container, Sequence
 
+from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from lantern.errors import LanternError
@@ -39,14 +40,15 @@ def check_added(overrides: Sequence[str], groups: Container[str]) -> None:
             )
 
 
-def tell_unused_tree(overrides: Sequence[str], drafter: object, tree: object) -> None:
+def tell_unused_tree(overrides: Sequence[str], cfg: DictConfig) -> None:
     """Warns of a tree that is given to a drafter which grows none, such as a window: it changes nothing, and a sweep
-    over it measures one setting several times. drafter, tree: as their groups are instantiated."""
-    from lantern.pipeline import lacking
-    from lantern.tuning.auto import AutoTree  # which finds a window's shape as well
-
+    over it measures one setting several times."""
     given = [override for override in overrides if override.split("=")[0].split(".")[0].lstrip("+") == "tree"]
-    if given and "tree" not in lacking(drafter) and not isinstance(tree, AutoTree):
+    if not given or cfg.tree._target_.endswith("AutoTree"):  # which finds a window's shape as well
+        return
+    from lantern.pipeline import lacking
+
+    if "tree" not in lacking(instantiate(cfg.drafter)):
         log.warning("%s changes nothing: this drafter grows no tree; its shape is set by drafter.…", ", ".join(given))
 
 

@@ -20,7 +20,7 @@ from lantern.evaluation.provenance import code_hash, write_provenance
 from lantern.evaluation.rows import SUMMARY, Row, read_summary
 from lantern.evaluation.timing import ImageCount, Uncounted
 from lantern.models.checkpoints import local_hashes
-from lantern.pipeline import Pipeline, lacking, pipelines
+from lantern.pipeline import Pipeline, judging, lacking, pipelines
 from lantern.reporting.evaluation_bar import EvaluationBar, sweep_bar
 from lantern.reporting.published import published_keys
 from lantern.reporting.run_folder import publish, write_measurements
@@ -57,7 +57,7 @@ def run_setting(
         instantiate(cfg.benchmark).run(pipelines(**parts), plan.prompts, cfg.seed, folder)
         return []
     joined = pipelines(**parts)
-    pipeline = joined(resolved(tree, joined))
+    pipeline = judging(joined(resolved(tree, joined)))
     settings = {} if parts["loop"] else own_settings(config, parts["drafter"], tree)
     tokenizer = next((found for name, found in read.items() if name.startswith("model.tokenizer")), None)
     identity = _identity(config, plan, pipeline, settings, method, tokenizer)

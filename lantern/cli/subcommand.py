@@ -27,4 +27,5 @@ def program_of(script: str) -> tuple[list[str], list[str]]:
     if (path := CHECKOUT / script).is_file():
         return [sys.executable, str(path)], ["python", script]
     installed = f"lantern-{Path(script).stem}"
-    return [str(Path(sys.executable).with_name(installed))], [installed]
+    beside = Path(sys.executable).with_name(installed)
+    return [str(beside) if beside.is_file() else installed], [installed]

@@ -54,7 +54,7 @@ def _index_file(file: str, image_column: str, caption_column: str, size: int) ->
         for row, text in enumerate(texts):
             caption = caption_of(text, f"{file}, column {caption_column},")
             problem = problem_of(read_cell(location, group, row), size) if caption else "no caption"
-            name = f"{file}#{group}-{row}"  # its last part decides the split
+            name = f"{file}#{group}-{row}"  # its part below the source decides the split
             yield {"file": location, "name": name, "caption": caption, "problem": problem, "start": group, "size": row}
 
 

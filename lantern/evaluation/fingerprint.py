@@ -4,7 +4,7 @@ finished run is recognised."""
 import hashlib
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +88,13 @@ def check_shards(folder: Path, config: Mapping[str, object], hashes: Mapping[str
             others[place] = settings
     if others and len(others) == len(shards):
         raise _of_another(*next(iter(others.items())))
+    if shards and config.get("speed", {}).get("num_prompts"):
+        _tell_other_machines(folder, config, {(made["device"], made["threads"]) for made in shards.values()})
+
+
+def _tell_other_machines(folder: Path, config: Mapping[str, object], places: Collection[tuple[str, int]]) -> None:
     here = device_name(str(config.get("device", "auto"))), torch.get_num_threads()
-    places = {(made["device"], made["threads"]) for made in shards.values()}
-    if places and here not in places:
+    if here not in places:
         (device, threads), *_ = sorted(places)
         log.warning(
             f"the shards in {folder} timed on {device} with {threads} threads, this is {here[0]} with {here[1]}: their "

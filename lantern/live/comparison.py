@@ -57,7 +57,6 @@ class Comparison:
 
     def __init__(self, model: Model) -> None:
         self.model, self._pipelines = model, {}
-        self._warm: set[str] = set()  # methods by which a whole image was made, so that a GPU has recorded their passes
 
     def _pipeline(self, name: str) -> Pipeline:
         if name not in self._pipelines:
@@ -76,10 +75,9 @@ class Comparison:
         """Returns the image's tokens [L]."""
         pipeline = self._pipeline(name)
         seed, preview = image_seed(request.seed, request.prompt), Preview(self.model.target)
-        records = pipeline.target.cuda_graphs is not None and name not in self._warm
+        records = pipeline.target.cuda_graphs is not None  # a GPU records passes of a whole image, at any first use
         for _ in islice(stream(pipeline, request.prompt, seed), None if records else WARM_UP):
             pass
-        self._warm.add(name)
         yield {"event": "start", "side": side, "lossless": pipeline.lossless}
         others = CpuContention()
         for progress in stream(pipeline, request.prompt, seed):

@@ -169,7 +169,7 @@ def local_hash(path: object, file: object = None) -> str | None:
     place = Path(path).expanduser()
     if isinstance(file, str) and (place / file).is_file():
         return weights_hash(place / file)
-    found = place if place.suffix in FILE_SUFFIXES else weights_file(place)
+    found = place if place.is_file() and place.suffix in FILE_SUFFIXES else weights_file(place)
     return weights_hash(found) if found.is_file() else None
 
 

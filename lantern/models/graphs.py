@@ -18,7 +18,7 @@ from lantern.types import DraftTree
 log = logging.getLogger(__name__)
 EXTENT = 64  # slots: the smallest extent
 MIN_PASSES = 3  # of a shape in a call of generate() before it is recorded
-MAX_RECORDINGS = 64  # at once; the one that was replayed longest ago gives way
+MAX_RECORDINGS = 256  # at once, more than the shapes of tree=auto; the one that was replayed longest ago gives way
 
 Outputs = tuple[Tensor, ...]
 Run = Callable[..., Outputs]  # running it twice in a row leaves what running it once does
@@ -144,6 +144,9 @@ class PassGraphs:
             log.warning("memory is lacking for the CUDA graph of a pass, kernels are launched one by one: %s", error)
             self._refused.add(key)
             self._make_room(0)
+        except RecordingError as error:
+            log.warning("a pass is not recorded as a CUDA graph, its kernels are launched one by one: %s", error)
+            self._refused.add(key)
         except RuntimeError as error:
             log.warning("passes cannot be recorded as CUDA graphs, kernels are launched one by one: %s", error)
             self._record = None
@@ -239,10 +242,11 @@ class CudaRecorder:
 
     def __init__(self, device: torch.device) -> None:
         self._device, self._pool = device, torch.cuda.graph_pool_handle()
+        self._stream: torch.cuda.Stream | None = None  # one for all: the pool reuses memory on one stream alone
 
     def __call__(self, run: Callable[[], None]) -> Callable[[], None]:
         with torch.cuda.device(self._device):
-            stream = torch.cuda.Stream()
+            stream = self._stream = self._stream or torch.cuda.Stream()
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):  # what libraries set up at their first call on a stream cannot be recorded
                 run()

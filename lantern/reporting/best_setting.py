@@ -39,5 +39,6 @@ def report_best(folder: Path, rows: Sequence[Row], budget: Budget, best: Choice 
 
 def _times_as_fast(winner: Row, rows: Sequence[Row], labels: Mapping[int, str]) -> dict[str, float]:
     """Quotients of speed-ups over the same plain decoding, by the other setting's label."""
-    others = (row for row in rows if row is not winner and row.get("speedup") and is_comparable(row, winner))
-    return {labels[id(row)]: winner[speed_key(winner)] / row[speed_key(row)] for row in others}
+    key = speed_key(winner)
+    others = (row for row in rows if row is not winner and row.get(key) and is_comparable(row, winner))
+    return {labels[id(row)]: winner[key] / row[key] for row in others}

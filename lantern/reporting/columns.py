@@ -1,7 +1,7 @@
 """The numbers of a result row for readers: title, meaning, and which direction is better."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lantern.evaluation.rows import SETTING_KEYS, Row
 from lantern.reporting.common_baseline import OVER_FASTEST
@@ -87,6 +87,8 @@ def columns_of(rows: Sequence[Row]) -> list[Column]:
     keys = list(dict.fromkeys(key for row in rows for key in row if not is_setting(key)))
     held = [key for key in keys if any(_is_number(row.get(key)) for row in rows) and not is_bound(key, keys)]
     known = {column.key: column for column in KNOWN}
+    if OVER_FASTEST in held:  # in its place at first
+        known["speedup"] = replace(known["speedup"], shown=False)
     return [known[key] for key in known if key in held] + [_unknown(key) for key in held if key not in known]
 
 

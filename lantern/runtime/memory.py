@@ -83,4 +83,5 @@ def left_in_groups(groups: Path = Path("/proc/self/cgroup"), mount: Path = Path(
                 counted = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
             except (OSError, ValueError):
                 continue
-            yield max(0, left + int(counted.get("total_inactive_file" if controllers else "inactive_file", 0)))
+            files = (f"{'total_' if controllers else ''}{kind}_file" for kind in ("inactive", "active"))
+            yield max(0, left + sum(int(counted.get(name, 0)) for name in files))

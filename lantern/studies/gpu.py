@@ -3,6 +3,7 @@ process of its own, and writes a report with what each found; a step that fails 
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -70,6 +71,8 @@ def run(folder: Path, steps: Mapping[str, Sequence[str]], tests: Sequence[str] =
     for name, command in commands.items():
         is_setting = name != "tests"
         places = [override(f"hydra.{kind}.dir", folder / name) for kind in ("run", "sweep") if is_setting]
+        if is_setting and steps[name][0].startswith("+experiment="):
+            shutil.rmtree(folder / name, ignore_errors=True)  # experiments append to the rows of an earlier `make gpu`
         print(f"{name}: {' '.join(command[2:] if is_setting else command)}", flush=True)
         outcomes.append(_step(folder, name, [sys.executable, *command, *places]))
         replace_text(folder / "report.md", report(outcomes))  # after every step: a later one may end the machine
@@ -93,13 +96,14 @@ def environment() -> Row:
 def _step(folder: Path, name: str, command: list[str]) -> Outcome:
     started = perf_counter()
     offline = os.environ | {"WANDB_MODE": os.environ.get("WANDB_MODE", "offline")}
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=offline)
-    replace_text(folder / f"{name}.log", done.stdout)
+    log = folder / f"{name}.log"
+    with log.open("w") as file:  # read while the step runs, and there if the machine ends it
+        done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=offline, check=False)
     paths = [path for pattern in ("*.jsonl", "*/*.jsonl") for path in sorted((folder / name).glob(pattern))]
     files = [(path, COLUMNS[path.name]) for path in paths if path.name in COLUMNS]
     rows = [row for path, _ in files for row in read_rows(path)]
     columns = files[0][1] if files else ()
-    return Outcome(name, done.returncode, perf_counter() - started, done.stdout, rows, columns)
+    return Outcome(name, done.returncode, perf_counter() - started, log.read_text(errors="replace"), rows, columns)
 
 
 def report(outcomes: Sequence[Outcome]) -> str:
@@ -141,7 +145,8 @@ def main() -> None:
     """python -m lantern.studies.gpu <folder>; ends with status 1 if a step failed or there is no GPU."""
     if not torch.cuda.is_available():
         sys.exit(
-            f"torch {torch.__version__} (CUDA {torch.version.cuda}) sees no GPU; install a driver or set GPU_INDEX"
+            f"torch {torch.__version__} (CUDA {torch.version.cuda}) sees no GPU; install a newer driver, or torch for "
+            "an older CUDA: make gpu GPU_INDEX=https://download.pytorch.org/whl/cu126"
         )
     outcomes = run(Path(sys.argv[1]).resolve(), STEPS)
     print(summary(outcomes))

@@ -38,7 +38,8 @@ class CriticTask(pl.LightningModule):
             is_labelled = label != IGNORED
             right = (logits[name].argmax(-1).cpu() == label)[is_labelled].float()
             if len(right):
-                self.log(f"val/{name}_accuracy", right.mean(), batch_size=len(right), prog_bar=True, sync_dist=True)
+                share = right.mean().to(self.device)  # where processes exchange it
+                self.log(f"val/{name}_accuracy", share, batch_size=len(right), prog_bar=True, sync_dist=True)
 
     def export(self, folder: Path) -> None:
         """Writes the weights folder that load_critic reads."""

@@ -167,8 +167,8 @@ class DrafterTask(pl.LightningModule):
         """Sets the layer to the least-squares map of inputs to outputs [B R, T, ...] of all processes."""
         rows = self.all_gather(torch.cat([inputs, outputs], dim=-1).flatten(0, 1).float()).flatten(0, -2)
         weight, bias = least_squares(*rows.split([fc.in_features, fc.out_features], dim=-1))
-        fc.weight.copy_(self.trainer.strategy.broadcast(weight))  # bitwise equal on all processes
-        fc.bias.copy_(self.trainer.strategy.broadcast(bias))
+        fc.weight.copy_(self.trainer.strategy.broadcast(weight.cpu()))  # bitwise equal on all processes
+        fc.bias.copy_(self.trainer.strategy.broadcast(bias.cpu()))
 
     def _regression(self, pairs: DrafterPairs, passes: list[Tensor], at: list[Tensor]) -> Tensor:
         """SmoothL1 of the features, mean over passes: the first one's at all image positions, then the chains'."""

@@ -130,6 +130,10 @@ def _check_start(checkpoint: str, eagle: EagleNetwork, network: ParallelNetwork)
             f"{START}={checkpoint} reads the target's layers {list(eagle.reads.layers)}, drafter=parallel its features "
             f"alone; give a drafter of recipe=feature_lk, or leave {START} out"
         )
+    if eagle.embed_weight is not None:
+        raise LanternError(
+            f"{START}={checkpoint} has an embedding of its own, drafter=parallel reads the target's; leave {START} out"
+        )
     found, wanted = (part.feed_forward.w1.out_features for part in (eagle, network))
     if found != wanted:
         raise LanternError(

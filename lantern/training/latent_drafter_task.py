@@ -65,8 +65,8 @@ class LatentDrafterTask(pl.LightningModule):
         """The best linear drafter on the first batch: the layer behind its input layer starts as the identity."""
         inputs, first = torch.cat([pairs.embeddings, pairs.previous], -1), self.target.prefix_len - 1
         weight, bias = least_squares(inputs[:, first:].flatten(0, 1), pairs.features[:, first:].flatten(0, 1))
-        self.network.fc.weight.copy_(self.trainer.strategy.broadcast(weight))
-        self.network.fc.bias.copy_(self.trainer.strategy.broadcast(bias))
+        self.network.fc.weight.copy_(self.trainer.strategy.broadcast(weight.cpu()))
+        self.network.fc.bias.copy_(self.trainer.strategy.broadcast(bias.cpu()))
 
     def _passes(self, pairs: DrafterPairs, depth: int) -> list[Tensor]:
         """Outputs of each pass d (from 0) at the image's positions from the d-th on [B R, L - 1 - d, D]."""

@@ -22,8 +22,8 @@ class Beam:
         """Adds one level. log_chance [B, W, V] scores the children of each node; is_lost, broadcast to [B, W, width],
         marks ranks that a row leaves out, with all their descendants."""
         best = log_chance.topk(self.width, dim=-1)
-        score = self.score[..., None] + best.values
-        score = score.masked_fill(score.isnan() if is_lost is None else is_lost | score.isnan(), -torch.inf)
+        score = (self.score[..., None] + best.values).nan_to_num(-torch.inf, neginf=-torch.inf)  # NaN would sort first
+        score = score if is_lost is None else score.masked_fill(is_lost, -torch.inf)
         first = self._candidates.add(best.indices, score, self._nodes)
         top = score.flatten(1).topk(min(self.width, score[0].numel()), dim=1)
         self.score, self._nodes = top.values, first + top.indices

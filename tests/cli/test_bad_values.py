@@ -1,22 +1,18 @@
 """Values of evaluate.py that no run can use: one sentence that names them, before anything is decoded."""
 
-from functools import partial
-
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
 from hydra.errors import CompactHydraException
+from support.configs import composed
 from support.tiny_weights import write_tiny_weights
 
 from lantern.api import CONFIG_FOLDER
 from lantern.cli.error_messages import in_one_sentence
 from lantern.cli.plain_settings import check_added, tell_unused_tree
 from lantern.cli.run_setting import run_setting
-from lantern.drafters.jacobi.refined import RefinedJacobi
-from lantern.drafters.loading import load_eagle
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
-from lantern.trees.static import chain
 
 SMALL = ["dtype=float32", "device=cpu", "tracking.mode=disabled", "prompts=demo", "speed.num_prompts=1"]
 
@@ -114,11 +110,12 @@ def test_what_a_group_or_a_constructor_reads_may_be_added_and_a_setting_that_exi
 
 def test_a_tree_that_changes_nothing_is_told(caplog):
     """Catches a sweep over a window's tree, three times the same setting under three names."""
-    window, tree = partial(RefinedJacobi), chain(3)
-    tell_unused_tree(["+method=jacobi", "tree@published=chain"], window, tree)
-    tell_unused_tree(["tree.length=3"], partial(load_eagle), tree)
+    window = composed("evaluate", "drafter=refined_jacobi", "tree=chain")
+    tell_unused_tree(["+method=jacobi", "tree@published=chain"], window)
+    tell_unused_tree(["tree=auto"], composed("evaluate", "drafter=refined_jacobi", "tree=auto"))
+    tell_unused_tree(["tree.length=3"], composed("evaluate", "tree=chain"))
     assert not caplog.records
-    tell_unused_tree(["seed=1", "tree.length=3"], window, tree)
+    tell_unused_tree(["seed=1", "tree.length=3"], window)
     assert "tree.length=3 changes nothing: this drafter grows no tree" in caplog.text
 
 

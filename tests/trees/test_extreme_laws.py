@@ -30,7 +30,7 @@ def test_a_cold_drafter_leaves_the_targets_law(tree):
     noise.admit(torch.arange(SEEDS), torch.arange(SEEDS))
     drafted = tree.grow(roots, torch.full((SEEDS,), 9), always(COLD), RatioProposals(noise))
     verdict = Ratio()(drafted, TARGET.expand(SEEDS, drafted.tokens.shape[1], -1), Exact(), noise)
-    first = drafted.tokens.gather(1, verdict.path[:, -1:].clamp(min=0))[:, 0]
+    first = drafted.tokens.gather(1, verdict.path[:, 1:2].clamp(min=0))[:, 0]
     made = torch.where(verdict.accepted > 0, first, verdict.token)
     share = torch.bincount(made, minlength=4) / SEEDS
     torch.testing.assert_close(share, TARGET, rtol=0, atol=0.03)

@@ -1,7 +1,8 @@
 // The same prompt and seed under every setting, and two settings in detail. Slider, flip and difference are offered only
 // where both settings share their noise: then every difference between the images comes from the method.
 const seen = rows.map((_, index) => index).filter(index => pictures[index]?.length);
-const fastest = seen.filter(index => !rows[index].baseline).sort(byLowerBound(columns.find(column => column.is_speed)?.key))[0];
+const speed = columns.find(column => column.is_speed)?.key;
+const fastest = seen.filter(index => !rows[index].baseline).sort(byLowerBound(speed))[0];
 const pair = { left: seen[0], right: fastest ?? seen[0], mode: "side by side", flipped: false, seam: 50 };
 const MODES = ["side by side", "slider", "flip", "difference"];
 const sharesNoise = () => rows[pair.left].noise && rows[pair.left].noise === rows[pair.right].noise;
@@ -12,9 +13,9 @@ function image(index) {
 }
 
 function caption(index) {
-  const row = rows[index], speed = valueOf(row, "speedup");
+  const row = rows[index], times = valueOf(row, speed);
   const same = index !== seen[0] && pictures[index][choice.prompt].same;
-  return el("figcaption", {}, el("b", {}, row.label), speed == null ? "" : ` ${number(speed)}×`,
+  return el("figcaption", {}, el("b", {}, row.label), times == null ? "" : ` ${number(times)}×`,
     same ? el("span", { class: "same" }, ` same tokens as ${rows[seen[0]].label}`) : null);
 }
 
