@@ -12,7 +12,7 @@ from lantern.data.prompts import load_prompts, split_prompts
 from lantern.errors import LanternError
 from lantern.evaluation.fingerprint import check_shards, config_fingerprint, is_finished, mark_finished, request_hash
 from lantern.evaluation.plan import Plan
-from lantern.evaluation.provenance import code_hash, device_name
+from lantern.evaluation.provenance import code_hash
 from lantern.evaluation.speed import speed_warnings
 from lantern.runtime import cpu_contention as disturbance
 from lantern.runtime.cpu_contention import CpuContention
@@ -152,16 +152,23 @@ def test_sizes_out_of_range_are_one_sentence(wrong):
         Plan(["a"], 1, 1, 1, **wrong)
 
 
-SHARD = CONFIG | {"shards": 2, "shard": 0, "prompts": "scenes", "device": "cuda:0"}
+MACHINE = "AMD EPYC (2 cores, AVX2)"
+SHARD = CONFIG | {"speed": {"num_prompts": 4}, "shards": 2, "shard": 0, "prompts": "scenes", "device": "cuda:0"}
 
 
 def write_shard(folder, name: str, config: dict, **hashes: str) -> None:
     (folder / name).mkdir()
     hashes = {"target": "t", "code": "c"} | hashes
-    made = {"config": config, "hashes": hashes, "device": device_name("cpu"), "threads": torch.get_num_threads()}
+    made = {"config": config, "hashes": hashes, "device": MACHINE, "threads": torch.get_num_threads()}
     (folder / name / "provenance.json").write_text(json.dumps(made))
 
 
+@pytest.fixture
+def same_machine(monkeypatch):
+    monkeypatch.setattr("lantern.evaluation.fingerprint.device_name", lambda device: MACHINE)
+
+
+@pytest.mark.usefixtures("same_machine")
 @pytest.mark.parametrize("wrong", ["code", "target"])
 def test_shards_of_other_code_or_weights_are_refused_by_name(wrong, tmp_path):
     """Catches a merge that makes all their images again without a word."""
@@ -175,16 +182,23 @@ def test_shards_of_other_code_or_weights_are_refused_by_name(wrong, tmp_path):
 
 def test_shards_timed_on_other_machines_alone_are_told(tmp_path, caplog, monkeypatch):
     """Catches the times of all shards being measured again without a word."""
-    run, hashes = SHARD | {"shards": 1}, {"target": "t", "code": "c"}
+    run, hashes, here = (
+        SHARD | {"shards": 1},
+        {"target": "t", "code": "c"},
+        "lantern.evaluation.fingerprint.device_name",
+    )
     write_shard(tmp_path, "0", SHARD)
+    monkeypatch.setattr(here, lambda device: MACHINE)
     check_shards(tmp_path, run, hashes)
+    monkeypatch.setattr(here, lambda device: "NVIDIA H100")
+    check_shards(tmp_path, run | {"speed": {"num_prompts": 0}}, hashes)
     assert not caplog.records
-    monkeypatch.setattr("lantern.evaluation.fingerprint.device_name", lambda device: "NVIDIA H100")
     check_shards(tmp_path, run, hashes)
     assert "this is NVIDIA H100 with" in caplog.text
     assert f"OMP_NUM_THREADS={torch.get_num_threads()}" in caplog.text
 
 
+@pytest.mark.usefixtures("same_machine")
 def test_shards_of_other_settings_alone_are_refused_by_the_setting(tmp_path):
     run, hashes = SHARD | {"shards": 1, "acceptance": {"lam": 3}}, {"target": "t", "code": "c"}
     write_shard(tmp_path, "0", SHARD)
