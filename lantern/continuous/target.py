@@ -32,6 +32,7 @@ class ContinuousLlamaGenTarget(LlamaGenTarget):
         return False if self.codebook.is_cuda else None
 
     def recorded_bytes(self, num_nodes: int) -> int:
+        """No pass is recorded."""
         return 0
 
     def empty_tokens(self, *shape: int) -> Tensor:
