@@ -71,7 +71,7 @@ def protocol(target: Target, prompts: Sequence[str], split: str) -> Row:
     }
 
 
-def check_shards(folder: Path, config: Mapping[str, object], hashes: Mapping[str, str]) -> None:
+def check_shards(folder: Path, config: Mapping[str, Any], hashes: Mapping[str, str]) -> None:
     """Raises LanternError if a shard below a folder was made with other code or weights (`hashes`) than this run has,
     or if all shards have other settings: their images would be made again, in silence. Warns where no shard was timed
     on a machine like this one."""
