@@ -35,11 +35,10 @@ class CriticTask(pl.LightningModule):
     def validation_step(self, batch: Batch, index: int) -> None:
         logits = self.critic(as_images(batch["image"]))
         for name, label in labels_of(batch["caption"]).items():
-            is_labelled = label != IGNORED
-            right = (logits[name].argmax(-1).cpu() == label)[is_labelled].float()
+            label = label.to(self.device)  # where processes exchange their means
+            right = (logits[name].argmax(-1) == label)[label != IGNORED].float()
             if len(right):
-                share = right.mean().to(self.device)  # where processes exchange it
-                self.log(f"val/{name}_accuracy", share, batch_size=len(right), prog_bar=True, sync_dist=True)
+                self.log(f"val/{name}_accuracy", right.mean(), batch_size=len(right), prog_bar=True, sync_dist=True)
 
     def export(self, folder: Path) -> None:
         """Writes the weights folder that load_critic reads."""

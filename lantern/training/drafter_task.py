@@ -232,8 +232,7 @@ class DrafterTask(pl.LightningModule):
         tokens, guidance = batch["tokens"], self.target.guidance
         features = batch.get("features")
         if features is None:
-            with torch.autocast(tokens.device.type, enabled=False):  # as stored features and as decoding's
-                features = target_features(self.target, tokens, batch["caption"], self.network.reads.layers)
+            features = target_features(self.target, tokens, batch["caption"], self.network.reads.layers)
         features = features.clone()  # autograd rejects inference tensors
         features = rearrange(features, "b r t f -> (b r) t f")
         text = tokens.new_zeros(len(tokens), self.target.prefix_len - 1)

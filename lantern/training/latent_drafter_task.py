@@ -100,8 +100,7 @@ class LatentDrafterTask(pl.LightningModule):
         """Pairs as in decoding: zeros at prefix positions, then token t with feature t - 1."""
         target, dtype = self.target, self.network.fc.weight.dtype
         tokens = target.tokenizer.standardisation(batch["tokens"])
-        with torch.autocast(tokens.device.type, enabled=False):  # as decoding runs the target
-            features = target_features(target, tokens, batch["caption"]).clone()  # autograd rejects inference tensors
+        features = target_features(target, tokens, batch["caption"]).clone()  # autograd rejects inference tensors
         features = rearrange(features, "b r t d -> (b r) t d").to(dtype)
         text = target.empty_tokens(len(tokens), target.prefix_len - 1)
         embeddings = target.embed(torch.cat([text, tokens[:, :-1].to(text)], 1)).repeat_interleave(target.guidance, 0)

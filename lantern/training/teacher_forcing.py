@@ -19,14 +19,19 @@ def guided_target(target: Target, cfg_scale: float) -> Target:
     return target.configured(cfg_scale)
 
 
-@singledispatch
 def target_features(target: Target, tokens: Tensor, captions: list[str], layers: Sequence[int] = ()) -> Tensor:
     """tokens [B, L] behind captions -> features [B, R, P + L - 1, F] after the final norm, and behind them the inputs
-    of `layers`: those of Forward.features.
+    of `layers`: those of Forward.features, in the precision of decoding also under a training's autocast.
 
-    The default, for any target: one verification pass of the image as a chain behind the prefix. LanternError for
-    layers that the target does not hand out.
+    LanternError for layers that the target does not hand out.
     """
+    with torch.autocast(tokens.device.type, enabled=False):
+        return features_as_is(target, tokens, captions, layers)
+
+
+@singledispatch
+def features_as_is(target: Target, tokens: Tensor, captions: list[str], layers: Sequence[int] = ()) -> Tensor:
+    """target_features in the precision set around it. Of any target: one verification pass of the image as a chain."""
     batch, length = len(tokens), tokens.shape[1] - 1
     target.allocate(batch, length)
     if layers:
@@ -36,9 +41,9 @@ def target_features(target: Target, tokens: Tensor, captions: list[str], layers:
     return torch.cat([prefix, target.verify(DraftTree(tokens[:, :-1], parents)).features], dim=2)
 
 
-@target_features.register
+@features_as_is.register
 @torch.no_grad()
-def _(target: LlamaGenTarget, tokens: Tensor, captions: list[str], layers: Sequence[int] = ()) -> Tensor:
+def _(target: LlamaGenTarget, tokens: Tensor, captions: list[str], layers: Sequence[int]) -> Tensor:
     """Without the KV cache, and without the head, whose logits are not needed here."""
     body, guidance = target.transformer, target.guidance
     condition, visible = (part.to(tokens.device) for part in target.conditioner(captions))
@@ -51,7 +56,7 @@ def _(target: LlamaGenTarget, tokens: Tensor, captions: list[str], layers: Seque
     return rearrange(features, "(b r) t f -> b r t f", r=guidance)
 
 
-@target_features.register
+@features_as_is.register
 @torch.no_grad()
-def _(target: HuggingFaceTarget, tokens: Tensor, captions: list[str], layers: Sequence[int] = ()) -> Tensor:
+def _(target: HuggingFaceTarget, tokens: Tensor, captions: list[str], layers: Sequence[int]) -> Tensor:
     return target.teach(tokens, captions, layers)

@@ -163,9 +163,13 @@ def write_shard(folder, name: str, config: dict, **hashes: str) -> None:
     (folder / name / "provenance.json").write_text(json.dumps(made))
 
 
+def on_machine(monkeypatch, name: str) -> None:
+    monkeypatch.setattr("lantern.evaluation.fingerprint.device_name", lambda device: name)
+
+
 @pytest.fixture
 def same_machine(monkeypatch):
-    monkeypatch.setattr("lantern.evaluation.fingerprint.device_name", lambda device: MACHINE)
+    on_machine(monkeypatch, MACHINE)
 
 
 @pytest.mark.usefixtures("same_machine")
@@ -180,17 +184,13 @@ def test_shards_of_other_code_or_weights_are_refused_by_name(wrong, tmp_path):
         check_shards(tmp_path, run, hashes)
 
 
+@pytest.mark.usefixtures("same_machine")
 def test_shards_timed_on_other_machines_alone_are_told(tmp_path, caplog, monkeypatch):
     """Catches the times of all shards being measured again without a word."""
-    run, hashes, here = (
-        SHARD | {"shards": 1},
-        {"target": "t", "code": "c"},
-        "lantern.evaluation.fingerprint.device_name",
-    )
+    run, hashes = SHARD | {"shards": 1}, {"target": "t", "code": "c"}
     write_shard(tmp_path, "0", SHARD)
-    monkeypatch.setattr(here, lambda device: MACHINE)
     check_shards(tmp_path, run, hashes)
-    monkeypatch.setattr(here, lambda device: "NVIDIA H100")
+    on_machine(monkeypatch, "NVIDIA H100")
     check_shards(tmp_path, run | {"speed": {"num_prompts": 0}}, hashes)
     assert not caplog.records
     check_shards(tmp_path, run, hashes)

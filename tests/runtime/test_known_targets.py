@@ -1,10 +1,12 @@
 """A configuration read from a file builds nothing but what conf/ builds."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from hydra.core.hydra_config import HydraConfig
+from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from support.paths import ROOT
 
@@ -95,3 +97,10 @@ def test_names_in_the_users_own_folder_are_trusted(tmp_path, monkeypatch):
         check_known(rule, "a row")
     with pytest.raises(LanternError):
         check_known(rule, "a row")
+
+
+def test_hydra_alone_builds_such_nodes(tmp_path):
+    """Catches attacks that Hydra refuses anyway, against which no check would be needed: it refuses some names only."""
+    assert instantiate({"rules": [1, [{"_target_": "os.mkdir", "path": str(tmp_path / "owned")}]]})
+    assert (tmp_path / "owned").is_dir()
+    assert instantiate({"_target_": "lantern.cli.run_setting.os.getpid"}) == os.getpid()

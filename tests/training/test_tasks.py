@@ -15,7 +15,7 @@ from lantern.training.data_module import TrainingData
 from lantern.training.drafter_task import DrafterTask, least_squares
 from lantern.training.guided_laws import head_backward
 from lantern.training.target_task import start_from_codebook
-from lantern.training.teacher_forcing import target_features
+from lantern.training.teacher_forcing import features_as_is, target_features
 from lantern.trees.static import chain
 
 
@@ -134,7 +134,7 @@ def test_any_targets_features_are_those_of_the_targets_own_pass(target, cfg_scal
     items = MemorySplits().split("train")[:3]
     tokens, captions = torch.stack([i["tokens"] for i in items]), [i["caption"] for i in items]
     own = target_features(target, tokens, captions)
-    passes = target_features.dispatch(object)(target, tokens, captions)
+    passes = features_as_is.dispatch(object)(target, tokens, captions)
     visible = target.conditioner(captions)[1]
     torch.testing.assert_close(passes[:, :, target.prefix_len :], own[:, :, target.prefix_len :], rtol=0, atol=1e-5)
     pads = ~visible[:, None].expand(-1, target.guidance, -1)
@@ -144,7 +144,7 @@ def test_any_targets_features_are_those_of_the_targets_own_pass(target, cfg_scal
 
 def test_a_target_of_any_family_gets_a_drafter_that_learns(target, tmp_path, monkeypatch):
     """With nothing known of the target but the Target protocol."""
-    monkeypatch.setattr("lantern.training.drafter_task.target_features", target_features.dispatch(object))
+    monkeypatch.setattr("lantern.training.drafter_task.target_features", features_as_is.dispatch(object))
     monkeypatch.setattr("lantern.training.drafter_task.head_backward", head_backward.dispatch(object))
     for part in (students.layer_sizes, students.initialise):
         monkeypatch.setattr(students, part.__name__, part.dispatch(object))

@@ -19,8 +19,9 @@ function front(points) {
 // Plain decoding's quality with a row's sampling: by its paired difference, else as in the first baseline.
 function plainOf(row) {
   const value = valueOf(row, axes.y), more = valueOf(row, `${axes.y}_diff`), less = valueOf(row, `${axes.y}_loss`);
-  if (row.baseline || value == null || (more ?? less) == null) return row.baseline ? value : firstPlain();
-  return more == null ? value + less : value - more;
+  if (row.baseline) return value;
+  if (more != null) return value - more;
+  return less != null ? value + less : firstPlain();
 }
 const firstPlain = () => valueOf(rows.find(row => row.baseline && valueOf(row, axes.y) != null) ?? { values: {} }, axes.y);
 

@@ -187,11 +187,16 @@ def test_a_released_file_that_holds_code_is_rejected_unread(tmp_path, capfd):
     assert "executed" not in capfd.readouterr().out
 
 
-def test_an_unknown_layer_in_a_released_file_is_named(tmp_path):
+@pytest.mark.parametrize(("name", "message"), [
+    ("layers.1.mlp.up_proj.weight", r"unexpected layers\.1"),
+    ("layers.0.self_attn.q_norm.weight", r"layout for Anole \(layers\.0\.self_attn\.q_norm\.weight\)"),
+])  # fmt: skip
+def test_an_unknown_layer_in_a_released_file_is_named(tmp_path, name, message):
+    """Catches, of another layout, a message about the size of the codebook."""
     folder = copied(tmp_path)
-    state = load_weights(folder)[0] | {"layers.1.mlp.up_proj.weight": torch.zeros(1)}
+    state = load_weights(folder)[0] | {name: torch.zeros(1)}
     torch.save(state, folder / "pytorch_model.bin")
-    with pytest.raises(CheckpointError, match=r"unexpected layers\.1"):
+    with pytest.raises(CheckpointError, match=message):
         load_network(folder, target_of())
 
 
@@ -228,12 +233,3 @@ def test_a_drafter_that_cannot_be_had_is_one_sentence(monkeypatch):
         load_parallel("/no/such", target_of(), chain(2), Sampling())
     with pytest.raises(CheckpointError, match=r"nothing at task\.start_from=/no/such"):
         EagleStudent().load("/no/such", target_of())
-
-
-def test_a_drafter_of_anoles_layout_is_named(tmp_path):
-    """Catches a message about the size of the codebook for a file whose layers are others."""
-    folder = copied(tmp_path)
-    state = load_weights(folder)[0] | {"layers.0.self_attn.q_norm.weight": torch.zeros(1)}
-    torch.save(state, folder / "pytorch_model.bin")
-    with pytest.raises(CheckpointError, match=r"layout for Anole \(layers\.0\.self_attn\.q_norm\.weight\)"):
-        load_network(folder, target_of())
