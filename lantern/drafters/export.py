@@ -18,7 +18,10 @@ def write_lantern(checkpoint: str, target: Target, folder: str) -> Path:
 
 
 def write_released(checkpoint: str, target: FeatureTarget, folder: str) -> Path:
-    """pytorch_model.bin and config.json as LANTERN's released drafters have them, the embedding included."""
+    """pytorch_model.bin and config.json as LANTERN's released drafters for LlamaGen have them, the embedding included.
+
+    Raises LanternError for other targets and for drafters that read inputs of layers.
+    """
     found = drafter_folder(checkpoint, target)
     network, (state, config) = load_network(found, target), read_drafter(found)
     if layers := network.reads.layers:

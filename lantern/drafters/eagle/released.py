@@ -4,7 +4,7 @@ an embedding of its own. Rotary pairs are (2i, 2i + 1) as here; only names diffe
 import torch
 from torch import Tensor
 
-from lantern.errors import CheckpointError
+from lantern.errors import CheckpointError, LanternError
 
 LAYER = "layers.0."
 MARK = f"{LAYER}self_attn.q_proj.weight"  # names a state dict of this layout
@@ -21,6 +21,8 @@ NAMES = {  # theirs to ours
     f"{LAYER}mlp.down_proj.weight": "feed_forward.w2.weight",
 }
 SIZES = ("hidden_size", "num_attention_heads", "intermediate_size", "vocab_size")
+EPS = 1e-6  # of a config.json that names none: the default of LANTERN's EConfig
+INPUT_TYPES = {(576, 1): "c2i", (256, 120): "t2i", (1024, 120): "t2i2"}  # their name of (image tokens, prefix length)
 
 
 def is_released(state: dict[str, Tensor]) -> bool:
@@ -53,7 +55,7 @@ def from_released(state: dict[str, Tensor], config: dict, source: object) -> tup
         "num_heads": heads,
         "hidden_dim": config["intermediate_size"],
         "vocab_size": config["vocab_size"],
-        "eps": config.get("rms_norm_eps", 1e-5),
+        "eps": config.get("rms_norm_eps", EPS),
         **({"embedding_rows": len(ours["embed_weight"])} if "embed_weight" in ours else {}),
     }
 
@@ -62,7 +64,12 @@ def to_released(
     state: dict[str, Tensor], config: dict, embed_weight: Tensor, num_tokens: int, prefix_len: int
 ) -> tuple[dict[str, Tensor], dict]:
     """Our state dict and config in their layout; embed_weight [V, D] is what the drafter embeds codes with, the two
-    lengths are the target's."""
+    lengths are the target's. LanternError for a target that their code has no input_type for: it places codes by it."""
+    if (num_tokens, prefix_len) not in INPUT_TYPES:
+        raise LanternError(
+            f"LANTERN's code has no drafters for targets of {num_tokens} tokens behind a prefix of {prefix_len}, only "
+            "for LlamaGen's class models at 384 pixels and its text models at 256 and 512; give format=lantern"
+        )
     theirs = {theirs: state[ours] for theirs, ours in NAMES.items() if ours in state}
     theirs |= dict(zip(HEADS, state["attention.wqkv.weight"].chunk(3), strict=True))
     return theirs | {"embed_tokens.weight": embed_weight}, {
@@ -74,6 +81,7 @@ def to_released(
         "num_key_value_heads": config["num_heads"],
         "num_hidden_layers": 1,
         "vocab_size": config["vocab_size"],
+        "input_type": INPUT_TYPES[num_tokens, prefix_len],
         "block_size": num_tokens,
         "cls_token_num": prefix_len,
         "rms_norm_eps": config.get("eps", 1e-5),

@@ -9,18 +9,21 @@ import huggingface_hub
 import pytest
 import torch
 from huggingface_hub.errors import LocalEntryNotFoundError
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
 from safetensors import safe_open
-from support.paths import GOLDEN
+from support.paths import CONF, GOLDEN
 from support.recipes import feature_lk
 from torch.nn.functional import embedding
 
 from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.eagle.network import FusedEagle
+from lantern.drafters.eagle.released import to_released
 from lantern.drafters.export import write_lantern, write_released
 from lantern.drafters.loading import load_eagle, load_network, load_parallel, read_drafter
 from lantern.drafters.none import NoDrafter
-from lantern.errors import CheckpointError
+from lantern.errors import CheckpointError, LanternError
 from lantern.models.cache import additive
 from lantern.models.checkpoints import load_weights, save_weights, weights_hash
 from lantern.models.conditioners import WordFeatures
@@ -42,15 +45,17 @@ def expected() -> dict[str, torch.Tensor]:
         return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
 
 
-def target_of(dtype: torch.dtype = torch.float32, grid: tuple[int, int] = (16, 16)) -> LlamaGenTarget:
+def target_of(
+    dtype: torch.dtype = torch.float32, grid: tuple[int, int] = (16, 16), prefix: int = 120
+) -> LlamaGenTarget:
     """A target of the golden drafter's sizes with weights of its own."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        transformer = Transformer(96, 1, 3, 160, grid, caption_dim=48, prefix_len=120, multiple_of=64)
+        transformer = Transformer(96, 1, 3, 160, grid, caption_dim=48, prefix_len=prefix, multiple_of=64)
         for weight in transformer.parameters():
             weight.data.mul_(4 if weight.dim() == 2 else 1)
     images = type("Images", (), {"codebook": torch.randn(160, 4), "decode": staticmethod(lambda tokens: tokens)})
-    return LlamaGenTarget(transformer.to(dtype), WordFeatures(list("abc"), 48, 120), images, 2.0, "golden-sized")
+    return LlamaGenTarget(transformer.to(dtype), WordFeatures(list("abc"), 48, prefix), images, 2.0, "golden-sized")
 
 
 @torch.inference_mode()
@@ -127,6 +132,35 @@ def test_every_layout_comes_back_unchanged_from_the_other(tmp_path):
     assert theirs.keys() == golden.keys()
     assert all(torch.equal(theirs[name], value) for name, value in golden.items())
     assert all(golden_config[key] == value for key, value in config.items())
+
+
+@pytest.mark.parametrize(("input_type", "tokens", "prefix"), [("c2i", 576, 1), ("t2i", 256, 120), ("t2i2", 1024, 120)])
+def test_the_exported_config_has_the_input_type_by_which_the_released_code_places_codes(input_type, tokens, prefix):
+    """Catches a config that their constructor fails on, and one that gives codes the positions of another grid."""
+    ours, sizes = read_drafter(DRAFTER)
+    _, config = to_released(ours, sizes, ours["embed_weight"], tokens, prefix)
+    assert config["input_type"] == input_type
+
+
+@pytest.mark.parametrize(("grid", "prefix"), [((16, 16), 8), ((16, 16), 1), ((32, 32), 128), ((24, 24), 128)])
+def test_a_target_that_the_released_code_does_not_know_is_one_sentence(tmp_path, grid, prefix):
+    """Of the embedded model, of class models at 256 pixels, Anole, Janus: catches a config of no use to its reader."""
+    message = rf"targets of {grid[0] * grid[1]} tokens behind a prefix of {prefix}, .* give format=lantern"
+    with pytest.raises(LanternError, match=message):
+        write_released(str(DRAFTER), target_of(grid=grid, prefix=prefix), str(tmp_path / "theirs"))
+    assert not (tmp_path / "theirs").exists()
+
+
+def test_an_export_without_a_format_serves_any_target(tmp_path):
+    """Catches export.py's own model= and format= not fitting together."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        cfg = compose("export", [f"drafter.checkpoint={DRAFTER}", f"to={tmp_path}"])
+    instantiate(cfg.format)(checkpoint=cfg.drafter.checkpoint, target=target_of(prefix=8), folder=cfg.to)
+    assert load_weights(tmp_path)[0].keys() == read_drafter(DRAFTER)[0].keys()
+
+
+def test_a_config_without_an_epsilon_has_that_of_the_released_code(tmp_path):
+    assert load_network(copied(tmp_path, rms_norm_eps=None), target_of()).ffn_norm.eps == 1e-6
 
 
 def test_a_drafter_of_ours_takes_the_targets_embedding_along(tmp_path):
