@@ -1,11 +1,8 @@
 """Caption features of the released LlamaGen text-to-image models (2406.06525): a T5 encoder at 120 tokens, padded on
 the left with zeros."""
 
-import html
 import logging
-import re
 from collections.abc import Sequence
-from urllib.parse import unquote_plus
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +10,7 @@ from transformers import PreTrainedTokenizerBase, T5Config, T5EncoderModel
 
 from lantern.data.captions import VOCABULARY
 from lantern.models.build import RANDOM
+from lantern.models.caption_cleaning import cleaned
 from lantern.models.conditioners import WordFeatures
 from lantern.models.hf.pretrained import load_pretrained
 
@@ -32,7 +30,7 @@ class T5Features(nn.Module):
 
     @torch.inference_mode()
     def forward(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        texts = [normalised(prompt) for prompt in prompts]
+        texts = [cleaned(prompt) for prompt in prompts]
         for prompt, ids in zip(prompts, self.tokenizer(texts).input_ids, strict=True):
             if len(ids) > self.length:
                 log.warning("the caption %r has %d tokens; what is behind %d is cut", prompt, len(ids), self.length)
@@ -44,19 +42,6 @@ class T5Features(nn.Module):
         order = visible.int().argsort(dim=1, stable=True)  # pads first, valid rows in their order
         visible = visible.gather(1, order)
         return features.gather(1, order[..., None].expand_as(features)) * visible[..., None], visible
-
-
-def normalised(caption: str) -> str:
-    """Lower case, plain punctuation and single spaces, as the released models' cleaning does on captions (its rules
-    for shop listings, file names and article numbers are left out)."""
-    text = html.unescape(html.unescape(unquote_plus(caption).strip().lower()))
-    text = re.sub(r"\b(?:https?://|www\.)\S+", "", text)
-    text = re.sub(r"[\u2010-\u2015\u2212]", "-", text)
-    text = re.sub(r"[`´«»“”¨]", '"', text).replace("‘", "'").replace("’", "'")
-    text = re.sub(r"\.{2,}|[#®•©™&@·º½¾¿¡§~()\[\]{}|\\/*]+", " ", text)
-    text = re.sub(r"(\D[,.])\b", r"\1 ", text)
-    text = re.sub(r"\s+", " ", text).strip()
-    return re.sub(r"^['_,\-:;]|['_,\-:+]$", "", re.sub(r'^["\'](.+)["\']$', r"\1", text)).strip()
 
 
 def load_t5(
