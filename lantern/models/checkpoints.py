@@ -217,8 +217,13 @@ def weights_file(folder: str | Path) -> Path:
 
 def load_weights(folder: str | Path) -> tuple[dict[str, Tensor], dict]:
     """The state dict and config of a weights folder. Raises CheckpointError if either is missing or unreadable."""
-    folder = Path(folder)
-    path = folder / CONFIG_FILE
+    config = read_config(folder)
+    return read_weights(weights_file(folder)), config
+
+
+def read_config(folder: str | Path) -> dict:
+    """The config.json of a weights folder. Raises CheckpointError if it is missing or no JSON object."""
+    path = Path(folder) / CONFIG_FILE
     if not path.is_file():
         raise CheckpointError(f"no {CONFIG_FILE} in {folder}; give a folder of weights that save_weights wrote")
     try:
@@ -227,4 +232,4 @@ def load_weights(folder: str | Path) -> tuple[dict[str, Tensor], dict]:
         raise CheckpointError(f"{path} is not readable JSON ({error}); copy it again") from error
     if not isinstance(config, dict):
         raise CheckpointError(f"{path} holds no JSON object with a model's sizes; copy it again")
-    return read_weights(weights_file(folder)), config
+    return config

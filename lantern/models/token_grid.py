@@ -4,7 +4,7 @@ from math import isqrt
 
 from torch import Tensor
 
-from lantern.errors import LanternError
+from lantern.errors import CheckpointError, LanternError
 
 
 def check_sides(images: Tensor, multiple: int) -> None:  # [B, 3, H, W]
@@ -12,6 +12,16 @@ def check_sides(images: Tensor, multiple: int) -> None:  # [B, 3, H, W]
     if images.shape[-1] % multiple or images.shape[-2] % multiple:
         sides = tuple(images.shape[-2:])
         raise LanternError(f"image sides {sides} must be multiples of {multiple}; resize or crop the images")
+
+
+def check_image_size(image_size: int, multiple: int) -> None:
+    """Raises CheckpointError, with the nearest multiple, unless `image_size` (pixels) is a multiple of `multiple`."""
+    if image_size < 1 or image_size % multiple:
+        nearest = max(1, round(image_size / multiple)) * multiple
+        raise CheckpointError(
+            f"model.image_size={image_size} is no multiple of {multiple}; give model.image_size={nearest}, or "
+            "another multiple that the checkpoint was made for"
+        )
 
 
 def square(tokens: Tensor) -> Tensor:  # [B, L] -> [B, h, w]

@@ -22,7 +22,12 @@ from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Folders, Plan
 from lantern.models.checkpoints import load_strictly, read_weights, save_weights
 from lantern.models.llamagen.conversion import from_converted
-from lantern.models.llamagen.released_checkpoints import load_class_target, load_tokenizer, read_transformer
+from lantern.models.llamagen.released_checkpoints import (
+    check_resolution,
+    load_class_target,
+    load_tokenizer,
+    read_transformer,
+)
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import FeedForward, Transformer
 from lantern.pipeline import pipelines
@@ -138,6 +143,41 @@ def test_files_of_another_size_family_or_codebook_are_one_clear_error_each(tmp_p
         load(tmp_path, "cut.pt", tokenizer)
     with pytest.raises(CheckpointError, match=r"model\.image_size=9 is no multiple of 2"):
         load(GOLDEN, "llamagen_c2i_tiny.pt", tokenizer, image_size=9)
+
+
+def test_a_rotary_table_in_a_file_is_left_unread_as_by_the_released_loaders(tmp_path, tokenizer):
+    state = read_weights(GOLDEN / "llamagen_c2i_tiny.pt")
+    torch.save(state | {"freqs_cis": torch.full((17, 16, 2), 9.0)}, tmp_path / "c2i.pt")
+    target, plain = load(tmp_path, "c2i.pt", tokenizer), load(GOLDEN, "llamagen_c2i_tiny.pt", tokenizer)
+    assert torch.equal(target.rotation, plain.rotation)
+
+
+def test_a_file_of_another_resolution_by_its_name_is_one_clear_error(tmp_path, tokenizer):
+    """Catches weights that fit by names and shapes and draw noise: those of 256, 384 and 512 pixels are alike."""
+    for name in ("c2i_B_256.pt", "c2i_B_384.pt", "t2i_XL_stage2_512.pt"):
+        (tmp_path / name).symlink_to(GOLDEN / "llamagen_c2i_tiny.pt")
+    assert load(tmp_path, "c2i_B_256.pt", tokenizer, image_size=256).num_tokens == 128 * 128
+    for name, pixels in (("c2i_B_384.pt", 384), ("t2i_XL_stage2_512.pt", 512)):
+        message = rf"{name} holds weights for {pixels} pixels .* model\.image_size=256; give model\.image_size={pixels}"
+        for folder in (tmp_path, tmp_path / name):  # a folder that holds the file, and the file itself
+            with pytest.raises(CheckpointError, match=message):
+                load(folder, name, tokenizer, image_size=256)
+
+
+def test_a_conversion_of_another_resolution_by_its_config_is_one_clear_error(tmp_path):
+    """Catches stage II's folder for stage I, and a body whose norms have another epsilon."""
+    golden = GOLDEN / "lantern_llamagen_hf_tiny" / "model.safetensors"
+    body = Transformer(96, 1, 3, 160, (16, 16), caption_dim=48, prefix_len=120)
+    check_resolution(golden, 256, body)
+    larger = Transformer(96, 1, 3, 160, (32, 32), caption_dim=48, prefix_len=120)
+    message = r"config\.json has block_size=256, but this model has block_size=1024; give the model=llamagen_"
+    with pytest.raises(CheckpointError, match=message):
+        check_resolution(golden, 512, larger)
+    (tmp_path / "model.safetensors").touch()
+    check_resolution(tmp_path / "model.safetensors", 256, body)  # nothing beside it
+    (tmp_path / "config.json").write_text('{"cls_token_num": 77, "rms_norm_eps": 1e-06}')
+    with pytest.raises(CheckpointError, match=r"has cls_token_num=77, rms_norm_eps=1e-06, but .*=120, .*=1e-05"):
+        check_resolution(tmp_path / "model.safetensors", 256, body)
 
 
 def evaluated(folder: Path, model: str, changes: dict, prompts: list[str], **sampling: object) -> torch.Tensor:

@@ -1,6 +1,7 @@
 """Loads LlamaGen's released checkpoints (2406.06525) as targets: the .pt files in any of their wrappers, LANTERN's
 HF-style conversion of the text-to-image ones, the VQ-16 and VQ-8 tokenizers; class ids or T5 captions as prompts."""
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -9,14 +10,17 @@ from torch import Tensor
 
 from lantern.errors import CheckpointError
 from lantern.models.build import RANDOM, build_model
-from lantern.models.checkpoints import WEIGHTS_FILE, read_weights, weights_hash
+from lantern.models.checkpoints import CONFIG_FILE, WEIGHTS_FILE, read_config, read_weights, weights_hash
 from lantern.models.conditioners import ClassLabels, WordFeatures
 from lantern.models.llamagen.conversion import from_converted, is_converted
 from lantern.models.llamagen.target import Conditioner, LlamaGenTarget
 from lantern.models.llamagen.tokenizer import VQTokenizer
 from lantern.models.llamagen.transformer import Transformer, rotation_table
 from lantern.models.t5 import T5Features
+from lantern.models.token_grid import check_image_size
 from lantern.runtime.hardware import resolve_device, resolve_dtype
+
+RESOLUTION = re.compile(r"_(256|384|512)$")  # at the end of a released file's stem: its pixels
 
 
 def load_tokenizer(
@@ -39,7 +43,7 @@ def load_class_target(
     """A class-conditional model; prompts are class numbers. Raises CheckpointError."""
     sizes = (dim, num_layers, num_heads, len(tokenizer.codebook), grid_of(image_size, tokenizer))
     build = partial(Transformer, *sizes, num_classes=num_classes, multiple_of=multiple_of)
-    return _target(build, checkpoint, file, ClassLabels(num_classes), tokenizer, cfg_scale, dtype, device)
+    return _target(build, checkpoint, file, image_size, ClassLabels(num_classes), tokenizer, cfg_scale, dtype, device)
 
 
 def load_text_target(
@@ -51,16 +55,13 @@ def load_text_target(
     sizes = (dim, num_layers, num_heads, len(tokenizer.codebook), grid_of(image_size, tokenizer))
     captions = {"caption_dim": text_encoder.dim, "prefix_len": text_encoder.length}
     build = partial(Transformer, *sizes, **captions, multiple_of=multiple_of)
-    return _target(build, checkpoint, file, text_encoder, tokenizer, cfg_scale, dtype, device)
+    return _target(build, checkpoint, file, image_size, text_encoder, tokenizer, cfg_scale, dtype, device)
 
 
 def grid_of(image_size: int, tokenizer: VQTokenizer) -> tuple[int, int]:
     """Rows and columns of tokens. Raises CheckpointError for a size that the tokenizer does not divide."""
-    side, rest = divmod(image_size, tokenizer.downsampling)
-    if rest or side < 1:
-        raise CheckpointError(
-            f"model.image_size={image_size} is no multiple of {tokenizer.downsampling}; give 256, 384 or 512"
-        )
+    check_image_size(image_size, tokenizer.downsampling)
+    side = image_size // tokenizer.downsampling
     return side, side
 
 
@@ -70,9 +71,29 @@ def read_transformer(path: Path) -> dict[str, Tensor]:
     return from_converted(state) if is_converted(state) else state
 
 
+def check_resolution(path: Path, image_size: int, body: Transformer) -> None:
+    """Raises CheckpointError if a file's name, or the config.json beside a converted one, tells of another resolution
+    than that of the model that was built. Names and shapes of the weights do not: they are the same at all of them."""
+    if (named := RESOLUTION.search(path.stem)) and int(named[1]) != image_size:
+        raise CheckpointError(
+            f"{path} holds weights for {named[1]} pixels by its name, but model.image_size={image_size}; give "
+            f"model.image_size={named[1]}, or model.checkpoint=<a file for {image_size} pixels>"
+        )
+    if path.name != WEIGHTS_FILE or not path.with_name(CONFIG_FILE).is_file():
+        return
+    config = read_config(path.parent)
+    built = {"block_size": body.num_tokens, "cls_token_num": body.prefix_len, "rms_norm_eps": body.norm.eps}
+    if other := [name for name, value in built.items() if config.get(name, value) != value]:
+        found, expected = (", ".join(f"{name}={sizes[name]}" for name in other) for sizes in (config, built))
+        raise CheckpointError(
+            f"{path.with_name(CONFIG_FILE)} has {found}, but this model has {expected}; give the model=llamagen_… of "
+            "these weights, or model.checkpoint=<the folder of this one>"
+        )
+
+
 def _target(
-    build: Callable[[], Transformer], checkpoint: str, file: str, conditioner: Conditioner, tokenizer: VQTokenizer,
-    cfg_scale: float, dtype: str, device: str,
+    build: Callable[[], Transformer], checkpoint: str, file: str, image_size: int, conditioner: Conditioner,
+    tokenizer: VQTokenizer, cfg_scale: float, dtype: str, device: str,
 ) -> LlamaGenTarget:  # fmt: skip
     torch_device = resolve_device(device)
     name = WEIGHTS_FILE if _is_converted_folder(checkpoint, file) else file
@@ -83,6 +104,8 @@ def _target(
     )
     if torch_device.type == "meta":
         return LlamaGenTarget(body, conditioner, tokenizer, cfg_scale)
+    if path:
+        check_resolution(path, image_size, body)
     rotation = rotation_table(body.grid, body.prefix_len, body.dim // body.num_heads)  # not in the checkpoint
     body.rotation = rotation.to(torch_device)
     return LlamaGenTarget(body, conditioner, tokenizer, cfg_scale, weights_hash(path) if path else RANDOM)

@@ -135,6 +135,8 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     """Prefix embeddings (a class or a caption) and image tokens in, features after the final norm out."""
 
+    unused_buffers = ("freqs_cis",)  # a rotary table in some files, made anew here as by the released loaders
+
     def __init__(
         self, dim: int, num_layers: int, num_heads: int, vocab_size: int, grid: tuple[int, int],
         caption_dim: int | None = None, prefix_len: int = 1, num_classes: int | None = None, multiple_of: int = 256,
