@@ -9,6 +9,7 @@ from lantern.models.chameleon.vqgan import ChameleonVQGAN
 from lantern.models.hf.pretrained import load_pretrained
 from lantern.models.hf.prompt_format import PromptIds, fixed, id_of
 from lantern.models.hf.target import HuggingFaceTarget, ImageVocabulary
+from lantern.models.token_grid import check_image_size
 
 BEGIN, IMAGE, NOTHING = "<bos>", "<boi>", "<unconditional>"
 TEMPLATE = "{} Generate an image based on this description."
@@ -19,6 +20,7 @@ def load_liquid(
     image_size: int = 512, prefix_len: int = 128, cfg_scale: float = 7.0, dtype: str = "auto", device: str = "auto",
 ) -> HuggingFaceTarget:  # fmt: skip
     """first_code: the token id of code 0; geometry: fields of the model type's config. Raises CheckpointError."""
+    check_image_size(image_size, tokenizer.downsampling)
     config = AutoConfig.for_model(model_type, **geometry)
     model, text, made_of = load_pretrained(causal_family(config), config, checkpoint, dtype, device)
     begin, image, nothing = (id_of(text, name) for name in (BEGIN, IMAGE, NOTHING))

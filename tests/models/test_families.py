@@ -6,6 +6,7 @@ from functools import cached_property, partial
 import pytest
 import torch
 from hydra.utils import instantiate
+from safetensors import safe_open
 from support.families import FAMILIES, SIDE
 from support.loaded_families import LENGTH, PROMPTS, Loaded, config
 from support.recorded_passes import Recorder
@@ -61,6 +62,14 @@ def test_tree_passes_and_commits_equal_the_models_own_forward(loaded):
     """Catches wrong positions, pads that are seen, siblings that are seen, a missing or misplaced row end, a cache
     compacted wrongly, a wrong slice of the vocabulary, guidance in front of a head that is not linear."""
     assert tree_rounds(loaded, rounds=5, seed=0) < 1e-5
+
+
+@pytest.mark.parametrize("family", [FAMILIES["liquid"]], ids=str)
+def test_liquids_head_is_its_embedding_as_its_yaml_says(loaded):
+    """Catches tests on a checkpoint with a head of its own, which the released model's has not."""
+    with safe_open(loaded.folder / "model.safetensors", "pt") as file:
+        assert "lm_head.weight" not in file.keys()  # noqa: SIM118
+    assert torch.equal(loaded.target.vocabulary.head, loaded.slow.get_input_embeddings().weight[64:])
 
 
 @pytest.mark.parametrize("family", [FAMILIES["lumina_mgpt"], FAMILIES["janus_pro"]], ids=str)

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 from support.families import FAMILIES
-from support.loaded_families import config
+from support.loaded_families import LENGTH, config
+from support.paths import CONF
 
-from lantern.errors import CheckpointError
+from lantern.errors import CheckpointError, LanternError
 from lantern.models.hf.target import HuggingFaceTarget
 
 
@@ -34,6 +36,33 @@ def instantiate_model(cfg: DictConfig) -> HuggingFaceTarget:
         return instantiate(cfg.model)
     except Exception as error:
         raise (error.__cause__ or error) from None
+
+
+@pytest.mark.parametrize(("model", "size", "multiple", "nearest"), [
+    ("anole", 500, 16, 496), ("liquid", 505, 16, 512), ("lumina_mgpt", 528, 32, 512), ("emu3", 715, 8, 712),
+    ("emu3", 0, 8, 8), ("llamagen_c2i_b", 250, 16, 256),
+])  # fmt: skip
+def test_an_image_size_that_is_no_whole_number_of_codes_is_one_clear_error(model, size, multiple, nearest):
+    """Catches one that is rounded down without a word; Lumina's size tokens count 32 pixels. No file is read."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        cfg = compose("evaluate", [f"model={model}", f"model.image_size={size}", "device=meta", "dtype=bfloat16"])
+    message = rf"model\.image_size={size} is no multiple of {multiple}; give model\.image_size={nearest},"
+    with pytest.raises(CheckpointError, match=message):
+        instantiate_model(cfg)
+
+
+@pytest.mark.parametrize("family", [FAMILIES["emu3"]], ids=str)
+def test_a_negative_prompt_is_taken_whole_or_is_one_clear_error(loaded):
+    """Catches one that is cut to the room that the prefix leaves."""
+    cfg = config(loaded.family, loaded.folder)
+    words = ["sand"] * (LENGTH - 6)  # without the begin, the image's begin and "4*4"
+    cfg.model.negative = " ".join(words)
+    (prefix,) = instantiate_model(cfg).prompts(["wood"])
+    assert len(prefix.unconditional) == LENGTH
+    cfg.model.negative = " ".join([*words, "sand"])
+    message = r"model\.negative takes 33 tokens .* model\.prefix_len=32; give model\.prefix_len=33 or a shorter"
+    with pytest.raises(LanternError, match=message):
+        instantiate_model(cfg)
 
 
 class Code:

@@ -122,7 +122,7 @@ JANUS_GEOMETRY = {
     | {"num_embeddings": 24, "projection_dim": 32, "image_token_embed_dim": 32, "num_hidden_layers": 2},
 }
 EMU3_GEOMETRY = {"text_config": BODY | {"vocab_size": 96, "pad_token_id": 0}, "vq_config": EMU3_VQ}
-LIQUID_GEOMETRY = BODY | {"vocab_size": 64 + 24, "head_dim": 8, "tie_word_embeddings": False}
+LIQUID_GEOMETRY = BODY | {"vocab_size": 64 + 24, "head_dim": 8}  # as in its yaml, the head is the embedding
 
 
 def make_chameleon(folder: Path) -> PreTrainedModel:
@@ -231,7 +231,7 @@ FAMILIES = {
         Family("anole", make_chameleon, {"geometry": CHAMELEON_GEOMETRY, "tokenizer": VQGAN}, chameleon_logits),
         Family("lumina_mgpt", make_chameleon, {"geometry": CHAMELEON_GEOMETRY, "tokenizer": VQGAN}, lumina_logits),
         Family("janus_pro", make_janus, {"geometry": JANUS_GEOMETRY}, janus_logits),
-        Family("emu3", make_emu3, {"geometry": EMU3_GEOMETRY}, emu3_logits),
+        Family("emu3", make_emu3, {"geometry": EMU3_GEOMETRY, "negative": "a blue ring of sand"}, emu3_logits),
         Family(
             "liquid", make_liquid, {"geometry": LIQUID_GEOMETRY, "tokenizer": VQGAN, "first_code": 64}, liquid_logits
         ),

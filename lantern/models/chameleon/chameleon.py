@@ -14,6 +14,7 @@ from lantern.models.checkpoints import read_weights
 from lantern.models.hf.pretrained import load_pretrained
 from lantern.models.hf.prompt_format import PromptIds, fixed
 from lantern.models.hf.target import HuggingFaceTarget, ImageVocabulary
+from lantern.models.token_grid import check_image_size
 from lantern.runtime.hardware import resolve_device
 
 FIRST_CODE = 4  # token ids 4 … 8195 are image codes
@@ -41,6 +42,7 @@ def load_anole(
     geometry: dict | None = None, cfg_scale: float = 3.0, dtype: str = "auto", device: str = "auto",
 ) -> HuggingFaceTarget:  # fmt: skip
     """Anole: an image is its codes alone. geometry: fields of ChameleonConfig. Raises CheckpointError."""
+    check_image_size(image_size, tokenizer.downsampling)
     side = image_size // tokenizer.downsampling
     prompts = partial(
         PromptIds,
@@ -58,6 +60,7 @@ def load_lumina(
 ) -> HuggingFaceTarget:  # fmt: skip
     """Lumina-mGPT: height and width tokens precede the codes, a newline token follows each row. Raises
     CheckpointError."""
+    check_image_size(image_size, CODES_PER_SIZE * tokenizer.downsampling)
     side = image_size // tokenizer.downsampling
     start = [IMAGE, SIZES + side // CODES_PER_SIZE, SIZES + side // CODES_PER_SIZE]
     prompts = partial(
