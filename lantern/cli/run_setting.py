@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
@@ -41,7 +42,8 @@ def run_setting(
     check_settings(cfg)
     plan = _plan(cfg)
     parts, tree = _parts(cfg, name)
-    read = {"target": parts["model"].weights_hash, "prompts": fingerprint.digest(plan.prompts), "code": code_hash()}
+    read = fingerprint.decoding_hashes(parts["model"]) | {"torch": torch.__version__, "code": code_hash()}
+    read["prompts"] = fingerprint.digest(plan.prompts)
     read |= local_hashes({part: config.get(part) for part in ("model", "drafter", "metrics")})
     weight = parts["model"].embed_weight
     read["device and dtype"] = f"{weight.device.type} {weight.dtype}"  # that auto has chosen

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from lantern.errors import LanternError
 from lantern.evaluation.provenance import PROVENANCE, code_hash, device_name, git_state
@@ -32,7 +33,7 @@ def config_fingerprint(config: Mapping[str, object], parts: Sequence[str] = DECO
     return digest(_numberless({name: config.get(name) for name in parts}))
 
 
-def request_hash(config: Mapping[str, object], hashes: Mapping[str, str]) -> str:
+def request_hash(config: Mapping[str, object], hashes: Mapping[str, str | None]) -> str:
     """A hash of a run's configuration, of what it read (weights and prompts, by name) and of the code."""
     asked = _numberless({name: value for name, value in config.items() if name not in PASSING})
     return key_of(digest(asked), digest(hashes))
@@ -53,6 +54,23 @@ def digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:10]
 
 
+def target_hashes(target: Target) -> tuple[str, str | None]:
+    """Hashes of a target's weights and, where it has weights of its own, of its text encoder's."""
+    return target.weights_hash, getattr(getattr(target, "conditioner", None), "weights_hash", None)
+
+
+def decoding_hashes(target: Target) -> dict[str, str | None]:
+    """By name, the hashes of all that a target decodes with: target_hashes, and its codebook, among whose codes LANTERN
+    finds neighbours and whose tokenizer may be of another file."""
+    weights, encoder = target_hashes(target)
+    return {"target": weights, "text encoder": encoder, "codebook": _values_hash(target.codebook)}
+
+
+def _values_hash(tensor: Tensor) -> str:
+    values = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
+    return hashlib.sha256(values.numpy().tobytes()).hexdigest()[:12]
+
+
 def protocol(target: Target, prompts: Sequence[str], split: str) -> Row:
     """The keys that are the same for all rows of a run."""
     weight = target.embed_weight
@@ -71,7 +89,7 @@ def protocol(target: Target, prompts: Sequence[str], split: str) -> Row:
     }
 
 
-def check_shards(folder: Path, config: Mapping[str, Any], hashes: Mapping[str, str]) -> None:
+def check_shards(folder: Path, config: Mapping[str, Any], hashes: Mapping[str, str | None]) -> None:
     """Raises LanternError if a shard below a folder was made with other code or weights (`hashes`) than this run has,
     or if all shards have other settings: their images would be made again, in silence. Warns where no shard was timed
     on a machine like this one."""

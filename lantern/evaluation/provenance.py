@@ -6,6 +6,7 @@ import json
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -22,7 +23,7 @@ PROVENANCE = "provenance.json"
 PACKAGE = Path(__file__).resolve().parents[1]
 
 
-def write_provenance(folder: str | Path, config: dict, hashes: dict[str, str]) -> Path:
+def write_provenance(folder: str | Path, config: dict, hashes: Mapping[str, str | None]) -> Path:
     """Writes provenance.json into a folder, atomically. hashes: of data and weights, by name.
 
     Raises LanternError if the folder cannot be written.

@@ -82,6 +82,13 @@ def name_of(line: Row) -> Name:
     return line.get("part"), line.get("prompt"), line.get("copy")
 
 
+def current_lines(lines: Sequence[Row]) -> list[Row]:
+    """The lines of a record that its folder's last run made or read: those with the key of the last line of their
+    setting and part. Others are of earlier code or weights."""
+    last = {(line.get("setting"), line.get("part")): line.get("key") for line in lines}
+    return [line for line in lines if line.get("key") == last[line.get("setting"), line.get("part")]]
+
+
 def timings_before(line: Row) -> int:
     """How often the image was timed before this line."""
     return line.get("retimed") or 0
@@ -140,5 +147,6 @@ def token_hash(tokens: Tensor) -> str:
 
 
 def key_of(*parts: object) -> str:
-    """Sixteen hex digits of the SHA-256 of what determines an image, this package's code included."""
-    return hashlib.sha256(repr((*parts, code_hash())).encode()).hexdigest()[:16]
+    """Sixteen hex digits of the SHA-256 of what determines an image, this package's code and torch's version
+    included."""
+    return hashlib.sha256(repr((*parts, code_hash(), torch.__version__)).encode()).hexdigest()[:16]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lantern.data.prompts import Batch
+from lantern.evaluation.fingerprint import decoding_hashes
 from lantern.evaluation.plan import Folders, Identity, Plan
 from lantern.evaluation.records import RECORDS, Ledger, key_of
 from lantern.evaluation.rows import Row, is_baseline, run_name, setting_id
@@ -39,7 +40,7 @@ class Side:
         else:
             described, fingerprint = described | dict(identity.settings), identity.fingerprint
         self.keys: Row = described | {"seed": plan.seed, "batch_size": plan.batch_size, **identity.protocol}
-        self.keys |= {"num_images": plan.num_images, "fingerprint": fingerprint}
+        self.keys |= {"num_images": plan.num_images, "fingerprint": fingerprint, "compile": pipeline.target.compiles}
         self.notes = identity.notes if is_method else {}
 
         own = (described, _weights(pipeline), plan.seed, fingerprint)
@@ -86,10 +87,10 @@ class Side:
         return torch.stack([self._makers[line["part"]].ledger.tokens(line) for line in lines])
 
 
-def _weights(pipeline: Pipeline) -> tuple[str, str, str, bool]:
+def _weights(pipeline: Pipeline) -> tuple[object, ...]:
     target = pipeline.target
     weight = target.embed_weight
-    return target.weights_hash, str(weight.dtype), weight.device.type, target.compiles
+    return *decoding_hashes(target).values(), str(weight.dtype), weight.device.type, target.compiles
 
 
 @contextmanager

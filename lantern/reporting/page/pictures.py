@@ -7,6 +7,7 @@ from pathlib import Path
 
 from PIL import Image
 
+from lantern.evaluation.records import RECORDS, current_lines
 from lantern.evaluation.rows import read_rows
 
 MOST_PICTURES, MOST_PROMPTS = 120, 12  # about 6 kB each at 128 pixels
@@ -33,7 +34,7 @@ def shared_records(points: Sequence[Path], settings: Sequence[str]) -> tuple[dic
     these settings share."""
     held: dict[str, dict[Key, Mapping]] = {}
     for point in points:
-        for record in read_rows(point / "prompts.jsonl"):
+        for record in current_lines(read_rows(point / RECORDS)):
             if record.get("image") and (point / record["image"]).is_file():
                 key = (record["prompt"], record["copy"])
                 held.setdefault(record["setting"], {})[key] = record | {"file": point / record["image"]}

@@ -15,10 +15,11 @@ from lantern.data.cached_rows import cache_key, cached_batches
 from lantern.data.disk_budget import Budget
 from lantern.data.splits import Splits
 from lantern.drafters.none import NoDrafter
+from lantern.evaluation.fingerprint import target_hashes
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline
 from lantern.sampling import Sampling
-from lantern.training.tables.tokens import CAPTION_BYTES, COLUMNS, TokenSplit, target_hashes
+from lantern.training.tables.tokens import CAPTION_BYTES, COLUMNS, TokenSplit
 from lantern.types import Target
 from lantern.verification import SharedNoise
 

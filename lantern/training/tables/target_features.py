@@ -18,11 +18,11 @@ from lantern.data.cached_rows import cache_key, checksum
 from lantern.data.disk_budget import Budget
 from lantern.data.splits import Split, Splits
 from lantern.errors import LanternError
+from lantern.evaluation.fingerprint import target_hashes
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.runtime.files import replace_file, replace_text
 from lantern.runtime.memory import available_memory
 from lantern.training.recipe import Layers
-from lantern.training.tables.tokens import target_hashes
 from lantern.training.teacher_forcing import target_features
 
 FEATURE_BATCH = 16

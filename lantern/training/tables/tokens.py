@@ -110,11 +110,6 @@ def tokens_for(target: Target, images: Splits, cache_dir: str, budget_gib: float
     return TokenTable(images, target.tokenizer, cache_dir, budget_gib, target.num_tokens, setting)
 
 
-def target_hashes(target: Target) -> tuple[str, str | None]:
-    """Hashes of a target's weights and, where it has weights of its own, of its text encoder's."""
-    return target.weights_hash, getattr(getattr(target, "conditioner", None), "weights_hash", None)
-
-
 @torch.inference_mode()
 def encode(tokenizer: nn.Module, images: Tensor) -> Tensor:  # uint8 [B, H, W, 3] -> [B, L], on the host
     """In float32, so that tokens are the same on every machine, except for ties."""

@@ -5,8 +5,8 @@ import torch
 from support.tiny_tasks import MemorySplits
 
 from lantern.errors import LanternError
+from lantern.evaluation.fingerprint import target_hashes
 from lantern.training.tables.caption_features import CaptionTable, StoredCaptions
-from lantern.training.tables.tokens import target_hashes
 
 
 def test_stored_captions_are_the_encoders_and_others_still_work(target, tmp_path):

@@ -1,0 +1,70 @@
+"""Records are found again only by what determines them, and lines of other runs in one file are told apart."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+import torch
+from support.fake_pipeline import FakePipeline
+
+from lantern.evaluation.evaluate import Evaluation
+from lantern.evaluation.fingerprint import decoding_hashes, request_hash
+from lantern.evaluation.plan import Folders, Identity, Plan
+from lantern.evaluation.records import RECORDS, current_lines
+from lantern.evaluation.rows import append_rows, read_rows
+from lantern.reporting.page.pictures import shared_records
+
+
+def other_codebook(target, _) -> None:
+    target.codebook = torch.ones(8, 2)
+
+
+def other_encoder(target, _) -> None:
+    target.conditioner = SimpleNamespace(weights_hash="of other weights")
+
+
+def other_torch(_, monkeypatch) -> None:
+    monkeypatch.setattr(torch, "__version__", "0.1")
+
+
+def evaluated(folder) -> FakePipeline:
+    pipeline = FakePipeline()
+    Evaluation(Plan("ab", 2, 2, 2), Folders(folder, folder / "ar"), identity=Identity("f")).run(pipeline)
+    return pipeline
+
+
+@pytest.mark.parametrize("change", [other_codebook, other_encoder, other_torch])
+def test_what_decoding_reads_is_in_the_keys_of_records_and_requests(tmp_path, monkeypatch, change: Callable):
+    """Catches images and finished runs of another text encoder, tokenizer or torch that are read for this one's."""
+    evaluated(tmp_path)
+    again = FakePipeline()
+    before = request_hash({}, decoding_hashes(again.target))
+    change(again.target, monkeypatch)
+    folders = Folders(tmp_path, tmp_path / "ar", [tmp_path / RECORDS, *(tmp_path / "ar").rglob(RECORDS)])
+    Evaluation(Plan("ab", 2, 2, 2), folders, identity=Identity("f")).run(again)
+    assert len(again.calls) == 1 + 2 + 1  # a warm-up, two timed, two made together
+    assert len(again.ar_calls) == 1 + 2 + 1
+    assert request_hash({}, decoding_hashes(again.target)) != before
+
+
+def test_compiled_plain_decoding_is_no_setting_of_plain_decoding(tmp_path):
+    """Catches the lines of two baselines under one setting, whose tokens may differ."""
+    plan = Plan("ab", 2, 0, 2, compiled_baseline=True)
+    plain, method = Evaluation(plan, Folders(tmp_path, tmp_path / "ar")).run(FakePipeline())
+    settings = {line["setting"] for line in read_rows(tmp_path / RECORDS)}
+    assert len(settings) == 3
+    assert {record["setting"] for record in plain.records + method.records} < settings
+
+
+def test_lines_of_earlier_code_are_left_out(tmp_path):
+    """Catches pictures of two versions side by side, of one setting's images."""
+    (tmp_path / "b.png").touch()
+    common = {"setting": "s", "part": "images", "copy": 0, "image": "b.png"}
+    old = [common | {"key": "old", "prompt": prompt, "tokens": "o"} for prompt in "abc"]
+    new = [common | {"key": "new", "prompt": prompt, "tokens": "n"} for prompt in "ab"]
+    timed = [common | {"key": "timed", "part": "speed", "prompt": "a", "image": None}]
+    assert current_lines([*old, *timed, *new]) == [*timed, *new]
+    append_rows(tmp_path / RECORDS, [*old, *timed, *new])
+    found, shared = shared_records([tmp_path], ["s"])
+    assert shared == [("a", 0), ("b", 0)]
+    assert {record["tokens"] for record in found["s"].values()} == {"n"}
