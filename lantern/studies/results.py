@@ -4,6 +4,7 @@ row whose command has changed is measured again."""
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from lantern.errors import LanternError
+from lantern.evaluation.fingerprint import FINISHED
 from lantern.evaluation.rows import SUMMARY, Row, append_rows, read_rows
 from lantern.reporting.table import bounds_of, digits_of, format_value
 from lantern.runtime.home import CHECKOUT
@@ -113,12 +115,16 @@ def rows_of(table: Table, docs: Path) -> list[Row]:
 
 
 def measure(table: Table, docs: Path, folder: Path, run: Run) -> None:
-    """Measures the missing rows; each is kept, and the page written, before the next is begun."""
+    """Measures the missing rows; each is kept, and the page written, before the next is begun. A run that was stopped
+    goes on; one that had finished is removed, since its row was deleted to be measured again."""
     for label in table.rows:
         if label in table.kept(rows_of(table, docs)):
             continue
         settings = table.settings(label)
-        found = run(settings, folder / table.name / sha256(repr(settings).encode()).hexdigest()[:10])
+        home = folder / table.name / sha256(repr(settings).encode()).hexdigest()[:10]
+        if (home / FINISHED).is_file():
+            shutil.rmtree(home)
+        found = run(settings, home)
         kept = {key: found.get(key) for key in (*ORIGIN, *KEPT)}
         path = docs / "rows" / f"{table.name}.jsonl"
         path.parent.mkdir(exist_ok=True)
@@ -157,7 +163,7 @@ def _caption(table: Table, kept: Mapping[str, Row], page: str) -> str:
 
 
 def evaluate(settings: Sequence[str], folder: Path) -> Row:
-    """Runs evaluate.py in a process of its own, quietly unless it fails; a finished run folder is read."""
+    """Runs evaluate.py in a process of its own, quietly unless it fails."""
     command = [sys.executable, str(CHECKOUT / "evaluate.py"), *settings, override("hydra.run.dir", folder)]
     print("python evaluate.py", *settings, flush=True)
     done = subprocess.run([*command, "tracking.mode=disabled"], cwd=CHECKOUT, stdout=subprocess.DEVNULL, check=False)

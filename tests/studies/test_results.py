@@ -146,3 +146,26 @@ def test_an_unknown_table_or_column_is_one_sentence(tmp_path):
     (tmp_path / "tables.yaml").write_text(json.dumps(listed))
     with pytest.raises(LanternError, match="column speed is unknown"):
         load_tables(tmp_path)
+
+
+def test_a_deleted_row_is_measured_again_and_a_stopped_run_goes_on(docs):
+    """Catches a finished run folder that is read back where its row was deleted, and a stopped one begun anew."""
+    seen = []
+
+    def finished(settings, folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        seen.append(sorted(path.name for path in folder.iterdir()))
+        (folder / "finished.json").touch()
+        return row(settings, folder)
+
+    def stopped(settings, folder):
+        folder.mkdir(parents=True)
+        (folder / "prompts.jsonl").touch()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measure(TABLE, docs, docs, stopped)
+    measure(TABLE, docs, docs, finished)
+    (docs / "rows" / "small.jsonl").unlink()
+    measure(TABLE, docs, docs, finished)
+    assert seen == [["prompts.jsonl"], [], [], []]
