@@ -74,7 +74,7 @@ class TokenDistance:
 
     def _row(self, own: list[Comparison], floors: list[Comparison], images: np.ndarray) -> dict[str, object]:
         return {
-            **summary("output_distance", np.array([one.distance for one in own]), images, np.inf),
+            **summary("output_distance", np.array([one.distance for one in own]), images, (-np.inf, np.inf)),
             "output_distance_floor": float(np.mean([one.distance for one in floors])),
             "output_told_apart": float(np.mean([one.p_value <= LEVEL for one in own])),
             "output_told_apart_floor": float(np.mean([one.p_value <= LEVEL for one in floors])),

@@ -5,12 +5,11 @@ import time
 from collections.abc import Sequence
 from functools import lru_cache
 
-import numpy as np
 import torch
 
 from lantern.evaluation.records import timings_before
 from lantern.evaluation.rows import Row
-from lantern.metrics.intervals import small_sample_factor
+from lantern.metrics.intervals import total_ratio
 from lantern.types import Target
 
 WIDE = 0.1  # an interval of the speed-up is wide above this share of it
@@ -44,20 +43,19 @@ def tokens_per_step(lines: Sequence[Row], num_tokens: int) -> float | None:
 
 
 def speed(target: Target, timed: Sequence[Row], ar: Sequence[Row]) -> Row:
-    """Latencies of the tokens alone and end to end, the speed-ups over AR on the same prompts with bounds, and AR's
-    step over the machine's bandwidth floor."""
+    """Latencies from prompt to tokens and end to end, with the image decoder, the speed-ups over AR on the same prompts
+    with bounds, and AR's step over the machine's bandwidth floor."""
     values: Row = {}
     for seconds, name in RATIOS.items():
         own, plain = ([line[seconds] for line in lines] for lines in (timed, ar))
-        ratio, low, high = speedup(own, plain)
-        values |= {seconds: sum(own) / len(own), name: ratio, f"{name}_low": low, f"{name}_high": high}
+        values |= {seconds: sum(own) / len(own), **total_ratio(plain, own).keys(name)}
     values["baseline_latency_s"] = sum(line["latency_s"] for line in ar) / len(ar)
     ar_step_ms = step_ms([line["latency_s"] for line in ar], [line["rounds"] for line in ar])
     others = [line["other_cores"] for line in (*timed, *ar) if line["other_cores"] is not None]
     return values | {
         "ar_over_floor": over_floor(target, ar_step_ms),
         "num_timed": len(timed),
-        "retimed": sum(timings_before(line) for line in timed),
+        "retimed": sum(timings_before(line) > 0 for line in timed),
         "other_cores": sum(others) / len(others) if others else None,
     }
 
@@ -65,8 +63,7 @@ def speed(target: Target, timed: Sequence[Row], ar: Sequence[Row]) -> Row:
 def over_compiled(timed: Sequence[Row], compiled: Sequence[Row]) -> Row:
     """The speed-up over plain decoding with torch.compile on the same prompts, with bounds."""
     method, baseline = ([line["latency_s"] for line in lines] for lines in (timed, compiled))
-    keys = ("speedup_over_compiled", "speedup_over_compiled_low", "speedup_over_compiled_high")
-    return dict(zip(keys, speedup(method, baseline), strict=True))
+    return {**total_ratio(baseline, method).keys("speedup_over_compiled")}
 
 
 def is_wide(row: Row) -> bool:
@@ -93,28 +90,13 @@ def _ratio(total: float, count: float) -> float | None:
     return total / count if count else None
 
 
-def speedup(
-    method: Sequence[float], baseline: Sequence[float], resamples: int = 4000, seed: int = 0
-) -> tuple[float, float, float]:
-    """Ratio of total latencies and its 95 % bounds, from latencies by prompt. The bounds are percentiles of a paired
-    bootstrap over prompts, widened to Student's t by small_sample_factor. They are nan for a single prompt."""
-    ours, plain = np.asarray(method), np.asarray(baseline)
-    ratio, count = float(plain.sum() / ours.sum()), len(ours)
-    if count < 2:
-        return ratio, float("nan"), float("nan")
-    draws = np.random.default_rng(seed).integers(count, size=(resamples, count))
-    bounds = np.percentile(plain[draws].sum(1) / ours[draws].sum(1), [2.5, 97.5])
-    low, high = ratio * (bounds / ratio) ** small_sample_factor(count)  # a speed-up stays above 0
-    return ratio, float(low), float(high)
-
-
 def step_ms(latencies: Sequence[float], rounds: Sequence[float]) -> float:
     """Milliseconds of a round, whole loop included, from seconds and rounds by prompt; a prefill counts as a round."""
     return 1000 * sum(latencies) / sum(count + 1 for count in rounds)
 
 
 def over_floor(target: Target, ms: float, batch_size: int = 1) -> float:
-    """A round's time over the time of reading what an AR step must read."""
+    """A round's time over the time of reading what an AR step must read at copy_bandwidth."""
     return ms * copy_bandwidth(target.codebook.device) / (1000 * target.step_bytes(batch_size))
 
 

@@ -1,8 +1,11 @@
 """Fréchet distance (1706.08500), kernel distance (1801.01401), precision and recall (1904.06991) of features, in forms
 that are fast enough for hundreds of resamples; tests/metrics/test_distances.py compares them with torch-fidelity."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 NEIGHBOURHOOD = 3  # the radius of a point of a manifold is the distance to this neighbour
 
@@ -42,28 +45,46 @@ def cubic_kernel(x: Tensor, y: Tensor) -> Tensor:  # [N, F], [M, F] -> [N, M]
 
 
 def kernel_distances(features: Tensor, chosen: Tensor, real: Tensor, labels: Tensor, real_labels: Tensor) -> Tensor:
-    """Unbiased squared maximum mean discrepancies [S] between subsets of features [N, F], chosen [S, N] of bool, and
-    all real ones [M, F]. Unbiased, so that it may be negative.
+    """Squared maximum mean discrepancies [S] between the laws of subsets of features [N, F], chosen [S, N] of bool, and
+    of all real ones [M, F]. labels [N], [M]: the number of each image's text.
 
-    Only pairs of different labels [N], [M] count: an image is not paired with itself, and where every prompt occurs
-    once, images of a prompt are never paired among the generated ones, so they must not be among the real ones.
+    Estimated without bias, so that it may be negative, is the discrepancy of two mixtures over texts, each weighted by
+    its share of the images: the mean kernel of two independent draws of the one mixture, and of the other, less twice
+    that of a draw of each. Two draws of one text are two of its images, never one twice. Where either side has a single
+    image of a text, pairs within that text are left out on all sides, and its own term is missing from the estimate.
     """
-    weights = chosen.to(features.dtype)
-    within = _mean_over(weights, cubic_kernel(features, features), _differ(labels, labels), weights)
-    everyone = torch.ones_like(weights[:, :1]).expand(-1, len(real))
-    across = _mean_over(weights, cubic_kernel(features, real), _differ(labels, real_labels), everyone)
-    among = _mean_over(everyone[:1], cubic_kernel(real, real), _differ(real_labels, real_labels), everyone[:1])
-    return within - 2 * across + among
+    kinds = int(torch.cat([labels, real_labels]).max()) + 1
+    made = _Side(features, chosen.to(features.dtype), one_hot(labels, kinds).to(features.dtype))
+    everyone = torch.ones(1, len(real), dtype=features.dtype, device=real.device)
+    known = _Side(real, everyone, one_hot(real_labels, kinds).to(features.dtype))
+    counted = ((made.counts > 1) & (known.counts > 1)).to(features.dtype)  # [S, K] texts with pairs of their own
+    return (
+        _mean_kernel(made, made, counted) - 2 * _mean_kernel(made, known, counted) + _mean_kernel(known, known, counted)
+    )
 
 
-def _differ(one: Tensor, other: Tensor) -> Tensor:  # [N], [M] -> [N, M]
-    return one[:, None] != other
+class _Side(NamedTuple):
+    features: Tensor  # [N, F]
+    weights: Tensor  # [S, N]
+    texts: Tensor  # [N, K] one-hot
+
+    @property
+    def counts(self) -> Tensor:
+        """[S, K]"""
+        return self.weights @ self.texts
 
 
-def _mean_over(rows: Tensor, kernel: Tensor, counted: Tensor, columns: Tensor) -> Tensor:
-    """rows [S, N], kernel and counted [N, M], columns [S, M] -> [S]"""
-    counted = counted.to(kernel.dtype)
-    return ((rows @ (kernel * counted)) * columns).sum(1) / ((rows @ counted) * columns).sum(1)
+def _mean_kernel(one: _Side, other: _Side, counted: Tensor) -> Tensor:
+    """[S]: over the pairs of an image of each side that have different texts, or a text that is counted [S, K]."""
+    kernel, share = cubic_kernel(one.features, other.features), counted
+    if one is other:  # an image's pair with itself is left out, and its text's other pairs weigh more by that
+        kernel = kernel - torch.diag(kernel.diag())
+        share = counted * one.counts / (one.counts - 1).clamp(min=1)
+    alike = one.texts @ other.texts.T  # [N, M]
+    apart = ((one.weights @ (kernel * (1 - alike))) * other.weights).sum(1)
+    own = ((one.weights @ (kernel * alike)) * other.weights) @ other.texts  # [S, K]
+    pairs = one.weights.sum(1) * other.weights.sum(1) - (one.counts * other.counts * (1 - counted)).sum(1)
+    return (apart + (own * share).sum(1)) / pairs
 
 
 class Manifolds:
@@ -71,13 +92,17 @@ class Manifolds:
 
     def __init__(self, features: Tensor, real: Tensor) -> None:
         self._own, self._across = torch.cdist(features, features), torch.cdist(features, real)
-        self._real_radius = _radius(torch.cdist(real, real))
+        self._real = torch.cdist(real, real)
+        self._real_radius = _radius(self._real)
 
-    def __call__(self, chosen: Tensor) -> tuple[float, float]:
-        """chosen: indices [n] of features -> share of them in the real manifold, share of real ones in theirs."""
+    def __call__(self, chosen: Tensor, kept: Tensor | None = None) -> tuple[float, float]:
+        """chosen: indices [n] of features, kept: of real ones, or None for all -> share of the chosen in the real
+        manifold, share of the real ones in theirs."""
         across = self._across[chosen]  # [n, M]
-        radius = _radius(self._own[chosen][:, chosen])
-        precision = (across <= self._real_radius).any(1).double().mean()
+        radius, real_radius = _radius(self._own[chosen][:, chosen]), self._real_radius
+        if kept is not None:
+            across, real_radius = across[:, kept], _radius(self._real[kept][:, kept])
+        precision = (across <= real_radius).any(1).double().mean()
         recall = (across <= radius[:, None]).any(0).double().mean()
         return float(precision), float(recall)
 

@@ -15,6 +15,7 @@ from lantern.metrics.intervals import (
     Interval,
     difference_interval,
     jackknife,
+    jackknives,
     prompt_groups,
     share_bounds,
     swapped_sides,
@@ -87,9 +88,17 @@ class Fidelity:
             values |= jackknife(distance, groups).keys(name)
         values["frechet"] = frechet_distance(made, real)
         values["frechet_low"] = max(0.0, values["frechet_low"])  # of the two, only the kernel distance can be negative
-        precision, recall = precision_recall(made, real)
-        values |= Interval(precision, *share_bounds(precision, len(made))).keys("precision")
-        return values | Interval(recall, *share_bounds(recall, len(real))).keys("recall")
+        manifolds = Manifolds(made, real)
+
+        def shares(kept: np.ndarray) -> tuple[float, float]:
+            return manifolds(torch.from_numpy(kept), torch.from_numpy(np.flatnonzero(kept_real(kept))))
+
+        counts = {"precision": len(made), "recall": len(real)}
+        found = zip(counts.items(), precision_recall(made, real), jackknives(shares, groups), strict=True)
+        for (name, count), share, moved in found:
+            low, high = share_bounds(share, count)  # where all or none count, the jackknife has no width
+            values |= Interval(share, max(0.0, min(low, moved.low)), min(1.0, max(high, moved.high))).keys(name)
+        return values
 
     def against(self, images: Tensor, plain: Tensor, prompts: Sequence[str]) -> dict[str, float]:
         """Against AR's images of the same prompts and seeds, with 95 % bounds: frechet_diff and kernel_diff (method
@@ -143,10 +152,7 @@ def kernel_moves(pair: Tensor, sides: Sequence[Tensor], real: Tensor, prompts: S
 
 
 def prompt_labels(prompts: Sequence[str], num_references: int) -> tuple[Tensor, Tensor]:
-    """The number of each image's prompt text [N], and of each real image's [M], prompts cycling. With a single text the
-    images are independent draws, and each has a number of its own."""
-    if len(set(prompts)) == 1:
-        return torch.arange(len(prompts)), len(prompts) + torch.arange(num_references)
+    """The number of each image's prompt text [N], and of each real image's [M], prompts cycling."""
     numbers = {prompt: number for number, prompt in enumerate(dict.fromkeys(prompts))}
     labels = torch.tensor([numbers[prompt] for prompt in prompts])
     return labels, labels[torch.arange(num_references) % len(labels)]
@@ -161,7 +167,7 @@ def frechet_distance(generated: Tensor, real: Tensor) -> float:
 
 
 def kernel_distance(generated: Tensor, real: Tensor, labels: Tensor, real_labels: Tensor) -> float:
-    """Squared maximum mean discrepancy under the cubic kernel, over all pairs of different labels."""
+    """Squared maximum mean discrepancy under the cubic kernel: kernel_distances of all images."""
     everyone = torch.ones(1, len(generated), dtype=torch.bool)
     return float(kernel_distances(generated, everyone, real, labels, real_labels))
 

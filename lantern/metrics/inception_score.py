@@ -14,6 +14,7 @@ from lantern.metrics.extraction import extract_features, network_hash, register_
 from lantern.metrics.intervals import difference_interval, jackknife, prompt_groups, swapped_sides, swaps
 from lantern.metrics.tensor_memo import TensorMemo
 
+SHUFFLE = 2020  # the seed of torch-fidelity's splits
 IMAGES_PER_SPLIT = 50  # with fewer the score mostly reflects their number
 
 
@@ -59,17 +60,22 @@ class InceptionScore:
 
     def __call__(self, images: Tensor, prompts: Sequence[str]) -> dict[str, float]:
         logits = self._logits(images)
-        return jackknife(lambda kept: self._score(logits[kept]), prompt_groups(prompts)).keys("inception_score")
+        parts = self._parts(len(logits))
+        return jackknife(
+            lambda kept: self._score(logits, [part[np.isin(part, kept)] for part in parts]), prompt_groups(prompts)
+        ).keys("inception_score")
 
     def against(self, images: Tensor, plain: Tensor, prompts: Sequence[str]) -> dict[str, float]:
         """inception_score_loss: AR's less the method's."""
         made, before = self._logits(images), self._logits(plain)
         both = torch.cat([made, before])
         swap = swaps(len(made), self.resamples) & ~(made == before).all(1)  # equal pairs stay: no rounding noise
-        moved = [self._score(both[b]) - self._score(both[a]) for a, b in zip(*swapped_sides(swap), strict=True)]
-        return difference_interval(self._score(before) - self._score(made), np.array(moved)).keys(
-            "inception_score_loss"
-        )
+        parts = self._parts(len(made))
+        moved = [
+            self._score(both[b], parts) - self._score(both[a], parts) for a, b in zip(*swapped_sides(swap), strict=True)
+        ]
+        lost = self._score(before, parts) - self._score(made, parts)
+        return difference_interval(lost, np.array(moved)).keys("inception_score_loss")
 
     def protocol(self, prompts: Sequence[str]) -> dict[str, object]:
         return {
@@ -83,5 +89,13 @@ class InceptionScore:
             return []
         return [f"an Inception score of {len(prompts)} images mostly reflects their number; compare it at equal N only"]
 
-    def _score(self, logits: Tensor) -> float:
-        return isc_features_to_metric(logits, splits=self.splits)[KEY_METRIC_ISC_MEAN]
+    def _parts(self, count: int) -> list[np.ndarray]:
+        """The images of each split, as torch-fidelity shuffles them. They stay in it when others are left out: another
+        partition moves the score as well."""
+        order = np.random.RandomState(SHUFFLE).permutation(count)
+        return [order[i * count // self.splits : (i + 1) * count // self.splits] for i in range(self.splits)]
+
+    def _score(self, logits: Tensor, parts: Sequence[np.ndarray]) -> float:
+        """The mean over the parts, those without images left out."""
+        scores = [isc_features_to_metric(logits[part], splits=1)[KEY_METRIC_ISC_MEAN] for part in parts if len(part)]
+        return float(np.mean(scores))

@@ -2,6 +2,7 @@
 would redraw it, which moves every distance more than any setting does. `bootstrap` is for means."""
 
 from collections.abc import Callable, Sequence
+from math import exp, hypot, log
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,19 @@ class Interval(NamedTuple):
     def keys(self, name: str) -> dict[str, float]:
         """Under the keys of a result row."""
         return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
+
+    def stretched(self, factor: float) -> "Interval":
+        """With bounds so many times as far from the value, on the log scale; value and bounds are above 0."""
+        low, high = (self.value * (bound / self.value) ** factor for bound in (self.low, self.high))
+        return Interval(self.value, low, high)
+
+    def over(self, other: "Interval") -> "Interval":
+        """The quotient of two independent values above 0, whose squared distances to their bounds add up on the log
+        scale (Zou and Donner, 2008)."""
+        down, up = log(self.value / self.low), log(self.high / self.value)
+        other_down, other_up = log(other.value / other.low), log(other.high / other.value)
+        value = self.value / other.value
+        return Interval(value, value * exp(-hypot(down, other_up)), value * exp(hypot(up, other_down)))
 
 
 def around(value: float, error: float) -> Interval:
@@ -64,24 +78,29 @@ def prompt_groups(prompts: Sequence[str], count: int = JACKKNIFE_GROUPS, seed: i
 
 def jackknife(statistic: Callable[[np.ndarray], float], groups: np.ndarray) -> Interval:
     """Of a statistic of kept indices, by leaving out one group at a time (Quenouille, 1956). Errs on the wide side."""
+    (found,) = jackknives(lambda kept: (statistic(kept),), groups)
+    return found
+
+
+def jackknives(statistics: Callable[[np.ndarray], Sequence[float]], groups: np.ndarray) -> list[Interval]:
+    """jackknife of several statistics that are computed together."""
     count = int(groups.max()) + 1
-    left = np.array([statistic(np.flatnonzero(groups != group)) for group in range(count)])
-    error = np.sqrt((count - 1) / count * np.square(left - left.mean()).sum())
-    return around(statistic(np.arange(len(groups))), float(error))
+    left = np.array([statistics(np.flatnonzero(groups != group)) for group in range(count)])  # [G, statistics]
+    errors = np.sqrt((count - 1) / count * np.square(left - left.mean(0)).sum(0))
+    return [
+        around(value, float(error)) for value, error in zip(statistics(np.arange(len(groups))), errors, strict=True)
+    ]
 
 
-def loss_interval(plain: np.ndarray, method: np.ndarray, same: np.ndarray) -> Interval:
+def loss_interval(plain: np.ndarray, method: np.ndarray) -> Interval:
     """Of the loss in a share of right answers [N], paired: Bonett and Price (2012), which keeps its coverage where few
-    answers differ. Pairs of equal images, same [N], add no uncertainty."""
+    answers differ, or none. Equal images count as pairs as well: others of the method might differ."""
     lost, won = float((plain * (1 - method)).sum()), float(((1 - plain) * method).sum())
-    count, open_pairs = len(plain), int((~same).sum())
-    if not open_pairs:
-        return Interval(0.0, 0.0, 0.0)
-    share_lost, share_won = (lost + 1) / (open_pairs + 2), (won + 1) / (open_pairs + 2)
+    count = len(plain)
+    share_lost, share_won = (lost + 1) / (count + 2), (won + 1) / (count + 2)
     centre = share_lost - share_won
-    margin = NORMAL_95 * np.sqrt((share_lost + share_won - centre**2) / (open_pairs + 2))
-    scale = open_pairs / count
-    return Interval((lost - won) / count, scale * (centre - margin), scale * (centre + margin))
+    margin = NORMAL_95 * np.sqrt((share_lost + share_won - centre**2) / (count + 2))
+    return Interval((lost - won) / count, float(centre - margin), float(centre + margin))
 
 
 def bootstrap(values: Sequence[float] | np.ndarray, samples: int = 1000, seed: int = 0) -> tuple[float, float]:
@@ -98,24 +117,64 @@ def bootstrap(values: Sequence[float] | np.ndarray, samples: int = 1000, seed: i
 
 def clustered_mean(values: np.ndarray, clusters: np.ndarray, samples: int = 4000, seed: int = 0) -> Interval:
     """Of the mean of values [N] that resemble one another within their clusters [N], such as positions of one image:
-    percentiles of clusters drawn again as a whole, widened to Student's t; nan bounds for a single cluster."""
+    of clusters drawn again as a whole, widened to Student's t; nan bounds for a single cluster."""
     _, own = np.unique(clusters, return_inverse=True)
-    sums, counts = np.bincount(own, weights=values), np.bincount(own)
-    mean, number = float(np.mean(values)), len(sums)
-    if number < 2:
-        return Interval(mean, float("nan"), float("nan"))
-    draws = np.random.default_rng(seed).integers(number, size=(samples, number))
-    bounds = np.percentile(sums[draws].sum(1) / counts[draws].sum(1), [2.5, 97.5])
-    low, high = mean + (bounds - mean) * small_sample_factor(number)
+    sums, mean = np.bincount(own, weights=values), float(np.mean(values))
+    _, *bounds = ratio_bootstrap(sums, np.bincount(own), samples, seed)
+    factor = small_sample_factor(len(sums)) if len(sums) > 1 else 1.0
+    low, high = mean + (np.array(bounds) - mean) * factor
     return Interval(mean, float(low), float(high))
+
+
+def ratio_bootstrap(
+    numerators: Sequence[float] | np.ndarray, denominators: Sequence[float] | np.ndarray, samples: int = 4000,
+    seed: int = 0,
+) -> Interval:  # fmt: skip
+    """The ratio of the sums of numerators [N] and denominators [N], and the 2.5 % and 97.5 % percentiles of those of
+    pairs drawn again; nan bounds for a single pair. Percentiles of few pairs are too narrow: small_sample_factor."""
+    tops, bottoms = np.asarray(numerators), np.asarray(denominators)
+    ratio, count = float(tops.sum() / bottoms.sum()), len(tops)
+    if count < 2:
+        return Interval(ratio, float("nan"), float("nan"))
+    draws = np.random.default_rng(seed).integers(count, size=(samples, count))
+    low, high = np.percentile(tops[draws].sum(1) / bottoms[draws].sum(1), [2.5, 97.5])
+    return Interval(ratio, float(low), float(high))
+
+
+def total_ratio(
+    numerators: Sequence[float] | np.ndarray, denominators: Sequence[float] | np.ndarray, samples: int = 4000,
+    seed: int = 0,
+) -> Interval:  # fmt: skip
+    """ratio_bootstrap of positive numbers by image, such as seconds or steps, widened to Student's t on the log scale,
+    since such a ratio stays above 0."""
+    drawn = ratio_bootstrap(numerators, denominators, samples, seed)
+    return drawn if len(numerators) < 2 else drawn.stretched(small_sample_factor(len(numerators)))
 
 
 def small_sample_factor(count: int) -> float:
     """By how much a bootstrap's interval of a mean of `count` values has to be widened: percentiles of few values are
     too narrow (Hesterberg, 1411.5279, section 4)."""
+    return student_95(count - 1) / NORMAL_95 * (count / (count - 1)) ** 0.5
+
+
+def student_95(free: int) -> float:
+    """The 97.5 % quantile of Student's t with `free` degrees of freedom."""
     from scipy.stats import t as student_t  # half a second, which the first image need not wait for
 
-    return float(student_t.ppf(0.975, count - 1) / NORMAL_95 * (count / (count - 1)) ** 0.5)
+    return float(student_t.ppf(0.975, free))
+
+
+def none_of(count: int) -> float:
+    """The highest share that is not improbable (5 %) where none of `count` independent cases shows what is counted."""
+    return 1 - 0.05 ** (1 / count)
+
+
+def simultaneous_factor(count: int) -> float:
+    """By how much 95 % bounds have to be stretched so that those of the best of `count` values, which is chosen by what
+    was measured, cover it as often (Bonferroni)."""
+    from scipy.stats import norm  # as above
+
+    return float(norm.ppf(1 - 0.025 / count) / norm.ppf(0.975))
 
 
 def share_bounds(share: float, count: int) -> tuple[float, float]:

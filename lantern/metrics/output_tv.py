@@ -12,7 +12,7 @@ from lantern.acceptance.exact import Exact
 from lantern.errors import LanternError
 from lantern.metrics.code_distance import CodeDistance
 from lantern.metrics.committed_law import AtDepth, committed_law
-from lantern.metrics.intervals import clustered_mean
+from lantern.metrics.intervals import clustered_mean, none_of
 from lantern.metrics.metric import MeasuredPipeline
 from lantern.metrics.plain_picks import plain_picks
 from lantern.metrics.recording_drafter import RecordingDrafter, Visit
@@ -22,6 +22,7 @@ from lantern.verification.ratio import Ratio
 
 QUANTILES = (0.5, 0.9)
 MOST = 100_000  # redraws, each a row of noise over the codebook
+ROUNDING = 1e-6  # of a total variation
 FLOOR_STRIDE = 3  # the exact rule is measured at every third position: it takes as long as the rule itself
 
 
@@ -81,14 +82,15 @@ class OutputTV:
         floor = moved if type(rule) is Exact else moved_by(Exact(), visits[::FLOOR_STRIDE])
         images = np.array([visit.image for visit in visits])
         is_redrawn = any(visit.q is not None and len(visit.children) > 1 for visit in visits)
-        return {
+        row = {
             **summary("output_tv", moved[:, 0], images),
             "output_tv_floor": float(floor[:, 0].mean()),
             "output_tv_redraws": self.redraws if is_redrawn else None,
             "output_tv_estimator": "redrawn children" if is_redrawn else "closed form",
-            **summary("code_distance", moved[:, 1], images, np.inf),
+            **summary("code_distance", moved[:, 1], images, (0.0, np.inf)),
             "code_distance_floor": float(floor[:, 1].mean()),
         }
+        return row if rule.lossless else _unseen(row, moved[:, 0], images)
 
     def _noise(self, like: Tensor) -> Tensor:  # [V] -> [S, V]
         noise = Noise(1, len(like), 0, like.device)
@@ -107,9 +109,11 @@ def _differing_picks(
     parts = (pipeline.target, pipeline.sampling)
     picks = torch.cat([plain_picks(*parts, prompts[b], seeds[b], tokens[b]) for b in batches])  # [B, L]
     images = np.repeat(np.arange(len(tokens)), tokens.shape[1])
-    moved = summary("output_tv", _numbers(picks != tokens), images)
-    moved |= summary("code_distance", _numbers(codes.of_tokens(picks, tokens)), images, np.inf)
-    return moved | {"output_tv_estimator": "differing picks"}
+    differs = _numbers(picks != tokens)
+    row = summary("output_tv", differs, images)
+    row |= summary("code_distance", _numbers(codes.of_tokens(picks, tokens)), images, (0.0, np.inf))
+    row["output_tv_estimator"] = "differing picks"
+    return row if pipeline.rule.lossless and not pipeline.loop else _unseen(row, differs, images)
 
 
 def total_variation(p: Tensor, law: Tensor) -> float:
@@ -117,13 +121,26 @@ def total_variation(p: Tensor, law: Tensor) -> float:
     return float((p.double() - law.double()).abs().sum() / 2)
 
 
-def summary(name: str, found: np.ndarray, images: np.ndarray, highest: float = 1.0) -> dict[str, object]:
+def summary(
+    name: str, found: np.ndarray, images: np.ndarray, within: tuple[float, float] = (0.0, 1.0)
+) -> dict[str, object]:
     """Of values at positions [N] of images [N]: their mean, its 95 % bounds, which draw whole images again, since
-    positions of one image resemble one another, and quantiles. The bounds are nan for a single image."""
+    positions of one image resemble one another, and quantiles. within: the range of the values, in which the bounds are
+    kept. They are nan for a single image."""
     mean, low, high = clustered_mean(found, images)
     quantiles = {f"{name}_q{int(100 * level)}": float(np.quantile(found, level)) for level in QUANTILES}
-    bounds = {f"{name}_low": float(np.maximum(low, 0.0)), f"{name}_high": float(np.minimum(high, highest))}
+    bounds = {f"{name}_low": float(np.maximum(low, within[0])), f"{name}_high": float(np.minimum(high, within[1]))}
     return {name: mean, **bounds, **quantiles, f"{name}_positions": len(found)}
+
+
+def _unseen(row: dict[str, object], found: np.ndarray, images: np.ndarray) -> dict[str, object]:
+    """The row of a lossy rule, with an upper bound where it moved nothing at the positions looked at, since it may move
+    others: as if a law that is moved were moved as a whole, and all positions of an image alike. The distance in the
+    codebook has no largest value, and so no bound."""
+    if found.max() > ROUNDING:
+        return row
+    count = len(np.unique(images))
+    return row | {"output_tv_high": none_of(count) if count > 1 else np.nan, "code_distance_high": np.nan}
 
 
 def _looks_ahead(pipeline: MeasuredPipeline) -> bool:

@@ -34,13 +34,12 @@ class PromptAccuracy:
 
     def against(self, images: Tensor, plain: Tensor, prompts: Sequence[str]) -> dict[str, float]:
         """texture_accuracy_loss … all_accuracy_loss: AR's share less the method's, of the same prompts and seeds."""
-        same = (images == plain).flatten(1).all(1)
         found, before = (judge_images(self.critic, made, prompts) for made in (images, plain))
         values: dict[str, float] = {}
         for name, right in found.items():
             asked = ~right.isnan()
             pair = (answers[name][asked].numpy() for answers in (before, found))
-            lost = loss_interval(*pair, same[asked].numpy()) if bool(asked.any()) else Interval(*[np.nan] * 3)
+            lost = loss_interval(*pair) if bool(asked.any()) else Interval(*[np.nan] * 3)
             values |= lost.keys(f"{name}_accuracy_loss")
         return values
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from lantern.evaluation.records import RECORDS
+from lantern.evaluation.records import RECORDS, current_lines
 from lantern.evaluation.rows import Row, is_baseline, read_rows, read_summary, setting_id
-from lantern.evaluation.speed import speedup
+from lantern.metrics.intervals import Interval, total_ratio
 from lantern.models.checkpoints import load_weights, weights_file
 from lantern.reporting.merge import point_folders
 
@@ -80,11 +80,11 @@ def _decoded(point: Path, row: Row) -> Row:
     name = row.get("method") or f"{row['tree']}_{row['verification']}"
     values = {f"{TOKENS}{name}": row["tokens_per_step"], f"{DRAFT_MS}{name}": row["draft_ms"]}
     values |= {f"{OTHERS}{name}": row["other_cores"]} if row["other_cores"] is not None else {}
-    lines = [line for line in read_rows(point / RECORDS) if line.get("setting") == setting_id(row)]
+    lines = [line for line in current_lines(read_rows(point / RECORDS)) if line.get("setting") == setting_id(row)]
     by_image = {(line["prompt"], line["copy"]): line["steps"] for line in lines}  # timed again: the last one
     steps = list(by_image.values())
-    if len(steps) > 1:  # a ratio as the speed-up is one: the tokens of each image over its steps
-        tokens = [row["tokens_per_step"] * sum(steps) / len(steps)] * len(steps)
-        bounds = speedup(steps, tokens)[1:]
-        values |= dict(zip((f"{TOKENS}{name}_low", f"{TOKENS}{name}_high"), bounds, strict=True))
+    if len(steps) > 1:  # every image has as many tokens
+        images = total_ratio([1.0] * len(steps), steps)  # a step; their bounds are those of the tokens but for a factor
+        tokens = Interval(*(row["tokens_per_step"] * number / images.value for number in images))
+        values |= tokens.keys(f"{TOKENS}{name}")
     return values

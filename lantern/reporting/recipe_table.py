@@ -7,7 +7,7 @@ import numpy as np
 
 from lantern.errors import LanternError
 from lantern.evaluation.rows import Row
-from lantern.metrics.intervals import Interval
+from lantern.metrics.intervals import Interval, student_95
 from lantern.reporting.columns import BOUNDS
 from lantern.reporting.recipe_runs import DRAFT_MS, OTHERS, TOKENS
 from lantern.reporting.table import bounds_of
@@ -16,13 +16,11 @@ from lantern.reporting.table import bounds_of
 def over_seeds(values: Sequence[float], groups: Sequence[Sequence[float]]) -> Interval:
     """The mean with Student's t bounds. The spread is pooled over groups of seeds, each around its own mean: that of
     two seeds alone says next to nothing. nan bounds where no group has two."""
-    from scipy.stats import t as student_t  # half a second
-
     mean, freedom = float(np.mean(values)), sum(len(group) - 1 for group in groups)
     if not freedom:
         return Interval(mean, float("nan"), float("nan"))
     spread = (sum(np.square(np.subtract(group, np.mean(group))).sum() for group in groups) / freedom) ** 0.5
-    margin = float(student_t.ppf(0.975, freedom) * spread / len(values) ** 0.5)
+    margin = student_95(freedom) * spread / len(values) ** 0.5
     return Interval(mean, mean - margin, mean + margin)
 
 

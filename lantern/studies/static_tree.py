@@ -13,8 +13,9 @@ from lantern.errors import LanternError
 from lantern.evaluation.plan import is_whole
 from lantern.evaluation.records import spent_by
 from lantern.evaluation.rows import Row, append_rows
-from lantern.evaluation.speed import speedup, tokens_per_step
+from lantern.evaluation.speed import tokens_per_step
 from lantern.evaluation.timing import interleave
+from lantern.metrics.intervals import total_ratio
 from lantern.pipeline import Pipeline
 from lantern.runtime.files import replace_text
 from lantern.trees.static import StaticTree
@@ -79,8 +80,7 @@ def one_by_one(pipeline: Pipeline, prompt: str, seed: int) -> Generation:
 
 def row_of(name: str, tree: StaticTree | None, made: list[Generation], plain: list[Generation]) -> Row:
     """The result row of a tree, timed against plain decoding of the same images."""
-    latencies = ([generation.latency_s for generation in part] for part in (made, plain))
-    gained = dict(zip(("speedup", "speedup_low", "speedup_high"), speedup(*latencies), strict=True))
+    gained = total_ratio(*([generation.latency_s for generation in part] for part in (plain, made))).keys("speedup")
     nodes = tree.num_nodes - 1 if tree else 0
     spent = [line for generation in made for line in spent_by(generation)]
     return {"tree": name, "nodes": nodes, "tokens_per_step": tokens_per_step(spent, made[0].tokens.shape[1]), **gained}

@@ -16,7 +16,7 @@ from lantern.continuous.gaussian_ratio import GaussianRatio
 from lantern.continuous.gaussian_shared import GaussianShared
 from lantern.continuous.latent_jacobi import LatentJacobi
 from lantern.continuous.latent_sampling import LatentSampling
-from lantern.continuous.token_distance import TokenDistance, compared
+from lantern.continuous.token_distance import Comparison, TokenDistance, compared
 from lantern.continuous.tolerance import Tolerance
 from lantern.metrics.recording_drafter import Visit
 from lantern.noise import Purpose
@@ -100,3 +100,10 @@ def test_every_method_of_latents_is_measured_by_it(name):
         cfg = compose("evaluate", [f"+method={name}", "output_tv.num_positions=5"])
     assert instantiate(cfg.output_tv) == TokenDistance(cfg.output_tv.num_images, 5, cfg.output_tv.redraws)
     assert type(instantiate(cfg.sampling)) is LatentSampling
+
+
+def test_an_estimate_below_zero_lies_within_its_bounds():
+    """Catches bounds of an unbiased distance that are cut off at 0."""
+    own = [Comparison(distance, 1.0) for distance in (-0.03, -0.01, -0.02, 0.005)]
+    row = MEASURED._row(own, own, torch.arange(4).numpy())
+    assert row["output_distance_low"] < row["output_distance"] < 0 < row["output_distance_high"]

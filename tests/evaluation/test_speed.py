@@ -7,7 +7,8 @@ from support.toy import tiny_target
 
 from lantern.evaluation import speed
 from lantern.evaluation.records import spent_by
-from lantern.evaluation.speed import copy_bandwidth, costs, is_wide, over_floor, speedup, step_ms, tokens_per_step
+from lantern.evaluation.speed import copy_bandwidth, costs, is_wide, over_floor, step_ms, tokens_per_step
+from lantern.metrics.intervals import total_ratio
 from lantern.types import Generation, Round
 
 
@@ -51,7 +52,7 @@ def test_speed_up_compares_sums_and_its_bounds_have_their_stated_coverage(count)
     for trial in range(600):
         ar = rng.uniform(1, 3, size=count)
         method = ar / rng.normal(2, 0.4, size=count).clip(0.5)
-        ratio, low, high = speedup(method, ar, resamples=300, seed=trial)
+        ratio, low, high = total_ratio(ar, method, samples=300, seed=trial)
         assert ratio == pytest.approx(ar.sum() / method.sum())
         assert low <= ratio <= high
         found.append((low, high))
@@ -61,7 +62,7 @@ def test_speed_up_compares_sums_and_its_bounds_have_their_stated_coverage(count)
 
 def test_one_prompt_bounds_nothing():
     """Catches a speed-up that is certain because it was measured once."""
-    ratio, low, high = speedup([1.0], [2.0])
+    ratio, low, high = total_ratio([2.0], [1.0])
     assert ratio == 2
     assert np.isnan([low, high]).all()
     assert is_wide({"speedup": ratio, "speedup_low": low, "speedup_high": high})
@@ -69,14 +70,14 @@ def test_one_prompt_bounds_nothing():
 
 def test_latencies_of_a_prompt_stay_paired():
     ar = np.array([1.0, 10.0, 5.0])
-    assert speedup(ar / 2, ar) == pytest.approx((2, 2, 2))
+    assert total_ratio(ar, ar / 2) == pytest.approx((2, 2, 2))
 
 
 def test_the_measured_bandwidth_is_that_of_a_memory():
     assert 1e8 < copy_bandwidth(torch.device("cpu"), 1 << 24, 2) < 1e13
 
 
-def test_an_ar_step_is_compared_with_copying_what_it_reads(monkeypatch):
+def test_an_ar_step_is_compared_with_reading_its_memory_at_the_bandwidth_of_a_copy(monkeypatch):
     """Catches milliseconds taken for seconds, and guidance rows whose cache is read for nothing."""
     monkeypatch.setattr(speed, "copy_bandwidth", lambda device: 1e9)
     target = SimpleNamespace(codebook=torch.zeros(1), step_bytes=lambda batch_size: 1_000_000 + 1_000_000 * batch_size)

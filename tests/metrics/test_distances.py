@@ -24,23 +24,48 @@ def test_kernel_distance_agrees_with_torch_fidelity():
     assert kernel_distance(made, real, *apart) == pytest.approx(theirs[KEY_METRIC_KID_MEAN], abs=1e-9)
 
 
-def test_kernel_distances_of_subsets_are_means_over_pairs_of_different_labels():
-    """Catches a diagonal that stays in, a pair within a label that counts, and weights of another subset."""
+def block_mean(x, of_x, y, of_y, counted, same):
+    """Texts by their shares: the mean kernel of every pair of texts, an image and itself (same) left out, and the terms
+    of a text with itself where it is counted."""
+    total = weight = 0.0
+    for one in of_x.unique():
+        for other in of_y.unique():
+            rows, columns = (of_x == one).nonzero().flatten().tolist(), (of_y == other).nonzero().flatten().tolist()
+            if one == other and int(one) not in counted:
+                continue
+            pairs = [(i, j) for i in rows for j in columns if not (same and i == j)]
+            mean = sum(float(cubic_kernel(x[i : i + 1], y[j : j + 1])) for i, j in pairs) / len(pairs)
+            total, weight = total + len(rows) * len(columns) * mean, weight + len(rows) * len(columns)
+    return total / weight
+
+
+def test_kernel_distances_of_subsets_are_those_of_mixtures_of_texts():
+    """Catches an image paired with itself, a text's own term that is missing, that counts where one side has a single
+    image, or that weighs less than its share, and weights of another subset."""
     features, real = gaussian(12, seed=1), gaussian(9, mean=0.5, seed=2)
-    labels, real_labels = torch.arange(12) // 3, torch.arange(9) // 2
+    labels, real_labels = torch.arange(12) // 3, torch.arange(9) // 2  # real text 4 has one image, texts 0 to 3 two
     chosen = torch.rand(5, 12, generator=torch.Generator().manual_seed(0)) < 0.6
-
-    def mean(x, of_x, y, of_y):
-        pairs = [(i, j) for i in range(len(x)) for j in range(len(y)) if of_x[i] != of_y[j]]
-        return sum(float(cubic_kernel(x[i : i + 1], y[j : j + 1])) for i, j in pairs) / len(pairs)
-
-    among = mean(real, real_labels, real, real_labels)
     expected = []
     for row in chosen:
-        own = features[row], labels[row]
-        expected.append(mean(*own, *own) - 2 * mean(*own, real, real_labels) + among)
+        own, known = (features[row], labels[row]), (real, real_labels)
+        counted = {text for text in range(4) if int((own[1] == text).sum()) > 1}
+        within, among = (block_mean(*side, *side, counted, same=True) for side in (own, known))
+        expected.append(within - 2 * block_mean(*own, *known, counted, same=False) + among)
     found = kernel_distances(features, chosen, real, labels, real_labels)
     assert found.tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("copies", [2, 8])
+def test_two_texts_that_swap_their_images_are_no_distance_apart(copies):
+    """Catches pairs of one text that are left out where a text has several images: about -4 for a mixture of equal
+    images."""
+    found = []
+    for seed in range(60):
+        means, noise = torch.tensor([1.0, -1.0]).double().repeat(copies)[:, None], {"scale": 0.3}
+        made, real = (sign * means + gaussian(2 * copies, seed=2 * seed + sign, **noise) for sign in (-1, 1))
+        found.append(kernel_distance(made, real, *2 * [torch.arange(2).repeat(copies)]))
+    found = torch.tensor(found)
+    assert abs(found.mean()) < 3 * found.std() / 60**0.5 < 1
 
 
 def test_the_kernel_distance_of_images_made_prompt_by_prompt_is_unbiased():

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -102,6 +103,28 @@ def test_the_metric_reports_all_four_with_bounds_and_renders_references_once():
     for name in ("frechet", "kernel", "precision", "recall"):
         assert values[f"{name}_low"] <= values[name] <= values[f"{name}_high"]
     assert counts == [32]
+
+
+@pytest.mark.parametrize("prompts", [["a"] * 7 + ["b"], ["a"] * 8, [*"aabbccdd"], [*"abcdefgh"]])
+def test_few_texts_have_bounds(prompts):
+    """Catches 0 / 0 in the jackknife where one text is left and no pair of different texts."""
+    images = torch.rand(8, 3, 8, 8, generator=torch.Generator().manual_seed(2))
+    metric = Fidelity(MeanColour(), lambda prompts, count: torch.rand(count, 3, 8, 8), num_references=16, resamples=5)
+    found = metric(images, prompts) | metric.against(images, 1 - images, prompts)
+    assert all(np.isfinite(value) for key, value in found.items() if key.startswith("kernel"))
+
+
+def test_the_bounds_of_recall_cover_over_sets_of_generated_images():
+    """Catches bounds that take the manifold of few generated images as known: they cover half of the time here."""
+    real, found = torch.rand(200, 3, 1, 1, generator=torch.Generator().manual_seed(0)), []
+    metric = Fidelity(MeanColour(), lambda prompts, count: real[:count], num_references=200, resamples=1)
+    for seed in range(40):
+        images = torch.rand(24, 3, 1, 1, generator=torch.Generator().manual_seed(1 + seed))
+        found.append(metric(images, [*"abcdef"] * 4))
+    truth = np.mean([values["recall"] for values in found])
+    inside = np.mean([values["recall_low"] <= truth <= values["recall_high"] for values in found])
+    wilson = np.mean([low <= truth <= high for low, high in (share_bounds(v["recall"], 200) for v in found)])
+    assert wilson < 0.85 < 0.9 <= inside
 
 
 def test_equal_images_lose_nothing_and_worse_ones_lose_with_both_bounds_above_zero():

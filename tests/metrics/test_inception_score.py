@@ -2,14 +2,17 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
+from torch_fidelity.metric_isc import KEY_METRIC_ISC_MEAN, isc_features_to_metric
 
 from lantern.errors import CheckpointError, LanternError
 from lantern.metrics.fidelity import Fidelity
 from lantern.metrics.inception_score import InceptionScore
+from lantern.metrics.intervals import jackknife, prompt_groups
 from lantern.metrics.networks.inception import LAYERS, load_inception
 
 
@@ -43,6 +46,24 @@ def test_the_score_is_the_exponential_of_the_mean_divergence_from_the_mean():
     p = Colours(6.0).logits(rounded).detach().double().softmax(1)
     expected = (p * (p / p.mean(0)).log()).sum(1).mean().exp()
     assert InceptionScore(Colours(6.0))(images, ["a"] * 10)["inception_score"] == pytest.approx(float(expected))
+
+
+def test_the_splits_are_torch_fidelitys_and_keep_their_images_when_others_are_left_out():
+    """Catches a jackknife that shuffles anew for every group: its bounds are those of the partition."""
+    images, prompts = torch.rand(60, 3, 4, 4, generator=torch.Generator().manual_seed(0)), ["a", "b"] * 30
+    metric = InceptionScore(Colours(20.0), splits=6)
+    logits = metric._logits(images)
+    found = metric(images, prompts)
+    assert found["inception_score"] == pytest.approx(isc_features_to_metric(logits, splits=6)[KEY_METRIC_ISC_MEAN])
+
+    def reshuffled(kept):
+        return isc_features_to_metric(logits[kept], splits=6)[KEY_METRIC_ISC_MEAN]
+
+    anew = jackknife(reshuffled, prompt_groups(prompts))
+    draws = [torch.rand(60, 3, 4, 4, generator=torch.Generator().manual_seed(seed)) for seed in range(1, 61)]
+    spread = np.std([metric._score(metric._logits(drawn), metric._parts(60)) for drawn in draws])
+    width = (found["inception_score_high"] - found["inception_score_low"]) / (2 * 1.96)
+    assert 0.6 * spread < width < 1.6 * spread < (anew.high - anew.low) / (2 * 1.96)
 
 
 def test_the_loss_is_paired_and_equal_images_lose_nothing():

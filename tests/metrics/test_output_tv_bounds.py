@@ -4,15 +4,17 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from support.toy import tiny_eagle, tiny_target
+from support.toy import PROMPTS, SEEDS, tiny_eagle, tiny_target
 
 from lantern.acceptance.exact import Exact
-from lantern.metrics.output_tv import summary
+from lantern.acceptance.lantern import Lantern
+from lantern.metrics.output_tv import OutputTV, summary
 from lantern.metrics.recording_drafter import RecordingDrafter
 from lantern.pipeline import Pipeline
 from lantern.sampling import Sampling
 from lantern.trees.static import chain
 from lantern.verification.ratio import Ratio
+from lantern.verification.shared_noise import SharedNoise
 
 
 def test_positions_of_one_image_count_as_one_where_they_are_alike():
@@ -53,3 +55,18 @@ def test_a_position_knows_its_image_while_rows_come_and_go():
     assert sorted(counts) == list(range(5))
     assert sum(counts.values()) == 5 * (target.num_tokens - 1)
     assert set(counts.values()) == {target.num_tokens - 1}
+
+
+@pytest.mark.parametrize("verification", [Ratio(), SharedNoise()], ids=["ratio", "shared noise"])
+def test_a_lossy_rule_that_moved_nothing_has_an_upper_bound_and_an_exact_one_needs_none(verification):
+    """Catches [0, 0] for a rule of which four images say only that it seldom moves anything."""
+    target, sampling, measured = tiny_target(), Sampling(), OutputTV(4, 40, 16)
+    found = {}
+    for rule in (Exact(), Lantern(target.codebook, 3, 1e-12)):
+        pipeline = Pipeline(target, tiny_eagle(target, chain(2), sampling), verification, rule, sampling)
+        found[rule.name] = measured.measure(pipeline, PROMPTS[:4], SEEDS[:4], 4)
+        assert found[rule.name]["output_tv"] == pytest.approx(0, abs=1e-9)
+        assert found[rule.name]["output_tv_low"] == pytest.approx(0, abs=1e-9)
+    assert found["exact"]["output_tv_high"] == pytest.approx(0, abs=1e-9)
+    assert found["lantern"]["output_tv_high"] == pytest.approx(1 - 0.05**0.25)
+    assert np.isnan(found["lantern"]["code_distance_high"])

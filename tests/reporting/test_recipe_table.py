@@ -4,6 +4,8 @@ import pytest
 from support.made_recipes import STEPS, WAY, made_run, write_metrics
 
 from lantern.errors import LanternError
+from lantern.evaluation.rows import append_rows, read_rows
+from lantern.metrics.intervals import total_ratio
 from lantern.reporting.recipe_page import write_recipe_page
 from lantern.reporting.recipe_runs import run_folders, run_row, validations
 from lantern.reporting.recipe_table import columns, format_recipes, recipe_rows
@@ -109,3 +111,17 @@ def test_table_and_page_hold_every_figure(tmp_path):
     assert "ranked &lt;so&gt;" in page
     assert all(f"<td>{cell}</td>" in page for cell in ("3.1 [1.83, 4.37]", "2", "0.5", "15"))
     assert "http" not in page
+
+
+def test_bounds_are_of_the_last_codes_lines_about_the_rows_figure(tmp_path):
+    """Catches steps that earlier code took, left in the record of a run that was decoded again."""
+    folder = made_run(tmp_path / "lk-0", 255 / 50)
+    record = folder / "decoded" / "0" / "prompts.jsonl"
+    new = read_rows(record)
+    expected = run_row(folder)
+    record.unlink()
+    old = [line | {"key": "old", "prompt": f"{line['prompt']}, too", "steps": 255} for line in new]
+    append_rows(record, [*old, *(line | {"key": "new"} for line in new)])
+    assert run_row(folder) == expected
+    ratio = total_ratio([255 * 1.0] * len(STEPS), list(STEPS.values()))
+    assert expected[f"{WAY}_low"] / expected[WAY] == pytest.approx(ratio.low / ratio.value)
