@@ -1,7 +1,6 @@
 """Times disturbed images again, by a rule that is fixed before anything is timed and looks at no method's speed-up."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import median
 
 from lantern.data.prompts import Batch
@@ -11,38 +10,38 @@ from lantern.evaluation.timing import Maker, call_in_turn, recorded, warm_up
 
 BUSY_CORES = 0.25  # used by other processes, above which a timing is disturbed
 FAR = 1.5  # times the median of plain decoding, or less than 1 / FAR of it
-Image = tuple[str, int, int]  # prompt, copy, seed
+Timing = tuple[str, int, int, int]  # prompt, copy, seed, how many timings the image will have had before
 
 
 def retime(makers: Sequence[Maker], batch: Batch, most: int) -> None:
     """Times an image again with every maker, at most `most` times, while its last timings are disturbed. The first
     maker decodes plainly. The records hold every timing, and an interrupted run goes on with the same images."""
     is_warm = False
-    for turn in range(1, most + 1):
-        images = _to_time(makers, batch, turn)
-        if not images:
-            return
+    while due := _to_time(makers, batch, most):  # every pass raises their counts, so that it ends
         if not is_warm:
             warm_up(makers, batch)
             is_warm = True
-        call_in_turn([partial(maker.time, before=turn) for maker in makers], images)
+        call_in_turn([maker.time for maker in makers], due)
 
 
-def _to_time(makers: Sequence[Maker], batch: Batch, turn: int) -> list[Image]:
-    """The images to be timed once more after `turn` timings: the disturbed ones, and those whose turn was cut short."""
+def _to_time(makers: Sequence[Maker], batch: Batch, most: int) -> list[Timing]:
+    """The images to be timed once more: the disturbed ones, and those whose turn was cut short. Timings of other images
+    move the median, so that one may be due that was not before."""
     images = list(zip(*batch, strict=True))
     if not images:  # a shard without any
         return []
     timed = list(zip(*(recorded(maker.ledger, "speed", batch) for maker in makers), strict=True))
     usual = median(lines[0]["latency_s"] for lines in timed)
-    return [image for image, lines in zip(images, timed, strict=True) if _is_due(lines, usual, turn)]
+    numbers = [_next(lines, usual) for lines in timed]
+    return [(*image, before) for image, before in zip(images, numbers, strict=True) if 0 < before <= most]
 
 
-def _is_due(lines: Sequence[Row], usual: float, turn: int) -> bool:
+def _next(lines: Sequence[Row], usual: float) -> int:
+    """How many timings of an image precede the one that is due; 0 where none is."""
     counts = [timings_before(line) for line in lines]
-    if min(counts) >= turn:
-        return False
-    return max(counts) >= turn or is_disturbed(lines, usual)
+    if min(counts) < max(counts):
+        return max(counts)
+    return counts[0] + 1 if is_disturbed(lines, usual) else 0
 
 
 def is_disturbed(lines: Sequence[Row], usual: float) -> bool:
