@@ -33,7 +33,8 @@ PROTOCOL_KEYS = (
     "compile", "cuda_graphs", "tf32", "code", "revision", "torch", "warnings",
 )  # fmt: skip
 IDENTITY_KEYS = (  # besides SETTING_KEYS, of a setting
-    "target_hash", "prompts_hash", "split", "num_images", "batch_size", "dtype", "device", "compile", "fingerprint",
+    "target_hash", "prompts_hash", "split", "num_images", "batch_size", "dtype", "device", "threads", "torch",
+    "compile", "fingerprint",
 )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from lantern.evaluation.rows import Row, config_keys, is_baseline
 LABEL_KEYS = (
     "model", "drafter", "drafter_hash", "tree", "verification", "acceptance", "k", "delta", "lam", "temperature",
     "top_k", "top_p", "cfg_scale", "seed", "target_hash", "prompts_hash", "split", "num_images", "batch_size", "dtype",
-    "device", "compile", "tf32",
+    "device", "threads", "torch", "compile", "tf32",
 )  # fmt: skip
 SYMBOLS = {"delta": "δ", "lam": "λ", "eps": "ε", "alpha": "α", "beta": "β", "mu": "μ", "nu": "ν"}
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lantern.errors import LanternError
 from lantern.evaluation.rows import SUMMARY, Row, is_baseline, merge_rows, read_summary, run_name, setting_id
-from lantern.reporting.common_baseline import over_fastest
+from lantern.reporting.common_baseline import over_fastest, place_of, timed_together
 from lantern.reporting.labels import label_rows
 from lantern.reporting.page.pictures import shared_records
 from lantern.reporting.page.write import write_page
@@ -39,6 +39,7 @@ def merge_points(folder: Path, points: Sequence[Path], title: str, budget: Budge
         return [], []
     _tell_doubled(made)
     check_alike(found)
+    _tell_places(found)
     rows = ranked(found, budget)
     write_csv(rows, folder / "results.csv")
     figures = _draw_figures(folder, points, rows)
@@ -60,6 +61,17 @@ def _tell_doubled(rows: Sequence[Row]) -> None:
                 f"{count} points are the same setting, {named[setting]}, and the table has the last one's row: what "
                 "they differ in (speed, quality, metrics, output_tv) is no setting; measure them in other folders"
             )
+
+
+def _tell_places(rows: Sequence[Row]) -> None:
+    """Warns of rows that were timed on different machines or with different threads or versions of torch."""
+    timed = [row for row in rows if row.get("speedup") is not None]
+    counts = Counter(", ".join(f"{key} {value}" for key, value in place_of(row).items()) for row in timed)
+    if len(counts) > 1:
+        (first, *_) = timed_together(timed)
+        ranked_ones = ", ".join(f"{key} {value}" for key, value in place_of(first).items())
+        found = "; ".join(f"{count} with {place}" for place, count in counts.items())
+        log.warning(f"the rows were not timed alike ({found}): best.json ranks those with {ranked_ones} only")
 
 
 def check_alike(rows: Sequence[Row]) -> None:

@@ -7,18 +7,27 @@ from typing import NamedTuple
 
 from lantern.errors import LanternError
 from lantern.evaluation.rows import Row, is_baseline
+from lantern.metrics.intervals import simultaneous_factor
 from lantern.reporting.columns import KNOWN, better
-from lantern.reporting.common_baseline import speed_key
+from lantern.reporting.common_baseline import interval_of, keys_of, speed_key, timed_together
 
 UNPAIRED = ("output_tv", "code_distance", *(column.key for column in KNOWN if column.is_speed))
 VERDICTS = ("lossless", "yes", "open", "no")  # yes: the bounds keep every limit; open: only the values do
 
 
 class Choice(NamedTuple):
-    """The fastest row within a budget by speed_rank, which may be plain decoding."""
+    """The fastest row within a budget by speed_rank, which may be plain decoding, of so many methods."""
 
     row: Row
     is_certain: bool
+    candidates: int
+
+    @property
+    def widened(self) -> Row:
+        """The row with the bounds of its speed_key at the level of 5 % over the number of candidates (Bonferroni): the
+        highest of many lower bounds is often too high."""
+        key = speed_key(self.row)
+        return self.row | keys_of(interval_of(self.row, key).stretched(simultaneous_factor(self.candidates)), key)
 
     @property
     def ranked_by(self) -> str:
@@ -73,8 +82,8 @@ class Budget:
         return (row.get("num_images") or 0) >= self.min_images
 
     def best(self, rows: Sequence[Row]) -> Choice | None:
-        """None where nothing but plain decoding was timed and judged."""
-        verdicts = [(row, self.verdict(row)) for row in rows if row.get("speedup") is not None]
+        """Of the rows that were timed together; None where nothing but plain decoding was timed and judged."""
+        verdicts = [(row, self.verdict(row)) for row in timed_together(rows) if row.get("speedup")]
         if all(is_baseline(row) or verdict is None for row, verdict in verdicts):
             return None
         accepted = ("lossless", "yes") if self.proven else ("lossless", "yes", "open")
@@ -86,7 +95,7 @@ class Budget:
         if not inside:
             return None
         row, verdict = max(inside, key=lambda known: speed_rank(known[0]))
-        return Choice(row, verdict != "open")
+        return Choice(row, verdict != "open", number_of_methods([row for row, _ in inside]))
 
     def __str__(self) -> str:
         shares = [f"{metric} at most {100 * limit:.3g} %" for metric, limit in self._set("within")]
@@ -106,6 +115,11 @@ def speed_rank(row: Row) -> tuple[bool, float]:
     low = row.get(f"{key}_low")
     has_bound = low is not None and isfinite(low)
     return has_bound, low if has_bound else row.get(key) or 0.0
+
+
+def number_of_methods(rows: Sequence[Row]) -> int:
+    """How many rows the fastest was chosen from; plain decoding's speed-up is known."""
+    return max(1, sum(not is_baseline(row) for row in rows))
 
 
 def ranked(rows: Sequence[Row], budget: Budget) -> list[Row]:

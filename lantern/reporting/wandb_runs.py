@@ -147,7 +147,10 @@ class Tracker:
             run.summary.update({"points": len(rows)})
             if best is not None:
                 named = {"name": run_name(best.row), "certain": best.is_certain, "ranked_by": best.ranked_by}
-                run.summary.update({f"best/{key}": value for key, value in (content.flat(best.row) | named).items()})
+                named["candidates"] = best.candidates
+                run.summary.update(
+                    {f"best/{key}": value for key, value in (content.flat(best.widened) | named).items()}
+                )
             run.log_artifact(content.results_artifact(f"sweep-{group.key}", folder, {"points": len(rows)}))
 
         settings = {"job_type": "summary", "name": f"{group.name}/summary", "dir": folder}

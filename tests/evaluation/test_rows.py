@@ -6,6 +6,7 @@ import pytest
 
 from lantern.errors import LanternError
 from lantern.evaluation.rows import append_rows, merge_rows, read_rows
+from lantern.reporting.labels import label_rows
 
 
 def test_an_append_closes_a_line_that_a_crash_left_torn(tmp_path):
@@ -41,3 +42,14 @@ def test_a_folder_without_permission_is_one_sentence(tmp_path):
     (tmp_path / "taken").write_text("a file where a folder should be")
     with pytest.raises(LanternError, match="cannot write"):
         append_rows(tmp_path / "taken" / "results.jsonl", [{}])
+
+
+@pytest.mark.parametrize(("key", "values"), [("threads", (1, 2)), ("torch", ("2.5", "2.6")), ("device", ("a", "b"))])
+def test_timings_of_other_threads_torch_or_device_are_rows_of_their_own(key, values):
+    """Catches plain decoding on one and on two threads averaged into a time that no machine shows."""
+    rows = [
+        {"model": "m", "drafter": "none", "latency_s": float(place), key: value} for place, value in enumerate(values)
+    ]
+    assert [row["latency_s"] for row in merge_rows(rows)] == [0, 1]
+    assert len(set(label_rows(rows))) == 2
+    assert not any("#" in label for label in label_rows(rows))

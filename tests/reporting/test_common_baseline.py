@@ -1,5 +1,6 @@
 """Speed-ups over baselines that differ, made comparable."""
 
+import numpy as np
 import pytest
 
 from lantern.reporting.common_baseline import OVER_FASTEST, over_fastest, speed_key
@@ -45,3 +46,33 @@ def test_what_is_decoded_is_not_compared():
     mixed = over_fastest([*rows, row(2.0, 0.2, cfg_scale=1.0, compile=True)])
     assert [found[OVER_FASTEST] for found in mixed] == pytest.approx([2.0, 1.0, 2.0])
     assert OVER_FASTEST not in over_fastest([*mixed, {"model": "m", "drafter": "eagle", "frechet": 5.0}])[-1]
+
+
+def test_the_bounds_over_the_fastest_hold_the_spread_of_both_baselines():
+    """Catches means of plain decoding in different minutes that are taken as known."""
+    plain = [row(2.0, seconds, compile=False, k=k) for k, seconds in enumerate((0.9, 1.0, 1.1))]
+    compiled = [row(1.5, seconds, compile=True, k=k) for k, seconds in enumerate((0.54, 0.6, 0.66))]
+    rows = over_fastest([*plain, *compiled])
+    logs = np.log([0.9, 1.0, 1.1])
+    error = 2.776445 * logs.std(ddof=1) * (2 / 3) ** 0.5  # Student's t with 4 degrees of freedom
+    for end, sign, own in (("low", -1, 0.9), ("high", 1, 1.1)):
+        margin = np.hypot(error, np.log(own))
+        assert rows[0][f"{OVER_FASTEST}_{end}"] == pytest.approx(1.2 * np.exp(sign * margin), rel=1e-6)
+        assert rows[3][f"{OVER_FASTEST}_{end}"] == pytest.approx(1.5 * own)
+
+
+def test_compiled_plain_decoding_that_was_timed_in_turn_is_the_measure():
+    """Catches a paired ratio given up for one of means."""
+    paired = {"speedup_over_compiled": 1.1, "speedup_over_compiled_low": 1.05, "speedup_over_compiled_high": 1.15}
+    own, other = over_fastest([row(2.0, 0.9, compile=False, **paired), row(1.5, 0.6, compile=True)])
+    assert [own[f"{OVER_FASTEST}{end}"] for end in ("", "_low", "_high")] == pytest.approx([1.1, 1.05, 1.15])
+    assert other[OVER_FASTEST] == 1.5
+    slower = over_fastest([row(2.0, 0.6, compile=False, **paired), row(1.5, 0.9, compile=True)])
+    assert slower[0][OVER_FASTEST] == 2.0
+
+
+def test_a_row_without_bounds_has_none_over_the_fastest():
+    alone = row(2.0, 0.9, compile=False) | {"speedup_low": None, "speedup_high": None}
+    (found, _) = over_fastest([alone, row(1.5, 0.6, compile=True)])
+    assert OVER_FASTEST in found
+    assert f"{OVER_FASTEST}_low" not in found

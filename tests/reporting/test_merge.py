@@ -39,3 +39,13 @@ def test_points_that_are_one_setting_are_told(caplog):
     assert not caplog.records
     merge._tell_doubled([ROW, method, ROW, method])
     assert "2 points are the same setting, a/exact/none" in caplog.text
+
+
+def test_rows_that_were_not_timed_alike_are_told(caplog):
+    """Catches a ranking of speed-ups on one and on two threads, without a word."""
+    method = ROW | {"drafter": "eagle", "device": "cpu", "threads": 1, "torch": "2.5", "speedup": 2.0}
+    merge._tell_places([method, method | {"k": 1}])
+    assert not caplog.records
+    merge._tell_places([method, method | {"threads": 2}, method | {"threads": 2, "k": 1}])
+    assert "1 with device cpu, threads 1, torch 2.5; 2 with device cpu, threads 2, torch 2.5" in caplog.text
+    assert "best.json ranks those with device cpu, threads 2, torch 2.5 only" in caplog.text

@@ -1,5 +1,6 @@
 import json
 
+import numpy as np
 import pytest
 
 from lantern.errors import LanternError
@@ -116,3 +117,55 @@ def test_a_rows_own_key_is_no_metric_of_a_budget(key):
         LanternError, match=rf"budget.losses.{key}: give the metric's own name, budget.losses.{key[:-5]}"
     ):
         Budget({}, {key: 0.02})
+
+
+def test_the_largest_group_of_rows_that_were_timed_alike_is_ranked(tmp_path):
+    """Catches a winner by a speed-up over plain decoding on another number of threads."""
+    shared = {"acceptance": "exact", "tree": "t", "lossless": True, "frechet": 5.0}
+    rows = [row(speedup, threads=threads, k=speedup, **shared) for speedup, threads in ((1.5, 2), (9.0, 1), (2.0, 2))]
+    plain = [AR | {"acceptance": "exact", "tree": "none", "threads": threads} for threads in (1, 2, 4, 8)]
+    budget = Budget({"frechet": 0.1})
+    best = budget.best([*plain, *rows])
+    assert (best.row["speedup"], best.candidates) == (2.0, 2)
+    report_best(tmp_path, [*plain, *rows], budget, best)
+    record = json.loads((tmp_path / "best.json").read_text())
+    assert (record["threads"], record["row"]["speedup"]) == (2, 2.0)
+    (ratios,) = record["times_as_fast"].values()  # the lossless one is the same
+    assert len(ratios) == 2  # plain decoding and the other setting, both on two threads
+
+
+def test_the_bounds_of_the_winner_cover_its_true_speed(tmp_path):
+    """Catches the 95 % bounds of a row that is the highest of 30: of settings that are equal, they cover half the
+    time."""
+    rng, budget, error, truth = np.random.default_rng(0), Budget({"frechet": 0.1}), 0.05, 2.0
+    shared = {"acceptance": "exact", "tree": "static", "lossless": True, "frechet": 5.0}
+    inside, apart, raw = [], [], []
+    for _ in range(200):
+        measured = truth * np.exp(error * rng.standard_normal(30))
+        rows = [
+            row(
+                speed,
+                speedup_low=speed * np.exp(-1.96 * error),
+                speedup_high=speed * np.exp(1.96 * error),
+                k=k,
+                **shared,
+            )
+            for k, speed in enumerate(measured.tolist())
+        ]
+        best = budget.best(rows)
+        report_best(tmp_path, rows, budget, best)
+        record = json.loads((tmp_path / "best.json").read_text())
+        assert record["candidates"] == 30
+        inside.append(record["row"]["speedup_low"] <= truth <= record["row"]["speedup_high"])
+        raw.append(best.row["speedup_low"] <= truth)
+        ratios = record["times_as_fast"][record["setting"]]
+        assert len(ratios) == 29
+        apart.append(ratios["k 0"]["ratio_low"] <= 1 <= ratios["k 0"]["ratio_high"] if "k 0" in ratios else True)
+    assert np.mean(raw) < 0.6 < 0.9 <= np.mean(inside)
+    assert np.mean(apart) >= 0.9
+
+
+def test_a_setting_of_its_own_has_its_own_bounds():
+    (only,) = rows = [row(2.0, speedup_low=1.8, speedup_high=2.2, lossless=True)]
+    best = Budget({"frechet": 0.1}).best([AR, *rows])
+    assert best.widened == pytest.approx(only)
