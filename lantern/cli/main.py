@@ -66,11 +66,12 @@ def _dry_run(cfg: DictConfig) -> None:
 
 def _reproduce(cfg: DictConfig, overrides: list[str], folder: Path) -> None:
     """Runs a recorded row again and prints how the two compare."""
-    from lantern.cli.reproduce import check_alone, compare_rows, moved, recorded_run
+    from lantern.cli.reproduce import check_alone, check_elsewhere, compare_rows, moved, recorded_run
     from lantern.cli.run_setting import run_setting
 
     check_alone(cfg.reproduce, overrides)
     recorded, rows, home = recorded_run(cfg.reproduce)
+    check_elsewhere(cfg.reproduce, home, folder)
     again = OmegaConf.create(moved(recorded, cfg.paths.root))
     row = rows[-1]
     print(compare_rows(rows, run_setting(again, row["model"], folder, None, row.get("method"), home)))

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
+from math import hypot
 from pathlib import Path
 
 from lantern.errors import LanternError
@@ -18,11 +19,15 @@ INPUTS = (  # a row is reproduced where these are equal
     "prompts_hash",
     "extractor",
     "reference_hash",
+    "critic_hash",
+    "diversity_extractor",
     "code",
     "dtype",
     "device",
     "threads",
+    "torch",
 )
+NETWORK = "_network"  # the end of the keys of other metrics' networks
 
 
 def check_alone(source: str, overrides: Sequence[str]) -> None:
@@ -56,6 +61,14 @@ def recorded_run(source: str) -> tuple[dict, list[Row], Path]:
     config = _recorded_config(home / "provenance.json")
     check_known(config, f"reproduce={source}")
     return config, rows, home
+
+
+def check_elsewhere(source: str, home: Path, folder: Path) -> None:
+    """Raises LanternError for a run in the folder of the row that it makes again, whose files it would replace. home:
+    the folder of that row, which source names."""
+    named = Path(source.partition("#")[0]).expanduser()
+    if folder.resolve() in (home.resolve(), named.resolve()):
+        raise LanternError(f"reproduce={source} would write over the run it repeats; give another hydra.run.dir")
 
 
 def _recorded_config(path: Path) -> dict:
@@ -94,7 +107,8 @@ def _replaced(value: object, former: str, root: str) -> object:
 def compare_rows(before: list[Row], now: list[Row]) -> str:
     """A table of recorded and new figures, and a line for each input that changed."""
     old, new = before[-1], now[-1]
-    changed = [f"{key} was {old.get(key)}, is {new.get(key)}" for key in INPUTS if old.get(key) != new.get(key)]
+    inputs = [*INPUTS, *(key for key in dict.fromkeys([*old, *new]) if key.endswith(NETWORK))]
+    changed = [f"{key} was {old.get(key)}, is {new.get(key)}" for key in inputs if old.get(key) != new.get(key)]
     lines = [f"{'':24} {'recorded':>12} {'now':>12}"]
     for key in [key for key in new if _is_bounded(new, key) or key == "tokens_per_step"]:
         lines.append(f"{key:24} {_show(old.get(key)):>12} {_show(new[key]):>12}  {_verdict(old, new, key)}")
@@ -115,7 +129,13 @@ def _verdict(old: Row, new: Row, key: str) -> str:
         return ""
     if old[key] == new[key]:
         return "equal"
-    low, high = old.get(f"{key}_low"), old.get(f"{key}_high")
-    if low is None or high is None:
+    widths = [_half_width(row, key) for row in (old, new)]
+    if None in widths:
         return "differs"
-    return "within its interval" if low <= new[key] <= high else "outside its interval"
+    is_chance = abs(new[key] - old[key]) <= hypot(*widths)  # both are estimates
+    return "within the intervals" if is_chance else "outside the intervals"
+
+
+def _half_width(row: Row, key: str) -> float | None:
+    low, high = row.get(f"{key}_low"), row.get(f"{key}_high")
+    return None if low is None or high is None else max(high - row[key], row[key] - low)

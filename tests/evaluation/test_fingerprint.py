@@ -7,7 +7,7 @@ import pytest
 import torch
 from support.paths import PROMPTS
 
-from lantern.cli.reproduce import moved, recorded_run
+from lantern.cli.reproduce import check_elsewhere, compare_rows, moved, recorded_run
 from lantern.data.prompts import load_prompts, split_prompts
 from lantern.errors import LanternError
 from lantern.evaluation.fingerprint import check_shards, config_fingerprint, is_finished, mark_finished, request_hash
@@ -208,3 +208,32 @@ def test_shards_of_other_settings_alone_are_refused_by_the_setting(tmp_path):
     check_shards(tmp_path, run, hashes)
     write_shard(tmp_path, "2", run | {"seed": 7})  # not a shard
     check_shards(tmp_path, run, hashes)
+
+
+BEFORE = {"drafter": "eagle", "acceptance": "a", "tree": "t", "frechet": 5.0, "frechet_low": 4.0, "frechet_high": 5.5}
+
+
+@pytest.mark.parametrize(("now", "verdict"), [
+    ({"frechet": 6.3, "frechet_low": 5.5, "frechet_high": 7.3}, "within the intervals"),  # 1.3 apart, by 2 ** 0.5
+    ({"frechet": 6.5, "frechet_low": 5.5, "frechet_high": 7.0}, "outside the intervals"),
+    ({"frechet": 5.0, "frechet_low": 4.9, "frechet_high": 5.1}, "equal"),
+])  # fmt: skip
+def test_a_repeated_figure_is_compared_by_both_intervals(now, verdict):
+    """Catches a new estimate that is held against the recorded one as if that were the truth."""
+    assert compare_rows([BEFORE], [BEFORE | now]).splitlines()[2].endswith(f"  {verdict}")
+
+
+@pytest.mark.parametrize("key", ["torch", "critic_hash", "diversity_extractor", "clip_score_network", "threads"])
+def test_every_input_that_changed_is_named(key):
+    """Catches a comparison of figures by two networks or versions of torch."""
+    found = compare_rows([BEFORE | {key: "a"}], [BEFORE | {key: "b"}])
+    assert f"changed: {key} was a, is b" in found
+    assert "changed" not in compare_rows([BEFORE | {key: "a"}], [BEFORE | {key: "a"}])
+
+
+def test_a_row_is_not_made_again_in_its_own_folder(tmp_path):
+    """Catches a run that replaces the rows it is compared with."""
+    check_elsewhere(f"{tmp_path}#abc", tmp_path / "0", tmp_path / "1")
+    for folder in (tmp_path, tmp_path / "0", tmp_path / "1" / ".." / "0"):
+        with pytest.raises(LanternError, match=r"give another hydra\.run\.dir"):
+            check_elsewhere(f"{tmp_path}#abc", tmp_path / "0", folder)
