@@ -225,7 +225,9 @@ def test_every_heading_explains_itself_to_pointer_keyboard_and_screen_reader(pag
     assert len(texts) == page.ask("document.querySelectorAll('#table tbody tr:first-child > *').length") > 10
     assert all((text and text.endswith(".")) or "bounds" in text for text in texts), texts
     page.hover("button[data-key='latency_s']")
-    assert page.ask(TIPS) == ["Seconds to decode one image's tokens, one image at a time. Lower is better."]
+    assert page.ask(TIPS) == [
+        "Seconds from prompt to one image's tokens, text encoder included, one image at a time. Lower is better."
+    ]
     page.hover("h1")
     assert page.ask(TIPS) == []
     page.ask("document.querySelector(\"button[data-key='speedup']\").focus()")
