@@ -66,9 +66,10 @@ class Ledger:
 
 
 def copy_missing(folder: Path, lines: Sequence[Row], origins: Mapping[str, Path]) -> None:
-    """Appends to a folder's record the lines that only other files hold; origins: the image folder of a setting."""
+    """Appends to a folder's record the lines that only other files hold, or that lines of other code follow; origins:
+    the image folder of a setting."""
     home = folder / RECORDS
-    there = {_version_of(line) for line in read_rows(home)} if home.is_file() else set()
+    there = {_version_of(line) for line in current_lines(read_rows(home))} if home.is_file() else set()
     missing = [line for line in lines if _version_of(line) not in there]
     append_rows(home, [line | {"image": _moved(line["image"], origins[line["setting"]], folder)} for line in missing])
 

@@ -66,12 +66,14 @@ def _tell_doubled(rows: Sequence[Row]) -> None:
 def _tell_places(rows: Sequence[Row]) -> None:
     """Warns of rows that were timed on different machines or with different threads or versions of torch."""
     timed = [row for row in rows if row.get("speedup") is not None]
-    counts = Counter(", ".join(f"{key} {value}" for key, value in place_of(row).items()) for row in timed)
+    counts, (most, *_) = Counter(map(_place, timed)), map(_place, timed_together(timed) or [{}])
     if len(counts) > 1:
-        (first, *_) = timed_together(timed)
-        ranked_ones = ", ".join(f"{key} {value}" for key, value in place_of(first).items())
         found = "; ".join(f"{count} with {place}" for place, count in counts.items())
-        log.warning(f"the rows were not timed alike ({found}): best.json ranks those with {ranked_ones} only")
+        log.warning(f"the rows were not timed alike ({found}): best.json ranks those with {most} only")
+
+
+def _place(row: Row) -> str:
+    return ", ".join(f"{key} {value}" for key, value in place_of(row).items())
 
 
 def check_alike(rows: Sequence[Row]) -> None:

@@ -10,7 +10,7 @@ from support.fake_pipeline import FakePipeline
 from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.fingerprint import decoding_hashes, request_hash
 from lantern.evaluation.plan import Folders, Identity, Plan
-from lantern.evaluation.records import RECORDS, current_lines
+from lantern.evaluation.records import RECORDS, copy_missing, current_lines
 from lantern.evaluation.rows import append_rows, read_rows
 from lantern.reporting.page.pictures import shared_records
 
@@ -68,3 +68,9 @@ def test_lines_of_earlier_code_are_left_out(tmp_path):
     found, shared = shared_records([tmp_path], ["s"])
     assert shared == [("a", 0), ("b", 0)]
     assert {record["tokens"] for record in found["s"].values()} == {"n"}
+    copy_missing(tmp_path, old, {"s": tmp_path})  # a run of the earlier code again, which makes nothing
+    found, _ = shared_records([tmp_path], ["s"])
+    assert [record["tokens"] for record in found["s"].values()] == ["o"] * 3
+    size = (tmp_path / RECORDS).stat().st_size
+    copy_missing(tmp_path, old, {"s": tmp_path})
+    assert (tmp_path / RECORDS).stat().st_size == size
