@@ -54,9 +54,9 @@ def kernel_distances(features: Tensor, chosen: Tensor, real: Tensor, labels: Ten
     image of a text, pairs within that text are left out on all sides, and its own term is missing from the estimate.
     """
     kinds = int(torch.cat([labels, real_labels]).max()) + 1
-    made = _Side(features, chosen.to(features.dtype), one_hot(labels, kinds).to(features.dtype))
+    made = _Side(features, chosen.to(features.dtype), labels, one_hot(labels, kinds).to(features.dtype))
     everyone = torch.ones(1, len(real), dtype=features.dtype, device=real.device)
-    known = _Side(real, everyone, one_hot(real_labels, kinds).to(features.dtype))
+    known = _Side(real, everyone, real_labels, one_hot(real_labels, kinds).to(features.dtype))
     counted = ((made.counts > 1) & (known.counts > 1)).to(features.dtype)  # [S, K] texts with pairs of their own
     return (
         _mean_kernel(made, made, counted) - 2 * _mean_kernel(made, known, counted) + _mean_kernel(known, known, counted)
@@ -66,7 +66,8 @@ def kernel_distances(features: Tensor, chosen: Tensor, real: Tensor, labels: Ten
 class _Side(NamedTuple):
     features: Tensor  # [N, F]
     weights: Tensor  # [S, N]
-    texts: Tensor  # [N, K] one-hot
+    labels: Tensor  # [N]
+    texts: Tensor  # [N, K] the labels, one-hot
 
     @property
     def counts(self) -> Tensor:
@@ -78,11 +79,11 @@ def _mean_kernel(one: _Side, other: _Side, counted: Tensor) -> Tensor:
     """[S]: over the pairs of an image of each side that have different texts, or a text that is counted [S, K]."""
     kernel, share = cubic_kernel(one.features, other.features), counted
     if one is other:  # an image's pair with itself is left out, and its text's other pairs weigh more by that
-        kernel = kernel - torch.diag(kernel.diag())
+        kernel.fill_diagonal_(0)
         share = counted * one.counts / (one.counts - 1).clamp(min=1)
-    alike = one.texts @ other.texts.T  # [N, M]
-    apart = ((one.weights @ (kernel * (1 - alike))) * other.weights).sum(1)
-    own = ((one.weights @ (kernel * alike)) * other.weights) @ other.texts  # [S, K]
+    unlike = kernel.masked_fill(one.labels[:, None] == other.labels, 0)  # [N, M]
+    apart = ((one.weights @ unlike) * other.weights).sum(1)
+    own = ((one.weights @ (kernel - unlike)) * other.weights) @ other.texts  # [S, K]
     pairs = one.weights.sum(1) * other.weights.sum(1) - (one.counts * other.counts * (1 - counted)).sum(1)
     return (apart + (own * share).sum(1)) / pairs
 

@@ -117,7 +117,7 @@ def bootstrap(values: Sequence[float] | np.ndarray, samples: int = 1000, seed: i
 
 def clustered_mean(values: np.ndarray, clusters: np.ndarray, samples: int = 4000, seed: int = 0) -> Interval:
     """Of the mean of values [N] that resemble one another within their clusters [N], such as positions of one image:
-    of clusters drawn again as a whole, widened to Student's t; nan bounds for a single cluster."""
+    from clusters drawn again as a whole, widened to Student's t; nan bounds for a single cluster."""
     _, own = np.unique(clusters, return_inverse=True)
     sums, mean = np.bincount(own, weights=values), float(np.mean(values))
     _, *bounds = ratio_bootstrap(sums, np.bincount(own), samples, seed)
