@@ -140,16 +140,17 @@ class PassGraphs:
         try:
             self._make_room(MAX_RECORDINGS - 1)
             self._made[key] = self._recorded(self._record, run, inputs, result)
-        except torch.OutOfMemoryError as error:
-            log.warning("memory is lacking for the CUDA graph of a pass, kernels are launched one by one: %s", error)
-            self._refused.add(key)
-            self._make_room(0)
         except RecordingError as error:
             log.warning("a pass is not recorded as a CUDA graph, its kernels are launched one by one: %s", error)
             self._refused.add(key)
         except RuntimeError as error:
-            log.warning("passes cannot be recorded as CUDA graphs, kernels are launched one by one: %s", error)
-            self._record = None
+            if lacks_memory(error):
+                log.warning("memory is lacking for the CUDA graph of a pass, its kernels are launched alone: %s", error)
+                self._refused.add(key)
+                self._make_room(0)
+            else:
+                log.warning("passes cannot be recorded as CUDA graphs, kernels are launched one by one: %s", error)
+                self._record = None
         return result
 
     def _make_room(self, count: int) -> None:
@@ -218,6 +219,12 @@ def recorded_tree(tree: DraftTree, tokens: Tensor, parents: Tensor) -> DraftTree
     return tree if is_own else replace(tree, tokens=tokens, parents=parents, draft_probs=None)
 
 
+def lacks_memory(error: RuntimeError) -> bool:
+    """Whether torch's allocator ran out of memory, or the driver did, as when it builds a graph."""
+    is_driver = isinstance(error, torch.AcceleratorError)
+    return isinstance(error, torch.OutOfMemoryError) or (is_driver and "out of memory" in str(error))
+
+
 def copy(goals: Outputs, sources: Outputs) -> None:
     """Overwrites each goal."""
     for goal, source in zip(goals, sources, strict=True):
@@ -246,14 +253,18 @@ class CudaRecorder:
 
     def __call__(self, run: Callable[[], None]) -> Callable[[], None]:
         with torch.cuda.device(self._device):
+            before = torch.cuda.current_stream()
             stream = self._stream = self._stream or torch.cuda.Stream()
-            stream.wait_stream(torch.cuda.current_stream())
+            stream.wait_stream(before)
             with torch.cuda.stream(stream):  # what libraries set up at their first call on a stream cannot be recorded
                 run()
-            torch.cuda.current_stream().wait_stream(stream)
+            before.wait_stream(stream)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._pool, stream=stream):  # torch's own stream is of the first device
-                run()
+            try:
+                with torch.cuda.graph(graph, pool=self._pool, stream=stream):  # torch's own is of the first device
+                    run()
+            finally:  # torch leaves its stream after ending the capture, which fails where the capture has
+                torch.cuda.set_stream(before)
         return partial(self._replay, graph)
 
     def _replay(self, graph: torch.cuda.CUDAGraph) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -15,10 +15,12 @@ from lantern.models.graphs import MIN_PASSES, CudaRecorder, PassGraphs
 
 
 class FakeCuda:
-    """The parts of torch.cuda that capture graphs, with a current device and one capture stream a device."""
+    """The parts of torch.cuda that capture graphs, with a current device and one capture stream a device. failing: the
+    end of a capture raises, as it does where the capture has failed."""
 
-    def __init__(self) -> None:
-        self.current, self.log = 0, []
+    def __init__(self, failing: bool = False) -> None:
+        self.current, self.log, self.failing = 0, [], failing
+        self.streams = {device: self.Stream(device) for device in (0, 1)}  # the current ones
 
     @contextmanager
     def device(self, device: torch.device):
@@ -29,23 +31,35 @@ class FakeCuda:
     @contextmanager
     def stream(self, stream):
         self.log.append(("warm-up", stream.device))
+        before = self.current_stream()
+        self.set_stream(stream)
         yield
+        self.set_stream(before)
 
     @contextmanager
     def graph(self, graph, pool, stream=None):
-        self.log.append(("capture", self.current if stream is None else stream.device))
+        before, stream = self.current_stream(), stream or self.Stream(0)
+        self.log.append(("capture", stream.device))
+        self.set_stream(stream)
         yield
+        if self.failing:
+            raise RuntimeError("the capture has failed")
+        self.set_stream(before)
 
-    def Stream(self):  # noqa: N802  (torch's name)
-        return SimpleNamespace(device=self.current, wait_stream=lambda other: None)
+    def Stream(self, device=None):  # noqa: N802  (torch's name)
+        return SimpleNamespace(device=self.current if device is None else device, wait_stream=lambda other: None)
 
-    current_stream = Stream
+    def current_stream(self):
+        return self.streams[self.current]
+
+    def set_stream(self, stream):
+        self.streams[stream.device] = stream
 
     def CUDAGraph(self):  # noqa: N802
         return SimpleNamespace(replay=lambda: self.log.append(("replay", self.current)))
 
     def install(self, monkeypatch) -> "FakeCuda":
-        for name in ("device", "stream", "graph", "Stream", "current_stream", "CUDAGraph"):
+        for name in ("device", "stream", "graph", "Stream", "current_stream", "set_stream", "CUDAGraph"):
             monkeypatch.setattr(torch.cuda, name, getattr(self, name))
         monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 0))
         return self
@@ -60,6 +74,16 @@ def test_capture_warm_up_and_replay_are_on_the_caches_own_device(monkeypatch):
     steps = ["warm-up", "run", "capture", "run", "replay"]
     assert cuda.log == [(step, 1) for step in steps]
     assert cuda.current == 0
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_a_recording_leaves_the_stream_that_was_current(failing, monkeypatch):
+    """Catches a failed capture behind which all later work runs on the capture's stream."""
+    cuda = FakeCuda(failing).install(monkeypatch)
+    before = dict(cuda.streams)
+    with pytest.raises(RuntimeError) if failing else nullcontext():
+        CudaRecorder(torch.device("cuda", 1))(lambda: None)
+    assert cuda.streams == before
 
 
 @pytest.mark.parametrize("error", [0.5, None])
@@ -91,9 +115,13 @@ def test_a_right_recording_passes_the_check():
     assert recorder.made
 
 
-def test_a_lack_of_memory_ends_one_recording_and_not_all(caplog):
-    """Catches graphs that are off for good, in silence, after a moment of full memory."""
-    recorder, failures = Recorder(), [torch.OutOfMemoryError("CUDA out of memory")]
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory"), torch.AcceleratorError("CUDA error: out of memory")]
+)
+def test_a_lack_of_memory_ends_one_recording_and_not_all(error, caplog):
+    """Catches graphs that are off for good, in silence, after a moment of full memory, be it the allocator or the
+    driver that lacks it."""
+    recorder, failures = Recorder(), [error]
 
     def records(run):
         if failures:
@@ -110,6 +138,18 @@ def test_a_lack_of_memory_ends_one_recording_and_not_all(caplog):
     target.release()
     assert torch.equal(decode(target, "static", 2), decode(tiny_target(), "static", 2))
     assert target.cuda_graphs is True
+
+
+def test_another_error_of_the_device_ends_all_recordings(caplog):
+    """Catches every failure of the device taken for a lack of memory."""
+
+    def records(run):
+        raise torch.AcceleratorError("CUDA error: operation not permitted when stream is capturing")
+
+    target = recorded_target(records)
+    with caplog.at_level(logging.WARNING):
+        assert torch.equal(decode(target, "static", 2), decode(tiny_target(), "static", 2))
+    assert caplog.text.count("passes cannot be recorded") == 1
 
 
 def test_a_lack_of_memory_in_the_pass_itself_is_not_caught():
