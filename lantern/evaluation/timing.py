@@ -97,9 +97,9 @@ def time_in_turn(makers: Sequence[Maker], batch: Batch) -> list[list[Made]]:
 
 
 def warm_up(makers: Sequence[Maker], batch: Batch) -> None:
-    """One unrecorded image by each maker. Plain decoding, the first, comes last: a larger cache of the method moves
-    its recorded passes."""
-    for maker in reversed(makers):
+    """One unrecorded image by each maker. Plain decoding, the first, comes last, and behind the method all others that
+    decode plainly: the method's larger cache moves their recorded passes."""
+    for maker in (*makers[1:], makers[0]):
         maker.warm_up(batch.prompts[0], batch.seeds[0])
 
 

@@ -195,12 +195,12 @@ def test_recordings_hold_no_more_memory_than_the_estimate(batch_size, drafter):
 
 
 def test_what_is_timed_was_recorded_in_the_warm_up():
-    """Catches plain decoding whose graphs are dropped when the method's larger cache is allocated, and recorded again
-    in its first timed image."""
+    """Catches plain decoding, or another side with a smaller cache, such as compiled plain decoding, whose graphs are
+    dropped when the method's larger cache is allocated, and recorded again in its first timed image."""
     recorder = Recorder()
     target = recorded_target(recorder)
     made = []  # recordings before each image
-    decoders = [partial(noting, made, recorder, target, drafter) for drafter in ("plain", "static")]
+    decoders = [partial(noting, made, recorder, target, drafter) for drafter in ("plain", "static", "jacobi")]
     makers = [Maker(decode, lambda made: None, NoLedger()) for decode in decoders]
     batch = Batch.cycle(PROMPTS, 2, seed=0)
     time_in_turn(makers, batch)
