@@ -53,14 +53,22 @@ def check_memory(target: Target, num_nodes: int, depth: int, batch_size: int, ke
 def available_memory(device: torch.device) -> int | None:
     """Bytes free on a GPU, or in main memory within this job's limits; None where the system does not report them."""
     if device.type == "cuda":
-        reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # torch's unused pool
-        return torch.cuda.mem_get_info(device)[0] + reserved
+        return torch.cuda.mem_get_info(device)[0] + unused_bytes(device)
     try:
         fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
         free = 1024 * int(fields["MemAvailable"].split()[0])
     except (OSError, KeyError, ValueError):
         return None
     return min([free, *left_in_groups()])
+
+
+def unused_bytes(device: torch.device) -> int:
+    """Bytes of a GPU that torch holds and has not given out. Those in the private pools of CUDA graphs are left out:
+    replays alone may use them."""
+    index = torch.cuda.current_device() if device.index is None else device.index
+    held = [part for part in torch.cuda.memory_snapshot(include_traces=False) if part["device"] == index]
+    own = [part for part in held if part["segment_pool_id"] == (0, 0)]
+    return sum(part["total_size"] - part["allocated_size"] for part in own)
 
 
 def left_in_groups(groups: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")) -> Iterator[int]:

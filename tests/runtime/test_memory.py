@@ -75,6 +75,22 @@ def test_a_batch_that_does_not_fit_is_an_error_with_the_largest_that_does(monkey
     assert len(decode(drafter, target, 4, 3).tokens) == 4
 
 
+def test_the_memory_of_recorded_passes_is_not_free(monkeypatch):
+    """Catches a batch that is let through because the pools of graphs count as free, and those of another GPU."""
+
+    def segment(total: int, allocated: int, pool: tuple[int, int] = (0, 0), device: int = 1) -> dict:
+        return {"device": device, "total_size": total, "allocated_size": allocated, "segment_pool_id": pool}
+
+    segments = [segment(100, 40), segment(7, 7), segment(1000, 10, (0, 1)), segment(5000, 0, device=0)]
+    monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda **_: segments)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (20000, 40000))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 1107)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 57)
+    for device in ("cuda:1", "cuda"):
+        assert memory.available_memory(torch.device(device)) == 20060
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_jobs_memory_limit_counts(tmp_path, version):
     """Catches a container's or a Slurm job's limit that is not seen until the process is killed."""
