@@ -51,10 +51,17 @@ torch.backends.cuda.enable_cudnn_sdp(False)
 allow_tf32(False)  # full float32 by default on both devices, unlike torch's default for convolutions
 
 
+# Numbers of this process on its machine, the first that is set: by launchers of trainings, for a point of a sweep by
+# conf/launch, by Slurm and by submitit
+LOCAL_NUMBERS = ("LOCAL_RANK", "LANTERN_POINT", "SLURM_LOCALID", "SUBMITIT_LOCAL_LOCALID")
+
+
 def resolve_device(name: str) -> torch.device:
-    """`auto` is the GPU of this process's local rank, else the CPU. LanternError for a device that is not available."""
+    """`auto` is a GPU by this process's number on its machine, else the CPU. LanternError for a device that is not
+    available."""
     if name == "auto" and torch.cuda.is_available():
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))  # set by every launcher
+        number = next((int(os.environ[key]) for key in LOCAL_NUMBERS if key in os.environ), 0)
+        return torch.device("cuda", number % torch.cuda.device_count())  # it may see one GPU alone
     if name == "auto":
         return torch.device("cpu")
     try:

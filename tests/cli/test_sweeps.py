@@ -112,6 +112,15 @@ def test_every_launcher_composes_beside_a_sweep(name):
     assert cfg.hydra.launcher._target_.endswith(LAUNCHERS[name])
 
 
+@pytest.mark.parametrize("name", ["joblib", "submitit_local"])
+def test_points_side_by_side_know_their_number(name):
+    """Catches points on one machine that all take its first GPU, and a single run that fails for want of a number."""
+    cfg = composed_with_hydra("evaluate", "+sweep=delta", f"+launch={name}")
+    assert cfg.hydra.job.env_set.LANTERN_POINT == "0"
+    cfg.hydra.job.num = 3
+    assert cfg.hydra.job.env_set.LANTERN_POINT == "3"
+
+
 def test_published_figures_stand_beside_ours_for_the_published_settings_alone():
     published = {"eagle1": [{"model": "xl", "temperature": 1, "k": 5, "speedup": 2.0, "source": "paper"}]}
     row = {"method": "eagle1", "model": "xl", "temperature": 1.0, "k": 5}

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lantern.evaluation.provenance import device_name
-from lantern.runtime.hardware import is_bf16_fast, vector_instructions
+from lantern.runtime.hardware import LOCAL_NUMBERS, is_bf16_fast, resolve_device, vector_instructions
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,22 @@ def test_a_machine_with_a_gpu_names_the_device_that_is_used(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: f"GPU {device or 'current'}")
     assert [device_name(device) for device in ("auto", "cuda:1")] == ["GPU current", "GPU cuda:1"]
     assert "cores" in device_name("cpu")
+
+
+@pytest.mark.parametrize(("numbers", "expected"), [
+    ({}, 0),
+    ({"LOCAL_RANK": 3, "SLURM_LOCALID": 1}, 3),
+    ({"SLURM_LOCALID": 2}, 2),
+    ({"SUBMITIT_LOCAL_LOCALID": 1}, 1),
+    ({"LANTERN_POINT": 6, "SLURM_LOCALID": 0}, 2),  # a sweep in one allocation, on four GPUs
+])  # fmt: skip
+def test_processes_side_by_side_take_gpus_of_their_own(numbers, expected, monkeypatch):
+    """Catches evaluations that all take the first GPU, and a number beyond the GPUs that the process may see."""
+    for name in LOCAL_NUMBERS:
+        monkeypatch.delenv(name, raising=False)
+    for name, number in numbers.items():
+        monkeypatch.setenv(name, str(number))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for count in (4, 1):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
+        assert resolve_device("auto") == torch.device("cuda", expected % count)
