@@ -9,7 +9,7 @@ from hydra.utils import instantiate
 from safetensors import safe_open
 from support.families import FAMILIES, SIDE
 from support.loaded_families import LENGTH, PROMPTS, Loaded, config
-from support.recorded_passes import Recorder
+from support.recorded_passes import Recorder, Recording
 from support.toy import random_parents, random_verdict
 
 from lantern.drafters.eagle.network import EagleNetwork
@@ -18,8 +18,9 @@ from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Folders, Plan
 from lantern.models.checkpoints import save_weights
 from lantern.models.graphs import PassGraphs
+from lantern.models.hf.structure import with_row_ends
 from lantern.pipeline import Pipeline, pipelines
-from lantern.types import DraftTree, Verdict
+from lantern.types import DraftTree, TreeTopology, Verdict
 
 
 def slow_logits(loaded: Loaded, prompt: str, codes: list[int]) -> torch.Tensor:
@@ -92,6 +93,37 @@ def test_recorded_passes_equal_the_models_own_forward(loaded, monkeypatch):
     monkeypatch.setattr(loaded.target, "graphs", PassGraphs(recorder))
     assert max(tree_rounds(loaded, rounds=5, seed=seed) for seed in range(3)) < 1e-4
     assert sum(recording.replays for recording in recorder.made) > 2
+
+
+@pytest.mark.parametrize("family", [FAMILIES["lumina_mgpt"], FAMILIES["emu3"]], ids=str)
+@torch.inference_mode()
+def test_recorded_passes_at_row_ends_have_few_shapes_and_the_estimated_memory(loaded, monkeypatch):
+    """Catches a shape for every number of row ends within trees, met too seldom to be recorded, and a memory check that
+    does not count these shapes."""
+    target, sizes, verify = loaded.target, [], loaded.target.verify
+
+    def noted(tree):
+        forward = verify(tree)
+        sizes.append(target._structured.hosts.shape[1])
+        return forward
+
+    monkeypatch.setattr(target, "graphs", PassGraphs(Recorder()))
+    monkeypatch.setattr(target, "verify", noted)
+    for seed in range(8):
+        tree_rounds(loaded, rounds=5, seed=seed)
+    assert {1, 7} <= set(sizes) <= {0, 1, 2, 7}
+    assert 0 < target.graphs.nbytes <= 3 * target.recorded_bytes(7)
+
+
+@torch.inference_mode()
+def test_a_wide_tree_far_from_a_row_end_reads_no_value():
+    """Catches a second wait for the device in most rounds of a tree with many nodes and short paths."""
+    topology = TreeTopology.of((-1, *[0] * 6), torch.device("cpu"))
+    tree, first = topology.tree(torch.zeros(1, 7, dtype=torch.long)), torch.zeros(1, dtype=torch.long)
+    with Recording():  # which raises for a value that is read
+        for count in range(6):
+            assert with_row_ends(tree, first + count, [count], 8, 64).hosts.shape == (1, 0)
+    assert [with_row_ends(tree, first + count, [count], 8, 64).hosts.shape[1] for count in (6, 7, 8)] == [6, 1, 0]
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=str)

@@ -5,6 +5,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 
+READS = torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default  # the latter in inference mode
+
+
 class Recording(TorchDispatchMode):
     """Python runs once, the operations again and again: numbers that Python worked out stay what they were."""
 
@@ -15,7 +18,7 @@ class Recording(TorchDispatchMode):
         self._others: dict[int, list[torch.Tensor]] = {}  # what it knows of all other memory, by place
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
-        if operation is torch.ops.aten._local_scalar_dense.default:
+        if operation in READS:
             raise AssertionError("a value is read from the device while a pass is recorded")
         args, kwargs = tree_map_only(torch.Tensor, self._known, (args, kwargs or {}))
         result = operation(*args, **kwargs)

@@ -1,6 +1,7 @@
 """Structural tokens in tree passes. At the end of each image row these models read a token that is neither drafted nor
 verified: it lies between a node and its children, whose law is predicted at it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -43,15 +44,23 @@ class StructuredTree:
         return Verdict(kept, (kept >= 0).sum(1) - 1, verdict.token)
 
 
-def with_row_ends(tree: DraftTree, first: Tensor, counts: list[int], width: int, num_tokens: int) -> StructuredTree:
-    """first [B]: position of the root in the image; counts: the same on the host; width: of an image row."""
+def with_row_ends(
+    tree: DraftTree, first: Tensor, counts: list[int], width: int, num_tokens: int,
+    padded: Callable[[int], int] = lambda extra: extra,
+) -> StructuredTree:  # fmt: skip
+    """first [B]: position of the root in the image; counts: the same on the host; width: of an image row; padded: from
+    the structural nodes of a batch to how many are computed, N at most."""
     nodes, attends = tree.tokens.shape[1], tree.ancestors
     none = torch.zeros(len(attends), 0, dtype=torch.long, device=attends.device)
-    if not any(_ends_within(count, nodes, width, num_tokens) for count in counts):
+    longest = tree.topology.paths.shape[1] if tree.topology else nodes  # nodes of a path, known without a wait
+    if not any(_ends_within(count, longest, width, num_tokens) for count in counts):
         return StructuredTree(attends, none, none.bool())
     positions = first[:, None] + tree.depths + 1  # of the children
     ends = (positions % width == 0) & (positions < num_tokens) & (tree.parents != PADDING)  # [B, N]
     extra = int(ends.sum(1).max())
+    if not extra:
+        return StructuredTree(attends, none, none.bool())
+    extra = padded(extra)
     hosts = ends.int().argsort(dim=1, descending=True, stable=True)[:, :extra]
     exists = ends.gather(1, hosts)
     below = attends.gather(2, hosts[:, None].expand(-1, nodes, -1)) & exists[:, None]  # [B, N, E] hosts attended to
@@ -77,7 +86,7 @@ def host_paths(paths: list[list[int]], counts: list[int], width: int, num_tokens
     return expanded
 
 
-def _ends_within(count: int, nodes: int, width: int, num_tokens: int) -> bool:
-    """Whether an image row but the last ends at one of the tokens count … count + nodes - 1."""
+def _ends_within(count: int, longest: int, width: int, num_tokens: int) -> bool:
+    """Whether an image row but the last ends at one of the tokens count … count + longest - 1."""
     end = (count // width + 1) * width
-    return end <= count + nodes and end < num_tokens
+    return end <= count + longest and end < num_tokens

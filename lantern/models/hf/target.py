@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from lantern.errors import LanternError
 from lantern.models.cache import PrefillView, TreeView, additive
-from lantern.models.cached_target import CachedTarget, ImageTokenizer
-from lantern.models.graphs import TARGET_PASS
+from lantern.models.cached_target import INDEX, CachedTarget, ImageTokenizer
+from lantern.models.graphs import TARGET_PASS, recorded_size
 from lantern.models.hf.fused_projections import fuse_projections
 from lantern.models.hf.kept_inputs import kept_inputs
 from lantern.models.hf.prompt_format import Prefix
@@ -124,6 +124,16 @@ class HuggingFaceTarget(CachedTarget):
         ends = self.grid[0] + num_nodes if has_ends else 0  # a structural node behind each node of a tree, at most
         return self.prefix_len + self.num_tokens + ends + num_nodes
 
+    def recorded_bytes(self, num_nodes: int) -> int:
+        """Structural nodes included: beside a whole tree, passes of each size that recorded_size makes of them."""
+        if self.vocabulary.row_end is None:
+            return super().recorded_bytes(num_nodes)
+        sizes = {recorded_size(extra, num_nodes) for extra in range(1, num_nodes + 1)}
+        nodes = [num_nodes + size for size in sizes]
+        features, item = 2 * self.embed_weight.shape[1], self.embed_weight.element_size()
+        passes = sum(count * (features * item + count + INDEX) for count in nodes)  # x, features, mask, positions
+        return super().recorded_bytes(num_nodes) + 4 * self.guidance * passes
+
     def allocate(self, batch_size: int, num_nodes: int) -> None:
         config, slots = self.transformer.config, self._slots(num_nodes)
         rows, like = batch_size * self.guidance, self.vocabulary.head.new_empty(0)
@@ -220,7 +230,10 @@ class HuggingFaceTarget(CachedTarget):
         if self.vocabulary.row_end is None:
             none = tree.tokens[:, :0]
             return StructuredTree(tree.ancestors, none, none.bool())
-        return with_row_ends(tree, self._first, self._counts, self.grid[1], self.num_tokens)
+        image = self._first, self._counts, self.grid[1], self.num_tokens
+        if not self.graphs:
+            return with_row_ends(tree, *image)
+        return with_row_ends(tree, *image, lambda extra: recorded_size(extra, tree.tokens.shape[1]))
 
     def _pass(self, view: TreeView, x: Tensor, positions: Tensor, attends: Tensor) -> tuple[Tensor]:
         """attends [B R, M, M]."""
