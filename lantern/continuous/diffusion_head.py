@@ -50,6 +50,8 @@ class DiffusionHead(nn.Module):
         self.steps = sampling_steps(schedule, num_steps)
         self.register_buffer("schedule", schedule.float(), persistent=False)  # [T]
         self.register_buffer("times", _time_table(num_training_steps), persistent=False)  # [T, 2 x FREQUENCIES]
+        sampled = self.times[[step.timestep for step in self.steps]]
+        self.register_buffer("sampled_times", sampled, persistent=False)  # [S, 2 x FREQUENCIES]
         self.by_time = _modulation(2 * FREQUENCIES, width, num_blocks)
         self.by_condition = _modulation(condition_dim, width, num_blocks)
         self.token_in = nn.Linear(token_dim, width)
@@ -78,7 +80,7 @@ class DiffusionHead(nn.Module):
     def _guided(self, condition: Tensor, cfg_scale: float) -> Callable[[Tensor, int], Tensor]:
         """The guided velocity of x [M, C] at a sampling step."""
         rows = condition.shape[1]
-        by_time = self.by_time(self.times[[step.timestep for step in self.steps]])  # [S, (3 blocks + 2) W]
+        by_time = self.by_time(self.sampled_times)  # [S, (3 blocks + 2) W]
         by_condition = self.by_condition(condition.flatten(0, 1))  # [M R, (3 blocks + 2) W]
 
         def velocity(x: Tensor, index: int) -> Tensor:

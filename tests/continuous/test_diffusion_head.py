@@ -3,6 +3,8 @@
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from lantern.continuous.diffusion_head import DiffusionHead
 
@@ -21,6 +23,24 @@ def made_head() -> DiffusionHead:
 
 def drawn(*shape: int, seed: int = 1) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+class WithoutUploads(TorchDispatchMode):
+    """Refuses values of the processor beside single numbers, and indices, which Python's lists become unseen."""
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        assert operation is not torch.ops.aten.index.Tensor
+        for leaf in tree_leaves((args, kwargs)):
+            assert not (isinstance(leaf, Tensor) and leaf.is_cpu and leaf.dim()), operation
+        return operation(*args, **(kwargs or {}))
+
+
+def test_sampling_uploads_nothing():
+    """Catches indices or constants that a GPU is sent, and waits for, in every call."""
+    head = made_head().to("meta")
+    condition, noises = drawn(4, 2, CONDITION).to("meta"), drawn(4, STEPS, CHANNELS).to("meta")
+    with WithoutUploads():
+        assert head.last_step(condition, noises, 2.0).mean.shape == (4, CHANNELS)
 
 
 def test_nodes_are_computed_as_one_by_one():
