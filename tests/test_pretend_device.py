@@ -5,7 +5,26 @@ import os
 import subprocess
 import sys
 
+import torch
 from support.paths import ROOT, SUPPORT, TESTS
+from support.pretend_device import Host
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+
+def test_indices_of_the_processor_and_copies_to_it_are_waits():
+    """Catches a simulated device that sees neither, where a real one uploads or waits."""
+    here = torch.tensor([0, 2])
+    with FakeTensorMode(allow_non_fake_inputs=True) as fake, Host(0) as host:
+        there = fake.from_tensor(torch.zeros(4, 3))
+        for count, operation in enumerate((
+            lambda: there * 2 + torch.tensor(1.0),  # a number travels with the launch
+            lambda: there[here],
+            lambda: there.index_put_((here,), there[0]),
+            lambda: there[0].copy_(torch.ones(3)),
+            lambda: there.to(torch.device("cpu"), torch.float64),
+        )):  # fmt: skip
+            operation()
+            assert host.waits == count
 
 
 def test_a_round_mixes_no_devices_waits_for_its_device_once_and_launches_few_kernels():

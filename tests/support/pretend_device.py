@@ -68,6 +68,7 @@ class Host(TorchDispatchMode):
             self.waits += 1
             return next(self._answers) if args[0].dtype == torch.bool else self._size
         if any(isinstance(leaf, FakeTensor) for leaf in leaves):
+            self.waits += crosses(leaves)
             self.launches += has_kernel(operation)
             return operation(*args, **(kwargs or {}))
         if not any(isinstance(leaf, torch.device) and leaf.type == DEVICE for leaf in leaves):
@@ -79,6 +80,12 @@ class Host(TorchDispatchMode):
             return torch.empty(args[0].shape, dtype=dtype, device=DEVICE)
         self.launches += has_kernel(operation)
         return operation(*args, **(kwargs or {}))
+
+
+def crosses(leaves: list) -> bool:
+    """Whether an operation on the device also has values of the processor, such as indices, or makes such values."""
+    there = [isinstance(leaf, Tensor) and leaf.dim() > 0 and not isinstance(leaf, FakeTensor) for leaf in leaves]
+    return any(there) or any(isinstance(leaf, torch.device) and leaf.type == "cpu" for leaf in leaves)
 
 
 def has_kernel(operation: torch._ops.OpOverload) -> bool:
