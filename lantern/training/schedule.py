@@ -2,6 +2,7 @@
 The budget is max_steps, max_epochs or max_time, whichever is used up first; resumed runs continue the schedule."""
 
 import math
+from weakref import WeakKeyDictionary
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Timer
@@ -13,9 +14,19 @@ def warmup_cosine(step: int, progress: float, warmup_steps: int) -> float:
     return warmup * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
 
 
+_broadcast: WeakKeyDictionary[pl.Trainer, tuple[int, float]] = WeakKeyDictionary()  # step, and its share
+
+
 def progress_of(trainer: pl.Trainer) -> float:
-    """share_of the first process, broadcast, so that all processes use the same rate and stop at the same step."""
-    return trainer.strategy.broadcast(share_of(trainer))
+    """The same share_of in all processes, so that they use the same rate and stop at the same step. All count the same
+    steps; of time, the share of the first process is broadcast, which waits for the device, once a step."""
+    if not any(isinstance(callback, Timer) for callback in trainer.callbacks):
+        return share_of(trainer)
+    step, share = _broadcast.get(trainer, (-1, 0.0))
+    if step != trainer.global_step:
+        share = trainer.strategy.broadcast(share_of(trainer))
+        _broadcast[trainer] = trainer.global_step, share
+    return share
 
 
 def share_of(trainer: pl.Trainer) -> float:

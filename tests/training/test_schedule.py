@@ -1,8 +1,9 @@
 from types import SimpleNamespace
 
 import pytest
+from pytorch_lightning.callbacks import Timer
 
-from lantern.training.schedule import share_of, warmup_cosine
+from lantern.training.schedule import WarmupCosine, progress_of, share_of, warmup_cosine
 
 
 def test_rate_climbs_then_falls_to_zero():
@@ -40,3 +41,29 @@ def test_an_epoch_has_as_many_steps_as_its_batches_are_gathered_to():
         global_step=6, num_training_batches=5, accumulate_grad_batches=2, max_steps=-1, max_epochs=4, callbacks=[]
     )  # fmt: skip
     assert share_of(trainer) == 0.5
+
+
+class OfTwo:
+    """The trainer of the second of two processes; the first has used half of the time. Counts broadcasts."""
+
+    max_steps, max_epochs, optimizers, should_stop = 10, -1, (), False
+
+    def __init__(self, *callbacks: Timer) -> None:
+        self.global_step, self.callbacks, self.broadcasts, self.strategy = 0, callbacks, 0, self
+
+    def broadcast(self, share: float) -> float:
+        self.broadcasts += 1
+        return 0.5
+
+
+@pytest.mark.parametrize("timers", [(), (Timer("00:01:00:00"),)])
+def test_processes_agree_on_the_progress_at_most_once_a_step(timers):
+    """Catches two to four waits for the device in every step, also where all processes count the same steps, and a
+    share of the time that is the process's own, or an earlier step's."""
+    trainer, schedule, module = OfTwo(*timers), WarmupCosine(1), SimpleNamespace(log=lambda *_: None)
+    for step in range(5):
+        schedule.on_train_batch_start(trainer, module, None, step)
+        assert progress_of(trainer) == (0.5 if timers else step / 10)
+        trainer.global_step += 1
+        schedule.on_train_batch_end(trainer, module, None, None, step)
+    assert trainer.broadcasts == (6 if timers else 0)  # the first step's, and one behind each
