@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-CHAINS_AT_ONCE = 128  # whose scores exist at once; they are computed again for the gradient
+CHAINS_AT_ONCE = {"cpu": 128}  # whose scores exist at once; they are computed again for the gradient
+MANY = 1024  # on other devices, where a block is a dozen launches
 
 
 class ChainAttention:
@@ -18,10 +19,10 @@ class ChainAttention:
         self._first: tuple[Tensor, ...] = ()  # keys and values [B, H, T, Dh]
         self._own: list[tuple[Tensor, Tensor]] = []  # of the later passes [B, H, S, Dh]
 
-    def go_on(self, roots: Tensor, kept: Tensor) -> None:
-        """Before a later pass: the positions [S] of its chains' roots, ascending and on the host, and the indices [S]
-        of these chains in the pass before."""
-        self._roots = roots
+    def go_on(self, roots: Tensor, placed: Tensor, kept: Tensor) -> None:
+        """Before a later pass: the positions [S] of its chains' roots, ascending, on the host and on the device, and
+        there the indices [S] of these chains in the pass before."""
+        self._roots, self._placed = roots, placed
         self._own = [(key[:, :, kept], value[:, :, kept]) for key, value in self._own]
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:  # [B, H, T or S, Dh] each
@@ -34,13 +35,15 @@ class ChainAttention:
     def _blocks(self, query: Tensor) -> Iterator[Tensor]:
         keys, values = self._first
         own_keys, own_values = (torch.stack(part, dim=3) for part in zip(*self._own, strict=True))  # [B, H, S, J, Dh]
-        for start in range(0, query.shape[2], CHAINS_AT_ONCE):
-            rows = slice(start, start + CHAINS_AT_ONCE)
-            roots = self._roots[rows]
-            seen = slice(int(roots[-1]) + 1)
+        at_once = CHAINS_AT_ONCE.get(query.device.type, MANY)
+        for start in range(0, query.shape[2], at_once):
+            rows = slice(start, start + at_once)
+            seen = slice(int(self._roots[rows][-1]) + 1)
             own = query[:, :, rows], own_keys[:, :, rows], own_values[:, :, rows]
             committed = keys[:, :, seen], values[:, :, seen]
-            yield checkpoint(attended, *own, *committed, roots, use_reentrant=False, preserve_rng_state=False)
+            yield checkpoint(
+                attended, *own, *committed, self._placed[rows], use_reentrant=False, preserve_rng_state=False
+            )
 
 
 def attended(
@@ -49,7 +52,7 @@ def attended(
     """query [B, H, S, Dh] of chains with roots [S], their own keys and values [B, H, S, J, Dh], keys and values
     [B, H, T, Dh] of the first pass -> [B, H, S, Dh]."""
     query, count = query * query.shape[-1] ** -0.5, keys.shape[2]
-    behind = torch.arange(count, device=keys.device) > roots.to(keys.device)[:, None]  # [S, T]
+    behind = torch.arange(count, device=keys.device) > roots[:, None]  # [S, T]
     scores = (query @ keys.transpose(-1, -2)).masked_fill(behind, -torch.inf)
     own = torch.linalg.vecdot(query[..., None, :], own_keys)  # [B, H, S, J]
     committed, drafted = torch.cat([scores, own], dim=-1).softmax(-1).tensor_split([count], dim=-1)

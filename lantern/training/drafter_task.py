@@ -115,7 +115,7 @@ class DrafterTask(pl.LightningModule):
         passes = list(self._run(self._training_passes, pairs, at[1:]))
         parts = zip((passes[0][:, at[0]], *passes[1:]), goes_on, strict=True)
         drafted = torch.stack([in_place(self._guide(outputs), kept) for outputs, kept in parts])
-        losses, alphas = site_losses(drafted, roots.to(drafted.device), counts, laws, recipe.loss)
+        losses, alphas = site_losses(drafted, roots, counts, laws, recipe.loss)
         loss = recipe.objective(losses, alphas)
         if recipe.feature_weight:
             regression = self._regression(pairs, passes, at)

@@ -26,9 +26,9 @@ class Teaching(Protocol):
 def site_losses(
     drafted: Tensor, roots: Tensor, passes: Tensor, teaching: Teaching, loss: SiteLoss
 ) -> tuple[Tensor, Tensor]:
-    """drafted [depth, B, S, D]: guided outputs of each pass at the positions roots [S] + depth; passes [S], on the
-    host: of each chain, those behind them being left out -> losses and overlaps [depth, B, S], 0 where left out; the
-    losses carry the gradient."""
+    """drafted [depth, B, S, D]: guided outputs of each pass at the positions roots [S] + depth; passes [S] of each
+    chain, those behind them being left out; both on the host -> losses and overlaps [depth, B, S], 0 where left out;
+    the losses carry the gradient."""
     return _BlockwiseLoss.apply(drafted, roots, passes, teaching, loss)
 
 
@@ -42,13 +42,11 @@ class _BlockwiseLoss(torch.autograd.Function):
         gradient = torch.zeros_like(drafted)
         dtype = torch.promote_types(drafted.dtype, torch.float32)
         losses, alphas = drafted.new_zeros(2, *drafted.shape[:-1], dtype=dtype).unbind()
-        depths = torch.arange(len(drafted), device=roots.device)[:, None]
         for images, block in _blocks(drafted):
-            positions, index = (roots[block] + depths).unique(return_inverse=True)  # [U], [depth, s]
+            positions, kept = _placed(roots[block], passes[block], len(drafted), drafted.device)
             p, noise = teaching.p(images, positions), _noise(teaching, images, positions)
-            for d in range(int(passes[block].max())):
-                goes_on = (passes[block] > d).nonzero()[:, 0]
-                at, here = index[d, goes_on], (images, block.start + goes_on)
+            for d, (at, goes_on) in enumerate(kept):
+                here = images, block.start + goes_on
                 scores = teaching.scores(drafted[d][here]).requires_grad_()
                 with torch.enable_grad():
                     sites = Sites(p[:, at], scores.log_softmax(-1), noise(at))
@@ -74,6 +72,19 @@ def _blocks(drafted: Tensor) -> Iterator[tuple[slice, slice]]:
     for first in range(0, batch, images):
         for start in range(0, size, width):
             yield slice(first, first + images), slice(start, start + width)
+
+
+def _placed(
+    roots: Tensor, passes: Tensor, depth: int, device: torch.device
+) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:  # fmt: skip
+    """A block's roots [s] and passes [s] on the host -> on the device, by one upload, its positions [U], and of each
+    pass d the chains that have it with the indices of their positions."""
+    positions, index = (roots + torch.arange(depth)[:, None]).unique(return_inverse=True)  # [U], [depth, s]
+    chains = [(passes > d).nonzero()[:, 0] for d in range(int(passes.max()))]
+    at = [index[d, goes_on] for d, goes_on in enumerate(chains)]
+    parts = [positions, *at, *chains]
+    positions, *others = torch.cat(parts).to(device).split([len(part) for part in parts])
+    return positions, list(zip(others[: len(chains)], others[len(chains) :], strict=True))
 
 
 def _noise(teaching: Teaching, images: slice, positions: Tensor) -> Callable[[Tensor], Callable[[], Tensor]]:

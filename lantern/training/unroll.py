@@ -47,9 +47,9 @@ def _chains(
     attention, former = ChainAttention(), torch.arange(embeddings.shape[1])
     yield (outputs := network(embeddings, features, rotation, None, attention))
     for d, chains in enumerate(roots, start=1):
-        kept, at = torch.searchsorted(former, chains), chains + d
-        attention.go_on(chains, kept)
-        own = fed_back(outputs)[:, kept].to(features.dtype)
+        placed, kept = _placed(chains, former, features.device)
+        attention.go_on(chains, placed, kept)
+        own, at = fed_back(outputs)[:, kept].to(features.dtype), placed + d
         yield (outputs := network(embeddings[:, at], own, rotation[:, at], None, attention))
         former = chains
 
@@ -61,10 +61,18 @@ def parallel_passes(
     attention, former = ChainAttention(), torch.arange(embeddings.shape[1])
     yield network(embeddings, features, rotation, None, attention)
     for level, chains in enumerate(roots, start=1):
-        attention.go_on(chains, torch.searchsorted(former, chains))
-        pairs = embeddings[:, chains], features[:, chains]
-        yield network(*pairs, rotation[:, chains + level], None, attention, level=level)
+        placed, kept = _placed(chains, former, features.device)
+        attention.go_on(chains, placed, kept)
+        pairs = embeddings[:, placed], features[:, placed]
+        yield network(*pairs, rotation[:, placed + level], None, attention, level=level)
         former = chains
+
+
+def _placed(chains: Tensor, former: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Roots [S] of chains and of those of the pass before, on the host -> the roots [S] and the chains' indices in the
+    pass before [S] on the device, by one upload."""
+    placed, kept = torch.stack([chains, torch.searchsorted(former, chains)]).to(device)
+    return placed, kept
 
 
 def all_roots(first: int, length: int, depth: int) -> list[Tensor]:

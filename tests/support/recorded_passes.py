@@ -4,7 +4,6 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-
 READS = torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default  # the latter in inference mode
 
 

@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from support.uploads import Uploads
 from torch import Tensor
 
 from lantern.noise import Noise
-from lantern.training.head_blocks import site_losses
+from lantern.training.head_blocks import _blocks, site_losses
 from lantern.training.losses.adaptive_hybrid import AdaptiveHybrid
 from lantern.training.losses.blend import Blend, Part
 from lantern.training.losses.cross_entropy import CrossEntropy
@@ -170,6 +171,18 @@ def test_blocks_of_sites_are_what_autograd_finds_over_all_sites(name, at_once, p
         assert torch.allclose(losses[d], expected, atol=1e-12)
         assert torch.allclose(alphas[d], torch.where(passes > d, overlap(p, log_q.exp()), 0), atol=1e-12)
     assert torch.allclose(fast.grad, slow.grad, atol=1e-12)
+
+
+def test_a_block_of_sites_uploads_its_indices_once(monkeypatch):
+    """Catches indices of the processor at every pass and use, each of which waits for the device."""
+    monkeypatch.setattr("lantern.training.head_blocks.SITES_AT_ONCE", {"meta": 6})  # a block for each image
+    teaching, roots, passes = Head(), torch.tensor([0, 2, 3, 6]), torch.tensor([3, 1, 2, 3])
+    for name in ("laws", "weights", "head"):
+        setattr(teaching, name, getattr(teaching, name).to("meta"))
+    drafted = random(3, 3, 4, 4, seed=5).to("meta")
+    with Uploads() as uploads:
+        site_losses(drafted, roots, passes, teaching, LogOverlap())
+    assert uploads.count == len(list(_blocks(drafted))) > 1
 
 
 def test_sites_are_compared_under_autocast():

@@ -3,6 +3,7 @@ import torch
 from support.masked_unroll import masked_levels, masked_unroll
 from support.parity import assert_training_and_decoding_agree
 from support.tiny_tasks import drafter_task
+from support.uploads import Uploads
 from torch import Tensor, nn
 
 from lantern.drafters.eagle.eagle import Eagle
@@ -62,7 +63,7 @@ def made(name: str) -> tuple[nn.Module, list[Tensor], Tensor]:
 def test_chains_with_one_key_a_pass_equal_masked_passes(name, kept, at_once, monkeypatch):
     """Outputs and gradients. Catches a chain that attends behind its root, to another chain or not to its own tokens,
     and blocks or dropped chains that shift it."""
-    monkeypatch.setattr(chain_attention, "CHAINS_AT_ONCE", at_once)
+    monkeypatch.setattr(chain_attention, "CHAINS_AT_ONCE", {"cpu": at_once})
     (network, inputs, rotation), roots = made(name), KEPT[kept]
     _, passes, masked = NETWORKS[name]
     found = list(passes(network, *inputs, rotation, roots))
@@ -99,3 +100,14 @@ def test_training_and_decoding_see_the_same_drafter(target, cfg_scale):
     task = drafter_task(target, Sampling(cfg_scale=cfg_scale))
     task.network.fc.weight.add_(0.1 * torch.randn(16, 32, generator=torch.Generator().manual_seed(2)))
     assert_training_and_decoding_agree(task, Eagle)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@torch.no_grad()
+def test_a_pass_uploads_its_chains_once(name):
+    """Catches indices of the processor in every operation of a pass, each of which waits for the device."""
+    (network, inputs, rotation), roots = made(name), KEPT["fewer"]
+    moved = [part.to("meta") for part in (network, *inputs, rotation)]
+    with Uploads() as uploads:
+        assert len(list(NETWORKS[name][1](*moved, roots))) == len(roots) + 1
+    assert uploads.count == len(roots)
