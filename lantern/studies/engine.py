@@ -20,7 +20,7 @@ from lantern.models.cached_target import CachedTarget
 from lantern.pipeline import Pipelines
 from lantern.reporting.plots import draw_benchmark
 from lantern.tuning.auto import AutoTree, resolved
-from lantern.types import DraftTree, Generation, Target, TreePolicy, Verdict
+from lantern.types import DraftTree, Generation, Target, TreePolicy, TreeTopology, Verdict
 
 CLEAR, STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 MAX_RESET_ERROR = 2**24  # bytes by which a peak that was just reset may exceed the current use
@@ -122,7 +122,8 @@ def _pass_ms(target: Target, size: int, prompt: str, clock: Callable[[], float])
 
 def over_bare_loop(target: Target, prompt: str, decode: Callable[[], Generation]) -> float:
     """Time of plain decoding over that of a bare loop of the same passes on the same cache, median of repeats."""
-    root = chain_of(target, 1)
+    tokens = target.empty_tokens(1, 1)
+    root = TreeTopology.chain(0, tokens.device).tree(tokens)  # as plain decoding's, whose recorded passes are replayed
     times: list[tuple[float, float]] = []
     for _ in range(LOOP_REPEATS):
         decoded = decode().latency_s
@@ -208,7 +209,7 @@ class Peak:
         return _status("VmHWM") - _status("VmRSS") < MAX_RESET_ERROR
 
     def _peak(self) -> int:
-        return torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else _status("VmHWM")
+        return torch.cuda.max_memory_reserved(self._device) if self._device.type == "cuda" else _status("VmHWM")
 
 
 def _status(key: str) -> int:

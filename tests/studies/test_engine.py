@@ -6,13 +6,20 @@ import sys
 
 import pytest
 import torch
+from models.test_graphs import recorded_target
 from support.paths import ROOT
+from support.recorded_passes import Recorder
 from support.tables import TableTarget
 
+from lantern.acceptance.exact import Exact
+from lantern.decoding import DecodingSetup, generate
+from lantern.drafters.none import NoDrafter
 from lantern.evaluation import speed
+from lantern.sampling import Sampling
 from lantern.studies import engine as benchmark
 from lantern.studies.engine import BATCHES_PER_CALL, Peak, at_once, measured
 from lantern.types import Generation, Round
+from lantern.verification import SharedNoise
 
 MEGABYTES = 200
 PEAKS = f"""
@@ -74,3 +81,30 @@ def test_no_peak_where_the_count_cannot_start_anew(monkeypatch, tmp_path, status
     peak = Peak(torch.device("cpu"))
     peak.of(lambda: None)()
     assert peak.bytes is None
+
+
+def test_the_bare_loop_replays_the_passes_that_plain_decoding_has_recorded(monkeypatch):
+    """Catches a loop of passes that are launched one by one, or recorded anew, beside recorded plain decoding."""
+    monkeypatch.setattr(benchmark, "LOOP_REPEATS", 2)
+    recorder, made = Recorder(), []
+    target = recorded_target(recorder)
+    setup = DecodingSetup(target, NoDrafter(), SharedNoise(), Exact(), Sampling())
+
+    def decode() -> Generation:
+        generation = generate(setup, ["a b"], [1])
+        made.append(list(recorder.made))
+        return generation
+
+    assert benchmark.over_bare_loop(target, "a b", decode) > 0
+    assert made[0] == made[1] == recorder.made
+    passes = target.num_tokens - 1
+    assert max(recording.replays for recording in recorder.made) > 3 * passes  # two decodings, two bare loops
+
+
+def test_a_peak_on_a_gpu_includes_what_the_allocator_holds(monkeypatch):
+    """Catches a peak without the memory of recorded passes and of fragments."""
+    for name, found in (("max_memory_reserved", 7), ("max_memory_allocated", 5), ("reset_peak_memory_stats", None)):
+        monkeypatch.setattr(torch.cuda, name, lambda device, found=found: found)
+    peak = Peak(torch.device("cuda"))
+    peak.of(lambda: None)()
+    assert peak.bytes == 7
