@@ -22,14 +22,16 @@ class CpuContention:
     def __init__(self) -> None:
         self._before = _busy_s(), _own_s(), perf_counter()
 
-    def cores(self) -> float | None:
-        """None where the system has no /proc/stat."""
+    def cores(self, needed: int | None = None) -> float | None:
+        """needed: cores that are in use by what is measured, all by default; what other processes use of the rest does
+        not count. None where the system has no /proc/stat."""
         busy, own, started = self._before
         now = _busy_s()
         if busy is None or now is None:
             return None
         elapsed = perf_counter() - started
-        return max(0.0, (now - busy - (_own_s() - own)) / elapsed) if elapsed > 0 else 0.0
+        spare = max(0, len(usable_cores()) - needed) if needed else 0
+        return max(0.0, (now - busy - (_own_s() - own)) / elapsed - spare) if elapsed > 0 else 0.0
 
 
 def _busy_s() -> float | None:
