@@ -77,3 +77,15 @@ def test_without_a_compiler_the_remedy_is_named(monkeypatch):
     monkeypatch.setattr(compiled, "get_cpp_compiler", none)
     with pytest.raises(LanternError, match="install g\\+\\+, or leave compile out"):
         joined(tiny_target(), compile=True).generate(PROMPTS[:1], SEEDS[:1])
+
+
+def test_a_cache_in_half_precision_is_read_with_scores_in_full():
+    """Of large scores, as of the last layers. Catches scores and probabilities that are rounded to eight bits."""
+    generator, mask = torch.Generator().manual_seed(0), torch.zeros(1, 1, 3, 65)
+    query, keys, values = (torch.randn(1, 2, size, 16, generator=generator) for size in (3, 70, 70))
+    half = [part.bfloat16() for part in (4 * query, keys, values)]
+    query, *read = (part.double() for part in half)
+    expected = (query @ read[0][:, :, :65].mT).softmax(-1) @ read[1][:, :, :65]
+    attend = compiled.CompiledTransformer._attend
+    found = attend(None, query.float().transpose(1, 2), *half[1:], mask.bfloat16())
+    assert (found.double() - expected).abs().max() < 0.01

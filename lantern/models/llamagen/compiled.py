@@ -13,7 +13,7 @@ from torch._inductor.exc import InvalidCxxCompiler
 
 from lantern.errors import LanternError
 from lantern.models.cache import TreeView
-from lantern.models.llamagen.fused import precise
+from lantern.models.llamagen.fused import flash_attention, precise
 from lantern.models.llamagen.transformer import Transformer, with_layers
 
 VARIANTS = 64  # of the graph, by which sizes are 1; torch's default of 8 would fall back to eager
@@ -73,7 +73,9 @@ class CompiledTransformer(nn.Module):
 
     def _attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
         extent = slice(mask.shape[-1])
-        scores = query.to(keys.dtype).transpose(1, 2) @ keys[:, :, extent].transpose(-1, -2)
+        if keys.dtype != query.dtype:  # a GPU's cache has half precision, in which scores would be rounded
+            return flash_attention(query.transpose(1, 2), keys[:, :, extent], values[:, :, extent], mask)
+        scores = query.transpose(1, 2) @ keys[:, :, extent].transpose(-1, -2)
         return (scores + mask).softmax(-1) @ values[:, :, extent]
 
 
