@@ -112,6 +112,8 @@ class AutoTree:
         if self.batch_size == 1:
             return seconds_of(run.rounds)
         batch = Batch.cycle(self.prompts, self.batch_size, search_seed(0))
+        if pipeline.target.cuda_graphs is not None:  # passes are recorded in these rounds when they are first met
+            pipeline.first_rounds(batch.prompts, batch.seeds, FIRST_ROUNDS)
         return seconds_of(pipeline.first_rounds(batch.prompts, batch.seeds, FIRST_ROUNDS))
 
     def _batches(self) -> list[Batch]:

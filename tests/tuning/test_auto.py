@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from support.simulated_machine import FAMILIES, Cache, Machine
+from support.simulated_machine import FAMILIES, Cache, Decoder, Machine
 
 from lantern.errors import DepthError
 from lantern.pipeline import Shape
@@ -223,3 +223,20 @@ def test_where_passes_are_recorded_all_shapes_are_warmed_up_in_one_cache():
     largest = max(1 + machines[1].parts(shape)[0] for shape in shapes)
     assert (machines[0].target.allocated, machines[1].target.allocated) == ([], [(1, largest)])
     assert (machines[0].target.drafted, machines[1].target.drafted) == ([], [1])
+
+
+@pytest.mark.parametrize("cuda_graphs", [True, False, None])
+def test_rounds_are_timed_once_their_passes_are_recorded(cuda_graphs):
+    """A GPU whose first rounds of a shape take ten times as long. Catches a search that estimates by these."""
+    machine = Machine(1.0, 0.01, 0.01)
+    machine.target, rounds = Cache(cuda_graphs), []
+
+    class Recording(Decoder):
+        def first_rounds(self, prompts, seeds, count):
+            rounds.append(super().first_rounds(prompts, seeds, count))
+            slow = 10 if cuda_graphs is not None and len(rounds) == 1 else 1
+            return [record._replace(draft_ms=slow * record.draft_ms) for record in rounds[-1]]
+
+    seconds = AutoTree(FAMILIES, ["a"], 4)._seconds(Recording(machine, None), None)
+    assert seconds == pytest.approx(machine.seconds(None, 4))
+    assert len(rounds) == (1 if cuda_graphs is None else 2)
