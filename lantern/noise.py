@@ -165,7 +165,8 @@ class StoredPicks(NamedTuple):
 
 class Noise:
     """The streams of the images in a batch. position[b] is the index of row b's root token (-1 before the first token).
-    The rows exp(G) of picks are computed once, several at a time, and stored in order of position."""
+    The rows exp(G) of picks are computed once, several at a time, when a round first reads them, and stored in order of
+    position: a verification that reads none pays for none."""
 
     def __init__(
         self, batch_size: int, vocab_size: int, depth: int, device: torch.device | str = "cpu", num_nodes: int = 1
@@ -175,10 +176,10 @@ class Noise:
         self.position = torch.full((batch_size,), -1, device=device)
         self._nodes = torch.arange(num_nodes, device=device)
         self._coins: Tensor | None = None  # [B, N] of this round: computed together
+        self._depth, self._window = depth, depth + 1 + AHEAD
         self._left = [0] * batch_size  # on the host: unused rows, the last ones of `_made`
-        self._depth = depth
-        self._made = torch.zeros(batch_size, depth + 1 + AHEAD, vocab_size, device=device)
-        self._used = torch.full_like(self.position, self._made.shape[1])  # [B] rows before the root's own
+        self._made = torch.zeros(batch_size, 0, vocab_size, device=device)  # [B, window, V] once it is read
+        self._used = torch.full_like(self.position, self._window)  # [B] rows before the root's own, or more
         self._codes = torch.arange(vocab_size, dtype=torch.int32, device=device)
 
     def admit(self, rows: Tensor, seeds: Tensor) -> None:
@@ -186,19 +187,16 @@ class Noise:
         self.seeds[rows] = seeds
         self.position[rows] = -1
         self._coins = None
-        self._used[rows] = self._made.shape[1]
+        self._used[rows] = self._window
         for row in rows.tolist():
             self._left[row] = 0
-        self._fill()
 
     def advance(self, counts: list[int], committed: Tensor) -> None:
         """Advances the roots by the committed tokens: the same numbers on the host and as [B]."""
         self.position += committed
         self._used += committed
         self._coins = None
-        self._left = [left - count for left, count in zip(self._left, counts, strict=True)]
-        if min(self._left) < self._depth + 1:
-            self._fill()
+        self._left = [max(0, left - count) for left, count in zip(self._left, counts, strict=True)]
 
     def keep(self, rows: Tensor) -> None:
         """Shrinks the batch to these rows, in this order."""
@@ -206,38 +204,49 @@ class Noise:
         self._made, self._used = self._made[rows], self._used[rows]
         self._left = [self._left[row] for row in rows.tolist()]
 
-    def _fill(self) -> None:
-        """Moves the unused rows of each image to the front and fills the rest."""
-        window, fewest = self._made.shape[1], min(self._left)
-        used, most = self._used, max(self._left)
-        if most:
-            self._made[:, :most] = self._rows(torch.arange(most, device=used.device).expand(len(used), -1), used)
-        steps = torch.arange(window - fewest, device=used.device)  # images with fewer to make rewrite their last one
-        slots = (window - used[:, None] + steps).clamp(max=window - 1)
-        rows, size = torch.arange(len(used), device=used.device)[:, None], len(used) * len(self._codes)
-        chunk = max(1, MAX_TABLE // size) if used.is_cpu else len(steps)
-        for part in slots.split(chunk, dim=1):
-            self._made[rows, part] = self.weights(Purpose.PICK, self.position[:, None] + 1 + part)
-        self._left = [window] * len(self._left)
-        self._used.zero_()
+    def _ready(self) -> None:
+        """Makes the rows that a round may read, where some are missing. Recorded passes cannot: they read `tables`."""
+        if min(self._left) <= self._depth:
+            self._fill()
 
-    def _rows(self, depths: Tensor, used: Tensor) -> Tensor:
-        return StoredPicks(self._made, used).weights_at(depths)
+    def _fill(self) -> None:
+        """Moves the unused rows of the images that have too few to the front and makes those behind them."""
+        window, is_cpu = self._window, self._made.is_cpu
+        if not self._made.shape[1]:
+            self._made = self._made.new_empty(len(self._left), window, len(self._codes))
+        # off the CPU launches cost more than what they compute: images that will soon have too few are filled as well
+        few = self._depth + (0 if is_cpu else AHEAD // 2)
+        left = [count for count in self._left if count <= few]
+        rows = self._used.topk(len(left)).indices[:, None]  # of these images, without waiting for the device
+        used, ahead = self._used[rows].clamp(max=window), torch.arange(window, device=rows.device)
+        if most := max(left):
+            self._made[rows, ahead[:most]] = self._made[rows, (used + ahead[:most]).clamp(max=window - 1)]
+        slots = (window - used + ahead[: window - min(left)]).clamp(max=window - 1)  # fewer to make: the last one again
+        chunk = max(1, MAX_TABLE // (len(left) * len(self._codes))) if is_cpu else window
+        for part in slots.split(chunk, dim=1):
+            self._made[rows, part] = self._picks(self.seeds[rows[:, 0]], self.position[rows] + 1 + part)
+        self._left = [window if count <= few else count for count in self._left]
+        self._used[rows] = 0
+
+    def _picks(self, seeds: Tensor, positions: Tensor) -> Tensor:  # [M], [M, K] -> [M, K, V] what is stored
+        return pick_weights(seeds, positions, len(self._codes))
 
     @property
     def tables(self) -> tuple[Tensor, Tensor]:
         """What StoredPicks reads."""
+        self._ready()
         return self._made, self._used
 
     def weights_at(self, depths: Tensor) -> Tensor:
         """[B, N] depths of nodes -> exp(G) [B, N, V] of the tokens behind them: see winners."""
         if len(self._left) == 1:
             return self._ahead().index_select(1, depths[0])
-        return self._rows(depths, self._used)
+        return StoredPicks(*self.tables).weights_at(depths)
 
     def _ahead(self) -> Tensor:
         """The unused rows of a single image."""
-        return self._made[:, self._made.shape[1] - self._left[0] :]
+        self._ready()
+        return self._made[:, self._window - self._left[0] :]
 
     def weights_ahead(self, count: int) -> Tensor:
         """The same of depths 0, 1, … count - 1: [B, count, V]."""
@@ -274,18 +283,18 @@ class Noise:
 
 
 def pick_weights(seeds: Tensor, positions: Tensor, vocab_size: int) -> Tensor:
-    """exp(G) of the tokens at these positions [N] of images with these seeds [B]: [B, N, V], as Noise makes them."""
+    """exp(G) of the tokens at these positions, [N] or [B, N], of images with these seeds [B]: [B, N, V]."""
     codes = torch.arange(vocab_size, dtype=torch.int32, device=seeds.device)
-    return _exponential(bits(seeds[:, None, None], Purpose.PICK, positions[:, None], codes)).reciprocal_()
+    return _exponential(bits(seeds[:, None, None], Purpose.PICK, positions[..., None], codes)).reciprocal_()
 
 
 class GreedyNoise(Noise):
     """Temperature 0: picks are made without noise."""
 
-    def _fill(self) -> None:
-        self._left = [self._made.shape[1]] * len(self._left)
-        self._used.zero_()
-
     def __init__(self, batch_size: int, vocab_size: int, *others: Any) -> None:
         super().__init__(batch_size, 1, *others)  # one number a position is enough: it broadcasts over codes
-        self._made.fill_(1.0)
+
+    def _fill(self) -> None:
+        self._made = self._made.new_ones(len(self._left), self._window, 1)
+        self._left = [self._window] * len(self._left)
+        self._used.zero_()

@@ -3,9 +3,15 @@
 import numpy as np
 import pytest
 import torch
+from support.toy import PROMPTS, SEEDS, tiny_eagle, tiny_target
 from torch import Tensor
 
+from lantern import noise as noise_module
+from lantern.acceptance.exact import Exact
+from lantern.decoding import DecodingSetup, generate
+from lantern.drafters.none import NoDrafter
 from lantern.evaluation.rows import append_rows, read_rows
+from lantern.loops.row_parallel import RowParallel
 from lantern.noise import (
     BLOCK,
     MAX_DIRECT,
@@ -20,6 +26,10 @@ from lantern.noise import (
     image_seed,
     winners,
 )
+from lantern.sampling import Sampling
+from lantern.trees.static import chain
+from lantern.verification import Ratio, SharedNoise
+from lantern.verification.block import Block
 
 WINDOW, CODES = 4, 16
 PINNED_PICKS = [275600578, 1045333964, 3907544953]
@@ -130,6 +140,35 @@ def test_the_ring_holds_what_a_direct_computation_gives():
             noise.admit(torch.tensor([2, 0]), torch.tensor([30, 10]))
         if turn == 8:
             noise.keep(torch.tensor([2, 0, 1]))
+
+
+@pytest.mark.parametrize("method", ["ratio", "block", "rows"])
+def test_picks_that_nothing_reads_are_not_made(monkeypatch, method):
+    """Catches a third of a chain's noise made for verifications that toss coins, and for rows, which pick by
+    themselves."""
+    monkeypatch.setattr(Noise, "_fill", lambda self: pytest.fail("picks are made"))
+    target, is_rows = tiny_target(), method == "rows"
+    drafter = NoDrafter() if is_rows else tiny_eagle(target, chain(3), Sampling())
+    verification = {"ratio": Ratio, "block": Block, "rows": SharedNoise}[method]()
+    setup = DecodingSetup(target, drafter, verification, Exact(), Sampling())
+    (RowParallel(2, 1) if is_rows else generate)(setup, PROMPTS, SEEDS, 3)
+
+
+def test_an_admitted_image_alone_is_given_new_picks(monkeypatch):
+    """Catches a whole window made for each of eight images where one of them starts."""
+    made, exponential = [], noise_module._exponential
+    monkeypatch.setattr(noise_module, "_exponential", lambda of: made.append(of.numel()) or exponential(of))
+    noise = streams(list(range(8)))
+    noise.weights_ahead(WINDOW)
+    window = noise.tables[0].shape[1]
+    assert sum(made) == 8 * window * CODES
+    noise.advance([5] * 8, torch.full((8,), 5))
+    made.clear()
+    noise.admit(torch.tensor([3]), torch.tensor([30]))
+    found = noise.weights_ahead(WINDOW)
+    assert sum(made) == window * CODES
+    ahead = noise.position[:, None] + 1 + torch.arange(WINDOW)
+    assert torch.equal(found, noise.weights(Purpose.PICK, ahead))
 
 
 def test_purposes_and_counters_never_share_a_key():

@@ -44,10 +44,9 @@ class GaussianNoise(Noise):
         """Raises LanternError."""
         return self.weights_ahead(0)
 
-    def weights(self, purpose: Purpose, *counters: Tensor) -> Tensor:
+    def _picks(self, seeds: Tensor, positions: Tensor) -> Tensor:
         """Normals in place of exp(G)."""
-        seeds = self.seeds.view(-1, *[1] * counters[0].dim())
-        return standard_normals(seeds, purpose, *(counter[..., None] for counter in counters), self._codes)
+        return standard_normals(seeds[:, None, None], Purpose.PICK, positions[..., None], self._codes)
 
 
 def standard_normals(seed: Tensor, purpose: Purpose, *counters: Tensor) -> Tensor:

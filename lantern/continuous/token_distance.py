@@ -106,6 +106,7 @@ class TokenDistance:
         noise = GaussianNoise(self.redraws, head.shape, 1, device, 2)
         seeds = torch.arange(self.redraws, device=device) + image_seed(0, f"{name} redraws") // 2
         noise.admit(torch.arange(self.redraws, device=device), seeds)
+        noise.normals(2)  # made here: those of an image's first tokens
         noise.position.fill_(head.target.num_tokens // 2)  # cspd judges no draft at the beginning of an image
         return noise
 
