@@ -4,7 +4,7 @@ siblings are judged in the order drawn, each against what the target has left af
 import torch
 from torch import Tensor
 
-from lantern.noise import Noise, Purpose
+from lantern.noise import Noise, Purpose, hashed
 from lantern.types import AcceptanceRule, DraftTree, Site, Verdict
 from lantern.verification.shared_noise import deepest
 
@@ -36,11 +36,12 @@ class RatioProposals:
 
     def anew(self, laws: Tensor) -> Tensor:
         """Draws [B, W] from laws [B, W, V], up to a factor each, by inversion: one random number per draw, where a
-        Gumbel race needs one per code."""
-        steps = 2 * torch.arange(laws.shape[1], device=laws.device) + 1
-        unit = self._noise.uniform(Purpose.WINDOW, self._noise.position[:, None], steps)[..., None]
+        Gumbel race needs one per code. It has 32 bits: with 24, rare codes of a large codebook would never be drawn."""
+        noise, steps = self._noise, 2 * torch.arange(laws.shape[1], device=laws.device) + 1
+        whole = hashed(noise.seeds[:, None], Purpose.WINDOW, noise.position[:, None], steps)
+        unit = (whole.double() + 0.5) * 2.0**-32  # within (0, 1)
         heights = laws.double().cumsum(-1)
-        drawn = torch.searchsorted(heights, unit * heights[..., -1:], right=True)[..., 0]
+        drawn = torch.searchsorted(heights, unit[..., None] * heights[..., -1:], right=True)[..., 0]
         return drawn.clamp(max=laws.shape[-1] - 1)  # a law of NaN gives a code, too: decoding.check_law ends the image
 
 

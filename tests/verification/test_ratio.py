@@ -21,6 +21,7 @@ from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.jacobi.jacobi import Jacobi, coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.starts import Nearest
+from lantern.noise import Noise, Purpose, hashed
 from lantern.sampling import Sampling
 from lantern.trees.adaptive import AdaptiveTree
 from lantern.trees.ddd import DDDTree
@@ -28,7 +29,7 @@ from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.sampled import SampledTree
 from lantern.trees.static import StaticTree
 from lantern.types import DraftTree
-from lantern.verification.ratio import Ratio, judged_everywhere, walked
+from lantern.verification.ratio import Ratio, RatioProposals, judged_everywhere, walked
 
 CODEBOOK = torch.randn(CODES, 3, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
 STATIC = StaticTree([[0], [1], [0, 0], [0, 1], [1, 0], [0, 0, 0]])
@@ -92,3 +93,17 @@ def test_what_is_judged_everywhere_is_what_a_walk_judges(drafter, rule):
     widths = [widest(tree) for tree in both.trees]
     assert all(width <= tree.width for width, tree in zip(widths, both.trees, strict=True))
     assert max(widths) == max(tree.width for tree in both.trees)
+
+
+def test_the_rarest_codes_of_a_large_codebook_can_be_drawn():
+    """Of 65,536 codes with p = 2^-25 but for the last one, 24 random bits draw only every second."""
+    law = torch.full((1, 1, 1 << 16), 2.0**-25, dtype=torch.float64)
+    law[..., -1] = 1 - law[..., :-1].sum()
+    seeds = torch.arange(200_000)
+    wanted = hashed(seeds, Purpose.WINDOW, torch.tensor(-1), torch.tensor(1)) >> 7  # the code, if it is none too large
+    rare = ((wanted < len(law[0, 0]) - 1) & (wanted % 2 == 1)).nonzero()[:5, 0]
+    assert len(rare) == 5
+    for seed in rare:
+        noise = Noise(1, law.shape[-1], 0)
+        noise.admit(torch.tensor([0]), seeds[seed, None])
+        assert RatioProposals(noise).anew(law).item() == wanted[seed]
