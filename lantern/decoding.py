@@ -17,7 +17,7 @@ from lantern.models.cached_target import CachedTarget
 from lantern.models.graphs import Outputs, recorded_size, recorded_tree
 from lantern.models.token_axis import spread
 from lantern.noise import StoredPicks
-from lantern.runtime.core_sharing import core_sharing
+from lantern.runtime.core_sharing import sharing_cores
 from lantern.runtime.memory import check_drafted
 from lantern.sampling import Sampling
 from lantern.types import (
@@ -75,17 +75,15 @@ def generate(setup: DecodingSetup, prompts: Sequence[str], seeds: Sequence[int],
     started = perf_counter()
     waiting = list(range(len(prompts)))[::-1]
     before = spent(setup)
-    with core_sharing().decoding() as adapt:
-        while waiting or len(batch):
-            adapt()
-            free = batch.free_rows()
-            if free and waiting:
-                new = [waiting.pop() for _ in free[: len(waiting)]]
-                batch.admit(free[: len(new)], new, [prompts[i] for i in new], [seeds[i] for i in new])
-            elif free:
-                batch.shrink()
-            else:
-                batch.step()
+    while waiting or len(batch):
+        free = batch.free_rows()
+        if free and waiting:
+            new = [waiting.pop() for _ in free[: len(waiting)]]
+            batch.admit(free[: len(new)], new, [prompts[i] for i in new], [seeds[i] for i in new])
+        elif free:
+            batch.shrink()
+        else:
+            batch.step()
     latency = perf_counter() - started
     forwards, drafter_s, head_s = (after - start for after, start in zip(spent(setup), before, strict=True))
     return batch.generation(len(prompts), latency, int(forwards), drafter_s, head_s)
@@ -180,6 +178,7 @@ class _Batch:
     def free_rows(self) -> list[int]:
         return [row for row, image in enumerate(self.images) if image < 0]
 
+    @sharing_cores
     def admit(self, rows: list[int], images: list[int], prompts: list[str], seeds: list[int]) -> None:
         """Prefills the prompts into free rows and commits their first tokens."""
         where = torch.tensor(rows, device=self.count.device)
@@ -202,6 +201,7 @@ class _Batch:
         root = TreeTopology.chain(0, law.device).tree(self.tokens[:, :1])
         return self.verification(root, probs, self.rule, self.noise).token[rows]
 
+    @sharing_cores
     def step(self) -> DraftTree:
         """One round for every row; returns what was drafted."""
         start = perf_counter()

@@ -68,32 +68,30 @@ def _measured(arm: Arm, settings: Sequence[str]) -> Figures:
 def measure(threads: str, settings: Sequence[str], repeats: int = REPEATS) -> Figures:
     """Seconds of images made in this process, the methods in turn, first alone and then beside a busy process."""
     from lantern.cli.demo_timings import pipeline_of, target_of
-    from lantern.runtime.core_sharing import CoreSharing, FixedThreads
-    from lantern.runtime.cpu_contention import usable_cores
+    from lantern.runtime.core_sharing import FIXING
 
     settings = [*settings, "device=cpu"]
     target = target_of(settings)
-    kept = {"fixed": FixedThreads, "sharing": lambda: CoreSharing(len(usable_cores()))}[threads]()
+    if threads == "fixed":  # decoding reads it, torch has started with its own number
+        os.environ[FIXING[0]] = str(os.cpu_count())
     pipelines = {name: pipeline_of(target, [*settings, *method]) for name, method in METHODS.items()}
     for pipeline in pipelines.values():
-        seconds_of(pipeline, kept)  # warms up
+        seconds_of(pipeline)  # warms up
     figures: Figures = {}
     for load in LOADS:
         with _busy() if load == "loaded" else _alone():
             for _ in range(repeats):
                 for name, pipeline in pipelines.items():
-                    figures.setdefault(f"{name} {load}", []).append(seconds_of(pipeline, kept))
+                    figures.setdefault(f"{name} {load}", []).append(seconds_of(pipeline))
     return figures
 
 
-def seconds_of(pipeline, threads, limit_s: float = LIMIT_S) -> float:
+def seconds_of(pipeline, limit_s: float = LIMIT_S) -> float:
     """Of an image; after limit_s seconds the rest is estimated from the tokens made so far."""
     started = perf_counter()
-    with threads.decoding() as adapt:
-        for step in pipeline.steps(PROMPT, 0):
-            adapt()
-            if (spent := perf_counter() - started) > limit_s:
-                return spent * len(step.tokens) / step.committed
+    for step in pipeline.steps(PROMPT, 0):
+        if (spent := perf_counter() - started) > limit_s:
+            return spent * len(step.tokens) / step.committed
     return perf_counter() - started
 
 

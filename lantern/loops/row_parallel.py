@@ -2,7 +2,8 @@
 every row under way (ZipAR, 2412.04062); each may draft a Jacobi window of its own (PJD, 2606.05703). PJD judges guesses
 by SJD's coin, here a guess is accepted if the noise picks it. Lossy: contexts lack some of the tokens before them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from time import perf_counter
 from typing import Protocol, runtime_checkable
 
@@ -14,6 +15,7 @@ from lantern.errors import LanternError, check_whole
 from lantern.loops.row_schedule import Image, next_pass
 from lantern.models.token_axis import has_latents
 from lantern.noise import GreedyNoise, Noise, Purpose, winners
+from lantern.runtime.core_sharing import sharing_cores
 from lantern.runtime.memory import check_memory, check_nodes
 from lantern.sampling import Sampling
 from lantern.types import Forward, Generation, Round, Target
@@ -90,22 +92,13 @@ class RowParallel:
         def pick(laws: Tensor, positions: Tensor) -> list[list[int]]:
             return winners(laws, noise.weights(Purpose.PICK, positions)).tolist()  # the picks of plain decoding
 
-        law = sampling.law(target.prefill(prompts, everyone).logits)
-        check_law(law, target)
-        first = pick(law, torch.zeros_like(everyone)[:, None])
+        first = pick(_first_law(target, sampling, prompts, everyone), torch.zeros_like(everyone)[:, None])
         images = [Image(target.grid, self.window, self.length, token) for (token,) in first]
         alive = list(range(len(images)))
         while alive:
-            start = perf_counter()
             active = [images[number] for number in alive]
-            tokens, positions, mask, sources, goals = (part.to(device) for part in next_pass(active))
-            logits = target.read_positions(tokens, positions, mask).logits
-            verified = perf_counter()
-            laws = sampling.law(logits)
-            picks = pick(laws.gather(1, sources[..., None].expand(-1, -1, laws.shape[-1])), goals)
-            paths = [list(range(image.take(own))) for image, own in zip(active, picks, strict=True)]
-            ms = 1e3 * (verified - start), 1e3 * (perf_counter() - verified)
-            rounds.append(Round(paths, tokens.shape[1], 0.0, *ms, tuple(first_image + number for number in alive)))
+            laws, record = _step(target, sampling, active, pick)
+            rounds.append(record._replace(images=tuple(first_image + number for number in alive)))
             left = [index for index, image in enumerate(active) if not image.is_complete]
             if len(left) < len(alive):
                 check_law(laws[:, 0], target)
@@ -113,3 +106,30 @@ class RowParallel:
                 for part in (target, noise):
                     part.keep(torch.tensor(left, dtype=torch.long, device=device))
         return images
+
+
+@sharing_cores
+def _first_law(target: AnyOrderTarget, sampling: Sampling, prompts: Sequence[str], rows: Tensor) -> Tensor:
+    law = sampling.law(target.prefill(prompts, rows).logits)
+    check_law(law, target)
+    return law
+
+
+@sharing_cores
+def _step(
+    target: AnyOrderTarget, sampling: Sampling, images: Sequence[Image],
+    pick: Callable[[Tensor, Tensor], list[list[int]]],
+) -> tuple[Tensor, Round]:  # fmt: skip
+    """One pass over the images, which take its picks -> the laws [B, M, V] of what was read, and the record, in which
+    planning is drafting."""
+    times = [perf_counter()]
+    tokens, positions, mask, sources, goals = (part.to(target.codebook.device) for part in next_pass(images))
+    times.append(perf_counter())
+    logits = target.read_positions(tokens, positions, mask).logits
+    times.append(perf_counter())
+    laws = sampling.law(logits)
+    picks = pick(laws.gather(1, sources[..., None].expand(-1, -1, laws.shape[-1])), goals)
+    paths = [list(range(image.take(own))) for image, own in zip(images, picks, strict=True)]
+    times.append(perf_counter())
+    draft_ms, verify_ms, accept_ms = (1e3 * (after - before) for before, after in pairwise(times))
+    return laws, Round(paths, tokens.shape[1], draft_ms, verify_ms, accept_ms)

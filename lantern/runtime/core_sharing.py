@@ -1,12 +1,12 @@
-"""CPU threads given back while other processes use the cores. The threads of an operation wait for each other, so that
-one whose core is taken holds up all."""
+"""CPU threads given back by rounds of decoding while other processes use the cores. The threads of an operation wait
+for each other, so that one whose core is taken holds up all."""
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from functools import cache
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache, wraps
 from time import perf_counter
-from typing import Protocol
+from typing import ParamSpec, Protocol, TypeVar
 
 import torch
 
@@ -14,7 +14,8 @@ from lantern.runtime.cpu_contention import CpuContention, usable_cores
 
 WINDOW_S = 0.5  # between two looks at the load: the system counts in hundredths of a second
 FIXING = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # a user who sets one of these has chosen the number of threads
-Adapt = Callable[[], None]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Reading(Protocol):
@@ -24,17 +25,17 @@ class Reading(Protocol):
 
 
 class Threads(Protocol):
-    """How many CPU threads torch uses while images are decoded."""
+    """How many CPU threads torch uses in a round of decoding; afterwards it has as many as before."""
 
-    def decoding(self) -> AbstractContextManager[Adapt]: ...  # gives a function to be called between rounds
+    def decoding(self) -> AbstractContextManager[None]: ...
 
 
 class FixedThreads:
     """As many as torch has."""
 
-    @contextmanager
-    def decoding(self) -> Iterator[Adapt]:
-        yield _keep
+    def decoding(self) -> AbstractContextManager[None]:
+        """See Threads."""
+        return nullcontext()
 
 
 class CoreSharing:
@@ -48,17 +49,13 @@ class CoreSharing:
         self._reading, self._since = begin(), clock()
 
     @contextmanager
-    def decoding(self) -> Iterator[Adapt]:
-        """Afterwards torch has as many threads as before."""
+    def decoding(self) -> Iterator[None]:
+        """See Threads."""
+        self._look()
         most = torch.get_num_threads()
-
-        def adapt() -> None:
-            self._look()
-            _use(max(1, min(most, self._cores - self._used)))
-
         try:
-            adapt()
-            yield adapt
+            _use(max(1, min(most, self._cores - self._used)))
+            yield
         finally:
             _use(most)
 
@@ -77,10 +74,17 @@ def core_sharing() -> Threads:
     return CoreSharing(len(usable_cores()))
 
 
+def sharing_cores(run: Callable[P, T]) -> Callable[P, T]:
+    """The function, such as a round of decoding, with the threads that core_sharing() leaves it."""
+
+    @wraps(run)
+    def shared(*args: P.args, **kwargs: P.kwargs) -> T:
+        with core_sharing().decoding():
+            return run(*args, **kwargs)
+
+    return shared
+
+
 def _use(count: int) -> None:
     if count != torch.get_num_threads():
         torch.set_num_threads(count)
-
-
-def _keep() -> None:
-    """Changes nothing."""

@@ -10,7 +10,6 @@ from support.tiny_weights import load_tiny, write_tiny_weights
 
 from lantern.cli import contention
 from lantern.cli.contention import ARMS, METHODS, Arm, compare, line, seconds_of
-from lantern.runtime.core_sharing import FixedThreads
 
 
 def test_each_arm_is_measured_by_itself_with_its_variables(monkeypatch, capsys):
@@ -57,7 +56,7 @@ def test_a_slow_image_is_extrapolated_from_its_rounds(tmp_path, monkeypatch):
     times = iter(range(1000))
     monkeypatch.setattr(contention, "perf_counter", lambda: next(times))
     plain = load_tiny(tmp_path).pipeline(drafter="none")
-    seconds = seconds_of(plain, FixedThreads(), limit_s=10)
+    seconds = seconds_of(plain, limit_s=10)
     assert seconds == 11 * 256 / 11  # one token a step, one tick each
 
 

@@ -1,6 +1,7 @@
 """Row-parallel decoding against the target without any cache, and against plain decoding where they must agree."""
 
 from itertools import pairwise
+from time import sleep
 from typing import NamedTuple
 
 import pytest
@@ -11,6 +12,7 @@ from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
+from lantern.loops import row_parallel
 from lantern.loops.row_parallel import RowParallel
 from lantern.loops.row_schedule import Image
 from lantern.metrics.output_tv import OutputTV
@@ -178,6 +180,14 @@ def test_an_image_is_the_same_in_any_batch_and_the_counts_agree(length):
     assert together.tokens_per_step == pytest.approx((LENGTH - 1) * len(PROMPTS) / sum(together.steps.tolist()))
     if length:
         assert len(set(together.steps.tolist())) > 1
+
+
+def test_planning_a_pass_is_booked_as_drafting(monkeypatch):
+    """Catches the host's work on a schedule that counts as the target's pass."""
+    planned = row_parallel.next_pass
+    monkeypatch.setattr(row_parallel, "next_pass", lambda images: sleep(0.002) or planned(images))
+    rounds = decode(RowParallel(3), Sampling()).rounds
+    assert all(record.draft_ms >= 2 for record in rounds)
 
 
 def test_a_batch_that_does_not_fit_is_rejected(monkeypatch):

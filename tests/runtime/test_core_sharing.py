@@ -7,9 +7,11 @@ import torch
 from support.toy import PROMPTS, SEEDS, tiny_target
 
 from lantern.acceptance.exact import Exact
-from lantern.decoding import DecodingSetup, generate
+from lantern.decoding import DecodingSetup, first_rounds, generate, steps
 from lantern.drafters.jacobi.jacobi import Jacobi, coupled
 from lantern.drafters.jacobi.starts import Nearest
+from lantern.drafters.none import NoDrafter
+from lantern.loops.row_parallel import RowParallel
 from lantern.runtime import core_sharing as module
 from lantern.runtime.core_sharing import WINDOW_S, CoreSharing, FixedThreads, core_sharing
 from lantern.sampling import Sampling
@@ -43,31 +45,31 @@ def four_threads():
 def test_each_core_that_others_use_is_left_to_them_but_one(used, threads):
     """Catches threads that wait for one whose core is taken, and none at all on a busy machine."""
     machine = Machine(used)
-    with machine.sharing().decoding() as adapt:
-        machine.time += WINDOW_S
-        adapt()
+    sharing = machine.sharing()
+    machine.time += WINDOW_S
+    with sharing.decoding():
         assert torch.get_num_threads() == threads
     assert torch.get_num_threads() == 4
 
 
 def test_threads_come_back_when_the_others_are_done():
     machine = Machine(2.0)
-    with machine.sharing().decoding() as adapt:
-        found = []
-        for used in (2.0, 2.0, 0.0, 0.0):
-            machine.used = used
-            machine.time += WINDOW_S
-            adapt()
+    sharing, found = machine.sharing(), []
+    for used in (2.0, 2.0, 0.0, 0.0):
+        machine.used = used
+        machine.time += WINDOW_S
+        with sharing.decoding():
             found.append(torch.get_num_threads())
+        assert torch.get_num_threads() == 4
     assert found == [2, 2, 4, 4]
 
 
 def test_the_load_is_read_over_a_whole_window():
     """Catches a reading of a few milliseconds, which the system's counters do not resolve."""
     machine = Machine(3.0)
-    with machine.sharing().decoding() as adapt:
-        machine.time += 0.9 * WINDOW_S
-        adapt()
+    sharing = machine.sharing()
+    machine.time += 0.9 * WINDOW_S
+    with sharing.decoding():
         assert torch.get_num_threads() == 4
 
 
@@ -111,19 +113,43 @@ def test_a_user_who_sets_the_threads_keeps_them(name, monkeypatch):
     core_sharing.cache_clear()
 
 
-def test_tokens_do_not_change_with_the_threads(monkeypatch):
+def jacobi(target) -> Jacobi:
+    return Jacobi(target, 4, Nearest(), coupled, Sampling())
+
+
+def streamed(setup: DecodingSetup, prompts: list[str], seeds: list[int]) -> torch.Tensor:
+    found = []
+    for number, step in enumerate(steps(setup, prompts[0], seeds[0])):
+        assert torch.get_num_threads() == 4, number  # the caller's own work between rounds
+        found.append(step.tokens)
+    return found[-1]
+
+
+DRIVERS = {
+    "generate": (jacobi, lambda *given: generate(*given, 3).tokens),
+    "steps": (jacobi, streamed),
+    "first_rounds": (jacobi, lambda *given: torch.tensor([len(one.paths) for one in first_rounds(*given, 9)])),
+    "rows": (lambda target: NoDrafter(), lambda *given: RowParallel(2, 1)(*given, 3).tokens),
+}
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_tokens_do_not_change_with_the_threads(monkeypatch, driver):
     """Catches decoding that does not adapt, or whose result depends on the load."""
+    make, decode = DRIVERS[driver]
     target, machine = tiny_target(dtype=torch.float32), Machine()
-    seen, loads = set(), cycle([0, 1, 2, 3, 3])
+    loads = cycle([0, 1, 2, 3, 3])
 
     def clock() -> float:  # at each round: the load changes, a window has passed
-        seen.add(torch.get_num_threads())
         machine.used = next(loads)
         machine.time += WINDOW_S
         return machine.time
 
-    setup = DecodingSetup(target, Jacobi(target, 4, Nearest(), coupled, Sampling()), SharedNoise(), Exact(), Sampling())
-    before = generate(setup, PROMPTS, SEEDS, 3).tokens
-    monkeypatch.setattr("lantern.decoding.core_sharing", lambda: CoreSharing(4, lambda: machine, clock))
-    assert torch.equal(generate(setup, PROMPTS, SEEDS, 3).tokens, before)
-    assert seen == {1, 2, 3, 4}
+    setup = DecodingSetup(target, make(target), SharedNoise(), Exact(), Sampling())
+    before = decode(setup, PROMPTS, SEEDS)
+    sharing = CoreSharing(4, lambda: machine, clock)
+    monkeypatch.setattr(module, "core_sharing", lambda: sharing)
+    law, used = Sampling.law, set()
+    monkeypatch.setattr(Sampling, "law", lambda *given: used.add(torch.get_num_threads()) or law(*given))
+    assert torch.equal(decode(setup, PROMPTS, SEEDS), before)
+    assert used == {1, 2, 3, 4}
