@@ -2,7 +2,10 @@
 whose features they were distilled on; released ones name no target, so that only sizes can be checked."""
 
 import logging
+from collections.abc import Callable, Hashable
 from pathlib import Path
+from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from torch import Tensor
 
@@ -34,6 +37,8 @@ LAYER_WIDTHS = 14  # parameters of a drafter over its squared width, about: fc 2
 EAGLE, PARALLEL = "python train.py", "python train.py drafter=parallel"
 
 log = logging.getLogger(__name__)
+Network = TypeVar("Network", EagleNetwork, ParallelNetwork)
+_in_use: WeakValueDictionary[Hashable, EagleNetwork | ParallelNetwork] = WeakValueDictionary()  # networks of drafters
 
 
 def load_eagle(checkpoint: str | Path, target: FeatureTarget, tree: TreePolicy, sampling: Sampling) -> Eagle:
@@ -53,14 +58,24 @@ def eagle_layer(checkpoint: str | Path, target: FeatureTarget) -> tuple[EagleNet
         network = randomly_initialised(lambda: EagleNetwork(dim, dim // head_dim, feed_forward_dim(dim, 256)))
         return network.to(weight.device, weight.dtype), RANDOM
     folder = drafter_folder(checkpoint, target)
-    return load_network(folder, target).to(weight.device, weight.dtype), weights_hash(folder)
+    return _loaded(load_network, folder, target), weights_hash(folder)
+
+
+def _loaded(load: Callable[[Path, Target], Network], folder: Path, target: Target) -> Network:
+    """load(folder, target) beside the target, or the same network if a drafter is using it: drafters only read it, and
+    tree=auto makes a dozen of one."""
+    weight = target.embed_weight
+    key = load, folder, weights_hash(folder), target.weights_hash, weight.shape, weight.dtype, weight.device
+    network = _in_use.get(key)
+    if network is None:
+        network = _in_use[key] = load(folder, target).to(weight.device, weight.dtype)
+    return network
 
 
 def load_parallel(checkpoint: str | Path, target: FeatureTarget, tree: TreePolicy, sampling: Sampling) -> Parallel:
     """As load_eagle, for drafters of train.py drafter=parallel."""
-    folder, weight = drafter_folder(checkpoint, target, PARALLEL), target.embed_weight
-    network = load_parallel_network(folder, target).to(weight.device, weight.dtype)
-    return Parallel(network, target, tree, sampling, weights_hash(folder))
+    folder = drafter_folder(checkpoint, target, PARALLEL)
+    return Parallel(_loaded(load_parallel_network, folder, target), target, tree, sampling, weights_hash(folder))
 
 
 def drafter_folder(

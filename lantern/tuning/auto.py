@@ -48,9 +48,6 @@ class Estimate(NamedTuple):
 class AutoTree:
     """A search for a tree, to be resolved before decoding starts, for batches of `batch_size` images."""
 
-    name = kind = "auto"
-    width = 0
-
     def __init__(
         self, families: Sequence[Family], prompts: Sequence[str], batch_size: int = 1, kept: SavedChoice | None = None
     ) -> None:
@@ -81,7 +78,8 @@ class AutoTree:
         return self.found
 
     def _search(self, pipelines: Pipelines) -> Shape | None:
-        best, speed = fastest(pipelines, self._candidates(pipelines), self._batches())
+        candidates, _held = self._candidates(pipelines)  # whose drafter's weights all others share
+        best, speed = fastest(pipelines, candidates, self._batches())
         chosen = best if speed >= MIN_MEASURED_SPEEDUP else None
         log.info(
             "tree=auto is %s at batch %d: the best it found is %s, %.2f times as fast as plain decoding",
@@ -89,13 +87,16 @@ class AutoTree:
         )
         return chosen
 
-    def _candidates(self, pipelines: Pipelines) -> list[Shape]:
+    def _candidates(self, pipelines: Pipelines) -> tuple[list[Shape], list[Pipeline]]:
+        """Also a sampled shape's pipeline, if any."""
+        held: list[Pipeline] = []
         plain = self._seconds(pipelines(None), learn(pipelines(None), self.prompts))
         estimates = []
         rejection: LanternError | None = None
         for family in self.fitting(pipelines.drafter_parameters):
             try:
                 family, parts = sampled_parts(family, pipelines)
+                held = held or parts[:1]
                 runs = [learn(part, self.prompts) for part in parts]
             except LanternError as error:  # a rule or a drafter that does not support such trees
                 rejection = error
@@ -105,7 +106,8 @@ class AutoTree:
         if rejection and not estimates:
             raise rejection
         promising = [estimate for estimate in estimates if estimate.speed * plain >= MIN_ESTIMATED_SPEEDUP]
-        return [family.shape(size) for family, best, _ in promising for tree in best for size in family.near(tree)]
+        shapes = [family.shape(size) for family, best, _ in promising for tree in best for size in family.near(tree)]
+        return shapes, held
 
     def _seconds(self, pipeline: Pipeline, run: Generation) -> float:
         """Of a round at this batch size. run: decoded image by image."""
@@ -117,8 +119,13 @@ class AutoTree:
         return seconds_of(pipeline.first_rounds(batch.prompts, batch.seeds, FIRST_ROUNDS))
 
     def _batches(self) -> list[Batch]:
-        count = max(MIN_TIMED_BATCHES, -(-MIN_TIMED_IMAGES // self.batch_size))
-        return [Batch.cycle(self.prompts, self.batch_size, search_seed(1 + number)) for number in range(count)]
+        """Each of other prompts, as far as there are any."""
+        size, prompts = self.batch_size, self.prompts
+        numbers = range(max(MIN_TIMED_BATCHES, -(-MIN_TIMED_IMAGES // size)))
+        turned = [
+            [*prompts[start:], *prompts[:start]] for start in (number * size % len(prompts) for number in numbers)
+        ]
+        return [Batch.cycle(turned[number], size, search_seed(1 + number)) for number in numbers]
 
 
 def resolved(tree: TreePolicy | AutoTree, pipelines: Pipelines) -> TreePolicy | Shape | None:
