@@ -4,7 +4,7 @@ whose features they were distilled on; released ones name no target, so that onl
 import logging
 from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from torch import Tensor
@@ -38,7 +38,7 @@ EAGLE, PARALLEL = "python train.py", "python train.py drafter=parallel"
 
 log = logging.getLogger(__name__)
 Network = TypeVar("Network", EagleNetwork, ParallelNetwork)
-_in_use: WeakValueDictionary[Hashable, EagleNetwork | ParallelNetwork] = WeakValueDictionary()  # networks of drafters
+_in_use: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()  # networks of drafters, by what loaded them
 
 
 def load_eagle(checkpoint: str | Path, target: FeatureTarget, tree: TreePolicy, sampling: Sampling) -> Eagle:
@@ -66,8 +66,7 @@ def _loaded(load: Callable[[Path, Target], Network], folder: Path, target: Targe
     tree=auto makes a dozen of one."""
     weight = target.embed_weight
     key = load, folder, weights_hash(folder), target.weights_hash, weight.shape, weight.dtype, weight.device
-    network = _in_use.get(key)
-    if network is None:
+    if (network := _in_use.get(key)) is None:
         network = _in_use[key] = load(folder, target).to(weight.device, weight.dtype)
     return network
 
