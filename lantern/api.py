@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lantern.cli.compose import composed
 from lantern.cli.error_messages import user_error, wrong_kind
+from lantern.data.prompts import Batch
 from lantern.decoding import Loop
 from lantern.errors import LanternError
 from lantern.evaluation.timing import decode_images
@@ -24,13 +25,16 @@ from lantern.types import AcceptanceRule, Drafter, Generation, Target, TreePolic
 USUAL = {"tree": "static", "acceptance": "exact", "verification": "auto", "drafter": "eagle"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Images:
     """Images of a list of prompts, in order, with their tokens and the statistics of decoding."""
 
     images: Tensor  # [B, 3, H, W] in [0, 1]
     tokens: Tensor  # [B, L]
     statistics: Generation
+
+    def __repr__(self) -> str:
+        return f"Images(images {[*self.images.shape]}, tokens {[*self.tokens.shape]}, {self.statistics})"
 
 
 class Model:
@@ -81,8 +85,7 @@ class Model:
         """
         if isinstance(prompts, str):
             raise LanternError(f"prompts={prompts!r} is one text; give a list of texts")
-        copies = [list(prompts[:index]).count(prompt) for index, prompt in enumerate(prompts)]
-        seeds = [image_seed(seed, prompt, copy) for prompt, copy in zip(prompts, copies, strict=True)]
+        seeds = Batch.cycle(prompts, len(prompts), seed).seeds
         pipeline = self.pipeline(**parts, batch_size=min(batch_size, len(prompts)) or 1)
         generation = pipeline.generate(prompts, seeds, batch_size)
         return Images(decode_images(self.target, generation.tokens), generation.tokens, generation)

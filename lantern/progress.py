@@ -11,7 +11,7 @@ from torch import Tensor
 from lantern.decoding import Step
 from lantern.errors import LanternError
 from lantern.pipeline import Pipeline
-from lantern.types import Target
+from lantern.types import Target, per_step
 
 
 @runtime_checkable
@@ -44,7 +44,7 @@ class Progress:
     @property
     def tokens_per_step(self) -> float:
         """Committed tokens per target forward so far, as Generation.tokens_per_step; 0 after the prefill."""
-        return (self.committed - 1) / self.steps if self.steps else 0.0
+        return per_step(self.committed - 1, self.steps) or 0.0
 
     @property
     def is_complete(self) -> bool:

@@ -5,7 +5,7 @@ L image tokens, C code dimension, K neighbours, P prefix tokens, A path slots. p
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import NamedTuple, Protocol, Self, runtime_checkable
+from typing import NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -59,7 +59,8 @@ class DraftTree:
 
     tokens: Tensor  # [B, N, ...] codebook indices, or latents [B, N, C]
     parents: Tensor  # [B, N] -1 at node 0; parents[:, i] < i; PADDING for a node that is not there
-    draft_probs: Tensor | None = None  # [B, N, V] q that children were drawn from, in order; None: chosen, point masses
+    # [B, N, V] q that children were drawn from, in order, or the conditions of latents; None: chosen, point masses
+    draft_probs: Tensor | None = None
     topology: TreeTopology | None = None  # if all rows are known to have it
     width: int | None = None  # children of a node, at most, if known
 
@@ -114,8 +115,7 @@ class Verdict:
 
     @cached_property
     def paths(self) -> list[list[int]]:
-        """`path` on the host, unpadded and cached. Reading it waits for the device: in most settings a round's only
-        wait."""
+        """`path` on the host, unpadded and cached. Reading it waits for the device: mostly a round's only wait."""
         return [row[: row.index(-1)] if -1 in row else row for row in self.path.tolist()]
 
     @cached_property
@@ -142,7 +142,7 @@ class AcceptanceRule(Protocol):
     Relaxation (acceptance/relaxed.py) or a CommittedLaw (acceptance/committed.py)."""
 
     name: str
-    verification: str  # shared_noise or ratio: the default
+    verification: str  # the default: shared_noise or ratio; else the name of the only one that judges by this rule
     lossless: bool  # whether the output law is the target's
 
     @property
@@ -221,16 +221,6 @@ class TreePolicy(Protocol):
     def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals: "Proposals") -> DraftTree: ...
 
 
-@runtime_checkable
-class StatefulTreePolicy(TreePolicy, Protocol):
-    """A tree policy that learns from the rounds of each image; updated by the drafter after every round."""
-
-    def allocate(self, batch_size: int, grid: tuple[int, int], device: torch.device) -> None: ...
-    def begin(self, rows: Tensor) -> None: ...  # these rows start new images
-    def observe(self, verdict: Verdict) -> None: ...  # of the trees grown last
-    def keep(self, rows: Tensor) -> None: ...
-
-
 class Proposals(Protocol):
     """How children are proposed for a verification. Scores are [B, W, V]; a node's children are its best codes. log q
     is given up to a constant per node; laws [B, W, V] are those of a window's positions -> tokens [B, W]."""
@@ -281,7 +271,7 @@ class Round(NamedTuple):
         return [len(path) - 1 for path in self.paths]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Generation:
     """The result of decoding.generate for a list of prompts, in their order."""
 
@@ -294,6 +284,16 @@ class Generation:
     head_s: float = 0.0  # the same of a head that verification runs
 
     @property
-    def tokens_per_step(self) -> float:
-        """Committed image tokens per target forward; the prefill's token and forward are left out."""
-        return (self.tokens.shape[1] - 1) * len(self.tokens) / int(self.steps.sum())
+    def tokens_per_step(self) -> float | None:
+        """Committed image tokens per target forward; the prefill's token and forward are left out. None of images that
+        end with them."""
+        return per_step((self.tokens.shape[1] - 1) * len(self.tokens), int(self.steps.sum()))
+
+    def __repr__(self) -> str:
+        rate = f"{self.tokens_per_step or 0:.2f} tokens per step"
+        return f"Generation({len(self.tokens)} images, {rate}, {len(self.rounds)} rounds, {self.latency_s:.2f} s)"
+
+
+def per_step(tokens: int, steps: int) -> float | None:
+    """Tokens per target forward behind the prefill; None where there were no such forwards."""
+    return tokens / steps if steps else None

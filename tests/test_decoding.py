@@ -14,13 +14,14 @@ from lantern.acceptance.lantern_pp import LanternPP
 from lantern.decoding import DecodingSetup, first_rounds, generate
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
+from lantern.evaluation.speed import tokens_per_step
 from lantern.sampling import Sampling
 from lantern.trees.adaptive import AdaptiveTree
 from lantern.trees.ddd import DDDTree
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.sampled import SampledTree
 from lantern.trees.static import StaticTree, chain
-from lantern.types import Generation
+from lantern.types import Generation, Round
 from lantern.verification.ratio import Ratio
 from lantern.verification.shared_noise import SharedNoise
 
@@ -223,3 +224,19 @@ def test_a_target_in_half_precision_decodes_with_a_drafter_as_without_one_but_fo
         for part in (drafter, NoDrafter())
     )
     assert (drafted == plain).float().mean() > 0.8
+
+
+def test_a_generation_is_told_in_a_line_and_compared_without_an_error():
+    """Catches pages of rounds on a terminal, and the truth value of a tensor."""
+    record = Round([[0, 1], [0]], 2, 1.0, 1.0, 1.0)
+    found, other = (Generation(torch.zeros(3, 16), [record] * 138, torch.tensor([3, 3, 3]), 1.518, 0) for _ in range(2))
+    assert repr(found) == "Generation(3 images, 5.00 tokens per step, 138 rounds, 1.52 s)"
+    assert found == found
+    assert found != other
+
+
+def test_images_that_end_with_the_prefill_have_no_tokens_per_step():
+    """Catches a division by no steps."""
+    found = Generation(torch.zeros(2, 1), [], torch.tensor([0, 0]), 0.1, 0)
+    assert found.tokens_per_step is tokens_per_step([{"steps": 0}] * 2, 1) is None
+    assert repr(found) == "Generation(2 images, 0.00 tokens per step, 0 rounds, 0.10 s)"

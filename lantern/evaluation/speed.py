@@ -10,7 +10,7 @@ import torch
 from lantern.evaluation.records import timings_before
 from lantern.evaluation.rows import Row
 from lantern.metrics.intervals import total_ratio
-from lantern.types import Target
+from lantern.types import Target, per_step
 
 WIDE = 0.1  # an interval of the speed-up is wide above this share of it
 DISTURBED = 0.1  # cores used by other processes, above which a timing is disturbed
@@ -40,7 +40,7 @@ def costs(lines: Sequence[Row]) -> Row:
 def tokens_per_step(lines: Sequence[Row], num_tokens: int) -> float | None:
     """Image tokens committed per target forward, bonus token included, prefill left out; a ratio of sums. None where
     nothing was decoded after the prefill."""
-    return _ratio((num_tokens - 1) * len(lines), sum(line["steps"] for line in lines))
+    return per_step((num_tokens - 1) * len(lines), sum(line["steps"] for line in lines))
 
 
 def speed(target: Target, timed: Sequence[Row], ar: Sequence[Row]) -> Row:

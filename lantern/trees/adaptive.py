@@ -3,6 +3,7 @@ neighbouring positions, left and above, accepted many tokens, else shallow and w
 moves by bisection. Which position above counts is our reading of the paper."""
 
 from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -10,7 +11,17 @@ from torch import Tensor
 from lantern.errors import LanternError, check_whole
 from lantern.runtime.memory import check_nodes
 from lantern.trees.beam import Beam
-from lantern.types import DraftTree, Proposals, Verdict
+from lantern.types import DraftTree, Proposals, TreePolicy, Verdict
+
+
+@runtime_checkable
+class StatefulTreePolicy(TreePolicy, Protocol):
+    """A tree policy that learns from the rounds of each image; updated by the drafter after every round."""
+
+    def allocate(self, batch_size: int, grid: tuple[int, int], device: torch.device) -> None: ...
+    def begin(self, rows: Tensor) -> None: ...  # these rows start new images
+    def observe(self, verdict: Verdict) -> None: ...  # of the trees grown last
+    def keep(self, rows: Tensor) -> None: ...
 
 
 class AdaptiveTree:

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.sampling import Sampling
+from lantern.trees.adaptive import StatefulTreePolicy
 from lantern.types import (
     AcceptanceRule,
     Drafter,
     DraftTree,
     Forward,
-    StatefulTreePolicy,
     TreePolicy,
     Verdict,
     Verification,

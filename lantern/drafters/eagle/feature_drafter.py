@@ -56,7 +56,7 @@ class FeatureDrafter:
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         """Keeps the pairs (feature of an accepted node, the token behind it) for the next draft."""
-        self.state.observe(tree, self.network.reads(forward.features), verdict)
+        self.state.observe(tree, forward.features, verdict, self.network.reads)
 
     def keep(self, rows: Tensor) -> None:
         self.state.keep(rows)

@@ -14,7 +14,8 @@ from lantern.drafters.parallel_network import ParallelNetwork
 from lantern.models.cache import PrefillView, ReusableCache, TreeView, additive
 from lantern.models.graphs import DRAFTER_PASS, Outputs, PassGraphs
 from lantern.models.llamagen.fused import cache_dtype
-from lantern.types import DraftTree, Forward, StatefulTreePolicy, Target, TreeLabel, TreePolicy, Verdict
+from lantern.trees.adaptive import StatefulTreePolicy
+from lantern.types import DraftTree, Forward, Target, TreeLabel, TreePolicy, Verdict
 
 
 @runtime_checkable
@@ -146,10 +147,11 @@ class DrafterState:
         self.cache.extend(pairs.counts, pairs.count)  # what was written behind the root is overwritten
         return outputs
 
-    def observe(self, tree: DraftTree, features: Tensor, verdict: Verdict) -> None:
-        """Keeps the pairs of the accepted path, of what the drafter reads at the nodes [B, R, N, D], and updates the
-        tree policy."""
-        self.pairs.observe(tree, features, verdict)
+    def observe(
+        self, tree: DraftTree, features: Tensor, verdict: Verdict, read: Callable[[Tensor], Tensor] | None = None
+    ) -> None:
+        """Keeps the pairs of the accepted path, as Pairs.observe, and updates the tree policy."""
+        self.pairs.observe(tree, features, verdict, read)
         for policy in self._trees:
             policy.observe(verdict)
 

@@ -1,5 +1,7 @@
 """The pairs (feature of an accepted node, token behind it) that a round commits and a drafter has yet to read."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -32,13 +34,16 @@ class Pairs:
         self.tokens[self.rows, self.count - 1] = roots
         return self.tokens[:, :longest], self.features[:, :, :longest]
 
-    def observe(self, tree: DraftTree, features: Tensor, verdict: Verdict) -> None:
-        """The accepted path becomes pairs, of what the drafter reads at the nodes [B, R, N, D]; the last one is
-        completed by the verdict's token."""
+    def observe(
+        self, tree: DraftTree, features: Tensor, verdict: Verdict, read: Callable[[Tensor], Tensor] | None = None
+    ) -> None:
+        """The accepted path becomes pairs, the last one completed by the verdict's token. features [B, R, N, F] of the
+        nodes; read maps those of the path to what the drafter reads [..., D], if they are not that already."""
         longest = max(verdict.counts) + 1
         path = verdict.path[:, :longest].clamp(min=0)
         self.tokens[:, : longest - 1] = tree.tokens.gather(1, spread(path, tree.tokens))[:, 1:]
-        self.features[:, :, :longest] = features.transpose(1, 2)[self.rows[:, None], path].transpose(1, 2)
+        own = features.transpose(1, 2)[self.rows[:, None], path].transpose(1, 2)
+        self.features[:, :, :longest] = read(own) if read else own
         self.count, self.counts = verdict.moved, [accepted + 1 for accepted in verdict.counts]
 
     def keep(self, rows: Tensor) -> None:

@@ -3,15 +3,18 @@ drafter's mistakes from the output, so nothing else would notice them than a low
 
 import pytest
 import torch
-from support.toy import tiny_eagle, tiny_target
+from support.toy import PROMPTS, SEEDS, tiny_eagle, tiny_target
 from support.uneven_rounds import target_features, uneven_rounds
 from torch import Tensor
 
+from lantern.acceptance.exact import Exact
+from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.eagle.eagle import Eagle
 from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree, chain
 from lantern.types import DraftTree
+from lantern.verification import SharedNoise
 
 TREES = {
     "chain": chain(4),
@@ -78,3 +81,13 @@ def test_draft_laws_equal_one_causal_pass_over_all_pairs(tree, cfg_scale, layers
                 if len(committed[row]) + len(path) <= target.num_tokens:
                     slow = slow_law(drafter, prompts[row], committed[row], path[1:])
                     torch.testing.assert_close(law, slow, rtol=0, atol=1e-10)
+
+
+def test_layers_are_mapped_along_the_accepted_path_alone():
+    """Catches a map over all nodes of a tree of which a path is kept."""
+    tree = StaticTree([[0], [1], [2], [0, 0], [0, 1], [1, 0]])
+    target, rows = tiny_target(), []
+    drafter = tiny_eagle(target, tree, Sampling(), layers=[0, 1])
+    drafter.network.reads.fc.register_forward_hook(lambda _, given, made: rows.append(made.shape[2]))
+    generate(DecodingSetup(target, drafter, SharedNoise(), Exact(), Sampling()), PROMPTS[:2], SEEDS[:2], 2)
+    assert max(rows[1:]) <= tree.depth + 1 < tree.num_nodes
