@@ -17,7 +17,8 @@ from lantern.types import AcceptanceRule, Drafter, Generation, Round, Target, Tr
 from lantern.verification import Ratio, SharedLaw, SharedNoise
 from lantern.verification.block import Block
 
-# Where tests/test_laws.py shows, by enumeration or token by token, that the output law is the target's.
+# Where tests show, by enumeration, token by token or by moments, that the output law is the target's:
+# tests/test_laws.py and those of verification/, drafters/jacobi/ and continuous/.
 PROVEN_VERIFICATIONS = (Ratio, SharedNoise, SharedLaw, Block, GaussianRatio, GaussianShared)
 PROVEN_TREES = ("none", "static", "eagle2", "ddd", "adaptive", "sampled", "window")
 RULE_KEYS = ("k", "delta", "lam")  # parameters that have a column of their own in every row

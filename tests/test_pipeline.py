@@ -16,6 +16,7 @@ from lantern.acceptance.lantern_pp import LanternPP
 from lantern.acceptance.tv_budget import TvBudget
 from lantern.acceptance.typical import Typical
 from lantern.acceptance.vvs import VVS
+from lantern.continuous.tolerance import Tolerance
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.loading import load_eagle
 from lantern.drafters.none import NoDrafter
@@ -112,6 +113,12 @@ def test_lossless_is_claimed_only_where_an_exact_law_test_covers_the_combination
 def test_verification_defaults_to_the_way_of_the_rule(rule, temperature, kind):
     """Catches relaxed rules judged otherwise than their papers do, and coins tossed in greedy decoding."""
     assert type(joined(rule, sampling=Sampling(temperature=temperature)).verification) is kind
+
+
+def test_a_rule_that_neither_default_judges_by_names_the_verification_that_does():
+    """Catches a default that is stated and not taken: ratio would fail at the first token."""
+    with pytest.raises(LanternError, match=r"acceptance=tolerance is judged by neither; give .*=gaussian_shared"):
+        by_rule(Tolerance(0.1), Sampling())
 
 
 def test_a_rules_further_parameters_are_described_by_their_config_names():

@@ -4,8 +4,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from lantern.acceptance.relaxed import relaxed
-from lantern.types import Site
+from lantern.acceptance.relaxed import relaxation_judged
 
 
 class Exact:
@@ -15,9 +14,7 @@ class Exact:
     verification = "shared_noise"  # by default
     lossless = True
     parameters: ClassVar[dict[str, float]] = {}
+    judge = relaxation_judged
 
     def relax(self, p: Tensor, x: Tensor) -> Tensor:
         return p
-
-    def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
-        return relaxed(p, q, x)

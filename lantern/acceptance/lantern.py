@@ -5,16 +5,17 @@ code."""
 from torch import Tensor
 
 from lantern.acceptance.neighbours import nearest
-from lantern.acceptance.relaxed import absorb, relaxed
+from lantern.acceptance.relaxed import absorb, relaxation_judged
 from lantern.errors import LanternError
-from lantern.types import Site
 
 
 class Lantern:
-    """p~(x) - p(x) <= delta for the judged x. delta bounds this one move, not the output law's total variation."""
+    """p~(x) - p(x) <= delta for the judged x. delta bounds this one move, not the output law's total variation. The
+    paper judges one token a position; behind rejected siblings p is the law they leave, normalised, as in its code."""
 
     name = "lantern"
     verification = "ratio"  # by default, as in the paper
+    judge = relaxation_judged
 
     def __init__(self, codebook: Tensor, k: int, delta: float) -> None:
         """codebook [V, C]; k neighbours, 0 <= k < V; delta in [0, 1]. Raises LanternError outside these."""
@@ -26,6 +27,3 @@ class Lantern:
 
     def relax(self, p: Tensor, x: Tensor) -> Tensor:
         return absorb(p, x, self.neighbours, budget=self.delta)
-
-    def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
-        return relaxed(self.relax(p, x), q, x)

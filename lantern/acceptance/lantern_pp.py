@@ -6,9 +6,8 @@ from math import inf
 from torch import Tensor
 
 from lantern.acceptance.neighbours import nearest
-from lantern.acceptance.relaxed import absorb, relaxed
+from lantern.acceptance.relaxed import absorb, relaxation_judged
 from lantern.errors import LanternError
-from lantern.types import Site
 
 
 class LanternPP:
@@ -16,6 +15,7 @@ class LanternPP:
 
     name = "lantern_pp"
     verification = "ratio"  # by default, as in the paper
+    judge = relaxation_judged
 
     def __init__(self, codebook: Tensor, k: int, lam: float) -> None:
         """codebook [V, C]; k neighbours, 0 <= k < V; lam >= 1. Raises LanternError outside these."""
@@ -27,6 +27,3 @@ class LanternPP:
 
     def relax(self, p: Tensor, x: Tensor) -> Tensor:
         return absorb(p, x, self.neighbours, budget=(self.lam - 1) * p.gather(1, x[:, None]))
-
-    def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
-        return relaxed(self.relax(p, x), q, x)

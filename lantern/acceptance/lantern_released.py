@@ -6,7 +6,7 @@ from torch import Tensor
 
 from lantern.acceptance.neighbours import nearest
 from lantern.acceptance.relaxed import absorb, normalised, relaxed
-from lantern.errors import LanternError
+from lantern.errors import LanternError, check_whole
 from lantern.types import Site
 
 
@@ -40,6 +40,7 @@ class LanternReleased:
 
 def one_too_many(codebook: Tensor, k: int) -> Tensor:
     """[V, min(k + 1, V - 1)] neighbours."""
+    check_whole("acceptance", k=k)
     return nearest(codebook, k + 1 if 0 <= k < len(codebook) - 1 else k)
 
 

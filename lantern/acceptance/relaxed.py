@@ -5,7 +5,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from lantern.types import AcceptanceRule
+from lantern.types import AcceptanceRule, Site
 
 
 @runtime_checkable
@@ -30,6 +30,13 @@ def relaxed(p_tilde: Tensor, q: Tensor | None, x: Tensor) -> tuple[Tensor, Tenso
         accept = (p_tilde.gather(1, index) / q.gather(1, index).clamp(min=torch.finfo(q.dtype).tiny))[:, 0]
         residual = (p_tilde - q).clamp(min=0)
     return accept.clamp(max=1), normalised(residual, p_tilde)
+
+
+def relaxation_judged(
+    rule: Relaxation, p: Tensor, q: Tensor | None, x: Tensor, site: Site
+) -> tuple[Tensor, Tensor]:  # as AcceptanceRule.judge
+    """Judges against the rule's p~."""
+    return relaxed(rule.relax(p, x), q, x)
 
 
 def normalised(masses: Tensor, otherwise: Tensor | float) -> Tensor:

@@ -16,7 +16,7 @@ from lantern.drafters.eagle.kv_state import FeatureTarget, RootPass
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.jacobi.jacobi import chain_within
 from lantern.drafters.loading import drafter_folder, eagle_layer
-from lantern.errors import LanternError
+from lantern.errors import LanternError, check_whole
 from lantern.models.build import RANDOM
 from lantern.models.cache import TreeView
 from lantern.models.graphs import DRAFTER_PASS, Outputs
@@ -55,6 +55,7 @@ class LatentEagle(FeatureDrafter):
         self, network: EagleNetwork, target: FeatureTarget, sampling: Sampling, length: int, weights_hash: str = ""
     ) -> None:
         """length: of the chain, in tokens. Raises LanternError for a target of codes."""
+        check_whole("drafter", length=length)
         if length < 1:
             raise LanternError(f"drafter.length={length}: a chain needs 1 token at least")
         check_nodes(length, f"drafter.length={length}")

@@ -8,7 +8,7 @@ from lantern.continuous.latent_chains import LatentProposals
 from lantern.continuous.token_head import TokenHead
 from lantern.drafters.jacobi.jacobi import chain_within
 from lantern.drafters.jacobi.window import KIND
-from lantern.errors import LanternError
+from lantern.errors import LanternError, check_whole
 from lantern.models.token_axis import spread
 from lantern.runtime.memory import check_nodes
 from lantern.types import DraftTree, Forward, Proposals, Target, TreeLabel, Verdict
@@ -23,6 +23,7 @@ class LatentJacobi:
 
     def __init__(self, target: Target, length: int) -> None:
         """length: of the window, in tokens. Raises LanternError for a target of codes."""
+        check_whole("drafter", length=length)
         if length < 1:
             raise LanternError(f"drafter.length={length}: a window needs 1 position at least")
         check_nodes(length, f"drafter.length={length}")

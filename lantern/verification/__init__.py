@@ -1,8 +1,10 @@
-"""Verification: which path of a tree is accepted. Two exact ways carry every rule and tree; block is for chains."""
+"""Verification: which path of a tree is accepted. Ratio judges codes by every rule, on every tree; shared noise needs a
+rule with a law to pick from, block a chain as well. Those of latents are in lantern/continuous."""
 
 from typing import Protocol, runtime_checkable
 
 from lantern.acceptance.committed import CommittedLaw
+from lantern.errors import LanternError
 from lantern.sampling import Sampling
 from lantern.types import AcceptanceRule, Verification
 from lantern.verification.ratio import Ratio
@@ -25,7 +27,13 @@ class HeadRunner(Protocol):
 
 
 def by_rule(rule: AcceptanceRule, sampling: Sampling) -> Verification:
-    """The default: the rule's own verification; greedy decoding tosses no coins and always takes shared noise."""
+    """The default: the rule's own verification; greedy decoding tosses no coins and always takes shared noise. Raises
+    LanternError for a rule that neither judges by."""
+    if rule.verification not in ("shared_noise", "ratio"):
+        raise LanternError(
+            f"verification=auto chooses from shared_noise and ratio, acceptance={rule.name} is judged by neither; give "
+            f"verification={rule.verification}"
+        )
     return shared(rule) if rule.verification == "shared_noise" else published(rule, sampling)
 
 
