@@ -180,6 +180,8 @@ class Noise:
         self._left = [0] * batch_size  # on the host: unused rows, the last ones of `_made`
         self._made = torch.zeros(batch_size, 0, vocab_size, device=device)  # [B, window, V] once it is read
         self._used = torch.full_like(self.position, self._window)  # [B] rows before the root's own, or more
+        # off the CPU launches cost more than what they compute: images that will soon have too few are filled as well
+        self._few = depth + (0 if self._used.is_cpu else AHEAD // 2)
         self._codes = torch.arange(vocab_size, dtype=torch.int32, device=device)
 
     def admit(self, rows: Tensor, seeds: Tensor) -> None:
@@ -214,9 +216,7 @@ class Noise:
         window, is_cpu = self._window, self._made.is_cpu
         if not self._made.shape[1]:
             self._made = self._made.new_empty(len(self._left), window, len(self._codes))
-        # off the CPU launches cost more than what they compute: images that will soon have too few are filled as well
-        few = self._depth + (0 if is_cpu else AHEAD // 2)
-        left = [count for count in self._left if count <= few]
+        left = [count for count in self._left if count <= self._few]
         rows = self._used.topk(len(left)).indices[:, None]  # of these images, without waiting for the device
         used, ahead = self._used[rows].clamp(max=window), torch.arange(window, device=rows.device)
         if most := max(left):
@@ -225,7 +225,7 @@ class Noise:
         chunk = max(1, MAX_TABLE // (len(left) * len(self._codes))) if is_cpu else window
         for part in slots.split(chunk, dim=1):
             self._made[rows, part] = self._picks(self.seeds[rows[:, 0]], self.position[rows] + 1 + part)
-        self._left = [window if count <= few else count for count in self._left]
+        self._left = [window if count <= self._few else count for count in self._left]
         self._used[rows] = 0
 
     def _picks(self, seeds: Tensor, positions: Tensor) -> Tensor:  # [M], [M, K] -> [M, K, V] what is stored
