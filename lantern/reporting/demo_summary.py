@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from lantern.evaluation.rows import Row, is_baseline
 from lantern.reporting.quality_budget import speed_rank
 from lantern.reporting.table import format_value
+from lantern.runtime.programs import program_of
 
 TIMED_MORE = "speed.num_prompts=8"
 
@@ -12,6 +13,7 @@ TIMED_MORE = "speed.num_prompts=8"
 def demo_summary(rows: Sequence[Row], trained: Mapping[str, float], shipped_hash: str, folder: str) -> list[str]:
     """At most ten lines. trained: seconds, overlap and length of the drafter; shipped_hash: of the repository's
     drafter, by which its row is known; folder: of the demo. The fastest is so by speed_rank."""
+    program = " ".join(program_of("evaluate.py")[1])
     lossless = [row for row in rows if row.get("lossless") and not is_baseline(row)]
     lossy = [row for row in rows if not row.get("lossless") and not is_baseline(row)]
     lines = [
@@ -25,9 +27,9 @@ def demo_summary(rows: Sequence[Row], trained: Mapping[str, float], shipped_hash
     lines += _relaxed(lossy, lossless)
     lines += [
         f"Look at {folder}/sweep: report.html (with the acceptance map), pareto.png, grid.png, results.csv. Next:",
-        f"  python evaluate.py +method=refined_jacobi {TIMED_MORE}    # the lossless row with narrower bounds",
+        f"  {program} +method=refined_jacobi {TIMED_MORE}    # the lossless row with narrower bounds",
         "  python -m lantern    # your prompt, decoded by two methods side by side in a local page",
-        "  python evaluate.py +sweep=field    # every method in one table",
+        f"  {program} +sweep=field    # every method in one table",
     ]
     return lines
 

@@ -52,6 +52,12 @@ def test_what_was_trained_and_three_commands_are_named():
     assert sum(line.startswith("  python ") for line in lines) == 3
 
 
+def test_a_wheels_commands_are_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr("lantern.runtime.programs.CHECKOUT", tmp_path)
+    lines = demo_summary([AR, window("a", 1.8, 2.0)], TRAINED, "a", "runs/demo")
+    assert sum(line.startswith("  lantern-evaluate ") for line in lines) == 2
+
+
 def test_a_distance_that_does_not_differ_is_zero_with_two_decimals():
     """Catches a difference of rounding printed as -2.24e-07 or -0.00."""
     same = relaxed(0.1, 1.1, 1.3) | {"frechet_diff": -2.24e-7}

@@ -8,6 +8,7 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from lantern.evaluation.rows import read_summary, setting_id
+from lantern.runtime.programs import program_of
 
 
 def commands(points: Sequence[Path]) -> dict[str, str]:
@@ -21,14 +22,15 @@ def commands(points: Sequence[Path]) -> dict[str, str]:
 
 
 def command_of(folder: Path) -> str | None:
-    """`python evaluate.py …` as a shell reads it, for one run; None where Hydra recorded nothing."""
+    """`python evaluate.py …`, or the command of a wheel, as a shell reads it, for one run; None where Hydra recorded
+    nothing."""
     overrides, record = (folder / ".hydra" / name for name in ("overrides.yaml", "hydra.yaml"))
     if not (overrides.is_file() and record.is_file()):
         return None
     mode, runtime = (OmegaConf.select(OmegaConf.load(record), f"hydra.{key}") for key in ("mode", "runtime"))
     single = ["hydra.mode=RUN"] if mode == "MULTIRUN" else []  # a point alone, where a preset sweeps
-    words = [*_config_dir(runtime), *map(str, OmegaConf.load(overrides)), *single]
-    return shlex.join(["python", "evaluate.py", *words])
+    given = OmegaConf.to_container(OmegaConf.load(overrides), resolve=False)  # ${…} is the run's to resolve
+    return shlex.join([*program_of("evaluate.py")[1], *_config_dir(runtime), *map(str, given), *single])
 
 
 def _config_dir(runtime: Mapping) -> list[str]:

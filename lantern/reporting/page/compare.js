@@ -1,7 +1,7 @@
 // The same prompt and seed under every setting, and two settings in detail. Slider, flip and difference are offered only
 // where both settings share their noise: then every difference between the images comes from the method.
 const seen = rows.map((_, index) => index).filter(index => pictures[index]?.length);
-const speed = columns.find(column => column.is_speed)?.key;
+const speed = ["speedup_over_fastest", "speedup"].find(key => key in byKey);
 const fastest = seen.filter(index => !rows[index].baseline).sort(byLowerBound(speed))[0];
 const pair = { left: seen[0], right: fastest ?? seen[0], mode: "side by side", flipped: false, seam: 50 };
 const MODES = ["side by side", "slider", "flip", "difference"];

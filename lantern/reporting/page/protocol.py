@@ -1,11 +1,12 @@
 """Provenance and settings of a sweep's runs: what all share once, what differs run by run."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from lantern.evaluation.provenance import PROVENANCE
 from lantern.evaluation.rows import Row
 from lantern.reporting.columns import is_setting
+from lantern.runtime.files import read_object
 
 HIDDEN = ("config.hydra", "config.paths", "config.sweep")  # paths on the disk of the run
 
@@ -13,14 +14,9 @@ HIDDEN = ("config.hydra", "config.paths", "config.sweep")  # paths on the disk o
 def protocol(points: Sequence[Path], rows: Sequence[Row], labels: Sequence[str]) -> dict[str, object]:
     """{"runs", "settings"}: of the points' provenance, and of all in the rows besides numbers, each
     {"shared": [[key, value]], "differing": {"keys", "lines": [[name, value …]]}}."""
-    runs = {point.name: _flat(_provenance(point)) for point in points}
+    runs = {point.name: _flat(read_object(point / PROVENANCE)) for point in points}
     settings = {label: _flat(_words(row)) for label, row in zip(labels, rows, strict=True)}
     return {"runs": _split(runs), "settings": _split(settings)}
-
-
-def _provenance(point: Path) -> Mapping:
-    path = point / "provenance.json"
-    return json.loads(path.read_text()) if path.is_file() else {}
 
 
 def _words(row: Row) -> Row:

@@ -1,7 +1,6 @@
 """report.html: the page of a sweep or a run, one file that needs no network. It holds JSON, which its scripts draw."""
 
 import html
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -76,9 +75,3 @@ def _marks(row: Row) -> str:
     known, verdict = marks(row), row.get("within_budget")
     budget = [f"within budget: {verdict}"] if verdict and known["law"] == "lossy" else []
     return "" if is_baseline(row) else ", ".join([known["law"], known["drafter"], *budget])
-
-
-def read_content(path: str | Path) -> dict[str, object]:
-    """The JSON of a written page."""
-    page = Path(path).read_text(encoding="utf-8")
-    return json.loads(page.split('<script type="application/json" id="content">', 1)[1].split("</script>", 1)[0])

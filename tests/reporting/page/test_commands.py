@@ -38,3 +38,16 @@ def test_commands_belong_to_settings_and_not_to_places(tmp_path):
     found = commands([tmp_path / str(number) for number in range(3)])
     ends = {key: command[-1] for key, command in found.items()}
     assert ends == {setting_id(shared): "1", setting_id(own[0]): "0", setting_id(own[1]): "1"}
+
+
+def test_an_interpolation_stays_as_it_was_given(tmp_path):
+    """Catches a report that ends, after everything was measured, at ${…}, which only the run's configuration has."""
+    record_overrides(tmp_path, ["drafter.checkpoint=${paths.weights}/drafter"], "RUN")
+    assert shlex.split(command_of(tmp_path))[2:] == ["drafter.checkpoint=${paths.weights}/drafter"]
+
+
+def test_a_wheel_has_a_command_of_its_own(tmp_path, monkeypatch):
+    """Catches evaluate.py where there is none."""
+    monkeypatch.setattr("lantern.runtime.programs.CHECKOUT", tmp_path)
+    record_overrides(tmp_path / "run", ["seed=1"], "RUN")
+    assert command_of(tmp_path / "run") == "lantern-evaluate seed=1"

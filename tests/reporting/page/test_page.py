@@ -3,11 +3,12 @@ import json
 from PIL import Image
 from support.fake_pipeline import FakePipeline
 from support.made_sweep import PROMPTS, made_sweep
+from support.pages import read_content
 
 from lantern.evaluation.rows import setting_id
 from lantern.reporting.columns import better, columns_of
 from lantern.reporting.page.protocol import protocol
-from lantern.reporting.page.write import read_content, write_page
+from lantern.reporting.page.write import write_page
 from lantern.runtime.files import replace_text
 
 
@@ -72,6 +73,13 @@ def test_the_protocol_says_once_what_all_share(tmp_path):
     assert found["runs"]["differing"] == {"keys": ["threads"], "lines": [["0", "1"], ["1", "2"]]}
     assert found["settings"]["shared"] == [["protocol.n", "8"]]
     assert found["settings"]["differing"]["lines"] == [["a", "0.1"], ["b", "0.2"]]
+
+
+def test_a_damaged_provenance_is_named_and_leaves_the_page_whole(tmp_path, caplog):
+    """Catches a report that ends at one point's file, and does not say at whose."""
+    replace_text(tmp_path / "provenance.json", "{")
+    assert protocol([tmp_path], [{"delta": 0.1}], ["a"])["runs"]["shared"] == []
+    assert f"{tmp_path}/provenance.json is damaged" in caplog.text
 
 
 def test_a_missing_picture_leaves_its_prompt_out(tmp_path):

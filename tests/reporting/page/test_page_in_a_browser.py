@@ -2,9 +2,11 @@
 
 import pytest
 from support.made_sweep import PROMPTS, record_overrides
+from support.pages import read_content
 
 from lantern.evaluation.rows import SUMMARY, encode
 from lantern.reporting.columns import KNOWN
+from lantern.reporting.merge import point_folders
 from lantern.reporting.page.write import write_page
 
 LABELS = ["AR", "shared_noise δ 0.01", "shared_noise δ 0.1", "ratio δ 0.4"]
@@ -197,6 +199,19 @@ def test_a_page_without_quality_pictures_or_rounds_works_with_a_note(page, tmp_p
     assert not visible(page, "#source")
     page.click("button[data-key='speedup']")
     assert page.ask(ORDER) == ["exact chain", "AR"]
+
+
+def test_tokens_per_step_are_not_shown_as_a_speed_up(page, sweep, tmp_path):
+    """Catches pictures of untimed settings that are called 2.00 times as fast."""
+    captions = "document.querySelector('#gallery').innerText"
+    assert "×" in page.ask(captions)
+    timed = [row["values"] for row in read_content(sweep / "report.html")["rows"]]
+    rows = [{key: row[key] for key in row if not key.startswith("speedup")} for row in timed]
+    assert all(row["tokens_per_step"] for row in rows)
+    write_page(tmp_path / "untimed.html", "untimed", rows, point_folders(sweep), {})
+    page.open(tmp_path / "untimed.html")
+    assert visible(page, "#gallery img")
+    assert "×" not in page.ask(captions)
 
 
 @pytest.mark.parametrize("dark", [False, True])
