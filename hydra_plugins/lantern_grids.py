@@ -25,21 +25,26 @@ class GridsSweeper(BasicSweeper):
 
     def split_arguments(self, overrides: list[Override], max_batch_size: int | None) -> list[list[list[str]]]:
         """The points of all grids and the references, in batches; each point is a list of overrides."""
-        given = {override.get_key_element() for override in overrides}
-        replaced = any(next(iter(grid)) in given for grid in self.grids)
+        given = set(map(_key, overrides))
+        replaced = any(next(iter(grid)).lstrip("+") in given for grid in self.grids)
         points = []
         for grid in [{}] if replaced or not self.grids else self.grids:
             points += BasicSweeper.split_arguments([*_parsed(grid), *overrides], None)[0]
-        for reference in [] if "+method" in given else self.references:
+        for reference in [] if "method" in given else self.references:
             points += BasicSweeper.split_arguments(self._of_reference(reference, overrides), None)[0]
         return list(self.split_overrides_to_chunks(points, max_batch_size))
 
     def _of_reference(self, reference: Mapping[str, object], overrides: Sequence[Override]) -> list[Override]:
-        named = {override.get_key_element(): override for override in overrides}
+        named = {_key(override): override for override in overrides}
         others = (*RULE_SETTINGS, "drafter.") if "drafter" in named else RULE_SETTINGS
-        taken = {*reference, *self.params, "tree", "verification"}
+        taken = {*(key.lstrip("+") for key in (*reference, *self.params)), "tree", "verification"}
         kept = [override for key, override in named.items() if key not in taken and not key.startswith(others)]
         return [*_parsed(reference), *kept]
+
+
+def _key(override: Override) -> str:
+    """Of a setting, also where `+` or `++` adds it."""
+    return override.get_key_element().lstrip("+")
 
 
 def _parsed(axes: Mapping[str, object]) -> list[Override]:

@@ -6,13 +6,15 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn, JobStatus
+from hydra.errors import CompactHydraException
 from hydra.experimental.callback import Callback
 from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig
 
-from lantern.cli.error_messages import user_error
+from lantern.cli.error_messages import sentence, user_error
 from lantern.evaluation.rows import is_baseline, setting_id
 from lantern.reporting.best_setting import report_best
 from lantern.reporting.evaluation_bar import EvaluationBar, open_sweep, sweep_bar
@@ -29,10 +31,11 @@ class SweepReport(Callback):
 
     def __init__(self) -> None:
         self._sweep: DictConfig | None = None  # None once it is reported
+        self._points: int | None = None
 
     def __getstate__(self) -> dict[str, None]:
         """For the processes of a launcher, which make points and report nothing."""
-        return {"_sweep": None}
+        return {"_sweep": None, "_points": None}
 
     def on_multirun_start(self, config: DictConfig, **_: object) -> None:
         """Ends the program, with one sentence, if the sweep's axis does not exist under the chosen settings."""
@@ -48,18 +51,23 @@ class SweepReport(Callback):
         if not config.dry_run:
             self._sweep = config
             set_aside(Path(config.hydra.sweep.dir))
-            atexit.register(self._report)
+            atexit.register(self._report_at_exit)
         if points := number_of_points(config):
+            self._points = points
             open_sweep(EvaluationBar(points))
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **_: object) -> None:
         if bar := sweep_bar():
             bar.end_point()
-        atexit.unregister(self._report)
-        atexit.register(self._report)  # runs before the exit handlers that the points registered, such as W&B's
+        atexit.unregister(self._report_at_exit)
+        atexit.register(self._report_at_exit)  # before the exit handlers that the points registered, such as W&B's
         if job_return.status == JobStatus.FAILED and config.hydra.mode.name == "MULTIRUN":
-            settings = " ".join(job_return.overrides or [])
-            log.error("point %s (%s) failed; the other points go on", config.hydra.job.num, settings)
+            settings, error = " ".join(job_return.overrides or []), job_return._return_value
+            reason = _known(error)  # Hydra shows that of the first failed point alone
+            log.error(
+                "point %s (%s) failed: %s; the other points go on",
+                config.hydra.job.num, settings, reason or repr(error), exc_info=None if reason else error,
+            )  # fmt: skip
 
     def on_multirun_end(self, **_: object) -> None:
         try:
@@ -69,18 +77,35 @@ class SweepReport(Callback):
                 f"error: the points are done, their report is not: {user_error(error) or error}"
             ) from error
 
+    def _report_at_exit(self) -> None:
+        try:
+            self._report()
+        except Exception as error:  # of which Python would print the traceback
+            log.error("the report of the sweep is not made: %s", user_error(error) or error)
+
     def _report(self) -> None:
         open_sweep(None)
-        if self._sweep is not None:
-            config, self._sweep = self._sweep, None
-            folder = Path(config.hydra.sweep.dir)
-            if _is_sharded(config.hydra.overrides.task):
-                log.info(
-                    "the shards' records are in %s; measure them by hydra.run.dir=%s without shards", folder, folder
-                )
-            else:
-                parts = (instantiate(config[part]) for part in ("tracking", "budget"))
-                report_sweep(folder, config.sweep.name, *parts)
+        if self._sweep is None or self._sweep.benchmark:  # which has no rows
+            return
+        config, self._sweep = self._sweep, None
+        folder = Path(config.hydra.sweep.dir)
+        if _is_sharded(config.hydra.overrides.task):
+            log.info("the shards' records are in %s; measure them by hydra.run.dir=%s without shards", folder, folder)
+            return
+        parts = (instantiate(config[part]) for part in ("tracking", "budget"))
+        report_sweep(folder, config.sweep.name, *parts)
+        if (left := (self._points or 0) - len(point_folders(folder))) > 0:  # failed, or in a job that goes on
+            log.warning(
+                "%d of %d points have no results yet; start the same command again with hydra.sweep.dir=%s",
+                left, self._points, folder,
+            )  # fmt: skip
+
+
+def _known(error: BaseException) -> str | None:
+    """The sentence of a failure that a user can mend."""
+    if known := user_error(error):
+        return str(known)
+    return sentence(error).removeprefix("error: ") if isinstance(error, CompactHydraException) else None
 
 
 def number_of_points(config: DictConfig) -> int | None:
@@ -90,7 +115,9 @@ def number_of_points(config: DictConfig) -> int | None:
         return None
     settings = {key: value for key, value in config.hydra.sweeper.items() if key != "_target_"}
     axes = [f"{key}={values}" for key, values in (settings.get("params") or {}).items()]
-    overrides = OverridesParser.create().parse_overrides([*axes, *config.hydra.overrides.task])
+    hydra = GlobalHydra.instance()
+    loader = hydra.config_loader() if hydra.is_initialized() else None  # lists the options of glob(*)
+    overrides = OverridesParser.create(loader).parse_overrides([*axes, *config.hydra.overrides.task])
     return sum(map(len, kind(**settings).split_arguments(overrides, None)))
 
 

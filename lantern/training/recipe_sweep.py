@@ -1,6 +1,7 @@
 """The end of python train.py +sweep=recipe, as a Hydra callback: decodes with every drafter that was trained, then
 reports the recipes in one table, curves and a page."""
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,9 +11,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from lantern.cli.error_messages import user_error
 from lantern.cli.subcommand import run_command
+from lantern.errors import LanternError
 from lantern.reporting.wandb_runs import Tracker, group_of
 from lantern.runtime.overrides import override
 
+log = logging.getLogger(__name__)
 NAME = "recipe"
 FORWARDED = re.compile(r"[+~]*((model|sampling|paths)[.@=]|(device|dtype)=)")  # overrides that describe the target
 AXES = {"minutes": "minutes of training, validation left out", "time/steps": "steps"}
@@ -31,13 +34,18 @@ class RecipeReport(Callback):
         folder = Path(config.hydra.sweep.dir)
         try:
             own = overrides_of(OmegaConf.to_container(config.sweep.decoding))
-            decode(folder, [*filter(FORWARDED.match, config.hydra.overrides.task), *own])
+            failed = decode(folder, [*filter(FORWARDED.match, config.hydra.overrides.task), *own])
             track = config.logger.get("wandb")
             tracker = Tracker(track.project, tags=track.tags) if track else Tracker(mode="disabled")
-            report_recipes(folder, config.sweep.ranked_by, config.sweep.reference, tracker)
+            report_recipes(folder, config.sweep.ranked_by, config.sweep.reference, tracker, failed)
         except Exception as error:  # which Hydra would turn into a warning
             known = user_error(error) or error
             raise SystemExit(f"error: the drafters are trained, their report is not made: {known}") from error
+        if failed:
+            raise SystemExit(
+                f"error: the drafters {', '.join(failed)} could not be decoded with, see above; started again with "
+                f"hydra.sweep.dir={folder}, the sweep continues from here"
+            )
 
 
 def overrides_of(settings: Mapping, prefix: str = "") -> list[str]:
@@ -49,25 +57,35 @@ def overrides_of(settings: Mapping, prefix: str = "") -> list[str]:
     return found
 
 
-def decode(sweep: Path, settings: Sequence[str]) -> None:
-    """Runs evaluate.py +sweep=drafters on every drafter of a sweep; it makes no finished point again."""
+def decode(sweep: Path, settings: Sequence[str]) -> list[str]:
+    """Runs evaluate.py +sweep=drafters on every drafter of a sweep; it makes no finished point again. Returns the names
+    of the runs where it failed."""
     from lantern.reporting.recipe_runs import DECODED, DRAFTER, run_folders
 
+    failed = []
     for folder in run_folders(sweep):
         places = [override("drafter.checkpoint", folder / DRAFTER), override("hydra.sweep.dir", folder / DECODED)]
         command = ["evaluate.py", "+sweep=drafters", *settings, *places, "tracking.mode=disabled"]
-        run_command(command, f"started again with hydra.sweep.dir={sweep}, the sweep continues from here")
+        try:
+            run_command(command, "the other drafters go on")
+        except LanternError as error:
+            log.error("%s: %s", folder.name, error)
+            failed.append(folder.name)
+    return failed
 
 
-def report_recipes(folder: Path, ranked_by: str, reference: str, tracker: Tracker) -> None:
-    """Writes recipes.csv, curves.png and recipes.html, prints the table, and tracks all of them."""
+def report_recipes(folder: Path, ranked_by: str, reference: str, tracker: Tracker, failed: Sequence[str] = ()) -> None:
+    """Writes recipes.csv, curves.png and recipes.html, prints the table, and tracks all of them. failed: the names of
+    runs that are left out where `ranked_by` was not measured."""
     from lantern.reporting.plots import draw_curves
     from lantern.reporting.recipe_page import write_recipe_page
     from lantern.reporting.recipe_runs import name_of, run_folders, run_row, validations
     from lantern.reporting.recipe_table import columns, format_recipes, recipe_rows
     from lantern.reporting.table import write_csv
 
-    folders = run_folders(folder)
+    folders = [run for run in run_folders(folder) if run.name not in failed or ranked_by in run_row(run)]
+    if not folders:
+        return
     runs = [run_row(run) for run in folders]
     rows = recipe_rows(runs, ranked_by, reference)
     curves: dict[str, list] = {}

@@ -3,8 +3,10 @@
 import os
 
 import pytest
+from hydra import initialize_config_dir
 from hydra.utils import instantiate
 from support.configs import composed_with_hydra
+from support.paths import CONF
 
 from lantern.cli import divided_cores
 from lantern.cli.divided_cores import THREADS
@@ -40,6 +42,14 @@ def test_shards_divide_the_cores_too(monkeypatch):
     cfg.hydra.overrides.task = ["shards=16", "shard=range(16)"]
     instantiate(cfg.hydra.callbacks.cores).on_multirun_start(cfg)
     assert os.environ[THREADS] == "1"
+
+
+def test_the_points_of_a_glob_are_counted():
+    """Catches a sweep over all options of a group, of which each process takes all cores."""
+    cfg = composed_with_hydra("train", "+sweep=recipe", "+launch=joblib")
+    with initialize_config_dir(str(CONF), version_base="1.3"):  # as while Hydra runs
+        instantiate(cfg.hydra.callbacks.cores).on_multirun_start(cfg)
+    assert os.environ[THREADS] == "4"
 
 
 def test_a_number_that_the_user_has_set_is_kept(monkeypatch):

@@ -6,15 +6,18 @@ import os
 from pathlib import Path
 
 import pytest
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.errors import CompactHydraException
 from support.configs import composed_with_hydra
 from support.fake_pipeline import FakePipeline
 from support.made_sweep import made_points
+from support.pages import read_content
 
 from lantern.cli.sweep_callback import SweepReport, report_sweep
+from lantern.errors import LanternError
 from lantern.evaluation.rows import SUMMARY
 from lantern.reporting.labels import label_rows
 from lantern.reporting.merge import merge_points, point_folders
-from lantern.reporting.page.write import read_content
 from lantern.reporting.quality_budget import Budget
 from lantern.reporting.wandb_runs import Tracker
 from lantern.runtime.files import replace_text
@@ -105,3 +108,67 @@ def test_points_are_in_the_order_of_their_numbers(tmp_path):
     for number in (10, 2):
         replace_text(tmp_path / str(number) / "summary.json", "{}")
     assert [point.name for point in point_folders(tmp_path)] == ["2", "10"]
+
+
+def failure(error: Exception) -> JobReturn:
+    return JobReturn(overrides=["acceptance.delta=2"], status=JobStatus.FAILED, _return_value=error)
+
+
+def wrapped(known: LanternError) -> CompactHydraException:
+    error = CompactHydraException(f"error: {known}")
+    error.__cause__ = known
+    return error
+
+
+@pytest.mark.parametrize(("error", "reason"), [
+    (wrapped(LanternError("delta=2 is too much")), "delta=2 is too much"),
+    (CompactHydraException("error: delta=x is not a number"), "delta=x is not a number"),
+    (ZeroDivisionError("by zero"), "ZeroDivisionError('by zero')"),
+])  # fmt: skip
+def test_every_failed_point_says_why(error, reason, monkeypatch, caplog):
+    """Catches a sweep of which only the first failure is told."""
+    monkeypatch.setattr("lantern.cli.sweep_callback.atexit.register", lambda _: None)
+    cfg = composed_with_hydra("evaluate", "+sweep=delta", "hydra.job.num=3")
+    SweepReport().on_job_end(cfg, failure(error))
+    (record,) = caplog.records
+    assert record.message == f"point 3 (acceptance.delta=2) failed: {reason}; the other points go on"
+    assert bool(record.exc_info) == isinstance(error, ZeroDivisionError)
+
+
+def begun(folder: Path, monkeypatch, *settings: str) -> tuple[SweepReport, list]:
+    """A sweep under way, and what runs at exit."""
+    at_exit = []
+    monkeypatch.setattr("lantern.cli.sweep_callback.atexit.register", at_exit.append)
+    callback = SweepReport()
+    cfg = composed_with_hydra("evaluate", *settings, f"hydra.sweep.dir={folder}", "tracking.mode=disabled")
+    callback.on_multirun_start(cfg)
+    return callback, at_exit
+
+
+@pytest.mark.parametrize(("made", "left"), [(2, 6), (8, 0)])
+def test_points_without_results_are_counted(made, left, tmp_path, monkeypatch, caplog):
+    """Catches a report that looks whole while jobs of a launcher go on."""
+    _, at_exit = begun(tmp_path, monkeypatch, "+sweep=delta")
+    sweep_folder(tmp_path, deltas=[number / 100 for number in range(made)])
+    at_exit[-1]()
+    told = f"{left} of 8 points have no results yet; start the same command again with hydra.sweep.dir={tmp_path}"
+    assert (told in caplog.text) == bool(left)
+    assert ("have no results" in caplog.text) == bool(left)
+
+
+def test_a_report_that_fails_at_exit_is_one_sentence(tmp_path, monkeypatch, caplog):
+    """Catches the traceback that Python prints of what runs at exit."""
+    (tmp_path / "results.csv").mkdir()
+    _, at_exit = begun(tmp_path, monkeypatch, "+sweep=delta")
+    sweep_folder(tmp_path, deltas=(0.1,))
+    at_exit[-1]()
+    (record,) = caplog.records
+    assert record.message.startswith("the report of the sweep is not made: ")
+    assert record.exc_info is None
+
+
+def test_a_benchmark_has_no_rows_to_report(tmp_path, monkeypatch, caplog):
+    """Catches an error behind a sweep whose every point was made."""
+    callback, _ = begun(tmp_path, monkeypatch, "+experiment=benchmark", "hydra.mode=MULTIRUN", "seed=0")
+    callback.on_multirun_end()
+    assert caplog.text == ""

@@ -174,3 +174,15 @@ def test_a_conflict_is_found_in_a_swept_group_too():
     choices = {"acceptance": "lantern"}
     assert find_conflict("delta", {"acceptance": "lantern"}, choices, ["acceptance=lantern,lantern_pp"])
     assert find_conflict("delta", {"acceptance": "lantern"}, choices, ["acceptance.delta=0.1,0.2"]) is None
+
+
+@pytest.mark.parametrize("added", ["++acceptance.delta=0.5", "+acceptance.other=1", "+tree.name=mine"])
+def test_an_added_setting_of_the_rule_is_not_the_references(added):
+    """Catches a reference that fails on a setting which its rule does not have."""
+    points = points_of("delta", added)
+    assert "+method=refined_jacobi" in points[-1]
+    assert [added in point for point in points] == [True] * (len(points) - 1) + [False]
+
+
+def test_a_method_given_by_two_pluses_replaces_the_grids_too():
+    assert points_of("field", "++method=jacobi") == [["++method=jacobi"]]

@@ -2,6 +2,7 @@
 
 import csv
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -90,11 +91,28 @@ def test_every_finished_drafter_is_decoded_with_on_the_target_it_was_trained_on(
     assert configs[0].sampling.temperature == 0.5
 
 
-def test_a_failed_decoding_says_how_to_go_on(tmp_path, monkeypatch):
-    made_run(tmp_path / "lk-0")
-    monkeypatch.setattr(subcommand.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=3))
-    with pytest.raises(LanternError, match=f"status 3.*hydra.sweep.dir={tmp_path}"):
-        recipe_sweep.decode(tmp_path, [])
+@pytest.mark.parametrize("reported", [["eagle1", "lk"], []])
+def test_a_failed_decoding_leaves_the_others_their_report_and_says_how_to_go_on(reported, tmp_path, monkeypatch):
+    """Catches one drafter that keeps all others from being compared, and an exit status of 0."""
+    names = [f"{recipe}-0" for recipe in ("hass", *reported)]
+    for name in names:
+        made_run(tmp_path / name)
+    shutil.rmtree(tmp_path / "hass-0" / "decoded")
+    commands = []
+
+    def run(command, **_):
+        commands.append(command)
+        return SimpleNamespace(returncode=3 if "/hass-0/" in " ".join(command) else 0)
+
+    monkeypatch.setattr(subcommand.subprocess, "run", run)
+    cfg = composed_with_hydra("train", "+sweep=recipe", f"hydra.sweep.dir={tmp_path}", "logger.wandb=null")
+    with pytest.raises(SystemExit, match=rf"the drafters hass-0 could .* hydra\.sweep\.dir={tmp_path}"):
+        recipe_sweep.RecipeReport().on_multirun_end(cfg)
+    assert len(commands) == len(names)
+    assert (tmp_path / "recipes.csv").exists() == bool(reported)
+    if reported:
+        with (tmp_path / "recipes.csv").open() as file:
+            assert sorted(row["recipe"] for row in csv.DictReader(file)) == reported
 
 
 @pytest.mark.parametrize(
