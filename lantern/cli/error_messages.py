@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial, wraps
 from inspect import Parameter, signature
 from pathlib import Path
+from traceback import clear_frames
 from types import NoneType, UnionType
 from typing import Union, get_args, get_origin, get_type_hints
 from unittest.mock import patch
@@ -38,11 +39,21 @@ def in_one_sentence(task: Task) -> Task:
         try:
             return task(cfg)
         except Exception as error:
-            if (known := user_error(error) or unknown_key(cfg) or wrong_kind(cfg)) is None:
+            known = user_error(error) or unknown_key(cfg) or wrong_kind(cfg)
+            _forget_locals(error)
+            if known is None:
                 raise
             raise CompactHydraException(f"error: {known}") from error
 
     return run
+
+
+def _forget_locals(error: BaseException | None) -> None:
+    """Of the frames that have ended: Hydra keeps the exceptions of a sweep, whose next point may need the memory of the
+    model that they hold."""
+    while error is not None:
+        clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def without_hints(command: Command) -> Command:

@@ -10,7 +10,7 @@ import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from lantern.cli.instantiate import shared
+from lantern.cli.instantiate import one_at_a_time, shared
 from lantern.cli.plain_settings import check_settings
 from lantern.data.prompts import load_prompts, split_prompts
 from lantern.errors import LanternError
@@ -40,7 +40,7 @@ def run_setting(
     config = OmegaConf.to_container(cfg, resolve=True)
     tracker, budget = instantiate(cfg.tracking), instantiate(cfg.budget)  # their errors come before a model is loaded
     check_settings(cfg)
-    plan = _plan(cfg)
+    plan = plan_of(cfg)
     parts, tree = _parts(cfg, name)
     read = fingerprint.decoding_hashes(parts["model"]) | {"torch": torch.__version__, "code": code_hash()}
     read["prompts"] = fingerprint.digest(plan.prompts)
@@ -55,22 +55,23 @@ def run_setting(
     if sweep is None and not plan.is_sharded:
         fingerprint.check_shards(folder, config, read)
     write_provenance(folder, config, read)
-    if cfg.benchmark:
-        instantiate(cfg.benchmark).run(pipelines(**parts), plan.prompts, cfg.seed, folder)
-        return []
-    joined = pipelines(**parts)
-    pipeline = judging(joined(resolved(tree, joined)))
-    settings = {} if parts["loop"] else own_settings(config, parts["drafter"], tree)
-    tokenizer = next((found for name, found in read.items() if name.startswith("model.tokenizer")), None)
-    identity = _identity(config, plan, pipeline, settings, method, tokenizer)
-    with _bar(sweep) as count:
-        measurements = _evaluation(cfg, plan, pipeline, identity, folder, sweep, count).run(pipeline)
-    if measurements:
-        write_measurements(folder, measurements)
-        publish(folder, sweep, measurements, config, tracker, budget)
-        fingerprint.mark_finished(folder, request)
-    pipeline.target.release()  # the next point of a sweep may need the memory
-    return [measured.row for measured in measurements]
+    try:
+        if cfg.benchmark:
+            instantiate(cfg.benchmark).run(pipelines(**parts), plan.prompts, cfg.seed, folder)
+            return []
+        joined = pipelines(**parts)
+        pipeline = judging(joined(resolved(tree, joined)))
+        settings = {} if parts["loop"] else own_settings(config, parts["drafter"], tree)
+        identity = _identity(config, plan, pipeline, settings, method, read)
+        with _bar(sweep) as count:
+            measurements = _evaluation(cfg, plan, pipeline, identity, folder, sweep, count).run(pipeline)
+        if measurements:
+            write_measurements(folder, measurements)
+            publish(folder, sweep, measurements, config, tracker, budget)
+            fingerprint.mark_finished(folder, request)
+        return [measured.row for measured in measurements]
+    finally:
+        parts["model"].release()  # the next point of a sweep may need the memory, also after a failure
 
 
 @contextmanager
@@ -85,7 +86,8 @@ def _bar(sweep: Path | None) -> Iterator[ImageCount]:
             bar.pause()
 
 
-def _plan(cfg: DictConfig) -> Plan:
+def plan_of(cfg: DictConfig) -> Plan:
+    """The prompts and sizes of a setting. Raises LanternError for those that no run can use."""
     prompts = split_prompts(load_prompts(cfg.prompts, Path(cfg.paths.root) / "data" / "prompts"), cfg.split)
     speed, quality = cfg.speed, cfg.quality
     sizes = (speed.num_prompts, quality.num_images, cfg.batch_size)
@@ -96,7 +98,7 @@ def _plan(cfg: DictConfig) -> Plan:
 def _parts(cfg: DictConfig, name: str) -> tuple[dict[str, object], object]:
     """What a pipeline is assembled from, and the tree."""
     parts = {group: instantiate(cfg[group]) for group in ("drafter", "acceptance", "verification", "sampling", "loop")}
-    parts |= {"model": shared(cfg.model), "name": name, "compile": cfg.compile}
+    parts |= {"model": one_at_a_time(cfg.model), "name": name, "compile": cfg.compile}
     tree = instantiate(cfg.tree)
     allow_tf32(bool(cfg.get("tf32")))  # older records have none
     if cfg.shards > 1 and isinstance(tree, AutoTree):
@@ -122,8 +124,9 @@ def _kept_choice(folder: Path, request: str, repeated: Path | None) -> KeptChoic
 
 
 def _identity(
-    config: Mapping, plan: Plan, pipeline: Pipeline, settings: Row, method: str | None, tokenizer_hash: str | None
+    config: Mapping, plan: Plan, pipeline: Pipeline, settings: Row, method: str | None, read: Mapping[str, str]
 ) -> Identity:
+    tokenizer = next((found for name, found in read.items() if name.startswith("model.tokenizer")), None)
     preset = {"method": method} if method else {}
     weights = config["drafter"].get("checkpoint")
     if weights and pipeline.drafter.weights_hash:
@@ -131,7 +134,7 @@ def _identity(
     return Identity(
         fingerprint.config_fingerprint(config),
         fingerprint.config_fingerprint(config, fingerprint.PLAIN),
-        fingerprint.protocol(pipeline.target, plan.prompts, config["split"]) | {"tokenizer_hash": tokenizer_hash},
+        fingerprint.protocol(pipeline.target, plan.prompts, config["split"]) | {"tokenizer_hash": tokenizer},
         settings,
         preset | published_keys({**pipeline.describe(), **settings, **preset}, config["published"] or {}),
     )
@@ -146,9 +149,18 @@ def _evaluation(
     metrics = {}
     if plan.num_images:
         check_drafted(pipeline.target, pipeline.drafter, min(plan.batch_size, plan.num_images))
-        metrics = {group: shared(metric) for group, metric in (cfg.get("metrics") or {}).items()}  # metrics=[]: none
+        metrics = {name: shared(metric) for name, metric in _chosen_metrics(cfg).items()}
     folders = Folders(folder, (sweep or folder) / "ar", fingerprint.record_files(sweep or folder))
     return Evaluation(plan, folders, metrics, instantiate(cfg.output_tv), identity, count)
+
+
+def _chosen_metrics(cfg: DictConfig) -> dict[str, DictConfig]:
+    """Without those that are null; metrics=[]: none."""
+    chosen = {name: metric for name, metric in (cfg.get("metrics") or {}).items() if metric is not None}
+    for name, metric in chosen.items():
+        if not isinstance(metric, DictConfig):
+            raise LanternError(f"metrics.{name}={metric} is no metric; metrics.{name}=null switches it off")
+    return chosen
 
 
 def own_settings(config: Mapping, drafter: object, tree: object) -> Row:

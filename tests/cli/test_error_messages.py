@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+from weakref import ref
 
 import pytest
 from hydra._internal import utils as hydra_utils
@@ -27,6 +28,28 @@ def test_errors_the_user_can_act_on_lose_their_traceback_and_others_keep_it():
         raises(LanternError("too many"))(OmegaConf.create())
     with pytest.raises(ZeroDivisionError):
         raises(ZeroDivisionError())(OmegaConf.create())
+
+
+@pytest.mark.parametrize("error", [LanternError("too many"), ZeroDivisionError()])
+def test_an_exception_that_is_kept_holds_no_model(error):
+    """Catches the model of a failed point in memory until the sweep ends, as long as Hydra keeps the exception."""
+    held = []
+
+    class Model:
+        """What a failed task has loaded."""
+
+    def task(cfg):
+        model = Model()
+        held.append(ref(model))
+        try:
+            raise KeyError
+        except KeyError:
+            raise error from None
+
+    with pytest.raises((CompactHydraException, ZeroDivisionError)) as kept:
+        in_one_sentence(task)(OmegaConf.create())
+    assert kept.value is not None
+    assert held[0]() is None
 
 
 @pytest.mark.parametrize(("command", "settings", "sentence"), [
@@ -74,6 +97,8 @@ def ended(script: str, *settings: str, **variables: str) -> list[str]:
     ("evaluate.py", ["acceptance=null"], "error: acceptance=null names no option of its group; give one that --help"),
     ("evaluate.py", ["acceptance.foo=1,2", "-m"], "error: Could not override 'acceptance.foo'."),
     ("evaluate.py", ["+foo=1"], "error: +foo=1 adds a setting that nothing reads;"),
+    ("train.py", ["+batch_size=16"], "error: +batch_size=16 adds a setting that nothing reads; see train.py --help"),
+    ("export.py", ["to=none", "+folder=a"], "error: +folder=a adds a setting that nothing reads; see export.py --help"),
     ("train.py", ["drafter.checkpoint=3"], "error: drafter.checkpoint=3 says what evaluate.py drafts with;"),
 ])  # fmt: skip
 def test_a_command_ends_with_its_sentence(script, settings, last, tmp_path):

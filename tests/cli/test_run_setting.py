@@ -2,14 +2,19 @@
 
 import errno
 from pathlib import Path
+from weakref import ref
 
 import pytest
 from hydra.utils import instantiate
+from omegaconf import OmegaConf
 from support.configs import composed
 from support.fake_pipeline import FakePipeline
+from support.tiny_weights import write_tiny_weights
 
 from lantern.api import CONFIG_FOLDER
 from lantern.cli.error_messages import user_error
+from lantern.cli.instantiate import one_at_a_time
+from lantern.cli.main import _dry_run
 from lantern.cli.run_setting import _evaluation, own_settings, run_setting
 from lantern.errors import LanternError
 from lantern.evaluation.plan import Identity, Plan
@@ -79,9 +84,43 @@ def test_a_full_disk_is_one_sentence_from_any_library():
     assert user_error(OSError(errno.ENOENT, "No such file", "x")) is None
 
 
-def test_an_empty_list_of_metrics_judges_nothing(monkeypatch):
-    """Catches a traceback of a config without the group."""
+@pytest.mark.parametrize("settings", [["metrics=[]"], ["metrics=[fidelity]", "metrics.fidelity=null"]])
+def test_no_metrics_judge_nothing(settings, monkeypatch):
+    """Catches a traceback of a config without the group, and of a metric that is switched off."""
     monkeypatch.setattr("lantern.cli.run_setting.check_drafted", lambda *_: None)
     plan, pipeline = Plan(("a",), 0, 2, 2), FakePipeline()
-    made = _evaluation(composed("evaluate", "metrics=[]"), plan, pipeline, Identity(), Path("run"), None, Uncounted())
+    made = _evaluation(composed("evaluate", *settings), plan, pipeline, Identity(), Path("run"), None, Uncounted())
     assert made.metrics == {}
+
+
+@pytest.mark.parametrize("failing", [[], ["+experiment=benchmark"]])
+def test_a_setting_that_fails_frees_the_memory_of_its_target(failing, tmp_path, monkeypatch):
+    """Catches a sweep whose later points do not fit because an earlier one has failed."""
+    targets = []
+
+    def fails(target) -> None:
+        target.allocate(2, 1)
+        targets.append(target)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("lantern.cli.run_setting._evaluation", lambda cfg, plan, pipeline, *_: fails(pipeline.target))
+    monkeypatch.setattr("lantern.studies.engine.Benchmark.run", lambda self, joined, *_: fails(joined.plain.target))
+    weights = write_tiny_weights(tmp_path / "weights")
+    small = [f"paths.weights={weights}", "dtype=float32", "device=cpu", "tracking.mode=disabled", "prompts=demo"]
+    with pytest.raises(ZeroDivisionError):
+        run_setting(composed("evaluate", "acceptance=exact", *small, *failing), "llamagen", tmp_path / "run", None)
+    assert [target.held_bytes for target in targets] == [0]
+
+
+def test_one_model_is_held_at_a_time():
+    """Catches a sweep over models that keeps all of them in memory."""
+    one, other = ({"_target_": "torch.nn.Linear", "in_features": 1, "out_features": size} for size in (1, 2))
+    held = ref(one_at_a_time(OmegaConf.create(one)))
+    assert one_at_a_time(OmegaConf.create(one)) is held()
+    assert one_at_a_time(OmegaConf.create(other)) is one_at_a_time(OmegaConf.create(other))
+    assert held() is None
+
+
+def test_a_dry_run_checks_the_sizes():
+    with pytest.raises(LanternError, match="batch_size=all makes no images"):
+        _dry_run(composed("evaluate", "dry_run=true", "batch_size=all", "device=cpu"))
