@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from lantern.errors import LanternError
 
+CHOSEN_IN_THE_PAGE = ("method", "drafter", "tree", "acceptance", "verification", "loop")
 USAGE = """usage: python -m lantern [port=8123] [model=llamagen] [open=true] [SETTING=VALUE ...]
 
 Serves a page at http://127.0.0.1:8123/, for this machine alone: type a prompt, pick two
@@ -15,7 +16,8 @@ methods, and watch both images being decoded. Ctrl-C ends it.
   port=8123        0 takes any free port
   model=llamagen   a name in conf/model
   open=true        open the page in the browser; false only prints its address
-  SETTING=VALUE    any setting of evaluate.py, such as device=cpu or dtype=float32"""
+  SETTING=VALUE    a setting of evaluate.py, such as device=cpu or drafter.checkpoint=my_drafter,
+                   but no method, drafter, tree or rule: the page offers those"""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -26,6 +28,8 @@ def main(arguments: Sequence[str]) -> None:
 
     given = dict(_pair(argument) for argument in arguments)
     port, model, opens = given.pop("port", "8123"), given.pop("model", "llamagen"), given.pop("open", "true")
+    if chosen := [f"{name}={value}" for name, value in given.items() if name.lstrip("+") in CHOSEN_IN_THE_PAGE]:
+        raise LanternError(f"{', '.join(chosen)} is chosen in the page; leave it out")
     if not port.isdecimal() or opens not in ("true", "false"):
         raise LanternError(f"port={port}, open={opens}: give a number and true or false")
     with LiveServer(int(port)) as server:

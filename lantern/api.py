@@ -4,12 +4,14 @@ Names are those of the config groups in conf/; objects of your own are taken as 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from hydra.errors import CompactHydraException
 from hydra.utils import instantiate
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from lantern.cli.compose import composed
-from lantern.cli.error_messages import user_error, wrong_kind
+from lantern.cli.error_messages import NAMELESS, sentence, user_error, wrong_kind
+from lantern.cli.plain_settings import check_settings
 from lantern.data.prompts import Batch
 from lantern.decoding import Loop
 from lantern.errors import LanternError
@@ -22,6 +24,7 @@ from lantern.runtime.home import CONFIG_FOLDER
 from lantern.tuning.auto import AutoTree, resolved
 from lantern.types import AcceptanceRule, Drafter, Generation, Target, TreePolicy, Verification
 
+PARTS = ("drafter.", "acceptance.", "tree.")  # settings of what is chosen call by call
 USUAL = {"tree": "static", "acceptance": "exact", "verification": "auto", "drafter": "eagle"}
 
 
@@ -41,9 +44,11 @@ class Model:
     """A loaded target. Weights are read once; drafter, tree and rule are chosen call by call."""
 
     def __init__(self, name: str, overrides: Sequence[str]) -> None:
+        """Raises LanternError for a name or a setting that does not exist, and for weights that cannot be had."""
         self._overrides = [f"model={name}", *overrides]
         self._name = name
         config = _compose(self._overrides)
+        check_settings(config)
         allow_tf32(config.tf32)
         self.target: Target = _built(config.model)
 
@@ -61,14 +66,16 @@ class Model:
         """The parts by name or as objects; by default static, exact, auto and eagle, or those of the method or loop.
 
         settings: overrides such as "acceptance.lam=3", "sampling.top_k=500". batch_size: the one for which tree="auto"
-        searches the fastest tree, anew at every call: keep the pipeline.
+        searches the fastest tree, anew at every call: keep the pipeline. Of the overrides given to load(), those of a
+        drafter, rule or tree are left out where the chosen one has no such setting. Raises LanternError for parts and
+        settings that do not exist or do not fit each other.
         """
         given = {"tree": tree, "acceptance": acceptance, "verification": verification, "drafter": drafter}
         presets = [f"+{group}={name}" for group, name in (("method", method), ("loop", loop)) if isinstance(name, str)]
         usual = {} if presets else USUAL | ({"drafter": "none"} if loop else {})
         named = {group: usual.get(group) if part is None else part for group, part in given.items()}
         chosen = [f"{group}={part}" for group, part in named.items() if isinstance(part, str)]
-        config = _compose([*self._overrides, *presets, *chosen, *settings])
+        config = self._config([*presets, *chosen, *settings])
         objects = {group: part for group, part in (given | {"loop": loop}).items() if not isinstance(part, str | None)}
         parts = {group: _built(config[group]) for group in (*given, "loop") if group not in objects}
         if isinstance(parts.get("tree"), AutoTree):
@@ -77,6 +84,13 @@ class Model:
         chosen_tree = parts.pop("tree")
         joined = pipelines(self.target, **parts)
         return judging(joined(resolved(chosen_tree, joined)))
+
+    def _config(self, chosen: Sequence[str]) -> DictConfig:
+        own = [given for given in self._overrides if given.startswith(PARTS)]
+        others = [given for given in self._overrides if given not in own]
+        found = _compose([*others, *chosen])
+        kept = [given for given in own if _has(found, given.partition("=")[0])]
+        return _compose([*others, *kept, *chosen]) if kept else found
 
     def generate(self, prompts: Sequence[str], seed: int = 0, batch_size: int = 8, **parts) -> Images:
         """Images of the prompts. A repeated prompt gets another copy number, and so another image.
@@ -111,4 +125,18 @@ def _built(config: DictConfig | None) -> object:
 
 
 def _compose(overrides: Sequence[str]) -> DictConfig:
-    return composed(CONFIG_FOLDER, "evaluate", overrides)
+    """Raises LanternError for overrides that do not fit."""
+    try:
+        return composed(CONFIG_FOLDER, "evaluate", overrides)
+    except (CompactHydraException, ValueError) as error:
+        is_compact = isinstance(error, CompactHydraException)
+        if not is_compact and not str(error).startswith(NAMELESS):
+            raise
+        reason = sentence(error).removeprefix("error: ") if is_compact else "a group needs the name of an option"
+        raise LanternError(f"{' '.join(overrides)}: {reason}") from error
+
+
+def _has(config: DictConfig, key: str) -> bool:
+    group, _, name = key.rpartition(".")
+    part = OmegaConf.select(config, group)
+    return isinstance(part, DictConfig) and name in part

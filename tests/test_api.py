@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.tiny_weights import load_tiny
+from support.tiny_weights import load_tiny, write_tiny_weights
 
 import lantern
 from lantern.errors import LanternError
@@ -98,3 +98,41 @@ def test_prompts_that_cannot_be_drawn_are_rejected_in_one_sentence(tiny, prompts
     with pytest.raises(LanternError, match=sentence) as caught:
         tiny.generate(prompts)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "overrides", "sentence"), [
+    ("llamagn", [], r"model=llamagn: .*Could not find 'model/llamagn'.*llamagen"),
+    ("null", [], "model=null: a group needs the name of an option"),
+    ("llamagen", ["colour=red"], "colour=red: Could not override 'colour'"),
+    ("llamagen", ["tf32=1"], "tf32=1 is no switch; give true or false"),
+    ("llamagen", ["device=meta"], "device=meta computes no values; give device=cpu"),
+])  # fmt: skip
+def test_a_model_that_cannot_be_composed_is_one_sentence(name, overrides, sentence):
+    """Catches Hydra's own exceptions, and values that only a command checks."""
+    with pytest.raises(LanternError, match=sentence) as caught:
+        lantern.load(name, overrides)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("parts", "sentence"), [
+    ({"method": "refined_jacoby"}, r"Could not find 'method/refined_jacoby'.*refined_jacobi"),
+    ({"acceptance": "lantern_pp", "settings": ["acceptance.lamb=3"]}, "Could not override 'acceptance.lamb'"),
+    ({"tree": "null"}, "tree=null.*: a group needs the name of an option"),
+])  # fmt: skip
+def test_parts_that_do_not_exist_are_one_sentence(tiny, parts, sentence):
+    with pytest.raises(LanternError, match=sentence) as caught:
+        tiny.pipeline(**parts)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_models_own_drafter_and_rule_are_left_out_where_the_chosen_part_has_no_such_setting(tmp_path):
+    """Catches a model with a drafter of one's own that cannot decode without one, and one that then ignores it."""
+    weights = write_tiny_weights(tmp_path)
+    place = [f"paths.weights={weights}", "dtype=float64", "device=cpu"]
+    model = lantern.load("llamagen", [*place, f"drafter.checkpoint={weights}/drafter", "acceptance.lam=3"])
+    assert model.pipeline(drafter="none").describe()["drafter"] == "none"
+    assert model.pipeline(method="jacobi").describe()["drafter"] == "jacobi"
+    assert model.pipeline(acceptance="lantern_pp").describe()["lam"] == 3
+    other = lantern.load("llamagen", [*place, "drafter.checkpoint=/nowhere"])
+    with pytest.raises(LanternError, match=r"nothing at drafter\.checkpoint=/nowhere"):
+        other.pipeline(method="refined_jacobi")

@@ -11,8 +11,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock
 
-from hydra.errors import HydraException
-
 from lantern import api
 from lantern.errors import LanternError
 from lantern.live.comparison import Comparison, Event, Request
@@ -59,11 +57,7 @@ class LiveServer(ThreadingHTTPServer):
 
     def load(self, model: str, overrides: list[str]) -> None:
         """Reads the weights. Raises LanternError for what cannot be had."""
-        try:
-            self.use(self.executor.submit(api.load, model, overrides).result(), model)
-        except HydraException as error:
-            reason = " ".join(str(error).partition("Config search path")[0].split())
-            raise LanternError(f"model={model} {' '.join(overrides)}: {reason}") from error
+        self.use(self.executor.submit(api.load, model, overrides).result(), model)
 
     def use(self, model: api.Model, name: str) -> None:
         """Serves a loaded model. Raises LanternError for one of continuous tokens, which the page's methods do not

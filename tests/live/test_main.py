@@ -19,6 +19,9 @@ from lantern.live.server import LiveServer
         (["port=0", "model=nope"], "model=nope.*Could not find 'model/nope'.*llamagen"),
         (["port=0", "colour=red"], "Could not override 'colour'"),
         (["port=0", "model.folder=/nowhere"], "/nowhere"),
+        (["port=0", "device=meta"], "device=meta computes no values"),
+        (["+method=jacobi"], r"\+method=jacobi is chosen in the page; leave it out"),
+        (["drafter=none", "tree=chain"], "drafter=none, tree=chain is chosen in the page"),
     ],
 )
 def test_arguments_that_do_not_fit_are_one_sentence(arguments, message):
