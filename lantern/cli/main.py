@@ -44,6 +44,8 @@ def evaluate(cfg: DictConfig) -> None:
 @in_one_sentence
 def export(cfg: DictConfig) -> None:
     """Writes a drafter in another program's layout."""
+    run = HydraConfig.get()
+    check_added(run.overrides.task, run.runtime.choices, "export")
     write = instantiate(cfg.format)
     weights = write(checkpoint=cfg.drafter.checkpoint, target=instantiate(cfg.model), folder=cfg.to)
     print(f"drafter written to {weights} and the config.json beside it")
@@ -52,12 +54,13 @@ def export(cfg: DictConfig) -> None:
 def _dry_run(cfg: DictConfig) -> None:
     """Prints what the setting needs in memory, and reads no file of the model."""
     from lantern.cli.dry_run import drafted, estimate, kept_dtype
+    from lantern.cli.run_setting import plan_of
     from lantern.runtime.hardware import resolve_device
     from lantern.runtime.memory import available_memory
 
-    place = resolve_device(cfg.device)
+    plan, place = plan_of(cfg), resolve_device(cfg.device)
     cfg.dtype, cfg.device = kept_dtype(cfg.dtype, place), "meta"
-    sizes = (1, cfg.batch_size) if cfg.quality.num_images else (1,)
+    sizes = (1, plan.batch_size) if plan.num_images else (1,)
     largest = drafted(instantiate(cfg.drafter), instantiate(cfg.tree))
     found = estimate(instantiate(cfg.model), largest, "checkpoint" in cfg.drafter, sizes, place)
     name = HydraConfig.get().runtime.choices.model

@@ -1,7 +1,7 @@
-"""Settings of evaluate.py that no constructor checks: switches, sections, the device, and keys added by a plus."""
+"""Settings that no constructor checks: switches, sections and the device of evaluate.py, and keys added by a plus."""
 
 import logging
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
@@ -12,7 +12,16 @@ from lantern.runtime.home import CONFIG_FOLDER
 log = logging.getLogger(__name__)
 SECTIONS = {"speed": "num_prompts", "quality": "num_images"}
 SWITCHES = ("compile", "tf32", "dry_run")
-OWN = ("speed", "quality", "sweep")  # sections that are no constructor's arguments
+# Sections of each command that are no constructor's arguments, with what is read of them beside the keys of its yaml
+OWN: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "evaluate": {"speed": (), "quality": (), "sweep": ()},
+    "train": {
+        "rendered": ("num_train", "num_validation"),
+        "distil": ("student", "depth", "unroll_from", "validation_depth"),
+        "sweep": ("decoding", "ranked_by", "reference"),
+    },
+    "export": {},
+}
 
 
 def check_settings(cfg: DictConfig) -> None:
@@ -27,16 +36,18 @@ def check_settings(cfg: DictConfig) -> None:
         raise LanternError("device=meta computes no values; give device=cpu, or dry_run=true for the memory needed")
 
 
-def check_added(overrides: Sequence[str], groups: Container[str]) -> None:
+def check_added(overrides: Sequence[str], groups: Container[str], command: str = "evaluate") -> None:
     """Raises LanternError for a key that `+` adds and that nothing reads. groups: config groups; what is added to one
     of them is checked by its constructor, or is a group of the user's own."""
+    own = OWN[command]
     for override in overrides:
         key = override.split("=")[0]
+        if not key.startswith("+") or "@" in key or (key.startswith("++") and _exists(key[2:], command)):
+            continue
         section, _, setting = key.lstrip("+").partition(".")
-        unread = section in OWN if setting else section not in groups
-        if key.startswith("+") and "@" not in key and unread and not (key.startswith("++") and _exists(key[2:])):
+        if section in own and setting.partition(".")[0] not in own[section] if setting else section not in groups:
             raise LanternError(
-                f"{override} adds a setting that nothing reads; see evaluate.py --help for those there are"
+                f"{override} adds a setting that nothing reads; see {command}.py --help for those there are"
             )
 
 
@@ -52,9 +63,9 @@ def tell_unused_tree(overrides: Sequence[str], cfg: DictConfig) -> None:
         log.warning("%s changes nothing: this drafter grows no tree; its shape is set by drafter.…", ", ".join(given))
 
 
-def _exists(key: str) -> bool:
-    """Whether evaluate.py has this setting, which `++` then sets instead of adding it."""
+def _exists(key: str, command: str) -> bool:
+    """Whether the command has this setting, which `++` then sets instead of adding it."""
     section, _, setting = key.rpartition(".")
-    settings = OmegaConf.load(CONFIG_FOLDER / "evaluate.yaml")
+    settings = OmegaConf.load(CONFIG_FOLDER / f"{command}.yaml")
     found = OmegaConf.select(settings, section) if section else settings
     return isinstance(found, DictConfig) and setting in found

@@ -9,6 +9,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from lantern.cli.error_messages import in_one_sentence, without_hints
+from lantern.cli.plain_settings import check_added
 from lantern.runtime.home import CONFIG_FOLDER
 from lantern.runtime.launcher_end import ends_with_torchrun
 
@@ -19,6 +20,8 @@ from lantern.runtime.launcher_end import ends_with_torchrun
 @in_one_sentence
 def train(cfg: DictConfig) -> None:
     """Trains one part, or resumes its training, and exports the weights."""
+    run = hydra.core.hydra_config.HydraConfig.get()
+    check_added(run.overrides.task, run.runtime.choices, "train")
     import pytorch_lightning as pl
 
     from lantern.training import processes, run_steps
@@ -26,7 +29,6 @@ def train(cfg: DictConfig) -> None:
     from lantern.training.termination import PromptEnd
 
     (ending := PromptEnd()).listen()
-    run = hydra.core.hydra_config.HydraConfig.get()
     folder = Path(run.runtime.output_dir)
     run_steps.silence_warnings()
     asked = run_steps.named_checkpoint(cfg.ckpt_path, folder)

@@ -2,10 +2,12 @@
 stops. Any number of processes and machines fill one paths.cache_dir together."""
 
 import hydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from lantern.cli.error_messages import in_one_sentence, without_hints
+from lantern.cli.plain_settings import check_added
 from lantern.runtime.home import CONFIG_FOLDER
 
 
@@ -17,6 +19,8 @@ def prepare(cfg: DictConfig) -> None:
     from lantern.training.limits import check_numbers
     from lantern.training.run_steps import check_model, check_tables
 
+    run = HydraConfig.get()
+    check_added(run.overrides.task, {*run.runtime.choices, "worker"}, "train")  # +worker numbers the points of a sweep
     check_model(cfg)
     check_tables(cfg)
     check_numbers(cfg)

@@ -38,6 +38,7 @@ def weights(tmp_path_factory):
     ("quality.num_images=8 metrics.fidelity.num_references=0", "num_references=0: give a whole number from 8"),
     ("quality.num_images=8 metrics.fidelity.resamples=1000000000000", "resamples=1000000000000: give a whole number"),
     ("quality.num_images=8 metrics=[fidelity,clip_score]", "network.folder has no value; give network.folder="),
+    ("quality.num_images=8 metrics.fidelity=3", "metrics.fidelity=3 is no metric; metrics.fidelity=null switches it"),
     ("output_tv.num_positions=1.5", "num_positions=1.5"),
     ("output_tv.redraws=1000000000000", "give 1 or more each, 100000 redraws at most"),
     ("batch_size=0", "batch_size=0 makes no images; use 1 at least"),
@@ -98,6 +99,22 @@ def test_a_key_that_nothing_reads_is_refused(added):
     """Catches a mistyped setting behind a plus, which Hydra adds and no run uses."""
     with pytest.raises(LanternError, match="adds a setting that nothing reads"):
         check_added([added], {"model": "llamagen", "method": "jacobi"})
+
+
+@pytest.mark.parametrize("added", ["+batch_size=16", "+rendered.num_trian=8", "++distil.width=2", "+sweep.axis=1"])
+def test_a_key_that_no_training_reads_is_refused(added):
+    with pytest.raises(LanternError, match=r"adds a setting that nothing reads; see train\.py --help"):
+        check_added([added], {"model": "llamagen", "sweep": "recipe"}, "train")
+
+
+def test_what_a_training_reads_may_be_added():
+    read = [
+        "+callbacks.latest.every_n_train_steps=1",
+        "+logger.csv.flush_logs_every_n_steps=1",
+        "+model.multiple_of=64",
+    ]
+    read += ["++rendered.num_train=8", "++distil.student.width_factor=2", "+sweep.decoding.prompts=[a]", "++seed=3"]
+    check_added([*read, "+average=ema", "seed=1", "+recipe.layers=[1]"], {"average": "ema"}, "train")
 
 
 def test_what_a_group_or_a_constructor_reads_may_be_added_and_a_setting_that_exists_set_by_two_pluses():
