@@ -1,14 +1,14 @@
 """Runs a row again: finds the configuration it was measured with, and compares the new row with it."""
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from math import hypot
 from pathlib import Path
 
 from lantern.errors import LanternError
-from lantern.evaluation.rows import SUMMARY, Row, is_baseline, setting_id
+from lantern.evaluation.rows import SUMMARY, Row, is_baseline, read_summary, setting_id
 from lantern.reporting.labels import label_rows
+from lantern.runtime.files import read_object
 from lantern.runtime.known_targets import check_known
 
 INPUTS = (  # a row is reproduced where these are equal
@@ -30,9 +30,12 @@ INPUTS = (  # a row is reproduced where these are equal
 NETWORK = "_network"  # the end of the keys of other metrics' networks
 
 
+PLACES = ("reproduce=", "paths.root=", "paths.runs=")  # settings that may stand beside a recorded run's
+
+
 def check_alone(source: str, overrides: Sequence[str]) -> None:
     """Raises LanternError for settings beside a recorded run's, which would be ignored."""
-    if ignored := [override for override in overrides if not override.startswith(("reproduce=", "paths."))]:
+    if ignored := [override for override in overrides if not override.startswith(PLACES)]:
         raise LanternError(f"reproduce={source} runs a row as it was recorded; leave {', '.join(ignored)} out")
 
 
@@ -41,12 +44,12 @@ def recorded_run(source: str) -> tuple[dict, list[Row], Path]:
     -> the configuration of that run, its rows, its folder. LanternError, with the choices, unless there is one."""
     path, _, setting = str(source).partition("#")
     folder = Path(path).expanduser()
-    folder = folder.parent if folder.is_file() else folder
-    found = {}
-    for summary in [folder / SUMMARY, *sorted(folder.glob(f"*/{SUMMARY}"))]:
-        if summary.is_file() and (summary.parent / "provenance.json").is_file():
-            rows = list(_read_object(summary).values())
-            found[setting_id(rows[-1])] = summary.parent, rows
+    try:
+        found = _finished_runs(folder.parent if folder.is_file() else folder)
+    except OSError as error:
+        raise LanternError(
+            f"reproduce={source} cannot be read ({error.strerror}); give the folder of a finished run"
+        ) from error
     if setting:
         found = {key: run for key, run in found.items() if key.startswith(setting)}
     if len(found) != 1:
@@ -71,21 +74,20 @@ def check_elsewhere(source: str, home: Path, folder: Path) -> None:
         raise LanternError(f"reproduce={source} would write over the run it repeats; give another hydra.run.dir")
 
 
+def _finished_runs(folder: Path) -> dict[str, tuple[Path, list[Row]]]:
+    """The runs in a folder or below it, by the setting of their last row."""
+    found = {}
+    for summary in [folder / SUMMARY, *sorted(folder.glob(f"*/{SUMMARY}"))]:
+        if (summary.parent / "provenance.json").is_file() and (rows := read_summary(summary.parent)):
+            found[setting_id(rows[-1])] = summary.parent, rows
+    return found
+
+
 def _recorded_config(path: Path) -> dict:
-    record = _read_object(path)
+    record = read_object(path)
     if not isinstance(record.get("config"), dict):
         raise LanternError(f"{path} holds no configuration; give the folder of a finished run")
     return record["config"]
-
-
-def _read_object(path: Path) -> dict:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise LanternError(f"{path} is not readable JSON ({error}); copy the run folder again") from error
-    if not isinstance(found, dict):
-        raise LanternError(f"{path} holds no JSON object; copy the run folder again")
-    return found
 
 
 def moved(config: Mapping, root: str) -> dict:

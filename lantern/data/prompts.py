@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from lantern.errors import LanternError
 from lantern.noise import image_seed
+from lantern.runtime.files import is_file
 
 DEV_SHARE = 4  # one prompt in so many is for tuning
 SPLITS = ("all", "dev", "test")
@@ -26,7 +27,7 @@ def load_prompts(source: str | Sequence[str], folder: str | Path) -> list[str]:
     if isinstance(source, Sequence) and not isinstance(source, str):
         return _checked([str(prompt).strip() for prompt in source], "the prompt list")
     named = Path(folder) / f"{source}.txt"
-    path = named if _is_file(named) else Path(str(source)).expanduser()
+    path = named if is_file(named) else Path(str(source)).expanduser()
     return _checked(LINE_END.split(_read(path, Path(folder))), str(path))
 
 
@@ -78,13 +79,6 @@ class Batch(NamedTuple):
         """One file name per image, from its number and prompt."""
         slugs = [re.sub(r"[^\w]+", "-", prompt.lower()).strip("-")[:MAX_NAME] for prompt in self.prompts]
         return [f"{i:05d}-{slug}.png" for i, slug in enumerate(slugs)]
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a prompt given as a name can be too long for a path
-        return False
 
 
 def _read(path: Path, folder: Path) -> str:

@@ -94,8 +94,8 @@ def check_shards(folder: Path, config: Mapping[str, Any], hashes: Mapping[str, s
     or if all shards have other settings: their images would be made again, in silence. Warns where no shard was timed
     on a machine like this one."""
     others = {}  # of other settings
-    shards = {path.parent: json.loads(path.read_text()) for path in sorted(folder.glob(f"*/{PROVENANCE}"))}
-    shards = {place: made for place, made in shards.items() if made["config"].get("shards", 1) > 1}
+    shards = {path.parent: read_object(path) for path in sorted(folder.glob(f"*/{PROVENANCE}"))}
+    shards = {place: made for place, made in shards.items() if made.get("config", {}).get("shards", 1) > 1}
     for place, made in shards.items():
         before, now = (_numberless({name: part.get(name) for name in MAKING}) for part in (made["config"], config))
         settings = [name for name in MAKING if before[name] != now[name]]

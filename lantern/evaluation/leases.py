@@ -66,7 +66,8 @@ class Leases:
         finally:
             ended.set()
             beating.join()
-            path.write_text(result)
+            with suppress(OSError):  # it expires then
+                path.write_text(result)
 
     def _beat(self, path: Path, ended: Event) -> None:
         owner = f"{socket.gethostname()} {os.getpid()}"
@@ -77,9 +78,15 @@ class Leases:
                 return
 
     def _last(self, name: str) -> tuple[int, str | None]:
-        """Number and content of the last lease of a piece; -1 and None without one."""
+        """Number and content of the last lease of a piece; -1 and None without one. A lease that cannot be read is
+        held by another, until it expires."""
         number = next(n for n in count() if not self._path(name, n).exists()) - 1
-        return number, None if number < 0 else self._path(name, number).read_text()
+        if number < 0:
+            return number, None
+        try:
+            return number, self._path(name, number).read_text()
+        except OSError:
+            return number, ""
 
     def _is_free(self, name: str, number: int, content: str) -> bool:
         seen, since = self._seen.get(name, (None, 0.0))

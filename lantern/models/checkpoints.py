@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from lantern.errors import CheckpointError
-from lantern.runtime.files import replace_file
+from lantern.runtime.files import is_file, replace_file
 
 WEIGHTS_FILE, CONFIG_FILE = "model.safetensors", "config.json"
 TORCH_FILE = "pytorch_model.bin"
@@ -167,10 +167,13 @@ def local_hash(path: object, file: object = None) -> str | None:
     if not isinstance(path, str):
         return None
     place = Path(path).expanduser()
-    if isinstance(file, str) and (place / file).is_file():
-        return weights_hash(place / file)
-    found = place if place.is_file() and place.suffix in FILE_SUFFIXES else weights_file(place)
-    return weights_hash(found) if found.is_file() else None
+    try:
+        if isinstance(file, str) and (place / file).is_file():
+            return weights_hash(place / file)
+        found = place if place.is_file() and place.suffix in FILE_SUFFIXES else weights_file(place)
+        return weights_hash(found) if found.is_file() else None
+    except OSError:  # a text too long for a path, or a place that may not be read, of which its loader tells
+        return None
 
 
 def local_hashes(settings: object, name: str = "", file: object = None) -> dict[str, str]:
@@ -224,7 +227,7 @@ def load_weights(folder: str | Path) -> tuple[dict[str, Tensor], dict]:
 def read_config(folder: str | Path) -> dict:
     """The config.json of a weights folder. Raises CheckpointError if it is missing or no JSON object."""
     path = Path(folder) / CONFIG_FILE
-    if not path.is_file():
+    if not is_file(path):
         raise CheckpointError(f"no {CONFIG_FILE} in {folder}; give a folder of weights that save_weights wrote")
     try:
         config = json.loads(path.read_text())

@@ -24,7 +24,7 @@ def find_file(source: str | Path, name: str, setting: str, size: int) -> Path:
 
     setting: the config key of `source`; size: bytes, for the message. Raises CheckpointError.
     """
-    path = Path(source).expanduser()
+    path = _readable(source, setting)
     if path.is_file():
         return path
     if path.is_dir():
@@ -63,7 +63,7 @@ def find_folder(
 ) -> Path:
     """A model folder, by default with the files that transformers reads. source: that folder, or a Hub id; is_whole:
     whether a cached folder is complete. Raises CheckpointError."""
-    path = Path(source).expanduser()
+    path = _readable(source, setting)
     if path.is_dir():
         return path
     if path.is_file():
@@ -94,6 +94,16 @@ def _cached_or_fetched(fetch: Callable[..., str], is_whole: Callable[[Path], boo
 def gigabytes(size: int) -> str:
     """A rough size, in words."""
     return f"about {size / 1e9:.1f} GB" if size >= 1e8 else f"about {max(1, round(size / 1e6))} MB"
+
+
+def _readable(source: str | Path, setting: str) -> Path:
+    """Raises CheckpointError for a path that is too long, or in a folder that may not be searched."""
+    path = Path(source).expanduser()
+    try:
+        path.exists()
+    except OSError as error:
+        raise CheckpointError(f"{setting}={source} cannot be read ({error.strerror}); give another path") from error
+    return path
 
 
 def _check_hub_id(source: str | Path, name: str, setting: str, size: int) -> None:

@@ -5,6 +5,7 @@ import fcntl
 import json
 import logging
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,12 +15,13 @@ from typing import IO, Any
 from lantern.errors import LanternError, unwritable
 
 log = logging.getLogger(__name__)
+WRITING = ".writing-"  # begins the names of folders in which files are made
 
 
 def replace_file(path: Path, write: Callable[[Path], object], kept: Path | None = None) -> None:
     """Calls `write` with a temporary path of the same file name, then renames it to `path`; leaves nothing if that
     fails. `kept`: a name for the file that was at `path`."""
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".writing-") as folder:
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=WRITING) as folder:
         write(Path(folder) / path.name)
         (Path(folder) / path.name).chmod(0o644)  # safetensors writes with mode 0600
         if kept is not None and path.exists():
@@ -51,32 +53,48 @@ def read_object(path: Path) -> dict[str, Any]:
     return found
 
 
+def is_file(path: Path) -> bool:
+    """Path.is_file, but False where that raises OSError: for a text too long for a path, and in a folder that may not
+    be searched."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """LanternError while another process is in here with the same folder, which the system ends with that process."""
+    """LanternError while another process is in here with the same folder, which the system ends with that process.
+    Removes what killed ones had begun to write there and in its checkpoints."""
     try:
         file = (folder / ".running").open("w")
     except OSError as error:
         raise unwritable(folder, error) from error
     with file:
         try:
-            lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_locked = lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise LanternError(
                 f"{folder} is in use by another run; wait for its end, or give another folder by hydra.run.dir=…"
             ) from error
+        if is_locked:
+            for place in (folder, folder / "checkpoints"):
+                for begun in place.glob(f"{WRITING}*"):
+                    shutil.rmtree(begun, ignore_errors=True)
         yield
 
 
-def lock(file: IO[str], how: int = fcntl.LOCK_EX) -> None:
-    """Locks an open file until it is closed or this process ends; nothing on a file system without locks.
+def lock(file: IO[str], how: int = fcntl.LOCK_EX) -> bool:
+    """Locks an open file until it is closed or this process ends; False on a file system without locks.
     BlockingIOError where another process holds it and `how` says not to wait."""
     try:
         fcntl.flock(file, how)
+        return True
     except BlockingIOError:
         raise
     except OSError as error:
         log.info("%s cannot be locked (%s)", file.name, error)
+        return False
 
 
 def _write_flushed(path: Path, text: str) -> None:

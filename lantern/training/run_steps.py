@@ -22,8 +22,9 @@ from torch.distributed import DistError
 from lantern.errors import LanternError
 from lantern.evaluation.provenance import PROVENANCE, write_provenance
 from lantern.models.checkpoints import local_hashes, weights_file
-from lantern.runtime.files import alone_in, read_object, replace_text
+from lantern.runtime.files import alone_in, is_file, read_object, replace_text
 from lantern.runtime.overrides import override
+from lantern.runtime.programs import program_of
 from lantern.training.processes import lasting_settings, was_restarted
 from lantern.training.saved_state import whole_checkpoint
 from lantern.training.wandb_logger import TolerantWandbLogger
@@ -90,7 +91,7 @@ def named_checkpoint(asked: str | None, folder: Path) -> Path | None:
     path = folder / "checkpoints" / f"{NAMED[asked]}.ckpt" if asked in NAMED else Path(asked)
     found = whole_checkpoint(path)
     if found is None:
-        wrong = "no checkpoint, or not all of one" if path.is_file() else "no file"
+        wrong = "no checkpoint, or not all of one" if is_file(path) else "no file"
         named = f" ({path})" if asked in NAMED else ""
         remedy = "give hydra.run.dir=<run folder> with it, or" if asked in NAMED else "give"
         raise LanternError(f"ckpt_path={asked}{named} is {wrong}; {remedy} a .ckpt from a run's checkpoints folder")
@@ -246,10 +247,12 @@ def export(task: pl.LightningModule, trainer: pl.Trainer, folder: Path, override
 
 
 def what_next(weights: Path, overrides: Sequence[str]) -> str:
-    """For a drafter the command that evaluates it, with the training's overrides that describe the same target; else
-    where the weights are."""
+    """For a drafter the command that evaluates it, an EAGLE drafter losslessly, with the training's overrides that
+    describe the same target; else where the weights are."""
     if weights.name == "drafter":
-        kept = [given for given in overrides if REPEATED.match(given)]
-        command = shlex.join(["python", "evaluate.py", *kept, override("drafter.checkpoint", weights)])
+        kept = [given for given in overrides if REPEATED.match(given) and given != "drafter=eagle"]
+        method = [] if any(given.startswith("drafter=") for given in kept) else ["+method=refined_jacobi"]
+        program = program_of("evaluate.py")[1]
+        command = shlex.join([*program, *method, *kept, override("drafter.checkpoint", weights)])
         return f"drafter written; measure it with: {command}"
     return f"{weights.name} written to {weights}; to ship it, copy that folder to data/weights/{weights.name}"

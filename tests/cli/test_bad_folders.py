@@ -100,13 +100,27 @@ def test_two_runs_in_one_folder_are_one_too_many(tmp_path):
         pass
 
 
+@pytest.mark.parametrize("has_locks", [True, False])
+def test_what_killed_runs_had_begun_to_write_is_removed(has_locks, tmp_path, monkeypatch):
+    """Catches a disk that fills with parts of checkpoints, and the files of a run that goes on where no lock tells."""
+    if not has_locks:
+        monkeypatch.setattr(fcntl, "flock", no_locks)
+    begun = [tmp_path / ".writing-a" / "latest.ckpt", tmp_path / "checkpoints" / ".writing-b" / "latest.ckpt"]
+    others = [tmp_path / "checkpoints" / "latest.ckpt", tmp_path / "0" / ".writing-c" / "x"]
+    for path in (*begun, *others):
+        replace_text(path, "half")
+    with alone_in(tmp_path):
+        assert [path.parent.exists() for path in begun] == [not has_locks] * 2
+    assert all(path.exists() for path in others)
+
+
+def no_locks(*_: object) -> None:
+    raise OSError(errno.ENOLCK, "No locks available")
+
+
 def test_a_file_system_without_locks_is_no_obstacle(tmp_path, monkeypatch):
     """Catches a traceback where images that points share are made, after everything has been timed."""
-
-    def refused(*_: object) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(fcntl, "flock", refused)
+    monkeypatch.setattr(fcntl, "flock", no_locks)
     with alone_in(tmp_path):
         evaluate(tmp_path, tmp_path, pipeline=FakePipeline())
     assert (tmp_path / SUMMARY).is_file()

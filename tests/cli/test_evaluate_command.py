@@ -36,7 +36,9 @@ def weights(tmp_path_factory) -> Path:
 def evaluate(
     weights: Path, folder: Path, *overrides: str, unset: Sequence[str] = ()
 ) -> subprocess.CompletedProcess:  # of the environment
-    command = [sys.executable, "evaluate.py", f"paths.weights={weights}", f"paths.runs={folder}", *overrides]
+    is_recorded = any(override.startswith("reproduce=") for override in overrides)  # with the weights it was made from
+    places = [f"paths.runs={folder}", *([] if is_recorded else [f"paths.weights={weights}"])]
+    command = [sys.executable, "evaluate.py", *places, *overrides]
     environment = {key: value for key, value in os.environ.items() if key not in unset} | {"WANDB_MODE": "offline"}
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=300)
 

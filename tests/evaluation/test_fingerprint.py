@@ -7,7 +7,7 @@ import pytest
 import torch
 from support.paths import PROMPTS
 
-from lantern.cli.reproduce import check_elsewhere, compare_rows, moved, recorded_run
+from lantern.cli.reproduce import check_alone, check_elsewhere, compare_rows, moved, recorded_run
 from lantern.data.prompts import load_prompts, split_prompts
 from lantern.errors import LanternError
 from lantern.evaluation.fingerprint import check_shards, config_fingerprint, is_finished, mark_finished, request_hash
@@ -116,6 +116,30 @@ def test_reproducing_from_a_sweep_needs_a_setting_and_says_which_there_are(tmp_p
     assert home == tmp_path / "1"
 
 
+@pytest.mark.parametrize(("name", "sentence"), [
+    ("summary.json", "holds no finished run; give the folder of one"), ("provenance.json", "holds no configuration"),
+])  # fmt: skip
+def test_a_damaged_run_is_not_reproduced(name, sentence, tmp_path):
+    replace_text(tmp_path / "summary.json", '{"x": {"drafter": "none"}}')
+    replace_text(tmp_path / "provenance.json", '{"config": {}}')
+    (tmp_path / name).write_text("{")
+    with pytest.raises(LanternError, match=sentence):
+        recorded_run(str(tmp_path))
+
+
+def test_a_path_that_cannot_be_read_is_one_sentence():
+    with pytest.raises(LanternError, match=r"reproduce=x+ cannot be read \(File name too long\); give the folder"):
+        recorded_run(300 * "x")
+
+
+@pytest.mark.parametrize("beside", ["paths.weights=/w", "paths.cache_dir=/c", "seed=3"])
+def test_settings_that_would_be_ignored_are_refused_beside_reproduce(beside):
+    """Catches weights that are given and not read: a run has recorded its own."""
+    check_alone("run", ["reproduce=run", "paths.root=/a", "paths.runs=/b"])
+    with pytest.raises(LanternError, match=f"leave {beside} out"):
+        check_alone("run", ["reproduce=run", beside])
+
+
 def test_other_processes_are_counted_and_ones_own_work_is_not(monkeypatch, tmp_path):
     """Catches own processor time that counts as a disturbance, and other jobs on cores that are not this one's."""
     ticks = os.sysconf("SC_CLK_TCK")
@@ -182,6 +206,15 @@ def test_shards_of_other_code_or_weights_are_refused_by_name(wrong, tmp_path):
     write_shard(tmp_path, "1", SHARD, **{wrong: "other"})
     with pytest.raises(LanternError, match=rf"/1 was made with other {wrong} than this run has"):
         check_shards(tmp_path, run, hashes)
+
+
+@pytest.mark.usefixtures("same_machine")
+def test_a_shard_whose_provenance_is_damaged_is_told_and_passed_over(tmp_path, caplog):
+    """Catches a traceback that does not name the file."""
+    write_shard(tmp_path, "0", SHARD)
+    (tmp_path / "0" / "provenance.json").write_text("{")
+    check_shards(tmp_path, SHARD | {"shards": 1}, {"target": "other"})
+    assert f"{tmp_path}/0/provenance.json is damaged" in caplog.text
 
 
 @pytest.mark.usefixtures("same_machine")

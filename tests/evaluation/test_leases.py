@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from shutil import rmtree
 from threading import Thread
 from time import monotonic
 
@@ -95,3 +96,20 @@ def test_the_rest_of_a_dead_worker_is_made_by_the_one_that_is_left(tmp_path):
     assert made == ["a", "d", "b"]
     finish(pieces, Leases(tmp_path, 60, clock), clock.wait)
     assert made == ["a", "d", "b"]
+
+
+def test_a_lease_whose_end_cannot_be_written_does_not_end_the_worker(tmp_path):
+    """Catches a worker that a network file system's error kills after its piece is made."""
+    leases = Leases(tmp_path / "leases", 60, Hand())
+    with leases.held(leases.take("a")):
+        rmtree(tmp_path / "leases")
+
+
+def test_a_lease_that_cannot_be_read_is_held_until_it_expires(tmp_path):
+    clock = Hand()
+    leases = Leases(tmp_path, 60, clock)
+    (tmp_path / "a.0").mkdir()
+    assert not leases.is_done("a")
+    assert leases.take("a") is None
+    clock.time += 61
+    assert leases.take("a") == tmp_path / "a.1"

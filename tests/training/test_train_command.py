@@ -88,6 +88,15 @@ def test_the_printed_command_evaluates_on_the_target_that_was_trained_on(tmp_pat
     assert cfg.drafter.checkpoint == str(tmp_path / "drafter")
 
 
+@pytest.mark.parametrize("given", [[], ["drafter=eagle"]])
+def test_an_eagle_drafter_is_measured_losslessly(given, tmp_path):
+    """Catches the default rule and tree, LANTERN++ on a static one, as the first figure of a drafter."""
+    cfg = composed("evaluate", *printed(what_next(tmp_path / "drafter", given)))
+    assert cfg.drafter._target_.endswith("load_refined_jacobi")
+    assert cfg.acceptance._target_.endswith("Exact")
+    assert cfg.drafter.checkpoint == str(tmp_path / "drafter")
+
+
 def test_other_tasks_print_where_their_weights_belong(tmp_path):
     assert what_next(tmp_path / "critic", ["task=critic"]).endswith("copy that folder to data/weights/critic")
 
