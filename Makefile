@@ -5,6 +5,7 @@ RUN ?= runs/demo
 FAULTS ?= 200
 MINUTES ?= auto
 WEIGHTS_RUN ?= runs/weights
+PORT ?= 8123
 SHARE ?= 1
 GPU_RUN ?= runs/gpu
 GPU_INDEX ?= https://pypi.org/simple
@@ -23,11 +24,11 @@ env: .venv/.installed  ## install the pinned environment into .venv
 	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	@touch $@
 
-demo: env  ## distil a drafter, sweep LANTERN's delta beside lossless decoding, in MINUTES sized to this machine
+demo: env  ## distil a drafter, sweep LANTERN's delta beside lossless decoding, into RUN, in MINUTES sized to this machine
 	$(PY) -m lantern.cli.demo demo.minutes=$(MINUTES) hydra.run.dir=$(RUN)
 
-look: env  ## watch two methods decode your prompt, in a local page
-	$(PY) -m lantern
+look: env  ## watch two methods decode your prompt, in a local page at PORT
+	$(PY) -m lantern port=$(PORT)
 
 results: env  ## measure the rows that docs/rows lacks, write the tables of docs/; TABLE=headline for one of them
 	$(PY) -m lantern.studies.results $(TABLE)

@@ -20,7 +20,7 @@ BUSY = [sys.executable, "-c", "while True: pass"]
 
 
 class Arm(NamedTuple):
-    """Threads during decoding (a key of THREADS), and variables that torch reads when it is loaded."""
+    """Threads during decoding (one of MODES), and variables that torch reads when it is loaded."""
 
     name: str
     threads: str
@@ -34,6 +34,7 @@ ARMS = (
     Arm("sharing, spin 10000", "sharing", {"GOMP_SPINCOUNT": "10000"}),
 )
 DTYPES = ("float32", "auto")
+MODES = ("fixed", "sharing")
 Figures = dict[str, list[float]]  # seconds an image, by method and load
 
 
@@ -111,7 +112,9 @@ def _alone() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
+    if sys.argv[1:2] and sys.argv[1] in MODES:
         print(json.dumps(measure(sys.argv[1], sys.argv[2:])))
+    elif sys.argv[1:]:
+        print(__doc__)
     else:
         compare()

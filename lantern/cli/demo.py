@@ -2,13 +2,14 @@
 and says in plain words what came out. All it does are commands of this repository, which it prints."""
 
 import json
+from math import isfinite
 from pathlib import Path
 from time import perf_counter
 
 import hydra
 from omegaconf import DictConfig
 
-from lantern.cli.error_messages import in_one_sentence
+from lantern.cli.error_messages import in_one_sentence, without_hints
 from lantern.cli.subcommand import run_command
 from lantern.errors import LanternError
 from lantern.models.checkpoints import weights_file
@@ -20,6 +21,7 @@ CONTINUE = "started again, the demo goes on from here"
 MINUTES = {True: 6.0, False: 8.0}  # by whether the device is fast with bfloat16
 
 
+@without_hints
 @hydra.main(version_base="1.3", config_path=str(CONFIG_FOLDER), config_name="demo")
 @in_one_sentence
 def demo(cfg: DictConfig) -> None:
@@ -42,7 +44,8 @@ def recorded_plan(folder: Path, minutes: str | float) -> dict | None:
     plan = json.loads(path.read_text())
     if plan["given"] != minutes:
         raise LanternError(
-            f"hydra.run.dir={folder} holds a demo of demo.minutes={plan['given']}, not {minutes}; give another folder"
+            f"hydra.run.dir={folder} holds a demo of demo.minutes={plan['given']}, not {minutes}; give another folder "
+            "(RUN=… of make demo)"
         )
     return plan
 
@@ -78,7 +81,8 @@ def _new_plan(folder: Path, given: str | float, place: list[str]) -> dict:
     dtype = resolve_dtype(place[1].split("=")[1], device)
     is_fast = dtype is DTYPES["bfloat16"] and is_bf16_fast(device)
     minutes = MINUTES[is_fast] if given == "auto" else given
-    if not isinstance(minutes, int | float) or minutes <= 0:
+    is_number = isinstance(minutes, int | float) and not isinstance(minutes, bool)
+    if not is_number or not isfinite(minutes) or minutes <= 0:
         raise LanternError(f"demo.minutes={given} is no number of minutes; give one above 0, or auto")
     print("timing this machine …", flush=True)
     timings = timings_of(place)

@@ -63,3 +63,10 @@ def test_a_slow_image_is_extrapolated_from_its_rounds(tmp_path, monkeypatch):
 def test_arms_are_told_apart():
     assert len({arm.name for arm in ARMS}) == len({(arm.threads, *arm.variables.items()) for arm in ARMS}) == len(ARMS)
     assert Arm("default", "fixed", {}) == ARMS[0]
+
+
+def test_help_says_what_is_compared():
+    command = [sys.executable, "-m", "lantern.cli.contention", "--help"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Decoding beside a busy process")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from support.configs import composed
 
-from lantern.cli.demo import recorded_plan, sweep_command, training_command
+from lantern.cli.demo import _new_plan, recorded_plan, sweep_command, training_command
 from lantern.cli.demo_timings import TREES
 from lantern.errors import LanternError
 
@@ -41,3 +41,10 @@ def test_a_demo_of_other_minutes_is_not_continued(tmp_path):
     assert recorded_plan(tmp_path, 3) == {"given": 3, "size": {}}
     with pytest.raises(LanternError, match=r"demo\.minutes=3"):
         recorded_plan(tmp_path, "auto")
+
+
+@pytest.mark.parametrize("minutes", [float("nan"), float("inf"), True, 0, "long"])
+def test_minutes_that_are_no_number_are_refused_before_anything_is_timed(minutes, tmp_path, monkeypatch):
+    monkeypatch.setattr("lantern.cli.demo_timings.timings_of", lambda place: pytest.fail("timed"))
+    with pytest.raises(LanternError, match=f"demo.minutes={minutes} is no number of minutes"):
+        _new_plan(tmp_path, minutes, PLACE)
