@@ -24,7 +24,8 @@ from lantern.live.server import LiveServer
         (["drafter=none", "tree=chain"], "drafter=none, tree=chain is chosen in the page"),
     ],
 )
-def test_arguments_that_do_not_fit_are_one_sentence(arguments, message):
+def test_arguments_that_do_not_fit_are_one_sentence(arguments, message, monkeypatch):
+    monkeypatch.setattr(LiveServer, "serve_forever", lambda self: None)  # a mistake that is overlooked would hang here
     with pytest.raises(LanternError, match=message) as found:
         main([*arguments, *(["open=false"] if "open=maybe" not in arguments else [])])
     assert "\n" not in str(found.value)
