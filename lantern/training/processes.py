@@ -32,10 +32,15 @@ def strategy(devices: int | str, num_nodes: int, timeout_s: float) -> Strategy |
 
 
 def check_processes(trainer: pl.Trainer, batch_size: int, hydra_overrides: Sequence[str], is_sweep: bool) -> None:
-    """Raises LanternError for a batch that the processes cannot share, for processes without a common folder (is_sweep:
-    a launcher has chosen it), for Slurm's tasks that would train apart, and for a torchrun whose restarts would
-    hang."""
+    """Raises LanternError for a batch that the processes cannot share, for processes without a common folder, for
+    processes of a sweep's point that would each run the sweep, for Slurm's tasks that would train apart, and for a
+    torchrun whose restarts would hang."""
     _check_tasks(trainer)
+    if is_sweep and trainer.world_size > 1 and _slurm_tasks() == 1:
+        raise LanternError(
+            f"each of a point's {trainer.world_size} processes would run the whole sweep; give trainer.devices=1, or "
+            f"+launch=slurm hydra.launcher.tasks_per_node={trainer.world_size}"
+        )
     share_of_batch(batch_size, trainer.world_size)
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and os.environ.get("TORCHELASTIC_MAX_RESTARTS") != "0":
         raise LanternError(
@@ -50,13 +55,16 @@ def check_processes(trainer: pl.Trainer, batch_size: int, hydra_overrides: Seque
         )
 
 
+def _slurm_tasks() -> int:
+    """The processes that Slurm has started for this training; 1 without Slurm, and where Lightning starts them."""
+    return 1 if os.environ.get("SLURM_JOB_NAME") in INTERACTIVE else int(os.environ.get("SLURM_NTASKS", 1))
+
+
 def _check_tasks(trainer: pl.Trainer) -> None:
     """Raises LanternError unless Slurm's tasks are the processes that the trainer waits for: each of several tasks on
     one device would train alone, in the folder of the others."""
-    tasks = int(os.environ.get("SLURM_NTASKS", 1))
-    if tasks == 1 or os.environ.get("SLURM_JOB_NAME") in INTERACTIVE:
-        return
-    if tasks != trainer.num_devices * trainer.num_nodes:
+    tasks = _slurm_tasks()
+    if tasks != 1 and tasks != trainer.num_devices * trainer.num_nodes:
         raise LanternError(
             f"Slurm has {tasks} tasks for this training, trainer.devices={trainer.num_devices} on trainer.num_nodes="
             f"{trainer.num_nodes} are {trainer.num_devices * trainer.num_nodes}; give trainer.devices=<tasks per node> "

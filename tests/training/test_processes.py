@@ -26,10 +26,27 @@ def test_a_batch_of_another_size_than_the_processes_share_is_refused_before_anyt
 
 def test_processes_started_from_outside_need_a_common_folder():
     """Catches ranks that each write to a folder named by their own start."""
-    for world_size, overrides, is_sweep in [(1, [], False), (2, ["hydra.run.dir=a"], False), (2, [], True)]:
-        check_processes(trainer_of(world_size), 8, overrides, is_sweep)
+    for world_size, overrides in [(1, []), (2, ["hydra.run.dir=a"])]:
+        check_processes(trainer_of(world_size), 8, overrides, False)
     with pytest.raises(LanternError, match=r"2 processes were started without a common folder; give hydra\.run\.dir="):
         check_processes(trainer_of(2), 8, ["hydra.job.name=x"], False)
+
+
+def test_a_point_of_a_sweep_has_one_process_unless_slurm_starts_its_tasks(monkeypatch):
+    """Catches a second process that runs the whole sweep again, while the first one waits for it."""
+    for name, value in {"SLURM_JOB_NAME": "train", "SLURM_NTASKS": "2"}.items():
+        monkeypatch.setenv(name, value)
+    pair = trainer_of(2)
+    pair.num_devices, pair.num_nodes = 2, 1
+    check_processes(pair, 8, [], True)  # the launcher has chosen their folder
+    said = r"each of a point's 2 processes would run the whole sweep; give trainer\.devices=1, or \+launch=slurm"
+    monkeypatch.setenv("SLURM_JOB_NAME", "bash")  # an allocation, in which Lightning would start them
+    with pytest.raises(LanternError, match=said):
+        check_processes(pair, 8, [], True)
+    monkeypatch.delenv("SLURM_NTASKS")
+    with pytest.raises(LanternError, match=said):
+        check_processes(pair, 8, ["hydra.run.dir=a"], True)
+    check_processes(trainer_of(1), 8, [], True)
 
 
 @pytest.mark.parametrize(("devices", "nodes", "name", "is_refused"), [
