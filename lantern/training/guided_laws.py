@@ -64,8 +64,9 @@ class GuidedLaws:
         """drafted: outputs [B, L - 1, D] of each pass -> by position the largest p [b, L - 1], and by depth the overlap
         of p and q and whether their picks under the images' noise agree, [depth, b, L - 1] each."""
         positions = torch.arange(self.features.shape[1], device=self.features.device)
-        p, noise = self.p(images, positions), self.noise(images, positions)
-        laws = [self.q(rows[images]) for rows in drafted]
+        with torch.autocast(positions.device.type, enabled=False):  # as decoding runs the head
+            p, laws = self.p(images, positions), [self.q(rows[images]) for rows in drafted]
+        noise = self.noise(images, positions)
         picks = winners(p, noise)
         agree = torch.stack([winners(q, noise) == picks for q in laws])
         return p.amax(-1), torch.stack([overlap(p, q) for q in laws]), agree.to(p.dtype)

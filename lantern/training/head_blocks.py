@@ -29,7 +29,8 @@ def site_losses(
     """drafted [depth, B, S, D]: guided outputs of each pass at the positions roots [S] + depth; passes [S] of each
     chain, those behind them being left out; both on the host -> losses and overlaps [depth, B, S], 0 where left out;
     the losses carry the gradient."""
-    return _BlockwiseLoss.apply(drafted, roots, passes, teaching, loss)
+    with torch.autocast(drafted.device.type, enabled=False):  # as decoding runs the head
+        return _BlockwiseLoss.apply(drafted, roots, passes, teaching, loss)
 
 
 class _BlockwiseLoss(torch.autograd.Function):

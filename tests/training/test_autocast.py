@@ -1,7 +1,10 @@
 """What training computes with frozen weights under autocast is what use computes without it, bit by bit."""
 
+from functools import partial
+
 import pytest
 import torch
+import torch.nn.functional as F
 from support.tiny_latents import PROMPTS, tiny_latent_target
 from support.tiny_tasks import MemorySplits, drafter_task
 from torch import Tensor
@@ -9,7 +12,9 @@ from torch import Tensor
 from lantern.continuous.code_embedding import CodeEmbedding
 from lantern.continuous.continuous_tokenizer import Standardisation
 from lantern.models.llamagen.tokenizer import Quantizer
+from lantern.training.head_blocks import site_losses
 from lantern.training.latent_drafter_task import LatentDrafterTask
+from lantern.training.losses.cross_entropy import CrossEntropy
 from lantern.training.tokenizer_codebook import ClusteredCodebook
 
 
@@ -66,6 +71,39 @@ def test_features_that_are_computed_at_each_step_are_those_that_are_stored(targe
         found = task._pairs(batch)
     for own, expected in zip(found, task._pairs(batch), strict=True):
         assert torch.equal(own, expected)
+
+
+def test_the_laws_of_lessons_and_validation_are_those_of_decoding(target):
+    """The head is a plain product, as on a GPU and of targets from the Hub; the CPU's packed one has no autocast.
+    Catches laws p and q in half precision, by which a drafter is taught and chosen."""
+    target._head = partial(F.linear, weight=target.transformer.output.weight)
+    task, batch = drafter_task(target), torch.utils.data.default_collate(MemorySplits().split("train")[:2])
+    laws = task._laws(task._pairs(batch), batch["noise_seed"])
+    drafted = torch.randn(2, *laws.features.shape, generator=torch.Generator().manual_seed(0))
+    roots, passes = torch.arange(14), torch.full((14,), 2)
+
+    def found() -> list[Tensor]:
+        rows = drafted.clone().requires_grad_()
+        losses, overlaps = site_losses(rows, roots, passes, laws, CrossEntropy())
+        (gradient,) = torch.autograd.grad(losses.sum(), rows)
+        return [losses, overlaps, gradient, *laws.compare(drafted[:, :, :15], slice(None))]
+
+    expected = found()
+    with autocast():
+        assert not torch.equal(laws.p(slice(None), roots), expected[0])  # the head itself would round
+        for own, exact in zip(found(), expected, strict=True):
+            assert torch.equal(own, exact)
+
+
+def test_features_are_guided_as_in_decoding(target, monkeypatch):
+    """Of a target whose guidance begins with linear maps of its own. Catches these in half precision."""
+    weight = torch.randn(16, 16, generator=torch.Generator().manual_seed(0))
+    plain = target.guide
+    monkeypatch.setattr(target, "guide", lambda features: plain(F.linear(features, weight)))
+    task, features = drafter_task(target), units(2 * 15, 16).unflatten(0, (2, 15))
+    with autocast():
+        found = task._guide(features)
+    assert torch.equal(found, task._guide(features))
 
 
 @pytest.mark.parametrize("cfg_scale", [1.0, 2.0])
