@@ -22,6 +22,7 @@ from lantern.training.chains import chained_length
 from lantern.training.drafter_variants import EagleStudent, Student, save_drafter
 from lantern.training.guided_laws import GuidedLaws, head_backward
 from lantern.training.head_blocks import site_losses
+from lantern.training.linear_start import start_linear
 from lantern.training.optimizers import matrices, muon_with_adamw
 from lantern.training.randomness import batch_uniform, step_generator
 from lantern.training.recipe import Recipe
@@ -29,8 +30,6 @@ from lantern.training.schedule import progress_of
 from lantern.training.teacher_forcing import target_features
 from lantern.training.unroll import Unroll, all_roots
 from lantern.types import Target
-
-RIDGE = 0.01  # regularisation, relative to the inputs' variance
 
 
 class DrafterPairs(NamedTuple):
@@ -43,8 +42,8 @@ class DrafterPairs(NamedTuple):
 
 
 class DrafterTask(pl.LightningModule):
-    """Batches: {"tokens": [B, L], "caption": B captions}, optionally with cached "features" [B, R, P + L - 1, F] and,
-    where the target drew the images under shared noise, their "noise_seed" [B]."""
+    """Batches: {"tokens": [B, L], "caption": B captions}, optionally with cached "features" [B, R, P + L - 1, F]; of
+    validation also with "noise_seed" [B], of the shared noise under which the target drew the images."""
 
     def __init__(
         self, target: Target, sampling: Sampling, recipe: Recipe, lr: float, muon_lr: float, weight_decay: float,
@@ -107,7 +106,8 @@ class DrafterTask(pl.LightningModule):
         if self.global_step == 0 and not self.start_from:
             self._start_linear(pairs)
         laws = self._laws(pairs, self._fresh_seeds(len(batch["tokens"])))
-        pairs = pairs._replace(previous=pairs.previous + recipe.feature_noise * self._noise(pairs.previous))
+        if recipe.feature_noise:
+            pairs = pairs._replace(previous=pairs.previous + recipe.feature_noise * self._noise(pairs.previous))
         depth = self._depth()
         roots, counts = self._chains(laws.features.shape[1] - depth + 1, depth)
         goes_on = [counts > d for d in range(depth)]
@@ -158,17 +158,10 @@ class DrafterTask(pl.LightningModule):
         drafter, since the layer behind them starts as the identity."""
         first, dim, reads = self.target.prefix_len - 1, pairs.features.shape[-1], self.network.reads
         if reads.layers and not reads.adds:  # what the head reads, from layers of the same position
-            self._fit(reads.fc, reads.normed(pairs.previous)[:, first:], pairs.previous[:, first:, :dim])
+            start_linear(self, reads.fc, reads.normed(pairs.previous)[:, first:], pairs.previous[:, first:, :dim])
         inputs = torch.cat([pairs.embeddings, reads(pairs.previous)], dim=-1)
         for ahead, fc in enumerate(self.network.entrances):  # predicts `ahead` positions further on
-            self._fit(fc, inputs[:, first : inputs.shape[1] - ahead], pairs.features[:, first + ahead :])
-
-    def _fit(self, fc: nn.Linear, inputs: Tensor, outputs: Tensor) -> None:
-        """Sets the layer to the least-squares map of inputs to outputs [B R, T, ...] of all processes."""
-        rows = self.all_gather(torch.cat([inputs, outputs], dim=-1).flatten(0, 1).float()).flatten(0, -2)
-        weight, bias = least_squares(*rows.split([fc.in_features, fc.out_features], dim=-1))
-        fc.weight.copy_(self.trainer.strategy.broadcast(weight.cpu()))  # bitwise equal on all processes
-        fc.bias.copy_(self.trainer.strategy.broadcast(bias.cpu()))
+            start_linear(self, fc, inputs[:, first : inputs.shape[1] - ahead], pairs.features[:, first + ahead :])
 
     def _regression(self, pairs: DrafterPairs, passes: list[Tensor], at: list[Tensor]) -> Tensor:
         """SmoothL1 of the features, mean over passes: the first one's at all image positions, then the chains'."""
@@ -179,7 +172,7 @@ class DrafterTask(pl.LightningModule):
 
     def validation_step(self, batch: dict, batch_idx: int) -> None:
         size = len(batch["tokens"])
-        certainty, alphas, agreements = self.compare(batch, self._own_seeds(batch, batch_idx))
+        certainty, alphas, agreements = self.compare(batch, batch["noise_seed"])
         self._log_all("sim_accept_len", "alpha", alphas, size)
         self._log_all("sim_agree_len", "agreement", agreements, size)
         self.log("val/target_top1", certainty.mean(), batch_size=size, sync_dist=True)
@@ -192,12 +185,6 @@ class DrafterTask(pl.LightningModule):
         by_image = [laws.compare(drafted, slice(i, i + 1)) for i in range(len(seeds))]  # the laws of all would be large
         certainty, alphas, agreements = (torch.cat(parts, dim=-2) for parts in zip(*by_image, strict=True))
         return certainty, alphas, agreements
-
-    def _own_seeds(self, batch: dict, batch_idx: int) -> Tensor:
-        """[B] seeds of the noise that drew the images; of images that no noise drew, seeds of their own."""
-        count = len(batch["tokens"])
-        numbers = [image_seed(self.seed, "validation", batch_idx * count + i) for i in range(count)]
-        return batch.get("noise_seed", torch.tensor(numbers, device=batch["tokens"].device))
 
     def _log_all(self, length: str, name: str, accepted: Tensor, size: int) -> None:
         """accepted [depth, B, L - 1]: probability that a draft is accepted, by depth."""
@@ -224,7 +211,8 @@ class DrafterTask(pl.LightningModule):
 
     def _guide(self, features: Tensor) -> Tensor:  # [B R, T, D] -> [B, T, D]
         rows = features.to(self.target.embed_weight.dtype)
-        return self.target.guide(rearrange(rows, "(b r) t d -> b r t d", r=self.target.guidance))
+        with torch.autocast(rows.device.type, enabled=False):  # as decoding guides
+            return self.target.guide(rearrange(rows, "(b r) t d -> b r t d", r=self.target.guidance))
 
     @torch.no_grad()
     def _pairs(self, batch: dict) -> DrafterPairs:
@@ -252,13 +240,3 @@ def in_place(rows: Tensor, kept: Tensor) -> Tensor:
         return rows
     whole = rows.new_zeros(len(rows), len(kept), rows.shape[2])
     return whole.index_copy(1, kept.nonzero()[:, 0].to(rows.device), rows)
-
-
-def least_squares(inputs: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
-    """inputs [n, I], outputs [n, O] -> weight [O, I], bias [O] of the ridge regression on standardised inputs."""
-    inputs, outputs = inputs.double(), outputs.double()
-    mean, scale = inputs.mean(0), inputs.std(0).clamp(min=1e-4)
-    z = (inputs - mean) / scale
-    gram = z.T @ z + RIDGE * len(z) * torch.eye(z.shape[1], dtype=z.dtype, device=z.device)
-    weight = torch.linalg.solve(gram, z.T @ (outputs - outputs.mean(0))).T / scale  # [O, I]
-    return weight.float(), (outputs.mean(0) - weight @ mean).float()

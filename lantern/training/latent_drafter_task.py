@@ -12,8 +12,10 @@ from torch import Tensor
 
 from lantern.continuous.target import ContinuousLlamaGenTarget
 from lantern.continuous.token_head import TokenHead
-from lantern.training.drafter_task import DrafterPairs, least_squares
+from lantern.errors import LanternError
+from lantern.training.drafter_task import DrafterPairs
 from lantern.training.drafter_variants import EagleStudent, save_drafter
+from lantern.training.linear_start import start_linear
 from lantern.training.optimizers import matrices, muon_with_adamw
 from lantern.training.randomness import step_generator
 from lantern.training.teacher_forcing import target_features
@@ -29,8 +31,13 @@ class LatentDrafterTask(pl.LightningModule):
         self, target: ContinuousLlamaGenTarget, lr: float, muon_lr: float, weight_decay: float, depth: int,
         validation_depth: int, seed: int,
     ) -> None:  # fmt: skip
-        """depth: passes of training, the first on the target's features."""
+        """depth: passes of training, the first on the target's features. LanternError for as many passes as tokens."""
         super().__init__()
+        if max(depth, validation_depth) >= target.num_tokens:
+            raise LanternError(
+                f"task.depth={depth}, task.validation_depth={validation_depth}: an image has {target.num_tokens} "
+                "tokens; give fewer passes than that"
+            )
         self.target, self.student, self._head = target, EagleStudent(), TokenHead(target)
         self.lr, self.muon_lr, self.weight_decay = lr, muon_lr, weight_decay
         self.depth, self.validation_depth, self.seed = depth, validation_depth, seed
@@ -41,8 +48,9 @@ class LatentDrafterTask(pl.LightningModule):
 
     def training_step(self, batch: dict, batch_idx: int) -> Tensor:
         pairs = self._pairs(batch)
-        if self.global_step == 0:
-            self._start_linear(pairs)
+        if self.global_step == 0:  # the layer behind the input layer starts as the identity
+            inputs, first = torch.cat([pairs.embeddings, pairs.previous], -1), self.target.prefix_len - 1
+            start_linear(self, self.network.fc, inputs[:, first:], pairs.features[:, first:])
         loss = torch.stack(self._losses(pairs, self._passes(pairs, self.depth))).mean()
         self.log("train/loss", loss, prog_bar=True)
         return loss
@@ -59,14 +67,6 @@ class LatentDrafterTask(pl.LightningModule):
             self.log(f"val/overlap_{d + 1}", overlap, batch_size=size, prog_bar=d == 0, sync_dist=True)
         length = overlaps.cumprod(0).sum()
         self.log("val/sim_accept_len", length, batch_size=size, prog_bar=True, sync_dist=True)
-
-    @torch.no_grad()
-    def _start_linear(self, pairs: DrafterPairs) -> None:
-        """The best linear drafter on the first batch: the layer behind its input layer starts as the identity."""
-        inputs, first = torch.cat([pairs.embeddings, pairs.previous], -1), self.target.prefix_len - 1
-        weight, bias = least_squares(inputs[:, first:].flatten(0, 1), pairs.features[:, first:].flatten(0, 1))
-        self.network.fc.weight.copy_(self.trainer.strategy.broadcast(weight.cpu()))
-        self.network.fc.bias.copy_(self.trainer.strategy.broadcast(bias.cpu()))
 
     def _passes(self, pairs: DrafterPairs, depth: int) -> list[Tensor]:
         """Outputs of each pass d (from 0) at the image's positions from the d-th on [B R, L - 1 - d, D]."""

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from support.tiny_latents import PROMPTS, tiny_latent_eagle, tiny_latent_target
-from support.tiny_tasks import MemorySplit, fit
+from support.tiny_latents import PROMPTS, LatentSplits, tiny_latent_eagle, tiny_latent_target
+from support.tiny_tasks import fit
 from torch import Tensor
 
 from lantern.acceptance.exact import Exact
@@ -98,14 +98,6 @@ def test_drafts_are_drawn_from_the_conditions_of_whole_passes():
         torch.testing.assert_close(tree.draft_probs[0, :count], expected, rtol=0, atol=1e-6)
 
 
-class LatentSplits:
-    """The same random latents in every split."""
-
-    def split(self, name: str) -> MemorySplit:
-        latents = torch.randn(8, 16, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-        return MemorySplit({"tokens": each, "caption": PROMPTS[i % 5]} for i, each in enumerate(latents))
-
-
 def test_training_lowers_the_feature_loss_and_its_drafter_decodes(tmp_path):
     """Catches features that are regressed on their own position, and a folder that does not load."""
     target = tiny_latent_target()
@@ -127,6 +119,14 @@ def test_training_lowers_the_feature_loss_and_its_drafter_decodes(tmp_path):
     assert decode(drafter, GaussianRatio(target)).tokens.shape == (5, 16, 4)
     with pytest.raises(CheckpointError, match="task=drafter_continuous"):
         load_latent_eagle(tmp_path / "none", 2, target, LatentSampling())
+
+
+@pytest.mark.parametrize(("depth", "validation_depth"), [(16, 4), (2, 17)])
+def test_a_drafter_of_as_many_passes_as_tokens_is_refused(depth, validation_depth):
+    """Catches a validation of no position, after the latents were computed."""
+    said = rf"task\.depth={depth}, task\.validation_depth={validation_depth}: an image has 16 tokens; give fewer"
+    with pytest.raises(LanternError, match=said):
+        LatentDrafterTask(tiny_latent_target(), 1e-2, 1e-2, 0.0, depth, validation_depth, seed=0)
 
 
 def test_the_task_for_codes_names_the_one_for_latents():

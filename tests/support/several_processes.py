@@ -14,10 +14,12 @@ import lantern  # noqa: F401
 # isort: split
 import pytorch_lightning as pl
 import torch
+from support.tiny_latents import LatentSplits, tiny_latent_target
 from support.tiny_tasks import MemorySplits, drafter_task, target_task
 
 from lantern.models.llamagen.weights_folder import load_target
 from lantern.training.data_module import TrainingData
+from lantern.training.latent_drafter_task import LatentDrafterTask
 from lantern.training.processes import SameOnAllProcesses, strategy
 from lantern.training.schedule import WarmupCosine
 from lantern.training.sharded_target import ShardedTarget
@@ -37,14 +39,20 @@ def tiny_target(weights: Path):
     return load_target(weights / "target", weights / "tokenizer", dtype="float64", device="cpu")
 
 
-def fit(task: pl.LightningModule, processes: int, *callbacks: pl.Callback) -> None:
+def latent_task() -> LatentDrafterTask:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return LatentDrafterTask(tiny_latent_target(), 1e-2, 1e-2, 0.0, depth=2, validation_depth=3, seed=0)
+
+
+def fit(task: pl.LightningModule, processes: int, *callbacks: pl.Callback, data=None) -> None:
     trainer = pl.Trainer(
         accelerator="cpu", devices=processes, strategy=strategy(processes, 1, 60), precision="64-true",
         max_steps=STEPS, max_epochs=-1, callbacks=[WarmupCosine(warmup_steps=2), *callbacks], logger=False,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, gradient_clip_val=1.0,
         num_sanity_val_steps=0, check_val_every_n_epoch=None, val_check_interval=1000, use_distributed_sampler=False,
     )  # fmt: skip
-    trainer.fit(task, TrainingData(MemorySplits(), batch_size=BATCH, seed=3))
+    trainer.fit(task, TrainingData(data or MemorySplits(), batch_size=BATCH, seed=3))
 
 
 def trained(kind: str, weights: Path, processes: int) -> pl.LightningModule:
@@ -52,6 +60,10 @@ def trained(kind: str, weights: Path, processes: int) -> pl.LightningModule:
     if kind == "target":
         task = target_task(weights)
         fit(task, processes)
+        return task
+    if kind == "latents":
+        task = latent_task()
+        fit(task, processes, data=LatentSplits())
         return task
     task = drafter_task(tiny_target(weights))
     if kind == "drafter":
@@ -83,7 +95,7 @@ def unlike(rank: int, processes: int) -> str:
 
 def work(rank: int, processes: int, port: int, weights: Path, results: Path) -> None:
     os.environ |= environment(rank, processes, port)
-    for kind in ("target", "drafter", "sharded"):
+    for kind in ("target", "drafter", "latents", "sharded"):
         task = trained(kind, weights, processes)
         if rank == processes - 1:  # the last: the first one's weights are broadcast at the start
             torch.save(task.state_dict(), results / f"{kind}-{processes}.pt")

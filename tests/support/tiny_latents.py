@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import torch
+from support.tiny_tasks import MemorySplit
 
 from lantern.continuous.continuous_tokenizer import Standardisation
 from lantern.continuous.continuous_transformer import ContinuousTransformer
@@ -42,3 +43,11 @@ def tiny_latent_eagle(target: ContinuousLlamaGenTarget, length: int = 3) -> Late
         torch.manual_seed(1)
         network = EagleNetwork(32, 2, feed_forward_dim(32, 16))
     return LatentEagle(network.double(), target, LatentSampling(cfg_scale=target.cfg_scale), length, "tiny-drafter")
+
+
+class LatentSplits:
+    """The same random latents in every split."""
+
+    def split(self, name: str) -> MemorySplit:
+        latents = torch.randn(8, 16, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        return MemorySplit({"tokens": each, "caption": PROMPTS[i % 5]} for i, each in enumerate(latents))

@@ -31,14 +31,15 @@ class MemorySplit(list):
 
 
 class MemorySplits:
-    """The same random tokens in every split."""
+    """The same random tokens in every split, with seeds as if the target had drawn them."""
 
     def __init__(self, count: int = 12) -> None:
         self.tokens = torch.randint(CODES, (count, 16), generator=torch.Generator().manual_seed(1))
         self.captions = ["a red ring on wood" if i % 2 else "wood" for i in range(count)]
 
     def split(self, name: str) -> MemorySplit:
-        return MemorySplit({"tokens": t, "caption": c} for t, c in zip(self.tokens, self.captions, strict=True))
+        items = enumerate(zip(self.tokens, self.captions, strict=True))
+        return MemorySplit({"tokens": t, "caption": c, "noise_seed": i} for i, (t, c) in items)
 
 
 def target_task(weights: Path, seed: int = 0, **others: object) -> TargetTask:

@@ -12,8 +12,9 @@ from lantern.models.llamagen.weights_folder import load_target, load_tokenizer, 
 from lantern.sampling import Sampling
 from lantern.training import drafter_variants as students
 from lantern.training.data_module import TrainingData
-from lantern.training.drafter_task import DrafterTask, least_squares
+from lantern.training.drafter_task import DrafterTask
 from lantern.training.guided_laws import head_backward
+from lantern.training.linear_start import least_squares
 from lantern.training.target_task import start_from_codebook
 from lantern.training.teacher_forcing import features_as_is, target_features
 from lantern.trees.static import chain
@@ -54,6 +55,12 @@ def test_the_loss_is_the_mean_over_passes_of_its_weighted_parts(target):
         alpha = torch.minimum(p, q).sum(-1)[:, sites]
         terms.append(0.5 * regression + 0.1 * cross_entropy - 2.0 * alpha.log().mean())
     assert task.training_step(batch, 0).item() == pytest.approx((sum(terms) / 2).item(), rel=1e-5)
+
+
+def test_a_recipe_without_noise_on_features_draws_none(target, tmp_path, monkeypatch):
+    """Catches a draw of each image's features, as large as they are, that is multiplied by zero."""
+    monkeypatch.setattr("lantern.training.drafter_task.batch_uniform", None)
+    fit(drafter_task(target, recipe=feature_lk(feature_noise=0.0)), tmp_path, max_steps=2)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -190,8 +197,7 @@ def test_an_exported_drafter_serves_its_own_target_only(target, weights, tmp_pat
 def test_validation_overlap_is_that_of_the_sampling_law(target):
     """alpha_1 by brute force over the codes of one image, from the drafter's and the target's guided laws."""
     task = drafter_task(target)
-    item = MemorySplits().split("train")[0]
-    batch = {"tokens": item["tokens"][None], "caption": [item["caption"]]}
+    batch = torch.utils.data.default_collate(MemorySplits().split("train")[:1])
     logged = {}
     task.log = lambda name, value, **_: logged.update({name: float(value)})
     with torch.no_grad():
