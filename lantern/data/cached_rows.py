@@ -121,7 +121,7 @@ def _make(shard: Shard, make_rows: MakeRows, features: Features) -> None:
     rows = list(make_rows(shard.items))
     columns = {name: [row[name] for row in rows] for name in features}
     Dataset.from_dict(columns, features=features).save_to_disk(str(unfinished), num_shards=1)
-    checksums = {file.name: checksum(file) for file in sorted(unfinished.glob("*.arrow"))}
+    checksums = {file.name: checksum(file) for file in sorted(unfinished.iterdir())}
     (unfinished / CHECKSUMS).write_text(json.dumps({"rows": len(rows), "files": checksums}))
     unfinished.rename(shard.folder)
 

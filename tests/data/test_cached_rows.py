@@ -72,6 +72,17 @@ def test_only_a_damaged_shard_is_computed_again(tmp_path, damage, caplog):
     assert "00001-of-00004 damaged" in caplog.text
 
 
+@pytest.mark.parametrize("name", ["state.json", "dataset_info.json"])
+def test_a_shard_whose_description_is_damaged_is_computed_again(tmp_path, name):
+    """Catches checksums of the rows alone, with which `datasets` fails on every later start."""
+    made(tmp_path / "t")
+    described = tmp_path / "t" / "00001-of-00004" / name
+    described.write_bytes(described.read_bytes()[:-9])
+    again = Counted()
+    assert made(tmp_path / "t", make=again) == EXPECTED
+    assert again.asked == [3, 4, 5]
+
+
 def test_shards_of_a_helper_that_fails_are_computed_by_the_caller(tmp_path):
     parent = os.getpid()
 

@@ -19,7 +19,7 @@ from lantern.evaluation.fingerprint import target_hashes
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline
 from lantern.sampling import Sampling
-from lantern.training.tables.tokens import CAPTION_BYTES, COLUMNS, TokenSplit
+from lantern.training.tables.tokens import CAPTION_BYTES, COLUMNS, TokenSplit, check_codes
 from lantern.types import Target
 from lantern.verification import SharedNoise
 
@@ -33,7 +33,9 @@ class TargetSamples:
         self, target: Target, captions: Splits, sampling: Sampling, cache_dir: str, seed: int, batch_size: int,
         num_images: int | None = None, budget_gib: float = 20.0,
     ) -> None:  # fmt: skip
-        """num_images: of each split, cycling through its captions; None: one image per caption."""
+        """num_images: of each split, cycling through its captions; None: one image per caption. LanternError for a
+        codebook that the tables cannot hold."""
+        check_codes(target.vocab_size, "target")
         self.pipeline = Pipeline(target, NoDrafter(), SharedNoise(), Exact(), sampling)
         self.captions, self.cache_dir, self.seed, self.batch_size = captions, Path(cache_dir), seed, batch_size
         self.num_images, self.budget_gib = num_images, budget_gib

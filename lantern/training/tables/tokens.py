@@ -66,8 +66,7 @@ class TokenTable:
         L; setting: the config key of the budget."""
         self.images, self.tokenizer, self.cache_dir, self.budget_gib = images, tokenizer, Path(cache_dir), budget_gib
         self.num_tokens, self.setting = num_tokens, setting
-        if len(tokenizer.codebook) > MAX_CODES:
-            raise LanternError(f"the tokenizer has {len(tokenizer.codebook)} codes; token tables hold {MAX_CODES}")
+        check_codes(len(tokenizer.codebook), "tokenizer")
         self.tokenizer_hash = state_hash(tokenizer)
 
     def split(self, name: str) -> TokenSplit:
@@ -91,6 +90,12 @@ class TokenTable:
         check_size(images.shape[1], encoded.shape[1], self.num_tokens)
         for item, tokens in zip(items, encoded, strict=True):
             yield {"tokens": tokens.numpy().astype(np.uint16), "caption": item["caption"]}
+
+
+def check_codes(count: int, what: str) -> None:
+    """Raises LanternError for more codes than a table's column holds."""
+    if count > MAX_CODES:
+        raise LanternError(f"the {what} has {count} codes; token tables hold {MAX_CODES}")
 
 
 def check_size(pixels: int, num_tokens: int, wanted: int | None) -> None:

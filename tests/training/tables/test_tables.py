@@ -1,3 +1,5 @@
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
@@ -77,6 +79,15 @@ def test_samples_may_be_more_or_fewer_than_captions(target, tmp_path):
     items = samples.split("train")
     assert items.captions == MemorySplits(2).captions * 3
     assert len({tuple(item["tokens"].tolist()) for item in items}) == 6
+
+
+def test_a_codebook_of_more_codes_than_a_table_holds_is_refused(target, tmp_path):
+    """Catches token 65,536 that is stored as 0."""
+    for count in (2**16, 2**16 + 1):
+        target.vocab_size = count
+        given = target, MemorySplits(2), Sampling(), str(tmp_path), 0, 2
+        with pytest.raises(LanternError, match="has 65537 codes") if count > 2**16 else nullcontext():
+            TargetSamples(*given)
 
 
 def test_target_samples_are_drawn_once_and_depend_on_the_seed(target, tmp_path):
