@@ -16,7 +16,9 @@ LEAST = {
     "recipe.unroll_from": 0, "task.caption_dropout": 0, "trainer.val_check_interval": 1, "data.num_validation": 1,
     "trainer.log_every_n_steps": 1, "trainer.gradient_clip_val": 0, "data.num_train": 1,
     "callbacks.schedule.warmup_steps": 0, "trainer.strategy.timeout_s": 1, "callbacks.average.decay": 0, "seed": 0,
-    "task.quantize_from": 1, "samples.num_images": 1, "batches.splits.validation.num_images": 1,
+    "task.quantize_from": 1, "samples.num_images": 1, "batches.splits.validation.num_images": 1, "task.depth": 1,
+    "task.validation_depth": 1, "samples.batch_size": 1, "batches.splits.validation.batch_size": 1,
+    "recipe.loss.tau": 0.001,
 }  # fmt: skip
 MOST = {
     "seed": 2**32 - 1, "task.caption_dropout": 1, "recipe.site_share": 1, "recipe.unroll_from": 1,
@@ -37,6 +39,11 @@ def check_numbers(cfg: DictConfig) -> None:
     for name in ("trainer.max_steps", "trainer.max_epochs"):
         if _is_number(limit := OmegaConf.select(cfg, name)) and limit != -1 and limit < 1:
             raise LanternError(f"{name}={limit} trains nothing; give 1 at least, or -1 for no limit")
+    if _is_number(count := OmegaConf.select(cfg, "trainer.accumulate_grad_batches")) and count != 1:
+        raise LanternError(
+            f"trainer.accumulate_grad_batches={count}: the batches of a step would have equal noise; leave it out, and "
+            "give a larger batches.batch_size"
+        )
     if isinstance(time := OmegaConf.select(cfg, "trainer.max_time"), str) and not time.strip("0:"):
         raise LanternError(f"trainer.max_time={time} trains nothing; give days:hours:minutes:seconds, or null")
 

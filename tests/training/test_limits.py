@@ -39,6 +39,14 @@ def test_no_time_at_all_and_a_codebook_without_latents_are_refused():
         check_numbers(composed(ROOT / "conf", "train", ["task=tokenizer", "task.quantize_from=0"]))
 
 
+def test_batches_of_one_step_are_refused_because_they_would_have_equal_noise():
+    """Noise is drawn by the optimizer's step: that of feature noise, captions dropped and chains would repeat."""
+    said = r"^trainer\.accumulate_grad_batches=4: .* give a larger batches\.batch_size$"
+    with pytest.raises(LanternError, match=said):
+        check_numbers(composed(ROOT / "conf", "train", ["+trainer.accumulate_grad_batches=4"]))
+    check_numbers(composed(ROOT / "conf", "train", ["+trainer.accumulate_grad_batches=1"]))
+
+
 @pytest.mark.parametrize("task", TASKS)
 def test_what_ships_is_in_range(task):
     check_numbers(composed(ROOT / "conf", "train", [f"task={task}"]))
@@ -72,8 +80,19 @@ def test_a_loss_that_is_not_finite_ends_the_training(value, from_step, steps, st
         trainer.fit(task, batches)
 
 
-@pytest.mark.parametrize(("task", "setting"), [("critic", "task.lr=-1"), ("drafter_self", "samples.num_images=0")])
+@pytest.mark.parametrize(("task", "setting"), [
+    ("critic", "task.lr=-1"), ("drafter_self", "samples.num_images=0"), ("drafter_self", "samples.batch_size=0"),
+    ("drafter_continuous", "task.depth=0"), ("drafter_continuous", "task.validation_depth=0"),
+    ("drafter", "batches.splits.validation.batch_size=0"),
+])  # fmt: skip
 def test_a_number_of_another_task_is_named_with_its_setting(task, setting):
     """Catches no images that mean an image for each caption."""
     with pytest.raises(LanternError, match=rf"^{setting} is "):
         check_numbers(composed(ROOT / "conf", "train", [f"task={task}", setting]))
+
+
+@pytest.mark.parametrize("tau", [0, -1])
+def test_a_race_without_temperature_is_refused(tau):
+    """Catches a division by zero, whose loss is found not to be finite after the first step."""
+    with pytest.raises(LanternError, match=rf"^recipe\.loss\.tau={tau} is out of range"):
+        check_numbers(composed(ROOT / "conf", "train", ["recipe=race", f"recipe.loss.tau={tau}"]))
