@@ -26,6 +26,7 @@ from lantern.runtime.files import alone_in, is_file, read_object, replace_text
 from lantern.runtime.overrides import override
 from lantern.runtime.programs import program_of
 from lantern.training.processes import lasting_settings, was_restarted
+from lantern.training.requeue import remove_surplus
 from lantern.training.saved_state import whole_checkpoint
 from lantern.training.wandb_logger import TolerantWandbLogger
 
@@ -63,12 +64,16 @@ def record(folder: Path, config: dict[str, Any], loggers: list[Logger], weights:
         logger.log_hyperparams(config)
 
 
-def weights_of(config: dict[str, Any], task: pl.LightningModule) -> dict[str, str]:
-    """Hashes of the weights folders that a config names, by config key, and of the task's frozen target."""
+def named_weights(config: dict[str, Any]) -> dict[str, str]:
+    """Hashes of the weights folders that a config names, by config key."""
     read = {"model": ("folder", "base", "tokenizer"), "task": ("start_from",)}
-    named = {part: {key: config.get(part, {}).get(key) for key in keys} for part, keys in read.items()}
+    return local_hashes({part: {key: config.get(part, {}).get(key) for key in keys} for part, keys in read.items()})
+
+
+def weights_of(config: dict[str, Any], task: pl.LightningModule) -> dict[str, str]:
+    """named_weights and the hash of the task's frozen target."""
     target = getattr(task, "target", None)
-    return local_hashes(named) | ({"target": target.weights_hash} if target is not None else {})
+    return named_weights(config) | ({"target": target.weights_hash} if target is not None else {})
 
 
 def alone(folder: Path) -> AbstractContextManager[None]:
@@ -117,12 +122,19 @@ def _keep_beside(path: Path) -> None:
 def checkpoint_to_resume(
     folder: Path, config: dict[str, Any], asked: Path | None, weights: Mapping[str, str]
 ) -> str | None:
-    """The checkpoint that is asked for, else that of an unfinished run in this folder; the other way round where
-    torchrun or Slurm has restarted this run, which has gone on since. None without either."""
-    if asked is not None and not was_restarted():
+    """The checkpoint that is asked for, else that of an unfinished run in this folder; the other way round where this
+    run has gone on since: restarted by torchrun or Slurm, or killed and started by the same command, with the same
+    file. None without either."""
+    if asked is not None and not was_restarted() and not _began_from_file(folder, config):
         return str(asked)
     found = unfinished_checkpoint(folder, config, weights)
     return found or (str(asked) if asked is not None else None)
+
+
+def _began_from_file(folder: Path, config: dict[str, Any]) -> bool:
+    """Whether the run in this folder has these settings, among them a ckpt_path that is no name of its own files."""
+    recorded = folder / CONFIG
+    return config["ckpt_path"] not in NAMED and recorded.is_file() and _has_settings(recorded, config)
 
 
 def unfinished_checkpoint(folder: Path, config: dict[str, Any], weights: Mapping[str, str]) -> str | None:
@@ -137,20 +149,14 @@ def unfinished_checkpoint(folder: Path, config: dict[str, Any], weights: Mapping
             f"hydra.run.dir={folder} holds an unfinished run of other settings, see its {CONFIG}; give another folder, "
             f"or go on from it by ckpt_path={latest}"
         )
-    recorded_weights = read_object(folder / PROVENANCE).get("hashes", {})
-    for name, found in weights.items():
-        if (before := recorded_weights.get(name, found)) != found:
-            raise LanternError(
-                f"hydra.run.dir={folder} holds an unfinished run on other weights: {name} was {before}, is {found}; "
-                "put them back, or give another folder"
-            )
+    _check_weights(folder, weights, f"hydra.run.dir={folder} holds an unfinished run")
     print(f"resumed from {latest}" + ("" if latest == path else f", because {path.name} is torn"))
     return str(latest)
 
 
 def is_finished(folder: Path, config: dict[str, Any]) -> bool:
     """Whether a run has ended in this folder, such as a point of a sweep that was killed. LanternError if it was one of
-    other settings."""
+    other settings, or on other weights."""
     recorded, weights = folder / CONFIG, weights_file(folder / config["task_name"])  # the file that is written last
     if not weights.is_file() or not recorded.is_file():
         return False
@@ -159,8 +165,19 @@ def is_finished(folder: Path, config: dict[str, Any]) -> bool:
             f"{folder} holds a run of other settings, see its {CONFIG}; give another hydra.run.dir, of a sweep "
             "hydra.sweep.dir, or go on from it by ckpt_path=last"
         )
+    _check_weights(folder, named_weights(config), f"{folder} holds a run")
     print(f"{folder} is finished")
     return True
+
+
+def _check_weights(folder: Path, weights: Mapping[str, str], what: str) -> None:
+    """Raises LanternError, which begins with `what`, if the run in this folder has read other weights."""
+    recorded = read_object(folder / PROVENANCE).get("hashes", {})
+    for name, found in weights.items():
+        if (before := recorded.get(name, found)) != found:
+            raise LanternError(
+                f"{what} on other weights: {name} was {before}, is {found}; put them back, or give another folder"
+            )
 
 
 def _has_settings(recorded: Path, config: dict[str, Any]) -> bool:
@@ -209,6 +226,8 @@ def check_tables(cfg: DictConfig) -> None:
 def fit(trainer: pl.Trainer, task: pl.LightningModule, batches: object, checkpoint: str | None) -> None:
     """Trainer.fit from a checkpoint or from the start. LanternError for a checkpoint of another task or size, and for
     processes that do not find each other."""
+    if checkpoint is not None:
+        remove_surplus(Path(trainer.default_root_dir))
     trainer.precision_plugin.convert_module(task)  # Lightning restores weights before it does: float64 would be rounded
     try:
         trainer.fit(task, batches, ckpt_path=checkpoint, weights_only=True)

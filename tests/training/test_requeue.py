@@ -7,6 +7,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from support.tiny_tasks import MemorySplits, target_task
+from support.tiny_tasks import fit as short_fit
 
 from lantern.training.data_module import TrainingData
 from lantern.training.requeue import SaveBeforeRequeue
@@ -23,11 +24,21 @@ class SignalledAt(pl.Callback):
             os.kill(os.getpid(), self.number)
 
 
-def fit(task, *callbacks: pl.Callback, ckpt_path=None) -> pl.Trainer:
+class Validated(pl.Callback):
+    """Notes the steps after which there was a validation."""
+
+    def __init__(self, steps: list[int]) -> None:
+        self.steps = steps
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.steps.append(trainer.global_step)
+
+
+def fit(task, *callbacks: pl.Callback, ckpt_path=None, val_check_interval=1000) -> pl.Trainer:
     trainer = pl.Trainer(
         accelerator="cpu", max_steps=8, max_epochs=-1, callbacks=list(callbacks), logger=False,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0,
-        check_val_every_n_epoch=None, val_check_interval=1000,
+        check_val_every_n_epoch=None, val_check_interval=val_check_interval,
     )  # fmt: skip
     trainer.fit(task, TrainingData(MemorySplits(), batch_size=4, seed=3), ckpt_path=ckpt_path, weights_only=True)
     return trainer
@@ -64,6 +75,28 @@ def test_a_signal_in_a_step_saves_at_its_end_and_the_continued_run_ends_in_the_s
     fit(continued, SaveBeforeRequeue(str(path)), ckpt_path=str(path))
     for (name, a), b in zip(whole.state_dict().items(), continued.state_dict().values(), strict=True):
         assert torch.equal(a, b), name
+
+
+def test_a_signal_before_a_validation_waits_until_it_is_made(requeued, weights, tmp_path):
+    """Catches a validation that the continued run leaves out, because it counts as done."""
+    path, validated = tmp_path / "latest.ckpt", []
+    callbacks = Validated(validated), SignalledAt(3, signal.SIGUSR2), SaveBeforeRequeue(str(path))
+    with pytest.raises(SystemExit):
+        fit(target_task(weights), *callbacks, val_check_interval=4)
+    assert (validated, torch.load(path, weights_only=True)["global_step"]) == ([4], 5)
+    fit(target_task(weights), Validated(validated), ckpt_path=str(path), val_check_interval=4)
+    assert validated == [4, 8]
+
+
+def test_what_lightning_saves_beside_the_checkpoint_is_removed_once_that_is_read(weights, tmp_path):
+    """Catches a whole checkpoint more in the run folder for each time that a job was put back into the queue."""
+    saved = [tmp_path / f"hpc_ckpt_{number}.ckpt" for number in (1, 2)]
+    for path in saved:
+        path.touch()
+    short_fit(target_task(weights), tmp_path, max_steps=1, save_every=1)
+    assert all(path.is_file() for path in saved)  # without another checkpoint Lightning reads the last one
+    short_fit(target_task(weights), tmp_path, max_steps=2, ckpt_path=str(tmp_path / "step-step=1.ckpt"))
+    assert not any(path.exists() for path in saved)
 
 
 def test_without_a_queue_signals_keep_their_handlers(weights, tmp_path):

@@ -128,11 +128,27 @@ def test_a_restart_by_a_launcher_goes_on_from_its_own_last_checkpoint(tmp_path, 
     latest = tmp_path / "checkpoints" / "latest.ckpt"
     save(latest, 1)
     save(asked, 1)
-    (tmp_path / "config.yaml").write_text("task_name: drafter\n")
-    config = {"task_name": "drafter"}
-    assert checkpoint_to_resume(tmp_path, config, asked, {}) == str(asked)
+    (tmp_path / "config.yaml").write_text("task_name: drafter\nckpt_path: null\n")
+    config = {"task_name": "drafter", "ckpt_path": str(asked)}
+    assert checkpoint_to_resume(tmp_path, config, asked, {}) == str(asked)  # of a run that began without it
+    config["ckpt_path"] = None
     monkeypatch.setenv(f"{launcher}_RESTART_COUNT", "1")
     assert checkpoint_to_resume(tmp_path, config, asked, {}) == str(latest)
+    latest.unlink()
+    assert checkpoint_to_resume(tmp_path, config, asked, {}) == str(asked)
+
+
+@pytest.mark.parametrize(("ckpt_path", "resumed"), [("given.ckpt", "latest"), ("last", "given"), ("best", "given")])
+def test_a_killed_run_that_began_from_a_file_goes_on_when_the_same_command_is_given(tmp_path, ckpt_path, resumed):
+    """Catches hours of a killed fine-tuning that are trained again. `last` and `best` name this run's own files."""
+    asked, latest = tmp_path / "given.ckpt", tmp_path / "checkpoints" / "latest.ckpt"
+    for path in (asked, latest):
+        save(path, 1)
+    config = {"task_name": "drafter", "lr": 1, "ckpt_path": ckpt_path}
+    assert checkpoint_to_resume(tmp_path, config, asked, {}) == str(asked)  # the first start
+    (tmp_path / "config.yaml").write_text(f"task_name: drafter\nlr: 1\nckpt_path: {ckpt_path}\n")
+    assert checkpoint_to_resume(tmp_path, config, asked, {}) == str({"latest": latest, "given": asked}[resumed])
+    assert checkpoint_to_resume(tmp_path, config | {"lr": 2}, asked, {}) == str(asked)  # another run, from that file
     latest.unlink()
     assert checkpoint_to_resume(tmp_path, config, asked, {}) == str(asked)
 

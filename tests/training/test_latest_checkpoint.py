@@ -1,0 +1,62 @@
+"""The checkpoint of a killed run: no validation is lost by it."""
+
+from datetime import timedelta
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from support.configs import composed_with_hydra
+from support.tiny_tasks import MemorySplits, target_task
+
+from lantern.training.data_module import TrainingData
+from lantern.training.latest_checkpoint import LatestCheckpoint
+
+
+class EndedBefore(pl.Callback):
+    """Notes the steps that are validated, and ends the process as a signal would before the validation of one."""
+
+    def __init__(self, steps: list[int], step: int | None = None) -> None:
+        self.steps, self.step = steps, step
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if trainer.global_step == self.step:
+            raise SystemExit
+        self.steps.append(trainer.global_step)
+
+
+def fit(task, folder, *callbacks: pl.Callback, ckpt_path: str | None = None, every: int = 4) -> None:
+    """Eight steps in epochs of three, every fourth one validated, saved as often as may be."""
+    latest = LatestCheckpoint(
+        folder, "latest", train_time_interval=timedelta(0), save_on_train_epoch_end=False, enable_version_counter=False
+    )
+    trainer = pl.Trainer(
+        accelerator="cpu", max_steps=8, max_epochs=-1, callbacks=[*callbacks, latest], logger=False,
+        enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0, check_val_every_n_epoch=None,
+        val_check_interval=every,
+    )  # fmt: skip
+    trainer.fit(task, TrainingData(MemorySplits(), batch_size=4, seed=3), ckpt_path=ckpt_path, weights_only=True)
+
+
+def test_a_run_killed_during_a_validation_makes_it_again(weights, tmp_path):
+    """Catches a checkpoint of the step that is validated: resumed from it, Lightning counts the validation as done."""
+    steps, path = [], tmp_path / "latest.ckpt"
+    with pytest.raises(SystemExit):
+        fit(target_task(weights), tmp_path, EndedBefore(steps, 4))
+    assert torch.load(path, weights_only=True)["global_step"] == 3
+    whole, resumed = target_task(weights), target_task(weights)
+    fit(resumed, tmp_path, EndedBefore(steps), ckpt_path=str(path))
+    assert steps == [4, 8]
+    fit(whole, tmp_path / "whole")
+    for (name, a), b in zip(whole.state_dict().items(), resumed.state_dict().values(), strict=True):
+        assert torch.equal(a, b), name
+
+
+def test_a_run_that_validates_each_step_is_saved(weights, tmp_path):
+    """Catches a wait for a step without validation, which never comes."""
+    with pytest.raises(SystemExit):
+        fit(target_task(weights), tmp_path, EndedBefore([], 2), every=1)
+    assert torch.load(tmp_path / "latest.ckpt", weights_only=True)["global_step"] == 2
+
+
+def test_trainings_save_so():
+    assert composed_with_hydra("train").callbacks.latest._target_.endswith(".LatestCheckpoint")
