@@ -1,16 +1,20 @@
 """The end of python train.py +sweep=recipe, as a Hydra callback: decodes with every drafter that was trained, then
 reports the recipes in one table, curves and a page."""
 
+import atexit
 import logging
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from hydra.core.utils import JobReturn, JobStatus
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from lantern.cli.error_messages import user_error
 from lantern.cli.subcommand import run_command
+from lantern.cli.sweep_callback import find_conflict
 from lantern.errors import LanternError
 from lantern.reporting.wandb_runs import Tracker, group_of
 from lantern.runtime.overrides import override
@@ -28,24 +32,74 @@ def group_name(folder: str) -> str:
 
 
 class RecipeReport(Callback):
-    """Decodes and reports at on_multirun_end, which Hydra calls where every point was trained."""
+    """Decodes and reports at on_multirun_end, or at exit where a point has failed and Hydra does not call that."""
+
+    def __init__(self) -> None:
+        self._sweep: DictConfig | None = None  # None once it is reported
+
+    def __getstate__(self) -> dict[str, None]:
+        """For the processes of a launcher, which train points and report nothing."""
+        return {"_sweep": None}
+
+    def on_multirun_start(self, config: DictConfig, **_: object) -> None:
+        """Ends the program, with one sentence, for a drafter that the recipes' decoding does not load."""
+        chosen, given = config.hydra.runtime.choices, config.hydra.overrides.task
+        if problem := find_conflict(config.sweep.name, config.sweep.requires, chosen, given):
+            raise SystemExit(problem)  # Hydra turns any other exception of a callback into a warning
+        self._sweep = config
+        atexit.register(self._report_at_exit)
+
+    def on_job_start(self, **_: object) -> None:
+        atexit.unregister(self._report_at_exit)  # a signal during a point ends the sweep, to be continued
+
+    def on_job_end(self, config: DictConfig, job_return: JobReturn, **_: object) -> None:
+        atexit.register(self._report_at_exit)
+        if job_return.status == JobStatus.FAILED:
+            error = job_return._return_value  # its property raises it
+            log.error("%s failed (%s); the other points go on", config.hydra.sweep.subdir, user_error(error) or error)
 
     def on_multirun_end(self, config: DictConfig, **_: object) -> None:
-        folder = Path(config.hydra.sweep.dir)
         try:
-            own = overrides_of(OmegaConf.to_container(config.sweep.decoding))
-            failed = decode(folder, [*filter(FORWARDED.match, config.hydra.overrides.task), *own])
-            track = config.logger.get("wandb")
-            tracker = Tracker(track.project, tags=track.tags) if track else Tracker(mode="disabled")
-            report_recipes(folder, config.sweep.ranked_by, config.sweep.reference, tracker, failed)
+            failed = self._report()
         except Exception as error:  # which Hydra would turn into a warning
-            known = user_error(error) or error
-            raise SystemExit(f"error: the drafters are trained, their report is not made: {known}") from error
+            raise SystemExit(_unreported(error)) from error
         if failed:
-            raise SystemExit(
-                f"error: the drafters {', '.join(failed)} could not be decoded with, see above; started again with "
-                f"hydra.sweep.dir={folder}, the sweep continues from here"
-            )
+            raise SystemExit(_undecoded(config, failed))
+
+    def _report_at_exit(self) -> None:
+        if getattr(sys, "last_type", None) is KeyboardInterrupt or (config := self._sweep) is None:
+            return
+        try:
+            failed = self._report()
+        except Exception as error:
+            print(_unreported(error), file=sys.stderr)
+        else:
+            if failed:
+                print(_undecoded(config, failed), file=sys.stderr)
+
+    def _report(self) -> list[str]:
+        """Returns the names of the runs that could not be decoded with."""
+        if self._sweep is None:
+            return []
+        config, self._sweep = self._sweep, None
+        folder = Path(config.hydra.sweep.dir)
+        own = overrides_of(OmegaConf.to_container(config.sweep.decoding))
+        failed = decode(folder, [*filter(FORWARDED.match, config.hydra.overrides.task), *own])
+        track = config.logger.get("wandb")
+        tracker = Tracker(track.project, tags=track.tags) if track else Tracker(mode="disabled")
+        report_recipes(folder, config.sweep.ranked_by, config.sweep.reference, tracker, failed)
+        return failed
+
+
+def _unreported(error: Exception) -> str:
+    return f"error: the drafters are trained, their report is not made: {user_error(error) or error}"
+
+
+def _undecoded(config: DictConfig, failed: Sequence[str]) -> str:
+    return (
+        f"error: the drafters {', '.join(failed)} could not be decoded with, see above; started again with "
+        f"hydra.sweep.dir={config.hydra.sweep.dir}, the sweep continues from here"
+    )
 
 
 def overrides_of(settings: Mapping, prefix: str = "") -> list[str]:

@@ -1,10 +1,11 @@
-"""Time of training steps without validation, and the cores that other processes used meanwhile, logged with each
-validation."""
+"""Time of training steps without validation: logged with each validation, beside the cores that other processes used
+meanwhile, and as the limit of a training."""
 
 from time import perf_counter
 from typing import Any
 
 import pytorch_lightning as pl
+from pytorch_lightning.callbacks import Timer
 
 from lantern.runtime.cpu_contention import CpuContention
 
@@ -46,3 +47,21 @@ class StepTime(pl.Callback):
         began, contention = self._running
         seconds = perf_counter() - began
         return self._spent + seconds, self._disturbed + seconds * (contention.cores() or 0.0)
+
+
+class StepTimer(Timer):
+    """Lightning's time limit, without its validations: more steps in the same time would have more of them. A resumed
+    run counts on from its checkpoint."""
+
+    def __init__(self, duration: str | None) -> None:
+        """duration: DD:HH:MM:SS; None for no limit."""
+        super().__init__(duration)
+        self._validated = 0.0  # seconds, since this process began to train
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        super().on_validation_end(trainer, pl_module)
+        self._validated += self.time_elapsed("validate")
+
+    def time_elapsed(self, stage: str = "train") -> float:
+        """Seconds of a stage, as Lightning's; of training without validations, except for one that is running."""
+        return super().time_elapsed(stage) - (self._validated if stage == "train" else 0.0)

@@ -2,6 +2,7 @@
 
 import csv
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -9,11 +10,16 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import pytorch_lightning as pl
+import torch
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra._internal.utils import create_config_search_path
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import OmegaConf
+from pytorch_lightning.callbacks import Timer
 from support.configs import composed_with_hydra
 from support.made_recipes import WAY, made_run
 from support.paths import CONF, ROOT
@@ -22,9 +28,12 @@ from support.tiny_weights import write_tiny_weights
 
 from lantern.cli import subcommand
 from lantern.errors import LanternError
+from lantern.evaluation.provenance import write_provenance
+from lantern.models.checkpoints import save_weights
 from lantern.reporting.wandb_runs import Tracker
 from lantern.training import recipe_sweep, step_time
-from lantern.training.run_steps import is_finished
+from lantern.training.run_steps import is_finished, named_weights
+from lantern.training.schedule import share_of
 
 
 def test_the_sweep_takes_every_recipe_of_eagle_and_two_seeds():
@@ -38,9 +47,11 @@ def test_the_sweep_takes_every_recipe_of_eagle_and_two_seeds():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_recipe_is_a_point_with_a_folder_of_its_own_and_equal_data(name):
+def test_every_recipe_is_a_point_with_a_folder_of_its_own_and_equal_data(name, monkeypatch):
+    """Catches W&B runs of one name, which cannot be told apart."""
     cfg = composed_with_hydra("train", "+sweep=recipe", f"recipe={name}", "seed=1")
-    assert cfg.hydra.sweep.subdir == f"{name}-1"
+    monkeypatch.setattr(HydraConfig.instance(), "cfg", cfg)
+    assert (cfg.hydra.sweep.subdir, cfg.logger.wandb.name) == (f"{name}-1", f"{name}-1")
     assert (cfg.batches.seed, cfg.batches.splits.validation.seed, cfg.images.config.seed) == (1, 0, 0)
 
 
@@ -54,6 +65,21 @@ def test_a_finished_point_is_not_trained_again(tmp_path):
     assert not is_finished(tmp_path / "lk-1", config)
     (folder / "drafter" / "model.safetensors").unlink()  # killed while it was exported
     assert not is_finished(folder, config)
+
+
+def test_a_finished_point_of_other_weights_is_not_taken_for_its_own(tmp_path):
+    """Catches a sweep of a target that was trained anew, half of whose drafters are of the old one."""
+    folder, target = made_run(tmp_path / "lk-0"), tmp_path / "target"
+    config = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml")) | {"model": {"folder": str(target)}}
+    (folder / "config.yaml").write_text(OmegaConf.to_yaml(config))
+    save_weights(target, {"weight": torch.zeros(2)}, {})
+    before = named_weights(config)
+    write_provenance(folder, config, before | {"target": "also recorded"})
+    assert is_finished(folder, config)
+    save_weights(target, {"weight": torch.ones(2)}, {})
+    said = f"lk-0 holds a run on other weights: model.folder was {before['model.folder']}, is .*; put them back"
+    with pytest.raises(LanternError, match=said):
+        is_finished(folder, config)
 
 
 def test_a_finished_sweep_is_reported_anew_by_another_figure(tmp_path):
@@ -124,6 +150,65 @@ def test_the_settings_of_the_target_are_given_to_evaluate(override, is_kept):
     assert bool(recipe_sweep.FORWARDED.match(override)) == is_kept
 
 
+@pytest.fixture
+def sweep(tmp_path, monkeypatch):
+    """A started sweep: its callback, its configuration, what it does at exit and the folders it has reported."""
+    at_exit, reported = [], []
+    monkeypatch.setattr(recipe_sweep.atexit, "register", at_exit.append)
+    monkeypatch.setattr(recipe_sweep.atexit, "unregister", lambda done: at_exit.remove(done) if at_exit else None)
+    monkeypatch.setattr(recipe_sweep, "decode", lambda *_: None)
+    monkeypatch.setattr(recipe_sweep, "report_recipes", lambda folder, *_: reported.append(folder))
+    config = composed_with_hydra("train", "+sweep=recipe", "recipe=lk", "seed=1", f"hydra.sweep.dir={tmp_path}")
+    report = recipe_sweep.RecipeReport()
+    report.on_multirun_start(config)
+    return SimpleNamespace(report=report, config=config, at_exit=at_exit, reported=reported)
+
+
+FAILED = JobReturn(status=JobStatus.FAILED, _return_value=LanternError("the training loss is nan"))
+
+
+def test_a_recipe_that_fails_is_named_and_the_others_are_reported_at_exit(sweep, tmp_path, caplog):
+    """Hydra raises the failure in place of on_multirun_end. Catches hours of training without a table."""
+    sweep.report.on_job_start(config=sweep.config)
+    sweep.report.on_job_end(sweep.config, FAILED)
+    assert "lk-1 failed (the training loss is nan); the other points go on" in caplog.text
+    (report,) = sweep.at_exit
+    report()
+    sweep.report.on_multirun_end()
+    assert sweep.reported == [tmp_path]  # once
+
+
+def test_a_sweep_that_is_ended_is_not_reported(sweep, monkeypatch):
+    """Catches hours of decoding behind Ctrl-C, and reports by the processes of a launcher."""
+    monkeypatch.setattr(recipe_sweep.sys, "last_type", KeyboardInterrupt, raising=False)
+    sweep.at_exit[0]()  # a launcher's processes were training
+    sweep.report.on_job_start(config=sweep.config)
+    assert not sweep.at_exit  # SIGTERM during a point
+    monkeypatch.undo()
+    pickle.loads(pickle.dumps(sweep.report))._report_at_exit()
+    assert not sweep.reported
+
+
+def test_a_report_that_fails_is_one_sentence_and_a_failure(sweep, monkeypatch, capsys):
+    def fail(*_: object) -> None:
+        raise LanternError("no room")
+
+    monkeypatch.setattr(recipe_sweep, "decode", fail)
+    sweep.at_exit[0]()
+    assert capsys.readouterr().err == "error: the drafters are trained, their report is not made: no room\n"
+    sweep.report.on_multirun_start(sweep.config)
+    with pytest.raises(SystemExit, match="their report is not made: no room"):
+        sweep.report.on_multirun_end()
+
+
+@pytest.mark.parametrize("drafter", ["parallel", "eagle,parallel"])
+def test_a_drafter_that_the_sweep_cannot_decode_with_is_refused_before_it_is_trained(sweep, drafter):
+    """Catches hours of training before evaluate.py, which loads EAGLE's layer, refuses the first one."""
+    sweep.config.hydra.overrides.task.append(f"drafter={drafter}")
+    with pytest.raises(SystemExit, match=f"leave drafter={drafter} out"):
+        sweep.report.on_multirun_start(sweep.config)
+
+
 def test_the_report_is_a_table_curves_and_a_page(tmp_path, capsys):
     for name, tokens in {"eagle1-0": 3.0, "eagle1-1": 3.1, "lk-0": 4.0, "lk-1": 4.1}.items():
         made_run(tmp_path / name, tokens)
@@ -162,6 +247,33 @@ def test_the_time_of_steps_leaves_validation_out_and_goes_on_after_resuming(monk
     resumed.on_train_start(None, task)
     trains(resumed, 5.0, 8)
     assert (logged["time/training_s"], logged["time/steps"]) == (15.0, 8.0)
+
+
+def test_the_time_of_a_training_leaves_validation_out_and_goes_on_after_resuming(monkeypatch):
+    """Catches fast recipes, which validate more often, that get fewer minutes of steps."""
+    now = [100.0]
+    monkeypatch.setattr("pytorch_lightning.callbacks.timer.time.monotonic", lambda: now[0])
+    first, resumed = (step_time.StepTimer("00:00:01:00") for _ in range(2))
+    trainer = pl.Trainer(callbacks=[resumed], max_time="00:00:01:00", logger=False, accelerator="cpu")
+    assert [callback for callback in trainer.callbacks if isinstance(callback, Timer)] == [resumed]  # in its place
+    first.on_train_start(trainer, None)
+    for _ in range(2):
+        now[0] += 10
+        first.on_validation_start(trainer, None)
+        now[0] += 1000
+        first.on_validation_end(trainer, None)
+    now[0] += 5
+    assert (first.time_elapsed(), first.time_remaining(), first.time_elapsed("validate")) == (25, 35, 1000)
+    resumed.load_state_dict(first.state_dict())
+    now[0] += 1000
+    resumed.on_train_start(trainer, None)
+    now[0] += 5
+    assert share_of(trainer) == 0.5
+    resumed.on_train_batch_end(trainer)
+    assert not trainer.should_stop
+    now[0] += 30
+    resumed.on_train_batch_end(trainer)
+    assert trainer.should_stop
 
 
 @pytest.mark.full
