@@ -58,29 +58,32 @@ class RecipeReport(Callback):
             error = job_return._return_value  # its property raises it
             log.error("%s failed (%s); the other points go on", config.hydra.sweep.subdir, user_error(error) or error)
 
-    def on_multirun_end(self, config: DictConfig, **_: object) -> None:
-        try:
-            failed = self._report()
-        except Exception as error:  # which Hydra would turn into a warning
-            raise SystemExit(_unreported(error)) from error
-        if failed:
-            raise SystemExit(_undecoded(config, failed))
+    def on_multirun_end(self, **_: object) -> None:
+        if ending := self._ended():  # an exception of a callback, which Hydra would turn into a warning
+            raise SystemExit(ending)
 
     def _report_at_exit(self) -> None:
-        if getattr(sys, "last_type", None) is KeyboardInterrupt or (config := self._sweep) is None:
-            return
+        if getattr(sys, "last_type", None) is not KeyboardInterrupt and (ending := self._ended()):
+            print(ending, file=sys.stderr)
+
+    def _ended(self) -> str | None:
+        """Decodes and reports once; returns what went wrong."""
+        if self._sweep is None:
+            return None
+        folder = self._sweep.hydra.sweep.dir
         try:
             failed = self._report()
         except Exception as error:
-            print(_unreported(error), file=sys.stderr)
-        else:
-            if failed:
-                print(_undecoded(config, failed), file=sys.stderr)
+            return f"error: the drafters are trained, their report is not made: {user_error(error) or error}"
+        if not failed:
+            return None
+        return (
+            f"error: the drafters {', '.join(failed)} could not be decoded with, see above; started again with "
+            f"hydra.sweep.dir={folder}, the sweep continues from here"
+        )
 
     def _report(self) -> list[str]:
         """Returns the names of the runs that could not be decoded with."""
-        if self._sweep is None:
-            return []
         config, self._sweep = self._sweep, None
         folder = Path(config.hydra.sweep.dir)
         own = overrides_of(OmegaConf.to_container(config.sweep.decoding))
@@ -89,17 +92,6 @@ class RecipeReport(Callback):
         tracker = Tracker(track.project, tags=track.tags) if track else Tracker(mode="disabled")
         report_recipes(folder, config.sweep.ranked_by, config.sweep.reference, tracker, failed)
         return failed
-
-
-def _unreported(error: Exception) -> str:
-    return f"error: the drafters are trained, their report is not made: {user_error(error) or error}"
-
-
-def _undecoded(config: DictConfig, failed: Sequence[str]) -> str:
-    return (
-        f"error: the drafters {', '.join(failed)} could not be decoded with, see above; started again with "
-        f"hydra.sweep.dir={config.hydra.sweep.dir}, the sweep continues from here"
-    )
 
 
 def overrides_of(settings: Mapping, prefix: str = "") -> list[str]:

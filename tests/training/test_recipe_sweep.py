@@ -132,8 +132,11 @@ def test_a_failed_decoding_leaves_the_others_their_report_and_says_how_to_go_on(
 
     monkeypatch.setattr(subcommand.subprocess, "run", run)
     cfg = composed_with_hydra("train", "+sweep=recipe", f"hydra.sweep.dir={tmp_path}", "logger.wandb=null")
+    report = recipe_sweep.RecipeReport()
+    report.on_multirun_start(cfg)
+    report.on_job_start()  # nothing is left to be done at exit
     with pytest.raises(SystemExit, match=rf"the drafters hass-0 could .* hydra\.sweep\.dir={tmp_path}"):
-        recipe_sweep.RecipeReport().on_multirun_end(cfg)
+        report.on_multirun_end()
     assert len(commands) == len(names)
     assert (tmp_path / "recipes.csv").exists() == bool(reported)
     if reported:
