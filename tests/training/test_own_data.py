@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
+from support.commands import printed
 from support.paths import ROOT
 from support.tiny_weights import write_tiny_weights
-from training.test_train_command import printed
 
 from lantern.data.scenes import render
 from lantern.models.checkpoints import load_weights, read_weights
@@ -62,8 +62,6 @@ def test_a_folder_of_images_becomes_a_drafter_and_two_processes_make_the_same_on
     one, two = (load_weights(run / "drafter")[0] for run in (alone, together))
     for name, value in one.items():
         torch.testing.assert_close(two[name], value, rtol=0, atol=1e-6)
-    start = load_weights(workplace / "weights" / "drafter")[0]
-    assert not torch.allclose(one["fc.weight"].float(), start["fc.weight"], atol=1e-2)
 
 
 @pytest.mark.full
@@ -91,7 +89,7 @@ def test_a_class_models_drafter_is_measured_by_the_printed_command(workplace):
 
 def evaluate(workplace: Path, overrides: list[str]) -> None:
     """Runs the printed command on few images."""
-    few = ["speed.num_prompts=1", "output_tv.num_positions=0", "quality.num_images=0"]
+    few = ["speed.num_prompts=1", "speed.max_retimed=0", "output_tv.num_positions=0", "quality.num_images=0"]
     command = [sys.executable, str(ROOT / "evaluate.py"), *overrides, *few]
     environment = os.environ | {"WANDB_MODE": "disabled", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, cwd=workplace, env=environment)

@@ -1,21 +1,22 @@
 """The train.py command: every task composes, and bad input is one sentence."""
 
 import os
-import shlex
+import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 from hydra.errors import ConfigCompositionException
 from hydra.utils import get_method
 from omegaconf import OmegaConf
+from support.commands import printed, refusal
 from support.configs import composed
 from support.paths import ROOT
 
 from lantern.errors import LanternError
 from lantern.runtime.files import alone_in
+from lantern.training import run_steps
 from lantern.training.run_steps import check_model, keep_old_metrics, keep_old_weights, unfinished_checkpoint, what_next
 
 TASKS = {path.stem: path.stem for path in (ROOT / "conf" / "task").glob("*.yaml")}  # what each exports
@@ -65,13 +66,6 @@ def test_own_images_replace_the_scenes_of_any_task(task, place):
 def test_an_unknown_key_is_an_error():
     with pytest.raises(ConfigCompositionException, match="learning_rate"):
         composed("train", "task.learning_rate=1")
-
-
-def printed(said: str) -> list[str]:
-    """The overrides of the evaluate command that train.py prints, as a shell splits them."""
-    program, script, *overrides = shlex.split(said.rpartition("measure it with: ")[2].splitlines()[0])
-    assert (program, script) == ("python", "evaluate.py")
-    return overrides
 
 
 def test_the_printed_command_evaluates_on_the_target_that_was_trained_on(tmp_path):
@@ -127,26 +121,23 @@ def test_a_killed_training_run_is_resumed_and_its_metrics_are_kept(tmp_path):
     assert unfinished_checkpoint(tmp_path, config, {}) == str(latest)
 
 
-def run(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess:
-    environment = os.environ | {"WANDB_MODE": "disabled", "OMP_NUM_THREADS": "1", "LANTERN_ROOT": str(tmp_path)}
-    command = [sys.executable, str(ROOT / "train.py"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["task=target"], "no config.json in"),
+        (["task=target", "paths.weights=nowhere"], "no config.json in"),
         (["task=critic", "ckpt_path=nowhere.ckpt"], "ckpt_path=nowhere.ckpt is no file"),
         (["task=critic", f"ckpt_path={ROOT}/README.md"], "README.md is no checkpoint"),
         (["task=critic", "paths.runs=/proc/runs"], "cannot write to /proc/runs"),
     ],
 )
-def test_bad_input_is_one_sentence_and_a_failure(tmp_path, arguments, sentence):
-    done = run(tmp_path, *arguments)
-    assert done.returncode == 1
-    assert sentence in done.stderr
-    assert "Traceback" not in done.stderr
+def test_bad_input_is_one_sentence_and_a_failure(tmp_path, monkeypatch, arguments, sentence):
+    monkeypatch.setattr(run_steps, "silence_warnings", lambda: None)  # which would outlast the test
+    monkeypatch.chdir(tmp_path)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        assert sentence in refusal(monkeypatch, "train.py", *arguments, "logger.wandb=null")
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_two_trainings_in_one_folder_are_one_too_many(tmp_path):
@@ -154,7 +145,10 @@ def test_two_trainings_in_one_folder_are_one_too_many(tmp_path):
     (tmp_path / "run").mkdir()
     (metrics := tmp_path / "run" / "metrics.csv").write_text("of the first")
     with alone_in(tmp_path / "run"):
-        done = run(tmp_path, "task=critic", f"hydra.run.dir={tmp_path}/run")
+        environment = os.environ | {"WANDB_MODE": "disabled", "OMP_NUM_THREADS": "1", "LANTERN_ROOT": str(tmp_path)}
+        command = [sys.executable, str(ROOT / "train.py"), "task=critic", f"hydra.run.dir={tmp_path}/run"]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
     assert done.returncode == 1
     assert f"{tmp_path}/run is in use by another run; wait for its end" in done.stderr
+    assert "Traceback" not in done.stderr
     assert metrics.read_text() == "of the first"
