@@ -23,13 +23,15 @@ def available() -> list[str]:
 )
 @pytest.mark.parametrize("capability", available())
 def test_laws_of_every_rule_stay_laws(capability, sizes):
-    """Catches a law written as a difference of masses, a budget that is overspent by rounding, a sum that drifts."""
+    """Catches a law written as a difference of masses, a budget that is overspent by rounding, a sum that drifts. Many
+    codes in float64, which take longest, are checked with the processor's own kernels alone, fewer codes with all."""
+    dtypes = ["float32"] if "16384" in sizes and capability != available()[-1] else ["float32", "float64"]
     environment = os.environ | {"ATEN_CPU_CAPABILITY": capability, "PYTHONPATH": str(ROOT)}
     run = subprocess.run(
-        [sys.executable, str(SUPPORT / "random_laws.py"), *sizes],
+        [sys.executable, str(SUPPORT / "random_laws.py"), ",".join(dtypes), *sizes],
         env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr[-600:]
     reached, checked = run.stdout.split()
     assert reached.lower() == capability
-    assert int(checked) > 1000
+    assert int(checked) > 500 * len(dtypes)

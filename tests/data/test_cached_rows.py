@@ -120,7 +120,7 @@ from datasets import Features, Value
 from lantern.data.cached_rows import cached_rows
 def rows(items):
     for item in items:
-        time.sleep(0.02)
+        time.sleep(0.1)
         yield {"number": 2 * item}
 cached_rows(Path(sys.argv[1]), rows, list(range(10)), Features({"number": Value("int64")}), items_per_shard=1)
 """
@@ -131,7 +131,7 @@ def shards_in(folder: Path) -> int:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("seconds", [0.02, 0.1, 0.17])
+@pytest.mark.parametrize("seconds", [0.03, 0.2, 0.4])
 def test_a_killed_process_leaves_whole_shards_only(tmp_path, seconds):
     """kill -9 while shards are written; the next run computes only the missing items."""
     folder = tmp_path / "t"
@@ -146,4 +146,4 @@ def test_a_killed_process_leaves_whole_shards_only(tmp_path, seconds):
     rows = cached_rows(folder, again, list(range(10)), FEATURES, items_per_shard=1)
     assert list(rows["number"]) == EXPECTED
     assert len(again.asked) == 10 - whole
-    assert whole > 0
+    assert 0 < whole < 10

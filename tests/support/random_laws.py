@@ -1,5 +1,5 @@
 """Random target and draft laws for every rule, checked in this process; ATEN_CPU_CAPABILITY, which a process reads once
-at its start, selects the vector instructions that round them."""
+at its start, selects the vector instructions that round them: random_laws.py <precisions> <numbers of codes>."""
 
 import itertools
 import sys
@@ -81,7 +81,8 @@ def check_rules(made: list, size: int, dtype: torch.dtype, seeds: range) -> int:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     count = 0
-    for size in map(int, sys.argv[1:]):
+    dtypes = [getattr(torch, name) for name in sys.argv[1].split(",")]
+    for size in map(int, sys.argv[2:]):
         made, seeds = rules(size), range(3 if size < 16384 else 1)
-        count += sum(check_rules(made, size, dtype, seeds) for dtype in (torch.float32, torch.float64))
+        count += sum(check_rules(made, size, dtype, seeds) for dtype in dtypes)
     print(torch.backends.cpu.get_cpu_capability(), count)
