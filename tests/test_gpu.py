@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from models.test_graphs import DRAFTERS, decode
+from support.recorded_decoding import DRAFTERS, decode
 from support.toy import tiny_target
 
 from lantern.models.llamagen.target import LlamaGenTarget

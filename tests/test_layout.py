@@ -12,7 +12,7 @@ import pytorch_lightning as pl
 import torch
 from hydra.experimental.callback import Callback as HydraCallback
 from pytorch_lightning.loggers import WandbLogger
-from support.paths import ROOT
+from support.paths import ROOT, TESTS
 
 PACKAGE = ROOT / "lantern"
 ORDER = (  # lowest first: a module imports from its own room and lower ones
@@ -92,6 +92,24 @@ def test_imports_run_downward():
 def test_an_upward_or_sideways_import_is_found(module, line):
     """The imports that once ran the wrong way. Catches a checker that overlooks a form of import or a room."""
     assert len(forbidden_imports(module, line)) == 1
+
+
+def borrowed(source: str) -> list[str]:
+    """The test modules that a module imports."""
+    return [name for name in imports_of(source) if name.rsplit(".")[-1].startswith("test_")]
+
+
+def test_what_test_modules_share_is_in_support():
+    """Catches a test module that fails with another, or cannot be moved or deleted without it."""
+    found = {path: borrowed(path.read_text()) for path in sorted(TESTS.rglob("*.py"))}
+    assert {path.name: names for path, names in found.items() if names} == {}
+
+
+@pytest.mark.parametrize(
+    "line", ["from models.test_graphs import decode", "import test_laws", "def f():\n    import a.test_b"]
+)
+def test_an_import_of_a_test_module_is_found(line):
+    assert len(borrowed(line)) == 1
 
 
 def test_the_root_of_the_package_is_small():

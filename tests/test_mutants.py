@@ -4,8 +4,7 @@
 import pytest
 import torch
 from support.mutants import NoSubtraction
-from support.tables import TableDrafter, TableTarget, law_of_one_round, sequence_law
-from test_laws import p_value
+from support.tables import TableDrafter, TableTarget, law_of_one_round, p_value, sequence_law
 from torch import Tensor
 
 from lantern.acceptance.exact import Exact

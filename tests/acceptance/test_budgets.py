@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from scipy.optimize import linprog
-from support.node_law import law_of_chosen, law_of_drawn, total_variation
+from support.node_law import law_of_chosen, law_of_drawn, total_variation, wasserstein
 from torch import Tensor
 
 from lantern.acceptance.lantern import Lantern
@@ -22,20 +21,6 @@ def laws(seed: int, codes: int = CODES, spread: float = 1.0) -> Tensor:
     law = logits.masked_fill(logits < -1.5, -torch.inf).softmax(-1)
     law[0], law[1] = torch.eye(codes, dtype=torch.float64)[seed % codes], 1 / codes
     return law
-
-
-def wasserstein(p: Tensor, r: Tensor, codebook: Tensor) -> float:
-    """Exact W1 of two laws [V] by linear programming, in units of the mean nearest-neighbour distance."""
-    distance = torch.cdist(codebook, codebook)
-    unit = distance.masked_fill(torch.eye(len(codebook), dtype=torch.bool), torch.inf).amin(1).mean()
-    size = len(p)
-    sends = torch.eye(size, dtype=torch.float64).repeat_interleave(size, 1)
-    takes = torch.eye(size, dtype=torch.float64).repeat(1, size)
-    plan = linprog(
-        (distance / unit).flatten().numpy(), A_eq=torch.cat([sends, takes]).numpy(), b_eq=torch.cat([p, r]).numpy()
-    )
-    assert plan.success
-    return float(plan.fun)
 
 
 def slow_transport(p: list[float], q: list[float], near: list[list[int]], cost: list[list[float]], eps: float):

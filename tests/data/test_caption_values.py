@@ -3,9 +3,9 @@
 import os
 
 import pytest
-from data.test_imagefolder import folder_of, opened
-from data.test_shards import opened as opened_shards
-from data.test_shards import parquet, picture, sample, values_of, write_parquet, write_shard
+from support.image_folder import folder_of, opened
+from support.shards import opened as opened_shards
+from support.shards import parquet, picture, sample, values_of, write_parquet, write_shard
 
 from lantern.data import webdataset
 from lantern.errors import LanternError

@@ -8,21 +8,10 @@ from hashlib import sha256
 import numpy as np
 import pytest
 from PIL import Image
+from support.image_folder import folder_of, opened
 
 from lantern.data.image_io import load_image, problem_of
-from lantern.data.imagefolder import image_folder
 from lantern.errors import LanternError
-
-
-def folder_of(path, names, mode="RGB"):
-    for name in names:
-        Image.new(mode, (40, 24), "red" if mode == "RGB" else 0).save(path / name)
-        (path / name).with_suffix(".txt").write_text(f"caption of {name}\n")
-    return path
-
-
-def opened(path, tmp_path, **options):
-    return image_folder(str(path), 16, str(tmp_path / "cache"), num_workers=1, **options)
 
 
 def test_good_images_are_split_once_and_bad_ones_are_listed(tmp_path):

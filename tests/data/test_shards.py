@@ -1,47 +1,13 @@
 """WebDataset and parquet sources: good samples are read in place, bad ones and truncated shards are listed."""
 
-import io
 import json
-import tarfile
 
 import numpy as np
-import pyarrow
-import pyarrow.parquet
 import pytest
-from PIL import Image
+from support.shards import opened, parquet, picture, sample, values_of, write_parquet, write_shard
 
-from lantern.data.parquet import parquet_images
 from lantern.data.webdataset import find_shards, web_dataset
 from lantern.errors import LanternError
-
-
-def picture(value: int, mode: str = "RGB", format: str = "PNG") -> bytes:
-    stream = io.BytesIO()
-    Image.new(mode, (20, 20), value if mode == "L" else (value,) * len(Image.new(mode, (1, 1)).getbands())).save(
-        stream, format
-    )
-    return stream.getvalue()
-
-
-def write_shard(path, members: list[tuple[str, bytes]]):
-    with tarfile.open(path, "w") as shard:
-        for name, content in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            shard.addfile(info, io.BytesIO(content))
-    return path
-
-
-def sample(key: str, value: int) -> list[tuple[str, bytes]]:
-    return [(f"{key}.png", picture(value)), (f"{key}.txt", f"caption {value}".encode())]
-
-
-def opened(source, tmp_path, **options):
-    return web_dataset(str(source), 16, str(tmp_path / "cache"), validation_share=0.0, num_workers=1, **options)
-
-
-def values_of(split) -> dict[str, int]:
-    return {item["caption"]: int(item["image"][0, 0, 0]) for item in split}
 
 
 def test_samples_of_all_shards_are_read_where_they_lie(tmp_path):
@@ -124,16 +90,6 @@ def test_samples_of_one_name_in_many_shards_fall_into_both_splits(tmp_path):
         found.append([data.split(name).captions for name in ("train", "validation")])
     assert [len(captions) for captions in found[0]] == [4, 8]
     assert found[0] == found[1] == found[2]
-
-
-def write_parquet(path, cells: list, captions: list, **columns):
-    table = pyarrow.table({"image": cells, "caption": captions} | columns)
-    pyarrow.parquet.write_table(table, path, row_group_size=2)
-    return path
-
-
-def parquet(path, tmp_path, **options):
-    return parquet_images(str(path), 16, str(tmp_path / "cache"), validation_share=0.0, num_workers=1, **options)
 
 
 @pytest.mark.parametrize("wrapped", [False, True])

@@ -5,13 +5,13 @@ import random
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from support.fake_pipeline import CutShortError, FakePipeline
 from support.killed_evaluation import evaluate
+from support.lasting import lasting, records
 from support.paths import ROOT, SUPPORT, TESTS
 
 from lantern.data.prompts import Batch
@@ -22,24 +22,11 @@ from lantern.evaluation.rows import append_rows, read_rows, setting_id
 from lantern.evaluation.timing import decode_images
 from lantern.reporting.page.pictures import shared_records
 
-TIMES = ("latency_s", "end_to_end_s", "other_cores", "ar_over_floor", "revision", "warnings")
-TIMES += ("end_to_end_speedup", "end_to_end_speedup_low", "end_to_end_speedup_high")
-
 
 @pytest.fixture(autouse=True)
 def small_groups(monkeypatch):
     """Images are made batch by batch, so that there are several groups of them."""
     monkeypatch.setattr("lantern.evaluation.timing.BATCHES", 1)
-
-
-def lasting(rows: list[dict]) -> list[dict]:
-    """Rows without timings."""
-    return [{key: value for key, value in row.items() if key not in TIMES} for row in rows]
-
-
-def records(folder: Path) -> dict[tuple, dict]:
-    lines = [line for path in folder.rglob(RECORDS) for line in read_rows(path)]
-    return {(line["key"], line["part"], line["prompt"], line["copy"]): line for line in lines}
 
 
 class Fragile(FakePipeline):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from evaluation.test_resuming import lasting, records
 from support.fake_pipeline import FakePipeline
+from support.lasting import lasting, records
 from support.paths import ROOT, SUPPORT, TESTS
 from support.shared_evaluation import ADDED, KILLED, SHARDS, evaluation
 

@@ -2,9 +2,8 @@
 
 import pytest
 import torch
-from acceptance.test_budgets import wasserstein
-from support.node_law import law_of_drawn
-from test_output_tv import RULES, TREES, enumerated, noise
+from support.node_law import law_of_drawn, wasserstein
+from support.visited import RULES, TREES, enumerated, noise
 from torch import Tensor
 
 from lantern.acceptance.lantern import Lantern

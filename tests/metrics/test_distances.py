@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from test_fidelity import gaussian
+from support.features import gaussian
 from torch_fidelity.metric_kid import KEY_METRIC_KID_MEAN, kid_features_to_metric
 
 from lantern.metrics.distances import FrechetTo, Manifolds, cubic_kernel, kernel_distances

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from support.features import MeanColour, gaussian
 
 from lantern.errors import LanternError
 from lantern.metrics.extraction import extract_features, register_extractor
@@ -12,21 +12,6 @@ from lantern.metrics.fidelity import (
     precision_recall,
 )
 from lantern.metrics.intervals import share_bounds
-
-
-class MeanColour(nn.Module):
-    """An extractor whose features can be written down: the mean of each channel, scaled."""
-
-    def __init__(self, scale: float = 1.0) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.tensor(scale))
-
-    def features(self, images):
-        return images.mean((2, 3)) * self.scale
-
-
-def gaussian(count: int, mean=0.0, scale=1.0, dims: int = 4, seed: int = 0) -> torch.Tensor:
-    return torch.randn(count, dims, generator=torch.Generator().manual_seed(seed)).double() * scale + mean
 
 
 def with_moments(count: int, mean: torch.Tensor, covariance: torch.Tensor, seed: int) -> torch.Tensor:

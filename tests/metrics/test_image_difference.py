@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from test_fidelity import MeanColour
+from support.features import MeanColour
 
 from lantern.metrics.diversity import Diversity
 from lantern.metrics.image_difference import ImageDifference

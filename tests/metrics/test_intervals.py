@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from test_fidelity import gaussian
+from support.features import gaussian
 
 from lantern.metrics.distances import FrechetTo
 from lantern.metrics.fidelity import kernel_moves

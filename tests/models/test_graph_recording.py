@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from models.test_graphs import decode, recorded_target
+from support.recorded_decoding import decode, recorded_target
 from support.recorded_passes import Recorder
 from support.toy import tiny_target
 

@@ -3,10 +3,11 @@
 import gc
 import logging
 import weakref
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 
 import pytest
 import torch
+from support.recorded_decoding import DRAFTERS, SEEDS, STATIC, decode, drafter_of, eagle, recorded_target
 from support.recorded_passes import Recorder, place
 from support.toy import DIM, PROMPTS, tiny_eagle, tiny_target
 
@@ -14,73 +15,18 @@ from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern_pp import LanternPP
 from lantern.data.prompts import Batch
 from lantern.decoding import DecodingSetup, generate
-from lantern.drafters.jacobi.jacobi import Jacobi, coupled
-from lantern.drafters.jacobi.refined import RefinedJacobi
-from lantern.drafters.jacobi.starts import Nearest
-from lantern.drafters.none import NoDrafter
-from lantern.drafters.parallel import Parallel
-from lantern.drafters.parallel_network import ParallelNetwork
 from lantern.evaluation.timing import Maker, time_in_turn
 from lantern.models import graphs
 from lantern.models.graphs import EXTENT, MIN_PASSES, PassGraphs, extent_of
 from lantern.sampling import Sampling
-from lantern.trees.eagle2 import Eagle2Tree
-from lantern.trees.static import StaticTree
 from lantern.types import TreeTopology
 from lantern.verification.shared_noise import SharedNoise
-
-SEEDS = list(range(len(PROMPTS)))
-STATIC = StaticTree([[0], [1], [0, 0], [0, 1], [1, 0], [0, 0, 0]])
-
-
-def eagle(tree, target):
-    return tiny_eagle(target, tree, Sampling())
-
-
-def heads() -> ParallelNetwork:
-    with torch.random.fork_rng():
-        torch.manual_seed(2)
-        return ParallelNetwork(DIM, 2, 64, 3)
-
-
-def refined(target, branches: int) -> RefinedJacobi:
-    return RefinedJacobi(eagle(STATIC, target).network, target, Sampling(), 4, 2, 0.7, branches)
-
-
-DRAFTERS = {
-    "plain": lambda target: NoDrafter(),
-    "static": partial(eagle, STATIC),
-    "eagle2": partial(eagle, Eagle2Tree(6, 3, 3)),
-    "jacobi": lambda target: Jacobi(target, 4, Nearest(), coupled, Sampling()),
-    "eagle3": lambda target: tiny_eagle(target, STATIC, Sampling(), layers=(1, 0)),
-    "refined": lambda target: refined(target, 0),
-    "refined_eagle3": lambda target: RefinedJacobi(drafter_of(target, "eagle3").network, target, Sampling(), 4, 2, 0.7),
-    "refined_branches": lambda target: refined(target, 3),
-    "parallel": lambda target: Parallel(heads().to(target.embed_weight), target, STATIC, Sampling()),
-}
-
-
-@lru_cache(maxsize=16)
-def drafter_of(target, drafter: str):
-    """As pipelines keep theirs: recordings are of one drafter's weights."""
-    return DRAFTERS[drafter](target)
-
-
-def decode(target, drafter: str, batch_size: int) -> torch.Tensor:
-    parts = (target, drafter_of(target, drafter), SharedNoise(), Exact(), Sampling(cfg_scale=target.cfg_scale))
-    return generate(DecodingSetup(*parts), PROMPTS, SEEDS, batch_size).tokens
 
 
 @cache
 def launched(drafter: str, batch_size: int, cfg_scale: float = 2.0) -> torch.Tensor:
     """Tokens of passes that are not recorded."""
     return decode(tiny_target(cfg_scale), drafter, batch_size)
-
-
-def recorded_target(recorder) -> object:
-    target = tiny_target()
-    target.graphs = PassGraphs(recorder)
-    return target
 
 
 @pytest.mark.parametrize("batch_size", [1, 3])

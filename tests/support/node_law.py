@@ -4,6 +4,7 @@ through nothing but the rule's judge."""
 from collections.abc import Sequence
 
 import torch
+from scipy.optimize import linprog
 from torch import Tensor
 
 from lantern.types import AcceptanceRule, Site
@@ -48,3 +49,17 @@ def total_variation(p: Tensor, q: Tensor) -> Tensor:  # [B, V], [B, V] -> [B]
 
 def _site(p: Tensor, depth: int, rank: int) -> Site:
     return Site(torch.full((len(p),), depth), torch.full((len(p),), rank), p)
+
+
+def wasserstein(p: Tensor, r: Tensor, codebook: Tensor) -> float:
+    """Exact W1 of two laws [V] by linear programming, in units of the mean nearest-neighbour distance."""
+    distance = torch.cdist(codebook, codebook)
+    unit = distance.masked_fill(torch.eye(len(codebook), dtype=torch.bool), torch.inf).amin(1).mean()
+    size = len(p)
+    sends = torch.eye(size, dtype=torch.float64).repeat_interleave(size, 1)
+    takes = torch.eye(size, dtype=torch.float64).repeat(1, size)
+    plan = linprog(
+        (distance / unit).flatten().numpy(), A_eq=torch.cat([sends, takes]).numpy(), b_eq=torch.cat([p, r]).numpy()
+    )
+    assert plan.success
+    return float(plan.fun)

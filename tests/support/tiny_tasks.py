@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
@@ -80,3 +81,22 @@ def fit(
     )  # fmt: skip
     run_steps.fit(trainer, task, TrainingData(data or MemorySplits(), batch_size=4, seed=3), ckpt_path)
     return trainer
+
+
+class Pictures:
+    """Random images that count their reads."""
+
+    def __init__(self, count: int = 5) -> None:
+        self.reads = 0
+        images = np.random.default_rng(0).integers(0, 256, (count, 8, 8, 3), dtype=np.uint8)
+        outer = self
+
+        class Split(MemorySplit):
+            def __getitem__(self, index):
+                outer.reads += 1
+                return super().__getitem__(index)
+
+        self.items = Split({"image": image, "caption": f"picture {i}"} for i, image in enumerate(images))
+
+    def split(self, name: str) -> MemorySplit:
+        return self.items

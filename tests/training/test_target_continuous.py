@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.tiny_tasks import MemorySplit, fit
+from support.tiny_tasks import MemorySplit, Pictures, fit
 from torch import Tensor
-from training.tables.test_tables import Pictures
 
 from lantern.continuous.continuous_weights import load_continuous_target
 from lantern.continuous.target import ContinuousLlamaGenTarget

@@ -3,9 +3,9 @@
 import pytest
 import torch
 from support.enumeration import ScriptedNoise, every_outcome
+from support.random_trees import CODES, NODES, ROWS, FixedNoise, assert_same, random_laws
 from support.slow_walks import argmax
 from support.tables import TableDrafter, TableTarget, law_of_one_round, sequence_law
-from test_verification import CODES, NODES, ROWS, FixedNoise, assert_same, random_laws
 
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.gsd import GSD

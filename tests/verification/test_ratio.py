@@ -4,8 +4,8 @@ from functools import partial
 
 import pytest
 import torch
+from support.random_trees import widest
 from support.toy import CODES, PROMPTS, tiny_eagle, tiny_target
-from test_verification import widest
 
 from lantern.acceptance.cool_sd import CoolSD
 from lantern.acceptance.entropy_aware import EntropyAware

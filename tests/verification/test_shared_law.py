@@ -3,11 +3,10 @@ of the whole loop follows r."""
 
 import pytest
 import torch
+from support.random_trees import CODES, ROWS, assert_same, random_case
 from support.slow_walks import shared_walk
-from support.tables import TableDrafter, TableTarget
+from support.tables import TableDrafter, TableTarget, p_value
 from support.toy import PROMPTS, SEEDS, tiny_eagle, tiny_target
-from test_laws import p_value
-from test_verification import CODES, ROWS, assert_same, random_case
 
 from lantern.acceptance.cool_sd import CoolSD
 from lantern.acceptance.entropy_aware import EntropyAware

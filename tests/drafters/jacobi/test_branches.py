@@ -5,8 +5,8 @@ from math import exp, log1p
 
 import pytest
 import torch
+from support.tiny_refined import tiny_refined
 from support.toy import PROMPTS, SEEDS, tiny_target
-from test_refined import tiny_refined
 
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern_pp import LanternPP

@@ -1,12 +1,12 @@
 """A refined window against refining written out position by position. Verification hides a drafter's mistakes from the
 output, so nothing else would notice them than a lower speed."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
 import pytest
 import torch
+from support.tiny_refined import LENGTH, SHARE, tiny_refined
 from support.toy import CODES, DIM, PROMPTS, SEEDS, random_verdict, tiny_target
 from support.uneven_rounds import target_features
 
@@ -17,14 +17,11 @@ from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.jacobi.refined import RefinedJacobi
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
-from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import feed_forward_dim
 from lantern.sampling import Sampling
 from lantern.verification.ratio import Ratio
 from lantern.verification.shared_law import SharedLaw
 from lantern.verification.shared_noise import SharedNoise, SharedProposals
-
-LENGTH, SHARE = 5, 0.6
 
 
 class Likeliest(SharedProposals):
@@ -32,19 +29,6 @@ class Likeliest(SharedProposals):
 
     def picked(self, laws: torch.Tensor) -> torch.Tensor:
         return laws.argmax(-1)
-
-
-def tiny_refined(
-    target: LlamaGenTarget, sampling: Sampling, passes: int, length: int = LENGTH, branches: int = 0,
-    layers: Sequence[int] = (), adds_layers: bool = False,
-) -> RefinedJacobi:  # fmt: skip
-    with torch.random.fork_rng():
-        torch.manual_seed(1)
-        network = EagleNetwork(DIM, 2, feed_forward_dim(DIM, 16), layers=layers, adds_layers=adds_layers)
-        if adds_layers:
-            torch.nn.init.normal_(network.reads.fc.weight, std=0.1)
-        network = network.to(target.embed_weight.dtype)
-    return RefinedJacobi(network, target, sampling, length, passes, SHARE, branches, "tiny-drafter")
 
 
 class Left:

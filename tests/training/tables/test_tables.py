@@ -5,7 +5,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 from support.configs import composed
-from support.tiny_tasks import MemorySplit, MemorySplits, drafter_task
+from support.tiny_tasks import MemorySplits, Pictures, drafter_task
 
 from lantern.data.splits import SplitsBySource
 from lantern.errors import LanternError
@@ -17,25 +17,6 @@ from lantern.training.tables.samples import TargetSamples
 from lantern.training.tables.target_features import FeatureTable
 from lantern.training.tables.tokens import TokenTable, tokens_for
 from lantern.training.teacher_forcing import target_features
-
-
-class Pictures:
-    """Random images that count their reads."""
-
-    def __init__(self, count: int = 5) -> None:
-        self.reads = 0
-        images = np.random.default_rng(0).integers(0, 256, (count, 8, 8, 3), dtype=np.uint8)
-        outer = self
-
-        class Split(MemorySplit):
-            def __getitem__(self, index):
-                outer.reads += 1
-                return super().__getitem__(index)
-
-        self.items = Split({"image": image, "caption": f"picture {i}"} for i, image in enumerate(images))
-
-    def split(self, name: str) -> MemorySplit:
-        return self.items
 
 
 def test_a_token_table_holds_the_tokenizers_tokens_and_reads_images_once(weights, tmp_path):
