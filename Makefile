@@ -43,7 +43,7 @@ test: env  ## the essentials, minutes
 	$(PY) -m pytest -q -rs -n auto --dist loadfile -m "not full"
 
 test-full: env  ## the rest: long grids and everything on the shipped weights
-	$(PY) -m pytest -q -rs -n auto --dist loadfile --durations=25 -m full
+	$(PY) -m pytest -q -rs -n auto --dist loadfile --no-loadscope-reorder --durations=25 -m full
 
 LAWS := tests/acceptance tests/verification tests/drafters tests/trees tests/test_laws.py tests/test_decoding.py
 LAWS += --ignore=tests/acceptance/test_laws_stay_laws.py  # sets ATEN_CPU_CAPABILITY itself

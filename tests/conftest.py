@@ -16,12 +16,22 @@ import pytest
 from support.browser import browser, find_browser
 
 GIB_EACH = 3  # of a test process and what it starts
+LONGEST = (  # files of make test-full
+    "test_embedded_model.py", "test_embedded_methods.py", "test_reproduce.py", "test_weights.py",
+    "test_recipe_sweep.py", "test_faults.py", "test_tutorial.py", "test_shipped_tokenizer.py",
+)  # fmt: skip
 
 
 def pytest_xdist_auto_num_workers() -> int:
     """A process for each core, as far as memory goes; more than eight gain nothing."""
     gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return max(1, min(CORES, int(gib / GIB_EACH), 8))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first, so that no process is left alone with one: with --no-loadscope-reorder, without which
+    xdist sorts files by their number of tests."""
+    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
 
 
 @pytest.fixture(scope="session")
