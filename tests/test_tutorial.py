@@ -23,7 +23,10 @@ SMALL = {
         "trainer.accelerator=cpu", "trainer.max_steps=2", "trainer.val_check_interval=2", "features=on_the_fly",
         "batches.batch_size=4", "batches.splits.validation.num_images=2", "dtype=float32", "data.num_workers=0",
     ],
-    "evaluate.py": ["dtype=float32", "device=cpu"],
+    "evaluate.py": [
+        "dtype=float32", "device=cpu", "speed.max_retimed=0", "metrics.fidelity.num_references=32",
+        "metrics.fidelity.resamples=20", "output_tv.redraws=64",
+    ],
     "make_images.py": [],
 }  # fmt: skip
 

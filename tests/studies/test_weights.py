@@ -10,7 +10,8 @@ from support.configs import composed
 from support.paths import CONF
 
 from lantern.errors import LanternError
-from lantern.models.llamagen.weights_folder import load_target
+from lantern.models.llamagen.weights_folder import load_target, load_tokenizer, tokens_hash
+from lantern.runtime.files import read_object
 from lantern.studies import weights
 
 # exports a folder as train.py does; fails once if told to
@@ -33,8 +34,8 @@ SHORT = ["trainer.max_time=null", "trainer.max_steps=2", "trainer.val_check_inte
 DRAWN = ["data.num_train=16", "batches.splits.validation.num_images=8"]
 TOY = {
     "critic": [*SHORT, "batches.batch_size=4"],
-    "encoder": ["task.quantize_from=1", "trainer.max_steps=3", "trainer.val_check_interval=3"],
-    "tokenizer": SHORT,
+    "encoder": ["data.num_train=64", "task.quantize_from=1", "trainer.max_steps=3", "trainer.val_check_interval=3"],
+    "tokenizer": ["data.num_train=64", *SHORT],
     "target": ["rendered.num_train=32", *SHORT],
     "target_continuous": ["rendered.num_train=32", *SHORT],
     "drafter": [*DRAWN, *SHORT],
@@ -79,7 +80,9 @@ def test_the_chain_trains_a_target_and_drafters_that_belong_together(tmp_path: P
     folder = weights.run(tmp_path, parts)
     target = load_target(folder / "target", folder / "tokenizer", dtype="float32", device="cpu")
     assert all((folder / part / "config.json").is_file() for part in parts)
-    for part in ("drafter", "target_continuous"):
+    codes = [tokens_hash(load_tokenizer(folder / part)) for part in ("encoder", "tokenizer")]
+    assert codes == [read_object(folder / "target" / "config.json")["tokens_hash"]] * 2
+    for part in ("drafter", "parallel", "target_continuous"):
         assert target.weights_hash in (folder / part / "config.json").read_text()
 
 

@@ -289,7 +289,8 @@ def test_two_recipes_with_two_seeds_end_in_one_table_and_a_second_start_repeats_
         "batches.validation_batch_size=2", "trainer.max_time=null", "trainer.max_steps=3",
         "trainer.val_check_interval=2", "trainer.accelerator=cpu", "device=cpu", "dtype=float32",
         "distil.validation_depth=2", "+sweep.decoding.prompts=[wood,sand]", "sweep.decoding.split=all",
-        "sweep.decoding.speed.num_prompts=2", f"hydra.sweep.dir={tmp_path}/sweep",
+        "sweep.decoding.speed.num_prompts=2", "+sweep.decoding.speed.max_retimed=0",
+        f"hydra.sweep.dir={tmp_path}/sweep",
     ]  # fmt: skip
     environment = os.environ | {"WANDB_MODE": "offline", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
