@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from support.commands import refusal
 from support.full_size import write_llamagen_b
 from support.paths import ROOT
 
@@ -17,26 +18,28 @@ sys.argv = ["evaluate.py", *sys.argv[1:]]
 runpy.run_path("evaluate.py", run_name="__main__")
 print("peak KiB", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
+PEAK_KIB = 1.82e6  # measured on two cores, in float32
 
 
 def evaluate(*overrides: str) -> subprocess.CompletedProcess:
     command = [sys.executable, "-c", MEASURED, *overrides]
-    environment = os.environ | {"WANDB_MODE": "offline", "HF_HUB_OFFLINE": "1"}
+    environment = os.environ | {"HF_HUB_OFFLINE": "1"}
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=900)
 
 
 @pytest.mark.full
-def test_llamagen_b_decodes_an_image_within_24_gib(tmp_path):
+def test_llamagen_b_decodes_an_image_within_3_gib(tmp_path):
     """Catches a full-size model that loads only in tests of tiny ones, and weights kept too many times."""
     write_llamagen_b(tmp_path)
     settings = ["model=llamagen_c2i_b", f"model.checkpoint={tmp_path}", f"model.tokenizer.checkpoint={tmp_path}"]
     settings += ["drafter=none", "acceptance=exact", "prompts=[7]", "speed.num_prompts=1", "quality.num_images=0"]
+    settings += ["speed.max_retimed=0", "tracking.mode=disabled"]
     done = evaluate(*settings, f"hydra.run.dir={tmp_path}/run")
     assert done.returncode == 0, done.stderr
     (row,) = read_rows(tmp_path / "run" / "results.jsonl")
     assert row["model"] == "llamagen_c2i_b"
     assert row["tokens_per_step"] == 1
-    assert int(re.search(r"peak KiB (\d+)", done.stdout)[1]) < 24 * 2**20
+    assert int(re.search(r"peak KiB (\d+)", done.stdout)[1]) < 1.5 * PEAK_KIB
 
 
 @pytest.mark.full
@@ -49,16 +52,22 @@ def test_a_dry_run_needs_none_of_the_files(tmp_path):
 
 
 @pytest.mark.full
+def test_a_missing_file_is_one_clear_sentence(tmp_path):
+    settings = ["model=llamagen_c2i_b", "prompts=[7]", "hydra.job_logging.root.level=ERROR"]
+    done = evaluate(*settings, f"hydra.run.dir={tmp_path}/run")
+    assert done.returncode != 0
+    assert "vq_ds16_c2i.pt (about 0.3 GB) is not on this machine" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        (["model=llamagen_c2i_b", "prompts=[7]"], "vq_ds16_c2i.pt (about 0.3 GB) is not on this machine"),
         (["model=anole", "model.tokenizer.checkpoint=/no/such/file"], "nothing at model.tokenizer.checkpoint=/no/such"),
         (["model=janus_pro"], "the files of deepseek-community/Janus-Pro-1B (about 3."),
     ],
 )
-def test_missing_files_are_one_clear_sentence(tmp_path, overrides, sentence):
-    done = evaluate(*overrides, f"hydra.run.dir={tmp_path}/run", "hydra.job_logging.root.level=ERROR")
-    assert done.returncode != 0
-    assert sentence in done.stderr
-    assert "Traceback" not in done.stderr
+def test_missing_files_of_other_families_are_one_clear_sentence(tmp_path, monkeypatch, overrides, sentence):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # the variable is read once
+    assert sentence in refusal(monkeypatch, "evaluate.py", *overrides, f"hydra.run.dir={tmp_path}/run")
