@@ -1,6 +1,7 @@
 """The command itself, in processes of its own, on a miniature model."""
 
 import csv
+import json
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from support.tiny_weights import write_tiny_weights
 
 from lantern.evaluation.rows import read_rows
 from lantern.runtime.cpu_contention import usable_cores
+from lantern.tuning.saved_choice import CHOICE
 
 LASTING = ("setting", "part", "method", "prompt", "copy", "tokens", "steps")
 METHODS = OmegaConf.load(ROOT / "conf" / "sweep" / "field.yaml").hydra.sweeper.grids[0]["+method"].split(",")
@@ -26,11 +28,13 @@ SMALL = [
     "metrics.fidelity.num_references=16",
     "dtype=float32",
 ]
+UNTRACKED = [*SMALL, "tracking.mode=disabled"]
 
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory) -> Path:
-    return write_tiny_weights(tmp_path_factory.mktemp("weights"))
+    """Of images of 64 tokens."""
+    return write_tiny_weights(tmp_path_factory.mktemp("weights"), side=8)
 
 
 def evaluate(
@@ -60,11 +64,10 @@ def test_a_sweep_continues_after_a_failing_point_and_reports_it(weights, tmp_pat
     assert len(list(folder.glob("wandb/offline-run-*"))) == 2  # the baseline and the summary
 
 
-def test_every_method_of_the_field_runs_to_its_row(tmp_path):
+def test_every_method_of_the_field_runs_to_its_row(weights, tmp_path):
     """Catches a method whose parts do not fit each other, or whose row no report can hold. Those of LANTERN's 1,000
-    neighbours are left out, of which the miniature has too few codes. Images of 64 tokens, a row as long as loop.window
-    at most."""
-    weights = write_tiny_weights(tmp_path / "weights", side=8)
+    neighbours are left out, of which the miniature has too few codes. A row of an image is as long as loop.window at
+    most."""
     quick = [
         "speed.num_prompts=1",
         "speed.max_retimed=0",
@@ -84,7 +87,7 @@ def test_every_method_of_the_field_runs_to_its_row(tmp_path):
 
 @pytest.mark.full
 def test_the_default_command_measures_both_parts(weights, tmp_path):
-    done = evaluate(weights, tmp_path, f"hydra.run.dir={tmp_path}/run", *SMALL)
+    done = evaluate(weights, tmp_path, f"hydra.run.dir={tmp_path}/run", *UNTRACKED)
     assert done.returncode == 0, done.stderr
     baseline, method = read_rows(tmp_path / "run" / "results.jsonl")
     assert baseline["drafter"] == "none"
@@ -106,10 +109,12 @@ def test_with_both_sizes_zero_only_images_are_written(weights, tmp_path):
 
 @pytest.mark.full
 def test_tree_auto_is_resolved_before_decoding_and_named_in_the_row(weights, tmp_path):
-    done = evaluate(weights, tmp_path, f"hydra.run.dir={tmp_path}/run", "tree=auto", "acceptance=exact", *SMALL)
+    done = evaluate(weights, tmp_path, f"hydra.run.dir={tmp_path}/run", "tree=auto", "acceptance=exact", *UNTRACKED)
     assert done.returncode == 0, done.stderr
     row = read_rows(tmp_path / "run" / "results.jsonl")[-1]
-    assert row["tree"].startswith("auto_") or row["drafter"] == "none"
+    shape = json.loads((tmp_path / "run" / CHOICE).read_text())["shape"]  # null: plain decoding was the fastest
+    assert (row["drafter"], row["tree"]) == (("eagle", shape["tree"]["name"]) if shape else ("none", "none"))
+    assert not shape or row["tree"].startswith("auto_")
     assert row["lossless"]
 
 
@@ -129,14 +134,14 @@ def test_the_benchmark_writes_passes_and_a_row_a_tree_and_batch_size(weights, tm
 
 @pytest.mark.full
 def test_shards_then_one_run_give_the_rows_of_one_process(weights, tmp_path):
-    one = evaluate(weights, tmp_path, f"hydra.run.dir={tmp_path}/one", "batch_size=1", *SMALL)
+    one = evaluate(weights, tmp_path, f"hydra.run.dir={tmp_path}/one", "batch_size=1", *UNTRACKED)
     assert one.returncode == 0, one.stderr
     folder = tmp_path / "shards"
     shards = ["hydra.mode=MULTIRUN", "shards=3", "shard=0,1,2", "batch_size=1", f"hydra.sweep.dir={folder}"]
-    made = evaluate(weights, tmp_path, *shards, *SMALL)
+    made = evaluate(weights, tmp_path, *shards, *UNTRACKED)
     assert made.returncode == 0, made.stderr
     before = {path: path.stat().st_size for path in folder.rglob("*/prompts.jsonl")}
-    merged = evaluate(weights, tmp_path, f"hydra.run.dir={folder}", "batch_size=1", *SMALL)
+    merged = evaluate(weights, tmp_path, f"hydra.run.dir={folder}", "batch_size=1", *UNTRACKED)
     assert merged.returncode == 0, merged.stderr
     assert {path: path.stat().st_size for path in before} == before
     lines = [
@@ -160,9 +165,9 @@ def test_shards_then_one_run_give_the_rows_of_one_process(weights, tmp_path):
 @pytest.mark.full
 def test_a_row_is_reproduced_and_a_finished_point_is_not_run_again(weights, tmp_path):
     folder = f"{tmp_path}/run"
-    first = evaluate(weights, tmp_path, f"hydra.run.dir={folder}", "acceptance.lam=3", *SMALL)
+    first = evaluate(weights, tmp_path, f"hydra.run.dir={folder}", "acceptance.lam=3", *UNTRACKED)
     assert first.returncode == 0, first.stderr
-    again = evaluate(weights, tmp_path, f"hydra.run.dir={folder}", "acceptance.lam=3", *SMALL)
+    again = evaluate(weights, tmp_path, f"hydra.run.dir={folder}", "acceptance.lam=3", *UNTRACKED)
     assert "is finished" in again.stdout
     assert len(read_rows(f"{folder}/results.jsonl")) == 2
     row = read_rows(f"{folder}/results.jsonl")[-1]

@@ -4,6 +4,7 @@ import csv
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -26,7 +27,7 @@ LASTING = ("setting", "part", "method", "prompt", "copy", "tokens", "steps")
 FIGURES = ("tokens_per_step", "frechet", "frechet_diff", "frechet_diff_high", "kernel", "all_accuracy", "output_tv")
 SMALL = (
     "output_tv.num_positions=4", "speed.num_prompts=2", "speed.max_retimed=0", "quality.num_images=48",
-    "metrics.fidelity.num_references=16", "dtype=float32", "batch_size=1",
+    "metrics.fidelity.num_references=16", "dtype=float32", "batch_size=1", "tracking.mode=disabled", "lease_s=24",
 )  # fmt: skip
 STEPS = 400
 CRITIC = (
@@ -93,24 +94,51 @@ def images_in(folder: Path) -> list[tuple]:
     return sorted(tuple(line[key] for key in LASTING) for line in lines)
 
 
-def test_the_documented_array_requeued_cancelled_and_started_again_gives_the_rows_of_one_process(cluster, tmp_path):
-    """Catches images made twice or never, and settings of conf/launch/slurm.yaml that Slurm refuses."""
+def at_work(folder: Path) -> dict[int, Path]:
+    """The leases of an evaluation that are being renewed, by the process on this host that does."""
+    contents = {path: path.read_text().split() for path in folder.glob("leases/*")}
+    return {int(words[1]): path for path, words in contents.items() if len(words) == 3}  # host, process, beat
+
+
+def kill_at_work(folder: Path) -> Path:
+    """Kills the process of a job that has begun a piece of the work and not finished it; returns its lease. It is
+    stopped while the lease is looked at again, since it might finish between the look and the kill."""
+    for _ in range(10 * LIMIT):
+        for process, lease in at_work(folder).items():
+            os.kill(process, signal.SIGSTOP)
+            time.sleep(0.05)
+            is_at_work = at_work(folder).get(process) == lease
+            os.kill(process, signal.SIGKILL if is_at_work else signal.SIGCONT)
+            if is_at_work:
+                return lease
+        time.sleep(0.1)
+    raise AssertionError("no job was seen at work")
+
+
+def test_the_documented_array_killed_requeued_cancelled_and_started_again_gives_the_rows_of_one_process(
+    cluster, tmp_path
+):
+    """Catches images made twice or never, a dead job's work that no other takes over, and settings of
+    conf/launch/slurm.yaml that Slurm refuses."""
     settings = [f"paths.weights={write_tiny_weights(tmp_path / 'weights')}", f"paths.runs={tmp_path}", *SMALL]
     folder = tmp_path / "array"
     command = [*documented("python evaluate.py -m +launch=slurm"), *settings, f"hydra.sweep.dir={folder}"]
     first = started(command, cluster)
     until(lambda: len(running(cluster)) == 4 and images_in(folder), first)
+    lease = kill_at_work(folder)
+    until(lambda: len(running(cluster)) < 4)
     cancelled, requeued, *_ = running(cluster)
     slurm(cluster, "scancel", cancelled)
     slurm(cluster, "scontrol", "requeue", requeued)
     until(lambda: "Restarts=1" in slurm(cluster, "scontrol", "show", "job", requeued), first)
     until(lambda: not slurm(cluster, "squeue", "--noheader"))
     first.kill()  # it waits for the cancelled job
+    assert lease.with_suffix(".1").is_file()
     before = images_in(folder)
     finished(started(command, cluster))
     made = images_in(folder)
     assert set(before) <= set(made)
-    assert len(made) <= len(set(made)) + 2 * BATCHES  # of the piece of each of the two jobs, a part may be there twice
+    assert len(made) <= len(set(made)) + 3 * BATCHES  # of one piece of each of three jobs, a part may be there twice
 
     merged = [*documented("python evaluate.py hydra.run.dir=runs/big"), *settings, f"hydra.run.dir={folder}"]
     alone = [*merged[:-1], f"hydra.run.dir={tmp_path}/one"]
@@ -132,8 +160,7 @@ def test_a_training_signalled_before_its_limit_and_requeued_repeats_no_step_and_
     cluster, tmp_path
 ):
     """Catches a signal that ends the job without a checkpoint, or saves one in the middle of a step."""
-    alone = [sys.executable, "train.py", *CRITIC, f"hydra.run.dir={tmp_path}/one"]
-    finished(started(alone, cluster))
+    alone = started([sys.executable, "train.py", *CRITIC, f"hydra.run.dir={tmp_path}/one"], cluster)
     folder = tmp_path / "job"
     process = started([*documented("python train.py -m +launch=slurm"), *CRITIC, f"hydra.sweep.dir={folder}"], cluster)
     for command in (["scancel", "--signal=USR2"], ["scontrol", "requeue"]):
@@ -148,17 +175,19 @@ def test_a_training_signalled_before_its_limit_and_requeued_repeats_no_step_and_
     assert len(steps) == STEPS - 2  # a step is saved before it is logged
     said = "".join(file.read_text() for file in (folder / ".submitit").rglob("*_log.out"))
     assert len(re.findall("resumed from", said)) == 2
+    finished(alone)
     assert weights_hash(folder / "0" / "critic") == weights_hash(tmp_path / "one" / "critic")
 
 
-def drafter_settings(tmp_path: Path) -> list[str]:
-    """A short training of a drafter in miniature, in double precision."""
-    weights = write_tiny_weights(tmp_path / "weights", side=4)
-    if not (tmp_path / "images").is_dir():
-        write_captioned_scenes(tmp_path / "images", 16, side=4)
+@pytest.fixture(scope="module")
+def short(tmp_path_factory) -> list[str]:
+    """Settings of a short training of a drafter in miniature, in double precision."""
+    folder = tmp_path_factory.mktemp("short")
+    weights = write_tiny_weights(folder / "weights", side=4)
+    write_captioned_scenes(folder / "images", 16, side=4)
     return [
-        "data=imagefolder", f"data.folder={tmp_path}/images", "data.size=32", "data.validation_share=0.2",
-        f"paths.weights={weights}", f"paths.cache_dir={tmp_path}/cache", "trainer.accelerator=cpu",
+        "data=imagefolder", f"data.folder={folder}/images", "data.size=32", "data.validation_share=0.2",
+        f"paths.weights={weights}", f"paths.cache_dir={folder}/cache", "trainer.accelerator=cpu",
         "trainer.precision=64-true", "dtype=float64", "trainer.max_time=null", "trainer.max_steps=6",
         "trainer.val_check_interval=1000", "callbacks.best=null", "trainer.log_every_n_steps=1",
         "batches.splits.validation.num_images=2", "batches.validation_batch_size=2", "batches.batch_size=4",
@@ -174,35 +203,35 @@ def assert_one_training(folder: Path, alone: Path) -> None:
         torch.testing.assert_close(value, expected[name], rtol=0, atol=1e-6)
 
 
-@pytest.fixture
-def alone(tmp_path) -> Path:
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory, short) -> Path:
     """The run folder of one process."""
-    settings = drafter_settings(tmp_path)
-    finished(started([sys.executable, "train.py", *settings, f"hydra.run.dir={tmp_path}/alone"], os.environ))
-    return tmp_path / "alone"
+    folder = tmp_path_factory.mktemp("alone")
+    finished(started([sys.executable, "train.py", *short, f"hydra.run.dir={folder}"], os.environ))
+    return folder
 
 
-def test_the_documented_job_of_two_tasks_is_one_training(cluster, tmp_path, alone):
+def test_the_documented_job_of_two_tasks_is_one_training(cluster, tmp_path, short, alone):
     """Catches tasks of a launcher that train apart, each on all images."""
     command = documented("python train.py -m +launch=slurm hydra.launcher.tasks_per_node")
-    finished(started([*command, *drafter_settings(tmp_path), f"hydra.sweep.dir={tmp_path}/job"], cluster))
+    finished(started([*command, *short, f"hydra.sweep.dir={tmp_path}/job"], cluster))
     assert_one_training(tmp_path / "job" / "0", alone)
 
 
-def test_tasks_without_devices_for_them_end_in_one_sentence(cluster, tmp_path):
+def test_tasks_without_devices_for_them_end_in_one_sentence(cluster, tmp_path, short):
     command = [sys.executable, "train.py", "-m", "+launch=slurm", "hydra.launcher.tasks_per_node=2"]
-    process = started([*command, *drafter_settings(tmp_path), f"hydra.sweep.dir={tmp_path}/job"], cluster)
+    process = started([*command, *short, f"hydra.sweep.dir={tmp_path}/job"], cluster)
     said, _ = process.communicate(timeout=LIMIT)
     assert process.returncode != 0
     assert "Slurm has 2 tasks for this training, trainer.devices=1" in said
 
 
-def test_the_documented_sbatch_with_srun_is_one_training(cluster, tmp_path, alone):
+def test_the_documented_sbatch_with_srun_is_one_training(cluster, tmp_path, short, alone):
     """Plain Slurm, without a launcher of ours. Catches ranks that do not find each other under srun."""
     words = shlex.split(next(line for line in usage_lines() if line.startswith("sbatch ")))
     place = words.index("--wrap") + 1
     program = words[place].replace("python", sys.executable, 1).replace("runs/drafter", f"{tmp_path}/job")
-    words[place] = shlex.join([*shlex.split(program), *drafter_settings(tmp_path)])
+    words[place] = shlex.join([*shlex.split(program), *short])
     job = ["sbatch", "--wait", f"--output={tmp_path}/said", *words[1:]]
     done = subprocess.run(job, cwd=ROOT, env=cluster, capture_output=True, text=True, timeout=LIMIT)
     said = (tmp_path / "said").read_text()
