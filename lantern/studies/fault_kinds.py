@@ -19,6 +19,7 @@ from lantern.studies.forked import POLL_S, Running, forked_by, send
 
 DISK_BYTES = 64 * 2**20  # of the small disk
 FULL_FOR_S = 20.0  # then whoever has not noticed is ended
+CHECKPOINT = "latest.ckpt"
 YEARS_AHEAD_S = 400 * 24 * 3600.0
 EVERY = ("train", "ranks", "sweep", "shards", "extraction")
 
@@ -58,6 +59,15 @@ def kill_all(scene: Scene) -> None:
     """kill -9 of all, as when the machine loses power."""
     send(signal.SIGKILL, [*(child for process in scene.running.alive for child in forked_by(process))])
     send(signal.SIGKILL, scene.running.alive)
+
+
+def kill_saved(scene: Scene) -> None:
+    """kill -9 of all, some time after the first checkpoint; of none if the job ends before."""
+    while not any(scene.folder.rglob(CHECKPOINT)):
+        if scene.running.wait(POLL_S):
+            return
+    scene.running.wait(scene.dice.uniform(0, 0.5))
+    kill_all(scene)
 
 
 def kill_helper(scene: Scene) -> None:
@@ -142,7 +152,7 @@ def tear_record(scene: Scene) -> None:
 
 def tear_checkpoint(scene: Scene) -> None:
     """Cuts the last checkpoint short."""
-    for path in scene.folder.rglob("latest.ckpt"):
+    for path in scene.folder.rglob(CHECKPOINT):
         os.truncate(path, scene.dice.randrange(path.stat().st_size))
 
 
@@ -172,7 +182,7 @@ KINDS: dict[str, Kind] = {
     "disk full": Kind(EVERY, fill_disk, needs_mounts=True, is_on_small_disk=True),
     "folder made read-only": Kind(EVERY, forbid_writing, needs_mounts=True),
     "record line cut short": Kind(("sweep", "shards"), kill_all, tear_record),
-    "checkpoint cut short": Kind(("train", "ranks"), kill_all, tear_checkpoint),
+    "checkpoint cut short": Kind(("train", "ranks"), kill_saved, tear_checkpoint, is_from_start=True),
     "cache shard with flipped bytes": Kind(("extraction", "train"), kill_all, flip_bytes),
     "two processes filling one cache": Kind(("extraction", "train"), second_process, is_survived=True),
     "clock set back": Kind(EVERY, kill_all, set_times_ahead),

@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from random import Random
@@ -52,11 +52,10 @@ class Study:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.place.prepare()
         load_libraries()
-        undisturbed = self._undisturbed()
         done = {row["number"]: row for row in self._kept() if row["number"] < count}
         for number in range(count):
             if number not in done:
-                done[number] = self._fault(number, undisturbed)
+                done[number] = self._fault(number)
                 append_rows(self.folder / ROWS, [done[number]])
                 print("  ".join(f"{key} {done[number].get(key)}" for key in SHOWN), flush=True)
         return [done[number] for number in range(count)]
@@ -65,18 +64,17 @@ class Study:
         rows = read_rows(self.folder / ROWS) if (self.folder / ROWS).is_file() else []
         return [row for row in rows if (row["seed"], row["code"]) == (self.seed, code_hash())]
 
-    def _undisturbed(self) -> dict[str, Row]:
-        """Results and seconds of each job that nothing happens to, by the second of two runs."""
+    def _undisturbed(self, job: str) -> Row:
+        """Results and seconds of a job that nothing happens to, by the second of two runs made at its first use."""
         path = self.folder / f"undisturbed-{code_hash()}.json"
         found = read_object(path)
-        for job in JOBS:
-            if job not in found:
-                first, found[job] = self._alone(job), self._alone(job)
-                if first["results"] != found[job]["results"]:
-                    raise LanternError(f"two undisturbed runs of {job} differ; there is nothing to compare with")
-                print(f"{job}: {found[job]['seconds']:.1f} s undisturbed", flush=True)
-                replace_text(path, json.dumps(found) + "\n")
-        return found
+        if job not in found:
+            first, found[job] = self._alone(job), self._alone(job)
+            if first["results"] != found[job]["results"]:
+                raise LanternError(f"two undisturbed runs of {job} differ; there is nothing to compare with")
+            print(f"{job}: {found[job]['seconds']:.1f} s undisturbed", flush=True)
+            replace_text(path, json.dumps(found) + "\n")
+        return found[job]
 
     def _alone(self, job: str) -> Row:
         folder = self._emptied(f"undisturbed-{job}")
@@ -100,16 +98,17 @@ class Study:
     def _started(self, job: str, folder: Path) -> Running:
         return Running(JOBS[job](self.place, folder))
 
-    def _fault(self, number: int, undisturbed: Mapping[str, Row]) -> Row:
+    def _fault(self, number: int) -> Row:
         """Carries out a fault; its files are kept if it went wrong."""
         dice = Random(f"{self.seed} {number}")
         name, kind = list(self.kinds.items())[number % len(self.kinds)]
         job = kind.jobs[number // len(self.kinds) % len(kind.jobs)]
-        moment = 0.0 if kind.is_from_start else dice.uniform(0.0, undisturbed[job]["seconds"])
+        undisturbed = self._undisturbed(job)
+        moment = 0.0 if kind.is_from_start else dice.uniform(0.0, undisturbed["seconds"])
         for _ in range(TRIES):
             folder = self._emptied(str(number))
             with small_disk(folder) if kind.is_on_small_disk else nullcontext():
-                found = self._disturbed(job, kind, Moment(moment, dice), folder, undisturbed[job])
+                found = self._disturbed(job, kind, Moment(moment, dice), folder, undisturbed)
             if found:
                 break
             moment /= 2

@@ -20,6 +20,8 @@ from lantern.studies.faults import ROWS, Study, table
 from lantern.studies.finished_work import finished_work, made_twice, results
 from lantern.studies.forked import Command, Running, forked_by, run, run_together, send
 
+TORN = "checkpoint cut short"
+
 
 @pytest.mark.full
 def test_one_fault_of_each_kind_leaves_the_results_of_an_undisturbed_run(tmp_path):
@@ -32,13 +34,13 @@ def test_one_fault_of_each_kind_leaves_the_results_of_an_undisturbed_run(tmp_pat
     assert all(row["recovered"] and row["equal"] and row["made_twice"] == [] for row in rows)
     assert all(any(row["statuses"]) for row in rows if not KINDS[row["kind"]].is_survived)
     assert sum(row["finished_before"] for row in rows) > 0
+    assert all(row["finished_before"] for row in rows if row["kind"] == TORN)
 
 
 def test_faults_on_record_are_not_repeated_unless_the_code_has_changed(tmp_path, monkeypatch):
     """Catches a stopped study that begins anew, and a table of two versions of the program."""
     made = []
-    monkeypatch.setattr(Study, "_undisturbed", lambda self: {})
-    monkeypatch.setattr(Study, "_fault", lambda self, number, undisturbed: made.append(number) or {"number": number})
+    monkeypatch.setattr(Study, "_fault", lambda self, number: made.append(number) or {"number": number})
     monkeypatch.setattr("lantern.studies.faults.load_libraries", lambda: None)
     (tmp_path / "inputs.json").touch()
     row = {"seed": 0, "code": code_hash()}
@@ -100,12 +102,18 @@ SCRIPTS = {
     "sleep": "import time\ntime.sleep(60)\n",
     "fail": "raise SystemExit('error: no')\n",
     "end": "print('made')\n",
+    "save": """
+import pathlib, time
+time.sleep(0.3)
+pathlib.Path(__file__).with_name("latest.ckpt").write_bytes(bytes(99))
+time.sleep(60)
+""",
 }
 
 
 @pytest.fixture
 def scripts(tmp_path, monkeypatch) -> Path:
-    """A checkout with three scripts."""
+    """A checkout with these scripts."""
     for name, text in SCRIPTS.items():
         (tmp_path / f"{name}.py").write_text(text)
     monkeypatch.setattr("lantern.studies.forked.CHECKOUT", tmp_path)
@@ -144,6 +152,16 @@ def test_a_killed_process_is_reported_by_its_signal(scripts):
     send(signal.SIGKILL, running.alive)
     assert running.wait(30)
     assert running.statuses == [-signal.SIGKILL]
+
+
+def test_a_training_is_killed_once_it_has_a_checkpoint_to_cut_short(scripts):
+    """Catches a kill before the first checkpoint, after which there is nothing to damage."""
+    scene = Scene(Running([launched(scripts, "save")]), scripts, None, Random(0))
+    KINDS[TORN].strike(scene)
+    assert scene.running.wait(30)
+    assert scene.running.statuses == [-signal.SIGKILL]
+    KINDS[TORN].damage(scene)
+    assert (scripts / "latest.ckpt").stat().st_size < 99
 
 
 def test_the_table_counts_by_kind_and_names_what_was_not_tried():
