@@ -18,7 +18,7 @@ from lantern.evaluation.plan import Folders, Identity, Plan
 from lantern.evaluation.records import RECORDS
 
 PROMPTS = ("a", "b", "c", "d", "e")
-SHARDS, KILLED, ADDED, LEASE_S = 4, 2, 3, 10.0
+SHARDS, KILLED, ADDED, LEASE_S = 4, 2, 3, 5.0
 CALLS_BEFORE_ALL_ARE_THERE = 6  # of a worker; two of them warm up
 
 
