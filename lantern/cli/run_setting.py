@@ -29,6 +29,7 @@ from lantern.runtime.hardware import allow_tf32
 from lantern.runtime.memory import check_drafted
 from lantern.tuning.auto import AutoTree, resolved
 from lantern.tuning.saved_choice import CHOICE, KeptChoice
+from lantern.types import Target
 
 
 def run_setting(
@@ -42,11 +43,7 @@ def run_setting(
     check_settings(cfg)
     plan = plan_of(cfg)
     parts, tree = _parts(cfg, name)
-    read = fingerprint.decoding_hashes(parts["model"]) | {"torch": torch.__version__, "code": code_hash()}
-    read["prompts"] = fingerprint.digest(plan.prompts)
-    read |= local_hashes({part: config.get(part) for part in ("model", "drafter", "metrics")})
-    weight = parts["model"].embed_weight
-    read["device and dtype"] = f"{weight.device.type} {weight.dtype}"  # that auto has chosen
+    read = _read(config, parts["model"], plan)
     request = fingerprint.request_hash(config, read)
     if fingerprint.is_finished(folder, request):
         return _finished_rows(folder)
@@ -72,6 +69,16 @@ def run_setting(
         return [measured.row for measured in measurements]
     finally:
         parts["model"].release()  # the next point of a sweep may need the memory, also after a failure
+
+
+def _read(config: dict, target: Target, plan: Plan) -> dict[str, str | None]:
+    """What the measurement depends on beside its settings."""
+    read = fingerprint.decoding_hashes(target) | {"torch": torch.__version__, "code": code_hash()}
+    read["prompts"] = fingerprint.digest(plan.prompts)
+    read |= local_hashes({part: config.get(part) for part in ("model", "drafter", "metrics")})
+    weight = target.embed_weight
+    read["device and dtype"] = f"{weight.device.type} {weight.dtype}"  # that auto has chosen
+    return read
 
 
 @contextmanager
