@@ -33,6 +33,8 @@ def check_whole(group: str, **settings: object) -> None:
     """Raises LanternError for settings of a config group that are no whole numbers: a fraction would be rounded without
     a word, or fail in the middle of decoding."""
     for name, value in settings.items():
+        if value is None:
+            raise LanternError(f"{group}.{name}=null is not a whole number; leave it out for the default")
         if not isinstance(value, int):
             raise LanternError(f"{group}.{name}={value} is no whole number; give one")
 

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 import torch
-from models.test_graphs import recorded_target
 from support.paths import ROOT
+from support.recorded_decoding import recorded_target
 from support.recorded_passes import Recorder
 from support.tables import TableTarget
 
