@@ -12,7 +12,7 @@ from zipfile import BadZipFile, ZipFile
 
 import torch
 
-from lantern.data.cached_rows import checksum
+from lantern.data.cached_rows import checksum, is_whole
 from lantern.evaluation.records import RECORDS, timings_before
 from lantern.evaluation.rows import SUMMARY, Row, encode, read_rows, read_summary
 from lantern.models.checkpoints import weights_file, weights_hash
@@ -60,19 +60,20 @@ def _number(line: Row) -> int:
 
 
 def _tables(folder: Path) -> Iterator[tuple[str, str]]:
-    for path, is_whole in table_files(folder).items():
-        if is_whole:
+    for path, matches in table_files(folder).items():
+        if matches:
             state = path.stat()
             yield f"table {path.relative_to(folder)}", f"{state.st_ino} {state.st_ctime_ns}"
 
 
 def table_files(folder: Path) -> dict[Path, bool]:
-    """The files with rows of all cached tables, and whether each matches its checksum."""
-    found = {}
+    """The files of all cached tables, and whether they match their checksums: of a shard all, which is made again as a
+    whole."""
+    found: dict[Path, bool] = {}
     records = [path for path in sorted(folder.rglob("shard.json")) if not path.parent.name.startswith(".")]  # finished
     for record in records:
-        for name, known in json.loads(record.read_text())["files"].items():
-            found[record.parent / name] = _has(record.parent / name, known)
+        shard, names = record.parent, json.loads(record.read_text())["files"]
+        found |= dict.fromkeys((shard / name for name in names), is_whole(shard))
     for path in sorted(folder.rglob("features-*.safetensors")):
         record = path.with_suffix(".json")
         found[path] = record.is_file() and _has(path, json.loads(record.read_text()))
