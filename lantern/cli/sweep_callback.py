@@ -63,7 +63,7 @@ class SweepReport(Callback):
         atexit.register(self._report_at_exit)  # before the exit handlers that the points registered, such as W&B's
         if job_return.status == JobStatus.FAILED and config.hydra.mode.name == "MULTIRUN":
             settings, error = " ".join(job_return.overrides or []), job_return._return_value
-            reason = _known(error)  # Hydra shows that of the first failed point alone
+            reason = reason_of(error)  # Hydra shows that of the first failed point alone
             log.error(
                 "point %s (%s) failed: %s; the other points go on",
                 config.hydra.job.num, settings, reason or repr(error), exc_info=None if reason else error,
@@ -101,7 +101,7 @@ class SweepReport(Callback):
             )  # fmt: skip
 
 
-def _known(error: BaseException) -> str | None:
+def reason_of(error: BaseException) -> str | None:
     """The sentence of a failure that a user can mend."""
     if known := user_error(error):
         return str(known)

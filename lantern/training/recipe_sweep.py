@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from lantern.cli.error_messages import user_error
 from lantern.cli.subcommand import run_command
-from lantern.cli.sweep_callback import find_conflict
+from lantern.cli.sweep_callback import find_conflict, reason_of
 from lantern.errors import LanternError
 from lantern.reporting.wandb_runs import Tracker, group_of
 from lantern.runtime.overrides import override
@@ -56,7 +56,7 @@ class RecipeReport(Callback):
         atexit.register(self._report_at_exit)
         if job_return.status == JobStatus.FAILED:
             error = job_return._return_value  # its property raises it
-            log.error("%s failed (%s); the other points go on", config.hydra.sweep.subdir, user_error(error) or error)
+            log.error("%s failed (%s); the other points go on", config.hydra.sweep.subdir, reason_of(error) or error)
 
     def on_multirun_end(self, **_: object) -> None:
         if ending := self._ended():  # an exception of a callback, which Hydra would turn into a warning
