@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lantern.errors import LanternError
-from lantern.runtime.overrides import max_time, override
+from lantern.runtime.overrides import override
 
 TRAIN = (sys.executable, "-c", "from lantern.training.entry import train; train()")
 STEM = "encoder"  # the tokenizer before its decoder is trained further, which is not shipped
@@ -18,24 +18,26 @@ NUM_DRAWN = 6144  # images of the target's own, which its drafter learns from
 
 
 def parts(share: float = 1) -> dict[str, tuple[str, ...]]:
-    """Settings of `train.py` by part, in the order of what they read. share: of the minutes of what is trained by time,
-    and of the images that the target draws. LanternError unless it is above 0."""
+    """Settings of `train.py` by part, in the order of what they read. Lengths are steps, so that a slower machine, or
+    one that does other work, trains the same weights later. share: of the steps of what is not the critic's or the
+    tokenizer's, and of the images that the target draws. LanternError unless it is above 0."""
     if not 0 < share < float("inf"):
         raise LanternError(f"--share {share} of the schedule trains nothing; give 1 for all of it, 0.25 for a quarter")
 
-    def minutes(number: int) -> str:
-        return max_time(max(1, round(60 * share * number)))
+    def steps(number: int) -> tuple[str, str]:
+        return "trainer.max_time=null", f"trainer.max_steps={max(1, round(share * number))}"
 
     return {
         "critic": ("task=critic", "trainer.max_steps=600"),
         STEM: ("task=tokenizer", "trainer.max_steps=4000", "trainer.val_check_interval=4000"),
         "tokenizer": ("task=decoder", f"task.start_from=${{paths.weights}}/{STEM}"),
-        "target": ("task=target", "rendered.num_train=24000", minutes(90)),
-        "target_continuous": ("task=target_continuous", minutes(60)),
+        "target": ("task=target", "rendered.num_train=36000", *steps(3200)),
+        "target_continuous": ("task=target_continuous", *steps(1400)),
         "drafter": (
-            "task=drafter_self", "recipe=layered", f"data.num_train={max(1, round(NUM_DRAWN * share))}", minutes(70),
+            "task=drafter_self", "recipe=layered", f"data.num_train={max(1, round(NUM_DRAWN * share))}",
+            "trainer.val_check_interval=1000", *steps(14000),
         ),
-        "parallel": ("task=drafter", "drafter=parallel", "recipe=feature_lk", "data.num_train=4096", minutes(24)),
+        "parallel": ("task=drafter", "drafter=parallel", "recipe=feature_lk", "data.num_train=4096", *steps(1000)),
     }  # fmt: skip
 
 
