@@ -11,7 +11,8 @@ from lantern.types import Site
 
 
 class Typical:
-    """Shared noise accepts the longest path of typical tokens, as Medusa does; ratio the first."""
+    """Shared noise accepts the longest path of tokens that are typical or that the noise picks, of equally long ones
+    the first, where Medusa takes the likeliest. Ratio accepts the first typical token."""
 
     name = "typical"
     verification = "shared_noise"  # by default: the rule is deterministic

@@ -1,6 +1,7 @@
 """Row-parallel decoding: an image row starts once the one above is `window` tokens ahead, and a pass picks a token in
-every row under way (ZipAR, 2412.04062); each may draft a Jacobi window of its own (PJD, 2606.05703). PJD judges guesses
-by SJD's coin, here a guess is accepted if the noise picks it. Lossy: contexts lack some of the tokens before them."""
+every row under way (ZipAR, 2412.04062, without its adaptive window; its LlamaGen code decodes the first row alone);
+each may draft a Jacobi window of its own (PJD, 2606.05703). PJD judges guesses by SJD's coin, here a guess is accepted
+if the noise picks it. Lossy: contexts lack some of the tokens before them."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise

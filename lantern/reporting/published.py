@@ -1,4 +1,5 @@
-"""Figures of the papers beside ours, where model, temperature and settings are the published ones."""
+"""Figures of the papers beside ours, where model, temperature and the settings that they state are equal; `source` says
+what they do not state."""
 
 from collections.abc import Mapping, Sequence
 
