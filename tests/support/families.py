@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
 from transformers import (
@@ -132,6 +133,20 @@ def make_chameleon(folder: Path) -> PreTrainedModel:
     return save(model, folder, [])
 
 
+def make_lumina(folder: Path) -> PreTrainedModel:
+    """As released: the norms of queries and keys have one row for all heads."""
+    model = make_chameleon(folder)
+    stored = load_file(folder / "model.safetensors")
+    generator = torch.Generator().manual_seed(4)
+    for name, weight in model.named_parameters():
+        if "q_norm" in name or "k_norm" in name:
+            row = torch.rand(1, weight.shape[1], generator=generator)
+            weight.data.copy_(row)
+            stored[name] = row
+    save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
+    return model
+
+
 def make_janus(folder: Path) -> PreTrainedModel:
     torch.manual_seed(0)
     return save(JanusForConditionalGeneration(JanusConfig(**JANUS_GEOMETRY)), folder, JANUS_NAMES)
@@ -229,7 +244,7 @@ FAMILIES = {
     family.model: family
     for family in (
         Family("anole", make_chameleon, {"geometry": CHAMELEON_GEOMETRY, "tokenizer": VQGAN}, chameleon_logits),
-        Family("lumina_mgpt", make_chameleon, {"geometry": CHAMELEON_GEOMETRY, "tokenizer": VQGAN}, lumina_logits),
+        Family("lumina_mgpt", make_lumina, {"geometry": CHAMELEON_GEOMETRY, "tokenizer": VQGAN}, lumina_logits),
         Family("janus_pro", make_janus, {"geometry": JANUS_GEOMETRY}, janus_logits),
         Family("emu3", make_emu3, {"geometry": EMU3_GEOMETRY, "negative": "a blue ring of sand"}, emu3_logits),
         Family(

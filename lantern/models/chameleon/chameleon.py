@@ -19,6 +19,7 @@ from lantern.runtime.hardware import resolve_device
 
 FIRST_CODE = 4  # token ids 4 … 8195 are image codes
 BEGIN, SEPARATOR, IMAGE, ROW_END, SIZES = 0, 8710, 8197, 8803, 8804
+HEAD_NORMS = r"self_attn\.[qk]_norm\."  # Lumina-mGPT stores one row for all heads, transformers has one for each
 CODES_PER_SIZE = 2  # a unit of Lumina's size tokens is 32 pixels, a code 16
 
 
@@ -81,7 +82,7 @@ def _load(
     config = ChameleonConfig(**{"vocabulary_map": {}, **(geometry or {})})
     ignored = ("model.vqmodel.",)  # an encoder without a decoder: unused
     model, text, made_of = load_pretrained(
-        ChameleonForConditionalGeneration, config, checkpoint, dtype, device, ignored
+        ChameleonForConditionalGeneration, config, checkpoint, dtype, device, ignored, HEAD_NORMS
     )
     del model.model.vqmodel
     embeddings = model.model.embed_tokens

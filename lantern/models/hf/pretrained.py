@@ -2,6 +2,7 @@
 on the meta device."""
 
 import json
+import re
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -9,14 +10,15 @@ from pickle import UnpicklingError
 from typing import NamedTuple
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.utils.logging import disable_progress_bar
 
 from lantern.errors import CheckpointError
 from lantern.models.build import num_parameters
-from lantern.models.checkpoints import check_finite, check_fit, first_line
+from lantern.models.checkpoints import check_finite, check_fit, first_line, read_weights
 from lantern.models.hub import find_folder
 from lantern.runtime.hardware import resolve_device, resolve_dtype
 
@@ -34,9 +36,10 @@ class Pretrained(NamedTuple):
 
 def load_pretrained(
     family: type[PreTrainedModel], config: PreTrainedConfig, checkpoint: str | Path, dtype: str, device: str,
-    ignored: Sequence[str] = (), setting: str = "model.checkpoint",
+    ignored: Sequence[str] = (), per_head: str | None = None, setting: str = "model.checkpoint",
 ) -> Pretrained:  # fmt: skip
-    """A model of exactly this geometry. ignored: prefixes of names that may be absent or in excess.
+    """A model of exactly this geometry. ignored: prefixes of names that may be absent or in excess; per_head: a pattern
+    of names whose weights [H, D] the checkpoint may hold once for several heads.
 
     Raises CheckpointError for files that are missing, damaged, unsafe, or of another size or family.
     """
@@ -49,6 +52,8 @@ def load_pretrained(
     folder = find_folder(checkpoint, setting, 2 * num_parameters(model))
     _check_family(folder, config, setting)
     model, report = _read(family, config, folder, torch_dtype)
+    if per_head:
+        _spread_over_heads(model, report, folder, re.compile(per_head))
     _check(report, folder, setting, tuple(ignored))
     check_finite(dict(model.named_parameters()), folder)
     text = load_text_tokenizer(folder)
@@ -77,6 +82,31 @@ def _read(
     except (SafetensorError, OSError, RuntimeError, ValueError, KeyError, EOFError) as error:
         reason = first_line(error)
         raise CheckpointError(f"the weights in {folder} are not readable ({reason}); copy them again") from error
+
+
+def _spread_over_heads(model: PreTrainedModel, report: dict, folder: Path, per_head: re.Pattern) -> None:
+    """Fills weights [H, D] that are stored as [S, D], each row for H / S heads, and takes them off the report."""
+    spread = {
+        name
+        for name, found, wanted in report["mismatched_keys"]
+        if per_head.search(name) and found[1:] == wanted[1:] and wanted[0] % found[0] == 0
+    }
+    weights, filled = dict(model.named_parameters()), set()
+    for name, value in _stored(folder, spread).items():
+        weights[name].data.copy_(value.repeat_interleave(len(weights[name]) // len(value), 0))
+        filled.add(name)
+    report["mismatched_keys"] = [entry for entry in report["mismatched_keys"] if entry[0] not in filled]
+
+
+def _stored(folder: Path, names: set[str]) -> dict[str, Tensor]:
+    """Those of the names that the folder's weights files hold; only they are read from safetensors."""
+    found: dict[str, Tensor] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, "pt") as file:
+            found |= {name: file.get_tensor(name) for name in names & set(file.keys())}
+    for path in () if found or not names else sorted(folder.glob("*.bin")):
+        found |= {name: value for name, value in read_weights(path).items() if name in names}
+    return found
 
 
 def load_text_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
