@@ -15,6 +15,7 @@ from lantern.models.cache import PrefillView, TreeView, additive
 from lantern.models.cached_target import INDEX, CachedTarget, ImageTokenizer
 from lantern.models.graphs import TARGET_PASS, recorded_size
 from lantern.models.hf.fused_projections import fuse_projections
+from lantern.models.hf.grouped_attention import share_keys
 from lantern.models.hf.kept_inputs import kept_inputs
 from lantern.models.hf.prompt_format import Prefix
 from lantern.models.hf.structure import StructuredTree, host_paths, with_row_ends
@@ -81,6 +82,7 @@ class HuggingFaceTarget(CachedTarget):
     ) -> None:
         super().__init__(tokenizer, cfg_scale, weights_hash, vocabulary.embed.device)
         self.transformer, self.vocabulary = body.eval().requires_grad_(False), vocabulary
+        share_keys(body)
         if not vocabulary.embed.is_meta:  # on the meta device shapes stay the checkpoint's
             fuse_projections(body.layers)
         self.prompts, self.grid, self.num_tokens = prompts, tuple(grid), grid[0] * grid[1]
