@@ -67,9 +67,8 @@ class Loop(Protocol):
 @torch.inference_mode()
 def generate(setup: DecodingSetup, prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1) -> Generation:
     """Images of the prompts, as tokens [B, L, ...] in the prompts' order; image i draws from the noise stream seeds[i].
-
-    An image's tokens depend on weights, prompt, seed and settings alone. Raises LanternError on empty or uneven input.
-    """
+    They depend on weights, prompt, seed and settings alone, in bfloat16 up to rounding. LanternError on empty or uneven
+    input."""
     check_request(prompts, seeds, batch_size)
     batch = _Batch(setup, min(batch_size, len(prompts)))
     started = perf_counter()

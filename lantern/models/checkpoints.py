@@ -56,7 +56,8 @@ def _read_torch(path: Path) -> object:
             return torch.load(path, map_location="cpu", weights_only=True)
     except UnpicklingError as error:
         raise CheckpointError(
-            f"{path} is corrupt or needs Python code to load, which is never executed; convert it to safetensors"
+            f"{path} is corrupt or needs Python code to load, which is never executed; if you trust it, save its "
+            "state dict alone: torch.save(torch.load(<it>, weights_only=False)['state_dict'], <a new file>)"
         ) from error
     except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
         reason = first_line(error)

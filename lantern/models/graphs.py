@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -245,10 +245,11 @@ def require_equal(index: int, found: Tensor, wanted: Tensor) -> None:
 
 class CudaRecorder:
     """CUDA graphs on one device, be it the current one or not. They share one pool of memory, since only one of them
-    runs at a time."""
+    runs at a time; where none is left, the next begins another: torch refuses a pool whose graphs are all gone."""
 
     def __init__(self, device: torch.device) -> None:
         self._device, self._pool = device, torch.cuda.graph_pool_handle()
+        self._graphs = WeakSet[torch.cuda.CUDAGraph]()
         self._stream: torch.cuda.Stream | None = None  # one for all: the pool reuses memory on one stream alone
 
     def __call__(self, run: Callable[[], None]) -> Callable[[], None]:
@@ -259,12 +260,15 @@ class CudaRecorder:
             with torch.cuda.stream(stream):  # what libraries set up at their first call on a stream cannot be recorded
                 run()
             before.wait_stream(stream)
+            if not self._graphs:
+                self._pool = torch.cuda.graph_pool_handle()
             graph = torch.cuda.CUDAGraph()
             try:
                 with torch.cuda.graph(graph, pool=self._pool, stream=stream):  # torch's own is of the first device
                     run()
             finally:  # torch leaves its stream after ending the capture, which fails where the capture has
                 torch.cuda.set_stream(before)
+        self._graphs.add(graph)
         return partial(self._replay, graph)
 
     def _replay(self, graph: torch.cuda.CUDAGraph) -> None:

@@ -1,8 +1,12 @@
 """How one recording is made and checked, and what happens where it cannot be."""
 
+import gc
 import logging
 import re
+from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from itertools import count
 from types import SimpleNamespace
 
 import pytest
@@ -14,12 +18,18 @@ from support.toy import tiny_target
 from lantern.models.graphs import MIN_PASSES, CudaRecorder, PassGraphs
 
 
+@dataclass(eq=False)
+class FakeGraph:
+    replay: Callable[[], None]
+
+
 class FakeCuda:
     """The parts of torch.cuda that capture graphs, with a current device and one capture stream a device. failing: the
     end of a capture raises, as it does where the capture has failed."""
 
     def __init__(self, failing: bool = False) -> None:
         self.current, self.log, self.failing = 0, [], failing
+        self.handles, self.pools = count(), []  # a capture's pool each
         self.streams = {device: self.Stream(device) for device in (0, 1)}  # the current ones
 
     @contextmanager
@@ -38,6 +48,7 @@ class FakeCuda:
 
     @contextmanager
     def graph(self, graph, pool, stream=None):
+        self.pools.append(pool)
         before, stream = self.current_stream(), stream or self.Stream(0)
         self.log.append(("capture", stream.device))
         self.set_stream(stream)
@@ -56,13 +67,28 @@ class FakeCuda:
         self.streams[stream.device] = stream
 
     def CUDAGraph(self):  # noqa: N802
-        return SimpleNamespace(replay=lambda: self.log.append(("replay", self.current)))
+        return FakeGraph(lambda: self.log.append(("replay", self.current)))
 
     def install(self, monkeypatch) -> "FakeCuda":
         for name in ("device", "stream", "graph", "Stream", "current_stream", "set_stream", "CUDAGraph"):
             monkeypatch.setattr(torch.cuda, name, getattr(self, name))
-        monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 0))
+        monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, next(self.handles)))
         return self
+
+
+def test_graphs_share_a_pool_as_long_as_one_of_them_is_left(monkeypatch):
+    """Catches a pool that is used again after its last graph has gone, which torch refuses: no pass of the next setting
+    of a sweep would be recorded."""
+    cuda = FakeCuda().install(monkeypatch)
+    recorder = CudaRecorder(torch.device("cuda", 0))
+    first, second = (recorder(lambda: None) for _ in range(2))
+    del first
+    third = recorder(lambda: None)
+    assert cuda.pools == [cuda.pools[0]] * 3
+    del second, third
+    gc.collect()
+    recorder(lambda: None)
+    assert cuda.pools[3] != cuda.pools[0]
 
 
 def test_capture_warm_up_and_replay_are_on_the_caches_own_device(monkeypatch):
