@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Sequence
+from typing import TypeGuard
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
@@ -29,13 +30,23 @@ def unknown_setting(setting: str, part: str, known: Sequence[str]) -> str:
     return f"{setting} is unknown to {part}, which {taken}; leave it out"
 
 
+def is_whole(value: object) -> TypeGuard[int]:
+    """Whether a value is a whole number; true and false are none, though Python counts them among the integers."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a value is a number, be it infinite or nan; true and false are none."""
+    return isinstance(value, float) or is_whole(value)
+
+
 def check_whole(group: str, **settings: object) -> None:
     """Raises LanternError for settings of a config group that are no whole numbers: a fraction would be rounded without
     a word, or fail in the middle of decoding."""
     for name, value in settings.items():
         if value is None:
             raise LanternError(f"{group}.{name}=null is not a whole number; leave it out for the default")
-        if not isinstance(value, int):
+        if not is_whole(value):
             raise LanternError(f"{group}.{name}={value} is no whole number; give one")
 
 

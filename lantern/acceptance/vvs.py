@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from lantern.acceptance.committed import judged_against
-from lantern.errors import LanternError
+from lantern.errors import LanternError, is_whole
 
 
 class VVS:
@@ -23,7 +23,7 @@ class VVS:
 
     def __init__(self, skip: int) -> None:
         """skip >= 0 levels. Raises LanternError else."""
-        if not isinstance(skip, int) or skip < 0:
+        if not is_whole(skip) or skip < 0:
             raise LanternError(f"acceptance.skip={skip} levels are committed unjudged; give 0 or more")
         self.skip, self.lossless = skip, skip == 0
         self.parameters = {"skip": skip}

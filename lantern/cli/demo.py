@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 
 from lantern.cli.error_messages import in_one_sentence, without_hints
 from lantern.cli.subcommand import run_command
-from lantern.errors import LanternError
+from lantern.errors import LanternError, is_number
 from lantern.models.checkpoints import weights_file
 from lantern.runtime.home import CONFIG_FOLDER
 from lantern.runtime.overrides import max_time, override
@@ -81,8 +81,7 @@ def _new_plan(folder: Path, given: str | float, place: list[str]) -> dict:
     dtype = resolve_dtype(place[1].split("=")[1], device)
     is_fast = dtype is DTYPES["bfloat16"] and is_bf16_fast(device)
     minutes = MINUTES[is_fast] if given == "auto" else given
-    is_number = isinstance(minutes, int | float) and not isinstance(minutes, bool)
-    if not is_number or not isfinite(minutes) or minutes <= 0:
+    if not is_number(minutes) or not isfinite(minutes) or minutes <= 0:
         raise LanternError(f"demo.minutes={given} is no number of minutes; give one above 0, or auto")
     print("timing this machine …", flush=True)
     timings = timings_of(place)

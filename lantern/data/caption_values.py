@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from lantern.errors import LanternError
+from lantern.errors import LanternError, is_whole
 
 CAPTION_KEYS = ("caption", "text", "prompt")  # of a record, in this order
 
@@ -13,7 +13,7 @@ def caption_of(value: object, source: str | Path) -> str:
     list of captions."""
     if value is None or isinstance(value, str):
         return (value or "").strip()
-    if isinstance(value, int) and not isinstance(value, bool):
+    if is_whole(value):
         return str(value)
     raise LanternError(f"{source} has the caption {str(value)[:80]}; give a text for each image, or a class's number")
 

@@ -5,16 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lantern.data.prompts import Batch
-from lantern.errors import LanternError
+from lantern.errors import LanternError, is_number, is_whole
 
 MAX_DOUBLINGS = 2  # of the number of timed prompts; with more, timing would go on until the result pleases
 MAX_RETIMED = 5  # of an image: a machine that disturbs it more often is too busy to measure on
 MAX_IMAGES = 1_000_000
-
-
-def is_whole(value: object) -> bool:
-    """Whether a value is a whole number; true and false are none."""
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True)
@@ -46,13 +41,13 @@ class Plan:
             raise LanternError(f"speed.compiled_baseline={self.compiled_baseline} is no switch; give true or false")
         if not is_whole(self.batch_size) or self.batch_size < 1:
             raise LanternError(f"batch_size={self.batch_size} makes no images; use 1 at least")
-        if not (isinstance(self.shards, int) and isinstance(self.shard, int) and 0 <= self.shard < self.shards):
+        if not (is_whole(self.shards) and is_whole(self.shard) and 0 <= self.shard < self.shards):
             raise LanternError(f"shard={self.shard} of shards={self.shards}: give 0 <= shard < shards")
-        if not (isinstance(self.lease_s, int | float) and 0 < self.lease_s < float("inf")):
+        if not (is_number(self.lease_s) and 0 < self.lease_s < float("inf")):
             raise LanternError(f"lease_s={self.lease_s} is no time; give seconds, more than one image takes to decode")
-        if not (isinstance(self.max_doublings, int) and 0 <= self.max_doublings <= MAX_DOUBLINGS):
+        if not (is_whole(self.max_doublings) and 0 <= self.max_doublings <= MAX_DOUBLINGS):
             raise LanternError(f"speed.max_doublings={self.max_doublings}: give 0 … {MAX_DOUBLINGS}")
-        if not (isinstance(self.max_retimed, int) and 0 <= self.max_retimed <= MAX_RETIMED):
+        if not (is_whole(self.max_retimed) and 0 <= self.max_retimed <= MAX_RETIMED):
             raise LanternError(f"speed.max_retimed={self.max_retimed}: give 0 … {MAX_RETIMED}")
 
     @property

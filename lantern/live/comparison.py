@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lantern.api import Model
-from lantern.errors import LanternError
+from lantern.errors import LanternError, is_number, is_whole
 from lantern.live.methods import METHODS
 from lantern.live.preview import Preview
 from lantern.noise import image_seed
@@ -45,9 +45,9 @@ class Request:
         for name in methods:
             if not isinstance(name, str) or name not in METHODS:
                 raise LanternError(f"unknown method {str(name)[:80]!r}; choose among {', '.join(METHODS)}")
-        if type(seed) is not int or not 0 <= seed < 2**32:
+        if not is_whole(seed) or not 0 <= seed < 2**32:
             raise LanternError(f"seed={str(seed)[:80]} is not a whole number from 0 to {2**32 - 1}")
-        if type(pace) not in (int, float) or not (pace == 0 or 0.1 <= pace <= 1000):
+        if not is_number(pace) or not (pace == 0 or 0.1 <= pace <= 1000):
             raise LanternError(f"pace={str(pace)[:80]} is not 0 or a number of rounds a second from 0.1 to 1000")
         return cls(prompt, (methods[0], methods[1]), seed, float(pace))
 

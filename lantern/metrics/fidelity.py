@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lantern.errors import LanternError
+from lantern.errors import LanternError, is_whole
 from lantern.metrics.distances import NEIGHBOURHOOD, FrechetTo, Manifolds, kernel_distances
 from lantern.metrics.extraction import QUIET, extract_features, register_extractor
 from lantern.metrics.intervals import (
@@ -39,7 +39,7 @@ class Fidelity:
         """extractor.features: images [N, 3, H, W] in [0, 1] -> [N, F]. resamples: number of paired swaps, from which
         the bounds of a difference are estimated. LanternError for either out of range."""
         for name, number, least in (("num_references", num_references, MIN_IMAGES), ("resamples", resamples, 1)):
-            if not isinstance(number, int) or not least <= number <= MOST:
+            if not is_whole(number) or not least <= number <= MOST:
                 raise LanternError(f"fidelity.{name}={number}: give a whole number from {least} to {MOST}")
         self.extractor = register_extractor(extractor)
         self.references, self.num_references, self.resamples = references, num_references, resamples

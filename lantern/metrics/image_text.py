@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lantern.errors import LanternError
+from lantern.errors import LanternError, is_whole
 from lantern.metrics.extraction import network_hash
 from lantern.metrics.intervals import Interval, bootstrap
 from lantern.metrics.tensor_memo import TensorMemo
@@ -29,7 +29,7 @@ class ImageTextScore:
 
     def __init__(self, name: str, network: Scorer, resamples: int = 1000) -> None:
         """name: of the row's keys, <name>_score and <name>_score_loss."""
-        if not isinstance(resamples, int) or resamples < 1:
+        if not is_whole(resamples) or resamples < 1:
             raise LanternError(f"metrics.{name}_score.resamples={resamples}: give a whole number from 1 on")
         self.name, self.network, self.resamples = f"{name}_score", network, resamples
         self._scores = TensorMemo(self._score)

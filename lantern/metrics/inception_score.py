@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_fidelity.metric_isc import KEY_METRIC_ISC_MEAN, isc_features_to_metric
 
-from lantern.errors import LanternError
+from lantern.errors import LanternError, is_whole
 from lantern.metrics.extraction import extract_features, network_hash, register_extractor
 from lantern.metrics.intervals import difference_interval, jackknife, prompt_groups, swapped_sides, swaps
 from lantern.metrics.tensor_memo import TensorMemo
@@ -43,7 +43,7 @@ class InceptionScore:
 
     def __init__(self, network: Classifier, splits: int = 1, resamples: int = 200) -> None:
         for name, number in (("splits", splits), ("resamples", resamples)):
-            if not isinstance(number, int) or number < 1:
+            if not is_whole(number) or number < 1:
                 raise LanternError(f"metrics.inception_score.{name}={number}: give a whole number from 1 on")
         self.splits, self.resamples = splits, resamples
         self._resize, self._hash = network.resize, network_hash(network)

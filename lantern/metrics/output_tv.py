@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lantern.acceptance.exact import Exact
-from lantern.errors import LanternError
+from lantern.errors import LanternError, is_whole
 from lantern.metrics.code_distance import CodeDistance
 from lantern.metrics.committed_law import AtDepth, committed_law
 from lantern.metrics.intervals import clustered_mean, none_of
@@ -37,7 +37,7 @@ class OutputTV:
 
     def __post_init__(self) -> None:
         sizes = (self.num_positions, self.num_images, self.redraws)
-        if not all(isinstance(size, int) for size in sizes) or min(sizes) < 0 or 0 in sizes[1:] or sizes[2] > MOST:
+        if not all(map(is_whole, sizes)) or min(sizes) < 0 or 0 in sizes[1:] or sizes[2] > MOST:
             raise LanternError(
                 f"output_tv has num_positions={self.num_positions}, num_images={self.num_images}, "
                 f"redraws={self.redraws}; give 1 or more each, {MOST} redraws at most, or num_positions=0 for none"

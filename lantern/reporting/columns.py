@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from lantern.errors import is_number
 from lantern.evaluation.rows import SETTING_KEYS, Row
 from lantern.reporting.common_baseline import OVER_FASTEST
 
@@ -89,7 +90,7 @@ LOWER_IS_BETTER = ("_tv", "_distance", "_diff", "_loss")
 def columns_of(rows: Sequence[Row]) -> list[Column]:
     """A column for every number in any row: the known ones first, then the metrics in the rows' order."""
     keys = list(dict.fromkeys(key for row in rows for key in row if not is_setting(key)))
-    held = [key for key in keys if any(_is_number(row.get(key)) for row in rows) and not is_bound(key, keys)]
+    held = [key for key in keys if any(is_number(row.get(key)) for row in rows) and not is_bound(key, keys)]
     known = {column.key: column for column in KNOWN}
     if OVER_FASTEST in held:  # in its place at first
         known["speedup"] = replace(known["speedup"], shown=False)
@@ -120,7 +121,3 @@ def _unknown(key: str) -> Column:
     found = [meaning for ending, meaning in ENDINGS.items() if key.endswith(ending)]
     meaning = found[0] if found else f"{key} in results.csv."
     return Column(key, key.replace("_", " "), meaning, way, key.endswith("_score"))
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -7,6 +7,7 @@ from textwrap import fill
 
 from torch import Tensor
 
+from lantern.errors import is_number
 from lantern.evaluation.rows import Row, is_baseline
 from lantern.reporting.common_baseline import OVER_FASTEST, speed_key
 
@@ -152,11 +153,11 @@ def draw_curves(
 
 
 def _points(rows: Sequence[Row], labels: Sequence[str], price: str) -> list[tuple[Row, str]]:
-    return [(row, label) for row, label in zip(rows, labels, strict=True) if _is_number(row, speed_key(row), price)]
+    return [(row, label) for row, label in zip(rows, labels, strict=True) if _has_finite(row, speed_key(row), price)]
 
 
-def _is_number(row: Row, *keys: str) -> bool:
-    return all(isinstance(row.get(key), int | float) and math.isfinite(row[key]) for key in keys)
+def _has_finite(row: Row, *keys: str) -> bool:
+    return all(is_number(row.get(key)) and math.isfinite(row[key]) for key in keys)
 
 
 def _bars(row: Row, key: str) -> list[list[float]] | None:

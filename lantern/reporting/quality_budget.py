@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import NamedTuple
 
-from lantern.errors import LanternError
+from lantern.errors import LanternError, is_number, is_whole
 from lantern.evaluation.rows import Row, is_baseline
 from lantern.metrics.intervals import simultaneous_factor
 from lantern.reporting.columns import KNOWN, better
@@ -51,7 +51,7 @@ class Budget:
             for metric, limit in getattr(self, group).items():
                 if limit is None:
                     continue
-                if not isinstance(limit, int | float) or not isfinite(limit):
+                if not is_number(limit) or not isfinite(limit):
                     raise LanternError(f"budget.{group}.{metric}={limit} is no limit; give 0 or more, or null for none")
                 if limit < 0:
                     raise LanternError(f"budget.{group}.{metric}={limit} is negative; give 0 or more, or null")
@@ -62,7 +62,7 @@ class Budget:
                     raise LanternError(
                         f"budget.{group}.{metric}: rows hold no difference of it from plain decoding; use frechet"
                     )
-        if not isinstance(self.min_images, int) or self.min_images < 0 or not isinstance(self.proven, bool):
+        if not is_whole(self.min_images) or self.min_images < 0 or not isinstance(self.proven, bool):
             raise LanternError(
                 f"budget.min_images={self.min_images}, proven={self.proven}: give a whole number, and true or false"
             )

@@ -9,8 +9,7 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from lantern.data.prompts import Batch
-from lantern.errors import LanternError
-from lantern.evaluation.plan import is_whole
+from lantern.errors import LanternError, is_whole
 from lantern.evaluation.records import spent_by
 from lantern.evaluation.rows import Row, append_rows
 from lantern.evaluation.speed import tokens_per_step

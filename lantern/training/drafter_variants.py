@@ -12,7 +12,7 @@ from lantern.drafters.eagle.feature_drafter import require_layers
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.loading import PARALLEL, drafter_folder, load_network, load_parallel_network, read_drafter
 from lantern.drafters.parallel_network import ParallelNetwork
-from lantern.errors import LanternError
+from lantern.errors import LanternError, is_whole
 from lantern.models.checkpoints import save_weights
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import FeedForward, feed_forward_dim
@@ -49,7 +49,7 @@ class EagleStudent:
     def __init__(self, width_factor: int = 1) -> None:
         """width_factor: of the feed-forward part, over that of the target's layers. Raises LanternError for others than
         whole numbers from 1 on."""
-        if not isinstance(width_factor, int) or width_factor < 1:
+        if not is_whole(width_factor) or width_factor < 1:
             raise LanternError(f"distil.student.width_factor={width_factor!r}; give a whole number, 1 at least")
         self.width_factor = width_factor
 

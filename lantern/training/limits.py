@@ -7,7 +7,7 @@ import pytorch_lightning as pl
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from lantern.errors import LanternError
+from lantern.errors import LanternError, is_number
 
 EVERY = 10  # steps between two looks at the loss, each of which waits for the device
 LEAST = {
@@ -30,26 +30,22 @@ RATES = ("task.lr", "task.muon_lr", "task.discriminator_lr")
 def check_numbers(cfg: DictConfig) -> None:
     """Raises LanternError for a number out of its range; words are left to the constructors."""
     for name, least in LEAST.items():
-        if _is_number(value := OmegaConf.select(cfg, name)) and not least <= value <= MOST.get(name, float("inf")):
+        if is_number(value := OmegaConf.select(cfg, name)) and not least <= value <= MOST.get(name, float("inf")):
             most = f", {MOST[name]} at most" if name in MOST else ""
             raise LanternError(f"{name}={value} is out of range; give {least} at least{most}")
     for name in RATES:
-        if _is_number(rate := OmegaConf.select(cfg, name)) and not 0 <= rate < float("inf"):
+        if is_number(rate := OmegaConf.select(cfg, name)) and not 0 <= rate < float("inf"):
             raise LanternError(f"{name}={rate} is no learning rate; give 0 (weights stay) or more")
     for name in ("trainer.max_steps", "trainer.max_epochs"):
-        if _is_number(limit := OmegaConf.select(cfg, name)) and limit != -1 and limit < 1:
+        if is_number(limit := OmegaConf.select(cfg, name)) and limit != -1 and limit < 1:
             raise LanternError(f"{name}={limit} trains nothing; give 1 at least, or -1 for no limit")
-    if _is_number(count := OmegaConf.select(cfg, "trainer.accumulate_grad_batches")) and count != 1:
+    if is_number(count := OmegaConf.select(cfg, "trainer.accumulate_grad_batches")) and count != 1:
         raise LanternError(
             f"trainer.accumulate_grad_batches={count}: the batches of a step would have equal noise; leave it out, and "
             "give a larger batches.batch_size"
         )
     if isinstance(time := OmegaConf.select(cfg, "trainer.max_time"), str) and not time.strip("0:"):
         raise LanternError(f"trainer.max_time={time} trains nothing; give days:hours:minutes:seconds, or null")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 class FiniteLoss(pl.Callback):

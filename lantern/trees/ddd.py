@@ -7,7 +7,7 @@ from math import isnan
 import torch
 from torch import Tensor
 
-from lantern.errors import LanternError, check_whole
+from lantern.errors import LanternError, check_whole, is_whole
 from lantern.runtime.memory import check_nodes
 from lantern.trees.beam import Beam
 from lantern.types import DraftTree, Proposals
@@ -26,7 +26,7 @@ class DDDTree:
             raise LanternError(
                 f"tree.total={total}, depth={depth}, width={width}: give 1 or more each, and a total that can be grown"
             )
-        if not all(isinstance(level, int) and 0 < level < depth for level in checks):
+        if not all(is_whole(level) and 0 < level < depth for level in checks):
             raise LanternError(f"tree.checks={list(checks)} must be levels below depth={depth} and above 0")
         if isnan(tau):
             raise LanternError(f"tree.tau={tau} is no log of a probability; give 0 or less, found by calibrate_ddd")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from lantern.errors import LanternError, check_whole
+from lantern.errors import LanternError, check_whole, is_whole
 from lantern.runtime.memory import check_nodes
 from lantern.types import PADDING, DraftTree, Proposals, TreeTopology
 
@@ -49,7 +49,7 @@ class StaticTree:
         tokens = roots.new_zeros(batch, self.num_nodes)
         tokens[:, 0] = roots
         fits = int(room.min()) > self.depth
-        is_whole = fits and not proposals.keeps_law
+        is_complete = fits and not proposals.keeps_law
         parents = self._topology.parents.repeat(batch, 1) if fits else self._topology.within(room)
         laws = None
         for level in self._levels:
@@ -65,7 +65,7 @@ class StaticTree:
                 parents[:, level.children] = parents[:, level.children].masked_fill(lost, PADDING)
                 laws = log_q.new_zeros(batch, self.num_nodes, log_q.shape[-1]) if laws is None else laws
                 laws[:, level.nodes] = log_q.softmax(-1)
-        return DraftTree(tokens, parents, laws, self._topology if is_whole else None, self.width)
+        return DraftTree(tokens, parents, laws, self._topology if is_complete else None, self.width)
 
     def _move(self, device: torch.device) -> None:
         if self._topology.parents.device != device:
@@ -104,7 +104,7 @@ def _checked(paths: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
     if not given or len(known) < len(given) or () in known:
         raise LanternError(f"a static tree needs a list of distinct, non-empty paths of child ranks, got {paths!r}")
     for path in given:
-        if not all(isinstance(rank, int) and rank >= 0 for rank in path):
+        if not all(is_whole(rank) and rank >= 0 for rank in path):
             raise LanternError(f"path {list(path)} of the static tree is no list of ranks 0, 1, 2 …")
         if len(path) > 1 and path[:-1] not in known:
             raise LanternError(f"path {list(path)} of the static tree lacks its prefix {list(path[:-1])}; add it")
