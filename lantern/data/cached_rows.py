@@ -49,7 +49,7 @@ def cached_rows(
     shards = [Shard(folder / n, items[s : s + items_per_shard]) for n, s in zip(names, starts, strict=True)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        missing = [shard for shard in shards if not is_whole(shard.folder)]
+        missing = [shard for shard in shards if not is_complete(shard.folder)]
         if damaged := [shard.folder.name for shard in missing if shard.folder.exists()]:
             log.warning("%s: %s damaged, computed again", folder, ", ".join(damaged))
         if missing:
@@ -104,10 +104,10 @@ def _fill(shards: list[Shard], make_rows: MakeRows, features: Features, is_helpe
 
 
 def _claim(shard: Shard, make_rows: MakeRows, features: Features, wait: bool) -> bool:
-    """Computes the shard under its lock, unless it is whole. False if the lock is taken and `wait` is false."""
+    """Computes the shard under its lock, unless it is complete. False if the lock is taken and `wait` is false."""
     try:
         with FileLock(f"{shard.folder}.lock", timeout=-1 if wait else 0):
-            if not is_whole(shard.folder):
+            if not is_complete(shard.folder):
                 _make(shard, make_rows, features)
     except Timeout:
         return False
@@ -126,7 +126,7 @@ def _make(shard: Shard, make_rows: MakeRows, features: Features) -> None:
     unfinished.rename(shard.folder)
 
 
-def is_whole(folder: Path) -> bool:
+def is_complete(folder: Path) -> bool:
     """Whether a shard exists and its files match their checksums."""
     try:
         record = json.loads((folder / CHECKSUMS).read_text())

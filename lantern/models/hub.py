@@ -59,9 +59,9 @@ def find_folder(
     setting: str,
     size: int,
     files: Sequence[str] = MODEL_FILES,
-    is_whole: Callable[[Path], bool] = is_complete,
+    suffices: Callable[[Path], bool] = is_complete,
 ) -> Path:
-    """A model folder, by default with the files that transformers reads. source: that folder, or a Hub id; is_whole:
+    """A model folder, by default with the files that transformers reads. source: that folder, or a Hub id; suffices:
     whether a cached folder is complete. Raises CheckpointError."""
     path = _readable(source, setting)
     if path.is_dir():
@@ -71,7 +71,7 @@ def find_folder(
     _check_hub_id(source, "the model", setting, size)
     try:
         fetch = partial(huggingface_hub.snapshot_download, str(source), allow_patterns=list(files))
-        return _cached_or_fetched(fetch, is_whole)
+        return _cached_or_fetched(fetch, suffices)
     except UNREACHABLE as error:
         raise CheckpointError(
             f"the files of {source} ({gigabytes(size)}) are not on this machine and could not be fetched from "
@@ -80,11 +80,11 @@ def find_folder(
         ) from error
 
 
-def _cached_or_fetched(fetch: Callable[..., str], is_whole: Callable[[Path], bool]) -> Path:
+def _cached_or_fetched(fetch: Callable[..., str], suffices: Callable[[Path], bool]) -> Path:
     """The cached files, without network access, if complete; else fetched from the Hub."""
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # hides a warning per retry
     try:
-        if is_whole(path := Path(fetch(local_files_only=True))):
+        if suffices(path := Path(fetch(local_files_only=True))):
             return path
     except UNREACHABLE:
         pass

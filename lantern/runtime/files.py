@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
+from zipfile import BadZipFile, ZipFile
 
 from lantern.errors import LanternError, unwritable
 
@@ -59,6 +60,15 @@ def is_file(path: Path) -> bool:
     try:
         return path.is_file()
     except OSError:
+        return False
+
+
+def is_intact_zip(path: Path) -> bool:
+    """Whether a zip file, such as a checkpoint, can be read to its end and every part has its checksum."""
+    try:
+        with ZipFile(path) as file:
+            return file.testzip() is None
+    except (OSError, BadZipFile, EOFError, NotImplementedError):  # the last: flipped bits that name a compression
         return False
 
 

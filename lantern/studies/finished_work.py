@@ -8,14 +8,14 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from zipfile import BadZipFile, ZipFile
 
 import torch
 
-from lantern.data.cached_rows import checksum, is_whole
+from lantern.data.cached_rows import checksum, is_complete
 from lantern.evaluation.records import RECORDS, timings_before
 from lantern.evaluation.rows import SUMMARY, Row, encode, read_rows, read_summary
 from lantern.models.checkpoints import weights_file, weights_hash
+from lantern.runtime.files import is_intact_zip
 
 TIMED = re.compile(  # keys of rows that differ from run to run
     r".*_(ms|s)|(end_to_end_)?speedup.*|overhead|other_cores|ar_over_floor|retimed|warnings|revision|threads"
@@ -73,7 +73,7 @@ def table_files(folder: Path) -> dict[Path, bool]:
     records = [path for path in sorted(folder.rglob("shard.json")) if not path.parent.name.startswith(".")]  # finished
     for record in records:
         shard, names = record.parent, json.loads(record.read_text())["files"]
-        found |= dict.fromkeys((shard / name for name in names), is_whole(shard))
+        found |= dict.fromkeys((shard / name for name in names), is_complete(shard))
     for path in sorted(folder.rglob("features-*.safetensors")):
         record = path.with_suffix(".json")
         found[path] = record.is_file() and _has(path, json.loads(record.read_text()))
@@ -97,15 +97,8 @@ def _steps(folder: Path) -> Iterator[tuple[str, str]]:
 def saved_steps(folder: Path) -> int:
     """The steps that the last whole checkpoint below a folder has."""
     paths = [path for name in CHECKPOINTS for path in folder.rglob(f"checkpoints/{name}.ckpt")]
-    whole = next((path for path in paths if _is_whole(path)), None)
-    return torch.load(whole, weights_only=True)["global_step"] if whole else 0
-
-
-def _is_whole(path: Path) -> bool:
-    try:
-        return ZipFile(path).testzip() is None
-    except (OSError, BadZipFile, EOFError, NotImplementedError):
-        return False
+    intact = next(filter(is_intact_zip, paths), None)
+    return torch.load(intact, weights_only=True)["global_step"] if intact else 0
 
 
 def results(folder: Path) -> Row:

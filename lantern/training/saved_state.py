@@ -4,13 +4,12 @@ one before is used."""
 import os
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile, ZipFile
 
 import torch
 from lightning_fabric.plugins import TorchCheckpointIO
 
 from lantern.errors import unwritable
-from lantern.runtime.files import replace_file
+from lantern.runtime.files import is_intact_zip, replace_file
 
 
 class WholeCheckpoints(TorchCheckpointIO):
@@ -22,7 +21,7 @@ class WholeCheckpoints(TorchCheckpointIO):
         path = Path(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            kept = previous_of(path) if is_whole(path) else None
+            kept = previous_of(path) if is_intact_zip(path) else None
             replace_file(path, lambda file: _write_flushed(checkpoint, file), kept)
         except OSError as error:
             raise unwritable(path, error) from error
@@ -40,15 +39,6 @@ def previous_of(path: Path) -> Path:
     return path.with_name(f"{path.stem}.previous{path.suffix}")
 
 
-def is_whole(path: Path) -> bool:
-    """Whether a checkpoint can be read to its end and every part has its checksum."""
-    try:
-        with ZipFile(path) as file:
-            return file.testzip() is None
-    except (OSError, BadZipFile, EOFError, NotImplementedError):  # the last: flipped bits that name a compression
-        return False
-
-
 def whole_checkpoint(path: Path) -> Path | None:
     """The checkpoint at `path`, or the one before it where that is torn or missing; None if neither is whole."""
-    return next((found for found in (path, previous_of(path)) if is_whole(found)), None)
+    return next((found for found in (path, previous_of(path)) if is_intact_zip(found)), None)

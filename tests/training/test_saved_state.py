@@ -10,8 +10,9 @@ import pytorch_lightning as pl
 import torch
 
 from lantern.errors import LanternError
+from lantern.runtime.files import is_intact_zip
 from lantern.training.run_steps import checkpoint_to_resume, fit, named_checkpoint, unfinished_checkpoint
-from lantern.training.saved_state import WholeCheckpoints, is_whole, previous_of, whole_checkpoint
+from lantern.training.saved_state import WholeCheckpoints, previous_of, whole_checkpoint
 
 
 def save(path: Path, *steps: int) -> None:
@@ -91,7 +92,7 @@ def test_a_torn_checkpoint_of_a_killed_run_gives_way_to_the_one_before(tmp_path,
     latest.write_bytes(latest.read_bytes()[:-9])
     assert unfinished_checkpoint(tmp_path, config, {}) == str(previous_of(latest))
     assert "latest.ckpt is torn" in capsys.readouterr().out
-    assert not is_whole(latest)
+    assert not is_intact_zip(latest)
 
 
 def test_a_run_goes_on_with_another_number_of_processes_and_on_another_device(tmp_path):

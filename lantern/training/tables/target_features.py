@@ -69,7 +69,7 @@ class FeatureTable:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{path}.lock"):
-                if not _is_whole(path):
+                if not _matches_checksum(path):
                     budget = self._budget(name, len(items))
                     budget.check(path.parent)
                     _check_room(budget)
@@ -115,7 +115,7 @@ def _record(path: Path) -> Path:
     return path.with_suffix(".json")
 
 
-def _is_whole(path: Path) -> bool:
+def _matches_checksum(path: Path) -> bool:
     """Whether a table exists and matches its checksum."""
     if not path.is_file():
         return False
