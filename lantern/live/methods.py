@@ -13,7 +13,7 @@ class Method:
     parts: Mapping[str, object] = field(default_factory=dict)
 
 
-RELAXED = {"acceptance": "lantern_pp", "settings": ["acceptance.lam=5"]}
+RELAXED = ["acceptance.lam=5"]
 METHODS = {
     "plain": Method("Plain decoding", "one token a step, the reference", {"drafter": "none"}),
     "refined_jacobi": Method(
@@ -24,13 +24,13 @@ METHODS = {
     "eagle2_shared": Method("EAGLE-2 dynamic tree", "EAGLE's most probable drafts", {"method": "eagle2_shared"}),
     "refined_lantern_pp": Method(
         "LANTERN++ on the refined window",
-        "LANTERN++ with λ = 5 accepts similar tokens",
-        {"method": "refined_jacobi", "verification": "shared_noise", **RELAXED},
+        "15 refined guesses, LANTERN++ with λ = 5 accepts similar tokens",
+        {"method": "refined_lantern_pp", "settings": RELAXED},
     ),
     "lantern_pp": Method(
         "LANTERN++ on EAGLE's tree",
         "LANTERN++ with λ = 5 by ratio verification, as published",
-        {"method": "lantern_pp", **RELAXED},
+        {"method": "lantern_pp", "settings": RELAXED},
     ),
 }
 EXAMPLES = ("a red sphere on wood", "a blue ring on sand", "a green cone on marble")
