@@ -15,6 +15,7 @@ from lantern.evaluation.records import RECORDS
 from lantern.evaluation.rows import append_rows, read_rows
 from lantern.runtime.home import CHECKOUT
 from lantern.runtime.overrides import override
+from lantern.runtime.programs import program_of
 from lantern.studies.markdown import table_lines
 from lantern.studies.miniature import PIXELS_PER_TOKEN, write_captioned_scenes, write_tiny_weights
 from lantern.studies.process_samples import Sample, Verdict, folder_bytes, sample, verdicts
@@ -86,8 +87,8 @@ def watch(work: Work, folder: Path, every_s: float = EVERY_S) -> list[Sample]:
     """Runs the command in a folder to its end, W&B offline, and returns the samples, also in samples.jsonl.
     LanternError if it fails."""
     folder.mkdir(parents=True)
-    command = [sys.executable, str(CHECKOUT / work.command[0]), *work.command[1:]]
-    command.append(override("hydra.run.dir", folder / "run"))
+    script, *settings = work.command
+    command = [*program_of(script)[0], *settings, override("hydra.run.dir", folder / "run")]
     samples: list[Sample] = []
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | {"WANDB_MODE": "offline"})
@@ -98,7 +99,7 @@ def watch(work: Work, folder: Path, every_s: float = EVERY_S) -> list[Sample]:
                 break
             time.sleep(every_s)
     if process.wait():
-        raise LanternError(f"{work.command[0]} ended with status {process.returncode}, see {folder}/log")
+        raise LanternError(f"{script} ended with status {process.returncode}, see {folder}/log")
     append_rows(folder / "samples.jsonl", (one._asdict() for one in samples))
     return samples
 

@@ -16,9 +16,9 @@ import torch
 from lantern.evaluation.rows import Row, encode, read_rows
 from lantern.runtime.files import replace_text
 from lantern.runtime.overrides import override
+from lantern.runtime.programs import program_of
 from lantern.studies.markdown import table_lines
 
-EVALUATE = ("-c", "from lantern.cli.main import evaluate; evaluate()")
 B_SIZE = ("model.dim=768", "model.num_layers=12", "model.num_heads=12")  # LlamaGen-B's layers
 STEPS: dict[str, tuple[str, ...]] = {  # settings of `evaluate.py`, by name
     "float32": ("+experiment=agreement", "dtype=float32"),
@@ -66,15 +66,18 @@ def run(folder: Path, steps: Mapping[str, Sequence[str]], tests: Sequence[str] =
     """Runs the tests, then every step in folder/<name>; writes environment.json, <name>.log and report.md."""
     folder.mkdir(parents=True, exist_ok=True)
     replace_text(folder / "environment.json", encode(environment(), indent=2) + "\n")
-    commands = {"tests": tuple(tests)} | {name: (*EVALUATE, *given) for name, given in steps.items()}
-    outcomes = []
-    for name, command in commands.items():
-        is_setting = name != "tests"
-        places = [override(f"hydra.{kind}.dir", folder / name) for kind in ("run", "sweep") if is_setting]
-        if is_setting and steps[name][0].startswith("+experiment="):
-            shutil.rmtree(folder / name, ignore_errors=True)  # experiments append to the rows of an earlier `make gpu`
-        print(f"{name}: {' '.join(command[2:] if is_setting else command)}", flush=True)
-        outcomes.append(_step(folder, name, [sys.executable, *command, *places]))
+    evaluate, _ = program_of("evaluate.py")
+    outcomes: list[Outcome] = []
+    for name, given in {"tests": tests, **steps}.items():
+        print(f"{name}: {' '.join(given)}", flush=True)
+        if name == "tests":
+            command = [sys.executable, *given]
+        else:
+            places = [override(f"hydra.{kind}.dir", folder / name) for kind in ("run", "sweep")]
+            command = [*evaluate, *given, *places]
+            if given[0].startswith("+experiment="):  # which append to the rows of an earlier `make gpu`
+                shutil.rmtree(folder / name, ignore_errors=True)
+        outcomes.append(_step(folder, name, command))
         replace_text(folder / "report.md", report(outcomes))  # after every step: a later one may end the machine
     return outcomes
 

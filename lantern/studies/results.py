@@ -20,6 +20,7 @@ from lantern.evaluation.rows import SUMMARY, Row, append_rows, read_rows
 from lantern.reporting.table import bounds_of, digits_of, format_value
 from lantern.runtime.home import CHECKOUT
 from lantern.runtime.overrides import override
+from lantern.runtime.programs import program_of
 from lantern.studies.markdown import table_lines, write_block
 
 Run = Callable[[Sequence[str], Path], Row]  # settings of evaluate.py, run folder -> its row and where it came from
@@ -164,8 +165,9 @@ def _caption(table: Table, kept: Mapping[str, Row], page: str) -> str:
 
 def evaluate(settings: Sequence[str], folder: Path) -> Row:
     """Runs evaluate.py in a process of its own, quietly unless it fails."""
-    command = [sys.executable, str(CHECKOUT / "evaluate.py"), *settings, override("hydra.run.dir", folder)]
-    print("python evaluate.py", *settings, flush=True)
+    program, shown = program_of("evaluate.py")
+    command = [*program, *settings, override("hydra.run.dir", folder)]
+    print(*shown, *settings, flush=True)
     done = subprocess.run([*command, "tracking.mode=disabled"], cwd=CHECKOUT, stdout=subprocess.DEVNULL, check=False)
     if done.returncode:
         raise LanternError(f"evaluate.py {' '.join(settings)} ended with {done.returncode}; its message is above")

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from lantern.errors import LanternError
 from lantern.runtime.overrides import override
+from lantern.runtime.programs import program_of
 
-TRAIN = (sys.executable, "-c", "from lantern.training.entry import train; train()")
+TRAIN, _ = program_of("train.py")
 STEM = "encoder"  # the tokenizer before its decoder is trained further, which is not shipped
 NUM_DRAWN = 6144  # images of the target's own, which its drafter learns from
 
