@@ -9,6 +9,7 @@ from lantern.errors import LanternError
 from lantern.evaluation.rows import Row
 from lantern.metrics.intervals import Interval, student_95
 from lantern.reporting.columns import BOUNDS
+from lantern.reporting.common_baseline import keys_of
 from lantern.reporting.recipe_runs import DRAFT_MS, OTHERS, TOKENS
 from lantern.reporting.table import bounds_of
 
@@ -57,8 +58,7 @@ def _gain(own: Sequence[Row], reference: Sequence[Row], key: str) -> Row:
     differences = [run[key] - known[run["seed"]] for run in own if run["seed"] in known]
     if not differences:
         return {}
-    found = over_seeds(differences, [differences])
-    return {name: value for name, value in found.keys("gain").items() if np.isfinite(value)}
+    return keys_of(over_seeds(differences, [differences]), "gain")
 
 
 def columns(rows: Sequence[Row], reference: str, depths: Sequence[int]) -> dict[str, str]:
