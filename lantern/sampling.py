@@ -70,6 +70,11 @@ class Sampling:
         return nucleus(logits, self.top_p) if self.top_p < 1 else logits
 
 
+def entropy(law: Tensor) -> Tensor:  # [..., V] -> [...]
+    """Shannon entropy in nats."""
+    return torch.special.entr(law).sum(-1)
+
+
 def nucleus(scores: Tensor, top_p: float) -> Tensor:
     """Keeps the smallest set of most likely codes whose mass reaches top_p (Holtzman et al., 1904.09751)."""
     ordered, order = scores.softmax(-1).sort(dim=-1, descending=True)

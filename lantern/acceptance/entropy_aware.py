@@ -2,11 +2,11 @@
 this form is ours, after their temperature: f = min(1, w p/q), w = 1 + β (1 - exp(-H/α)), H in nats. The paper judges a
 window of SJD (method=entropy_sjd)."""
 
-import torch
 from torch import Tensor
 
 from lantern.acceptance.weighted import MOST, weighted, weighted_law
 from lantern.errors import LanternError
+from lantern.sampling import entropy
 from lantern.types import Site
 
 
@@ -35,8 +35,3 @@ class EntropyAware:
 
     def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
         return weighted(p, q, x, self.weight(site.law))
-
-
-def entropy(law: Tensor) -> Tensor:  # [..., V] -> [...]
-    """Shannon entropy in nats."""
-    return torch.special.entr(law).sum(-1)

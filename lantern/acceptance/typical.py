@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from lantern.acceptance.committed import point_mass
-from lantern.acceptance.entropy_aware import entropy
 from lantern.errors import LanternError
+from lantern.sampling import entropy
 from lantern.types import Site
 
 

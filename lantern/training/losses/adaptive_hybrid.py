@@ -4,6 +4,7 @@ and no gradient through lambda. Where laws are far apart KL leads, whose gradien
 import torch
 from torch import Tensor
 
+from lantern.sampling import entropy
 from lantern.training.losses.sites import Sites
 
 
@@ -15,5 +16,5 @@ class AdaptiveHybrid:
 
     def __call__(self, sites: Sites) -> Tensor:
         share = torch.exp(-self.eta * sites.alpha.detach())
-        divergence = torch.special.entr(sites.p).sum(-1).neg() - torch.linalg.vecdot(sites.p, sites.log_q)
+        divergence = -entropy(sites.p) - torch.linalg.vecdot(sites.p, sites.log_q)
         return share * divergence + (1 - share) * (1 - sites.alpha)
