@@ -19,11 +19,16 @@ class Lantern:
 
     def __init__(self, codebook: Tensor, k: int, delta: float) -> None:
         """codebook [V, C]; k neighbours, 0 <= k < V; delta in [0, 1]. Raises LanternError outside these."""
-        if not 0 <= delta <= 1:
-            raise LanternError(f"acceptance.delta={delta} is a probability mass; give a value in [0, 1]")
+        check_delta(delta)
         self.neighbours, self.k, self.delta = nearest(codebook, k), k, delta
         self.lossless = k == 0 or delta == 0
         self.parameters = {"k": k, "delta": delta}
 
     def relax(self, p: Tensor, x: Tensor) -> Tensor:
         return absorb(p, x, self.neighbours, budget=self.delta)
+
+
+def check_delta(delta: float) -> None:
+    """Raises LanternError for a bound that is no probability mass."""
+    if not 0 <= delta <= 1:
+        raise LanternError(f"acceptance.delta={delta} is a probability mass; give a value in [0, 1]")

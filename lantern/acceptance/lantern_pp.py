@@ -19,11 +19,21 @@ class LanternPP:
 
     def __init__(self, codebook: Tensor, k: int, lam: float) -> None:
         """codebook [V, C]; k neighbours, 0 <= k < V; lam >= 1. Raises LanternError outside these."""
-        if not 1 <= lam < inf:
-            raise LanternError(f"acceptance.lam={lam} multiplies a token's own probability; give a value of 1 or more")
+        check_lam(lam)
         self.neighbours, self.k, self.lam = nearest(codebook, k), k, lam
         self.lossless = k == 0 or lam == 1
         self.parameters = {"k": k, "lam": lam}
 
     def relax(self, p: Tensor, x: Tensor) -> Tensor:
-        return absorb(p, x, self.neighbours, budget=(self.lam - 1) * p.gather(1, x[:, None]))
+        return absorb(p, x, self.neighbours, taken_at_most(p, x, self.lam))
+
+
+def check_lam(lam: float) -> None:
+    """Raises LanternError for a bound that leaves a token less than its own probability, or has no end."""
+    if not 1 <= lam < inf:
+        raise LanternError(f"acceptance.lam={lam} multiplies a token's own probability; give a value of 1 or more")
+
+
+def taken_at_most(p: Tensor, x: Tensor, lam: float) -> Tensor:  # [B, V], [B] -> [B, 1]
+    """The mass that x takes from its neighbours at most."""
+    return (lam - 1) * p.gather(1, x[:, None])

@@ -2,13 +2,11 @@
 paper's p~ - q: where x absorbed anything, the k + 1 nearest codes leave p, from which q is still subtracted where
 children were drawn."""
 
-from math import inf
-
 from torch import Tensor
 
+from lantern.acceptance.lantern_pp import check_lam, taken_at_most
 from lantern.acceptance.lantern_released import absorbs, one_too_many, rescued, without
 from lantern.acceptance.relaxed import absorb, relaxed
-from lantern.errors import LanternError
 from lantern.types import Site
 
 
@@ -20,20 +18,16 @@ class LanternPPReleased:
 
     def __init__(self, codebook: Tensor, k: int, lam: float) -> None:
         """codebook [V, C]; k neighbours, 0 <= k < V; lam >= 1. Raises LanternError outside these."""
-        if not 1 <= lam < inf:
-            raise LanternError(f"acceptance.lam={lam} multiplies a token's own probability; give a value of 1 or more")
+        check_lam(lam)
         self.dropped = one_too_many(codebook, k)
         self.neighbours, self.k, self.lam = self.dropped[:, :k], k, lam
         self.lossless = k == 0  # not so at lam = 1: codes without mass are absorbed, and their neighbours dropped
         self.parameters = {"k": k, "lam": lam}
 
     def relax(self, p: Tensor, x: Tensor) -> Tensor:
-        return absorb(p, x, self.neighbours, self._budget(p, x))
+        return absorb(p, x, self.neighbours, taken_at_most(p, x, self.lam))
 
     def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
         accept = relaxed(self.relax(p, x), q, x)[0]
-        rest = without(p, self.dropped[x], absorbs(p, x, self.neighbours, self._budget(p, x)))
+        rest = without(p, self.dropped[x], absorbs(p, x, self.neighbours, taken_at_most(p, x, self.lam)))
         return accept, rescued(rest.scatter(1, x[:, None], 0) if q is None else (rest - q).clamp(min=0))
-
-    def _budget(self, p: Tensor, x: Tensor) -> Tensor:
-        return (self.lam - 1) * p.gather(1, x[:, None])

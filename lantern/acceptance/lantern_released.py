@@ -4,9 +4,10 @@ paper's p~ - q: where x absorbed anything, the k + 1 nearest codes leave q if ch
 import torch
 from torch import Tensor
 
+from lantern.acceptance.lantern import check_delta
 from lantern.acceptance.neighbours import nearest
 from lantern.acceptance.relaxed import absorb, normalised, relaxed
-from lantern.errors import LanternError, check_whole
+from lantern.errors import check_whole
 from lantern.types import Site
 
 
@@ -20,8 +21,7 @@ class LanternReleased:
 
     def __init__(self, codebook: Tensor, k: int, delta: float) -> None:
         """codebook [V, C]; k neighbours, 0 <= k < V; delta in [0, 1]. Raises LanternError outside these."""
-        if not 0 <= delta <= 1:
-            raise LanternError(f"acceptance.delta={delta} is a probability mass; give a value in [0, 1]")
+        check_delta(delta)
         self.dropped = one_too_many(codebook, k)
         self.neighbours, self.k, self.delta = self.dropped[:, :k], k, delta
         self.lossless = k == 0  # not so at delta = 0: codes without mass are absorbed, and their neighbours dropped
