@@ -1,7 +1,6 @@
 """The drafters that DrafterTask can distil: for each its network, initialisation and teacher-forced passes."""
 
 from collections.abc import Iterator, Sequence
-from functools import singledispatch
 from pathlib import Path
 from typing import Protocol
 
@@ -165,35 +164,23 @@ def widened(layer: FeedForward, width: int) -> FeedForward:
     return wide
 
 
-@singledispatch
 def layer_sizes(target: Target) -> tuple[int, int, int]:
-    """Width, heads and feed-forward width of a drafter layer; heads as wide as the target's."""
-    dim, head_dim = target.embed_weight.shape[1], target.rotation.shape[-1]
-    return dim, dim // head_dim, feed_forward_dim(dim, WIDTH_MULTIPLE)
+    """Width, heads and feed-forward width of a drafter layer: those of LlamaGen's layers; of another target's drafter
+    heads as wide as the target's."""
+    dim = target.embed_weight.shape[1]
+    if isinstance(target, LlamaGenTarget):
+        layer = target.transformer.layers[-1]
+        return dim, layer.attention.num_heads, layer.feed_forward.w1.out_features
+    return dim, dim // target.rotation.shape[-1], feed_forward_dim(dim, WIDTH_MULTIPLE)
 
 
-@layer_sizes.register
-def _(target: LlamaGenTarget) -> tuple[int, int, int]:
-    """Those of the target's layers."""
-    layer = target.transformer.layers[-1]
-    return target.embed_weight.shape[1], layer.attention.num_heads, layer.feed_forward.w1.out_features
-
-
-@singledispatch
 @torch.no_grad()
 def initialise(target: Target, network: nn.Module) -> None:
-    """Zeroes the layer's output projections: the network starts as a linear drafter."""
-    network.attention.wo.weight.zero_()
-    network.feed_forward.w2.weight.zero_()
-
-
-@initialise.register
-@torch.no_grad()
-def _(target: LlamaGenTarget, network: nn.Module) -> None:
-    """Copies the target's last layer, except for the zeroed output projections."""
-    layer = target.transformer.layers[-1]
-    network.attention.wqkv.weight.copy_(layer.attention.wqkv.weight * layer.attention_norm.weight)
-    network.ffn_norm.load_state_dict(layer.ffn_norm.state_dict())
-    network.feed_forward.load_state_dict(layer.feed_forward.state_dict())
+    """Copies LlamaGen's last layer, and zeroes the output projections: the network starts as a linear drafter."""
+    if isinstance(target, LlamaGenTarget):
+        layer = target.transformer.layers[-1]
+        network.attention.wqkv.weight.copy_(layer.attention.wqkv.weight * layer.attention_norm.weight)
+        network.ffn_norm.load_state_dict(layer.ffn_norm.state_dict())
+        network.feed_forward.load_state_dict(layer.feed_forward.state_dict())
     network.attention.wo.weight.zero_()
     network.feed_forward.w2.weight.zero_()

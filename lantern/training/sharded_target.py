@@ -2,7 +2,6 @@
 only while it is computed. The drafter stays whole, under DDP."""
 
 from dataclasses import replace
-from functools import singledispatch
 from typing import Any
 
 import pytorch_lightning as pl
@@ -35,22 +34,24 @@ class ShardedTarget(pl.Callback):
         shard(pl_module.target, init_device_mesh(device.type, (trainer.world_size,)), device)
 
 
-@singledispatch
 def shard(target: Any, mesh: DeviceMesh, device: torch.device) -> None:
     """Replaces every layer of the target by this process's part and moves the rest to the device. The target then has
     features and a head, and decodes no more."""
-    raise LanternError(f"{type(target).__name__} has no layers to shard; leave callbacks=sharded_target out")
+    if isinstance(target, LlamaGenTarget):
+        _shard_llamagen(target, mesh, device)
+    elif isinstance(target, HuggingFaceTarget):
+        _shard_transformers(target, mesh, device)
+    else:
+        raise LanternError(f"{type(target).__name__} has no layers to shard; leave callbacks=sharded_target out")
 
 
-@shard.register
-def _(target: LlamaGenTarget, mesh: DeviceMesh, device: torch.device) -> None:
+def _shard_llamagen(target: LlamaGenTarget, mesh: DeviceMesh, device: torch.device) -> None:
     del target.body  # decoding's copies of the layers
     _shard_layers(target.transformer, mesh, device)
     target._head = linear(target.transformer.output.weight)
 
 
-@shard.register
-def _(target: HuggingFaceTarget, mesh: DeviceMesh, device: torch.device) -> None:
+def _shard_transformers(target: HuggingFaceTarget, mesh: DeviceMesh, device: torch.device) -> None:
     _shard_layers(target.transformer, mesh, device)
     tables = ("embed", "head", "bias", "row_end")
     found = {name: getattr(target.vocabulary, name) for name in tables}

@@ -1,17 +1,21 @@
 """The frozen target's features under teacher forcing: those of its decoding passes, at all positions at once."""
 
 from collections.abc import Sequence
-from functools import singledispatch
+from typing import Protocol, runtime_checkable
 
 import torch
-from einops import rearrange, repeat
 from torch import Tensor
 
 from lantern.drafters.eagle.feature_drafter import layered
-from lantern.models.hf.target import HuggingFaceTarget
-from lantern.models.llamagen.target import LlamaGenTarget
-from lantern.models.llamagen.transformer import causal_mask
 from lantern.types import DraftTree, Target
+
+
+@runtime_checkable
+class Teachable(Protocol):
+    """A target that computes the features of an image in one pass, without its cache and its head."""
+
+    def teach(self, tokens: Tensor, prompts: Sequence[str], layers: Sequence[int] = ()) -> Tensor:
+        """As target_features."""
 
 
 def guided_target(target: Target, cfg_scale: float) -> Target:
@@ -26,12 +30,14 @@ def target_features(target: Target, tokens: Tensor, captions: list[str], layers:
     LanternError for layers that the target does not hand out.
     """
     with torch.autocast(tokens.device.type, enabled=False):
-        return features_as_is(target, tokens, captions, layers)
+        if not isinstance(target, Teachable):
+            return features_of_decoding(target, tokens, captions, layers)
+        with torch.no_grad():
+            return target.teach(tokens, captions, layers)
 
 
-@singledispatch
-def features_as_is(target: Target, tokens: Tensor, captions: list[str], layers: Sequence[int] = ()) -> Tensor:
-    """target_features in the precision set around it. Of any target: one verification pass of the image as a chain."""
+def features_of_decoding(target: Target, tokens: Tensor, captions: list[str], layers: Sequence[int] = ()) -> Tensor:
+    """target_features of any target, in the precision set around it: one verification pass of the image as a chain."""
     batch, length = len(tokens), tokens.shape[1] - 1
     target.allocate(batch, length)
     if layers:
@@ -39,24 +45,3 @@ def features_as_is(target: Target, tokens: Tensor, captions: list[str], layers: 
     prefix = target.prefill(captions, torch.arange(batch, device=tokens.device)).features
     parents = torch.arange(-1, length - 1, device=tokens.device).expand(batch, -1)
     return torch.cat([prefix, target.verify(DraftTree(tokens[:, :-1], parents)).features], dim=2)
-
-
-@features_as_is.register
-@torch.no_grad()
-def _(target: LlamaGenTarget, tokens: Tensor, captions: list[str], layers: Sequence[int]) -> Tensor:
-    """Without the KV cache, and without the head, whose logits are not needed here."""
-    body, guidance = target.transformer, target.guidance
-    condition, visible = (part.to(tokens.device) for part in target.conditioner(captions))
-    condition = condition.to(target.embed_weight.dtype) if condition.is_floating_point() else condition
-    dropped = torch.arange(guidance, device=tokens.device).bool().repeat(len(tokens))
-    prefix = body.cls_embedding(condition.repeat_interleave(guidance, 0), dropped)
-    x = torch.cat([prefix, repeat(target.embed(tokens[:, :-1]), "b t d -> (b r) t d", r=guidance)], dim=1)
-    mask = causal_mask(visible.repeat_interleave(guidance, 0), x.shape[1])
-    features = body.body(x, target.rotation[None, : x.shape[1]], mask, layers)
-    return rearrange(features, "(b r) t f -> b r t f", r=guidance)
-
-
-@features_as_is.register
-@torch.no_grad()
-def _(target: HuggingFaceTarget, tokens: Tensor, captions: list[str], layers: Sequence[int]) -> Tensor:
-    return target.teach(tokens, captions, layers)

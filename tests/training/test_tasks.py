@@ -13,10 +13,10 @@ from lantern.sampling import Sampling
 from lantern.training import drafter_variants as students
 from lantern.training.data_module import TrainingData
 from lantern.training.drafter_task import DrafterTask
-from lantern.training.guided_laws import head_backward
+from lantern.training.guided_laws import head_backward, head_by_autograd
 from lantern.training.linear_start import least_squares
 from lantern.training.target_task import start_from_codebook
-from lantern.training.teacher_forcing import features_as_is, target_features
+from lantern.training.teacher_forcing import features_of_decoding, target_features
 from lantern.trees.static import chain
 
 
@@ -141,7 +141,7 @@ def test_any_targets_features_are_those_of_the_targets_own_pass(target, cfg_scal
     items = MemorySplits().split("train")[:3]
     tokens, captions = torch.stack([i["tokens"] for i in items]), [i["caption"] for i in items]
     own = target_features(target, tokens, captions)
-    passes = features_as_is.dispatch(object)(target, tokens, captions)
+    passes = features_of_decoding(target, tokens, captions)
     visible = target.conditioner(captions)[1]
     torch.testing.assert_close(passes[:, :, target.prefix_len :], own[:, :, target.prefix_len :], rtol=0, atol=1e-5)
     pads = ~visible[:, None].expand(-1, target.guidance, -1)
@@ -151,10 +151,9 @@ def test_any_targets_features_are_those_of_the_targets_own_pass(target, cfg_scal
 
 def test_a_target_of_any_family_gets_a_drafter_that_learns(target, tmp_path, monkeypatch):
     """With nothing known of the target but the Target protocol."""
-    monkeypatch.setattr("lantern.training.drafter_task.target_features", features_as_is.dispatch(object))
-    monkeypatch.setattr("lantern.training.drafter_task.head_backward", head_backward.dispatch(object))
-    for part in (students.layer_sizes, students.initialise):
-        monkeypatch.setattr(students, part.__name__, part.dispatch(object))
+    monkeypatch.setattr("lantern.training.drafter_task.target_features", features_of_decoding)
+    monkeypatch.setattr("lantern.training.drafter_task.head_backward", head_by_autograd)
+    monkeypatch.setattr(students, "LlamaGenTarget", type("AnotherFamily", (), {}))
     task = drafter_task(target)
     trainer = fit(task, tmp_path, max_steps=1)
     before = trainer.validate(task, TrainingData(MemorySplits(), 4, 3), verbose=False)[0]
@@ -169,7 +168,7 @@ def test_gradients_behind_the_head_are_those_of_autograd(target):
     rows = torch.randn(2, 3, 16, generator=torch.Generator().manual_seed(0), requires_grad=True)
     gradient = torch.randn(2, 3, target.vocab_size, generator=torch.Generator().manual_seed(1))
     (expected,) = torch.autograd.grad(target.head(rows), rows, gradient)
-    for backward in (head_backward(target), head_backward.dispatch(object)(target)):
+    for backward in (head_backward(target), head_by_autograd(target)):
         torch.testing.assert_close(backward(gradient), expected)
 
 

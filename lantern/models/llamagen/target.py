@@ -82,16 +82,30 @@ class LlamaGenTarget(CachedTarget):
     @torch.inference_mode()
     def prefill(self, prompts: Sequence[str], rows: Tensor) -> Forward:
         """Admits prompts into rows [B] of the batch: logits [B, 1, V] of the first token, features [B, R, P, F]."""
-        model, cache, device = self.transformer, self.cache, self.codebook.device
-        condition, visible = (part.to(device) for part in self.conditioner(prompts))
-        condition = condition.to(self.embed_weight.dtype) if condition.is_floating_point() else condition
-        dropped = torch.arange(self.guidance, device=device).bool().repeat(len(prompts))  # conditional, unconditional
-        x = model.cls_embedding(condition.repeat_interleave(self.guidance, 0), dropped)
+        model, cache = self.transformer, self.cache
+        x, visible = self._prefixes(prompts, self.codebook.device)
         view = PrefillView(cache, rows, model.prefix_len)
         cache.visible[rows, : model.prefix_len] = visible
         mask = additive(causal_mask(visible, model.prefix_len)[:, 0], cache.store.dtype)
         mask = mask.repeat_interleave(self.guidance, 0)
         return self._read(self.body(x, self.rotary[None, : model.prefix_len], mask, view, cache.layers), last=True)
+
+    def _prefixes(self, prompts: Sequence[str], device: torch.device) -> tuple[Tensor, Tensor]:
+        """-> what the layers read in place of the prompts [B R, P, D], and where it is no pad [B, P]."""
+        condition, visible = (part.to(device) for part in self.conditioner(prompts))
+        condition = condition.to(self.embed_weight.dtype) if condition.is_floating_point() else condition
+        dropped = torch.arange(self.guidance, device=device).bool().repeat(len(prompts))  # conditional, unconditional
+        return self.transformer.cls_embedding(condition.repeat_interleave(self.guidance, 0), dropped), visible
+
+    def teach(self, tokens: Tensor, prompts: Sequence[str], layers: Sequence[int] = ()) -> Tensor:
+        """Teacher forcing: the tokens [B, L] of images -> features [B, R, P + L - 1, F], row P - 1 + t predicting
+        token t; behind them the inputs of `layers`. Without the cache and the head."""
+        prefix, visible = self._prefixes(prompts, tokens.device)
+        image = self.embed(tokens[:, :-1]).repeat_interleave(self.guidance, 0)
+        x = torch.cat([prefix, image], dim=1)
+        mask = causal_mask(visible.repeat_interleave(self.guidance, 0), x.shape[1])
+        features = self.transformer.body(x, self.rotation[None, : x.shape[1]], mask, layers)
+        return rearrange(features, "(b r) t f -> b r t f", r=self.guidance)
 
     @torch.inference_mode()
     def verify(self, tree: DraftTree) -> Forward:
