@@ -6,8 +6,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from support.configs import composed
 from support.paths import CONF, ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -59,8 +59,7 @@ def points(overrides: list[str]) -> list[tuple[str, ...]]:
 @cache
 def error_of(name: str, overrides: tuple[str, ...]) -> str | None:
     try:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            compose(name, list(overrides))
+        composed(name, *overrides)
     except Exception as error:
         return f"{name} {' '.join(overrides)}: {error}"
     return None

@@ -8,8 +8,8 @@ import venv
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
-from support.paths import CONF, ROOT
+from support.configs import composed_with_hydra
+from support.paths import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
@@ -24,8 +24,7 @@ def test_requirements_are_the_dependencies_and_the_dev_extra():
 @pytest.mark.parametrize("command", ["train", "evaluate", "export"])
 def test_a_command_is_named_after_its_config_however_it_is_started(command):
     """Catches a log file named after the module in which the command is defined."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        assert compose(command, return_hydra_config=True).hydra.job.name == command
+    assert composed_with_hydra(command).hydra.job.name == command
 
 
 def _pip(*arguments: str) -> None:

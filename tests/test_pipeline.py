@@ -4,8 +4,8 @@ from functools import partial
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
+from support.configs import composed
 from support.paths import CONF
 from support.toy import DIM, PROMPTS, tiny_eagle, tiny_target
 
@@ -138,16 +138,14 @@ def test_coins_in_greedy_decoding_are_one_clear_error(verification):
         joined(verification=verification, sampling=Sampling(temperature=0))
 
 
-CONFIGS = CONF
-RULES_OF_CODES = sorted({path.stem for path in (CONFIGS / "acceptance").glob("*.yaml")} - {"tolerance"})  # of latents
+RULES_OF_CODES = sorted({path.stem for path in (CONF / "acceptance").glob("*.yaml")} - {"tolerance"})  # of latents
 
 
 @pytest.mark.parametrize("verification", ["auto", "ratio", "shared_noise", "block"])
 @pytest.mark.parametrize("name", RULES_OF_CODES)
 def test_every_configured_rule_decodes_or_is_one_clear_error(name, verification):
     """Catches a yaml that does not fit its class, a name that differs from its file, a rule that fails in the loop."""
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        config = compose("evaluate", [f"acceptance={name}", f"verification={verification}"])
+    config = composed("evaluate", f"acceptance={name}", f"verification={verification}")
     config.acceptance.update({key: 5 for key in ("k", "g") if key in config.acceptance})  # the tiny target has 24 codes
     pipeline = joined(instantiate(config.acceptance), chain(3), instantiate(config.verification))
     assert pipeline.rule.name == name

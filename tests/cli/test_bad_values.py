@@ -2,12 +2,10 @@
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from hydra.errors import CompactHydraException
 from support.configs import composed
 from support.tiny_weights import write_tiny_weights
 
-from lantern.api import CONFIG_FOLDER
 from lantern.cli.error_messages import in_one_sentence
 from lantern.cli.plain_settings import check_added, tell_unused_tree
 from lantern.cli.run_setting import run_setting
@@ -94,8 +92,7 @@ def weights(tmp_path_factory):
 ])  # fmt: skip
 def test_a_value_that_no_run_can_use_is_one_sentence(settings, sentence, weights, tmp_path):
     """Catches a traceback, an hour of decoding before it, memory that runs out, and a word taken for true."""
-    with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
-        cfg = compose("evaluate", [f"paths.weights={weights}", *SMALL, *settings.split()])
+    cfg = composed("evaluate", f"paths.weights={weights}", *SMALL, *settings.split())
     with pytest.raises(CompactHydraException) as caught:
         in_one_sentence(lambda cfg: run_setting(cfg, "llamagen", tmp_path, None))(cfg)
     assert sentence in str(caught.value)

@@ -2,10 +2,9 @@
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
+from support.configs import composed, composed_with_hydra
 
-from lantern.api import CONFIG_FOLDER
 from lantern.cli.dry_run import Drafted, drafted, drafter_bytes, estimate, nbytes
 from lantern.cli.sweep_callback import SweepReport
 from lantern.types import Target
@@ -15,15 +14,13 @@ GIB = 2**30
 
 
 def on_meta(model: str, dtype: str = "bfloat16") -> Target:
-    with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
-        return instantiate(compose("evaluate", [f"model={model}", "device=meta", f"dtype={dtype}"]).model)
+    return instantiate(composed("evaluate", f"model={model}", "device=meta", f"dtype={dtype}").model)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", pytest.param("float32", marks=pytest.mark.full)])
 def test_the_embedded_model_takes_what_was_estimated(dtype):
     """Catches a cache or weights counted in another precision than they are kept in."""
-    with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
-        real = instantiate(compose("evaluate", ["device=cpu", f"dtype={dtype}"]).model)
+    real = instantiate(composed("evaluate", "device=cpu", f"dtype={dtype}").model)
     found = estimate(on_meta("llamagen", dtype), Drafted(26, 5), True, (1, 4), CPU)
     assert found.weights["target"] == nbytes(real.transformer)
     assert found.weights["image tokenizer"] == nbytes(real.tokenizer)
@@ -39,8 +36,7 @@ def test_the_embedded_model_takes_what_was_estimated(dtype):
 ])  # fmt: skip
 def test_what_a_round_drafts_is_known_before_anything_is_loaded(settings, nodes, depth):
     """Catches a dry run that reckons with a tree that is not grown, or forgets the window."""
-    with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
-        cfg = compose("evaluate", settings)
+    cfg = composed("evaluate", *settings)
     assert drafted(instantiate(cfg.drafter), instantiate(cfg.tree)) == (nodes, depth)
 
 
@@ -100,10 +96,9 @@ def test_a_sweep_of_dry_runs_ends_without_a_report(tmp_path, monkeypatch):
     registered = []
     monkeypatch.setattr("lantern.cli.sweep_callback.atexit.register", registered.append)
     overrides = ["hydra.mode=MULTIRUN", f"hydra.sweep.dir={tmp_path}"]
-    with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
-        for dry in (True, False):
-            cfg = compose("evaluate", [*overrides, f"dry_run={dry}"], return_hydra_config=True)
-            report = SweepReport()
-            report.on_multirun_start(cfg)
-            report.on_multirun_end()
+    for dry in (True, False):
+        cfg = composed_with_hydra("evaluate", *overrides, f"dry_run={dry}")
+        report = SweepReport()
+        report.on_multirun_start(cfg)
+        report.on_multirun_end()
     assert len(registered) == 1

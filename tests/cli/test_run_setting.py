@@ -9,9 +9,9 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from support.configs import composed
 from support.fake_pipeline import FakePipeline
+from support.paths import CONF
 from support.tiny_weights import write_tiny_weights
 
-from lantern.api import CONFIG_FOLDER
 from lantern.cli.error_messages import user_error
 from lantern.cli.instantiate import one_at_a_time
 from lantern.cli.main import _dry_run
@@ -31,7 +31,7 @@ def test_a_row_names_the_window_that_was_found_and_not_the_one_of_the_config():
     assert own_settings(cfg, instantiate(cfg.drafter), tree)["drafter.length"] == 14
 
 
-MODELS = sorted(path.stem for path in (CONFIG_FOLDER / "model").glob("*.yaml"))
+MODELS = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
 
 
 @pytest.mark.parametrize(("settings", "expected"), [

@@ -1,7 +1,7 @@
 """The sampling settings that come with each model=: those its authors published, or the reference settings."""
 
 import pytest
-from hydra import compose, initialize_config_dir
+from support.configs import composed
 from support.paths import CONF
 
 SETTINGS = {  # temperature, top-k, top-p, strength of guidance
@@ -31,6 +31,5 @@ def test_every_model_of_codes_is_in_the_table():
 @pytest.mark.parametrize("model", SETTINGS)
 def test_a_model_comes_with_its_published_sampling(model, command):
     """Catches a setting that is missing from a yaml, or that the reference settings overwrite."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        sampling = compose(command, [f"model={model}"]).sampling
+    sampling = composed(command, f"model={model}").sampling
     assert (sampling.temperature, sampling.top_k, sampling.top_p, sampling.cfg_scale) == SETTINGS[model]

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
-from hydra import compose, initialize_config_dir
 from hydra.utils import get_object
 from omegaconf import OmegaConf
+from support.configs import composed
 from support.paths import CONF
 
 from lantern.cli.error_messages import wrong_kind
@@ -35,8 +35,7 @@ def named_in(node: object) -> Iterator[str]:
 )
 def test_every_option_composes_of_parts_that_exist(command, option):
     """Catches a yaml left behind by a move or a rename; methods, sweeps and tasks have tests of their own."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        cfg = compose(command, [option])
+    cfg = composed(command, option)
     assert wrong_kind(cfg) is None
     for name in set(named_in(OmegaConf.to_container(cfg))):
         assert callable(get_object(name)), name
@@ -44,7 +43,6 @@ def test_every_option_composes_of_parts_that_exist(command, option):
 
 @pytest.mark.parametrize("metric", sorted(path.stem for path in (CONF / "metrics").glob("*.yaml")))
 def test_every_metric_is_one_of_a_list(metric):
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        cfg = compose("evaluate", [f"metrics=[{metric}]"])
+    cfg = composed("evaluate", f"metrics=[{metric}]")
     assert len(cfg.metrics) == 1
     assert all(callable(get_object(name)) for name in named_in(OmegaConf.to_container(cfg.metrics)))

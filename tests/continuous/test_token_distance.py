@@ -4,8 +4,8 @@ from functools import partial
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
+from support.configs import composed
 from support.latents import LinearTarget
 from support.paths import CONF
 
@@ -96,8 +96,7 @@ def test_normals_are_standard_independent_and_keyed_by_position():
 @pytest.mark.parametrize("name", sorted(path.stem for path in (CONF / "method").glob("latent_*.yaml")))
 def test_every_method_of_latents_is_measured_by_it(name):
     """Catches a measure of codes, which measures nothing there and says nothing."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        cfg = compose("evaluate", [f"+method={name}", "output_tv.num_positions=5"])
+    cfg = composed("evaluate", f"+method={name}", "output_tv.num_positions=5")
     assert instantiate(cfg.output_tv) == TokenDistance(cfg.output_tv.num_images, 5, cfg.output_tv.redraws)
     assert type(instantiate(cfg.sampling)) is LatentSampling
 

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from omegaconf import DictConfig
+from support.configs import composed
 from support.families import FAMILIES
 from support.loaded_families import LENGTH, config
-from support.paths import CONF
 
 from lantern.errors import CheckpointError, LanternError
 from lantern.models.hf.target import HuggingFaceTarget
@@ -44,8 +43,7 @@ def instantiate_model(cfg: DictConfig) -> HuggingFaceTarget:
 ])  # fmt: skip
 def test_an_image_size_that_is_no_whole_number_of_codes_is_one_clear_error(model, size, multiple, nearest):
     """Catches one that is rounded down without a word; Lumina's size tokens count 32 pixels. No file is read."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        cfg = compose("evaluate", [f"model={model}", f"model.image_size={size}", "device=meta", "dtype=bfloat16"])
+    cfg = composed("evaluate", f"model={model}", f"model.image_size={size}", "device=meta", "dtype=bfloat16")
     message = rf"model\.image_size={size} is no multiple of {multiple}; give model\.image_size={nearest},"
     with pytest.raises(CheckpointError, match=message):
         instantiate_model(cfg)

@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from safetensors import safe_open
+from support.configs import composed
 from support.families import TINY_T5, save_t5
 from support.paths import GOLDEN
 
 import lantern
-from lantern.api import CONFIG_FOLDER
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.errors import CheckpointError
 from lantern.evaluation.evaluate import Evaluation
@@ -58,8 +57,7 @@ def released_shapes(name: str) -> dict[str, list[int]]:
 )
 def test_every_full_size_model_has_exactly_the_published_names_and_shapes(model):
     """Catches a wrong width, depth, head count or grid in a yaml; no file is read."""
-    with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
-        cfg = compose("evaluate", [f"model={model}", "device=meta", "dtype=bfloat16"])
+    cfg = composed("evaluate", f"model={model}", "device=meta", "dtype=bfloat16")
     target = instantiate(cfg.model)
     name, tokens = SIZES[model]
     shapes = {key: list(value.shape) for key, value in target.transformer.state_dict().items()}
@@ -182,8 +180,7 @@ def test_a_conversion_of_another_resolution_by_its_config_is_one_clear_error(tmp
 
 def evaluated(folder: Path, model: str, changes: dict, prompts: list[str], **sampling: object) -> torch.Tensor:
     """Runs the evaluation of a random EAGLE drafter on a model as its yaml loads it -> tokens; they equal AR's."""
-    with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
-        cfg = compose("evaluate", [f"model={model}", "dtype=float32", "device=cpu", "acceptance=exact"])
+    cfg = composed("evaluate", f"model={model}", "dtype=float32", "device=cpu", "acceptance=exact")
     OmegaConf.set_struct(cfg, False)
     tokenizer = {**VQ, "checkpoint": str(folder), "file": "vq.pt", "codebook_size": 160}
     body = {"checkpoint": str(GOLDEN), "dim": 96, "num_layers": 3, "num_heads": 3, "multiple_of": 64, "image_size": 8}

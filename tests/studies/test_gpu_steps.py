@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
-from support.paths import CONF
+from support.configs import composed_with_hydra
 from support.tiny_weights import write_tiny_weights
 
 from lantern.studies import gpu
@@ -37,8 +36,7 @@ def toy(common: list[str], *names: str) -> dict[str, list[str]]:
 @pytest.mark.parametrize("name", gpu.STEPS)
 def test_every_step_composes(name):
     """Catches a setting that was renamed: nobody else runs these before there is a GPU."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        cfg = compose("evaluate", list(gpu.STEPS[name]), return_hydra_config=True)
+    cfg = composed_with_hydra("evaluate", *gpu.STEPS[name])
     assert cfg.benchmark or cfg.sweep.name
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
-from support.paths import CONF, ROOT
+from support.configs import composed
+from support.paths import ROOT
 
 from lantern.errors import LanternError
 from lantern.evaluation.rows import SUMMARY
@@ -79,10 +79,9 @@ LONG = [pytest.param(name, marks=pytest.mark.full) for name in TABLES if name !=
 @pytest.mark.parametrize("name", ["headline", *LONG])
 def test_every_row_is_a_command_that_composes(name):
     """Catches a method or setting that was renamed, which a run of hours would meet at its end."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        for label in TABLES[name].rows:
-            cfg = compose("evaluate", TABLES[name].settings(label))
-            assert f"speed.num_prompts={cfg.speed.num_prompts}" in TABLES[name].shared
+    for label in TABLES[name].rows:
+        cfg = composed("evaluate", *TABLES[name].settings(label))
+        assert f"speed.num_prompts={cfg.speed.num_prompts}" in TABLES[name].shared
 
 
 def test_a_stopped_measurement_goes_on_and_ends_with_the_whole_table(docs):

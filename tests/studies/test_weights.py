@@ -4,10 +4,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 from hydra.utils import get_method
 from support.configs import composed
-from support.paths import CONF
 
 from lantern.errors import LanternError
 from lantern.models.llamagen.weights_folder import load_target, load_tokenizer, tokens_hash
@@ -46,8 +44,7 @@ SMALL = ["data.num_validation=8"]
 
 @pytest.mark.parametrize("part", PARTS)
 def test_every_part_composes_and_is_found_where_train_exports_it(part):
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        cfg = compose("train", list(PARTS[part]))
+    cfg = composed("train", *PARTS[part])
     assert cfg.task_name == weights.exported_by(PARTS[part])
 
 

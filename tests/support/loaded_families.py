@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
+from support.configs import composed
 from support.families import SIDE, Family
 from transformers import PreTrainedModel
 
-from lantern.api import CONFIG_FOLDER
 from lantern.models.hf.target import HuggingFaceTarget
 
 PROMPTS = ["a red sphere", "a blue ring on wood", "sand"]
@@ -23,8 +22,7 @@ class Loaded(NamedTuple):
 
 
 def config(family: Family, folder: Path, *overrides: str) -> DictConfig:
-    with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
-        cfg = compose("evaluate", [f"model={family.model}", "dtype=float32", "device=cpu", *overrides])
+    cfg = composed("evaluate", f"model={family.model}", "dtype=float32", "device=cpu", *overrides)
     OmegaConf.set_struct(cfg, False)
     changes = {"checkpoint": str(folder), "prefix_len": LENGTH, **family.changes}
     if "image_size" in cfg.model:

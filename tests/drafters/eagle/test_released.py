@@ -9,10 +9,10 @@ import huggingface_hub
 import pytest
 import torch
 from huggingface_hub.errors import LocalEntryNotFoundError
-from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from safetensors import safe_open
-from support.paths import CONF, GOLDEN
+from support.configs import composed
+from support.paths import GOLDEN
 from support.recipes import feature_lk
 from torch.nn.functional import embedding
 
@@ -153,8 +153,7 @@ def test_a_target_that_the_released_code_does_not_know_is_one_sentence(tmp_path,
 
 def test_an_export_without_a_format_serves_any_target(tmp_path):
     """Catches export.py's own model= and format= not fitting together."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        cfg = compose("export", [f"drafter.checkpoint={DRAFTER}", f"to={tmp_path}"])
+    cfg = composed("export", f"drafter.checkpoint={DRAFTER}", f"to={tmp_path}")
     instantiate(cfg.format)(checkpoint=cfg.drafter.checkpoint, target=target_of(prefix=8), folder=cfg.to)
     assert load_weights(tmp_path)[0].keys() == read_drafter(DRAFTER)[0].keys()
 
