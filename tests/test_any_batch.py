@@ -6,7 +6,7 @@ from functools import cache, partial
 import pytest
 import torch
 from support.paths import GOLDEN
-from support.toy import CODES, DIM, PROMPTS, tiny_eagle, tiny_eagle_jacobi, tiny_target
+from support.toy import CODES, DIM, PROMPTS, tiny_eagle, tiny_target
 
 from lantern.acceptance.cool_sd import CoolSD
 from lantern.acceptance.exact import Exact
@@ -56,10 +56,6 @@ def parallel(target):
     return Parallel(network.to(target.embed_weight.dtype), target, STATIC, SAMPLING)
 
 
-def joined(target):
-    return tiny_eagle_jacobi(target, Eagle2Tree(6, 2, 3), SAMPLING, 3, 2)
-
-
 def none(target):
     return NoDrafter()
 
@@ -99,7 +95,6 @@ METHODS = {
     ),
     "refined_jacobi": (partial(refined, 5, 2, 0), SharedNoise(), None),
     "refined_branches": (partial(refined, 5, 1, 6), SharedNoise(), None),
-    "eagle_jacobi": (joined, SharedNoise(), None),
     "rows": (none, SharedNoise(), None, RowParallel(2)),
     "pjd": (none, SharedNoise(), None, RowParallel(2, 2)),
 }  # fmt: skip
@@ -115,7 +110,6 @@ WHOLE = [
     "scd",
     "refined_jacobi",
     "refined_branches",
-    "eagle_jacobi",
     "pjd",
 ]
 

@@ -12,7 +12,6 @@ from lantern.tuning.auto import AutoTree
 
 PROMPTS = ["a red sphere on wood", "wood"]
 LOSSLESS = {
-    "eagle_jacobi": {"drafter": "eagle_jacobi", "tree": "chain", "settings": ["tree.length=1"]},
     "jacobi": {"drafter": "jacobi", "settings": ["drafter.length=4"]},
     "method": {"method": "eagle2_shared"},
     "method with other parts": {"method": "lantern_pp", "acceptance": "exact", "verification": "shared_noise"},

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.tables import TableDrafter
-from support.toy import tiny_eagle, tiny_eagle_jacobi, tiny_target
+from support.toy import tiny_eagle, tiny_target
 from torch import Tensor
 
 from lantern.acceptance.exact import Exact
@@ -116,7 +116,6 @@ TREES = {
 }
 FEATURE_DRAFTERS = {
     "eagle": lambda target, tree, sampling: tiny_eagle(target, tree, sampling),
-    "eagle_jacobi": lambda target, tree, sampling: tiny_eagle_jacobi(target, tree, sampling, 3, 2),
     "parallel": lambda target, tree, sampling: Parallel(ParallelNetwork(6, 2, 8, 4).double(), target, tree, sampling),
     "refined_jacobi": lambda target, tree, sampling: RefinedJacobi(
         EagleNetwork(6, 2, 8).double(), target, sampling, length=3, passes=1, share=0.5
@@ -195,7 +194,7 @@ def test_what_needs_more_than_the_protocol_says_so():
         pipeline.generate(PROMPTS, SEEDS)
 
 
-@pytest.mark.parametrize("name", ["none", *WINDOWS, "eagle", "eagle_jacobi"])
+@pytest.mark.parametrize("name", ["none", *WINDOWS, "eagle"])
 def test_drafters_state_all_that_generic_code_reads(name):
     """Catches a drafter without one of the protocol's fields, and a recording drafter that loses one."""
     target = tiny_target()

@@ -19,7 +19,6 @@ SETTINGS = {
     "eagle2": {"tree": "eagle2"},
     "parallel": {"drafter": "parallel", "tree": "static"},
     "jacobi": {"drafter": "jacobi"},
-    "eagle_jacobi": {"drafter": "eagle_jacobi", "tree": "chain"},
     "refined_jacobi": {"drafter": "refined_jacobi"},
     "branching_jacobi": {"drafter": "branching_jacobi"},
     "refined_branches": {"drafter": "refined_branches"},

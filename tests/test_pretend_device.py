@@ -37,7 +37,7 @@ def test_a_round_mixes_no_devices_waits_for_its_device_once_and_launches_few_ker
     assert made.returncode == 0, made.stderr[-2000:]
     found = json.loads(made.stdout)
     assert {name for name, (waits, _, _) in found.items() if waits != 1} == {"adaptive", "ddd", "sampled, ratio"}
-    assert len(found) == 20
+    assert len(found) == 19
     launches = {name: (recorded, eager) for name, (_, recorded, eager) in found.items() if eager}
     assert len(launches) == 6
     assert all(recorded < eager / 2 for recorded, eager in launches.values()), launches

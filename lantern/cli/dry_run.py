@@ -67,11 +67,11 @@ def drafted(drafter: Drafter | partial, tree: TreePolicy) -> Drafted:
     if not isinstance(drafter, partial):
         return Drafted(drafter.num_nodes, drafter.depth)
     settings = drafter.keywords
-    length, tail = settings.get("length", 0), settings.get("tail", 0)
+    length = settings.get("length", 0)
     beside = settings.get("branches", 0) + settings.get("levels", 0) * (settings.get("width", 1) - 1)
     has_tree = "tree" in lacking(drafter)
     nodes, depth = (getattr(tree, "num_nodes", 64), getattr(tree, "depth", 6)) if has_tree else Drafted()
-    return Drafted(nodes + length + tail + beside, max(length, depth + tail))
+    return Drafted(nodes + length + beside, max(length, depth))
 
 
 def estimate(

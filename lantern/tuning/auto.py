@@ -1,4 +1,4 @@
-"""tree=auto: the tree, window, or both, that decodes fastest with this model, drafter, rule, device and batch size, as
+"""tree=auto: the tree or window that decodes fastest with this model, drafter, rule, device and batch size, as
 Sequoia (2402.12374) selects trees. Two images are decoded with a few shapes; the speed of all others is estimated from
 committed tokens and round costs. The best, or one close to it, is taken only if it beats plain decoding."""
 

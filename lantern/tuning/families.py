@@ -2,21 +2,17 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
-from math import prod
-from operator import mul
 from typing import NamedTuple, Protocol
 
 from lantern.pipeline import Shape
 from lantern.trees.eagle2 import Eagle2Tree
-from lantern.trees.static import StaticTree, chain
+from lantern.trees.static import StaticTree
 from lantern.tuning.search import Chances, best_paths, chances_by_rank, expected_tokens, tokens_of_first
 from lantern.types import Round
 
 SIZES, DEPTHS = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 25, 32, 40, 50, 63), (1, 2, 3, 4, 5, 6)
 WINDOWS = (2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 24, 28, 32)
 WIDTH = 8  # children of a node, at most
-TAIL_POSITIONS = 4  # at a window's end, averaged to extrapolate
 SHARES = (0.5, 0.2, 0.1, 0.06, 0.04, 0.03, 0.02, 0.01)  # assumed chances by rank, for the first static tree
 
 
@@ -150,44 +146,6 @@ class BranchingWindows(Windows):
 
     def near(self, size: Size) -> list[Size]:
         return [*neighbours(size), *(size._replace(nodes=nodes) for nodes in {max(1, size.window // 4), size.window})]
-
-
-@dataclass(frozen=True)
-class Continued:
-    """Static trees continued by a window behind their likeliest deepest node."""
-
-    static: Static = Static()
-    guessed: Sequence[float] = (0.5,) * max(WINDOWS)  # by depth: chance that a reached window token is followed
-
-    settings = frozenset({"tree", "length", "tail"})
-    sampled = (Size(25, 5, 6), Size(1, 1, 16), Size(8, 3, 2))
-
-    def learned(self, runs: Sequence[Sequence[Round]]) -> "Continued":
-        tree = self.static.tree(self.sampled[0])
-        window = self.sampled[1].levels + self.sampled[1].window
-        size = tree.num_nodes
-        inside = [part._replace(paths=[[n for n in path if n < size] for path in part.paths]) for part in runs[0]]
-        along = [level[0] for level in chances_by_rank(runs[1], chain(window).paths)]
-        beyond = sum(along[-TAIL_POSITIONS:]) / TAIL_POSITIONS  # extrapolates the window's end
-        return Continued(Static(chances_by_rank(inside, tree.paths)), along + [beyond] * max(WINDOWS))
-
-    def shape(self, size: Size) -> Shape:
-        return Shape({"tree": self.static.tree(size), "length": 0, "tail": size.window})
-
-    def sizes(self) -> list[Size]:
-        most = self.sampled[0]
-        trees = [size for size in tree_sizes() if size.nodes <= most.nodes and size.levels <= most.levels]
-        return [tree._replace(window=window) for tree in trees for window in WINDOWS]
-
-    def tokens(self, size: Size) -> float:
-        paths = best_paths(self.static.chances, size.nodes, size.levels)
-        depth = max(map(len, paths))
-        reached = prod(level[0] for level in self.static.chances[:depth])
-        below = accumulate(self.guessed[depth : depth + size.window], mul)
-        return expected_tokens(self.static.chances, paths) + reached * sum(below)
-
-    def near(self, size: Size) -> list[Size]:
-        return neighbours(size)
 
 
 def neighbours(size: Size) -> list[Size]:

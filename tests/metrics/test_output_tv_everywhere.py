@@ -34,8 +34,6 @@ RATIO = {
 SHARED = {name: RATIO[name] for name in ("chain", "static", "eagle2", "ddd", "adaptive")} | {
     "jacobi": {"drafter": "jacobi"},
     "refined_jacobi": {"drafter": "refined_jacobi"},
-    "eagle_jacobi": {"drafter": "eagle_jacobi", "tree": "chain", "settings": ["tree.length=1"]},
-    "tree_jacobi": {"drafter": "eagle_jacobi", "tree": "eagle2", "settings": ["drafter.length=32", "drafter.tail=0"]},
     "refined_branches": {"drafter": "refined_branches"},
 }
 pytestmark = pytest.mark.full

@@ -5,7 +5,7 @@ import tracemalloc
 
 import pytest
 import torch
-from support.toy import PROMPTS, SEEDS, tiny_eagle, tiny_eagle_jacobi, tiny_target
+from support.toy import PROMPTS, SEEDS, tiny_eagle, tiny_target
 
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.gsd import GSD
@@ -56,7 +56,6 @@ SIZES = {
     "drafter.levels=500, width=24": lambda: ProactiveJacobi(tiny_target(), 500, 500, 24, Nearest(), anew, PLAIN),
     "drafter.length=100000 refined": lambda: refined(MANY),
     "drafter.passes=100000": lambda: refined(4, MANY),
-    "drafter.length=100000 beside": lambda: tiny_eagle_jacobi(tiny_target(), chain(2), Sampling(), MANY, 0),
     "loop.length=100000": lambda: RowParallel(4, MANY),
 }
 
@@ -72,10 +71,6 @@ def test_a_size_out_of_all_proportion_is_refused_before_it_is_built(setting):
     assert setting.split(" ")[0] in str(caught.value)
     assert str(MAX_NODES) in str(caught.value)
     assert peak < 100 * 2**20
-
-
-def beside(length, tail) -> None:
-    tiny_eagle_jacobi(tiny_target(), chain(2), PLAIN, length, tail)
 
 
 FRACTIONS = {
@@ -94,7 +89,6 @@ FRACTIONS = {
     "drafter.branches": lambda: BranchingJacobi(tiny_target(), 4, 2.5, Nearest(), coupled, PLAIN),
     "drafter.levels": lambda: ProactiveJacobi(tiny_target(), 4, 2.5, 2, Nearest(), coupled, PLAIN),
     "drafter.passes": lambda: refined(4, 1.5),
-    "drafter.tail": lambda: beside(0, 2.5),
     "loop.window": lambda: RowParallel(2.5),
     "loop.length": lambda: RowParallel(2, 1.5),
 }

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 import torch
-from support.toy import PROMPTS, tiny_eagle, tiny_eagle_jacobi, tiny_target
+from support.toy import PROMPTS, tiny_eagle, tiny_target
 
 from lantern import decoding
 from lantern.acceptance.exact import Exact
@@ -45,11 +45,10 @@ def test_drafters_hold_what_is_estimated():
     target = tiny_target()
     eagle, jacobi = tiny_eagle(target, chain(5), Sampling()), Jacobi(target, 6, Nearest(), coupled, Sampling())
     refined = RefinedJacobi(eagle.network, target, Sampling(), 6, 1, 0.7)
-    joined = tiny_eagle_jacobi(target, chain(5), Sampling(), 0, 4)
     layered = tiny_eagle(target, chain(5), Sampling(), layers=(0, 1))
     refined_layered = RefinedJacobi(layered.network, target, Sampling(), 6, 1, 0.7)
     target.allocate(3, 10)
-    for drafter in (eagle, refined, jacobi, joined, layered, refined_layered):
+    for drafter in (eagle, refined, jacobi, layered, refined_layered):
         drafter.allocate(3)
         held = sum(part.nbytes for part in tensors_of(drafter) if part.is_floating_point())
         assert held == 3 * drafter.image_bytes, drafter.name
@@ -57,7 +56,7 @@ def test_drafters_hold_what_is_estimated():
 
 def tensors_of(drafter) -> list[torch.Tensor]:
     """What it holds a row of for each image of a batch, former laws beside the newest ones."""
-    parts = [drafter, *(getattr(drafter, name) for name in ("eagle", "window", "state") if hasattr(drafter, name))]
+    parts = [drafter, *(getattr(drafter, name) for name in ("window", "state") if hasattr(drafter, name))]
     found = [part._stale for part in parts if hasattr(part, "_stale")]
     for state in [part.state for part in parts if hasattr(part, "state")]:
         found += [state.cache.store, state.pairs.features]

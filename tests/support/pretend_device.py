@@ -22,13 +22,11 @@ from lantern.acceptance.transport import Transport
 from lantern.acceptance.tv_budget import TvBudget
 from lantern.decoding import DecodingSetup
 from lantern.drafters.eagle.eagle import Eagle
-from lantern.drafters.eagle_jacobi import EagleJacobi
 from lantern.drafters.jacobi.branching import BranchingJacobi
 from lantern.drafters.jacobi.jacobi import Jacobi, coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.refined import RefinedJacobi
 from lantern.drafters.jacobi.starts import Nearest
-from lantern.drafters.jacobi.window import Window
 from lantern.drafters.none import NoDrafter
 from lantern.drafters.parallel import Parallel
 from lantern.drafters.parallel_network import ParallelNetwork
@@ -174,10 +172,6 @@ def budget(codebook: Tensor) -> TvBudget:
     return TvBudget(0.2)
 
 
-def window(target: LlamaGenTarget, length: int) -> Window:
-    return Window(length, target, Nearest(), coupled, SAMPLING)
-
-
 METHODS = {
     "plain decoding": (lambda target, eagle, heads: NoDrafter(), SharedNoise(), exact),
     "static": (lambda target, eagle, heads: Eagle(eagle, target, STATIC, SAMPLING), SharedNoise(), exact),
@@ -186,13 +180,6 @@ METHODS = {
     "jacobi": (lambda target, eagle, heads: Jacobi(target, 4, Nearest(), coupled, SAMPLING), SharedNoise(), exact),
     "sjd_pac": (
         lambda target, eagle, heads: ProactiveJacobi(target, 4, 2, 2, Nearest(), coupled, SAMPLING),
-        SharedNoise(),
-        exact,
-    ),
-    "eagle_jacobi": (
-        lambda target, eagle, heads: EagleJacobi(
-            Eagle(eagle, target, STATIC, SAMPLING, depth=STATIC.depth + 2), window(target, STATIC.depth + 2), 3, 2
-        ),
         SharedNoise(),
         exact,
     ),

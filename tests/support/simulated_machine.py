@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import torch
 
 from lantern.pipeline import Shape
-from lantern.tuning.families import BranchingWindows, Continued, Dynamic, Static, Windows
+from lantern.tuning.families import BranchingWindows, Dynamic, Static, Windows
 from lantern.types import Generation, Round
 
 LENGTH = 257
-FAMILIES = [Dynamic(), Static(), Windows(), BranchingWindows(), Continued()]
+FAMILIES = [Dynamic(), Static(), Windows(), BranchingWindows()]
 MISSED = 0.95  # by a node beside a window: the share of its places' misses that is left
 
 
@@ -36,16 +36,13 @@ class Machine:
     def parts(self, shape) -> tuple[int, int, list[int], list[float]]:
         """Nodes, levels, and the nodes and chances of the path of likeliest nodes."""
         settings = shape.settings if isinstance(shape, Shape) else {"tree": shape} if shape else {}
-        tree, tail = (
-            settings.get("tree"),
-            settings.get("tail", 0) + ("tree" not in settings) * settings.get("length", 0),
-        )
+        tree, length = settings.get("tree"), settings.get("length", 0)
         nodes, levels = (tree.num_nodes - 1, tree.depth) if tree else (0, 0)
         chances = [self.drafted(depth) for depth in range(1, levels + 1)]
         beside = settings.get("branches", 0)
-        chances += [1 - (1 - self.guessed(levels + place, tail)) * MISSED**beside for place in range(1, tail + 1)]
+        chances += [1 - (1 - self.guessed(place, length)) * MISSED**beside for place in range(1, length + 1)]
         path = first_children(tree) if tree else []
-        return nodes + tail + beside, levels, [*path, *range(nodes + 1, nodes + 1 + tail)], chances
+        return nodes + length + beside, levels, [*path, *range(nodes + 1, nodes + 1 + length)], chances
 
     def seconds(self, shape, images: int) -> float:
         nodes, levels, *_ = self.parts(shape)

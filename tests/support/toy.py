@@ -8,10 +8,6 @@ from torch import Tensor
 
 from lantern.drafters.eagle.eagle import Eagle
 from lantern.drafters.eagle.network import EagleNetwork
-from lantern.drafters.eagle_jacobi import EagleJacobi, joint_depth
-from lantern.drafters.jacobi.jacobi import coupled
-from lantern.drafters.jacobi.starts import Nearest
-from lantern.drafters.jacobi.window import Window
 from lantern.models.conditioners import WordFeatures
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import Transformer, feed_forward_dim
@@ -37,20 +33,11 @@ def tiny_target(cfg_scale: float = 2.0, dtype: torch.dtype = torch.float64) -> L
     return LlamaGenTarget(transformer.to(dtype), WordFeatures(list("abcdef"), 8, 4), images, cfg_scale, "tiny-target")
 
 
-def tiny_eagle(
-    target: LlamaGenTarget, tree: TreePolicy, sampling: Sampling, depth: int | None = None, layers: Sequence[int] = ()
-) -> Eagle:
+def tiny_eagle(target: LlamaGenTarget, tree: TreePolicy, sampling: Sampling, layers: Sequence[int] = ()) -> Eagle:
     with torch.random.fork_rng():
         torch.manual_seed(1)
         network = EagleNetwork(DIM, 2, feed_forward_dim(DIM, 16), layers=layers)
-    return Eagle(network.to(target.embed_weight), target, tree, sampling, "tiny-drafter", depth)
-
-
-def tiny_eagle_jacobi(target: LlamaGenTarget, tree: TreePolicy, sampling: Sampling, length: int, tail: int):
-    """The tiny EAGLE with a coupled window of `length` tokens beside its tree and one of `tail` behind it."""
-    depth = joint_depth(tree, length, tail)
-    window = Window(max(1, depth), target, Nearest(), coupled, sampling)
-    return EagleJacobi(tiny_eagle(target, tree, sampling, depth), window, length, tail)
+    return Eagle(network.to(target.embed_weight), target, tree, sampling, "tiny-drafter")
 
 
 class ByLikelihood:

@@ -7,12 +7,11 @@ from support.simulated_machine import FAMILIES, Cache, Decoder, Machine
 
 from lantern.errors import DepthError
 from lantern.pipeline import Shape
-from lantern.trees.static import chain
 from lantern.tuning.auto import AutoTree, round_cost
-from lantern.tuning.families import WINDOWS, BranchingWindows, Continued, Dynamic, Size, Static, Windows
+from lantern.tuning.families import WINDOWS, BranchingWindows, Dynamic, Size, Static, Windows
 from lantern.tuning.saved_choice import CHOICE, KeptChoice, config_of
 
-EAGLE, JACOBI, REFINED, BOTH = ({"tree"}, {"length"}, {"length", "branches"}, {"tree", "length", "tail"})
+EAGLE, JACOBI, REFINED = {"tree"}, {"length"}, {"length", "branches"}
 
 
 def side_by_side(machine: Machine) -> list:
@@ -62,29 +61,13 @@ def test_lengths_about_the_estimate_are_tried():
     assert len({speeds[length] for length in tried}) == 3
 
 
-@pytest.mark.parametrize(
-    ("drafted", "level", "depth"),
-    [(lambda depth: 0.75 if depth == 1 else 0.3, 0.1, 1), (lambda depth: 0.9, 0.02, 5), (lambda depth: 0.9, 0.9, 1)],
-)
-def test_a_tree_and_the_window_behind_it_are_found_together(drafted, level, depth):
-    """Where the drafter knows only the next token the window takes over at once; where it always knows more than the
-    window, and levels are cheap, its tree is deep. Catches a tree chosen without its window, or the reverse."""
-    machine = Machine(1.0, 0.02, level, frozenset(BOTH), drafted, lambda depth, length: 0.65)
-    shape = found(machine)
-    sizes = [Shape({"tree": chain(d), "length": 0, "tail": tail}) for d in range(1, 6) for tail in WINDOWS]
-    assert shape.settings["tree"].depth == depth
-    assert shape.settings["length"] == 0
-    assert machine.speed(shape, 1) > 0.95 * max(machine.speed(size, 1) for size in sizes)
-
-
 def test_what_is_searched_is_what_the_drafter_has_parameters_for():
-    """Catches a window given to a drafter of trees, and a drafter of both of which one part is left as it was."""
+    """Catches a window given to a drafter of trees, and a window with side branches that are left as they were."""
     search = AutoTree(FAMILIES, ["a"])
     kinds = [
-        [type(family) for family in search.fitting(frozenset({"target", *takes}))]
-        for takes in (EAGLE, JACOBI, REFINED, BOTH)
+        [type(family) for family in search.fitting(frozenset({"target", *takes}))] for takes in (EAGLE, JACOBI, REFINED)
     ]
-    assert kinds == [[Dynamic, Static], [Windows], [BranchingWindows], [Continued]]
+    assert kinds == [[Dynamic, Static], [Windows], [BranchingWindows]]
     assert search.fitting(frozenset()) == []
 
 
@@ -134,16 +117,17 @@ def test_only_what_is_near_the_best_is_timed_again(batch_size, batches):
     assert {images for _, images in side_by_side(machine)} == {batch_size}
 
 
-def test_at_large_batches_plain_decoding_wins_without_many_a_batch_being_decoded():
+@pytest.mark.parametrize("takes", [EAGLE, JACOBI])
+def test_at_large_batches_plain_decoding_wins_without_many_a_batch_being_decoded(takes):
     """Catches a search that decodes whole batches with shapes that cannot win, and one that trusts a batch of one."""
-    machine = Machine(1.0, 0.03, 0.05, frozenset(BOTH), guessed=lambda depth, length: 0.6)
+    machine = Machine(1.0, 0.03, 0.05, frozenset(takes), lambda depth: 0.6, lambda depth, length: 0.6)
     assert found(machine, 1) is not None
     machine.asked.clear()
     assert found(machine, 256) is None
     assert {images for _, images in machine.asked} == {1}
 
 
-@pytest.mark.parametrize("takes", [EAGLE, JACOBI, BOTH])
+@pytest.mark.parametrize("takes", [EAGLE, JACOBI, REFINED])
 def test_a_killed_run_goes_on_with_the_shape_it_had_found(takes, tmp_path):
     """Catches a search that is repeated, and a shape that comes back from the disk as another."""
     search = AutoTree(FAMILIES, ["a"])
@@ -195,7 +179,7 @@ def test_a_second_search_starts_afresh():
     assert shapes[0].settings["tree"].name == shapes[1].settings["tree"].name
 
 
-@pytest.mark.parametrize("takes", [EAGLE, JACOBI, BOTH])
+@pytest.mark.parametrize("takes", [EAGLE, JACOBI, REFINED])
 def test_the_choice_has_been_decoded_with(takes):
     """Catches an estimate that is trusted without a trial."""
     machine = Machine(1.0, 0.05, 0.1, frozenset(takes), guessed=lambda depth, length: 0.8)

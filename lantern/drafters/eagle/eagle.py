@@ -25,15 +25,13 @@ class Eagle(FeatureDrafter):
     _attends: Tensor  # [B, E, M] which of the slots behind the root each attends to
 
     def __init__(
-        self, network: EagleNetwork, target: FeatureTarget, tree: TreePolicy, sampling: Sampling,
-        weights_hash: str = "", depth: int | None = None,
+        self, network: EagleNetwork, target: FeatureTarget, tree: TreePolicy, sampling: Sampling, weights_hash: str = ""
     ) -> None:  # fmt: skip
-        """depth: of the verified tree, if another drafter makes it deeper than this one's."""
         require_codes(tree, target)
         self._layer = FusedEagle(network, target.embed_weight)
         self.num_nodes, self.depth = tree.num_nodes, tree.depth
-        max_pairs = (depth or tree.depth) + 1
-        super().__init__(network, self._layer, target, tree, sampling, weights_hash, max_pairs, ahead=tree.num_expanded)
+        pairs, ahead = tree.depth + 1, tree.num_expanded
+        super().__init__(network, self._layer, target, tree, sampling, weights_hash, pairs, ahead)
 
     @torch.inference_mode()
     def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:

@@ -1,12 +1,11 @@
-"""Jacobi windows, alone and behind EAGLE's tree: what is decoded stays plain decoding's, whatever is guessed."""
+"""Jacobi windows: what is decoded stays plain decoding's, whatever is guessed."""
 
 import pytest
 import torch
-from support.toy import GRID, PROMPTS, SEEDS, random_verdict, tiny_eagle_jacobi, tiny_target
+from support.toy import GRID, PROMPTS, SEEDS, random_verdict, tiny_target
 
 from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, generate
-from lantern.drafters.eagle_jacobi import beside, continued, joined
 from lantern.drafters.jacobi.jacobi import Jacobi, anew, coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.starts import Above, Left, Nearest, Uniform
@@ -14,18 +13,11 @@ from lantern.drafters.jacobi.window import Window, stale_nodes
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
-from lantern.trees.eagle2 import Eagle2Tree
-from lantern.trees.static import StaticTree, chain
 from lantern.types import PADDING, DraftTree, TreeTopology
 from lantern.verification.ratio import Ratio
 from lantern.verification.shared_noise import SharedNoise
 
 STARTS = {"nearest": Nearest(), "uniform": Uniform(), "left": Left(), "above": Above(GRID[1])}
-TREES = {
-    "chain": chain(1),
-    "static": StaticTree([[0], [1], [2], [0, 0], [1, 0], [1, 1], [1, 1, 0]]),
-    "eagle2": Eagle2Tree(5, 2, 3),
-}
 references: dict[object, torch.Tensor] = {}
 
 
@@ -74,18 +66,6 @@ def test_a_start_guesses_what_it_is_named_for(start):
             elif offset >= seen[row] and token is not None:
                 wanted = torch.eye(codes)[image[row, token]]
             torch.testing.assert_close(found[row, offset], wanted)
-
-
-@pytest.mark.parametrize("batch_size", [1, 3, 8])
-@pytest.mark.parametrize("tree", TREES)
-@pytest.mark.parametrize(("length", "tail"), [(0, 6), (6, 0), (5, 3)])
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.0)], ids=["sampled", "greedy"])
-def test_a_window_joined_to_eagles_tree_decodes_the_tokens_of_plain_decoding(sampling, length, tail, tree, batch_size):
-    """Catches a window attached to the wrong leaf or shifted by a level, and an EAGLE cache too short for it."""
-    target = tiny_target()
-    drafter = tiny_eagle_jacobi(target, TREES[tree], sampling, length, tail)
-    found = decode(drafter, target, sampling, batch_size)
-    assert torch.equal(found.tokens, plain(sampling))
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 8])
@@ -142,24 +122,6 @@ def test_the_first_window_is_guessed_from_the_law_that_tokens_are_drawn_from(sam
         assert torch.equal(laws, expected.expand_as(laws))
 
 
-def test_both_parts_of_a_joined_drafter_start_at_the_root_in_every_round():
-    """Catches a part that is not updated after a round or for a new image, which token equality cannot see."""
-    target, seen = tiny_target(), []
-    drafter = tiny_eagle_jacobi(target, TREES["static"], Sampling(), 6, 0)
-
-    class Watched(SharedNoise):
-        def __call__(self, tree, probs, rule, noise):
-            at = noise.position
-            if tree.tokens.shape[1] > 1 and int(at.min()) < target.num_tokens - 2:  # else EAGLE drafts for no row
-                assert torch.equal(drafter.eagle.cache.lengths, target.prefix_len + at)
-                assert torch.equal(drafter.window._position, at)
-                seen.append(1)
-            return super().__call__(tree, probs, rule, noise)
-
-    decode(drafter, target, Sampling(), 3, Watched())
-    assert len(seen) > 10
-
-
 def test_coupling_keeps_more_than_drawing_anew():
     """Catches a coupling that never keeps anything; on this target it accepts clearly more."""
     target = tiny_target()
@@ -203,33 +165,11 @@ def slow_stale_nodes(parents: list[int], accepted: list[int]) -> list[int]:
     return found
 
 
-def test_a_tree_is_continued_behind_the_first_of_its_deepest_nodes():
-    """Catches a chain behind the root, behind padding, or beyond the room."""
-    parents = torch.tensor([[-1, 0, 0, 2, 2], [-1, 0, 0, 1, PADDING]])
-    tree = DraftTree(torch.arange(10).view(2, 5), parents)
-    grown = continued(tree, torch.arange(100, 110).view(2, 5), 3, torch.tensor([9, 4]))
-    assert grown.parents.tolist() == [[-1, 0, 0, 2, 2, 3, 5, 6], [-1, 0, 0, 1, PADDING, 3, PADDING, PADDING]]
-    assert grown.tokens[:, 5:].tolist() == [[102, 103, 104], [107, 108, 109]]
-
-
-def test_a_window_beside_a_tree_is_attached_to_the_root():
-    """Catches a chain that starts at another depth than its tokens were guessed for."""
-    tree = DraftTree(torch.arange(3).view(1, 3), torch.tensor([[-1, 0, 1]]))
-    grown = beside(tree, torch.arange(100, 104).view(1, 4), 3, torch.tensor([3]))
-    assert grown.parents.tolist() == [[-1, 0, 1, 0, 3, PADDING]]
-    assert grown.tokens.tolist() == [[0, 1, 2, 100, 101, 102]]
-
-
-def test_what_cannot_be_joined_is_one_clear_error():
-    """Catches SJD's independent draws under shared noise, joined trees under ratio, and an empty window."""
+def test_a_window_that_cannot_be_drafted_is_one_clear_error():
+    """Catches SJD's independent draws under shared noise, an empty window, and runners-up out of range."""
     target = tiny_target()
     with pytest.raises(LanternError, match="use drafter=jacobi, or verification=ratio"):
         decode(Jacobi(target, 4, Nearest(), anew, Sampling()), target, Sampling(), 1)
-    joined = tiny_eagle_jacobi(target, chain(1), Sampling(), 4, 0)
-    with pytest.raises(LanternError, match="use verification=shared_noise"):
-        decode(joined, target, Sampling(), 1, Ratio())
-    with pytest.raises(LanternError, match=r"drafter\.length=0, tail=0"):
-        tiny_eagle_jacobi(target, chain(1), Sampling(), 0, 0)
     with pytest.raises(LanternError, match=r"drafter\.length=0"):
         Jacobi(target, 0, Nearest(), coupled, Sampling())
     for levels, width in ((0, 2), (2, 1), (2, 25)):
@@ -249,16 +189,3 @@ def test_what_a_form_leaves_behind_is_looked_up():
         verdict = random_verdict(generator, tree)
         expected = stale_nodes(DraftTree(tree.tokens, tree.parents), verdict, 5)
         assert all(torch.equal(*parts) for parts in zip(window._stale_nodes(tree, verdict), expected, strict=True))
-
-
-@pytest.mark.parametrize(("length", "tail"), [(0, 3), (4, 0), (2, 3)])
-@pytest.mark.parametrize("name", ["chain", "static"])
-def test_a_joined_form_is_the_tree_that_is_joined_node_by_node(name, length, tail):
-    """Catches a guessed token at another depth than it was guessed for once trees are joined by their topology."""
-    parents = tuple(TREES[name]._topology.parents.tolist())
-    topology, guess = TreeTopology.of(parents, torch.device("cpu")), torch.arange(100, 107)[None]
-    own, room = topology.tree(torch.arange(len(parents))[None]), torch.tensor([99])
-    expected = beside(continued(own, guess, tail, room), guess, length, room)
-    found, order = joined(topology, length, tail)
-    assert torch.equal(found.parents, expected.parents[0])
-    assert torch.equal(torch.cat([own.tokens, guess], 1)[0, order], expected.tokens[0])
