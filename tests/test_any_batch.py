@@ -18,7 +18,7 @@ from lantern.drafters.jacobi.branching import BranchingJacobi
 from lantern.drafters.jacobi.jacobi import Jacobi, anew, coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.refined import RefinedJacobi
-from lantern.drafters.jacobi.starts import Above, Nearest, Uniform
+from lantern.drafters.jacobi.starts import Left, Nearest, Uniform
 from lantern.drafters.none import NoDrafter
 from lantern.drafters.parallel import Parallel
 from lantern.drafters.parallel_network import ParallelNetwork
@@ -83,7 +83,7 @@ METHODS = {
         lambda target: Jacobi(target, 5, Nearest(), coupled, SAMPLING), SharedNoise(),
         lambda codebook: LanternPP(codebook, 5, 3.0),
     ),
-    "scd": (lambda target: Jacobi(target, 5, Above(4), coupled, SAMPLING), Ratio(), None),
+    "scd": (lambda target: Jacobi(target, 5, Left(), coupled, SAMPLING), Ratio(), None),
     "sjd": (lambda target: Jacobi(target, 5, Uniform(), anew, SAMPLING), Ratio(), None),
     "gsd": (
         lambda target: Jacobi(target, 5, Nearest(), anew, SAMPLING), Ratio(),

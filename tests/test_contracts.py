@@ -17,7 +17,7 @@ from lantern.drafters.jacobi.branching import BranchingJacobi
 from lantern.drafters.jacobi.jacobi import Jacobi, anew, coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.refined import RefinedJacobi
-from lantern.drafters.jacobi.starts import Above, Left, Nearest, Uniform
+from lantern.drafters.jacobi.starts import Left, Nearest, Uniform
 from lantern.drafters.none import NoDrafter
 from lantern.drafters.parallel import Parallel
 from lantern.drafters.parallel_network import ParallelNetwork
@@ -104,7 +104,6 @@ WINDOWS = {
     "sjd": partial(Jacobi, length=4, start=Uniform(), redraw=anew),
     "jacobi": partial(Jacobi, length=4, start=Nearest(), redraw=coupled),
     "jacobi, left": partial(Jacobi, length=4, start=Left(), redraw=coupled),
-    "jacobi, above": partial(Jacobi, length=4, start=Above(3), redraw=coupled),
     "sjd_pac": partial(ProactiveJacobi, length=4, levels=2, width=3, start=Nearest(), redraw=coupled),
     "branching_jacobi": partial(BranchingJacobi, length=4, branches=3, start=Nearest(), redraw=coupled),
 }

@@ -19,7 +19,7 @@ from lantern.drafters.jacobi.branching import BranchingJacobi
 from lantern.drafters.jacobi.jacobi import Jacobi, anew, coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.refined import RefinedJacobi
-from lantern.drafters.jacobi.starts import Above, Nearest
+from lantern.drafters.jacobi.starts import Nearest
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
 from lantern.evaluation.plan import Plan
@@ -85,7 +85,6 @@ FRACTIONS = {
     "acceptance.k": lambda: Lantern(CODEBOOK, 2.5, 0.1),
     "acceptance.k=3": lambda: LanternPPReleased(CODEBOOK, 3.5, 2.0),
     "acceptance.g": lambda: GSD(CODEBOOK, 2.5, 0.5, 9.0),
-    "drafter.start.width": lambda: Above(2.5),
     "drafter.branches": lambda: BranchingJacobi(tiny_target(), 4, 2.5, Nearest(), coupled, PLAIN),
     "drafter.levels": lambda: ProactiveJacobi(tiny_target(), 4, 2.5, 2, Nearest(), coupled, PLAIN),
     "drafter.passes": lambda: refined(4, 1.5),

@@ -46,9 +46,9 @@ KIND = "window"  # of the trees that Jacobi windows are
 class Start(Protocol):
     """Initial laws of positions that no pass has read yet."""
 
-    def __call__(self, laws: Tensor, seen: Tensor, image: Tensor, position: Tensor) -> Tensor:
-        """laws [B, W, V], of which the first seen [B] are of their own position and the others repeat the last; image
-        [B, L + W] committed and guessed tokens, the root at position [B] -> the laws to draw guesses from."""
+    def __call__(self, laws: Tensor, seen: Tensor, last: Tensor) -> Tensor:
+        """laws [B, W, V], of which the first seen [B] are of their own position and the others repeat the last; last
+        [B]: the newest guess that a pass has read, or the root -> the laws to draw guesses from."""
 
 
 Redraw = Callable[[Proposals, Tensor, Guess, Tensor], Tensor]
@@ -77,45 +77,36 @@ class Window:
         self._laws = target.codebook.float().new_zeros(batch_size, self.length, target.vocab_size)
         self._former = Guess(torch.zeros_like(self._laws[..., 0], dtype=torch.long), self._laws)
         self._seen = torch.zeros_like(self._former.tokens[:, 0])
-        self._image = self._seen[:, None].repeat(1, target.num_tokens + self.length + 1)
-        self._position = self._seen.clone()
-        self._offsets = torch.arange(self.length, device=self._laws.device)
 
     def begin(self, prefill: Forward, rows: Tensor) -> None:
         """The first window starts from the prefix's law alone."""
         law = self._sampling.law(prefill.logits)
         self._laws = self._laws.to(law.dtype)
         self._laws[rows] = law
-        self._seen[rows] = self._position[rows] = 0
+        self._seen[rows] = 0
 
     def guess(self, roots: Tensor, proposals: Proposals) -> Guess:
         """roots [B] -> the guess of this round."""
-        self._image.scatter_(1, self._position[:, None], roots[:, None])
-        self.laws = laws = self._start(self._laws, self._seen, self._image, self._position)
-        tokens = self._redraw(proposals, laws, self._former, guessed(self._seen))
-        self._image.scatter_(1, self._position[:, None] + 1 + self._offsets, tokens)
+        known = guessed(self._seen)
+        last = torch.cat([roots[:, None], self._former.tokens], 1).gather(1, known[:, None])[:, 0]
+        self.laws = laws = self._start(self._laws, self._seen, last)
+        tokens = self._redraw(proposals, laws, self._former, known)
         self._former = Guess(tokens, laws if proposals.keeps_law else None)
         return self._former
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
-        """Keeps the laws in probs [B, N, V] of the positions behind the verdict's token."""
-        path = verdict.path[:, : max(verdict.counts) + 1]
-        where = self._position[:, None] + torch.arange(path.shape[1], device=path.device)
-        tokens = torch.where(path < 0, self._image.gather(1, where), tree.tokens.gather(1, path.clamp(min=0)))
-        self._image.scatter_(1, where, tokens)
-        rows = torch.arange(len(path), device=path.device)[:, None]
+        """Keeps the laws in probs [B, N, V] of the positions behind the verdict's token, and their guesses."""
         nodes, self._seen = self._stale_nodes(tree, verdict)
-        nodes = nodes if len(path) == 1 else nodes + tree.tokens.shape[1] * rows
+        rows = torch.arange(len(nodes), device=nodes.device)[:, None]
+        nodes = nodes if len(nodes) == 1 else nodes + tree.tokens.shape[1] * rows
         self._laws = probs.flatten(0, 1).index_select(0, nodes.flatten()).unflatten(0, nodes.shape)
-        if self._former.laws is not None:
-            kept = (verdict.accepted[:, None] + 1 + self._offsets).clamp(max=self.length - 1)
-            self._former = Guess(self._former.tokens.gather(1, kept), self._former.laws[rows, kept])
-        self._position = self._position + verdict.moved
+        behind = verdict.accepted[:, None] + torch.arange(1, self.length + 1, device=nodes.device)
+        kept, former = behind.clamp(max=self.length - 1), self._former
+        self._former = Guess(former.tokens.gather(1, kept), None if former.laws is None else former.laws[rows, kept])
 
     def keep(self, rows: Tensor) -> None:
         """Shrinks the batch to these rows, in this order."""
-        self._laws, self._seen, self._position = self._laws[rows], self._seen[rows], self._position[rows]
-        self._image, former = self._image[rows], self._former
+        self._laws, self._seen, former = self._laws[rows], self._seen[rows], self._former
         self._former = Guess(former.tokens[rows], None if former.laws is None else former.laws[rows])
 
 

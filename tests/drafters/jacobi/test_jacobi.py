@@ -1,14 +1,17 @@
 """Jacobi windows: what is decoded stays plain decoding's, whatever is guessed."""
 
+from functools import partial
+from types import SimpleNamespace
+
 import pytest
 import torch
-from support.toy import GRID, PROMPTS, SEEDS, random_verdict, tiny_target
+from support.toy import CODES, PROMPTS, SEEDS, random_verdict, tiny_target
 
 from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, generate
-from lantern.drafters.jacobi.jacobi import Jacobi, anew, coupled
+from lantern.drafters.jacobi.jacobi import Jacobi, anew, chain_within, coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
-from lantern.drafters.jacobi.starts import Above, Left, Nearest, Uniform
+from lantern.drafters.jacobi.starts import Left, Nearest, Uniform
 from lantern.drafters.jacobi.window import Window, stale_nodes
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
@@ -17,7 +20,7 @@ from lantern.types import PADDING, DraftTree, TreeTopology
 from lantern.verification.ratio import Ratio
 from lantern.verification.shared_noise import SharedNoise
 
-STARTS = {"nearest": Nearest(), "uniform": Uniform(), "left": Left(), "above": Above(GRID[1])}
+STARTS = {"nearest": Nearest(), "uniform": Uniform(), "left": Left()}
 references: dict[object, torch.Tensor] = {}
 
 
@@ -47,25 +50,54 @@ def test_a_window_decodes_the_tokens_of_plain_decoding(sampling, start, batch_si
 
 @pytest.mark.parametrize("start", STARTS)
 def test_a_start_guesses_what_it_is_named_for(start):
-    """Against lists, since verification hides a wrong guess. Row 0 is at the image's first token without any law of its
-    own, row 1 in its first row, row 2 where the positions above are guesses themselves."""
+    """Against lists, since verification hides a wrong guess. Row 0 has no law of its own position."""
     width, codes, generator = 5, 7, torch.Generator().manual_seed(0)
     laws = torch.rand(3, width, codes, generator=generator)
-    image = torch.randint(codes, (3, 16 + width), generator=generator)
-    seen, position = torch.tensor([0, 2, 3]), torch.tensor([0, 1, 6])
-    found = STARTS[start](laws, seen, image, position)
+    seen, last = torch.tensor([0, 2, 3]), torch.tensor([4, 0, 6])
+    found = STARTS[start](laws, seen, last)
     for row in range(3):
-        newest = int(position[row]) + max(int(seen[row]) - 1, 0)  # the last guessed position
         for offset in range(width):
-            ahead = int(position[row]) + 1 + offset
-            above = min(ahead - GRID[1], newest)
-            token = {"left": newest, "above": above if above >= 0 and ahead >= GRID[1] else newest}.get(start)
             wanted = laws[row, offset]
             if offset >= seen[row] and start == "uniform":
                 wanted = torch.full((codes,), 1 / codes)
-            elif offset >= seen[row] and token is not None:
-                wanted = torch.eye(codes)[image[row, token]]
+            elif offset >= seen[row] and start == "left":
+                wanted = torch.eye(codes)[last[row]]
             torch.testing.assert_close(found[row, offset], wanted)
+
+
+@pytest.mark.parametrize("keeps_law", [True, False])
+def test_a_start_is_given_the_newest_guess_or_else_the_root(keeps_law):
+    """The slow twin writes down the token of every position of three images. Catches the guess of another position or
+    row, or of a former image, and a guess where the pass has left none."""
+    generator, given = torch.Generator().manual_seed(0), []
+    draw, proposals = partial(torch.randint, generator=generator), SimpleNamespace(keeps_law=keeps_law)
+
+    def start(laws, seen, last):
+        given.append(last)
+        return laws
+
+    window = Window(4, tiny_target(), start, lambda *_: draw(CODES, (len(images), 4)), Sampling())
+    window.allocate(3)
+    window.begin(SimpleNamespace(logits=torch.zeros(3, 1, CODES)), torch.arange(3))
+    images, roots_at, read_to = [{}, {}, {}], [0, 0, 0], [0, 0, 0]
+    for number in range(40):
+        if number == 10:
+            window.begin(SimpleNamespace(logits=torch.zeros(1, 1, CODES)), torch.tensor([1]))
+            images[1], roots_at[1], read_to[1] = {}, 0, 0
+        if number == 20:
+            window.keep(torch.tensor([2, 0]))
+            images, roots_at, read_to = ([kept[2], kept[0]] for kept in (images, roots_at, read_to))
+        roots, room = draw(CODES, (len(images),)), draw(2, 7, (len(images),))
+        guess = window.guess(roots, proposals)
+        tree = chain_within(room, torch.cat([roots[:, None], guess.tokens], 1))
+        verdict = random_verdict(generator, tree)
+        window.observe(tree, None, torch.rand(*tree.tokens.shape, CODES, generator=generator), verdict)
+        for row, image in enumerate(images):
+            image[roots_at[row]] = int(roots[row])
+            assert int(given[-1][row]) == image[max(roots_at[row], read_to[row])]
+            image |= {roots_at[row] + 1 + place: int(token) for place, token in enumerate(guess.tokens[row])}
+            read_to[row] = roots_at[row] + int(tree.depths[row].max())
+            roots_at[row] += int(verdict.moved[row])
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 8])

@@ -9,13 +9,13 @@ from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.jacobi.jacobi import Jacobi, anew, coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
-from lantern.drafters.jacobi.starts import Above, Left, Nearest, Uniform
+from lantern.drafters.jacobi.starts import Left, Nearest, Uniform
 from lantern.noise import Noise
 from lantern.sampling import Sampling
 from lantern.verification.block import Block
 from lantern.verification.ratio import Ratio, RatioProposals
 
-STARTS = {"nearest": Nearest(), "uniform": Uniform(), "left": Left(), "above": Above(2)}
+STARTS = {"nearest": Nearest(), "uniform": Uniform(), "left": Left()}
 
 
 @pytest.mark.parametrize("start", STARTS)
