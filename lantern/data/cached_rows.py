@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
+from time import monotonic
 from typing import Any, NamedTuple
 
 from datasets import Dataset, Features, concatenate_datasets, disable_progress_bars, load_from_disk
 from filelock import FileLock, Timeout
-from tqdm import tqdm
 
 from lantern.data.disk_budget import Budget
 from lantern.errors import LanternError
+from lantern.runtime.progress_line import ProgressLine
 
 MakeRows = Callable[[list], Iterator[dict[str, Any]]]
 CHECKSUMS = "shard.json"
@@ -96,8 +97,15 @@ def _fill_as_helper(shards: list[Shard], make_rows: MakeRows, features: Features
 
 def _fill(shards: list[Shard], make_rows: MakeRows, features: Features, is_helper: bool = False) -> None:
     """Computes every shard that no other process has locked, then waits for the locked ones."""
-    with tqdm(shards, desc=shards[0].folder.parent.name, unit="shard", disable=is_helper or len(shards) == 1) as bar:
-        locked = [shard for shard in bar if not _claim(shard, make_rows, features, wait=False)]
+    locked, started = [], monotonic()
+    line = ProgressLine(f"computing {shards[0].folder.parent.name}")
+    for done, shard in enumerate(shards):
+        if not is_helper and len(shards) > 1:
+            left_s = (monotonic() - started) / done * (len(shards) - done) if done else None
+            line.show(done / len(shards), f"{done} of {len(shards)} parts", left_s)
+        if not _claim(shard, make_rows, features, wait=False):
+            locked.append(shard)
+    line.close()
     if not is_helper:
         for shard in locked:
             _claim(shard, make_rows, features, wait=True)

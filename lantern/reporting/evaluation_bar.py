@@ -5,7 +5,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TextIO
 
-from lantern.reporting.progress_line import ProgressLine
+from lantern.runtime.progress_line import ProgressLine
 
 
 class EvaluationBar:

@@ -7,7 +7,7 @@ from typing import TextIO
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import ProgressBar
 
-from lantern.reporting.progress_line import ProgressLine
+from lantern.runtime.progress_line import ProgressLine
 from lantern.training.schedule import share_of
 
 

@@ -14,6 +14,7 @@ from support.paths import ROOT
 from lantern.data.cached_rows import cached_rows
 from lantern.data.disk_budget import Budget
 from lantern.errors import LanternError
+from lantern.runtime.progress_line import ProgressLine
 
 FEATURES = Features({"number": Value("int64")})
 
@@ -47,6 +48,22 @@ EXPECTED = [2 * i for i in range(10)]
 @pytest.mark.parametrize("num_workers", [1, 3])
 def test_rows_keep_the_order_of_their_items_for_any_number_of_processes(tmp_path, num_workers):
     assert made(tmp_path / "t", num_workers=num_workers) == EXPECTED
+
+
+def test_what_is_not_there_yet_is_shown_as_parts_of_a_whole(tmp_path, monkeypatch):
+    """Catches a bar of tqdm, which fills the log of a batch job with one endless line, and one for each helper."""
+    shown = []
+
+    class Shown(ProgressLine):
+        def show(self, share: float, words: str, left_s: float | None) -> None:
+            shown.append((share, words, left_s is None))
+
+    monkeypatch.setattr("lantern.data.cached_rows.ProgressLine", Shown)
+    made(tmp_path / "table", num_workers=2)
+    assert shown == [(part / 4, f"{part} of 4 parts", part == 0) for part in range(4)]
+    made(tmp_path / "table")
+    made(tmp_path / "small", count=3)
+    assert len(shown) == 4
 
 
 def test_an_interrupted_run_continues_after_its_last_whole_shard(tmp_path):

@@ -12,7 +12,7 @@ from lantern.cli.sweep_callback import SweepReport, number_of_points
 from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Folders, Plan
 from lantern.reporting.evaluation_bar import EvaluationBar, sweep_bar
-from lantern.reporting.progress_line import duration
+from lantern.runtime.progress_line import duration
 
 PROMPTS = ["a", "b", "c", "d"]
 
