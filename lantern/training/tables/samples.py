@@ -33,8 +33,8 @@ class TargetSamples:
         self, target: Target, captions: Splits, sampling: Sampling, cache_dir: str, seed: int, batch_size: int,
         num_images: int | None = None, budget_gib: float = 20.0,
     ) -> None:  # fmt: skip
-        """num_images: of each split, cycling through its captions; None: one image per caption. LanternError for a
-        codebook that the tables cannot hold."""
+        """num_images: of each split, for captions at even distances in it, or cycling where it has fewer; None: one
+        image per caption. LanternError for a codebook that the tables cannot hold."""
         check_codes(target.vocab_size, "target")
         self.pipeline = Pipeline(target, NoDrafter(), SharedNoise(), Exact(), sampling)
         self.captions, self.cache_dir, self.seed, self.batch_size = captions, Path(cache_dir), seed, batch_size
@@ -43,7 +43,7 @@ class TargetSamples:
     def split(self, name: str) -> TokenSplit:
         """Samples at the first call; later calls read the cached table."""
         known = list(self.captions.split(name).captions)
-        captions = [known[i % len(known)] for i in range(len(known) if self.num_images is None else self.num_images)]
+        captions = _chosen(known, len(known) if self.num_images is None else self.num_images)
         settings = asdict(self.pipeline.sampling)
         target = self.pipeline.target
         key = cache_key(*target_hashes(target), list(target.grid), settings, captions, self.seed, name)
@@ -65,3 +65,10 @@ class TargetSamples:
         generation = self.pipeline.generate(prompts, seeds, batch_size=len(prompts))
         for caption, tokens in zip(prompts, generation.tokens, strict=True):
             yield {"tokens": tokens.cpu().numpy().astype(np.uint16), "caption": caption}
+
+
+def _chosen(captions: list[str], count: int) -> list[str]:
+    """Of a source whose captions are in the order of its files, the first ones may be of one folder or class alone."""
+    if count < len(captions):
+        return [captions[i * len(captions) // count] for i in range(count)]
+    return [captions[i % len(captions)] for i in range(count)]

@@ -62,6 +62,12 @@ def test_samples_may_be_more_or_fewer_than_captions(target, tmp_path):
     assert len({tuple(item["tokens"].tolist()) for item in items}) == 6
 
 
+def test_fewer_samples_than_captions_are_of_captions_from_all_of_the_split(target, tmp_path):
+    """Catches validation on one class: class folders list their captions class by class."""
+    captions = TargetSamples(target, MemorySplits(12), Sampling(), str(tmp_path), 0, 4, num_images=4)
+    assert captions.split("validation").captions == MemorySplits(12).captions[::3]
+
+
 def test_a_codebook_of_more_codes_than_a_table_holds_is_refused(target, tmp_path):
     """Catches token 65,536 that is stored as 0."""
     for count in (2**16, 2**16 + 1):
