@@ -80,7 +80,7 @@ def _index_shard(file: str, size: int) -> Iterator[dict[str, Any]]:
                 images[key] = member
             elif suffix in (".txt", ".json"):
                 text = read_text(read_bytes(file, member.offset_data, member.size))
-                captions.setdefault(key, _caption(text, suffix, f"{file}, {member.name},"))
+                captions[key] = captions.get(key) or _caption(text, suffix, f"{file}, {member.name},")
     except (tarfile.TarError, EOFError, OSError) as error:
         problems.append((Path(file).name, f"the shard breaks off: {error}"))
     for key, member in images.items():

@@ -18,6 +18,13 @@ def test_samples_of_all_shards_are_read_where_they_lie(tmp_path):
     assert values_of(split) == {"caption 10": 10, "caption 20": 20, "caption 30": 30}
 
 
+@pytest.mark.parametrize("record", [b"{}", b'{"width": 20}', b"no json"])
+def test_a_caption_beside_a_record_without_one_is_found(tmp_path, record):
+    """Catches images that are skipped for the .json of their sizes, which comes before their .txt in a shard."""
+    write_shard(tmp_path / "a.tar", [("1.json", record), *sample("1", 10), *sample("2", 20), ("2.json", record)])
+    assert values_of(opened(tmp_path, tmp_path).split("train")) == {"caption 10": 10, "caption 20": 20}
+
+
 def test_a_truncated_shard_yields_the_samples_before_its_end(tmp_path, caplog):
     whole = write_shard(tmp_path / "a.tar", [*sample("1", 10), *sample("2", 20), *sample("3", 30)])
     cut = whole.read_bytes()[: 512 * 9 + 40]  # inside the third image, behind its header
