@@ -24,6 +24,7 @@ def train(cfg: DictConfig) -> None:
     check_added(run.overrides.task, run.runtime.choices, "train")
     import pytorch_lightning as pl
 
+    from lantern.reporting.page.commands import config_dir
     from lantern.training import processes, run_steps
     from lantern.training.limits import FiniteLoss, check_numbers
     from lantern.training.termination import PromptEnd
@@ -56,4 +57,4 @@ def train(cfg: DictConfig) -> None:
         run_steps.record(folder, config, loggers, weights)
         run_steps.keep_old_weights(folder, cfg.task_name)  # once nothing speaks against this training
         run_steps.fit(trainer, task, batches, checkpoint)
-        run_steps.export(task, trainer, folder / cfg.task_name, run.overrides.task)
+        run_steps.export(task, trainer, folder / cfg.task_name, run.overrides.task, config_dir(run.runtime))

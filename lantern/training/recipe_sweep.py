@@ -16,6 +16,7 @@ from lantern.cli.error_messages import user_error
 from lantern.cli.subcommand import run_command
 from lantern.cli.sweep_callback import find_conflict, reason_of
 from lantern.errors import LanternError
+from lantern.reporting.page.commands import config_dir
 from lantern.reporting.wandb_runs import Tracker, group_of
 from lantern.runtime.overrides import override
 
@@ -87,7 +88,8 @@ class RecipeReport(Callback):
         config, self._sweep = self._sweep, None
         folder = Path(config.hydra.sweep.dir)
         own = overrides_of(OmegaConf.to_container(config.sweep.decoding))
-        failed = decode(folder, [*filter(FORWARDED.match, config.hydra.overrides.task), *own])
+        given = [*filter(FORWARDED.match, config.hydra.overrides.task), *own]
+        failed = decode(folder, [*config_dir(config.hydra.runtime), *given])
         track = config.logger.get("wandb")
         tracker = Tracker(track.project, tags=track.tags) if track else Tracker(mode="disabled")
         report_recipes(folder, config.sweep.ranked_by, config.sweep.reference, tracker, failed)

@@ -247,9 +247,12 @@ def fit(trainer: pl.Trainer, task: pl.LightningModule, batches: object, checkpoi
 
 
 @rank_zero_only
-def export(task: pl.LightningModule, trainer: pl.Trainer, folder: Path, overrides: Sequence[str]) -> None:
+def export(
+    task: pl.LightningModule, trainer: pl.Trainer, folder: Path, overrides: Sequence[str],
+    config_dir: Sequence[str] = (),
+) -> None:  # fmt: skip
     """Writes the weights of the best validated step, or without validation the last ones, and prints the next command.
-    overrides: those of the training command."""
+    overrides and config_dir: those of the training command."""
     best = [c.best_model_path for c in trainer.callbacks if isinstance(c, ModelCheckpoint) and c.monitor]
     path = whole_checkpoint(Path(best[0])) if best and best[0] else None
     if best and best[0] and path is None:
@@ -262,16 +265,16 @@ def export(task: pl.LightningModule, trainer: pl.Trainer, folder: Path, override
         if isinstance(logger, TolerantWandbLogger):
             logger.log_weights(folder, folder.name)
     conditioner = getattr(getattr(task, "target", None), "conditioner", None)
-    print(what_next(folder, [*overrides, *getattr(conditioner, "evaluate_with", ())]))
+    print(what_next(folder, [*overrides, *getattr(conditioner, "evaluate_with", ())], config_dir))
 
 
-def what_next(weights: Path, overrides: Sequence[str]) -> str:
+def what_next(weights: Path, overrides: Sequence[str], config_dir: Sequence[str] = ()) -> str:
     """For a drafter the command that evaluates it, an EAGLE drafter losslessly, with the training's overrides that
     describe the same target; else where the weights are."""
     if weights.name == "drafter":
         kept = [given for given in overrides if REPEATED.match(given) and given != "drafter=eagle"]
         method = [] if any(given.startswith("drafter=") for given in kept) else ["+method=refined_jacobi"]
         program = program_of("evaluate.py")[1]
-        command = shlex.join([*program, *method, *kept, override("drafter.checkpoint", weights)])
+        command = shlex.join([*program, *config_dir, *method, *kept, override("drafter.checkpoint", weights)])
         return f"drafter written; measure it with: {command}"
     return f"{weights.name} written to {weights}; to ship it, copy that folder to data/weights/{weights.name}"

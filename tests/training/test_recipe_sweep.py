@@ -14,10 +14,11 @@ import torch
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra._internal.utils import create_config_search_path
+from hydra.conf import ConfigSourceInfo
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn, JobStatus
-from omegaconf import OmegaConf
+from omegaconf import OmegaConf, open_dict
 from support.configs import composed_with_hydra
 from support.made_recipes import WAY, made_run
 from support.paths import CONF, ROOT
@@ -112,6 +113,17 @@ def test_every_finished_drafter_is_decoded_with_on_the_target_it_was_trained_on(
     assert configs[0].hydra.sweep.dir == f"{tmp_path}/lk-0/decoded"
     assert (configs[0].speed.num_prompts, configs[0].prompts, configs[0].quality.num_images) == (3, ["a ring, red"], 0)
     assert configs[0].sampling.temperature == 0.5
+
+
+def test_a_folder_of_yamls_is_given_to_every_decoding(sweep, tmp_path, monkeypatch):
+    """Catches drafters that are all trained and none decoded with: evaluate.py does not know the model of the yamls."""
+    given = []
+    monkeypatch.setattr(recipe_sweep, "decode", lambda _, settings: given.extend(settings))
+    source = ConfigSourceInfo(path=str(tmp_path / "my_conf"), schema="file", provider="command-line")
+    with open_dict(sweep.config):
+        sweep.config.hydra.runtime.update(cwd=str(tmp_path), config_sources=[source])
+    sweep.at_exit[0]()
+    assert given[:2] == ["--config-dir", "my_conf"]
 
 
 @pytest.mark.parametrize("reported", [["eagle1", "lk"], []])

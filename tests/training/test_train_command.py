@@ -91,6 +91,12 @@ def test_an_eagle_drafter_is_measured_losslessly(given, tmp_path):
     assert cfg.drafter.checkpoint == str(tmp_path / "drafter")
 
 
+def test_a_folder_of_yamls_is_part_of_the_printed_command(tmp_path):
+    """Catches a command that does not know the model whose drafter was trained."""
+    said = what_next(tmp_path / "drafter", ["model=mine"], ["--config-dir", "my_conf"])
+    assert printed(said)[:2] == ["--config-dir", "my_conf"]
+
+
 def test_other_tasks_print_where_their_weights_belong(tmp_path):
     assert what_next(tmp_path / "critic", ["task=critic"]).endswith("copy that folder to data/weights/critic")
 

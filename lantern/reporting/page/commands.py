@@ -30,10 +30,10 @@ def command_of(folder: Path) -> str | None:
     mode, runtime = (OmegaConf.select(OmegaConf.load(record), f"hydra.{key}") for key in ("mode", "runtime"))
     single = ["hydra.mode=RUN"] if mode == "MULTIRUN" else []  # a point alone, where a preset sweeps
     given = OmegaConf.to_container(OmegaConf.load(overrides), resolve=False)  # ${…} is the run's to resolve
-    return shlex.join([*program_of("evaluate.py")[1], *_config_dir(runtime), *map(str, given), *single])
+    return shlex.join([*program_of("evaluate.py")[1], *config_dir(runtime), *map(str, given), *single])
 
 
-def _config_dir(runtime: Mapping) -> list[str]:
+def config_dir(runtime: Mapping) -> list[str]:
     """--config-dir, for yamls outside the project: relative to the working folder if it was below that."""
     given = [Path(source["path"]) for source in runtime["config_sources"] if source["provider"] == "command-line"]
     inside = [path.is_relative_to(runtime["cwd"]) for path in given]
