@@ -1,6 +1,7 @@
 """What a comparison of drafter recipes measured, read from the folders of its training runs: a row for each drafter."""
 
 import csv
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from lantern.models.checkpoints import load_weights, weights_file
 from lantern.reporting.merge import point_folders
 
 DRAFTER, DECODED = "drafter", "decoded"  # subfolders of a run: weights, and the sweep that decoded with them
+EVALUATE_WITH = "evaluate_with.json"  # a run's settings of evaluate.py that its target needs
 VALIDATION, TIME = "val/", "time/"
 TOKENS, DRAFT_MS, OTHERS = "tokens_per_step/", "draft_ms/", "other_cores/"  # and the name of a way to decode
 
@@ -20,6 +22,12 @@ TOKENS, DRAFT_MS, OTHERS = "tokens_per_step/", "draft_ms/", "other_cores/"  # an
 def run_folders(sweep: Path) -> list[Path]:
     """The finished training runs of a sweep, named recipe-seed."""
     return sorted(path.parent for path in sweep.glob(f"*-*/{DRAFTER}") if weights_file(path).is_file())
+
+
+def needed_settings(folder: Path) -> list[str]:
+    """EVALUATE_WITH of a run; none of one that has no such file."""
+    path = folder / EVALUATE_WITH
+    return json.loads(path.read_text()) if path.is_file() else []
 
 
 def name_of(folder: Path) -> tuple[str, int]:

@@ -108,12 +108,13 @@ def overrides_of(settings: Mapping, prefix: str = "") -> list[str]:
 def decode(sweep: Path, settings: Sequence[str]) -> list[str]:
     """Runs evaluate.py +sweep=drafters on every drafter of a sweep; it makes no finished point again. Returns the names
     of the runs where it failed."""
-    from lantern.reporting.recipe_runs import DECODED, DRAFTER, run_folders
+    from lantern.reporting.recipe_runs import DECODED, DRAFTER, needed_settings, run_folders
 
-    failed = []
+    failed, keys = [], {given.split("=")[0] for given in settings}
     for folder in run_folders(sweep):
         places = [override("drafter.checkpoint", folder / DRAFTER), override("hydra.sweep.dir", folder / DECODED)]
-        command = ["evaluate.py", "+sweep=drafters", *settings, *places, "tracking.mode=disabled"]
+        needed = [each for each in needed_settings(folder) if each.split("=")[0] not in keys]
+        command = ["evaluate.py", "+sweep=drafters", *needed, *settings, *places, "tracking.mode=disabled"]
         try:
             run_command(command, "the other drafters go on")
         except LanternError as error:

@@ -1,5 +1,6 @@
 """The steps of train.py around Trainer.fit: checks, resuming and records before it, the export of weights after it."""
 
+import json
 import logging
 import re
 import shlex
@@ -22,6 +23,7 @@ from torch.distributed import DistError
 from lantern.errors import LanternError
 from lantern.evaluation.provenance import PROVENANCE, write_provenance
 from lantern.models.checkpoints import local_hashes, weights_file
+from lantern.reporting.recipe_runs import EVALUATE_WITH
 from lantern.runtime.files import alone_in, is_file, read_object, replace_text
 from lantern.runtime.overrides import override
 from lantern.runtime.programs import program_of
@@ -260,12 +262,15 @@ def export(
     if path:
         state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
         task.load_state_dict(state, strict=task.strict_loading)
+    conditioner = getattr(getattr(task, "target", None), "conditioner", None)
+    needed = list(getattr(conditioner, "evaluate_with", ()))
+    if needed:  # before the weights, with which a run counts as finished
+        replace_text(folder.parent / EVALUATE_WITH, json.dumps(needed))
     task.export(folder)
     for logger in trainer.loggers:
         if isinstance(logger, TolerantWandbLogger):
             logger.log_weights(folder, folder.name)
-    conditioner = getattr(getattr(task, "target", None), "conditioner", None)
-    print(what_next(folder, [*overrides, *getattr(conditioner, "evaluate_with", ())], config_dir))
+    print(what_next(folder, [*overrides, *needed], config_dir))
 
 
 def what_next(weights: Path, overrides: Sequence[str], config_dir: Sequence[str] = ()) -> str:

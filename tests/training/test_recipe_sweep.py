@@ -126,6 +126,18 @@ def test_a_folder_of_yamls_is_given_to_every_decoding(sweep, tmp_path, monkeypat
     assert given[:2] == ["--config-dir", "my_conf"]
 
 
+def test_what_a_target_needs_is_given_to_its_decoding_unless_the_sweep_says_it(tmp_path, monkeypatch):
+    """Catches captions of scenes for a model of classes, which ends every sweep without a report."""
+    made_run(tmp_path / "lk-0")
+    (tmp_path / "lk-0" / "evaluate_with.json").write_text('["prompts=classes", "quality.num_images=0"]')
+    commands = []
+    monkeypatch.setattr(recipe_sweep, "run_command", lambda command, _: commands.append(command))
+    recipe_sweep.decode(tmp_path, ["split=dev"])
+    recipe_sweep.decode(tmp_path, ["prompts=[3]", "split=dev"])
+    needed = [composed_with_hydra("evaluate", *command[1:]).prompts for command in commands]
+    assert needed == ["classes", [3]]
+
+
 @pytest.mark.parametrize("reported", [["eagle1", "lk"], []])
 def test_a_failed_decoding_leaves_the_others_their_report_and_says_how_to_go_on(reported, tmp_path, monkeypatch):
     """Catches one drafter that keeps all others from being compared, and an exit status of 0."""
