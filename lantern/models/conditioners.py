@@ -1,14 +1,20 @@
 """Conditioners without a text encoder: word features of captions with a closed vocabulary, and class labels."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 
 from lantern.errors import LanternError
 
+WORDS_SHOWN = 20  # of unknown ones
 log = logging.getLogger(__name__)
+
+
+def words_of(captions: Iterable[str]) -> set[str]:
+    """The words that WordFeatures looks up."""
+    return {word for caption in captions for word in caption.lower().split()}
 
 
 class WordFeatures:
@@ -31,6 +37,12 @@ class WordFeatures:
             features[row, -len(indices) :] = self.table[indices]
             visible[row, -len(indices) :] = True
         return features, visible
+
+    def check(self, captions: Iterable[str]) -> None:
+        """LanternError, with all of them, for words of captions that this model does not know."""
+        if unknown := sorted(words_of(captions) - self.words.keys()):
+            shown = ", ".join(map(repr, unknown[:WORDS_SHOWN])) + (" …" if len(unknown) > WORDS_SHOWN else "")
+            raise LanternError(f"{len(unknown)} unknown words: {shown}; this model knows {' '.join(self.words)}")
 
     def _indices(self, prompt: str) -> list[int]:
         words = prompt.lower().split()
@@ -58,11 +70,15 @@ class ClassLabels:
 
     def __call__(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """-> labels [B], visible [B, 1]. Raises LanternError unless every prompt is a number in [0, num_classes)."""
-        for prompt in prompts:
+        self.check(prompts)
+        labels = torch.tensor([int(prompt) for prompt in prompts])
+        return labels, torch.ones(len(labels), 1, dtype=torch.bool)
+
+    def check(self, captions: Iterable[str]) -> None:
+        """LanternError for a caption that is no class."""
+        for prompt in captions:
             if not prompt.strip().isdecimal() or int(prompt) >= self.num_classes:
                 raise LanternError(
                     f"prompt {prompt!r} is no class of this model; give numbers from 0 to {self.num_classes - 1}, as "
                     "prompts=classes does"
                 )
-        labels = torch.tensor([int(prompt) for prompt in prompts])
-        return labels, torch.ones(len(labels), 1, dtype=torch.bool)

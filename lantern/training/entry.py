@@ -26,6 +26,7 @@ def train(cfg: DictConfig) -> None:
 
     from lantern.reporting.page.commands import config_dir
     from lantern.training import processes, run_steps
+    from lantern.training.known_captions import check_words
     from lantern.training.limits import FiniteLoss, check_numbers
     from lantern.training.termination import PromptEnd
 
@@ -50,6 +51,7 @@ def train(cfg: DictConfig) -> None:
         if cfg.device == "auto":
             cfg.device = str(trainer.strategy.root_device)  # the frozen target stands where Lightning puts the rest
         task, batches = instantiate(cfg.task), instantiate(cfg.batches)
+        check_words(cfg, task, batches)
         config = run_steps.whole_config(cfg)
         weights = run_steps.weights_of(config, task)
         checkpoint = run_steps.checkpoint_to_resume(folder, config, asked, weights)
