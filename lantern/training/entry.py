@@ -28,6 +28,7 @@ def train(cfg: DictConfig) -> None:
     from lantern.training import processes, run_steps
     from lantern.training.known_captions import check_words
     from lantern.training.limits import FiniteLoss, check_numbers
+    from lantern.training.sharded_target import training_dtype
     from lantern.training.termination import PromptEnd
 
     (ending := PromptEnd()).listen()
@@ -50,6 +51,8 @@ def train(cfg: DictConfig) -> None:
         processes.check_processes(trainer, cfg.batches.batch_size, run.overrides.hydra, run.mode == RunMode.MULTIRUN)
         if cfg.device == "auto":
             cfg.device = str(trainer.strategy.root_device)  # the frozen target stands where Lightning puts the rest
+        if "sharded_target" in cfg.callbacks:
+            cfg.dtype = training_dtype(cfg.dtype, trainer.strategy.root_device)
         task, batches = instantiate(cfg.task), instantiate(cfg.batches)
         check_words(cfg, task, batches)
         config = run_steps.whole_config(cfg)

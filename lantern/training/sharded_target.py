@@ -15,6 +15,14 @@ from lantern.errors import LanternError
 from lantern.models.hf.target import HuggingFaceTarget
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.onednn_linear import linear
+from lantern.runtime.hardware import resolve_dtype
+
+
+def training_dtype(dtype: str, device: torch.device) -> str:
+    """dtype=auto as it is on the device that trains: the target is loaded into main memory, whose processor would
+    choose for itself."""
+    chooses = dtype == "auto" and device.type != "cpu"
+    return str(resolve_dtype(dtype, device)).removeprefix("torch.") if chooses else dtype
 
 
 class ShardedTarget(pl.Callback):

@@ -15,7 +15,7 @@ from support.loaded_families import PROMPTS, config
 from torch.distributed.device_mesh import init_device_mesh
 
 from lantern.errors import LanternError
-from lantern.training.sharded_target import ShardedTarget, shard
+from lantern.training.sharded_target import ShardedTarget, shard, training_dtype
 from lantern.training.teacher_forcing import target_features
 
 
@@ -62,3 +62,14 @@ def test_one_process_and_a_target_without_layers_are_one_sentence(mesh):
     with pytest.raises(LanternError, match=r"this is one; give trainer\.devices=2"):
         ShardedTarget().setup(pl.Trainer(barebones=True, accelerator="cpu"), pl.LightningModule(), "fit")
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+
+
+def test_the_dtype_of_a_target_is_chosen_by_the_device_that_trains(monkeypatch):
+    """Catches a target in float32 on eight GPUs, twice as large, because it is loaded by a processor."""
+    fast = {"cpu": False, "cuda": True}
+    monkeypatch.setattr("lantern.runtime.hardware.is_bf16_fast", lambda device: fast[torch.device(device).type])
+    assert training_dtype("auto", torch.device("cuda", 1)) == "bfloat16"
+    assert training_dtype("float32", torch.device("cuda", 1)) == "float32"
+    assert training_dtype("auto", torch.device("cpu")) == "auto"  # as the loader resolves it
+    monkeypatch.setitem(fast, "cuda", False)
+    assert training_dtype("auto", torch.device("cuda", 1)) == "float32"
