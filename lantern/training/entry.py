@@ -27,7 +27,7 @@ def train(cfg: DictConfig) -> None:
     from lantern.reporting.page.commands import config_dir
     from lantern.training import processes, run_steps
     from lantern.training.known_captions import check_words
-    from lantern.training.limits import FiniteLoss, check_numbers
+    from lantern.training.limits import FiniteLoss, check_data, check_numbers
     from lantern.training.sharded_target import training_dtype
     from lantern.training.termination import PromptEnd
 
@@ -39,6 +39,7 @@ def train(cfg: DictConfig) -> None:
     run_steps.check_model(cfg)
     run_steps.check_tables(cfg)
     check_numbers(cfg)
+    check_data(cfg)
     goes_on = asked is not None and run.mode != RunMode.MULTIRUN
     if not goes_on and run_steps.is_finished(folder, run_steps.whole_config(cfg)):
         return

@@ -1,5 +1,5 @@
-"""Numbers that no training works with, refused before anything is built; and a loss that is not finite, which ends a
-training before its weights are exported."""
+"""Numbers that no training works with and data that is not named, refused before anything is built; and a loss that is
+not finite, which ends a training before its weights are exported."""
 
 from math import isfinite
 
@@ -46,6 +46,13 @@ def check_numbers(cfg: DictConfig) -> None:
         )
     if isinstance(time := OmegaConf.select(cfg, "trainer.max_time"), str) and not time.strip("0:"):
         raise LanternError(f"trainer.max_time={time} trains nothing; give days:hours:minutes:seconds, or null")
+
+
+def check_data(cfg: DictConfig) -> None:
+    """Raises LanternError for settings of the data that must be given and are not, by the names under which they are
+    given: the data set, which is built as a part of others, does not know them."""
+    if missing := sorted(OmegaConf.missing_keys(cfg.data)):
+        raise LanternError(f"{missing[0]} has no value; give {missing[0]}=…")
 
 
 class FiniteLoss(pl.Callback):

@@ -16,7 +16,7 @@ from lantern.runtime.home import CONFIG_FOLDER
 @in_one_sentence
 def prepare(cfg: DictConfig) -> None:
     """Computes the missing shards of both splits and prints their sizes."""
-    from lantern.training.limits import check_numbers
+    from lantern.training.limits import check_data, check_numbers
     from lantern.training.run_steps import check_model, check_tables
 
     run = HydraConfig.get()
@@ -24,6 +24,7 @@ def prepare(cfg: DictConfig) -> None:
     check_model(cfg)
     check_tables(cfg)
     check_numbers(cfg)
+    check_data(cfg)
     batches = instantiate(cfg.batches)
     for name in ("train", "validation"):
         print(f"{name}: {len(batches.splits.split(name)):,} items")

@@ -8,7 +8,7 @@ from torch import nn
 
 from lantern.cli.compose import composed
 from lantern.errors import LanternError
-from lantern.training.limits import FiniteLoss, check_numbers
+from lantern.training.limits import FiniteLoss, check_data, check_numbers
 
 TASKS = sorted(path.stem for path in (ROOT / "conf" / "task").glob("*.yaml"))
 
@@ -45,6 +45,15 @@ def test_batches_of_one_step_are_refused_because_they_would_have_equal_noise():
     with pytest.raises(LanternError, match=said):
         check_numbers(composed(ROOT / "conf", "train", ["+trainer.accumulate_grad_batches=4"]))
     check_numbers(composed(ROOT / "conf", "train", ["+trainer.accumulate_grad_batches=1"]))
+
+
+@pytest.mark.parametrize(("data", "key"), [("imagefolder", "folder"), ("webdataset", "shards"), ("parquet", "files")])
+@pytest.mark.parametrize("task", ["drafter", "tokenizer"])
+def test_data_that_is_not_named_is_asked_for_by_its_setting(data, key, task):
+    """Catches folder=…, which no command knows, and an error after the target was loaded."""
+    with pytest.raises(LanternError, match=rf"^data\.{key} has no value; give data\.{key}=…$"):
+        check_data(composed(ROOT / "conf", "train", [f"data={data}", f"task={task}"]))
+    check_data(composed(ROOT / "conf", "train", [f"data={data}", f"task={task}", f"data.{key}=here"]))
 
 
 @pytest.mark.parametrize("task", TASKS)
