@@ -2,8 +2,10 @@
 inside, so that --help and a mistyped setting are answered at once."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hydra
+from hydra.conf import HydraConf
 from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig
@@ -12,6 +14,9 @@ from lantern.cli.error_messages import in_one_sentence, without_hints
 from lantern.cli.plain_settings import check_added
 from lantern.runtime.home import CONFIG_FOLDER
 from lantern.runtime.launcher_end import ends_with_torchrun
+
+if TYPE_CHECKING:
+    import torch
 
 
 @ends_with_torchrun
@@ -27,19 +32,15 @@ def train(cfg: DictConfig) -> None:
     from lantern.reporting.page.commands import config_dir
     from lantern.training import processes, run_steps
     from lantern.training.known_captions import check_words
-    from lantern.training.limits import FiniteLoss, check_data, check_numbers
-    from lantern.training.sharded_target import training_dtype
+    from lantern.training.limits import FiniteLoss
+    from lantern.training.run_length import tell_end
     from lantern.training.termination import PromptEnd
 
     (ending := PromptEnd()).listen()
     folder = Path(run.runtime.output_dir)
     run_steps.silence_warnings()
     asked = run_steps.named_checkpoint(cfg.ckpt_path, folder)
-    run_steps.check_overrides(run.overrides.task, cfg.task_name)
-    run_steps.check_model(cfg)
-    run_steps.check_tables(cfg)
-    check_numbers(cfg)
-    check_data(cfg)
+    _check(cfg, run)
     goes_on = asked is not None and run.mode != RunMode.MULTIRUN
     if not goes_on and run_steps.is_finished(folder, run_steps.whole_config(cfg)):
         return
@@ -50,10 +51,7 @@ def train(cfg: DictConfig) -> None:
         loggers = [logger for logger in instantiate(cfg.logger).values() if logger]
         trainer = instantiate(cfg.trainer, callbacks=[*callbacks, FiniteLoss(), ending], logger=loggers)
         processes.check_processes(trainer, cfg.batches.batch_size, run.overrides.hydra, run.mode == RunMode.MULTIRUN)
-        if cfg.device == "auto":
-            cfg.device = str(trainer.strategy.root_device)  # the frozen target stands where Lightning puts the rest
-        if "sharded_target" in cfg.callbacks:
-            cfg.dtype = training_dtype(cfg.dtype, trainer.strategy.root_device)
+        _place(cfg, trainer.strategy.root_device)
         task, batches = instantiate(cfg.task), instantiate(cfg.batches)
         check_words(cfg, task, batches)
         config = run_steps.whole_config(cfg)
@@ -63,4 +61,29 @@ def train(cfg: DictConfig) -> None:
         run_steps.record(folder, config, loggers, weights)
         run_steps.keep_old_weights(folder, cfg.task_name)  # once nothing speaks against this training
         run_steps.fit(trainer, task, batches, checkpoint)
+        tell_end(trainer, cfg.trainer)
         run_steps.export(task, trainer, folder / cfg.task_name, run.overrides.task, config_dir(run.runtime))
+
+
+def _check(cfg: DictConfig, run: HydraConf) -> None:
+    """Refuses, and warns of, what the settings alone tell."""
+    from lantern.training import run_steps
+    from lantern.training.limits import check_data, check_numbers
+    from lantern.training.run_length import tell_limits
+
+    run_steps.check_overrides(run.overrides.task, cfg.task_name)
+    run_steps.check_model(cfg)
+    run_steps.check_tables(cfg)
+    check_numbers(cfg)
+    check_data(cfg)
+    tell_limits(cfg.trainer, run.overrides.task, run.runtime.choices.task)
+
+
+def _place(cfg: DictConfig, device: "torch.device") -> None:
+    """Sets where and in which dtype the frozen target stands, by the device that trains."""
+    from lantern.training.sharded_target import training_dtype
+
+    if cfg.device == "auto":
+        cfg.device = str(device)  # where Lightning puts the rest
+    if "sharded_target" in cfg.callbacks:
+        cfg.dtype = training_dtype(cfg.dtype, device)
