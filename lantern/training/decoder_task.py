@@ -23,6 +23,9 @@ class DecoderTask(TokenizerTask):
         for part in (self.tokenizer.encoder, self.tokenizer.quant_conv):
             part.requires_grad_(False)
 
+    def _check_steps(self, steps: int) -> None:
+        """The codebook is learned already."""
+
     def _latents(self, real: Tensor) -> Tensor:  # [B, 3, H, W] -> [B, h, w, C]
         with torch.autocast(real.device.type, enabled=False):  # as in use: rounded ones would have other tokens
             return super()._latents(real)

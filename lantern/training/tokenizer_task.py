@@ -61,10 +61,24 @@ class TokenizerTask(pl.LightningModule):
         self.quantize_from, self.texture_from, self.discriminate_from = quantize_from, texture_from, discriminate_from
 
     def setup(self, stage: str) -> None:
-        """Raises LanternError on several devices, whose codebooks would diverge."""
+        """Raises LanternError on several devices, whose codebooks would diverge, and for too few steps."""
         if self.trainer.world_size > 1:
             devices = self.trainer.world_size
             raise LanternError(f"task=tokenizer trains on one device, not on {devices}; leave trainer.devices out")
+        if self.trainer.max_steps > 0:
+            self._check_steps(self.trainer.max_steps)
+
+    def on_train_end(self) -> None:
+        """The same where time has ended the training."""
+        self._check_steps(self.global_step)
+
+    def _check_steps(self, steps: int) -> None:
+        """Raises LanternError for steps after which the codebook is still the random one of the start."""
+        if steps <= self.quantize_from:
+            raise LanternError(
+                f"a training of {steps} steps learns no codebook, which begins after task.quantize_from="
+                f"{self.quantize_from}; give more steps, or a smaller task.quantize_from"
+            )
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         trained = [weight for weight in self.tokenizer.parameters() if weight.requires_grad]

@@ -7,7 +7,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from lantern.errors import CheckpointError
+from lantern.errors import CheckpointError, LanternError
 from lantern.models.critic import as_images
 from lantern.models.llamagen.weights_folder import load_tokenizer, tokens_hash
 from lantern.training.data_module import ResumableLoader, SeededBatches
@@ -93,6 +93,15 @@ def test_what_is_exported_is_the_average_and_loads(trained, tmp_path):
     for name, value in trained[0].average.state_dict().items():
         assert torch.equal(loaded.state_dict()[name], value)
     assert not torch.equal(trained[0].average.decoder.conv_in.weight, trained[0].tokenizer.decoder.conv_in.weight)
+
+
+@pytest.mark.parametrize(("quantize_from", "until"), [(STEPS, STEPS), (2, 2)])
+def test_a_training_that_learns_no_codebook_is_refused(quantize_from, until, tmp_path):
+    """By its number of steps at once, where something else has ended it before its export. Catches random codes."""
+    task = TokenizerTask(**settings(tmp_path) | {"quantize_from": quantize_from})
+    with pytest.raises(LanternError, match=rf"a training of {until} steps .* task\.quantize_from={quantize_from};"):
+        fitted(task, tmp_path, until)
+    assert task.global_step == (until if until < STEPS else 0)
 
 
 def test_a_resumed_run_ends_with_the_same_weights(trained, tmp_path):
