@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps
 
+from lantern.errors import LanternError
+
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
 
@@ -15,12 +17,20 @@ def load_image(source: str | Path | bytes, size: int) -> np.ndarray:
     with _opened(source) as opened:
         opened.draft("RGB", (2 * size, 2 * size))  # a huge JPEG is decoded at a fraction of its size
         image = ImageOps.exif_transpose(opened)
-        if image.mode.startswith("I"):  # 16-bit grey, which convert() would clip instead of scale
-            image = Image.fromarray((np.asarray(image) >> 8).clip(0, 255).astype(np.uint8))
+        if image.mode == "F":
+            raise LanternError("its pixels are floating-point numbers, of no known range; save it with 8 or 16 bits")
+        if image.mode.startswith("I"):  # grey, which convert() would clip instead of scale
+            image = Image.fromarray(_eight_bits(np.asarray(image), image.mode))
         if "A" in image.getbands() or "transparency" in image.info:
             image = image.convert("RGBA")
             image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
         return np.asarray(ImageOps.fit(image.convert("RGB"), (size, size), Image.Resampling.LANCZOS))
+
+
+def _eight_bits(grey: np.ndarray, mode: str) -> np.ndarray:
+    """Values of 16 bits scaled. A file of 32 bits does not say how many of them it uses: 8 where none is larger."""
+    shift = 8 if mode.startswith("I;16") or grey.max() > 255 else 0
+    return (grey >> shift).clip(0, 255).astype(np.uint8)
 
 
 def problem_of(source: str | Path | bytes, size: int) -> str:

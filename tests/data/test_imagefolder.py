@@ -48,6 +48,9 @@ def test_every_kind_of_pixel_becomes_rgb(tmp_path):
     expected = {
         "grey.png": (Image.new("L", (20, 20), 128), 128),
         "grey16.png": (grey16, 128),
+        "dark16.png": (Image.fromarray(np.full((20, 20), 0x00FF, np.uint16)), 0),
+        "grey32.tif": (Image.fromarray(np.full((20, 20), 128, np.int32)), 128),  # not 128 / 256
+        "large32.tif": (Image.fromarray(np.full((20, 20), 0x8000, np.int32)), 128),
         "clear.png": (clear, 255),  # transparent pixels show a white ground, not the colour hidden under them
         "palette.gif": (Image.new("P", (20, 20), 0), 0),
         "cmyk.jpg": (Image.new("CMYK", (20, 20), (0, 0, 0, 0)), 255),
@@ -57,6 +60,8 @@ def test_every_kind_of_pixel_becomes_rgb(tmp_path):
         pixels = load_image(str(tmp_path / name), 16)
         assert pixels.shape == (16, 16, 3)
         assert np.abs(pixels.astype(int) - value).max() <= 1, name
+    Image.fromarray(np.full((20, 20), 0.5, np.float32)).save(tmp_path / "share.tif")
+    assert "floating-point" in problem_of(str(tmp_path / "share.tif"), 16)  # once black
 
 
 def test_the_central_square_is_kept_and_not_squeezed(tmp_path):
