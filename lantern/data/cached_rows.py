@@ -45,7 +45,7 @@ def cached_rows(
 
     A shard is created by one rename and checked against its checksums before use.
     """
-    starts = range(0, len(items), items_per_shard)
+    folder, starts = folder.expanduser(), range(0, len(items), items_per_shard)
     names = [f"{number:05d}-of-{len(starts):05d}" for number in range(len(starts))]
     shards = [Shard(folder / n, items[s : s + items_per_shard]) for n, s in zip(names, starts, strict=True)]
     try:

@@ -22,6 +22,7 @@ def image_folder(
     folder: str, size: int, cache_dir: str, validation_share: float = 0.1, num_workers: int = 2
 ) -> IndexedImages:
     """All images below `folder`, recursively. a.png and a.jpg share a.txt and are two images."""
+    folder = os.path.expanduser(folder)
     items = [(file, caption, size) for file, caption in find_images(Path(folder))]
     return IndexedImages(
         folder, items, index_files, read_bytes, size, cache_dir, validation_share, num_workers, IMAGES_PER_SHARD

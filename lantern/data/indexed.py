@@ -65,7 +65,7 @@ class IndexedImages:
         """index_items(items) yields one row per image, unusable ones included; `read` returns an image's bytes."""
         self.source, self.read, self.size, self.validation_share = source, read, size, validation_share
         self.fingerprint = cache_key(items, size, _file_stats(items))
-        folder = Path(cache_dir) / f"list-{self.fingerprint}"
+        folder = Path(cache_dir).expanduser() / f"list-{self.fingerprint}"
         self.rows = cached_rows(folder, index_items, items, FEATURES, num_workers, items_per_shard)
         problems = zip(self.rows["name"], self.rows["problem"], strict=True)
         self.skipped = {name: problem for name, problem in problems if problem}

@@ -2,6 +2,7 @@
 and a column of captions. Row groups are read in place; nothing is converted."""
 
 import glob
+import os
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -23,6 +24,7 @@ def parquet_images(
     validation_share: float = 0.1, num_workers: int = 2,
 ) -> IndexedImages:  # fmt: skip
     """files: a folder of .parquet files or a pattern."""
+    files = os.path.expanduser(files)
     found = sorted(glob.glob(f"{files}/*.parquet" if Path(files).is_dir() else files))
     if not found:
         raise LanternError(f"no parquet files at {files}; give a folder or a pattern with data.files=...")

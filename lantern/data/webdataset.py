@@ -26,6 +26,7 @@ def web_dataset(
 ) -> IndexedImages:
     """shards: a folder of .tar files, a pattern such as data/*.tar, or data/{000..099}.tar. Missing shards and copies
     of others are listed with the unusable images."""
+    shards = os.path.expanduser(shards)
     files = find_shards(shards)
     copied = copies(files)
     items = [(file, size, copied.get(file)) for file in files]

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from support.shards import opened, parquet, picture, sample, values_of, write_parquet, write_shard
 
+from lantern.data.imagefolder import image_folder
+from lantern.data.parquet import parquet_images
 from lantern.data.webdataset import find_shards, web_dataset
 from lantern.errors import LanternError
 
@@ -117,6 +119,22 @@ def test_a_cut_parquet_file_is_listed_and_a_wrong_column_named(tmp_path):
     assert list(data.skipped) == [str(tmp_path / "b.parquet")]
     with pytest.raises(LanternError, match=r"no column text, only image, caption"):
         parquet(whole, tmp_path, caption_column="text")
+
+
+def test_a_source_and_a_cache_in_the_home_folder_are_found_by_a_tilde(tmp_path, monkeypatch):
+    """As a model's files are. Catches a folder named ~ in the working folder, full of tables."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    write_shard(tmp_path / "data" / "a.tar", sample("1", 10))
+    write_parquet(tmp_path / "data" / "a.parquet", [picture(10)], ["caption 10"])
+    (tmp_path / "data" / "1.png").write_bytes(picture(10))
+    (tmp_path / "data" / "1.txt").write_text("caption 10")
+    for source, place in ((web_dataset, "~/data/*.tar"), (parquet_images, "~/data"), (image_folder, "~/data")):
+        split = source(place, 16, cache_dir="~/cache", validation_share=0.0, num_workers=1).split("train")
+        assert values_of(split) == {"caption 10": 10}
+    assert len(list((tmp_path / "cache").glob("list-*"))) == 3
+    assert not (tmp_path / "~").exists()
 
 
 def test_items_are_writable_squares(tmp_path):

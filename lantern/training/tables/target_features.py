@@ -56,7 +56,8 @@ class FeatureTable:
         self, tokens: Splits, target: LlamaGenTarget, cache_dir: str, budget_gib: float, layers: Layers | None = None
     ) -> None:
         """layers: of the target whose inputs are stored behind its features, as Recipe.layers."""
-        self.tokens, self.target, self.cache_dir, self.budget_gib = tokens, target, Path(cache_dir), budget_gib
+        self.tokens, self.target, self.budget_gib = tokens, target, budget_gib
+        self.cache_dir = Path(cache_dir).expanduser()
         self.layers = layers(target.num_layers) if layers else ()
 
     def split(self, name: str) -> FeatureSplit:

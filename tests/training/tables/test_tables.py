@@ -111,6 +111,18 @@ def test_cached_features_are_those_computed_on_the_fly(target, tmp_path):
     assert drafter_task(target)._pairs(batch).previous.shape[0] == 4  # two images, two guidance rows
 
 
+def test_tables_in_the_home_folder_are_found_by_a_tilde(target, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    tables = (
+        FeatureTable(MemorySplits(2), target, "~/made", budget_gib=1),
+        TargetSamples(target, MemorySplits(2), Sampling(), "~/made", seed=0, batch_size=2),
+    )
+    assert [len(table.split("train")) for table in tables] == [2, 2]
+    assert {path.name.split("-")[0] for path in (tmp_path / "home" / "made").iterdir()} == {"features", "samples"}
+    assert not (tmp_path / "~").exists()
+
+
 @pytest.mark.parametrize("damage", ["flipped", "cut short", "without checksum"])
 def test_damaged_features_are_computed_again(target, tmp_path, damage, caplog):
     """Catches a table that is trusted by its name: with flipped bytes a drafter would be trained on other features."""
