@@ -31,7 +31,7 @@ def train(cfg: DictConfig) -> None:
 
     from lantern.reporting.page.commands import config_dir
     from lantern.training import processes, run_steps
-    from lantern.training.known_captions import check_words
+    from lantern.training.known_captions import check_words, data_hash
     from lantern.training.limits import FiniteLoss
     from lantern.training.run_length import tell_end
     from lantern.training.termination import PromptEnd
@@ -55,7 +55,7 @@ def train(cfg: DictConfig) -> None:
         task, batches = instantiate(cfg.task), instantiate(cfg.batches)
         check_words(cfg, task, batches)
         config = run_steps.whole_config(cfg)
-        weights = run_steps.weights_of(config, task)
+        weights = run_steps.weights_of(config, task) | data_hash(cfg, batches)
         checkpoint = run_steps.checkpoint_to_resume(folder, config, asked, weights)
         trainer.callbacks.insert(0, processes.SameOnAllProcesses(config, weights, checkpoint))
         run_steps.record(folder, config, loggers, weights)

@@ -13,20 +13,31 @@ from omegaconf import DictConfig, OmegaConf
 from lantern.data.prompts import load_prompts
 from lantern.data.splits import Splits
 from lantern.errors import LanternError
+from lantern.evaluation.fingerprint import digest
 from lantern.models.conditioners import words_of
 from lantern.runtime.overrides import override
 
+CAPTIONS = "training captions"  # among the hashes of what a run has read
 PROMPTS = "scenes"  # which evaluate.py decodes with unless others are given
 
 
 def check_words(cfg: DictConfig, task: pl.LightningModule, batches: pl.LightningDataModule) -> None:
     """Raises LanternError for captions, and for prompts of +sweep=recipe, that the task's target does not read."""
     conditioner = getattr(getattr(task, "target", task), "conditioner", None)
-    images = instantiate(cfg.images) if "images" in cfg else getattr(batches.splits, "images", None)
-    if images is not None:
-        check_captions(conditioner, images, cfg.task_name)
+    check_captions(conditioner, _images(cfg, batches), cfg.task_name)
     if decoding := OmegaConf.select(cfg, "sweep.decoding"):
         check_decoding(conditioner, decoding, Path(cfg.paths.root) / "data" / "prompts")
+
+
+def data_hash(cfg: DictConfig, batches: pl.LightningDataModule) -> dict[str, str]:
+    """A hash of the training's captions in their order, under its name. That of files would depend on their place and
+    dates, which differ where a run goes on with a copy."""
+    return {CAPTIONS: digest(list(_images(cfg, batches).split("train").captions))}
+
+
+def _images(cfg: DictConfig, batches: pl.LightningDataModule) -> Splits:
+    """The captioned images that a task's tables are made of."""
+    return instantiate(cfg.images) if "images" in cfg else getattr(batches.splits, "images", batches.splits)
 
 
 def check_captions(conditioner: Any, images: Splits, task_name: str) -> None:

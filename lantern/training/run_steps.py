@@ -27,6 +27,7 @@ from lantern.reporting.recipe_runs import EVALUATE_WITH
 from lantern.runtime.files import alone_in, is_file, read_object, replace_text
 from lantern.runtime.overrides import override
 from lantern.runtime.programs import program_of
+from lantern.training.known_captions import CAPTIONS
 from lantern.training.processes import lasting_settings, was_restarted
 from lantern.training.requeue import remove_surplus
 from lantern.training.saved_state import whole_checkpoint
@@ -173,12 +174,13 @@ def is_finished(folder: Path, config: dict[str, Any]) -> bool:
 
 
 def _check_weights(folder: Path, weights: Mapping[str, str], what: str) -> None:
-    """Raises LanternError, which begins with `what`, if the run in this folder has read other weights."""
+    """Raises LanternError, which begins with `what`, if the run in this folder has read other weights or captions."""
     recorded = read_object(folder / PROVENANCE).get("hashes", {})
     for name, found in weights.items():
         if (before := recorded.get(name, found)) != found:
+            kind = "data" if name == CAPTIONS else "weights"
             raise LanternError(
-                f"{what} on other weights: {name} was {before}, is {found}; put them back, or give another folder"
+                f"{what} on other {kind}: {name} was {before}, is {found}; put them back, or give another folder"
             )
 
 

@@ -3,6 +3,8 @@
 import signal
 
 import pytest
+import torch
+from omegaconf import OmegaConf
 from support.commands import refusal
 from support.configs import composed
 from support.tiny_tasks import MemorySplits
@@ -12,7 +14,9 @@ from lantern.errors import LanternError
 from lantern.models.conditioners import ClassLabels, WordFeatures
 from lantern.studies.miniature import write_captioned_scenes
 from lantern.training import run_steps
-from lantern.training.known_captions import PROMPTS, check_captions, check_decoding
+from lantern.training.data_module import TrainingData
+from lantern.training.known_captions import CAPTIONS, PROMPTS, check_captions, check_decoding, data_hash
+from lantern.training.run_steps import record
 from lantern.training.tables import tokens
 
 WORDS = ["a", "red", "ring", "on"]
@@ -30,6 +34,20 @@ def test_all_unknown_words_are_told_and_a_target_is_given_its_vocabulary():
     with pytest.raises(LanternError, match="is no class of this model"):
         check_captions(ClassLabels(3), images, "drafter")
     check_captions(lambda prompts: None, images, "drafter")  # a text encoder
+
+
+def test_a_run_does_not_go_on_with_other_captions(tmp_path):
+    """Catches a checkpoint's position in another order of images, and half a training on other ones."""
+    (tmp_path / "checkpoints").mkdir()
+    torch.save({"step": 1}, tmp_path / "checkpoints" / "latest.ckpt")
+    config = {"task_name": "target"}
+    cfg = OmegaConf.create(config)
+    before, same, other = (data_hash(cfg, TrainingData(MemorySplits(count), 2, seed=0)) for count in (4, 4, 5))
+    record(tmp_path, config, [], before)
+    assert run_steps.unfinished_checkpoint(tmp_path, config, same)
+    said = rf"unfinished run on other data: training captions was {before[CAPTIONS]}, is {other[CAPTIONS]}; put them"
+    with pytest.raises(LanternError, match=said):
+        run_steps.unfinished_checkpoint(tmp_path, config, other)
 
 
 def test_prompts_that_a_sweep_of_recipes_cannot_decode_with_end_it_at_its_start(tmp_path):
