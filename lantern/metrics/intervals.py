@@ -169,12 +169,14 @@ def none_of(count: int) -> float:
     return 1 - 0.05 ** (1 / count)
 
 
-def simultaneous_factor(count: int) -> float:
+def simultaneous_factor(count: int, num_timed: int | None) -> float:
     """By how much 95 % bounds have to be stretched so that those of the best of `count` values, which is chosen by what
-    was measured, cover it as often (Bonferroni)."""
-    from scipy.stats import norm  # as above
+    was measured, cover it as often (Bonferroni). Bounds of `num_timed` images are Student's, whose tail is longer the
+    fewer they are; where it is None, the bounds count as normal."""
+    from scipy.stats import t as student_t  # as above
 
-    return float(norm.ppf(1 - 0.025 / count) / norm.ppf(0.975))
+    tail = student_t(np.inf if num_timed is None else num_timed - 1)
+    return float(tail.ppf(1 - 0.025 / count) / tail.ppf(0.975))
 
 
 def share_bounds(share: float, count: int) -> tuple[float, float]:

@@ -5,17 +5,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from lantern.evaluation.rows import Row, encode
-from lantern.metrics.intervals import simultaneous_factor
-from lantern.reporting.common_baseline import (
-    interval_of,
-    is_comparable,
-    keys_of,
-    place_of,
-    speed_key,
-    timed_together,
-)
+from lantern.reporting.common_baseline import is_comparable, keys_of, place_of, speed_key, timed_together
 from lantern.reporting.labels import label_rows, marks
-from lantern.reporting.quality_budget import Budget, Choice, number_of_methods, speed_rank
+from lantern.reporting.quality_budget import Budget, Choice, number_of_methods, simultaneous, speed_rank
 from lantern.reporting.table import bounds_of, format_value
 from lantern.runtime.files import replace_text
 
@@ -54,7 +46,6 @@ def _times_as_fast(winner: Choice, rows: Sequence[Row], labels: Mapping[int, str
     """By the other setting's label: the quotient of the speed-ups, "ratio", over the same plain decoding with bounds
     from those of both rows, at the level of the best of so many."""
     key = speed_key(winner.row)
-    factor = simultaneous_factor(winner.candidates)
-    own = interval_of(winner.row, key).stretched(factor)
+    own = simultaneous(winner.row, key, winner.candidates)
     others = (row for row in rows if row is not winner.row and row.get(key) and is_comparable(row, winner.row))
-    return {labels[id(row)]: keys_of(own.over(interval_of(row, key).stretched(factor)), "ratio") for row in others}
+    return {labels[id(row)]: keys_of(own.over(simultaneous(row, key, winner.candidates)), "ratio") for row in others}

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from lantern.evaluation.rows import Row, is_baseline
-from lantern.reporting.quality_budget import speed_rank
+from lantern.reporting.common_baseline import keys_of
+from lantern.reporting.quality_budget import simultaneous, speed_rank
 from lantern.reporting.table import format_value
 from lantern.runtime.programs import program_of
 
@@ -12,7 +13,8 @@ TIMED_MORE = "speed.num_prompts=8"
 
 def demo_summary(rows: Sequence[Row], trained: Mapping[str, float], shipped_hash: str, folder: str) -> list[str]:
     """At most ten lines. trained: seconds, overlap and length of the drafter; shipped_hash: of the repository's
-    drafter, by which its row is known; folder: of the demo. The fastest is so by speed_rank."""
+    drafter, by which its row is known; folder: of the demo. The fastest is so by speed_rank, with bounds as of the best
+    of so many."""
     program = " ".join(program_of("evaluate.py")[1])
     lossless = [row for row in rows if row.get("lossless") and not is_baseline(row)]
     lossy = [row for row in rows if not row.get("lossless") and not is_baseline(row)]
@@ -23,7 +25,8 @@ def demo_summary(rows: Sequence[Row], trained: Mapping[str, float], shipped_hash
     for row in sorted(lossless, key=speed_rank, reverse=True):
         owner = "shipped" if row.get("drafter_hash") == shipped_hash else "trained"
         rank = "Fastest at no price" if row is max(lossless, key=speed_rank) else "Also lossless"
-        lines.append(f"{rank}: {row.get('method') or row['drafter']}, {owner} drafter, speed-up {_speed(row)}.")
+        speed = _speed(row, lossless)
+        lines.append(f"{rank}: {row.get('method') or row['drafter']}, {owner} drafter, speed-up {speed}.")
     lines += _relaxed(lossy, lossless)
     lines += [
         f"Look at {folder}/sweep: report.html (with the acceptance map), pareto.png, grid.png, results.csv. Next:",
@@ -43,7 +46,7 @@ def _relaxed(lossy: Sequence[Row], lossless: Sequence[Row]) -> list[str]:
     if row.get("frechet_diff") is not None:
         price.append(f"Fréchet distance {_difference(row)} beside plain decoding's")
     found = [
-        f"Relaxed: LANTERN δ = {row['delta']:g} on {row['tree']}, speed-up {_speed(row)}; "
+        f"Relaxed: LANTERN δ = {row['delta']:g} on {row['tree']}, speed-up {_speed(row, lossy)}; "
         f"price: {', '.join(price) or 'not judged'}."
     ]
     best = max(lossless, key=speed_rank, default=None)
@@ -59,5 +62,5 @@ def _difference(row: Row) -> str:
     return value if None in bounds else f"{value} [{', '.join(bounds)}]"
 
 
-def _speed(row: Row) -> str:
-    return format_value(row, "speedup")
+def _speed(row: Row, ranked: Sequence[Row]) -> str:
+    return format_value(row | keys_of(simultaneous(row, "speedup", len(ranked)), "speedup"), "speedup")

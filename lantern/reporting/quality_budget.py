@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from lantern.errors import LanternError, is_number, is_whole
 from lantern.evaluation.rows import Row, is_baseline
-from lantern.metrics.intervals import simultaneous_factor
+from lantern.metrics.intervals import Interval, simultaneous_factor
 from lantern.reporting.columns import KNOWN, better
 from lantern.reporting.common_baseline import interval_of, keys_of, speed_key, timed_together
 
@@ -27,7 +27,7 @@ class Choice(NamedTuple):
         """The row with the bounds of its speed_key at the level of 5 % over the number of candidates (Bonferroni): the
         highest of many lower bounds is often too high."""
         key = speed_key(self.row)
-        return self.row | keys_of(interval_of(self.row, key).stretched(simultaneous_factor(self.candidates)), key)
+        return self.row | keys_of(simultaneous(self.row, key, self.candidates), key)
 
     @property
     def ranked_by(self) -> str:
@@ -115,6 +115,11 @@ def speed_rank(row: Row) -> tuple[bool, float]:
     low = row.get(f"{key}_low")
     has_bound = low is not None and isfinite(low)
     return has_bound, low if has_bound else row.get(key) or 0.0
+
+
+def simultaneous(row: Row, key: str, candidates: int) -> Interval:
+    """A row's figure with bounds at the level of the best of so many."""
+    return interval_of(row, key).stretched(simultaneous_factor(candidates, row.get("num_timed")))
 
 
 def number_of_methods(rows: Sequence[Row]) -> int:
