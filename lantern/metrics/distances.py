@@ -93,18 +93,15 @@ class Manifolds:
 
     def __init__(self, features: Tensor, real: Tensor) -> None:
         self._own, self._across = torch.cdist(features, features), torch.cdist(features, real)
-        self._real = torch.cdist(real, real)
-        self._real_radius = _radius(self._real)
+        self._real_radius = _radius(torch.cdist(real, real))
 
     def __call__(self, chosen: Tensor, kept: Tensor | None = None) -> tuple[float, float]:
-        """chosen: indices [n] of features, kept: of real ones, or None for all -> share of the chosen in the real
-        manifold, share of the real ones in theirs."""
-        across = self._across[chosen]  # [n, M]
-        radius, real_radius = _radius(self._own[chosen][:, chosen]), self._real_radius
-        if kept is not None:
-            across, real_radius = across[:, kept], _radius(self._real[kept][:, kept])
-        precision = (across <= real_radius).any(1).double().mean()
-        recall = (across <= radius[:, None]).any(0).double().mean()
+        """chosen: indices [n] of features, kept: of the real ones that recall counts, or None for all -> share of the
+        chosen in the manifold of all real ones, share of the real ones in theirs."""
+        across, radius = self._across[chosen], _radius(self._own[chosen][:, chosen])  # [n, M], [n]
+        precision = (across <= self._real_radius).any(1).double().mean()
+        counted = across if kept is None else across[:, kept]
+        recall = (counted <= radius[:, None]).any(0).double().mean()
         return float(precision), float(recall)
 
 

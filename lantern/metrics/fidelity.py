@@ -31,7 +31,8 @@ References = Callable[[tuple[str, ...], int], Tensor]
 
 
 class Fidelity:
-    """Compares images with real ones of the same prompts. Every value depends on the number of images of both sets."""
+    """Compares images with real ones of the same prompts. Every value depends on the number of images of both sets, and
+    the bounds of precision are those with these real images."""
 
     def __init__(
         self, extractor: nn.Module, references: References, num_references: int = 512, resamples: int = 200
@@ -90,7 +91,7 @@ class Fidelity:
         values["frechet_low"] = max(0.0, values["frechet_low"])  # of the two, only the kernel distance can be negative
         manifolds = Manifolds(made, real)
 
-        def shares(kept: np.ndarray) -> tuple[float, float]:
+        def shares(kept: np.ndarray) -> tuple[float, float]:  # fewer real images would have larger radii
             return manifolds(torch.from_numpy(kept), torch.from_numpy(np.flatnonzero(kept_real(kept))))
 
         counts = {"precision": len(made), "recall": len(real)}
