@@ -125,13 +125,14 @@ class Fidelity:
         return {key: value for name, interval in intervals.items() for key, value in interval.keys(name).items()}
 
     def warnings(self, prompts: Sequence[str]) -> list[str]:
-        """The bias of a Fréchet distance of few images."""
+        """The bias of a Fréchet distance of few images, which is less for a set of less variety."""
         count, width = len(prompts), self._real(prompts).shape[1]
         if count >= BIASED_BELOW * width:
             return []
         return [
-            f"{count} images for {width} features: the Fréchet distance is mostly bias at this size; compare "
-            f"it at equal N only, or use the kernel distance, which is unbiased"
+            f"{count} images for {width} features: the Fréchet distance is mostly bias at this size, and a method that "
+            f"loses variety has less of it, so that even the sign of frechet_diff may be wrong; use kernel_diff, which "
+            f"is unbiased"
         ]
 
     def _real(self, prompts: Sequence[str]) -> Tensor:

@@ -32,7 +32,8 @@ KEPT = (  # of a result row, besides the columns: what the docs show or a reader
     "speedup_over_compiled", "speedup_over_compiled_low", "speedup_over_compiled_high", "code_distance",
     "code_distance_low", "code_distance_high", "head_ms", "output_distance", "output_distance_low",
     "output_distance_high", "output_told_apart", "output_told_apart_floor", "frechet_diff", "frechet_diff_low",
-    "frechet_diff_high", "all_accuracy_loss", "all_accuracy_loss_low", "all_accuracy_loss_high", "warnings",
+    "frechet_diff_high", "kernel_diff", "kernel_diff_low", "kernel_diff_high", "all_accuracy_loss",
+    "all_accuracy_loss_low", "all_accuracy_loss_high", "warnings",
 )  # fmt: skip
 
 

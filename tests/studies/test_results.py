@@ -29,6 +29,7 @@ def row(settings, folder) -> dict:
         "tokens_per_step": 3.336, "speedup": 2.094, "speedup_low": 1.94, "speedup_high": 2.27, "draft_ms": 0.21,
         "verify_ms": 4.9, "accept_ms": 0.5, "overhead": 0.12, "output_tv": None,
         "frechet_diff": -0.016, "frechet_diff_low": -0.035, "frechet_diff_high": 0.004,
+        "kernel_diff": 0.02, "kernel_diff_low": 0.01, "kernel_diff_high": 0.03,
     }  # fmt: skip
 
 
@@ -98,6 +99,7 @@ def test_a_stopped_measurement_goes_on_and_ends_with_the_whole_table(docs):
     assert "| `jacobi` | 3.34 | 2.09 [1.94, 2.27] | 0.2 + 4.9 + 0.5 | 12% | - | " in text
     assert "| -0.016 [-0.035, 0.004] | 1 | yes |\n" in text
     assert "a processor in float32, 2031-02-03; each row is\n`python evaluate.py speed.num_prompts=2`" in text
+    assert {"kernel_diff", "kernel_diff_low", "kernel_diff_high"} < set(rows_of(TABLE, docs)[0])
     assert not {"old", "odd"} & set(re.findall(r"\w+", text + (docs / "rows" / "small.jsonl").read_text()))
 
 
