@@ -1,7 +1,6 @@
 """Times disturbed images again, by a rule that is fixed before anything is timed and looks at no method's speed-up."""
 
 from collections.abc import Sequence
-from statistics import median
 
 from lantern.data.prompts import Batch
 from lantern.evaluation.records import timings_before
@@ -9,13 +8,12 @@ from lantern.evaluation.rows import Row
 from lantern.evaluation.timing import Maker, call_in_turn, recorded, warm_up
 
 BUSY_CORES = 0.25  # used by other processes, above which a timing is disturbed
-FAR = 1.5  # times the median of plain decoding, or less than 1 / FAR of it
 Timing = tuple[str, int, int, int]  # prompt, copy, seed, how many timings the image will have had before
 
 
 def retime(makers: Sequence[Maker], batch: Batch, most: int) -> None:
-    """Times an image again with every maker, at most `most` times, while its last timings are disturbed. The first
-    maker decodes plainly. The records hold every timing, and an interrupted run goes on with the same images."""
+    """Times an image again with every maker, at most `most` times, while its last timings are disturbed. The records
+    hold every timing, and an interrupted run goes on with the same images."""
     is_warm = False
     while due := _to_time(makers, batch, most):  # every pass raises their counts, so that it ends
         if not is_warm:
@@ -25,26 +23,24 @@ def retime(makers: Sequence[Maker], batch: Batch, most: int) -> None:
 
 
 def _to_time(makers: Sequence[Maker], batch: Batch, most: int) -> list[Timing]:
-    """The images to be timed once more: the disturbed ones, and those whose turn was cut short. Timings of other images
-    move the median, so that one may be due that was not before."""
+    """The images to be timed once more: the disturbed ones, and those whose turn was cut short."""
     images = list(zip(*batch, strict=True))
     if not images:  # a shard without any
         return []
     timed = list(zip(*(recorded(maker.ledger, "speed", batch) for maker in makers), strict=True))
-    usual = median(lines[0]["latency_s"] for lines in timed)
-    numbers = [_next(lines, usual) for lines in timed]
+    numbers = [_next(lines) for lines in timed]
     return [(*image, before) for image, before in zip(images, numbers, strict=True) if 0 < before <= most]
 
 
-def _next(lines: Sequence[Row], usual: float) -> int:
+def _next(lines: Sequence[Row]) -> int:
     """How many timings of an image precede the one that is due; 0 where none is."""
     counts = [timings_before(line) for line in lines]
     if min(counts) < max(counts):
         return max(counts)
-    return counts[0] + 1 if is_disturbed(lines, usual) else 0
+    return counts[0] + 1 if is_disturbed(lines) else 0
 
 
-def is_disturbed(lines: Sequence[Row], usual: float) -> bool:
-    """lines: an image's timings, plain decoding's first; usual: the median latency of plain decoding."""
-    is_far = not usual / FAR <= lines[0]["latency_s"] <= usual * FAR
-    return is_far or any((line["other_cores"] or 0.0) > BUSY_CORES for line in lines)
+def is_disturbed(lines: Sequence[Row]) -> bool:
+    """lines: an image's timings. Their times do not count: a method's differ by image, so that slow spells could be
+    sought on plain decoding's side alone, which would lower every speed-up."""
+    return any((line["other_cores"] or 0.0) > BUSY_CORES for line in lines)

@@ -62,7 +62,7 @@ KNOWN = (
            True),
     Column("num_timed", "timed", "Number of images timed one at a time.", "", False, True),
     Column("retimed", "timed again",
-           "Number of images timed more than once, since they were disturbed.", "", False, True),
+           "Number of images timed more than once, since other processes used the cores.", "", False, True),
     Column("other_cores", "other cores", "Cores that other processes used while images were timed.", "", False, True),
     Column("output_tv", "output TV",
            "Total variation between the target's law and the law of a committed token. Under shared noise an upper "
