@@ -45,7 +45,7 @@ def merge_points(folder: Path, points: Sequence[Path], title: str, budget: Budge
     figures = _draw_figures(folder, points, rows)
     profiles = read_profiles(points)
     write_profiles(folder, profiles)
-    write_page(folder / "report.html", f"Lantern: {title}", rows, points, profiles)
+    write_page(folder / "report.html", f"Lantern: {title}", rows, points, profiles, budget.best(rows), budget)
     warned = "".join(f"{line}\n" for line in warning_lines(rows))
     print(f"\n{format_table(rows)}\n\n{warned}{folder}/results.csv\n{folder}/report.html")
     return rows, figures

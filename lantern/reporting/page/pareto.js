@@ -30,14 +30,19 @@ function limit(plain) {
   return byKey[axes.y].better === "high" ? plain - slack : plain + slack;
 }
 
+const isInside = row => row.baseline || row.values.lossless || !isBetter(limit(plainOf(row)), valueOf(row, axes.y));
+
+// The reader's budget, of the metric that is drawn.
 function tellBudget() {
   const known = firstPlain() != null;
-  const inside = known ? plotted().filter(i => !isBetter(limit(plainOf(rows[i])), valueOf(rows[i], axes.y))) : [];
-  const best = inside.sort(byLowerBound(axes.x))[0];
+  const [best] = known ? plotted().filter(i => isInside(rows[i])).sort(byLowerBound(axes.x)) : [];
+  tellBest(best, known && `lossless or within ${axes.within} % of plain decoding's ${byKey[axes.y].title}`);
+}
+
+function tellBest(best, rule) {
   const named = best != null && `${rows[best].label}: ${byKey[axes.x].title} ${withBounds(rows[best], axes.x)}, ` +
     `${byKey[axes.y].title} ${withBounds(rows[best], axes.y)}.`;
-  at("budget").textContent = !known ? "" : `Fastest within ${axes.within} % of plain decoding's ` +
-    `${byKey[axes.y].title} (★): ${named || "none"}`;
+  at("budget").textContent = rule ? `Fastest, ${rule} (★): ${named || "none"}` : "";
   choose({ best: best ?? null });
 }
 
@@ -163,7 +168,9 @@ if (axes.x && axes.y) {
     picker("quality", named(qualities), axes.y, key => { axes.y = key; update(); }),
     el("label", {}, "budget: within", within, "% of plain decoding"));
   whenChosen(markPoints);
-  update();
+  drawPareto();
+  if (content.best) tellBest(content.best.row, `lossless or with ${content.best.budget}`);  // until the reader asks
+  else tellBudget();
   let drawn = at("pareto").clientWidth;
   new ResizeObserver(() => {
     if (drawn !== at("pareto").clientWidth) drawPareto();

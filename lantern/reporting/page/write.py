@@ -12,6 +12,7 @@ from lantern.reporting.labels import label_rows, marks, shared_settings
 from lantern.reporting.page.commands import commands
 from lantern.reporting.page.pictures import same_prompt_pictures
 from lantern.reporting.page.protocol import protocol
+from lantern.reporting.quality_budget import Budget, Choice
 from lantern.runtime.files import replace_text
 
 PARTS = Path(__file__).parent
@@ -24,10 +25,13 @@ SCRIPTS = ("core", "table", "pareto", "compare", "charts", "profile", "tree", "p
 
 
 def write_page(
-    path: Path, title: str, rows: Sequence[Row], points: Sequence[Path], profiles: Mapping[str, Profile]
-) -> None:
-    """points: the folders of the rows, for pictures and provenance; profiles: by setting id."""
-    content = encode(page_content(title, rows, points, profiles))
+    path: Path, title: str, rows: Sequence[Row], points: Sequence[Path], profiles: Mapping[str, Profile],
+    best: Choice | None = None, budget: Budget | None = None,
+) -> None:  # fmt: skip
+    """points: the folders of the rows, for pictures and provenance; profiles: by setting id; best: the one of the rows
+    that is chosen by the budget."""
+    chosen = best and {"row": [row is best.row for row in rows].index(True), "budget": str(budget)}
+    content = encode(page_content(title, rows, points, profiles) | {"best": chosen})
     page = (PARTS / "template.html").read_text(encoding="utf-8")
     script = "\n".join((PARTS / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)
     fills = {

@@ -6,6 +6,7 @@ from support.pages import read_content, visible
 
 from lantern.reporting.merge import point_folders
 from lantern.reporting.page.write import write_page
+from lantern.reporting.quality_budget import Budget
 
 LABELS = ["AR", "shared_noise δ 0.01", "shared_noise δ 0.1", "ratio δ 0.4"]
 ORDER = "[...document.querySelectorAll('#table tbody th button')].map(cell => cell.innerText.replace(' ★', ''))"
@@ -104,6 +105,24 @@ def test_the_budget_of_a_row_is_of_its_own_plain_decoding(page, tmp_path):
     write_page(tmp_path / "warm.html", "warm", rows, [], {})
     page.open(tmp_path / "warm.html")
     assert "speed-up 2.00" in page.ask("document.querySelector('#budget').innerText")
+
+
+def test_the_star_is_at_first_the_row_of_best_json(page, tmp_path):
+    """Catches a second rule, by which a lossless setting of an unlucky distance is out and an unproven one in."""
+    rows = [{"drafter": "none", "speedup": 1.0, "frechet": 5.0, "lossless": True}]
+    for delta, speedup, more, lossless in ((0, 2.0, 0.7, True), (0.1, 3.0, 0.3, False)):
+        row = {"drafter": "eagle", "acceptance": "lantern", "tree": "static", "delta": delta, "lossless": lossless}
+        rows.append(row | {"speedup": speedup, "frechet": 5 + more, "frechet_diff": more, "frechet_diff_high": 1.0})
+    budget = Budget({"frechet": 0.1}, proven=True)
+    write_page(tmp_path / "star.html", "star", rows, [], {}, budget.best(rows), budget)
+    page.open(tmp_path / "star.html")
+    star = "document.querySelector('#table tr.best').innerText"
+    assert page.ask(star).startswith("δ 0\n")
+    assert "by 95 % bounds" in page.ask("document.querySelector('#budget').innerText")
+    page.ask(
+        "(() => { const w = document.querySelector('#within'); w.value = 1; w.dispatchEvent(new Event('input')) })()"
+    )
+    assert page.ask(star).startswith("δ 0\n")  # within 1 % is no other
 
 
 @pytest.mark.parametrize(("low", "best"), [(1.2, "steady"), (1.6, "noisy"), (None, "steady")])
