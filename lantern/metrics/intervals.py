@@ -77,7 +77,9 @@ def prompt_groups(prompts: Sequence[str], count: int = JACKKNIFE_GROUPS, seed: i
 
 
 def jackknife(statistic: Callable[[np.ndarray], float], groups: np.ndarray) -> Interval:
-    """Of a statistic of kept indices, by leaving out one group at a time (Quenouille, 1956). Errs on the wide side."""
+    """Of a statistic of kept indices, by leaving out one group at a time (Quenouille, 1956). Errs on the wide side, but
+    for few images of which odd ones are rare: the Fréchet distance of 8 simulated ones is covered 46 times in 100, of
+    24 69 times, of 64 93 times."""
     (found,) = jackknives(lambda kept: (statistic(kept),), groups)
     return found
 
