@@ -2,10 +2,13 @@
 method makes equal images; under ratio verification even a lossless method makes others, and only sets compare."""
 
 from collections.abc import Sequence
+from math import nan
 
 from torch import Tensor
 
 from lantern.metrics.intervals import Interval, bootstrap, share_bounds
+
+FEWEST = 10  # pairs that differ, fewer of which, beside equal ones, say little of how far others differ
 
 
 class ImageDifference:
@@ -18,10 +21,13 @@ class ImageDifference:
         return {}
 
     def against(self, images: Tensor, plain: Tensor, prompts: Sequence[str]) -> dict[str, float]:
-        """equal_images: the share of equal pairs; image_diff: mean absolute difference of pixel values in [0, 1]."""
+        """equal_images: the share of equal pairs; image_diff: mean absolute difference of pixel values in [0, 1], with
+        nan bounds where most of what it may be was not seen: fewer than FEWEST pairs differ, and others are equal."""
         apart = (images - plain).abs().flatten(1).mean(1).double().numpy()
         equal = float((apart == 0).mean())
-        values = Interval(float(apart.mean()), *bootstrap(apart, samples=500)).keys("image_diff")
+        is_seen = equal == 0 or (apart > 0).sum() >= FEWEST
+        bounds = bootstrap(apart, samples=500) if is_seen else (nan, nan)
+        values = Interval(float(apart.mean()), *bounds).keys("image_diff")
         return values | Interval(equal, *share_bounds(equal, len(apart))).keys("equal_images")
 
     def protocol(self, prompts: Sequence[str]) -> dict[str, object]:
