@@ -64,8 +64,11 @@ def test_samples_may_be_more_or_fewer_than_captions(target, tmp_path):
 
 def test_fewer_samples_than_captions_are_of_captions_from_all_of_the_split(target, tmp_path):
     """Catches validation on one class: class folders list their captions class by class."""
-    captions = TargetSamples(target, MemorySplits(12), Sampling(), str(tmp_path), 0, 4, num_images=4)
-    assert captions.split("validation").captions == MemorySplits(12).captions[::3]
+    splits = MemorySplits(12)
+    splits.captions.sort()
+    samples = TargetSamples(target, splits, Sampling(), str(tmp_path), 0, 4, num_images=4)
+    assert samples.split("validation").captions == splits.captions[::3]
+    assert len(set(splits.captions[:4])) == 1 < len(set(splits.captions[::3]))
 
 
 def test_a_codebook_of_more_codes_than_a_table_holds_is_refused(target, tmp_path):
