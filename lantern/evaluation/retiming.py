@@ -12,8 +12,8 @@ Timing = tuple[str, int, int, int]  # prompt, copy, seed, how many timings the i
 
 
 def retime(makers: Sequence[Maker], batch: Batch, most: int) -> None:
-    """Times an image again with every maker, at most `most` times, while its last timings are disturbed. The records
-    hold every timing, and an interrupted run goes on with the same images."""
+    """Times an image again with every maker, at most `most` times, while its last timings are disturbed, and once more
+    where a process ended between them. The records hold every timing."""
     is_warm = False
     while due := _to_time(makers, batch, most):  # every pass raises their counts, so that it ends
         if not is_warm:
@@ -23,21 +23,20 @@ def retime(makers: Sequence[Maker], batch: Batch, most: int) -> None:
 
 
 def _to_time(makers: Sequence[Maker], batch: Batch, most: int) -> list[Timing]:
-    """The images to be timed once more: the disturbed ones, and those whose turn was cut short."""
+    """The images to be timed once more, by all makers: the disturbed ones, and those whose turn was cut short."""
     images = list(zip(*batch, strict=True))
     if not images:  # a shard without any
         return []
     timed = list(zip(*(recorded(maker.ledger, "speed", batch) for maker in makers), strict=True))
-    numbers = [_next(lines) for lines in timed]
-    return [(*image, before) for image, before in zip(images, numbers, strict=True) if 0 < before <= most]
+    numbers = [_next(lines, most) for lines in timed]
+    return [(*image, before) for image, before in zip(images, numbers, strict=True) if before]
 
 
-def _next(lines: Sequence[Row]) -> int:
+def _next(lines: Sequence[Row], most: int) -> int:
     """How many timings of an image precede the one that is due; 0 where none is."""
     counts = [timings_before(line) for line in lines]
-    if min(counts) < max(counts):
-        return max(counts)
-    return counts[0] + 1 if is_disturbed(lines) else 0
+    is_cut_short = min(counts) < max(counts)
+    return max(counts) + 1 if is_cut_short or (max(counts) < most and is_disturbed(lines)) else 0
 
 
 def is_disturbed(lines: Sequence[Row]) -> bool:

@@ -10,7 +10,7 @@ from lantern.evaluation.plan import Folders, Plan
 from lantern.evaluation.records import key_of
 from lantern.evaluation.retiming import retime
 from lantern.evaluation.side import Side
-from lantern.evaluation.timing import Maker, alternating, groups_of, make_in_batches, warm_up
+from lantern.evaluation.timing import Maker, alternating, groups_of, make_in_batches, timings_lost, warm_up
 
 
 def work_off(plan: Plan, folders: Folders, sides: Sequence[Side], compiled: Sequence[Side]) -> None:
@@ -53,8 +53,9 @@ class SharedTiming:
         if not self._is_warm:
             warm_up(self.makers, self.batch)
             self._is_warm = True
+        lost = timings_lost(self.makers, *image[:2])
         for maker in alternating(number, self.makers):
-            maker.time(*image)
+            maker.time_counted(*image, lost)
         self._timed.add(image[:2])
 
 

@@ -70,7 +70,6 @@ class Maker:
         """One image alone, recorded with its token time, its end-to-end time and the CPU use of other processes, in
         place of `before` earlier timings; None if it is on record."""
         if self.has_timed(prompt, copy, before):
-            self._count(before, is_new=False)
             return None
         others = CpuContention()
         started = perf_counter()
@@ -80,22 +79,30 @@ class Maker:
         busy = others.cores(GPU_CORES) if generation.tokens.is_cuda else others.cores()
         lines = lines_of(generation, "speed", [(prompt, copy, seed)], **timed, other_cores=busy)
         self.ledger.add(lines, generation.tokens)
-        self._count(before, is_new=True)
         return Made([prompt], generation)
 
-    def _count(self, before: int, is_new: bool) -> None:
-        if not before:  # an image that is timed again was counted
-            self.count.add("speed", 1, is_new)
+    def time_counted(self, prompt: str, copy: int, seed: int, before: int) -> Made | None:
+        """time, of an image that the plan counts: not one that is disturbed and timed again."""
+        made = self.time(prompt, copy, seed, before)
+        self.count.add("speed", 1, made is not None)
+        return made
 
 
 def time_in_turn(makers: Sequence[Maker], batch: Batch) -> list[list[Made]]:
     """Times every image of the batch with every maker, in alternating order, after a warm-up if any timing is missing.
     Returns what was decoded, by maker."""
-    images = list(zip(*batch, strict=True))
-    if any(not maker.has_timed(prompt, copy) for maker in makers for prompt, copy, _ in images):
+    images = [(*image, timings_lost(makers, *image[:2])) for image in zip(*batch, strict=True)]
+    if any(not maker.has_timed(prompt, copy, lost) for maker in makers for prompt, copy, _, lost in images):
         warm_up(makers, batch)
-    made = call_in_turn([maker.time for maker in makers], images)
+    made = call_in_turn([maker.time_counted for maker in makers], images)
     return [[one for one in own if one is not None] for own in made]
+
+
+def timings_lost(makers: Sequence[Maker], prompt: str, copy: int) -> int:
+    """How many timings of an image do not count since only some of the makers had their turn before their process
+    ended: a ratio of times takes both from one minute, so that all makers time it again."""
+    lines = [maker.ledger.find("speed", prompt, copy) for maker in makers]
+    return 0 if all(lines) else max((timings_before(line) + 1 for line in lines if line), default=0)
 
 
 def warm_up(makers: Sequence[Maker], batch: Batch) -> None:

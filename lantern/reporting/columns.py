@@ -62,7 +62,8 @@ KNOWN = (
            True),
     Column("num_timed", "timed", "Number of images timed one at a time.", "", False, True),
     Column("retimed", "timed again",
-           "Number of images timed more than once, since other processes used the cores.", "", False, True),
+           "Number of images timed more than once, since other processes used the cores or the run was stopped between "
+           "two sides.", "", False, True),
     Column("other_cores", "other cores", "Cores that other processes used while images were timed.", "", False, True),
     Column("output_tv", "output TV",
            "Total variation between the target's law and the law of a committed token. Under shared noise an upper "
