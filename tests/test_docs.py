@@ -36,7 +36,7 @@ def all_code(page: Path) -> list[str]:
 
 def overrides_of(arguments: str) -> list[str]:
     """The overrides of a command as Hydra reads them; placeholders such as … and <run folder> are words."""
-    arguments = re.sub(r"\[#\w+\]", "", re.sub(r"<[^>]*>", "x", arguments)).replace("…", "x")
+    arguments = re.sub(r"\[@\w+\]", "", re.sub(r"<[^>]*>", "x", arguments)).replace("…", "x")
     words = [word for word in shlex.split(arguments, comments=True) if word not in FLAGS]
     if "--config-dir" in words:  # what follows names yamls of the reader's own
         words = words[: words.index("--config-dir")]

@@ -1,6 +1,7 @@
 """Runs a row again: finds the configuration it was measured with, and compares the new row with it."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from math import hypot
 from pathlib import Path
@@ -40,27 +41,28 @@ def check_alone(source: str, overrides: Sequence[str]) -> None:
 
 
 def recorded_run(source: str) -> tuple[dict, list[Row], Path]:
-    """source: a run folder, a sweep folder or a results file, with #<setting id> where it holds several methods.
+    """source: a run folder, a sweep folder or a results file, with @<setting id> where it holds several methods.
     -> the configuration of that run, its rows, its folder. LanternError, with the choices, unless there is one."""
-    path, _, setting = str(source).partition("#")
-    folder = Path(path).expanduser()
+    folder, setting = _named(source)
     try:
         found = _finished_runs(folder.parent if folder.is_file() else folder)
     except OSError as error:
         raise LanternError(
             f"reproduce={source} cannot be read ({error.strerror}); give the folder of a finished run"
         ) from error
-    if setting:
-        found = {key: run for key, run in found.items() if key.startswith(setting)}
-    if len(found) != 1:
-        labels = label_rows([rows[-1] for _, rows in found.values()]) if found else []
-        choice = ", ".join(f"#{key} ({label})" for key, label in zip(found, labels, strict=True))
+    if not found:
         raise LanternError(
-            f"reproduce={source} names {len(found)} rows; give a run folder, or a sweep folder with one of: {choice}"
-            if found
-            else f"reproduce={source} holds no finished run; give the folder of one, with its provenance.json"
+            f"reproduce={source} holds no finished run; give the folder of one, with its provenance.json"
         )
-    ((home, rows),) = found.values()
+    asked = {key: run for key, run in found.items() if key.startswith(setting)}
+    if len(asked) != 1:
+        offered = asked or found
+        labels = label_rows([rows[-1] for _, rows in offered.values()])
+        choice = ", ".join(f"@{key} ({label})" for key, label in zip(offered, labels, strict=True))
+        raise LanternError(
+            f"reproduce={source} names {len(asked)} rows; give a run folder, or a sweep folder with one of: {choice}"
+        )
+    ((home, rows),) = asked.values()
     config = _recorded_config(home / "provenance.json")
     check_known(config, f"reproduce={source}")
     return config, rows, home
@@ -69,9 +71,17 @@ def recorded_run(source: str) -> tuple[dict, list[Row], Path]:
 def check_elsewhere(source: str, home: Path, folder: Path) -> None:
     """Raises LanternError for a run in the folder of the row that it makes again, whose files it would replace. home:
     the folder of that row, which source names."""
-    named = Path(source.partition("#")[0]).expanduser()
-    if folder.resolve() in (home.resolve(), named.resolve()):
+    if folder.resolve() in (home.resolve(), _named(source)[0].resolve()):
         raise LanternError(f"reproduce={source} would write over the run it repeats; give another hydra.run.dir")
+
+
+def _named(source: str) -> tuple[Path, str]:
+    """The path and the setting's id, empty for none. Hydra reads an @ bare, a # in quotes alone; a folder whose own
+    name has one is that folder."""
+    path, setting = os.path.expanduser(str(source)), ""
+    if not os.path.exists(path) and (parts := re.fullmatch(r"(.+)[@#]([^/@#]*)", path)):
+        path, setting = parts.groups()
+    return Path(path), setting
 
 
 def _finished_runs(folder: Path) -> dict[str, tuple[Path, list[Row]]]:

@@ -5,6 +5,7 @@ import os
 
 import pytest
 import torch
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from support.paths import PROMPTS
 
 from lantern.cli.reproduce import check_alone, check_elsewhere, compare_rows, moved, recorded_run
@@ -103,17 +104,37 @@ def test_a_recorded_configuration_moves_with_the_checkout():
     assert moved(config, "/new")["drafter"]["checkpoint"] == "/new/data/weights/drafter"
 
 
-def test_reproducing_from_a_sweep_needs_a_setting_and_says_which_there_are(tmp_path):
+@pytest.fixture
+def sweep(tmp_path):
+    """Two rows, in a folder whose own name has an @."""
+    folder = tmp_path / "me@home"
     for point, delta in enumerate((0.1, 0.2)):
         row = f'{{"drafter": "eagle", "acceptance": "lantern", "tree": "static", "delta": {delta}}}'
-        replace_text(tmp_path / str(point) / "summary.json", f'{{"x": {row}}}')
-        replace_text(tmp_path / str(point) / "provenance.json", f'{{"config": {{"delta": {delta}}}}}')
-    with pytest.raises(LanternError, match=r"names 2 rows.*#\w+ \(δ 0.1\)") as caught:
-        recorded_run(str(tmp_path))
-    setting = str(caught.value).split("(δ 0.2)")[0].split("#")[-1].strip()
-    config, (row,), home = recorded_run(f"{tmp_path}#{setting}")
-    assert config["delta"] == row["delta"] == 0.2
-    assert home == tmp_path / "1"
+        replace_text(folder / str(point) / "summary.json", f'{{"x": {row}}}')
+        replace_text(folder / str(point) / "provenance.json", f'{{"config": {{"delta": {delta}}}}}')
+    return folder
+
+
+@pytest.mark.parametrize("mark", ["", "@"])
+def test_reproducing_from_a_sweep_needs_a_setting_and_says_which_there_are(mark, sweep):
+    with pytest.raises(LanternError, match=r"names 2 rows.*@\w+ \(δ 0.1\)") as caught:
+        recorded_run(f"{sweep}{mark}")
+    setting = str(caught.value).split("(δ 0.2)")[0].split("@")[-1].strip()
+    for given in (f"{sweep}@{setting}", f"{sweep}#{setting}"):
+        config, (row,), home = recorded_run(given)
+        assert config["delta"] == row["delta"] == 0.2
+        assert home == sweep / "1"
+
+
+def test_a_choice_that_the_error_offers_is_typed_as_it_stands_and_an_unknown_one_gets_the_choices(sweep):
+    """Catches a mark that Hydra's grammar reads in quotes alone, and an unknown setting told as a lack of runs."""
+    with pytest.raises(LanternError, match=r"names 0 rows.*@\w+ \(δ 0.1\), @\w+ \(δ 0.2\)") as caught:
+        recorded_run(f"{sweep}@none")
+    choice = str(caught.value).split(" (δ 0.1)")[0].split()[-1]
+    typed = OverridesParser.create().parse_override(f"reproduce={sweep}{choice}").value()
+    assert recorded_run(typed)[2] == sweep / "0"
+    with pytest.raises(LanternError, match="would write over"):
+        check_elsewhere(typed, sweep / "0", sweep)
 
 
 @pytest.mark.parametrize(("name", "sentence"), [
