@@ -25,6 +25,7 @@ from lantern.tuning.auto import AutoTree, resolved
 from lantern.types import AcceptanceRule, Drafter, Generation, Target, TreePolicy, Verification
 
 PARTS = ("drafter.", "acceptance.", "tree.")  # settings of what is chosen call by call
+GROUPS = ("drafter", "tree", "acceptance", "verification", "method", "loop")  # chosen call by call
 USUAL = {"tree": "static", "acceptance": "exact", "verification": "auto", "drafter": "eagle"}
 
 
@@ -44,7 +45,12 @@ class Model:
     """A loaded target. Weights are read once; drafter, tree and rule are chosen call by call."""
 
     def __init__(self, name: str, overrides: Sequence[str]) -> None:
-        """Raises LanternError for a name or a setting that does not exist, and for weights that cannot be had."""
+        """Raises LanternError for a name or a setting that does not exist or is chosen call by call, and for weights
+        that cannot be had."""
+        for override in overrides:
+            if (group := _key(override).partition("@")[0]) in GROUPS:
+                # pipeline() would take it instead of its own, or drop it
+                raise LanternError(f"{override} is chosen call by call; give {group}= to generate() or pipeline()")
         self._overrides = [f"model={name}", *overrides]
         self._name = name
         config = _compose(self._overrides)
@@ -111,8 +117,9 @@ class Model:
 
 
 def load(model: str = "llamagen", overrides: Sequence[str] = ()) -> Model:
-    """A model by its name in conf/model; overrides such as "device=cpu", "dtype=float32" or "model.folder=…". Hydra's
-    global state is neither needed nor changed. Raises LanternError for a model that cannot be loaded."""
+    """A model by its name in conf/model; overrides such as "device=cpu", "dtype=float32" or "model.folder=…", and
+    settings of a drafter, tree or rule such as "drafter.checkpoint=…", but no choice of one. Hydra's global state is
+    neither needed nor changed. Raises LanternError for a model that cannot be loaded."""
     return Model(model, overrides)
 
 
@@ -134,6 +141,11 @@ def _compose(overrides: Sequence[str]) -> DictConfig:
             raise
         reason = sentence(error).removeprefix("error: ") if is_compact else "a group needs the name of an option"
         raise LanternError(f"{' '.join(overrides)}: {reason}") from error
+
+
+def _key(override: str) -> str:
+    """What an override sets, adds or deletes."""
+    return override.partition("=")[0].lstrip("+~")
 
 
 def _has(config: DictConfig, key: str) -> bool:

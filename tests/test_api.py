@@ -1,5 +1,7 @@
 """The Python interface of the README: parts by name on a miniature, images on the shipped weights."""
 
+import re
+
 import pytest
 import torch
 from support.tiny_weights import load_tiny, write_tiny_weights
@@ -111,6 +113,16 @@ def test_a_model_that_cannot_be_composed_is_one_sentence(name, overrides, senten
     with pytest.raises(LanternError, match=sentence) as caught:
         lantern.load(name, overrides)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("override", ["acceptance=tv_budget", "tree=chain", "drafter=none", "verification=ratio",
+    "+method=jacobi", "+loop=rows", "++method=lantern_pp", "tree@published=chain", "~drafter"])  # fmt: skip
+def test_a_part_is_not_chosen_when_a_model_is_loaded(override):
+    """Catches a part that pipeline() drops without a word, and a lossy method under the lossless one asked for."""
+    group = override.strip("+~").split("=")[0].split("@")[0]
+    sentence = f"{override} is chosen call by call; give {group}= to generate() or pipeline()"
+    with pytest.raises(LanternError, match=re.escape(sentence)):
+        lantern.load("llamagen", ["device=cpu", override])
 
 
 @pytest.mark.parametrize(("parts", "sentence"), [
