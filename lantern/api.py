@@ -1,6 +1,7 @@
 """The Python interface: `lantern.load("llamagen").generate(["a red sphere on wood"], tree="static")`.
 Names are those of the config groups in conf/; objects of your own are taken as they are."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,13 +12,13 @@ from torch import Tensor
 
 from lantern.cli.compose import composed
 from lantern.cli.error_messages import NAMELESS, sentence, user_error, wrong_kind
-from lantern.cli.plain_settings import check_settings
+from lantern.cli.plain_settings import check_settings, warn_unused_tree
 from lantern.data.prompts import Batch
 from lantern.decoding import Loop
 from lantern.errors import LanternError
 from lantern.evaluation.timing import decode_images
 from lantern.noise import image_seed
-from lantern.pipeline import Pipeline, judging, pipelines
+from lantern.pipeline import Pipeline, Shape, judging, pipelines
 from lantern.progress import Progress, stream
 from lantern.runtime.hardware import allow_tf32
 from lantern.runtime.home import CONFIG_FOLDER
@@ -26,6 +27,11 @@ from lantern.types import AcceptanceRule, Drafter, Generation, Target, TreePolic
 
 PARTS = ("drafter.", "acceptance.", "tree.")  # settings of what is chosen call by call
 GROUPS = ("drafter", "tree", "acceptance", "verification", "method", "loop")  # chosen call by call
+SETTABLE = ("sampling", "drafter", "tree", "acceptance", "verification", "loop", "compile")  # in a pipeline's settings
+OWNERS = {  # what takes other settings
+    "load()": ("model", "device", "dtype", "tf32", "paths"),
+    "generate()": ("method", "prompts", "seed", "batch_size"),
+}
 USUAL = {"tree": "static", "acceptance": "exact", "verification": "auto", "drafter": "eagle"}
 
 
@@ -48,7 +54,7 @@ class Model:
         """Raises LanternError for a name or a setting that does not exist or is chosen call by call, and for weights
         that cannot be had."""
         for override in overrides:
-            if (group := _key(override).partition("@")[0]) in GROUPS:
+            if (group := _group(override)) in GROUPS and "." not in _key(override):
                 # pipeline() would take it instead of its own, or drop it
                 raise LanternError(f"{override} is chosen call by call; give {group}= to generate() or pipeline()")
         self._overrides = [f"model={name}", *overrides]
@@ -71,23 +77,27 @@ class Model:
     ) -> Pipeline:
         """The parts by name or as objects; by default static, exact, auto and eagle, or those of the method or loop.
 
-        settings: overrides such as "acceptance.lam=3", "sampling.top_k=500". batch_size: the one for which tree="auto"
-        searches the fastest tree, anew at every call: keep the pipeline. Of the overrides given to load(), those of a
-        drafter, rule or tree are left out where the chosen one has no such setting. Raises LanternError for parts and
-        settings that do not exist or do not fit each other.
+        settings: overrides of parts such as "acceptance.lam=3", "sampling.top_k=500", and of compile. batch_size: the
+        one for which tree="auto" searches the fastest tree, anew at every call: keep the pipeline. Of the overrides
+        given to load(), those of a drafter, rule or tree are left out where the chosen one has no such setting. Raises
+        LanternError for parts and settings that do not exist or do not fit each other.
         """
+        _check_settable(settings)
         given = {"tree": tree, "acceptance": acceptance, "verification": verification, "drafter": drafter}
         presets = [f"+{group}={name}" for group, name in (("method", method), ("loop", loop)) if isinstance(name, str)]
         usual = {} if presets else USUAL | ({"drafter": "none"} if loop else {})
         named = {group: usual.get(group) if part is None else part for group, part in given.items()}
         chosen = [f"{group}={part}" for group, part in named.items() if isinstance(part, str)]
         config = self._config([*presets, *chosen, *settings])
+        check_settings(config)
         objects = {group: part for group, part in (given | {"loop": loop}).items() if not isinstance(part, str | None)}
         parts = {group: _built(config[group]) for group in (*given, "loop") if group not in objects}
         if isinstance(parts.get("tree"), AutoTree):
             parts["tree"] = parts["tree"].at(batch_size)
         parts |= objects | {"sampling": _built(config.sampling), "name": self._name, "compile": config.compile}
         chosen_tree = parts.pop("tree")
+        if not isinstance(chosen_tree, AutoTree | Shape):  # which set a window's shape as well
+            warn_unused_tree(_given_trees(tree, settings), parts["drafter"])
         joined = pipelines(self.target, **parts)
         return judging(joined(resolved(chosen_tree, joined)))
 
@@ -143,9 +153,30 @@ def _compose(overrides: Sequence[str]) -> DictConfig:
         raise LanternError(f"{' '.join(overrides)}: {reason}") from error
 
 
+def _check_settable(settings: Sequence[str]) -> None:
+    """Raises LanternError for a setting that no part of a pipeline has, which would be ignored."""
+    for setting in settings:
+        group = _group(setting)
+        if owner := next((call for call, names in OWNERS.items() if group in names), None):
+            raise LanternError(f"{setting} is no setting of a part: {group} is {owner}'s; give it there")
+        if group not in SETTABLE or setting.startswith("loop="):  # there is none that could be replaced
+            remedy = "give loop= itself" if group == "loop" else f"settings= takes {', '.join(SETTABLE)}"
+            raise LanternError(f"{setting} is no setting of a part; {remedy}")
+
+
+def _given_trees(tree: str | TreePolicy | None, settings: Sequence[str]) -> list[str]:
+    named = tree if isinstance(tree, str) else type(tree).__name__
+    return [*([] if tree is None else [f"tree={named}"]), *(given for given in settings if _group(given) == "tree")]
+
+
 def _key(override: str) -> str:
     """What an override sets, adds or deletes."""
     return override.partition("=")[0].lstrip("+~")
+
+
+def _group(override: str) -> str:
+    """The config group or the section of a key."""
+    return re.split("[.@]", _key(override))[0]
 
 
 def _has(config: DictConfig, key: str) -> bool:

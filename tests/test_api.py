@@ -136,6 +136,45 @@ def test_parts_that_do_not_exist_are_one_sentence(tiny, parts, sentence):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(("setting", "sentence"), [
+    ("+method=jacobi", "method is generate()'s; give it there"),
+    ("seed=7", "seed is generate()'s; give it there"),
+    ("batch_size=1", "batch_size is generate()'s; give it there"),
+    ("dtype=bfloat16", "dtype is load()'s; give it there"),
+    ("device=cuda", "device is load()'s; give it there"),
+    ("model.folder=/nowhere", "model is load()'s; give it there"),
+    ("loop=rows", "loop=rows is no setting of a part; give loop= itself"),
+    ("+foo=1", "+foo=1 is no setting of a part; settings= takes sampling, drafter, tree, acceptance, "),
+    ("compile=3", "compile=3 is no switch; give true or false"),
+])  # fmt: skip
+def test_a_setting_that_belongs_to_no_part_is_refused_with_the_place_to_give_it(tiny, setting, sentence):
+    """Catches a method, a precision or a seed that is asked for and ignored."""
+    with pytest.raises(LanternError, match=re.escape(sentence)):
+        tiny.pipeline(settings=[setting])
+
+
+def test_a_part_may_be_chosen_among_the_settings(tiny):
+    parts = ["drafter=jacobi", "drafter.length=4", "acceptance=lantern_pp", "verification=ratio"]
+    found = tiny.pipeline(settings=[*parts, "sampling.top_k=9", "++acceptance.lam=3", "compile=false"])
+    described = found.describe()
+    assert [described[key] for key in ("drafter", "acceptance", "lam", "verification", "top_k")] == [
+        "jacobi", "lantern_pp", 3, "ratio", 9,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("parts", "told"), [
+    ({"method": "jacobi", "tree": "chain"}, "tree=chain changes nothing"),
+    ({"drafter": "jacobi", "tree": StaticTree([[0]])}, "tree=StaticTree changes nothing"),
+    ({"drafter": "none", "settings": ["tree=chain", "tree.length=3"]}, "tree=chain, tree.length=3 changes nothing"),
+    ({"method": "jacobi"}, ""),
+    ({"tree": "chain", "settings": ["tree.length=3"]}, ""),
+])  # fmt: skip
+def test_a_tree_that_changes_nothing_is_told(tiny, caplog, parts, told):
+    tiny.pipeline(**parts)
+    assert told in caplog.text
+    assert bool(told) == bool(caplog.records)
+
+
 def test_a_models_own_drafter_and_rule_are_left_out_where_the_chosen_part_has_no_such_setting(tmp_path):
     """Catches a model with a drafter of one's own that cannot decode without one, and one that then ignores it."""
     weights = write_tiny_weights(tmp_path)

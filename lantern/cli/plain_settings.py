@@ -57,9 +57,14 @@ def tell_unused_tree(overrides: Sequence[str], cfg: DictConfig) -> None:
     given = [override for override in overrides if override.split("=")[0].split(".")[0].lstrip("+") == "tree"]
     if not given or cfg.tree._target_.endswith("AutoTree"):  # which finds a window's shape as well
         return
+    warn_unused_tree(given, instantiate(cfg.drafter))
+
+
+def warn_unused_tree(given: Sequence[str], drafter: object) -> None:
+    """Warns of the given settings of a tree if the drafter takes none. drafter: complete or a partial."""
     from lantern.pipeline import lacking
 
-    if "tree" not in lacking(instantiate(cfg.drafter)):
+    if given and "tree" not in lacking(drafter):
         log.warning("%s changes nothing: this drafter grows no tree; its shape is set by drafter.…", ", ".join(given))
 
 
