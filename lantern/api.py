@@ -3,6 +3,7 @@ Names are those of the config groups in conf/; objects of your own are taken as 
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from hydra.errors import CompactHydraException
@@ -11,11 +12,11 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from lantern.cli.compose import composed
-from lantern.cli.error_messages import NAMELESS, sentence, user_error, wrong_kind
+from lantern.cli.error_messages import NAMELESS, sentence, unknown_key, user_error, wrong_kind
 from lantern.cli.plain_settings import check_settings, warn_unused_tree
 from lantern.data.prompts import Batch
 from lantern.decoding import Loop
-from lantern.errors import LanternError
+from lantern.errors import LanternError, check_batch_size, is_whole
 from lantern.evaluation.timing import decode_images
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline, Shape, judging, pipelines
@@ -53,6 +54,7 @@ class Model:
     def __init__(self, name: str, overrides: Sequence[str]) -> None:
         """Raises LanternError for a name or a setting that does not exist or is chosen call by call, and for weights
         that cannot be had."""
+        _check_list("overrides", overrides)
         for override in overrides:
             if (group := _group(override)) in GROUPS and "." not in _key(override):
                 # pipeline() would take it instead of its own, or drop it
@@ -62,7 +64,8 @@ class Model:
         config = _compose(self._overrides)
         check_settings(config)
         allow_tf32(config.tf32)
-        self.target: Target = _built(config.model)
+        with _in_one_sentence(config.model):
+            self.target: Target = instantiate(config.model)
 
     def pipeline(
         self,
@@ -83,6 +86,7 @@ class Model:
         LanternError for parts and settings that do not exist or do not fit each other.
         """
         _check_settable(settings)
+        check_batch_size(batch_size)
         given = {"tree": tree, "acceptance": acceptance, "verification": verification, "drafter": drafter}
         presets = [f"+{group}={name}" for group, name in (("method", method), ("loop", loop)) if isinstance(name, str)]
         usual = {} if presets else USUAL | ({"drafter": "none"} if loop else {})
@@ -91,15 +95,16 @@ class Model:
         config = self._config([*presets, *chosen, *settings])
         check_settings(config)
         objects = {group: part for group, part in (given | {"loop": loop}).items() if not isinstance(part, str | None)}
-        parts = {group: _built(config[group]) for group in (*given, "loop") if group not in objects}
-        if isinstance(parts.get("tree"), AutoTree):
-            parts["tree"] = parts["tree"].at(batch_size)
-        parts |= objects | {"sampling": _built(config.sampling), "name": self._name, "compile": config.compile}
-        chosen_tree = parts.pop("tree")
-        if not isinstance(chosen_tree, AutoTree | Shape):  # which set a window's shape as well
-            warn_unused_tree(_given_trees(tree, settings), parts["drafter"])
-        joined = pipelines(self.target, **parts)
-        return judging(joined(resolved(chosen_tree, joined)))
+        with _in_one_sentence(config):
+            parts = {group: instantiate(config[group]) for group in (*given, "loop") if group not in objects}
+            if isinstance(parts.get("tree"), AutoTree):
+                parts["tree"] = parts["tree"].at(batch_size)
+            parts |= objects | {"sampling": instantiate(config.sampling), "name": self._name, "compile": config.compile}
+            chosen_tree = parts.pop("tree")
+            if not isinstance(chosen_tree, AutoTree | Shape):  # which set a window's shape as well
+                warn_unused_tree(_given_trees(tree, settings), parts["drafter"])
+            joined = pipelines(self.target, **parts)
+            return judging(joined(resolved(chosen_tree, joined)))
 
     def _config(self, chosen: Sequence[str]) -> DictConfig:
         own = [given for given in self._overrides if given.startswith(PARTS)]
@@ -113,8 +118,9 @@ class Model:
 
         parts: see pipeline(). Raises LanternError for parts that do not fit each other or the prompts.
         """
-        if isinstance(prompts, str):
-            raise LanternError(f"prompts={prompts!r} is one text; give a list of texts")
+        _check_list("prompts", prompts)
+        _check_seed(seed)
+        check_batch_size(batch_size)
         seeds = Batch.cycle(prompts, len(prompts), seed).seeds
         pipeline = self.pipeline(**parts, batch_size=min(batch_size, len(prompts)) or 1)
         generation = pipeline.generate(prompts, seeds, batch_size)
@@ -123,6 +129,7 @@ class Model:
     def stream(self, prompt: str, seed: int = 0, **parts) -> Iterator[Progress]:
         """generate([prompt], seed, **parts) round by round: decoding goes on as values are taken. Raises LanternError
         for what does not fit."""
+        _check_seed(seed)
         return stream(self.pipeline(**parts), prompt, image_seed(seed, prompt, 0))
 
 
@@ -133,12 +140,16 @@ def load(model: str = "llamagen", overrides: Sequence[str] = ()) -> Model:
     return Model(model, overrides)
 
 
-def _built(config: DictConfig | None) -> object:
-    """Raises the LanternError that Hydra wraps."""
+@contextmanager
+def _in_one_sentence(config: DictConfig) -> Iterator[None]:
+    """Raises the LanternError that Hydra wraps, or the one that a command would end with."""
     try:
-        return instantiate(config)
+        yield
     except Exception as error:
-        raise user_error(error) or wrong_kind(config) or error from error
+        known = user_error(error) or unknown_key(config) or wrong_kind(config)
+        if known is None or known is error:
+            raise
+        raise known from error
 
 
 def _compose(overrides: Sequence[str]) -> DictConfig:
@@ -155,6 +166,7 @@ def _compose(overrides: Sequence[str]) -> DictConfig:
 
 def _check_settable(settings: Sequence[str]) -> None:
     """Raises LanternError for a setting that no part of a pipeline has, which would be ignored."""
+    _check_list("settings", settings)
     for setting in settings:
         group = _group(setting)
         if owner := next((call for call, names in OWNERS.items() if group in names), None):
@@ -162,6 +174,17 @@ def _check_settable(settings: Sequence[str]) -> None:
         if group not in SETTABLE or setting.startswith("loop="):  # there is none that could be replaced
             remedy = "give loop= itself" if group == "loop" else f"settings= takes {', '.join(SETTABLE)}"
             raise LanternError(f"{setting} is no setting of a part; {remedy}")
+
+
+def _check_list(name: str, given: Sequence[str]) -> None:
+    """Raises LanternError for one text, of which each letter would be an element."""
+    if isinstance(given, str):
+        raise LanternError(f"{name}={given!r} is one text; give a list of texts")
+
+
+def _check_seed(seed: object) -> None:
+    if not is_whole(seed):
+        raise LanternError(f"seed={seed!r} is no whole number; give one")
 
 
 def _given_trees(tree: str | TreePolicy | None, settings: Sequence[str]) -> list[str]:

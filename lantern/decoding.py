@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lantern.errors import LanternError
+from lantern.errors import LanternError, check_batch_size
 from lantern.models.cached_target import CachedTarget
 from lantern.models.graphs import Outputs, recorded_size, recorded_tree
 from lantern.models.token_axis import spread
@@ -67,8 +67,7 @@ class Loop(Protocol):
 @torch.inference_mode()
 def generate(setup: DecodingSetup, prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1) -> Generation:
     """Images of the prompts, as tokens [B, L, ...] in the prompts' order; image i draws from the noise stream seeds[i].
-    They depend on weights, prompt, seed and settings alone, in bfloat16 up to rounding. LanternError on empty or uneven
-    input."""
+    They depend on weights, prompt, seed and settings alone, in bfloat16 up to rounding. Raises as check_request."""
     check_request(prompts, seeds, batch_size)
     batch = _Batch(setup, min(batch_size, len(prompts)))
     started = perf_counter()
@@ -97,7 +96,8 @@ def spent(setup: DecodingSetup) -> tuple[float, float, float]:
 
 def check_request(prompts: Sequence[str], seeds: Sequence[int], batch_size: int) -> None:
     """Raises LanternError on empty or uneven input."""
-    if not prompts or len(prompts) != len(seeds) or batch_size < 1:
+    check_batch_size(batch_size)
+    if not prompts or len(prompts) != len(seeds):
         raise LanternError(f"{len(prompts)} prompts, {len(seeds)} seeds, batch_size={batch_size}: give a seed a prompt")
 
 

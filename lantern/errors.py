@@ -50,6 +50,12 @@ def check_whole(group: str, **settings: object) -> None:
             raise LanternError(f"{group}.{name}={value} is no whole number; give one")
 
 
+def check_batch_size(batch_size: object) -> None:
+    """Raises LanternError for what is no number of images to decode at once."""
+    if not is_whole(batch_size) or batch_size < 1:
+        raise LanternError(f"batch_size={batch_size} is no number of images; give a whole number of at least 1")
+
+
 def unwritable(what: object, error: OSError) -> LanternError:
     """The error for a file or folder `what` that cannot be written; the remedy depends on whether the disk is full."""
     remedy = "choose a folder you may write to"

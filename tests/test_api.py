@@ -105,6 +105,7 @@ def test_prompts_that_cannot_be_drawn_are_rejected_in_one_sentence(tiny, prompts
     ("llamagn", [], r"model=llamagn: .*Could not find 'model/llamagn'.*llamagen"),
     ("null", [], "model=null: a group needs the name of an option"),
     ("llamagen", ["colour=red"], "colour=red: Could not override 'colour'"),
+    ("llamagen", "device=cpu", "overrides='device=cpu' is one text; give a list of texts"),
     ("llamagen", ["tf32=1"], "tf32=1 is no switch; give true or false"),
     ("llamagen", ["device=meta"], "device=meta computes no values; give device=cpu"),
 ])  # fmt: skip
@@ -151,6 +152,35 @@ def test_a_setting_that_belongs_to_no_part_is_refused_with_the_place_to_give_it(
     """Catches a method, a precision or a seed that is asked for and ignored."""
     with pytest.raises(LanternError, match=re.escape(sentence)):
         tiny.pipeline(settings=[setting])
+
+
+@pytest.mark.parametrize(("settings", "sentence"), [
+    (["+acceptance.lam=3"], "acceptance.lam=3 is unknown to Exact, which has no settings; leave it out"),
+    (["+sampling.top_n=3"], "sampling.top_n=3 is unknown to Sampling, which takes "),
+    (["acceptance=lantern_pp", "acceptance.lam=much"], "acceptance.lam=much is not a number"),
+    ("sampling.top_k=500", "settings='sampling.top_k=500' is one text; give a list of texts"),
+])  # fmt: skip
+def test_a_setting_that_its_part_cannot_take_is_one_sentence(tiny, settings, sentence):
+    """Catches Hydra's own exceptions, and those of a constructor that is called once the parts are joined."""
+    with pytest.raises(LanternError, match=re.escape(sentence)) as caught:
+        tiny.pipeline(settings=settings)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("wrong", "sentence"), [
+    ({"batch_size": 0}, "batch_size=0 is no number of images; give a whole number of at least 1"),
+    ({"batch_size": 1.5}, "batch_size=1.5 is no number of images; give a whole number of at least 1"),
+    ({"seed": "x"}, "seed='x' is no whole number; give one"),
+    ({"seed": 1.0}, "seed=1.0 is no whole number; give one"),
+    ({"seed": True}, "seed=True is no whole number; give one"),
+])  # fmt: skip
+def test_a_seed_or_a_batch_size_that_is_none_is_named(tiny, wrong, sentence):
+    """Catches a seed whose text makes images of its own, and a search of a tree before its batch size is read."""
+    with pytest.raises(LanternError, match=re.escape(sentence)):
+        tiny.generate(PROMPTS, drafter="none", **wrong)
+    alone = tiny.stream if "seed" in wrong else tiny.pipeline
+    with pytest.raises(LanternError, match=re.escape(sentence)):
+        alone(**({"prompt": "wood"} if "seed" in wrong else {}), drafter="none", **wrong)
 
 
 def test_a_part_may_be_chosen_among_the_settings(tiny):

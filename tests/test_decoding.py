@@ -186,12 +186,13 @@ def test_a_chain_longer_than_the_image_decodes():
     assert torch.equal(found.tokens, plain("sampled"))
 
 
-@pytest.mark.parametrize(
-    ("prompts", "seeds", "batch_size"), [([], [], 1), (["a"], [1, 2], 1), (["a", "b"], [1], 2), (["a"], [1], 0)]
-)
-def test_empty_or_uneven_input_is_one_clear_error(prompts, seeds, batch_size):
-    """Catches a crash inside the loop."""
-    with pytest.raises(LanternError, match="give a seed a prompt"):
+@pytest.mark.parametrize(("prompts", "seeds", "batch_size", "sentence"), [
+    ([], [], 1, "give a seed a prompt"), (["a"], [1, 2], 1, "give a seed a prompt"),
+    (["a", "b"], [1], 2, "give a seed a prompt"), (["a"], [1], 0, "batch_size=0 is no number of images; give a whole"),
+])  # fmt: skip
+def test_empty_or_uneven_input_is_one_clear_error(prompts, seeds, batch_size, sentence):
+    """Catches a crash inside the loop, and a batch size that is told as a lack of seeds."""
+    with pytest.raises(LanternError, match=sentence):
         generate(
             DecodingSetup(tiny_target(), NoDrafter(), SharedNoise(), Exact(), Sampling()), prompts, seeds, batch_size
         )
