@@ -95,9 +95,16 @@ def is_drafter(folder: Path) -> bool:
     return (folder / CONFIG_FILE).is_file() and weights_file(folder).is_file()
 
 
+def is_parallel(state: dict[str, Tensor], config: dict) -> bool:
+    """Whether a drafter is one of train.py drafter=parallel, by either of its files."""
+    return "levels" in config or any(name.startswith("ahead.") for name in state)
+
+
 def load_network(checkpoint: str | Path, target: Target) -> EagleNetwork:
     """The drafter's network alone, to decode with or to train further. Raises CheckpointError unless it fits."""
     state, config = read_drafter(checkpoint)
+    if is_parallel(state, config):
+        raise CheckpointError(f"{checkpoint} is a parallel drafter; add drafter=parallel")
     _check(state, config, checkpoint, target, EAGLE)
     network = network_of(state, config, checkpoint)
     _check_heads(network, checkpoint, target, EAGLE)
