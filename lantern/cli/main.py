@@ -11,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from lantern.cli.error_messages import in_one_sentence, without_hints
 from lantern.cli.plain_settings import check_added, check_settings, tell_unused_tree
+from lantern.errors import LanternError
 from lantern.runtime.files import alone_in
 from lantern.runtime.home import CONFIG_FOLDER
 
@@ -46,6 +47,12 @@ def export(cfg: DictConfig) -> None:
     """Writes a drafter in another program's layout."""
     run = HydraConfig.get()
     check_added(run.overrides.task, run.runtime.choices, "export")
+    if "checkpoint" not in cfg.drafter:
+        raise LanternError(
+            f"drafter={run.runtime.choices.drafter} has no weights to export; use drafter=eagle drafter.checkpoint=…"
+        )
+    if not cfg.to:  # which Path takes for the working folder
+        raise LanternError(f"to={cfg.to} names no folder; give the one to write to")
     write = instantiate(cfg.format)
     weights = write(checkpoint=cfg.drafter.checkpoint, target=instantiate(cfg.model), folder=cfg.to)
     print(f"drafter written to {weights} and the config.json beside it")

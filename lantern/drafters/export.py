@@ -3,15 +3,25 @@
 from pathlib import Path
 
 from lantern.drafters.eagle.kv_state import FeatureTarget
-from lantern.drafters.eagle.released import to_released
-from lantern.drafters.loading import drafter_folder, is_parallel, load_network, read_drafter
+from lantern.drafters.eagle.released import is_released, to_released
+from lantern.drafters.loading import drafter_folder, is_parallel, load_network, network_of, read_drafter
 from lantern.errors import CheckpointError, LanternError
-from lantern.models.checkpoints import save_torch_weights, save_weights
+from lantern.models.checkpoints import (
+    FILE_SUFFIXES,
+    TORCH_FILE,
+    WEIGHTS_FILE,
+    load_weights,
+    save_torch_weights,
+    save_weights,
+)
 from lantern.types import Target
 
 
 def write_lantern(checkpoint: str, target: Target, folder: str) -> Path:
-    """model.safetensors and config.json in our names: what evaluate.py and train.py read, from either layout."""
+    """model.safetensors and config.json in our names: what evaluate.py and train.py read, from either layout.
+
+    Raises LanternError where `folder` holds other weights than such a drafter's."""
+    _check_place(Path(folder), WEIGHTS_FILE)
     found = _eagle_folder(checkpoint, target)
     load_network(found, target)  # raises for what does not fit
     return save_weights(folder, *read_drafter(found))
@@ -20,8 +30,10 @@ def write_lantern(checkpoint: str, target: Target, folder: str) -> Path:
 def write_released(checkpoint: str, target: FeatureTarget, folder: str) -> Path:
     """pytorch_model.bin and config.json as LANTERN's released drafters for LlamaGen have them, the embedding included.
 
-    Raises LanternError for other targets and for drafters that read inputs of layers.
+    Raises LanternError for other targets, for drafters that read inputs of layers, and where `folder` holds other
+    weights than such a drafter's.
     """
+    _check_place(Path(folder), TORCH_FILE)
     found = _eagle_folder(checkpoint, target)
     network, (state, config) = load_network(found, target), read_drafter(found)
     if layers := network.reads.layers:
@@ -39,3 +51,22 @@ def _eagle_folder(checkpoint: str, target: Target) -> Path:
     if is_parallel(*read_drafter(found)):
         raise CheckpointError(f"{checkpoint} is a parallel drafter; export.py writes EAGLE drafters only")
     return found
+
+
+def _check_place(folder: Path, file: str) -> None:
+    """Raises LanternError for a folder with weights that an export as `file` would replace or leave without their
+    config.json; those of an earlier export in the same layout may be replaced."""
+    found = {path.name for path in folder.glob("*") if path.suffix in FILE_SUFFIXES}
+    if found - {file} or (found and not _is_export(folder, file)):
+        raise LanternError(
+            f"to={folder} holds {', '.join(sorted(found))}, which is no drafter of this format; give another folder"
+        )
+
+
+def _is_export(folder: Path, file: str) -> bool:
+    """Whether a folder holds an EAGLE drafter in the layout whose weights are in `file`."""
+    try:
+        network_of(*read_drafter(folder), folder)
+    except CheckpointError:
+        return False
+    return is_released(load_weights(folder)[0]) == (file == TORCH_FILE)

@@ -99,6 +99,8 @@ def ended(script: str, *settings: str, **variables: str) -> list[str]:
     ("evaluate.py", ["+foo=1"], "error: +foo=1 adds a setting that nothing reads;"),
     ("train.py", ["+batch_size=16"], "error: +batch_size=16 adds a setting that nothing reads; see train.py --help"),
     ("export.py", ["to=none", "+folder=a"], "error: +folder=a adds a setting that nothing reads; see export.py --help"),
+    ("export.py", ["to=none", "drafter=jacobi"], "error: drafter=jacobi has no weights to export; use drafter=eagle "),
+    ("export.py", ["to="], "error: to= names no folder; give the one to write to"),
     ("train.py", ["drafter.checkpoint=3"], "error: drafter.checkpoint=3 says what evaluate.py drafts with;"),
 ])  # fmt: skip
 def test_a_command_ends_with_its_sentence(script, settings, last, tmp_path):

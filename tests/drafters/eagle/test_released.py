@@ -158,6 +158,22 @@ def test_an_export_without_a_format_serves_any_target(tmp_path):
     assert load_weights(tmp_path)[0].keys() == read_drafter(DRAFTER)[0].keys()
 
 
+@pytest.mark.parametrize("write", [write_lantern, write_released])
+def test_an_export_replaces_an_earlier_one_and_no_other_weights(write, tmp_path):
+    """Catches a target's weights, or those of the other layout, that are overwritten or left without a config.json."""
+    place, target = tmp_path / "to", target_of()
+    first = write(str(DRAFTER), target, str(place)).read_bytes()
+    assert write(str(DRAFTER), target, str(place)).read_bytes() == first
+    other = write_released if write is write_lantern else write_lantern
+    with pytest.raises(LanternError, match=r"to=.* holds .*, which is no drafter of this format; give another folder"):
+        other(str(DRAFTER), target, str(place))
+    save_weights(tmp_path / "target", {"norm.weight": torch.ones(2)}, {"dim": 2})
+    before = {file.name: file.read_bytes() for file in (tmp_path / "target").iterdir()}
+    with pytest.raises(LanternError, match=r"holds model\.safetensors, which is no drafter"):
+        write(str(DRAFTER), target, str(tmp_path / "target"))
+    assert {file.name: file.read_bytes() for file in (tmp_path / "target").iterdir()} == before
+
+
 def test_a_config_without_an_epsilon_has_that_of_the_released_code(tmp_path):
     assert load_network(copied(tmp_path, rms_norm_eps=None), target_of()).ffn_norm.eps == 1e-6
 
