@@ -39,7 +39,7 @@ def in_one_sentence(task: Task) -> Task:
         try:
             return task(cfg)
         except Exception as error:
-            known = user_error(error) or unknown_key(cfg) or wrong_kind(cfg)
+            known = user_error(error, cfg) or unknown_key(cfg) or wrong_kind(cfg)
             _forget_locals(error)
             if known is None:
                 raise
@@ -101,17 +101,36 @@ def sentence(error: CompactHydraException) -> str:
     return ("" if parts[0].startswith("error: ") else "error: ") + "; ".join(parts)
 
 
-def user_error(error: BaseException) -> LanternError | None:
+def user_error(error: BaseException, cfg: DictConfig | None = None) -> LanternError | None:
     """The LanternError behind an exception, however often it was wrapped (Hydra wraps what constructors raise), or one
-    for missing required settings and full disks, which any library may raise. None for other exceptions."""
+    for missing required settings and full disks, which any library may raise. None for other exceptions. cfg: of the
+    whole command."""
     seen: BaseException | None = error
     while seen is not None and not isinstance(seen, LanternError):
         if isinstance(seen, OSError) and seen.errno in FULL:
             return unwritable(seen.filename or "to the disk", seen)
         if isinstance(seen, MissingMandatoryValue):
-            return LanternError(f"{seen.full_key} has no value; give {seen.full_key}=…")
+            name = _whole_name(seen.full_key, cfg)
+            return LanternError(f"{name} has no value; give {name}=…")
         seen = seen.__cause__ or seen.__context__
     return seen
+
+
+def _whole_name(key: str, cfg: DictConfig | None) -> str:
+    """The name on the command line of a setting without a value; `key` is relative to the part that is being built. Of
+    several such settings the first: each has to be given."""
+    names = [] if cfg is None else list(_missing(cfg))
+    return key if key in names else next((name for name in names if name.endswith(f".{key}")), key)
+
+
+def _missing(cfg: Container) -> Iterator[str]:
+    """Names of the settings that must be given and are not. OmegaConf.missing_keys also resolves interpolations, which
+    may raise."""
+    for key in cfg if OmegaConf.is_dict(cfg) else range(len(cfg)):
+        if OmegaConf.is_missing(cfg, key):
+            yield cfg._get_full_key(key)
+        elif _is_plain(cfg, key) and isinstance(part := cfg[key], Container):
+            yield from _missing(part)
 
 
 def wrong_kind(cfg: DictConfig) -> LanternError | None:

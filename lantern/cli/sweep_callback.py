@@ -103,6 +103,8 @@ class SweepReport(Callback):
 
 def reason_of(error: BaseException) -> str | None:
     """The sentence of a failure that a user can mend."""
+    if isinstance(error, CompactHydraException) and str(error).startswith("error: "):
+        return str(error).removeprefix("error: ")  # names settings as the command line does, its cause may not
     if known := user_error(error):
         return str(known)
     return sentence(error).removeprefix("error: ") if isinstance(error, CompactHydraException) else None

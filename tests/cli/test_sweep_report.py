@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import CompactHydraException
+from omegaconf.errors import MissingMandatoryValue
 from support.configs import composed_with_hydra
 from support.fake_pipeline import FakePipeline
 from support.made_sweep import made_points
@@ -120,7 +121,16 @@ def wrapped(known: LanternError) -> CompactHydraException:
     return error
 
 
+def missing(whole_name: str) -> CompactHydraException:
+    """As in_one_sentence makes it of a setting without a value."""
+    error = CompactHydraException(f"error: {whole_name} has no value")
+    error.__cause__ = MissingMandatoryValue("Missing mandatory value: folder")
+    error.__cause__.full_key = "folder"
+    return error
+
+
 @pytest.mark.parametrize(("error", "reason"), [
+    (missing("metrics.clip_score.network.folder"), "metrics.clip_score.network.folder has no value"),
     (wrapped(LanternError("delta=2 is too much")), "delta=2 is too much"),
     (CompactHydraException("error: delta=x is not a number"), "delta=x is not a number"),
     (ZeroDivisionError("by zero"), "ZeroDivisionError('by zero')"),
