@@ -22,6 +22,12 @@ OWN: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     "export": {},
 }
+# Groups of conf/ beside those of the command's own yaml that it reads; of train's experiments there are only users' own
+ADDED: Mapping[str, Sequence[str]] = {
+    "evaluate": ("method", "sweep", "experiment", "launch", "loop"),
+    "train": ("average", "captions", "features", "sweep", "experiment", "launch"),
+    "export": (),
+}
 
 
 def check_settings(cfg: DictConfig) -> None:
@@ -37,14 +43,16 @@ def check_settings(cfg: DictConfig) -> None:
 
 
 def check_added(overrides: Sequence[str], groups: Container[str], command: str = "evaluate") -> None:
-    """Raises LanternError for a key that `+` adds and that nothing reads. groups: config groups; what is added to one
-    of them is checked by its constructor, or is a group of the user's own."""
+    """Raises LanternError for a key or a group of conf/ that `+` adds and that nothing reads. groups: config groups;
+    what is added to one of them is checked by its constructor, or is a group of the user's own."""
     own = OWN[command]
     for override in overrides:
         key = override.split("=")[0]
         if not key.startswith("+") or "@" in key or (key.startswith("++") and _exists(key[2:], command)):
             continue
         section, _, setting = key.lstrip("+").partition(".")
+        if not setting and section not in ADDED[command] and (CONFIG_FOLDER / section).is_dir():
+            raise LanternError(f"{override} adds a config group that {command}.py does not read; leave it out")
         if section in own and setting.partition(".")[0] not in own[section] if setting else section not in groups:
             raise LanternError(
                 f"{override} adds a setting that nothing reads; see {command}.py --help for those there are"

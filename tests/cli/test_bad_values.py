@@ -116,6 +116,18 @@ def test_a_key_that_no_training_reads_is_refused(added):
         check_added([added], {"model": "llamagen", "sweep": "recipe"}, "train")
 
 
+@pytest.mark.parametrize(("command", "added"), [
+    ("evaluate", "+data=imagefolder"), ("evaluate", "+recipe=hass"), ("evaluate", "+average=ema"),
+    ("train", "+acceptance=lantern"), ("train", "+method=jacobi"), ("export", "+sweep=delta"),
+])  # fmt: skip
+def test_a_group_that_another_command_reads_is_refused(command, added):
+    """Catches settings that seem to be taken, since Hydra lists an added group among the chosen ones."""
+    group = added[1:].split("=")[0]
+    with pytest.raises(LanternError, match=rf"\{added} adds a config group that {command}\.py does not read; leave it"):
+        check_added([added], {"model": "llamagen", group: "x"}, command)
+    check_added(["+mine=x"], {"mine": "x"}, command)  # of a folder given by --config-dir
+
+
 def test_what_a_training_reads_may_be_added():
     read = [
         "+callbacks.latest.every_n_train_steps=1",
