@@ -20,6 +20,7 @@ from omegaconf import Container, DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from lantern.errors import FULL, LanternError, unknown_setting, unwritable
+from lantern.runtime.home import CONFIG_FOLDER
 
 Task = Callable[[DictConfig], object]
 Command = Callable[[], object]
@@ -85,10 +86,18 @@ def _reported(report: Callable[[Callable[[], object]], object], work: Callable[[
         except ValueError as error:
             if not str(error).startswith(NAMELESS):
                 raise
-            given = ", ".join(part for part in sys.argv[1:] if NO_OPTION.fullmatch(part))
-            raise SystemExit(f"error: {given} names no option of its group; give one that --help lists") from error
+            raise SystemExit(f"error: {_no_option(sys.argv[1:])}") from error
 
     return report(compact)
+
+
+def _no_option(arguments: Sequence[str]) -> str:
+    """The sentence for NAMELESS, which names no setting: of what may be one, the groups of conf/, else all groups."""
+    given = {part: part.split("=")[0].lstrip("+").partition("@")[0] for part in arguments if NO_OPTION.fullmatch(part)}
+    given = {part: group for part, group in given.items() if "." not in group}  # which is a group's setting
+    named = [part for part, group in given.items() if (CONFIG_FOLDER / group).is_dir()] or list(given)
+    switch = ", or tracking.mode=disabled to switch it off" if any("tracking=" in part for part in named) else ""
+    return f"{', '.join(named)} names no option of its group; give one that --help lists{switch}"
 
 
 def sentence(error: CompactHydraException) -> str:
