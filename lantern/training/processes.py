@@ -18,8 +18,9 @@ from lantern.training.data_module import share_of_batch
 FOLDER = "hydra.run.dir="
 INTERACTIVE = ("bash", "interactive")  # names of Slurm's jobs in which Lightning starts the processes
 OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"  # torch 2.13 has one store for all starts, with keys that collide
+ABSENT, SHOWN = "not given", 60  # in `differences`: a value that is missing, characters of a value
 PASSING = (  # change no weight: may differ between processes, and from one start to the next
-    "accelerator", "device", "devices", "num_nodes", "budget_gib", "sweep",
+    "accelerator", "device", "devices", "num_nodes", "budget_gib", "cache_dir", "sweep",
 )  # fmt: skip
 
 
@@ -82,6 +83,19 @@ def lasting_settings(config: object) -> object:
     if isinstance(config, Mapping):
         return {key: lasting_settings(value) for key, value in config.items() if key not in PASSING}
     return [lasting_settings(value) for value in config] if isinstance(config, list) else config
+
+
+def differences(before: object, now: object, name: str = "") -> list[str]:
+    """Settings in which two configurations differ, by their dotted names with both values."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        pairs = {key: (before.get(key, ABSENT), now.get(key, ABSENT)) for key in [*before, *now]}
+        parts = [differences(*pair, f"{name}.{key}" if name else str(key)) for key, pair in pairs.items()]
+        return [found for part in parts for found in part]
+    return [] if before == now else [f"{name} was {_shown(before)}, is {_shown(now)}"]
+
+
+def _shown(value: object) -> str:
+    return text if len(text := str(value)) <= SHOWN else f"{text[:SHOWN]}…"
 
 
 class SameOnAllProcesses(pl.Callback):

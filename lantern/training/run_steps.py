@@ -28,7 +28,7 @@ from lantern.runtime.files import alone_in, is_file, read_object, replace_text
 from lantern.runtime.overrides import override
 from lantern.runtime.programs import program_of
 from lantern.training.known_captions import CAPTIONS
-from lantern.training.processes import lasting_settings, was_restarted
+from lantern.training.processes import differences, lasting_settings, was_restarted
 from lantern.training.requeue import remove_surplus
 from lantern.training.saved_state import whole_checkpoint
 from lantern.training.wandb_logger import TolerantWandbLogger
@@ -37,6 +37,7 @@ from lantern.training.wandb_logger import TolerantWandbLogger
 REPEATED = re.compile(r"[+~]*((model|sampling|paths|prompts|quality)[.@=]|drafter=)")
 OF_CODES = re.compile(r"[+~]*(distil[.@=]|drafter/training|drafter=(?!eagle$))")  # overrides of task=drafter alone
 CONFIG, METRICS = "config.yaml", "metrics.csv"
+TOLD = 3  # settings in which a run differs from an earlier one in its folder
 NAMED = {"last": "latest", "best": "best"}  # values of ckpt_path and files of a run's checkpoints folder
 # warnings of every run that a user cannot act on
 WARNINGS = (
@@ -137,7 +138,7 @@ def checkpoint_to_resume(
 def _began_from_file(folder: Path, config: dict[str, Any]) -> bool:
     """Whether the run in this folder has these settings, among them a ckpt_path that is no name of its own files."""
     recorded = folder / CONFIG
-    return config["ckpt_path"] not in NAMED and recorded.is_file() and _has_settings(recorded, config)
+    return config["ckpt_path"] not in NAMED and recorded.is_file() and not _differences(recorded, config)
 
 
 def unfinished_checkpoint(folder: Path, config: dict[str, Any], weights: Mapping[str, str]) -> str | None:
@@ -147,10 +148,10 @@ def unfinished_checkpoint(folder: Path, config: dict[str, Any], weights: Mapping
     latest = whole_checkpoint(path)
     if latest is None or not recorded.is_file() or weights_file(folder / config["task_name"]).is_file():
         return None
-    if not _has_settings(recorded, config):
+    if others := _differences(recorded, config):
         raise LanternError(
-            f"hydra.run.dir={folder} holds an unfinished run of other settings, see its {CONFIG}; give another folder, "
-            f"or go on from it by ckpt_path={latest}"
+            f"hydra.run.dir={folder} holds an unfinished run of other settings ({_first(others)}); give another "
+            f"folder, or go on from it by ckpt_path={latest}"
         )
     _check_weights(folder, weights, f"hydra.run.dir={folder} holds an unfinished run")
     print(f"resumed from {latest}" + ("" if latest == path else f", because {path.name} is torn"))
@@ -163,9 +164,9 @@ def is_finished(folder: Path, config: dict[str, Any]) -> bool:
     recorded, weights = folder / CONFIG, weights_file(folder / config["task_name"])  # the file that is written last
     if not weights.is_file() or not recorded.is_file():
         return False
-    if not _has_settings(recorded, config):
+    if others := _differences(recorded, config):
         raise LanternError(
-            f"{folder} holds a run of other settings, see its {CONFIG}; give another hydra.run.dir, of a sweep "
+            f"{folder} holds a run of other settings ({_first(others)}); give another hydra.run.dir, of a sweep "
             "hydra.sweep.dir, or go on from it by ckpt_path=last"
         )
     _check_weights(folder, named_weights(config), f"{folder} holds a run")
@@ -184,11 +185,15 @@ def _check_weights(folder: Path, weights: Mapping[str, str], what: str) -> None:
             )
 
 
-def _has_settings(recorded: Path, config: dict[str, Any]) -> bool:
-    """Whether a run's config.yaml has these settings, those that change no weight aside."""
+def _differences(recorded: Path, config: dict[str, Any]) -> list[str]:
+    """What differs between a run's config.yaml and these settings, those that change no weight aside."""
     configs = (OmegaConf.load(recorded), OmegaConf.create(OmegaConf.to_yaml(config)))
-    before, now = (lasting_settings(OmegaConf.to_container(each)) for each in configs)
-    return before == now
+    return differences(*(lasting_settings(OmegaConf.to_container(each)) for each in configs))
+
+
+def _first(others: list[str]) -> str:
+    more = f"; {len(others) - TOLD} more in its {CONFIG}" if len(others) > TOLD else ""
+    return "; ".join(others[:TOLD]) + more
 
 
 def check_overrides(overrides: Sequence[str], task_name: str) -> None:

@@ -3,6 +3,7 @@
 import csv
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -63,6 +64,19 @@ def test_a_finished_point_is_not_trained_again(tmp_path):
     assert not is_finished(tmp_path / "lk-1", config)
     (folder / "drafter" / "model.safetensors").unlink()  # killed while it was exported
     assert not is_finished(folder, config)
+
+
+def test_the_settings_of_another_run_are_named(tmp_path):
+    """Catches a search through two configurations, and a cache that was moved, which changes no weight."""
+    folder = made_run(tmp_path / "lk-0")
+    config = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
+    config |= {"seed": 0, "task": {"lr": 1, "depth": 2}, "paths": {"root": "r", "cache_dir": "a"}}
+    (folder / "config.yaml").write_text(OmegaConf.to_yaml(config))
+    assert is_finished(folder, config | {"paths": {"root": "r", "cache_dir": "b"}})
+    now = config | {"seed": 5, "task": {"lr": 3}, "paths": {"root": "s", "cache_dir": "b"}}
+    told = "other settings (seed was 0, is 5; task.lr was 1, is 3; task.depth was 2, is not given; 1 more in its config"
+    with pytest.raises(LanternError, match=re.escape(told)):
+        is_finished(folder, now)
 
 
 def test_a_finished_point_of_other_weights_is_not_taken_for_its_own(tmp_path):
