@@ -25,6 +25,7 @@ from lantern.runtime.home import CONFIG_FOLDER
 Task = Callable[[DictConfig], object]
 Command = Callable[[], object]
 NAMELESS = "Config group override must be"  # Hydra's error for a config group that is set to no name
+UNLOADABLE = re.compile(r"Error loading '([^']+)'")  # Hydra's ImportError for a name in a yaml
 NO_OPTION = re.compile(r"\+*[\w/@.]+=(null|true|false|[-\d.]+)")
 UNIONS = (Union, UnionType)
 KINDS = {int: "a whole number", float: "a number", str: "a name or a path"}
@@ -112,8 +113,8 @@ def sentence(error: CompactHydraException) -> str:
 
 def user_error(error: BaseException, cfg: DictConfig | None = None) -> LanternError | None:
     """The LanternError behind an exception, however often it was wrapped (Hydra wraps what constructors raise), or one
-    for missing required settings and full disks, which any library may raise. None for other exceptions. cfg: of the
-    whole command."""
+    for missing required settings, full disks and names that cannot be imported, which libraries raise. None for other
+    exceptions. cfg: of the whole command."""
     seen: BaseException | None = error
     while seen is not None and not isinstance(seen, LanternError):
         if isinstance(seen, OSError) and seen.errno in FULL:
@@ -121,8 +122,19 @@ def user_error(error: BaseException, cfg: DictConfig | None = None) -> LanternEr
         if isinstance(seen, MissingMandatoryValue):
             name = _whole_name(seen.full_key, cfg)
             return LanternError(f"{name} has no value; give {name}=…")
+        if isinstance(seen, ImportError) and (unloadable := UNLOADABLE.match(str(seen))):
+            return _not_imported(unloadable[1], seen.__cause__)
         seen = seen.__cause__ or seen.__context__
     return seen
+
+
+def _not_imported(name: str, cause: BaseException | None) -> LanternError:
+    """The error for a `_target_`, or a `path` of get_method, that Hydra could not load. cause: of its own error."""
+    module = name.partition(".")[0]
+    if isinstance(cause, ModuleNotFoundError) and cause.name == module:
+        return LanternError(f"{module} is not on PYTHONPATH; run with PYTHONPATH=<its folder>")
+    reason = f"{type(cause).__name__}: {' '.join(str(cause).split())}"
+    return LanternError(f"{name} cannot be imported ({reason}); mend its module, or the name")
 
 
 def _whole_name(key: str, cfg: DictConfig | None) -> str:

@@ -9,6 +9,7 @@ from weakref import ref
 import pytest
 from hydra._internal import utils as hydra_utils
 from hydra.errors import CompactHydraException
+from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from support.configs import composed
 from support.paths import CONF, ROOT
@@ -77,6 +78,23 @@ def test_a_word_in_the_place_of_a_number_is_named_with_its_setting(command, sett
 def test_the_settings_of_a_task_are_of_the_right_kinds(task):
     """Catches a setting that is blamed for what another mistake has broken. For methods: test_known_targets.py."""
     assert wrong_kind(composed("train", f"task={task}")) is None
+
+
+@pytest.mark.parametrize(("name", "sentence"), [
+    ("no_such_parts.Boost", "no_such_parts is not on PYTHONPATH; run with PYTHONPATH=<its folder>"),
+    ("my_broken_parts.Boost",
+     "my_broken_parts.Boost cannot be imported (ModuleNotFoundError: No module named 'no_such_library'); mend its"),
+    ("lantern.errors.Boost", "lantern.errors.Boost cannot be imported (ModuleNotFoundError: No module named 'lantern."),
+])  # fmt: skip
+@pytest.mark.parametrize("is_path", [False, True])
+def test_a_part_of_ones_own_that_cannot_be_imported_is_one_sentence(name, sentence, is_path, tmp_path, monkeypatch):
+    """Catches "Error locating target", which does not say how a folder is made known, or what failed in it."""
+    (tmp_path / "my_broken_parts.py").write_text("import no_such_library\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    part = {"_target_": "hydra.utils.get_method", "path": name} if is_path else {"_target_": name}
+    with pytest.raises(CompactHydraException) as caught:
+        in_one_sentence(lambda cfg: instantiate(cfg))(OmegaConf.create({"acceptance": part}))
+    assert str(caught.value).startswith(f"error: {sentence}")
 
 
 def ended(script: str, *settings: str, **variables: str) -> list[str]:
