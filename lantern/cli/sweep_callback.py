@@ -32,10 +32,11 @@ class SweepReport(Callback):
     def __init__(self) -> None:
         self._sweep: DictConfig | None = None  # None once it is reported
         self._points: int | None = None
+        self._failed_by_user = False  # a point ended with a sentence, and would again
 
-    def __getstate__(self) -> dict[str, None]:
+    def __getstate__(self) -> dict[str, object]:
         """For the processes of a launcher, which make points and report nothing."""
-        return {"_sweep": None, "_points": None}
+        return {"_sweep": None, "_points": None, "_failed_by_user": False}
 
     def on_multirun_start(self, config: DictConfig, **_: object) -> None:
         """Ends the program, with one sentence, if the sweep's axis does not exist under the chosen settings."""
@@ -64,6 +65,7 @@ class SweepReport(Callback):
         if job_return.status == JobStatus.FAILED and config.hydra.mode.name == "MULTIRUN":
             settings, error = " ".join(job_return.overrides or []), job_return._return_value
             reason = reason_of(error)  # Hydra shows that of the first failed point alone
+            self._failed_by_user |= reason is not None
             log.error(
                 "point %s (%s) failed: %s; the other points go on",
                 config.hydra.job.num, settings, reason or repr(error), exc_info=None if reason else error,
@@ -95,9 +97,11 @@ class SweepReport(Callback):
         parts = (instantiate(config[part]) for part in ("tracking", "budget"))
         report_sweep(folder, config.sweep.name, *parts)
         if (left := (self._points or 0) - len(point_folders(folder))) > 0:  # failed, or in a job that goes on
+            mend = "mend what is named above first, then start the command"
+            remedy = mend if self._failed_by_user else "start the same command"
             log.warning(
-                "%d of %d points have no results yet; start the same command again with hydra.sweep.dir=%s",
-                left, self._points, folder,
+                "%d of %d points have no results yet; %s again with hydra.sweep.dir=%s",
+                left, self._points, remedy, folder,
             )  # fmt: skip
 
 

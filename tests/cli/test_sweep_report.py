@@ -166,6 +166,19 @@ def test_points_without_results_are_counted(made, left, tmp_path, monkeypatch, c
     assert ("have no results" in caplog.text) == bool(left)
 
 
+@pytest.mark.parametrize(("error", "told"), [
+    (wrapped(LanternError("delta=2 is too much")), "mend what is named above first, then start the command again"),
+    (ZeroDivisionError("by zero"), "start the same command again"),
+])  # fmt: skip
+def test_a_sweep_whose_settings_do_not_work_says_to_mend_them(error, told, tmp_path, monkeypatch, caplog):
+    """Catches advice that fails again in the same way."""
+    callback, at_exit = begun(tmp_path, monkeypatch, "+sweep=delta")
+    callback.on_job_end(composed_with_hydra("evaluate", "+sweep=delta", "hydra.job.num=3"), failure(error))
+    sweep_folder(tmp_path, deltas=(0.1,))
+    at_exit[-1]()
+    assert f"7 of 8 points have no results yet; {told} with hydra.sweep.dir={tmp_path}" in caplog.text
+
+
 def test_a_report_that_fails_at_exit_is_one_sentence(tmp_path, monkeypatch, caplog):
     """Catches the traceback that Python prints of what runs at exit."""
     (tmp_path / "results.csv").mkdir()
