@@ -29,7 +29,7 @@ def report_best(folder: Path, rows: Sequence[Row], budget: Budget, best: Choice 
     replace_text(folder / "best.json", encode(record, indent=2) + "\n")
     doubt = "" if best.is_certain else "; its 95 % bounds reach beyond"
     described = [f"{labels[id(one.row)]}, {_speed(one)}" for one in winners]
-    print(f"fastest by the lower bound, lossless or with {budget}: {described[0]}{doubt}")
+    print(f"fastest by the lower bound, lossless or with {budget.told(rows)}: {described[0]}{doubt}")
     if len(winners) > 1:
         print(f"fastest lossless one by the lower bound: {described[1]}")
     for winner, ratios in times.items():

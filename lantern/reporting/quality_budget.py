@@ -97,12 +97,14 @@ class Budget:
         row, verdict = max(inside, key=lambda known: speed_rank(known[0]))
         return Choice(row, verdict != "open", number_of_methods([row for row, _ in inside]))
 
-    def __str__(self) -> str:
+    def told(self, rows: Sequence[Row]) -> str:
+        """In words, with how many images of the rows were judged where a number is required."""
         shares = [f"{metric} at most {100 * limit:.3g} %" for metric, limit in self._set("within")]
         losses = [f"{metric} at most {limit:.3g}" for metric, limit in self._set("losses")]
         ends = ", by 95 % bounds" if self.proven else ""
-        most = f" of {self.min_images:,} images" if self.proven and self.min_images else ""
-        return f"{', '.join(shares + losses)} worse than plain decoding's{ends}{most}"
+        judged = max((row.get("num_images") or 0 for row in rows), default=0)
+        needed = f" ({self.min_images:,} images required, {judged:,} judged)" if self.min_images else ""
+        return f"{', '.join(shares + losses)} worse than plain decoding's{ends}{needed}"
 
     def _set(self, group: str) -> list[tuple[str, float]]:
         return [(metric, limit) for metric, limit in getattr(self, group).items() if limit is not None]

@@ -111,6 +111,16 @@ def test_a_setting_of_too_few_images_is_not_best_even_where_bounds_do_not_decide
     assert Budget({"frechet": 0.1}, min_images=500).best([AR, few, enough]).row is enough
 
 
+@pytest.mark.parametrize("is_proven", [False, True])
+def test_a_budget_of_too_few_images_says_how_many_it_requires_and_has(is_proven, tmp_path, capsys):
+    """Catches a sentence that reads as if the required number had been judged."""
+    budget, rows = Budget({"frechet": 0.05}, proven=is_proven, min_images=2000), [worse(2.0, 0, 0.1, num_images=8)]
+    rows.insert(0, AR | {"acceptance": "exact", "tree": "none", "num_images": 8})
+    rows[1] |= {"acceptance": "lantern", "tree": "static"}
+    report_best(tmp_path, rows, budget, budget.best(rows))
+    assert "(2,000 images required, 8 judged): AR" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("key", ["recall_loss", "frechet_diff"])
 def test_a_rows_own_key_is_no_metric_of_a_budget(key):
     """Catches a limit that no row can meet or miss."""

@@ -30,7 +30,7 @@ def write_page(
 ) -> None:  # fmt: skip
     """points: the folders of the rows, for pictures and provenance; profiles: by setting id; best: the one of the rows
     that is chosen by the budget."""
-    chosen = best and {"row": [row is best.row for row in rows].index(True), "budget": str(budget)}
+    chosen = best and budget and {"row": [row is best.row for row in rows].index(True), "budget": budget.told(rows)}
     content = encode(page_content(title, rows, points, profiles) | {"best": chosen})
     page = (PARTS / "template.html").read_text(encoding="utf-8")
     script = "\n".join((PARTS / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)
