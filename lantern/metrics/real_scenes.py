@@ -19,6 +19,9 @@ def scene_references(prompts: Sequence[str], count: int) -> Tensor:
         scenes = [render_caption(prompts[i % len(prompts)], FIRST_SEED + i) for i in range(count)]
     except ValueError as error:
         raise LanternError(
-            f"{error}; or set quality.num_images=0 to leave out the comparison with real scenes"
+            f"{error}; for prompts that are no scenes give real images of your own by "
+            "'metrics=[fidelity,diversity,pairs]' metrics.fidelity.references.path=<module.function>, a function "
+            "(prompts, count) -> [N, 3, H, W], or judge without any by 'metrics=[diversity,pairs]', or not at all by "
+            "quality.num_images=0"
         ) from error
     return torch.from_numpy(np.stack(scenes)).permute(0, 3, 1, 2).float() / 255
