@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Integral
 
 from hydra.errors import CompactHydraException
 from hydra.utils import instantiate
@@ -16,7 +17,7 @@ from lantern.cli.error_messages import NAMELESS, sentence, unknown_key, user_err
 from lantern.cli.plain_settings import check_settings, warn_unused_tree
 from lantern.data.prompts import Batch
 from lantern.decoding import Loop
-from lantern.errors import LanternError, check_batch_size, is_whole
+from lantern.errors import LanternError, check_batch_size
 from lantern.evaluation.timing import decode_images
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline, Shape, judging, pipelines
@@ -119,9 +120,8 @@ class Model:
         parts: see pipeline(). Raises LanternError for parts that do not fit each other or the prompts.
         """
         _check_list("prompts", prompts)
-        _check_seed(seed)
         check_batch_size(batch_size)
-        seeds = Batch.cycle(prompts, len(prompts), seed).seeds
+        seeds = Batch.cycle(prompts, len(prompts), _whole(seed)).seeds
         pipeline = self.pipeline(**parts, batch_size=min(batch_size, len(prompts)) or 1)
         generation = pipeline.generate(prompts, seeds, batch_size)
         return Images(decode_images(self.target, generation.tokens), generation.tokens, generation)
@@ -129,8 +129,7 @@ class Model:
     def stream(self, prompt: str, seed: int = 0, **parts) -> Iterator[Progress]:
         """generate([prompt], seed, **parts) round by round: decoding goes on as values are taken. Raises LanternError
         for what does not fit."""
-        _check_seed(seed)
-        return stream(self.pipeline(**parts), prompt, image_seed(seed, prompt, 0))
+        return stream(self.pipeline(**parts), prompt, image_seed(_whole(seed), prompt, 0))
 
 
 def load(model: str = "llamagen", overrides: Sequence[str] = ()) -> Model:
@@ -182,9 +181,11 @@ def _check_list(name: str, given: Sequence[str]) -> None:
         raise LanternError(f"{name}={given!r} is one text; give a list of texts")
 
 
-def _check_seed(seed: object) -> None:
-    if not is_whole(seed):
+def _whole(seed: object) -> int:
+    """The seed, which may also be a number of numpy's. LanternError for what is no whole number."""
+    if not isinstance(seed, Integral) or isinstance(seed, bool):
         raise LanternError(f"seed={seed!r} is no whole number; give one")
+    return int(seed)
 
 
 def _given_trees(tree: str | TreePolicy | None, settings: Sequence[str]) -> list[str]:

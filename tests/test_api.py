@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 import torch
 from support.tiny_weights import load_tiny, write_tiny_weights
@@ -181,6 +182,11 @@ def test_a_seed_or_a_batch_size_that_is_none_is_named(tiny, wrong, sentence):
     alone = tiny.stream if "seed" in wrong else tiny.pipeline
     with pytest.raises(LanternError, match=re.escape(sentence)):
         alone(**({"prompt": "wood"} if "seed" in wrong else {}), drafter="none", **wrong)
+
+
+def test_a_seed_of_numpy_is_the_number(tiny):
+    made = [tiny.generate(PROMPTS, seed=seed, drafter="none").tokens for seed in (np.arange(4)[3], 3)]
+    assert made[0].equal(made[1])
 
 
 def test_a_part_may_be_chosen_among_the_settings(tiny):
