@@ -145,7 +145,7 @@ def _in_one_sentence(config: DictConfig) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        known = user_error(error) or unknown_key(config) or wrong_kind(config)
+        known = user_error(error, config) or unknown_key(config) or wrong_kind(config)
         if known is None or known is error:
             raise
         raise known from error

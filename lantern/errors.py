@@ -40,6 +40,11 @@ def is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, float) or is_whole(value)
 
 
+def no_value(setting: str) -> str:
+    """The sentence for a setting that must be given and is not."""
+    return f"{setting} has no value; give {setting}=…"
+
+
 def check_whole(group: str, **settings: object) -> None:
     """Raises LanternError for settings of a config group that are no whole numbers: a fraction would be rounded without
     a word, or fail in the middle of decoding."""

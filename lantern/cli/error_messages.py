@@ -19,7 +19,7 @@ from hydra.utils import get_object
 from omegaconf import Container, DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from lantern.errors import FULL, LanternError, unknown_setting, unwritable
+from lantern.errors import FULL, LanternError, no_value, unknown_setting, unwritable
 from lantern.runtime.home import CONFIG_FOLDER
 
 Task = Callable[[DictConfig], object]
@@ -120,8 +120,7 @@ def user_error(error: BaseException, cfg: DictConfig | None = None) -> LanternEr
         if isinstance(seen, OSError) and seen.errno in FULL:
             return unwritable(seen.filename or "to the disk", seen)
         if isinstance(seen, MissingMandatoryValue):
-            name = _whole_name(seen.full_key, cfg)
-            return LanternError(f"{name} has no value; give {name}=…")
+            return LanternError(no_value(_whole_name(seen.full_key, cfg)))
         if isinstance(seen, ImportError) and (unloadable := UNLOADABLE.match(str(seen))):
             return _not_imported(unloadable[1], seen.__cause__)
         seen = seen.__cause__ or seen.__context__

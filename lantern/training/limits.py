@@ -7,7 +7,7 @@ import pytorch_lightning as pl
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from lantern.errors import LanternError, is_number
+from lantern.errors import LanternError, is_number, no_value
 
 EVERY = 10  # steps between two looks at the loss, each of which waits for the device
 LEAST = {
@@ -52,7 +52,7 @@ def check_data(cfg: DictConfig) -> None:
     """Raises LanternError for settings of the data that must be given and are not, by the names under which they are
     given: the data set, which is built as a part of others, does not know them."""
     if missing := sorted(OmegaConf.missing_keys(cfg.data)):
-        raise LanternError(f"{missing[0]} has no value; give {missing[0]}=…")
+        raise LanternError(no_value(missing[0]))
 
 
 class FiniteLoss(pl.Callback):

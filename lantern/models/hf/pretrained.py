@@ -91,11 +91,12 @@ def _spread_over_heads(model: PreTrainedModel, report: dict, folder: Path, per_h
         for name, found, wanted in report["mismatched_keys"]
         if per_head.search(name) and found[1:] == wanted[1:] and wanted[0] % found[0] == 0
     }
-    weights, filled = dict(model.named_parameters()), set()
-    for name, value in _stored(folder, spread).items():
+    if not spread:
+        return
+    weights, stored = dict(model.named_parameters()), _stored(folder, spread)
+    for name, value in stored.items():
         weights[name].data.copy_(value.repeat_interleave(len(weights[name]) // len(value), 0))
-        filled.add(name)
-    report["mismatched_keys"] = [entry for entry in report["mismatched_keys"] if entry[0] not in filled]
+    report["mismatched_keys"] = [entry for entry in report["mismatched_keys"] if entry[0] not in stored]
 
 
 def _stored(folder: Path, names: set[str]) -> dict[str, Tensor]:
@@ -104,8 +105,9 @@ def _stored(folder: Path, names: set[str]) -> dict[str, Tensor]:
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, "pt") as file:
             found |= {name: file.get_tensor(name) for name in names & set(file.keys())}
-    for path in () if found or not names else sorted(folder.glob("*.bin")):
-        found |= {name: value for name, value in read_weights(path).items() if name in names}
+    if not found:  # the folder has torch's format alone
+        for path in sorted(folder.glob("*.bin")):
+            found |= {name: value for name, value in read_weights(path).items() if name in names}
     return found
 
 
