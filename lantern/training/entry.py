@@ -30,14 +30,12 @@ def train(cfg: DictConfig) -> None:
     import pytorch_lightning as pl
 
     from lantern.reporting.page.commands import config_dir
-    from lantern.runtime.freed_memory import keep_freed_memory
     from lantern.training import processes, run_steps
     from lantern.training.known_captions import check_words, data_hash
     from lantern.training.limits import FiniteLoss
     from lantern.training.run_length import tell_end
     from lantern.training.termination import PromptEnd
 
-    keep_freed_memory()
     (ending := PromptEnd()).listen()
     folder = Path(run.runtime.output_dir)
     run_steps.silence_warnings()

@@ -25,6 +25,7 @@ from lantern.evaluation.provenance import PROVENANCE, write_provenance
 from lantern.models.checkpoints import local_hashes, weights_file
 from lantern.reporting.recipe_runs import EVALUATE_WITH
 from lantern.runtime.files import alone_in, is_file, read_object, replace_text
+from lantern.runtime.freed_memory import keep_freed_memory
 from lantern.runtime.overrides import override
 from lantern.runtime.programs import program_of
 from lantern.training.known_captions import CAPTIONS
@@ -235,6 +236,7 @@ def check_tables(cfg: DictConfig) -> None:
 def fit(trainer: pl.Trainer, task: pl.LightningModule, batches: object, checkpoint: str | None) -> None:
     """Trainer.fit from a checkpoint or from the start. LanternError for a checkpoint of another task or size, and for
     processes that do not find each other."""
+    keep_freed_memory()
     if checkpoint is not None:
         remove_surplus(Path(trainer.default_root_dir))
     trainer.precision_plugin.convert_module(task)  # Lightning restores weights before it does: float64 would be rounded
