@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from lantern.data.captions import COLOURS, SHAPES, TEXTURES, parse_caption
 from lantern.errors import CheckpointError
 from lantern.models.checkpoints import described, load_strictly, load_weights
+from lantern.runtime.hardware import resolve_device
 
 ATTRIBUTES = {"texture": TEXTURES, "shape": SHAPES, "colour": COLOURS}
 NUM_FEATURES = 64
@@ -31,8 +32,8 @@ class Critic(nn.Module):
         self.heads = nn.ModuleDict({name: nn.Linear(NUM_FEATURES, len(words)) for name, words in ATTRIBUTES.items()})
 
     def features(self, images: Tensor) -> Tensor:  # [B, 3, H, W] in [0, 1] -> [B, 64]
-        """Resizes the images to the training size first, for models of other resolutions."""
-        size = (self.config["size"],) * 2
+        """Of images from any device. Resizes them to the training size first, for models of other resolutions."""
+        images, size = images.to(self.heads["texture"].weight.device), (self.config["size"],) * 2
         if images.shape[-2:] != size:
             images = F.interpolate(images, size, mode="bicubic", antialias=True).clamp(0, 1)
         return self.trunk((images * 2 - 1).contiguous(memory_format=torch.channels_last))
@@ -62,12 +63,12 @@ def as_images(pixels: Tensor) -> Tensor:
     return rearrange(pixels, "b h w c -> b c h w").float() / 255
 
 
-def load_critic(folder: str | Path) -> Critic:
-    """The critic of a weights folder, in evaluation mode. Raises CheckpointError if its files are missing or
-    corrupt."""
+def load_critic(folder: str | Path, device: str = "cpu") -> Critic:
+    """The critic of a weights folder, in evaluation mode; device: as resolve_device reads it. Raises CheckpointError if
+    its files are missing or corrupt."""
     state, config = load_weights(folder)
     if set(config) != {"width", "size"}:
         raise CheckpointError(f"the config of {folder} is {config}, not a critic's width and size; {REMEDY}")
     critic = described(Critic, config, folder, REMEDY)
     load_strictly(critic, state, folder, REMEDY)
-    return critic.eval().requires_grad_(False)
+    return critic.eval().requires_grad_(False).to(resolve_device(device))

@@ -1,5 +1,5 @@
-"""Memory of freed tensors, kept for the next ones: the system would clear the pages of every large tensor again, at each
-step of a training."""
+"""Memory of freed tensors, kept for the next ones: the system would clear the pages of every large tensor again, at
+each step of a training."""
 
 import ctypes
 import sys

@@ -112,6 +112,7 @@ def test_torch_fidelitys_network_gives_features_and_logits_from_a_local_file(wei
     features, logits = expected(bytes_of)
     torch.testing.assert_close(network.features(images), features)
     torch.testing.assert_close(network.logits(images), logits)
+    assert load_inception(weights, device="meta").features(images).is_meta
     assert "299" in network.resize
     metric = Fidelity(network, lambda prompts, count: torch.rand(count, 3, 16, 16), 8, resamples=2)
     assert metric(images, ["a", "b"] * 4)["frechet"] > 0

@@ -75,6 +75,7 @@ def test_a_critic_comes_back_from_its_folder(critic, batch, tmp_path):
     save_weights(tmp_path, critic.state_dict(), critic.config)
     images = as_images(batch["image"])
     torch.testing.assert_close(load_critic(tmp_path).features(images), critic.eval().features(images))
+    assert load_critic(tmp_path, device="meta").features(images).is_meta  # judged where the network is
 
 
 def test_missing_cut_and_foreign_weights_are_one_clear_error_each(critic, tmp_path):

@@ -14,6 +14,7 @@ from transformers import AutoConfig, AutoTokenizer, CLIPModel, PreTrainedTokeniz
 from lantern.errors import CheckpointError
 from lantern.metrics.networks.pixels import Pixels, pixels_of
 from lantern.models.checkpoints import shortened
+from lantern.runtime.hardware import resolve_device
 
 CLIP_PIXELS = {
     "image_mean": [0.48145466, 0.4578275, 0.40821073],
@@ -39,13 +40,13 @@ class Clip(nn.Module):
             return_tensors="pt",
         ).to(self.body.device)
         words = self.body.get_text_features(texts.input_ids, texts.attention_mask).pooler_output
-        shown = self.body.get_image_features(self.pixels(images.to(self.body.device))).pooler_output
+        shown = self.body.get_image_features(self.pixels(images)).pooler_output
         return self.scale * cosine_similarity(shown, words)
 
 
-def load_clip(folder: str | Path, tokenizer: str | Path | None = None, scale: float = 1.0) -> Clip:
+def load_clip(folder: str | Path, tokenizer: str | Path | None = None, scale: float = 1.0, device: str = "cpu") -> Clip:
     """The network of a local folder, nothing downloaded. tokenizer: a folder of its own, where that of the weights has
-    none. CheckpointError if anything is missing or belongs to another model."""
+    none; device: as resolve_device reads it. CheckpointError if anything is missing or belongs to another model."""
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
         if config.model_type != "clip":
@@ -61,7 +62,7 @@ def load_clip(folder: str | Path, tokenizer: str | Path | None = None, scale: fl
         ) from error
     pixels = pixels_of(folder, config.vision_config.image_size, CLIP_PIXELS)
     words = load_tokenizer(tokenizer or folder, config.text_config.vocab_size)
-    return Clip(body, words, pixels, scale).eval().requires_grad_(False)
+    return Clip(body, words, pixels, scale).eval().requires_grad_(False).to(resolve_device(device))
 
 
 def load_tokenizer(folder: str | Path, vocab_size: int) -> PreTrainedTokenizerBase:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torchvision.transforms.functional import to_pil_image
 
 from lantern.errors import CheckpointError, LanternError
+from lantern.runtime.hardware import resolve_device
 
 
 class ImageReward(nn.Module):
@@ -27,9 +28,9 @@ class ImageReward(nn.Module):
         return torch.tensor([self.body.score(prompt, shown) for prompt, shown in zip(prompts, pictures, strict=True)])
 
 
-def load_image_reward(checkpoint: str | Path, config: str | Path) -> ImageReward:
-    """checkpoint: ImageReward.pt; config: med_config.json. LanternError without the package, CheckpointError without
-    the files, which the package would download."""
+def load_image_reward(checkpoint: str | Path, config: str | Path, device: str = "cpu") -> ImageReward:
+    """checkpoint: ImageReward.pt; config: med_config.json; device: as resolve_device reads it. LanternError without the
+    package, CheckpointError without the files, which the package would download."""
     try:
         package = import_module("ImageReward")
     except ImportError as error:
@@ -41,7 +42,7 @@ def load_image_reward(checkpoint: str | Path, config: str | Path) -> ImageReward
         if not Path(path).is_file():
             raise CheckpointError(f"no file {path}; fetch {name} from the Hub's THUDM/ImageReward and give its path")
     try:
-        body = package.load(str(checkpoint), device="cpu", med_config=str(config))
+        body = package.load(str(checkpoint), device=str(resolve_device(device)), med_config=str(config))
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         raise CheckpointError(
             f"{checkpoint} could not be loaded by image-reward ({str(error).splitlines()[0]}); it also reads the "

@@ -8,12 +8,13 @@ from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorIncepti
 
 from lantern.errors import CheckpointError
 from lantern.models.checkpoints import read_weights
+from lantern.runtime.hardware import resolve_device
 
 LAYERS = ["2048", "logits_unbiased"]
 
 
 class Inception(nn.Module):
-    """Both the features and the logits of one body."""
+    """Both the features and the logits of one body, of images from any device."""
 
     resize = f"bilinear as in TensorFlow 1, {FeatureExtractorInceptionV3.INPUT_IMAGE_SIZE}"
 
@@ -30,11 +31,13 @@ class Inception(nn.Module):
         return self._layers(images)[1]
 
     def _layers(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        return self.body((images * 255).round().clamp(0, 255).byte())
+        pixels = (images * 255).round().clamp(0, 255).byte()
+        return self.body(pixels.to(next(self.parameters()).device))
 
 
-def load_inception(weights: str | Path) -> Inception:
-    """weights: the file of torch-fidelity's releases. CheckpointError if it is missing or something else."""
+def load_inception(weights: str | Path, device: str = "cpu") -> Inception:
+    """weights: the file of torch-fidelity's releases; device: as resolve_device reads it. CheckpointError if it is
+    missing or something else."""
     read_weights(weights)  # torch-fidelity would execute code in the file
     try:
         body = FeatureExtractorInceptionV3("inception", LAYERS, feature_extractor_weights_path=str(weights))
@@ -43,4 +46,4 @@ def load_inception(weights: str | Path) -> Inception:
             f"{weights} holds no weights of torch-fidelity's Inception; fetch weights-inception-2015-12-05-6726825d.pth"
             f" from https://github.com/toshas/torch-fidelity/releases and give its path"
         ) from error
-    return Inception(body)
+    return Inception(body).to(resolve_device(device))

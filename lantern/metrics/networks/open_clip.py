@@ -12,6 +12,7 @@ from lantern.errors import CheckpointError
 from lantern.metrics.networks.clip import CLIP_PIXELS, Clip, load_tokenizer
 from lantern.metrics.networks.pixels import Pixels
 from lantern.models.checkpoints import load_strictly, read_weights
+from lantern.runtime.hardware import resolve_device
 
 NAMES = {
     "logit_scale": "logit_scale",
@@ -36,10 +37,15 @@ LAYER = re.compile(r"(visual\.)?transformer\.resblocks\.(\d+)\.(.+?)((?:\.|_)(?:
 
 
 def load_open_clip(
-    checkpoint: str | Path, tokenizer: str | Path, vision_heads: int = 16, text_heads: int = 16, scale: float = 1.0
+    checkpoint: str | Path,
+    tokenizer: str | Path,
+    vision_heads: int = 16,
+    text_heads: int = 16,
+    scale: float = 1.0,
+    device: str = "cpu",
 ) -> Clip:
     """The network of a file of weights; the numbers of heads, which the weights do not show, are ViT-H/14's by default.
-    tokenizer: a folder. CheckpointError if either is missing or something else."""
+    tokenizer: a folder; device: as resolve_device reads it. CheckpointError if either is missing or something else."""
     state = read_weights(checkpoint)
     try:
         config = config_of(state, vision_heads, text_heads)
@@ -57,7 +63,7 @@ def load_open_clip(
     load_strictly(body, renamed(state), checkpoint, "give a ViT of open_clip with one text tower")
     words = load_tokenizer(tokenizer, config.text_config.vocab_size)
     pixels = Pixels(config.vision_config.image_size, *CLIP_PIXELS.values())
-    return Clip(body.float(), words, pixels, scale).eval().requires_grad_(False)
+    return Clip(body.float(), words, pixels, scale).eval().requires_grad_(False).to(resolve_device(device))
 
 
 def config_of(state: Mapping[str, Tensor], vision_heads: int, text_heads: int) -> CLIPConfig:

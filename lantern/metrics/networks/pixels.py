@@ -12,7 +12,7 @@ STANDARD = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
 
 
 class Pixels(nn.Module):
-    """Resizes whole images to a network's size, bicubic with antialiasing, then normalises them."""
+    """Takes images from any device, resizes them to a network's size, bicubic with antialiasing; normalises them."""
 
     def __init__(self, size: int, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()
@@ -21,7 +21,9 @@ class Pixels(nn.Module):
         self.register_buffer("std", torch.tensor(std).view(3, 1, 1))
 
     def forward(self, images: Tensor) -> Tensor:  # [B, 3, H, W] in [0, 1] -> [B, 3, size, size]
-        sized = interpolate(images, (self.size, self.size), mode="bicubic", antialias=True).clamp(0, 1)
+        sized = interpolate(images.to(self.mean.device), (self.size, self.size), mode="bicubic", antialias=True).clamp(
+            0, 1
+        )
         return (sized - self.mean) / self.std
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from lantern.errors import CheckpointError
 from lantern.metrics.networks.pixels import Pixels, pixels_of
 from lantern.models.checkpoints import shortened
+from lantern.runtime.hardware import resolve_device
 
 
 class VisionFeatures(nn.Module):
@@ -24,8 +25,9 @@ class VisionFeatures(nn.Module):
         return self.body(self.pixels(images)).pooler_output
 
 
-def load_vision(folder: str | Path) -> VisionFeatures:
-    """The network of a local folder, nothing downloaded. CheckpointError for any other folder."""
+def load_vision(folder: str | Path, device: str = "cpu") -> VisionFeatures:
+    """The network of a local folder, nothing downloaded; device: as resolve_device reads it. CheckpointError for any
+    other folder."""
     from transformers import AutoConfig, AutoModel, CLIPVisionModel
 
     try:
@@ -41,4 +43,5 @@ def load_vision(folder: str | Path) -> VisionFeatures:
             f"{folder} holds no vision network ({str(error).splitlines()[0]}); download one of `transformers`, such as "
             f"facebook/dinov2-base, and give its folder"
         ) from error
-    return VisionFeatures(body, pixels_of(folder, size)).eval().requires_grad_(False)
+    network = VisionFeatures(body, pixels_of(folder, size)).eval().requires_grad_(False)
+    return network.to(resolve_device(device))

@@ -43,6 +43,8 @@ def test_images_of_any_size_are_resized_and_the_row_records_how(tmp_path):
     network = load_clip(tmp_path)
     assert network.resize == "bicubic antialiased 8"
     assert network.scores(torch.rand(2, 3, 20, 20), PROMPTS[:2]).shape == (2,)
+    elsewhere = load_clip(tmp_path, device="meta")
+    assert elsewhere.body.get_image_features(elsewhere.pixels(torch.rand(2, 3, 20, 20))).pooler_output.is_meta
 
 
 def test_a_file_of_open_clip_scores_as_open_clip_does(tokenizer_folder):
@@ -54,6 +56,8 @@ def test_a_file_of_open_clip_scores_as_open_clip_does(tokenizer_folder):
     assert torch.equal(ids.input_ids * ids.attention_mask, expected["ids"])
     found = network.scores(expected["images"], PROMPTS)
     torch.testing.assert_close(found, expected["cosines"], rtol=0, atol=1e-5)
+    elsewhere = load_open_clip(GOLDEN / "open_clip_tiny.pt", tokenizer_folder, **HEADS, device="meta")
+    assert elsewhere.body.get_image_features(elsewhere.pixels(expected["images"])).pooler_output.is_meta
     assert network.resize == "bicubic antialiased 8"
 
 

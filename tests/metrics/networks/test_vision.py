@@ -21,6 +21,7 @@ def test_a_vision_network_of_a_local_folder_gives_pooled_features_of_any_image_s
     network = load_vision(tmp_path)
     images = torch.rand(2, 3, 50, 50)
     assert network.features(images).shape == (2, 16)
+    assert load_vision(tmp_path, device="meta").features(images).is_meta  # judged where the network is
     assert network.resize == "bicubic antialiased 28"
     assert not torch.equal(network.features(images)[0], network.features(images)[1])
 
