@@ -11,8 +11,8 @@ from lantern.types import AcceptanceRule, Drafter, Generation, Target, Verificat
 
 
 class Metric(Protocol):
-    """Judges images [N, 3, H, W] in [0, 1], on the processor, by the prompts they were made for. Its values are keys of a
-    result row; a key with a 95 % interval has <key>_low and <key>_high beside it."""
+    """Judges images [N, 3, H, W] in [0, 1], on the processor, by the prompts they were made for. Its values are keys of
+    a result row; a key with a 95 % interval has <key>_low and <key>_high beside it."""
 
     def prepare(self, prompts: Sequence[str]) -> None: ...  # raises for what it cannot judge, before any decoding
     def __call__(self, images: Tensor, prompts: Sequence[str]) -> Mapping[str, float]: ...
