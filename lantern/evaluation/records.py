@@ -111,20 +111,21 @@ def lines_of(
 
 
 def spent_by(generation: Generation) -> list[Row]:
-    """The cost of each image: its steps, and an equal share of the rounds of its batch."""
+    """The cost of each image: its steps and, by their number, the drafter forwards of its rounds; of times and nodes an
+    equal share of its batch's."""
     count = len(generation.tokens)
+    forwards = generation.drafter_forwards / max(1, len(generation.rounds))
     shared = {
         name: sum(getattr(r, part) for r in generation.rounds for part in parts) / count
         for name, parts in PER_IMAGE.items()
     }
     shared |= {
         "rounds": len(generation.rounds) / count,
-        "drafter_forwards": generation.drafter_forwards / count,
         "drafter_forward_ms": 1e3 * generation.drafter_s / count,
         "nodes": sum(r.judged for r in generation.rounds) / count,
     }
     shared |= {"head_ms": 1e3 * generation.head_s / count} if generation.head_s else {}
-    return [{"steps": int(steps), **shared} for steps in generation.steps]
+    return [{"steps": int(n), "drafter_forwards": forwards * int(n), **shared} for n in generation.steps]
 
 
 def pack(tokens: Tensor) -> str:
