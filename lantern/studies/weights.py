@@ -35,7 +35,7 @@ def parts(share: float = 1) -> dict[str, tuple[str, ...]]:
         "target": ("task=target", "rendered.num_train=36000", *steps(3200)),
         "drafter": (
             "task=drafter_self", "recipe=layered", "recipe.unroll_from=0.5", "trainer.val_check_interval=1000",
-            f"data.num_train={max(1, round(NUM_DRAWN * share))}", *steps(14000),
+            f"data.num_train={max(1, round(NUM_DRAWN * share))}", *steps(12000),
         ),
         "parallel": ("task=drafter", "drafter=parallel", "recipe=feature_lk", "data.num_train=4096", *steps(1000)),
         "target_continuous": ("task=target_continuous", *steps(1400)),
