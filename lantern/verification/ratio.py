@@ -8,6 +8,8 @@ from lantern.noise import Noise, Purpose, hashed
 from lantern.types import AcceptanceRule, DraftTree, Site, Verdict
 from lantern.verification.shared_noise import deepest
 
+AT_ONCE = 8  # drafts of a chain that a CPU judges together: more than are accepted as a rule
+
 
 class RatioProposals:
     """Children are drawn with noise of their own, or chosen as the most likely codes."""
@@ -52,7 +54,10 @@ class Ratio:
     proposals = RatioProposals
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
-        """probs p [B, N, V]. On a CPU only reached children are judged; other devices judge all, without waiting."""
+        """probs p [B, N, V]. On a CPU only children are judged that may be reached; other devices judge all, without
+        waiting."""
+        if tree.topology and tree.topology.width == 1:
+            return judged_along(tree, probs, rule, noise)
         return (walked if probs.is_cpu else judged_everywhere)(tree, probs, rule, noise)
 
 
@@ -68,6 +73,26 @@ def walked(tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -
         walk.reject(judged & ~accepted, child, x, residual)
         walk.descend(accepted, child)
     return Verdict(tree.path_to(walk.node), walk.accepted, noise.draw(walk.p))
+
+
+def judged_along(tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
+    """Judges a chain. The same verdict as walked()."""
+    batch, size, _ = probs.shape
+    rows, at_once = torch.arange(batch, device=probs.device), AT_ONCE if probs.is_cpu else size
+    left, count = probs[:, -1], torch.full_like(tree.tokens[:, 0], size - 1)
+    for first in range(0, size - 1, at_once):
+        last = min(first + at_once, size - 1)
+        law, q = (None if part is None else part[:, first:last].flatten(0, 1) for part in (probs, tree.draft_probs))
+        children = torch.arange(first + 1, last + 1, device=probs.device).expand(batch, -1)
+        x, depth = tree.tokens[:, first + 1 : last + 1].flatten(), children.flatten()
+        accept, residual = rule.judge(law, q, x, Site(depth, torch.zeros_like(depth), law))
+        accepted = noise.accepts(accept.view(batch, -1), children).long().cumprod(1).sum(1)
+        ends = (accepted < last - first) & (count == size - 1)
+        residual = residual.view(batch, last - first, -1)[rows, accepted.clamp(max=last - first - 1)]
+        left, count = torch.where(ends[:, None], residual, left), torch.where(ends, first + accepted, count)
+        if probs.is_cpu and bool((count < size - 1).all()):
+            break
+    return Verdict(tree.path_to(count), count, noise.draw(left))
 
 
 def judged_everywhere(tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:

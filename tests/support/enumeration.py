@@ -48,9 +48,17 @@ class ScriptedNoise:
         self._scripts = scripts
 
     def accepts(self, probability: Tensor, node: Tensor) -> Tensor:
-        """The root, node 0, stands for rows in which nothing is judged any more."""
-        coin = torch.stack([1 - probability, probability], dim=-1)
-        return self._scripts.choose(coin, node > 0).bool()
+        """As Noise. The root, node 0, stands for rows in which nothing is judged any more; of a chain [B, M] a coin is
+        tossed only behind accepted ones."""
+        coins, goes_on = (
+            torch.stack([1 - probability, probability], -1).view(len(node), -1, 2),
+            (node > 0).view(len(node), -1),
+        )
+        found = torch.zeros_like(goes_on)
+        for place in range(coins.shape[1]):
+            asked = goes_on[:, place] & found[:, :place].all(1)
+            found[:, place] = self._scripts.choose(coins[:, place], asked).bool()
+        return found.view(node.shape)
 
     def draw(self, law: Tensor) -> Tensor:
         return self._scripts.choose(law, torch.ones(len(law), dtype=torch.bool))

@@ -29,7 +29,7 @@ from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.sampled import SampledTree
 from lantern.trees.static import StaticTree
 from lantern.types import DraftTree
-from lantern.verification.ratio import Ratio, RatioProposals, judged_everywhere, walked
+from lantern.verification.ratio import Ratio, RatioProposals, judged_along, judged_everywhere, walked
 
 CODEBOOK = torch.randn(CODES, 3, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
 STATIC = StaticTree([[0], [1], [0, 0], [0, 1], [1, 0], [0, 0, 0]])
@@ -67,12 +67,17 @@ DRAFTERS = {
 class BothWays(Ratio):
     def __init__(self) -> None:
         self.trees: list[DraftTree] = []
+        self.chains = 0
 
     def __call__(self, tree, probs, rule, noise):
-        expected, found = (way(tree, probs, rule, noise) for way in (walked, judged_everywhere))
-        assert expected.paths == found.paths
-        assert torch.equal(expected.accepted, found.accepted)
-        assert torch.equal(expected.token, found.token)
+        is_chain = tree.topology and tree.topology.width == 1
+        expected = walked(tree, probs, rule, noise)
+        for way in [judged_everywhere, *([judged_along] if is_chain else [])]:
+            found = way(tree, probs, rule, noise)
+            assert expected.paths == found.paths
+            assert torch.equal(expected.accepted, found.accepted)
+            assert torch.equal(expected.token, found.token)
+        self.chains += bool(is_chain)
         self.trees.append(tree)
         return expected
 
@@ -93,6 +98,7 @@ def test_what_is_judged_everywhere_is_what_a_walk_judges(drafter, rule):
     widths = [widest(tree) for tree in both.trees]
     assert all(width <= tree.width for width, tree in zip(widths, both.trees, strict=True))
     assert max(widths) == max(tree.width for tree in both.trees)
+    assert (both.chains > 0) == (drafter == "jacobi")
 
 
 def test_the_rarest_codes_of_a_large_codebook_can_be_drawn():
