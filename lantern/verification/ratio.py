@@ -82,7 +82,8 @@ def judged_along(tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: No
     left, count = probs[:, -1], torch.full_like(tree.tokens[:, 0], size - 1)
     for first in range(0, size - 1, at_once):
         last = min(first + at_once, size - 1)
-        law, q = (None if part is None else part[:, first:last].flatten(0, 1) for part in (probs, tree.draft_probs))
+        law = probs[:, first:last].flatten(0, 1)
+        q = None if tree.draft_probs is None else tree.draft_probs[:, first:last].flatten(0, 1)
         children = torch.arange(first + 1, last + 1, device=probs.device).expand(batch, -1)
         x, depth = tree.tokens[:, first + 1 : last + 1].flatten(), children.flatten()
         accept, residual = rule.judge(law, q, x, Site(depth, torch.zeros_like(depth), law))
