@@ -56,7 +56,7 @@ class Ratio:
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
         """probs p [B, N, V]. On a CPU only children are judged that may be reached; other devices judge all, without
         waiting."""
-        if tree.topology and tree.topology.width == 1:
+        if tree.topology and tree.topology.width < 2:  # a chain, maybe the root alone
             return judged_along(tree, probs, rule, noise)
         return (walked if probs.is_cpu else judged_everywhere)(tree, probs, rule, noise)
 
