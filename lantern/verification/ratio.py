@@ -79,7 +79,7 @@ def judged_along(tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: No
     """Judges a chain. The same verdict as walked()."""
     batch, size, _ = probs.shape
     rows, at_once = torch.arange(batch, device=probs.device), AT_ONCE if probs.is_cpu else size
-    left, count = probs[:, -1], torch.full_like(tree.tokens[:, 0], size - 1)
+    left, count = probs[:, -1], torch.full_like(rows, size - 1)
     for first in range(0, size - 1, at_once):
         last = min(first + at_once, size - 1)
         law = probs[:, first:last].flatten(0, 1)
