@@ -67,7 +67,7 @@ def _dry_run(cfg: DictConfig) -> None:
 
     plan, place = plan_of(cfg), resolve_device(cfg.device)
     cfg.dtype, cfg.device = kept_dtype(cfg.dtype, place), "meta"
-    sizes = (1, plan.batch_size) if plan.num_images else (1,)
+    sizes = (1, plan.images_at_once) if plan.num_timed else (plan.images_at_once,)
     largest = drafted(instantiate(cfg.drafter), instantiate(cfg.tree))
     found = estimate(instantiate(cfg.model), largest, "checkpoint" in cfg.drafter, sizes, place)
     name = HydraConfig.get().runtime.choices.model

@@ -23,6 +23,7 @@ from lantern.evaluation.timing import ImageCount, Uncounted
 from lantern.models.checkpoints import local_hashes
 from lantern.pipeline import Pipeline, judging, lacking, pipelines
 from lantern.reporting.evaluation_bar import EvaluationBar, sweep_bar
+from lantern.reporting.merge import merge_points
 from lantern.reporting.published import published_keys
 from lantern.reporting.run_folder import publish, write_measurements
 from lantern.runtime.hardware import allow_tf32
@@ -46,6 +47,8 @@ def run_setting(
     read = _read(config, parts["model"], plan)
     request = fingerprint.request_hash(config, read)
     if fingerprint.is_finished(folder, request):
+        if sweep is None and plan.measures:
+            merge_points(folder, [folder], "one setting", budget)  # which may be another than the run had
         return _finished_rows(folder)
     if isinstance(tree, AutoTree):
         tree = tree.at(1 if plan.num_timed else plan.batch_size).keeping(_kept_choice(folder, request, repeated))
@@ -153,10 +156,8 @@ def _evaluation(
 ) -> Evaluation:  # fmt: skip
     """Raises LanternError for a batch that does not fit in memory, before anything is timed; decoding.generate, which
     other callers use directly, checks every batch."""
-    metrics = {}
-    if plan.num_images:
-        check_drafted(pipeline.target, pipeline.drafter, min(plan.batch_size, plan.num_images))
-        metrics = {name: shared(metric) for name, metric in _chosen_metrics(cfg).items()}
+    check_drafted(pipeline.target, pipeline.drafter, plan.images_at_once)
+    metrics = {name: shared(metric) for name, metric in _chosen_metrics(cfg).items()} if plan.num_images else {}
     folders = Folders(folder, (sweep or folder) / "ar", fingerprint.record_files(sweep or folder))
     return Evaluation(plan, folders, metrics, instantiate(cfg.output_tv), identity, count)
 

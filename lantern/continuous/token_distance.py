@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lantern.continuous.gaussian_noise import GaussianNoise
 from lantern.continuous.token_head import TokenHead
-from lantern.errors import LanternError
+from lantern.errors import LanternError, is_whole
 from lantern.metrics.metric import MeasuredPipeline
 from lantern.metrics.output_tv import summary
 from lantern.metrics.recording_drafter import RecordingDrafter, Visit
@@ -19,6 +19,7 @@ from lantern.types import TreeTopology
 
 PERMUTATIONS = 200
 LEVEL = 0.05  # of the test
+MOST = 4096  # redraws, whose distances are taken two by two
 
 
 class Comparison(NamedTuple):
@@ -47,10 +48,11 @@ class TokenDistance:
     redraws: int
 
     def __post_init__(self) -> None:
-        if self.num_positions < 0 or self.num_images < 1 or self.redraws < 2:
+        sizes = (self.num_positions, self.num_images, self.redraws)
+        if not all(map(is_whole, sizes)) or sizes[0] < 0 or sizes[1] < 1 or not 2 <= sizes[2] <= MOST:
             raise LanternError(
                 f"output_tv has num_positions={self.num_positions}, num_images={self.num_images}, "
-                f"redraws={self.redraws}; give 1 image and 2 redraws at least, or num_positions=0 for none"
+                f"redraws={self.redraws}; give 1 image and 2 … {MOST} redraws, or num_positions=0 for none"
             )
 
     def measure(

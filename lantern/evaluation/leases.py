@@ -23,7 +23,7 @@ class Piece(NamedTuple):
 
     name: str
     is_recorded: Callable[[], bool]  # before this worker began, or by it
-    make: Callable[[], object]
+    make: Callable[[int], object]  # is told how many workers have begun it before
 
 
 class Leases:
@@ -114,5 +114,5 @@ def _is_finished(piece: Piece, leases: Leases) -> bool:
     if lease is None:
         return leases.is_done(piece.name)
     with leases.held(lease):
-        piece.make()
+        piece.make(int(lease.suffix[1:]))
     return True

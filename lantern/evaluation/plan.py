@@ -70,6 +70,11 @@ class Plan:
         """The images that are judged, or else shown."""
         return Batch.cycle(self.prompts, self.num_images or self.num_timed or len(self.prompts), self.seed)
 
+    @property
+    def images_at_once(self) -> int:
+        """The largest batch that is decoded."""
+        return min(self.batch_size, len(self.batch.prompts)) if self.makes_batches else 1
+
     def timed(self, doublings: int) -> Batch:
         """The images that are timed after `doublings` doublings of num_timed."""
         return Batch.cycle(self.prompts, self.num_timed << doublings, self.seed)

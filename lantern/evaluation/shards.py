@@ -49,11 +49,12 @@ class SharedTiming:
     def _has(self, prompt: str, copy: int) -> bool:
         return all(maker.has_timed(prompt, copy) for maker in self.makers)
 
-    def _time(self, number: int, image: tuple[str, int, int]) -> None:
+    def _time(self, number: int, image: tuple[str, int, int], begun: int) -> None:
         if not self._is_warm:
             warm_up(self.makers, self.batch)
             self._is_warm = True
-        lost = timings_lost(self.makers, *image[:2])
+        # what those who began it have left is read by a later run, and may be one side alone: these timings outrank it
+        lost = max(begun, timings_lost(self.makers, *image[:2]))
         for maker in alternating(number, self.makers):
             maker.time_counted(*image, lost)
         self._timed.add(image[:2])
@@ -64,7 +65,11 @@ def _groups(makers: Sequence[Maker], share: Batch, batch_size: int) -> Iterator[
     for group in groups_of(share, batch_size):
         for maker in makers:
             name = key_of("images", maker.ledger.key, group)
-            yield Piece(name, partial(_has_all, maker, group), partial(make_in_batches, maker, group, batch_size))
+            yield Piece(name, partial(_has_all, maker, group), partial(_make, maker, group, batch_size))
+
+
+def _make(maker: Maker, group: Batch, batch_size: int, begun: int) -> None:
+    make_in_batches(maker, group, batch_size)
 
 
 def _has_all(maker: Maker, group: Batch) -> bool:

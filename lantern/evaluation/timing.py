@@ -6,18 +6,17 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import NamedTuple, Protocol, TypeVar
 
-import torch
 from torch import Tensor
 
 from lantern.data.prompts import Batch
 from lantern.evaluation.records import Ledger, lines_of, timings_before
 from lantern.evaluation.rows import Row
 from lantern.runtime.cpu_contention import CpuContention
+from lantern.runtime.memory import check_main_memory
 from lantern.types import Generation, Target
 
 BATCHES = 4  # decoded together, and so lost together
 DECODED = 4096  # tokens made into images at once, such as four images of 512 px
-GPU_CORES = 2  # that decoding on a GPU keeps busy at most: its launches, and its driver
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Decode = Callable[[Sequence[str], Sequence[int], int], Generation]
@@ -76,8 +75,9 @@ class Maker:
         generation = self.decode([prompt], [seed], 1)
         self.finish(generation)
         timed = {"latency_s": generation.latency_s, "end_to_end_s": perf_counter() - started, "retimed": before}
-        busy = others.cores(GPU_CORES) if generation.tokens.is_cuda else others.cores()
-        lines = lines_of(generation, "speed", [(prompt, copy, seed)], **timed, other_cores=busy)
+        lines = lines_of(
+            generation, "speed", [(prompt, copy, seed)], **timed, other_cores=others.cores_beside(generation.tokens)
+        )
         self.ledger.add(lines, generation.tokens)
         return Made([prompt], generation)
 
@@ -171,7 +171,14 @@ def recorded(ledger: Ledger, part: str, batch: Batch) -> list[Row]:
 
 def decode_images(target: Target, tokens: Tensor) -> Tensor:
     """tokens [N, L] -> images [N, 3, H, W] in [0, 1], float32, on the CPU, a few at once, since an image decoder's
-    activations are larger than the caches of decoding."""
+    activations are larger than the caches of decoding. LanternError where they do not fit in memory."""
     device = target.codebook.device  # records hold tokens on the host
-    chunks = tokens.split(max(1, DECODED // tokens.shape[1]))
-    return torch.cat([target.decode(chunk.to(device)).float().cpu() for chunk in chunks])
+    size = max(1, DECODED // tokens.shape[1])
+    first = target.decode(tokens[:size].to(device)).float().cpu()
+    check_main_memory(len(tokens) * first[0].nbytes, f"{len(tokens)} images as pixels")
+    images = first.new_empty(len(tokens), *first.shape[1:])
+    images[:size] = first
+    for start in range(size, len(tokens), size):
+        part = slice(start, start + size)
+        images[part] = target.decode(tokens[part].to(device)).float().cpu()
+    return images

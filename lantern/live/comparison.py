@@ -86,7 +86,8 @@ class Comparison:
             yield {"side": side, **_round(progress, preview(progress.tokens) if is_shown else None)}
             if request.pace:
                 time.sleep(max(0.0, 1 / request.pace - (time.perf_counter() - started)))
-        yield {"event": "complete", "side": side, "other_cores": others.cores()}
+        busy = others.cores_beside(progress.tokens)
+        yield {"event": "complete", "side": side, "other_cores": busy}
         return progress.tokens
 
 

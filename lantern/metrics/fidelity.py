@@ -22,9 +22,11 @@ from lantern.metrics.intervals import (
     swaps,
 )
 from lantern.metrics.tensor_memo import TensorMemo
+from lantern.runtime.memory import check_main_memory
 
 MIN_IMAGES = 8
 MOST = 100_000  # reference images, paired swaps
+MATRICES = 4  # of float64 over all pairs of images, alive at once
 WIDER = 1.25  # swaps of a share give bounds 0.84 times as wide as its spread where much of it is lost (simulated)
 BIASED_BELOW = 10  # images a feature; a covariance of fewer is mostly noise, and so is a Fréchet distance
 # prompts, a number M -> real images [M, 3, H, W] in [0, 1], the i-th of prompt i, prompts cycling
@@ -51,11 +53,13 @@ class Fidelity:
         self._features = TensorMemo(lambda images: extract_features(images, self.extractor))
 
     def prepare(self, prompts: Sequence[str]) -> None:
-        """LanternError for too few images, or for prompts without real images."""
+        """LanternError for too few images, for more than fit in memory, or for prompts without real images."""
         if len(prompts) < MIN_IMAGES:
             raise LanternError(
                 f"quality.num_images={len(prompts)} is too few to judge by; use at least {MIN_IMAGES}, or 0"
             )
+        pairs = max(2 * len(prompts), self.num_references) ** 2  # of both sides' images, and of real ones
+        check_main_memory(MATRICES * 8 * pairs, f"the distances of {len(prompts)} images to one another")
         if tuple(prompts) not in self._real_features:  # features can wait until there are images to judge
             self._rendered[tuple(prompts)] = self.references(tuple(prompts), self.num_references)
 

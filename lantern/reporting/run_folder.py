@@ -55,8 +55,8 @@ def write_images(folder: Path, names: Sequence[str], images: Tensor) -> None:
     """images [N, 3, H, W] in [0, 1] as PNG files. LanternError for a folder that cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        pixels = (images.permute(0, 2, 3, 1) * 255).round().clamp(0, 255).byte().numpy()
-        for name, picture in zip(names, pixels, strict=True):
-            Image.fromarray(picture).save(folder / name)
+        for name, image in zip(names, images, strict=True):
+            pixels = (image.permute(1, 2, 0) * 255).round().clamp(0, 255).byte()
+            Image.fromarray(pixels.numpy()).save(folder / name)
     except OSError as error:
         raise unwritable(f"images to {folder}", error) from error

@@ -5,8 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 
+from torch import Tensor
+
 STAT = Path("/proc/stat")
 IDLE = (3, 4)  # columns: idle, waiting for disks
+GPU_CORES = 2  # that decoding on a GPU keeps busy at most: its launches, and its driver
 
 
 def usable_cores() -> list[int]:
@@ -32,6 +35,10 @@ class CpuContention:
         elapsed = perf_counter() - started
         spare = max(0, len(usable_cores()) - needed) if needed else 0
         return max(0.0, (now - busy - (_own_s() - own)) / elapsed - spare) if elapsed > 0 else 0.0
+
+    def cores_beside(self, made: Tensor) -> float | None:
+        """What other processes used beside the decoding of these tokens, on whichever device they are."""
+        return self.cores(GPU_CORES) if made.is_cuda else self.cores()
 
 
 def _busy_s() -> float | None:

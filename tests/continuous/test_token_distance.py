@@ -18,6 +18,7 @@ from lantern.continuous.latent_jacobi import LatentJacobi
 from lantern.continuous.latent_sampling import LatentSampling
 from lantern.continuous.token_distance import Comparison, TokenDistance, compared
 from lantern.continuous.tolerance import Tolerance
+from lantern.errors import LanternError
 from lantern.metrics.recording_drafter import Visit
 from lantern.noise import Purpose
 from lantern.pipeline import Pipeline, pipelines
@@ -106,3 +107,9 @@ def test_an_estimate_below_zero_lies_within_its_bounds():
     own = [Comparison(distance, 1.0) for distance in (-0.03, -0.01, -0.02, 0.005)]
     row = MEASURED._row(own, own, torch.arange(4).numpy())
     assert row["output_distance_low"] < row["output_distance"] < 0 < row["output_distance_high"]
+
+
+@pytest.mark.parametrize("sizes", [(8, 2.5, 64), (1.5, 2, 64), (8, 2, 10**9), (0, 2, 64), (8, 2, 1), (8, -1, 64)])
+def test_sizes_that_do_not_work_are_one_sentence_before_anything_is_decoded(sizes):
+    with pytest.raises(LanternError, match=r"output_tv has num_positions"):
+        TokenDistance(*sizes)

@@ -5,6 +5,7 @@ import json
 import weakref
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.fake_pipeline import NUM_TOKENS, Brightness, FakePipeline
@@ -261,3 +262,16 @@ def test_batches_that_are_on_record_are_not_kept_in_memory(tmp_path):
     assert len(pipeline.made) == 10
     assert pipeline.most <= 1
     assert method.profile["images"] == 40
+
+
+@pytest.mark.parametrize(
+    ("timed", "made", "batch_size", "most"), [(4, 0, 8, 1), (0, 5, 8, 5), (4, 9, 4, 4), (0, 0, 8, 2)]
+)
+def test_the_law_is_measured_in_batches_no_larger_than_the_images_are_made_in(timed, made, batch_size, most, tmp_path):
+    """Catches a batch that fits in memory at no point and is asked for once everything is timed."""
+    asked = []
+    laws = SimpleNamespace(measure=lambda pipeline, prompts, seeds, batch_size: asked.append(batch_size) or {})
+    plan = Plan("ab", timed, made, batch_size)
+    Evaluation(plan, Folders(tmp_path, tmp_path / "ar"), laws=laws).run(FakePipeline())
+    assert plan.images_at_once == most
+    assert asked == ([most] if timed or made else [])

@@ -220,10 +220,10 @@ def same_machine(monkeypatch):
 @pytest.mark.usefixtures("same_machine")
 @pytest.mark.parametrize("wrong", ["code", "target"])
 def test_shards_of_other_code_or_weights_are_refused_by_name(wrong, tmp_path):
-    """Catches a merge that makes all their images again without a word."""
+    """Catches a merge that makes all their images again without a word, or for one more metric, which none needs."""
     run, hashes = SHARD | {"shards": 1, "device": "cuda:1"}, {"target": "t", "code": "c", "drafter": None}
     write_shard(tmp_path, "0", SHARD)
-    check_shards(tmp_path, run, hashes)
+    check_shards(tmp_path, run, hashes | {"metrics.clip_score.network.folder": "m"})
     write_shard(tmp_path, "1", SHARD, **{wrong: "other"})
     with pytest.raises(LanternError, match=rf"/1 was made with other {wrong} than this run has"):
         check_shards(tmp_path, run, hashes)

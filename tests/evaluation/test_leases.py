@@ -91,11 +91,18 @@ def test_a_held_lease_changes_until_it_ends(tmp_path):
 def test_the_rest_of_a_dead_worker_is_made_by_the_one_that_is_left(tmp_path):
     clock, made = Hand(), []
     Leases(tmp_path, 60, Hand(5.0)).take("b")  # a worker that died
-    pieces = [Piece(name, lambda name=name: name == "c", lambda name=name: made.append(name)) for name in "abcd"]
+    pieces = [Piece(name, lambda name=name: name == "c", lambda begun, name=name: made.append(name)) for name in "abcd"]
     finish(pieces, Leases(tmp_path, 60, clock), clock.wait)
     assert made == ["a", "d", "b"]
     finish(pieces, Leases(tmp_path, 60, clock), clock.wait)
     assert made == ["a", "d", "b"]
+
+
+def test_who_takes_a_piece_over_is_told_how_often_it_was_begun(tmp_path):
+    clock, told = Hand(), []
+    Leases(tmp_path, 60, Hand()).take("a")
+    finish([Piece(name, lambda: False, told.append) for name in "ab"], Leases(tmp_path, 60, clock), clock.wait)
+    assert told == [0, 1]
 
 
 def test_a_lease_whose_end_cannot_be_written_does_not_end_the_worker(tmp_path):

@@ -16,12 +16,14 @@ from support.lasting import lasting, records
 from support.paths import ROOT, SUPPORT, TESTS
 
 from lantern.data.prompts import Batch
+from lantern.errors import LanternError
 from lantern.evaluation import timing
 from lantern.evaluation.plan import Plan
 from lantern.evaluation.records import RECORDS, pack, unpack
 from lantern.evaluation.rows import append_rows, read_rows, setting_id
 from lantern.evaluation.timing import decode_images
 from lantern.reporting.page.pictures import shared_records
+from lantern.runtime import memory
 
 
 @pytest.fixture(autouse=True)
@@ -187,3 +189,12 @@ def test_recorded_tokens_are_decoded_where_the_model_is_and_few_at_once(monkeypa
     assert decode_images(target, torch.zeros(5, 4, dtype=torch.long)).shape == (5, 3, 2, 2)
     assert seen == [("meta", 2), ("meta", 2), ("meta", 1)]
     assert decode_images(target, torch.zeros(1, 9, dtype=torch.long)).shape == (1, 3, 2, 2)
+
+
+def test_images_that_do_not_fit_in_memory_are_told_before_they_are_made(monkeypatch):
+    """Catches a process that the system kills after hours of decoding, and again each time it is started."""
+    monkeypatch.setattr(memory, "available_memory", lambda device: 1000)
+    target = SimpleNamespace(codebook=torch.empty(1), decode=lambda tokens: torch.zeros(len(tokens), 3, 4, 4))
+    assert decode_images(target, torch.zeros(5, 4, dtype=torch.long)).shape == (5, 3, 4, 4)
+    with pytest.raises(LanternError, match=r"6 images as pixels need .* what is decoded is kept"):
+        decode_images(target, torch.zeros(6, 4, dtype=torch.long))

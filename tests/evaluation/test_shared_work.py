@@ -13,8 +13,12 @@ from support.lasting import lasting, records
 from support.paths import ROOT, SUPPORT, TESTS
 from support.shared_evaluation import ADDED, KILLED, SHARDS, evaluation
 
-from lantern.evaluation.records import RECORDS
+from lantern.data.prompts import Batch
+from lantern.evaluation.records import RECORDS, Ledger
 from lantern.evaluation.rows import read_rows
+from lantern.evaluation.shards import SharedTiming
+from lantern.evaluation.timing import Maker
+from lantern.types import Generation
 
 
 @pytest.fixture(scope="module")
@@ -61,3 +65,21 @@ def test_a_worker_that_is_added_midway_helps(home):
     made = made_by(home)
     others = {name for shard in made if shard != ADDED for name in made[shard]}
     assert len(set(made[ADDED]) - others) >= 2
+
+
+def test_a_ratio_is_not_taken_from_the_halves_of_two_workers(tmp_path):
+    """Catches plain decoding of a worker that died before the method's turn, paired with the method of another."""
+
+    def maker(key: str, home: str) -> Maker:
+        def decode(*_: object) -> Generation:
+            return Generation(torch.zeros(1, 4, dtype=torch.long), [], torch.ones(1), 1.0, 0)
+
+        files = [tmp_path / shard / RECORDS for shard in "13"] if home == "all" else []
+        return Maker(decode, lambda made: None, Ledger(tmp_path / home / RECORDS, files, key, {}, {}))
+
+    maker("plain", "3").time("a", 0, 7)  # then it died, and no other worker reads its file
+    batch = Batch(["a"], [0], [7])
+    timing = SharedTiming([maker(key, "1") for key in ("plain", "method")], batch)
+    next(timing.pieces(batch)).make(1)
+    found = [maker(key, "all").ledger.find("speed", "a", 0)["retimed"] for key in ("plain", "method")]
+    assert found == [1, 1]

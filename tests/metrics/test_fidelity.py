@@ -12,6 +12,7 @@ from lantern.metrics.fidelity import (
     precision_recall,
 )
 from lantern.metrics.intervals import share_bounds
+from lantern.runtime import memory
 
 
 def with_moments(count: int, mean: torch.Tensor, covariance: torch.Tensor, seed: int) -> torch.Tensor:
@@ -217,3 +218,11 @@ def test_references_show_the_captions_and_reject_other_sentences():
     remedies = r"fidelity\.references\.path=<.* \(prompts, count\) .*'metrics=\[diversity,pairs\]'.*num_images=0"
     with pytest.raises(LanternError, match=remedies):
         scene_references(("sphere wood",), 1)
+
+
+def test_more_images_than_distances_fit_in_memory_are_rejected_before_they_are_decoded(monkeypatch):
+    monkeypatch.setattr(memory, "available_memory", lambda device: 10**9)
+    metric = Fidelity(MeanColour(), lambda prompts, count: torch.zeros(count, 3, 8, 8))
+    metric.prepare(["wood"] * 2000)
+    with pytest.raises(LanternError, match="distances of 3000 images"):
+        metric.prepare(["wood"] * 3000)

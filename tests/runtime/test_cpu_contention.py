@@ -4,8 +4,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from lantern.evaluation import timing
-from lantern.evaluation.timing import Maker
 from lantern.runtime import cpu_contention
 from lantern.runtime.cpu_contention import CpuContention
 
@@ -24,14 +22,6 @@ def test_what_others_use_of_spare_cores_does_not_count(used, needed, expected, m
     others = CpuContention()
     clock.now = 10.0
     assert others.cores(*[needed] if needed else []) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(("is_cuda", "needed"), [(True, (timing.GPU_CORES,)), (False, ())])
-def test_images_made_on_a_gpu_need_few_cores(is_cuda, needed, monkeypatch):
-    asked = []
-    monkeypatch.setattr(timing, "CpuContention", lambda: SimpleNamespace(cores=lambda *needed: asked.append(needed)))
-    monkeypatch.setattr(timing, "lines_of", lambda *_, **__: [])
-    generation = SimpleNamespace(tokens=SimpleNamespace(is_cuda=is_cuda), latency_s=1.0)
-    ledger = SimpleNamespace(find=lambda *_: None, add=lambda *_: None)
-    Maker(lambda *_: generation, lambda made: None, ledger).time("a", 0, 1)
-    assert asked == [needed]
+    made_on_a_gpu = SimpleNamespace(is_cuda=needed is not None)
+    if needed in (None, cpu_contention.GPU_CORES):
+        assert others.cores_beside(made_on_a_gpu) == pytest.approx(expected)

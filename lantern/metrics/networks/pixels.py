@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-STANDARD = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
+PREPROCESSING = "preprocessor_config.json"
 
 
 class Pixels(nn.Module):
@@ -27,8 +27,12 @@ class Pixels(nn.Module):
         return (sized - self.mean) / self.std
 
 
-def pixels_of(folder: str | Path, size: int, otherwise: Mapping[str, Sequence[float]] = STANDARD) -> Pixels:
-    """With the mean and deviation in a folder's preprocessor_config.json, or those given."""
-    path = Path(folder) / "preprocessor_config.json"
-    found = {**otherwise, **(json.loads(path.read_text()) if path.is_file() else {})}
-    return Pixels(size, found["image_mean"], found["image_std"])
+def pixels_of(folder: str | Path, size: int, otherwise: Mapping[str, Sequence[float]] | None = None) -> Pixels:
+    """With the mean, the deviation and the crops' size in a folder's preprocessor_config.json; without that file those
+    given, or FileNotFoundError."""
+    path = Path(folder) / PREPROCESSING
+    if otherwise is not None and not path.is_file():
+        return Pixels(size, otherwise["image_mean"], otherwise["image_std"])
+    found = {**(otherwise or {}), **json.loads(path.read_text())}
+    crop = found.get("crop_size", size)
+    return Pixels(crop["height"] if isinstance(crop, dict) else crop, found["image_mean"], found["image_std"])

@@ -37,11 +37,11 @@ def load_vision(folder: str | Path, device: str = "cpu") -> VisionFeatures:
         body, found = kind.from_pretrained(folder, **local)
         if found["missing_keys"]:  # transformers would leave them at random
             raise ValueError(f"its weights lack {shortened(sorted(found['missing_keys']))}")
-        size = body.config.image_size
-    except (OSError, ValueError, AttributeError, RuntimeError, SafetensorError, UnpicklingError) as error:
+        pixels = pixels_of(folder, body.config.image_size)
+    except (OSError, ValueError, KeyError, AttributeError, RuntimeError, SafetensorError, UnpicklingError) as error:
         raise CheckpointError(
             f"{folder} holds no vision network ({str(error).splitlines()[0]}); download one of `transformers`, such as "
             f"facebook/dinov2-base, and give its folder"
         ) from error
-    network = VisionFeatures(body, pixels_of(folder, size)).eval().requires_grad_(False)
+    network = VisionFeatures(body, pixels).eval().requires_grad_(False)
     return network.to(resolve_device(device))
