@@ -112,7 +112,7 @@ class Study:
             if found:
                 break
             moment /= 2
-        if found and is_good(found):
+        if found and is_good({"kind": name} | found):
             shutil.rmtree(folder)
             log_of(folder).unlink()
         row = {"number": number, "seed": self.seed, "code": code_hash(), "kind": name, "ran": job}
@@ -155,8 +155,10 @@ class Study:
 
 
 def is_good(row: Row) -> bool:
-    """Whether the job went on to the undisturbed run's results and made nothing twice."""
-    return row["recovered"] and row["equal"] and not row["made_twice"]
+    """Whether the job went on to the undisturbed run's results, made nothing twice, did not hang, and did not end where
+    the fault is one to be survived."""
+    ended = KINDS[row["kind"]].is_survived and any(row["statuses"])
+    return row["recovered"] and row["equal"] and not (row["made_twice"] or row["hung"] or ended)
 
 
 def _last_line(folder: Path) -> str:

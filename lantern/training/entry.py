@@ -12,6 +12,7 @@ from omegaconf import DictConfig
 
 from lantern.cli.error_messages import in_one_sentence, without_hints
 from lantern.cli.plain_settings import check_added
+from lantern.errors import LanternError
 from lantern.runtime.home import CONFIG_FOLDER
 from lantern.runtime.launcher_end import ends_with_torchrun
 
@@ -42,7 +43,8 @@ def train(cfg: DictConfig) -> None:
     asked = run_steps.named_checkpoint(cfg.ckpt_path, folder)
     _check(cfg, run)
     goes_on = asked is not None and run.mode != RunMode.MULTIRUN
-    if not goes_on and run_steps.is_finished(folder, run_steps.whole_config(cfg)):
+    config = run_steps.whole_config(cfg)  # before _place: devices differ where a run goes on
+    if not goes_on and run_steps.is_finished(folder, config):
         return
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
     callbacks = [callback for callback in instantiate(cfg.callbacks).values() if callback]
@@ -54,7 +56,6 @@ def train(cfg: DictConfig) -> None:
         _place(cfg, trainer.strategy.root_device)
         task, batches = instantiate(cfg.task), instantiate(cfg.batches)
         check_words(cfg, task, batches)
-        config = run_steps.whole_config(cfg)
         weights = run_steps.weights_of(config, task) | data_hash(cfg, batches)
         checkpoint = run_steps.checkpoint_to_resume(folder, config, asked, weights)
         trainer.callbacks.insert(0, processes.SameOnAllProcesses(config, weights, checkpoint))
@@ -68,22 +69,28 @@ def train(cfg: DictConfig) -> None:
 def _check(cfg: DictConfig, run: HydraConf) -> None:
     """Refuses, and warns of, what the settings alone tell."""
     from lantern.training import run_steps
-    from lantern.training.limits import check_data, check_numbers
+    from lantern.training.limits import check_data, check_model, check_numbers, check_tables
     from lantern.training.run_length import tell_limits
 
     run_steps.check_overrides(run.overrides.task, cfg.task_name)
-    run_steps.check_model(cfg)
-    run_steps.check_tables(cfg)
+    check_model(cfg)
+    check_tables(cfg)
     check_numbers(cfg)
     check_data(cfg)
     tell_limits(cfg.trainer, run.overrides.task, run.runtime.choices.task)
 
 
 def _place(cfg: DictConfig, device: "torch.device") -> None:
-    """Sets where and in which dtype the frozen target stands, by the device that trains."""
+    """Sets where and in which dtype the frozen target stands, by the device that trains. LanternError for another
+    device."""
     from lantern.training.sharded_target import training_dtype
 
-    if cfg.device == "auto":
-        cfg.device = str(device)  # where Lightning puts the rest
     if "sharded_target" in cfg.callbacks:
         cfg.dtype = training_dtype(cfg.dtype, device)
+    elif cfg.device in ("auto", device.type):
+        cfg.device = str(device)  # where Lightning puts the rest
+    elif cfg.device != str(device):
+        raise LanternError(
+            f"device={cfg.device} would hold the frozen target and {device} trains; leave it out, or choose what "
+            "trains, such as trainer.accelerator=cpu"
+        )

@@ -1,4 +1,4 @@
-"""Numbers that no training works with and data that is not named, refused before anything is built; and a loss that is
+"""Settings that no training works with, refused before anything is built; and a loss that is
 not finite, which ends a training before its weights are exported."""
 
 from math import isfinite
@@ -7,7 +7,7 @@ import pytorch_lightning as pl
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from lantern.errors import LanternError, is_number, no_value
+from lantern.errors import LanternError, is_number, is_whole, no_value
 
 EVERY = 10  # steps between two looks at the loss, each of which waits for the device
 LEAST = {
@@ -33,6 +33,8 @@ def check_numbers(cfg: DictConfig) -> None:
         if is_number(value := OmegaConf.select(cfg, name)) and not least <= value <= MOST.get(name, float("inf")):
             most = f", {MOST[name]} at most" if name in MOST else ""
             raise LanternError(f"{name}={value} is out of range; give {least} at least{most}")
+    if not is_whole(cfg.seed):
+        raise LanternError(f"seed={cfg.seed} is no whole number; give one")
     for name in RATES:
         if is_number(rate := OmegaConf.select(cfg, name)) and not 0 <= rate < float("inf"):
             raise LanternError(f"{name}={rate} is no learning rate; give 0 (weights stay) or more")
@@ -46,6 +48,39 @@ def check_numbers(cfg: DictConfig) -> None:
         )
     if isinstance(time := OmegaConf.select(cfg, "trainer.max_time"), str) and not time.strip("0:"):
         raise LanternError(f"trainer.max_time={time} trains nothing; give days:hours:minutes:seconds, or null")
+
+
+def check_model(cfg: DictConfig) -> None:
+    """Raises LanternError for a task on a model of the other kind of tokens: on one that stands on another target,
+    task=target would train that one; and for one without what the task needs of it."""
+    base = cfg.model.get("base")
+    if cfg.task_name == "target" and base:
+        raise LanternError(f"this model has latents and stands on {base}; to train it give task=target_continuous")
+    if cfg.task_name.endswith("_continuous") and not base:
+        raise LanternError(
+            f"task={cfg.task_name} is for a model of latents, this one has codes; give model=scenes_continuous, or "
+            f"task={cfg.task_name.removesuffix('_continuous')}"
+        )
+    asked = OmegaConf.to_container(cfg.task, resolve=False).values()
+    if "${model.tokenizer}" in asked and not isinstance(cfg.model.get("tokenizer"), str):
+        raise LanternError(
+            "this task needs a tokenizer in this program's layout, which this model has none of; leave model= out, or "
+            "give model.tokenizer=<its folder>"
+        )
+    if "sharded_target" in cfg.callbacks and cfg.task_name != "drafter":
+        raise LanternError(
+            f"callbacks=sharded_target shards the frozen target of codes that a drafter is trained on, which "
+            f"task={cfg.task_name} has none of; leave it out"
+        )
+
+
+def check_tables(cfg: DictConfig) -> None:
+    """Raises LanternError for two tables of which the training would read one."""
+    if "caption_table" in cfg and "feature_table" in cfg:
+        raise LanternError(
+            "+captions=disk stores captions for features that are computed at each step, features=disk the features "
+            "themselves; give features=on_the_fly with it, or leave +captions=disk out"
+        )
 
 
 def check_data(cfg: DictConfig) -> None:

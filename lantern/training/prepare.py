@@ -16,8 +16,12 @@ from lantern.runtime.home import CONFIG_FOLDER
 @in_one_sentence
 def prepare(cfg: DictConfig) -> None:
     """Computes the missing shards of both splits and prints their sizes."""
-    from lantern.training.limits import check_data, check_numbers
-    from lantern.training.run_steps import check_model, check_tables
+    import torch
+
+    from lantern.training.known_captions import check_words
+    from lantern.training.limits import check_data, check_model, check_numbers, check_tables
+    from lantern.training.precision import default_accelerator
+    from lantern.training.sharded_target import training_dtype
 
     run = HydraConfig.get()
     check_added(run.overrides.task, {*run.runtime.choices, "worker"}, "train")  # +worker numbers the points of a sweep
@@ -25,7 +29,11 @@ def prepare(cfg: DictConfig) -> None:
     check_tables(cfg)
     check_numbers(cfg)
     check_data(cfg)
+    if "sharded_target" in cfg.callbacks:
+        cfg.dtype = training_dtype(cfg.dtype, torch.device(default_accelerator()))
     batches = instantiate(cfg.batches)
+    if "target" in cfg:
+        check_words(cfg, instantiate(cfg.target), batches)
     for name in ("train", "validation"):
         print(f"{name}: {len(batches.splits.split(name)):,} items")
 

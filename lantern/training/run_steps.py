@@ -211,28 +211,6 @@ def check_overrides(overrides: Sequence[str], task_name: str) -> None:
         )
 
 
-def check_model(cfg: DictConfig) -> None:
-    """Raises LanternError for a task on a model of the other kind of tokens: on one that stands on another target,
-    task=target would train that one."""
-    base = cfg.model.get("base")
-    if cfg.task_name == "target" and base:
-        raise LanternError(f"this model has latents and stands on {base}; to train it give task=target_continuous")
-    if cfg.task_name.endswith("_continuous") and not base:
-        raise LanternError(
-            f"task={cfg.task_name} is for a model of latents, this one has codes; give model=scenes_continuous, or "
-            f"task={cfg.task_name.removesuffix('_continuous')}"
-        )
-
-
-def check_tables(cfg: DictConfig) -> None:
-    """Raises LanternError for two tables of which the training would read one."""
-    if "caption_table" in cfg and "feature_table" in cfg:
-        raise LanternError(
-            "+captions=disk stores captions for features that are computed at each step, features=disk the features "
-            "themselves; give features=on_the_fly with it, or leave +captions=disk out"
-        )
-
-
 def fit(trainer: pl.Trainer, task: pl.LightningModule, batches: object, checkpoint: str | None) -> None:
     """Trainer.fit from a checkpoint or from the start. LanternError for a checkpoint of another task or size, and for
     processes that do not find each other."""

@@ -16,7 +16,7 @@ from lantern.evaluation.provenance import code_hash
 from lantern.evaluation.records import RECORDS
 from lantern.evaluation.rows import append_rows
 from lantern.studies.fault_kinds import KINDS, Scene, can_mount, flip_bytes, set_times_ahead, small_disk, tear_record
-from lantern.studies.faults import ROWS, Study, table
+from lantern.studies.faults import ROWS, Study, is_good, table
 from lantern.studies.finished_work import finished_work, made_twice, results
 from lantern.studies.forked import Command, Running, forked_by, run, run_together, send
 
@@ -180,3 +180,14 @@ def test_a_mount_is_undone_when_its_block_ends(tmp_path):
     with pytest.raises(NotADirectoryError), small_disk(tmp_path):
         Path(shutil.copy(__file__, tmp_path), "below a file").touch()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_hang_is_no_recovery_and_a_fault_to_be_survived_ends_nothing():
+    """Catches a process that is killed after its time and started again, counted as one that went on."""
+    survived = next(name for name, kind in KINDS.items() if kind.is_survived)
+    ended = next(name for name, kind in KINDS.items() if not kind.is_survived)
+    row = {"recovered": True, "equal": True, "made_twice": [], "hung": False, "statuses": [0, -9]}
+    assert is_good(row | {"kind": ended})
+    assert not is_good(row | {"kind": ended, "hung": True})
+    assert not is_good(row | {"kind": survived})
+    assert is_good(row | {"kind": survived, "statuses": [0]})

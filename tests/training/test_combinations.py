@@ -13,7 +13,8 @@ from lantern.errors import LanternError
 from lantern.sampling import Sampling
 from lantern.training.drafter_task import DrafterTask
 from lantern.training.drafter_variants import EagleStudent, ParallelStudent
-from lantern.training.run_steps import check_model, check_overrides, check_tables
+from lantern.training.limits import check_model, check_tables
+from lantern.training.run_steps import check_overrides
 
 
 @pytest.mark.parametrize("kind", ["target", "drafter"])
@@ -24,6 +25,24 @@ def test_a_task_for_latents_on_a_model_of_codes_names_the_task_for_codes(kind):
     said = rf"task={kind}_continuous is for a model of latents, .* or task={kind}$"
     with pytest.raises(LanternError, match=said):
         check_model(composed("train", f"task={kind}_continuous", "model=llamagen"))
+
+
+@pytest.mark.parametrize("task", ["target", "decoder"])
+@pytest.mark.parametrize("model", ["janus_pro", "emu3", "llamagen_c2i_b"])
+def test_a_task_on_a_tokenizer_of_ones_own_is_refused_where_the_model_has_none(task, model):
+    """Catches a traceback about an interpolation, and one of a constructor."""
+    with pytest.raises(LanternError, match=r"tokenizer in this program's layout, .* give model\.tokenizer="):
+        check_model(composed("train", f"task={task}", f"model={model}"))
+    check_model(composed("train", f"task={task}"))
+
+
+@pytest.mark.parametrize("task", ["critic", "tokenizer", "target", "drafter_continuous"])
+def test_a_target_is_sharded_for_drafters_of_codes_alone(task):
+    """Catches a traceback once all tables are made."""
+    with pytest.raises(LanternError, match=rf"task={task} has none of; leave it out"):
+        check_model(composed("train", f"task={task}", "callbacks=sharded_target"))
+    for kind in ("drafter", "drafter_self"):
+        check_model(composed("train", f"task={kind}", "callbacks=sharded_target"))
 
 
 @pytest.mark.parametrize("given", ["drafter=parallel", "distil.depth=3", "drafter/training@distil=parallel"])

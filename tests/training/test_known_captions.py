@@ -63,7 +63,13 @@ def test_prompts_that_a_sweep_of_recipes_cannot_decode_with_end_it_at_its_start(
     assert composed("evaluate").prompts == PROMPTS
 
 
-def test_a_training_on_captions_of_other_words_ends_before_it_encodes(tmp_path, monkeypatch):
+COMMANDS = [("train.py", "target", "give 'task.vocabulary=["), ("lantern/training/prepare.py", "drafter", "zebra")]
+
+
+@pytest.mark.parametrize(("command", "task", "remedy"), COMMANDS)
+def test_captions_of_other_words_end_a_training_and_its_preparation_before_images_are_encoded(
+    command, task, remedy, tmp_path, monkeypatch
+):
     write_tiny_weights(tmp_path / "weights")
     write_captioned_scenes(tmp_path / "images", 8)
     for file in (tmp_path / "images").glob("*.txt"):
@@ -74,11 +80,11 @@ def test_a_training_on_captions_of_other_words_ends_before_it_encodes(tmp_path, 
     before = signal.getsignal(signal.SIGTERM)
     try:
         said = refusal(
-            monkeypatch, "train.py", "task=target", "data=imagefolder", f"data.folder={tmp_path}/images",
+            monkeypatch, command, f"task={task}", "data=imagefolder", f"data.folder={tmp_path}/images",
             f"paths.weights={tmp_path}/weights", f"paths.cache_dir={tmp_path}/cache", "logger.wandb=null",
             f"paths.runs={tmp_path}/runs", "data.num_workers=1", "data.validation_share=0.4",
         )  # fmt: skip
     finally:
         signal.signal(signal.SIGTERM, before)
     assert "'zebra'" in said
-    assert "give 'task.vocabulary=[" in said
+    assert remedy in said

@@ -20,7 +20,7 @@ TASKS = sorted(path.stem for path in (ROOT / "conf" / "task").glob("*.yaml"))
     "trainer.max_steps=0", "trainer.max_steps=-2", "trainer.max_epochs=0",
     "trainer.val_check_interval=0", "trainer.log_every_n_steps=0", "callbacks.schedule.warmup_steps=-1",
     "data.num_train=0", "data.num_validation=0", "batches.splits.validation.num_images=0", "seed=-1",
-    "seed=4294967296",
+    "seed=4294967296", "seed=1.5",
 ])  # fmt: skip
 def test_a_number_out_of_range_is_named_with_its_setting(setting):
     """Catches tracebacks of an optimizer, a sampler or a seed, most of them after minutes of preparation."""

@@ -105,7 +105,7 @@ def test_a_finished_sweep_is_reported_anew_by_another_figure(tmp_path):
         return config | {"sweep": sweep, "feature_table": table, "trainer": trainer}
 
     (folder / "config.yaml").write_text(OmegaConf.to_yaml(under(WAY, 4, "auto")))
-    now = under("tokens_per_step/static_shared", 20, {"_target_": "lantern.training.precision.accelerator"})
+    now = under("tokens_per_step/static_shared", 20, {"_target_": "lantern.training.precision.default_accelerator"})
     assert is_finished(folder, now)
     with pytest.raises(LanternError, match="holds a run of other settings"):
         is_finished(folder, now | {"trainer": {"max_steps": 4}})

@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 from hydra.errors import ConfigCompositionException
-from hydra.utils import get_method
+from hydra.utils import get_method, instantiate
 from omegaconf import OmegaConf
 from support.commands import printed, refusal
 from support.configs import composed
@@ -17,7 +17,9 @@ from support.paths import ROOT
 from lantern.errors import LanternError
 from lantern.runtime.files import alone_in
 from lantern.training import run_steps
-from lantern.training.run_steps import check_model, keep_old_metrics, keep_old_weights, unfinished_checkpoint, what_next
+from lantern.training.entry import _place
+from lantern.training.limits import check_model
+from lantern.training.run_steps import keep_old_metrics, keep_old_weights, unfinished_checkpoint, what_next
 
 TASKS = {path.stem: path.stem for path in (ROOT / "conf" / "task").glob("*.yaml")}  # what each exports
 TASKS |= {"drafter_self": "drafter", "decoder": "tokenizer"}
@@ -158,3 +160,30 @@ def test_two_trainings_in_one_folder_are_one_too_many(tmp_path):
     assert f"{tmp_path}/run is in use by another run; wait for its end" in done.stderr
     assert "Traceback" not in done.stderr
     assert metrics.read_text() == "of the first"
+
+
+@pytest.mark.parametrize(("given", "placed"), [("auto", "cuda:1"), ("cuda", "cuda:1"), ("cuda:1", "cuda:1")])
+def test_the_frozen_target_stands_where_the_rest_is_trained(given, placed):
+    cfg = composed("train", f"device={given}")
+    _place(cfg, torch.device("cuda", 1))
+    assert cfg.device == placed
+
+
+@pytest.mark.parametrize("given", ["cpu", "cuda:0"])
+def test_a_target_apart_from_what_is_trained_is_refused_unless_it_is_sharded(given, monkeypatch):
+    """Catches tensors of two devices that meet in the first step."""
+    with pytest.raises(LanternError, match=rf"device={given} would hold the frozen target and cuda:1 trains"):
+        _place(composed("train", f"device={given}"), torch.device("cuda", 1))
+    monkeypatch.setattr("lantern.runtime.hardware.is_bf16_fast", lambda device: True)
+    sharded = composed("train", "callbacks=sharded_target", f"device={given}")
+    _place(sharded, torch.device("cuda", 1))
+    assert (sharded.device, sharded.dtype) == (given, "bfloat16")
+
+
+def test_the_precision_is_of_the_device_that_trains(monkeypatch):
+    """Catches bf16 on a processor without its instructions, because the host has a GPU."""
+    fast = {"cpu": False, "cuda": True}
+    monkeypatch.setattr("lantern.training.precision.is_bf16_fast", lambda device: fast[device])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    chosen = [instantiate(composed("train", *given).trainer.precision) for given in ([], ["trainer.accelerator=cpu"])]
+    assert chosen == ["bf16-mixed", "32-true"]
