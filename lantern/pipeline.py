@@ -21,6 +21,7 @@ from lantern.verification.block import Block
 # tests/test_laws.py and those of verification/, drafters/jacobi/ and continuous/.
 PROVEN_VERIFICATIONS = (Ratio, SharedNoise, SharedLaw, Block, GaussianRatio, GaussianShared)
 PROVEN_TREES = ("none", "static", "eagle2", "ddd", "adaptive", "sampled", "window")
+OF_A_RULE = ("name", "verification", "lossless", "parameters", "judge")
 RULE_KEYS = ("k", "delta", "lam")  # parameters that have a column of their own in every row
 
 
@@ -137,6 +138,10 @@ def pipelines(
     are completed. Raises LanternError for parts that do not go together."""
     target = model.configured(sampling.cfg_scale, compile)
     rule = completed(acceptance, codebook=target.codebook)
+    if absent := [name for name in OF_A_RULE if not hasattr(rule, name)]:
+        raise LanternError(
+            f"{type(rule).__name__} is no AcceptanceRule of lantern/types.py; give it {', '.join(absent)}"
+        )
     verifier: Verification = completed(verification, rule=rule, sampling=sampling, target=target)
     if sampling.is_greedy and isinstance(verifier, Ratio | Block):
         raise LanternError(

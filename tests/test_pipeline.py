@@ -1,6 +1,7 @@
 """The assembled pipeline: its description, which parts it rejects, and which drafters fit a target."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -55,6 +56,13 @@ def joined(rule=None, tree=TREE, verification=BY_RULE, sampling=None) -> Pipelin
     target, sampling = tiny_target(), sampling or Sampling()
     drafter = NoDrafter() if tree is None else partial(tiny_eagle)
     return pipelines(target, drafter, rule or Exact(), verification, sampling, "tiny")(tree)
+
+
+def test_a_rule_without_what_a_rule_needs_is_one_clear_error():
+    """Catches a rule of one's own that ends in a traceback at the first token."""
+    rule = SimpleNamespace(name="boost", verification="ratio", lossless=False, relax=lambda p, x: p)
+    with pytest.raises(LanternError, match=r"is no AcceptanceRule of lantern/types\.py; give it parameters, judge"):
+        joined(rule)
 
 
 def test_a_pipeline_describes_itself_with_the_keys_of_a_result_row():

@@ -7,7 +7,7 @@ from transformers.configuration_utils import PreTrainedConfig
 
 from lantern.models.chameleon.vqgan import ChameleonVQGAN
 from lantern.models.hf.pretrained import load_pretrained
-from lantern.models.hf.prompt_format import PromptIds, fixed, id_of
+from lantern.models.hf.prompt_format import PromptIds, fixed, id_of, text_ids
 from lantern.models.hf.target import HuggingFaceTarget, ImageVocabulary
 from lantern.models.token_grid import check_image_size
 
@@ -23,8 +23,9 @@ def load_liquid(
     check_image_size(image_size, tokenizer.downsampling)
     config = AutoConfig.for_model(model_type, **geometry)
     model, text, made_of = load_pretrained(causal_family(config), config, checkpoint, dtype, device)
-    begin, image, nothing = (id_of(text, name) for name in (BEGIN, IMAGE, NOTHING))
-    prompts = PromptIds(text, prefix_len, [begin], [image], fixed([begin, nothing, image]), TEMPLATE)
+    begin, image = (id_of(text, name) for name in (BEGIN, IMAGE))
+    nothing = text_ids(text, NOTHING) if text else []  # of which a tokenizer may make one token or several
+    prompts = PromptIds(text, prefix_len, [begin], [image], fixed([begin, *nothing, image]), TEMPLATE)
     ids = torch.arange(first_code, first_code + len(tokenizer.codebook), device=model.device)
     with torch.no_grad():
         embed = model.model.embed_tokens(ids)  # the module, not its weight: Gemma scales its embeddings

@@ -11,22 +11,29 @@ from torch import Tensor
 ROWS = 16  # the batch size that oneDNN packs for; any other works, too
 
 
-def linear(weight: Tensor) -> Callable[[Tensor], Tensor]:
-    """[M, I] -> [M, O] for a weight [O, I]. F.linear off the CPU, in builds of torch that cannot pack, and under
-    autograd."""
-    if weight.device.type != "cpu" or weight.dtype not in (torch.float32, torch.bfloat16) or not _can_pack():
-        return partial(F.linear, weight=weight)
-    packed_weight = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS)
+def linear(*weights: Tensor) -> Callable[[Tensor], Tensor]:
+    """[M, I] -> [M, O] for a weight [O, I], or for several, of whose rows O is the sum. F.linear off the CPU, where
+    torch cannot pack, and under autograd."""
+    joined = torch.cat(weights) if len(weights) > 1 else weights[0]
+    if not _can_pack(joined):
+        return partial(F.linear, weight=joined)
+    packed_weight = torch.ops.mkldnn._reorder_linear_weight(joined, ROWS)
     product = torch.ops.mkldnn._linear_pointwise.default
 
     def packed(x: Tensor) -> Tensor:
-        if x.requires_grad and torch.is_grad_enabled():
-            return F.linear(x, weight)
+        if x.requires_grad and torch.is_grad_enabled():  # by the weights apart: a joined copy would be held for this
+            parts = [F.linear(x, weight) for weight in weights]
+            return torch.cat(parts, -1) if len(parts) > 1 else parts[0]
         return product(x, packed_weight, None, "none", [], "")
 
     return packed
 
 
-def _can_pack() -> bool:
+def _can_pack(weight: Tensor) -> bool:
+    """Whether oneDNN packs this weight on this processor: of bfloat16 only with AVX-512 or a substitute."""
     ops = ("mkldnn::_reorder_linear_weight", "mkldnn::_linear_pointwise")
-    return torch.backends.mkldnn.is_available() and all(map(torch._C._dispatch_has_kernel, ops))
+    if weight.device.type != "cpu" or weight.dtype not in (torch.float32, torch.bfloat16):
+        return False
+    if not (torch.backends.mkldnn.is_available() and all(map(torch._C._dispatch_has_kernel, ops))):
+        return False
+    return weight.dtype == torch.float32 or torch.ops.mkldnn._is_mkldnn_bf16_supported()

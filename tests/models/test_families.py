@@ -7,15 +7,17 @@ import pytest
 import torch
 from hydra.utils import instantiate
 from safetensors import safe_open
-from support.families import FAMILIES, SIDE
+from support.families import FAMILIES, SIDE, save_text_tokenizer
 from support.loaded_families import LENGTH, PROMPTS, Loaded, config
 from support.recorded_passes import Recorder, Recording
 from support.toy import random_parents, random_verdict
+from transformers import AutoTokenizer
 
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.loading import load_eagle
 from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Folders, Plan
+from lantern.models import liquid
 from lantern.models.checkpoints import save_weights
 from lantern.models.graphs import PassGraphs
 from lantern.models.hf.structure import with_row_ends
@@ -238,3 +240,15 @@ def test_a_window_longer_than_a_row_of_the_image_gives_the_tokens_of_plain_decod
     found, plain = (part.generate(PROMPTS, [1, 2, 3], 2) for part in (pipeline, pipeline.baseline()))
     assert torch.equal(found.tokens, plain.tokens)
     assert max(max(entry.accepted) for entry in found.rounds) > SIDE
+
+
+def test_liquids_unconditional_prompt_is_a_text_that_its_tokenizer_may_split(tmp_path):
+    """Catches a demand for one token of a name that the released code passes as text."""
+    family = FAMILIES["liquid"]
+    family.make(tmp_path)
+    save_text_tokenizer(tmp_path, [liquid.BEGIN, liquid.IMAGE])
+    text = AutoTokenizer.from_pretrained(tmp_path)
+    (prefix,) = instantiate(config(family, tmp_path).model).prompts(["a red ring"])
+    begin, image = text.convert_tokens_to_ids([liquid.BEGIN, liquid.IMAGE])
+    assert prefix.unconditional == [begin, *text.encode(liquid.NOTHING, add_special_tokens=False), image]
+    assert len(prefix.unconditional) > 3
