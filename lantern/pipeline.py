@@ -59,11 +59,6 @@ class Pipeline(DecodingSetup):
             raise LanternError(f"loop={type(self.loop).__name__} has no rounds of a tree to stream; leave it out")
         return steps(self, prompt, seed)
 
-    @property
-    def is_baseline(self) -> bool:
-        """Whether this is plain AR decoding."""
-        return self.loop is None and isinstance(self.drafter, NoDrafter)
-
     def baseline(self) -> "Pipeline":
         """Plain AR decoding on the same target with the same picks."""
         plain = self.verification.plain() if isinstance(self.verification, OwnPlain) else SharedNoise()

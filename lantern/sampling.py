@@ -79,5 +79,5 @@ def nucleus(scores: Tensor, top_p: float) -> Tensor:
     """Keeps the smallest set of most likely codes whose mass reaches top_p (Holtzman et al., 1904.09751)."""
     ordered, order = scores.softmax(-1).sort(dim=-1, descending=True)
     outside = ordered.cumsum(-1) - ordered >= top_p  # the mass before a code already suffices
-    outside[..., 0] = False  # in float32 a tiny top_p is 0
+    outside[..., :1].zero_()  # in float32 a tiny top_p is 0
     return scores.masked_fill(torch.zeros_like(outside).scatter(-1, order, outside), -torch.inf)

@@ -95,7 +95,7 @@ class RowParallel:
 
         first = pick(_first_law(target, sampling, prompts, everyone), torch.zeros_like(everyone)[:, None])
         images = [Image(target.grid, self.window, self.length, token) for (token,) in first]
-        alive = list(range(len(images)))
+        alive = [number for number, image in enumerate(images) if not image.is_complete]
         while alive:
             active = [images[number] for number in alive]
             laws, record = _step(target, sampling, active, pick)

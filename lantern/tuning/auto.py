@@ -15,7 +15,8 @@ from lantern.data.prompts import Batch
 from lantern.errors import DepthError, LanternError
 from lantern.evaluation.timing import alternating
 from lantern.noise import image_seed
-from lantern.pipeline import Pipeline, Pipelines, Shape
+from lantern.pipeline import Pipeline, Pipelines, Shape, judging
+from lantern.runtime.memory import check_drafted
 from lantern.tuning.families import Dynamic, Family, Size, Static, shallower
 from lantern.types import Generation, Round, TreePolicy
 
@@ -98,16 +99,25 @@ class AutoTree:
                 family, parts = sampled_parts(family, pipelines)
                 held = held or parts[:1]
                 runs = [learn(part, self.prompts) for part in parts]
-            except LanternError as error:  # a rule or a drafter that does not support such trees
+                costs = [self._seconds(part, run) for part, run in zip(parts, runs, strict=True)]
+            except LanternError as error:  # a rule, a drafter or a memory that does not take such trees
                 rejection = error
                 continue
-            costs = [self._seconds(part, run) for part, run in zip(parts, runs, strict=True)]
             estimates.append(estimated(family, [run.rounds for run in runs], costs, plain))
         if rejection and not estimates:
             raise rejection
         promising = [estimate for estimate in estimates if estimate.speed * plain >= MIN_ESTIMATED_SPEEDUP]
         shapes = [family.shape(size) for family, best, _ in promising for tree in best for size in family.near(tree)]
-        return shapes, held
+        return [shape for shape in shapes if self._works(pipelines, shape)], held
+
+    def _works(self, pipelines: Pipelines, shape: Shape) -> bool:
+        """Whether a shape fits in memory at this batch size and leaves its rule something to judge."""
+        try:
+            part = judging(pipelines(shape))
+            check_drafted(part.target, part.drafter, self.batch_size)
+        except LanternError:
+            return False
+        return True
 
     def _seconds(self, pipeline: Pipeline, run: Generation) -> float:
         """Of a round at this batch size. run: decoded image by image."""

@@ -4,6 +4,7 @@ siblings are judged in the order drawn, each against what the target has left af
 import torch
 from torch import Tensor
 
+from lantern.acceptance.relaxed import normalised
 from lantern.noise import Noise, Purpose, hashed
 from lantern.types import AcceptanceRule, DraftTree, Site, Verdict
 from lantern.verification.shared_noise import deepest
@@ -155,8 +156,7 @@ class _Walk:
 
 
 def _without(q: Tensor, x: Tensor) -> Tensor:  # [M, V], [M] -> [M, V] the law from which the next sibling was drawn
-    rest = q.scatter(1, x[:, None], 0)
-    return rest / rest.sum(-1, keepdim=True).clamp(min=torch.finfo(rest.dtype).tiny)
+    return normalised(q.scatter(1, x[:, None], 0), 0.0)
 
 
 def _first(choices: Tensor) -> Tensor:  # [..., N] bool -> [...] first true index, -1 where there is none

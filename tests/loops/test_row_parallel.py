@@ -253,3 +253,11 @@ def test_continuous_tokens_are_rejected():
     setup = DecodingSetup(target, NoDrafter(), SharedNoise(), Exact(), Sampling())
     with pytest.raises(LanternError, match=r"draws continuous tokens, \+loop=rows picks codes"):
         RowParallel(2)(setup, PROMPTS, SEEDS)
+
+
+def test_an_image_of_one_token_is_complete_at_once():
+    """Catches rows that are planned for an image whose prefill has made all of it."""
+    target, parts = tiny_target(grid=(1, 1)), (NoDrafter(), SharedNoise(), Exact(), Sampling(cfg_scale=2.0))
+    made, plain = (decode(DecodingSetup(target, *parts), PROMPTS, SEEDS, 3) for decode in (RowParallel(1), generate))
+    assert torch.equal(made.tokens, plain.tokens)
+    assert made.rounds == []

@@ -66,11 +66,12 @@ def test_a_recording_is_of_one_rule():
     targets[0].graphs, found = PassGraphs(recorder), [[], []]
     rules = [Exact(), LanternPP(targets[0].codebook, 5, 2.0), LanternPP(targets[0].codebook, 20, 9.0)]
     for target, made in zip(targets, found, strict=True):
-        for rule, sampling in [(rule, Sampling()) for rule in rules] + [(rules[0], Sampling(temperature=0.5))]:
+        others = [(rules[0], Sampling(temperature=0.5)), (rules[0], Sampling(top_p=0.3))]
+        for rule, sampling in [(rule, Sampling()) for rule in rules] + others:
             setup = DecodingSetup(target, eagle(STATIC, target), SharedNoise(), rule, sampling)
             made.append(generate(setup, PROMPTS, SEEDS, 2).tokens)
     assert all(torch.equal(recorded, launched) for recorded, launched in zip(*found, strict=True))
-    assert len({tuple(tokens.flatten().tolist()) for tokens in found[0]}) == 4
+    assert len({tuple(tokens.flatten().tolist()) for tokens in found[0]}) == 5
     assert sum(recording.replays for recording in recorder.made) > 2 * len(recorder.made)
 
 

@@ -27,6 +27,7 @@ class Machine:
     drafter_parameters: frozenset[str] = frozenset({"tree"})
     drafted: Callable[[int], float] = lambda depth: 0.7
     guessed: Callable[[int, int], float] = lambda depth, length: 0.0  # by depth, and by how long the window is
+    skip: int = 0  # levels that the rule does not judge
     asked: list = field(default_factory=list)  # shape and number of images
     target: object = field(default_factory=lambda: Cache())
 
@@ -61,9 +62,14 @@ class Machine:
 class Cache:
     """A target's, of which only the allocations are known."""
 
+    codebook, vocab_size, held_bytes = torch.zeros(1), 1, 0
     cuda_graphs: bool | None = None
+    node_bytes: int = 0  # of an image
     allocated: list = field(default_factory=list)
     drafted: list = field(default_factory=list)  # batch sizes for which a drafter's cache was allocated
+
+    def image_bytes(self, num_nodes):
+        return num_nodes * self.node_bytes
 
     def allocate(self, batch_size, num_nodes):
         self.allocated.append((batch_size, num_nodes))
@@ -80,8 +86,13 @@ class Decoder:
 
     @property
     def drafter(self):
-        nodes = 1 + self.machine.parts(self.shape)[0]
-        return SimpleNamespace(num_nodes=nodes, image_bytes=nodes, allocate=self.machine.target.drafted.append)
+        nodes, depth = 1 + self.machine.parts(self.shape)[0], len(self.machine.parts(self.shape)[3])
+        sizes = {"num_nodes": nodes, "image_bytes": nodes, "depth": depth}
+        return SimpleNamespace(name="simulated", allocate=self.machine.target.drafted.append, **sizes)
+
+    @property
+    def rule(self):
+        return SimpleNamespace(parameters={"skip": self.machine.skip})
 
     def generate(self, prompts, seeds, batch_size):
         self.machine.asked.append((self.shape, batch_size))

@@ -19,11 +19,13 @@ SEEDS = list(range(11, 19))
 DIM, CODES, GRID = 32, 24, (4, 4)
 
 
-def tiny_target(cfg_scale: float = 2.0, dtype: torch.dtype = torch.float64) -> LlamaGenTarget:
+def tiny_target(
+    cfg_scale: float = 2.0, dtype: torch.dtype = torch.float64, grid: tuple[int, int] = GRID
+) -> LlamaGenTarget:
     """16 tokens of 24 codes behind captions of up to 4 words out of a … f."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        transformer = Transformer(DIM, 2, 2, CODES, GRID, caption_dim=8, prefix_len=4, multiple_of=16)
+        transformer = Transformer(DIM, 2, 2, CODES, grid, caption_dim=8, prefix_len=4, multiple_of=16)
         codebook = torch.nn.functional.normalize(torch.randn(CODES, 4), dim=1)
     with torch.no_grad():
         for weight in transformer.parameters():

@@ -1,5 +1,7 @@
 """Drafters' laws at the ends of float32: cold ones, whose tails vanish beside their peak, and broken ones."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from support.toy import ByLikelihood
@@ -11,8 +13,8 @@ from lantern.trees.ddd import DDDTree
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.sampled import SampledTree
 from lantern.trees.static import StaticTree
-from lantern.types import PADDING
-from lantern.verification.ratio import Ratio, RatioProposals
+from lantern.types import PADDING, TreeTopology
+from lantern.verification.ratio import Ratio, RatioProposals, judged_everywhere, walked
 
 SEEDS = 4000
 COLD = torch.tensor([20.0, 9.0, 2.0, 0.0]) / 0.1  # the drafter's logits at temperature 0.1
@@ -34,6 +36,21 @@ def test_a_cold_drafter_leaves_the_targets_law(tree):
     made = torch.where(verdict.accepted > 0, first, verdict.token)
     share = torch.bincount(made, minlength=4) / SEEDS
     torch.testing.assert_close(share, TARGET, rtol=0, atol=0.03)
+
+
+@pytest.mark.parametrize("verify", [walked, judged_everywhere])
+@pytest.mark.parametrize("gap", [80.0, 90.0, 95.0, 100.0])
+def test_a_runner_up_of_a_mass_below_the_normal_numbers_is_judged_by_its_law(gap, verify):
+    """Catches a second sibling's q divided by the smallest normal number in place of its own sum: SJD-PAC's runners-up
+    come from a law of the target, whose tail is not cut as a drafter's is."""
+    noise, target = Noise(SEEDS, 4, 1, num_nodes=3), torch.tensor([0.0, 0.119, 0.881, 0.0])
+    noise.admit(torch.arange(SEEDS), torch.arange(SEEDS))
+    law = torch.tensor([0.0, -gap, -torch.inf, -torch.inf]).softmax(-1)
+    siblings = TreeTopology.of((-1, 0, 0), law.device).tree(torch.tensor([[0, 0, 1]]).expand(SEEDS, -1))
+    siblings = replace(siblings, draft_probs=law.expand(SEEDS, 3, -1))
+    verdict = verify(siblings, target.expand(SEEDS, 3, -1), Exact(), noise)
+    made = torch.where(verdict.accepted > 0, 1, verdict.token)
+    torch.testing.assert_close(torch.bincount(made, minlength=4) / SEEDS, target, rtol=0, atol=0.03)
 
 
 @pytest.mark.parametrize("tree", [Eagle2Tree(6, 2, 3), DDDTree(6, 3, 3, -9.0, [1, 2])], ids=["eagle2", "ddd"])

@@ -7,6 +7,7 @@ from support.simulated_machine import FAMILIES, Cache, Decoder, Machine
 
 from lantern.errors import DepthError
 from lantern.pipeline import Shape
+from lantern.runtime import memory
 from lantern.tuning.auto import AutoTree, round_cost
 from lantern.tuning.families import WINDOWS, BranchingWindows, Dynamic, Size, Static, Windows
 from lantern.tuning.saved_choice import CHOICE, KeptChoice, config_of
@@ -90,6 +91,25 @@ def test_trees_are_no_deeper_than_the_drafter_predicts(monkeypatch, family, leve
     monkeypatch.setattr(ShallowMachine, "levels", levels)
     machine = ShallowMachine(1.0, 0.01, 0.01, drafted=lambda depth: 0.9)
     assert found(machine, 1, [family]).settings["tree"].depth == levels
+
+
+@pytest.mark.parametrize("family", [Dynamic(), Static()])
+def test_what_does_not_fit_in_memory_is_not_tried(monkeypatch, family):
+    """Catches a search that ends with advice to give a smaller batch, where small trees of this batch fit."""
+    monkeypatch.setattr(memory, "available_memory", lambda device: 64 * 5 * 10**6)
+    cheap = {"node": 0.0001, "level": 0.01, "drafted": lambda depth: 0.9}
+    whole = found(Machine(1.0, **cheap), 64, [family]).settings["tree"]
+    fitting = found(Machine(1.0, **cheap, target=Cache(node_bytes=10**6)), 64, [family])
+    assert whole.num_nodes > 5
+    assert fitting is None or fitting.settings["tree"].num_nodes <= 5
+
+
+def test_a_shape_that_leaves_the_rule_nothing_to_judge_is_not_tried():
+    """Catches a choice that is stored and then refused, in every further start of the run."""
+    dear = {"node": 0.01, "level": 0.5, "drafted": lambda depth: 0.9}
+    deepest = found(Machine(1.0, **dear), 1, [Static()]).settings["tree"].depth
+    chosen = found(Machine(1.0, **dear, skip=deepest), 1, [Static()])
+    assert chosen is None or chosen.settings["tree"].depth > deepest
 
 
 def test_no_tree_where_plain_decoding_is_faster():
