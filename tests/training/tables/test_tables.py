@@ -34,6 +34,24 @@ def test_a_token_table_holds_the_tokenizers_tokens_and_reads_images_once(weights
         assert items[i]["caption"] == f"picture {i}"
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("table", [TokenTable, LatentTable])
+def test_a_trained_decoder_leaves_tokens_and_latents_on_the_disk_as_they_are(table, weights, tmp_path):
+    """Catches tables, and those of features made from them, that are made again to equal values after task=decoder."""
+    pictures, tokenizer = Pictures(), load_tokenizer(weights / "tokenizer")
+
+    def key() -> str:
+        return table(pictures, tokenizer, str(tmp_path)).split("train").fingerprint
+
+    before = key()
+    for part in (tokenizer.decoder.conv_in, tokenizer.post_quant_conv):
+        part.weight += 1
+    assert key() == before
+    assert pictures.reads == 7
+    tokenizer.encoder.conv_in.weight += 1
+    assert key() != before
+
+
 def test_a_target_that_cannot_encode_images_names_the_remedy(target, tmp_path):
     target.tokenizer = object()
     with pytest.raises(LanternError, match="task=drafter_self"):
