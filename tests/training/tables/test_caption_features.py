@@ -1,12 +1,29 @@
 """Caption features read from disk equal freshly encoded ones."""
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 from support.tiny_tasks import MemorySplits
+from torch import Tensor
 
 from lantern.errors import LanternError
-from lantern.evaluation.fingerprint import target_hashes
+from lantern.evaluation.fingerprint import reading_hash, target_hashes
+from lantern.models.llamagen.target import Conditioner
 from lantern.training.tables.caption_features import CaptionTable, StoredCaptions
+
+
+class RoundedByBatch:
+    """As T5: pads are -0, and what a caption's features round to depends on those encoded beside it."""
+
+    weights_hash = "of this encoder"
+
+    def __init__(self, encoder: Conditioner) -> None:
+        self.encoder = encoder
+
+    def __call__(self, captions: Sequence[str]) -> tuple[Tensor, Tensor]:
+        features, visible = self.encoder(captions)
+        return (features - 1e-6 * len(captions)) * visible[..., None], visible
 
 
 def test_stored_captions_are_the_encoders_and_others_still_work(target, tmp_path):
@@ -24,15 +41,8 @@ def test_stored_captions_are_the_encoders_and_others_still_work(target, tmp_path
 
 
 def test_a_split_that_is_asked_for_twice_has_one_table(target, tmp_path):
-    """Catches a key of the stored features, which are not those of the encoder bit by bit: T5's pads are -0, and what a
-    caption's features round to depends on those encoded beside it."""
-    encoder = target.conditioner
-
-    def like_t5(captions):
-        features, visible = encoder(captions)
-        return (features - 1e-6 * len(captions)) * visible[..., None], visible
-
-    target.conditioner = like_t5
+    """Catches a key of the stored features, which are not those of the encoder bit by bit."""
+    target.conditioner = RoundedByBatch(target.conditioner)
     table = CaptionTable(MemorySplits(4), target, str(tmp_path), budget_gib=1)
     for name in ("train", "train", "validation", "train"):
         table.split(name)
@@ -52,8 +62,10 @@ def test_an_encoder_that_overflows_is_an_error(target, tmp_path):
 
 
 def test_tables_of_features_know_the_text_encoder_behind_stored_captions(target, tmp_path):
-    """Catches one text encoder's feature table read for another's captions."""
-    target.conditioner.weights_hash = "of this encoder"
-    before = target_hashes(target)
+    """Catches one text encoder's feature table read for another's captions, and a table that is made again since stored
+    captions differ in their last bits."""
+    target.conditioner = RoundedByBatch(target.conditioner)
+    before, read = target_hashes(target), reading_hash(target, "wood")
     CaptionTable(MemorySplits(4), target, str(tmp_path), budget_gib=1).split("train")
+    assert reading_hash(target, "wood") == read
     assert target_hashes(target) == before == (target.weights_hash, "of this encoder")
