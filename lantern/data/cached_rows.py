@@ -45,9 +45,49 @@ def cached_rows(
 
     A shard is created by one rename and checked against its checksums before use.
     """
-    folder, starts = folder.expanduser(), range(0, len(items), items_per_shard)
+    starts = range(0, len(items), items_per_shard)
     names = [f"{number:05d}-of-{len(starts):05d}" for number in range(len(starts))]
-    shards = [Shard(folder / n, items[s : s + items_per_shard]) for n, s in zip(names, starts, strict=True)]
+    parts = {name: items[s : s + items_per_shard] for name, s in zip(names, starts, strict=True)}
+    return _table(folder.expanduser(), parts, make_rows, features, num_workers, budget)
+
+
+def cached_batches(
+    folder: Path, compute: MakeRows, count: int, batch_size: int, features: Features, batches_per_shard: int,
+    budget: Budget,
+) -> Dataset:  # fmt: skip
+    """As cached_rows, for the row that compute(indices) yields for each of the indices 0 … count - 1, batch by batch. A
+    shard is named by its indices: those that are there are read, whatever the size of the batches they were made in."""
+
+    def make_rows(indices: list[int]) -> Iterator[dict[str, Any]]:
+        for start in range(0, len(indices), batch_size):
+            yield from compute(indices[start : start + batch_size])
+
+    folder = folder.expanduser()
+    ranges = _ranges(folder, count, batch_size * batches_per_shard)
+    parts = {f"{r.start:05d}-{r.stop:05d}-of-{count:05d}": list(r) for r in ranges}
+    return _table(folder, parts, make_rows, features, num_workers=1, budget=budget)
+
+
+def _ranges(folder: Path, count: int, size: int) -> Iterator[range]:
+    """Ranges that join to 0 … count - 1: those of the shards in the folder, and between them some of `size`."""
+    names = [path.name for path in folder.glob(f"[0-9]*-[0-9]*-of-{count:05d}")]
+    there = [range(*map(int, name.split("-")[:2])) for name in names]
+    start = 0
+    for kept in [*sorted(there, key=lambda r: (r.start, -r.stop)), range(count, count)]:
+        if kept.start < start:  # processes with other batch sizes filled the folder together
+            continue
+        yield from (range(s, min(s + size, kept.start)) for s in range(start, kept.start, size))
+        if kept:
+            yield kept
+        start = kept.stop
+
+
+def _table(
+    folder: Path, parts: dict[str, list], make_rows: MakeRows, features: Features, num_workers: int,
+    budget: Budget | None,
+) -> Dataset:  # fmt: skip
+    """The rows of all parts, which are the items of each shard by its name."""
+    shards = [Shard(folder / name, items) for name, items in parts.items()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         missing = [shard for shard in shards if not is_complete(shard.folder)]
@@ -55,26 +95,13 @@ def cached_rows(
             log.warning("%s: %s damaged, computed again", folder, ", ".join(damaged))
         if missing:
             if budget is not None:
-                budget.check(folder, sum(len(shard.items) for shard in missing) / len(items))
+                wanted, whole = (sum(len(shard.items) for shard in part) for part in (missing, shards))
+                budget.check(folder, wanted / whole)
             _fill_together(missing, make_rows, features, min(num_workers, len(missing)))
     except OSError as error:
         remedy = "name a folder you may write to with paths.cache_dir=..."
         raise LanternError(f"cannot write {folder} ({error}); {remedy}") from error
     return concatenate_datasets([load_from_disk(str(shard.folder)) for shard in shards])
-
-
-def cached_batches(
-    folder: Path, compute: MakeRows, count: int, batch_size: int, features: Features, batches_per_shard: int,
-    budget: Budget,
-) -> Dataset:  # fmt: skip
-    """As cached_rows, for rows that compute(indices) yields for a batch of the indices 0 … count - 1."""
-
-    def make_rows(batches: list[list[int]]) -> Iterator[dict[str, Any]]:
-        for indices in batches:
-            yield from compute(indices)
-
-    batches = [list(range(start, min(start + batch_size, count))) for start in range(0, count, batch_size)]
-    return cached_rows(folder, make_rows, batches, features, items_per_shard=batches_per_shard, budget=budget)
 
 
 def _fill_together(shards: list[Shard], make_rows: MakeRows, features: Features, num_workers: int) -> None:

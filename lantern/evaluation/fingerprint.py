@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lantern.errors import LanternError
 from lantern.evaluation.provenance import PROVENANCE, code_hash, device_name, git_state
@@ -64,6 +64,22 @@ def decoding_hashes(target: Target) -> dict[str, str | None]:
     finds neighbours and whose tokenizer may be of another file."""
     weights, encoder = target_hashes(target)
     return {"target": weights, "text encoder": encoder, "codebook": _values_hash(target.codebook)}
+
+
+def reading_hash(target: Target, caption: str) -> str:
+    """A hash of what target_hashes do not tell of a target's law: how it reads captions, by the example of one, and the
+    sizes of its weights, since random ones have no hash. Nothing passes through the target itself."""
+    body = getattr(target, "transformer", nn.Module())  # which, like a prefix, not every target has
+    sizes = [list(weight.shape) for weight in (target.embed_weight, *body.parameters(), *body.buffers())]
+    read: list[object] = [sizes, getattr(target, "prefix_len", None)]
+    if hasattr(target, "prompts"):
+        read += target.prompts([caption])  # token ids
+    elif hasattr(target, "conditioner"):
+        condition, visible = target.conditioner([caption])
+        read += [list(condition.shape), str(condition.dtype), visible.tolist()]
+        if not target_hashes(target)[1]:  # an encoder's values differ in their last bits between machines and batches
+            read.append(_values_hash(condition))
+    return digest(read)
 
 
 def _values_hash(tensor: Tensor) -> str:

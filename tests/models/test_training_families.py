@@ -8,18 +8,21 @@ from types import SimpleNamespace
 import pytest
 import pytorch_lightning as pl
 import torch
+from hydra.utils import instantiate
 from support.families import FAMILIES
-from support.loaded_families import PROMPTS
+from support.loaded_families import PROMPTS, config
 from support.recipes import feature_lk
 
 from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.loading import load_eagle
 from lantern.drafters.none import NoDrafter
+from lantern.models.hf.target import HuggingFaceTarget
 from lantern.sampling import Sampling
 from lantern.training.data_module import TrainingData
 from lantern.training.drafter_task import DrafterTask
 from lantern.training.tables.samples import TargetSamples
+from lantern.training.tables.target_features import FeatureSplit, FeatureTable
 from lantern.training.teacher_forcing import target_features
 from lantern.trees.static import chain
 from lantern.verification import SharedNoise
@@ -57,3 +60,25 @@ def test_a_family_trains_a_drafter_that_decodes_plain_decodings_tokens(loaded, t
     tokens, captions = torch.stack([items[i]["tokens"] for i in range(2)]), items.captions[:2]
     whole, part = target_features(target, tokens, captions), target_features(target, tokens[:, :9], captions)
     torch.testing.assert_close(whole[:, :, : part.shape[2]], part, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", [FAMILIES["emu3"]], ids=str)
+@pytest.mark.parametrize("setting", [{}, {"negative": "wood"}, {"quality": " ring"}, {"prefix_len": 40}], ids=str)
+def test_tables_of_another_prompt_format_are_not_read(loaded, tmp_path, setting):
+    """Catches samples of another law, and features of another prefix, where the model has other settings."""
+
+    def stored(**given: object) -> tuple[HuggingFaceTarget, TargetSamples, FeatureSplit]:
+        cfg = config(loaded.family, loaded.folder)
+        cfg.model.update(given)
+        target = instantiate(cfg.model)
+        samples = TargetSamples(target, Captions(), Sampling(cfg_scale=target.cfg_scale), str(tmp_path), 0, 4)
+        return target, samples, FeatureTable(samples, target, str(tmp_path), budget_gib=1).split("train")
+
+    _, samples, features = stored()
+    target, own_samples, own = stored(**setting)
+    is_same = not setting
+    assert (own_samples.split("train").fingerprint == samples.split("train").fingerprint) is is_same
+    assert (own.fingerprint == features.fingerprint) is is_same
+    for item in (own[i] for i in range(len(PROMPTS))):
+        expected = target_features(target, item["tokens"][None], [item["caption"]])[0]
+        torch.testing.assert_close(item["features"], expected, rtol=0, atol=1e-4)

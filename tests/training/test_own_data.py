@@ -56,7 +56,7 @@ def test_a_folder_of_images_becomes_a_drafter_and_two_processes_make_the_same_on
     assert "skipped 3 of 19 images" in said
     assert printed(said)[-1] == f"drafter.checkpoint={alone}/drafter"
     evaluate(workplace, printed(said))
-    assert list((workplace / "cache").glob("captions-train-*/00000-of-00001/shard.json"))
+    assert list((workplace / "cache").glob("captions-train-*/00000-*/shard.json"))
     _, together = train(
         workplace, "together", "features=on_the_fly", "batches.batch_size=8", "trainer.devices=2",
     )  # fmt: skip

@@ -56,15 +56,17 @@ class CaptionTable:
         items, encoder = self.splits.split(name), getattr(self.target, "conditioner", None)
         if encoder is None:
             raise LanternError("this target reads captions as tokens, which need no table; leave +captions=disk out")
-        captions = sorted(set(items.captions))
-        like = encoder(captions[:1])[0]
+        captions, source = sorted(set(items.captions)), encoder
+        while isinstance(source, StoredCaptions):  # its features, made in batches, differ from these in the last bits
+            source = source.encoder
+        like = source(captions[:1])[0]
         if like.dim() != 3:
             raise LanternError("this target reads class labels, which need no table; leave +captions=disk out")
 
         size = len(captions) * like[0].nbytes
         budget = Budget(f"features of {len(captions):,} captions", size, self.budget_gib, "caption_table.budget_gib")
         key = cache_key(captions, hashlib.sha256(_bytes(like)).hexdigest(), str(like.dtype))
-        folder, encode = self.cache_dir / f"captions-{name}-{key}", partial(_encode, encoder, captions)
+        folder, encode = self.cache_dir / f"captions-{name}-{key}", partial(_encode, source, captions)
         table = cached_batches(folder, encode, len(captions), ENCODE_BATCH, COLUMNS, BATCHES_PER_SHARD, budget)
         self.target.conditioner = StoredCaptions(table, encoder, like)
         return items

@@ -15,8 +15,8 @@ from torch import Tensor
 from lantern.data.cached_rows import cache_key, cached_batches
 from lantern.data.disk_budget import Budget
 from lantern.data.splits import Split, Splits
-from lantern.models.checkpoints import state_hash
 from lantern.models.llamagen.tokenizer import VQTokenizer
+from lantern.models.llamagen.weights_folder import tokens_hash
 from lantern.training.tables.tokens import BATCHES_PER_SHARD, CAPTION_BYTES, ENCODE_BATCH, check_size
 
 COLUMNS = Features({"latents": Column(Value("float16")), "caption": Value("string")})
@@ -57,7 +57,7 @@ class LatentTable:
         """num_tokens: the target's L."""
         self.images, self.tokenizer, self.cache_dir, self.budget_gib = images, tokenizer, Path(cache_dir), budget_gib
         self.num_tokens = num_tokens
-        self.tokenizer_hash = state_hash(tokenizer)
+        self.tokenizer_hash = tokens_hash(tokenizer)
 
     def split(self, name: str) -> LatentSplit:
         """Encodes the split at the first call; later calls, in any process, read the cached table. LanternError for

@@ -1,6 +1,6 @@
 """The target's own images as tokens: `TargetSamples(...).split("train")[i]` -> {"tokens": int64 [L], "caption",
 "noise_seed"}. Sampled once by plain autoregressive decoding under shared noise and cached under a key of the target's
-weights and the settings."""
+weights, of how it reads captions, and of the settings."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -15,7 +15,7 @@ from lantern.data.cached_rows import cache_key, cached_batches
 from lantern.data.disk_budget import Budget
 from lantern.data.splits import Splits
 from lantern.drafters.none import NoDrafter
-from lantern.evaluation.fingerprint import target_hashes
+from lantern.evaluation.fingerprint import reading_hash, target_hashes
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline
 from lantern.sampling import Sampling
@@ -46,7 +46,8 @@ class TargetSamples:
         captions = _chosen(known, len(known) if self.num_images is None else self.num_images)
         settings = asdict(self.pipeline.sampling)
         target = self.pipeline.target
-        key = cache_key(*target_hashes(target), list(target.grid), settings, captions, self.seed, name)
+        made_by = *target_hashes(target), reading_hash(target, captions[0]), list(target.grid)
+        key = cache_key(*made_by, settings, captions, self.seed, name)
 
         size = len(captions) * (2 * target.num_tokens + CAPTION_BYTES)
         place = "samples" if name == "train" else f"batches.splits.{name}"  # in conf/task

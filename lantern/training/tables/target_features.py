@@ -18,7 +18,7 @@ from lantern.data.cached_rows import cache_key, checksum
 from lantern.data.disk_budget import Budget
 from lantern.data.splits import Split, Splits
 from lantern.errors import LanternError
-from lantern.evaluation.fingerprint import target_hashes
+from lantern.evaluation.fingerprint import reading_hash, target_hashes
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.runtime.files import replace_file, replace_text
 from lantern.runtime.memory import available_memory
@@ -63,9 +63,9 @@ class FeatureTable:
     def split(self, name: str) -> FeatureSplit:
         """Computes the features of the split at the first call; later calls read them."""
         items = self.tokens.split(name)
-        weight = self.target.embed_weight
-        made_by = *target_hashes(self.target), self.target.guidance, str(weight.dtype), *self.layers
-        key = cache_key(items.fingerprint, *made_by)
+        target, dtype = self.target, str(self.target.embed_weight.dtype)
+        reads = reading_hash(target, items[0]["caption"])
+        key = cache_key(items.fingerprint, *target_hashes(target), reads, target.guidance, dtype, *self.layers)
         path = self.cache_dir / f"features-{name}-{key}.safetensors"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

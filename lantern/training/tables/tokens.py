@@ -1,5 +1,5 @@
 """Images as VQ tokens: `TokenTable(...).split("train")[i]` -> {"tokens": int64 [L], "caption"}.
-A split is encoded once by the frozen tokenizer and cached under a key of the images and the tokenizer's weights."""
+A split is encoded once by the frozen tokenizer and cached under a key of the images and the weights that encode."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -17,6 +17,8 @@ from lantern.data.disk_budget import Budget
 from lantern.data.splits import Split, Splits
 from lantern.errors import LanternError
 from lantern.models.checkpoints import state_hash
+from lantern.models.llamagen.tokenizer import VQTokenizer
+from lantern.models.llamagen.weights_folder import tokens_hash
 from lantern.types import Target
 
 ENCODE_BATCH = 32
@@ -67,7 +69,8 @@ class TokenTable:
         self.images, self.tokenizer, self.cache_dir, self.budget_gib = images, tokenizer, Path(cache_dir), budget_gib
         self.num_tokens, self.setting = num_tokens, setting
         check_codes(len(tokenizer.codebook), "tokenizer")
-        self.tokenizer_hash = state_hash(tokenizer)
+        hash_of = tokens_hash if isinstance(tokenizer, VQTokenizer) else state_hash  # others may name no decoder
+        self.tokenizer_hash = hash_of(tokenizer)
 
     def split(self, name: str) -> TokenSplit:
         """Encodes the split at the first call; later calls, in any process, read the cached table."""

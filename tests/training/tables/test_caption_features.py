@@ -1,12 +1,29 @@
 """Caption features read from disk equal freshly encoded ones."""
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 from support.tiny_tasks import MemorySplits
+from torch import Tensor
 
 from lantern.errors import LanternError
-from lantern.evaluation.fingerprint import target_hashes
+from lantern.evaluation.fingerprint import reading_hash, target_hashes
+from lantern.models.llamagen.target import Conditioner
 from lantern.training.tables.caption_features import CaptionTable, StoredCaptions
+
+
+class RoundedByBatch:
+    """As T5: pads are -0, and what a caption's features round to depends on those encoded beside it."""
+
+    weights_hash = "of this encoder"
+
+    def __init__(self, encoder: Conditioner) -> None:
+        self.encoder = encoder
+
+    def __call__(self, captions: Sequence[str]) -> tuple[Tensor, Tensor]:
+        features, visible = self.encoder(captions)
+        return (features - 1e-6 * len(captions)) * visible[..., None], visible
 
 
 def test_stored_captions_are_the_encoders_and_others_still_work(target, tmp_path):
@@ -23,6 +40,15 @@ def test_stored_captions_are_the_encoders_and_others_still_work(target, tmp_path
     assert torch.equal(target.conditioner(["wood"])[0], 2 * encoder(["wood"])[0])
 
 
+def test_a_split_that_is_asked_for_twice_has_one_table(target, tmp_path):
+    """Catches a key of the stored features, which are not those of the encoder bit by bit."""
+    target.conditioner = RoundedByBatch(target.conditioner)
+    table = CaptionTable(MemorySplits(4), target, str(tmp_path), budget_gib=1)
+    for name in ("train", "train", "validation", "train"):
+        table.split(name)
+    assert sorted(path.name.split("-")[1] for path in tmp_path.iterdir()) == ["train", "validation"]
+
+
 def test_a_table_above_its_budget_is_an_error(target, tmp_path):
     with pytest.raises(LanternError, match=r"features of 2 captions take up to .* caption_table\.budget_gib=1e-09"):
         CaptionTable(MemorySplits(4), target, str(tmp_path), budget_gib=1e-9).split("train")
@@ -36,8 +62,10 @@ def test_an_encoder_that_overflows_is_an_error(target, tmp_path):
 
 
 def test_tables_of_features_know_the_text_encoder_behind_stored_captions(target, tmp_path):
-    """Catches one text encoder's feature table read for another's captions."""
-    target.conditioner.weights_hash = "of this encoder"
-    before = target_hashes(target)
+    """Catches one text encoder's feature table read for another's captions, and a table that is made again since stored
+    captions differ in their last bits."""
+    target.conditioner = RoundedByBatch(target.conditioner)
+    before, read = target_hashes(target), reading_hash(target, "wood")
     CaptionTable(MemorySplits(4), target, str(tmp_path), budget_gib=1).split("train")
+    assert reading_hash(target, "wood") == read
     assert target_hashes(target) == before == (target.weights_hash, "of this encoder")

@@ -5,10 +5,13 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 from support.configs import composed
-from support.tiny_tasks import MemorySplits, Pictures, drafter_task
+from support.tiny_tasks import ARCHITECTURE, CODES, VOCABULARY, MemorySplits, Pictures, drafter_task
 
 from lantern.data.splits import SplitsBySource
 from lantern.errors import LanternError
+from lantern.models.conditioners import WordFeatures
+from lantern.models.llamagen.target import LlamaGenTarget
+from lantern.models.llamagen.transformer import Transformer
 from lantern.models.llamagen.weights_folder import load_tokenizer
 from lantern.noise import winners
 from lantern.sampling import Sampling
@@ -32,6 +35,24 @@ def test_a_token_table_holds_the_tokenizers_tokens_and_reads_images_once(weights
         assert torch.equal(items[i]["tokens"], expected[i])
         assert torch.equal(again[i]["tokens"], expected[i])
         assert items[i]["caption"] == f"picture {i}"
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("table", [TokenTable, LatentTable])
+def test_a_trained_decoder_leaves_tokens_and_latents_on_the_disk_as_they_are(table, weights, tmp_path):
+    """Catches tables, and those of features made from them, that are made again to equal values after task=decoder."""
+    pictures, tokenizer = Pictures(), load_tokenizer(weights / "tokenizer")
+
+    def key() -> str:
+        return table(pictures, tokenizer, str(tmp_path)).split("train").fingerprint
+
+    before = key()
+    for part in (tokenizer.decoder.conv_in, tokenizer.post_quant_conv):
+        part.weight += 1
+    assert key() == before
+    assert pictures.reads == 7
+    tokenizer.encoder.conv_in.weight += 1
+    assert key() != before
 
 
 def test_a_target_that_cannot_encode_images_names_the_remedy(target, tmp_path):
@@ -112,6 +133,28 @@ def test_cached_features_are_those_computed_on_the_fly(target, tmp_path):
         assert torch.allclose(items[i]["features"], on_the_fly, atol=1e-5)
     batch = torch.utils.data.default_collate([items[0], items[1]])
     assert drafter_task(target)._pairs(batch).previous.shape[0] == 4  # two images, two guidance rows
+
+
+WORDS = {"vocabulary": VOCABULARY, "dim": 8, "length": 6}
+OTHER_SIZES = [{"dim": 32}, {"num_layers": 3}, {"num_heads": 1}, {"multiple_of": 64}, {"prefix_len": 7}]
+OTHER_WORDS = [{"seed": 1}, {"vocabulary": VOCABULARY[::-1]}]
+
+
+@pytest.mark.parametrize(("sizes", "words"), [*((s, {}) for s in OTHER_SIZES), *(({}, w) for w in OTHER_WORDS)])
+def test_targets_of_other_sizes_or_words_share_no_tables(target, tmp_path, sizes, words):
+    """Catches features of another random target, all of which are named by one hash."""
+
+    def keys(sizes: dict, words: dict) -> list[str]:
+        body = Transformer(**ARCHITECTURE | {"vocab_size": CODES} | sizes)
+        reader = WordFeatures(**WORDS | {"length": body.prefix_len} | words)
+        made = LlamaGenTarget(body, reader, target.tokenizer, 2.0, "random")
+        samples = TargetSamples(made, MemorySplits(2), Sampling(cfg_scale=2.0), str(tmp_path), seed=0, batch_size=2)
+        features = FeatureTable(MemorySplits(2), made, str(tmp_path), budget_gib=1).split("train")
+        return [samples.split("train").fingerprint, features.fingerprint]
+
+    before = keys({}, {})
+    assert keys({}, {}) == before
+    assert not set(keys(sizes, words)) & set(before)
 
 
 def test_tables_in_the_home_folder_are_found_by_a_tilde(target, tmp_path, monkeypatch):
