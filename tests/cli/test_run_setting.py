@@ -18,6 +18,7 @@ from lantern.cli.main import _dry_run
 from lantern.cli.run_setting import _evaluation, own_settings, run_setting
 from lantern.errors import LanternError
 from lantern.evaluation.plan import Identity, Plan
+from lantern.evaluation.rows import read_rows
 from lantern.evaluation.timing import Uncounted
 from lantern.pipeline import Shape
 from lantern.runtime import memory
@@ -110,6 +111,26 @@ def test_a_setting_that_fails_frees_the_memory_of_its_target(failing, tmp_path, 
     with pytest.raises(ZeroDivisionError):
         run_setting(composed("evaluate", "acceptance=exact", *small, *failing), "llamagen", tmp_path / "run", None)
     assert [target.held_bytes for target in targets] == [0]
+
+
+def test_a_finished_run_is_judged_by_another_budget(tmp_path):
+    """Catches a budget that changes nothing because no figure depends on it."""
+    weights = write_tiny_weights(tmp_path / "weights")
+    small = [f"paths.weights={weights}", "dtype=float32", "device=cpu", "tracking.mode=disabled", "prompts=demo"]
+    small += [
+        "drafter=jacobi",
+        "acceptance=exact",
+        "speed.num_prompts=1",
+        "quality.num_images=0",
+        "speed.max_doublings=0",
+    ]
+    pages = []
+    for budget in ("frechet", "equal_quality"):
+        rows = run_setting(composed("evaluate", *small, f"budget={budget}"), "llamagen", tmp_path / "run", None)
+        pages.append((tmp_path / "run" / "report.html").read_text())
+    assert len(read_rows(tmp_path / "run" / "results.jsonl")) == len(rows)
+    assert "images required" not in pages[0]
+    assert "images required" in pages[1]
 
 
 def test_one_model_is_held_at_a_time():
