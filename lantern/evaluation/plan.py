@@ -68,12 +68,16 @@ class Plan:
     @property
     def batch(self) -> Batch:
         """The images that are judged, or else shown."""
-        return Batch.cycle(self.prompts, self.num_images or self.num_timed or len(self.prompts), self.seed)
+        return Batch.cycle(self.prompts, self._shown, self.seed)
 
     @property
     def images_at_once(self) -> int:
         """The largest batch that is decoded."""
-        return min(self.batch_size, len(self.batch.prompts)) if self.makes_batches else 1
+        return min(self.batch_size, self._shown) if self.makes_batches else 1
+
+    @property
+    def _shown(self) -> int:
+        return self.num_images or self.num_timed or len(self.prompts)
 
     def timed(self, doublings: int) -> Batch:
         """The images that are timed after `doublings` doublings of num_timed."""

@@ -9,7 +9,7 @@ from support.paths import ROOT
 
 from lantern.evaluation.rows import Row, read_rows
 
-SETTING = ["acceptance=lantern", "acceptance.delta=0.1", "tree=static"]
+SETTING = ["acceptance=lantern", "acceptance.delta=0.1", "tree=chain"]
 SIZES = ["speed.num_prompts=0", "quality.num_images=64", "metrics.fidelity.num_references=256"]
 MEASURED = (
     "frechet", "kernel", "precision", "recall", "texture_accuracy", "shape_accuracy", "colour_accuracy", "all_accuracy",
