@@ -124,7 +124,8 @@ class Model:
         seeds = Batch.cycle(prompts, len(prompts), _whole(seed)).seeds
         pipeline = self.pipeline(**parts, batch_size=min(batch_size, len(prompts)) or 1)
         generation = pipeline.generate(prompts, seeds, batch_size)
-        return Images(decode_images(self.target, generation.tokens), generation.tokens, generation)
+        images = decode_images(self.target, generation.tokens, "give fewer prompts at a time")
+        return Images(images, generation.tokens, generation)
 
     def stream(self, prompt: str, seed: int = 0, **parts) -> Iterator[Progress]:
         """generate([prompt], seed, **parts) round by round: decoding goes on as values are taken. Raises LanternError

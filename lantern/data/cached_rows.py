@@ -48,7 +48,7 @@ def cached_rows(
     starts = range(0, len(items), items_per_shard)
     names = [f"{number:05d}-of-{len(starts):05d}" for number in range(len(starts))]
     parts = {name: items[s : s + items_per_shard] for name, s in zip(names, starts, strict=True)}
-    return _table(folder.expanduser(), parts, make_rows, features, num_workers, budget)
+    return _table(folder.expanduser(), lambda: parts, make_rows, features, num_workers, budget)
 
 
 def cached_batches(
@@ -63,8 +63,11 @@ def cached_batches(
             yield from compute(indices[start : start + batch_size])
 
     folder = folder.expanduser()
-    ranges = _ranges(folder, count, batch_size * batches_per_shard)
-    parts = {f"{r.start:05d}-{r.stop:05d}-of-{count:05d}": list(r) for r in ranges}
+
+    def parts() -> dict[str, list]:
+        ranges = _ranges(folder, count, batch_size * batches_per_shard)
+        return {f"{r.start:05d}-{r.stop:05d}-of-{count:05d}": list(r) for r in ranges}
+
     return _table(folder, parts, make_rows, features, num_workers=1, budget=budget)
 
 
@@ -83,13 +86,13 @@ def _ranges(folder: Path, count: int, size: int) -> Iterator[range]:
 
 
 def _table(
-    folder: Path, parts: dict[str, list], make_rows: MakeRows, features: Features, num_workers: int,
+    folder: Path, parts: Callable[[], dict[str, list]], make_rows: MakeRows, features: Features, num_workers: int,
     budget: Budget | None,
 ) -> Dataset:  # fmt: skip
-    """The rows of all parts, which are the items of each shard by its name."""
-    shards = [Shard(folder / name, items) for name, items in parts.items()]
+    """The rows of all parts, which are the items of each shard by its name, asked for once the folder is there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        shards = [Shard(folder / name, items) for name, items in parts().items()]
         missing = [shard for shard in shards if not is_complete(shard.folder)]
         if damaged := [shard.folder.name for shard in missing if shard.folder.exists()]:
             log.warning("%s: %s damaged, computed again", folder, ", ".join(damaged))

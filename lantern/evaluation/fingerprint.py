@@ -115,10 +115,8 @@ def check_shards(folder: Path, config: Mapping[str, Any], hashes: Mapping[str, s
     for place, made in shards.items():
         before, now = (_numberless({name: part.get(name) for name in MAKING}) for part in (made["config"], config))
         settings = [name for name in MAKING if before[name] != now[name]]
-        making = {
-            name: value for name, value in hashes.items() if not name.startswith("metrics.")
-        }  # no image needs one
-        read = [name for name, value in making.items() if made["hashes"].get(name) != value]
+        images_of = {name: value for name, value in hashes.items() if not name.startswith("metrics.")}
+        read = [name for name, value in images_of.items() if made["hashes"].get(name) != value]
         if read and not settings:
             raise _of_another(place, read)
         if settings:

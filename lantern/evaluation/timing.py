@@ -16,6 +16,7 @@ from lantern.runtime.memory import check_main_memory
 from lantern.types import Generation, Target
 
 BATCHES = 4  # decoded together, and so lost together
+ON_RECORD = "start the run again in its folder on a machine with more: nothing is decoded twice; or give fewer images"
 DECODED = 4096  # tokens made into images at once, such as four images of 512 px
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -169,13 +170,14 @@ def recorded(ledger: Ledger, part: str, batch: Batch) -> list[Row]:
     return [line for line in found if line is not None]
 
 
-def decode_images(target: Target, tokens: Tensor) -> Tensor:
+def decode_images(target: Target, tokens: Tensor, remedy: str = ON_RECORD) -> Tensor:
     """tokens [N, L] -> images [N, 3, H, W] in [0, 1], float32, on the CPU, a few at once, since an image decoder's
-    activations are larger than the caches of decoding. LanternError where they do not fit in memory."""
+    activations are larger than the caches of decoding. LanternError with a remedy where they
+    do not fit in memory."""
     device = target.codebook.device  # records hold tokens on the host
     size = max(1, DECODED // tokens.shape[1])
     first = target.decode(tokens[:size].to(device)).float().cpu()
-    check_main_memory(len(tokens) * first[0].nbytes, f"{len(tokens)} images as pixels")
+    check_main_memory(len(tokens) * first[:1].nbytes, f"{len(tokens)} images as pixels", remedy)
     images = first.new_empty(len(tokens), *first.shape[1:])
     images[:size] = first
     for start in range(size, len(tokens), size):

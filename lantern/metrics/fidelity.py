@@ -59,7 +59,8 @@ class Fidelity:
                 f"quality.num_images={len(prompts)} is too few to judge by; use at least {MIN_IMAGES}, or 0"
             )
         pairs = max(2 * len(prompts), self.num_references) ** 2  # of both sides' images, and of real ones
-        check_main_memory(MATRICES * 8 * pairs, f"the distances of {len(prompts)} images to one another")
+        what, remedy = f"the distances of {len(prompts)} images to one another", "give a smaller quality.num_images"
+        check_main_memory(MATRICES * 8 * pairs, what, remedy)
         if tuple(prompts) not in self._real_features:  # features can wait until there are images to judge
             self._rendered[tuple(prompts)] = self.references(tuple(prompts), self.num_references)
 

@@ -104,7 +104,9 @@ class Budget:
         """In words, with how many images of the rows were judged where a number is required."""
         shares = [f"{metric} at most {100 * limit:.3g} %" for metric, limit in self._set("within")]
         losses = [f"{metric} at most {limit:.3g}" for metric, limit in self._set("losses")]
-        ends = ", by 95 % bounds" if self.proven else ""
+        tried = _lossy(rows)
+        level = f"bounds at the level of 5 % over {tried} lossy settings" if tried > 1 else "95 % bounds"
+        ends = f", by {level}" if self.proven else ""
         judged = max((row.get("num_images") or 0 for row in rows), default=0)
         needed = f" ({self.min_images:,} images required, {judged:,} judged)" if self.min_images else ""
         return f"{', '.join(shares + losses)} worse than plain decoding's{ends}{needed}"

@@ -50,13 +50,12 @@ def check_memory(target: Target, num_nodes: int, depth: int, batch_size: int, ke
         )
 
 
-def check_main_memory(size: int, what: str) -> None:
-    """Raises LanternError if so many bytes are not free in main memory."""
+def check_main_memory(size: int, what: str, remedy: str) -> None:
+    """Raises LanternError with the remedy if so many bytes are not free in main memory."""
     free = available_memory(torch.device("cpu"))
     if free is not None and size > free:
         raise LanternError(
-            f"{what} need {size / 2**30:.1f} GiB of main memory and {free / 2**30:.1f} GiB are free; judge fewer, or "
-            "start the run again in its folder on a machine with more: what is decoded is kept"
+            f"{what} need {size / 2**30:.1f} GiB of main memory and {free / 2**30:.1f} GiB are free; {remedy}"
         )
 
 

@@ -68,7 +68,7 @@ class TreeSearch:
             return family.learned([whole]).tree(Size(self.nodes, max(DEPTHS)))
         decode(None)  # warms up
         runs = [decode(family.tree(size)).rounds for size in family.sampled]
-        found = estimated(family, runs, [seconds_of(rounds) for rounds in runs])
+        found = estimated(family, runs, dict(zip(family.sampled, map(seconds_of, runs), strict=True)))
         return found.family.tree(found.sizes[0])
 
 

@@ -2,7 +2,7 @@
 inside, so that --help and a mistyped setting are answered at once."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hydra
 from hydra.conf import HydraConf
@@ -53,13 +53,13 @@ def train(cfg: DictConfig) -> None:
         loggers = [logger for logger in instantiate(cfg.logger).values() if logger]
         trainer = instantiate(cfg.trainer, callbacks=[*callbacks, FiniteLoss(), ending], logger=loggers)
         processes.check_processes(trainer, cfg.batches.batch_size, run.overrides.hydra, run.mode == RunMode.MULTIRUN)
-        _place(cfg, trainer.strategy.root_device)
+        placed = _place(cfg, trainer.strategy.root_device)
         task, batches = instantiate(cfg.task), instantiate(cfg.batches)
         check_words(cfg, task, batches)
         weights = run_steps.weights_of(config, task) | data_hash(cfg, batches)
         checkpoint = run_steps.checkpoint_to_resume(folder, config, asked, weights)
-        trainer.callbacks.insert(0, processes.SameOnAllProcesses(config, weights, checkpoint))
-        run_steps.record(folder, config, loggers, weights)
+        trainer.callbacks.insert(0, processes.SameOnAllProcesses(placed, weights, checkpoint))
+        run_steps.record(folder, config, placed["device"], loggers, weights)
         run_steps.keep_old_weights(folder, cfg.task_name)  # once nothing speaks against this training
         run_steps.fit(trainer, task, batches, checkpoint)
         tell_end(trainer, cfg.trainer)
@@ -80,9 +80,10 @@ def _check(cfg: DictConfig, run: HydraConf) -> None:
     tell_limits(cfg.trainer, run.overrides.task, run.runtime.choices.task)
 
 
-def _place(cfg: DictConfig, device: "torch.device") -> None:
-    """Sets where and in which dtype the frozen target stands, by the device that trains. LanternError for another
-    device."""
+def _place(cfg: DictConfig, device: "torch.device") -> dict[str, Any]:
+    """Sets where and in which dtype the frozen target stands, by the device that trains; returns the configuration then.
+    LanternError for another device."""
+    from lantern.training.run_steps import whole_config
     from lantern.training.sharded_target import training_dtype
 
     if "sharded_target" in cfg.callbacks:
@@ -91,6 +92,7 @@ def _place(cfg: DictConfig, device: "torch.device") -> None:
         cfg.device = str(device)  # where Lightning puts the rest
     elif cfg.device != str(device):
         raise LanternError(
-            f"device={cfg.device} would hold the frozen target and {device} trains; leave it out, or choose what "
-            "trains, such as trainer.accelerator=cpu"
+            f"device={cfg.device} is not {device}, which trains; leave it out, or choose what trains, such as by "
+            "'trainer.devices=[1]'"
         )
+    return whole_config(cfg)

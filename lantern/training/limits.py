@@ -64,13 +64,12 @@ def check_model(cfg: DictConfig) -> None:
     asked = OmegaConf.to_container(cfg.task, resolve=False).values()
     if "${model.tokenizer}" in asked and not isinstance(cfg.model.get("tokenizer"), str):
         raise LanternError(
-            "this task needs a tokenizer in this program's layout, which this model has none of; leave model= out, or "
-            "give model.tokenizer=<its folder>"
+            "this task needs a tokenizer in this program's layout, and this model has none; leave model= out"
         )
     if "sharded_target" in cfg.callbacks and cfg.task_name != "drafter":
         raise LanternError(
-            f"callbacks=sharded_target shards the frozen target of codes that a drafter is trained on, which "
-            f"task={cfg.task_name} has none of; leave it out"
+            f"callbacks=sharded_target shards the frozen target of codes that a drafter is trained on, and "
+            f"task={cfg.task_name} has none; leave it out"
         )
 
 

@@ -5,9 +5,10 @@ import torch
 from lantern.runtime.hardware import is_bf16_fast
 
 
-def default_accelerator() -> str:
-    """ "cuda" with such a GPU, else "cpu": as resolve_device. Lightning's own choice on a Mac, mps, has no float64."""
-    return "cuda" if torch.cuda.is_available() else "cpu"
+def default_accelerator(device: str = "auto") -> str:
+    """ "cuda" with such a GPU unless the device is the CPU, else "cpu": as resolve_device. Lightning's own choice on a
+    Mac, mps, has no float64."""
+    return "cuda" if torch.cuda.is_available() and device != "cpu" else "cpu"
 
 
 def fastest_precision(accelerator: str) -> str:

@@ -60,10 +60,12 @@ def whole_config(cfg: DictConfig) -> dict[str, Any]:
 
 
 @rank_zero_only
-def record(folder: Path, config: dict[str, Any], loggers: list[Logger], weights: dict[str, str]) -> None:
-    """Writes config.yaml and provenance.json, and logs the configuration. LanternError if the folder is not
-    writable."""
-    write_provenance(folder, config, weights)
+def record(
+    folder: Path, config: dict[str, Any], device: str, loggers: list[Logger], weights: dict[str, str]
+) -> None:  # fmt: skip
+    """Writes config.yaml and provenance.json, with the device that trains, and logs the configuration. LanternError if
+    the folder is not writable."""
+    write_provenance(folder, config | {"device": device}, weights)
     replace_text(folder / CONFIG, OmegaConf.to_yaml(config))
     for logger in loggers:
         logger.log_hyperparams(config)

@@ -3,7 +3,7 @@ Sequoia (2402.12374) selects trees. Two images are decoded with a few shapes; th
 committed tokens and round costs. The best, or one close to it, is taken only if it beats plain decoding."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from statistics import median
@@ -99,7 +99,7 @@ class AutoTree:
                 family, parts = sampled_parts(family, pipelines)
                 held = held or parts[:1]
                 runs = [learn(part, self.prompts) for part in parts]
-                costs = [self._seconds(part, run) for part, run in zip(parts, runs, strict=True)]
+                costs = self._costs(family, parts, runs)
             except LanternError as error:  # a rule, a drafter or a memory that does not take such trees
                 rejection = error
                 continue
@@ -109,6 +109,20 @@ class AutoTree:
         promising = [estimate for estimate in estimates if estimate.speed * plain >= MIN_ESTIMATED_SPEEDUP]
         shapes = [family.shape(size) for family, best, _ in promising for tree in best for size in family.near(tree)]
         return [shape for shape in shapes if self._works(pipelines, shape)], held
+
+    def _costs(self, family: Family, parts: Sequence[Pipeline], runs: Sequence[Generation]) -> dict[Size, float]:
+        """Seconds of a round of the sampled sizes that fit in memory at this batch size; LanternError if none does."""
+        costs: dict[Size, float] = {}
+        rejection: LanternError | None = None
+        for size, part, run in zip(family.sampled, parts, runs, strict=True):
+            try:
+                check_drafted(part.target, part.drafter, self.batch_size)
+                costs[size] = self._seconds(part, run)
+            except LanternError as error:
+                rejection = error
+        if rejection and not costs:
+            raise rejection
+        return costs
 
     def _works(self, pipelines: Pipelines, shape: Shape) -> bool:
         """Whether a shape fits in memory at this batch size and leaves its rule something to judge."""
@@ -173,11 +187,11 @@ def seconds_of(rounds: Sequence[Round]) -> float:
 
 
 def estimated(
-    family: Family, runs: Sequence[Sequence[Round]], seconds: Sequence[float], plain: float | None = None
+    family: Family, runs: Sequence[Sequence[Round]], costs: Mapping[Size, float], plain: float | None = None
 ) -> Estimate:
-    """runs: the rounds of the sampled sizes; seconds: of a round of each; plain: of a round of plain decoding."""
+    """runs: the rounds of the sampled sizes; costs: seconds of a round of some; plain: of a round of plain decoding."""
     known = family.learned(runs)
-    cost = round_cost(family.sampled, seconds, plain)
+    cost = round_cost(list(costs), list(costs.values()), plain)
     speeds = {size: known.tokens(size) / cost(size) for size in known.sizes()}
     best: dict[int, Size] = {}  # by levels, whose cost is the least certain
     for size in sorted(speeds, key=speeds.__getitem__, reverse=True):

@@ -167,7 +167,7 @@ SLOWLY = """
 import sys, time
 from pathlib import Path
 from datasets import Features, Value
-from lantern.data.cached_rows import cached_batches, cached_rows
+from lantern.data.cached_rows import cached_rows
 def rows(items):
     for item in items:
         time.sleep(0.1)

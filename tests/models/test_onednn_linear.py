@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lantern.models.onednn_linear import linear
+from lantern.models.onednn_linear import _can_pack, linear
 
 WEIGHTS = [torch.randn(rows, 8, generator=torch.Generator().manual_seed(rows)) for rows in (5, 7)]
 X = torch.randn(3, 8, generator=torch.Generator().manual_seed(1))
@@ -22,6 +22,8 @@ def test_several_weights_are_multiplied_as_one_with_and_without_a_gradient(parts
 
 def test_the_joined_weight_is_held_packed_alone():
     """Catches a third copy of every feed-forward layer, 2.5 GiB of LlamaGen-3B."""
+    if not _can_pack(WEIGHTS[0]):
+        pytest.skip("this torch packs no weights")
     held = [cell.cell_contents for cell in linear(*WEIGHTS).__closure__]
     plain = [part for part in held if isinstance(part, torch.Tensor) and not part.is_mkldnn]
     assert not plain

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import torch
 
 from lantern.pipeline import Shape
+from lantern.runtime.memory import check_drafted
 from lantern.tuning.families import BranchingWindows, Dynamic, Static, Windows
 from lantern.types import Generation, Round
 
@@ -108,6 +109,7 @@ class Decoder:
         return Generation(tokens, rounds, torch.tensor([len(rounds)]), len(rounds) * seconds, 0)
 
     def first_rounds(self, prompts, seeds, count):
+        check_drafted(self.target, self.drafter, len(prompts))
         return [Round([[0]] * len(prompts), 1, 1e3 * self.machine.seconds(self.shape, len(prompts)), 0.0, 0.0)] * count
 
     def describe(self):

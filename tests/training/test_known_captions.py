@@ -43,7 +43,7 @@ def test_a_run_does_not_go_on_with_other_captions(tmp_path):
     config = {"task_name": "target"}
     cfg = OmegaConf.create(config)
     before, same, other = (data_hash(cfg, TrainingData(MemorySplits(count), 2, seed=0)) for count in (4, 4, 5))
-    record(tmp_path, config, [], before)
+    record(tmp_path, config, "cpu", [], before)
     assert run_steps.unfinished_checkpoint(tmp_path, config, same)
     said = rf"unfinished run on other data: training captions was {before[CAPTIONS]}, is {other[CAPTIONS]}; put them"
     with pytest.raises(LanternError, match=said):

@@ -172,7 +172,7 @@ def test_the_frozen_target_stands_where_the_rest_is_trained(given, placed):
 @pytest.mark.parametrize("given", ["cpu", "cuda:0"])
 def test_a_target_apart_from_what_is_trained_is_refused_unless_it_is_sharded(given, monkeypatch):
     """Catches tensors of two devices that meet in the first step."""
-    with pytest.raises(LanternError, match=rf"device={given} would hold the frozen target and cuda:1 trains"):
+    with pytest.raises(LanternError, match=rf"device={given} is not cuda:1, which trains"):
         _place(composed("train", f"device={given}"), torch.device("cuda", 1))
     monkeypatch.setattr("lantern.runtime.hardware.is_bf16_fast", lambda device: True)
     sharded = composed("train", "callbacks=sharded_target", f"device={given}")
@@ -185,5 +185,6 @@ def test_the_precision_is_of_the_device_that_trains(monkeypatch):
     fast = {"cpu": False, "cuda": True}
     monkeypatch.setattr("lantern.training.precision.is_bf16_fast", lambda device: fast[device])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    chosen = [instantiate(composed("train", *given).trainer.precision) for given in ([], ["trainer.accelerator=cpu"])]
-    assert chosen == ["bf16-mixed", "32-true"]
+    asked = ([], ["trainer.accelerator=cpu"], ["device=cpu"], ["device=cpu", "callbacks=sharded_target"])
+    chosen = [instantiate(composed("train", *given).trainer.precision) for given in asked]
+    assert chosen == ["bf16-mixed", "32-true", "32-true", "bf16-mixed"]
