@@ -2,7 +2,7 @@
 inside, so that --help and a mistyped setting are answered at once."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import hydra
 from hydra.conf import HydraConf
@@ -53,13 +53,13 @@ def train(cfg: DictConfig) -> None:
         loggers = [logger for logger in instantiate(cfg.logger).values() if logger]
         trainer = instantiate(cfg.trainer, callbacks=[*callbacks, FiniteLoss(), ending], logger=loggers)
         processes.check_processes(trainer, cfg.batches.batch_size, run.overrides.hydra, run.mode == RunMode.MULTIRUN)
-        placed = _place(cfg, trainer.strategy.root_device)
+        _place(cfg, trainer.strategy.root_device)
         task, batches = instantiate(cfg.task), instantiate(cfg.batches)
         check_words(cfg, task, batches)
         weights = run_steps.weights_of(config, task) | data_hash(cfg, batches)
         checkpoint = run_steps.checkpoint_to_resume(folder, config, asked, weights)
-        trainer.callbacks.insert(0, processes.SameOnAllProcesses(placed, weights, checkpoint))
-        run_steps.record(folder, config, placed["device"], loggers, weights)
+        trainer.callbacks.insert(0, processes.SameOnAllProcesses(run_steps.whole_config(cfg), weights, checkpoint))
+        run_steps.record(folder, config, cfg.device, loggers, weights)
         run_steps.keep_old_weights(folder, cfg.task_name)  # once nothing speaks against this training
         run_steps.fit(trainer, task, batches, checkpoint)
         tell_end(trainer, cfg.trainer)
@@ -80,10 +80,9 @@ def _check(cfg: DictConfig, run: HydraConf) -> None:
     tell_limits(cfg.trainer, run.overrides.task, run.runtime.choices.task)
 
 
-def _place(cfg: DictConfig, device: "torch.device") -> dict[str, Any]:
-    """Sets where and in which dtype the frozen target stands, by the device that trains; returns the configuration then.
-    LanternError for another device."""
-    from lantern.training.run_steps import whole_config
+def _place(cfg: DictConfig, device: "torch.device") -> None:
+    """Sets where and in which dtype the frozen target stands, by the device that trains. LanternError for another
+    device."""
     from lantern.training.sharded_target import training_dtype
 
     if "sharded_target" in cfg.callbacks:
@@ -95,4 +94,3 @@ def _place(cfg: DictConfig, device: "torch.device") -> dict[str, Any]:
             f"device={cfg.device} is not {device}, which trains; leave it out, or choose what trains, such as by "
             "'trainer.devices=[1]'"
         )
-    return whole_config(cfg)
