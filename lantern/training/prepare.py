@@ -30,8 +30,7 @@ def prepare(cfg: DictConfig) -> None:
     check_numbers(cfg)
     check_data(cfg)
     if "sharded_target" in cfg.callbacks:
-        trains = "cpu" if cfg.trainer.accelerator == "cpu" else default_accelerator()
-        cfg.dtype = training_dtype(cfg.dtype, torch.device(trains))
+        cfg.dtype = training_dtype(cfg.dtype, torch.device(default_accelerator(cfg.trainer.accelerator)))
     batches = instantiate(cfg.batches)
     if "target" in cfg:
         check_words(cfg, instantiate(cfg.target), batches)

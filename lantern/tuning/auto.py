@@ -116,7 +116,6 @@ class AutoTree:
         rejection: LanternError | None = None
         for size, part, run in zip(family.sampled, parts, runs, strict=True):
             try:
-                check_drafted(part.target, part.drafter, self.batch_size)
                 costs[size] = self._seconds(part, run)
             except LanternError as error:
                 rejection = error
