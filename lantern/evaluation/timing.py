@@ -172,8 +172,7 @@ def recorded(ledger: Ledger, part: str, batch: Batch) -> list[Row]:
 
 def decode_images(target: Target, tokens: Tensor, remedy: str = ON_RECORD) -> Tensor:
     """tokens [N, L] -> images [N, 3, H, W] in [0, 1], float32, on the CPU, a few at once, since an image decoder's
-    activations are larger than the caches of decoding. LanternError with a remedy where they
-    do not fit in memory."""
+    activations are larger than the caches of decoding. LanternError with the remedy where they do not fit in memory."""
     device = target.codebook.device  # records hold tokens on the host
     size = max(1, DECODED // tokens.shape[1])
     first = target.decode(tokens[:size].to(device)).float().cpu()

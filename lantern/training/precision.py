@@ -6,8 +6,8 @@ from lantern.runtime.hardware import is_bf16_fast
 
 
 def default_accelerator(device: str) -> str:
-    """ "cuda" with such a GPU unless the device, or accelerator, is "cpu", else "cpu": as resolve_device. Lightning's own
-    choice on a Mac, mps, has no float64."""
+    """ "cuda" with such a GPU unless the device, or accelerator, is "cpu", else "cpu": as resolve_device. Lightning's
+    own choice on a Mac, mps, has no float64."""
     return "cuda" if torch.cuda.is_available() and device != "cpu" else "cpu"
 
 

@@ -8,8 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-PREPROCESSING = "preprocessor_config.json"
-
 
 class Pixels(nn.Module):
     """Takes images from any device, resizes them to a network's size, bicubic with antialiasing; normalises them."""
@@ -30,9 +28,8 @@ class Pixels(nn.Module):
 def pixels_of(folder: str | Path, size: int, otherwise: Mapping[str, Sequence[float]] | None = None) -> Pixels:
     """With the mean, the deviation and the crops' size in a folder's preprocessor_config.json; without that file those
     given, or FileNotFoundError."""
-    path = Path(folder) / PREPROCESSING
-    if otherwise is not None and not path.is_file():
-        return Pixels(size, otherwise["image_mean"], otherwise["image_std"])
-    found = {**(otherwise or {}), **json.loads(path.read_text())}
+    path = Path(folder) / "preprocessor_config.json"
+    is_read = path.is_file() or otherwise is None
+    found = {**(otherwise or {}), **(json.loads(path.read_text()) if is_read else {})}
     crop = found.get("crop_size", size)
     return Pixels(crop["height"] if isinstance(crop, dict) else crop, found["image_mean"], found["image_std"])
