@@ -33,7 +33,7 @@ look: env  ## watch two methods decode your prompt, in a local page at PORT
 results: env  ## measure the rows that docs/rows lacks, write the tables of docs/; TABLE=headline for one of them
 	$(PY) -m lantern.studies.results $(TABLE)
 
-weights: env  ## train all embedded weights again, into runs/weights, in hours, SHARE of them; goes on where it was stopped
+weights: env  ## train all embedded weights again, into runs/weights, in hours (SHARE=0.1: a tenth of the steps of target and drafters); goes on where it was stopped
 	$(PY) -m lantern.studies.weights $(WEIGHTS_RUN) --share $(SHARE)
 
 faults: env  ## disturb trainings, evaluations and extractions at random moments, FAULTS times; goes on where it was stopped

@@ -10,10 +10,13 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from lantern.cli.error_messages import in_one_sentence, without_hints
+from lantern.cli.help_page import register
 from lantern.cli.plain_settings import check_added, check_settings, tell_unused_tree
 from lantern.errors import LanternError
 from lantern.runtime.files import alone_in
 from lantern.runtime.home import CONFIG_FOLDER
+
+register()
 
 
 @without_hints

@@ -56,8 +56,8 @@ def run_setting(
         fingerprint.check_shards(folder, config, read)
     write_provenance(folder, config, read)
     try:
-        if cfg.benchmark:
-            instantiate(cfg.benchmark).run(pipelines(**parts), plan.prompts, cfg.seed, folder)
+        if cfg.get("study"):  # older records lack it
+            instantiate(cfg.study).run(pipelines(**parts), plan.prompts, cfg.seed, folder)
             return []
         joined = pipelines(**parts)
         pipeline = judging(joined(resolved(tree, joined)))

@@ -87,7 +87,7 @@ class SweepReport(Callback):
 
     def _report(self) -> None:
         open_sweep(None)
-        if self._sweep is None or self._sweep.benchmark:  # which has no rows
+        if self._sweep is None or self._sweep.study:  # which has no rows
             return
         config, self._sweep = self._sweep, None
         folder = Path(config.hydra.sweep.dir)

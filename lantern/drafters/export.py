@@ -17,7 +17,7 @@ from lantern.models.checkpoints import (
 from lantern.types import Target
 
 
-def write_lantern(checkpoint: str, target: Target, folder: str) -> Path:
+def write_ours(checkpoint: str, target: Target, folder: str) -> Path:
     """model.safetensors and config.json in our names: what evaluate.py and train.py read, from either layout.
 
     Raises LanternError where `folder` holds other weights than such a drafter's."""
@@ -39,7 +39,7 @@ def write_released(checkpoint: str, target: FeatureTarget, folder: str) -> Path:
     if layers := network.reads.layers:
         raise LanternError(
             f"{checkpoint} reads the inputs of layers {list(layers)}, for which the released layout has no names; give "
-            "format=lantern, or a drafter of a recipe without layers"
+            "format=ours, or a drafter of a recipe without layers"
         )
     embedding = network.embedding(target.embed_weight)
     return save_torch_weights(folder, *to_released(state, config, embedding, target.num_tokens, target.prefix_len))

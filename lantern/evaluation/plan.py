@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lantern.data.prompts import Batch
-from lantern.errors import LanternError, is_number, is_whole
+from lantern.errors import LanternError, check_batch_size, is_number, is_whole
 
 MAX_DOUBLINGS = 2  # of the number of timed prompts; with more, timing would go on until the result pleases
 MAX_RETIMED = 5  # of an image: a machine that disturbs it more often is too busy to measure on
@@ -39,8 +39,7 @@ class Plan:
             raise LanternError(f"seed={self.seed} is no whole number; give one")
         if not isinstance(self.compiled_baseline, bool):
             raise LanternError(f"speed.compiled_baseline={self.compiled_baseline} is no switch; give true or false")
-        if not is_whole(self.batch_size) or self.batch_size < 1:
-            raise LanternError(f"batch_size={self.batch_size} makes no images; use 1 at least")
+        check_batch_size(self.batch_size)
         if not (is_whole(self.shards) and is_whole(self.shard) and 0 <= self.shard < self.shards):
             raise LanternError(f"shard={self.shard} of shards={self.shards}: give 0 <= shard < shards")
         if not (is_number(self.lease_s) and 0 < self.lease_s < float("inf")):

@@ -25,7 +25,7 @@ STEPS: dict[str, tuple[str, ...]] = {  # settings of `evaluate.py`, by name
     "float32_window": ("+experiment=agreement", "dtype=float32", "drafter=refined_jacobi"),
     "bfloat16": ("+experiment=agreement", "dtype=bfloat16"),
     "bfloat16_window": ("+experiment=agreement", "dtype=bfloat16", "drafter=refined_jacobi"),
-    "embedded": ("+experiment=benchmark", "benchmark.batch_sizes=[1,4,16,64]"),
+    "embedded": ("+experiment=benchmark", "study.batch_sizes=[1,4,16,64]"),
     "llamagen_b": ("+experiment=benchmark_xl", *B_SIZE),
     "llamagen_xl": ("+experiment=benchmark_xl",),
     "field": ("+sweep=field", "speed.num_prompts=8", "quality.num_images=0", "output_tv.num_positions=0"),

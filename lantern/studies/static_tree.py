@@ -36,7 +36,7 @@ class TreeSearch:
     def __post_init__(self) -> None:
         most = Static.sampled[0].nodes
         if self.nodes is not None and not (is_whole(self.nodes) and 1 <= self.nodes <= most):
-            raise LanternError(f"benchmark.nodes={self.nodes}; give 1 to {most}, or null for the fastest tree")
+            raise LanternError(f"study.nodes={self.nodes}; give 1 to {most}, or null for the fastest tree")
 
     def run(
         self, pipeline: Callable[[TreePolicy | None], Pipeline], prompts: Sequence[str], seed: int, folder: Path

@@ -11,6 +11,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from lantern.cli.error_messages import in_one_sentence, without_hints
+from lantern.cli.help_page import register
 from lantern.cli.plain_settings import check_added
 from lantern.errors import LanternError
 from lantern.runtime.home import CONFIG_FOLDER
@@ -18,6 +19,8 @@ from lantern.runtime.launcher_end import ends_with_torchrun
 
 if TYPE_CHECKING:
     import torch
+
+register()
 
 
 @ends_with_torchrun

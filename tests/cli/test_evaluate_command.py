@@ -120,7 +120,7 @@ def test_tree_auto_is_resolved_before_decoding_and_named_in_the_row(weights, tmp
 
 @pytest.mark.full
 def test_the_benchmark_writes_passes_and_a_row_a_tree_and_batch_size(weights, tmp_path):
-    small = ["benchmark.batch_sizes=[1,2]", "benchmark.num_nodes=[1,4]", "benchmark.num_prompts=2", "dtype=float32"]
+    small = ["study.batch_sizes=[1,2]", "study.num_nodes=[1,4]", "study.num_prompts=2", "dtype=float32"]
     done = evaluate(weights, tmp_path, "+experiment=benchmark", f"hydra.run.dir={tmp_path}/run", *small)
     assert done.returncode == 0, done.stderr
     rows = read_rows(tmp_path / "run" / "benchmark.jsonl")

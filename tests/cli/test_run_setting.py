@@ -143,5 +143,5 @@ def test_one_model_is_held_at_a_time():
 
 
 def test_a_dry_run_checks_the_sizes():
-    with pytest.raises(LanternError, match="batch_size=all makes no images"):
+    with pytest.raises(LanternError, match="batch_size=all is no number of images"):
         _dry_run(composed("evaluate", "dry_run=true", "batch_size=all", "device=cpu"))

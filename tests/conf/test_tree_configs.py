@@ -38,7 +38,7 @@ def test_a_loop_replaces_the_drafter():
 
 def test_the_calibration_takes_the_tree_with_its_settings():
     """Catches a calibration of another tree than the one that is decoded with."""
-    calibration = instantiate(composed("evaluate", "+experiment=calibrate_ddd", "tree.depth=9").benchmark)
+    calibration = instantiate(composed("evaluate", "+experiment=calibrate_ddd", "tree.depth=9").study)
     assert isinstance(calibration, TauCalibration)
     assert calibration.tree.depth == 9
 

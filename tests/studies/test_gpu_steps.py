@@ -10,8 +10,8 @@ from support.tiny_weights import write_tiny_weights
 
 from lantern.studies import gpu
 
-FEW = ["benchmark.num_prompts=1"]
-BENCHMARK = [*FEW, "benchmark.batch_sizes=[1]", "benchmark.num_nodes=[1,4]"]
+FEW = ["study.num_prompts=1"]
+BENCHMARK = [*FEW, "study.batch_sizes=[1]", "study.num_nodes=[1,4]"]
 TOY = {
     "float32": FEW,
     "float32_window": FEW,
@@ -37,7 +37,7 @@ def toy(common: list[str], *names: str) -> dict[str, list[str]]:
 def test_every_step_composes(name):
     """Catches a setting that was renamed: nobody else runs these before there is a GPU."""
     cfg = composed_with_hydra("evaluate", *gpu.STEPS[name])
-    assert cfg.benchmark or cfg.sweep.name
+    assert cfg.study or cfg.sweep.name
 
 
 def test_a_step_that_fails_is_in_the_report_and_the_others_run(tmp_path, common):

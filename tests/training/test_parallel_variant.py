@@ -10,7 +10,7 @@ from support.parity import assert_training_and_decoding_agree
 from support.recipes import feature_lk, shipped
 from support.tiny_tasks import MemorySplits, drafter_task, fit
 
-from lantern.drafters.export import write_lantern, write_released
+from lantern.drafters.export import write_ours, write_released
 from lantern.drafters.loading import load_eagle, load_parallel
 from lantern.drafters.parallel import Parallel
 from lantern.drafters.parallel_network import ParallelNetwork
@@ -107,7 +107,7 @@ def test_an_exported_drafter_loads_as_what_it_is(target, tmp_path):
         load_parallel(tmp_path / "eagle", target, chain(3), Sampling())
     with pytest.raises(CheckpointError, match=r"is a parallel drafter; add drafter=parallel$"):
         load_eagle(tmp_path / "parallel", target, chain(3), Sampling())
-    for write in (write_lantern, write_released):
+    for write in (write_ours, write_released):
         with pytest.raises(CheckpointError, match=r"is a parallel drafter; export\.py writes EAGLE drafters only$"):
             write(str(tmp_path / "parallel"), target, str(tmp_path / "written"))
 

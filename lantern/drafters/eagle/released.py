@@ -68,7 +68,7 @@ def to_released(
     if (num_tokens, prefix_len) not in INPUT_TYPES:
         raise LanternError(
             f"LANTERN's code has no drafters for targets of {num_tokens} tokens behind a prefix of {prefix_len}, only "
-            "for LlamaGen's class models at 384 pixels and its text models at 256 and 512; give format=lantern"
+            "for LlamaGen's class models at 384 pixels and its text models at 256 and 512; give format=ours"
         )
     theirs = {theirs: state[ours] for theirs, ours in NAMES.items() if ours in state}
     theirs |= dict(zip(HEADS, state["attention.wqkv.weight"].chunk(3), strict=True))

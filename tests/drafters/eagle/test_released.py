@@ -20,7 +20,7 @@ from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.eagle.network import FusedEagle
 from lantern.drafters.eagle.released import to_released
-from lantern.drafters.export import write_lantern, write_released
+from lantern.drafters.export import write_ours, write_released
 from lantern.drafters.loading import load_eagle, load_network, load_parallel, read_drafter
 from lantern.drafters.none import NoDrafter
 from lantern.errors import CheckpointError, LanternError
@@ -125,7 +125,7 @@ def test_fine_tuning_starts_from_the_released_weights_and_reads_its_own_embeddin
 
 def test_every_layout_comes_back_unchanged_from_the_other(tmp_path):
     target = target_of()
-    write_lantern(str(DRAFTER), target, str(tmp_path / "ours"))
+    write_ours(str(DRAFTER), target, str(tmp_path / "ours"))
     write_released(str(tmp_path / "ours"), target, str(tmp_path / "theirs"))
     theirs, config = load_weights(tmp_path / "theirs")
     golden, golden_config = load_weights(DRAFTER)
@@ -145,7 +145,7 @@ def test_the_exported_config_has_the_input_type_by_which_the_released_code_place
 @pytest.mark.parametrize(("grid", "prefix"), [((16, 16), 8), ((16, 16), 1), ((32, 32), 128), ((24, 24), 128)])
 def test_a_target_that_the_released_code_does_not_know_is_one_sentence(tmp_path, grid, prefix):
     """Of the embedded model, of class models at 256 pixels, Anole, Janus: catches a config of no use to its reader."""
-    message = rf"targets of {grid[0] * grid[1]} tokens behind a prefix of {prefix}, .* give format=lantern"
+    message = rf"targets of {grid[0] * grid[1]} tokens behind a prefix of {prefix}, .* give format=ours"
     with pytest.raises(LanternError, match=message):
         write_released(str(DRAFTER), target_of(grid=grid, prefix=prefix), str(tmp_path / "theirs"))
     assert not (tmp_path / "theirs").exists()
@@ -158,13 +158,13 @@ def test_an_export_without_a_format_serves_any_target(tmp_path):
     assert load_weights(tmp_path)[0].keys() == read_drafter(DRAFTER)[0].keys()
 
 
-@pytest.mark.parametrize("write", [write_lantern, write_released])
+@pytest.mark.parametrize("write", [write_ours, write_released])
 def test_an_export_replaces_an_earlier_one_and_no_other_weights(write, tmp_path):
     """Catches a target's weights, or those of the other layout, that are overwritten or left without a config.json."""
     place, target = tmp_path / "to", target_of()
     first = write(str(DRAFTER), target, str(place)).read_bytes()
     assert write(str(DRAFTER), target, str(place)).read_bytes() == first
-    other = write_released if write is write_lantern else write_lantern
+    other = write_released if write is write_ours else write_ours
     with pytest.raises(LanternError, match=r"to=.* holds .*, which is no drafter of this format; give another folder"):
         other(str(DRAFTER), target, str(place))
     save_weights(tmp_path / "target", {"norm.weight": torch.ones(2)}, {"dim": 2})
@@ -264,7 +264,7 @@ def test_a_hub_id_brings_a_drafters_files_and_half_of_them_are_fetched_again(tmp
     drafter = load_eagle("owner/drafter", target_of(), chain(2), Sampling())
     assert asked == [("owner/drafter", True), ("owner/drafter", False)]
     assert drafter.weights_hash == weights_hash(DRAFTER)
-    written = write_lantern("owner/drafter", target_of(), str(tmp_path / "ours"))
+    written = write_ours("owner/drafter", target_of(), str(tmp_path / "ours"))
     assert load_weights(written.parent)[0].keys() == read_drafter(DRAFTER)[0].keys()
     assert EagleStudent().load("owner/drafter", target_of()).fc.weight.equal(drafter.network.fc.weight)
 
