@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from lantern.models.llamagen.fused import precise
+from lantern.models.llamagen.transformer import Transformer
 from lantern.pipeline import lacking
 from lantern.runtime.hardware import is_bf16_fast
 from lantern.runtime.memory import table_bytes
@@ -85,7 +86,7 @@ def estimate(
     }
     weights = {name: size for name, size in weights.items() if size}
     largest = max(batch_sizes)
-    widening = _widening(target, device) if _joined(target) else 1
+    widening = _widening(target, device) if _is_llamagen(target) else 1
     caches = {}
     for images in sorted(set(batch_sizes)):
         target.allocate(images, trees.num_nodes)
@@ -110,16 +111,14 @@ def nbytes(part: object) -> int:
 
 
 def laid_out_bytes(target: Target, device: torch.device) -> int:
-    """Copies of weights: packed for models/onednn_linear.py on a CPU; elsewhere gate and up joined."""
-    joined = _joined(target)
-    if joined and device.type == "cpu":
-        return sum(part.weight.nbytes for part in target.transformer.modules() if isinstance(part, nn.Linear))
-    return sum(part.w1.weight.nbytes + part.w3.weight.nbytes for part in joined)
+    """Copies of weights, packed for models/onednn_linear.py on a CPU; bodies of transformers have none."""
+    if not _is_llamagen(target) or device.type != "cpu":
+        return 0
+    return sum(part.weight.nbytes for part in target.transformer.modules() if isinstance(part, nn.Linear))
 
 
-def _joined(target: Target) -> list[nn.Module]:
-    """The feed-forward parts of LlamaGen's decoder, whose weights are copied; bodies of transformers have none."""
-    return [part for part in target.transformer.modules() if hasattr(part, "w1") and hasattr(part, "w3")]
+def _is_llamagen(target: Target) -> bool:
+    return isinstance(target.transformer, Transformer)
 
 
 def _widening(target: Target, device: torch.device) -> int:

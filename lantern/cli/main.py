@@ -72,7 +72,8 @@ def _dry_run(cfg: DictConfig) -> None:
     cfg.dtype, cfg.device = kept_dtype(cfg.dtype, place), "meta"
     sizes = (1, plan.images_at_once) if plan.num_timed else (plan.images_at_once,)
     largest = drafted(instantiate(cfg.drafter), instantiate(cfg.tree))
-    found = estimate(instantiate(cfg.model), largest, "checkpoint" in cfg.drafter, sizes, place)
+    target = instantiate(cfg.model).configured(cfg.sampling.cfg_scale)
+    found = estimate(target, largest, "checkpoint" in cfg.drafter, sizes, place)
     name = HydraConfig.get().runtime.choices.model
     print(f"model={name} in {cfg.dtype} on {place}\n{found.table(available_memory(place))}")
 

@@ -5,6 +5,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -40,6 +41,13 @@ def find_file(source: str | Path, name: str, setting: str, size: int) -> Path:
             f"{name} ({gigabytes(size)}) is not on this machine and could not be fetched from {link} "
             f"({_reason(error)}); fetch it elsewhere, put it anywhere here and give {setting}=<its path>"
         ) from error
+
+
+def fetch_beside(source: str | Path, name: str) -> None:
+    """Fetches another file of a Hub id into the cache, beside those that are there, if it has it; of a path nothing."""
+    if HUB_ID.fullmatch(str(source)) and not Path(source).exists():
+        with suppress(*UNREACHABLE):
+            _cached_or_fetched(partial(huggingface_hub.hf_hub_download, str(source), name), Path.is_file)
 
 
 def is_complete(folder: Path) -> bool:

@@ -41,7 +41,9 @@ def load_janus(
     """geometry: text_config, vision_config and vq_config of JanusConfig. Raises CheckpointError."""
     config = JanusConfig(**geometry)
     ignored = ("lm_head.", "model.vision_model.", "model.aligner.")  # for image inputs
-    whole, text, made_of = load_pretrained(JanusForConditionalGeneration, config, checkpoint, dtype, device, ignored)
+    whole, text, made_of = load_pretrained(
+        JanusForConditionalGeneration, config, checkpoint, dtype, device, ignored=ignored
+    )
     model = whole.model
     del model.vision_model, model.aligner
     begin, image, pad = (id_of(text, name) for name in (BEGIN, IMAGE, PAD))

@@ -11,19 +11,16 @@ from torch import Tensor
 ROWS = 16  # the batch size that oneDNN packs for; any other works, too
 
 
-def linear(*weights: Tensor) -> Callable[[Tensor], Tensor]:
-    """[M, I] -> [M, O] for a weight [O, I], or for several, of whose rows O is the sum. F.linear off the CPU, where
-    torch cannot pack, and under autograd."""
-    joined = torch.cat(weights) if len(weights) > 1 else weights[0]
-    if not _can_pack(joined):
-        return partial(F.linear, weight=joined)
-    packed_weight = torch.ops.mkldnn._reorder_linear_weight(joined, ROWS)
+def linear(weight: Tensor) -> Callable[[Tensor], Tensor]:
+    """[M, I] -> [M, O] for a weight [O, I]. F.linear off the CPU, where torch cannot pack, and under autograd."""
+    if not _can_pack(weight):
+        return partial(F.linear, weight=weight)
+    packed_weight = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS)
     product = torch.ops.mkldnn._linear_pointwise.default
 
     def packed(x: Tensor) -> Tensor:
-        if x.requires_grad and torch.is_grad_enabled():  # by the weights apart: a joined copy would be held for this
-            parts = [F.linear(x, weight) for weight in weights]
-            return torch.cat(parts, -1) if len(parts) > 1 else parts[0]
+        if x.requires_grad and torch.is_grad_enabled():
+            return F.linear(x, weight)
         return product(x, packed_weight, None, "none", [], "")
 
     return packed

@@ -63,6 +63,8 @@ def load_t5(
         feed_forward_proj="gated-gelu",
         tie_word_embeddings=False,
     )
-    ignored = ("decoder.", "lm_head.")
-    encoder, text, digest = load_pretrained(T5EncoderModel, config, checkpoint, dtype, device, ignored, setting)
+    encoder, text, digest = load_pretrained(
+        T5EncoderModel, config, checkpoint, dtype, device, ignored=("decoder.", "lm_head."), setting=setting,
+        bytes_per_parameter=9,  # of the encoder: released files are in float32 and hold the decoder as well
+    )  # fmt: skip
     return T5Features(encoder, text, length, digest)

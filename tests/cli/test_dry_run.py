@@ -1,11 +1,15 @@
 """Memory from shapes: against what is really allocated for a model that exists, and against arithmetic for 7B ones."""
 
+import re
+from types import SimpleNamespace
+
 import pytest
 import torch
 from hydra.utils import instantiate
 from support.configs import composed, composed_with_hydra
 
 from lantern.cli.dry_run import Drafted, drafted, drafter_bytes, estimate, nbytes
+from lantern.cli.main import _dry_run
 from lantern.cli.sweep_callback import SweepReport
 from lantern.types import Target
 
@@ -70,6 +74,18 @@ def test_a_7b_models_estimate_equals_the_arithmetic():
     rest = found.drafter + found.laws + found.recorded
     assert found.total(1) == sum(found.weights.values()) + rest + found.caches[1, 1024]
     assert "1024 of 1024 tokens" in found.table(None)
+
+
+def test_without_guidance_the_caches_are_half(capsys, monkeypatch):
+    """Catches an estimate of two guidance rows for a setting that computes one."""
+    choices = SimpleNamespace(runtime=SimpleNamespace(choices=SimpleNamespace(model="llamagen")))
+    monkeypatch.setattr("lantern.cli.main.HydraConfig.get", lambda: choices)
+    sizes = []
+    for scale in (1, 2):
+        _dry_run(composed("evaluate", f"sampling.cfg_scale={scale}", "dtype=float32", "batch_size=64"))
+        found = re.search(r"keys and values, B = 64, 256 .* (\S+) GiB", capsys.readouterr().out)
+        sizes.append(float(found[1]))
+    assert sizes[1] == pytest.approx(2 * sizes[0], abs=0.02)
 
 
 def test_a_gpus_recorded_passes_are_estimated_as_they_are_checked():

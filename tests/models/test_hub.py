@@ -9,7 +9,7 @@ import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError
 
 from lantern.errors import CheckpointError
-from lantern.models.hub import find_file, find_folder, is_complete
+from lantern.models.hub import fetch_beside, find_file, find_folder, is_complete
 
 SIZE = 446_000_000
 
@@ -49,6 +49,18 @@ def test_a_hub_id_is_asked_for_that_file_and_the_network_only_once(tmp_path, mon
         assert hub.asked == [("owner/name", name, local) for local in asked]
         assert find_folder("owner/name", "model.checkpoint", SIZE) == tmp_path
         assert [local for *_, local in hub.asked[len(asked) :]] == asked
+
+
+def test_a_file_beside_is_fetched_where_there_is_one(tmp_path, monkeypatch):
+    """Catches an error for a repository that lacks it, and a request for what is a folder here."""
+    hub = Hub(tmp_path, False)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", hub.file)
+    fetch_beside("owner/name", "config.json")
+    assert hub.asked == [("owner/name", "config.json", local) for local in (True, False)]
+    fetch_beside(tmp_path, "config.json")
+    assert len(hub.asked) == 2
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", refuse)
+    fetch_beside("owner/name", "config.json")
 
 
 def test_half_a_model_that_was_kept_is_fetched_again(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 passes one token at a time."""
 
 import json
+from copy import deepcopy
 from types import SimpleNamespace
 
 import pytest
@@ -15,10 +16,10 @@ from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.none import NoDrafter
 from lantern.errors import CheckpointError
-from lantern.models.checkpoints import load_strictly, read_weights
+from lantern.models.checkpoints import load_strictly, read_weights, save_weights
 from lantern.models.conditioners import ClassLabels, WordFeatures
 from lantern.models.llamagen.target import LlamaGenTarget
-from lantern.models.llamagen.transformer import Transformer
+from lantern.models.llamagen.transformer import FeedForward, Transformer
 from lantern.sampling import Sampling
 from lantern.trees.static import StaticTree
 from lantern.types import PADDING, DraftTree, Forward, Verdict
@@ -233,3 +234,34 @@ def test_a_label_that_is_no_class_is_one_clear_error():
     for prompt in ("7", "-1", "a cat", ""):
         with pytest.raises(ValueError, match="no class of this model"):
             ClassLabels(7)([prompt])
+
+
+def test_gate_and_up_are_held_once():
+    """Catches a second or third copy of every feed-forward layer: 2.5 GiB each of LlamaGen-3B."""
+    part = FeedForward(6, 16)
+    gate, up, x = part.w1.weight.clone(), part.w3.weight.clone(), torch.randn(3, 6)
+    expected = part(x)
+    joined, again = part.gate_up(), part.gate_up()
+    assert torch.equal(joined, torch.cat([gate, up]))
+    assert torch.equal(again, joined)
+    assert torch.equal(part(x), expected)
+    places = {weight.untyped_storage().data_ptr() for weight in (joined, again, part.w1.weight, part.w3.weight)}
+    assert len(places) == 1
+    part.to(torch.float64)  # which parts them
+    assert torch.equal(part.gate_up(), torch.cat([gate, up]).double())
+
+
+def test_joined_weights_are_saved_trained_and_copied_as_before(tmp_path):
+    """Catches a format that refuses tensors of one memory, and an optimizer that loses them."""
+    part = FeedForward(6, 16)
+    part.gate_up()
+    stored = read_weights(save_weights(tmp_path, part.state_dict(), {}))
+    assert {name: torch.equal(stored[name], weight) for name, weight in part.named_parameters()} == dict.fromkeys(
+        stored, True
+    )
+    before, optimizer = deepcopy(part), torch.optim.SGD(part.parameters(), lr=0.1)
+    part(torch.randn(3, 6)).sum().backward()
+    optimizer.step()
+    for name, weight in before.named_parameters():
+        assert not torch.equal(weight, part.get_parameter(name))
+    assert torch.equal(part.gate_up(), torch.cat([part.w1.weight, part.w3.weight]))

@@ -3,8 +3,12 @@ its golden miniature, and what does not fit."""
 
 import argparse
 import json
+import shutil
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
+import huggingface_hub
 import pytest
 import torch
 from hydra.utils import instantiate
@@ -20,10 +24,13 @@ from lantern.errors import CheckpointError
 from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Folders, Plan
 from lantern.models.checkpoints import load_strictly, read_weights, save_weights
+from lantern.models.conditioners import WordFeatures
+from lantern.models.llamagen import transformer
 from lantern.models.llamagen.conversion import from_converted
 from lantern.models.llamagen.released_checkpoints import (
     check_resolution,
     load_class_target,
+    load_text_target,
     load_tokenizer,
     read_transformer,
 )
@@ -176,6 +183,22 @@ def test_a_conversion_of_another_resolution_by_its_config_is_one_clear_error(tmp
     (tmp_path / "config.json").write_text('{"cls_token_num": 77}')
     with pytest.raises(CheckpointError, match=r"has cls_token_num=77, but .*cls_token_num=120"):
         check_resolution(tmp_path / "model.safetensors", 256, body)
+
+
+def test_a_conversion_from_the_hub_is_held_to_its_resolution(tmp_path, monkeypatch):
+    """Catches weights of stage I that draw stage II's 1,024 tokens, since a lone file tells no resolution."""
+
+    def fetch(_: str, name: str, local_files_only: bool = False) -> str:
+        return shutil.copy(GOLDEN / "lantern_llamagen_hf_tiny" / name, tmp_path / name)
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", fetch)
+    monkeypatch.setattr(transformer, "feed_forward_dim", lambda *_: 192)  # the miniature's, as above
+    images, words = SimpleNamespace(codebook=torch.zeros(160, 8), downsampling=16), WordFeatures(["a"], 48, 120)
+    sizes = {"dim": 96, "num_layers": 2, "num_heads": 3, "dtype": "float32", "device": "cpu"}
+    load = partial(load_text_target, "owner/name", "model.safetensors", images, words, **sizes)
+    assert load(image_size=256).num_tokens == 256
+    with pytest.raises(CheckpointError, match=r"config\.json has block_size=256, but this model has block_size=1024"):
+        load(image_size=512)
 
 
 def evaluated(folder: Path, model: str, changes: dict, prompts: list[str], **sampling: object) -> torch.Tensor:

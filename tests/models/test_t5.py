@@ -8,6 +8,7 @@ import torch
 from support.families import TINY_T5, save_t5
 from transformers import T5ForConditionalGeneration
 
+from lantern.errors import CheckpointError
 from lantern.models.t5 import T5Features, load_t5
 
 PROMPTS = ["a red sphere on wood", "sand"]
@@ -37,6 +38,14 @@ def test_valid_rows_stand_last_and_are_those_of_the_encoder_alone(folder, featur
             alone = slow(input_ids=ids).last_hidden_state[0]
         torch.testing.assert_close(found[row, visible[row]], alone, rtol=0, atol=1e-5)
         assert not found[row, ~visible[row]].any()
+
+
+def test_a_missing_encoder_is_told_by_its_own_setting(tmp_path):
+    """Catches a remedy that names the transformer's checkpoint, which would then be lost."""
+    for place in ("/nowhere/flan", str(tmp_path)):
+        with pytest.raises(CheckpointError, match=r"model\.text_encoder\.checkpoint") as told:
+            load_t5(place, **TINY_T5, device="cpu")
+        assert "model.checkpoint" not in str(told.value)
 
 
 def test_a_caption_that_is_too_long_is_cut_with_a_warning(features, caplog):

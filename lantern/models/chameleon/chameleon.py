@@ -80,10 +80,10 @@ def _load(
     geometry: dict | None, cfg_scale: float, dtype: str, device: str,
 ) -> HuggingFaceTarget:  # fmt: skip
     config = ChameleonConfig(**{"vocabulary_map": {}, **(geometry or {})})
-    ignored = ("model.vqmodel.",)  # an encoder without a decoder: unused
     model, text, made_of = load_pretrained(
-        ChameleonForConditionalGeneration, config, checkpoint, dtype, device, ignored, HEAD_NORMS
-    )
+        ChameleonForConditionalGeneration, config, checkpoint, dtype, device, per_head=HEAD_NORMS,
+        ignored=("model.vqmodel.",),  # an encoder without a decoder: unused
+    )  # fmt: skip
     del model.model.vqmodel
     embeddings = model.model.embed_tokens
     codes = slice(FIRST_CODE, FIRST_CODE + len(tokenizer.codebook))

@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.configuration_utils import PreTrainedConfig
-from transformers.utils.logging import disable_progress_bar
+from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
 from lantern.errors import CheckpointError
 from lantern.models.build import num_parameters
@@ -36,10 +36,11 @@ class Pretrained(NamedTuple):
 
 def load_pretrained(
     family: type[PreTrainedModel], config: PreTrainedConfig, checkpoint: str | Path, dtype: str, device: str,
-    ignored: Sequence[str] = (), per_head: str | None = None, setting: str = "model.checkpoint",
+    *, ignored: Sequence[str] = (), per_head: str | None = None, setting: str = "model.checkpoint",
+    bytes_per_parameter: int = 2,
 ) -> Pretrained:  # fmt: skip
     """A model of exactly this geometry. ignored: prefixes of names that may be absent or in excess; per_head: a pattern
-    of names whose weights [H, D] the checkpoint may hold once for several heads.
+    of names whose weights [H, D] the checkpoint may hold once for several heads; bytes_per_parameter: of the files.
 
     Raises CheckpointError for files that are missing, damaged, unsafe, or of another size or family.
     """
@@ -49,7 +50,7 @@ def load_pretrained(
         model = family(config)
     if torch_device.type == "meta":
         return Pretrained(model.to(torch_dtype), None, "")
-    folder = find_folder(checkpoint, setting, 2 * num_parameters(model))
+    folder = find_folder(checkpoint, setting, bytes_per_parameter * num_parameters(model))
     _check_family(folder, config, setting)
     model, report = _read(family, config, folder, torch_dtype)
     if per_head:
@@ -65,6 +66,7 @@ def _read(
 ) -> tuple[PreTrainedModel, dict]:
     """The model, and the report of names and shapes that did not fit."""
     disable_progress_bar()
+    set_verbosity_error()  # without its report of names and shapes; _check has a sentence for what matters of it
     try:
         return family.from_pretrained(
             folder,

@@ -27,8 +27,7 @@ class CompiledTransformer(nn.Module):
         super().__init__()
         _prepare()
         self.layers, self.norm = transformer.layers, transformer.norm
-        parts = [block.feed_forward for block in self.layers]
-        gate_up = [torch.cat([part.w1.weight, part.w3.weight]).detach() for part in parts]
+        gate_up = [block.feed_forward.gate_up() for block in self.layers]
         self.gate_up = nn.ParameterList(nn.Parameter(weight, requires_grad=False) for weight in gate_up)
         self.dtype, self.precise = gate_up[0].dtype, precise(gate_up[0])
         unchanging = {"guard_filter_fn": torch.compiler.skip_guard_on_all_nn_modules_unsafe}  # weights are constant

@@ -68,7 +68,7 @@ class FusedLayer:
         self.num_heads = attention.num_heads
         self.dtype = attention.wqkv.weight.dtype
         self.qkv, self.out, self.down = (linear(part.weight) for part in (attention.wqkv, attention.wo, mlp.w2))
-        self.gate_up = linear(mlp.w1.weight, mlp.w3.weight)
+        self.gate_up = linear(mlp.gate_up())
         self.norm = Norm(norm) if norm is not None else lambda x: x.to(self.dtype)
         self.ffn_norm = Norm(ffn_norm)
         self.attend = explicit_attention if attention.wo.weight.device.type == "cpu" else flash_attention

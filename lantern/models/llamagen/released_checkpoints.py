@@ -12,6 +12,7 @@ from lantern.errors import CheckpointError
 from lantern.models.build import RANDOM, build_model
 from lantern.models.checkpoints import CONFIG_FILE, WEIGHTS_FILE, read_config, read_weights, weights_hash
 from lantern.models.conditioners import ClassLabels, WordFeatures
+from lantern.models.hub import fetch_beside
 from lantern.models.llamagen.conversion import from_converted, is_converted
 from lantern.models.llamagen.target import Conditioner, LlamaGenTarget
 from lantern.models.llamagen.tokenizer import VQTokenizer
@@ -105,6 +106,8 @@ def _target(
     if torch_device.type == "meta":
         return LlamaGenTarget(body, conditioner, tokenizer, cfg_scale)
     if path:
+        if path.name == WEIGHTS_FILE:
+            fetch_beside(checkpoint, CONFIG_FILE)
         check_resolution(path, image_size, body)
     rotation = rotation_table(body.grid, body.prefix_len, body.dim // body.num_heads)  # not in the checkpoint
     body.rotation = rotation.to(torch_device)

@@ -111,6 +111,16 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.w2(F.silu(self.w1(x)) * self.w3(x))
 
+    def gate_up(self) -> Tensor:
+        """The weights of w1 and w3 as one [2 F, D], of which both become views: no copy is held."""
+        gate, up = self.w1.weight, self.w3.weight
+        if gate.is_meta or up.data_ptr() != gate.data_ptr() + gate.nbytes:
+            with torch.inference_mode(gate.is_inference()):  # whatever mode decoding is in: training may read them
+                joined = torch.cat([gate.data, up.data])
+                gate.data, up.data = joined.chunk(2)
+            return joined
+        return gate.data.as_strided((len(gate) + len(up), gate.shape[1]), (gate.shape[1], 1))
+
 
 def feed_forward_dim(dim: int, multiple_of: int) -> int:
     """8/3 of the width, rounded up to a multiple."""
