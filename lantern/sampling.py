@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from lantern.errors import LanternError
+from lantern.errors import LanternError, check_whole
 from lantern.noise import GreedyNoise, Noise
 from lantern.types import Drafter, Target
 
@@ -28,6 +28,7 @@ class Sampling:
     has_entropy: ClassVar[bool] = True  # whether law() gives the probabilities of codes
 
     def __post_init__(self) -> None:
+        check_whole("sampling", top_k=self.top_k)
         for name in ("temperature", "cfg_scale"):
             if not isfinite(value := getattr(self, name)):
                 raise LanternError(f"sampling.{name}={value} is not finite; give a number")

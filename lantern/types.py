@@ -254,6 +254,7 @@ class Round(NamedTuple):
     images: Sequence[int] = ()  # index of each active row's image in the list of prompts
     parents: Tensor | None = None  # [B, N] of the tree, left on its device
     commit_ms: float = 0.0  # of the caches and the bookkeeping
+    read: int = 0  # tokens of all rows, where no tree counts them
 
     @property
     def ms(self) -> float:
@@ -263,7 +264,8 @@ class Round(NamedTuple):
     @property
     def judged(self) -> int:
         """Nodes of all rows, without padding: an image's share does not depend on the rest of the batch."""
-        return self.nodes * len(self.paths) if self.parents is None else int((self.parents != PADDING).sum())
+        whole = self.read or self.nodes * len(self.paths)
+        return whole if self.parents is None else int((self.parents != PADDING).sum())
 
     @property
     def accepted(self) -> list[int]:
@@ -285,8 +287,7 @@ class Generation:
 
     @property
     def tokens_per_step(self) -> float | None:
-        """Committed image tokens per target forward; the prefill's token and forward are left out. None of images that
-        end with them."""
+        """Committed image tokens per target forward, those of the prefill aside. None of images that end with it."""
         return per_step((self.tokens.shape[1] - 1) * len(self.tokens), int(self.steps.sum()))
 
     def __repr__(self) -> str:

@@ -5,6 +5,7 @@ from math import exp
 import pytest
 import torch
 
+from lantern.errors import LanternError
 from lantern.sampling import Sampling
 
 
@@ -34,6 +35,13 @@ def test_the_law_is_the_one_written_out(temperature, top_k, top_p):
 def test_greedy_decoding_keeps_the_law_of_temperature_one():
     logits = torch.randn(3, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     assert torch.equal(Sampling(0.0).law(logits), logits.softmax(-1))
+
+
+@pytest.mark.parametrize("top_k", [True, 2.5, "5", float("nan"), None])
+def test_a_top_k_that_is_no_whole_number_is_one_sentence(top_k):
+    """Catches an error of torch's from the first round, and nan taken for no cut."""
+    with pytest.raises(LanternError, match=r"sampling\.top_k="):
+        Sampling(top_k=top_k)
 
 
 def test_laws_of_half_precision_are_made_in_single():

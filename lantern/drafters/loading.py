@@ -35,6 +35,7 @@ from lantern.types import Target, TreePolicy
 DRAFTER_FILES = (CONFIG_FILE, *FOLDER_FILES)
 LAYER_WIDTHS = 14  # parameters of a drafter over its squared width, about: fc 2, attention 4, feed-forward 8
 EAGLE, PARALLEL = "python train.py", "python train.py drafter=parallel"
+CHECKPOINT = "drafter.checkpoint"
 
 log = logging.getLogger(__name__)
 Network = TypeVar("Network", EagleNetwork, ParallelNetwork)
@@ -100,30 +101,33 @@ def is_parallel(state: dict[str, Tensor], config: dict) -> bool:
     return "levels" in config or any(name.startswith("ahead.") for name in state)
 
 
-def load_network(checkpoint: str | Path, target: Target) -> EagleNetwork:
-    """The drafter's network alone, to decode with or to train further. Raises CheckpointError unless it fits."""
+def load_network(checkpoint: str | Path, target: Target, setting: str = CHECKPOINT) -> EagleNetwork:
+    """The drafter's network alone, to decode with or to train further. setting: the config key of `checkpoint`. Raises
+    CheckpointError unless it fits."""
     state, config = read_drafter(checkpoint)
     if is_parallel(state, config):
         raise CheckpointError(f"{checkpoint} is a parallel drafter; add drafter=parallel")
-    _check(state, config, checkpoint, target, EAGLE)
+    _check(state, config, checkpoint, target, EAGLE, setting)
     network = network_of(state, config, checkpoint)
-    _check_heads(network, checkpoint, target, EAGLE)
+    _check_heads(network, checkpoint, target, EAGLE, setting)
     return network
 
 
-def load_parallel_network(checkpoint: str | Path, target: Target) -> ParallelNetwork:
+def load_parallel_network(checkpoint: str | Path, target: Target, setting: str = CHECKPOINT) -> ParallelNetwork:
     """As load_network, for drafters of train.py drafter=parallel."""
     state, config = load_weights(checkpoint)
-    _check(state, config, checkpoint, target, PARALLEL)
+    _check(state, config, checkpoint, target, PARALLEL, setting)
     _demand(config, {"dim", "num_heads", "hidden_dim", "levels"}, checkpoint, PARALLEL)
     sizes = {key: config[key] for key in ("dim", "num_heads", "hidden_dim", "levels")}
     network = described(ParallelNetwork, sizes, checkpoint, f"distil it again with: {PARALLEL}")
     load_strictly(network, state, checkpoint, f"distil it again with: {PARALLEL}")
-    _check_heads(network, checkpoint, target, PARALLEL)
+    _check_heads(network, checkpoint, target, PARALLEL, setting)
     return network
 
 
-def _check(state: dict[str, Tensor], config: dict, checkpoint: str | Path, target: Target, command: str) -> None:
+def _check(
+    state: dict[str, Tensor], config: dict, checkpoint: str | Path, target: Target, command: str, setting: str
+) -> None:  # fmt: skip
     """Raises CheckpointError unless the drafter was made for this target, as far as its config states."""
     wanted = {"dim": target.embed_weight.shape[1], "vocab_size": target.vocab_size, "target_hash": target.weights_hash}
     if is_nameless := "target_hash" not in config and "embed_weight" in state:
@@ -132,19 +136,21 @@ def _check(state: dict[str, Tensor], config: dict, checkpoint: str | Path, targe
         if config.get(key) != value:
             raise CheckpointError(
                 f"the drafter in {checkpoint} is for a target with {key}={config.get(key)}, this one has {value}; "
-                f"give drafter.checkpoint=<a drafter of this target>, or distil one with: {command}"
+                f"give {setting}=<a drafter of this target>, or distil one with: {command}"
             )
     if is_nameless:
         log.info("%s names no target: its sizes fit this one, more cannot be checked", checkpoint)
 
 
-def _check_heads(network: EagleNetwork | ParallelNetwork, checkpoint: str | Path, target: Target, command: str) -> None:
+def _check_heads(
+    network: EagleNetwork | ParallelNetwork, checkpoint: str | Path, target: Target, command: str, setting: str
+) -> None:  # fmt: skip
     """Raises CheckpointError unless the heads are as wide as the target's, whose rotary factors they read."""
     width = network.fc.out_features // network.attention.num_heads
     if isinstance(target, FeatureTarget) and width != (wanted := target.rotation.shape[-1]):
         raise CheckpointError(
             f"the drafter in {checkpoint} has heads of width {width}, this target's are {wanted} wide; give "
-            f"drafter.checkpoint=<a drafter of this target>, or distil one with: {command}"
+            f"{setting}=<a drafter of this target>, or distil one with: {command}"
         )
 
 

@@ -126,6 +126,7 @@ def _step(
     times = [perf_counter()]
     tokens, positions, mask, sources, goals = (part.to(target.codebook.device) for part in next_pass(images))
     times.append(perf_counter())
+    read = sum(len(image.reads) for image in images)
     logits = target.read_positions(tokens, positions, mask).logits
     times.append(perf_counter())
     laws = sampling.law(logits)
@@ -133,4 +134,4 @@ def _step(
     paths = [list(range(image.take(own))) for image, own in zip(images, picks, strict=True)]
     times.append(perf_counter())
     draft_ms, verify_ms, accept_ms = (1e3 * (after - before) for before, after in pairwise(times))
-    return laws, Round(paths, tokens.shape[1], draft_ms, verify_ms, accept_ms)
+    return laws, Round(paths, tokens.shape[1], draft_ms, verify_ms, accept_ms, read=read)

@@ -31,13 +31,9 @@ class JanusImages(nn.Module):
 
 
 def load_janus(
-    checkpoint: str,
-    geometry: dict,
-    prefix_len: int = 128,
-    cfg_scale: float = 5.0,
-    dtype: str = "auto",
+    checkpoint: str, geometry: dict, prefix_len: int = 128, cfg_scale: float = 5.0, dtype: str = "auto",
     device: str = "auto",
-) -> HuggingFaceTarget:
+) -> HuggingFaceTarget:  # fmt: skip
     """geometry: text_config, vision_config and vq_config of JanusConfig. Raises CheckpointError."""
     config = JanusConfig(**geometry)
     ignored = ("lm_head.", "model.vision_model.", "model.aligner.")  # for image inputs

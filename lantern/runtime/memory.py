@@ -28,15 +28,18 @@ def check_nodes(count: int, setting: str) -> None:
         raise LanternError(f"{setting} drafts {count} tokens a round; give a size that drafts {MAX_NODES} at most")
 
 
-def check_drafted(target: Target, drafter: Drafter, batch_size: int) -> None:
+def check_drafted(target: Target, drafter: Drafter, batch_size: int, setting: str = "batch_size") -> None:
     """check_memory of what this drafter drafts and holds."""
-    check_memory(target, drafter.num_nodes, drafter.depth, batch_size, drafter.image_bytes)
+    check_memory(target, drafter.num_nodes, drafter.depth, batch_size, drafter.image_bytes, setting)
 
 
-def check_memory(target: Target, num_nodes: int, depth: int, batch_size: int, kept: int = 0) -> None:
+def check_memory(
+    target: Target, num_nodes: int, depth: int, batch_size: int, kept: int = 0, setting: str = "batch_size"
+) -> None:  # fmt: skip
     """Raises LanternError, with the largest batch that fits, if batch_size images do not.
 
-    num_nodes, depth: of the largest tree, root included; kept: bytes per image of the drafter's state.
+    num_nodes, depth: of the largest tree, root included; kept: bytes per image of the drafter's state; setting: the
+    config key of batch_size.
     """
     free = available_memory(target.codebook.device)
     if free is None:
@@ -45,7 +48,7 @@ def check_memory(target: Target, num_nodes: int, depth: int, batch_size: int, ke
     free += target.held_bytes
     if batch_size * image > free:
         raise LanternError(
-            f"batch_size={batch_size} needs {batch_size * image / 2**30:.1f} GiB for caches and laws and "
+            f"{setting}={batch_size} needs {batch_size * image / 2**30:.1f} GiB for caches and laws and "
             f"{free / 2**30:.1f} GiB are free; {free // image} images at once fit, with trees of {num_nodes} nodes"
         )
 

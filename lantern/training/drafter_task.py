@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from lantern.drafters.eagle.feature_drafter import layered
+from lantern.drafters.eagle.feature_drafter import layered, require_layers
 from lantern.drafters.eagle.layer_fusion import AddedLayers
 from lantern.errors import LanternError
 from lantern.models.token_axis import has_latents
@@ -89,11 +89,12 @@ class DrafterTask(pl.LightningModule):
     def _loaded(self, start_from: str, layers: Sequence[int], adds_layers: bool) -> nn.Module:
         network = self.student.load(start_from, self.target)
         if adds_layers and not network.reads.layers:  # it goes on from what it reads already
+            require_layers(self.target, layers)
             network.reads = AddedLayers(network.fc.out_features, layers)
         if (tuple(layers), adds_layers) != (network.reads.layers, network.reads.adds):
+            found, wanted = _read(network.reads.layers, network.reads.adds), _read(layers, adds_layers)
             raise LanternError(
-                f"task.start_from={start_from} reads the target's layers {list(network.reads.layers)}, this recipe "
-                f"{list(layers)}; give the recipe it was trained by"
+                f"task.start_from={start_from} reads {found}, this recipe {wanted}; give the recipe it was trained by"
             )
         return network
 
@@ -240,3 +241,10 @@ def in_place(rows: Tensor, kept: Tensor) -> Tensor:
         return rows
     whole = rows.new_zeros(len(rows), len(kept), rows.shape[2])
     return whole.index_copy(1, kept.nonzero()[:, 0].to(rows.device), rows)
+
+
+def _read(layers: Sequence[int], adds: bool) -> str:
+    """What a drafter reads, in words."""
+    if not layers:
+        return "the target's features"
+    return f"the target's layers {list(layers)} {'beside' if adds else 'in place of'} its features"

@@ -61,7 +61,8 @@ class EagleStudent:
 
     def load(self, checkpoint: str, target: Target) -> EagleNetwork:
         """A drafter to train further, widened if it is narrower than asked."""
-        return self._as_wide(load_network(drafter_folder(checkpoint, target, setting=START), target), target)
+        folder = drafter_folder(checkpoint, target, setting=START)
+        return self._as_wide(load_network(folder, target, START), target)
 
     def _as_wide(self, network: EagleNetwork, target: Target) -> EagleNetwork:
         width = self.width_factor * layer_sizes(target)[2]
@@ -97,11 +98,11 @@ class ParallelStudent:
         levels."""
         folder = drafter_folder(checkpoint, target, PARALLEL, START)
         if "levels" in read_drafter(folder)[1]:
-            network = load_parallel_network(folder, target)
+            network = load_parallel_network(folder, target, START)
             if (found := len(network.entrances)) != self.levels:
                 raise LanternError(f"{START}={checkpoint} has {found} levels; give distil.student.levels={found}")
             return network
-        network, eagle = ParallelNetwork(*layer_sizes(target), self.levels), load_network(folder, target)
+        network, eagle = ParallelNetwork(*layer_sizes(target), self.levels), load_network(folder, target, START)
         _check_start(checkpoint, eagle, network)
         for part in ("fc", "attention", "ffn_norm", "feed_forward"):
             getattr(network, part).load_state_dict(getattr(eagle, part).state_dict())

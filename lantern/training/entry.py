@@ -35,6 +35,7 @@ def train(cfg: DictConfig) -> None:
 
     from lantern.reporting.page.commands import config_dir
     from lantern.training import processes, run_steps
+    from lantern.training.beginning import Beginning, keep_old_metrics
     from lantern.training.known_captions import check_words, data_hash
     from lantern.training.limits import FiniteLoss
     from lantern.training.run_length import tell_end
@@ -52,7 +53,7 @@ def train(cfg: DictConfig) -> None:
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
     callbacks = [callback for callback in instantiate(cfg.callbacks).values() if callback]
     with run_steps.alone(folder):
-        run_steps.keep_old_metrics(folder)
+        keep_old_metrics(folder)
         loggers = [logger for logger in instantiate(cfg.logger).values() if logger]
         trainer = instantiate(cfg.trainer, callbacks=[*callbacks, FiniteLoss(), ending], logger=loggers)
         processes.check_processes(trainer, cfg.batches.batch_size, run.overrides.hydra, run.mode == RunMode.MULTIRUN)
@@ -62,8 +63,7 @@ def train(cfg: DictConfig) -> None:
         weights = run_steps.weights_of(config, task) | data_hash(cfg, batches)
         checkpoint = run_steps.checkpoint_to_resume(folder, config, asked, weights)
         trainer.callbacks.insert(0, processes.SameOnAllProcesses(run_steps.whole_config(cfg), weights, checkpoint))
-        run_steps.record(folder, config, cfg.device, loggers, weights)
-        run_steps.keep_old_weights(folder, cfg.task_name)  # once nothing speaks against this training
+        trainer.callbacks.insert(0, Beginning(folder, config, cfg.device, weights, checkpoint))
         run_steps.fit(trainer, task, batches, checkpoint)
         tell_end(trainer, cfg.trainer)
         run_steps.export(task, trainer, folder / cfg.task_name, run.overrides.task, config_dir(run.runtime))

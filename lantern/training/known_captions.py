@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from lantern.data.prompts import load_prompts
+from lantern.data.prompts import load_prompts, split_prompts
 from lantern.data.splits import Splits
 from lantern.errors import LanternError
 from lantern.evaluation.fingerprint import digest
@@ -62,7 +62,7 @@ def check_decoding(conditioner: Any, decoding: Mapping[str, Any], folder: Path) 
     if not hasattr(conditioner, "check") or (given is None and hasattr(conditioner, "evaluate_with")):
         return
     try:
-        conditioner.check(load_prompts(given or PROMPTS, folder))
+        conditioner.check(split_prompts(load_prompts(given or PROMPTS, folder), decoding.get("split", "all")))
     except LanternError as error:
         raise LanternError(
             f"the drafters would be decoded with prompts={given or PROMPTS}, with {error}; give "

@@ -1,6 +1,7 @@
 """The checkpoint that a killed run goes on from, saved at no step that is about to be validated: Lightning would count
 that validation as done."""
 
+from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
@@ -14,10 +15,32 @@ def is_validation_due(trainer: pl.Trainer) -> bool:
 
 
 class LatestCheckpoint(ModelCheckpoint):
-    """Waits for the step behind a validation."""
+    """Waits for the step behind a validation; saves the last step as well, from which ckpt_path=last goes on."""
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if not is_validation_due(trainer):
+        if is_validation_due(trainer):
+            return
+        if _ends(trainer):
+            trainer.save_checkpoint(self.path, weights_only=False)
+        else:
             super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        super().on_validation_end(trainer, pl_module)
+        if _ends(trainer):
+            trainer.save_checkpoint(self.path, weights_only=False)
+
+    @property
+    def path(self) -> Path:
+        """The file that is replaced at each save."""
+        return Path(self.format_checkpoint_name({}))
+
+
+def _ends(trainer: pl.Trainer) -> bool:
+    """Whether this step is the last one: of max_steps, of max_epochs, or of the time that is given."""
+    loop = trainer.fit_loop
+    is_last_epoch = loop.max_epochs not in (None, -1) and trainer.current_epoch + 1 >= loop.max_epochs
+    is_last = is_last_epoch and loop.epoch_loop.batch_progress.is_last_batch
+    return trainer.should_stop or is_last or 0 <= trainer.max_steps <= trainer.global_step

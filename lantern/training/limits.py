@@ -24,6 +24,7 @@ MOST = {
     "seed": 2**32 - 1, "task.caption_dropout": 1, "recipe.site_share": 1, "recipe.unroll_from": 1,
     "callbacks.average.decay": 0.99999,
 }  # fmt: skip
+REMEDY = "nothing is exported, lower the learning rates (task.lr=…) and start in another folder"
 RATES = ("task.lr", "task.muon_lr", "task.discriminator_lr")
 
 
@@ -74,7 +75,13 @@ def check_model(cfg: DictConfig) -> None:
 
 
 def check_tables(cfg: DictConfig) -> None:
-    """Raises LanternError for two tables of which the training would read one."""
+    """Raises LanternError for tables that the task does not read, and for two of which it would read one."""
+    read = str(OmegaConf.to_container(cfg, resolve=False))
+    if "training_tokens" not in cfg and "${training_tokens}" in read:
+        raise LanternError(
+            f"features= and +captions= say how the tables of drafters of codes are made, task={cfg.task_name} reads "
+            "none; leave them out"
+        )
     if "caption_table" in cfg and "feature_table" in cfg:
         raise LanternError(
             "+captions=disk stores captions for features that are computed at each step, features=disk the features "
@@ -90,7 +97,7 @@ def check_data(cfg: DictConfig) -> None:
 
 
 class FiniteLoss(pl.Callback):
-    """Raises LanternError once the loss is NaN or infinite."""
+    """Raises LanternError once the loss is NaN or infinite, or at the end a weight."""
 
     def __init__(self) -> None:
         self._last: Tensor | None = None
@@ -102,12 +109,12 @@ class FiniteLoss(pl.Callback):
         if trainer.global_step % EVERY == 1:
             self._check(trainer)
 
-    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._check(trainer)
+        trained = (weight for weight in pl_module.parameters() if weight.requires_grad)
+        if not all(weight.isfinite().all() for weight in trained):  # where a checkpoint left nothing to train
+            raise LanternError(f"the weights are not finite at step {trainer.global_step}; {REMEDY}")
 
     def _check(self, trainer: pl.Trainer) -> None:
         if self._last is not None and not isfinite(loss := self._last.item()):
-            raise LanternError(
-                f"the training loss is {loss} at step {trainer.global_step}; nothing is exported, lower the learning "
-                "rates (task.lr=…) and start in another folder"
-            )
+            raise LanternError(f"the training loss is {loss} at step {trainer.global_step}; {REMEDY}")

@@ -7,8 +7,11 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from lantern.cli.error_messages import in_one_sentence, without_hints
+from lantern.cli.help_page import register
 from lantern.cli.plain_settings import check_added
 from lantern.runtime.home import CONFIG_FOLDER
+
+register()
 
 
 @without_hints

@@ -20,7 +20,8 @@ INTERACTIVE = ("bash", "interactive")  # names of Slurm's jobs in which Lightnin
 OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"  # torch 2.13 has one store for all starts, with keys that collide
 ABSENT, SHOWN = "not given", 60  # in `differences`: a value that is missing, characters of a value
 PASSING = (  # change no weight: may differ between processes, and from one start to the next
-    "accelerator", "device", "devices", "num_nodes", "budget_gib", "cache_dir", "sweep",
+    "accelerator", "device", "devices", "num_nodes", "budget_gib", "cache_dir", "sweep", "logger", "num_workers",
+    "log_every_n_steps",
 )  # fmt: skip
 
 

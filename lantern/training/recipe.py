@@ -39,7 +39,10 @@ class Recipe:
     adds_layers: bool = False  # to the target's features, else they are read in place of them
 
     def __post_init__(self) -> None:
-        """Raises LanternError for an objective that multiplies along chains of which parts are dropped."""
+        """Raises LanternError for an objective that multiplies along chains of which parts are dropped, and for layers
+        to add that are not named."""
+        if self.adds_layers and self.layers is None:
+            raise LanternError("recipe.adds_layers=true adds the target's layers that recipe.layers names; give them")
         if self.drop and isinstance(self.objective, DynamicPace | ExpectedLength):
             raise LanternError(
                 f"recipe.drop leaves parts of chains out, along which {type(self.objective).__name__} multiplies; give "

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
@@ -21,7 +22,7 @@ from lantern.reporting.wandb_runs import Tracker, group_of
 from lantern.runtime.overrides import override
 
 log = logging.getLogger(__name__)
-NAME = "recipe"
+NAME, VARIED = "recipe", ("recipe", "seed")
 FORWARDED = re.compile(r"[+~]*((model|sampling|paths)[.@=]|(device|dtype)=)")  # overrides that describe the target
 AXES = {"minutes": "minutes of training, validation left out", "time/steps": "steps"}
 FIGURES = {"val/sim_accept_len": "length, ratio verification", "val/sim_agree_len": "length, shared noise"}
@@ -43,9 +44,10 @@ class RecipeReport(Callback):
         return {"_sweep": None}
 
     def on_multirun_start(self, config: DictConfig, **_: object) -> None:
-        """Ends the program, with one sentence, for a drafter that the recipes' decoding does not load."""
+        """Ends the program, with one sentence, for a drafter that the recipes' decoding does not load, and for points
+        that would share a folder."""
         chosen, given = config.hydra.runtime.choices, config.hydra.overrides.task
-        if problem := find_conflict(config.sweep.name, config.sweep.requires, chosen, given):
+        if problem := find_conflict(config.sweep.name, config.sweep.requires, chosen, given) or _other_axis(given):
             raise SystemExit(problem)  # Hydra turns any other exception of a callback into a warning
         self._sweep = config
         atexit.register(self._report_at_exit)
@@ -87,13 +89,23 @@ class RecipeReport(Callback):
         """Returns the names of the runs that could not be decoded with."""
         config, self._sweep = self._sweep, None
         folder = Path(config.hydra.sweep.dir)
-        own = overrides_of(OmegaConf.to_container(config.sweep.decoding))
+        own = overrides_of(OmegaConf.to_container(config.sweep.decoding or OmegaConf.create()))
         given = [*filter(FORWARDED.match, config.hydra.overrides.task), *own]
         failed = decode(folder, [*config_dir(config.hydra.runtime), *given])
         track = config.logger.get("wandb")
         tracker = Tracker(track.project, tags=track.tags) if track else Tracker(mode="disabled")
         report_recipes(folder, config.sweep.ranked_by, config.sweep.reference, tracker, failed)
         return failed
+
+
+def _other_axis(overrides: Sequence[str]) -> str | None:
+    """What is wrong with overrides that vary more than the two settings by which a sweep's points are told apart."""
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    others = [each.input_line for each in parsed if each.is_sweep_override() and each.key_or_group not in VARIED]
+    if not others:
+        return None
+    varied = " and ".join(VARIED)
+    return f"error: +sweep=recipe varies {varied} alone, not {', '.join(others)}; start a sweep for each value"
 
 
 def overrides_of(settings: Mapping, prefix: str = "") -> list[str]:

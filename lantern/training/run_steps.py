@@ -7,7 +7,6 @@ import shlex
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from itertools import count
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -16,18 +15,18 @@ import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.callbacks import ModelCheckpoint
-from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
 from torch.distributed import DistError
 
 from lantern.errors import LanternError
-from lantern.evaluation.provenance import PROVENANCE, write_provenance
+from lantern.evaluation.provenance import PROVENANCE
 from lantern.models.checkpoints import local_hashes, weights_file
 from lantern.reporting.recipe_runs import EVALUATE_WITH
 from lantern.runtime.files import alone_in, is_file, read_object, replace_text
 from lantern.runtime.freed_memory import keep_freed_memory
 from lantern.runtime.overrides import override
 from lantern.runtime.programs import program_of
+from lantern.training.beginning import CONFIG, NAMED, latest_of
 from lantern.training.known_captions import CAPTIONS
 from lantern.training.processes import differences, lasting_settings, was_restarted
 from lantern.training.requeue import remove_surplus
@@ -37,9 +36,7 @@ from lantern.training.wandb_logger import TolerantWandbLogger
 # overrides that evaluate.py needs again: target, sampling law, kind of drafter, paths
 REPEATED = re.compile(r"[+~]*((model|sampling|paths|prompts|quality)[.@=]|drafter=)")
 OF_CODES = re.compile(r"[+~]*(distil[.@=]|drafter/training|drafter=(?!eagle$))")  # overrides of task=drafter alone
-CONFIG, METRICS = "config.yaml", "metrics.csv"
 TOLD = 3  # settings in which a run differs from an earlier one in its folder
-NAMED = {"last": "latest", "best": "best"}  # values of ckpt_path and files of a run's checkpoints folder
 # warnings of every run that a user cannot act on
 WARNINGS = (
     "`isinstance.treespec", "The '.*' does not have many", "The number of training", "Experiment logs directory",
@@ -59,18 +56,6 @@ def whole_config(cfg: DictConfig) -> dict[str, Any]:
     return OmegaConf.to_container(cfg, resolve=True)
 
 
-@rank_zero_only
-def record(
-    folder: Path, config: dict[str, Any], device: str, loggers: list[Logger], weights: dict[str, str]
-) -> None:  # fmt: skip
-    """Writes config.yaml and provenance.json, with the device that trains, and logs the configuration. LanternError if
-    the folder is not writable."""
-    write_provenance(folder, config | {"device": device}, weights)
-    replace_text(folder / CONFIG, OmegaConf.to_yaml(config))
-    for logger in loggers:
-        logger.log_hyperparams(config)
-
-
 def named_weights(config: dict[str, Any]) -> dict[str, str]:
     """Hashes of the weights folders that a config names, by config key."""
     read = {"model": ("folder", "base", "tokenizer"), "task": ("start_from",)}
@@ -88,13 +73,6 @@ def alone(folder: Path) -> AbstractContextManager[None]:
     return nullcontext() if rank_zero_only.rank else alone_in(folder)
 
 
-@rank_zero_only
-def keep_old_metrics(folder: Path) -> None:
-    """Renames metrics.csv of an earlier run in this folder, which a new logger would delete, to metrics-1.csv, …"""
-    if (path := folder / METRICS).is_file():
-        _keep_beside(path)
-
-
 def named_checkpoint(asked: str | None, folder: Path) -> Path | None:
     """The whole checkpoint that ckpt_path asks for, by its path, or as `last` or `best` of the run folder; None if it
     asks for none. LanternError if there is none."""
@@ -110,20 +88,6 @@ def named_checkpoint(asked: str | None, folder: Path) -> Path | None:
     if found != path:
         print(f"{path} is torn or missing; the one before it, {found}, is used")
     return found
-
-
-@rank_zero_only
-def keep_old_weights(folder: Path, task_name: str) -> None:
-    """Renames the weights that an earlier run has exported here to <task_name>-1, …: a run with them is a finished
-    one, which no restart would continue."""
-    if weights_file(exported := folder / task_name).is_file():
-        _keep_beside(exported)
-
-
-def _keep_beside(path: Path) -> None:
-    """Renames a file or folder to the first of name-1, name-2, … that is free."""
-    names = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in count(1))
-    path.rename(next(name for name in names if not name.exists()))
 
 
 def checkpoint_to_resume(
@@ -147,7 +111,7 @@ def _began_from_file(folder: Path, config: dict[str, Any]) -> bool:
 def unfinished_checkpoint(folder: Path, config: dict[str, Any], weights: Mapping[str, str]) -> str | None:
     """The latest whole checkpoint of an unfinished run in this folder, one without exported weights; None without one.
     LanternError if that run had other settings or read other weights; another number of processes is none."""
-    path, recorded = folder / "checkpoints" / f"{NAMED['last']}.ckpt", folder / CONFIG
+    path, recorded = latest_of(folder), folder / CONFIG
     latest = whole_checkpoint(path)
     if latest is None or not recorded.is_file() or weights_file(folder / config["task_name"]).is_file():
         return None

@@ -57,6 +57,11 @@ class TargetTask(pl.LightningModule):
                     "give a target of this tokenizer and vocabulary, or start_from=null"
                 )
             load_strictly(self.transformer, state, start_from, "give a target of this architecture as task.start_from")
+            made = self.config["architecture"]
+            if made | config.get("architecture", {}) != made:  # shapes do not tell two of them apart
+                raise LanternError(
+                    f"task.start_from={start_from} has other layers than task.architecture; give a target of those"
+                )
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         hidden = matrices(self.transformer.layers)

@@ -4,7 +4,6 @@ first step may be hours away: images are encoded and sampled first. What is fini
 import os
 import signal
 import sys
-from pathlib import Path
 from types import FrameType
 
 import pytorch_lightning as pl
@@ -38,7 +37,7 @@ class PromptEnd(pl.Callback):
         if self._received is None:
             return
         if (latest := _latest(trainer)) and trainer.world_size == 1 and not is_validation_due(trainer):
-            trainer.save_checkpoint(_path(latest), weights_only=False)
+            trainer.save_checkpoint(latest.path, weights_only=False)
         if self._received == signal.SIGINT:
             raise KeyboardInterrupt
 
@@ -79,13 +78,9 @@ def _latest(trainer: pl.Trainer) -> LatestCheckpoint | None:
     return next((each for each in trainer.callbacks if isinstance(each, LatestCheckpoint)), None)
 
 
-def _path(latest: LatestCheckpoint) -> Path:
-    return Path(latest.format_checkpoint_name({}))
-
-
 def _remedy(trainer: pl.Trainer) -> str:
     """How to go on from what is saved."""
-    if (latest := _latest(trainer)) is None or not _path(latest).is_file():
+    if (latest := _latest(trainer)) is None or not latest.path.is_file():
         return "no checkpoint is saved yet: started again it begins anew, on the tables that are made"
     now = f"ckpt_path=last hydra.run.dir={trainer.default_root_dir} trainer.max_time=00:00:00:01"
     return f"started again with the same hydra.run.dir=… it goes on; with {now} it exports what there is"

@@ -68,7 +68,7 @@ class TokenizerTask(pl.LightningModule):
         if self.trainer.max_steps > 0:
             self._check_steps(self.trainer.max_steps)
 
-    def on_train_end(self) -> None:
+    def on_fit_end(self) -> None:
         """The same where time has ended the training."""
         self._check_steps(self.global_step)
 

@@ -12,6 +12,12 @@ class WeightAverage(EMAWeightAveraging):
     """Lightning's callback on a task's trained modules alone: it would copy the whole task, the frozen target
     included. Checkpoints hold the average as their state_dict and the trained weights beside it."""
 
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Not yet: a run that only exports, from a checkpoint behind its limits, has no such end."""
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        super().on_train_end(trainer, pl_module)
+
     def __init__(self, decay: float) -> None:
         super().__init__(decay=decay)
 

@@ -49,7 +49,7 @@ class StaticTree:
         tokens = roots.new_zeros(batch, self.num_nodes)
         tokens[:, 0] = roots
         fits = int(room.min()) > self.depth
-        is_complete = fits and not proposals.keeps_law
+        is_complete = fits and (self.width < 2 or not proposals.keeps_law)  # a chain loses no node: see `lost`
         parents = self._topology.parents.repeat(batch, 1) if fits else self._topology.within(room)
         laws = None
         for level in self._levels:

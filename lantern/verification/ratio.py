@@ -55,8 +55,8 @@ class Ratio:
     proposals = RatioProposals
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
-        """probs p [B, N, V]. On a CPU only children are judged that may be reached; other devices judge all, without
-        waiting."""
+        """probs p [B, N, V]. Chains are judged some drafts at a time; of other trees a CPU judges only children that
+        may be reached, other devices all, without waiting."""
         if tree.topology and tree.topology.width < 2:  # a chain, maybe the root alone
             return judged_along(tree, probs, rule, noise)
         return (walked if probs.is_cpu else judged_everywhere)(tree, probs, rule, noise)

@@ -44,7 +44,7 @@ class SharedLaw:
         if q is None and tree.width != 0 and bool((tree.parents >= 0).any()):
             raise LanternError(
                 f"acceptance={rule.name} with verification=shared_noise needs the draft law, which this tree does not "
-                "keep; use a static tree or verification=ratio"
+                "keep; use a static tree, or verification=ratio above temperature 0"
             )
         laws = probs if q is None else committed_laws(tree, probs, q, rule)
         return SharedNoise()(tree, laws, Exact(), noise)

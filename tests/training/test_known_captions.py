@@ -1,6 +1,7 @@
 """Captions and prompts that a target does not read are told before anything is encoded or trained."""
 
 import signal
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,9 +15,9 @@ from lantern.errors import LanternError
 from lantern.models.conditioners import ClassLabels, WordFeatures
 from lantern.studies.miniature import write_captioned_scenes
 from lantern.training import run_steps
+from lantern.training.beginning import Beginning
 from lantern.training.data_module import TrainingData
 from lantern.training.known_captions import CAPTIONS, PROMPTS, check_captions, check_decoding, data_hash
-from lantern.training.run_steps import record
 from lantern.training.tables import tokens
 
 WORDS = ["a", "red", "ring", "on"]
@@ -43,7 +44,9 @@ def test_a_run_does_not_go_on_with_other_captions(tmp_path):
     config = {"task_name": "target"}
     cfg = OmegaConf.create(config)
     before, same, other = (data_hash(cfg, TrainingData(MemorySplits(count), 2, seed=0)) for count in (4, 4, 5))
-    record(tmp_path, config, "cpu", [], before)
+    Beginning(tmp_path, config, "cpu", before, str(tmp_path / "checkpoints" / "latest.ckpt")).begin(
+        SimpleNamespace(loggers=[])
+    )
     assert run_steps.unfinished_checkpoint(tmp_path, config, same)
     said = rf"unfinished run on other data: training captions was {before[CAPTIONS]}, is {other[CAPTIONS]}; put them"
     with pytest.raises(LanternError, match=said):
@@ -59,6 +62,8 @@ def test_prompts_that_a_sweep_of_recipes_cannot_decode_with_end_it_at_its_start(
     with pytest.raises(LanternError, match="1 unknown words: 'sand'"):
         check_decoding(known, {"prompts": ["sand"]}, tmp_path)
     check_decoding(known, {"prompts": ["a ring"]}, tmp_path)
+    with pytest.raises(LanternError, match="split=dev leaves none of 1 prompts"):
+        check_decoding(known, {"prompts": ["ring"], "split": "dev"}, tmp_path)
     check_decoding(ClassLabels(3), {}, tmp_path)  # which names its own prompts
     assert composed("evaluate").prompts == PROMPTS
 

@@ -24,13 +24,16 @@ class EndedBefore(pl.Callback):
         self.steps.append(trainer.global_step)
 
 
-def fit(task, folder, *callbacks: pl.Callback, ckpt_path: str | None = None, every: int = 4) -> None:
-    """Eight steps in epochs of three, every fourth one validated, saved as often as may be."""
+def fit(
+    task, folder, *callbacks: pl.Callback, ckpt_path: str | None = None, every: int = 4, steps: int = 8, hours: int = 0
+) -> None:
+    """In epochs of three steps, every fourth one validated, saved as often as may be."""
     latest = LatestCheckpoint(
-        folder, "latest", train_time_interval=timedelta(0), save_on_train_epoch_end=False, enable_version_counter=False
-    )
+        folder, "latest", train_time_interval=timedelta(hours=hours), save_on_train_epoch_end=False,
+        enable_version_counter=False,
+    )  # fmt: skip
     trainer = pl.Trainer(
-        accelerator="cpu", max_steps=8, max_epochs=-1, callbacks=[*callbacks, latest], logger=False,
+        accelerator="cpu", max_steps=steps, max_epochs=-1, callbacks=[*callbacks, latest], logger=False,
         enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0, check_val_every_n_epoch=None,
         val_check_interval=every,
     )  # fmt: skip
@@ -56,6 +59,20 @@ def test_a_run_that_validates_each_step_is_saved(weights, tmp_path):
     with pytest.raises(SystemExit):
         fit(target_task(weights), tmp_path, EndedBefore([], 2), every=1)
     assert torch.load(tmp_path / "latest.ckpt", weights_only=True)["global_step"] == 2
+
+
+@pytest.mark.parametrize("steps", [4, 5])
+def test_the_last_step_is_saved_and_a_longer_run_goes_on_from_it(weights, tmp_path, steps):
+    """Validated or not. Catches ckpt_path=last that names no file after a short run, and after a longer one the state
+    of minutes before its end."""
+    whole, ended, longer = (target_task(weights) for _ in range(3))
+    fit(whole, tmp_path / "whole")
+    fit(ended, tmp_path, steps=steps, hours=1)
+    path = tmp_path / "latest.ckpt"
+    assert torch.load(path, weights_only=True)["global_step"] == steps
+    fit(longer, tmp_path, ckpt_path=str(path))
+    for (name, a), b in zip(whole.state_dict().items(), longer.state_dict().values(), strict=True):
+        assert torch.equal(a, b), name
 
 
 def test_trainings_save_so():

@@ -1,14 +1,17 @@
 """Numbers that no training works with, and a loss that is not finite, are one sentence each."""
 
+from types import SimpleNamespace
+
 import pytest
 import pytorch_lightning as pl
 import torch
 from support.paths import ROOT
+from support.tiny_tasks import target_task
 from torch import nn
 
 from lantern.cli.compose import composed
 from lantern.errors import LanternError
-from lantern.training.limits import FiniteLoss, check_data, check_numbers
+from lantern.training.limits import FiniteLoss, check_data, check_numbers, check_tables
 
 TASKS = sorted(path.stem for path in (ROOT / "conf" / "task").glob("*.yaml"))
 
@@ -87,6 +90,28 @@ def test_a_loss_that_is_not_finite_ends_the_training(value, from_step, steps, st
     )  # fmt: skip
     with pytest.raises(LanternError, match=rf"the training loss is \S+ at step {stops};"):
         trainer.fit(task, batches)
+
+
+def test_weights_that_are_not_finite_are_not_exported_where_nothing_is_trained(weights):
+    task = target_task(weights)
+    end = FiniteLoss()
+    end.on_fit_end(SimpleNamespace(global_step=9), task)
+    task.transformer.norm.weight.data[0] = float("nan")
+    with pytest.raises(LanternError, match="the weights are not finite at step 9; nothing is exported"):
+        end.on_fit_end(SimpleNamespace(global_step=9), task)
+
+
+GIVEN = [
+    ("drafter_continuous", "features=on_the_fly"), ("target", "features=on_the_fly"), ("target", "features=disk"),
+    ("tokenizer", "features=disk"), ("critic", "+captions=disk"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("task", "given"), GIVEN)
+def test_tables_of_drafters_are_refused_for_other_tasks(task, given):
+    model = ["model=scenes_continuous"] if task == "drafter_continuous" else []
+    with pytest.raises(LanternError, match=f"task={task} reads none; leave them out"):
+        check_tables(composed(ROOT / "conf", "train", [f"task={task}", given, *model]))
 
 
 @pytest.mark.parametrize(("task", "setting"), [

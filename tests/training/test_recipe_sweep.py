@@ -247,6 +247,14 @@ def test_a_drafter_that_the_sweep_cannot_decode_with_is_refused_before_it_is_tra
         sweep.report.on_multirun_start(sweep.config)
 
 
+@pytest.mark.parametrize("given", ["task.lr=1e-3,2e-3", "select_by=length,agreement"])
+def test_a_further_axis_is_refused_since_its_points_would_share_a_folder(sweep, given):
+    """Catches points that find their folder finished with other settings, each of them an error."""
+    sweep.config.hydra.overrides.task.append(given)
+    with pytest.raises(SystemExit, match=f"varies recipe and seed alone, not {given}; start a sweep for each value"):
+        sweep.report.on_multirun_start(sweep.config)
+
+
 def test_the_report_is_a_table_curves_and_a_page(tmp_path, capsys):
     for name, tokens in {"eagle1-0": 3.0, "eagle1-1": 3.1, "lk-0": 4.0, "lk-1": 4.1}.items():
         made_run(tmp_path / name, tokens)

@@ -107,6 +107,10 @@ def test_a_target_is_trained_further_on_its_own_tokens_and_image_size_only(weigh
     assert torch.allclose(further.transformer.output.weight, weight, atol=1e-3)
     with pytest.raises(LanternError, match=r"images of 9 tokens do not fill task\.architecture\.grid=\[4, 4\]"):
         further.validation_step({"tokens": torch.zeros(1, 9, dtype=torch.long), "caption": ["wood"]}, 0)
+    turned = task.config | {"architecture": task.config["architecture"] | {"grid": [8, 2]}}  # of the same shapes
+    save_weights(tmp_path / "turned", load_weights(tmp_path / "target")[0], turned)
+    with pytest.raises(LanternError, match=r"turned has other layers than task\.architecture"):
+        target_task(weights, start_from=str(tmp_path / "turned"))
     save_weights(tmp_path / "other", load_weights(tmp_path / "target")[0], task.config | {"tokens_hash": "0"})
     with pytest.raises(LanternError, match=r"task\.start_from=.*other was trained with other tokens"):
         target_task(weights, start_from=str(tmp_path / "other"))

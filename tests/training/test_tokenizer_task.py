@@ -168,3 +168,6 @@ def test_a_decoder_of_another_architecture_is_named(trained, tmp_path):
     other = settings(tmp_path) | {"architecture": ARCHITECTURE | {"z_channels": 8}}
     with pytest.raises(CheckpointError, match=r"mis-shaped .*task\.start_from"):
         DecoderTask(**other, start_from=str(tmp_path / "before"))
+    alike = settings(tmp_path) | {"architecture": ARCHITECTURE | {"groups": 2}}  # of the same shapes
+    with pytest.raises(LanternError, match=r"before has other layers than task\.architecture"):
+        DecoderTask(**alike, start_from=str(tmp_path / "before"))

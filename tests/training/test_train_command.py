@@ -17,9 +17,10 @@ from support.paths import ROOT
 from lantern.errors import LanternError
 from lantern.runtime.files import alone_in
 from lantern.training import run_steps
+from lantern.training.beginning import keep_old_metrics, keep_old_weights
 from lantern.training.entry import _place
 from lantern.training.limits import check_model
-from lantern.training.run_steps import keep_old_metrics, keep_old_weights, unfinished_checkpoint, what_next
+from lantern.training.run_steps import unfinished_checkpoint, what_next
 
 TASKS = {path.stem: path.stem for path in (ROOT / "conf" / "task").glob("*.yaml")}  # what each exports
 TASKS |= {"drafter_self": "drafter", "decoder": "tokenizer"}

@@ -101,6 +101,15 @@ def test_an_interrupted_and_resumed_run_has_the_same_average_bit_by_bit(target, 
         assert torch.equal(value, resumed.state_dict()[name]), name
 
 
+def test_a_run_that_only_exports_has_the_average(target, tmp_path):
+    """Catches the newest weights where a checkpoint leaves nothing to train, an end that Lightning does not tell of."""
+    whole, exported = drafter_task(target), drafter_task(target)
+    fit(whole, tmp_path / "whole")
+    fit(exported, tmp_path / "exported", resumed=str(tmp_path / "whole" / "step-step=6.ckpt"))
+    for name, value in whole.state_dict().items():
+        assert torch.equal(value, exported.state_dict()[name]), name
+
+
 def test_the_frozen_target_is_not_copied(target, tmp_path, monkeypatch):
     """Catches a second target in memory."""
 

@@ -56,6 +56,7 @@ def eagle(tree, target):
 
 DRAFTERS = {
     "static": partial(eagle, STATIC),
+    "chain": partial(eagle, StaticTree([[0] * (depth + 1) for depth in range(4)], name="chain")),
     "eagle2": partial(eagle, Eagle2Tree(6, 3, 3)),
     "sampled": partial(eagle, SampledTree(8, 3, 3, 3, 0.02)),
     "adaptive": partial(eagle, AdaptiveTree(6, 3, 3, 2)),
@@ -100,7 +101,7 @@ def test_what_is_judged_everywhere_is_what_a_walk_judges(drafter, rule, monkeypa
     widths = [widest(tree) for tree in both.trees]
     assert all(width <= tree.width for width, tree in zip(widths, both.trees, strict=True))
     assert max(widths) == max(tree.width for tree in both.trees)
-    assert (both.chains > 0) == (drafter == "jacobi")
+    assert (both.chains > 0) == (drafter in ("chain", "jacobi"))
 
 
 def test_the_rarest_codes_of_a_large_codebook_can_be_drawn():

@@ -125,13 +125,16 @@ class StaleNodeLookup:
     def __call__(self, tree: DraftTree, verdict: Verdict) -> tuple[Tensor, Tensor]:
         if not tree.topology:
             return stale_nodes(tree, verdict, self._length)
+        leaf, last = verdict.path.gather(1, verdict.accepted[:, None]), tree.tokens.shape[1] - 1
+        if tree.topology.width < 2:  # a window of any length: the nodes behind the leaf
+            behind = torch.arange(1, self._length + 1, device=leaf.device)
+            return (leaf + behind).clamp(max=last), (last - leaf[:, 0]).clamp(max=self._length)
         if tree.topology not in self._tables:
             topology, size = tree.topology, len(tree.topology.parents)
             every = Verdict(topology.paths, topology.depths, topology.depths)
             self._tables[topology] = stale_nodes(topology.tree(tree.tokens[:1].expand(size, -1)), every, self._length)
-        leaf = verdict.path.gather(1, verdict.accepted[:, None])[:, 0]
         nodes, seen = self._tables[tree.topology]
-        return nodes[leaf], seen[leaf]
+        return nodes[leaf[:, 0]], seen[leaf[:, 0]]
 
 
 def stale_nodes(tree: DraftTree, verdict: Verdict, length: int) -> tuple[Tensor, Tensor]:

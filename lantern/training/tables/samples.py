@@ -18,6 +18,7 @@ from lantern.drafters.none import NoDrafter
 from lantern.evaluation.fingerprint import reading_hash, target_hashes
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline
+from lantern.runtime.memory import check_drafted
 from lantern.sampling import Sampling
 from lantern.training.tables.tokens import CAPTION_BYTES, COLUMNS, TokenSplit, check_codes
 from lantern.types import Target
@@ -50,8 +51,7 @@ class TargetSamples:
         key = cache_key(*made_by, settings, captions, self.seed, name)
 
         size = len(captions) * (2 * target.num_tokens + CAPTION_BYTES)
-        place = "samples" if name == "train" else f"batches.splits.{name}"  # in conf/task
-        budget = Budget(f"{len(captions):,} {name} samples", size, self.budget_gib, f"{place}.budget_gib")
+        budget = Budget(f"{len(captions):,} {name} samples", size, self.budget_gib, f"{_place(name)}.budget_gib")
         folder, sample = self.cache_dir / f"samples-{name}-{key}", partial(self._sample, name, captions)
         table = cached_batches(folder, sample, len(captions), self.batch_size, COLUMNS, BATCHES_PER_SHARD, budget)
         target.release()  # training may need the cache's memory
@@ -63,9 +63,16 @@ class TargetSamples:
     def _sample(self, name: str, captions: list[str], indices: list[int]) -> Iterator[dict[str, Any]]:
         prompts = [captions[i] for i in indices]
         seeds = [self._seed(name, captions[i], i) for i in indices]
+        target, drafter = self.pipeline.target, self.pipeline.drafter
+        check_drafted(target, drafter, len(prompts), f"{_place(name)}.batch_size")
         generation = self.pipeline.generate(prompts, seeds, batch_size=len(prompts))
         for caption, tokens in zip(prompts, generation.tokens, strict=True):
             yield {"tokens": tokens.cpu().numpy().astype(np.uint16), "caption": caption}
+
+
+def _place(name: str) -> str:
+    """Where a split's settings are in conf/task."""
+    return "samples" if name == "train" else f"batches.splits.{name}"
 
 
 def _chosen(captions: list[str], count: int) -> list[str]:

@@ -20,7 +20,7 @@ from lantern.data.splits import Split, Splits
 from lantern.errors import LanternError
 from lantern.evaluation.fingerprint import reading_hash, target_hashes
 from lantern.models.llamagen.target import LlamaGenTarget
-from lantern.runtime.files import replace_file, replace_text
+from lantern.runtime.files import replace_locked, replace_text
 from lantern.runtime.memory import available_memory
 from lantern.training.recipe import Layers
 from lantern.training.teacher_forcing import target_features
@@ -74,7 +74,7 @@ class FeatureTable:
                     budget = self._budget(name, len(items))
                     budget.check(path.parent)
                     _check_room(budget)
-                    replace_file(path, lambda file: save_file({"features": self._compute(items)}, file))
+                    replace_locked(path, lambda file: save_file({"features": self._compute(items)}, file))
                     replace_text(_record(path), json.dumps(checksum(path)))
         except (OSError, SafetensorError) as error:
             remedy = "make room, or give another paths.cache_dir=…"

@@ -211,11 +211,13 @@ def test_a_window_that_cannot_be_drafted_is_one_clear_error():
     assert (short.levels, short.num_nodes, short.tree.name) == (2, 5, "window_2+2x1")
 
 
-def test_what_a_form_leaves_behind_is_looked_up():
-    """Catches a table by another node than the accepted leaf, and rows that are given one another's laws."""
+@pytest.mark.parametrize("parents", [(-1, 0, 0, 1, 1, 3, 5, 6), tuple(range(-1, 7)), tuple(range(-1, 2)), (-1,)])
+def test_what_a_form_leaves_behind_is_looked_up(parents):
+    """Catches a table by another node than the accepted leaf, rows that are given one another's laws, and a chain
+    (without a table) that is longer or shorter than the window."""
     generator = torch.Generator().manual_seed(4)
-    topology = TreeTopology.of((-1, 0, 0, 1, 1, 3, 5, 6), torch.device("cpu"))
-    tree = topology.tree(torch.zeros(6, 8, dtype=torch.long))
+    topology = TreeTopology.of(parents, torch.device("cpu"))
+    tree = topology.tree(torch.zeros(6, len(parents), dtype=torch.long))
     window = Window(5, tiny_target(), Nearest(), coupled, Sampling())
     for _ in range(5):
         verdict = random_verdict(generator, tree)

@@ -1,4 +1,5 @@
 from contextlib import nullcontext
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import Transformer
 from lantern.models.llamagen.weights_folder import load_tokenizer
 from lantern.noise import winners
+from lantern.runtime import memory
+from lantern.runtime.files import replace_locked
 from lantern.sampling import Sampling
 from lantern.training.tables.latents import LatentTable
 from lantern.training.tables.samples import TargetSamples
@@ -90,6 +93,15 @@ def test_fewer_samples_than_captions_are_of_captions_from_all_of_the_split(targe
     samples = TargetSamples(target, splits, Sampling(), str(tmp_path), 0, 4, num_images=4)
     assert samples.split("validation").captions == splits.captions[::3]
     assert len(set(splits.captions[:4])) == 1 < len(set(splits.captions[::3]))
+
+
+@pytest.mark.parametrize(("split", "setting"), [("train", "samples"), ("validation", r"batches\.splits\.validation")])
+def test_samples_that_do_not_fit_are_told_by_their_own_setting(target, tmp_path, monkeypatch, split, setting):
+    """Catches a remedy by evaluate.py's batch_size, which train.py does not have."""
+    monkeypatch.setattr(memory, "available_memory", lambda device: 10_000)
+    samples = TargetSamples(target, MemorySplits(2), Sampling(), str(tmp_path), seed=0, batch_size=2)
+    with pytest.raises(LanternError, match=rf"^{setting}\.batch_size=2 needs .* images at once fit"):
+        samples.split(split)
 
 
 def test_a_codebook_of_more_codes_than_a_table_holds_is_refused(target, tmp_path):
@@ -237,3 +249,22 @@ def test_what_is_above_its_budget_names_the_setting_to_raise(target, weights, tm
     ):
         with pytest.raises(LanternError, match=rf" {place}\.budget_gib=1e-09"):
             table.split(name)
+
+
+def test_a_table_that_a_killed_process_had_begun_is_written_over(tmp_path):
+    """Catches twenty gigabytes that no later start removes."""
+    path = tmp_path / "features-train-0.safetensors"
+    begun = path.with_name(f"{path.name}.unfinished")
+    begun.write_text("half of an earlier one")
+    replace_locked(path, lambda file: file.write_text("whole"))
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+    assert path.read_text() == "whole"
+
+    def fails(file: Path) -> None:
+        file.write_text("half")
+        raise OSError("no room")
+
+    with pytest.raises(OSError, match="no room"):
+        replace_locked(path, fails)
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+    assert path.read_text() == "whole"
