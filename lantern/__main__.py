@@ -16,8 +16,8 @@ methods, and watch both images being decoded. Ctrl-C ends it.
   port=8123        0 takes any free port
   model=llamagen   a name in conf/model
   open=true        open the page in the browser; false only prints its address
-  SETTING=VALUE    a setting of evaluate.py, such as device=cpu or drafter.checkpoint=my_drafter,
-                   but no method, drafter, tree or rule: the page offers those"""
+  SETTING=VALUE    a setting of the model or of a part, such as device=cpu, sampling.top_k=100 or
+                   drafter.checkpoint=my_drafter; methods, drafters and rules the page offers"""
 
 
 def main(arguments: Sequence[str]) -> None:

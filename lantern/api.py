@@ -15,7 +15,7 @@ from torch import Tensor
 from lantern.cli.compose import composed
 from lantern.cli.error_messages import NAMELESS, sentence, unknown_key, user_error, wrong_kind
 from lantern.cli.plain_settings import check_settings, warn_unused_tree
-from lantern.data.prompts import Batch
+from lantern.data.prompts import Batch, check_text
 from lantern.decoding import Loop
 from lantern.errors import LanternError, check_batch_size
 from lantern.evaluation.timing import decode_images
@@ -27,7 +27,7 @@ from lantern.runtime.home import CONFIG_FOLDER
 from lantern.tuning.auto import AutoTree, resolved
 from lantern.types import AcceptanceRule, Drafter, Generation, Target, TreePolicy, Verification
 
-PARTS = ("drafter.", "acceptance.", "tree.")  # settings of what is chosen call by call
+PARTS = ("drafter", "acceptance", "tree", "verification", "loop")  # whose settings wait for what is chosen
 GROUPS = ("drafter", "tree", "acceptance", "verification", "method", "loop")  # chosen call by call
 SETTABLE = ("sampling", "drafter", "tree", "acceptance", "verification", "loop", "compile")  # in a pipeline's settings
 OWNERS = {  # what takes other settings
@@ -57,10 +57,9 @@ class Model:
         that cannot be had."""
         _check_list("overrides", overrides)
         for override in overrides:
-            if (group := _group(override)) in GROUPS and "." not in _key(override):
-                # pipeline() would take it instead of its own, or drop it
-                raise LanternError(f"{override} is chosen call by call; give {group}= to generate() or pipeline()")
-        self._overrides = [f"model={name}", *overrides]
+            _check_loadable(override)
+        self._of_parts = [override for override in overrides if _group(override) in PARTS]
+        self._overrides = [f"model={name}", *(given for given in overrides if given not in self._of_parts)]
         self._name = name
         config = _compose(self._overrides)
         check_settings(config)
@@ -108,11 +107,9 @@ class Model:
             return judging(joined(resolved(chosen_tree, joined)))
 
     def _config(self, chosen: Sequence[str]) -> DictConfig:
-        own = [given for given in self._overrides if given.startswith(PARTS)]
-        others = [given for given in self._overrides if given not in own]
-        found = _compose([*others, *chosen])
-        kept = [given for given in own if _has(found, given.partition("=")[0])]
-        return _compose([*others, *kept, *chosen]) if kept else found
+        found = _compose([*self._overrides, *chosen])
+        kept = [given for given in self._of_parts if given[0] in "+~" or _has(found, _key(given))]
+        return _compose([*self._overrides, *kept, *chosen]) if kept else found
 
     def generate(self, prompts: Sequence[str], seed: int = 0, batch_size: int = 8, **parts) -> Images:
         """Images of the prompts. A repeated prompt gets another copy number, and so another image.
@@ -121,6 +118,8 @@ class Model:
         """
         _check_list("prompts", prompts)
         check_batch_size(batch_size)
+        for prompt in prompts:
+            check_text(prompt)
         seeds = Batch.cycle(prompts, len(prompts), _whole(seed)).seeds
         pipeline = self.pipeline(**parts, batch_size=min(batch_size, len(prompts)) or 1)
         generation = pipeline.generate(prompts, seeds, batch_size)
@@ -130,13 +129,15 @@ class Model:
     def stream(self, prompt: str, seed: int = 0, **parts) -> Iterator[Progress]:
         """generate([prompt], seed, **parts) round by round: decoding goes on as values are taken. Raises LanternError
         for what does not fit."""
+        check_text(prompt)
         return stream(self.pipeline(**parts), prompt, image_seed(_whole(seed), prompt, 0))
 
 
 def load(model: str = "llamagen", overrides: Sequence[str] = ()) -> Model:
     """A model by its name in conf/model; overrides such as "device=cpu", "dtype=float32" or "model.folder=…", and
-    settings of a drafter, tree or rule such as "drafter.checkpoint=…", but no choice of one. Hydra's global state is
-    neither needed nor changed. Raises LanternError for a model that cannot be loaded."""
+    settings of a drafter, tree or rule such as "drafter.checkpoint=…", which hold wherever the chosen one has them, but
+    no choice of one. Hydra's global state is neither needed nor changed. Raises LanternError for a model that cannot be
+    loaded, and for settings that would be ignored."""
     return Model(model, overrides)
 
 
@@ -164,11 +165,35 @@ def _compose(overrides: Sequence[str]) -> DictConfig:
         raise LanternError(f"{' '.join(overrides)}: {reason}") from error
 
 
+def _check_loadable(override: str) -> None:
+    """Raises LanternError for what load() would ignore, or pipeline() take instead of its own or drop."""
+    group, is_whole = _group(override), "." not in _key(override)
+    if group in GROUPS and is_whole:
+        raise LanternError(f"{override} is chosen call by call; give {group}= to generate() or pipeline()")
+    if group in PARTS and override[0] not in "+~" and not _is_any(_key(override)):
+        raise LanternError(f"{override} is a setting of no {group} in conf/{group}; leave it out")
+    loaded = (*OWNERS["load()"], "compile", "sampling")
+    if group not in (*loaded, *PARTS) or (override.startswith("~") and is_whole):
+        raise LanternError(
+            f"{override} is no setting of a model; load() takes {', '.join(loaded)} and settings of parts, such as "
+            "drafter.checkpoint=…"
+        )
+
+
+def _is_any(key: str) -> bool:
+    """Whether any option of a part's group has this setting."""
+    group, _, name = key.partition(".")
+    options = [OmegaConf.load(path) for path in (CONFIG_FOLDER / group).glob("*.yaml")]
+    return any(_has(option, name) or _has(option, key) for option in options)  # a loop's yaml has its group's name
+
+
 def _check_settable(settings: Sequence[str]) -> None:
     """Raises LanternError for a setting that no part of a pipeline has, which would be ignored."""
     _check_list("settings", settings)
     for setting in settings:
         group = _group(setting)
+        if setting.startswith("~") and "." not in _key(setting):
+            raise LanternError(f"{setting} leaves no {group} to decode with; give another one in its place")
         if owner := next((call for call, names in OWNERS.items() if group in names), None):
             raise LanternError(f"{setting} is no setting of a part: {group} is {owner}'s; give it there")
         if group not in SETTABLE or setting.startswith("loop="):  # there is none that could be replaced
@@ -206,5 +231,5 @@ def _group(override: str) -> str:
 
 def _has(config: DictConfig, key: str) -> bool:
     group, _, name = key.rpartition(".")
-    part = OmegaConf.select(config, group)
+    part = OmegaConf.select(config, group) if group else config
     return isinstance(part, DictConfig) and name in part

@@ -109,14 +109,15 @@ class Pipelines:
         return frozenset(signature(self.drafter.func).parameters) if isinstance(self.drafter, partial) else frozenset()
 
     def __call__(self, shape: TreePolicy | Shape | None) -> Pipeline:
-        """None: the pipeline decodes plainly."""
+        """None: the pipeline decodes plainly, as it does without a drafter, whatever rule would judge drafts."""
         if shape is None:
-            return self.plain
+            return self.plain if self.plain.loop else self.plain.baseline()
         drafter, given = self.drafter, shape.settings if isinstance(shape, Shape) else {"tree": shape}
         if isinstance(drafter, partial):
             settings = drafter.keywords | {name: given[name] for name in self.drafter_parameters & set(given)}
             drafter = partial(drafter.func, *drafter.args, **settings)
-        return replace(self.plain, drafter=completed(drafter, target=self.plain.target, sampling=self.plain.sampling))
+        drafter = completed(drafter, target=self.plain.target, sampling=self.plain.sampling)
+        return self(None) if isinstance(drafter, NoDrafter) else replace(self.plain, drafter=drafter)
 
 
 def pipelines(

@@ -94,6 +94,7 @@ def test_a_repeated_prompt_gives_another_image(tiny):
     ("wood", "prompts='wood' is one text; give a list of texts"),
     (["a tiger on wood"], "unknown word 'tiger' in 'a tiger on wood'; this model knows a on "),
     ([""], "prompt '' has no words; this model reads 1 to 8"),
+    (["a \ud800 ring"], r"prompt 'a \\ud800 ring' holds half of a character, a lone surrogate; delete it"),
     ([], "0 prompts, 0 seeds, batch_size=8: give a seed a prompt"),
 ])  # fmt: skip
 def test_prompts_that_cannot_be_drawn_are_rejected_in_one_sentence(tiny, prompts, sentence):
@@ -105,7 +106,10 @@ def test_prompts_that_cannot_be_drawn_are_rejected_in_one_sentence(tiny, prompts
 @pytest.mark.parametrize(("name", "overrides", "sentence"), [
     ("llamagn", [], r"model=llamagn: .*Could not find 'model/llamagn'.*llamagen"),
     ("null", [], "model=null: a group needs the name of an option"),
-    ("llamagen", ["colour=red"], "colour=red: Could not override 'colour'"),
+    ("llamagen", ["colour=red"], r"colour=red is no setting of a model; load\(\) takes model, device, "),
+    ("llamagen", ["dtyp=float32"], "dtyp=float32 is no setting of a model"),
+    ("llamagen", ["sampling.topk=3"], "Could not override 'sampling.topk'"),
+    ("llamagen", ["acceptance.lamb=3"], "acceptance.lamb=3 is a setting of no acceptance in conf/acceptance"),
     ("llamagen", "device=cpu", "overrides='device=cpu' is one text; give a list of texts"),
     ("llamagen", ["tf32=1"], "tf32=1 is no switch; give true or false"),
     ("llamagen", ["device=meta"], "device=meta computes no values; give device=cpu"),
@@ -127,6 +131,27 @@ def test_a_part_is_not_chosen_when_a_model_is_loaded(override):
         lantern.load("llamagen", ["device=cpu", override])
 
 
+@pytest.mark.parametrize("override", ["seed=3", "batch_size=2", "speed.num_prompts=3", "shards=3", "+sweep=k",
+    "+experiment=benchmark", "prompts=[wood]", "hydra.run.dir=x", "~sampling"])  # fmt: skip
+def test_a_setting_that_a_model_would_ignore_is_refused(override):
+    """Catches a seed or a number of prompts that is given when a model is loaded and read by nothing."""
+    with pytest.raises(LanternError, match=re.escape(f"{override} is no setting of a model; load() takes model, ")):
+        lantern.load("llamagen", ["device=cpu", override])
+
+
+def test_a_setting_given_to_load_may_be_of_a_part_that_is_none_of_the_usual_ones(tmp_path):
+    """Catches LANTERN's δ or a window's length that is held against parts which nobody has chosen."""
+    place = [f"paths.weights={write_tiny_weights(tmp_path)}", "dtype=float64", "device=cpu"]
+    own = ["acceptance.delta=0.4", "drafter.length=12", "loop.window=16", "+acceptance.k=7"]
+    model = lantern.load("llamagen", [*place, *own[:3]])
+    assert model.pipeline(acceptance="lantern").describe()["delta"] == 0.4
+    assert model.pipeline(method="jacobi").drafter.depth == 12
+    assert model.pipeline(loop="rows").loop.window == 16
+    assert model.pipeline().describe()["acceptance"] == "exact"
+    with pytest.raises(LanternError, match=r"acceptance\.k=7 is unknown to Exact"):
+        lantern.load("llamagen", [*place, own[3]]).pipeline()
+
+
 @pytest.mark.parametrize(("parts", "sentence"), [
     ({"method": "refined_jacoby"}, r"Could not find 'method/refined_jacoby'.*refined_jacobi"),
     ({"acceptance": "lantern_pp", "settings": ["acceptance.lamb=3"]}, "Could not override 'acceptance.lamb'"),
@@ -146,6 +171,8 @@ def test_parts_that_do_not_exist_are_one_sentence(tiny, parts, sentence):
     ("device=cuda", "device is load()'s; give it there"),
     ("model.folder=/nowhere", "model is load()'s; give it there"),
     ("loop=rows", "loop=rows is no setting of a part; give loop= itself"),
+    ("~drafter", "~drafter leaves no drafter to decode with; give another one in its place"),
+    ("+loop.window=4", "loop={'window': 4} is no loop; choose one by +loop=rows"),
     ("+foo=1", "+foo=1 is no setting of a part; settings= takes sampling, drafter, tree, acceptance, "),
     ("compile=3", "compile=3 is no switch; give true or false"),
 ])  # fmt: skip

@@ -23,6 +23,7 @@ from lantern.drafters.loading import load_eagle
 from lantern.drafters.none import NoDrafter
 from lantern.errors import CheckpointError, LanternError
 from lantern.evaluation.rows import run_name, setting_id
+from lantern.loops.row_parallel import RowParallel
 from lantern.models.checkpoints import save_weights, weights_hash
 from lantern.pipeline import Pipeline, judging, pipelines
 from lantern.reporting.labels import label_rows
@@ -79,6 +80,17 @@ def test_a_pipeline_describes_itself_with_the_keys_of_a_result_row():
     assert [baseline[key] for key in ("drafter", "tree", "verification", "acceptance", "lossless", "k")] == [
         "none", "none", "shared_noise", "exact", True, None,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("tree", [None, TREE])
+def test_plain_decoding_is_the_baseline_whatever_rule_would_judge_drafts(tree):
+    """Catches a second row of plain decoding, marked as lossy, for each rule it is run under."""
+    parts = tiny_target(), NoDrafter(), partial(LanternPP, k=5, lam=2.0), BY_RULE, Sampling()
+    plain = pipelines(*parts)(tree)
+    assert plain.describe() == plain.baseline().describe()
+    assert plain.describe()["lossless"]
+    loop = RowParallel(4)
+    assert pipelines(*parts, loop=loop)(tree).loop is loop
 
 
 @pytest.mark.parametrize(

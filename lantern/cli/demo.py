@@ -1,7 +1,6 @@
 """The demo of a fresh clone, sized to the machine: trains a drafter, sweeps LANTERN's delta beside lossless decoding,
 and says in plain words what came out. All it does are commands of this repository, which it prints."""
 
-import json
 from math import isfinite
 from pathlib import Path
 from time import perf_counter
@@ -13,6 +12,7 @@ from lantern.cli.error_messages import in_one_sentence, without_hints
 from lantern.cli.subcommand import run_command
 from lantern.errors import LanternError, is_number
 from lantern.models.checkpoints import weights_file
+from lantern.runtime.files import read_object
 from lantern.runtime.home import CONFIG_FOLDER
 from lantern.runtime.overrides import max_time, override
 
@@ -38,13 +38,12 @@ def demo(cfg: DictConfig) -> None:
 
 def recorded_plan(folder: Path, minutes: str | float) -> dict | None:
     """The plan of a demo that was begun in this folder; LanternError if it was given other minutes."""
-    path = folder / PLAN
-    if not path.is_file():
+    plan = read_object(folder / PLAN)
+    if not plan:
         return None
-    plan = json.loads(path.read_text())
-    if plan["given"] != minutes:
+    if (given := plan.get("given")) != minutes:
         raise LanternError(
-            f"hydra.run.dir={folder} holds a demo of demo.minutes={plan['given']}, not {minutes}; give another folder "
+            f"hydra.run.dir={folder} holds a demo of demo.minutes={given}, not {minutes}; give another folder "
             "(RUN=… of make demo)"
         )
     return plan

@@ -4,6 +4,7 @@ model is read, so that it can be run before any is downloaded."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 from typing import NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from lantern.models.llamagen.transformer import Transformer
 from lantern.pipeline import lacking
 from lantern.runtime.hardware import is_bf16_fast
 from lantern.runtime.memory import table_bytes
+from lantern.tuning.auto import AutoTree
 from lantern.types import Drafter, Target, TreePolicy
 
 PARTS = {
@@ -63,15 +65,22 @@ class Drafted(NamedTuple):
     depth: int = 0
 
 
-def drafted(drafter: Drafter | partial, tree: TreePolicy) -> Drafted:
-    """The largest tree of a config group's drafter, before anything is loaded; tree=auto counts as its largest."""
+def drafted(drafter: Drafter | partial, tree: TreePolicy | AutoTree) -> Drafted:
+    """The largest tree of a config group's drafter, before anything is loaded; of tree=auto the largest that the search
+    may decode with."""
     if not isinstance(drafter, partial):
         return Drafted(drafter.num_nodes, drafter.depth)
     settings = drafter.keywords
-    length = settings.get("length", 0)
-    beside = settings.get("branches", 0) + settings.get("levels", 0) * (settings.get("width", 1) - 1)
+    alternatives = settings.get("levels", 0) * (settings.get("width", 1) - 1)
+    families = tree.fitting(frozenset(signature(drafter.func).parameters)) if isinstance(tree, AutoTree) else []
+    if families:
+        sizes = [size for family in families for size in family.sampled]
+        sizes += [near for family in families for size in family.sizes() for near in family.near(size)]
+        most = max(size.nodes + size.window for size in sizes)
+        return Drafted(1 + most + alternatives, max(max(size.levels, size.window) for size in sizes))
+    length, beside = settings.get("length", 0), settings.get("branches", 0) + alternatives
     has_tree = "tree" in lacking(drafter)
-    nodes, depth = (getattr(tree, "num_nodes", 64), getattr(tree, "depth", 6)) if has_tree else Drafted()
+    nodes, depth = (tree.num_nodes, tree.depth) if has_tree else Drafted()
     return Drafted(nodes + length + beside, max(length, depth))
 
 

@@ -28,7 +28,7 @@ def evaluate(cfg: DictConfig) -> None:
     folder = Path(run.runtime.output_dir)
     check_settings(cfg)
     check_added(run.overrides.task, run.runtime.choices)
-    if cfg.dry_run:
+    if cfg.dry_run and not cfg.reproduce:  # beside which it is refused
         _dry_run(cfg)
         return
     with alone_in(folder):

@@ -7,6 +7,8 @@ from math import hypot
 from pathlib import Path
 
 from lantern.errors import LanternError
+from lantern.evaluation.fingerprint import DECODING, PLAIN, config_fingerprint
+from lantern.evaluation.provenance import code_hash
 from lantern.evaluation.rows import SUMMARY, Row, is_baseline, read_summary, setting_id
 from lantern.reporting.labels import label_rows
 from lantern.runtime.files import read_object
@@ -63,9 +65,30 @@ def recorded_run(source: str) -> tuple[dict, list[Row], Path]:
             f"reproduce={source} names {len(asked)} rows; give a run folder, or a sweep folder with one of: {choice}"
         )
     ((home, rows),) = asked.values()
-    config = _recorded_config(home / "provenance.json")
+    record = read_object(home / "provenance.json")
+    config = record.get("config")
+    if not isinstance(config, dict):
+        raise LanternError(f"{home / 'provenance.json'} holds no configuration; give the folder of a finished run")
+    if not _is_of(record, rows[-1]):
+        raise LanternError(
+            f"reproduce={source}: the provenance.json in {home} is of a later run, which left no row; first start the "
+            "run of the row again in that folder, by its own settings"
+        )
     check_known(config, f"reproduce={source}")
     return config, rows, home
+
+
+def _is_of(record: Mapping, row: Row) -> bool:
+    """Whether a provenance is that of the row, and not of a run that was begun in its folder later and failed, was
+    killed or was a shard. Other code may compute other fingerprints of the same configuration."""
+    config, code = record["config"], row.get("code")
+    if config.get("shards", 1) > 1 or config.get("study") or record.get("hashes", {}).get("code", code) != code:
+        return False
+    decoded = {key: config.get(key) for key in ("seed", "batch_size")}
+    decoded["num_images"] = (config.get("quality") or {}).get("num_images")
+    if code == code_hash():
+        decoded["fingerprint"] = config_fingerprint(config, PLAIN if is_baseline(row) else DECODING)
+    return all(row.get(key) in (None, value) for key, value in decoded.items())
 
 
 def check_elsewhere(source: str, home: Path, folder: Path) -> None:
@@ -91,13 +114,6 @@ def _finished_runs(folder: Path) -> dict[str, tuple[Path, list[Row]]]:
         if (summary.parent / "provenance.json").is_file() and (rows := read_summary(summary.parent)):
             found[setting_id(rows[-1])] = summary.parent, rows
     return found
-
-
-def _recorded_config(path: Path) -> dict:
-    record = read_object(path)
-    if not isinstance(record.get("config"), dict):
-        raise LanternError(f"{path} holds no configuration; give the folder of a finished run")
-    return record["config"]
 
 
 def moved(config: Mapping, root: str) -> dict:

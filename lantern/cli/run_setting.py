@@ -39,9 +39,9 @@ def run_setting(
 ) -> list[Row]:  # fmt: skip
     """Measures one setting and writes its run folder. name: of the model; sweep: the folder of all points; method: the
     chosen preset; repeated: the folder of the run whose row is made again. Returns the rows, none from a shard."""
+    check_settings(cfg)
     config = OmegaConf.to_container(cfg, resolve=True)
     tracker, budget = instantiate(cfg.tracking), instantiate(cfg.budget)  # their errors come before a model is loaded
-    check_settings(cfg)
     plan = plan_of(cfg)
     parts, tree = _parts(cfg, name)
     read = _read(config, parts["model"], plan)
@@ -50,10 +50,10 @@ def run_setting(
         if sweep is None and plan.measures:
             merge_points(folder, [folder], "one setting", budget)  # which may be another than the run had
         return _finished_rows(folder)
-    if isinstance(tree, AutoTree):
-        tree = tree.at(1 if plan.num_timed else plan.batch_size).keeping(_kept_choice(folder, request, repeated))
+    tree = _stored(tree, plan, config, read, folder, repeated)
     if sweep is None and not plan.is_sharded:
         fingerprint.check_shards(folder, config, read)
+    fingerprint.mark_begun(folder)
     write_provenance(folder, config, read)
     try:
         if cfg.get("study"):  # older records lack it
@@ -126,11 +126,17 @@ def _finished_rows(folder: Path) -> list[Row]:
     return read_summary(folder)
 
 
-def _kept_choice(folder: Path, request: str, repeated: Path | None) -> KeptChoice:
-    kept = KeptChoice(folder / CHOICE, request)
+def _stored(
+    tree: object, plan: Plan, config: Mapping, read: Mapping[str, str | None], folder: Path, repeated: Path | None
+) -> object:
+    """tree=auto for the images that are decoded at once, with its choice stored; another tree unchanged."""
+    if not isinstance(tree, AutoTree):
+        return tree
+    size = 1 if plan.num_timed else plan.images_at_once
+    kept = KeptChoice(folder / CHOICE, fingerprint.choice_key(config, read, size))
     if repeated:
         kept.adopt(repeated / CHOICE)
-    return kept
+    return tree.at(size).keeping(kept)
 
 
 def _identity(

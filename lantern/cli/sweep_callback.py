@@ -92,7 +92,9 @@ class SweepReport(Callback):
         config, self._sweep = self._sweep, None
         folder = Path(config.hydra.sweep.dir)
         if _is_sharded(config.hydra.overrides.task):
-            log.info("the shards' records are in %s; measure them by hydra.run.dir=%s without shards", folder, folder)
+            several = (number_of_points(config, without="shard=") or 1) > 1
+            how = "the same command with hydra.sweep.dir" if several else "hydra.run.dir"
+            log.info("the shards' records are in %s; measure them by %s=%s without shards", folder, how, folder)
             return
         parts = (instantiate(config[part]) for part in ("tracking", "budget"))
         report_sweep(folder, config.sweep.name, *parts)
@@ -114,8 +116,9 @@ def reason_of(error: BaseException) -> str | None:
     return sentence(error).removeprefix("error: ") if isinstance(error, CompactHydraException) else None
 
 
-def number_of_points(config: DictConfig) -> int | None:
-    """The points of the sweep; None under a sweeper that chooses its points as it goes."""
+def number_of_points(config: DictConfig, without: str | None = None) -> int | None:
+    """The points of the sweep; None under a sweeper that chooses its points as it goes. without: how the overrides
+    begin that do not count."""
     kind = get_class(config.hydra.sweeper._target_)
     if not hasattr(kind, "split_arguments"):
         return None
@@ -123,7 +126,8 @@ def number_of_points(config: DictConfig) -> int | None:
     axes = [f"{key}={values}" for key, values in (settings.get("params") or {}).items()]
     hydra = GlobalHydra.instance()
     loader = hydra.config_loader() if hydra.is_initialized() else None  # lists the options of glob(*)
-    overrides = OverridesParser.create(loader).parse_overrides([*axes, *config.hydra.overrides.task])
+    given = [override for override in config.hydra.overrides.task if not (without and override.startswith(without))]
+    overrides = OverridesParser.create(loader).parse_overrides([*axes, *given])
     return sum(map(len, kind(**settings).split_arguments(overrides, None)))
 
 

@@ -16,7 +16,7 @@ DEV_SHARE = 4  # one prompt in so many is for tuning
 SPLITS = ("all", "dev", "test")
 LINE_END = re.compile(r"\r\n|\n|\r")  # str.splitlines would also part a prompt at rarer characters
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")  # tab and line feed left out
-MAX_NAME = 60  # letters of a prompt in a file name
+MAX_NAME = 56  # letters of a prompt in a file name
 
 
 def load_prompts(source: str | Sequence[str], folder: str | Path) -> list[str]:
@@ -49,7 +49,16 @@ def search_prompts(source: str | Sequence[str], split: str, folder: str | Path) 
     split, or, where there are none, the same from the end."""
     prompts = load_prompts(source, folder)
     timed = split_prompts(prompts, split)
-    return [prompt for prompt in prompts if prompt not in timed] or timed[::-1]
+    known = set(timed)
+    return [prompt for prompt in prompts if prompt not in known] or timed[::-1]
+
+
+def check_text(prompt: str) -> None:
+    """Raises LanternError for a prompt that no file and no hash can hold."""
+    try:
+        str(prompt).encode()
+    except UnicodeEncodeError as error:
+        raise LanternError(f"prompt {prompt!r} holds half of a character, a lone surrogate; delete it") from error
 
 
 class Batch(NamedTuple):
@@ -76,9 +85,14 @@ class Batch(NamedTuple):
 
     @property
     def file_names(self) -> list[str]:
-        """One file name per image, from its number and prompt."""
-        slugs = [re.sub(r"[^\w]+", "-", prompt.lower()).strip("-")[:MAX_NAME] for prompt in self.prompts]
-        return [f"{i:05d}-{slug}.png" for i, slug in enumerate(slugs)]
+        """One file name per image, from its number and prompt; of a copy, and of a prompt that its letters do not tell,
+        from its seed as well: the points of a sweep may keep images of other prompts in one folder."""
+        names = []
+        for i, (prompt, copy, seed) in enumerate(zip(*self, strict=True)):
+            slug = re.sub(r"[^\w]+", "-", prompt.lower()).strip("-")[:MAX_NAME]
+            mark = "" if not copy and slug.replace("-", " ") == prompt else f"-{seed % 2**32:08x}"
+            names.append(f"{i:05d}-{slug}{mark}.png")
+        return names
 
 
 def _read(path: Path, folder: Path) -> str:
@@ -102,6 +116,7 @@ def _checked(lines: Sequence[str], source: str) -> list[str]:
     if not prompts:
         raise LanternError(f"{source} holds no prompts; write at least one, a prompt a line")
     for number, prompt in enumerate(prompts, start=1):
+        check_text(prompt)
         if found := CONTROL.search(prompt):
             raise LanternError(
                 f"prompt {number} of {source} holds the control character {found[0]!r}, which a terminal would obey; "

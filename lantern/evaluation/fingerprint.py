@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lantern.errors import LanternError
+from lantern.errors import LanternError, unwritable
 from lantern.evaluation.provenance import PROVENANCE, code_hash, device_name, git_state
 from lantern.evaluation.records import RECORDS, key_of
 from lantern.evaluation.rows import Row, encode, read_summary
@@ -37,6 +37,15 @@ def request_hash(config: Mapping[str, object], hashes: Mapping[str, str | None])
     """A hash of a run's configuration, of what it read (weights and prompts, by name) and of the code."""
     asked = _numberless({name: value for name, value in config.items() if name not in PASSING})
     return key_of(digest(asked), digest(hashes))
+
+
+def choice_key(config: Mapping[str, object], hashes: Mapping[str, str | None], batch_size: int) -> str:
+    """A hash of what decides the shape that tree=auto finds for so many images at once: neither sizes nor metrics."""
+    return key_of(config_fingerprint(config), digest(_without_metrics(hashes)), batch_size)
+
+
+def _without_metrics(hashes: Mapping[str, str | None]) -> dict[str, str | None]:
+    return {name: value for name, value in hashes.items() if not name.startswith("metrics.")}
 
 
 def _numberless(config: Any) -> Any:
@@ -115,8 +124,7 @@ def check_shards(folder: Path, config: Mapping[str, Any], hashes: Mapping[str, s
     for place, made in shards.items():
         before, now = (_numberless({name: part.get(name) for name in MAKING}) for part in (made["config"], config))
         settings = [name for name in MAKING if before[name] != now[name]]
-        images_of = {name: value for name, value in hashes.items() if not name.startswith("metrics.")}
-        read = [name for name, value in images_of.items() if made["hashes"].get(name) != value]
+        read = [name for name, value in _without_metrics(hashes).items() if made["hashes"].get(name) != value]
         if read and not settings:
             raise _of_another(place, read)
         if settings:
@@ -147,6 +155,14 @@ def _of_another(shard: Path, parts: Sequence[str]) -> LanternError:
 def is_finished(folder: Path, request: str) -> bool:
     """Whether a folder holds the finished run of this request."""
     return read_object(folder / FINISHED).get("request") == request and bool(read_summary(folder))
+
+
+def mark_begun(folder: Path) -> None:
+    """Removes the mark of an earlier request, whose files this run replaces one by one. LanternError if it cannot."""
+    try:
+        (folder / FINISHED).unlink(missing_ok=True)
+    except OSError as error:
+        raise unwritable(folder / FINISHED, error) from error
 
 
 def mark_finished(folder: Path, request: str) -> None:

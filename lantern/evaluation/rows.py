@@ -121,12 +121,12 @@ def read_summary(folder: Path) -> list[Row]:
 
 
 def merge_rows(rows: Iterable[Row]) -> list[Row]:
-    """One row a setting, baselines first. A method keeps its last row; a baseline its first, with the means of all its
-    timings and the sum of their images, because every point of a sweep times AR anew."""
+    """One row a setting, baselines first. A method keeps its last row. Every point of a sweep times the baseline anew:
+    its timings are means of all, with the sum of their images, other figures those of the first row with any."""
     merged: dict[str, list[Row]] = {}
     for row in rows:
         merged.setdefault(setting_id(row), []).append(row)
-    rows = [_mean_latency(group) if is_baseline(group[0]) else group[-1] for group in merged.values()]
+    rows = [_merged_baseline(group) if is_baseline(group[0]) else group[-1] for group in merged.values()]
     return sorted(rows, key=lambda row: not is_baseline(row))
 
 
@@ -137,12 +137,13 @@ AVERAGED = (
 ADDED = ("num_timed", "retimed")
 
 
-def _mean_latency(group: list[Row]) -> Row:
-    found = {}
+def _merged_baseline(group: list[Row]) -> Row:
+    keys = dict.fromkeys(key for row in group for key in row)
+    found = {key: next((row[key] for row in group if row.get(key) is not None), None) for key in keys}
     for key in (*AVERAGED, *ADDED):
         values = [row[key] for row in group if row.get(key) is not None]
         found[key] = sum(values) / (1 if key in ADDED else len(values)) if values else None
-    return group[0] | found
+    return found
 
 
 def encode(value: object, indent: int | None = None) -> str:

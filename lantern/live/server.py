@@ -3,6 +3,7 @@ work runs in one thread: it decodes the next round once the last one's line is s
 
 import json
 import logging
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing
@@ -79,6 +80,11 @@ class LiveServer(ThreadingHTTPServer):
         self.is_closing = True
         super().server_close()
         self.executor.shutdown(cancel_futures=True)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A browser that leaves at any moment is no error."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)
 
 
 class Handler(BaseHTTPRequestHandler):

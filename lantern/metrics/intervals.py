@@ -2,7 +2,7 @@
 would redraw it, which moves every distance more than any setting does. `bootstrap` is for means."""
 
 from collections.abc import Callable, Sequence
-from math import exp, hypot, log
+from math import exp, hypot, log, nan
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ from torch import Tensor
 
 NORMAL_95 = 1.96
 JACKKNIFE_GROUPS = 40
+MOST_EXPONENT = 600.0  # e to which is 1e260
 
 
 class Interval(NamedTuple):
@@ -26,16 +27,26 @@ class Interval(NamedTuple):
 
     def stretched(self, factor: float) -> "Interval":
         """With bounds so many times as far from the value, on the log scale; value and bounds are above 0."""
-        low, high = (self.value * (bound / self.value) ** factor for bound in (self.low, self.high))
+        low, high = (_times_exp(self.value, factor * _log_ratio(bound, self.value)) for bound in (self.low, self.high))
         return Interval(self.value, low, high)
 
     def over(self, other: "Interval") -> "Interval":
         """The quotient of two independent values above 0, whose squared distances to their bounds add up on the log
         scale (Zou and Donner, 2008)."""
-        down, up = log(self.value / self.low), log(self.high / self.value)
-        other_down, other_up = log(other.value / other.low), log(other.high / other.value)
+        down, up = _log_ratio(self.value, self.low), _log_ratio(self.high, self.value)
+        other_down, other_up = _log_ratio(other.value, other.low), _log_ratio(other.high, other.value)
         value = self.value / other.value
-        return Interval(value, value * exp(-hypot(down, other_up)), value * exp(hypot(up, other_down)))
+        return Interval(value, _times_exp(value, -hypot(down, other_up)), _times_exp(value, hypot(up, other_down)))
+
+
+def _log_ratio(value: float, other: float) -> float:
+    """nan for a bound that is unknown."""
+    return log(value) - log(other) if value > 0 and other > 0 else nan
+
+
+def _times_exp(value: float, exponent: float) -> float:
+    """value * exp(exponent), nan beyond the range of floats: bounds so far away tell nothing."""
+    return value * exp(exponent) if abs(exponent) < MOST_EXPONENT else nan
 
 
 def around(value: float, error: float) -> Interval:

@@ -14,8 +14,10 @@ from lantern.runtime.files import replace_text
 
 def report_best(folder: Path, rows: Sequence[Row], budget: Budget, best: Choice | None) -> None:
     """Prints the fastest setting within a budget, the fastest lossless one and their speed against every other setting,
-    and writes best.json. Bounds are those of the best of so many candidates. Does nothing where `best` is None."""
+    and writes best.json. Bounds are those of the best of so many candidates. Where `best` is None, only removes the
+    best.json of an earlier sweep."""
     if best is None:
+        (folder / "best.json").unlink(missing_ok=True)
         return
     labels = dict(zip(map(id, rows), label_rows(rows), strict=True))
     timed = [row for row in timed_together(rows) if marks(row)["law"] == "lossless" and row.get("speedup")]

@@ -78,12 +78,12 @@ def _kind(row: Row) -> tuple[Kind, Kind]:
 def _against_fastest(kinds: Mapping[Kind, Sequence[float]]) -> dict[Kind, Interval]:
     """Mean seconds of each kind over those of the fastest, with Student's bounds on the log scale from how much timings
     of one kind differ, which were made in different minutes; pooled over kinds. Where none was timed twice, that is
-    unknown, and both bounds are the quotient."""
+    unknown, and so are the bounds of all but the fastest."""
     means = {how: fmean(found) for how, found in kinds.items()}
     fastest = min(means, key=means.__getitem__)
     free = sum(len(found) - 1 for found in kinds.values())
     squares = sum((log(one) - fmean(map(log, found))) ** 2 for found in kinds.values() for one in found)
-    width = student_95(free) * (squares / free) ** 0.5 if free else 0.0
+    width = student_95(free) * (squares / free) ** 0.5 if free else nan
     found = {}
     for how, timings in kinds.items():
         error = 0.0 if how == fastest else width * (1 / len(timings) + 1 / len(kinds[fastest])) ** 0.5

@@ -26,6 +26,7 @@ from lantern.reporting.table import format_table, write_csv
 
 log = logging.getLogger(__name__)
 GRID_PROMPTS = 6
+FIGURES = ("pareto.png", "grid.png")
 PARTS = {"weights": "target", "tokenizers": "tokenizer"}  # of a model, by the words of an error
 EARLIER = 0  # time of change of an earlier sweep's summaries
 
@@ -106,11 +107,14 @@ def set_aside(folder: Path) -> None:
 
 
 def _draw_figures(folder: Path, points: Sequence[Path], rows: Sequence[Row]) -> list[Path]:
-    labels = label_rows(rows)
-    figures = [draw_pareto(rows, labels, folder / "pareto.png")]
+    """Those that can be drawn; an earlier sweep's are removed."""
+    for name in FIGURES:
+        (folder / name).unlink(missing_ok=True)
+    pareto, grid = (folder / name for name in FIGURES)
+    figures = [draw_pareto(rows, label_rows(rows), pareto)]
     columns, prompts = same_prompt_images(points, rows)
     if columns:
-        figures.append(draw_grid(columns, prompts, folder / "grid.png"))
+        figures.append(draw_grid(columns, prompts, grid))
     return [figure for figure in figures if figure]
 
 

@@ -9,9 +9,9 @@ from lantern.errors import LanternError, is_number, is_whole
 from lantern.evaluation.rows import Row, is_baseline
 from lantern.metrics.intervals import Interval, simultaneous_factor
 from lantern.reporting.columns import KNOWN, better
-from lantern.reporting.common_baseline import interval_of, keys_of, speed_key, timed_together
+from lantern.reporting.common_baseline import interval_of, speed_key, timed_together
 
-UNPAIRED = ("output_tv", "code_distance", *(column.key for column in KNOWN if column.is_speed))
+UNPAIRED = ("output_tv", "code_distance", "output_distance", *(column.key for column in KNOWN if column.is_speed))
 VERDICTS = ("lossless", "yes", "open", "no")  # yes: the bounds keep every limit; open: only the values do
 
 
@@ -25,9 +25,10 @@ class Choice(NamedTuple):
     @property
     def widened(self) -> Row:
         """The row with the bounds of its speed_key at the level of 5 % over the number of candidates (Bonferroni): the
-        highest of many lower bounds is often too high."""
+        highest of many lower bounds is often too high. None for a bound that is then unknown."""
         key = speed_key(self.row)
-        return self.row | keys_of(simultaneous(self.row, key, self.candidates), key)
+        found = simultaneous(self.row, key, self.candidates).keys(key)
+        return self.row | {name: value if isfinite(value) else None for name, value in found.items()}
 
     @property
     def ranked_by(self) -> str:
@@ -56,13 +57,13 @@ class Budget:
                     raise LanternError(f"budget.{group}.{metric}={limit} is no limit; give 0 or more, or null for none")
                 if limit < 0:
                     raise LanternError(f"budget.{group}.{metric}={limit} is negative; give 0 or more, or null")
-                if metric.endswith(("_diff", "_loss")):
-                    name = metric.removesuffix("_diff").removesuffix("_loss")
-                    raise LanternError(f"budget.{group}.{metric}: give the metric's own name, budget.{group}.{name}")
-                if not better(metric) or metric in UNPAIRED:
+                name = metric.removesuffix("_diff").removesuffix("_loss")
+                if not better(name) or name in UNPAIRED:
                     raise LanternError(
                         f"budget.{group}.{metric}: rows hold no difference of it from plain decoding; use frechet"
                     )
+                if name != metric:
+                    raise LanternError(f"budget.{group}.{metric}: give the metric's own name, budget.{group}.{name}")
         if not is_whole(self.min_images) or self.min_images < 0 or not isinstance(self.proven, bool):
             raise LanternError(
                 f"budget.min_images={self.min_images}, proven={self.proven}: give a whole number, and true or false"
@@ -109,7 +110,8 @@ class Budget:
         ends = f", by {level}" if self.proven else ""
         judged = max((row.get("num_images") or 0 for row in rows), default=0)
         needed = f" ({self.min_images:,} images required, {judged:,} judged)" if self.min_images else ""
-        return f"{', '.join(shares + losses)} worse than plain decoding's{ends}{needed}"
+        limits = f"{', '.join(shares + losses)} worse than plain decoding's{ends}"
+        return f"{limits if shares or losses else 'no limit of what is lost'}{needed}"
 
     def _set(self, group: str) -> list[tuple[str, float]]:
         return [(metric, limit) for metric, limit in getattr(self, group).items() if limit is not None]

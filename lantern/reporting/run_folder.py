@@ -16,7 +16,7 @@ from lantern.reporting.merge import merge_points
 from lantern.reporting.profiles import write_profiles
 from lantern.reporting.quality_budget import Budget
 from lantern.reporting.wandb_runs import Point, Tracker, group_of
-from lantern.runtime.files import replace_text
+from lantern.runtime.files import replace_file, replace_text
 
 
 def write_measurements(folder: Path, measurements: Sequence[Measurement]) -> None:
@@ -52,11 +52,12 @@ def publish(
 
 
 def write_images(folder: Path, names: Sequence[str], images: Tensor) -> None:
-    """images [N, 3, H, W] in [0, 1] as PNG files. LanternError for a folder that cannot be written."""
+    """images [N, 3, H, W] in [0, 1] as PNG files, each whole or not there, since other points of a sweep read those of
+    plain decoding. LanternError for a folder that cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, image in zip(names, images, strict=True):
             pixels = (image.permute(1, 2, 0) * 255).round().clamp(0, 255).byte()
-            Image.fromarray(pixels.numpy()).save(folder / name)
+            replace_file(folder / name, Image.fromarray(pixels.numpy()).save)
     except OSError as error:
         raise unwritable(f"images to {folder}", error) from error

@@ -37,7 +37,7 @@ def _align(line: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    judged = [key for key in rows[0] if key.endswith(JUDGED)]
+    judged = dict.fromkeys(key for row in rows for key in row if key.endswith(JUDGED))
     keys = [key for key in [*COLUMNS, *judged] if any(row.get(key) is not None for row in rows)]
     headers = [COLUMNS.get(key, key.removesuffix(JUDGED[0]).replace("_", " ")) for key in keys]
     differing = _differing_marks(rows)

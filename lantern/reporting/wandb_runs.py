@@ -99,10 +99,10 @@ class Point(NamedTuple):
 class Tracker:
     """Sends rows, tables and figures to W&B. `mode` auto is wandb_mode(); disabled switches tracking off."""
 
-    def __init__(self, project: str = "lantern", mode: str = "auto", tags: Sequence[str] = ()) -> None:
+    def __init__(self, project: str = "lantern", mode: str = "auto", tags: str | Sequence[str] = ()) -> None:
         if mode not in MODES:
             raise LanternError(f"tracking.mode={mode} is unknown; give one of {', '.join(MODES)}")
-        self.project, self.mode, self.tags = project, mode, list(tags)
+        self.project, self.mode, self.tags = project, mode, [tags] if isinstance(tags, str) else list(tags)
 
     def point(self, point: Point, config: Mapping[str, object], folder: Path, group: Group) -> None:
         """One run for a setting: flat summary numbers, curves, a table with a prompt a line and an image a column."""

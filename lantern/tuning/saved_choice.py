@@ -21,7 +21,7 @@ class KeptChoice:
     """Implements lantern.tuning.auto.SavedChoice as a JSON file."""
 
     path: Path
-    asked: str  # hash of the run's request: another run in this folder chooses anew
+    asked: str  # hash of what decides the choice: a run of anything else in this folder chooses anew
 
     def read(self) -> list[Shape | None]:
         """A list of the chosen shape, None for plain decoding; empty if nothing is stored."""

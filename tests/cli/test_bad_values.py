@@ -3,11 +3,12 @@
 import pytest
 import torch
 from hydra.errors import CompactHydraException
-from support.configs import composed
+from omegaconf import DictConfig
+from support.configs import composed, composed_with_hydra
 from support.tiny_weights import write_tiny_weights
 
 from lantern.cli.error_messages import in_one_sentence
-from lantern.cli.plain_settings import check_added, tell_unused_tree
+from lantern.cli.plain_settings import OWN, check_added, tell_unused_tree
 from lantern.cli.run_setting import run_setting
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
@@ -91,6 +92,11 @@ def weights(tmp_path_factory):
     ("budget.within.frechet=true", "budget.within.frechet=True is no limit"),
     ("budget.within.frechet=-1", "budget.within.frechet=-1 is negative"),
     ("budget.min_images=many", "budget.min_images=many, proven=False: give a whole number"),
+    ("+loop.window=4", "loop={'window': 4} is no loop; choose one by +loop=rows"),
+    ("study=3", "study=3 is no study; choose one by +experiment=…"),
+    ("prompts=['${x}']", "prompts[0]: Interpolation key 'x' not found; write \\${…} for a text that has one"),
+    ("prompts=['${a:b}']", "prompts[0]: Unsupported interpolation type a; write \\${…} for a text that has one"),
+    ("device=null", "device=null is no device; give auto, cpu or cuda"),
     ("tracking.mode=foo", "tracking.mode=foo is unknown; give one of auto, online, offline, disabled"),
 ])  # fmt: skip
 def test_a_value_that_no_run_can_use_is_one_sentence(settings, sentence, weights, tmp_path):
@@ -103,14 +109,20 @@ def test_a_value_that_no_run_can_use_is_one_sentence(settings, sentence, weights
     assert not (tmp_path / "prompts.jsonl").exists()
 
 
-@pytest.mark.parametrize("added", ["+foo=3", "+speed.num_promts=1", "+quality.images=8", "++sweep.axis=1", "+foo=1,2"])
+@pytest.mark.parametrize("added", [
+    "+foo=3", "+speed.num_promts=1", "+quality.images=8", "++sweep.axis=1", "+foo=1,2", "+sampler.top_k=5",
+    "+qualty.num_images=8", "+data.folder=x", "++sampler.top_k=5", "+loop.window=4",
+])  # fmt: skip
 def test_a_key_that_nothing_reads_is_refused(added):
     """Catches a mistyped setting behind a plus, which Hydra adds and no run uses."""
     with pytest.raises(LanternError, match="adds a setting that nothing reads"):
         check_added([added], {"model": "llamagen", "method": "jacobi"})
 
 
-@pytest.mark.parametrize("added", ["+batch_size=16", "+rendered.num_trian=8", "++distil.width=2", "+sweep.axis=1"])
+@pytest.mark.parametrize("added", [
+    "+batch_size=16", "+rendered.num_trian=8", "++distil.width=2", "+sweep.axis=1", "+trainr.max_steps=3",
+    "+quality.num_images=8",
+])  # fmt: skip
 def test_a_key_that_no_training_reads_is_refused(added):
     with pytest.raises(LanternError, match=r"adds a setting that nothing reads; see train\.py --help"):
         check_added([added], {"model": "llamagen", "sweep": "recipe"}, "train")
@@ -135,12 +147,29 @@ def test_what_a_training_reads_may_be_added():
         "+model.multiple_of=64",
     ]
     read += ["++rendered.num_train=8", "++distil.student.width_factor=2", "+sweep.decoding.prompts=[a]", "++seed=3"]
-    check_added([*read, "+average=ema", "seed=1", "+recipe.layers=[1]"], {"average": "ema"}, "train")
+    read += ["+average=ema", "seed=1", "+recipe.layers=[1]", "+token_table.budget_gib=1", "+mine.own=1"]
+    chosen = composed_with_hydra("train", "+average=ema").hydra.runtime.choices
+    check_added(read, [*chosen, "parts/mine@mine.part"], "train")
+
+
+@pytest.mark.parametrize(("command", "settings"), [
+    ("evaluate", ["+experiment=benchmark", "+loop=rows", "+sweep=delta"]), ("train", ["+sweep=recipe"]),
+    ("train", ["features=disk", "+captions=disk", "data=webdataset"]), ("train", ["task=drafter_self"]),
+    *(("train", [f"task={task}"]) for task in ("target", "tokenizer", "decoder", "critic")),
+    *(("train", [f"task={task}_continuous", "model=scenes_continuous"]) for task in ("drafter", "target")),
+    ("export", []),
+])  # fmt: skip
+def test_every_section_of_a_command_may_have_a_setting_added(command, settings):
+    """Catches a section that a yaml brings and that is then told to be read by nothing."""
+    cfg = composed_with_hydra(command, *settings)
+    sections = [name for name in cfg if name != "hydra" and isinstance(cfg._get_node(name), DictConfig)]
+    sections = [name for name in sections if cfg[name] is not None and name not in OWN[command]]
+    check_added([f"+{name}.own=1" for name in sections], cfg.hydra.runtime.choices, command)
 
 
 def test_what_a_group_or_a_constructor_reads_may_be_added_and_a_setting_that_exists_set_by_two_pluses():
     known = {"method": "jacobi", "sweep": "delta", "tree": "static", "loop": "rows"}
-    check_added(["++speed.num_prompts=4", "++seed=3"], known)
+    check_added(["++speed.num_prompts=4", "++seed=3", "+loop.length=4", "+study.trees.x.length=2"], known)
     check_added(
         ["+method=jacobi", "+sweep=field", "+loop=rows", "++tree.length=3", "+tree@published=eagle2", "seed=3"], known
     )

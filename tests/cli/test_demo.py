@@ -43,6 +43,13 @@ def test_a_demo_of_other_minutes_is_not_continued(tmp_path):
         recorded_plan(tmp_path, "auto")
 
 
+@pytest.mark.parametrize("content", ['{"giv', "[]", "{}"])
+def test_a_damaged_plan_is_made_anew(content, tmp_path):
+    """Catches a traceback out of a file that a full disk has cut."""
+    (tmp_path / "plan.json").write_text(content)
+    assert recorded_plan(tmp_path, "auto") is None
+
+
 @pytest.mark.parametrize("minutes", [float("nan"), float("inf"), True, 0, "long"])
 def test_minutes_that_are_no_number_are_refused_before_anything_is_timed(minutes, tmp_path, monkeypatch):
     monkeypatch.setattr("lantern.cli.demo_timings.timings_of", lambda place: pytest.fail("timed"))

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from hydra.utils import instantiate
+from support.commands import refusal
 from support.configs import composed, composed_with_hydra
 
 from lantern.cli.dry_run import Drafted, drafted, drafter_bytes, estimate, nbytes
@@ -37,6 +38,9 @@ def test_the_embedded_model_takes_what_was_estimated(dtype):
     (["drafter=none"], 1, 0), (["tree=static"], 26, 5), (["tree=auto"], 64, 6), (["drafter=jacobi"], 16, 15),
     (["drafter=sjd_pac"], 16, 12), (["drafter=refined_jacobi"], 19, 18),
     (["+method=refined_branches"], 61, 32), (["+method=branching_jacobi"], 61, 32),
+    (["tree=auto", "drafter=jacobi"], 33, 32), (["tree=auto", "drafter=refined_jacobi"], 49, 32),
+    (["tree=auto", "drafter=sjd_pac"], 36, 32),
+    (["tree=auto", "drafter=none"], 1, 0), (["tree=auto", "drafter=parallel"], 64, 6),
 ])  # fmt: skip
 def test_what_a_round_drafts_is_known_before_anything_is_loaded(settings, nodes, depth):
     """Catches a dry run that reckons with a tree that is not grown, or forgets the window."""
@@ -118,3 +122,10 @@ def test_a_sweep_of_dry_runs_ends_without_a_report(tmp_path, monkeypatch):
         report.on_multirun_start(cfg)
         report.on_multirun_end()
     assert len(registered) == 1
+
+
+@pytest.mark.parametrize("settings", [["device=null"], ["prompts=['a ${x} b']"]])
+def test_a_dry_run_of_a_value_that_no_run_can_use_is_one_sentence(settings, monkeypatch):
+    """Catches a traceback before any check of the run itself."""
+    said = refusal(monkeypatch, "evaluate.py", "dry_run=true", *settings)
+    assert said.startswith(("error: device=null is no device", "error: prompts[0]: Interpolation key 'x' not found"))

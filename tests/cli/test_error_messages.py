@@ -118,6 +118,8 @@ def ended(script: str, *settings: str, **variables: str) -> list[str]:
     ("evaluate.py", ["quality.num_images=0", "metrics=null", "budget=3"],
      "error: metrics=null, budget=3 names no option of its group; give one that --help lists"),
     ("evaluate.py", ["acceptance.foo=1,2", "-m"], "error: Could not override 'acceptance.foo'."),
+    ("evaluate.py", ["reproduce=x", "dry_run=true"],
+     "error: reproduce=x runs a row as it was recorded; leave dry_run=true out"),
     ("evaluate.py", ["+foo=1"], "error: +foo=1 adds a setting that nothing reads;"),
     ("train.py", ["+batch_size=16"], "error: +batch_size=16 adds a setting that nothing reads; see train.py --help"),
     ("export.py", ["to=none", "+folder=a"], "error: +folder=a adds a setting that nothing reads; see export.py --help"),

@@ -105,6 +105,20 @@ def test_a_sweep_run_again_in_its_folder_reports_only_its_own_points(tmp_path, m
     assert [row["delta"] for row in rows] == [None, 0.2]
 
 
+def test_what_an_earlier_sweep_has_drawn_and_chosen_does_not_outlive_it(tmp_path):
+    """Catches the best setting and the plot of other rows beside a table without quality."""
+    folder = sweep_folder(tmp_path)
+    written = [folder / name for name in ("best.json", "pareto.png", "grid.png")]
+    report_sweep(folder, "delta", Tracker(mode="disabled"), BUDGET)
+    assert all(path.is_file() for path in written)
+    for summary in folder.glob(f"*/{SUMMARY}"):
+        rows = json.loads(summary.read_text())
+        replace_text(summary, json.dumps({name: row | {"frechet": None} for name, row in rows.items()}))
+        (summary.parent / "prompts.jsonl").write_text("")
+    report_sweep(folder, "delta", Tracker(mode="disabled"), BUDGET)
+    assert not any(path.exists() for path in written)
+
+
 def test_points_are_in_the_order_of_their_numbers(tmp_path):
     for number in (10, 2):
         replace_text(tmp_path / str(number) / "summary.json", "{}")
@@ -177,6 +191,23 @@ def test_a_sweep_whose_settings_do_not_work_says_to_mend_them(error, told, tmp_p
     sweep_folder(tmp_path, deltas=(0.1,))
     at_exit[-1]()
     assert f"7 of 8 points have no results yet; {told} with hydra.sweep.dir={tmp_path}" in caplog.text
+
+
+@pytest.mark.parametrize(("settings", "told"), [
+    ([], "by hydra.run.dir="), (["seed=0,1"], "by the same command with hydra.sweep.dir="),
+    (["+sweep=delta"], "by the same command with hydra.sweep.dir="),
+])  # fmt: skip
+def test_shards_of_several_settings_are_measured_as_a_sweep(settings, told, tmp_path, monkeypatch, caplog):
+    """Catches a command that measures one setting of many, or is refused."""
+    monkeypatch.setattr("lantern.cli.sweep_callback.atexit.register", lambda _: None)
+    chosen = [setting for setting in settings if setting.startswith("+")]
+    cfg = composed_with_hydra("evaluate", *chosen, f"hydra.sweep.dir={tmp_path}")
+    cfg.hydra.overrides.task = [*settings, "shards=2", "shard=0,1"]
+    callback = SweepReport()
+    callback.on_multirun_start(cfg)
+    with caplog.at_level("INFO"):
+        callback.on_multirun_end()
+    assert f"measure them {told}{tmp_path} without shards" in caplog.text
 
 
 def test_a_report_that_fails_at_exit_is_one_sentence(tmp_path, monkeypatch, caplog):

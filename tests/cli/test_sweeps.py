@@ -131,6 +131,11 @@ def test_published_figures_stand_beside_ours_for_the_published_settings_alone():
     assert published_keys(row | {"k": 6}, published) == {}
 
 
+def test_a_method_whose_published_figures_are_left_out_has_none():
+    """Catches published.eagle1=null, which ends in a TypeError."""
+    assert published_keys({"method": "eagle1"}, {"eagle1": None}) == {}
+
+
 def test_the_delta_sweep_is_lantern_on_the_static_tree():
     cfg = composed_with_hydra("evaluate", "+sweep=delta")
     assert cfg.acceptance._target_.endswith("Lantern")

@@ -1,5 +1,7 @@
 """Prompt files as users have them: each is read as meant, or is one sentence."""
 
+from pathlib import Path
+
 import pytest
 from support.paths import PROMPTS
 
@@ -51,6 +53,25 @@ def test_equal_and_long_prompts_have_files_and_seeds_of_their_own():
     batch = Batch.cycle(["a ring", "a ring", "w" * 10_000, "🎈\u202e/../x"], 6, 0)
     assert len(set(batch.file_names)) == len(set(batch.seeds)) == 6
     assert all(len(name.encode()) < 255 and "/" not in name for name in batch.file_names)
+
+
+@pytest.mark.parametrize(("one", "other"), [
+    (["a red sphere"], ["A red sphere"]), (["a red sphere"], ["a red sphere!"]), (["A ring"], ["A Ring"]),
+    (["a ring", "a ring"], ["a", "a ring"]), (["w" * 100], ["w" * 101]),
+])  # fmt: skip
+def test_other_images_have_other_names_also_in_another_list_of_prompts(one, other):
+    """Catches pictures of plain decoding that the points of a sweep replace by those of other prompts."""
+    batches = [Batch.cycle(prompts, len(prompts), 0) for prompts in (one, other)]
+    assert batches[0].file_names[-1] != batches[1].file_names[-1]
+    assert Batch.cycle(["a red sphere"], 1, 0).file_names == ["00000-a-red-sphere.png"]
+
+
+def test_half_a_character_is_refused():
+    """Catches a UnicodeEncodeError out of a hash."""
+    with pytest.raises(
+        LanternError, match=r"prompt 'a \\ud800' holds half of a character, a lone surrogate; delete it"
+    ):
+        load_prompts(["a \ud800"], Path())
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32, 10**40])

@@ -153,7 +153,7 @@ def test_a_path_that_cannot_be_read_is_one_sentence():
         recorded_run(300 * "x")
 
 
-@pytest.mark.parametrize("beside", ["paths.weights=/w", "paths.cache_dir=/c", "seed=3"])
+@pytest.mark.parametrize("beside", ["paths.weights=/w", "paths.cache_dir=/c", "seed=3", "dry_run=true"])
 def test_settings_that_would_be_ignored_are_refused_beside_reproduce(beside):
     """Catches weights that are given and not read: a run has recorded its own."""
     check_alone("run", ["reproduce=run", "paths.root=/a", "paths.runs=/b"])

@@ -7,6 +7,7 @@ import pytest
 from lantern.errors import LanternError
 from lantern.evaluation.rows import append_rows, merge_rows, read_rows
 from lantern.reporting.labels import label_rows
+from lantern.reporting.table import format_table
 
 
 def test_an_append_closes_a_line_that_a_crash_left_torn(tmp_path):
@@ -36,6 +37,16 @@ def test_merging_keeps_one_baseline_row_with_the_mean_latency():
     rows = merge_rows(row for point in points for row in point)
     assert [(row["drafter"], row.get("delta")) for row in rows] == [("none", None), ("eagle", 0.1), ("eagle", 0.2)]
     assert (rows[0]["latency_s"], rows[0]["num_timed"]) == (2, 16)
+
+
+def test_plain_decoding_has_what_any_point_measured_of_it():
+    """Catches a table of plain decoding without speed because the sweep's first point measured none, or without a
+    metric that only a later point has."""
+    plain = {"model": "m", "drafter": "none", "acceptance": "exact", "tree": "none"}
+    rows = [plain | {"speedup": None}, plain | {"speedup": 1.0, "frechet": 5.0}, plain | {"frechet": 6.0}]
+    (merged,) = merge_rows(rows)
+    assert (merged["speedup"], merged["frechet"]) == (1.0, 5.0)
+    assert "colour" in format_table([plain, plain | {"colour_accuracy": 0.9}]).splitlines()[0]
 
 
 def test_a_folder_without_permission_is_one_sentence(tmp_path):

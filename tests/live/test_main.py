@@ -17,7 +17,7 @@ from lantern.live.server import LiveServer
         (["open=maybe"], "open=maybe"),
         (["llamagen"], "'llamagen' is not of the form setting=value"),
         (["port=0", "model=nope"], "model=nope.*Could not find 'model/nope'.*llamagen"),
-        (["port=0", "colour=red"], "Could not override 'colour'"),
+        (["port=0", "colour=red"], "colour=red is no setting of a model"),
         (["port=0", "model.folder=/nowhere"], "/nowhere"),
         (["port=0", "device=meta"], "device=meta computes no values"),
         (["+method=jacobi"], r"\+method=jacobi is chosen in the page; leave it out"),

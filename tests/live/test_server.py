@@ -2,6 +2,7 @@
 
 import json
 import socket
+import struct
 import time
 from http.client import HTTPConnection, HTTPResponse
 from itertools import pairwise
@@ -80,6 +81,7 @@ def test_every_method_that_is_offered_decodes(tiny, name):
         ({**GOOD, "methods": ["plain", ["plain"]]}, "unknown method"),
         ({**GOOD, "methods": ["plain"]}, "two methods"),
         ({**GOOD, "seed": -1}, "seed=-1"),
+        ({**GOOD, "prompt": "a \ud800 ring"}, "a lone surrogate; delete it"),
         ({**GOOD, "seed": "1"}, "seed=1"),
         ({**GOOD, "pace": "fast"}, "pace=fast"),
         ({**GOOD, "pace": 1e-6}, "pace=1e-06"),
@@ -173,3 +175,32 @@ def test_uncommitted_positions_repeat_the_token_above_them():
     assert filled_in(tokens, 3).tolist() == [5, 6, 6, 5, 6, 6]
     assert tokens.tolist() == [5, 6, -1, -1, -1, -1]
     assert filled_in(torch.arange(6), 3).tolist() == list(range(6))
+
+
+def leave(connection: socket.socket) -> None:
+    """Closes with a reset, as a browser that is ended does."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+@pytest.mark.parametrize("sent", ["GET / HT", "GET /page.js HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", "POST"])
+def test_a_browser_that_leaves_at_any_moment_leaves_the_terminal_quiet(server, sent, monkeypatch, capsys):
+    """Catches the traceback that socketserver prints of a connection which is reset, also while it waits."""
+    monkeypatch.setattr("lantern.live.server.PATIENCE_S", 0.2)
+    body = json.dumps(GOOD)
+    head = f"POST /compare HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    with server.busy:
+        connection = socket.create_connection(("127.0.0.1", server.server_port))
+        connection.sendall((f"{head}\r\n\r\n{body}" if sent == "POST" else sent).encode())
+        time.sleep(0.05)
+        leave(connection)
+        time.sleep(0.5)
+    assert capsys.readouterr().err == ""
+
+
+def test_another_error_of_a_request_is_still_printed(server, capsys):
+    try:
+        raise ZeroDivisionError
+    except ZeroDivisionError:
+        server.handle_error(None, ("127.0.0.1", 1))
+    assert "ZeroDivisionError" in capsys.readouterr().err

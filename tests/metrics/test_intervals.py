@@ -1,6 +1,7 @@
 """Bounds have their nominal coverage, on data whose prompts differ far more than the methods do."""
 
 from functools import partial
+from math import isnan
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from support.features import gaussian
 from lantern.metrics.distances import FrechetTo
 from lantern.metrics.fidelity import kernel_moves
 from lantern.metrics.intervals import (
+    Interval,
     bootstrap,
     difference_interval,
     jackknife,
@@ -143,3 +145,22 @@ def test_the_bootstrap_of_few_values_covers_and_one_value_has_no_bounds():
     rng = np.random.default_rng(0)
     found = [bootstrap(rng.normal(size=4), samples=300, seed=seed) for seed in range(200)]
     assert sum(low <= 0 <= high for low, high in found) >= 180
+
+
+@pytest.mark.parametrize("factor", [1.0, 30.0, 300.0, 3000.0, float("nan")])
+def test_bounds_of_few_prompts_and_many_candidates_are_finite_or_unknown(factor):
+    """Catches a report that ends in an overflow or a division by 0, and a bound of 0 or infinity."""
+    wide = Interval(2.0, 0.02, 200.0).stretched(factor)
+    for found in (
+        wide,
+        wide.over(wide),
+        Interval(2.0, 0.0, 200.0).stretched(factor),
+        Interval(2.0, 0.0, 3.0).over(wide),
+    ):
+        assert found.value in (1.0, 2.0)
+        assert all(isnan(bound) or 0 < bound < float("inf") for bound in (found.low, found.high))
+    assert isnan(wide.low) == isnan(wide.high) == (factor not in (1.0, 30.0))
+
+
+def test_stretched_bounds_are_as_many_times_as_far_on_the_log_scale():
+    assert Interval(2.0, 1.0, 8.0).stretched(2.0) == pytest.approx((2.0, 0.5, 32.0))

@@ -18,7 +18,6 @@ from support.configs import composed
 from support.families import TINY_T5, save_t5
 from support.paths import GOLDEN
 
-import lantern
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.errors import CheckpointError
 from lantern.evaluation.evaluate import Evaluation
@@ -247,10 +246,15 @@ def test_a_text_model_evaluates_with_captions_through_t5(tmp_path):
 def test_a_size_is_timed_without_any_of_its_files():
     """Catches benchmark_xl requiring a file, and random weights without a fixed seed."""
     small = ["model.dim=64", "model.num_layers=1", "model.num_heads=1", "model.image_size=64"]
-    settings = ["+experiment=benchmark_xl", "device=cpu", "dtype=float32", "sampling.top_k=0", *small]
-    models = [lantern.load("llamagen_t2i_stage1", settings) for _ in range(2)]
-    drafted, again = (model.generate(["a red ring on sand"], tree="static", drafter="eagle_random") for model in models)
-    assert drafted.tokens.shape == (1, 16)
-    assert torch.equal(drafted.tokens, again.tokens)
-    plain = models[0].generate(["a red ring on sand"], drafter="none")
-    assert torch.equal(drafted.tokens, plain.tokens)
+    cfg = composed("evaluate", "+experiment=benchmark_xl", "device=cpu", "dtype=float32", "sampling.top_k=0", *small)
+
+    def tokens(drafter: str) -> torch.Tensor:
+        given = composed("evaluate", f"drafter={drafter}").drafter
+        parts = (instantiate(part) for part in (cfg.model, given, cfg.acceptance, cfg.verification, cfg.sampling))
+        made = pipelines(*parts, "tiny")(instantiate(cfg.tree)).generate(["a red ring on sand"], [1])
+        return made.tokens
+
+    drafted = tokens("eagle_random")
+    assert drafted.shape == (1, 16)
+    assert torch.equal(drafted, tokens("eagle_random"))
+    assert torch.equal(drafted, tokens("none"))

@@ -6,6 +6,7 @@ import pytest
 from lantern.reporting.common_baseline import OVER_FASTEST, over_fastest, speed_key
 from lantern.reporting.plots import pareto_front
 from lantern.reporting.quality_budget import Budget
+from lantern.reporting.table import format_value
 
 BUDGET = Budget({"frechet": 0.1})
 
@@ -22,7 +23,7 @@ def test_the_fastest_of_a_sweep_over_compile_is_the_one_that_takes_the_least_tim
     plain = row(1.0, 0.9, drafter="none", compile=False)
     rows = over_fastest([plain, row(2.4, 0.9, compile=False), row(2.0, 0.6, compile=True)])
     assert [found[OVER_FASTEST] for found in rows] == pytest.approx([2 / 3, 1.6, 2.0])
-    assert rows[1][f"{OVER_FASTEST}_low"] == pytest.approx(0.9 * 1.6)
+    assert rows[2][f"{OVER_FASTEST}_low"] == pytest.approx(0.9 * 2.0)
     best = BUDGET.best(rows)
     assert best.row is rows[2]
     assert best.ranked_by == f"{OVER_FASTEST}_low"
@@ -37,6 +38,16 @@ def test_timings_of_one_baseline_are_averaged_and_differ_only_by_the_machine():
     assert speed_key(rows[0]) == "speedup"
     drifted = over_fastest([*rows, row(1.5, 0.45, compile=True)])
     assert [found[OVER_FASTEST] for found in drifted] == pytest.approx([1.0, 0.95, 1.5])
+
+
+def test_baselines_that_were_timed_once_each_have_a_quotient_without_bounds():
+    """Catches one timing of each kind taken as known, so that a row's bounds are those over its own plain decoding, and
+    a row whose bounds are unknown that wins by its point."""
+    rows = over_fastest([row(9.0, 0.9, compile=False), row(2.0, 0.6, compile=True)])
+    assert [found[OVER_FASTEST] for found in rows] == pytest.approx([6.0, 2.0])
+    assert [found.get(f"{OVER_FASTEST}_low") for found in rows] == [None, pytest.approx(1.8)]
+    assert format_value(rows[0], OVER_FASTEST) == "6.00"
+    assert BUDGET.best(rows).row is rows[1]
 
 
 def test_what_is_decoded_is_not_compared():

@@ -6,7 +6,8 @@ import pytest
 from lantern.errors import LanternError
 from lantern.metrics.intervals import total_ratio
 from lantern.reporting.best_setting import report_best
-from lantern.reporting.quality_budget import Budget, ranked
+from lantern.reporting.quality_budget import Budget, Choice, ranked
+from lantern.reporting.table import format_value
 
 AR = {"drafter": "none", "speedup": 1.0, "frechet": 5.0, "kernel": -0.1, "recall": 0.9, "lossless": True}
 
@@ -111,6 +112,7 @@ def test_where_nothing_was_judged_nothing_is_best():
 
 @pytest.mark.parametrize(("metric", "within", "word"), [
     ("frechet", -0.1, "negative"), ("odd", 0.1, "odd"), ("speedup", 0.1, "difference"),
+    ("output_distance", 0.1, "difference"), ("image_diff", 0.1, "image_diff: rows hold no difference of it"),
 ])  # fmt: skip
 def test_a_budget_that_means_nothing_is_one_sentence(metric, within, word):
     with pytest.raises(LanternError, match=word):
@@ -130,6 +132,11 @@ def test_a_budget_of_too_few_images_says_how_many_it_requires_and_has(is_proven,
     rows[1] |= {"acceptance": "lantern", "tree": "static"}
     report_best(tmp_path, rows, budget, budget.best(rows))
     assert "(2,000 images required, 8 judged): AR" in capsys.readouterr().out
+
+
+def test_a_budget_without_limits_says_so():
+    """Catches a sentence with a hole, "lossless or with  worse than plain decoding's"."""
+    assert Budget({"frechet": None}).told([]) == "no limit of what is lost"
 
 
 @pytest.mark.parametrize("key", ["recall_loss", "frechet_diff"])
@@ -206,3 +213,13 @@ def test_a_setting_of_its_own_has_its_own_bounds():
     (only,) = rows = [row(2.0, speedup_low=1.8, speedup_high=2.2, lossless=True)]
     best = Budget({"frechet": 0.1}).best([AR, *rows])
     assert best.widened == pytest.approx(only)
+
+
+def test_a_bound_beyond_all_numbers_is_unknown():
+    """Catches an overflow, and 95 % bounds of one setting told as those of the best of many."""
+    timed = total_ratio([1.0, 20.0], [1.0, 1.0])
+    found = row(timed.value, speedup_low=timed.low, speedup_high=timed.high, num_timed=2)
+    few, many = (Choice(found, True, count).widened for count in (5, 400))
+    assert 0 < few["speedup_low"] < timed.low
+    assert (many["speedup"], many["speedup_low"]) == (timed.value, None)
+    assert "[" not in format_value(many, "speedup")

@@ -146,6 +146,12 @@ def test_offline_runs_are_ready_for_wandb_sync(tracked):
     assert all(Path(run).name in done.stdout + done.stderr for run in runs)
 
 
+def test_one_tag_is_a_tag():
+    """Catches tracking.tags=mine taken for the tags m, i, n and e."""
+    assert Tracker(tags="mine").tags == ["mine"]
+    assert Tracker(tags=["mine", "own"]).tags == ["mine", "own"]
+
+
 def test_a_failing_tracker_is_a_warning(tmp_path, monkeypatch, caplog):
     def broken(**_):
         raise OSError("no room")

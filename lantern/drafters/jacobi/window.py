@@ -125,16 +125,21 @@ class StaleNodeLookup:
     def __call__(self, tree: DraftTree, verdict: Verdict) -> tuple[Tensor, Tensor]:
         if not tree.topology:
             return stale_nodes(tree, verdict, self._length)
-        leaf, last = verdict.path.gather(1, verdict.accepted[:, None]), tree.tokens.shape[1] - 1
-        if tree.topology.width < 2:  # a window of any length: the nodes behind the leaf
-            behind = torch.arange(1, self._length + 1, device=leaf.device)
-            return (leaf + behind).clamp(max=last), (last - leaf[:, 0]).clamp(max=self._length)
         if tree.topology not in self._tables:
-            topology, size = tree.topology, len(tree.topology.parents)
-            every = Verdict(topology.paths, topology.depths, topology.depths)
-            self._tables[topology] = stale_nodes(topology.tree(tree.tokens[:1].expand(size, -1)), every, self._length)
+            self._tables[tree.topology] = self._table(tree.topology, tree.tokens)
+        leaf = verdict.path.gather(1, verdict.accepted[:, None])[:, 0]
         nodes, seen = self._tables[tree.topology]
-        return nodes[leaf[:, 0]], seen[leaf[:, 0]]
+        return nodes[leaf], seen[leaf]
+
+    def _table(self, topology: TreeTopology, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """By accepted leaf; of a chain, which may be long, without comparing all nodes with all others."""
+        size = len(topology.parents)
+        if topology.width < 2:
+            leaf, behind = (torch.arange(count, device=tokens.device) for count in (size, self._length))
+            nodes = (leaf[:, None] + 1 + behind).clamp(max=size - 1)
+            return nodes, (size - 1 - leaf).clamp(max=self._length)
+        every = Verdict(topology.paths, topology.depths, topology.depths)
+        return stale_nodes(topology.tree(tokens[:1].expand(size, -1)), every, self._length)
 
 
 def stale_nodes(tree: DraftTree, verdict: Verdict, length: int) -> tuple[Tensor, Tensor]:

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from PIL import Image
 from lantern.evaluation.records import RECORDS, current_lines
 from lantern.evaluation.rows import read_rows
 
+log = logging.getLogger(__name__)
 MOST_PICTURES, MOST_PROMPTS = 120, 12  # about 6 kB each at 128 pixels
 SIDE, QUALITY = 384, 90  # the run folder has the full images
 Key = tuple[str, int]  # a prompt and its copy number
@@ -34,6 +36,9 @@ def shared_records(points: Sequence[Path], settings: Sequence[str]) -> tuple[dic
     these settings share."""
     held: dict[str, dict[Key, Mapping]] = {}
     for point in points:
+        if not (point / RECORDS).is_file():
+            log.warning("%s is missing: its images are not shown", point / RECORDS)
+            continue
         for record in current_lines(read_rows(point / RECORDS)):
             if record.get("image") and (point / record["image"]).is_file():
                 key = (record["prompt"], record["copy"])

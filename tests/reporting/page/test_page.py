@@ -90,6 +90,16 @@ def test_a_missing_picture_leaves_its_prompt_out(tmp_path):
     assert [prompt["text"] for prompt in read_content(folder / "again.html")["prompts"]] == [PROMPTS[0], PROMPTS[2]]
 
 
+def test_a_missing_record_of_images_is_told_and_leaves_the_page_whole(tmp_path, caplog):
+    """Catches a finished run that ends in a FileNotFoundError when it is asked for again."""
+    folder = made_sweep(tmp_path)
+    (folder / "0" / "prompts.jsonl").unlink()
+    rows = [row["values"] for row in read_content(folder / "report.html")["rows"]]
+    write_page(folder / "again.html", "again", rows, [folder / "0", folder / "1"], {})
+    assert len(read_content(folder / "again.html")["prompts"]) == len(PROMPTS)
+    assert f"{folder}/0/prompts.jsonl is missing: its images are not shown" in caplog.text
+
+
 def test_large_pictures_are_made_smaller(tmp_path):
     from lantern.reporting.page.pictures import encoded
 

@@ -1,0 +1,105 @@
+"""A run folder in which another run was begun, and was killed or failed."""
+
+import json
+from pathlib import Path
+
+import pytest
+from support.configs import composed
+from support.tiny_weights import write_tiny_weights
+
+from lantern.cli import run_setting as module
+from lantern.cli.reproduce import recorded_run
+from lantern.cli.run_setting import run_setting
+from lantern.errors import LanternError
+from lantern.evaluation.rows import Row, read_summary
+from lantern.runtime.files import read_object, replace_text
+from lantern.tuning.auto import AutoTree
+from lantern.tuning.saved_choice import CHOICE
+
+SMALL = [
+    "dtype=float64", "device=cpu", "tracking.mode=disabled", "prompts=demo", "metrics=[]", "speed.num_prompts=1",
+    "speed.max_retimed=0", "quality.num_images=0", "output_tv.num_positions=0",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory) -> Path:
+    return write_tiny_weights(tmp_path_factory.mktemp("weights"), side=4)
+
+
+@pytest.fixture
+def measure(weights, tmp_path, monkeypatch):
+    def run(*settings: str, fails: str = "") -> list[Row]:  # fails: what is killed
+        cfg = composed("evaluate", f"paths.weights={weights}", *SMALL, *settings)
+        with monkeypatch.context() as patched:
+            if fails:
+                patched.setattr(module, fails, killed)
+                with pytest.raises(KeyboardInterrupt):
+                    run_setting(cfg, "llamagen", tmp_path, None)
+                return []
+            return run_setting(cfg, "llamagen", tmp_path, None)
+
+    return run
+
+
+def killed(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_run_whose_folder_another_one_has_begun_to_fill_is_not_finished(measure, tmp_path):
+    """Catches the rows of another setting shown as those asked for."""
+    assert measure("acceptance.lam=2")[-1]["lam"] == 2
+    measure("acceptance.lam=20", fails="publish")
+    assert read_summary(tmp_path)[-1]["lam"] == 20
+    assert measure("acceptance.lam=2")[-1]["lam"] == 2
+    assert read_summary(tmp_path)[-1]["lam"] == 2
+
+
+@pytest.mark.parametrize(("settings", "drafter"), [
+    (["acceptance.lam=20"], "eagle"), (["seed=7"], "eagle"), (["shards=2", "shard=1", "speed.num_prompts=2"], "eagle"),
+    (["sampling.temperature=0.5"], "none"),
+])  # fmt: skip
+def test_a_row_is_not_made_again_by_the_configuration_of_a_later_run_in_its_folder(
+    settings, drafter, measure, tmp_path
+):
+    """Catches another setting measured and compared with the row, in silence."""
+    chosen = f"drafter={drafter}"
+    (*_, row) = measure(chosen)
+    assert recorded_run(str(tmp_path))[1][-1]["drafter"] == row["drafter"] == drafter
+    measure(chosen, *settings, fails="_evaluation")
+    with pytest.raises(LanternError, match=r"provenance\.json in .* is of a later run, which left no row; first start"):
+        recorded_run(str(tmp_path))
+
+
+def test_a_row_of_other_code_is_made_again_though_its_fingerprint_was_computed_otherwise(measure, tmp_path):
+    """Catches rows that no later version reproduces."""
+    rows = [row | {"code": "older", "fingerprint": "older"} for row in measure()]
+    replace_text(tmp_path / "summary.json", json.dumps(dict(enumerate(rows))))
+    made = read_object(tmp_path / "provenance.json")
+    replace_text(tmp_path / "provenance.json", json.dumps(made | {"hashes": made["hashes"] | {"code": "older"}}))
+    assert recorded_run(str(tmp_path))[0] == made["config"]
+    replace_text(tmp_path / "provenance.json", json.dumps(made))
+    with pytest.raises(LanternError, match="is of a later run"):
+        recorded_run(str(tmp_path))
+
+
+@pytest.mark.parametrize(("changed", "searches"), [
+    (["output_tv.num_positions=2"], 1), (["speed.num_prompts=2"], 1), (["quality.num_images=2"], 1),
+    (["acceptance=lantern_pp"], 2), (["speed.num_prompts=0", "quality.num_images=2"], 2),
+])  # fmt: skip
+def test_a_tree_that_was_found_is_kept_for_other_sizes_and_metrics(changed, searches, measure, monkeypatch):
+    """Catches a second search, of which another shape may come, and with it all images made again."""
+    searched = []
+    monkeypatch.setattr(AutoTree, "_search", lambda self, _: searched.append(self.batch_size))
+    measure("tree=auto", "acceptance=exact")
+    measure("tree=auto", "acceptance=exact", *changed)
+    assert len(searched) == searches
+
+
+def test_the_tree_is_found_for_the_images_that_are_decoded_at_once(measure, tmp_path, monkeypatch):
+    """Catches a tree for 32 images that then decodes 3."""
+    searched = []
+    monkeypatch.setattr(AutoTree, "_search", lambda self, _: searched.append(self.batch_size))
+    measure("tree=auto", "speed.num_prompts=0", "quality.num_images=3", "batch_size=32")
+    assert searched == [3]
+    assert (tmp_path / CHOICE).is_file()
