@@ -27,13 +27,18 @@ class T5Features(nn.Module):
         super().__init__()
         self.encoder, self.tokenizer, self.length = encoder.eval().requires_grad_(False), tokenizer, length
         self.dim, self.weights_hash = encoder.config.d_model, weights_hash
+        self._has_warned = False
 
     @torch.inference_mode()
     def forward(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
         texts = [cleaned(prompt) for prompt in prompts]
         for prompt, ids in zip(prompts, self.tokenizer(texts).input_ids, strict=True):
-            if len(ids) > self.length:
-                log.warning("the caption %r has %d tokens; what is behind %d is cut", prompt, len(ids), self.length)
+            if len(ids) > self.length and not self._has_warned:  # a training reads its captions in every epoch
+                log.warning(
+                    "the caption %r has %d tokens; what is behind %d is cut, as of other long captions",
+                    prompt, len(ids), self.length,
+                )  # fmt: skip
+                self._has_warned = True
         batch = self.tokenizer(
             texts, max_length=self.length, padding="max_length", truncation=True, return_tensors="pt"
         ).to(self.encoder.device)

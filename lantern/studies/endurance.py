@@ -86,6 +86,8 @@ class LineCount:
 def watch(work: Work, folder: Path, every_s: float = EVERY_S) -> list[Sample]:
     """Runs the command in a folder to its end, W&B offline, and returns the samples, also in samples.jsonl.
     LanternError if it fails."""
+    if folder.exists():
+        raise LanternError(f"{folder} is of a study that was stopped, whose samples would have a gap; remove it")
     folder.mkdir(parents=True)
     script, *settings = work.command
     command = [*program_of(script)[0], *settings, override("hydra.run.dir", folder / "run")]

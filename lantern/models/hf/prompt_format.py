@@ -35,6 +35,7 @@ class PromptIds:
         """unconditional: of the conditional ids; tokenizer: None only on the meta device."""
         self.tokenizer, self.length, self.template = tokenizer, length, template
         self.before, self.after, self.unconditional = list(before), list(after), unconditional
+        self._has_warned = False
 
     def __call__(self, prompts: Sequence[str]) -> list[Prefix]:
         return [self._prefix(prompt) for prompt in prompts]
@@ -49,8 +50,12 @@ class PromptIds:
                 )
             words = words[: -max(1, (len(ids) - room) // MAX_TOKENS_PER_WORD)]
             ids = self._ids(" ".join(words))
-        if " ".join(words) != prompt:
-            log.warning("the prompt %r takes more than %d tokens and was cut to %d words", prompt, room, len(words))
+        if " ".join(words) != prompt and not self._has_warned:  # a training reads its captions in every epoch
+            log.warning(
+                "the prompt %r takes more than %d tokens and was cut to %d words, and so are other long prompts",
+                prompt, room, len(words),
+            )  # fmt: skip
+            self._has_warned = True
         conditional = [*self.before, *ids, *self.after]
         return Prefix(conditional, self.unconditional(conditional))
 
