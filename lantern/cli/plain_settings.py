@@ -85,8 +85,9 @@ def _is_read(section: str, setting: str, groups: Iterable[str], command: str) ->
     """Whether a setting that is added to a section is read, or checked by a constructor."""
     if section in (own := OWN[command]):
         return setting.partition(".")[0] in own[section]
-    named = {part.split(end)[0] for group in groups for part, end in zip(group.split("@"), "/.", strict=False)}
-    return section in BROUGHT[command] or section in named  # a group's own name, and that of its package
+    named = {group.partition("@")[0].split("/")[0] for group in groups}
+    packages = {group.partition("@")[2].split(".")[0] for group in groups}
+    return section in {*BROUGHT[command], *named, *packages}
 
 
 def tell_unused_tree(overrides: Sequence[str], cfg: DictConfig) -> None:

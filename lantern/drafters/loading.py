@@ -107,27 +107,31 @@ def load_network(checkpoint: str | Path, target: Target, setting: str = CHECKPOI
     state, config = read_drafter(checkpoint)
     if is_parallel(state, config):
         raise CheckpointError(f"{checkpoint} is a parallel drafter; add drafter=parallel")
-    _check(state, config, checkpoint, target, EAGLE, setting)
+    remedy = _remedy(setting, EAGLE)
+    _check(state, config, checkpoint, target, remedy)
     network = network_of(state, config, checkpoint)
-    _check_heads(network, checkpoint, target, EAGLE, setting)
+    _check_heads(network, checkpoint, target, remedy)
     return network
 
 
 def load_parallel_network(checkpoint: str | Path, target: Target, setting: str = CHECKPOINT) -> ParallelNetwork:
     """As load_network, for drafters of train.py drafter=parallel."""
     state, config = load_weights(checkpoint)
-    _check(state, config, checkpoint, target, PARALLEL, setting)
+    remedy = _remedy(setting, PARALLEL)
+    _check(state, config, checkpoint, target, remedy)
     _demand(config, {"dim", "num_heads", "hidden_dim", "levels"}, checkpoint, PARALLEL)
     sizes = {key: config[key] for key in ("dim", "num_heads", "hidden_dim", "levels")}
     network = described(ParallelNetwork, sizes, checkpoint, f"distil it again with: {PARALLEL}")
     load_strictly(network, state, checkpoint, f"distil it again with: {PARALLEL}")
-    _check_heads(network, checkpoint, target, PARALLEL, setting)
+    _check_heads(network, checkpoint, target, remedy)
     return network
 
 
-def _check(
-    state: dict[str, Tensor], config: dict, checkpoint: str | Path, target: Target, command: str, setting: str
-) -> None:  # fmt: skip
+def _remedy(setting: str, command: str) -> str:
+    return f"give {setting}=<a drafter of this target>, or distil one with: {command}"
+
+
+def _check(state: dict[str, Tensor], config: dict, checkpoint: str | Path, target: Target, remedy: str) -> None:
     """Raises CheckpointError unless the drafter was made for this target, as far as its config states."""
     wanted = {"dim": target.embed_weight.shape[1], "vocab_size": target.vocab_size, "target_hash": target.weights_hash}
     if is_nameless := "target_hash" not in config and "embed_weight" in state:
@@ -136,21 +140,18 @@ def _check(
         if config.get(key) != value:
             raise CheckpointError(
                 f"the drafter in {checkpoint} is for a target with {key}={config.get(key)}, this one has {value}; "
-                f"give {setting}=<a drafter of this target>, or distil one with: {command}"
+                f"{remedy}"
             )
     if is_nameless:
         log.info("%s names no target: its sizes fit this one, more cannot be checked", checkpoint)
 
 
-def _check_heads(
-    network: EagleNetwork | ParallelNetwork, checkpoint: str | Path, target: Target, command: str, setting: str
-) -> None:  # fmt: skip
+def _check_heads(network: EagleNetwork | ParallelNetwork, checkpoint: str | Path, target: Target, remedy: str) -> None:
     """Raises CheckpointError unless the heads are as wide as the target's, whose rotary factors they read."""
     width = network.fc.out_features // network.attention.num_heads
     if isinstance(target, FeatureTarget) and width != (wanted := target.rotation.shape[-1]):
         raise CheckpointError(
-            f"the drafter in {checkpoint} has heads of width {width}, this target's are {wanted} wide; give "
-            f"{setting}=<a drafter of this target>, or distil one with: {command}"
+            f"the drafter in {checkpoint} has heads of width {width}, this target's are {wanted} wide; {remedy}"
         )
 
 

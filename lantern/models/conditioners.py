@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from lantern.errors import LanternError
+from lantern.runtime.first_warning import FirstWarning
 
 WORDS_SHOWN = 20  # of unknown ones
 log = logging.getLogger(__name__)
@@ -24,7 +25,7 @@ class WordFeatures:
         """dim: C; length: P, the most words of a caption that are read."""
         self.words = {word: index for index, word in enumerate(vocabulary)}
         self.dim, self.length = dim, length
-        self._has_warned = False
+        self._warn = FirstWarning(log)
         self.table = torch.randn(len(self.words), dim, generator=torch.Generator().manual_seed(seed))
 
     def __call__(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
@@ -51,12 +52,9 @@ class WordFeatures:
             raise LanternError(f"unknown word {unknown[0]!r} in {prompt!r}; this model knows {' '.join(self.words)}")
         if not words:
             raise LanternError(f"prompt {prompt!r} has no words; this model reads 1 to {self.length}")
-        if len(words) > self.length and not self._has_warned:  # a training reads its captions in every epoch
-            log.warning(
-                "%r has %d words; those behind the first %d are cut, and so are those of other long prompts",
-                prompt, len(words), self.length,
-            )  # fmt: skip
-            self._has_warned = True
+        if len(words) > self.length:
+            told = "%r has %d words; those behind the first %d are cut, and so are those of other long prompts"
+            self._warn(told, prompt, len(words), self.length)
         return [self.words[word] for word in words[: self.length]]
 
 

@@ -13,6 +13,7 @@ from lantern.models.build import RANDOM
 from lantern.models.caption_cleaning import cleaned
 from lantern.models.conditioners import WordFeatures
 from lantern.models.hf.pretrained import load_pretrained
+from lantern.runtime.first_warning import FirstWarning
 
 log = logging.getLogger(__name__)
 
@@ -27,18 +28,15 @@ class T5Features(nn.Module):
         super().__init__()
         self.encoder, self.tokenizer, self.length = encoder.eval().requires_grad_(False), tokenizer, length
         self.dim, self.weights_hash = encoder.config.d_model, weights_hash
-        self._has_warned = False
+        self._warn = FirstWarning(log)
 
     @torch.inference_mode()
     def forward(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
         texts = [cleaned(prompt) for prompt in prompts]
         for prompt, ids in zip(prompts, self.tokenizer(texts).input_ids, strict=True):
-            if len(ids) > self.length and not self._has_warned:  # a training reads its captions in every epoch
-                log.warning(
-                    "the caption %r has %d tokens; what is behind %d is cut, as of other long captions",
-                    prompt, len(ids), self.length,
-                )  # fmt: skip
-                self._has_warned = True
+            if len(ids) > self.length:
+                told = "the caption %r has %d tokens; what is behind %d is cut, as of other long captions"
+                self._warn(told, prompt, len(ids), self.length)
         batch = self.tokenizer(
             texts, max_length=self.length, padding="max_length", truncation=True, return_tensors="pt"
         ).to(self.encoder.device)

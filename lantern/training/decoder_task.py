@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lantern.errors import LanternError
 from lantern.models.checkpoints import load_strictly, load_weights
+from lantern.training.limits import check_architecture
 from lantern.training.tokenizer_task import TokenizerTask
 
 
@@ -21,10 +21,7 @@ class DecoderTask(TokenizerTask):
         state, config = load_weights(start_from)
         for tokenizer in (self.tokenizer, self.average):
             load_strictly(tokenizer, state, start_from, "give a tokenizer of this architecture as task.start_from")
-        if self.config | config != self.config:  # shapes do not tell two of them apart
-            raise LanternError(
-                f"task.start_from={start_from} has other layers than task.architecture; give a tokenizer of those"
-            )
+        check_architecture(start_from, self.config, config)
         for part in (self.tokenizer.encoder, self.tokenizer.quant_conv):
             part.requires_grad_(False)
 

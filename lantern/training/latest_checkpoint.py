@@ -23,14 +23,18 @@ class LatestCheckpoint(ModelCheckpoint):
         if is_validation_due(trainer):
             return
         if _ends(trainer):
-            trainer.save_checkpoint(self.path, weights_only=False)
+            self.save(trainer)
         else:
             super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         super().on_validation_end(trainer, pl_module)
         if _ends(trainer):
-            trainer.save_checkpoint(self.path, weights_only=False)
+            self.save(trainer)
+
+    def save(self, trainer: pl.Trainer) -> None:
+        """This step, now; called in all processes."""
+        trainer.save_checkpoint(self.path, weights_only=False)
 
     @property
     def path(self) -> Path:

@@ -1,6 +1,7 @@
 """Settings that no training works with, refused before anything is built; and a loss that is
 not finite, which ends a training before its weights are exported."""
 
+from collections.abc import Mapping
 from math import isfinite
 
 import pytorch_lightning as pl
@@ -76,8 +77,7 @@ def check_model(cfg: DictConfig) -> None:
 
 def check_tables(cfg: DictConfig) -> None:
     """Raises LanternError for tables that the task does not read, and for two of which it would read one."""
-    read = str(OmegaConf.to_container(cfg, resolve=False))
-    if "training_tokens" not in cfg and "${training_tokens}" in read:
+    if "training_tokens" not in cfg and "${training_tokens}" in str(OmegaConf.to_container(cfg, resolve=False)):
         raise LanternError(
             f"features= and +captions= say how the tables of drafters of codes are made, task={cfg.task_name} reads "
             "none; leave them out"
@@ -94,6 +94,12 @@ def check_data(cfg: DictConfig) -> None:
     given: the data set, which is built as a part of others, does not know them."""
     if missing := sorted(OmegaConf.missing_keys(cfg.data)):
         raise LanternError(no_value(missing[0]))
+
+
+def check_architecture(start_from: str, wanted: Mapping[str, object], found: Mapping[str, object]) -> None:
+    """Raises LanternError for weights of other layers, such as of another number of heads, which shapes do not tell."""
+    if {**wanted, **found} != wanted:
+        raise LanternError(f"task.start_from={start_from} has other layers than task.architecture; give one of those")
 
 
 class FiniteLoss(pl.Callback):

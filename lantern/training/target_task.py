@@ -15,6 +15,7 @@ from lantern.errors import LanternError
 from lantern.models.checkpoints import load_strictly, load_weights, save_weights
 from lantern.models.llamagen.transformer import Transformer
 from lantern.models.llamagen.weights_folder import conditioner_of, load_tokenizer, tokens_hash
+from lantern.training.limits import check_architecture
 from lantern.training.optimizers import matrices, muon_with_adamw
 from lantern.training.randomness import batch_uniform, step_generator
 
@@ -57,11 +58,7 @@ class TargetTask(pl.LightningModule):
                     "give a target of this tokenizer and vocabulary, or start_from=null"
                 )
             load_strictly(self.transformer, state, start_from, "give a target of this architecture as task.start_from")
-            made = self.config["architecture"]
-            if made | config.get("architecture", {}) != made:  # shapes do not tell two of them apart
-                raise LanternError(
-                    f"task.start_from={start_from} has other layers than task.architecture; give a target of those"
-                )
+            check_architecture(start_from, self.config["architecture"], config.get("architecture", {}))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         hidden = matrices(self.transformer.layers)

@@ -37,7 +37,7 @@ class PromptEnd(pl.Callback):
         if self._received is None:
             return
         if (latest := _latest(trainer)) and trainer.world_size == 1 and not is_validation_due(trainer):
-            trainer.save_checkpoint(latest.path, weights_only=False)
+            latest.save(trainer)
         if self._received == signal.SIGINT:
             raise KeyboardInterrupt
 

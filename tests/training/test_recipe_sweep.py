@@ -239,19 +239,17 @@ def test_a_report_that_fails_is_one_sentence_and_a_failure(sweep, monkeypatch, c
         sweep.report.on_multirun_end()
 
 
-@pytest.mark.parametrize("drafter", ["parallel", "eagle,parallel"])
-def test_a_drafter_that_the_sweep_cannot_decode_with_is_refused_before_it_is_trained(sweep, drafter):
-    """Catches hours of training before evaluate.py, which loads EAGLE's layer, refuses the first one."""
-    sweep.config.hydra.overrides.task.append(f"drafter={drafter}")
-    with pytest.raises(SystemExit, match=f"leave drafter={drafter} out"):
-        sweep.report.on_multirun_start(sweep.config)
+LEFT_OUT, ALONE = "leave {} out", "varies recipe and seed alone, not {}; start a sweep for each value"
 
 
-@pytest.mark.parametrize("given", ["task.lr=1e-3,2e-3", "select_by=length,agreement"])
-def test_a_further_axis_is_refused_since_its_points_would_share_a_folder(sweep, given):
-    """Catches points that find their folder finished with other settings, each of them an error."""
+@pytest.mark.parametrize(("given", "told"), [
+    ("drafter=parallel", LEFT_OUT), ("drafter=eagle,parallel", LEFT_OUT), ("task.lr=1e-3,2e-3", ALONE),
+    ("select_by=length,agreement", ALONE),
+])  # fmt: skip
+def test_what_the_sweep_cannot_decode_with_or_tell_apart_is_refused_before_it_is_trained(sweep, given, told):
+    """Catches hours of training of drafters that evaluate.py refuses, and points that share a folder."""
     sweep.config.hydra.overrides.task.append(given)
-    with pytest.raises(SystemExit, match=f"varies recipe and seed alone, not {given}; start a sweep for each value"):
+    with pytest.raises(SystemExit, match=told.format(given)):
         sweep.report.on_multirun_start(sweep.config)
 
 

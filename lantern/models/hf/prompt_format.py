@@ -7,6 +7,7 @@ from typing import NamedTuple
 from transformers import PreTrainedTokenizerBase
 
 from lantern.errors import CheckpointError, LanternError
+from lantern.runtime.first_warning import FirstWarning
 
 MAX_TOKENS_PER_WORD = 8  # an upper bound for nearly all words: cutting approaches the limit from above
 
@@ -35,7 +36,7 @@ class PromptIds:
         """unconditional: of the conditional ids; tokenizer: None only on the meta device."""
         self.tokenizer, self.length, self.template = tokenizer, length, template
         self.before, self.after, self.unconditional = list(before), list(after), unconditional
-        self._has_warned = False
+        self._warn = FirstWarning(log)
 
     def __call__(self, prompts: Sequence[str]) -> list[Prefix]:
         return [self._prefix(prompt) for prompt in prompts]
@@ -50,12 +51,9 @@ class PromptIds:
                 )
             words = words[: -max(1, (len(ids) - room) // MAX_TOKENS_PER_WORD)]
             ids = self._ids(" ".join(words))
-        if " ".join(words) != prompt and not self._has_warned:  # a training reads its captions in every epoch
-            log.warning(
-                "the prompt %r takes more than %d tokens and was cut to %d words, and so are other long prompts",
-                prompt, room, len(words),
-            )  # fmt: skip
-            self._has_warned = True
+        if " ".join(words) != prompt:
+            told = "the prompt %r takes more than %d tokens and was cut to %d words, and so are other long prompts"
+            self._warn(told, prompt, room, len(words))
         conditional = [*self.before, *ids, *self.after]
         return Prefix(conditional, self.unconditional(conditional))
 
