@@ -251,6 +251,15 @@ def test_gate_and_up_are_held_once():
     assert torch.equal(part.gate_up(), torch.cat([gate, up]).double())
 
 
+def test_weights_that_lie_side_by_side_are_not_taken_for_one():
+    """Catches a test of addresses alone: on a GPU two tensors of their own may be neighbours in memory."""
+    part, buffer = FeedForward(6, 16), bytearray(torch.arange(192.0).numpy().tobytes())
+    for weight, start in ((part.w1.weight, 0), (part.w3.weight, 4 * 96)):
+        weight.data = torch.frombuffer(buffer, dtype=torch.float32, count=96, offset=start).view(16, 6)
+    assert part.w3.weight.data_ptr() == part.w1.weight.data_ptr() + part.w1.weight.nbytes
+    assert torch.equal(part.gate_up().flatten(), torch.arange(192.0))
+
+
 def test_joined_weights_are_saved_trained_and_copied_as_before(tmp_path):
     """Catches a format that refuses tensors of one memory, and an optimizer that loses them."""
     part = FeedForward(6, 16)

@@ -114,7 +114,8 @@ class FeedForward(nn.Module):
     def gate_up(self) -> Tensor:
         """The weights of w1 and w3 as one [2 F, D], of which both become views: no copy is held."""
         gate, up = self.w1.weight, self.w3.weight
-        if gate.is_meta or up.data_ptr() != gate.data_ptr() + gate.nbytes:
+        storages = [part.untyped_storage().data_ptr() for part in (gate, up)]  # a GPU may put two together
+        if gate.is_meta or len(set(storages)) > 1 or up.storage_offset() != gate.storage_offset() + gate.numel():
             with torch.inference_mode(gate.is_inference()):  # whatever mode decoding is in: training may read them
                 joined = torch.cat([gate.data, up.data])
                 gate.data, up.data = joined.chunk(2)
