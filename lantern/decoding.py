@@ -102,8 +102,8 @@ def check_request(prompts: Sequence[str], seeds: Sequence[int], batch_size: int)
 
 
 def check_law(law: Tensor, target: Target) -> None:
-    """law [B, V]. Raises LanternError for logits that were NaN or infinite: their softmax is NaN in every code. The
-    caches are released, whose memory the next images would use: an entry that is NaN stays so behind a mask."""
+    """law [B, V]. Raises LanternError for logits that were NaN or infinite: their softmax is NaN in every code. Also
+    frees the cache: a NaN in it would reach later images even where masked."""
     if isnan(law[:, 0].sum().item()):
         target.release()
         dtype = str(target.embed_weight.dtype).removeprefix("torch.")
@@ -198,14 +198,16 @@ class _Batch:
         check_law(law, self.target)
         probs = law.new_full((len(self), 1, law.shape[-1]), 1.0).index_copy(0, rows, law)
         root = TreeTopology.chain(0, law.device).tree(self.tokens[:, :1])
-        return self.verification(root, probs, self.rule, self.noise).token[rows]
+        return self.verification(root, probs, self.rule, self.noise).next_token[rows]
 
     @sharing_cores
     def step(self) -> DraftTree:
         """One round for every row; returns what was drafted."""
         start = perf_counter()
-        room = torch.tensor([self.target.num_tokens - count for count in self.counts])  # on the host, where it is read
-        tree = self.drafter.draft(self.roots, room, self.proposals)
+        tokens_left = torch.tensor(
+            [self.target.num_tokens - count for count in self.counts]
+        )  # on the host, where it is read
+        tree = self.drafter.draft(self.roots, tokens_left, self.proposals)
         tree = padded(tree, recorded_size(tree.tokens.shape[1], self.drafter.num_nodes)) if self.graphs else tree
         drafted = perf_counter()
         forward = self.target.verify(tree)
@@ -251,12 +253,12 @@ class _Batch:
         positions = (self.count - 1)[:, None] + torch.arange(path.shape[1], device=path.device)
         drafted = tree.tokens.gather(1, spread(path, tree.tokens))
         self.tokens.scatter_(1, spread(positions, self.tokens), drafted)
-        self.count += verdict.moved
-        self.roots = verdict.token
+        self.count += verdict.num_committed
+        self.roots = verdict.next_token
         last = spread((self.count - 1)[:, None], self.tokens)
         self.tokens.scatter_(1, last, self.roots[:, None])  # what lies behind is overwritten
         self.counts = [count + fresh for count, fresh in zip(self.counts, committed, strict=True)]
-        self.noise.advance(committed, verdict.moved)
+        self.noise.advance(committed, verdict.num_committed)
 
     def _finish(self) -> bool:
         """Moves complete images to `done` and frees their rows; whether there were any."""

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-AHEAD = 31  # rows of noise made beyond those a round may need: many small rows cost less together than one by one
+AHEAD = 31  # prefetched rows of noise: one large kernel is cheaper than many small ones
 MAX_TABLE = 1 << 16  # numbers that a CPU makes at once: twenty operations on them stay in its cache
 MASK = 0xFFFFFFFF
 FIRST, SECOND, GOLDEN, OTHER = 0x85EBCA6B, 0xC2B2AE35, 0x9E3779B9, 0x5BD1E995
@@ -26,8 +26,7 @@ def hashed(seed: Tensor, purpose: int, *counters: Tensor) -> Tensor:
 
 
 def bits(seed: Tensor, purpose: int, *counters: Tensor) -> Tensor:
-    """The same as int32. On a CPU numpy computes all but a large last counter: a dozen operations on a few numbers,
-    five times as fast as torch."""
+    """`hashed`, as int32. On a CPU small inputs go through numpy, which is 5x faster there."""
     if not seed.is_cpu:
         return bits_on_device(seed, purpose, *counters)
     *few, last = counters
@@ -115,7 +114,7 @@ BLOCK = 64  # codes whose maximum is found first
 MAX_DIRECT = 1 << 15  # weights up to which one operation is faster than six
 
 
-def winners(laws: Tensor, weights: Tensor) -> Tensor:
+def gumbel_argmax(laws: Tensor, weights: Tensor) -> Tensor:
     """The race: argmax(law / Exp) [...] over codes, from laws and weights 1 / Exp [..., V], is argmax(log law + G)
     without a logarithm. The first of equals wins."""
     times = laws * weights
@@ -128,7 +127,7 @@ def winners(laws: Tensor, weights: Tensor) -> Tensor:
     return best[..., 0] * BLOCK + inside
 
 
-def leaders(laws: Tensor, weights: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def gumbel_topk(laws: Tensor, weights: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The best `count` codes of the same race in order, and their log(law / Exp), [..., count] each."""
     times = laws * weights
     size = times.shape[-1]
@@ -151,16 +150,16 @@ class StoredPicks(NamedTuple):
     made: Tensor  # [B, window, V] exp(G)
     used: Tensor  # [B] rows before the root's own
 
-    def weights_at(self, depths: Tensor) -> Tensor:
+    def noise_at_depths(self, depths: Tensor) -> Tensor:
         """See Noise."""
         window = self.made.shape[1]
         rows = (self.used[:, None] + depths).clamp(max=window - 1)
         rows += window * torch.arange(len(rows), device=rows.device)[:, None]
         return self.made.flatten(0, 1).index_select(0, rows.flatten()).view(*rows.shape, -1)
 
-    def weights_ahead(self, count: int) -> Tensor:
+    def noise_of_chain(self, count: int) -> Tensor:
         """See Noise."""
-        return self.weights_at(torch.arange(count, device=self.used.device).expand(len(self.used), -1))
+        return self.noise_at_depths(torch.arange(count, device=self.used.device).expand(len(self.used), -1))
 
 
 class Noise:
@@ -229,7 +228,7 @@ class Noise:
         self._used[rows] = 0
 
     def _picks(self, seeds: Tensor, positions: Tensor) -> Tensor:  # [M], [M, K] -> [M, K, V] what is stored
-        return pick_weights(seeds, positions, len(self._codes))
+        return pick_noise(seeds, positions, len(self._codes))
 
     @property
     def tables(self) -> tuple[Tensor, Tensor]:
@@ -237,20 +236,20 @@ class Noise:
         self._ready()
         return self._made, self._used
 
-    def weights_at(self, depths: Tensor) -> Tensor:
-        """[B, N] depths of nodes -> exp(G) [B, N, V] of the tokens behind them: see winners."""
+    def noise_at_depths(self, depths: Tensor) -> Tensor:
+        """[B, N] depths of nodes -> exp(G) [B, N, V] of the tokens behind them."""
         if len(self._left) == 1:
             return self._ahead().index_select(1, depths[0])
-        return StoredPicks(*self.tables).weights_at(depths)
+        return StoredPicks(*self.tables).noise_at_depths(depths)
 
     def _ahead(self) -> Tensor:
         """The unused rows of a single image."""
         self._ready()
         return self._made[:, self._window - self._left[0] :]
 
-    def weights_ahead(self, count: int) -> Tensor:
+    def noise_of_chain(self, count: int) -> Tensor:
         """The same of depths 0, 1, … count - 1: [B, count, V]."""
-        return self._ahead()[:, :count] if len(self._left) == 1 else StoredPicks(*self.tables).weights_ahead(count)
+        return self._ahead()[:, :count] if len(self._left) == 1 else StoredPicks(*self.tables).noise_of_chain(count)
 
     def gumbel(self, purpose: Purpose, *counters: Tensor) -> Tensor:
         """counters broadcasting to [B] or [B, N] -> standard Gumbel [B, V] or [B, N, V]."""
@@ -279,10 +278,10 @@ class Noise:
 
     def draw(self, law: Tensor) -> Tensor:
         """The recovered or bonus token of a row, from law [B, V]."""
-        return winners(law, self.weights(Purpose.RESIDUAL, self.position))
+        return gumbel_argmax(law, self.weights(Purpose.RESIDUAL, self.position))
 
 
-def pick_weights(seeds: Tensor, positions: Tensor, vocab_size: int) -> Tensor:
+def pick_noise(seeds: Tensor, positions: Tensor, vocab_size: int) -> Tensor:
     """exp(G) of the tokens at these positions, [N] or [B, N], of images with these seeds [B]: [B, N, V]."""
     codes = torch.arange(vocab_size, dtype=torch.int32, device=seeds.device)
     return _exponential(bits(seeds[:, None, None], Purpose.PICK, positions[..., None], codes)).reciprocal_()

@@ -43,9 +43,9 @@ class TreeTopology:
         """The root and `length` draft tokens in a row."""
         return cls.of(tuple(range(-1, length)), device)
 
-    def within(self, room: Tensor) -> Tensor:
-        """room [B] tokens that images have left -> parents [B, N]; a node without room behind it is padding."""
-        parents = self.parents.masked_fill(self.depths >= room.to(self.parents.device)[:, None], PADDING)
+    def cut_to(self, tokens_left: Tensor) -> Tensor:
+        """tokens_left [B] of each image -> parents [B, N]; a node with no token left behind it becomes padding."""
+        parents = self.parents.masked_fill(self.depths >= tokens_left.to(self.parents.device)[:, None], PADDING)
         parents[:, 0] = -1
         return parents
 
@@ -110,7 +110,7 @@ class Verdict:
 
     path: Tensor  # [B, A] accepted nodes, root first, padded with -1
     accepted: Tensor  # [B] draft tokens accepted (0 … A-1)
-    token: Tensor  # [B, ...] the recovered or bonus token
+    next_token: Tensor  # [B, ...] the recovered or bonus token
     picks: Tensor | None = None  # [B, N, ...] the token that would have followed each node, if verification knows it
 
     @cached_property
@@ -124,8 +124,8 @@ class Verdict:
         return [len(path) - 1 for path in self.paths]
 
     @cached_property
-    def moved(self) -> Tensor:
-        """[B] tokens that the round commits: the accepted ones and its own."""
+    def num_committed(self) -> Tensor:
+        """[B] tokens that the round commits: the accepted ones and the next one."""
         return self.accepted + 1
 
 
@@ -138,8 +138,8 @@ class Site(NamedTuple):
 
 
 class AcceptanceRule(Protocol):
-    """Judges one proposed token at one site. Verification other than ratio also needs a rule to be lossless, a
-    Relaxation (acceptance/relaxed.py) or a CommittedLaw (acceptance/committed.py)."""
+    """Judges one proposed token at one site. Ratio works with any rule. Shared noise and block also
+    need `relax` (acceptance/relaxed.py) or `law` (acceptance/committed.py), unless the rule is lossless."""
 
     name: str
     verification: str  # the default: shared_noise or ratio; else the name of the only one that judges by this rule
@@ -162,7 +162,7 @@ class Target(Protocol):
     cfg_scale: float
     guidance: int  # R: 1 without guidance, else 2
     compiles: bool  # whether passes run through torch.compile
-    cuda_graphs: bool | None  # whether all passes can be recorded; None where none are: not on a GPU
+    cuda_graphs: bool | None  # True if every pass is a CUDA graph, False if some are not, None on a CPU
     weights_hash: str
     held_bytes: int  # of caches and recorded passes, which the next allocate reuses or frees
 
@@ -203,7 +203,9 @@ class Drafter(Protocol):
 
     def allocate(self, batch_size: int) -> None: ...
     def begin(self, prefill: Forward, rows: Tensor) -> None: ...
-    def draft(self, roots: Tensor, room: Tensor, proposals: "Proposals") -> DraftTree: ...  # room [B] left, on the host
+    def draft(
+        self, roots: Tensor, tokens_left: Tensor, proposals: "Proposals"
+    ) -> DraftTree: ...  # tokens_left [B], on the host
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None: ...
     def keep(self, rows: Tensor) -> None: ...
 
@@ -218,18 +220,18 @@ class TreePolicy(Protocol):
     depth: int
     width: int  # children of a node, at most
 
-    def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals: "Proposals") -> DraftTree: ...
+    def grow(self, roots: Tensor, tokens_left: Tensor, expand: Callable, proposals: "Proposals") -> DraftTree: ...
 
 
 class Proposals(Protocol):
     """How children are proposed for a verification. Scores are [B, W, V]; a node's children are its best codes. log q
     is given up to a constant per node; laws [B, W, V] are those of a window's positions -> tokens [B, W]."""
 
-    keeps_law: bool  # whether verification reads q at nodes whose children were drawn
+    needs_draft_law: bool  # whether verification reads q at nodes whose children were drawn
 
-    def drawn(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor: ...  # nodes [W] or [B, W]: indices
-    def chosen(self, log_q: Tensor, depth: int) -> Tensor: ...  # log acceptance probability of each code
-    def coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor: ...
+    def sample_scores(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor: ...  # nodes [W] or [B, W]: indices
+    def topk_scores(self, log_q: Tensor, depth: int) -> Tensor: ...  # log acceptance probability of each code
+    def redraw_coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor: ...
 
 
 class Verification(Protocol):
@@ -254,7 +256,7 @@ class Round(NamedTuple):
     images: Sequence[int] = ()  # index of each active row's image in the list of prompts
     parents: Tensor | None = None  # [B, N] of the tree, left on its device
     commit_ms: float = 0.0  # of the caches and the bookkeeping
-    read: int = 0  # tokens of all rows, where no tree counts them
+    tokens_read: int = 0  # of all rows, where no tree counts them
 
     @property
     def ms(self) -> float:
@@ -262,9 +264,9 @@ class Round(NamedTuple):
         return self.draft_ms + self.verify_ms + self.accept_ms + self.commit_ms
 
     @property
-    def judged(self) -> int:
+    def num_judged(self) -> int:
         """Nodes of all rows, without padding: an image's share does not depend on the rest of the batch."""
-        whole = self.read or self.nodes * len(self.paths)
+        whole = self.tokens_read or self.nodes * len(self.paths)
         return whole if self.parents is None else int((self.parents != PADDING).sum())
 
     @property
@@ -287,7 +289,7 @@ class Generation:
 
     @property
     def tokens_per_step(self) -> float | None:
-        """Committed image tokens per target forward, those of the prefill aside. None of images that end with it."""
+        """Committed image tokens per target forward, without the prefill's. None if images have a single token."""
         return per_step((self.tokens.shape[1] - 1) * len(self.tokens), int(self.steps.sum()))
 
     def __repr__(self) -> str:

@@ -15,7 +15,7 @@ from lantern.acceptance.lantern_pp import LanternPP
 from lantern.acceptance.tv_budget import TvBudget
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.jacobi.branching import BranchingJacobi
-from lantern.drafters.jacobi.jacobi import Jacobi, anew, coupled
+from lantern.drafters.jacobi.jacobi import Jacobi, redraw, redraw_coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.refined import RefinedJacobi
 from lantern.drafters.jacobi.starts import Left, Nearest, Uniform
@@ -78,20 +78,24 @@ METHODS = {
     "sampled, ratio": (partial(eagle, SampledTree(12, 4, 4, 3, 0.03)), Ratio(), None),
     "block": (partial(eagle, chain(4)), Block(), None),
     "parallel": (parallel, SharedNoise(), None),
-    "jacobi": (lambda target: Jacobi(target, 5, Nearest(), coupled, SAMPLING), SharedNoise(), None),
+    "jacobi": (lambda target: Jacobi(target, 5, Nearest(), redraw_coupled, SAMPLING), SharedNoise(), None),
     "jacobi, lantern_pp": (
-        lambda target: Jacobi(target, 5, Nearest(), coupled, SAMPLING), SharedNoise(),
+        lambda target: Jacobi(target, 5, Nearest(), redraw_coupled, SAMPLING), SharedNoise(),
         lambda codebook: LanternPP(codebook, 5, 3.0),
     ),
-    "scd": (lambda target: Jacobi(target, 5, Left(), coupled, SAMPLING), Ratio(), None),
-    "sjd": (lambda target: Jacobi(target, 5, Uniform(), anew, SAMPLING), Ratio(), None),
+    "scd": (lambda target: Jacobi(target, 5, Left(), redraw_coupled, SAMPLING), Ratio(), None),
+    "sjd": (lambda target: Jacobi(target, 5, Uniform(), redraw, SAMPLING), Ratio(), None),
     "gsd": (
-        lambda target: Jacobi(target, 5, Nearest(), anew, SAMPLING), Ratio(),
+        lambda target: Jacobi(target, 5, Nearest(), redraw, SAMPLING), Ratio(),
         lambda codebook: GSD(codebook, 5, 0.2, 2.0),
     ),
-    "sjd_pac": (lambda target: ProactiveJacobi(target, 5, 2, 2, Nearest(), coupled, SAMPLING), SharedNoise(), None),
+    "sjd_pac": (
+        lambda target: ProactiveJacobi(target, 5, 2, 2, Nearest(), redraw_coupled, SAMPLING),
+        SharedNoise(),
+        None,
+    ),
     "branching_jacobi": (
-        lambda target: BranchingJacobi(target, 5, 6, Nearest(), coupled, SAMPLING), SharedNoise(), None,
+        lambda target: BranchingJacobi(target, 5, 6, Nearest(), redraw_coupled, SAMPLING), SharedNoise(), None,
     ),
     "refined_jacobi": (partial(refined, 5, 2, 0), SharedNoise(), None),
     "refined_branches": (partial(refined, 5, 1, 6), SharedNoise(), None),

@@ -14,7 +14,7 @@ from lantern.acceptance.exact import Exact
 from lantern.drafters.eagle.feature_drafter import layered
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.jacobi.branching import BranchingJacobi
-from lantern.drafters.jacobi.jacobi import Jacobi, anew, coupled
+from lantern.drafters.jacobi.jacobi import Jacobi, redraw, redraw_coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.refined import RefinedJacobi
 from lantern.drafters.jacobi.starts import Left, Nearest, Uniform
@@ -80,7 +80,7 @@ class StubTarget:
         return self._forward(self.embed(tree.tokens) + self._positions[positions], self._prompt)
 
     def commit(self, verdict: Verdict) -> None:
-        self._count = self._count + verdict.moved
+        self._count = self._count + verdict.num_committed
 
     def keep(self, rows: Tensor) -> None:
         self._prompt, self._count = self._prompt[rows], self._count[rows]
@@ -102,11 +102,11 @@ class StubTarget:
 
 
 WINDOWS = {
-    "sjd": partial(Jacobi, length=4, start=Uniform(), redraw=anew),
-    "jacobi": partial(Jacobi, length=4, start=Nearest(), redraw=coupled),
-    "jacobi, left": partial(Jacobi, length=4, start=Left(), redraw=coupled),
-    "sjd_pac": partial(ProactiveJacobi, length=4, levels=2, width=3, start=Nearest(), redraw=coupled),
-    "branching_jacobi": partial(BranchingJacobi, length=4, branches=3, start=Nearest(), redraw=coupled),
+    "sjd": partial(Jacobi, length=4, start=Uniform(), redraw=redraw),
+    "jacobi": partial(Jacobi, length=4, start=Nearest(), redraw=redraw_coupled),
+    "jacobi, left": partial(Jacobi, length=4, start=Left(), redraw=redraw_coupled),
+    "sjd_pac": partial(ProactiveJacobi, length=4, levels=2, width=3, start=Nearest(), redraw=redraw_coupled),
+    "branching_jacobi": partial(BranchingJacobi, length=4, branches=3, start=Nearest(), redraw=redraw_coupled),
 }
 TREES = {
     "chain": chain(3),

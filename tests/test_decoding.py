@@ -132,7 +132,7 @@ def test_the_counts_of_a_generation_agree(tree, verification):
     images, length = found.tokens.shape
     assert sum(len(turn.accepted) for turn in found.rounds) == int(found.steps.sum())
     committed = sum(accepted + 1 for turn in found.rounds for accepted in turn.accepted)
-    assert committed == images * (length - 1)  # exactly: nothing beyond room is committed
+    assert committed == images * (length - 1)  # exactly: nothing beyond the tokens left is committed
     assert found.tokens_per_step == pytest.approx(committed / int(found.steps.sum()))
     assert ((found.tokens >= 0) & (found.tokens < CODES)).all()
     if tree is None:
@@ -147,8 +147,8 @@ def test_the_nodes_of_an_image_do_not_depend_on_the_rest_of_the_batch(tree):
     alone, together = (
         decode(TREES[tree], Sampling(), SharedNoise(), order=range(16), batch_size=size) for size in (1, 3)
     )
-    assert sum(turn.judged for turn in alone.rounds) == sum(turn.judged for turn in together.rounds)
-    assert any(turn.judged < turn.nodes * len(turn.paths) for turn in together.rounds)  # there is padding
+    assert sum(turn.num_judged for turn in alone.rounds) == sum(turn.num_judged for turn in together.rounds)
+    assert any(turn.num_judged < turn.nodes * len(turn.paths) for turn in together.rounds)  # there is padding
 
 
 def test_a_free_row_is_taken_at_once_while_a_prompt_waits():
@@ -170,9 +170,9 @@ def test_nothing_is_drafted_beyond_room(tree, verification):
         name, proposals = verification.name, verification.proposals
 
         def __call__(self, grown, probs, rule, noise):
-            room = 16 - (noise.position + 1)
+            tokens_left = 16 - (noise.position + 1)
             real = grown.parents >= 0
-            assert not (real & (grown.depths >= room[:, None])).any()
+            assert not (real & (grown.depths >= tokens_left[:, None])).any()
             seen.append(int(real.sum()))
             return verification(grown, probs, rule, noise)
 

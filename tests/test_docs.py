@@ -113,11 +113,3 @@ def test_every_link_picture_and_file_exists(page):
         if not (ROOT / path).exists() and not any(module.endswith(f"/{path}") for module in modules)
     ]
     assert missing == []
-
-
-def test_readme_is_one_page_with_small_tables():
-    """Catches a README that grows back into a manual."""
-    lines = (ROOT / "README.md").read_text().splitlines()
-    assert len(lines) <= 130
-    tables = re.findall(r"(?:^\|.*\n)+", "\n".join(lines) + "\n", re.MULTILINE)
-    assert max(table.count("\n") - 2 for table in tables) <= 6  # less its head and rule

@@ -64,12 +64,12 @@ class Fan:
     def __init__(self, width):
         self.width, self.num_nodes = width, width + 1
 
-    def grow(self, roots, room, expand, proposals):
+    def grow(self, roots, tokens_left, expand, proposals):
         root = roots[:, None]
         parents = torch.zeros(len(roots), self.num_nodes, dtype=torch.long)
-        parents[:, 1:] = torch.where(room[:, None] > 1, 0, PADDING)
+        parents[:, 1:] = torch.where(tokens_left[:, None] > 1, 0, PADDING)
         parents[:, 0] = -1
-        scores = proposals.chosen(expand(root, torch.full_like(root, -1), 0), 0)
+        scores = proposals.topk_scores(expand(root, torch.full_like(root, -1), 0), 0)
         children = scores[:, 0].topk(self.width).indices
         return DraftTree(torch.cat([root, children], 1), parents.to(roots.device))
 ''',
@@ -92,8 +92,8 @@ class Repeat:
     def observe(self, tree, forward, probs, verdict): ...
     def keep(self, rows): ...
 
-    def draft(self, roots, room, proposals):
-        length = min(self.depth, int(room.min()) - 1)
+    def draft(self, roots, tokens_left, proposals):
+        length = min(self.depth, int(tokens_left.min()) - 1)
         return TreeTopology.chain(length, roots.device).tree(roots[:, None].repeat(1, 1 + length))
 ''',
     "_target_: my_parts.Repeat\n",

@@ -33,7 +33,7 @@ from lantern.verification.shared_noise import SharedNoise
 
 TREES = {
     "none": None,
-    "chain": chain(3),  # longer than the room: its last token may not be drafted
+    "chain": chain(3),  # longer than the tokens left: its last token may not be drafted
     "static": StaticTree([[0], [1], [0, 0], [1, 0]]),
     "wide": StaticTree([[0], [1], [2], [0, 0], [0, 1]]),
     "eagle2": Eagle2Tree(total=4, depth=2, width=2),
@@ -61,9 +61,9 @@ def test_what_the_pipeline_calls_proven_is_proven_here():
     """Catches a claim that outlives its test, and a test that no claim rests on."""
     kinds = {tree.kind if tree else "none" for tree in TREES.values()}
     assert kinds | {KIND} == set(PROVEN_TREES)  # windows: tests/drafters/test_window_laws.py
-    walked = {type(verification) for verification, _ in LOOPS}
+    judge_reached_nodes = {type(verification) for verification, _ in LOOPS}
     others = {SharedLaw, GaussianRatio, GaussianShared}  # tests/verification/test_shared_law.py, tests/continuous
-    assert walked | others == set(PROVEN_VERIFICATIONS)
+    assert judge_reached_nodes | others == set(PROVEN_VERIFICATIONS)
 
 
 def drafter_of(tree, target: TableTarget, sampling: Sampling):

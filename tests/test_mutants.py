@@ -123,7 +123,7 @@ def test_a_bonus_token_from_the_wrong_node_is_caught(monkeypatch):
             self.p = torch.where(is_leaf[:, None], before, self.p)
 
     monkeypatch.setattr(ratio, "_Walk", FromTheParent)
-    monkeypatch.setattr(ratio, "judged_along", ratio.walked)
+    monkeypatch.setattr(ratio, "judge_chain", ratio.judge_reached_nodes)
     assert deviation(chain(1)) > 1e-3
     assert deviation(SIBLINGS) > 1e-3
 

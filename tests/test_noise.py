@@ -16,9 +16,9 @@ from lantern.noise import (
     _key_on_host,
     bits,
     bits_on_device,
+    gumbel_argmax,
     hashed,
     image_seed,
-    winners,
 )
 
 PINNED_PICKS = [275600578, 1045333964, 3907544953]
@@ -221,7 +221,7 @@ def test_greedy_decoding_has_no_noise():
     noise.admit(torch.arange(2), torch.tensor([1, 2]))
     noise.advance([3, 1], torch.tensor([3, 1]))
     assert not picks(noise, 1).any()
-    assert (noise.weights_at(torch.arange(WINDOW).expand(2, -1)) == 1).all()
+    assert (noise.noise_at_depths(torch.arange(WINDOW).expand(2, -1)) == 1).all()
 
 
 @pytest.mark.parametrize("few", [0, MAX_DIRECT])
@@ -232,8 +232,8 @@ def test_the_first_of_the_best_wins_the_race(monkeypatch, few):
     for codes in (BLOCK // 2, BLOCK, 5 * BLOCK, 5 * BLOCK + 1):
         laws = torch.randint(4, (3, 20, codes), generator=generator).double()
         weights = torch.randint(1, 3, (3, 20, codes), generator=generator).float()
-        assert torch.equal(winners(laws, weights), (laws * weights).argmax(-1))
-        assert torch.equal(winners(laws, weights[..., :1]), laws.argmax(-1))
+        assert torch.equal(gumbel_argmax(laws, weights), (laws * weights).argmax(-1))
+        assert torch.equal(gumbel_argmax(laws, weights[..., :1]), laws.argmax(-1))
 
 
 def test_small_exponentials_keep_their_precision():

@@ -25,9 +25,9 @@ def test_the_ring_holds_what_a_direct_computation_gives(few):
     for turn in range(60):
         depths = torch.randint(WINDOW, (3, 5), generator=generator)
         direct = noise.weights(Purpose.PICK, noise.position[:, None] + 1 + depths)
-        assert torch.equal(noise.weights_at(depths), direct)
+        assert torch.equal(noise.noise_at_depths(depths), direct)
         ahead = torch.arange(WINDOW).expand(len(direct), -1)
-        assert torch.equal(noise.weights_ahead(WINDOW), noise.weights_at(ahead))
+        assert torch.equal(noise.noise_of_chain(WINDOW), noise.noise_at_depths(ahead))
         assert torch.equal(picks(noise, 2), noise.weights(Purpose.PICK, noise.position + 3).log())
         torch.testing.assert_close(picks(noise, 2), noise.gumbel(Purpose.PICK, noise.position + 3))
         steps = torch.randint(WINDOW + 1, (3,), generator=generator)
@@ -55,13 +55,13 @@ def test_an_admitted_image_alone_is_given_new_picks(monkeypatch):
     made, exponential = [], noise_module._exponential
     monkeypatch.setattr(noise_module, "_exponential", lambda of: made.append(of.numel()) or exponential(of))
     noise = streams(list(range(8)))
-    noise.weights_ahead(WINDOW)
+    noise.noise_of_chain(WINDOW)
     window = noise.tables[0].shape[1]
     assert sum(made) == 8 * window * CODES
     noise.advance([5] * 8, torch.full((8,), 5))
     made.clear()
     noise.admit(torch.tensor([3]), torch.tensor([30]))
-    found = noise.weights_ahead(WINDOW)
+    found = noise.noise_of_chain(WINDOW)
     assert sum(made) == window * CODES
     ahead = noise.position[:, None] + 1 + torch.arange(WINDOW)
     assert torch.equal(found, noise.weights(Purpose.PICK, ahead))

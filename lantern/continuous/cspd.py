@@ -55,7 +55,7 @@ class CSpD:
         end = verdict.accepted  # the node whose draft is rejected, or the last one
         is_rejected = (end < (~tree.is_padding).sum(1) - 1) & ~is_alone[rows, end]
         replaced = mean[rows, end] + sigma * redrawn(gaussians, shift[rows, end])
-        return replace(verdict, token=torch.where(is_rejected[:, None], replaced, verdict.token))
+        return replace(verdict, next_token=torch.where(is_rejected[:, None], replaced, verdict.next_token))
 
 
 def log_ratio(away: Tensor, shift: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ class GaussianNoise(Noise):
 
     def normals(self, count: int) -> Tensor:
         """[B, count, S + 1, C] of the tokens behind the nodes of a chain, the root's first."""
-        return super().weights_ahead(count).unflatten(-1, self.shape)
+        return super().noise_of_chain(count).unflatten(-1, self.shape)
 
     def redraws(self, count: int) -> Tensor:
         """[B, count, C] of candidates for the one token that a round draws again."""
@@ -29,20 +29,20 @@ class GaussianNoise(Noise):
         normals = standard_normals(self.seeds[:, None], Purpose.RESIDUAL, self.position[:, None], numbers)
         return normals.unflatten(-1, (count, -1))
 
-    def weights_ahead(self, count: int) -> Tensor:
-        """Raises LanternError, as weights_at and draw do: they serve laws of codes."""
+    def noise_of_chain(self, count: int) -> Tensor:
+        """Raises LanternError, as noise_at_depths and draw do: they serve laws of codes."""
         raise LanternError(
             "this verification judges codes and the model's tokens are latents; use verification=gaussian_ratio, "
             "gaussian_shared or cspd"
         )
 
-    def weights_at(self, depths: Tensor) -> Tensor:
+    def noise_at_depths(self, depths: Tensor) -> Tensor:
         """Raises LanternError."""
-        return self.weights_ahead(0)
+        return self.noise_of_chain(0)
 
     def draw(self, law: Tensor) -> Tensor:
         """Raises LanternError."""
-        return self.weights_ahead(0)
+        return self.noise_of_chain(0)
 
     def _picks(self, seeds: Tensor, positions: Tensor) -> Tensor:
         """Normals in place of exp(G)."""

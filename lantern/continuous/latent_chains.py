@@ -13,7 +13,7 @@ class LatentProposals:
     """Drafts are drawn as the target draws: mean + sigma e, with the noise of their position and the drafter's mean. A
     position is judged once, so that its e stays independent of all that was committed before."""
 
-    keeps_law = False
+    needs_draft_law = False
 
     def __init__(self, noise: Noise) -> None:
         self._noise = gaussian(noise)
@@ -22,15 +22,15 @@ class LatentProposals:
         """See GaussianNoise."""
         return self._noise.normals(count)
 
-    def drawn(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor:
+    def sample_scores(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor:
         """Raises LanternError, as chosen and coupled do: they serve laws of codes."""
         raise LanternError("this drafter drafts codes and the model's tokens are latents; use drafter=latent_jacobi")
 
-    def chosen(self, log_q: Tensor, depth: int) -> Tensor:
-        return self.drawn(log_q, log_q, depth)
+    def topk_scores(self, log_q: Tensor, depth: int) -> Tensor:
+        return self.sample_scores(log_q, log_q, depth)
 
-    def coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor:
-        return self.drawn(laws, known, 0)
+    def redraw_coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor:
+        return self.sample_scores(laws, known, 0)
 
 
 def gaussian(noise: Noise) -> GaussianNoise:

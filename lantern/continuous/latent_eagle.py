@@ -14,7 +14,7 @@ from lantern.continuous.token_head import TokenHead
 from lantern.drafters.eagle.feature_drafter import FeatureDrafter
 from lantern.drafters.eagle.kv_state import FeatureTarget, RootPass
 from lantern.drafters.eagle.network import EagleNetwork
-from lantern.drafters.jacobi.jacobi import chain_within
+from lantern.drafters.jacobi.jacobi import cut_chain
 from lantern.drafters.loading import drafter_folder, eagle_layer
 from lantern.errors import LanternError, check_whole
 from lantern.models.build import RANDOM
@@ -65,7 +65,7 @@ class LatentEagle(FeatureDrafter):
         super().__init__(network, self._layer, target, tree, sampling, weights_hash, length + 1, ahead=length)
 
     @torch.inference_mode()
-    def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
+    def draft(self, roots: Tensor, tokens_left: Tensor, proposals: Proposals) -> DraftTree:
         """draft_probs: the conditions that the drafts were drawn from."""
         if not isinstance(proposals, LatentProposals):
             raise LanternError("drafter=latent_eagle drafts latents; use a verification of latents")
@@ -80,11 +80,11 @@ class LatentEagle(FeatureDrafter):
             tokens.append(self._head(laws[-1], normals[:, level : level + 1]).tokens.to(roots.dtype))
         self.forwards += self.depth
         self.forward_s += perf_counter() - start
-        return chain_within(room, torch.cat(tokens, 1), torch.cat([*laws, laws[-1]], 1))
+        return cut_chain(tokens_left, torch.cat(tokens, 1), torch.cat([*laws, laws[-1]], 1))
 
     def _root(self, at: RootPass, tokens: Tensor, features: Tensor) -> Outputs:
         """Runs the pairs committed since the last draft -> the root's feature [B, R, 1, D]."""
-        return (at.from_root(self._layer(tokens, features, *at.placed(), at.view)),)
+        return (at.from_root(self._layer(tokens, features, *at.rotary_and_mask(), at.view)),)
 
     def _behind(self, level: int, token: Tensor, features: Tensor, view: TreeView) -> Outputs:
         """The feature behind a drafted token [B, 1, C], which attends to all drafts before it."""

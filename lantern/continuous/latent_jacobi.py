@@ -6,7 +6,7 @@ from torch import Tensor
 
 from lantern.continuous.latent_chains import LatentProposals
 from lantern.continuous.token_head import TokenHead
-from lantern.drafters.jacobi.jacobi import chain_within
+from lantern.drafters.jacobi.jacobi import cut_chain
 from lantern.drafters.jacobi.window import KIND
 from lantern.errors import LanternError, check_whole
 from lantern.models.token_axis import spread
@@ -46,7 +46,7 @@ class LatentJacobi:
     def begin(self, prefill: Forward, rows: Tensor) -> None:
         self._seen[rows] = 0
 
-    def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
+    def draft(self, roots: Tensor, tokens_left: Tensor, proposals: Proposals) -> DraftTree:
         """draft_probs: the conditions that the drafts were drawn from, nan where they repeat a token."""
         if not isinstance(proposals, LatentProposals):
             raise LanternError("drafter=latent_jacobi drafts latents; use a verification of latents")
@@ -57,7 +57,7 @@ class LatentJacobi:
         tokens = torch.where(is_seen, self._guesses, newest + self.sigma * own)
         laws = torch.where(is_seen, self._laws, torch.nan)
         tokens, laws = torch.cat([roots[:, None], tokens], 1), torch.cat([laws, laws[:, -1:]], 1)
-        return chain_within(room, tokens, laws)
+        return cut_chain(tokens_left, tokens, laws)
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         """Keeps the target's tokens at the positions behind the verdict's, and the conditions they were drawn from."""

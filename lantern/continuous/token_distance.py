@@ -101,7 +101,7 @@ class TokenDistance:
         tokens = torch.stack([torch.zeros_like(draft), draft], 1)
         tree = TreeTopology.chain(1, draft.device).tree(tokens)
         verdict = pipeline.verification(tree, visit.p.expand(count, 2, -1), pipeline.rule, noise)
-        return torch.where((verdict.accepted > 0)[:, None], draft, verdict.token)
+        return torch.where((verdict.accepted > 0)[:, None], draft, verdict.next_token)
 
     def _noise(self, head: TokenHead, name: str) -> GaussianNoise:
         device = head.target.codebook.device

@@ -21,7 +21,7 @@ class NoDrafter:
     def begin(self, prefill: Forward, rows: Tensor) -> None:
         pass
 
-    def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
+    def draft(self, roots: Tensor, tokens_left: Tensor, proposals: Proposals) -> DraftTree:
         return TreeTopology.chain(0, roots.device).tree(roots[:, None])
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:

@@ -40,8 +40,8 @@ class Parallel(FeatureDrafter):
         super().__init__(network, self._layer.read, target, tree, sampling, weights_hash, pairs, ahead)
 
     @torch.inference_mode()
-    def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
-        """roots [B], room [B] -> DraftTree; the pairs up to the root's are committed to the cache here."""
+    def draft(self, roots: Tensor, tokens_left: Tensor, proposals: Proposals) -> DraftTree:
+        """roots [B], tokens_left [B] -> DraftTree; the pairs up to the root's are committed to the cache here."""
         start = perf_counter()
         self.forwards += 1
         settings = self._layer, self.sampling, self.target.cfg_scale
@@ -51,7 +51,7 @@ class Parallel(FeatureDrafter):
         def expand(tokens: Tensor, parents: Tensor, depth: int) -> Tensor:
             return scores[:, depth : depth + 1].expand(-1, tokens.shape[1], -1)
 
-        return self.tree.grow(roots, room, expand, proposals)
+        return self.tree.grow(roots, tokens_left, expand, proposals)
 
     def _scores(self, at: RootPass, tokens: Tensor, features: Tensor, roots: Tensor) -> tuple[Tensor]:
         """One forward over the pairs committed since the last draft, the root's last, and behind it the other levels
@@ -61,6 +61,6 @@ class Parallel(FeatureDrafter):
         last = at.from_root(features)[:, :, 0].flatten(0, 1)
         levels = self._layer.levels(roots.repeat_interleave(guidance, 0), last, at.ahead)
         x = torch.cat([x.view(-1, tokens.shape[1], x.shape[1]), levels], dim=1)
-        outputs = self._layer(x, *at.placed(), at.view).to(features.dtype)
+        outputs = self._layer(x, *at.rotary_and_mask(), at.view).to(features.dtype)
         outputs = at.from_root(rearrange(outputs, "(b r) t d -> b r t d", r=guidance))
         return (self.sampling.scores(self.target.head(self.target.guide(outputs))),)

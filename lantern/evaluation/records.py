@@ -122,7 +122,7 @@ def spent_by(generation: Generation) -> list[Row]:
     shared |= {
         "rounds": len(generation.rounds) / count,
         "drafter_forward_ms": 1e3 * generation.drafter_s / count,
-        "nodes": sum(r.judged for r in generation.rounds) / count,
+        "nodes": sum(r.num_judged for r in generation.rounds) / count,
     }
     shared |= {"head_ms": 1e3 * generation.head_s / count} if generation.head_s else {}
     return [{"steps": int(n), "drafter_forwards": forwards * int(n), **shared} for n in generation.steps]

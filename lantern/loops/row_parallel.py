@@ -15,7 +15,7 @@ from lantern.decoding import DecodingSetup, check_law, check_request
 from lantern.errors import LanternError, check_whole
 from lantern.loops.row_schedule import Image, next_pass
 from lantern.models.token_axis import has_latents
-from lantern.noise import GreedyNoise, Noise, Purpose, winners
+from lantern.noise import GreedyNoise, Noise, Purpose, gumbel_argmax
 from lantern.runtime.core_sharing import sharing_cores
 from lantern.runtime.memory import check_memory, check_nodes
 from lantern.sampling import Sampling
@@ -91,7 +91,7 @@ class RowParallel:
         target.allocate(len(prompts), 1)
 
         def pick(laws: Tensor, positions: Tensor) -> list[list[int]]:
-            return winners(laws, noise.weights(Purpose.PICK, positions)).tolist()  # the picks of plain decoding
+            return gumbel_argmax(laws, noise.weights(Purpose.PICK, positions)).tolist()  # the picks of plain decoding
 
         first = pick(_first_law(target, sampling, prompts, everyone), torch.zeros_like(everyone)[:, None])
         images = [Image(target.grid, self.window, self.length, token) for (token,) in first]
@@ -134,4 +134,4 @@ def _step(
     paths = [list(range(image.take(own))) for image, own in zip(images, picks, strict=True)]
     times.append(perf_counter())
     draft_ms, verify_ms, accept_ms = (1e3 * (after - before) for before, after in pairwise(times))
-    return laws, Round(paths, tokens.shape[1], draft_ms, verify_ms, accept_ms, read=read)
+    return laws, Round(paths, tokens.shape[1], draft_ms, verify_ms, accept_ms, tokens_read=read)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from lantern.noise import Noise, winners
+from lantern.noise import Noise, gumbel_argmax
 from lantern.sampling import Sampling
 from lantern.types import Target, TreeTopology, Verdict
 
@@ -25,7 +25,7 @@ def plain_picks(
     logits, picks = target.prefill(list(prompts), rows).logits, []
     for position in range(length):
         law = sampling.law(logits[:, -1])
-        picks.append(winners(law, noise.weights_ahead(1)[:, 0]))
+        picks.append(gumbel_argmax(law, noise.noise_of_chain(1)[:, 0]))
         if position + 1 < length:
             noise.advance([1] * batch, torch.ones_like(noise.position))
             root = TreeTopology.chain(0, device).tree(tokens[:, position, None])

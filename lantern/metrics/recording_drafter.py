@@ -47,8 +47,8 @@ class RecordingDrafter:
             self._admitted += 1
         self.drafter.begin(prefill, rows)
 
-    def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
-        return self.drafter.draft(roots, room, proposals)
+    def draft(self, roots: Tensor, tokens_left: Tensor, proposals: Proposals) -> DraftTree:
+        return self.drafter.draft(roots, tokens_left, proposals)
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         for row, path in enumerate(verdict.paths):

@@ -119,7 +119,7 @@ class KVCache:
 
     def advance(self, verdict: Verdict) -> None:
         """Keeps the reserved slots of the nodes on each image's accepted path."""
-        self.move(verdict.path, verdict.paths, verdict.moved)
+        self.move(verdict.path, verdict.paths, verdict.num_committed)
 
     def move(self, path: Tensor, paths: list[list[int]], committed: Tensor) -> None:
         """Keeps the reserved slots of path [B, A]; paths: the same on the host, with -1 for a node whose slot is not

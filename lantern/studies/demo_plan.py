@@ -85,8 +85,8 @@ def plan_demo(minutes: float, timings: Timings, spent_s: float) -> DemoPlan:
     images = next(fits, TRAINING_IMAGES[-1])
     preparation, smallest = preparation_s(images, timings), sweep_s(SIZES[0], timings)
     training = max(LEAST_TRAINING_S, min(TRAINING * left, left - smallest) - preparation)
-    room = left - preparation - training
-    size = [SIZES[0], *(size for size in SIZES if sweep_s(size, timings) <= room)][-1]
+    tokens_left = left - preparation - training
+    size = [SIZES[0], *(size for size in SIZES if sweep_s(size, timings) <= tokens_left)][-1]
     expected = spent_s + START_S + preparation + training + sweep_s(size, timings)
     return DemoPlan(minutes, timings.best_tree, round(training), images, size, expected, timings)
 

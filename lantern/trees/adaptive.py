@@ -51,15 +51,15 @@ class AdaptiveTree:
     def keep(self, rows: Tensor) -> None:
         self._depths = self._depths[rows]
 
-    def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals: Proposals) -> DraftTree:
-        """roots [B], room [B] tokens left -> DraftTree [B, N <= total + 1]; see StaticTree.grow for expand."""
-        room = room.to(roots.device)
-        self._root = len(self._positions) - room - 1  # [B]
-        self._grown = torch.minimum(self._recommended(), room - 1)
+    def grow(self, roots: Tensor, tokens_left: Tensor, expand: Callable, proposals: Proposals) -> DraftTree:
+        """roots [B], tokens_left [B] of each image -> DraftTree [B, N <= total + 1]; expand as in StaticTree."""
+        tokens_left = tokens_left.to(roots.device)
+        self._root = len(self._positions) - tokens_left - 1  # [B]
+        self._grown = torch.minimum(self._recommended(), tokens_left - 1)
         widths = (-(-self.total // self._grown.clamp(min=1))).clamp(max=self.width)
         beam, ranks = Beam(roots, self.width), torch.arange(self.width, device=roots.device)
         for depth in range(int(self._grown.max())):
-            log_chance = proposals.chosen(expand(beam.tokens, beam.expansions, depth), depth)
+            log_chance = proposals.topk_scores(expand(beam.tokens, beam.expansions, depth), depth)
             is_beyond = ranks >= (widths * (depth < self._grown))[:, None]  # [B, width]
             beam.grow(log_chance, is_beyond[:, None])
             beam.narrow(is_beyond[:, : beam.tokens.shape[1]])

@@ -36,14 +36,14 @@ class DDDTree:
         self.num_nodes, self.num_expanded = total + 1, 1 + (depth - 1) * width
         self.confidence: dict[int, Tensor] = {}  # H [B] by checked level, of the last trees grown
 
-    def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals: Proposals) -> DraftTree:
-        """roots [B], room [B] tokens left -> DraftTree [B, N <= total + 1]; see StaticTree.grow for expand."""
-        levels, room = min(self.depth, int(room.max()) - 1), room.to(roots.device)
+    def grow(self, roots: Tensor, tokens_left: Tensor, expand: Callable, proposals: Proposals) -> DraftTree:
+        """roots [B], tokens_left [B] of each image -> DraftTree [B, N <= total + 1]; expand as in StaticTree."""
+        levels, tokens_left = min(self.depth, int(tokens_left.max()) - 1), tokens_left.to(roots.device)
         beam, goes_on = Beam(roots, self.width), torch.ones_like(roots, dtype=torch.bool)
         self.confidence = {}
         for depth in range(levels):
-            log_chance = proposals.chosen(expand(beam.tokens, beam.expansions, depth), depth)
-            goes_on = goes_on & (depth + 1 < room)
+            log_chance = proposals.topk_scores(expand(beam.tokens, beam.expansions, depth), depth)
+            goes_on = goes_on & (depth + 1 < tokens_left)
             beam.grow(log_chance, ~goes_on[:, None, None])
             if depth + 1 in self.checks:
                 self.confidence[depth + 1] = beam.score.logsumexp(1)

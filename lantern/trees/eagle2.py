@@ -28,12 +28,12 @@ class Eagle2Tree:
         self.name, self.kind, self.total, self.depth, self.width = name, "eagle2", total, depth, width
         self.num_nodes, self.num_expanded = total + 1, 1 + (depth - 1) * width
 
-    def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals: Proposals) -> DraftTree:
-        """roots [B], room [B] tokens left -> DraftTree [B, total + 1]; see StaticTree.grow for expand."""
-        levels = min(self.depth, int(room.max()) - 1)
-        ends = None if int(room.min()) > levels else room.to(roots.device)  # the copy synchronises with the device
+    def grow(self, roots: Tensor, tokens_left: Tensor, expand: Callable, proposals: Proposals) -> DraftTree:
+        """roots [B], tokens_left [B] of each image -> DraftTree [B, total + 1]; expand as in StaticTree."""
+        levels = min(self.depth, int(tokens_left.max()) - 1)
+        ends = None if int(tokens_left.min()) > levels else tokens_left.to(roots.device)  # the copy waits
         beam = Beam(roots, self.width)
         for depth in range(levels):
-            log_chance = proposals.chosen(expand(beam.tokens, beam.expansions, depth), depth)
+            log_chance = proposals.topk_scores(expand(beam.tokens, beam.expansions, depth), depth)
             beam.grow(log_chance, None if ends is None else (depth + 1 >= ends)[:, None, None])
         return beam.tree(self.total)

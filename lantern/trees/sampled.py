@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lantern.errors import LanternError, check_whole
 from lantern.runtime.memory import check_nodes
-from lantern.trees.static import representable
+from lantern.trees.static import drop_negligible
 from lantern.types import PADDING, DraftTree, Proposals
 
 # Acceptance probability of a drawn child whose earlier siblings were rejected: FIRST for the first child, else
@@ -35,18 +35,18 @@ class SampledTree:
         self.beam, self.price = beam, price
         self.num_nodes, self.num_expanded = total + 1, 1 + (depth - 1) * beam
 
-    def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals: Proposals) -> DraftTree:
-        """roots [B], room [B] tokens left -> DraftTree [B, N], N of the largest row; see StaticTree.grow for expand."""
-        levels, room = min(self.depth, int(room.max()) - 1), room.to(roots.device)
+    def grow(self, roots: Tensor, tokens_left: Tensor, expand: Callable, proposals: Proposals) -> DraftTree:
+        """roots [B], tokens_left [B] of each image -> DraftTree [B, N] of the largest row; expand as in StaticTree."""
+        levels, tokens_left = min(self.depth, int(tokens_left.max()) - 1), tokens_left.to(roots.device)
         growing = _GrowingTree(roots, self.total, self.width)
         level = _Level.root(roots)
         for depth in range(levels):
             log_q = expand(level.tokens, level.expansions, depth)
-            log_q = representable(log_q) if proposals.keeps_law else log_q
-            drawn = proposals.drawn(log_q, level.nodes, depth).topk(self.width, dim=-1)  # [B, W, width]
+            log_q = drop_negligible(log_q) if proposals.needs_draft_law else log_q
+            drawn = proposals.sample_scores(log_q, level.nodes, depth).topk(self.width, dim=-1)  # [B, W, width]
             chance = self._acceptance(log_q, level.reach)
-            chance = chance.masked_fill((depth + 1 >= room)[:, None, None], -torch.inf)
-            if proposals.keeps_law:
+            chance = chance.masked_fill((depth + 1 >= tokens_left)[:, None, None], -torch.inf)
+            if proposals.needs_draft_law:
                 growing.keep_laws(level.nodes, log_q)
             level = growing.add(drawn.indices, chance, level, self.price, self.beam)
             if not bool((level.reach > 0).any()):  # synchronises with the device; cheaper than a drafter forward

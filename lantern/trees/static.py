@@ -10,13 +10,13 @@ from lantern.errors import LanternError, check_whole, is_whole
 from lantern.runtime.memory import check_nodes
 from lantern.types import PADDING, DraftTree, Proposals, TreeTopology
 
-TAIL = 60  # nats
+MAX_LOG_RATIO = 60  # nats
 
 
-def representable(log_q: Tensor) -> Tensor:
-    """log_q [..., V] without codes e^-60 times as likely as the likeliest one, which a cold law has: next to it their
-    mass would vanish from q in float32, by which verification divides once the likeliest is rejected."""
-    return log_q.masked_fill(log_q < log_q.amax(-1, keepdim=True) - TAIL, -torch.inf)
+def drop_negligible(log_q: Tensor) -> Tensor:
+    """Drops codes e^-60 below the best of log_q [..., V]: in float32 they vanish from q, and verification would divide
+    by 0 once the best is rejected."""
+    return log_q.masked_fill(log_q < log_q.amax(-1, keepdim=True) - MAX_LOG_RATIO, -torch.inf)
 
 
 class StaticTree:
@@ -38,28 +38,28 @@ class StaticTree:
         self._levels = [_Level(depth, self.paths, numbers) for depth in range(self.depth)]
         self.width = max(level.width for level in self._levels)
 
-    def grow(self, roots: Tensor, room: Tensor, expand: Callable, proposals: Proposals) -> DraftTree:
-        """roots [B], room [B] tokens left -> DraftTree [B, N].
+    def grow(self, roots: Tensor, tokens_left: Tensor, expand: Callable, proposals: Proposals) -> DraftTree:
+        """roots [B], tokens_left [B] of each image -> DraftTree [B, N].
 
         expand(tokens [B, W], parents [B, W] in order of expansion, depth) -> log q [B, W, V] up to a constant per node,
         one drafter forward.
         """
         self._move(roots.device)
-        batch, most = len(roots), int(room.max())
+        batch, most = len(roots), int(tokens_left.max())
         tokens = roots.new_zeros(batch, self.num_nodes)
         tokens[:, 0] = roots
-        fits = int(room.min()) > self.depth
-        is_complete = fits and (self.width < 2 or not proposals.keeps_law)  # a chain loses no node: see `lost`
-        parents = self._topology.parents.repeat(batch, 1) if fits else self._topology.within(room)
+        fits = int(tokens_left.min()) > self.depth
+        is_complete = fits and (self.width < 2 or not proposals.needs_draft_law)  # a chain loses no node: see `lost`
+        parents = self._topology.parents.repeat(batch, 1) if fits else self._topology.cut_to(tokens_left)
         laws = None
         for level in self._levels:
             if level.depth + 1 >= most:
                 break
             log_q = expand(tokens[:, level.nodes], level.expansions.expand(batch, -1), level.depth)
-            log_q = representable(log_q) if proposals.keeps_law else log_q
-            best = proposals.drawn(log_q, level.nodes, level.depth).topk(level.width, dim=-1)
+            log_q = drop_negligible(log_q) if proposals.needs_draft_law else log_q
+            best = proposals.sample_scores(log_q, level.nodes, level.depth).topk(level.width, dim=-1)
             tokens[:, level.children] = best.indices.flatten(1).index_select(1, level.picks)
-            if proposals.keeps_law:
+            if proposals.needs_draft_law:
                 lost = best.values.flatten(1).index_select(1, level.picks) == -torch.inf
                 lost |= parents[:, level.above] == PADDING
                 parents[:, level.children] = parents[:, level.children].masked_fill(lost, PADDING)

@@ -15,8 +15,8 @@ class BlockProposals(RatioProposals):
     """How much of a block is accepted depends on all of its tokens, so that rejected ones are no draws from their law:
     a window is drawn anew."""
 
-    def coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor:
-        return self.anew(laws)
+    def redraw_coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor:
+        return self.redraw(laws)
 
 
 class Block:

@@ -15,19 +15,19 @@ AT_ONCE = 8  # drafts of a chain that a CPU judges together: more than are accep
 class RatioProposals:
     """Children are drawn with noise of their own, or chosen as the most likely codes."""
 
-    keeps_law = True  # the walk needs q at every node whose children were drawn
+    needs_draft_law = True  # the walk needs q at every node whose children were drawn
 
     def __init__(self, noise: Noise) -> None:
         self._noise = noise
 
-    def drawn(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor:
+    def sample_scores(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor:
         """log_q [B, W, V], nodes [W] or [B, W] -> scores whose order is a draw from q without replacement."""
         return log_q + self._noise.gumbel(Purpose.CHILDREN, self._noise.position[:, None], nodes.expand(len(log_q), -1))
 
-    def chosen(self, log_q: Tensor, depth: int) -> Tensor:
+    def topk_scores(self, log_q: Tensor, depth: int) -> Tensor:
         return log_q.log_softmax(-1)
 
-    def coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor:
+    def redraw_coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor:
         """Draws [B, W] from laws [B, W, V], kept from the former draws as often as can be, with probability one minus
         the total variation: maximal coupling (2510.24211). Only the first known [B] positions have former draws."""
         offsets = torch.arange(laws.shape[1], device=laws.device)
@@ -35,9 +35,9 @@ class RatioProposals:
         p, q = (part.gather(2, former[..., None])[..., 0] for part in (laws, former_laws))
         keeps = (coin * q < p) & (offsets < known[:, None])
         excess = torch.where((offsets < known[:, None])[..., None], (laws - former_laws).clamp(min=0), laws)
-        return torch.where(keeps, former, self.anew(torch.where(excess.sum(-1, keepdim=True) > 0, excess, laws)))
+        return torch.where(keeps, former, self.redraw(torch.where(excess.sum(-1, keepdim=True) > 0, excess, laws)))
 
-    def anew(self, laws: Tensor) -> Tensor:
+    def redraw(self, laws: Tensor) -> Tensor:
         """Draws [B, W] from laws [B, W, V], up to a factor each, by inversion: one random number per draw, where a
         Gumbel race needs one per code. It has 32 bits: with 24, rare codes of a large codebook would never be drawn."""
         noise, steps = self._noise, 2 * torch.arange(laws.shape[1], device=laws.device) + 1
@@ -58,11 +58,11 @@ class Ratio:
         """probs p [B, N, V]. Chains are judged some drafts at a time; of other trees a CPU judges only children that
         may be reached, other devices all, without waiting."""
         if tree.topology and tree.topology.width < 2:  # a chain, maybe the root alone
-            return judged_along(tree, probs, rule, noise)
-        return (walked if probs.is_cpu else judged_everywhere)(tree, probs, rule, noise)
+            return judge_chain(tree, probs, rule, noise)
+        return (judge_reached_nodes if probs.is_cpu else judge_all_nodes)(tree, probs, rule, noise)
 
 
-def walked(tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
+def judge_reached_nodes(tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
     """Walks all batch rows together; each iteration judges one child of every active row, and synchronises with the
     device."""
     walk = _Walk(tree, probs)
@@ -76,8 +76,8 @@ def walked(tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -
     return Verdict(tree.path_to(walk.node), walk.accepted, noise.draw(walk.p))
 
 
-def judged_along(tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
-    """Judges a chain. The same verdict as walked()."""
+def judge_chain(tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
+    """Judges a chain. The same verdict as judge_reached_nodes()."""
     batch, size, _ = probs.shape
     rows, at_once = torch.arange(batch, device=probs.device), AT_ONCE if probs.is_cpu else size
     left, count = probs[:, -1], torch.full_like(rows, size - 1)
@@ -97,9 +97,9 @@ def judged_along(tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: No
     return Verdict(tree.path_to(count), count, noise.draw(left))
 
 
-def judged_everywhere(tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
+def judge_all_nodes(tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
     """Judges the children of all nodes, one rank per step, without synchronising; then follows the accepted path from
-    the root. The same verdict as walked()."""
+    the root. The same verdict as judge_reached_nodes()."""
     batch, size, _ = probs.shape
     index, nodes = torch.arange(size, device=probs.device), torch.arange(batch * size, device=probs.device)
     is_child = tree.parents[:, None] == index[:, None]  # [B, node, child]

@@ -8,23 +8,18 @@ from lantern.acceptance.exact import Exact
 from lantern.errors import LanternError
 from lantern.noise import Noise
 from lantern.types import AcceptanceRule, DraftTree, Verdict
-from lantern.verification.shared_noise import SharedNoise, SharedProposals
+from lantern.verification.shared_noise import GumbelScores, SharedNoise
 
 
-class LawKeepingProposals:
-    """As SharedProposals, with q kept for r."""
+class LawKeepingProposals(GumbelScores):
+    """Keeps q for r; there is no window to redraw, since r has not been shown to be valid for a window's laws."""
 
-    keeps_law = True
+    needs_draft_law = True
 
-    def __init__(self, noise: Noise) -> None:
-        shared = SharedProposals(noise)
-        self.drawn, self.chosen = shared.drawn, shared.chosen
+    def redraw_coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor:
+        return self.redraw(laws)
 
-    def coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor:
-        """Raises LanternError: r has not been shown to be valid for a window's laws."""
-        return self.anew(laws)
-
-    def anew(self, laws: Tensor) -> Tensor:
+    def redraw(self, laws: Tensor) -> Tensor:
         raise LanternError(
             "a rule with a committed law of its own has no window to judge under shared noise; use another rule, "
             "drafter=eagle with a static tree, or verification=ratio above temperature 0"

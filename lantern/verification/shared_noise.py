@@ -6,17 +6,31 @@ from torch import Tensor
 
 from lantern.acceptance.relaxed import Relaxation
 from lantern.errors import LanternError
-from lantern.noise import PICK_SPREAD, Noise, StoredPicks, leaders, winners
+from lantern.noise import PICK_SPREAD, Noise, StoredPicks, gumbel_argmax, gumbel_topk
 from lantern.types import AcceptanceRule, DraftTree, Verdict
 
 
-class SharedProposals:
-    """Children are the codes that the target would pick under the same noise if q were its law."""
-
-    keeps_law = False
+class GumbelScores:
+    """Scores children by log q + G: they are the codes that the target would pick under the same noise if q were its
+    law."""
 
     def __init__(self, noise: Noise | StoredPicks) -> None:
         self._noise = noise
+
+    def sample_scores(self, log_q: Tensor, nodes: Tensor | None, depth: int) -> Tensor:
+        """log_q [B, W, V] of nodes at this depth -> log q + G of the position behind them."""
+        depths = torch.full((len(log_q), 1), depth, device=log_q.device)
+        return log_q + self._noise.noise_at_depths(depths).log()
+
+    def topk_scores(self, log_q: Tensor, depth: int) -> Tensor:
+        """-> log of the estimated probability that the target picks each code."""
+        return (self.sample_scores(log_q, None, depth) / PICK_SPREAD).log_softmax(-1)
+
+
+class SharedProposals(GumbelScores):
+    """Redraws a window by the target's picks; q is not needed."""
+
+    needs_draft_law = False
 
     @property
     def tables(self) -> tuple[Tensor, ...]:
@@ -27,27 +41,18 @@ class SharedProposals:
         """See PickingProposals."""
         return SharedProposals(StoredPicks(*tables)) if tables else self
 
-    def drawn(self, log_q: Tensor, nodes: Tensor | None, depth: int) -> Tensor:
-        """log_q [B, W, V] of nodes at this depth -> log q + G of the position behind them."""
-        depths = torch.full((len(log_q), 1), depth, device=log_q.device)
-        return log_q + self._noise.weights_at(depths).log()
-
-    def chosen(self, log_q: Tensor, depth: int) -> Tensor:
-        """-> log of the estimated probability that the target picks each code."""
-        return (self.drawn(log_q, None, depth) / PICK_SPREAD).log_softmax(-1)
-
-    def coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor:
+    def redraw_coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor:
         """laws [B, W, V] of the positions behind the root -> the picks under them [B, W]; equal laws, equal picks."""
         return self.picked(laws)
 
     def picked(self, laws: Tensor) -> Tensor:
         """laws [B, W, V] of the positions behind the root -> the picks under them [B, W]."""
-        return winners(laws, self._noise.weights_ahead(laws.shape[1]))
+        return gumbel_argmax(laws, self._noise.noise_of_chain(laws.shape[1]))
 
-    def leaders(self, laws: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    def gumbel_topk(self, laws: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """laws [B, W, V] of the positions behind the root -> the picks under them and the runners-up, with log p + G up
         to a constant, best first: [B, W, count] each."""
-        return leaders(laws, self._noise.weights_ahead(laws.shape[1]), count)
+        return gumbel_topk(laws, self._noise.noise_of_chain(laws.shape[1]), count)
 
 
 class SharedNoise:
@@ -66,8 +71,8 @@ class SharedNoise:
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The tensors of the Verdict; reads no values on the host if the noise is stored."""
         is_chain = tree.topology and tree.topology.width < 2
-        weights = noise.weights_ahead(tree.tokens.shape[1]) if is_chain else noise.weights_at(tree.depths)  # [B, N, V]
-        pick = winners(probs, weights)  # [B, N]
+        weights = noise.noise_of_chain(tree.tokens.shape[1]) if is_chain else noise.noise_at_depths(tree.depths)
+        pick = gumbel_argmax(probs, weights)  # [B, N] from [B, N, V] each
         parents, drafted = tree.parents[:, 1:].clamp(min=0), tree.tokens[:, 1:]  # the root is committed
         if rule.lossless:
             rejected = pick.gather(1, parents) != drafted  # [B, N - 1]
@@ -80,7 +85,7 @@ class SharedNoise:
             index = parents[..., None].expand(-1, -1, probs.shape[-1])
             law, weights = probs.gather(1, index), weights.expand_as(probs).gather(1, index)
             p_tilde = rule.relax(law.flatten(0, 1), drafted.flatten()).view_as(law)
-            rejected = winners(p_tilde, weights) != drafted  # a child is accepted if its own p~ picks it
+            rejected = gumbel_argmax(p_tilde, weights) != drafted  # a child is accepted if its own p~ picks it
         rejected = rejected if tree.topology else rejected | tree.is_padding[:, 1:]
         best = deepest(tree, rejected)
         accepted, token = tree.depths.gather(1, best)[:, 0], pick.gather(1, best)[:, 0]

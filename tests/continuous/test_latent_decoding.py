@@ -19,7 +19,7 @@ from lantern.continuous.latent_sampling import LatentSampling
 from lantern.continuous.token_distance import TokenDistance
 from lantern.continuous.tolerance import Tolerance
 from lantern.decoding import DecodingSetup, generate
-from lantern.drafters.jacobi.jacobi import Jacobi, coupled
+from lantern.drafters.jacobi.jacobi import Jacobi, redraw_coupled
 from lantern.drafters.jacobi.starts import Nearest
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
@@ -141,7 +141,10 @@ def joined(drafter=None, verification=None, rule=None, sampling=None) -> Pipelin
     [
         ({"verification": Ratio()}, r"this verification judges codes .* use verification=gaussian_ratio"),
         ({"verification": SharedNoise()}, r"this verification judges codes"),
-        ({"drafter": partial(Jacobi, length=3, start=Nearest(), redraw=coupled)}, r"drafter=jacobi drafts codes"),
+        (
+            {"drafter": partial(Jacobi, length=3, start=Nearest(), redraw=redraw_coupled)},
+            r"drafter=jacobi drafts codes",
+        ),
         ({"rule": partial(LanternPP, k=1, lam=2.0)}, r"verification=gaussian_ratio relaxes nothing"),
         ({"rule": Tolerance(0.1)}, r"verification=gaussian_ratio relaxes nothing"),
         ({"sampling": Sampling()}, r"this verification judges latents and sampling draws codes"),

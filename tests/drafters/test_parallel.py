@@ -37,7 +37,7 @@ class AllLevels:
 
     num_nodes, num_expanded, depth, width, name, kind = LEVELS + 1, LEVELS, LEVELS, 1, "laws", "static"
 
-    def grow(self, roots, room, expand, proposals) -> DraftTree:
+    def grow(self, roots, tokens_left, expand, proposals) -> DraftTree:
         here = roots[:, None]
         self.laws = torch.cat([expand(here, here, depth).softmax(-1) for depth in range(LEVELS)], dim=1)
         return DraftTree(here.repeat(1, LEVELS + 1), torch.arange(-1, LEVELS).repeat(len(roots), 1))

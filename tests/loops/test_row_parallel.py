@@ -176,7 +176,7 @@ def test_an_image_is_the_same_in_any_batch_and_the_counts_agree(length):
     assert torch.equal(alone.tokens, some.tokens)
     assert torch.equal(alone.steps, together.steps)
     assert len(together.rounds) == max(together.steps)
-    assert len({sum(turn.judged for turn in made.rounds) for made in (alone, some, together)}) == 1  # padding aside
+    assert len({sum(turn.num_judged for turn in made.rounds) for made in (alone, some, together)}) == 1  # padding aside
     assert sum(count + 1 for turn in together.rounds for count in turn.accepted) == len(PROMPTS) * (LENGTH - 1)
     assert together.tokens_per_step == pytest.approx((LENGTH - 1) * len(PROMPTS) / sum(together.steps.tolist()))
     if length:

@@ -17,13 +17,13 @@ from lantern.pipeline import Pipeline
 from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree, chain
-from lantern.verification.ratio import Ratio, judged_everywhere
+from lantern.verification.ratio import Ratio, judge_all_nodes
 from lantern.verification.shared_noise import SharedNoise
 
 SIBLINGS = StaticTree([[0], [1], [0, 0]])
 
 
-@pytest.mark.parametrize("verification", [Ratio(), judged_everywhere], ids=["here", "as on a GPU"])
+@pytest.mark.parametrize("verification", [Ratio(), judge_all_nodes], ids=["here", "as on a GPU"])
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("tree", ["one", "chosen"])
 def test_the_closed_form_is_the_enumerated_law(tree, rule, verification):
@@ -32,7 +32,7 @@ def test_the_closed_form_is_the_enumerated_law(tree, rule, verification):
     torch.testing.assert_close(committed_law(visit, RULES[rule], verification, noise(4)), expected, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("verification", [Ratio(), judged_everywhere], ids=["here", "as on a GPU"])
+@pytest.mark.parametrize("verification", [Ratio(), judge_all_nodes], ids=["here", "as on a GPU"])
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("tree", ["two", "three"])
 def test_the_mean_over_redraws_converges_to_the_enumerated_law(tree, rule, verification):

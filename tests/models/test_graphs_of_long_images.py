@@ -33,12 +33,12 @@ class Uneven(NoDrafter):
 
     num_nodes, depth = MOST, MOST - 1
 
-    def draft(self, roots, room, proposals) -> DraftTree:
-        nodes = torch.arange(ACCEPTED + 1 + 7 * int(room.max()) % (MOST - ACCEPTED))
-        tokens = (roots[:, None] + room[:, None] // 3 + 5 * nodes) % CODES
+    def draft(self, roots, tokens_left, proposals) -> DraftTree:
+        nodes = torch.arange(ACCEPTED + 1 + 7 * int(tokens_left.max()) % (MOST - ACCEPTED))
+        tokens = (roots[:, None] + tokens_left[:, None] // 3 + 5 * nodes) % CODES
         tokens[:, 0] = roots
         parents = (nodes - 1).repeat(len(roots), 1)
-        parents[:, 1:].masked_fill_(nodes[1:] >= room[:, None], PADDING)
+        parents[:, 1:].masked_fill_(nodes[1:] >= tokens_left[:, None], PADDING)
         return DraftTree(tokens, parents, width=1)
 
 

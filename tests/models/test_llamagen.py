@@ -103,13 +103,13 @@ class Oracle:
     def begin(self, prefill: Forward, rows: Tensor) -> None:
         self.count[rows] = 1
 
-    def draft(self, roots: Tensor, room: Tensor, proposals) -> DraftTree:
+    def draft(self, roots: Tensor, tokens_left: Tensor, proposals) -> DraftTree:
         rows = torch.arange(len(roots))[:, None]
         right = self.tokens[rows, self.count[:, None] + torch.arange(3)]
         tokens = torch.cat([roots[:, None], torch.stack([right + 1, right], dim=-1).flatten(1)], dim=1) % 160
         parents = torch.tensor([-1, 0, 0, 2, 2, 4, 4]).repeat(len(roots), 1)
         depths = torch.tensor([0, 1, 1, 2, 2, 3, 3])
-        return DraftTree(tokens, parents.masked_fill((depths >= room[:, None]) & (depths > 0), PADDING))
+        return DraftTree(tokens, parents.masked_fill((depths >= tokens_left[:, None]) & (depths > 0), PADDING))
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         self.count = self.count + verdict.accepted + 1

@@ -16,7 +16,7 @@ from lantern.continuous.latent_jacobi import LatentJacobi
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.jacobi.branching import BranchingJacobi
-from lantern.drafters.jacobi.jacobi import Jacobi, anew, coupled
+from lantern.drafters.jacobi.jacobi import Jacobi, redraw, redraw_coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.refined import RefinedJacobi
 from lantern.drafters.jacobi.starts import Nearest
@@ -51,9 +51,11 @@ SIZES = {
     "total=60, depth=100000": lambda: DDDTree(60, MANY, 8, 0.5, ()),
     "total=60, depth=100000, width=8": lambda: AdaptiveTree(60, MANY, 8, 3),
     "depth=100000, width=10": lambda: SampledTree(60, MANY, 10, 10, 0.1),
-    "drafter.length=100000": lambda: Jacobi(tiny_target(), MANY, Nearest(), coupled, PLAIN),
-    "drafter.length=15, branches=100000": lambda: BranchingJacobi(tiny_target(), 15, MANY, Nearest(), coupled, PLAIN),
-    "drafter.levels=500, width=24": lambda: ProactiveJacobi(tiny_target(), 500, 500, 24, Nearest(), anew, PLAIN),
+    "drafter.length=100000": lambda: Jacobi(tiny_target(), MANY, Nearest(), redraw_coupled, PLAIN),
+    "drafter.length=15, branches=100000": lambda: BranchingJacobi(
+        tiny_target(), 15, MANY, Nearest(), redraw_coupled, PLAIN
+    ),
+    "drafter.levels=500, width=24": lambda: ProactiveJacobi(tiny_target(), 500, 500, 24, Nearest(), redraw, PLAIN),
     "drafter.length=100000 refined": lambda: refined(MANY),
     "drafter.passes=100000": lambda: refined(4, MANY),
     "loop.length=100000": lambda: RowParallel(4, MANY),
@@ -79,14 +81,14 @@ FRACTIONS = {
     "tree.depth": lambda: DDDTree(7, 3.5, 3, -1.0, [1]),
     "tree.start": lambda: AdaptiveTree(7, 4, 3, 2.5),
     "tree.beam": lambda: SampledTree(7, 4, 3, 2.5, 0.1),
-    "drafter.length": lambda: Jacobi(tiny_target(), 4.5, Nearest(), coupled, PLAIN),
+    "drafter.length": lambda: Jacobi(tiny_target(), 4.5, Nearest(), redraw_coupled, PLAIN),
     "drafter.length=2": lambda: LatentJacobi(tiny_target(), 2.5),
     "drafter.length=3": lambda: LatentEagle(EagleNetwork(8, 1, 8), tiny_target(), PLAIN, 3.5),
     "acceptance.k": lambda: Lantern(CODEBOOK, 2.5, 0.1),
     "acceptance.k=3": lambda: LanternPPReleased(CODEBOOK, 3.5, 2.0),
     "acceptance.g": lambda: GSD(CODEBOOK, 2.5, 0.5, 9.0),
-    "drafter.branches": lambda: BranchingJacobi(tiny_target(), 4, 2.5, Nearest(), coupled, PLAIN),
-    "drafter.levels": lambda: ProactiveJacobi(tiny_target(), 4, 2.5, 2, Nearest(), coupled, PLAIN),
+    "drafter.branches": lambda: BranchingJacobi(tiny_target(), 4, 2.5, Nearest(), redraw_coupled, PLAIN),
+    "drafter.levels": lambda: ProactiveJacobi(tiny_target(), 4, 2.5, 2, Nearest(), redraw_coupled, PLAIN),
     "drafter.passes": lambda: refined(4, 1.5),
     "loop.window": lambda: RowParallel(2.5),
     "loop.length": lambda: RowParallel(2, 1.5),
@@ -102,7 +104,7 @@ def test_a_fraction_of_a_count_is_refused(setting):
 
 
 def window(target):
-    return Jacobi(target, 4, Nearest(), anew, PLAIN)
+    return Jacobi(target, 4, Nearest(), redraw, PLAIN)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from support.toy import PROMPTS, SEEDS, tiny_target
 
 from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, first_rounds, generate, steps
-from lantern.drafters.jacobi.jacobi import Jacobi, coupled
+from lantern.drafters.jacobi.jacobi import Jacobi, redraw_coupled
 from lantern.drafters.jacobi.starts import Nearest
 from lantern.drafters.none import NoDrafter
 from lantern.loops.row_parallel import RowParallel
@@ -114,7 +114,7 @@ def test_a_user_who_sets_the_threads_keeps_them(name, monkeypatch):
 
 
 def jacobi(target) -> Jacobi:
-    return Jacobi(target, 4, Nearest(), coupled, Sampling())
+    return Jacobi(target, 4, Nearest(), redraw_coupled, Sampling())
 
 
 def streamed(setup: DecodingSetup, prompts: list[str], seeds: list[int]) -> torch.Tensor:

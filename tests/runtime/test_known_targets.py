@@ -31,7 +31,7 @@ HOSTILE = {  # where its name stands: the node
     "acceptance.redraw.path os.system": {"_target_": EXACT, "redraw": {"_target_": GETTER, "path": "os.system"}},
     "acceptance.redraw.path lantern.cli.run_setting.os.system":
         {"_target_": EXACT, "redraw": {"_target_": GETTER, "path": "lantern.cli.run_setting.os.system"}},
-    "acceptance._args_ ['os.system']": {"_target_": GETTER, "path": "lantern.drafters.jacobi.jacobi.anew",
+    "acceptance._args_ ['os.system']": {"_target_": GETTER, "path": "lantern.drafters.jacobi.jacobi.redraw",
                                         "_args_": ["os.system"]},
     "acceptance.rules[1][0]._target_ os.system": {"rules": [1, [{"_target_": "os.system"}]]},
     "acceptance._target_ subprocess.run": {"_partial_": True, "_target_": "subprocess.run"},

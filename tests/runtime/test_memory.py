@@ -9,7 +9,7 @@ from support.toy import PROMPTS, tiny_eagle, tiny_target
 from lantern import decoding
 from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup
-from lantern.drafters.jacobi.jacobi import Jacobi, coupled
+from lantern.drafters.jacobi.jacobi import Jacobi, redraw_coupled
 from lantern.drafters.jacobi.refined import RefinedJacobi
 from lantern.drafters.jacobi.starts import Nearest
 from lantern.drafters.none import NoDrafter
@@ -43,7 +43,7 @@ def test_the_cache_is_as_large_as_estimated(batch_size, num_nodes):
 def test_drafters_hold_what_is_estimated():
     """Catches a cache, pairs or laws that the estimate forgets, and guidance rows counted once."""
     target = tiny_target()
-    eagle, jacobi = tiny_eagle(target, chain(5), Sampling()), Jacobi(target, 6, Nearest(), coupled, Sampling())
+    eagle, jacobi = tiny_eagle(target, chain(5), Sampling()), Jacobi(target, 6, Nearest(), redraw_coupled, Sampling())
     refined = RefinedJacobi(eagle.network, target, Sampling(), 6, 1, 0.7)
     layered = tiny_eagle(target, chain(5), Sampling(), layers=(0, 1))
     refined_layered = RefinedJacobi(layered.network, target, Sampling(), 6, 1, 0.7)

@@ -68,12 +68,12 @@ class ScriptedProposals:
     """Children in every order in which they can be drawn without replacement; num_children counts them by node, or is
     the most that any node has."""
 
-    keeps_law = True
+    needs_draft_law = True
 
     def __init__(self, scripts: Scripts, num_children: Sequence[int] | int) -> None:
         self._scripts, self._num_children = scripts, num_children
 
-    def drawn(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor:
+    def sample_scores(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor:
         rows = torch.arange(len(log_q))
         scores = torch.full_like(log_q, -1e3).masked_fill(log_q == -torch.inf, -torch.inf)
         for slot in range(log_q.shape[1]):
@@ -85,5 +85,5 @@ class ScriptedProposals:
                 left[rows[asked], code[asked]] = 0
         return scores
 
-    def chosen(self, log_q: Tensor, depth: int) -> Tensor:
+    def topk_scores(self, log_q: Tensor, depth: int) -> Tensor:
         return log_q.log_softmax(-1)

@@ -79,7 +79,7 @@ class LinearTarget:
 
     def commit(self, verdict: Verdict) -> None:
         self._memory = self._nodes[torch.arange(len(self._nodes)), verdict.accepted]
-        self._count = self._count + verdict.moved
+        self._count = self._count + verdict.num_committed
 
     def keep(self, rows: Tensor) -> None:
         self._memory, self._count = self._memory[rows], self._count[rows]

@@ -16,4 +16,4 @@ def streams(seeds: list[int], codes: int = CODES) -> Noise:
 
 def picks(noise: Noise, depth: int) -> Tensor:
     """G [B, V] of the token behind a node at this depth."""
-    return noise.weights_at(torch.full((len(noise.seeds), 1), depth))[:, 0].log()
+    return noise.noise_at_depths(torch.full((len(noise.seeds), 1), depth))[:, 0].log()

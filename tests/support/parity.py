@@ -18,7 +18,7 @@ class FollowTokens:
     def __init__(self, tokens: Tensor) -> None:
         self.tokens = tokens
 
-    def grow(self, roots, room, expand, proposals):
+    def grow(self, roots, tokens_left, expand, proposals):
         parent = torch.zeros(len(roots), 1, dtype=torch.long)
         return [expand(self.tokens[:, d : d + 1], parent + max(0, d - 1), d)[:, 0].softmax(-1) for d in range(LEVELS)]
 

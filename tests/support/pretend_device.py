@@ -23,7 +23,8 @@ from lantern.acceptance.tv_budget import TvBudget
 from lantern.decoding import DecodingSetup
 from lantern.drafters.eagle.eagle import Eagle
 from lantern.drafters.jacobi.branching import BranchingJacobi
-from lantern.drafters.jacobi.jacobi import Jacobi, coupled
+from lantern.drafters.jacobi.jacobi import Jacobi
+from lantern.drafters.jacobi.jacobi import redraw_coupled as coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.refined import RefinedJacobi
 from lantern.drafters.jacobi.starts import Nearest

@@ -20,7 +20,7 @@ class FixedNoise:
     def draw(self, law: Tensor) -> Tensor:
         return (law.log() + self.gumbel[:, 0]).argmax(-1)
 
-    def weights_at(self, depths: Tensor) -> Tensor:
+    def noise_at_depths(self, depths: Tensor) -> Tensor:
         return self.gumbel[torch.arange(len(depths))[:, None], depths].exp()
 
 
@@ -64,7 +64,7 @@ def random_case(seed: int, duplicates: bool = False) -> tuple[DraftTree, Tensor,
 def assert_same(verdict, row: int, path: list[int], token: int) -> None:
     found = verdict.path[row].tolist()
     assert found == path + [-1] * (len(found) - len(path))
-    assert (int(verdict.accepted[row]), int(verdict.token[row])) == (len(path) - 1, token)
+    assert (int(verdict.accepted[row]), int(verdict.next_token[row])) == (len(path) - 1, token)
 
 
 def widest(tree: DraftTree) -> int:

@@ -7,7 +7,7 @@ from support.toy import DIM, PROMPTS, tiny_eagle, tiny_target
 
 from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, generate
-from lantern.drafters.jacobi.jacobi import Jacobi, coupled
+from lantern.drafters.jacobi.jacobi import Jacobi, redraw_coupled
 from lantern.drafters.jacobi.refined import RefinedJacobi
 from lantern.drafters.jacobi.starts import Nearest
 from lantern.drafters.none import NoDrafter
@@ -41,7 +41,7 @@ DRAFTERS = {
     "plain": lambda target: NoDrafter(),
     "static": partial(eagle, STATIC),
     "eagle2": partial(eagle, Eagle2Tree(6, 3, 3)),
-    "jacobi": lambda target: Jacobi(target, 4, Nearest(), coupled, Sampling()),
+    "jacobi": lambda target: Jacobi(target, 4, Nearest(), redraw_coupled, Sampling()),
     "eagle3": lambda target: tiny_eagle(target, STATIC, Sampling(), layers=(1, 0)),
     "refined": lambda target: refined(target, 0),
     "refined_eagle3": lambda target: RefinedJacobi(drafter_of(target, "eagle3").network, target, Sampling(), 4, 2, 0.7),

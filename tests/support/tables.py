@@ -79,7 +79,7 @@ class TableTarget:
         return self.forward(self._nodes)
 
     def commit(self, verdict: Verdict) -> None:
-        rows = torch.arange(len(verdict.token))
+        rows = torch.arange(len(verdict.next_token))
         self._path = self._nodes[rows, verdict.path[rows, verdict.accepted]]
 
     def keep(self, rows: Tensor) -> None:
@@ -111,9 +111,9 @@ class TableDrafter:
         for tree in self._stateful:
             tree.begin(rows)
 
-    def draft(self, roots: Tensor, room: Tensor, proposals) -> DraftTree:
+    def draft(self, roots: Tensor, tokens_left: Tensor, proposals) -> DraftTree:
         self._expanded = self._path[:, None]
-        return self.tree.grow(roots, room, self._expand, proposals)
+        return self.tree.grow(roots, tokens_left, self._expand, proposals)
 
     def _expand(self, tokens: Tensor, parents: Tensor, depth: int) -> Tensor:
         above = self._expanded.gather(1, parents.expand(len(tokens), -1).clamp(min=0))
@@ -164,9 +164,9 @@ def law_of_one_round(
         drafter.allocate(batch)
         rows = torch.arange(batch)
         drafter.begin(target.prefill([""] * batch, rows), rows)
-        room = torch.full((batch,), target.num_tokens - 1)
+        tokens_left = torch.full((batch,), target.num_tokens - 1)
         proposals = ScriptedProposals(scripts, num_children(drafter))
-        tree = alter(drafter.draft(torch.full((batch,), ROOT), room, proposals))
+        tree = alter(drafter.draft(torch.full((batch,), ROOT), tokens_left, proposals))
         probs = sampling.law(target.verify(tree).logits)
         return committed(tree, verification(tree, probs, rule, ScriptedNoise(scripts)))
 
@@ -190,7 +190,7 @@ def num_children(drafter: Drafter) -> list[int] | int:
 
 def committed(tree: DraftTree, verdict: Verdict) -> list[tuple[int, ...]]:
     """The tokens each row commits: the accepted ones and the verdict's own."""
-    rows = zip(tree.tokens, verdict.path, verdict.accepted.tolist(), verdict.token.tolist(), strict=True)
+    rows = zip(tree.tokens, verdict.path, verdict.accepted.tolist(), verdict.next_token.tolist(), strict=True)
     return [(*tokens[path[1 : accepted + 1]].tolist(), token) for tokens, path, accepted, token in rows]
 
 

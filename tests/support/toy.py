@@ -45,13 +45,13 @@ def tiny_eagle(target: LlamaGenTarget, tree: TreePolicy, sampling: Sampling, lay
 class ByLikelihood:
     """Proposes the likeliest codes, with or without the laws they come from."""
 
-    def __init__(self, keeps_law: bool = False) -> None:
-        self.keeps_law = keeps_law
+    def __init__(self, needs_draft_law: bool = False) -> None:
+        self.needs_draft_law = needs_draft_law
 
-    def drawn(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor:
+    def sample_scores(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor:
         return log_q
 
-    def chosen(self, log_q: Tensor, depth: int) -> Tensor:
+    def topk_scores(self, log_q: Tensor, depth: int) -> Tensor:
         return log_q.log_softmax(-1)
 
 

@@ -38,16 +38,16 @@ def uneven_rounds(target: LlamaGenTarget, drafter: Drafter, rotary: int) -> Iter
             drafter.keep(torch.tensor([2, 1]))
             prompts, committed = [prompts[2], prompts[1]], [committed[2], committed[1]]
         roots = torch.tensor([tokens[-1] for tokens in committed])
-        room = torch.tensor([target.num_tokens - len(tokens) for tokens in committed])
+        tokens_left = torch.tensor([target.num_tokens - len(tokens) for tokens in committed])
         before = drafter.forwards
-        tree = drafter.draft(roots, room, ByLikelihood())
+        tree = drafter.draft(roots, tokens_left, ByLikelihood())
         yield Drafted(prompts, committed, drafter.forwards - before)
         forward, verdict = target.verify(tree), random_verdict(generator, tree)
         target.commit(verdict)
         drafter.observe(tree, forward, drafter.sampling.law(forward.logits), verdict)
         for row, accepted in enumerate(verdict.accepted.tolist()):
             committed[row] += tree.tokens[row, verdict.path[row, 1 : accepted + 1]].tolist()
-            committed[row].append(int(verdict.token[row]))
+            committed[row].append(int(verdict.next_token[row]))
     assert len({len(tokens) for tokens in committed}) > 1  # uneven
 
 

@@ -117,7 +117,7 @@ def test_the_label_of_the_race_is_the_pick_of_shared_noise():
     """As tau falls the loss is 0 where the picks of p and q agree under the noise of decoding, and large elsewhere."""
     noise = Noise(200, CODES, 0)
     noise.admit(torch.arange(200), torch.arange(200))
-    weights = noise.weights_at(torch.zeros(200, 1, dtype=torch.long))[:, 0].double()
+    weights = noise.noise_at_depths(torch.zeros(200, 1, dtype=torch.long))[:, 0].double()
     p, logits = laws(200, CODES, seed=0), random(200, CODES, seed=1)
     gumbel = weights.log()
     agree = (p.log() + gumbel).argmax(-1) == (logits.log_softmax(-1) + gumbel).argmax(-1)

@@ -99,8 +99,8 @@ def shift_positions(monkeypatch) -> None:
 
 
 def shift_noise(monkeypatch) -> None:
-    made = guided_laws.pick_weights
-    monkeypatch.setattr(guided_laws, "pick_weights", lambda seeds, at, codes: made(seeds, at + 1, codes))
+    made = guided_laws.pick_noise
+    monkeypatch.setattr(guided_laws, "pick_noise", lambda seeds, at, codes: made(seeds, at + 1, codes))
 
 
 def test_validation_predicts_what_decoding_accepts(task):

@@ -33,7 +33,7 @@ class SlowImage:
         self.root += accepted + 1
 
     @property
-    def room(self) -> int:
+    def tokens_left(self) -> int:
         return LENGTH - self.root - 1
 
 
@@ -54,9 +54,9 @@ def test_depth_and_width_follow_from_the_rounds_left_and_above():
         if round_number == 5:
             tree.keep(torch.tensor([2, 0]))
             images = [images[2], images[0]]
-        room = torch.tensor([image.room for image in images])
+        tokens_left = torch.tensor([image.tokens_left for image in images])
         roots = torch.arange(len(images)) + round_number
-        grown, accepted = tree.grow(roots, room, laws, ByLikelihood()), []
+        grown, accepted = tree.grow(roots, tokens_left, laws, ByLikelihood()), []
         for row, image in enumerate(images):
             depth, width = image.shape()
             shapes.add((depth, width))
@@ -66,7 +66,7 @@ def test_depth_and_width_follow_from_the_rounds_left_and_above():
         path = torch.full((len(images), DEPTH + 1), -1)
         tree.observe(Verdict(path, torch.tensor(accepted), torch.zeros(len(images), dtype=torch.long)))
         for image in images:
-            if image.room < 2:  # finished: a new image takes its row
+            if image.tokens_left < 2:  # finished: a new image takes its row
                 row = images.index(image)
                 tree.begin(torch.tensor([row]))
                 images[row] = SlowImage()

@@ -21,9 +21,9 @@ from lantern.verification import SharedNoise
 ROOTS = torch.arange(6)
 
 
-def slow_end(laws: PathLaws, root: int, tree: DDDTree, room: int) -> int:
+def slow_end(laws: PathLaws, root: int, tree: DDDTree, tokens_left: int) -> int:
     """Levels grown by a beam until the log of its total probability falls below tau."""
-    beam, most = [(0.0, (root,))], min(tree.depth, room - 1)
+    beam, most = [(0.0, (root,))], min(tree.depth, tokens_left - 1)
     for level in range(1, most + 1):
         grown = []
         for score, path in beam:
@@ -40,10 +40,14 @@ def slow_end(laws: PathLaws, root: int, tree: DDDTree, room: int) -> int:
 @pytest.mark.parametrize("tau", [-0.3, -0.8, -1.5])
 def test_a_tree_ends_at_the_first_check_that_it_fails(checks, tau):
     """Catches confidence of the wrong level or of another row, and rows that go on because others do."""
-    tree, laws, room = DDDTree(18, 5, 4, tau, checks), PathLaws(codes=13, seed=7), torch.tensor([99] * 4 + [3, 1])
-    grown = tree.grow(ROOTS, room, laws, ByLikelihood())
+    tree, laws, tokens_left = (
+        DDDTree(18, 5, 4, tau, checks),
+        PathLaws(codes=13, seed=7),
+        torch.tensor([99] * 4 + [3, 1]),
+    )
+    grown = tree.grow(ROOTS, tokens_left, laws, ByLikelihood())
     for row, root in enumerate(ROOTS.tolist()):
-        end = slow_end(laws, root, tree, int(room[row]))
+        end = slow_end(laws, root, tree, int(tokens_left[row]))
         assert set(paths_of(grown, row)) == brute_force_beam(laws, root, 18, end, 4)
 
 
@@ -64,9 +68,9 @@ def test_trees_end_at_different_levels_and_no_needless_drafter_forward_runs():
 
 def test_without_a_threshold_it_is_eagle2():
     """Catches a beam that differs from EAGLE-2's in anything but its end."""
-    laws, room = PathLaws(codes=13, seed=8), torch.tensor([99, 99, 4, 99, 2, 99])
-    ours = DDDTree(20, 4, 5, -inf, [1, 2, 3]).grow(ROOTS, room, laws, ByLikelihood())
-    theirs = Eagle2Tree(20, 4, 5).grow(ROOTS, room, laws, ByLikelihood())
+    laws, tokens_left = PathLaws(codes=13, seed=8), torch.tensor([99, 99, 4, 99, 2, 99])
+    ours = DDDTree(20, 4, 5, -inf, [1, 2, 3]).grow(ROOTS, tokens_left, laws, ByLikelihood())
+    theirs = Eagle2Tree(20, 4, 5).grow(ROOTS, tokens_left, laws, ByLikelihood())
     assert torch.equal(ours.tokens, theirs.tokens)
     assert torch.equal(ours.parents, theirs.parents)
 

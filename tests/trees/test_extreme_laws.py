@@ -14,7 +14,7 @@ from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.sampled import SampledTree
 from lantern.trees.static import StaticTree
 from lantern.types import PADDING, TreeTopology
-from lantern.verification.ratio import Ratio, RatioProposals, judged_everywhere, walked
+from lantern.verification.ratio import Ratio, RatioProposals, judge_all_nodes, judge_reached_nodes
 
 SEEDS = 4000
 COLD = torch.tensor([20.0, 9.0, 2.0, 0.0]) / 0.1  # the drafter's logits at temperature 0.1
@@ -33,12 +33,12 @@ def test_a_cold_drafter_leaves_the_targets_law(tree):
     drafted = tree.grow(roots, torch.full((SEEDS,), 9), always(COLD), RatioProposals(noise))
     verdict = Ratio()(drafted, TARGET.expand(SEEDS, drafted.tokens.shape[1], -1), Exact(), noise)
     first = drafted.tokens.gather(1, verdict.path[:, 1:2].clamp(min=0))[:, 0]
-    made = torch.where(verdict.accepted > 0, first, verdict.token)
+    made = torch.where(verdict.accepted > 0, first, verdict.next_token)
     share = torch.bincount(made, minlength=4) / SEEDS
     torch.testing.assert_close(share, TARGET, rtol=0, atol=0.03)
 
 
-@pytest.mark.parametrize("verify", [walked, judged_everywhere])
+@pytest.mark.parametrize("verify", [judge_reached_nodes, judge_all_nodes])
 @pytest.mark.parametrize("gap", [80.0, 90.0, 95.0, 100.0])
 def test_a_runner_up_of_a_mass_below_the_normal_numbers_is_judged_by_its_law(gap, verify):
     """Catches a second sibling's q divided by the smallest normal number in place of its own sum: SJD-PAC's runners-up
@@ -49,7 +49,7 @@ def test_a_runner_up_of_a_mass_below_the_normal_numbers_is_judged_by_its_law(gap
     siblings = TreeTopology.of((-1, 0, 0), law.device).tree(torch.tensor([[0, 0, 1]]).expand(SEEDS, -1))
     siblings = replace(siblings, draft_probs=law.expand(SEEDS, 3, -1))
     verdict = verify(siblings, target.expand(SEEDS, 3, -1), Exact(), noise)
-    made = torch.where(verdict.accepted > 0, 1, verdict.token)
+    made = torch.where(verdict.accepted > 0, 1, verdict.next_token)
     torch.testing.assert_close(torch.bincount(made, minlength=4) / SEEDS, target, rtol=0, atol=0.03)
 
 

@@ -15,21 +15,21 @@ ROOTS = torch.arange(5)
 class GumbelDraws:
     """Proposals: Gumbel noise keyed by seed and node; stateless."""
 
-    keeps_law = True
+    needs_draft_law = True
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
 
-    def drawn(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor:
+    def sample_scores(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor:
         generator = torch.Generator().manual_seed(self.seed)
         table = -torch.rand(64, log_q.shape[-1], generator=generator, dtype=log_q.dtype).log().neg().log()
         return log_q + table[nodes.expand(len(log_q), -1)]
 
 
-def slow_shape(tree: SampledTree, laws: PathLaws, drawn: dict, root: int, room: int) -> set[tuple[int, ...]]:
+def slow_shape(tree: SampledTree, laws: PathLaws, drawn: dict, root: int, tokens_left: int) -> set[tuple[int, ...]]:
     """The paths whose acceptance probability reaches tree.price, from drawn: {path: [children in order]}."""
     level, found = [((root,), 1.0)], [(root,)]
-    for _ in range(min(tree.depth, room - 1)):
+    for _ in range(min(tree.depth, tokens_left - 1)):
         offers = []
         for path, reach in level:
             law, left = laws.law(path), reach
@@ -52,14 +52,18 @@ def slow_shape(tree: SampledTree, laws: PathLaws, drawn: dict, root: int, room: 
 def test_a_sampled_tree_holds_every_node_whose_acceptance_probability_reaches_the_threshold(shape, zeros):
     """Catches probabilities of the wrong path, mixed-up rows or siblings, gaps in ranks, an ignored limit or
     threshold."""
-    tree, laws, room = SampledTree(*shape), PathLaws(codes=11, seed=4, zeros=zeros), torch.tensor([99, 99, 99, 3, 1])
-    grown = tree.grow(ROOTS, room, laws, GumbelDraws(0))
+    tree, laws, tokens_left = (
+        SampledTree(*shape),
+        PathLaws(codes=11, seed=4, zeros=zeros),
+        torch.tensor([99, 99, 99, 3, 1]),
+    )
+    grown = tree.grow(ROOTS, tokens_left, laws, GumbelDraws(0))
     for row, root in enumerate(ROOTS.tolist()):
         paths = paths_of(grown, row)
         drawn: dict[tuple[int, ...], list[int]] = {}
         for path in paths[1:]:
             drawn.setdefault(path[:-1], []).append(path[-1])
-        assert set(paths) == slow_shape(tree, laws, drawn, root, int(room[row]))
+        assert set(paths) == slow_shape(tree, laws, drawn, root, int(tokens_left[row]))
         assert len(paths) == len(set(paths))
     assert (grown.parents < torch.arange(grown.parents.shape[1])).all()
     assert grown.tokens.shape[1] == 1 + max(int((grown.parents[row] >= 0).sum()) for row in range(5))
@@ -75,7 +79,7 @@ def test_children_are_the_first_draws_of_their_own_node_whose_law_is_stored():
             children = [int(grown.tokens[row, child]) for child in paths if grown.parents[row, child] == node]
             if children:
                 law = laws.law(path)
-                scores = noise.drawn(law.log()[None, None], torch.tensor([node]), 0)[0, 0]
+                scores = noise.sample_scores(law.log()[None, None], torch.tensor([node]), 0)[0, 0]
                 assert children == scores.argsort(descending=True)[: len(children)].tolist()
                 torch.testing.assert_close(grown.draft_probs[row, node], law)
 
@@ -83,11 +87,11 @@ def test_children_are_the_first_draws_of_their_own_node_whose_law_is_stored():
 def test_a_row_grows_the_same_tree_alone_and_beside_others():
     """Catches node indices, and so noise, or a node budget shared between rows."""
     laws = PathLaws(codes=11, seed=6)
-    tree, room = SampledTree(20, 6, 3, 4, 0.03), torch.tensor([99, 99, 4, 99, 2])
-    together = tree.grow(ROOTS, room, laws, GumbelDraws(2))
+    tree, tokens_left = SampledTree(20, 6, 3, 4, 0.03), torch.tensor([99, 99, 4, 99, 2])
+    together = tree.grow(ROOTS, tokens_left, laws, GumbelDraws(2))
     sizes = set()
     for row in range(5):
-        alone = tree.grow(ROOTS[row : row + 1], room[row : row + 1], laws, GumbelDraws(2))
+        alone = tree.grow(ROOTS[row : row + 1], tokens_left[row : row + 1], laws, GumbelDraws(2))
         size = alone.tokens.shape[1]
         sizes.add(size)
         assert torch.equal(together.tokens[row, :size], alone.tokens[0])

@@ -82,22 +82,22 @@ def test_a_chain_of_nothing_is_one_clear_error():
 
 
 @pytest.mark.parametrize("name", SIZES)
-@pytest.mark.parametrize("keeps_law", [False, True])
-def test_a_static_tree_takes_the_best_ranks_of_every_node(name, keeps_law):
+@pytest.mark.parametrize("needs_draft_law", [False, True])
+def test_a_static_tree_takes_the_best_ranks_of_every_node(name, needs_draft_law):
     """Catches ranks, parents or laws that are mixed up between nodes of a level."""
     tree, laws = StaticTree(PUBLISHED[name]), PathLaws(codes=12, seed=0)
-    grown = tree.grow(torch.tensor([3, 4]), torch.tensor([99, 99]), laws, ByLikelihood(keeps_law))
+    grown = tree.grow(torch.tensor([3, 4]), torch.tensor([99, 99]), laws, ByLikelihood(needs_draft_law))
     for row, root in enumerate((3, 4)):
         tokens = {(): (root,)}
         for path in tree.paths:
             order = laws.law(tokens[path[:-1]]).argsort(descending=True)
             tokens[path] = (*tokens[path[:-1]], int(order[path[-1]]))
         assert paths_of(grown, row) == list(tokens.values())
-        if keeps_law:
+        if needs_draft_law:
             for node, path in enumerate([(), *tree.paths]):
                 if (*path, 0) in tree.paths:
                     torch.testing.assert_close(grown.draft_probs[row, node], laws.law(tokens[path]))
-    assert keeps_law or grown.draft_probs is None
+    assert needs_draft_law or grown.draft_probs is None
 
 
 def test_draws_beyond_the_support_become_padding_with_all_their_descendants():
@@ -118,10 +118,10 @@ def test_draws_beyond_the_support_become_padding_with_all_their_descendants():
 @pytest.mark.parametrize("zeros", [0.0, 0.5])
 def test_eagle2_keeps_the_nodes_of_a_beam_by_brute_force(total, depth, width, zeros):
     """Catches a beam that mixes rows or levels, scores not summed along the path, nodes kept without their parents."""
-    laws, roots, room = PathLaws(codes=13, seed=2, zeros=zeros), torch.arange(4), torch.tensor([99, 99, 3, 1])
-    grown = Eagle2Tree(total, depth, width).grow(roots, room, laws, ByLikelihood())
+    laws, roots, tokens_left = PathLaws(codes=13, seed=2, zeros=zeros), torch.arange(4), torch.tensor([99, 99, 3, 1])
+    grown = Eagle2Tree(total, depth, width).grow(roots, tokens_left, laws, ByLikelihood())
     for row, root in enumerate(roots.tolist()):
-        expected = brute_force_beam(laws, root, total, min(depth, int(room[row]) - 1), width)
+        expected = brute_force_beam(laws, root, total, min(depth, int(tokens_left[row]) - 1), width)
         assert set(paths_of(grown, row)) == expected
     assert grown.draft_probs is None
     assert (grown.parents < torch.arange(grown.parents.shape[1])).all()
@@ -129,8 +129,8 @@ def test_eagle2_keeps_the_nodes_of_a_beam_by_brute_force(total, depth, width, ze
 
 def test_the_first_nodes_of_an_eagle2_tree_are_the_smaller_tree():
     """Catches an order of nodes in which the size of a tree could not be read off a larger one."""
-    laws, roots, room = PathLaws(codes=13, seed=3), torch.arange(3), torch.full((3,), 99)
-    large, small = (Eagle2Tree(total, 4, 5).grow(roots, room, laws, ByLikelihood()) for total in (40, 9))
+    laws, roots, tokens_left = PathLaws(codes=13, seed=3), torch.arange(3), torch.full((3,), 99)
+    large, small = (Eagle2Tree(total, 4, 5).grow(roots, tokens_left, laws, ByLikelihood()) for total in (40, 9))
     assert torch.equal(large.tokens[:, :10], small.tokens)
     assert torch.equal(large.parents[:, :10], small.parents)
 

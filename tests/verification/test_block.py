@@ -65,7 +65,7 @@ def random_chains(seed: int, chosen: bool) -> tuple[DraftTree, torch.Tensor, Fix
 @pytest.mark.parametrize("cfg_scale", [2.0, 1.0])
 @pytest.mark.parametrize("length", [1, 2, 3])
 def test_block_verification_leaves_the_joint_law_of_the_target_unchanged(length, cfg_scale, cut):
-    """Catches any bias of weights, coins, residual or bonus token, to 1e-9; a chain of 3 is longer than the room."""
+    """Catches any bias of weights, coins, residual or bonus token, to 1e-9; a chain of 3 is too long."""
     sampling = Sampling(cfg_scale=cfg_scale, **CUTS[cut])
     target = TableTarget(vocab_size=3, num_tokens=4, cfg_scale=cfg_scale)
     drafter = TableDrafter(target, chain(length), sampling)
@@ -112,8 +112,8 @@ def test_block_agrees_with_the_walk_of_one_row_in_plain_python(seed, chosen):
         tokens = tree.tokens[row, :length].tolist()
         point = torch.eye(CODES, dtype=torch.float64)[tree.tokens[row].roll(-1)]
         q = (point if chosen else tree.draft_probs[row]).tolist()
-        walked = slow_block(tokens, q, p[row].tolist(), noise.coins[row].tolist(), noise.gumbel[row, 0].tolist())
-        assert_same(verdict, row, *walked)
+        walk = slow_block(tokens, q, p[row].tolist(), noise.coins[row].tolist(), noise.gumbel[row, 0].tolist())
+        assert_same(verdict, row, *walk)
     assert verdict.accepted.unique().numel() > 2
 
 

@@ -18,7 +18,7 @@ from lantern.acceptance.tv_budget import TvBudget
 from lantern.acceptance.typical import Typical
 from lantern.acceptance.vvs import VVS
 from lantern.decoding import DecodingSetup, generate
-from lantern.drafters.jacobi.jacobi import Jacobi, coupled
+from lantern.drafters.jacobi.jacobi import Jacobi, redraw_coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.starts import Nearest
 from lantern.noise import Noise, Purpose, hashed
@@ -30,7 +30,7 @@ from lantern.trees.sampled import SampledTree
 from lantern.trees.static import StaticTree
 from lantern.types import DraftTree
 from lantern.verification import ratio
-from lantern.verification.ratio import Ratio, RatioProposals, judged_along, judged_everywhere, walked
+from lantern.verification.ratio import Ratio, RatioProposals, judge_all_nodes, judge_chain, judge_reached_nodes
 
 CODEBOOK = torch.randn(CODES, 3, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
 STATIC = StaticTree([[0], [1], [0, 0], [0, 1], [1, 0], [0, 0, 0]])
@@ -61,8 +61,8 @@ DRAFTERS = {
     "sampled": partial(eagle, SampledTree(8, 3, 3, 3, 0.02)),
     "adaptive": partial(eagle, AdaptiveTree(6, 3, 3, 2)),
     "ddd": partial(eagle, DDDTree(6, 3, 3, -1.0, [2])),
-    "jacobi": lambda target: Jacobi(target, 4, Nearest(), coupled, Sampling()),
-    "sjd_pac": lambda target: ProactiveJacobi(target, 4, 2, 3, Nearest(), coupled, Sampling()),
+    "jacobi": lambda target: Jacobi(target, 4, Nearest(), redraw_coupled, Sampling()),
+    "sjd_pac": lambda target: ProactiveJacobi(target, 4, 2, 3, Nearest(), redraw_coupled, Sampling()),
 }
 
 
@@ -73,12 +73,12 @@ class BothWays(Ratio):
 
     def __call__(self, tree, probs, rule, noise):
         is_chain = tree.topology is not None and tree.topology.width < 2
-        expected = walked(tree, probs, rule, noise)
-        for way in [judged_everywhere, *([judged_along] if is_chain else [])]:
+        expected = judge_reached_nodes(tree, probs, rule, noise)
+        for way in [judge_all_nodes, *([judge_chain] if is_chain else [])]:
             found = way(tree, probs, rule, noise)
             assert expected.paths == found.paths
             assert torch.equal(expected.accepted, found.accepted)
-            assert torch.equal(expected.token, found.token)
+            assert torch.equal(expected.next_token, found.next_token)
         self.chains += is_chain and tree.tokens.shape[1] > 1
         self.trees.append(tree)
         return expected
@@ -115,4 +115,4 @@ def test_the_rarest_codes_of_a_large_codebook_can_be_drawn():
     for seed in rare:
         noise = Noise(1, law.shape[-1], 0)
         noise.admit(torch.tensor([0]), seeds[seed, None])
-        assert RatioProposals(noise).anew(law).item() == wanted[seed]
+        assert RatioProposals(noise).redraw(law).item() == wanted[seed]

@@ -17,7 +17,7 @@ from lantern.acceptance.tv_budget import TvBudget
 from lantern.acceptance.typical import Typical
 from lantern.acceptance.vvs import VVS
 from lantern.decoding import DecodingSetup, generate
-from lantern.drafters.jacobi.jacobi import Jacobi, anew, coupled
+from lantern.drafters.jacobi.jacobi import Jacobi, redraw, redraw_coupled
 from lantern.drafters.jacobi.starts import Nearest
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
@@ -54,7 +54,7 @@ def test_the_pick_is_made_from_r_where_children_were_drafted_and_from_p_elsewher
             laws[node] = rule.law(p[row, node, None], tree.draft_probs[row, node, None], depth)[0]
         tokens, gumbel = tree.tokens[row].tolist(), noise.gumbel[row].tolist()
         assert_same(verdict, row, *shared_walk(tokens, parents, laws.tolist(), lambda law, x: law, gumbel))
-    assert not torch.equal(verdict.token, SharedNoise()(tree, p, Exact(), noise).token)  # it does relax
+    assert not torch.equal(verdict.next_token, SharedNoise()(tree, p, Exact(), noise).next_token)  # it does relax
 
 
 def decode(rule, tree=TREE, batch_size=3, order=range(8), sampling=None, verification=None):
@@ -139,7 +139,7 @@ def test_a_law_without_the_drafts_law_is_one_clear_error():
         SharedNoise()(*random_case(0)[:2], Plain(), noise)
 
 
-@pytest.mark.parametrize("redraw", [coupled, anew])
+@pytest.mark.parametrize("redraw", [redraw_coupled, redraw])
 def test_a_window_for_a_rule_with_a_law_of_its_own_is_one_clear_error(redraw):
     """Catches an AttributeError in the middle of decoding."""
     target, rule, sampling = tiny_target(), TvBudget(0.1), Sampling()

@@ -9,7 +9,7 @@ from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.lantern_pp import LanternPP
 from lantern.types import DraftTree
-from lantern.verification.ratio import Ratio, judged_everywhere, walked
+from lantern.verification.ratio import Ratio, judge_all_nodes, judge_reached_nodes
 from lantern.verification.shared_noise import SharedNoise
 
 CODEBOOK = torch.randn(CODES, 3, generator=torch.Generator().manual_seed(5))
@@ -28,7 +28,7 @@ def relaxation(rule):
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 @pytest.mark.parametrize("chosen", [False, True], ids=["drawn", "chosen"])
-@pytest.mark.parametrize("way", [walked, judged_everywhere], ids=["walked", "everywhere"])
+@pytest.mark.parametrize("way", [judge_reached_nodes, judge_all_nodes], ids=["judge_reached_nodes", "everywhere"])
 @pytest.mark.parametrize(
     "seed", [0, 1, pytest.param(2, marks=pytest.mark.full), pytest.param(3, marks=pytest.mark.full)]
 )
@@ -42,8 +42,8 @@ def test_ratio_agrees_with_the_walk_of_one_row_in_plain_python(rule, chosen, way
     for row in range(ROWS):
         q = None if chosen else tree.draft_probs[row].tolist()
         args = tree.tokens[row].tolist(), tree.parents[row].tolist(), q, p[row].tolist()
-        walked = ratio_walk(*args, relaxation(rule), noise.coins[row].tolist(), noise.gumbel[row, 0].tolist())
-        assert_same(verdict, row, *walked)
+        walk = ratio_walk(*args, relaxation(rule), noise.coins[row].tolist(), noise.gumbel[row, 0].tolist())
+        assert_same(verdict, row, *walk)
     assert verdict.accepted.unique().numel() > 2  # rows advance unevenly
 
 
@@ -70,7 +70,7 @@ def test_a_one_hot_draft_law_is_judged_by_p_alone():
     for coin, accepted in ((0.24, 1), (0.26, 0)):
         noise = FixedNoise(torch.full((1, 2), coin, dtype=torch.float64), torch.zeros(1, 2, 4, dtype=torch.float64))
         verdict = Ratio()(tree, p, Exact(), noise)
-        assert (int(verdict.accepted), int(verdict.token)) == (accepted, 0)
+        assert (int(verdict.accepted), int(verdict.next_token)) == (accepted, 0)
     rejected = Exact().judge(p[:, 0], q[:, 0], torch.tensor([2]), None)[1]
     torch.testing.assert_close(rejected, torch.tensor([[2 / 3, 0, 0, 1 / 3]], dtype=torch.float64))
 

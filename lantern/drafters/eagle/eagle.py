@@ -34,9 +34,9 @@ class Eagle(FeatureDrafter):
         super().__init__(network, self._layer, target, tree, sampling, weights_hash, pairs, ahead)
 
     @torch.inference_mode()
-    def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
-        """roots [B], room [B] -> DraftTree; the root's pair is committed to the cache here."""
-        return self.tree.grow(roots, room, self._expand, proposals)
+    def draft(self, roots: Tensor, tokens_left: Tensor, proposals: Proposals) -> DraftTree:
+        """roots [B], tokens_left [B] -> DraftTree; the root's pair is committed to the cache here."""
+        return self.tree.grow(roots, tokens_left, self._expand, proposals)
 
     def _expand(self, tokens: Tensor, parents: Tensor, depth: int) -> Tensor:
         """tokens [B, W] behind the expansions parents [B, W] -> log q [B, W, V] up to a constant."""
@@ -57,7 +57,7 @@ class Eagle(FeatureDrafter):
     def _root(self, at: RootPass, tokens: Tensor, features: Tensor) -> Outputs:
         """Runs the pairs committed since the last draft, the root's last -> outputs of all expansions [B, R, E, D], the
         slots behind the root that each attends to [B, E, M], and scores [B, W, V] of the new ones."""
-        outputs = at.from_root(self._layer(tokens, features, *at.placed(), at.view))
+        outputs = at.from_root(self._layer(tokens, features, *at.rotary_and_mask(), at.view))
         none = torch.zeros(len(tokens), 1, self.tree.num_expanded - 1, dtype=torch.bool, device=tokens.device)
         return outputs, none, self._scores(outputs)
 

@@ -28,7 +28,7 @@ class FeatureDrafter:
         if network.reads.layers:
             require_layers(target, network.reads.layers)
         self.network, self.target, self.tree = network.eval().requires_grad_(False), target, tree
-        self.sampling, self.weights_hash, self._read_pairs = sampling, weights_hash, read
+        self.sampling, self.weights_hash, self._encode_pairs = sampling, weights_hash, read
         self.forwards, self.forward_s = 0, 0.0
         self.state = DrafterState(network, target, tree, max_pairs, ahead)
 
@@ -52,7 +52,7 @@ class FeatureDrafter:
     @torch.inference_mode()
     def begin(self, prefill: Forward, rows: Tensor) -> None:
         """Runs the prefix pairs of admitted rows. As the target's prefill, that counts as no forward."""
-        self.state.begin(prefill, rows, self._read_pairs)
+        self.state.begin(prefill, rows, self._encode_pairs)
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         """Keeps the pairs (feature of an accepted node, the token behind it) for the next draft."""

@@ -49,7 +49,7 @@ class RootPass:
     longest: int  # A
     ahead: int
 
-    def placed(self) -> tuple[Tensor, Tensor]:
+    def rotary_and_mask(self) -> tuple[Tensor, Tensor]:
         """-> the slots' rotary factors and mask, causal within an image."""
         table, lengths, last = self.target.rotary, self.view.lengths[:, None], self.longest - 1
         offsets = torch.arange(self.longest + self.ahead, device=lengths.device)
@@ -62,7 +62,7 @@ class RootPass:
         mask = self.view.mask(attends.expand(len(lengths), -1, -1))
         return rotary if len(rotary) == 1 else rotary.repeat_interleave(self.target.guidance, 0), mask
 
-    def again(self, rotary: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, TreeView]:
+    def rerun_window(self, rotary: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, TreeView]:
         """For another pass over the tokens behind the root alone, which overwrites theirs: of what placed() gave their
         part, and their slots."""
         self.view.reserve(self.ahead, self.longest)

@@ -44,7 +44,7 @@ class Pairs:
         self.tokens[:, : longest - 1] = tree.tokens.gather(1, spread(path, tree.tokens))[:, 1:]
         own = features.transpose(1, 2)[self.rows[:, None], path].transpose(1, 2)
         self.features[:, :, :longest] = read(own) if read else own
-        self.count, self.counts = verdict.moved, [accepted + 1 for accepted in verdict.counts]
+        self.count, self.counts = verdict.num_committed, [accepted + 1 for accepted in verdict.counts]
 
     def keep(self, rows: Tensor) -> None:
         """Shrinks the batch to these rows, in this order."""

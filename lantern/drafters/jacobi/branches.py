@@ -41,12 +41,12 @@ class Branches:
         self._preceding = length + torch.arange(count, device=device)
 
     def tree(
-        self, roots: Tensor, room: Tensor, codes: Tensor, scores: Tensor, settled: Tensor | None = None
+        self, roots: Tensor, tokens_left: Tensor, codes: Tensor, scores: Tensor, settled: Tensor | None = None
     ) -> DraftTree:
         """The window and its `count` likeliest side nodes.
 
         codes, scores [B, W, ranks]: the best codes at each position with their log p + G; settled [B, W]: whether the
-        token before a position is the one that the last pass read; room [B] tokens that images have left, on the host.
+        token before a position is the one that the last pass read; tokens_left [B] of each image, on the host.
         """
         chosen = self.likeliest(scores, settled)
         parents = self._parent[chosen]
@@ -54,9 +54,9 @@ class Branches:
         tokens = torch.cat([roots[:, None], codes[..., 0], codes.flatten(1).gather(1, self._code[chosen])], 1)
         window = self._window.expand(len(roots), -1)
         parents = torch.cat([window, parents], 1)
-        if int(room.min()) <= self.length:
+        if int(tokens_left.min()) <= self.length:
             depths = torch.cat([window + 1, self._depth[chosen]], 1)
-            parents[:, 1:].masked_fill_(depths[:, 1:] >= room.to(roots.device)[:, None], PADDING)
+            parents[:, 1:].masked_fill_(depths[:, 1:] >= tokens_left.to(roots.device)[:, None], PADDING)
         return DraftTree(tokens, parents)
 
     def likeliest(self, scores: Tensor, settled: Tensor | None = None) -> Tensor:

@@ -23,7 +23,7 @@ class BranchingJacobi(Jacobi):
         self._branches = Branches(length, branches, target.vocab_size, target.codebook.device)
         self.tree, self.num_nodes = TreeLabel(f"window_{length}+{branches}", KIND), length + 1 + branches
 
-    def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
+    def draft(self, roots: Tensor, tokens_left: Tensor, proposals: Proposals) -> DraftTree:
         """Raises LanternError under ratio verification."""
         if not isinstance(proposals, PickingProposals):
             raise LanternError(
@@ -31,6 +31,6 @@ class BranchingJacobi(Jacobi):
                 "without a committed law of its own"
             )
         if not self._branches.count:
-            return super().draft(roots, room, proposals)
+            return super().draft(roots, tokens_left, proposals)
         self.window.guess(roots, proposals)
-        return self._branches.tree(roots, room, *proposals.leaders(self.window.laws, self._branches.ranks))
+        return self._branches.tree(roots, tokens_left, *proposals.gumbel_topk(self.window.laws, self._branches.ranks))

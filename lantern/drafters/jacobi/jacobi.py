@@ -36,11 +36,11 @@ class Jacobi:
     def begin(self, prefill: Forward, rows: Tensor) -> None:
         self.window.begin(prefill, rows)
 
-    def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
+    def draft(self, roots: Tensor, tokens_left: Tensor, proposals: Proposals) -> DraftTree:
         guess = self.window.guess(roots, proposals)
         tokens = torch.cat([roots[:, None], guess.tokens], 1)
         laws = None if guess.laws is None else torch.cat([guess.laws, guess.laws[:, -1:]], 1)
-        return chain_within(room, tokens, laws)
+        return cut_chain(tokens_left, tokens, laws)
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         self.window.observe(tree, forward, probs, verdict)
@@ -49,22 +49,22 @@ class Jacobi:
         self.window.keep(rows)
 
 
-def chain_within(room: Tensor, tokens: Tensor, laws: Tensor | None = None) -> DraftTree:
-    """tokens [B, W + 1], the root first, as a chain cut at the end of each image: room [B] tokens are left."""
+def cut_chain(tokens_left: Tensor, tokens: Tensor, laws: Tensor | None = None) -> DraftTree:
+    """tokens [B, W + 1], the root first, as a chain cut at the end of each image: tokens_left [B] tokens are left."""
     topology = TreeTopology.chain(tokens.shape[1] - 1, tokens.device)
-    if int(room.min()) >= tokens.shape[1]:
+    if int(tokens_left.min()) >= tokens.shape[1]:
         return topology.tree(tokens, laws)
-    return DraftTree(tokens, topology.within(room), laws, width=topology.width)
+    return DraftTree(tokens, topology.cut_to(tokens_left), laws, width=topology.width)
 
 
-def coupled(proposals: Proposals, laws: Tensor, former: Guess, known: Tensor) -> Tensor:
+def redraw_coupled(proposals: Proposals, laws: Tensor, former: Guess, known: Tensor) -> Tensor:
     """Draws from laws [B, W, V] coupled to the former ones, which the first known [B] positions have: the pick under
     shared noise, by maximal coupling under ratio."""
     former_laws = laws if former.laws is None else former.laws  # not read where they were not kept
-    return proposals.coupled(laws, former.tokens, former_laws, known)
+    return proposals.redraw_coupled(laws, former.tokens, former_laws, known)
 
 
-def anew(proposals: Proposals, laws: Tensor, former: Guess, known: Tensor) -> Tensor:
+def redraw(proposals: Proposals, laws: Tensor, former: Guess, known: Tensor) -> Tensor:
     """Draws from laws [B, W, V], independent of the former ones. Raises LanternError under shared noise, where a
     position's noise never changes."""
     if not isinstance(proposals, RedrawingProposals):
@@ -72,4 +72,4 @@ def anew(proposals: Proposals, laws: Tensor, former: Guess, known: Tensor) -> Te
             "drafter=sjd draws its window anew each round, shared noise and temperature=0 allow one draw; use "
             "drafter=jacobi, or verification=ratio at a temperature above 0"
         )
-    return proposals.anew(laws)
+    return proposals.redraw(laws)

@@ -37,14 +37,14 @@ class ProactiveJacobi(Jacobi):
         self._parents = (*range(-1, length), *beside)
         self.num_nodes = len(self._parents)
 
-    def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
+    def draft(self, roots: Tensor, tokens_left: Tensor, proposals: Proposals) -> DraftTree:
         guess, length = self.window.guess(roots, proposals), self.depth
         others, exist = self._runners_up(guess.tokens, proposals)
         tokens = torch.cat([roots[:, None], guess.tokens, others], 1)
         topology = TreeTopology.of(self._parents, roots.device)
-        if int(room.min()) > length and not proposals.keeps_law:
+        if int(tokens_left.min()) > length and not proposals.needs_draft_law:
             return topology.tree(tokens)
-        parents = topology.within(room)
+        parents = topology.cut_to(tokens_left)
         if guess.laws is None:
             return DraftTree(tokens, parents, width=topology.width)
         parents[:, length + 1 :].masked_fill_(~exist, PADDING)  # codes outside the support of q; see StaticTree
@@ -56,6 +56,6 @@ class ProactiveJacobi(Jacobi):
         of them have any mass."""
         positions = torch.arange(self.levels, device=guessed.device)
         log_q = self.window.laws[:, : self.levels].log().scatter(2, guessed[:, : self.levels, None], -torch.inf)
-        scores = [proposals.drawn(log_q[:, d : d + 1], positions[d : d + 1], d) for d in range(self.levels)]
+        scores = [proposals.sample_scores(log_q[:, d : d + 1], positions[d : d + 1], d) for d in range(self.levels)]
         best = torch.cat(scores, 1).topk(self.width - 1, dim=-1)
         return best.indices.flatten(1), (best.values > -torch.inf).flatten(1)

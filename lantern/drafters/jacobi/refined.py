@@ -15,7 +15,7 @@ from lantern.drafters.eagle.feature_drafter import FeatureDrafter
 from lantern.drafters.eagle.kv_state import FeatureTarget, RootPass
 from lantern.drafters.eagle.network import EagleNetwork, FusedEagle
 from lantern.drafters.jacobi.branches import Branches
-from lantern.drafters.jacobi.jacobi import chain_within
+from lantern.drafters.jacobi.jacobi import cut_chain
 from lantern.drafters.jacobi.window import KIND, PickingProposals, StaleNodeLookup
 from lantern.drafters.loading import eagle_layer
 from lantern.errors import LanternError, check_whole
@@ -80,7 +80,7 @@ class RefinedJacobi(FeatureDrafter):
             kept[rows] = 0
 
     @torch.inference_mode()
-    def draft(self, roots: Tensor, room: Tensor, proposals: Proposals) -> DraftTree:
+    def draft(self, roots: Tensor, tokens_left: Tensor, proposals: Proposals) -> DraftTree:
         """Refines the stale features of the last pass; the pairs up to the root's are committed to the cache here.
         Raises LanternError under ratio verification."""
         if not isinstance(proposals, PickingProposals):
@@ -97,8 +97,8 @@ class RefinedJacobi(FeatureDrafter):
         if graphs:  # recorded with the laws and the picks
             self.forward_s = seconds + perf_counter() - start
         if self._branches.count:
-            return self._branches.tree(roots, room, codes, scores, settled)
-        return chain_within(room, torch.cat([roots[:, None], codes[..., 0]], 1))
+            return self._branches.tree(roots, tokens_left, codes, scores, settled)
+        return cut_chain(tokens_left, torch.cat([roots[:, None], codes[..., 0]], 1))
 
     def _refined(
         self, proposals: PickingProposals, at: RootPass, committed: Tensor, exact: Tensor, picks: Tensor, stale: Tensor,
@@ -108,7 +108,7 @@ class RefinedJacobi(FeatureDrafter):
         read [B, W] at them, stale [K, B, R, W, D] -> codes and their scores at each position, best first [B, W, ranks],
         and whether the token before it is settled [B, W]."""
         proposals, start = proposals.over(*tables), perf_counter()
-        rotary, mask = at.placed()
+        rotary, mask = at.rotary_and_mask()
         unseen = torch.arange(self.depth, device=seen.device) >= seen[:, None]
         features = stale
         tokens = torch.cat([committed, picks[:, :-1]], 1)
@@ -117,14 +117,14 @@ class RefinedJacobi(FeatureDrafter):
         for number in range(self.passes):
             if number:  # the committed pairs and the root's output stay
                 start, before = perf_counter(), features[-1, :, :, :-1]
-                own = self._layer(picks[:, :-1], before, *at.again(rotary, mask))
+                own = self._layer(picks[:, :-1], before, *at.rerun_window(rotary, mask))
                 outputs = torch.cat([outputs[:, :, :1], own], 2)
             tokens = F.pad(picks[:, :-1], (1, 0), value=-1)  # at the root another one was read: it was rejected
             settled = (tokens == read) & ~unseen
             features = torch.lerp(stale, outputs, self._share(settled, unseen))
             law = self._law(features[0], start)
             if self._branches.count:
-                codes, scores = proposals.leaders(law, self._branches.ranks)
+                codes, scores = proposals.gumbel_topk(law, self._branches.ranks)
             else:
                 codes = scores = proposals.picked(law)[..., None]
             picks = codes[..., 0]

@@ -25,7 +25,7 @@ class Guess(NamedTuple):
 class RedrawingProposals(Proposals, Protocol):
     """Proposals of a verification under which a window may be drawn anew each round."""
 
-    def anew(self, laws: Tensor) -> Tensor: ...  # [B, W, V] -> tokens [B, W]
+    def redraw(self, laws: Tensor) -> Tensor: ...  # [B, W, V] -> tokens [B, W]
 
 
 @runtime_checkable
@@ -37,7 +37,7 @@ class PickingProposals(Proposals, Protocol):
 
     def over(self, *tables: Tensor) -> Self: ...
     def picked(self, laws: Tensor) -> Tensor: ...  # [B, W, V] -> tokens [B, W]
-    def leaders(self, laws: Tensor, count: int) -> tuple[Tensor, Tensor]: ...  # tokens and scores [B, W, count]
+    def gumbel_topk(self, laws: Tensor, count: int) -> tuple[Tensor, Tensor]: ...  # tokens and scores [B, W, count]
 
 
 KIND = "window"  # of the trees that Jacobi windows are
@@ -91,7 +91,7 @@ class Window:
         last = torch.cat([roots[:, None], self._former.tokens], 1).gather(1, known[:, None])[:, 0]
         self.laws = laws = self._start(self._laws, self._seen, last)
         tokens = self._redraw(proposals, laws, self._former, known)
-        self._former = Guess(tokens, laws if proposals.keeps_law else None)
+        self._former = Guess(tokens, laws if proposals.needs_draft_law else None)
         return self._former
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:

@@ -42,18 +42,18 @@ class PromptIds:
         return [self._prefix(prompt) for prompt in prompts]
 
     def _prefix(self, prompt: str) -> Prefix:
-        room = self.length - len(self.before) - len(self.after)
+        tokens_left = self.length - len(self.before) - len(self.after)
         words, ids = prompt.split(" "), self._ids(prompt)
-        while len(ids) > room:
+        while len(ids) > tokens_left:
             if not words:
                 raise LanternError(
                     f"a prefix of {self.length} tokens has no room for any prompt; give a larger model.prefix_len"
                 )
-            words = words[: -max(1, (len(ids) - room) // MAX_TOKENS_PER_WORD)]
+            words = words[: -max(1, (len(ids) - tokens_left) // MAX_TOKENS_PER_WORD)]
             ids = self._ids(" ".join(words))
         if " ".join(words) != prompt:
             told = "the prompt %r takes more than %d tokens and was cut to %d words, and so are other long prompts"
-            self._warn(told, prompt, room, len(words))
+            self._warn(told, prompt, tokens_left, len(words))
         conditional = [*self.before, *ids, *self.after]
         return Prefix(conditional, self.unconditional(conditional))
 

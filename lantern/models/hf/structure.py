@@ -41,7 +41,7 @@ class StructuredTree:
         both = torch.stack([path, behind], dim=2).flatten(1)
         order = (both < 0).int().argsort(dim=1, stable=True)
         kept = both.gather(1, order)
-        return Verdict(kept, (kept >= 0).sum(1) - 1, verdict.token)
+        return Verdict(kept, (kept >= 0).sum(1) - 1, verdict.next_token)
 
 
 def with_row_ends(

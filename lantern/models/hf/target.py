@@ -204,9 +204,9 @@ class HuggingFaceTarget(CachedTarget):
         if self._structured.hosts.shape[1]:
             expanded = self._structured.expand(verdict)
             paths = host_paths(paths, self._counts, self.grid[1], self.num_tokens)
-        path, moved = (part.repeat_interleave(repeats, 0) for part in (expanded.path, expanded.moved))
+        path, moved = (part.repeat_interleave(repeats, 0) for part in (expanded.path, expanded.num_committed))
         self.cache.move(path, [nodes for nodes in paths for _ in range(repeats)], moved)
-        self._first = self._first + verdict.moved
+        self._first = self._first + verdict.num_committed
         self._counts = [count + accepted + 1 for count, accepted in zip(self._counts, verdict.counts, strict=True)]
 
     def keep(self, rows: Tensor) -> None:

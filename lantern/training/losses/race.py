@@ -3,7 +3,7 @@ argmax(log p + G), the prediction softmax((log q + G) / tau) under the same G. A
 
 from torch import Tensor
 
-from lantern.noise import winners
+from lantern.noise import gumbel_argmax
 from lantern.training.losses.sites import Sites
 
 
@@ -15,6 +15,6 @@ class Race:
 
     def __call__(self, sites: Sites) -> Tensor:
         weights = sites.noise()
-        pick = winners(sites.p, weights)[..., None]
+        pick = gumbel_argmax(sites.p, weights)[..., None]
         scores = (sites.log_q + weights.log()) / self.tau
         return scores.logsumexp(-1) - scores.gather(-1, pick)[..., 0]

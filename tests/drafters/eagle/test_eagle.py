@@ -31,7 +31,7 @@ class Witnessed:
         self.num_nodes, self.num_expanded, self.depth = tree.num_nodes, tree.num_expanded, tree.depth
         self.name, self.width = tree.name, tree.width
 
-    def grow(self, roots: Tensor, room: Tensor, expand, proposals) -> DraftTree:
+    def grow(self, roots: Tensor, tokens_left: Tensor, expand, proposals) -> DraftTree:
         self.seen = [[] for _ in roots]
 
         def watched(tokens: Tensor, parents: Tensor, depth: int) -> Tensor:
@@ -44,7 +44,7 @@ class Witnessed:
                     seen.append(((*known[parent], token) if depth else (token,), q[row, slot]))
             return log_q
 
-        return self.tree.grow(roots, room, watched, proposals)
+        return self.tree.grow(roots, tokens_left, watched, proposals)
 
 
 def slow_law(drafter: Eagle, prompt: str, committed: list[int], drafted: tuple[int, ...]) -> Tensor:
@@ -74,8 +74,8 @@ def test_draft_laws_equal_one_causal_pass_over_all_pairs(tree, cfg_scale, layers
     policy = Witnessed(TREES[tree])
     drafter = tiny_eagle(target, policy, sampling, layers=layers)
     for prompts, committed, forwards in uneven_rounds(target, drafter, 5):
-        room = target.num_tokens - min(map(len, committed))
-        assert forwards == min(policy.depth, room - 1)  # a level each
+        tokens_left = target.num_tokens - min(map(len, committed))
+        assert forwards == min(policy.depth, tokens_left - 1)  # a level each
         for row, seen in enumerate(policy.seen):
             for path, law in seen:
                 if len(committed[row]) + len(path) <= target.num_tokens:

@@ -14,13 +14,13 @@ from lantern.acceptance.tv_budget import TvBudget
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.jacobi.branches import COST_PER_FOLLOWER, SETTLED_FACTOR, Branches
 from lantern.drafters.jacobi.branching import BranchingJacobi
-from lantern.drafters.jacobi.jacobi import coupled
+from lantern.drafters.jacobi.jacobi import redraw_coupled
 from lantern.drafters.jacobi.refined import RefinedJacobi
 from lantern.drafters.jacobi.starts import Nearest
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
 from lantern.models.llamagen.target import LlamaGenTarget
-from lantern.noise import leaders, winners
+from lantern.noise import gumbel_argmax, gumbel_topk
 from lantern.sampling import Sampling
 from lantern.types import PADDING, Generation
 from lantern.verification.ratio import Ratio
@@ -81,9 +81,9 @@ def test_what_an_image_has_no_room_for_is_padding(rows):
     scores = torch.tensor([0.0, -0.1, -0.2, -0.3]).expand(rows, LENGTH, -1)
     codes = torch.arange(rows * LENGTH * 4).view(rows, LENGTH, 4)
     whole = branches.tree(torch.zeros(rows, dtype=torch.long), torch.full((rows,), 99), codes, scores)
-    room = torch.tensor([3, 99])[:rows]
-    tree = branches.tree(torch.zeros(rows, dtype=torch.long), room, codes, scores)
-    assert torch.equal(tree.parents == PADDING, whole.depths >= room[:, None])
+    tokens_left = torch.tensor([3, 99])[:rows]
+    tree = branches.tree(torch.zeros(rows, dtype=torch.long), tokens_left, codes, scores)
+    assert torch.equal(tree.parents == PADDING, whole.depths >= tokens_left[:, None])
     assert torch.equal(tree.parents.where(tree.parents != PADDING, whole.parents), whole.parents)
     assert (tree.parents[0] == PADDING).any()
 
@@ -93,11 +93,11 @@ def test_the_leaders_of_a_race_are_the_first_in_order(shape):
     """Catches codes of another block where blocks are searched first."""
     laws = torch.rand(shape)
     weights = torch.rand(laws.shape) + 0.1
-    codes, scores = leaders(laws, weights, 4)
+    codes, scores = gumbel_topk(laws, weights, 4)
     order = (laws * weights).sort(-1, descending=True)
     assert torch.equal(codes, order.indices[..., :4])
     assert torch.equal(scores, order.values[..., :4].log())
-    assert torch.equal(codes[..., 0], winners(laws, weights))
+    assert torch.equal(codes[..., 0], gumbel_argmax(laws, weights))
 
 
 def refined(target: LlamaGenTarget, sampling: Sampling, branches: int) -> RefinedJacobi:
@@ -105,7 +105,7 @@ def refined(target: LlamaGenTarget, sampling: Sampling, branches: int) -> Refine
 
 
 def untrained(target: LlamaGenTarget, sampling: Sampling, branches: int) -> BranchingJacobi:
-    return BranchingJacobi(target, 6, branches, Nearest(), coupled, sampling)
+    return BranchingJacobi(target, 6, branches, Nearest(), redraw_coupled, sampling)
 
 
 @cache

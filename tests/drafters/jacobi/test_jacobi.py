@@ -9,7 +9,7 @@ from support.toy import CODES, PROMPTS, SEEDS, random_verdict, tiny_target
 
 from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, generate
-from lantern.drafters.jacobi.jacobi import Jacobi, anew, chain_within, coupled
+from lantern.drafters.jacobi.jacobi import Jacobi, cut_chain, redraw, redraw_coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.starts import Left, Nearest, Uniform
 from lantern.drafters.jacobi.window import Window, stale_nodes
@@ -41,7 +41,7 @@ def plain(sampling: Sampling) -> torch.Tensor:
 def test_a_window_decodes_the_tokens_of_plain_decoding(sampling, start, batch_size):
     """Catches guesses at the wrong position, laws of another row, windows that run past the image."""
     target = tiny_target()
-    found = decode(Jacobi(target, 6, STARTS[start], coupled, sampling), target, sampling, batch_size)
+    found = decode(Jacobi(target, 6, STARTS[start], redraw_coupled, sampling), target, sampling, batch_size)
     assert torch.equal(found.tokens, plain(sampling))
     assert found.drafter_forwards == 0
     if sampling == Sampling():
@@ -65,12 +65,12 @@ def test_a_start_guesses_what_it_is_named_for(start):
             torch.testing.assert_close(found[row, offset], wanted)
 
 
-@pytest.mark.parametrize("keeps_law", [True, False])
-def test_a_start_is_given_the_newest_guess_or_else_the_root(keeps_law):
+@pytest.mark.parametrize("needs_draft_law", [True, False])
+def test_a_start_is_given_the_newest_guess_or_else_the_root(needs_draft_law):
     """The slow twin writes down the token of every position of three images. Catches the guess of another position or
     row, or of a former image, and a guess where the pass has left none."""
     generator, given = torch.Generator().manual_seed(0), []
-    draw, proposals = partial(torch.randint, generator=generator), SimpleNamespace(keeps_law=keeps_law)
+    draw, proposals = partial(torch.randint, generator=generator), SimpleNamespace(needs_draft_law=needs_draft_law)
 
     def start(laws, seen, last):
         given.append(last)
@@ -87,9 +87,9 @@ def test_a_start_is_given_the_newest_guess_or_else_the_root(keeps_law):
         if number == 20:
             window.keep(torch.tensor([2, 0]))
             images, roots_at, read_to = ([kept[2], kept[0]] for kept in (images, roots_at, read_to))
-        roots, room = draw(CODES, (len(images),)), draw(2, 7, (len(images),))
+        roots, tokens_left = draw(CODES, (len(images),)), draw(2, 7, (len(images),))
         guess = window.guess(roots, proposals)
-        tree = chain_within(room, torch.cat([roots[:, None], guess.tokens], 1))
+        tree = cut_chain(tokens_left, torch.cat([roots[:, None], guess.tokens], 1))
         verdict = random_verdict(generator, tree)
         window.observe(tree, None, torch.rand(*tree.tokens.shape, CODES, generator=generator), verdict)
         for row, image in enumerate(images):
@@ -97,7 +97,7 @@ def test_a_start_is_given_the_newest_guess_or_else_the_root(keeps_law):
             assert int(given[-1][row]) == image[max(roots_at[row], read_to[row])]
             image |= {roots_at[row] + 1 + place: int(token) for place, token in enumerate(guess.tokens[row])}
             read_to[row] = roots_at[row] + int(tree.depths[row].max())
-            roots_at[row] += int(verdict.moved[row])
+            roots_at[row] += int(verdict.num_committed[row])
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 8])
@@ -106,22 +106,22 @@ def test_a_start_is_given_the_newest_guess_or_else_the_root(keeps_law):
 def test_a_window_with_runners_up_decodes_the_tokens_of_plain_decoding(sampling, levels, width, batch_size):
     """Catches a runner-up under the wrong parent or past the image; it commits more than the window alone."""
     target = tiny_target()
-    drafter = ProactiveJacobi(target, 6, levels, width, Nearest(), coupled, sampling)
+    drafter = ProactiveJacobi(target, 6, levels, width, Nearest(), redraw_coupled, sampling)
     found = decode(drafter, target, sampling, batch_size)
     assert torch.equal(found.tokens, plain(sampling))
-    alone = decode(Jacobi(target, 6, Nearest(), coupled, sampling), target, sampling, batch_size)
+    alone = decode(Jacobi(target, 6, Nearest(), redraw_coupled, sampling), target, sampling, batch_size)
     assert found.steps.sum() < alone.steps.sum()
 
 
 def test_runners_up_are_the_next_in_order_at_the_window_s_first_positions():
     """Catches the guess itself among them, scores of another position, and parents one level off."""
     target, sampling = tiny_target(), Sampling()
-    drafter, seen = ProactiveJacobi(target, 5, 2, 3, Nearest(), coupled, sampling), []
+    drafter, seen = ProactiveJacobi(target, 5, 2, 3, Nearest(), redraw_coupled, sampling), []
 
     class Watched(SharedNoise):
         def __call__(self, tree, probs, rule, noise):
             if len(tree.tokens[0]) > 1:
-                order = (drafter.window.laws * noise.weights_ahead(5)).argsort(-1, descending=True)
+                order = (drafter.window.laws * noise.noise_of_chain(5)).argsort(-1, descending=True)
                 seen.append((tree.tokens, tree.parents, order))
             return super().__call__(tree, probs, rule, noise)
 
@@ -139,7 +139,7 @@ def test_runners_up_are_the_next_in_order_at_the_window_s_first_positions():
 def test_the_first_window_is_guessed_from_the_law_that_tokens_are_drawn_from(sampling):
     """Catches a first law without temperature and top-k, or rounded to another precision than those of later rounds."""
     target = tiny_target()
-    drafter, seen = Jacobi(target, 4, Nearest(), coupled, sampling), []
+    drafter, seen = Jacobi(target, 4, Nearest(), redraw_coupled, sampling), []
     begin = drafter.window.begin
 
     def watched(prefill, rows):
@@ -159,7 +159,7 @@ def test_coupling_keeps_more_than_drawing_anew():
     target = tiny_target()
     together, apart = (
         decode(Jacobi(target, 6, Uniform(), redraw, Sampling()), target, Sampling(), 8, Ratio()).tokens_per_step
-        for redraw in (coupled, anew)
+        for redraw in (redraw_coupled, redraw)
     )
     assert together > 1.1 * apart
 
@@ -201,13 +201,13 @@ def test_a_window_that_cannot_be_drafted_is_one_clear_error():
     """Catches SJD's independent draws under shared noise, an empty window, and runners-up out of range."""
     target = tiny_target()
     with pytest.raises(LanternError, match="use drafter=jacobi, or verification=ratio"):
-        decode(Jacobi(target, 4, Nearest(), anew, Sampling()), target, Sampling(), 1)
+        decode(Jacobi(target, 4, Nearest(), redraw, Sampling()), target, Sampling(), 1)
     with pytest.raises(LanternError, match=r"drafter\.length=0"):
-        Jacobi(target, 0, Nearest(), coupled, Sampling())
+        Jacobi(target, 0, Nearest(), redraw_coupled, Sampling())
     for levels, width in ((0, 2), (2, 1), (2, 25)):
         with pytest.raises(LanternError, match=f"levels={levels}, width={width}: give 1 level or more, and 2 to 24"):
-            ProactiveJacobi(target, 4, levels, width, Nearest(), coupled, Sampling())
-    short = ProactiveJacobi(target, 2, 3, 2, Nearest(), coupled, Sampling())  # tree=auto may ask for any length
+            ProactiveJacobi(target, 4, levels, width, Nearest(), redraw_coupled, Sampling())
+    short = ProactiveJacobi(target, 2, 3, 2, Nearest(), redraw_coupled, Sampling())  # tree=auto may ask for any length
     assert (short.levels, short.num_nodes, short.tree.name) == (2, 5, "window_2+2x1")
 
 
@@ -218,7 +218,7 @@ def test_what_a_form_leaves_behind_is_looked_up(parents):
     generator = torch.Generator().manual_seed(4)
     topology = TreeTopology.of(parents, torch.device("cpu"))
     tree = topology.tree(torch.zeros(6, len(parents), dtype=torch.long))
-    window = Window(5, tiny_target(), Nearest(), coupled, Sampling())
+    window = Window(5, tiny_target(), Nearest(), redraw_coupled, Sampling())
     for _ in range(5):
         verdict = random_verdict(generator, tree)
         expected = stale_nodes(DraftTree(tree.tokens, tree.parents), verdict, 5)

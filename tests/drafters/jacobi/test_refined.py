@@ -90,8 +90,8 @@ def test_a_window_is_refined_as_written_out_position_by_position(cfg_scale, pass
             target.keep(torch.tensor([2, 1]))
             drafter.keep(torch.tensor([2, 1]))
             prompts, committed, left = [prompts[2], prompts[1]], [committed[2], committed[1]], [left[2], left[1]]
-        forwards, room = drafter.forwards, torch.full((len(prompts),), 99)
-        tree = drafter.draft(torch.tensor([tokens[-1] for tokens in committed]), room, Likeliest(None))
+        forwards, tokens_left = drafter.forwards, torch.full((len(prompts),), 99)
+        tree = drafter.draft(torch.tensor([tokens[-1] for tokens in committed]), tokens_left, Likeliest(None))
         assert drafter.forwards == forwards + passes
         for row, tokens in enumerate(committed):
             slow = slow_refined(drafter, prompts[row], tokens, left[row], passes)
@@ -105,7 +105,7 @@ def test_a_window_is_refined_as_written_out_position_by_position(cfg_scale, pass
         target.commit(verdict)
         drafter.observe(tree, forward, drafter.sampling.law(forward.logits), verdict)
         for row, accepted in enumerate(verdict.accepted.tolist()):
-            committed[row] += [*tree.tokens[row, 1 : accepted + 1].tolist(), int(verdict.token[row])]
+            committed[row] += [*tree.tokens[row, 1 : accepted + 1].tolist(), int(verdict.next_token[row])]
             behind = slice(accepted + 1, None)
             picks = verdict.picks[row, min(accepted + 1, LENGTH) :].tolist()
             left[row] = Left(forward.features[row, :, behind], tree.tokens[row, behind].tolist(), picks)

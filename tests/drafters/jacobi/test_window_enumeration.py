@@ -12,7 +12,7 @@ from torch import Tensor
 from lantern import sampling
 from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, generate
-from lantern.drafters.jacobi.jacobi import Jacobi, anew, coupled
+from lantern.drafters.jacobi.jacobi import Jacobi, redraw, redraw_coupled
 from lantern.drafters.jacobi.starts import Left, Nearest, Uniform
 from lantern.noise import Purpose
 from lantern.sampling import Sampling
@@ -72,7 +72,7 @@ class WindowNoise(ScriptedNoise):
 
 
 class EnumeratedDraws(RatioProposals):
-    def anew(self, laws: Tensor) -> Tensor:
+    def redraw(self, laws: Tensor) -> Tensor:
         every = torch.ones(len(laws), dtype=torch.bool)
         return torch.stack([self._noise.scripts.choose(law, every) for law in laws.unbind(1)], dim=1)
 
@@ -104,7 +104,7 @@ STARTS = {"nearest": Nearest(), "uniform": Uniform(), "left": Left()}
 
 
 @pytest.mark.parametrize("start", STARTS)
-@pytest.mark.parametrize("redraw", [coupled, anew])
+@pytest.mark.parametrize("redraw", [redraw_coupled, redraw])
 def test_a_window_under_ratio_decodes_the_targets_law_exactly(monkeypatch, redraw, start):
     """Catches a guess that is no draw from the law it is judged by, however small the bias."""
     made = partial(Jacobi, length=2, start=STARTS[start], redraw=redraw, sampling=UNGUIDED)
@@ -116,7 +116,7 @@ def test_a_coupling_to_another_law_is_caught(monkeypatch):
     """The test above can fail: guesses were drawn from a law that the coupling takes for another one."""
 
     def softened(proposals, laws, former, known):
-        return proposals.coupled(laws, former.tokens, (former.laws + laws) / 2, known)
+        return proposals.redraw_coupled(laws, former.tokens, (former.laws + laws) / 2, known)
 
     made = partial(Jacobi, length=2, start=Nearest(), redraw=softened, sampling=UNGUIDED)
     law, wanted = law_of_images(monkeypatch, made, 4)

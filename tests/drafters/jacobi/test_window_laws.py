@@ -7,7 +7,7 @@ from support.tables import TableTarget, p_value, sequence_law
 
 from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, generate
-from lantern.drafters.jacobi.jacobi import Jacobi, anew, coupled
+from lantern.drafters.jacobi.jacobi import Jacobi, redraw, redraw_coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.starts import Left, Nearest, Uniform
 from lantern.noise import Noise
@@ -23,7 +23,7 @@ STARTS = {"nearest": Nearest(), "uniform": Uniform(), "left": Left()}
 def test_many_images_of_a_window_with_runners_up_under_ratio_follow_the_target_law(sampling, start):
     """Catches runners-up that are not drawn without the guess, and such as q lacks."""
     target, count = TableTarget(vocab_size=3, num_tokens=5, cfg_scale=sampling.cfg_scale), 8_000
-    drafter = ProactiveJacobi(target, 3, 2, 3, STARTS[start], coupled, sampling)
+    drafter = ProactiveJacobi(target, 3, 2, 3, STARTS[start], redraw_coupled, sampling)
     images = generate(
         DecodingSetup(target, drafter, Ratio(), Exact(), sampling), ["x"] * count, range(count), batch_size=count
     )
@@ -31,7 +31,7 @@ def test_many_images_of_a_window_with_runners_up_under_ratio_follow_the_target_l
 
 
 @pytest.mark.parametrize("start", STARTS)
-@pytest.mark.parametrize("redraw", [coupled, anew])
+@pytest.mark.parametrize("redraw", [redraw_coupled, redraw])
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(top_k=2, cfg_scale=1.0)], ids=["plain", "top_k"])
 def test_many_images_of_a_window_under_ratio_follow_the_target_law(sampling, redraw, start):
     """Catches a guess that is no draw from the law it is judged by: a biased coupling, a copied token whose law is not
@@ -60,9 +60,9 @@ def images_judged_as_blocks(redraw, proposals) -> float:
 
 def test_many_images_of_a_window_judged_as_a_block_follow_the_target_law():
     """Catches guesses behind a block's end that are kept as draws from their law: the block has looked at them."""
-    assert images_judged_as_blocks(coupled, Block.proposals) > 1e-6
-    assert images_judged_as_blocks(anew, Block.proposals) > 1e-6
-    assert images_judged_as_blocks(coupled, RatioProposals) < 1e-6
+    assert images_judged_as_blocks(redraw_coupled, Block.proposals) > 1e-6
+    assert images_judged_as_blocks(redraw, Block.proposals) > 1e-6
+    assert images_judged_as_blocks(redraw_coupled, RatioProposals) < 1e-6
 
 
 def test_a_coupled_draw_follows_the_new_law_and_stays_as_often_as_it_can():
@@ -72,7 +72,7 @@ def test_a_coupled_draw_follows_the_new_law_and_stays_as_often_as_it_can():
     noise.admit(torch.arange(count), torch.arange(count))
     former = torch.multinomial(q, count, True, generator=torch.Generator().manual_seed(0))[:, None]
     laws, old = (law.expand(count, 1, 3) for law in (p, q))
-    drawn = RatioProposals(noise).coupled(laws, former, old, torch.ones(count, dtype=torch.long))
+    drawn = RatioProposals(noise).redraw_coupled(laws, former, old, torch.ones(count, dtype=torch.long))
     assert p_value(drawn, p.double()) > 1e-6
     assert (drawn == former).double().mean().item() == pytest.approx(0.7, abs=0.012)
 
@@ -83,7 +83,7 @@ def test_a_wrong_coupling_is_caught_by_counting():
 
     def kept(proposals, laws, former, known):
         offsets = torch.arange(laws.shape[1])
-        return torch.where(offsets < known[:, None], former.tokens, proposals.anew(laws))
+        return torch.where(offsets < known[:, None], former.tokens, proposals.redraw(laws))
 
     drafter = Jacobi(target, 3, Nearest(), kept, Sampling())
     images = generate(

@@ -14,7 +14,7 @@ from lantern.models.conditioners import WordFeatures
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import Transformer
 from lantern.models.llamagen.weights_folder import load_tokenizer
-from lantern.noise import winners
+from lantern.noise import gumbel_argmax
 from lantern.runtime import memory
 from lantern.runtime.files import replace_locked
 from lantern.sampling import Sampling
@@ -133,7 +133,7 @@ def test_samples_are_the_targets_picks_under_the_noise_they_name(target, tmp_pat
     batch, task = torch.utils.data.default_collate(list(items)), drafter_task(target)
     laws = task._laws(task._pairs(batch), batch["noise_seed"])
     at = torch.arange(15)
-    picks = winners(laws.p(slice(None), at), laws.noise(slice(None), at))
+    picks = gumbel_argmax(laws.p(slice(None), at), laws.noise(slice(None), at))
     assert torch.equal(picks, batch["tokens"][:, 1:])
 
 
