@@ -1,91 +1,17 @@
-"""One counter-based noise stream per image: value = hash(image seed, purpose, counters), pure and vectorised.
-The same integers on every device; nothing depends on batch size, order, or what other images do.
-
-Seeds and the state before the last counter have 64 bits, in two lanes of 32. Each step permutes the states, so that
-different images keep different ones. A value has 32 bits. The last counter (the code, when a whole row is made) is not
-hashed into the state: value = mix(low + counter * (high | 1)). A row of noise is therefore identified by 63 bits."""
+"""One counter-based noise stream per image: nothing depends on batch size, order, or what other images do."""
 
 import hashlib
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from lantern.hashing import bits, hashed
+
 AHEAD = 31  # prefetched rows of noise: one large kernel is cheaper than many small ones
 MAX_TABLE = 1 << 16  # numbers that a CPU makes at once: twenty operations on them stay in its cache
-MASK = 0xFFFFFFFF
-FIRST, SECOND, GOLDEN, OTHER = 0x85EBCA6B, 0xC2B2AE35, 0x9E3779B9, 0x5BD1E995
-MIN_TORCH_COUNTERS = 1024  # last counters from which on torch is faster than numpy
-
-
-def hashed(seed: Tensor, purpose: int, *counters: Tensor) -> Tensor:
-    """seed: int64. Returns int64 in [0, 2^32); the shapes of seed and counters broadcast."""
-    return bits(seed, purpose, *counters).long() & MASK
-
-
-def bits(seed: Tensor, purpose: int, *counters: Tensor) -> Tensor:
-    """`hashed`, as int32. On a CPU small inputs go through numpy, which is 5x faster there."""
-    if not seed.is_cpu:
-        return bits_on_device(seed, purpose, *counters)
-    *few, last = counters
-    with np.errstate(over="ignore"):  # products wrap around, for single numbers as well
-        state, stride = _key_on_host(seed, purpose, few)
-        if last.numel() < MIN_TORCH_COUNTERS:
-            return _signed_tensor(_mix_on_host(state + _unsigned(last) * stride))
-    return _mix(_signed_tensor(state) + last.int() * _signed_tensor(stride))
-
-
-def bits_on_device(seed: Tensor, purpose: int, *counters: Tensor) -> Tensor:
-    """The same in torch."""
-    *few, last = counters
-    low = _mix(seed.int() ^ _signed(purpose * GOLDEN & MASK))
-    high = _mix((seed >> 32).int() ^ _signed(OTHER) ^ low)
-    low = _mix(low + high)
-    for counter in few:
-        low = _mix(low + counter.int() * (high | 1))
-        high = _mix((high ^ _signed(OTHER)) + low)
-    return _mix(low + last.int() * (high | 1))
-
-
-def _mix(x: Tensor) -> Tensor:
-    x = (x ^ _shifted(x, 16)).mul_(_signed(FIRST))
-    x.bitwise_xor_(_shifted(x, 13)).mul_(_signed(SECOND))
-    return x.bitwise_xor_(_shifted(x, 16))
-
-
-def _shifted(x: Tensor, count: int) -> Tensor:  # logical shift to the right
-    return (x >> count).bitwise_and_(MASK >> count)
-
-
-def _signed(x: int) -> int:
-    return x - (x >> 31 << 32)
-
-
-def _key_on_host(seed: Tensor, purpose: int, counters: list[Tensor]) -> tuple[np.ndarray, np.ndarray]:
-    """Both lanes of the state before the last counter: where its values start, and their stride."""
-    low = _mix_on_host(_unsigned(seed) ^ np.uint32(purpose * GOLDEN & MASK))
-    high = _mix_on_host(_unsigned(seed >> 32) ^ np.uint32(OTHER) ^ low)
-    low = _mix_on_host(low + high)
-    for counter in counters:
-        low = _mix_on_host(low + _unsigned(counter) * (high | np.uint32(1)))
-        high = _mix_on_host((high ^ np.uint32(OTHER)) + low)
-    return low, high | np.uint32(1)  # odd: no two codes of a row share a value
-
-
-def _mix_on_host(x: np.ndarray) -> np.ndarray:
-    x = (x ^ (x >> np.uint32(16))) * np.uint32(FIRST)
-    x = (x ^ (x >> np.uint32(13))) * np.uint32(SECOND)
-    return x ^ (x >> np.uint32(16))
-
-
-def _unsigned(x: Tensor) -> np.ndarray:
-    return x.numpy().astype(np.uint32)
-
-
-def _signed_tensor(x: np.ndarray) -> Tensor:
-    return torch.from_numpy(np.asarray(x).view(np.int32))
 
 
 class Purpose(IntEnum):
@@ -151,21 +77,70 @@ class StoredPicks(NamedTuple):
     used: Tensor  # [B] rows before the root's own
 
     def noise_at_depths(self, depths: Tensor) -> Tensor:
-        """See Noise."""
+        """[B, N] depths of nodes -> exp(G) [B, N, V] of the tokens behind them."""
         window = self.made.shape[1]
         rows = (self.used[:, None] + depths).clamp(max=window - 1)
         rows += window * torch.arange(len(rows), device=rows.device)[:, None]
         return self.made.flatten(0, 1).index_select(0, rows.flatten()).view(*rows.shape, -1)
 
     def noise_of_chain(self, count: int) -> Tensor:
-        """See Noise."""
+        """The same of depths 0, 1, … count - 1: [B, count, V]."""
         return self.noise_at_depths(torch.arange(count, device=self.used.device).expand(len(self.used), -1))
+
+
+class RowCache:
+    """Rows of numbers for the coming positions of each image, made several at a time when a round first reads them."""
+
+    def __init__(self, batch_size: int, width: int, depth: int, device: torch.device | str) -> None:
+        """width V of a row; depth: of the deepest node that is read."""
+        self.depth, self.window = depth, depth + 1 + AHEAD
+        self.rows = torch.zeros(batch_size, 0, width, device=device)  # [B, window, V] once it is read
+        self.used = torch.full((batch_size,), self.window, device=device)  # [B] rows before the root's own, or more
+        self.left = [0] * batch_size  # on the host: unused rows, the last ones
+        # off the CPU launches cost more than what they compute: images that will soon have too few are filled as well
+        self.refill_at = depth + (0 if self.rows.is_cpu else AHEAD // 2)
+
+    def restart(self, images: Tensor) -> None:
+        """New images [M] take these slots."""
+        self.used[images] = self.window
+        for image in images.tolist():
+            self.left[image] = 0
+
+    def advance(self, counts: list[int], committed: Tensor) -> None:
+        """As Noise.advance."""
+        self.used += committed
+        self.left = [max(0, left - count) for left, count in zip(self.left, counts, strict=True)]
+
+    def keep(self, images: Tensor) -> None:
+        """Shrinks the batch to these images, in this order."""
+        self.rows, self.used = self.rows[images], self.used[images]
+        self.left = [self.left[image] for image in images.tolist()]
+
+    def ensure(self, make: Callable[[Tensor, Tensor], Tensor]) -> None:
+        """Makes the rows that a round may read, where some are missing: moves the unused rows of images with too few to
+        the front and makes those behind them. make: images [M], positions behind the root [M, K] -> rows [M, K, V]."""
+        if min(self.left) > self.depth:
+            return
+        window = self.window
+        if not self.rows.shape[1]:
+            self.rows = self.rows.new_empty(len(self.left), window, self.rows.shape[2])
+        left = [count for count in self.left if count <= self.refill_at]
+        images = self.used.topk(len(left)).indices  # without waiting for the device
+        slots, used, ahead = images[:, None], self.used[images, None], torch.arange(window, device=images.device)
+        used = used.clamp(max=window)
+        if most := max(left):
+            self.rows[slots, ahead[:most]] = self.rows[slots, (used + ahead[:most]).clamp(max=window - 1)]
+        new = (window - used + ahead[: window - min(left)]).clamp(max=window - 1)  # fewer to make: the last one again
+        chunk = max(1, MAX_TABLE // (len(left) * self.rows.shape[2])) if self.rows.is_cpu else window
+        for part in new.split(chunk, dim=1):
+            self.rows[slots, part] = make(images, part)
+        self.left = [window if count <= self.refill_at else count for count in self.left]
+        self.used[images] = 0
 
 
 class Noise:
     """The streams of the images in a batch. position[b] is the index of row b's root token (-1 before the first token).
-    The rows exp(G) of picks are computed once, several at a time, when a round first reads them, and stored in order of
-    position: a verification that reads none pays for none."""
+    A verification that reads no picks pays for none."""
 
     def __init__(
         self, batch_size: int, vocab_size: int, depth: int, device: torch.device | str = "cpu", num_nodes: int = 1
@@ -175,81 +150,49 @@ class Noise:
         self.position = torch.full((batch_size,), -1, device=device)
         self._nodes = torch.arange(num_nodes, device=device)
         self._coins: Tensor | None = None  # [B, N] of this round: computed together
-        self._depth, self._window = depth, depth + 1 + AHEAD
-        self._left = [0] * batch_size  # on the host: unused rows, the last ones of `_made`
-        self._made = torch.zeros(batch_size, 0, vocab_size, device=device)  # [B, window, V] once it is read
-        self._used = torch.full_like(self.position, self._window)  # [B] rows before the root's own, or more
-        # off the CPU launches cost more than what they compute: images that will soon have too few are filled as well
-        self._few = depth + (0 if self._used.is_cpu else AHEAD // 2)
         self._codes = torch.arange(vocab_size, dtype=torch.int32, device=device)
+        self._picks = RowCache(batch_size, vocab_size, depth, device)  # exp(G), in order of position
 
     def admit(self, rows: Tensor, seeds: Tensor) -> None:
         """Rows [B] start new images with seeds [B]."""
         self.seeds[rows] = seeds
         self.position[rows] = -1
         self._coins = None
-        self._used[rows] = self._window
-        for row in rows.tolist():
-            self._left[row] = 0
+        self._picks.restart(rows)
 
     def advance(self, counts: list[int], committed: Tensor) -> None:
         """Advances the roots by the committed tokens: the same numbers on the host and as [B]."""
         self.position += committed
-        self._used += committed
         self._coins = None
-        self._left = [max(0, left - count) for left, count in zip(self._left, counts, strict=True)]
+        self._picks.advance(counts, committed)
 
     def keep(self, rows: Tensor) -> None:
         """Shrinks the batch to these rows, in this order."""
         self.seeds, self.position, self._coins = self.seeds[rows], self.position[rows], None
-        self._made, self._used = self._made[rows], self._used[rows]
-        self._left = [self._left[row] for row in rows.tolist()]
+        self._picks.keep(rows)
 
-    def _ready(self) -> None:
-        """Makes the rows that a round may read, where some are missing. Recorded passes cannot: they read `tables`."""
-        if min(self._left) <= self._depth:
-            self._fill()
-
-    def _fill(self) -> None:
-        """Moves the unused rows of the images that have too few to the front and makes those behind them."""
-        window, is_cpu = self._window, self._made.is_cpu
-        if not self._made.shape[1]:
-            self._made = self._made.new_empty(len(self._left), window, len(self._codes))
-        left = [count for count in self._left if count <= self._few]
-        rows = self._used.topk(len(left)).indices[:, None]  # of these images, without waiting for the device
-        used, ahead = self._used[rows].clamp(max=window), torch.arange(window, device=rows.device)
-        if most := max(left):
-            self._made[rows, ahead[:most]] = self._made[rows, (used + ahead[:most]).clamp(max=window - 1)]
-        slots = (window - used + ahead[: window - min(left)]).clamp(max=window - 1)  # fewer to make: the last one again
-        chunk = max(1, MAX_TABLE // (len(left) * len(self._codes))) if is_cpu else window
-        for part in slots.split(chunk, dim=1):
-            self._made[rows, part] = self._picks(self.seeds[rows[:, 0]], self.position[rows] + 1 + part)
-        self._left = [window if count <= self._few else count for count in self._left]
-        self._used[rows] = 0
-
-    def _picks(self, seeds: Tensor, positions: Tensor) -> Tensor:  # [M], [M, K] -> [M, K, V] what is stored
-        return pick_noise(seeds, positions, len(self._codes))
+    def _make_picks(self, images: Tensor, ahead: Tensor) -> Tensor:  # [M], [M, K] -> [M, K, V]
+        return pick_noise(self.seeds[images], self.position[images, None] + 1 + ahead, len(self._codes))
 
     @property
-    def tables(self) -> tuple[Tensor, Tensor]:
-        """What StoredPicks reads."""
-        self._ready()
-        return self._made, self._used
+    def tables(self) -> StoredPicks:
+        """What a recorded pass reads in place of this object."""
+        self._picks.ensure(self._make_picks)
+        return StoredPicks(self._picks.rows, self._picks.used)
 
     def noise_at_depths(self, depths: Tensor) -> Tensor:
         """[B, N] depths of nodes -> exp(G) [B, N, V] of the tokens behind them."""
-        if len(self._left) == 1:
-            return self._ahead().index_select(1, depths[0])
-        return StoredPicks(*self.tables).noise_at_depths(depths)
-
-    def _ahead(self) -> Tensor:
-        """The unused rows of a single image."""
-        self._ready()
-        return self._made[:, self._window - self._left[0] :]
+        tables = self.tables
+        if len(self.seeds) == 1:  # a slice is cheaper than a gather
+            return tables.made[:, self._picks.window - self._picks.left[0] :].index_select(1, depths[0])
+        return tables.noise_at_depths(depths)
 
     def noise_of_chain(self, count: int) -> Tensor:
         """The same of depths 0, 1, … count - 1: [B, count, V]."""
-        return self._ahead()[:, :count] if len(self._left) == 1 else StoredPicks(*self.tables).noise_of_chain(count)
+        tables = self.tables
+        if len(self.seeds) == 1:
+            return tables.made[:, self._picks.window - self._picks.left[0] :][:, :count]
+        return tables.noise_of_chain(count)
 
     def gumbel(self, purpose: Purpose, *counters: Tensor) -> Tensor:
         """counters broadcasting to [B] or [B, N] -> standard Gumbel [B, V] or [B, N, V]."""
@@ -293,7 +236,5 @@ class GreedyNoise(Noise):
     def __init__(self, batch_size: int, vocab_size: int, *others: Any) -> None:
         super().__init__(batch_size, 1, *others)  # one number a position is enough: it broadcasts over codes
 
-    def _fill(self) -> None:
-        self._made = self._made.new_ones(len(self._left), self._window, 1)
-        self._left = [self._window] * len(self._left)
-        self._used.zero_()
+    def _make_picks(self, images: Tensor, ahead: Tensor) -> Tensor:
+        return torch.ones(*ahead.shape, 1, device=ahead.device)

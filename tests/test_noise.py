@@ -7,19 +7,8 @@ from support.noise_streams import CODES, WINDOW, picks, streams
 from torch import Tensor
 
 from lantern.evaluation.rows import append_rows, read_rows
-from lantern.noise import (
-    BLOCK,
-    MAX_DIRECT,
-    MIN_TORCH_COUNTERS,
-    GreedyNoise,
-    Purpose,
-    _key_on_host,
-    bits,
-    bits_on_device,
-    gumbel_argmax,
-    hashed,
-    image_seed,
-)
+from lantern.hashing import MIN_TORCH_COUNTERS, _key_on_host, bits, bits_on_device, hashed
+from lantern.noise import BLOCK, MAX_DIRECT, GreedyNoise, Purpose, gumbel_argmax, image_seed
 
 PINNED_PICKS = [275600578, 1045333964, 3907544953]
 PINNED_COINS = [4210037681, 4045352154, 1814152626]

@@ -21,7 +21,7 @@ from lantern.verification.block import Block
 def test_the_ring_holds_what_a_direct_computation_gives(few):
     """Catches ring rows overwritten too early, made for another position, or never made for an admitted row."""
     noise, generator = streams([1, 2, 3]), torch.Generator().manual_seed(0)
-    noise._few = few
+    noise._picks.refill_at = few
     for turn in range(60):
         depths = torch.randint(WINDOW, (3, 5), generator=generator)
         direct = noise.weights(Purpose.PICK, noise.position[:, None] + 1 + depths)
@@ -42,7 +42,7 @@ def test_the_ring_holds_what_a_direct_computation_gives(few):
 def test_picks_that_nothing_reads_are_not_made(monkeypatch, method):
     """Catches a third of a chain's noise made for verifications that toss coins, and for rows, which pick by
     themselves."""
-    monkeypatch.setattr(Noise, "_fill", lambda self: pytest.fail("picks are made"))
+    monkeypatch.setattr(Noise, "_make_picks", lambda *_: pytest.fail("picks are made"))
     target, is_rows = tiny_target(), method == "rows"
     drafter = NoDrafter() if is_rows else tiny_eagle(target, chain(3), Sampling())
     verification = {"ratio": Ratio, "block": Block, "rows": SharedNoise}[method]()

@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 
 from lantern.errors import LanternError
-from lantern.noise import Noise, Purpose, bits
+from lantern.hashing import bits
+from lantern.noise import Noise, Purpose
 
 
 class GaussianNoise(Noise):
@@ -44,9 +45,10 @@ class GaussianNoise(Noise):
         """Raises LanternError."""
         return self.noise_of_chain(0)
 
-    def _picks(self, seeds: Tensor, positions: Tensor) -> Tensor:
+    def _make_picks(self, images: Tensor, ahead: Tensor) -> Tensor:
         """Normals in place of exp(G)."""
-        return standard_normals(seeds[:, None, None], Purpose.PICK, positions[..., None], self._codes)
+        positions = self.position[images, None] + 1 + ahead
+        return standard_normals(self.seeds[images][:, None, None], Purpose.PICK, positions[..., None], self._codes)
 
 
 def standard_normals(seed: Tensor, purpose: Purpose, *counters: Tensor) -> Tensor:

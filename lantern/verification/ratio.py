@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 
 from lantern.acceptance.relaxed import normalised
-from lantern.noise import Noise, Purpose, hashed
+from lantern.hashing import hashed
+from lantern.noise import Noise, Purpose
 from lantern.types import AcceptanceRule, DraftTree, Site, Verdict
 from lantern.verification.shared_noise import deepest
 

@@ -21,7 +21,8 @@ from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.jacobi.jacobi import Jacobi, redraw_coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.starts import Nearest
-from lantern.noise import Noise, Purpose, hashed
+from lantern.hashing import hashed
+from lantern.noise import Noise, Purpose
 from lantern.sampling import Sampling
 from lantern.trees.adaptive import AdaptiveTree
 from lantern.trees.ddd import DDDTree
