@@ -17,13 +17,12 @@ from support.paths import ROOT, TESTS
 PACKAGE = ROOT / "lantern"
 ORDER = (  # lowest first: a module imports from its own room and lower ones
     "errors", "_torchvision", "noise", "types", "sampling", "runtime", "acceptance", "trees", "data", "verification",
-    "models", "decoding", "drafters", "loops", "metrics", "continuous", "evaluation", "pipeline", "tuning", "reporting",
+    "models", "decoding", "drafters", "loops", "continuous", "pipeline", "metrics", "evaluation", "tuning", "reporting",
     "studies", "cli", "training", "progress", "api", "live", "__main__", "",
 )  # fmt: skip
 RANK = {room: rank for rank, room in enumerate(ORDER)}
 SEPARATE = (  # not upward, and still no business of the importing module
     ("lantern.drafters", "lantern.verification"),  # drafters know a verification by its Proposals alone
-    ("lantern.pipeline", "lantern.metrics"),  # a metric asks the pipeline, not the other way round
     ("lantern.evaluation.rows", "lantern.models"),  # atomic writes are in runtime.files
     ("lantern.reporting.quality_budget", "lantern.reporting.page"),  # numbers do not depend on their display
 )
