@@ -20,7 +20,7 @@ from lantern.decoding import Loop
 from lantern.errors import LanternError, check_batch_size
 from lantern.evaluation.timing import decode_images
 from lantern.noise import image_seed
-from lantern.pipeline import Pipeline, Shape, judging, pipelines
+from lantern.pipeline import DrafterOverrides, Pipeline, check_skip, pipelines
 from lantern.progress import Progress, stream
 from lantern.runtime.hardware import allow_tf32
 from lantern.runtime.home import CONFIG_FOLDER
@@ -101,10 +101,12 @@ class Model:
                 parts["tree"] = parts["tree"].at(batch_size)
             parts |= objects | {"sampling": instantiate(config.sampling), "name": self._name, "compile": config.compile}
             chosen_tree = parts.pop("tree")
-            if not isinstance(chosen_tree, AutoTree | Shape):  # which set a window's shape as well
+            if not isinstance(chosen_tree, AutoTree | DrafterOverrides):  # which set a window's shape as well
                 warn_unused_tree(_given_trees(tree, settings), parts["drafter"])
             joined = pipelines(self.target, **parts)
-            return judging(joined(resolved(chosen_tree, joined)))
+            pipeline = joined(resolved(chosen_tree, joined))
+            check_skip(pipeline)
+            return pipeline
 
     def _config(self, chosen: Sequence[str]) -> DictConfig:
         found = _compose([*self._overrides, *chosen])

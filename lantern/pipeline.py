@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 from lantern.acceptance.exact import Exact
 from lantern.continuous.gaussian_ratio import GaussianRatio
@@ -25,15 +25,8 @@ OF_A_RULE = ("name", "verification", "lossless", "parameters", "judge")
 RULE_KEYS = ("k", "delta", "lam")  # parameters that have a column of their own in every row
 
 
-@runtime_checkable
-class OwnPlain(Protocol):
-    """A verification for which plain decoding verifies otherwise than by SharedNoise."""
-
-    def plain(self) -> Verification: ...
-
-
-class Shape(NamedTuple):
-    """Constructor arguments that replace a drafter's tree, such as a tree and the length of a window."""
+class DrafterOverrides(NamedTuple):
+    """Arguments of a drafter's constructor, such as its tree and the length of its window."""
 
     settings: Mapping[str, object]  # by the names of its parameters
 
@@ -46,22 +39,22 @@ class Pipeline(DecodingSetup):
     loop: Loop | None = None  # replaces decoding.generate
 
     def generate(self, prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1) -> Generation:
-        """See decoding.generate."""
+        """Decodes the images, those with a whole batch of others."""
         return (self.loop or generate)(self, prompts, seeds, batch_size)
 
     def first_rounds(self, prompts: Sequence[str], seeds: Sequence[int], count: int) -> list[Round]:
-        """See decoding.first_rounds."""
+        """The first `count` rounds, for timing."""
         return first_rounds(self, prompts, seeds, count)
 
     def steps(self, prompt: str, seed: int) -> Iterator[Step]:
-        """See decoding.steps. Raises LanternError for a loop of its own."""
+        """One image round by round, for live views."""
         if self.loop is not None:
             raise LanternError(f"loop={type(self.loop).__name__} has no rounds of a tree to stream; leave it out")
         return steps(self, prompt, seed)
 
     def baseline(self) -> "Pipeline":
         """Plain AR decoding on the same target with the same picks."""
-        plain = self.verification.plain() if isinstance(self.verification, OwnPlain) else SharedNoise()
+        plain = getattr(self.verification, "plain", SharedNoise)()  # latents have another
         return replace(self, drafter=NoDrafter(), verification=plain, rule=Exact(), loop=None)
 
     def compiled_baseline(self) -> "Pipeline":
@@ -97,26 +90,26 @@ class Pipeline(DecodingSetup):
 
 
 @dataclass(frozen=True)
-class Pipelines:
-    """Pipelines that differ in what is drafted. A partial drafter is completed with a tree or a shape."""
+class PipelineFactory:
+    """Makes pipelines that differ only in what is drafted, from a drafter that may still lack its tree."""
 
     plain: Pipeline
     drafter: Drafter | partial
 
     @property
     def drafter_parameters(self) -> frozenset[str]:
-        """The names a shape may set; none if the drafter is complete."""
+        """The arguments that may still be set; none if the drafter is complete."""
         return frozenset(signature(self.drafter.func).parameters) if isinstance(self.drafter, partial) else frozenset()
 
-    def __call__(self, shape: TreePolicy | Shape | None) -> Pipeline:
-        """None: the pipeline decodes plainly, as it does without a drafter, whatever rule would judge drafts."""
+    def __call__(self, shape: TreePolicy | DrafterOverrides | None) -> Pipeline:
+        """None, and a drafter that drafts nothing, give plain decoding, whatever rule would judge drafts."""
         if shape is None:
             return self.plain if self.plain.loop else self.plain.baseline()
-        drafter, given = self.drafter, shape.settings if isinstance(shape, Shape) else {"tree": shape}
+        drafter, given = self.drafter, shape.settings if isinstance(shape, DrafterOverrides) else {"tree": shape}
         if isinstance(drafter, partial):
             settings = drafter.keywords | {name: given[name] for name in self.drafter_parameters & set(given)}
             drafter = partial(drafter.func, *drafter.args, **settings)
-        drafter = completed(drafter, target=self.plain.target, sampling=self.plain.sampling)
+        drafter = bind_missing(drafter, target=self.plain.target, sampling=self.plain.sampling)
         return self(None) if isinstance(drafter, NoDrafter) else replace(self.plain, drafter=drafter)
 
 
@@ -129,47 +122,48 @@ def pipelines(
     name: str = "llamagen",
     loop: Loop | None = None,
     compile: bool = False,
-) -> Pipelines:
-    """Joins the instantiated config groups on the target configured for them; what is drafted stays open. Partial parts
-    are completed. Raises LanternError for parts that do not go together."""
+) -> PipelineFactory:
+    """Joins the instantiated config groups, with their missing arguments, on the target configured for them. What is
+    drafted stays open. LanternError for parts that do not go together."""
     target = model.configured(sampling.cfg_scale, compile)
-    rule = completed(acceptance, codebook=target.codebook)
+    rule = bind_missing(acceptance, codebook=target.codebook)
     if absent := [name for name in OF_A_RULE if not hasattr(rule, name)]:
         raise LanternError(
             f"{type(rule).__name__} is no AcceptanceRule of lantern/types.py; give it {', '.join(absent)}"
         )
-    verifier: Verification = completed(verification, rule=rule, sampling=sampling, target=target)
+    verifier: Verification = bind_missing(verification, rule=rule, sampling=sampling, target=target)
     if sampling.is_greedy and isinstance(verifier, Ratio | Block):
         raise LanternError(
             f"verification={verifier.name} tosses coins, temperature=0 has none; use verification=shared_noise"
         )
-    return Pipelines(Pipeline(target, NoDrafter(), verifier, rule, sampling, name, loop), drafter)
+    return PipelineFactory(Pipeline(target, NoDrafter(), verifier, rule, sampling, name, loop), drafter)
 
 
-def judging(pipeline: Pipeline) -> Pipeline:
-    """The pipeline. LanternError if its rule skips all that is drafted: its images would be the drafter's own."""
+def check_skip(pipeline: Pipeline) -> None:
+    """LanternError if the rule skips all that is drafted: the images would be the drafter's."""
     depth, skip = pipeline.drafter.depth, pipeline.rule.parameters.get("skip", 0)
     if 0 < depth <= skip:
         raise LanternError(
             f"acceptance.skip={skip} leaves nothing to judge of what {pipeline.drafter.name} drafts, {depth} tokens "
             f"deep; give {depth - 1} at most"
         )
-    return pipeline
 
 
-def lacking(part: object) -> set[str]:
-    """What a partial of a config group is still to be given, by name; nothing for a complete part."""
+def missing_arguments(part: object) -> set[str]:
+    """The names of the arguments that a partial still lacks; none for a complete part."""
     if not isinstance(part, partial):
         return set()
-    made = signature(part.func)
+    expected = signature(part.func)
     try:
-        return made.parameters.keys() - made.bind_partial(*part.args, **part.keywords).arguments.keys()
+        return expected.parameters.keys() - expected.bind_partial(*part.args, **part.keywords).arguments.keys()
     except TypeError as error:
-        known = [name for name in part.keywords if name in made.parameters]
+        known = [name for name in part.keywords if name in expected.parameters]
         unknown = [f"{name}={value}" for name, value in part.keywords.items() if name not in known]
         raise LanternError(unknown_setting(", ".join(unknown), part.func.__name__, known)) from error
 
 
-def completed(part: Any, **others: object) -> Any:
-    """The part, a partial one called with those of the others that it lacks."""
-    return part(**{name: others[name] for name in lacking(part) & set(others)}) if isinstance(part, partial) else part
+def bind_missing(part: Any, **available: object) -> Any:
+    """A partial called with those of the available arguments that it lacks; a complete part as it is."""
+    if not isinstance(part, partial):
+        return part
+    return part(**{name: available[name] for name in missing_arguments(part) & set(available)})

@@ -27,7 +27,7 @@ from lantern.evaluation.plan import Folders, Plan
 from lantern.evaluation.rows import is_baseline
 from lantern.loops.row_parallel import RowParallel
 from lantern.metrics.recording_drafter import RecordingDrafter
-from lantern.pipeline import Pipeline, Pipelines, pipelines
+from lantern.pipeline import Pipeline, PipelineFactory, pipelines
 from lantern.sampling import Sampling
 from lantern.trees.adaptive import AdaptiveTree
 from lantern.trees.eagle2 import Eagle2Tree
@@ -123,7 +123,7 @@ FEATURE_DRAFTERS = {
 }
 
 
-def on_stub(drafter, verification=None) -> Pipelines:
+def on_stub(drafter, verification=None) -> PipelineFactory:
     return pipelines(StubTarget(), drafter, Exact(), verification or SharedNoise(), Sampling(cfg_scale=3.0), "stub")
 
 

@@ -16,14 +16,44 @@ from support.paths import ROOT, TESTS
 
 PACKAGE = ROOT / "lantern"
 ORDER = (  # lowest first: a module imports from its own room and lower ones
-    "errors", "_torchvision", "hashing", "noise", "types", "sampling", "runtime", "acceptance", "trees", "data",
-    "verification", "models", "decoding", "drafters", "loops", "metrics", "continuous", "evaluation", "pipeline",
-    "tuning", "reporting", "studies", "cli", "training", "progress", "api", "live", "__main__", "",
-)  # fmt: skip
+    "errors",
+    "_torchvision",
+    "hashing",
+    "noise",
+    "types",
+    "sampling",
+    "runtime",
+    "identity",
+    "acceptance",
+    "trees",
+    "data",
+    "verification",
+    "engine",
+    "models",
+    "decoding",
+    "drafters",
+    "row_parallel",
+    "loops",
+    "continuous",
+    "pipeline",
+    "metrics",
+    "evaluation",
+    "tuning",
+    "reporting",
+    "experiments",
+    "studies",
+    "cli",
+    "training",
+    "scenes",
+    "progress",
+    "live",
+    "api",
+    "__main__",
+    "",
+)
 RANK = {room: rank for rank, room in enumerate(ORDER)}
 SEPARATE = (  # not upward, and still no business of the importing module
     ("lantern.drafters", "lantern.verification"),  # drafters know a verification by its Proposals alone
-    ("lantern.pipeline", "lantern.metrics"),  # a metric asks the pipeline, not the other way round
     ("lantern.evaluation.rows", "lantern.models"),  # atomic writes are in runtime.files
     ("lantern.reporting.quality_budget", "lantern.reporting.page"),  # numbers do not depend on their display
 )

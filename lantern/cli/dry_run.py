@@ -12,7 +12,7 @@ from torch import nn
 
 from lantern.models.llamagen.fused import precise
 from lantern.models.llamagen.transformer import Transformer
-from lantern.pipeline import lacking
+from lantern.pipeline import missing_arguments
 from lantern.runtime.hardware import is_bf16_fast
 from lantern.runtime.memory import table_bytes
 from lantern.tuning.auto import AutoTree
@@ -79,7 +79,7 @@ def drafted(drafter: Drafter | partial, tree: TreePolicy | AutoTree) -> Drafted:
         most = max(size.nodes + size.window for size in sizes)
         return Drafted(1 + most + alternatives, max(max(size.levels, size.window) for size in sizes))
     length, beside = settings.get("length", 0), settings.get("branches", 0) + alternatives
-    has_tree = "tree" in lacking(drafter)
+    has_tree = "tree" in missing_arguments(drafter)
     nodes, depth = (tree.num_nodes, tree.depth) if has_tree else Drafted()
     return Drafted(nodes + length + beside, max(length, depth))
 

@@ -101,9 +101,9 @@ def tell_unused_tree(overrides: Sequence[str], cfg: DictConfig) -> None:
 
 def warn_unused_tree(given: Sequence[str], drafter: object) -> None:
     """Warns of the given settings of a tree if the drafter takes none. drafter: complete or a partial."""
-    from lantern.pipeline import lacking
+    from lantern.pipeline import missing_arguments
 
-    if given and "tree" not in lacking(drafter):
+    if given and "tree" not in missing_arguments(drafter):
         log.warning("%s changes nothing: this drafter grows no tree; its shape is set by drafter.…", ", ".join(given))
 
 

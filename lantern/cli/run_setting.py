@@ -21,7 +21,7 @@ from lantern.evaluation.provenance import code_hash, write_provenance
 from lantern.evaluation.rows import SUMMARY, Row, read_summary
 from lantern.evaluation.timing import ImageCount, Uncounted
 from lantern.models.checkpoints import local_hashes
-from lantern.pipeline import Pipeline, judging, lacking, pipelines
+from lantern.pipeline import Pipeline, check_skip, missing_arguments, pipelines
 from lantern.reporting.evaluation_bar import EvaluationBar, sweep_bar
 from lantern.reporting.merge import merge_points
 from lantern.reporting.published import published_keys
@@ -60,7 +60,8 @@ def run_setting(
             instantiate(cfg.study).run(pipelines(**parts), plan.prompts, cfg.seed, folder)
             return []
         joined = pipelines(**parts)
-        pipeline = judging(joined(resolved(tree, joined)))
+        pipeline = joined(resolved(tree, joined))
+        check_skip(pipeline)
         settings = {} if parts["loop"] else own_settings(config, parts["drafter"], tree)
         identity = _identity(config, plan, pipeline, settings, method, read)
         with _bar(sweep) as count:
@@ -181,7 +182,7 @@ def own_settings(config: Mapping, drafter: object, tree: object) -> Row:
     """Numbers of the drafter and, where it grows one, of the tree, by their names in the config, such as tree.total; of
     a window's start its kind. A number that tree=auto has found replaces the config's."""
     is_auto = isinstance(tree, AutoTree)
-    groups = ["drafter", *(["tree"] if "tree" in lacking(drafter) and not is_auto else [])]
+    groups = ["drafter", *(["tree"] if "tree" in missing_arguments(drafter) and not is_auto else [])]
     found = tree.found.settings if is_auto and tree.found else {}
     numbers = {
         f"{group}.{name}": found.get(name, value) if group == "drafter" else value

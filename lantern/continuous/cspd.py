@@ -39,6 +39,7 @@ class CSpD:
         self.name = "cspd" if temperature == 1 else f"cspd_{temperature:g}"
 
     def plain(self) -> GaussianShared:
+        """The verification of plain decoding."""
         return GaussianShared(self.head.target)
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:

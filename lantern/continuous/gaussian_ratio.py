@@ -25,6 +25,7 @@ class GaussianRatio:
         self.head = TokenHead(target)
 
     def plain(self) -> GaussianShared:
+        """The verification of plain decoding."""
         return GaussianShared(self.head.target)
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:

@@ -25,6 +25,7 @@ class GaussianShared:
         self.head = TokenHead(target)
 
     def plain(self) -> "GaussianShared":
+        """The verification of plain decoding."""
         return self
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:

@@ -1,10 +1,9 @@
 """One side of an evaluation, plain AR decoding or the method: its pipeline, the keys that identify its row, its images
 and its records."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -15,16 +14,8 @@ from lantern.evaluation.plan import Folders, Identity, Plan
 from lantern.evaluation.records import RECORDS, Ledger, key_of
 from lantern.evaluation.rows import Row, is_baseline, run_name, setting_id
 from lantern.evaluation.timing import ImageCount, Made, Maker, decode_images, make_in_batches, recorded
-from lantern.metrics.metric import MeasuredPipeline
+from lantern.pipeline import Pipeline
 from lantern.runtime.files import lock
-
-
-class Pipeline(MeasuredPipeline, Protocol):
-    """A target with everything it takes to decode on it."""
-
-    def baseline(self) -> "Pipeline": ...  # plain AR decoding on the same target
-    def compiled_baseline(self) -> "Pipeline": ...  # the same with torch.compile
-    def describe(self) -> Mapping[str, object]: ...  # the setting's keys of a result row
 
 
 class Side:

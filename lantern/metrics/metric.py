@@ -5,9 +5,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from lantern.decoding import Loop
-from lantern.sampling import Sampling
-from lantern.types import AcceptanceRule, Drafter, Generation, Target, Verification
+from lantern.pipeline import Pipeline
 
 
 class Metric(Protocol):
@@ -21,22 +19,9 @@ class Metric(Protocol):
     def warnings(self, prompts: Sequence[str]) -> Sequence[str]: ...  # sentences for readers of the row
 
 
-class MeasuredPipeline(Protocol):
-    """The parts of a pipeline whose laws are measured; a dataclass, so that its drafter can be replaced."""
-
-    target: Target
-    drafter: Drafter
-    verification: Verification
-    rule: AcceptanceRule
-    sampling: Sampling
-    loop: Loop | None
-
-    def generate(self, prompts: Sequence[str], seeds: Sequence[int], batch_size: int) -> Generation: ...
-
-
 class LawMeasure(Protocol):
     """The distance of the output law from the target's, as keys of a result row."""
 
     def measure(
-        self, pipeline: MeasuredPipeline, prompts: Sequence[str], seeds: Sequence[int], batch_size: int
+        self, pipeline: Pipeline, prompts: Sequence[str], seeds: Sequence[int], batch_size: int
     ) -> Mapping[str, object]: ...

@@ -13,10 +13,10 @@ from lantern.errors import LanternError, is_whole
 from lantern.metrics.code_distance import CodeDistance
 from lantern.metrics.committed_law import AtDepth, committed_law
 from lantern.metrics.intervals import clustered_mean, none_of
-from lantern.metrics.metric import MeasuredPipeline
 from lantern.metrics.plain_picks import plain_picks
 from lantern.metrics.recording_drafter import RecordingDrafter, Visit
 from lantern.noise import Noise, Purpose, image_seed
+from lantern.pipeline import Pipeline
 from lantern.types import AcceptanceRule, Verification
 from lantern.verification.ratio import Ratio
 
@@ -44,7 +44,7 @@ class OutputTV:
             )
 
     def measure(
-        self, pipeline: MeasuredPipeline, prompts: Sequence[str], seeds: Sequence[int], batch_size: int
+        self, pipeline: Pipeline, prompts: Sequence[str], seeds: Sequence[int], batch_size: int
     ) -> dict[str, object]:
         """Row keys: output_tv and code_distance with bounds and quantiles over positions, and the estimator's name.
 
@@ -98,9 +98,7 @@ class OutputTV:
         return noise.gumbel(Purpose.CHILDREN, torch.arange(self.redraws, device=like.device)[None])[0]
 
 
-def _differing_picks(
-    pipeline: MeasuredPipeline, prompts: list[str], seeds: list[int], batch_size: int
-) -> dict[str, object]:
+def _differing_picks(pipeline: Pipeline, prompts: list[str], seeds: list[int], batch_size: int) -> dict[str, object]:
     """The share of tokens that differ from plain decoding's pick behind the same prefix, with the same noise: an upper
     bound of the total variation on a chain."""
     codes = CodeDistance(pipeline.target.codebook)
@@ -143,7 +141,7 @@ def _unseen(row: dict[str, object], found: np.ndarray, images: np.ndarray) -> di
     return row | {"output_tv_high": none_of(count) if count > 1 else np.nan, "code_distance_high": np.nan}
 
 
-def _looks_ahead(pipeline: MeasuredPipeline) -> bool:
+def _looks_ahead(pipeline: Pipeline) -> bool:
     if pipeline.loop or pipeline.verification.name != "shared_noise" or pipeline.rule.lossless:
         return False
     return hasattr(pipeline.rule, "relax") and pipeline.drafter.num_nodes > pipeline.drafter.depth + 1

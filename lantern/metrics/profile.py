@@ -2,15 +2,14 @@
 in the image; tokens committed a round; draft tree nodes drafted and accepted."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
 
 import numpy as np
 from torch import Tensor
 
 from lantern.metrics.entropy import law_entropies
 from lantern.metrics.tree_stats import Decoded, Shapes, decoded, shapes
-from lantern.sampling import Sampling
-from lantern.types import Generation, Target
+from lantern.pipeline import Pipeline
+from lantern.types import Generation
 
 ENTROPY_IMAGES = 8  # their laws are computed again, outside all timing
 SHOWN_NODES = 256  # the most often drafted; dynamic trees have thousands
@@ -19,18 +18,11 @@ ROWS_AT_ONCE = 4096
 Profile = dict[str, object]  # numbers and lists, as in profiles.json
 
 
-class Decoder(Protocol):
-    """The part of a pipeline that a profile needs."""
-
-    target: Target
-    sampling: Sampling
-
-
 class RunningProfile:
     """The profile of images that are added as they are made: their rounds are counted and not kept, but for those of
     the first images, whose laws are computed at the end."""
 
-    def __init__(self, pipeline: Decoder) -> None:
+    def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self._images = self._counted = 0  # added, and of them those whose rounds were recorded
         self._counts: _Counts | None = None
@@ -62,7 +54,7 @@ class RunningProfile:
         return {"grid": [height, width], "images": self._counted} | self._counts.listed(laws)
 
 
-def _entropies(pipeline: Decoder, first: Sequence[tuple[Decoded, Tensor, Sequence[str]]]) -> dict[int, np.ndarray]:
+def _entropies(pipeline: Pipeline, first: Sequence[tuple[Decoded, Tensor, Sequence[str]]]) -> dict[int, np.ndarray]:
     """Bits [L] by image; none where laws have no entropy."""
     found: dict[int, np.ndarray] = {}
     for rounds, tokens, prompts in first if pipeline.sampling.has_entropy else ():

@@ -10,7 +10,7 @@ from torch import Tensor
 from lantern.data.prompts import Batch
 from lantern.evaluation.rows import Row, append_rows
 from lantern.models.cached_target import CachedTarget
-from lantern.pipeline import Pipeline, Pipelines
+from lantern.pipeline import Pipeline, PipelineFactory
 from lantern.types import TreePolicy
 
 
@@ -21,7 +21,7 @@ class Agreement:
     trees: Mapping[str, TreePolicy]
     num_prompts: int
 
-    def run(self, pipeline: Pipelines, prompts: Sequence[str], seed: int, folder: Path) -> list[Row]:
+    def run(self, pipeline: PipelineFactory, prompts: Sequence[str], seed: int, folder: Path) -> list[Row]:
         """Writes agreement.jsonl, a row for each tree and way of running passes, and prints the rows."""
         batch = Batch.cycle(prompts, self.num_prompts, seed)
         ways = [launched(pipeline)]
@@ -34,13 +34,13 @@ class Agreement:
             print("  ".join(f"{key} {value}" for key, value in row.items()))
         return rows
 
-    def _pipelines(self, pipeline: Pipelines) -> list[Pipeline]:
+    def _pipelines(self, pipeline: PipelineFactory) -> list[Pipeline]:
         """Plain decoding and each tree, those of one description once."""
         made = [pipeline(tree) for tree in (None, *self.trees.values())]
         return list({str(part.describe()): part for part in made}.values())
 
 
-def launched(pipeline: Pipelines) -> Pipelines:
+def launched(pipeline: PipelineFactory) -> PipelineFactory:
     """The same pipelines with passes that are not recorded."""
     target = pipeline.plain.target
     if not isinstance(target, CachedTarget):

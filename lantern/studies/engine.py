@@ -17,7 +17,7 @@ from lantern.evaluation.rows import Row, append_rows
 from lantern.evaluation.speed import copy_bandwidth, costs, over_floor, step_ms, tokens_per_step
 from lantern.evaluation.timing import interleave
 from lantern.models.cached_target import CachedTarget
-from lantern.pipeline import Pipelines
+from lantern.pipeline import PipelineFactory
 from lantern.reporting.plots import draw_benchmark
 from lantern.tuning.auto import AutoTree, resolved
 from lantern.types import DraftTree, Generation, Target, TreePolicy, TreeTopology, Verdict
@@ -38,7 +38,7 @@ class Benchmark:
     num_nodes: Sequence[int]
     num_prompts: int
 
-    def run(self, pipeline: Pipelines, prompts: Sequence[str], seed: int, folder: Path) -> list[Row]:
+    def run(self, pipeline: PipelineFactory, prompts: Sequence[str], seed: int, folder: Path) -> list[Row]:
         """Writes benchmark.jsonl and benchmark.png, and prints every row when it is measured."""
         target = pipeline(None).target
         passes = [self._keep(folder, row) for row in pass_costs(target, self.num_nodes, prompts[0])]
@@ -50,7 +50,7 @@ class Benchmark:
         draw_benchmark(passes, rows, folder / "benchmark.png")
         return [*passes, *rows]
 
-    def _decode(self, pipeline: Pipelines, batch: Batch, batch_size: int) -> list[Row]:
+    def _decode(self, pipeline: PipelineFactory, batch: Batch, batch_size: int) -> list[Row]:
         searched = {
             name: tree.at(batch_size) if isinstance(tree, AutoTree) else tree for name, tree in self.trees.items()
         }

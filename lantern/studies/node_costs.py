@@ -11,7 +11,7 @@ import torch
 
 from lantern.continuous.token_head import TokenHead
 from lantern.evaluation.rows import Row, append_rows
-from lantern.pipeline import Pipelines
+from lantern.pipeline import PipelineFactory
 from lantern.studies.engine import PASS_REPEATS, pass_costs
 
 
@@ -22,7 +22,7 @@ class NodeCosts:
     num_nodes: Sequence[int]
 
     @torch.inference_mode()
-    def run(self, pipeline: Pipelines, prompts: Sequence[str], seed: int, folder: Path) -> list[Row]:
+    def run(self, pipeline: PipelineFactory, prompts: Sequence[str], seed: int, folder: Path) -> list[Row]:
         """Writes node_costs.jsonl and prints its rows: medians of milliseconds, and the tokens that such a round must
         commit to be as fast as plain decoding."""
         head = TokenHead(pipeline.plain.target)

@@ -15,7 +15,7 @@ from lantern.data.prompts import Batch
 from lantern.errors import DepthError, LanternError
 from lantern.evaluation.timing import alternating
 from lantern.noise import image_seed
-from lantern.pipeline import Pipeline, Pipelines, Shape, judging
+from lantern.pipeline import DrafterOverrides, Pipeline, PipelineFactory, check_skip
 from lantern.runtime.memory import check_drafted
 from lantern.tuning.families import Dynamic, Family, Size, Static, shallower
 from lantern.types import Generation, Round, TreePolicy
@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 class SavedChoice(Protocol):
     """Where a run stores the shape that was found."""
 
-    def read(self) -> list[Shape | None]: ...  # empty if nothing is stored
-    def write(self, shape: Shape | None) -> None: ...
+    def read(self) -> list[DrafterOverrides | None]: ...  # empty if nothing is stored
+    def write(self, shape: DrafterOverrides | None) -> None: ...
 
 
 class Estimate(NamedTuple):
@@ -54,7 +54,7 @@ class AutoTree:
     ) -> None:
         """prompts: of the images decoded in the search; kept: where its result is stored."""
         self.families, self.prompts, self.batch_size, self.kept = families, prompts, batch_size, kept
-        self.found: Shape | None = None  # by resolve
+        self.found: DrafterOverrides | None = None  # by resolve
 
     def at(self, batch_size: int) -> "AutoTree":
         """The same search for another batch size."""
@@ -70,7 +70,7 @@ class AutoTree:
         most = max((len(family.settings) for family in known), default=0)
         return [family for family in known if len(family.settings) == most]
 
-    def resolve(self, pipelines: Pipelines) -> Shape | None:
+    def resolve(self, pipelines: PipelineFactory) -> DrafterOverrides | None:
         """-> the fastest shape found, or None."""
         known = self.kept.read() if self.kept else []
         self.found = known[0] if known else self._search(pipelines)
@@ -78,7 +78,7 @@ class AutoTree:
             self.kept.write(self.found)
         return self.found
 
-    def _search(self, pipelines: Pipelines) -> Shape | None:
+    def _search(self, pipelines: PipelineFactory) -> DrafterOverrides | None:
         candidates, _held = self._candidates(pipelines)  # whose drafter's weights all others share
         best, speed = fastest(pipelines, candidates, self._batches())
         chosen = best if speed >= MIN_MEASURED_SPEEDUP else None
@@ -88,7 +88,7 @@ class AutoTree:
         )
         return chosen
 
-    def _candidates(self, pipelines: Pipelines) -> tuple[list[Shape], list[Pipeline]]:
+    def _candidates(self, pipelines: PipelineFactory) -> tuple[list[DrafterOverrides], list[Pipeline]]:
         """Also a sampled shape's pipeline, if any."""
         held: list[Pipeline] = []
         plain = self._seconds(pipelines(None), learn(pipelines(None), self.prompts))
@@ -123,10 +123,11 @@ class AutoTree:
             raise rejection
         return costs
 
-    def _works(self, pipelines: Pipelines, shape: Shape) -> bool:
+    def _works(self, pipelines: PipelineFactory, shape: DrafterOverrides) -> bool:
         """Whether a shape fits in memory at this batch size and leaves its rule something to judge."""
         try:
-            part = judging(pipelines(shape))
+            part = pipelines(shape)
+            check_skip(part)
             check_drafted(part.target, part.drafter, self.batch_size)
         except LanternError:
             return False
@@ -151,11 +152,11 @@ class AutoTree:
         return [Batch.cycle(turned[number], size, search_seed(1 + number)) for number in numbers]
 
 
-def resolved(tree: TreePolicy | AutoTree, pipelines: Pipelines) -> TreePolicy | Shape | None:
+def resolved(tree: TreePolicy | AutoTree, pipelines: PipelineFactory) -> TreePolicy | DrafterOverrides | None:
     """The shape that tree=auto finds, if any of its families fits the drafter; another tree unchanged."""
     if not isinstance(tree, AutoTree):
         return tree
-    return tree.resolve(pipelines) if tree.fitting(pipelines.drafter_parameters) else Shape({})
+    return tree.resolve(pipelines) if tree.fitting(pipelines.drafter_parameters) else DrafterOverrides({})
 
 
 def search_seed(number: int) -> int:
@@ -169,7 +170,7 @@ def learn(pipeline: Pipeline, prompts: Sequence[str]) -> Generation:
     return pipeline.generate(batch.prompts, batch.seeds, 1)
 
 
-def sampled_parts(family: Family, pipelines: Pipelines) -> tuple[Family, list[Pipeline]]:
+def sampled_parts(family: Family, pipelines: PipelineFactory) -> tuple[Family, list[Pipeline]]:
     """The family without trees that are too deep for the drafter, and its sampled shapes."""
     try:
         return family, [pipelines(family.shape(size)) for size in family.sampled]
@@ -227,13 +228,13 @@ def _record_passes(parts: Sequence[Pipeline], batch: Batch) -> None:
 
 
 def fastest(
-    pipelines: Pipelines, shapes: Sequence[Shape], batches: Sequence[Batch]
-) -> tuple[Shape | None, float]:  # with its speed-up over plain decoding
+    pipelines: PipelineFactory, shapes: Sequence[DrafterOverrides], batches: Sequence[Batch]
+) -> tuple[DrafterOverrides | None, float]:  # with its speed-up over plain decoding
     """All decode the same images in alternating order, so that a machine that slows down affects all alike; from the
     second batch on only those near the best, and plain decoding."""
     if not shapes:
         return None, 1.0
-    tried: list[Shape | None] = [None, *shapes]
+    tried: list[DrafterOverrides | None] = [None, *shapes]
     parts = [pipelines(shape) for shape in tried]
     _record_passes(parts, batches[0])
     seconds = dict.fromkeys(range(len(tried)), 0.0)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
-from lantern.pipeline import Shape
+from lantern.pipeline import DrafterOverrides
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree
 from lantern.tuning.search import Chances, best_paths, chances_by_rank, expected_tokens, tokens_of_first
@@ -34,7 +34,7 @@ class Family(Protocol):
     sampled: Sequence[Size]  # decoded with first
 
     def learned(self, runs: Sequence[Sequence[Round]]) -> "Family": ...  # from the rounds of each sampled size
-    def shape(self, size: Size) -> Shape: ...
+    def shape(self, size: Size) -> DrafterOverrides: ...
     def sizes(self) -> Iterable[Size]: ...
     def tokens(self, size: Size) -> float: ...  # expected a round
     def near(self, size: Size) -> Sequence[Size]: ...  # sizes to time, given the accuracy of tokens()
@@ -63,9 +63,9 @@ class Dynamic:
     def learned(self, runs: Sequence[Sequence[Round]]) -> "Dynamic":
         return replace(self, rounds=runs[0])
 
-    def shape(self, size: Size) -> Shape:
+    def shape(self, size: Size) -> DrafterOverrides:
         name = f"auto_eagle2_{size.nodes}_{size.levels}"
-        return Shape({"tree": Eagle2Tree(size.nodes, size.levels, min(size.nodes, self.width), name)})
+        return DrafterOverrides({"tree": Eagle2Tree(size.nodes, size.levels, min(size.nodes, self.width), name)})
 
     def sizes(self) -> list[Size]:
         width, sizes = self.width, tree_sizes(self.sampled[0].levels)
@@ -96,8 +96,8 @@ class Static:
         depth = max(map(len, paths))
         return StaticTree(paths, f"auto_chain_{depth}" if depth == len(paths) else f"auto_static_{len(paths)}_{depth}")
 
-    def shape(self, size: Size) -> Shape:
-        return Shape({"tree": self.tree(size)})
+    def shape(self, size: Size) -> DrafterOverrides:
+        return DrafterOverrides({"tree": self.tree(size)})
 
     def sizes(self) -> list[Size]:
         return tree_sizes(self.sampled[0].levels)
@@ -122,8 +122,8 @@ class Windows:
     def learned(self, runs: Sequence[Sequence[Round]]) -> "Windows":
         return type(self)(runs[0])
 
-    def shape(self, size: Size) -> Shape:
-        return Shape({"length": size.window})
+    def shape(self, size: Size) -> DrafterOverrides:
+        return DrafterOverrides({"length": size.window})
 
     def sizes(self) -> list[Size]:
         return [Size(0, 0, window) for window in WINDOWS if window <= self.sampled[0].window]
@@ -141,8 +141,8 @@ class BranchingWindows(Windows):
 
     settings = frozenset({"length", "branches"})
 
-    def shape(self, size: Size) -> Shape:
-        return Shape({"length": size.window, "branches": size.nodes})
+    def shape(self, size: Size) -> DrafterOverrides:
+        return DrafterOverrides({"length": size.window, "branches": size.nodes})
 
     def near(self, size: Size) -> list[Size]:
         return [*neighbours(size), *(size._replace(nodes=nodes) for nodes in {max(1, size.window // 4), size.window})]

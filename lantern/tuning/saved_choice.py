@@ -9,7 +9,7 @@ from pathlib import Path
 from hydra.utils import instantiate
 
 from lantern.evaluation.rows import encode
-from lantern.pipeline import Shape
+from lantern.pipeline import DrafterOverrides
 from lantern.runtime.files import read_object, replace_text
 from lantern.runtime.known_targets import check_known
 
@@ -23,20 +23,22 @@ class KeptChoice:
     path: Path
     asked: str  # hash of what decides the choice: a run of anything else in this folder chooses anew
 
-    def read(self) -> list[Shape | None]:
+    def read(self) -> list[DrafterOverrides | None]:
         """A list of the chosen shape, None for plain decoding; empty if nothing is stored."""
         kept = read_object(self.path)
         if kept.get("asked") != self.asked or "shape" not in kept:
             return []
         check_known(kept["shape"], self.path)
-        return [Shape({name: _built(value) for name, value in kept["shape"].items()}) if kept["shape"] else None]
+        return [
+            DrafterOverrides({name: _built(value) for name, value in kept["shape"].items()}) if kept["shape"] else None
+        ]
 
     def adopt(self, other: Path) -> None:
         """Copies another run's choice, if there is one."""
         if other.is_file():
             replace_text(self.path, encode(read_object(other) | {"asked": self.asked}) + "\n")
 
-    def write(self, shape: Shape | None) -> None:
+    def write(self, shape: DrafterOverrides | None) -> None:
         settings = shape and {name: _written(value) for name, value in shape.settings.items()}
         replace_text(self.path, encode({"asked": self.asked, "shape": settings}) + "\n")
 

@@ -20,7 +20,7 @@ from lantern.errors import LanternError
 from lantern.evaluation.plan import Identity, Plan
 from lantern.evaluation.rows import read_rows
 from lantern.evaluation.timing import Uncounted
-from lantern.pipeline import Shape
+from lantern.pipeline import DrafterOverrides
 from lantern.runtime import memory
 
 
@@ -28,7 +28,7 @@ def test_a_row_names_the_window_that_was_found_and_not_the_one_of_the_config():
     """Catches a row of tree=auto that contradicts itself."""
     cfg = composed("evaluate", "tree=auto", "drafter=refined_jacobi")
     tree = instantiate(cfg.tree)
-    tree.found = Shape({"length": 14})
+    tree.found = DrafterOverrides({"length": 14})
     assert own_settings(cfg, instantiate(cfg.drafter), tree)["drafter.length"] == 14
 
 

@@ -16,7 +16,6 @@ from lantern.continuous.gaussian_ratio import GaussianRatio
 from lantern.continuous.gaussian_shared import GaussianShared
 from lantern.continuous.latent_jacobi import LatentJacobi
 from lantern.continuous.latent_sampling import LatentSampling
-from lantern.continuous.token_distance import TokenDistance
 from lantern.continuous.tolerance import Tolerance
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.jacobi.jacobi import Jacobi, redraw_coupled
@@ -27,6 +26,7 @@ from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Folders, Plan
 from lantern.evaluation.records import unpack
 from lantern.evaluation.rows import read_rows
+from lantern.metrics.token_distance import TokenDistance
 from lantern.pipeline import Pipeline, pipelines
 from lantern.progress import stream
 from lantern.sampling import Sampling

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import torch
 
-from lantern.pipeline import Shape
+from lantern.pipeline import DrafterOverrides
 from lantern.runtime.memory import check_drafted
 from lantern.tuning.families import BranchingWindows, Dynamic, Static, Windows
 from lantern.types import Generation, Round
@@ -37,7 +37,7 @@ class Machine:
 
     def parts(self, shape) -> tuple[int, int, list[int], list[float]]:
         """Nodes, levels, and the nodes and chances of the path of likeliest nodes."""
-        settings = shape.settings if isinstance(shape, Shape) else {"tree": shape} if shape else {}
+        settings = shape.settings if isinstance(shape, DrafterOverrides) else {"tree": shape} if shape else {}
         tree, length = settings.get("tree"), settings.get("length", 0)
         nodes, levels = (tree.num_nodes - 1, tree.depth) if tree else (0, 0)
         chances = [self.drafted(depth) for depth in range(1, levels + 1)]

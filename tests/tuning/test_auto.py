@@ -6,7 +6,7 @@ import pytest
 from support.simulated_machine import FAMILIES, Cache, Decoder, Machine
 
 from lantern.errors import DepthError
-from lantern.pipeline import Shape
+from lantern.pipeline import DrafterOverrides
 from lantern.runtime import memory
 from lantern.tuning.auto import AutoTree, round_cost
 from lantern.tuning.families import WINDOWS, BranchingWindows, Dynamic, Size, Static, Windows
@@ -20,7 +20,7 @@ def side_by_side(machine: Machine) -> list:
     return machine.asked[[place for place, (shape, _) in enumerate(machine.asked) if shape is None][1] :]
 
 
-def found(machine: Machine, batch_size: int = 1, families=None) -> Shape | None:
+def found(machine: Machine, batch_size: int = 1, families=None) -> DrafterOverrides | None:
     return AutoTree(families or FAMILIES, ["a"], batch_size).resolve(machine)
 
 
@@ -38,7 +38,7 @@ def test_cheap_levels_give_deep_trees_and_dear_nodes_small_ones(family):
 def test_the_window_is_as_long_as_its_nodes_are_cheap(node):
     """Catches a length that ignores what a node costs, or what deep guesses bring."""
     machine = Machine(1.0, node, 0.0, frozenset(JACOBI), guessed=lambda depth, length: 0.8)
-    best = max(machine.speed(Shape({"length": length}), 1) for length in WINDOWS if length <= 24)
+    best = max(machine.speed(DrafterOverrides({"length": length}), 1) for length in WINDOWS if length <= 24)
     shape = found(machine)
     assert set(shape.settings) == {"length"}
     assert machine.speed(shape, 1) > 0.98 * best
@@ -56,7 +56,7 @@ def test_lengths_about_the_estimate_are_tried():
     machine = Machine(1.0, 0.03, 0.0, frozenset(JACOBI), guessed=lambda depth, length: 0.85 - 1.2 / length)
     found(machine)
     tried = {shape.settings["length"] for shape, _ in side_by_side(machine) if shape}
-    speeds = {length: machine.speed(Shape({"length": length}), 1) for length in WINDOWS}
+    speeds = {length: machine.speed(DrafterOverrides({"length": length}), 1) for length in WINDOWS}
     assert len(tried) == 3
     assert max(speeds[length] for length in tried) > 0.97 * max(speeds.values())
     assert len({speeds[length] for length in tried}) == 3
@@ -172,7 +172,7 @@ def test_a_run_that_is_made_again_takes_the_shape_over(tmp_path):
     assert not machine.asked
 
 
-def written(shape: Shape) -> dict:
+def written(shape: DrafterOverrides) -> dict:
     return {name: value if isinstance(value, int) else config_of(value) for name, value in shape.settings.items()}
 
 

@@ -14,7 +14,7 @@ from lantern.data.prompts import Batch, load_prompts, search_prompts, split_prom
 from lantern.drafters import loading
 from lantern.drafters.none import NoDrafter
 from lantern.models.checkpoints import save_weights
-from lantern.pipeline import Pipeline, Pipelines
+from lantern.pipeline import Pipeline, PipelineFactory
 from lantern.sampling import Sampling
 from lantern.trees.static import chain
 from lantern.tuning.auto import AutoTree
@@ -77,7 +77,7 @@ def test_a_drafters_weights_are_read_once_in_a_search(tmp_path, monkeypatch):
     load = loading.load_weights
     monkeypatch.setattr(loading, "load_weights", lambda folder: read.append(folder) or load(folder))
     plain = Pipeline(target, NoDrafter(), SharedNoise(), Exact(), Sampling())
-    made = Pipelines(plain, partial(loading.load_eagle, checkpoint=tmp_path))
+    made = PipelineFactory(plain, partial(loading.load_eagle, checkpoint=tmp_path))
     AutoTree([Dynamic(), Static()], PROMPTS).resolve(made)
     assert read == [tmp_path]
     first, second = (made(chain(length)).drafter for length in (1, 2))

@@ -16,10 +16,10 @@ from lantern.continuous.gaussian_ratio import GaussianRatio
 from lantern.continuous.gaussian_shared import GaussianShared
 from lantern.continuous.latent_jacobi import LatentJacobi
 from lantern.continuous.latent_sampling import LatentSampling
-from lantern.continuous.token_distance import Comparison, TokenDistance, compared
 from lantern.continuous.tolerance import Tolerance
 from lantern.errors import LanternError
 from lantern.metrics.recording_drafter import Visit
+from lantern.metrics.token_distance import Comparison, TokenDistance, compared
 from lantern.noise import Purpose
 from lantern.pipeline import Pipeline, pipelines
 from lantern.trees.static import chain

@@ -11,10 +11,10 @@ from torch import Tensor
 from lantern.continuous.gaussian_noise import GaussianNoise
 from lantern.continuous.token_head import TokenHead
 from lantern.errors import LanternError, is_whole
-from lantern.metrics.metric import MeasuredPipeline
 from lantern.metrics.output_tv import summary
 from lantern.metrics.recording_drafter import RecordingDrafter, Visit
 from lantern.noise import image_seed
+from lantern.pipeline import Pipeline
 from lantern.types import TreeTopology
 
 PERMUTATIONS = 200
@@ -56,7 +56,7 @@ class TokenDistance:
             )
 
     def measure(
-        self, pipeline: MeasuredPipeline, prompts: Sequence[str], seeds: Sequence[int], batch_size: int
+        self, pipeline: Pipeline, prompts: Sequence[str], seeds: Sequence[int], batch_size: int
     ) -> dict[str, object]:
         """Row keys: output_distance with bounds and quantiles over positions, and the share of positions at which the
         test tells the laws apart; the floors are those of a second sample of the target. Empty without drafts."""
@@ -83,7 +83,7 @@ class TokenDistance:
         }
 
     @torch.inference_mode()
-    def compare(self, visit: Visit, pipeline: MeasuredPipeline, number: int = 0) -> tuple[Comparison, Comparison]:
+    def compare(self, visit: Visit, pipeline: Pipeline, number: int = 0) -> tuple[Comparison, Comparison]:
         """The method's tokens at a position against the target's, and the target's against the target's; number: of the
         noise, another for each position."""
         head = TokenHead(pipeline.target)
@@ -92,9 +92,7 @@ class TokenDistance:
         again = self._drawn(head, visit.p, other)
         return compared(self._committed(head, visit, pipeline, own), plain), compared(again, plain)
 
-    def _committed(
-        self, head: TokenHead, visit: Visit, pipeline: MeasuredPipeline, noise: GaussianNoise
-    ) -> Tensor:  # [S, C]
+    def _committed(self, head: TokenHead, visit: Visit, pipeline: Pipeline, noise: GaussianNoise) -> Tensor:  # [S, C]
         """What verification commits where the draft is drawn from visit.q."""
         count = self.redraws
         draft = self._drawn(head, visit.q, noise)
