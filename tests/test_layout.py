@@ -109,7 +109,7 @@ def test_imports_run_downward():
     [
         ("lantern.data.samples", "from lantern.pipeline import Pipeline"),
         ("lantern.data.features", "from lantern.training.teacher_forcing import target_features"),
-        ("lantern.data.captions", "from lantern.models import critic"),
+        ("lantern.models.t5", "from lantern.scenes.captions import VOCABULARY"),
         ("lantern.evaluation.evaluate", "from lantern.reporting.wandb_runs import run_name"),
         ("lantern.evaluation.rows", "from lantern.models.checkpoints import replace_file"),
         ("lantern.reporting.quality_budget", "from lantern.reporting.page.protocol import shown"),

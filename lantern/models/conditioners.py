@@ -9,6 +9,10 @@ from torch import Tensor
 from lantern.errors import LanternError
 from lantern.runtime.first_warning import FirstWarning
 
+SCENE_WORDS = (  # of the embedded scenes' captions: the default vocabulary
+    "a", "on", "clouds", "wood", "marble", "grass", "sand", "water", "stone", "fabric", "sphere", "cube", "cone",
+    "ring", "red", "yellow", "green", "blue", "purple", "white", "black",
+)  # fmt: skip
 WORDS_SHOWN = 20  # of unknown ones
 log = logging.getLogger(__name__)
 

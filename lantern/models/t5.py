@@ -8,10 +8,9 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase, T5Config, T5EncoderModel
 
-from lantern.data.captions import VOCABULARY
 from lantern.models.build import RANDOM
 from lantern.models.caption_cleaning import cleaned
-from lantern.models.conditioners import WordFeatures
+from lantern.models.conditioners import SCENE_WORDS, WordFeatures
 from lantern.models.hf.pretrained import load_pretrained
 from lantern.runtime.first_warning import FirstWarning
 
@@ -55,7 +54,7 @@ def load_t5(
     """A T5 v1.1 or flan-T5 encoder; the defaults are flan-t5-xl's sizes. checkpoint=random: no encoder; scene captions
     become random word features of its width. Raises CheckpointError."""
     if checkpoint == RANDOM and device != "meta":
-        return WordFeatures(VOCABULARY, hidden_size, length)
+        return WordFeatures(SCENE_WORDS, hidden_size, length)
     config = T5Config(
         vocab_size=vocab_size,
         d_model=hidden_size,

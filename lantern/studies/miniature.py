@@ -6,15 +6,15 @@ from pathlib import Path
 import torch
 from PIL import Image
 
-from lantern.data.captions import VOCABULARY
-from lantern.data.scenes import render
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.parallel_network import ParallelNetwork
 from lantern.models.checkpoints import save_weights, weights_hash
-from lantern.models.critic import Critic
 from lantern.models.llamagen.tokenizer import VQTokenizer
 from lantern.models.llamagen.transformer import Transformer
 from lantern.models.llamagen.weights_folder import tokens_hash
+from lantern.scenes.captions import VOCABULARY
+from lantern.scenes.critic import Critic
+from lantern.scenes.rendering import render
 
 PIXELS_PER_TOKEN = 8  # a side
 

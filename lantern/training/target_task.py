@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lantern.data.captions import VOCABULARY
 from lantern.errors import LanternError
 from lantern.models.checkpoints import load_strictly, load_weights, save_weights
+from lantern.models.conditioners import SCENE_WORDS
 from lantern.models.llamagen.transformer import Transformer
 from lantern.models.llamagen.weights_folder import conditioner_of, load_tokenizer, tokens_hash
 from lantern.training.limits import check_architecture
@@ -41,7 +41,7 @@ class TargetTask(pl.LightningModule):
         codebook = images.codebook
         self.config = {
             "architecture": architecture | {"vocab_size": len(codebook)},
-            "vocabulary": list(vocabulary or VOCABULARY),
+            "vocabulary": list(vocabulary or SCENE_WORDS),
             "word_seed": word_seed,
             "tokens_hash": tokens_hash(images),
         }

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from support.paths import PROMPTS
 
-from lantern.data.captions import is_held_out, parse_caption
 from lantern.data.prompts import Batch, load_prompts
 from lantern.errors import LanternError
+from lantern.scenes.captions import is_held_out, parse_caption
 
 
 @pytest.mark.parametrize(("content", "prompts"), [

@@ -5,10 +5,10 @@ import pytest
 import torch
 from torch.nn.functional import one_hot
 
-from lantern.data.captions import COLOURS, SHAPES, TEXTURES
 from lantern.errors import LanternError
 from lantern.metrics.intervals import bootstrap
-from lantern.metrics.prompt_accuracy import judge_images
+from lantern.scenes.captions import COLOURS, SHAPES, TEXTURES
+from lantern.scenes.critic import judge_images
 
 CAPTIONS = ["a red sphere on wood", "a blue cube on wood", "wood", "wood"]
 

@@ -18,8 +18,8 @@ from lantern.models.checkpoints import (
     save_weights,
     weights_hash,
 )  # fmt: skip
-from lantern.models.critic import load_critic
 from lantern.models.llamagen.weights_folder import load_target, load_tokenizer
+from lantern.scenes.critic import load_critic
 
 STATE = {"weight": torch.arange(6.0).view(2, 3), "bias": torch.zeros(2)}
 

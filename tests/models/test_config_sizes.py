@@ -7,8 +7,8 @@ from support.tiny_weights import write_tiny_weights
 
 from lantern.drafters.loading import eagle_layer
 from lantern.errors import CheckpointError
-from lantern.models.critic import load_critic
 from lantern.models.llamagen.weights_folder import load_target, load_tokenizer
+from lantern.scenes.critic import load_critic
 
 
 @pytest.fixture(scope="module")

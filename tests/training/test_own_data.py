@@ -12,9 +12,9 @@ from support.commands import printed
 from support.paths import ROOT
 from support.tiny_weights import write_tiny_weights
 
-from lantern.data.scenes import render
 from lantern.models.checkpoints import load_weights, read_weights
 from lantern.reporting.recipe_runs import needed_settings
+from lantern.scenes.rendering import render
 from lantern.studies.miniature import write_captioned_scenes
 
 GOLDEN = ROOT / "tests" / "golden"

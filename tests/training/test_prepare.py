@@ -11,7 +11,7 @@ from PIL import Image
 from support.paths import ROOT
 from support.tiny_weights import write_tiny_weights
 
-from lantern.data.scenes import render
+from lantern.scenes.rendering import render
 
 
 def write_scenes(folder: Path, shards: int) -> None:

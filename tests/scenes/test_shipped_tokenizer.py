@@ -1,4 +1,4 @@
-"""The shipped tokenizer on held-out scenes, printed by pytest -m full -s tests/training/test_shipped_tokenizer.py"""
+"""The shipped tokenizer on held-out scenes, printed by pytest -m full -s tests/scenes/test_shipped_tokenizer.py"""
 
 import json
 
@@ -6,10 +6,10 @@ import pytest
 import torch
 from support.paths import WEIGHTS
 
-from lantern.data.scene_splits import RenderedScenes
-from lantern.metrics.reconstruction import ReconstructionMeter
-from lantern.models.critic import ATTRIBUTES, as_images, load_critic
 from lantern.models.llamagen.weights_folder import load_tokenizer
+from lantern.scenes.critic import ATTRIBUTES, as_images, load_critic
+from lantern.scenes.reconstruction import ReconstructionMeter
+from lantern.scenes.scene_splits import RenderedScenes
 
 NUM_IMAGES, BATCH = 1024, 32
 MOST_UNEVENNESS = 1.3  # the originals' is 1.1; a decoder with visible dots had 20

@@ -5,11 +5,11 @@ import pytest
 import torch
 from torch import Generator
 
-from lantern.data.scenes import render_caption
 from lantern.errors import LanternError
 from lantern.models.checkpoints import save_weights
-from lantern.models.critic import IGNORED, NUM_FEATURES, Critic, as_images, labels_of, load_critic
-from lantern.training.critic_task import CriticTask, augment
+from lantern.scenes.critic import IGNORED, NUM_FEATURES, Critic, as_images, labels_of, load_critic
+from lantern.scenes.critic_task import CriticTask, augment
+from lantern.scenes.rendering import render_caption
 
 CAPTIONS = ["a red sphere on wood", "a blue cube on sand", "grass", "a white ring on water"] * 2
 

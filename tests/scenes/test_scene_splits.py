@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from lantern.data import scene_splits
-from lantern.data.scene_splits import RenderedScenes, Scenes
 from lantern.errors import LanternError
+from lantern.scenes import scene_splits
+from lantern.scenes.scene_splits import RenderedScenes, Scenes
 
 SIZES = {"num_train": 6, "num_validation": 3, "num_test": 2, "num_novel": 2}
 

@@ -7,8 +7,8 @@ import multiprocessing
 import numpy as np
 import pytest
 
-from lantern.data.captions import COLOURS, SHAPES, TEXTURES, is_held_out
-from lantern.data.scenes import PAINTS, SPLITS, describe, render, render_caption, split_of
+from lantern.scenes.captions import COLOURS, SHAPES, TEXTURES, is_held_out
+from lantern.scenes.rendering import PAINTS, SPLITS, describe, render, render_caption, split_of
 
 SEEDS = [3, 10**9 + 3, 2 * 10**9 + 3, 3 * 10**9 + 3]
 

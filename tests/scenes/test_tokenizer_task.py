@@ -8,12 +8,11 @@ import pytorch_lightning as pl
 import torch
 
 from lantern.errors import CheckpointError, LanternError
-from lantern.models.critic import as_images
 from lantern.models.llamagen.weights_folder import load_tokenizer, tokens_hash
+from lantern.scenes.critic import as_images
+from lantern.scenes.tokenizer_task import DecoderTask, TokenizerTask
 from lantern.training.data_module import ResumableLoader, SeededBatches
-from lantern.training.decoder_task import DecoderTask
 from lantern.training.schedule import WarmupCosine
-from lantern.training.tokenizer_task import TokenizerTask
 
 STEPS = 6
 ARCHITECTURE = dict(

@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lantern.data.captions import parse_caption
 from lantern.errors import LanternError
 from lantern.metrics.fidelity import frechet_distance
-from lantern.models.critic import IGNORED, Critic, labels_of
+from lantern.scenes.captions import parse_caption
+from lantern.scenes.critic import IGNORED, Critic, labels_of
 
 TOKEN = 8  # pixels, of a side
 GRID_LINES = (1 / 8, 2 / 8, 3 / 8, 4 / 8)  # cycles per pixel, of a pattern with a period of 8 pixels
@@ -22,10 +22,8 @@ def psnr(made: Tensor, real: Tensor) -> Tensor:
 
 
 def spectrum(images: Tensor) -> Tensor:
-    """Power [B, H, W] of images [B, 3, H, W] by frequency, summed over the channels.
-
-    A Hann window keeps the jump across the border out of the spectrum.
-    """
+    """Power [B, H, W] of images [B, 3, H, W] by frequency, summed over the channels, under a Hann window, which keeps
+    the jump across the border out of the spectrum."""
     height, width = images.shape[-2:]
     window = torch.hann_window(height)[:, None] * torch.hann_window(width)
     centred = images - images.mean((-2, -1), keepdim=True)
@@ -41,10 +39,7 @@ def high_octave_power(images: Tensor) -> Tensor:
 
 def grid_power(images: Tensor) -> Tensor:
     """Powers [B, 4] of images [B, 3, H, W] on the two axes at the multiples of 1/8 cycle per pixel, up to Nyquist's.
-
-    A pattern with a period of 8 pixels that changes from token to token spreads by half the distance between lines:
-    all that is within 1/16 of a line is counted.
-    """
+    All within 1/16 of a line is counted, over which a pattern spreads that changes from token to token."""
     power, (rows, columns) = spectrum(images), _frequencies(images)
     near, far = torch.minimum(rows.abs(), columns.abs()), torch.maximum(rows.abs(), columns.abs())
     lines = [(near <= 1 / 16) & ((far - line).abs() <= 1 / 16) for line in GRID_LINES]
@@ -52,8 +47,8 @@ def grid_power(images: Tensor) -> Tensor:
 
 
 def detail_by_place(images: Tensor) -> Tensor:
-    """Mean squared Laplacian [B, 8, 8] of the grey of images [B, 3, H, W] at each place within a token of 8 pixels: a
-    pattern of the tokens' grid that leaves every spectrum as it is makes these uneven."""
+    """Mean squared Laplacian [B, 8, 8] of grey, of images [B, 3, H, W], at each place within a token of 8 pixels. Finds
+    patterns of the tokens' grid that no spectrum shows."""
     grey = F.pad(images.float().mean(1, keepdim=True), (1, 1, 1, 1), mode="reflect")[:, 0]
     around = grey[:, :-2, 1:-1] + grey[:, 2:, 1:-1] + grey[:, 1:-1, :-2] + grey[:, 1:-1, 2:]
     detail = (4 * grey[:, 1:-1, 1:-1] - around).square()

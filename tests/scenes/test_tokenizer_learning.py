@@ -5,17 +5,17 @@ from itertools import product
 import pytest
 import torch
 
-from lantern.metrics.reconstruction import ReconstructionMeter, detail_by_place, grid_power, high_octave_power, psnr
-from lantern.models.critic import Critic
 from lantern.models.llamagen.tokenizer import VQTokenizer
-from lantern.training.tokenizer_codebook import ClusteredCodebook
-from lantern.training.tokenizer_init import start_linear
-from lantern.training.tokenizer_losses import (
+from lantern.scenes.critic import Critic
+from lantern.scenes.reconstruction import ReconstructionMeter, detail_by_place, grid_power, high_octave_power, psnr
+from lantern.scenes.tokenizer_learning import (
     STRIDE,
+    ClusteredCodebook,
     PatchDiscriminator,
-    balanced,
-    from_offset,
+    balance_gradient,
+    crop_from,
     hinge_loss,
+    start_linear,
     texture_loss,
 )
 
@@ -96,7 +96,7 @@ def test_every_offset_leaves_as_many_patches_of_their_own_place():
     """Catches patches that begin at the same place for all offsets, and an offset that leaves the image."""
     images = torch.arange(24.0 * 32).view(1, 1, 24, 32)
     for offset in (torch.tensor([0, 0]), torch.tensor([STRIDE - 1, 3])):
-        cut = from_offset(images, offset)
+        cut = crop_from(images, offset)
         assert cut.shape == (1, 1, 24 - STRIDE, 32 - STRIDE)
         assert cut[0, 0, 0, 0] == images[0, 0, int(offset[0]), int(offset[1])]
 
@@ -136,7 +136,7 @@ def test_a_mesh_whose_strength_changes_from_token_to_token_is_counted_at_every_l
 def test_balanced_losses_have_gradients_of_equal_norm():
     made = noise(0, 1, 3, 16, 16).requires_grad_()
     ours, reference = (made**3).sum(), made.mean()
-    pulls = [torch.autograd.grad(loss, made)[0].norm() for loss in (balanced(ours, reference, made), reference)]
+    pulls = [torch.autograd.grad(loss, made)[0].norm() for loss in (balance_gradient(ours, reference, made), reference)]
     assert float(pulls[0]) == pytest.approx(float(pulls[1]), rel=1e-4)
 
 

@@ -3,7 +3,9 @@
 import pytest
 import torch
 
-from lantern.data.captions import (
+from lantern.errors import LanternError
+from lantern.models.conditioners import SCENE_WORDS, WordFeatures
+from lantern.scenes.captions import (
     BARE_SCENES,
     COLOURS,
     HELD_OUT_SCENES,
@@ -15,8 +17,10 @@ from lantern.data.captions import (
     is_held_out,
     parse_caption,
 )  # fmt: skip
-from lantern.errors import LanternError
-from lantern.models.conditioners import WordFeatures
+
+
+def test_the_default_vocabulary_of_targets_is_that_of_the_scenes():
+    assert VOCABULARY == SCENE_WORDS
 
 
 def test_every_caption_returns_to_its_scene_and_uses_only_known_words():

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from lantern.models.checkpoints import save_weights
-from lantern.models.critic import IGNORED, Critic, as_images, labels_of
+from lantern.scenes.critic import IGNORED, Critic, as_images, labels_of
 from lantern.training.optimizers import with_own_rates
 
 Batch = dict[str, Tensor | list[str]]  # "image": uint8 [B, H, W, 3], "caption": B captions

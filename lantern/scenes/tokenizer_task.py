@@ -1,5 +1,5 @@
 """Trains the VQ tokenizer (VQGAN, Esser et al. 2021, arXiv:2012.09841): squared error, local spectra, a patch
-discriminator, and a codebook learned by clustering."""
+discriminator, and a codebook learned by clustering. DecoderTask trains its decoder alone."""
 
 from copy import deepcopy
 from pathlib import Path
@@ -13,23 +13,24 @@ from torch import Tensor
 from torch.func import functional_call
 
 from lantern.errors import LanternError
-from lantern.metrics.reconstruction import ReconstructionMeter, psnr
-from lantern.models.checkpoints import WEIGHTS_FILE, save_weights
-from lantern.models.critic import as_images, load_critic
+from lantern.models.checkpoints import WEIGHTS_FILE, load_strictly, load_weights, save_weights
 from lantern.models.llamagen.tokenizer import VQTokenizer
+from lantern.scenes.critic import as_images, load_critic
+from lantern.scenes.reconstruction import ReconstructionMeter, psnr
+from lantern.scenes.tokenizer_learning import (
+    STRIDE,
+    ClusteredCodebook,
+    PatchDiscriminator,
+    balance_gradient,
+    crop_from,
+    hinge_loss,
+    start_linear,
+    texture_loss,
+)  # fmt: skip
+from lantern.training.limits import check_architecture
 from lantern.training.optimizers import with_own_rates
 from lantern.training.randomness import step_generator
 from lantern.training.schedule import progress_of
-from lantern.training.tokenizer_codebook import ClusteredCodebook
-from lantern.training.tokenizer_init import start_linear
-from lantern.training.tokenizer_losses import (
-    STRIDE,
-    PatchDiscriminator,
-    balanced,
-    from_offset,
-    hinge_loss,
-    texture_loss,
-)
 
 REVIVE_UNTIL = 0.8  # of the run: codes reset later would not converge
 
@@ -61,20 +62,19 @@ class TokenizerTask(pl.LightningModule):
         self.quantize_from, self.texture_from, self.discriminate_from = quantize_from, texture_from, discriminate_from
 
     def setup(self, stage: str) -> None:
-        """Raises LanternError on several devices, whose codebooks would diverge, and for too few steps."""
-        if self.trainer.world_size > 1:
-            devices = self.trainer.world_size
+        """LanternError on several devices, whose codebooks would diverge."""
+        devices = self.trainer.world_size
+        if devices > 1:
             raise LanternError(f"task=tokenizer trains on one device, not on {devices}; leave trainer.devices out")
         if self.trainer.max_steps > 0:
             self._check_steps(self.trainer.max_steps)
 
     def on_fit_end(self) -> None:
-        """The same where time has ended the training."""
+        """The check of setup again, for trainings that trainer.max_time has ended."""
         self._check_steps(self.global_step)
 
     def _check_steps(self, steps: int) -> None:
-        """Raises LanternError for steps after which the codebook is still the random one of the start."""
-        if steps <= self.quantize_from:
+        if steps <= self.quantize_from:  # the codebook is still random
             raise LanternError(
                 f"a training of {steps} steps learns no codebook, which begins after task.quantize_from="
                 f"{self.quantize_from}; give more steps, or a smaller task.quantize_from"
@@ -97,7 +97,7 @@ class TokenizerTask(pl.LightningModule):
         z = self._latents(real)
         codes, commitment = self._quantized(z)
         made = (self.tokenizer.render(codes) + 1) / 2
-        # of textures of the same power, the absolute error would prefer scattered dots
+        # squared, since of textures with the same power the absolute error prefers scattered dots
         loss = pixels = self.pixel_weight * F.mse_loss(made, real)
         if self.global_step >= self.texture_from:
             loss = loss + self.texture_weight * self._log("texture", texture_loss(made, real))
@@ -134,8 +134,8 @@ class TokenizerTask(pl.LightningModule):
         """The sum of the tokenizer's and the discriminator's losses; neither has a gradient at the other's weights."""
         frozen = {name: weight.detach() for name, weight in self.discriminator.named_parameters()}
         offset = torch.randint(STRIDE, (2,), generator=step_generator(self.seed, self.global_step))
-        ours, theirs = from_offset(made, offset), from_offset(real, offset)
-        generator_loss = balanced(-functional_call(self.discriminator, frozen, (ours,)).mean(), pixels, made)
+        ours, theirs = crop_from(made, offset), crop_from(real, offset)
+        generator_loss = balance_gradient(-functional_call(self.discriminator, frozen, (ours,)).mean(), pixels, made)
         discriminator_loss = hinge_loss(self.discriminator(theirs), self.discriminator(ours.detach()))
         return self.adversarial_weight * generator_loss + self._log("discriminator", discriminator_loss)
 
@@ -173,3 +173,29 @@ class TokenizerTask(pl.LightningModule):
     def export(self, folder: Path) -> None:
         """Writes the weights folder that load_tokenizer reads."""
         save_weights(folder, {k: v.float() for k, v in self.average.state_dict().items()}, self.config)
+
+
+class DecoderTask(TokenizerTask):
+    """Trains the decoder of a trained tokenizer, whose tokens stay as they are, so that its targets and drafters still
+    fit; exports the whole tokenizer."""
+
+    def __init__(self, start_from: str, **settings: Any) -> None:
+        """start_from: the weights folder of a tokenizer of this architecture; settings: TokenizerTask's."""
+        super().__init__(**settings)
+        state, config = load_weights(start_from)
+        for tokenizer in (self.tokenizer, self.average):
+            load_strictly(tokenizer, state, start_from, "give a tokenizer of this architecture as task.start_from")
+        check_architecture(start_from, self.config, config)
+        for part in (self.tokenizer.encoder, self.tokenizer.quant_conv):
+            part.requires_grad_(False)
+
+    def _check_steps(self, steps: int) -> None:
+        """Any number will do: the codebook is learned already."""
+
+    def _latents(self, real: Tensor) -> Tensor:  # [B, 3, H, W] -> [B, h, w, C]
+        with torch.autocast(real.device.type, enabled=False):  # as in use: rounded ones would have other tokens
+            return super()._latents(real)
+
+    def _quantized(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        quantize = self.tokenizer.quantize
+        return F.embedding(quantize.nearest(z), quantize.codebook), z.new_zeros(())

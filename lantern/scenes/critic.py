@@ -1,0 +1,129 @@
+"""The critic: a small convolutional classifier of a scene's texture, shape and colour, trained on real scenes only and
+used in no loss. Its 64 features serve the Fréchet and kernel distances, its answers the metric of prompt accuracy."""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from torch import Tensor, nn
+
+from lantern.errors import CheckpointError
+from lantern.metrics.extraction import network_hash
+from lantern.metrics.intervals import Interval, loss_interval, share_bounds
+from lantern.models.checkpoints import described, load_strictly, load_weights
+from lantern.runtime.hardware import resolve_device
+from lantern.scenes.captions import COLOURS, SHAPES, TEXTURES, Scene, parse_caption
+
+ATTRIBUTES = {"texture": TEXTURES, "shape": SHAPES, "colour": COLOURS}
+NUM_FEATURES = 64
+REMEDY = "train it again with `python train.py task=critic`"
+IGNORED = -100  # the colour label of a bare texture
+Judge = Callable[[Tensor], dict[str, Tensor]]  # images [B, 3, H, W] in [0, 1] -> logits [B, classes] by attribute
+
+
+class Critic(nn.Module):
+    """Five convolutions of stride 2, one over the remaining 4 x 4 (for scenes), one linear head per attribute."""
+
+    def __init__(self, width: int, size: int) -> None:
+        super().__init__()
+        self.config = {"width": width, "size": size}
+        widths = [3, width, 2 * width, 3 * width, 3 * width, 3 * width]
+        stages = [_stage(before, after, 3, stride=2, padding=1) for before, after in pairwise(widths)]
+        self.trunk = nn.Sequential(*stages, _stage(widths[-1], NUM_FEATURES, size // 2 ** len(stages)), nn.Flatten())
+        self.heads = nn.ModuleDict({name: nn.Linear(NUM_FEATURES, len(words)) for name, words in ATTRIBUTES.items()})
+
+    def features(self, images: Tensor) -> Tensor:  # [B, 3, H, W] in [0, 1] -> [B, 64]
+        """Of images from any device. Resizes them to the training size first, for models of other resolutions."""
+        images, size = images.to(self.heads["texture"].weight.device), (self.config["size"],) * 2
+        if images.shape[-2:] != size:
+            images = F.interpolate(images, size, mode="bicubic", antialias=True).clamp(0, 1)
+        return self.trunk((images * 2 - 1).contiguous(memory_format=torch.channels_last))
+
+    def forward(self, images: Tensor) -> dict[str, Tensor]:  # [B, 3, H, W] -> logits [B, classes] by attribute
+        features = self.features(images)
+        return {name: head(features) for name, head in self.heads.items()}
+
+
+def _stage(before: int, after: int, kernel: int, **options: int) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(before, after, kernel, bias=False, **options), nn.BatchNorm2d(after), nn.GELU())
+
+
+def labels_of(captions: Sequence[str]) -> dict[str, Tensor]:
+    """Class numbers [B] by attribute, IGNORED for the colour of a bare texture; LanternError for an unknown caption."""
+    scenes = [parse_caption(caption) for caption in captions]
+    return {name: torch.tensor([_label(scene, name) for scene in scenes]) for name in ATTRIBUTES}
+
+
+def _label(scene: Scene, name: str) -> int:
+    word = getattr(scene, name)
+    return ATTRIBUTES[name].index(word) if word in ATTRIBUTES[name] else IGNORED
+
+
+def as_images(pixels: Tensor) -> Tensor:
+    """uint8 [B, H, W, 3] -> [B, 3, H, W] in [0, 1]."""
+    return rearrange(pixels, "b h w c -> b c h w").float() / 255
+
+
+def load_critic(folder: str | Path, device: str = "cpu") -> Critic:
+    """The critic of a weights folder, in evaluation mode; device: as resolve_device reads it."""
+    state, config = load_weights(folder)
+    if set(config) != {"width", "size"}:
+        raise CheckpointError(f"the config of {folder} is {config}, not a critic's width and size; {REMEDY}")
+    critic = described(Critic, config, folder, REMEDY)
+    load_strictly(critic, state, folder, REMEDY)
+    return critic.eval().requires_grad_(False).to(resolve_device(device))
+
+
+class PromptAccuracy:
+    """The shares of images that show what their prompt asks for, by the critic's answers: texture, shape, colour (of
+    the images that should show an object), and all three at once."""
+
+    def __init__(self, critic: Judge) -> None:
+        self.critic = critic
+
+    def prepare(self, prompts: Sequence[str]) -> None:
+        """LanternError for a prompt that names no scene."""
+        labels_of(prompts)
+
+    def __call__(self, images: Tensor, prompts: Sequence[str]) -> dict[str, float]:
+        """images [N, 3, H, W] in [0, 1] -> the share and its 95 % bounds by attribute; nan where none was asked for."""
+        values: dict[str, float] = {}
+        for name, right in judge_images(self.critic, images, prompts).items():
+            judged = right[~right.isnan()]
+            share = float(judged.mean()) if len(judged) else float("nan")
+            values |= Interval(share, *share_bounds(share, len(judged))).keys(f"{name}_accuracy")
+        return values
+
+    def against(self, images: Tensor, plain: Tensor, prompts: Sequence[str]) -> dict[str, float]:
+        """texture_accuracy_loss … all_accuracy_loss: AR's share less the method's, of the same prompts and seeds."""
+        method, ar = (judge_images(self.critic, of, prompts) for of in (images, plain))
+        values: dict[str, float] = {}
+        for name, right in method.items():
+            asked = ~right.isnan()
+            pair = (answers[name][asked].numpy() for answers in (ar, method))
+            loss = loss_interval(*pair) if bool(asked.any()) else Interval(*[np.nan] * 3)
+            values |= loss.keys(f"{name}_accuracy_loss")
+        return values
+
+    def protocol(self, prompts: Sequence[str]) -> dict[str, object]:
+        return {"critic_hash": network_hash(self.critic)}
+
+    def warnings(self, prompts: Sequence[str]) -> list[str]:
+        return []
+
+
+@torch.inference_mode()
+def judge_images(critic: Judge, images: Tensor, captions: Sequence[str], batch_size: int = 64) -> dict[str, Tensor]:
+    """Right or wrong [B], as 1.0 or 0.0, for texture, shape, colour and all; nan where no colour is asked for. Images
+    [B, 3, H, W] in [0, 1]."""
+    labels = labels_of(captions)
+    logits = [critic(chunk) for chunk in images.split(batch_size)]
+    answers = {name: torch.cat([part[name].argmax(-1).cpu() for part in logits]) for name in labels}
+    right = {name: (answers[name] == label).double() for name, label in labels.items()}
+    right["colour"][labels["colour"] == IGNORED] = torch.nan
+    right["all"] = torch.stack([verdict.nan_to_num(nan=1.0) for verdict in right.values()]).amin(0)
+    return right
