@@ -46,8 +46,8 @@ ORDER = (  # lowest first: a module imports from its own room and lower ones
     "training",
     "scenes",
     "progress",
-    "live",
     "api",
+    "live",
     "__main__",
     "",
 )
