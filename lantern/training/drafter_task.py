@@ -13,7 +13,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from lantern.drafters.eagle.feature_drafter import layered, require_layers
-from lantern.drafters.eagle.layer_fusion import AddedLayers
+from lantern.drafters.eagle.network import AddedLayers
 from lantern.errors import LanternError
 from lantern.models.token_axis import has_latents
 from lantern.noise import image_seed

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from lantern.drafters.eagle.feature_drafter import require_layers
-from lantern.drafters.eagle.network import EagleNetwork
+from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
 from lantern.drafters.loading import PARALLEL, drafter_folder, load_network, load_parallel_network, read_drafter
-from lantern.drafters.parallel_network import ParallelNetwork
 from lantern.errors import LanternError, is_whole
 from lantern.models.checkpoints import save_weights
 from lantern.models.llamagen.target import LlamaGenTarget

@@ -8,8 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from lantern.drafters.eagle.network import EagleNetwork
-from lantern.drafters.parallel_network import ParallelNetwork
+from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
 from lantern.training.chain_attention import ChainAttention
 
 

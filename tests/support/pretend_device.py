@@ -22,7 +22,8 @@ from lantern.acceptance.transport import Transport
 from lantern.acceptance.tv_budget import TvBudget
 from lantern.decoding import DecodingSetup
 from lantern.drafters.eagle.eagle import Eagle
-from lantern.drafters.jacobi.branching import BranchingJacobi
+from lantern.drafters.eagle.network import ParallelNetwork
+from lantern.drafters.jacobi.branches import BranchingJacobi
 from lantern.drafters.jacobi.jacobi import Jacobi
 from lantern.drafters.jacobi.jacobi import redraw_coupled as coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
@@ -30,7 +31,6 @@ from lantern.drafters.jacobi.refined import RefinedJacobi
 from lantern.drafters.jacobi.starts import Nearest
 from lantern.drafters.none import NoDrafter
 from lantern.drafters.parallel import Parallel
-from lantern.drafters.parallel_network import ParallelNetwork
 from lantern.models import graphs
 from lantern.models.graphs import PassGraphs, Recording
 from lantern.models.llamagen.target import LlamaGenTarget

@@ -10,10 +10,10 @@ from support.parity import assert_training_and_decoding_agree
 from support.recipes import feature_lk, shipped
 from support.tiny_tasks import MemorySplits, drafter_task, fit
 
+from lantern.drafters.eagle.network import ParallelNetwork
 from lantern.drafters.export import write_ours, write_released
 from lantern.drafters.loading import load_eagle, load_parallel
 from lantern.drafters.parallel import Parallel
-from lantern.drafters.parallel_network import ParallelNetwork
 from lantern.errors import CheckpointError, LanternError
 from lantern.models.checkpoints import weights_hash
 from lantern.sampling import Sampling

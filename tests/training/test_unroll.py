@@ -7,8 +7,7 @@ from support.uploads import Uploads
 from torch import Tensor, nn
 
 from lantern.drafters.eagle.eagle import Eagle
-from lantern.drafters.eagle.network import EagleNetwork
-from lantern.drafters.parallel_network import ParallelNetwork
+from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
 from lantern.sampling import Sampling
 from lantern.training import chain_attention
 from lantern.training.unroll import all_roots, detached_unroll, parallel_passes, unroll

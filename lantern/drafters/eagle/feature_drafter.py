@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from lantern.drafters.eagle.kv_state import DrafterState, FeatureTarget, LayeredTarget
-from lantern.drafters.eagle.network import EagleNetwork
-from lantern.drafters.parallel_network import ParallelNetwork
+from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Forward, Target, TreeLabel, TreePolicy, Verdict

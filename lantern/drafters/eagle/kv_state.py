@@ -8,9 +8,8 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from lantern.drafters.eagle.network import EagleNetwork
+from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
 from lantern.drafters.eagle.pairs import Pairs
-from lantern.drafters.parallel_network import ParallelNetwork
 from lantern.models.cache import PrefillView, ReusableCache, TreeView, additive
 from lantern.models.graphs import DRAFTER_PASS, Outputs, PassGraphs
 from lantern.models.llamagen.fused import cache_dtype
