@@ -41,6 +41,7 @@ ORDER = (  # lowest first: a module imports from its own room and lower ones
     "tuning",
     "reporting",
     "experiments",
+    "studies",
     "cli",
     "training",
     "scenes",
