@@ -79,7 +79,7 @@ def test_imports_run_downward():
     ("module", "line"),
     [
         ("lantern.data.samples", "from lantern.pipeline import Pipeline"),
-        ("lantern.data.features", "from lantern.training.teacher_forcing import target_features"),
+        ("lantern.data.features", "from lantern.training.drafter.teacher_forcing import target_features"),
         ("lantern.data.captions", "from lantern.models import critic"),
         ("lantern.evaluation.evaluate", "from lantern.reporting.wandb_runs import run_name"),
         ("lantern.evaluation.rows", "from lantern.models.checkpoints import replace_file"),

@@ -10,7 +10,7 @@ import numpy as np
 from datasets import Dataset, Features, Value
 
 from lantern.data import captions, scenes, solids, textures
-from lantern.data.cached_rows import cache_key, cached_rows
+from lantern.data.cached_table import cache_key, cached_rows
 from lantern.errors import LanternError
 from lantern.runtime.source import code_of
 

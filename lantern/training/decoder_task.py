@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lantern.models.checkpoints import load_strictly, load_weights
-from lantern.training.limits import check_architecture
+from lantern.training.run.checks import check_architecture
 from lantern.training.tokenizer_task import TokenizerTask
 
 

@@ -17,9 +17,9 @@ from lantern.metrics.reconstruction import ReconstructionMeter, psnr
 from lantern.models.checkpoints import WEIGHTS_FILE, save_weights
 from lantern.models.critic import as_images, load_critic
 from lantern.models.llamagen.tokenizer import VQTokenizer
+from lantern.training.data_module import step_generator
 from lantern.training.optimizers import with_own_rates
-from lantern.training.randomness import step_generator
-from lantern.training.schedule import progress_of
+from lantern.training.run.schedule import progress_of
 from lantern.training.tokenizer_codebook import ClusteredCodebook
 from lantern.training.tokenizer_init import start_linear
 from lantern.training.tokenizer_losses import (

@@ -14,10 +14,10 @@ from support.tiny_weights import write_tiny_weights
 from lantern.errors import LanternError
 from lantern.models.conditioners import ClassLabels, WordFeatures
 from lantern.studies.miniature import write_captioned_scenes
-from lantern.training import run_steps
-from lantern.training.beginning import Beginning
 from lantern.training.data_module import TrainingData
-from lantern.training.known_captions import CAPTIONS, PROMPTS, check_captions, check_decoding, data_hash
+from lantern.training.run import run_folder as run_steps
+from lantern.training.run.checks import CAPTIONS, PROMPTS, check_captions, check_decoding, data_hash
+from lantern.training.run.run_folder import Beginning
 from lantern.training.tables import tokens
 
 WORDS = ["a", "red", "ring", "on"]

@@ -32,7 +32,7 @@ from lantern.evaluation.provenance import write_provenance
 from lantern.models.checkpoints import save_weights
 from lantern.reporting.wandb_runs import Tracker
 from lantern.training import recipe_sweep
-from lantern.training.run_steps import is_finished, named_weights
+from lantern.training.run.run_folder import is_finished, named_weights
 
 
 def test_the_sweep_takes_every_recipe_of_eagle_and_two_seeds():
@@ -105,7 +105,7 @@ def test_a_finished_sweep_is_reported_anew_by_another_figure(tmp_path):
         return config | {"sweep": sweep, "feature_table": table, "trainer": trainer}
 
     (folder / "config.yaml").write_text(OmegaConf.to_yaml(under(WAY, 4, "auto")))
-    now = under("tokens_per_step/static_shared", 20, {"_target_": "lantern.training.precision.default_accelerator"})
+    now = under("tokens_per_step/static_shared", 20, {"_target_": "lantern.training.run.processes.default_accelerator"})
     assert is_finished(folder, now)
     with pytest.raises(LanternError, match="holds a run of other settings"):
         is_finished(folder, now | {"trainer": {"max_steps": 4}})

@@ -12,7 +12,7 @@ from lantern.models.critic import as_images
 from lantern.models.llamagen.weights_folder import load_tokenizer, tokens_hash
 from lantern.training.data_module import ResumableLoader, SeededBatches
 from lantern.training.decoder_task import DecoderTask
-from lantern.training.schedule import WarmupCosine
+from lantern.training.run.schedule import WarmupCosine
 from lantern.training.tokenizer_task import TokenizerTask
 
 STEPS = 6
