@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, Features, Value
 
-from lantern.data.cached_rows import MakeRows, cache_key, cached_rows
+from lantern.data.cached_table import MakeRows, cache_key, cached_rows
 from lantern.data.image_io import load_image
 from lantern.errors import LanternError
 from lantern.runtime.files import replace_text

@@ -16,9 +16,9 @@ from lantern.continuous.tolerance import Tolerance
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.none import NoDrafter
 from lantern.errors import CheckpointError, LanternError
-from lantern.training.drafter_task import DrafterTask
-from lantern.training.latent_drafter_task import LatentDrafterTask
-from lantern.training.teacher_forcing import target_features
+from lantern.training.drafter.drafter_task import DrafterTask
+from lantern.training.drafter.latent_drafter_task import LatentDrafterTask
+from lantern.training.drafter.teacher_forcing import target_features
 
 SEEDS = [3, 4, 5, 6, 7]
 

@@ -12,8 +12,8 @@ from lantern.continuous.target import ContinuousLlamaGenTarget
 from lantern.errors import CheckpointError, LanternError
 from lantern.models.checkpoints import load_weights, save_weights
 from lantern.models.llamagen.weights_folder import load_tokenizer, load_transformer, num_tokens_of
-from lantern.training.tables.latents import LatentTable
-from lantern.training.target_continuous_task import ContinuousTargetTask
+from lantern.training.tables.tokens import LatentTable
+from lantern.training.target import ContinuousTargetTask
 from lantern.types import TreeTopology
 
 CHANNELS = 4
