@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor
 
+from lantern.continuous.latent_sampling import TokenHead
 from lantern.continuous.target import ContinuousLlamaGenTarget
-from lantern.continuous.token_head import TokenHead
 from lantern.errors import LanternError
 from lantern.training.drafter_task import DrafterPairs
 from lantern.training.drafter_variants import EagleStudent, save_drafter

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lantern.continuous.continuous_transformer import ContinuousTransformer
-from lantern.continuous.continuous_weights import transformer_of
+from lantern.continuous.target import transformer_of
 from lantern.models.checkpoints import save_weights, weights_hash
 from lantern.models.llamagen.transformer import Transformer
 from lantern.models.llamagen.weights_folder import conditioner_of, load_transformer, tokenizer_of, tokens_hash

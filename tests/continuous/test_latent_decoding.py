@@ -11,13 +11,11 @@ from torch import Tensor
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern_pp import LanternPP
 from lantern.continuous.cspd import CSpD
-from lantern.continuous.gaussian_noise import GaussianNoise
 from lantern.continuous.gaussian_ratio import GaussianRatio
-from lantern.continuous.gaussian_shared import GaussianShared
+from lantern.continuous.gaussian_shared import GaussianShared, Tolerance
 from lantern.continuous.latent_jacobi import LatentJacobi
-from lantern.continuous.latent_sampling import LatentSampling
+from lantern.continuous.latent_sampling import GaussianNoise, LatentSampling
 from lantern.continuous.token_distance import TokenDistance
-from lantern.continuous.tolerance import Tolerance
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.jacobi.jacobi import Jacobi, coupled
 from lantern.drafters.jacobi.starts import Nearest
