@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern.continuous.continuous_transformer import ContinuousTransformer
-from lantern.continuous.continuous_weights import transformer_of
+from lantern.continuous.target import transformer_of
 from lantern.errors import LanternError
 from lantern.models.checkpoints import load_strictly, load_weights, save_weights, weights_hash
 from lantern.models.conditioners import SCENE_WORDS

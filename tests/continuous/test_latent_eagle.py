@@ -8,11 +8,10 @@ from torch import Tensor
 
 from lantern.acceptance.exact import Exact
 from lantern.continuous.gaussian_ratio import GaussianRatio
-from lantern.continuous.gaussian_shared import GaussianShared
+from lantern.continuous.gaussian_shared import GaussianShared, Tolerance
 from lantern.continuous.latent_eagle import load_latent_eagle
 from lantern.continuous.latent_jacobi import LatentJacobi
 from lantern.continuous.latent_sampling import LatentSampling
-from lantern.continuous.tolerance import Tolerance
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.none import NoDrafter
 from lantern.errors import CheckpointError, LanternError

@@ -9,8 +9,7 @@ from support.tiny_latents import PROMPTS, tiny_latent_target
 from support.tiny_tasks import MemorySplits, drafter_task
 from torch import Tensor
 
-from lantern.continuous.code_embedding import CodeEmbedding
-from lantern.continuous.continuous_tokenizer import Standardisation
+from lantern.continuous.continuous_transformer import CodeEmbedding, Standardisation
 from lantern.models.llamagen.tokenizer import Quantizer
 from lantern.scenes.tokenizer_learning import ClusteredCodebook
 from lantern.training.drafter.latent_drafter_task import LatentDrafterTask

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor
 
+from lantern.continuous.latent_sampling import TokenHead
 from lantern.continuous.target import ContinuousLlamaGenTarget
-from lantern.continuous.token_head import TokenHead
 from lantern.errors import LanternError
 from lantern.training.data_module import step_generator
 from lantern.training.drafter.drafter_task import DrafterPairs
