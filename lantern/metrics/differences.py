@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lantern.metrics.extraction import extract_features, network_hash
-from lantern.metrics.intervals import Interval, bootstrap, share_bounds
+from lantern.metrics.intervals import Interval, mean_interval, share_bounds
 from lantern.metrics.metric import Metric
 
 SAMPLES = 500  # of a bootstrap
@@ -25,12 +25,12 @@ class Diversity(Metric):
         self.extractor = extractor
 
     def __call__(self, images: Tensor, prompts: Sequence[str]) -> dict[str, float]:
-        return _mean_interval(self._by_prompt(images, prompts)).keys("diversity")
+        return mean_interval(self._by_prompt(images, prompts), SAMPLES).keys("diversity")
 
     def against(self, images: Tensor, plain: Tensor, prompts: Sequence[str]) -> dict[str, float]:
         """diversity_loss: AR's less the method's, a prompt's two values resampled together."""
         lost = self._by_prompt(plain, prompts) - self._by_prompt(images, prompts)
-        return _mean_interval(lost).keys("diversity_loss")
+        return mean_interval(lost, SAMPLES).keys("diversity_loss")
 
     def protocol(self, prompts: Sequence[str]) -> dict[str, object]:
         return {"diversity_extractor": network_hash(self.extractor)}
@@ -55,9 +55,5 @@ class ImageDifference(Metric):
         apart = (images - plain).abs().flatten(1).mean(1).double().numpy()
         equal = float((apart == 0).mean())
         is_known = equal == 0 or (apart > 0).sum() >= MIN_DIFFERENT
-        difference = _mean_interval(apart) if is_known else Interval(float(apart.mean()), nan, nan)
+        difference = mean_interval(apart, SAMPLES) if is_known else Interval(float(apart.mean()), nan, nan)
         return difference.keys("image_diff") | Interval(equal, *share_bounds(equal, len(apart))).keys("equal_images")
-
-
-def _mean_interval(values: np.ndarray) -> Interval:
-    return Interval(float(values.mean()) if len(values) else nan, *bootstrap(values, SAMPLES))

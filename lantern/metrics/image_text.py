@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lantern.metrics.extraction import TensorMemo, network_hash
-from lantern.metrics.intervals import Interval, bootstrap
+from lantern.metrics.intervals import mean_interval
 from lantern.metrics.metric import Metric
 from lantern.metrics.networks import Clip
 
@@ -24,12 +24,12 @@ class ImageTextScore(Metric):
         self._hash = network_hash(network)
 
     def __call__(self, images: Tensor, prompts: Sequence[str]) -> dict[str, float]:
-        return _mean_interval(self._scores(images, prompts)).keys(self.name)
+        return mean_interval(self._scores(images, prompts)).keys(self.name)
 
     def against(self, images: Tensor, plain: Tensor, prompts: Sequence[str]) -> dict[str, float]:
         """AR's score less the method's, a prompt's two images resampled together."""
         lost = self._scores(plain, prompts) - self._scores(images, prompts)
-        return _mean_interval(lost).keys(f"{self.name}_loss")
+        return mean_interval(lost).keys(f"{self.name}_loss")
 
     def protocol(self, prompts: Sequence[str]) -> dict[str, object]:
         return {f"{self.name}_network": self._hash, f"{self.name}_resize": self.network.resize}
@@ -38,7 +38,3 @@ class ImageTextScore(Metric):
         starts = range(0, len(images), BATCH_SIZE)
         parts = [self.network.scores(images[i : i + BATCH_SIZE], prompts[i : i + BATCH_SIZE]) for i in starts]
         return torch.cat(parts).double().cpu().numpy()
-
-
-def _mean_interval(values: np.ndarray) -> Interval:
-    return Interval(float(values.mean()), *bootstrap(values))

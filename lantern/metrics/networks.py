@@ -11,25 +11,15 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, interpolate
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoTokenizer,
-    CLIPConfig,
-    CLIPModel,
-    CLIPVisionModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoConfig, AutoModel, AutoTokenizer, CLIPConfig, CLIPModel, CLIPVisionModel
+from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from lantern.errors import CheckpointError
 from lantern.models.checkpoints import load_strictly, read_weights, shortened
 from lantern.runtime.hardware import resolve_device
 
 UNREADABLE = (OSError, ValueError, KeyError, AttributeError, RuntimeError, SafetensorError, UnpicklingError)
-CLIP_PIXELS = {
-    "image_mean": [0.48145466, 0.4578275, 0.40821073],
-    "image_std": [0.26862954, 0.26130258, 0.27577711],
-}
+CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
 OPEN_CLIP_NAMES = (  # parts of the names of weights in open_clip and in transformers, replaced in this order
     ("visual.transformer.resblocks.", "vision_model.encoder.layers."),
     ("visual.class_embedding", "vision_model.embeddings.class_embedding"),
@@ -81,7 +71,7 @@ class VisionFeatures(nn.Module):
 class Clip(nn.Module):
     """Scores images by the cosine of their embedding and their prompt's, times `scale`."""
 
-    def __init__(self, body: CLIPModel, tokenizer: PreTrainedTokenizerBase, pixels: Pixels, scale: float) -> None:
+    def __init__(self, body: CLIPModel, tokenizer: Tokenizer, pixels: Pixels, scale: float) -> None:
         super().__init__()
         self.body, self.tokenizer, self.pixels, self.scale = body, tokenizer, pixels, scale
         self.resize = pixels.resize
@@ -123,24 +113,20 @@ def load_clip(folder: str | Path, tokenizer: str | Path | None = None, scale: fl
             f"{folder} holds no CLIP with both its image and its text side ({_first_line(error)}); download one of "
             f"`transformers`, such as openai/clip-vit-base-patch32, and give its folder"
         ) from error
-    pixels = _pixels_of(folder, config.vision_config.image_size, CLIP_PIXELS)
+    usual = {"image_mean": CLIP_MEAN, "image_std": CLIP_STD}
+    pixels = _pixels_of(folder, config.vision_config.image_size, usual)
     words = load_tokenizer(tokenizer or folder, config.text_config.vocab_size)
     return _frozen(Clip(body, words, pixels, scale), device)
 
 
 def load_open_clip(
-    checkpoint: str | Path,
-    tokenizer: str | Path,
-    vision_heads: int = 16,
-    text_heads: int = 16,
-    scale: float = 1.0,
-    device: str = "cpu",
+    checkpoint: str | Path, tokenizer: str | Path, heads: int = 16, scale: float = 1.0, device: str = "cpu"
 ) -> Clip:
-    """A CLIP from a file of weights saved by open_clip, such as HPSv2's. The weights do not show the numbers of heads;
-    the defaults are those of a ViT-H/14. tokenizer: a folder of `transformers`."""
+    """A CLIP from a file of weights saved by open_clip, such as HPSv2's, a ViT-H/14. heads: of both towers' attention,
+    which the weights do not show. tokenizer: a folder of `transformers`."""
     state = read_weights(checkpoint)
     try:
-        config = _open_clip_config(state, vision_heads, text_heads)
+        config = _open_clip_config(state, heads)
     except KeyError as error:
         raise CheckpointError(
             f"{checkpoint} holds no CLIP in open_clip's layout (it lacks {error.args[0]}); give one such as HPSv2's "
@@ -154,11 +140,11 @@ def load_open_clip(
         positions.copy_(torch.arange(positions.shape[1])[None])
     load_strictly(body, _transformers_state(state), checkpoint, "give a ViT of open_clip with one text tower")
     words = load_tokenizer(tokenizer, config.text_config.vocab_size)
-    pixels = Pixels(config.vision_config.image_size, *CLIP_PIXELS.values())
+    pixels = Pixels(config.vision_config.image_size, CLIP_MEAN, CLIP_STD)
     return _frozen(Clip(body.float(), words, pixels, scale), device)
 
 
-def load_tokenizer(folder: str | Path, vocab_size: int) -> PreTrainedTokenizerBase:
+def load_tokenizer(folder: str | Path, vocab_size: int) -> Tokenizer:
     """CheckpointError for a tokenizer of another size: transformers makes an empty one where a folder has none."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
@@ -198,18 +184,18 @@ def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0].rstrip(".")
 
 
-def _open_clip_config(state: Mapping[str, Tensor], vision_heads: int, text_heads: int) -> CLIPConfig:
+def _open_clip_config(state: Mapping[str, Tensor], heads: int) -> CLIPConfig:
     """The sizes by the shapes of the weights."""
     vocab_size = len(state["token_embedding.weight"])
     patch = state["visual.conv1.weight"].shape[-1]
     side = round((len(state["visual.positional_embedding"]) - 1) ** 0.5)
-    text = _tower_sizes(state, "transformer.resblocks.", text_heads) | {
+    text = _tower_sizes(state, "transformer.resblocks.", heads) | {
         "vocab_size": vocab_size,
         "max_position_embeddings": len(state["positional_embedding"]),
         "eos_token_id": vocab_size - 1,
         "bos_token_id": vocab_size - 2,
     }
-    vision = _tower_sizes(state, "visual.transformer.resblocks.", vision_heads)
+    vision = _tower_sizes(state, "visual.transformer.resblocks.", heads)
     vision |= {"image_size": side * patch, "patch_size": patch}
     return CLIPConfig(text_config=text, vision_config=vision, projection_dim=state["text_projection"].shape[1])
 

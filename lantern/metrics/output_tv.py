@@ -11,7 +11,7 @@ from torch import Tensor
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.neighbours import distances, nearest
 from lantern.errors import LanternError, is_whole
-from lantern.metrics.intervals import clustered_mean, none_of
+from lantern.metrics.intervals import clustered_mean
 from lantern.metrics.replay import plain_picks
 from lantern.metrics.visits import Visit, committed_law, record_visits
 from lantern.noise import Noise, Purpose, image_seed
@@ -177,7 +177,8 @@ def _bound_unseen(row: dict[str, object], found: np.ndarray, images: np.ndarray)
     if found.max() > ROUNDING:
         return row
     count = len(np.unique(images))
-    return row | {"output_tv_high": none_of(count) if count > 1 else np.nan, "code_distance_high": np.nan}
+    highest = 1 - 0.05 ** (1 / count) if count > 1 else np.nan  # a higher share would show with a probability of 95 %
+    return row | {"output_tv_high": highest, "code_distance_high": np.nan}
 
 
 def _looks_ahead(pipeline: Pipeline) -> bool:

@@ -16,10 +16,9 @@ from transformers import AutoTokenizer, CLIPVisionConfig, CLIPVisionModel, Dinov
 
 from lantern.cli.error_messages import user_error
 from lantern.errors import CheckpointError
-from lantern.metrics.networks import CLIP_PIXELS, load_clip, load_open_clip, load_vision
+from lantern.metrics.networks import CLIP_MEAN, CLIP_STD, load_clip, load_open_clip, load_vision
 
 PROMPTS = ["a red ball", "bad", "a red bead on a mad dog pad"]
-HEADS = {"vision_heads": 2, "text_heads": 2}
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14}
 
 
@@ -36,7 +35,7 @@ def test_scores_are_the_models_own_logits_without_its_temperature(tmp_path):
     images = torch.rand(3, 3, 8, 8)
     network = load_clip(tmp_path, scale=2.0)
     found, tokenizer = network.scores(images, PROMPTS), AutoTokenizer.from_pretrained(tmp_path)
-    mean, std = (torch.tensor(values).view(3, 1, 1) for values in CLIP_PIXELS.values())
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (CLIP_MEAN, CLIP_STD))
     for row, prompt in enumerate(PROMPTS):
         ids = tokenizer(prompt, truncation=True, max_length=12, return_tensors="pt").input_ids
         logit = model(input_ids=ids, pixel_values=((images - mean) / std)[row : row + 1]).logits_per_image
@@ -51,7 +50,7 @@ def test_a_file_of_open_clip_scores_as_open_clip_does(tokenizer_folder):
     """The expected cosines are open_clip 3.3.0's own. Catches queries, keys and values in another order, a projection
     not transposed, and OpenAI's approximate GELU."""
     expected = load_file(GOLDEN / "open_clip_tiny_expected.safetensors")
-    network = load_open_clip(GOLDEN / "open_clip_tiny.pt", tokenizer_folder, **HEADS)
+    network = load_open_clip(GOLDEN / "open_clip_tiny.pt", tokenizer_folder, heads=2)
     ids = network.tokenizer(PROMPTS, padding=True, truncation=True, max_length=12, return_tensors="pt")
     assert torch.equal(ids.input_ids * ids.attention_mask, expected["ids"])
     found = network.scores(expected["images"], PROMPTS)
@@ -66,7 +65,7 @@ def test_a_file_that_open_clip_did_not_save_is_rejected(tmp_path, tokenizer_fold
     state = torch.load(tmp_path / "other.pt", weights_only=True)["state_dict"]
     torch.save({"state_dict": {k: v for k, v in state.items() if k != "visual.ln_pre.bias"}}, tmp_path / "other.pt")
     with pytest.raises(CheckpointError, match=r"missing vision_model\.pre_layrnorm\.bias"):
-        load_open_clip(tmp_path / "other.pt", tokenizer_folder, **HEADS)
+        load_open_clip(tmp_path / "other.pt", tokenizer_folder, heads=2)
 
 
 def vision_only(folder: Path) -> None:
