@@ -25,7 +25,7 @@ from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Folders, Plan
 from lantern.evaluation.rows import is_baseline
 from lantern.loops.row_parallel import RowParallel
-from lantern.metrics.recording_drafter import RecordingDrafter
+from lantern.metrics.visits import RecordingDrafter
 from lantern.pipeline import Pipeline, PipelineFactory, pipelines
 from lantern.sampling import Sampling
 from lantern.trees.adaptive import AdaptiveTree

@@ -11,9 +11,8 @@ from torch_fidelity.metric_isc import KEY_METRIC_ISC_MEAN, isc_features_to_metri
 
 from lantern.errors import CheckpointError, LanternError
 from lantern.metrics.fidelity import Fidelity
-from lantern.metrics.inception_score import InceptionScore
+from lantern.metrics.inception import LAYERS, InceptionScore, load_inception
 from lantern.metrics.intervals import jackknife, prompt_groups
-from lantern.metrics.networks.inception import LAYERS, load_inception
 
 
 class Colours(nn.Module):
@@ -32,12 +31,6 @@ class Colours(nn.Module):
 def pure(*channels: int) -> torch.Tensor:
     """Images of one colour each."""
     return torch.eye(3)[list(channels)][:, :, None, None].expand(-1, -1, 4, 4).contiguous()
-
-
-def test_the_score_counts_the_classes_that_are_clearly_shown():
-    metric, prompts = InceptionScore(Colours()), ["a"] * 12
-    assert metric(pure(0, 1, 2).repeat(4, 1, 1, 1), prompts)["inception_score"] == pytest.approx(3, rel=1e-6)
-    assert metric(pure(*[1] * 12), prompts)["inception_score"] == pytest.approx(1)
 
 
 def test_the_score_is_the_exponential_of_the_mean_divergence_from_the_mean():
@@ -127,7 +120,6 @@ def test_another_file_is_one_sentence(tmp_path):
         load_inception(tmp_path / "other.pth")
 
 
-@pytest.mark.parametrize("name", ["splits", "resamples"])
-def test_counts_below_one_are_refused_before_images_are_made(name):
-    with pytest.raises(LanternError, match=f"inception_score.{name}=0"):
-        InceptionScore(Colours(), **{name: 0})
+def test_a_number_of_splits_below_one_is_refused_before_images_are_made():
+    with pytest.raises(LanternError, match="splits=0"):
+        InceptionScore(Colours(), splits=0)

@@ -6,8 +6,7 @@ import pytest
 import torch
 from support.features import MeanColour
 
-from lantern.metrics.diversity import Diversity
-from lantern.metrics.image_difference import ImageDifference
+from lantern.metrics.differences import Diversity, ImageDifference
 
 
 def flat(*greys: float) -> torch.Tensor:
