@@ -17,8 +17,8 @@ from support.paths import ROOT, TESTS
 PACKAGE = ROOT / "lantern"
 ORDER = (  # lowest first: a module imports from its own room and lower ones
     "errors", "_torchvision", "noise", "types", "sampling", "runtime", "acceptance", "trees", "data", "verification",
-    "models", "decoding", "drafters", "loops", "metrics", "continuous", "evaluation", "pipeline", "tuning", "reporting",
-    "studies", "cli", "training", "progress", "api", "live", "__main__", "",
+    "engine", "models", "decoding", "drafters", "loops", "metrics", "continuous", "evaluation", "pipeline", "tuning",
+    "reporting", "studies", "cli", "training", "progress", "api", "live", "__main__", "",
 )  # fmt: skip
 RANK = {room: rank for rank, room in enumerate(ORDER)}
 SEPARATE = (  # not upward, and still no business of the importing module

@@ -45,7 +45,7 @@ def pipeline_of(target: Target, overrides: Sequence[str]) -> Pipeline:
 
 
 def _seconds(pipeline: Pipeline, count: int) -> float:
-    if pipeline.target.cuda_graphs is not None:  # passes are recorded where their shapes are first met
+    if pipeline.target.passes.has_graphs:  # passes are recorded where their shapes are first met
         _decoded(pipeline, count)
     return _decoded(pipeline, count).latency_s
 

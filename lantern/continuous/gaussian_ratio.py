@@ -24,6 +24,10 @@ class GaussianRatio:
     def __init__(self, target: Target) -> None:
         self.head = TokenHead(target)
 
+    @property
+    def head_s(self) -> float:
+        return self.head.seconds
+
     def plain(self) -> GaussianShared:
         return GaussianShared(self.head.target)
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lantern.continuous.continuous_tokenizer import ContinuousTokenizer
 from lantern.continuous.continuous_transformer import ContinuousTransformer
+from lantern.engine.graphs import EagerPasses
 from lantern.models.llamagen.target import Conditioner, LlamaGenTarget
 
 
@@ -25,11 +26,7 @@ class ContinuousLlamaGenTarget(LlamaGenTarget):
         super().__init__(transformer, conditioner, tokenizer, cfg_scale, weights_hash)
         self.diffusion_head, self.token_shape = transformer.output, (transformer.token_dim,)
         self.vocab_size = 2 * transformer.dim  # the width of conditions, at most
-        self.graphs = None  # the head's steps are not recorded
-
-    @property
-    def cuda_graphs(self) -> bool | None:
-        return False if self.codebook.is_cuda else None
+        self.passes = EagerPasses(False if self.codebook.is_cuda else None)  # the head's steps are not recorded
 
     def recorded_bytes(self, num_nodes: int) -> int:
         """No pass is recorded."""

@@ -11,7 +11,8 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from lantern.decoding import DecodingSetup, check_law, check_request
+from lantern.decoding import DecodingSetup, check_request
+from lantern.engine.judging import check_law
 from lantern.errors import LanternError, check_whole
 from lantern.loops.row_schedule import Image, next_pass
 from lantern.models.token_axis import has_latents

@@ -12,11 +12,11 @@ from time import perf_counter
 import torch
 
 from lantern.data.prompts import Batch
+from lantern.engine.graphs import PassGraphs
 from lantern.evaluation.records import spent_by
 from lantern.evaluation.rows import Row, append_rows
 from lantern.evaluation.speed import copy_bandwidth, costs, over_floor, step_ms, tokens_per_step
 from lantern.evaluation.timing import interleave
-from lantern.models.cached_target import CachedTarget
 from lantern.pipeline import Pipelines
 from lantern.reporting.plots import draw_benchmark
 from lantern.tuning.auto import AutoTree, resolved
@@ -94,8 +94,9 @@ class Benchmark:
 
 def recordings(target: Target) -> Row:
     """The CUDA graphs that are held after decoding, and the memory of their inputs and outputs; None without a GPU."""
-    graphs = target.graphs if isinstance(target, CachedTarget) else None
-    return {"graphs": graphs.count if graphs else None, "graphs_mib": graphs.nbytes / 2**20 if graphs else None}
+    passes = target.passes
+    held = (passes.count, passes.nbytes / 2**20) if isinstance(passes, PassGraphs) else (None, None)
+    return dict(zip(("graphs", "graphs_mib"), held, strict=True))
 
 
 def pass_costs(

@@ -188,7 +188,7 @@ def test_tree_passes_and_commits_equal_recomputing_without_a_cache(cfg_scale, se
 def test_a_stale_cache_row_after_commit_is_caught(monkeypatch):
     """The mutant: lengths advance, but the accepted nodes' keys and values stay where the tree pass wrote them."""
     target = tiny_target()
-    monkeypatch.setattr("lantern.models.cache.KVCache.compact", lambda self, path, stand: None)
+    monkeypatch.setattr("lantern.engine.cache.KVCache.compact", lambda self, path, stand: None)
     assert tree_rounds(target, rounds=4, seed=0) > 1e-3
 
 
@@ -201,7 +201,7 @@ def test_a_stale_cache_row_changes_decoded_tokens(monkeypatch):
         runs.append(
             generate(DecodingSetup(target, drafter, SharedNoise(), Exact(), sampling), PROMPTS, range(8), 4).tokens
         )
-        monkeypatch.setattr("lantern.models.cache.KVCache.compact", lambda self, path, stand: None)
+        monkeypatch.setattr("lantern.engine.cache.KVCache.compact", lambda self, path, stand: None)
     assert not torch.equal(*runs)
 
 

@@ -13,8 +13,8 @@ from lantern.drafters.jacobi.jacobi import Jacobi, coupled
 from lantern.drafters.jacobi.refined import RefinedJacobi
 from lantern.drafters.jacobi.starts import Nearest
 from lantern.drafters.none import NoDrafter
+from lantern.engine.cache import ReusableCache
 from lantern.errors import LanternError
-from lantern.models.cache import ReusableCache
 from lantern.runtime import memory
 from lantern.runtime.hardware import allow_tf32, resolve_device, resolve_dtype
 from lantern.sampling import Sampling

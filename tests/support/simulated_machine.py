@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import torch
 
+from lantern.engine.graphs import EagerPasses
 from lantern.pipeline import Shape
 from lantern.runtime.memory import check_drafted
 from lantern.tuning.families import BranchingWindows, Dynamic, Static, Windows
@@ -64,7 +65,7 @@ class Cache:
     """A target's, of which only the allocations are known."""
 
     codebook, vocab_size, held_bytes = torch.zeros(1), 1, 0
-    cuda_graphs: bool | None = None
+    passes: object = field(default_factory=EagerPasses)
     node_bytes: int = 0  # of an image
     allocated: list = field(default_factory=list)
     drafted: list = field(default_factory=list)  # batch sizes for which a drafter's cache was allocated

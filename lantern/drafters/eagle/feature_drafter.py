@@ -34,7 +34,7 @@ class FeatureDrafter:
 
     @property
     def image_bytes(self) -> int:
-        return self.state.image_bytes + (self._handed_out_bytes if self.target.graphs else 0)
+        return self.state.image_bytes + (self._handed_out_bytes if self.target.passes.has_graphs else 0)
 
     @property
     def _handed_out_bytes(self) -> int:
