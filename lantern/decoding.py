@@ -14,7 +14,7 @@ from lantern.engine.judging import Judge, check_law
 from lantern.errors import LanternError, check_batch_size
 from lantern.models.token_axis import spread
 from lantern.runtime.core_sharing import sharing_cores
-from lantern.runtime.memory import check_drafted
+from lantern.runtime.memory import check_memory, memory_errors_explained
 from lantern.sampling import Sampling
 from lantern.types import (
     AcceptanceRule,
@@ -58,6 +58,7 @@ class Loop(Protocol):
     def describe(self) -> dict[str, object]: ...  # the keys of a result row that it determines
 
 
+@memory_errors_explained()
 @torch.inference_mode()
 def generate(setup: DecodingSetup, prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1) -> Generation:
     """Images of the prompts, as tokens [B, L, ...] in the prompts' order; image i draws from the noise stream seeds[i].
@@ -135,7 +136,7 @@ class _Batch:
         self.target, self.drafter = target, drafter = setup.target, setup.drafter
         self.verification, self.rule, self.sampling = setup.verification, setup.rule, setup.sampling
         self.size = self.distinct = size
-        check_drafted(target, drafter, size)
+        check_memory(target, drafter.num_nodes, size)
         target.allocate(size, drafter.num_nodes)
         drafter.allocate(size)
         self.noise = self.sampling.noise(target, drafter, size)

@@ -185,7 +185,7 @@ class Target(Protocol):
     def passes(self) -> PassRunner: ...
     def configured(self, cfg_scale: float, compiled: bool = False) -> Self: ...  # shares weights and cache memory
     def step_bytes(self, batch_size: int = 1) -> int: ...  # what an AR step must read
-    def image_bytes(self, num_nodes: int) -> int: ...  # what its cache and recorded passes hold
+    def image_bytes(self, num_nodes: int) -> int: ...  # what its cache holds
     def allocate(self, batch_size: int, num_nodes: int) -> None: ...  # an empty cache for trees of at most num_nodes
     def release(self) -> None: ...  # frees the cache's memory
     def prefill(self, prompts: Sequence[str], rows: Tensor) -> Forward: ...  # admits prompts into rows of the batch
@@ -216,7 +216,6 @@ class Drafter(Protocol):
     depth: int
     forwards: int  # drafter forwards so far
     forward_s: float  # host seconds of the forwards in rounds, head included
-    image_bytes: int  # what allocate holds for an image
 
     def allocate(self, batch_size: int) -> None: ...
     def begin(self, prefill: Forward, rows: Tensor) -> None: ...

@@ -32,11 +32,6 @@ class LatentJacobi:
         self.tree = TreeLabel(f"window_{length}", KIND)
         self.num_nodes, self.depth = length + 1, length
 
-    @property
-    def image_bytes(self) -> int:
-        tokens = self._target.empty_tokens(self.depth)
-        return tokens.nbytes + tokens.itemsize * self.depth * self._width
-
     def allocate(self, batch_size: int) -> None:
         self._guesses = self._target.empty_tokens(batch_size, self.depth)
         self._laws = self._guesses.new_zeros(batch_size, self.depth, self._width)

@@ -28,10 +28,6 @@ class ContinuousLlamaGenTarget(LlamaGenTarget):
         self.vocab_size = 2 * transformer.dim  # the width of conditions, at most
         self.passes = EagerPasses(False if self.codebook.is_cuda else None)  # the head's steps are not recorded
 
-    def recorded_bytes(self, num_nodes: int) -> int:
-        """No pass is recorded."""
-        return 0
-
     def empty_tokens(self, *shape: int) -> Tensor:
         """Zeros [*shape, C] of the dtype in which the head draws tokens."""
         return self.diffusion_head.times.new_zeros(*shape, *self.token_shape)

@@ -9,9 +9,6 @@ from torch import Tensor
 
 from lantern.engine.cache import KVCache, ReusableCache
 from lantern.engine.graphs import CudaRecorder, EagerPasses, PassGraphs
-from lantern.noise import AHEAD
-
-INDEX = 8  # bytes
 
 
 class ImageTokenizer(Protocol):
@@ -70,17 +67,8 @@ class CachedTarget:
     def held_bytes(self) -> int:
         return self._caches.nbytes + self.drafter_caches.nbytes + self.passes.nbytes
 
-    def recorded_bytes(self, num_nodes: int) -> int:
-        """What recorded passes and verifications of one image read and write at full size, and at all smaller sizes of
-        batch and tree, which recorded_size bounds by as much again each."""
-        (codes, dim), item = self.embed_weight.shape, self.embed_weight.element_size()
-        node = codes * (2 * item + max(item, 4)) + self.guidance * dim * item + 64 * INDEX  # logits, p, features
-        noise = 4 * codes * (num_nodes + AHEAD)
-        return 4 * (num_nodes * node + noise + self._slots(num_nodes))
-
     def image_bytes(self, num_nodes: int) -> int:
-        recorded = self.recorded_bytes(num_nodes) if self.passes.has_graphs else 0
-        return self._slot_bytes * self._slots(num_nodes) + recorded
+        return self._slot_bytes * self._slots(num_nodes)
 
     def step_bytes(self, batch_size: int = 1) -> int:
         """Bytes that an AR step must read: the weights behind the embeddings, and the caches, half full."""

@@ -71,7 +71,7 @@ class RowParallel:
         if not 1 <= self.window <= width:
             raise LanternError(f"loop.window={self.window}: a row starts 1 to {width} tokens behind the one above")
         rows = min(height, width * (1 + self.length) // self.window + 1)  # under way at once, at most
-        check_memory(target, rows * (1 + self.length), 0, min(batch_size, len(prompts)))
+        check_memory(target, rows * (1 + self.length), min(batch_size, len(prompts)))
         started, images = perf_counter(), list[Image]()
         rounds: list[Round] = []
         for start in range(0, len(prompts), batch_size):

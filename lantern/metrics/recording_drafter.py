@@ -24,7 +24,7 @@ class RecordingDrafter:
     def __init__(self, drafter: Drafter, stride: int) -> None:
         self.drafter, self.stride = drafter, stride
         self.name, self.tree, self.weights_hash = drafter.name, drafter.tree, drafter.weights_hash
-        self.num_nodes, self.depth, self.image_bytes = drafter.num_nodes, drafter.depth, drafter.image_bytes
+        self.num_nodes, self.depth = drafter.num_nodes, drafter.depth
         self.visits: list[Visit] = []
         self._count = self._admitted = 0
         self._images: list[int] = []  # of each row

@@ -64,7 +64,7 @@ class Benchmark:
         decoders = [peaks[name].of(partial(pipeline(trees[name]).generate, batch_size=batch_size)) for name in timed]
         drafters = [pipeline(trees[name]).drafter for name in timed]
         target.allocate(batch_size, max(drafter.num_nodes for drafter in drafters))  # one place for all: recorded
-        max(drafters, key=attrgetter("image_bytes")).allocate(batch_size)  # passes end with their cache
+        max(drafters, key=attrgetter("num_nodes")).allocate(batch_size)  # passes end with their cache
         decoded = dict(zip(timed, interleave(decoders, prompts, seeds), strict=True))
         plain, made = decoded["none"], {name: decoded.get(name, decoded["none"]) for name in trees}
         over_read = over_floor(

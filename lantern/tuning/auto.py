@@ -16,7 +16,7 @@ from lantern.errors import DepthError, LanternError
 from lantern.evaluation.timing import alternating
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline, Pipelines, Shape, judging
-from lantern.runtime.memory import check_drafted
+from lantern.runtime.memory import check_memory
 from lantern.tuning.families import Dynamic, Family, Size, Static, shallower
 from lantern.types import Generation, Round, TreePolicy
 
@@ -127,7 +127,7 @@ class AutoTree:
         """Whether a shape fits in memory at this batch size and leaves its rule something to judge."""
         try:
             part = judging(pipelines(shape))
-            check_drafted(part.target, part.drafter, self.batch_size)
+            check_memory(part.target, part.drafter.num_nodes, self.batch_size)
         except LanternError:
             return False
         return True
@@ -221,7 +221,7 @@ def _record_passes(parts: Sequence[Pipeline], batch: Batch) -> None:
     if not target.passes.has_graphs:
         return
     target.allocate(len(batch.prompts), max(part.drafter.num_nodes for part in parts))
-    max((part.drafter for part in parts), key=attrgetter("image_bytes")).allocate(len(batch.prompts))
+    max((part.drafter for part in parts), key=attrgetter("num_nodes")).allocate(len(batch.prompts))
     for part in parts:
         part.generate(batch.prompts, batch.seeds, len(batch.prompts))
 

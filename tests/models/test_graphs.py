@@ -128,19 +128,6 @@ def test_the_number_of_recordings_is_bounded(monkeypatch):
     assert len(target.passes._made) <= 2
 
 
-@pytest.mark.parametrize("drafter", ["static", "eagle3", "refined", "refined_eagle3", "parallel"])
-@pytest.mark.parametrize("batch_size", [1, 3])
-def test_recordings_hold_no_more_memory_than_the_estimate(batch_size, drafter):
-    """Catches a memory check that lets a batch through whose recordings, the drafter's included, do not fit."""
-    target, bare = recorded_target(Recorder()), tiny_target()
-    decode(target, drafter, batch_size)
-    made, nodes = drafter_of(target, drafter), drafter_of(target, drafter).num_nodes
-    caches = batch_size * (bare.image_bytes(nodes) + drafter_of(bare, drafter).image_bytes)
-    estimate = batch_size * (target.image_bytes(nodes) + made.image_bytes) - caches
-    assert 0 < target.passes.nbytes <= estimate
-    assert target.held_bytes >= batch_size * bare.image_bytes(nodes) + target.passes.nbytes
-
-
 def test_what_is_timed_was_recorded_in_the_warm_up():
     """Catches plain decoding, or another side with a smaller cache, such as compiled plain decoding, whose graphs are
     dropped when the method's larger cache is allocated, and recorded again in its first timed image."""

@@ -92,7 +92,7 @@ class Oracle:
     """Drafts the stored tokens at rank 1 and wrong ones at rank 0, so that accepted nodes do not stand in a row."""
 
     name, num_nodes, depth = "oracle", 7, 3
-    forwards, forward_s, image_bytes = 0, 0.0, 0
+    forwards, forward_s = 0, 0.0
 
     def __init__(self, tokens: Tensor) -> None:
         self.tokens = torch.nn.functional.pad(tokens, (0, 8))

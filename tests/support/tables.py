@@ -93,7 +93,7 @@ class TableTarget:
 class TableDrafter:
     """Implements lantern.types.Drafter: q is the law of another table with the target's guidance and sampling."""
 
-    name, weights_hash, image_bytes = "table", None, 0
+    name, weights_hash = "table", None
     forwards, forward_s = 0, 0.0
 
     def __init__(self, target: TableTarget, tree: TreePolicy, sampling: Sampling, seed: int = 1) -> None:

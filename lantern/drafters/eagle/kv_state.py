@@ -88,20 +88,6 @@ class DrafterState:
         self._trees = [tree] if isinstance(tree, StatefulTreePolicy) else []
 
     @property
-    def image_bytes(self) -> int:
-        """What allocate holds for an image."""
-        like, row = self.network.fc.weight, self.target.guidance * self.network.fc.out_features
-        held = row * (2 * self._slots * cache_dtype(like).itemsize + self.max_pairs * like.itemsize)
-        return held + (self._recorded_bytes(row * like.itemsize) if self.target.passes.has_graphs else 0)
-
-    def _recorded_bytes(self, feature: int) -> int:
-        """What recorded passes of one image read and write, at full size and at those of a draining batch: the features
-        of all expansions at every level, and the scores of each, or a window's."""
-        levels, read = self.max_pairs, self.max_pairs + self.ahead
-        scores = (1 + self.ahead) * self.target.vocab_size * max(4, self.network.fc.weight.itemsize)
-        return 2 * (2 * levels * read * (feature + read) + scores + self._slots)
-
-    @property
     def _slots(self) -> int:
         return self.target.prefix_len + self.target.num_tokens + self.max_pairs + self.ahead
 

@@ -54,11 +54,6 @@ class RefinedJacobi(FeatureDrafter):
         super().__init__(network, self._layer, target, tree, sampling, weights_hash, length + 1, ahead=length)
 
     @property
-    def image_bytes(self) -> int:
-        fc, kinds = self.network.fc, self._kinds
-        return super().image_bytes + kinds * self.target.guidance * self.depth * fc.out_features * fc.weight.itemsize
-
-    @property
     def _kinds(self) -> int:
         """K, of features: what the head reads, and what the layer reads if that is another."""
         return 2 if self.network.reads.layers else 1

@@ -11,7 +11,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from lantern.engine.cache import PrefillView, TreeView, additive
-from lantern.engine.cached_target import INDEX, CachedTarget, ImageTokenizer
+from lantern.engine.cached_target import CachedTarget, ImageTokenizer
 from lantern.engine.graphs import TARGET_PASS
 from lantern.errors import LanternError
 from lantern.models.hf.fused_projections import fuse_projections
@@ -125,16 +125,6 @@ class HuggingFaceTarget(CachedTarget):
         has_ends = self.vocabulary.row_end is not None
         ends = self.grid[0] + num_nodes if has_ends else 0  # a structural node behind each node of a tree, at most
         return self.prefix_len + self.num_tokens + ends + num_nodes
-
-    def recorded_bytes(self, num_nodes: int) -> int:
-        """Structural nodes included: beside a whole tree, passes of each size that recorded_size makes of them."""
-        if self.vocabulary.row_end is None:
-            return super().recorded_bytes(num_nodes)
-        sizes = {self.passes.size(extra, num_nodes) for extra in range(1, num_nodes + 1)}
-        nodes = [num_nodes + size for size in sizes]
-        features, item = 2 * self.embed_weight.shape[1], self.embed_weight.element_size()
-        passes = sum(count * (features * item + count + INDEX) for count in nodes)  # x, features, mask, positions
-        return super().recorded_bytes(num_nodes) + 4 * self.guidance * passes
 
     def allocate(self, batch_size: int, num_nodes: int) -> None:
         config, slots = self.transformer.config, self._slots(num_nodes)

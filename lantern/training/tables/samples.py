@@ -18,7 +18,7 @@ from lantern.drafters.none import NoDrafter
 from lantern.evaluation.fingerprint import reading_hash, target_hashes
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline
-from lantern.runtime.memory import check_drafted
+from lantern.runtime.memory import check_memory
 from lantern.sampling import Sampling
 from lantern.training.tables.tokens import CAPTION_BYTES, COLUMNS, TokenSplit, check_codes
 from lantern.types import Target
@@ -64,7 +64,7 @@ class TargetSamples:
         prompts = [captions[i] for i in indices]
         seeds = [self._seed(name, captions[i], i) for i in indices]
         target, drafter = self.pipeline.target, self.pipeline.drafter
-        check_drafted(target, drafter, len(prompts), f"{_place(name)}.batch_size")
+        check_memory(target, drafter.num_nodes, len(prompts), f"{_place(name)}.batch_size")
         generation = self.pipeline.generate(prompts, seeds, batch_size=len(prompts))
         for caption, tokens in zip(prompts, generation.tokens, strict=True):
             yield {"tokens": tokens.cpu().numpy().astype(np.uint16), "caption": caption}
