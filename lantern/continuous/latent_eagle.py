@@ -19,9 +19,8 @@ from lantern.drafters.loading import drafter_folder, eagle_layer
 from lantern.engine.cache import TreeView
 from lantern.engine.graphs import DRAFTER_PASS, Outputs
 from lantern.errors import LanternError, check_whole
-from lantern.models.build import RANDOM
-from lantern.models.llamagen.fused import FusedLayer, KVView, precise
-from lantern.models.onednn_linear import linear
+from lantern.models.checkpoints import RANDOM
+from lantern.models.llamagen.fused import FusedLayer, KVView, linear, precise
 from lantern.runtime.memory import check_nodes
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Proposals, TreeLabel

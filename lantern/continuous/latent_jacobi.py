@@ -9,7 +9,7 @@ from lantern.continuous.token_head import TokenHead
 from lantern.drafters.jacobi.jacobi import chain_within
 from lantern.drafters.jacobi.window import KIND
 from lantern.errors import LanternError, check_whole
-from lantern.models.token_axis import spread
+from lantern.models.token_grid import spread
 from lantern.runtime.memory import check_nodes
 from lantern.types import DraftTree, Forward, Proposals, Target, TreeLabel, Verdict
 

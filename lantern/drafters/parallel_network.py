@@ -5,9 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from lantern.drafters.eagle.layer_fusion import LastFeatures
-from lantern.models.llamagen.fused import FusedLayer, KVView, precise
+from lantern.models.llamagen.fused import FusedLayer, KVView, linear, precise
 from lantern.models.llamagen.transformer import Attention, FeedForward, KeyValues
-from lantern.models.onednn_linear import linear
 
 
 class ParallelNetwork(nn.Module):

@@ -15,7 +15,7 @@ from lantern.decoding import DecodingSetup, check_request
 from lantern.engine.judging import check_law
 from lantern.errors import LanternError, check_whole
 from lantern.loops.row_schedule import Image, next_pass
-from lantern.models.token_axis import has_latents
+from lantern.models.token_grid import has_latents
 from lantern.noise import GreedyNoise, Noise, Purpose, winners
 from lantern.runtime.core_sharing import sharing_cores
 from lantern.runtime.memory import check_memory, check_nodes

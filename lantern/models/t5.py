@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase, T5Config, T5EncoderModel
 
 from lantern.data.captions import VOCABULARY
-from lantern.models.build import RANDOM
+from lantern.models.checkpoints import RANDOM
 from lantern.models.conditioners import WordFeatures
 from lantern.models.hf.pretrained import load_pretrained
 from lantern.runtime.first_warning import FirstWarning

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from lantern.models.llamagen.fused import linear
 from lantern.models.llamagen.target import LlamaGenTarget
-from lantern.models.onednn_linear import linear
 from lantern.noise import MAX_TABLE, pick_weights, winners
 from lantern.sampling import Sampling
 from lantern.training.losses.sites import overlap

@@ -14,9 +14,7 @@ from lantern.engine.cache import PrefillView, TreeView, additive
 from lantern.engine.cached_target import CachedTarget, ImageTokenizer
 from lantern.engine.graphs import TARGET_PASS
 from lantern.errors import LanternError
-from lantern.models.hf.fused_projections import fuse_projections
-from lantern.models.hf.grouped_attention import share_keys
-from lantern.models.hf.kept_inputs import kept_inputs
+from lantern.models.hf.layers import fuse_projections, kept_inputs, share_keys
 from lantern.models.hf.prompt_format import Prefix
 from lantern.models.hf.structure import StructuredTree, host_paths, with_row_ends
 from lantern.models.llamagen.fused import KVView, precise, rotary_table
