@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from lantern.drafters.eagle.feature_drafter import layered
+from lantern.models.llamagen.fused import linear
 from lantern.models.llamagen.target import LlamaGenTarget
-from lantern.models.onednn_linear import linear
 from lantern.noise import MAX_TABLE, pick_weights, winners
 from lantern.sampling import Sampling
 from lantern.training.drafter.losses import SiteLoss, Sites, overlap

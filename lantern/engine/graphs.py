@@ -10,10 +10,11 @@ from typing import NamedTuple
 from weakref import WeakSet, WeakValueDictionary
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from lantern.models.cache import IndexedView, KVCache
-from lantern.types import DraftTree
+from lantern.engine.cache import IndexedView, KVCache
+from lantern.types import PADDING, DraftTree, PassRunner
 
 log = logging.getLogger(__name__)
 EXTENT = 64  # slots: the smallest extent
@@ -57,15 +58,40 @@ def drafter_extent_of(slots: int) -> int:
     return max(EXTENT, 1 << (slots - 1).bit_length())
 
 
-def recorded_size(size: int, largest: int) -> int:
-    """The number of rows or nodes to which `size` of them are padded: `largest`, or a power of two up to half of it, so
-    that all sizes together are at most twice the largest."""
-    padded = 1 << (size - 1).bit_length()
-    return padded if 2 * padded <= largest else largest
+class EagerPasses:
+    """Implements lantern.types.PassRunner: launches passes kernel by kernel, at the sizes that they have."""
+
+    has_graphs, count, nbytes = False, 0, 0
+
+    def __init__(self, cuda_graphs: bool | None = None) -> None:
+        self.cuda_graphs = cuda_graphs
+
+    def __call__(
+        self, name: str, run: Run, *inputs: Tensor, store: Tensor | None = None, settings: tuple = ()
+    ) -> Outputs:
+        """run(*inputs)."""
+        return run(*inputs)
+
+    def size(self, count: int, largest: int) -> int:
+        """count: nothing is padded."""
+        return count
+
+    def pad(self, tree: DraftTree, largest: int) -> DraftTree:
+        """The tree as it is."""
+        return tree
+
+    def begin(self) -> None:
+        """Nothing is counted."""
+
+    def clear(self) -> None:
+        """Nothing is held."""
 
 
 class PassGraphs:
-    """Recordings of a target's passes, of its drafter's and of verification, by shape."""
+    """Implements lantern.types.PassRunner: CUDA graphs of a target's passes, of its drafter's and of verification, one
+    for each shape."""
+
+    has_graphs = True
 
     def __init__(self, record: Record) -> None:
         self._record: Record | None = record
@@ -75,15 +101,27 @@ class PassGraphs:
         self._addresses: dict[str, int] = {}  # of the caches, by name of the pass
         self._buffers: WeakValueDictionary[Hashable, Tensor] = WeakValueDictionary()  # of inputs and outputs
 
-    @classmethod
-    def of(cls, device: torch.device) -> "PassGraphs | None":
-        """None if the device is no GPU."""
-        return cls(CudaRecorder(device)) if device.type == "cuda" else None
-
     @property
-    def are_on(self) -> bool:
+    def cuda_graphs(self) -> bool:
         """Whether every shape of the current caches could be recorded so far."""
         return self._record is not None and not self._refused
+
+    def size(self, count: int, largest: int) -> int:
+        """The number of rows or nodes to which `count` of them are padded: `largest`, or a power of two up to half of
+        it, so that all sizes together are at most twice the largest."""
+        padded = 1 << (count - 1).bit_length()
+        return padded if 2 * padded <= largest else largest
+
+    def pad(self, tree: DraftTree, largest: int) -> DraftTree:
+        """The tree with padding up to one of the few sizes."""
+        missing = self.size(tree.tokens.shape[1], largest) - tree.tokens.shape[1]
+        if not missing:
+            return tree
+        trailing = [0, 0] * (tree.tokens.dim() - 2)
+        tokens = F.pad(tree.tokens, (*trailing, 0, missing))
+        parents = F.pad(tree.parents, (0, missing), value=PADDING)
+        laws = None if tree.draft_probs is None else F.pad(tree.draft_probs, (0, 0, 0, missing))
+        return DraftTree(tokens, parents, laws, width=tree.width)
 
     @property
     def count(self) -> int:
@@ -193,11 +231,11 @@ class CachePass(NamedTuple):
     extent_of: Callable[[int], int]
 
     def __call__(
-        self, graphs: PassGraphs | None, cache: KVCache, slots: range, run: Run, *inputs: Tensor, settings: tuple = ()
+        self, passes: PassRunner, cache: KVCache, slots: range, run: Run, *inputs: Tensor, settings: tuple = ()
     ) -> Outputs:
         """run(view, *inputs) with a TreeView that writes these slots behind the committed ones; settings: see
         PassGraphs."""
-        if graphs is None:
+        if not passes.has_graphs:
             cache.reserve(len(slots), slots.start)
             return run(cache, *inputs)
         extent = min(self.extent_of(cache.needed(len(slots), slots.start)), cache.slots)
@@ -206,15 +244,15 @@ class CachePass(NamedTuple):
             return run(IndexedView(cache, lengths, visible, slots, extent), *inputs)
 
         given, settings = (cache.lengths, cache.visible, *inputs), (slots, extent, *settings)
-        return graphs(self.name, indexed, *given, store=cache.store, settings=settings)
+        return passes(self.name, indexed, *given, store=cache.store, settings=settings)
 
 
 TARGET_PASS = CachePass("target", extent_of)
 DRAFTER_PASS = CachePass("drafter", drafter_extent_of)
 
 
-def recorded_tree(tree: DraftTree, tokens: Tensor, parents: Tensor) -> DraftTree:
-    """The tree as a recording reads it; itself, with all it has derived, where these are its own tensors."""
+def with_tensors(tree: DraftTree, tokens: Tensor, parents: Tensor) -> DraftTree:
+    """The tree with these tensors; the tree itself, with all it has derived, if they are its own."""
     is_own = tokens is tree.tokens and parents is tree.parents
     return tree if is_own else replace(tree, tokens=tokens, parents=parents, draft_probs=None)
 

@@ -7,11 +7,8 @@ from typing import Protocol, Self
 import torch
 from torch import Tensor
 
-from lantern.models.cache import KVCache, ReusableCache
-from lantern.models.graphs import PassGraphs
-from lantern.noise import AHEAD
-
-INDEX = 8  # bytes
+from lantern.engine.cache import KVCache, ReusableCache
+from lantern.engine.graphs import CudaRecorder, EagerPasses, PassGraphs
 
 
 class ImageTokenizer(Protocol):
@@ -29,7 +26,9 @@ class CachedTarget:
     def __init__(self, tokenizer: ImageTokenizer, cfg_scale: float, weights_hash: str, device: torch.device) -> None:
         self.tokenizer, self.weights_hash = tokenizer, weights_hash
         self.cfg_scale, self.compiles = cfg_scale, False
-        self.graphs = PassGraphs.of(device)
+        self.passes: EagerPasses | PassGraphs = (
+            PassGraphs(CudaRecorder(device)) if device.type == "cuda" else EagerPasses()
+        )
         self.drafter_caches = ReusableCache()  # one drafter decodes at a time
         self._caches = ReusableCache(self.drafter_caches)
 
@@ -43,7 +42,7 @@ class CachedTarget:
     def launched(self) -> Self:
         """This target with passes that are launched kernel by kernel instead of recorded; shares all else."""
         target = copy(self)
-        target.graphs = None
+        target.passes = EagerPasses()
         return target
 
     @property
@@ -66,23 +65,10 @@ class CachedTarget:
 
     @property
     def held_bytes(self) -> int:
-        return self._caches.nbytes + self.drafter_caches.nbytes + (self.graphs.nbytes if self.graphs else 0)
-
-    @property
-    def cuda_graphs(self) -> bool | None:
-        return self.graphs.are_on if self.graphs else None
-
-    def recorded_bytes(self, num_nodes: int) -> int:
-        """What recorded passes and verifications of one image read and write at full size, and at all smaller sizes of
-        batch and tree, which recorded_size bounds by as much again each."""
-        (codes, dim), item = self.embed_weight.shape, self.embed_weight.element_size()
-        node = codes * (2 * item + max(item, 4)) + self.guidance * dim * item + 64 * INDEX  # logits, p, features
-        noise = 4 * codes * (num_nodes + AHEAD)
-        return 4 * (num_nodes * node + noise + self._slots(num_nodes))
+        return self._caches.nbytes + self.drafter_caches.nbytes + self.passes.nbytes
 
     def image_bytes(self, num_nodes: int) -> int:
-        recorded = self.recorded_bytes(num_nodes) if self.graphs else 0
-        return self._slot_bytes * self._slots(num_nodes) + recorded
+        return self._slot_bytes * self._slots(num_nodes)
 
     def step_bytes(self, batch_size: int = 1) -> int:
         """Bytes that an AR step must read: the weights behind the embeddings, and the caches, half full."""
@@ -90,8 +76,7 @@ class CachedTarget:
 
     def release(self) -> None:
         self._caches.release()  # and those of drafters
-        if self.graphs:
-            self.graphs.clear()
+        self.passes.clear()
 
     def empty_tokens(self, *shape: int) -> Tensor:
         return torch.zeros(shape, dtype=torch.long, device=self.codebook.device)

@@ -6,8 +6,7 @@ from safetensors import safe_open
 from support.paths import GOLDEN
 
 from lantern.errors import CheckpointError
-from lantern.models.chameleon.chameleon import load_vqgan
-from lantern.models.chameleon.vqgan import ChameleonVQGAN
+from lantern.models.chameleon import ChameleonVQGAN, load_vqgan
 
 TINY = {"channels": 32, "multipliers": [1, 2], "z_channels": 32, "codebook_size": 64, "code_dim": 32}
 
