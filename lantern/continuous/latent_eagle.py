@@ -16,8 +16,8 @@ from lantern.drafters.eagle.kv_state import FeatureTarget, RootPass
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.jacobi.jacobi import chain_within
 from lantern.drafters.loading import drafter_folder, eagle_layer
-from lantern.engine.cache import TreeView
-from lantern.engine.graphs import DRAFTER_PASS, Outputs
+from lantern.engine.cache import DRAFTER_PASS, TreeView
+from lantern.engine.graphs import Outputs
 from lantern.errors import LanternError, check_whole
 from lantern.models.checkpoints import RANDOM
 from lantern.models.llamagen.fused import FusedLayer, KVView, linear, precise

@@ -16,7 +16,8 @@ from lantern.acceptance.lantern_pp import LanternPP
 from lantern.data.prompts import Batch
 from lantern.decoding import DecodingSetup, generate
 from lantern.engine import graphs
-from lantern.engine.graphs import EXTENT, MIN_PASSES, PassGraphs, extent_of
+from lantern.engine.cache import EXTENT, extent_of
+from lantern.engine.graphs import MIN_PASSES, PassGraphs
 from lantern.evaluation.timing import Maker, time_in_turn
 from lantern.sampling import Sampling
 from lantern.types import TreeTopology

@@ -10,8 +10,8 @@ from torch import Tensor
 from lantern.drafters.eagle.feature_drafter import FeatureDrafter, require_codes
 from lantern.drafters.eagle.kv_state import FeatureTarget, RootPass
 from lantern.drafters.eagle.network import EagleNetwork, FusedEagle
-from lantern.engine.cache import TreeView
-from lantern.engine.graphs import DRAFTER_PASS, Outputs
+from lantern.engine.cache import DRAFTER_PASS, TreeView
+from lantern.engine.graphs import Outputs
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Proposals, TreePolicy
 

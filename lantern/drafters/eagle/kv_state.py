@@ -11,8 +11,8 @@ from torch import Tensor
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.eagle.pairs import Pairs
 from lantern.drafters.parallel_network import ParallelNetwork
-from lantern.engine.cache import PrefillView, ReusableCache, TreeView, additive
-from lantern.engine.graphs import DRAFTER_PASS, Outputs
+from lantern.engine.cache import DRAFTER_PASS, PrefillView, ReusableCache, TreeView, additive
+from lantern.engine.graphs import Outputs
 from lantern.models.llamagen.fused import cache_dtype
 from lantern.trees.adaptive import StatefulTreePolicy
 from lantern.types import DraftTree, Forward, Target, TreeLabel, TreePolicy, Verdict

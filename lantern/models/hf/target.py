@@ -10,9 +10,8 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from lantern.engine.cache import PrefillView, TreeView, additive
+from lantern.engine.cache import TARGET_PASS, PrefillView, TreeView, additive
 from lantern.engine.cached_target import CachedTarget, ImageTokenizer
-from lantern.engine.graphs import TARGET_PASS
 from lantern.errors import LanternError
 from lantern.models.hf.layers import fuse_projections, kept_inputs, share_keys
 from lantern.models.hf.prompt_format import Prefix

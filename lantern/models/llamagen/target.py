@@ -8,9 +8,9 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from lantern.engine.cache import PrefillView, SlotView, TreeView, additive
+from lantern.engine.cache import TARGET_PASS, PrefillView, SlotView, TreeView, additive
 from lantern.engine.cached_target import CachedTarget, ImageTokenizer
-from lantern.engine.graphs import TARGET_PASS, with_tensors
+from lantern.engine.graphs import with_tensors
 from lantern.models.llamagen.fused import FusedTransformer, cache_dtype, linear, precise, rotary_table
 from lantern.models.llamagen.transformer import Transformer, causal_mask
 from lantern.types import DraftTree, Forward, Verdict
