@@ -119,20 +119,26 @@ def test_lossless_is_claimed_only_where_an_exact_law_test_covers_the_combination
 
 
 @pytest.mark.parametrize(
-    ("rule", "temperature", "kind"),
+    ("rule", "temperature", "by_default", "as_published"),
     [
-        (Exact(), 1.0, SharedNoise),
-        (partial(Lantern, k=5, delta=0.1), 1.0, Ratio),
-        (partial(LanternPP, k=5, lam=2.0), 1.0, Ratio),
-        (partial(LanternPP, k=5, lam=2.0), 0.0, SharedNoise),
-        (TvBudget(0.1), 1.0, Ratio),
-        (TvBudget(0.1), 0.0, SharedLaw),
-        (Typical(0.1, 0.3), 1.0, SharedNoise),
+        (Exact(), 1.0, SharedNoise, Ratio),
+        (Exact(), 0.0, SharedNoise, SharedNoise),
+        (partial(Lantern, k=5, delta=0.1), 1.0, Ratio, Ratio),
+        (partial(LanternPP, k=5, lam=2.0), 1.0, Ratio, Ratio),
+        (partial(LanternPP, k=5, lam=2.0), 0.0, SharedNoise, SharedNoise),
+        (TvBudget(0.1), 1.0, Ratio, Ratio),
+        (TvBudget(0.1), 0.0, SharedLaw, SharedLaw),
+        (Typical(0.1, 0.3), 1.0, SharedNoise, Ratio),
     ],
 )
-def test_verification_defaults_to_the_way_of_the_rule(rule, temperature, kind):
-    """Catches relaxed rules judged otherwise than their papers do, and coins tossed in greedy decoding."""
-    assert type(joined(rule, sampling=Sampling(temperature=temperature)).verification) is kind
+def test_verification_is_by_default_the_way_of_the_rule_and_in_published_rows_that_of_the_papers(
+    rule, temperature, by_default, as_published
+):
+    """Catches relaxed rules judged otherwise than their papers do, EAGLE-2 as published that profits from shared noise,
+    and coins tossed in greedy decoding."""
+    sampling = Sampling(temperature=temperature)
+    assert type(joined(rule, sampling=sampling).verification) is by_default
+    assert type(joined(rule, verification=partial(published), sampling=sampling).verification) is as_published
 
 
 def test_a_rule_that_neither_default_judges_by_names_the_verification_that_does():
@@ -245,15 +251,6 @@ def test_more_children_than_codes_is_one_clear_error(tmp_path):
     wide = StaticTree([[rank] for rank in range(tiny_target().vocab_size + 1)], name="wide")
     with pytest.raises(LanternError, match=r"a node of tree wide has 25 children, more than the 24 codes"):
         load_eagle(saved_drafter(tmp_path), tiny_target(), wide, Sampling())
-
-
-@pytest.mark.parametrize(("temperature", "kind"), [(1.0, Ratio), (0.0, SharedNoise)])
-def test_published_rows_are_verified_as_papers_do(temperature, kind):
-    """Catches EAGLE-2 as published that profits from shared noise, and coins tossed in greedy decoding."""
-    pipeline = joined(verification=partial(published), sampling=Sampling(temperature=temperature))
-    assert type(pipeline.verification) is kind
-    with_law = joined(TvBudget(0.1), verification=partial(published), sampling=Sampling(temperature=temperature))
-    assert type(with_law.verification) is (SharedLaw if temperature == 0 else kind)
 
 
 def test_a_rule_that_would_judge_nothing_is_one_clear_error():

@@ -1,16 +1,11 @@
-"""Expected code distance against a plan made code by code, the linear programme, and enumeration."""
+"""Expected code distance against a plan made code by code, and the linear programme."""
 
 import pytest
 import torch
-from support.node_law import law_of_drawn, wasserstein
-from support.visited import RULES, TREES, enumerated, noise
+from support.node_law import wasserstein
 from torch import Tensor
 
-from lantern.acceptance.lantern import Lantern
-from lantern.acceptance.transport import Transport
 from lantern.metrics.output_tv import CodeDistance, total_variation
-from lantern.metrics.visits import committed_law
-from lantern.verification.ratio import Ratio
 
 CODES = 6
 CODEBOOK = torch.randn(CODES, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -69,28 +64,6 @@ def test_it_bounds_the_wasserstein_distance_closely_and_moves_no_more_than_must(
     least, found, careless = sums.tolist()
     assert least <= found < 1.15 * least < 1.15 * careless
     assert found < 0.95 * careless
-
-
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("tree", ["one", "chosen"])
-def test_of_a_rule_it_is_that_of_the_enumerated_law(tree, rule):
-    """The whole way: enumeration of children and coins against the closed form."""
-    law, visit = enumerated(TREES[tree], RULES[rule])
-    found = CodeDistance(CODEBOOK).of_laws(visit.p, committed_law(visit, RULES[rule], Ratio(), noise(4)))
-    slow = slow_plan(visit.p.tolist(), law.tolist(), units(CODEBOOK).tolist(), CODES - 1)
-    assert found == pytest.approx(slow, abs=1e-8)
-    assert (found > 1e-3) == (rule != "exact")
-
-
-def test_transport_keeps_within_its_budget_where_lantern_does_not():
-    """What the column is for: the nominal parameter beside what came out."""
-    p, q, measure = laws(7), laws(8), CodeDistance(CODEBOOK)
-
-    def worst(rule) -> float:
-        return max(measure.of_laws(a, b) for a, b in zip(p, law_of_drawn(rule, p, q, 1), strict=True))
-
-    assert 0.05 < worst(Transport(CODEBOOK, 5, 0.1)) <= 0.1 * 1.25
-    assert worst(Lantern(CODEBOOK, 4, 0.1)) > 0.3
 
 
 def test_equal_laws_and_equal_codes_are_no_distance_apart():

@@ -33,14 +33,6 @@ def pure(*channels: int) -> torch.Tensor:
     return torch.eye(3)[list(channels)][:, :, None, None].expand(-1, -1, 4, 4).contiguous()
 
 
-def test_the_score_is_the_exponential_of_the_mean_divergence_from_the_mean():
-    images = torch.rand(10, 3, 4, 4)
-    rounded = (images * 255).round() / 255
-    p = Colours(6.0).logits(rounded).detach().double().softmax(1)
-    expected = (p * (p / p.mean(0)).log()).sum(1).mean().exp()
-    assert InceptionScore(Colours(6.0))(images, ["a"] * 10)["inception_score"] == pytest.approx(float(expected))
-
-
 def test_the_splits_are_torch_fidelitys_and_keep_their_images_when_others_are_left_out():
     """Catches a jackknife that shuffles anew for every group: its bounds are those of the partition."""
     images, prompts = torch.rand(60, 3, 4, 4, generator=torch.Generator().manual_seed(0)), ["a", "b"] * 30
