@@ -8,8 +8,8 @@ from torch import Generator
 from lantern.errors import LanternError
 from lantern.models.checkpoints import save_weights
 from lantern.scenes.critic import IGNORED, NUM_FEATURES, Critic, as_images, labels_of, load_critic
-from lantern.scenes.critic_task import CriticTask, augment
 from lantern.scenes.rendering import render_caption
+from lantern.scenes.tasks import CriticTask, augment
 
 CAPTIONS = ["a red sphere on wood", "a blue cube on sand", "grass", "a white ring on water"] * 2
 

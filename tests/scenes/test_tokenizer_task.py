@@ -10,7 +10,7 @@ import torch
 from lantern.errors import CheckpointError, LanternError
 from lantern.models.llamagen.weights_folder import load_tokenizer, tokens_hash
 from lantern.scenes.critic import as_images
-from lantern.scenes.tokenizer_task import DecoderTask, TokenizerTask
+from lantern.scenes.tasks import DecoderTask, TokenizerTask
 from lantern.training.data_module import ResumableLoader, SeededBatches
 from lantern.training.schedule import WarmupCosine
 
