@@ -48,6 +48,9 @@ class TokenizerTask(pl.LightningModule):
         which k-means runs and each loss is added; `adversarial_weight`: relative to the gradient of the squared error;
         `critic`: the weights folder of the critic for validation, optional."""
         super().__init__()
+        _check_rates(lr=lr, discriminator_lr=discriminator_lr)
+        if quantize_from < 1:
+            raise LanternError(f"task.quantize_from={quantize_from} leaves k-means without data; give 1 at least")
         self.config = dict(architecture)
         self.tokenizer = VQTokenizer(**architecture).to(memory_format=torch.channels_last)
         start_linear(self.tokenizer)
@@ -204,6 +207,7 @@ class CriticTask(pl.LightningModule):
 
     def __init__(self, critic: Critic, lr: float, weight_decay: float, seed: int = 0) -> None:
         super().__init__()
+        _check_rates(lr=lr, weight_decay=weight_decay)
         self.critic = critic
         self.lr, self.weight_decay, self.seed = lr, weight_decay, seed
 
@@ -246,3 +250,9 @@ def augment(images: Tensor, generator: Generator) -> Tensor:  # [B, 3, H, W] in 
     images = images + amounts(-0.4, 0.8) * (blurred - images)
     noise = torch.randn(images.shape, generator=generator).to(images.device)
     return (images * amounts(0.9, 1.1) + amounts(0, 0.06) * noise).clamp(0, 1)
+
+
+def _check_rates(**rates: float) -> None:
+    for name, rate in rates.items():
+        if not 0 <= rate < float("inf"):
+            raise LanternError(f"task.{name}={rate} is out of range; give 0 (for a rate: weights stay) or more")
