@@ -65,7 +65,14 @@ class RenderedScenes:
 
     def split(self, name: str) -> RenderedSplit:
         """train, validation and test show the training triples; novel the held-out ones."""
-        return RenderedSplit(seeds_of(name, self.sizes[name], self.seed))
+        count = self.sizes[name]
+        if not 0 < count <= SEEDS_PER_SERIES or not 0 <= self.seed < NUM_SERIES:
+            raise LanternError(
+                f"{count} scenes of series {self.seed} for split {name!r}: ask for 1 to {SEEDS_PER_SERIES} scenes "
+                f"(data.num_{name}) and a seed from 0 to {NUM_SERIES - 1} (data.seed)"
+            )
+        start = SPLITS[name].start + self.seed * SEEDS_PER_SERIES
+        return RenderedSplit(range(start, start + count))
 
 
 class Scenes(RenderedScenes):
@@ -82,17 +89,6 @@ class Scenes(RenderedScenes):
         folder = self.cache_dir / f"scenes-{name}-{source.fingerprint}"
         rows = cached_rows(folder, _rows, list(source.seeds), FEATURES, self.num_workers)
         return StoredSplit(source.seeds, rows)
-
-
-def seeds_of(split: str, count: int, series: int) -> range:
-    """The scene seeds of a split."""
-    if not 0 < count <= SEEDS_PER_SERIES or not 0 <= series < NUM_SERIES:
-        raise LanternError(
-            f"{count} scenes of series {series} for split {split!r}: ask for 1 to {SEEDS_PER_SERIES} scenes "
-            f"(data.num_{split}) and a seed from 0 to {NUM_SERIES - 1} (data.seed)"
-        )
-    start = SPLITS[split].start + series * SEEDS_PER_SERIES
-    return range(start, start + count)
 
 
 def _item(seed: int) -> dict[str, Any]:
