@@ -14,21 +14,18 @@ from lantern.runtime.files import is_file
 
 DEV_SHARE = 4  # one prompt in so many is for tuning
 SPLITS = ("all", "dev", "test")
-LINE_END = re.compile(r"\r\n|\n|\r")  # str.splitlines would also part a prompt at rarer characters
+LINE_END = re.compile(r"\r\n|\n|\r")  # str.splitlines also splits at rarer characters
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")  # tab and line feed left out
 MAX_NAME = 56  # letters of a prompt in a file name
 
 
 def load_prompts(source: str | Sequence[str], folder: str | Path) -> list[str]:
-    """source: the name of a list in `folder`, a literal list, or a file; blank lines are skipped.
-
-    LanternError, with the remedy, for a list or file that is missing, unreadable or empty.
-    """
+    """source: the name of a list in `folder`, a literal list, or a file; blank lines are skipped."""
     if isinstance(source, Sequence) and not isinstance(source, str):
-        return _checked([str(prompt).strip() for prompt in source], "the prompt list")
+        return _without_blanks([str(prompt).strip() for prompt in source], "the prompt list")
     named = Path(folder) / f"{source}.txt"
     path = named if is_file(named) else Path(str(source)).expanduser()
-    return _checked(LINE_END.split(_read(path, Path(folder))), str(path))
+    return _without_blanks(LINE_END.split(_read(path, Path(folder))), str(path))
 
 
 def split_prompts(prompts: Sequence[str], split: str) -> list[str]:
@@ -37,11 +34,14 @@ def split_prompts(prompts: Sequence[str], split: str) -> list[str]:
         raise LanternError(f"split={split} is unknown; give one of {', '.join(SPLITS)}")
     if split == "all":
         return list(prompts)
-    sides = [sha256(prompt.lower().encode()).digest()[0] % DEV_SHARE == 0 for prompt in prompts]
-    kept = [prompt for prompt, is_dev in zip(prompts, sides, strict=True) if is_dev == (split == "dev")]
-    if not kept:
+    chosen = [prompt for prompt in prompts if _is_dev(prompt) == (split == "dev")]
+    if not chosen:
         raise LanternError(f"split={split} leaves none of {len(prompts)} prompts; give more prompts, or split=all")
-    return kept
+    return chosen
+
+
+def _is_dev(prompt: str) -> bool:
+    return sha256(prompt.lower().encode()).digest()[0] % DEV_SHARE == 0
 
 
 def search_prompts(source: str | Sequence[str], split: str, folder: str | Path) -> list[str]:
@@ -54,7 +54,7 @@ def search_prompts(source: str | Sequence[str], split: str, folder: str | Path) 
 
 
 def check_text(prompt: str) -> None:
-    """Raises LanternError for a prompt that no file and no hash can hold."""
+    """LanternError for a prompt that no file and no hash can hold."""
     try:
         str(prompt).encode()
     except UnicodeEncodeError as error:
@@ -85,8 +85,8 @@ class Batch(NamedTuple):
 
     @property
     def file_names(self) -> list[str]:
-        """One file name per image, from its number and prompt; of a copy, and of a prompt that its letters do not tell,
-        from its seed as well: the points of a sweep may keep images of other prompts in one folder."""
+        """One file name per image, from its number and prompt. A copy, and a prompt that its letters do not identify,
+        adds its seed: the points of a sweep may keep images of other prompts in one folder."""
         names = []
         for i, (prompt, copy, seed) in enumerate(zip(*self, strict=True)):
             slug = re.sub(r"[^\w]+", "-", prompt.lower()).strip("-")[:MAX_NAME]
@@ -111,7 +111,7 @@ def _read(path: Path, folder: Path) -> str:
     return text
 
 
-def _checked(lines: Sequence[str], source: str) -> list[str]:
+def _without_blanks(lines: Sequence[str], source: str) -> list[str]:
     prompts = [line.strip() for line in lines if line.strip()]
     if not prompts:
         raise LanternError(f"{source} holds no prompts; write at least one, a prompt a line")

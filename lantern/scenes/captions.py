@@ -25,28 +25,6 @@ class Scene(NamedTuple):
         return self.texture if self.shape == NONE else f"a {self.colour} {self.shape} on {self.texture}"
 
 
-def parse_caption(caption: str) -> Scene:
-    """The scene that a caption describes; LanternError for an unknown word or another sentence."""
-    words = caption.lower().split()
-    for word in words:
-        if word not in VOCABULARY:
-            raise LanternError(f"unknown word {word!r} in {caption!r}; the embedded scenes know {' '.join(VOCABULARY)}")
-    scene = _scene_of(words)
-    if scene is None:
-        raise LanternError(f"{caption!r} is no scene; write 'a red sphere on wood', or 'wood' for a bare texture")
-    return scene
-
-
-def _scene_of(words: list[str]) -> Scene | None:
-    if len(words) == 1 and words[0] in TEXTURES:
-        return Scene(words[0], NONE, NONE)
-    if len(words) != 5 or (words[0], words[3]) != ("a", "on"):
-        return None
-    scene = Scene(words[4], words[2], words[1])
-    known = scene.texture in TEXTURES and scene.shape in SHAPES[:-1] and scene.colour in COLOURS
-    return scene if known else None
-
-
 def is_held_out(scene: Scene) -> bool:
     """Whether this triple is held out of training: one in ten, every pair of attributes at most once. Bare textures
     never are."""
@@ -56,11 +34,19 @@ def is_held_out(scene: Scene) -> bool:
     return (texture + 2 * shape + 3 * colour + 9) % 10 == 0
 
 
-def _objects(held_out: bool) -> tuple[Scene, ...]:
-    scenes = (Scene(*triple) for triple in product(TEXTURES, SHAPES[:-1], COLOURS))
-    return tuple(scene for scene in scenes if is_held_out(scene) == held_out)
-
-
 BARE_SCENES = tuple(Scene(texture, NONE, NONE) for texture in TEXTURES)
-SEEN_SCENES = _objects(held_out=False)  # scenes with an object, as in training
-HELD_OUT_SCENES = _objects(held_out=True)
+_OBJECTS = [Scene(*triple) for triple in product(TEXTURES, SHAPES[:-1], COLOURS)]
+SEEN_SCENES = tuple(scene for scene in _OBJECTS if not is_held_out(scene))  # with an object, as in training
+HELD_OUT_SCENES = tuple(filter(is_held_out, _OBJECTS))
+_BY_CAPTION = {scene.caption: scene for scene in (*BARE_SCENES, *_OBJECTS)}
+
+
+def parse_caption(caption: str) -> Scene:
+    """The scene that a caption describes; LanternError for an unknown word or another sentence."""
+    words = caption.lower().split()
+    for word in words:
+        if word not in VOCABULARY:
+            raise LanternError(f"unknown word {word!r} in {caption!r}; the embedded scenes know {' '.join(VOCABULARY)}")
+    if (scene := _BY_CAPTION.get(" ".join(words))) is None:
+        raise LanternError(f"{caption!r} is no scene; write 'a red sphere on wood', or 'wood' for a bare texture")
+    return scene

@@ -1,5 +1,5 @@
-"""The critic: a small convolutional classifier of a scene's texture, shape and colour, trained on real scenes only and
-used in no loss. Its 64 features serve the Fréchet and kernel distances, its answers the metric of prompt accuracy."""
+"""What judges images of scenes: the critic, a small convolutional classifier of texture, shape and colour, trained on
+real scenes only and used in no loss; prompt accuracy by its answers; and real images for the fidelity metrics."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -11,17 +11,19 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from lantern.errors import CheckpointError
+from lantern.errors import LanternError
 from lantern.metrics.extraction import network_hash
 from lantern.metrics.intervals import Interval, loss_interval, share_bounds
 from lantern.models.checkpoints import described, load_strictly, load_weights
 from lantern.runtime.hardware import resolve_device
 from lantern.scenes.captions import COLOURS, SHAPES, TEXTURES, Scene, parse_caption
+from lantern.scenes.rendering import SPLITS, render_caption
 
 ATTRIBUTES = {"texture": TEXTURES, "shape": SHAPES, "colour": COLOURS}
 NUM_FEATURES = 64
 REMEDY = "train it again with `python train.py task=critic`"
 IGNORED = -100  # the colour label of a bare texture
+FIRST_REFERENCE = SPLITS["test"].start + 500_000_000  # far from the test scenes whose captions are the prompts
 Judge = Callable[[Tensor], dict[str, Tensor]]  # images [B, 3, H, W] in [0, 1] -> logits [B, classes] by attribute
 
 
@@ -71,8 +73,6 @@ def as_images(pixels: Tensor) -> Tensor:
 def load_critic(folder: str | Path, device: str = "cpu") -> Critic:
     """The critic of a weights folder, in evaluation mode; device: as resolve_device reads it."""
     state, config = load_weights(folder)
-    if set(config) != {"width", "size"}:
-        raise CheckpointError(f"the config of {folder} is {config}, not a critic's width and size; {REMEDY}")
     critic = described(Critic, config, folder, REMEDY)
     load_strictly(critic, state, folder, REMEDY)
     return critic.eval().requires_grad_(False).to(resolve_device(device))
@@ -127,3 +127,18 @@ def judge_images(critic: Judge, images: Tensor, captions: Sequence[str], batch_s
     right["colour"][labels["colour"] == IGNORED] = torch.nan
     right["all"] = torch.stack([verdict.nan_to_num(nan=1.0) for verdict in right.values()]).amin(0)
     return right
+
+
+def scene_references(prompts: Sequence[str], count: int) -> Tensor:
+    """Real images for the fidelity metrics, [count, 3, H, W] in [0, 1]: scenes of the first `count` prompts, cycling,
+    of seeds that nothing else uses. LanternError for a prompt that is no caption of a scene."""
+    try:
+        scenes = [render_caption(prompts[i % len(prompts)], FIRST_REFERENCE + i) for i in range(count)]
+    except LanternError as error:
+        raise LanternError(
+            f"{error}; for prompts that are no scenes give real images of your own by "
+            "'metrics=[fidelity,diversity,pairs]' metrics.fidelity.references.path=<module.function>, a function "
+            "(prompts, count) -> [N, 3, H, W], or judge without any by 'metrics=[diversity,pairs]', or not at all by "
+            "quality.num_images=0"
+        ) from error
+    return torch.from_numpy(np.stack(scenes)).permute(0, 3, 1, 2).float() / 255

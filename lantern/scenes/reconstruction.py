@@ -70,9 +70,7 @@ class ReconstructionMeter:
         self.codebook_size, self.critic = codebook_size, critic
         self.psnr: list[Tensor] = []
         self.tokens: list[Tensor] = []
-        self.power: dict[str, list[Tensor]] = defaultdict(list)  # by texture, [2]: made, real
-        self.grid: list[Tensor] = []  # [2, 4] sums over a batch: made, real
-        self.places: list[Tensor] = []  # [2, 8, 8] sums over a batch: made, real
+        self.powers: dict[str, list[Tensor]] = defaultdict(list)  # [2, ...]: sums over made and real images, by name
         self.answers: dict[str, list[Tensor]] = defaultdict(list)  # by attribute, [asked, 2] right or not: made, real
         self.features: list[Tensor] = []  # [2, B, 64]: made, real
 
@@ -83,12 +81,12 @@ class ReconstructionMeter:
         made, real = made.float().cpu(), real.float().cpu()
         self.psnr.append(psnr(made, real))
         self.tokens.append(tokens.unique().cpu())
-        self.grid.append(torch.stack([grid_power(made).sum(0), grid_power(real).sum(0)]))
-        self.places.append(torch.stack([detail_by_place(made).sum(0), detail_by_place(real).sum(0)]))
+        for measure in (grid_power, detail_by_place):
+            self.powers[measure.__name__].append(torch.stack([measure(made).sum(0), measure(real).sum(0)]))
         powers = torch.stack([high_octave_power(made), high_octave_power(real)], dim=1)
         textures = [_texture(caption) for caption in captions]
         for texture, power in zip(textures, powers, strict=True):
-            self.power[texture or "other"].append(power)
+            self.powers[f"high_octave/{texture or 'other'}"].append(power)
         scenes = [index for index, texture in enumerate(textures) if texture]
         if self.critic is not None and scenes:
             self._ask(made[scenes], real[scenes], [captions[index] for index in scenes])
@@ -105,14 +103,13 @@ class ReconstructionMeter:
         the largest over the smallest detail of the places within a token, and that of the originals; the critic's
         shares of right answers on reconstructions and originals, and the Fréchet distance between its features of
         the two."""
-        made, real = torch.stack(self.grid).sum(0)
+        sums = {name: torch.stack(powers).sum(0) for name, powers in sorted(self.powers.items())}
+        made, real = sums.pop("grid_power")
         values = {"psnr": float(torch.cat(self.psnr).mean())}
         values |= {f"grid/{line}": ratio for line, ratio in zip(GRID_LINES, (made / real).tolist(), strict=True)}
-        made, real = (places.max() / places.min() for places in torch.stack(self.places).sum(0))
+        made, real = (places.max() / places.min() for places in sums.pop("detail_by_place"))
         values |= {"grid/unevenness": float(made), "grid/unevenness_originals": float(real)}
-        for texture, powers in sorted(self.power.items()):
-            made, real = torch.stack(powers).sum(0)
-            values[f"high_octave/{texture}"] = float(made / real)
+        values |= {name: float(made / real) for name, (made, real) in sums.items()}
         values["codes_used"] = len(torch.cat(self.tokens).unique()) / self.codebook_size
         for name, answers in self.answers.items():
             made, real = torch.cat(answers).double().mean(0)

@@ -41,11 +41,12 @@ def test_a_file_that_cannot_be_meant_is_one_sentence(content, said, tmp_path):
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize("source", ["", "x" * 5000, "no such list", "dangling"])
-def test_what_cannot_be_opened_is_one_sentence_with_the_remedy(source, tmp_path):
+@pytest.mark.parametrize("source", [".", "x" * 5000, "no such list", "dangling", [], [" "]])
+def test_what_holds_no_prompts_is_one_sentence(source, tmp_path, monkeypatch):
     (tmp_path / "dangling").symlink_to("nowhere")
-    with pytest.raises(LanternError, match="cannot be read"):
-        load_prompts(str(tmp_path / source), tmp_path / "lists")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(LanternError, match="holds no prompts" if isinstance(source, list) else "cannot be read"):
+        load_prompts(source, tmp_path / "lists")
 
 
 def test_equal_and_long_prompts_have_files_and_seeds_of_their_own():
@@ -68,18 +69,12 @@ def test_other_images_have_other_names_also_in_another_list_of_prompts(one, othe
 
 def test_half_a_character_is_refused():
     """Catches a UnicodeEncodeError out of a hash."""
-    with pytest.raises(
-        LanternError, match=r"prompt 'a \\ud800' holds half of a character, a lone surrogate; delete it"
-    ):
+    with pytest.raises(LanternError, match="half of a character"):
         load_prompts(["a \ud800"], Path())
 
 
-@pytest.mark.parametrize("seed", [-1, 2**32, 10**40])
-def test_any_whole_number_is_a_seed(seed):
-    assert Batch.cycle(["a ring"], 2, seed).seeds != Batch.cycle(["a ring"], 2, 0).seeds
-
-
-def test_copies_of_a_prompt_have_seeds_of_their_own():
+def test_copies_of_a_prompt_have_seeds_of_their_own_and_any_whole_number_is_a_seed():
+    assert len({tuple(Batch.cycle(["a ring"], 2, seed).seeds) for seed in (0, -1, 2**32, 10**40)}) == 4
     batch = Batch.cycle(["a", "b", "a"], 5, seed=0)
     assert batch.copies == [0, 0, 1, 2, 1]
     assert len(set(batch.seeds)) == 5
@@ -90,20 +85,6 @@ def test_prompts_come_from_a_name_a_list_or_a_file(tmp_path):
     (tmp_path / "mine.txt").write_text("a red sphere on wood\n\n  wood \n")
     assert load_prompts("mine", tmp_path) == load_prompts(str(tmp_path / "mine.txt"), tmp_path / "none")
     assert load_prompts("mine", tmp_path) == load_prompts(["a red sphere on wood", "wood"], tmp_path)
-
-
-@pytest.mark.parametrize("content", [b"", b"\n \n", b"\xff\xfe\x00", b"a\x00b"])
-def test_an_empty_or_binary_prompt_file_is_one_sentence(tmp_path, content):
-    (tmp_path / "bad.txt").write_bytes(content)
-    with pytest.raises(LanternError, match=r"bad\.txt"):
-        load_prompts(str(tmp_path / "bad.txt"), tmp_path)
-
-
-@pytest.mark.parametrize("source", ["missing", [], [" "], "."])
-def test_missing_or_empty_prompts_are_one_sentence(tmp_path, source):
-    with pytest.raises(LanternError) as caught:
-        load_prompts(source, tmp_path)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["scenes", "novel", "demo"])

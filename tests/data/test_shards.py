@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from support.shards import opened, parquet, picture, sample, values_of, write_parquet, write_shard
 
+from lantern.data import webdataset
 from lantern.data.imagefolder import image_folder
 from lantern.data.parquet import parquet_images
 from lantern.data.webdataset import find_shards, web_dataset
@@ -18,6 +19,8 @@ def test_samples_of_all_shards_are_read_where_they_lie(tmp_path):
     write_shard(tmp_path / "b.tar", [("x/1.json", as_json), ("x/1.jpg", picture(30, format="JPEG"))])
     split = opened(tmp_path, tmp_path).split("train")
     assert values_of(split) == {"caption 10": 10, "caption 20": 20, "caption 30": 30}
+    image = split[0]["image"]
+    assert (image.shape, image.dtype, image.flags.writeable) == ((16, 16, 3), np.uint8, True)
 
 
 @pytest.mark.parametrize("record", [b"{}", b'{"width": 20}', b"no json"])
@@ -137,9 +140,38 @@ def test_a_source_and_a_cache_in_the_home_folder_are_found_by_a_tilde(tmp_path, 
     assert not (tmp_path / "~").exists()
 
 
-def test_items_are_writable_squares(tmp_path):
-    write_shard(tmp_path / "a.tar", sample("1", 10))
-    item = opened(tmp_path, tmp_path).split("train")[0]
-    assert item["image"].shape == (16, 16, 3)
-    assert item["image"].dtype == np.uint8
-    item["image"][0] = 0
+def test_the_class_of_number_zero_has_a_caption(tmp_path):
+    write_parquet(tmp_path / "a.parquet", [picture(10 * i) for i in range(3)], [0, 1, 2])
+    assert values_of(parquet(tmp_path, tmp_path).split("train")) == {"0": 0, "1": 10, "2": 20}
+    write_shard(tmp_path / "a.tar", [("1.png", picture(7)), ("1.json", b'{"caption": 0}')])
+    assert values_of(opened(tmp_path / "a.tar", tmp_path).split("train")) == {"0": 7}
+
+
+def test_several_captions_of_an_image_are_one_clear_sentence(tmp_path):
+    """Catches a training on the text of a Python list."""
+    write_parquet(tmp_path / "a.parquet", [picture(1)], [["a cat", "two cats"]])
+    with pytest.raises(LanternError, match=r"a.parquet, column caption, has the caption .'a cat', 'two cats'.; give a"):
+        parquet(tmp_path, tmp_path)
+
+
+def test_a_shard_that_may_not_be_read_is_listed_and_read_once_it_may(tmp_path, monkeypatch):
+    """Catches a traceback, and a list of unusable files that outlives the permission. The check is replaced: root may
+    read everything."""
+    for number in (1, 2):
+        write_shard(tmp_path / f"{number}.tar", sample("1", number))
+    closed = {str(tmp_path / "2.tar")}
+    read = webdataset.read_bytes
+
+    def refused(file, *place, **named):
+        if file in closed:
+            raise PermissionError(13, "Permission denied", file)
+        return read(file, *place, **named)
+
+    monkeypatch.setattr(webdataset, "read_bytes", refused)
+    for module in ("webdataset", "splits"):
+        monkeypatch.setattr(f"lantern.data.{module}.is_readable", lambda file: file not in closed)
+    first = opened(tmp_path / "*.tar", tmp_path)
+    assert values_of(first.split("train")) == {"caption 1": 1}
+    assert "Permission denied" in first.skipped[f"{tmp_path}/2.tar/2.tar"]
+    closed.clear()
+    assert values_of(opened(tmp_path / "*.tar", tmp_path).split("train")) == {"caption 1": 1, "caption 2": 2}

@@ -138,7 +138,7 @@ def test_too_few_images_are_rejected():
 
 
 def test_references_show_the_captions_and_reject_other_sentences():
-    from lantern.scenes.scene_splits import scene_references
+    from lantern.scenes.critic import scene_references
 
     scenes = scene_references(("wood", "a red sphere on sand"), 3)
     assert scenes.shape == (3, 3, 128, 128)

@@ -1,15 +1,25 @@
-"""The critic learns, ignores the colour of bare textures, and is unchanged by saving and loading."""
+"""The critic learns, ignores colours of bare textures, and survives saving; its shares count the right answers."""
 
 import numpy as np
 import pytest
 import torch
 from torch import Generator
+from torch.nn.functional import interpolate, one_hot
 
 from lantern.errors import LanternError
 from lantern.models.checkpoints import save_weights
-from lantern.scenes.critic import IGNORED, NUM_FEATURES, Critic, as_images, labels_of, load_critic
-from lantern.scenes.critic_task import CriticTask, augment
+from lantern.scenes.critic import (
+    ATTRIBUTES,
+    IGNORED,
+    NUM_FEATURES,
+    Critic,
+    as_images,
+    judge_images,
+    labels_of,
+    load_critic,
+)  # fmt: skip
 from lantern.scenes.rendering import render_caption
+from lantern.scenes.tasks import CriticTask, augment
 
 CAPTIONS = ["a red sphere on wood", "a blue cube on sand", "grass", "a white ring on water"] * 2
 
@@ -30,6 +40,8 @@ def critic():
 def test_a_few_steps_on_eight_scenes_teach_their_names(critic, batch):
     task = CriticTask(critic, lr=1e-2, weight_decay=0.0)
     task.log = lambda *_, **__: None
+    bare = {"image": batch["image"][2::4], "caption": CAPTIONS[2::4]}
+    assert torch.isfinite(task.training_step(bare, 0))  # no colour is asked for
     optimizer = torch.optim.AdamW(critic.parameters(), lr=1e-2)
     losses = []
     for _ in range(12):
@@ -40,25 +52,11 @@ def test_a_few_steps_on_eight_scenes_teach_their_names(critic, batch):
     assert losses[-1] < 0.3 * losses[0]
 
 
-def test_a_batch_of_bare_textures_has_a_finite_loss(critic, batch):
-    task = CriticTask(critic, lr=1e-2, weight_decay=0.0)
-    task.log = lambda *_, **__: None
-    assert torch.isfinite(task.training_step({"image": batch["image"][2::4], "caption": CAPTIONS[2::4]}, 0))
-
-
 def test_labels_follow_the_captions():
     labels = labels_of(["a yellow sphere on clouds", "wood"])
     assert {name: label.tolist() for name, label in labels.items()} == {
         "texture": [0, 1], "shape": [0, 4], "colour": [1, IGNORED],
     }  # fmt: skip
-
-
-def test_features_have_the_promised_size_and_feed_the_heads(critic, batch):
-    critic.eval()
-    images = as_images(batch["image"])
-    features = critic.features(images)
-    assert features.shape == (len(CAPTIONS), NUM_FEATURES)
-    torch.testing.assert_close(critic.heads["shape"](features), critic(images)["shape"])
 
 
 def test_augmentation_repeats_with_its_seed_and_keeps_size_and_range(batch):
@@ -67,30 +65,26 @@ def test_augmentation_repeats_with_its_seed_and_keeps_size_and_range(batch):
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
     assert first.shape == images.shape
-    assert first.min() >= 0
-    assert first.max() <= 1
+    assert 0 <= first.min() < first.max() <= 1
 
 
 def test_a_critic_comes_back_from_its_folder(critic, batch, tmp_path):
     save_weights(tmp_path, critic.state_dict(), critic.config)
     images = as_images(batch["image"])
-    torch.testing.assert_close(load_critic(tmp_path).features(images), critic.eval().features(images))
+    features = load_critic(tmp_path).features(images)
+    assert features.shape == (len(CAPTIONS), NUM_FEATURES)
+    torch.testing.assert_close(features, critic.eval().features(images))
+    torch.testing.assert_close(critic.heads["shape"](features), critic(images)["shape"])
     assert load_critic(tmp_path, device="meta").features(images).is_meta  # judged where the network is
 
 
-def test_missing_cut_and_foreign_weights_are_one_clear_error_each(critic, tmp_path):
-    with pytest.raises(LanternError, match=r"config\.json"):
-        load_critic(tmp_path)
-    save_weights(tmp_path, critic.state_dict(), {"width": 16, "size": 128})
-    with pytest.raises(LanternError, match="does not fit"):
-        load_critic(tmp_path)
-    save_weights(tmp_path, critic.state_dict(), {"depth": 1})
-    with pytest.raises(LanternError, match="depth"):
-        load_critic(tmp_path)
-    save_weights(tmp_path, critic.state_dict(), critic.config)
-    weights = tmp_path / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:100])
-    with pytest.raises(LanternError, match="not a readable safetensors"):
+@pytest.mark.parametrize(("config", "said"), [
+    (None, r"config\.json"), ({"width": 16, "size": 128}, "does not fit"), ({"depth": 1}, "depth"),
+])  # fmt: skip
+def test_missing_and_foreign_weights_are_one_clear_error_each(critic, tmp_path, config, said):
+    if config:
+        save_weights(tmp_path, critic.state_dict(), config)
+    with pytest.raises(LanternError, match=said):
         load_critic(tmp_path)
 
 
@@ -99,7 +93,28 @@ def test_images_of_another_size_are_brought_to_its_own():
     critic = Critic(width=8, size=32).eval()
     small = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     large = small.repeat_interleave(12, 2).repeat_interleave(12, 3)
-    expected = critic.features(
-        torch.nn.functional.interpolate(large, (32, 32), mode="bicubic", antialias=True).clamp(0, 1)
-    )
+    expected = critic.features(interpolate(large, (32, 32), mode="bicubic", antialias=True).clamp(0, 1))
     torch.testing.assert_close(critic.features(large), expected)
+
+
+ASKED = ["a red sphere on wood", "a blue cube on wood", "wood", "wood"]
+ANSWERS = [("wood", "sphere", "red"), ("wood", "cube", "red"), ("wood", "none", "red"), ("sand", "ring", "red")]
+
+
+def answer(images):
+    """A critic that reads the number of its answer from an image's first pixel."""
+    rows = [ANSWERS[int(number)] for number in images[:, 0, 0, 0]]
+    numbers = {name: [words.index(row[k]) for row in rows] for k, (name, words) in enumerate(ATTRIBUTES.items())}
+    return {name: one_hot(torch.tensor(n), len(ATTRIBUTES[name])).float() for name, n in numbers.items()}
+
+
+def test_colour_counts_only_where_it_is_asked_and_all_needs_everything():
+    numbered = torch.arange(4.0).view(4, 1, 1, 1)
+    right = judge_images(answer, numbered, ASKED)
+    shares = {name: float(values.nanmean()) for name, values in right.items()}
+    assert shares == pytest.approx({"texture": 0.75, "shape": 0.75, "colour": 0.5, "all": 0.5})
+    assert judge_images(answer, numbered[2:], ASKED[2:])["colour"].isnan().all()
+    for name, values in judge_images(answer, numbered, ASKED, batch_size=1).items():
+        torch.testing.assert_close(values, right[name], equal_nan=True)
+    with pytest.raises(LanternError, match="pink"):
+        judge_images(answer, numbered[:1], ["a pink sphere on wood"])

@@ -11,10 +11,8 @@ from lantern.scenes.reconstruction import ReconstructionMeter, detail_by_place, 
 from lantern.scenes.tokenizer_learning import (
     STRIDE,
     ClusteredCodebook,
-    PatchDiscriminator,
     balance_gradient,
     crop_from,
-    hinge_loss,
     start_linear,
     texture_loss,
 )
@@ -48,14 +46,6 @@ def test_texture_loss_counts_faint_textures_like_strong_ones():
     assert softer[0] == pytest.approx(softer[1], rel=0.15)
 
 
-def test_texture_loss_is_large_for_lines_of_the_same_power():
-    """Catches a loss of an octave's power, which lines of the sampling grid can supply."""
-    real, other = (0.5 + 0.2 * (noise(seed, 2, 3, 64, 64) - 0.5) for seed in (0, 1))
-    lines = torch.cos(2 * torch.pi * 0.4 * torch.arange(64.0)).expand(2, 3, 64, 64)
-    made = 0.5 + lines * real.std() / lines.std()
-    assert texture_loss(made, real) > 3 * texture_loss(other, real)
-
-
 def test_texture_loss_asks_for_the_mean_power_of_textures_that_cannot_be_told_apart():
     """Catches a loss whose best constant answer is the median, which is fainter."""
     faint, strong = 0.05, 0.3
@@ -67,13 +57,24 @@ def test_texture_loss_asks_for_the_mean_power_of_textures_that_cannot_be_told_ap
     assert min(losses, key=losses.get) == rms
 
 
-def test_texture_loss_is_large_for_dots_at_one_place_of_every_token():
-    """Catches a loss of spectra alone: independent dots, 8 pixels apart, have the flat spectrum of noise."""
-    real, other, dots = (0.5 + 0.2 * (noise(seed, 2, 3, 128, 128) - 0.5) for seed in (0, 1, 2))
+def lines() -> torch.Tensor:
+    """At one frequency, which an octave's power may lie at."""
+    return torch.cos(2 * torch.pi * 0.4 * torch.arange(128.0)).expand(2, 3, 128, 128)
+
+
+def dots() -> torch.Tensor:
+    """Independent ones, 8 pixels apart, which have the flat spectrum of noise."""
     first = torch.arange(128) % 8 == 3
-    made = 0.5 + 8 * (dots - 0.5) * (first[:, None] & first)
-    assert float(made.std() / other.std()) == pytest.approx(1, abs=0.05)
-    assert texture_loss(made, real) > 4 * texture_loss(other, real)
+    return (noise(2, 2, 3, 128, 128) - 0.5) * (first[:, None] & first)
+
+
+@pytest.mark.parametrize("pattern", [lines, dots])
+def test_texture_loss_is_large_for_patterns_of_the_same_power(pattern):
+    """Catches a loss of an octave's power, and one of spectra alone."""
+    real, other = (0.5 + 0.2 * (noise(seed, 2, 3, 128, 128) - 0.5) for seed in (0, 1))
+    made = pattern()
+    made = 0.5 + made * real.std() / made.std()
+    assert texture_loss(made, real) > 3 * texture_loss(other, real)
 
 
 def test_detail_is_counted_at_its_place_and_noise_has_it_everywhere():
@@ -107,11 +108,6 @@ def test_high_octave_power_depends_only_on_the_highest_octave():
     assert high_octave_power(coarse) < 1e-3 * high_octave_power(fine)
 
 
-def test_high_octave_power_is_quadratic_and_ignores_the_mean():
-    images = noise(0, 2, 3, 32, 32)
-    assert torch.allclose(high_octave_power(0.5 * images + 3), 0.25 * high_octave_power(images), rtol=1e-3)
-
-
 def test_a_wave_counts_at_the_nearest_line_and_only_along_an_axis():
     """Catches lines at other frequencies, a missing axis, and powers of all directions."""
     ramp = torch.arange(64.0)
@@ -123,30 +119,11 @@ def test_a_wave_counts_at_the_nearest_line_and_only_along_an_axis():
     assert oblique.sum() < 1e-3 * down.sum()
 
 
-def test_a_mesh_whose_strength_changes_from_token_to_token_is_counted_at_every_line():
-    """Catches bands so narrow that they see only a pattern without change."""
-    strength = noise(1, 2, 1, 16, 16).sub(0.5).repeat_interleave(8, 2).repeat_interleave(8, 3)
-    edge = torch.arange(128) % 8 == 0
-    images = noise(0, 2, 3, 128, 128)
-    meshed = images + strength * (edge[:, None] | edge)
-    powers, plain = grid_power(meshed).sum(0), grid_power(images).sum(0)
-    assert (powers > 1.3 * plain).all()
-
-
 def test_balanced_losses_have_gradients_of_equal_norm():
     made = noise(0, 1, 3, 16, 16).requires_grad_()
     ours, reference = (made**3).sum(), made.mean()
     pulls = [torch.autograd.grad(loss, made)[0].norm() for loss in (balance_gradient(ours, reference, made), reference)]
     assert float(pulls[0]) == pytest.approx(float(pulls[1]), rel=1e-4)
-
-
-def test_hinge_loss_is_zero_only_beyond_the_margin():
-    assert hinge_loss(torch.tensor([1.0, 2.0]), torch.tensor([-1.0, -3.0])) == 0
-    assert hinge_loss(torch.tensor([0.0]), torch.tensor([0.0])) == 2
-
-
-def test_the_discriminator_scores_patches():
-    assert PatchDiscriminator(4)(noise(0, 2, 3, 32, 32)).shape == (2, 1, 4, 4)
 
 
 def spread(count: int, dim: int = 4) -> torch.Tensor:

@@ -10,7 +10,7 @@ import torch
 from lantern.errors import CheckpointError, LanternError
 from lantern.models.llamagen.weights_folder import load_tokenizer, tokens_hash
 from lantern.scenes.critic import as_images
-from lantern.scenes.tokenizer_task import DecoderTask, TokenizerTask
+from lantern.scenes.tasks import DecoderTask, TokenizerTask
 from lantern.training.data_module import ResumableLoader, SeededBatches
 from lantern.training.run.schedule import WarmupCosine
 
@@ -45,11 +45,7 @@ def miniature(folder: Path) -> TokenizerTask:
     return TokenizerTask(**settings(folder))
 
 
-def fit(folder: Path, until: int, ckpt_path: Path | None = None) -> tuple[TokenizerTask, pl.Trainer]:
-    return fitted(miniature(folder), folder, until, ckpt_path)
-
-
-def fitted(
+def fit(
     task: TokenizerTask, folder: Path, until: int, ckpt_path: Path | None = None
 ) -> tuple[TokenizerTask, pl.Trainer]:
     loader = ResumableLoader(Noise(), SeededBatches(8, 2, seed=0))
@@ -77,15 +73,17 @@ class StopAt(pl.Callback):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> tuple[TokenizerTask, pl.Trainer]:
-    return fit(tmp_path_factory.mktemp("whole"), STEPS)
+    return fit(miniature(folder := tmp_path_factory.mktemp("whole")), folder, STEPS)
 
 
+@pytest.mark.full
 def test_every_loss_joins_and_validation_reports(trained):
     metrics = trained[1].callback_metrics
     assert {"train/texture", "train/discriminator", "train/codes_revived"} <= set(metrics)
     assert {"val/psnr", "val/high_octave/wood", "val/codes_used"} <= set(metrics)
 
 
+@pytest.mark.full
 def test_what_is_exported_is_the_average_and_loads(trained, tmp_path):
     trained[0].export(tmp_path)
     loaded = load_tokenizer(tmp_path)
@@ -94,22 +92,29 @@ def test_what_is_exported_is_the_average_and_loads(trained, tmp_path):
     assert not torch.equal(trained[0].average.decoder.conv_in.weight, trained[0].tokenizer.decoder.conv_in.weight)
 
 
-@pytest.mark.parametrize(("quantize_from", "until"), [(STEPS, STEPS), (2, 2)])
+@pytest.mark.parametrize(("quantize_from", "until"), [(STEPS, STEPS), pytest.param(2, 2, marks=pytest.mark.full)])
 def test_a_training_that_learns_no_codebook_is_refused(quantize_from, until, tmp_path):
     """By its number of steps at once, where something else has ended it before its export. Catches random codes."""
     task = TokenizerTask(**settings(tmp_path) | {"quantize_from": quantize_from})
     with pytest.raises(LanternError, match=rf"a training of {until} steps .* task\.quantize_from={quantize_from};"):
-        fitted(task, tmp_path, until)
+        fit(task, tmp_path, until)
     assert task.global_step == (until if until < STEPS else 0)
 
 
+@pytest.mark.full
 def test_a_resumed_run_ends_with_the_same_weights(trained, tmp_path):
     """Catches codebook statistics, averages or a batch position missing from checkpoints, and averages that move only
     after callbacks have saved."""
-    fit(tmp_path, STEPS // 2)
-    resumed, _ = fit(tmp_path, STEPS, ckpt_path=tmp_path / "half.ckpt")
+    fit(miniature(tmp_path), tmp_path, STEPS // 2)
+    resumed, _ = fit(miniature(tmp_path), tmp_path, STEPS, ckpt_path=tmp_path / "half.ckpt")
     for name, value in trained[0].state_dict().items():
         assert torch.equal(resumed.state_dict()[name], value), name
+
+
+@pytest.mark.parametrize("setting", [{"lr": -1.0}, {"discriminator_lr": float("nan")}, {"quantize_from": 0}])
+def test_a_setting_out_of_range_is_named(setting, tmp_path):
+    with pytest.raises(LanternError, match=rf"task\.{next(iter(setting))}="):
+        TokenizerTask(**settings(tmp_path) | setting)
 
 
 def test_tokenizer_and_discriminator_losses_do_not_share_gradients(tmp_path):
@@ -132,6 +137,7 @@ def test_tokenizer_and_discriminator_losses_do_not_share_gradients(tmp_path):
     )
 
 
+@pytest.mark.full
 def test_a_decoder_is_trained_for_the_tokens_as_they_are(trained, tmp_path):
     """Catches a trained encoder or codebook, and a run that starts from other weights than those given."""
     trained[0].export(tmp_path / "before")
@@ -139,7 +145,7 @@ def test_a_decoder_is_trained_for_the_tokens_as_they_are(trained, tmp_path):
     task = DecoderTask(**settings(tmp_path), start_from=str(tmp_path / "before"))
     for name, value in before.state_dict().items():
         assert torch.equal(task.average.state_dict()[name], value), name
-    fitted(task, tmp_path, STEPS)[0].export(tmp_path / "after")
+    fit(task, tmp_path, STEPS)[0].export(tmp_path / "after")
     after = load_tokenizer(tmp_path / "after")
     images = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     assert tokens_hash(after) == tokens_hash(before)
@@ -162,8 +168,8 @@ def test_a_decoder_learns_from_the_latents_of_use_under_autocast(tmp_path):
     assert not torch.equal(seen[0], rounded)
 
 
-def test_a_decoder_of_another_architecture_is_named(trained, tmp_path):
-    trained[0].export(tmp_path / "before")
+def test_a_decoder_of_another_architecture_is_named(tmp_path):
+    miniature(tmp_path).export(tmp_path / "before")
     other = settings(tmp_path) | {"architecture": ARCHITECTURE | {"z_channels": 8}}
     with pytest.raises(CheckpointError, match=r"mis-shaped .*task\.start_from"):
         DecoderTask(**other, start_from=str(tmp_path / "before"))

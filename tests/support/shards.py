@@ -1,4 +1,4 @@
-"""WebDataset shards and parquet files of plain pictures, written and opened."""
+"""Folders, WebDataset shards and parquet files of plain pictures, written and opened."""
 
 import io
 import tarfile
@@ -7,6 +7,7 @@ import pyarrow
 import pyarrow.parquet
 from PIL import Image
 
+from lantern.data.imagefolder import image_folder
 from lantern.data.parquet import parquet_images
 from lantern.data.webdataset import web_dataset
 
@@ -48,3 +49,14 @@ def write_parquet(path, cells: list, captions: list, **columns):
 
 def parquet(path, tmp_path, **options):
     return parquet_images(str(path), 16, str(tmp_path / "cache"), validation_share=0.0, num_workers=1, **options)
+
+
+def folder_of(path, names):
+    for name in names:
+        Image.new("RGB", (40, 24), "red").save(path / name)
+        (path / name).with_suffix(".txt").write_text(f"caption of {name}\n")
+    return path
+
+
+def opened_folder(path, tmp_path, **options):
+    return image_folder(str(path), 16, str(tmp_path / "cache"), num_workers=1, **options)

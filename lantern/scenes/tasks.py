@@ -1,5 +1,5 @@
-"""Trains the VQ tokenizer (VQGAN, Esser et al. 2021, arXiv:2012.09841): squared error, local spectra, a patch
-discriminator, and a codebook learned by clustering. DecoderTask trains its decoder alone."""
+"""Trainings of the toy world: of the VQ tokenizer (VQGAN, Esser et al. 2021, arXiv:2012.09841) by squared error, local
+spectra, a patch discriminator and a codebook learned by clustering; of its decoder alone; and of the critic."""
 
 from copy import deepcopy
 from pathlib import Path
@@ -9,13 +9,13 @@ import pytorch_lightning as pl
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from torch import Tensor
+from torch import Generator, Tensor
 from torch.func import functional_call
 
 from lantern.errors import LanternError
 from lantern.models.checkpoints import WEIGHTS_FILE, load_strictly, load_weights, save_weights
 from lantern.models.llamagen.tokenizer import VQTokenizer
-from lantern.scenes.critic import as_images, load_critic
+from lantern.scenes.critic import IGNORED, Critic, as_images, labels_of, load_critic
 from lantern.scenes.reconstruction import ReconstructionMeter, psnr
 from lantern.scenes.tokenizer_learning import (
     STRIDE,
@@ -32,11 +32,12 @@ from lantern.training.optimizers import with_own_rates
 from lantern.training.run.checks import check_architecture
 from lantern.training.run.schedule import progress_of
 
+Batch = dict[str, Any]  # "image": uint8 [B, H, W, 3], "caption": B captions
 REVIVE_UNTIL = 0.8  # of the run: codes reset later would not converge
 
 
 class TokenizerTask(pl.LightningModule):
-    """Batches: {"image": uint8 [B, H, W, 3]}. Validation and export use the moving average of the weights."""
+    """Trains the VQ tokenizer. Validation and export use the moving average of the weights."""
 
     def __init__(
         self, architecture: dict[str, Any], lr: float, discriminator_lr: float, discriminator_width: int,
@@ -47,6 +48,9 @@ class TokenizerTask(pl.LightningModule):
         which k-means runs and each loss is added; `adversarial_weight`: relative to the gradient of the squared error;
         `critic`: the weights folder of the critic for validation, optional."""
         super().__init__()
+        _check_rates(lr=lr, discriminator_lr=discriminator_lr)
+        if quantize_from < 1:
+            raise LanternError(f"task.quantize_from={quantize_from} leaves k-means without data; give 1 at least")
         self.config = dict(architecture)
         self.tokenizer = VQTokenizer(**architecture).to(memory_format=torch.channels_last)
         start_linear(self.tokenizer)
@@ -92,7 +96,7 @@ class TokenizerTask(pl.LightningModule):
         for part in (self.tokenizer, self.discriminator) if gradient_clip_val else ():  # clipped separately
             torch.nn.utils.clip_grad_norm_(part.parameters(), gradient_clip_val)
 
-    def training_step(self, batch: dict, batch_idx: int) -> Tensor:
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         real = as_images(batch["image"]).contiguous(memory_format=torch.channels_last)
         z = self._latents(real)
         codes, commitment = self._quantized(z)
@@ -116,7 +120,7 @@ class TokenizerTask(pl.LightningModule):
             self.codes.collect(flat)
             return z, z.new_zeros(())
         generator = step_generator(self.seed, self.global_step)
-        if not self._clustered:
+        if not self.codes.sums.any():  # the first step with codes
             self.codes.start(quantize.embedding.weight, generator)
         with torch.no_grad():
             tokens = quantize.nearest(flat)
@@ -125,10 +129,6 @@ class TokenizerTask(pl.LightningModule):
             moved = self.codes.update(quantize.embedding.weight, flat, tokens, generator, revive)
         self._log("codes_revived", moved.float().sum())
         return z + (chosen - z).detach(), (chosen - z).square().mean()
-
-    @property
-    def _clustered(self) -> bool:
-        return bool(self.codes.sums.any())
 
     def _adversarial(self, pixels: Tensor, made: Tensor, real: Tensor) -> Tensor:
         """The sum of the tokenizer's and the discriminator's losses; neither has a gradient at the other's weights."""
@@ -160,7 +160,7 @@ class TokenizerTask(pl.LightningModule):
         critic = load_critic(self.critic_folder) if is_trained else None
         self.meter = ReconstructionMeter(len(self.average.codebook), critic)
 
-    def validation_step(self, batch: dict, batch_idx: int) -> None:
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
         real = as_images(batch["image"]).contiguous(memory_format=torch.channels_last)
         with torch.autocast(real.device.type, enabled=False):  # as in use
             tokens = self.average.encode(real)
@@ -199,3 +199,60 @@ class DecoderTask(TokenizerTask):
     def _quantized(self, z: Tensor) -> tuple[Tensor, Tensor]:
         quantize = self.tokenizer.quantize
         return F.embedding(quantize.nearest(z), quantize.codebook), z.new_zeros(())
+
+
+class CriticTask(pl.LightningModule):
+    """Trains the critic by cross-entropy, summed over the attributes, on augmented images, so that it judges content
+    and not artefacts."""
+
+    def __init__(self, critic: Critic, lr: float, weight_decay: float, seed: int = 0) -> None:
+        super().__init__()
+        _check_rates(lr=lr, weight_decay=weight_decay)
+        self.critic = critic
+        self.lr, self.weight_decay, self.seed = lr, weight_decay, seed
+
+    def training_step(self, batch: Batch, index: int) -> Tensor:
+        generator = Generator().manual_seed((self.seed << 32) + self.global_step)  # the same in a resumed run
+        logits = self.critic(augment(as_images(batch["image"]), generator))
+        labels = labels_of(batch["caption"])
+        losses = [F.cross_entropy(logits[k], labels[k].to(logits[k].device), ignore_index=IGNORED) for k in logits]
+        loss = torch.stack(losses).nansum()  # without any object the colour loss is NaN
+        self.log("train/loss", loss, prog_bar=True)
+        return loss
+
+    def validation_step(self, batch: Batch, index: int) -> None:
+        logits = self.critic(as_images(batch["image"]))
+        for name, label in labels_of(batch["caption"]).items():
+            label = label.to(self.device)  # where processes exchange their means
+            right = (logits[name].argmax(-1) == label)[label != IGNORED].float()
+            if len(right):
+                self.log(f"val/{name}_accuracy", right.mean(), batch_size=len(right), prog_bar=True, sync_dist=True)
+
+    def export(self, folder: Path) -> None:
+        """Writes the weights folder that load_critic reads."""
+        save_weights(folder, self.critic.state_dict(), self.critic.config)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        optimizer = torch.optim.AdamW(self.critic.parameters(), self.lr, weight_decay=self.weight_decay)
+        return with_own_rates(optimizer)
+
+
+def augment(images: Tensor, generator: Generator) -> Tensor:  # [B, 3, H, W] in [0, 1] -> the same
+    """Blur or sharpening, exposure and noise drawn per image; one shift per batch."""
+
+    def amounts(low: float, high: float) -> Tensor:  # [B, 1, 1, 1]
+        return (low + (high - low) * torch.rand(len(images), 1, 1, 1, generator=generator)).to(images.device)
+
+    shift = torch.randint(-8, 9, (2,), generator=generator).tolist()
+    padded = F.pad(images, (8, 8, 8, 8), mode="reflect")
+    images = padded[..., 8 + shift[0] :, 8 + shift[1] :][..., : images.shape[-2], : images.shape[-1]]
+    blurred = F.avg_pool2d(images, 5, stride=1, padding=2, count_include_pad=False)
+    images = images + amounts(-0.4, 0.8) * (blurred - images)
+    noise = torch.randn(images.shape, generator=generator).to(images.device)
+    return (images * amounts(0.9, 1.1) + amounts(0, 0.06) * noise).clamp(0, 1)
+
+
+def _check_rates(**rates: float) -> None:
+    for name, rate in rates.items():
+        if not 0 <= rate < float("inf"):
+            raise LanternError(f"task.{name}={rate} is out of range; give 0 (for a rate: weights stay) or more")

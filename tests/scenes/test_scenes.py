@@ -1,0 +1,140 @@
+"""Captions, images and data sets of the toy world: a seed determines its image, its caption and its split."""
+
+import hashlib
+import multiprocessing
+
+import numpy as np
+import pytest
+import torch
+
+from lantern.errors import LanternError
+from lantern.models.conditioners import SCENE_WORDS, WordFeatures
+from lantern.scenes import scene_splits
+from lantern.scenes.captions import (
+    BARE_SCENES,
+    COLOURS,
+    HELD_OUT_SCENES,
+    SEEN_SCENES,
+    SHAPES,
+    TEXTURES,
+    VOCABULARY,
+    is_held_out,
+    parse_caption,
+)  # fmt: skip
+from lantern.scenes.rendering import PAINTS, SPLITS, describe, render, render_caption, split_of
+from lantern.scenes.scene_splits import RenderedScenes, Scenes
+
+SEEDS = [3, 10**9 + 3, 2 * 10**9 + 3, 3 * 10**9 + 3]
+SIZES = {"num_train": 6, "num_validation": 3, "num_test": 2, "num_novel": 2}
+
+
+def test_every_caption_returns_to_its_scene_and_uses_only_known_words():
+    for scene in (*BARE_SCENES, *SEEN_SCENES, *HELD_OUT_SCENES):
+        assert parse_caption(scene.caption) == scene
+        assert set(scene.caption.split()) <= set(VOCABULARY)
+    assert VOCABULARY == SCENE_WORDS  # the default of targets
+
+
+@pytest.mark.parametrize("caption", ["a pink sphere on wood", "a red sphere", "a sphere red on wood", "red", "", "a"])
+def test_a_caption_that_is_no_scene_is_an_error_by_name(caption):
+    with pytest.raises(LanternError, match="unknown word 'pink'" if "pink" in caption else repr(caption)):
+        parse_caption(caption)
+
+
+def test_a_tenth_of_the_triples_is_held_out_and_every_pair_of_words_is_still_seen():
+    num_triples = len(TEXTURES) * (len(SHAPES) - 1) * len(COLOURS)
+    assert 0.09 < len(HELD_OUT_SCENES) / num_triples < 0.11
+    assert not set(HELD_OUT_SCENES) & set(SEEN_SCENES)
+    assert len(SEEN_SCENES) + len(HELD_OUT_SCENES) == num_triples
+    for first, second in ((0, 1), (0, 2), (1, 2)):
+        held_out = [(scene[first], scene[second]) for scene in HELD_OUT_SCENES]
+        assert len(set(held_out)) == len(held_out)
+
+
+def test_long_captions_are_cut_and_reported_once(caplog):
+    """Catches a training whose log has a line for every long caption of every batch."""
+    words = WordFeatures(list("abcdef"), dim=8, length=4)
+    long, short = words(["a b c d e f"]), words(["a b c d"])
+    assert all(torch.equal(a, b) for a, b in zip(long, short, strict=True))
+    words(["f e d c b a", "a"])
+    assert [record.getMessage().split("'")[1] for record in caplog.records] == ["a b c d e f"]
+
+
+def digest(seed: int) -> str:
+    return hashlib.sha256(render(seed)[0].tobytes()).hexdigest()
+
+
+@pytest.mark.full
+def test_a_seed_gives_the_same_picture_in_another_process():
+    with multiprocessing.get_context("spawn").Pool(1) as pool:  # spawned: nothing of this process is inherited
+        assert pool.map(digest, SEEDS[::-1]) == [digest(seed) for seed in SEEDS[::-1]]
+    assert len({digest(seed) for seed in SEEDS}) == len(SEEDS)
+
+
+def test_splits_are_ranges_of_seeds_and_a_seed_beyond_them_is_an_error():
+    assert [split_of(seed) for seed in SEEDS] == ["train", "validation", "test", "novel"]
+    with pytest.raises(ValueError, match="-1"):
+        render(-1)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_only_the_novel_split_draws_held_out_triples(split):
+    start = SPLITS[split].start
+    scenes = [describe(seed) for seed in range(start, start + 3000)]
+    assert {is_held_out(scene) for scene in scenes} == {split == "novel"}
+    assert {scene.texture for scene in scenes} == set(TEXTURES)
+    assert {scene.colour for scene in scenes} >= set(COLOURS)
+    share_bare = np.mean([scene.shape == "none" for scene in scenes])
+    assert share_bare == 0 if split == "novel" else 0.12 < share_bare < 0.18
+
+
+@pytest.mark.parametrize("texture", TEXTURES)
+def test_the_power_of_a_texture_falls_like_that_of_natural_images(texture):
+    """Power f^-2 is natural; white noise (0), a blank (noise too) and a smooth gradient (-4) all fall outside."""
+    window = np.hanning(128)[:, None] * np.hanning(128)
+    frequency = 128 * np.hypot(np.fft.fftfreq(128)[:, None], np.fft.rfftfreq(128)[None])
+    grey = np.stack([render_caption(texture, seed).mean(-1) for seed in range(8)])
+    power = (np.abs(np.fft.rfft2((grey - grey.mean((1, 2), keepdims=True)) * window)) ** 2).mean(0)
+    rings = np.arange(3, 56)
+    profile = [power[np.abs(frequency - ring) < 0.5].mean() for ring in rings]
+    assert -3.5 < np.polyfit(np.log(rings), np.log(profile), 1)[0] < -1.5
+
+
+@pytest.mark.parametrize("shape", SHAPES[:-1])
+@pytest.mark.parametrize("colour", COLOURS)
+def test_an_object_has_its_colour(shape, colour):
+    """Pixels that depend on the colour must be nearest to the colour of the caption."""
+    image = render_caption(f"a {colour} {shape} on sand", 5).astype(float)
+    other = "black" if colour != "black" else "white"
+    changed = np.abs(image - render_caption(f"a {other} {shape} on sand", 5)).sum(-1)
+    pixels = image[changed > 60]
+    assert 0.08 < len(pixels) / 128**2 < 0.5
+    tone = np.median(pixels, axis=0)
+    distances = {name: np.linalg.norm(tone - 0.85 * np.array(paint)) for name, paint in PAINTS.items()}
+    assert min(distances, key=distances.get) == colour
+
+
+def test_stored_scenes_equal_rendered_ones(tmp_path):
+    rendered = RenderedScenes(**SIZES).split("train")
+    for num_workers in (1, 2):  # two: workers must keep the order
+        stored = Scenes(**SIZES, cache_dir=str(tmp_path / str(num_workers)), num_workers=num_workers).split("train")
+        assert stored.captions == rendered.captions
+        assert stored.fingerprint == rendered.fingerprint
+        for mine, fresh in zip(stored, rendered, strict=True):
+            assert np.array_equal(mine.pop("image"), fresh.pop("image"))
+            assert mine == fresh
+
+
+def test_another_size_or_seed_is_another_cache_and_the_same_is_built_once(tmp_path, monkeypatch):
+    small = Scenes(**SIZES, cache_dir=str(tmp_path), num_workers=1).split("train")
+    assert len(Scenes(**SIZES | {"num_train": 7}, cache_dir=str(tmp_path), num_workers=1).split("train")) == 7
+    other = Scenes(**SIZES, cache_dir=str(tmp_path), seed=1, num_workers=1).split("train")
+    assert other[0]["caption"] != small[0]["caption"] or (other[0]["image"] != small[0]["image"]).any()
+    monkeypatch.setattr(scene_splits, "_rows", None)
+    assert len(Scenes(**SIZES, cache_dir=str(tmp_path), num_workers=1).split("train")) == 6
+
+
+@pytest.mark.parametrize("wrong", [{"num_train": 0}, {"seed": 100}])
+def test_sizes_outside_the_seed_ranges_are_an_error(wrong):
+    with pytest.raises(LanternError, match=r"data\.num_train"):
+        RenderedScenes(**SIZES | wrong).split("train")
