@@ -124,7 +124,10 @@ def joined(drafter=None, verification=None, rule=None, sampling=None) -> Pipelin
     ("parts", "message"),
     [
         ({"verification": Ratio()}, r"this verification judges codes .* use verification=gaussian_ratio"),
-        ({"drafter": partial(Jacobi, length=3, start=Nearest(), redraw=coupled)}, r"drafter=jacobi drafts codes"),
+        (
+            {"drafter": partial(Jacobi, length=3, start=Nearest(), redraw=redraw_coupled)},
+            r"drafter=jacobi drafts codes",
+        ),
         ({"rule": partial(LanternPP, k=1, lam=2.0)}, r"verification=gaussian_ratio relaxes nothing"),
         ({"rule": Tolerance(0.1)}, r"verification=gaussian_ratio relaxes nothing"),
         ({"sampling": Sampling()}, r"this verification judges latents and sampling draws codes"),
