@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 PY := .venv/bin/python
 RUN ?= runs/demo
 FAULTS ?= 200
-MINUTES ?= auto
+SIZE ?= small
 WEIGHTS_RUN ?= runs/weights
 PORT ?= 8123
 SHARE ?= 1
@@ -24,20 +24,20 @@ env: .venv/.installed  ## install the pinned environment into .venv
 	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	@touch $@
 
-demo: env  ## distil a drafter, sweep LANTERN's delta beside lossless decoding, into RUN, in MINUTES sized to this machine
-	$(PY) -m lantern.cli.demo demo.minutes=$(MINUTES) hydra.run.dir=$(RUN)
+demo: env  ## distil a drafter, sweep LANTERN's delta beside lossless decoding, into RUN; SIZE=large for a longer one
+	$(PY) -m lantern.cli.demo demo.size=$(SIZE) hydra.run.dir=$(RUN)
 
 look: env  ## watch two methods decode your prompt, in a local page at PORT
 	$(PY) -m lantern port=$(PORT)
 
 results: env  ## measure the rows that docs/rows lacks, write the tables of docs/; TABLE=headline for one of them
-	$(PY) -m lantern.studies.results $(TABLE)
+	$(PY) -m tools.results $(TABLE)
 
 weights: env  ## train all embedded weights again, into runs/weights, in hours (SHARE=0.1: a tenth of the steps of target and drafters); goes on where it was stopped
-	$(PY) -m lantern.studies.weights $(WEIGHTS_RUN) --share $(SHARE)
+	$(PY) -m tools.weights $(WEIGHTS_RUN) --share $(SHARE)
 
 faults: env  ## disturb trainings, evaluations and extractions at random moments, FAULTS times; goes on where it was stopped
-	OMP_NUM_THREADS=1 $(PY) -m lantern.studies.faults --count $(FAULTS)
+	OMP_NUM_THREADS=1 $(PY) -m tools.faults --count $(FAULTS)
 
 test: env  ## the essentials, minutes
 	$(PY) -m pytest -q -rs -n auto --dist loadfile -m "not full"
@@ -57,8 +57,8 @@ test-portable: env  ## the tests of laws again, with torch's kernels for an olde
 test-slurm: env  ## array and training jobs on a Slurm cluster of this host (apt-get install slurm-wlm munge)
 	$(PY) -m pytest -q -rs tests/slurm
 
-gpu: $(GPU_STAMP)  ## on a machine with a GPU: tests, agreement, benchmarks and the field, into runs/gpu
-	.venv-gpu/bin/python -m lantern.studies.gpu $(GPU_RUN)
+gpu: $(GPU_STAMP)  ## on a machine with a GPU: tests, agreement, benchmarks and the field, into GPU_RUN; GPU_STEPS=tests,embedded for some
+	.venv-gpu/bin/python -m tools.gpu $(GPU_RUN) $(GPU_STEPS)
 
 $(GPU_STAMP): requirements.txt  # torch from PyPI is built for CUDA; GPU_INDEX names an index of torch for another CUDA
 	$(PYTHON) -m venv --clear .venv-gpu

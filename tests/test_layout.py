@@ -41,7 +41,6 @@ ORDER = (  # lowest first: a module imports from its own room and lower ones
     "tuning",
     "reporting",
     "experiments",
-    "studies",
     "cli",
     "training",
     "scenes",
@@ -102,6 +101,12 @@ def module_name(path: Path) -> str:
 
 def test_imports_run_downward():
     assert [found for path, source in sources().items() for found in forbidden_imports(module_name(path), source)] == []
+
+
+def test_the_package_does_not_import_the_tools():
+    """Catches a wheel that fails to import what only the checkout has."""
+    imported = {path.name: list(imports_of(source)) for path, source in sources().items()}
+    assert [name for name, modules in imported.items() if any(m.split(".")[0] == "tools" for m in modules)] == []
 
 
 @pytest.mark.parametrize(

@@ -1,107 +1,117 @@
-"""The demo of a fresh clone, sized to the machine: trains a drafter, sweeps LANTERN's delta beside lossless decoding,
-and says in plain words what came out. All it does are commands of this repository, which it prints."""
+"""The demo of a fresh clone: trains a drafter for a short time, sweeps LANTERN's delta beside lossless decoding, and
+says in plain words what came out. Both steps are commands of this repository, which it prints."""
 
-from math import isfinite
+import shlex
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
-from time import perf_counter
 
 import hydra
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from lantern.cli.error_messages import in_one_sentence, without_hints
-from lantern.cli.subcommand import run_command
-from lantern.errors import LanternError, is_number
-from lantern.models.checkpoints import weights_file
-from lantern.runtime.files import read_object
+from lantern.errors import LanternError
+from lantern.evaluation.rows import Row, is_baseline, merge_rows, read_summary
 from lantern.runtime.home import CONFIG_FOLDER
 from lantern.runtime.overrides import max_time, override
+from lantern.runtime.programs import program_of
 
-PLAN = "plan.json"
-CONTINUE = "started again, the demo goes on from here"
-MINUTES = {True: 6.0, False: 8.0}  # by whether the device is fast with bfloat16
+SIZE = "demo_size.txt"  # in the demo's folder
 
 
 @without_hints
 @hydra.main(version_base="1.3", config_path=str(CONFIG_FOLDER), config_name="demo")
 @in_one_sentence
 def demo(cfg: DictConfig) -> None:
-    """Plans, trains, sweeps and sums up; a plan on record is followed."""
-    folder = Path(hydra.core.hydra_config.HydraConfig.get().runtime.output_dir)
+    """Trains, sweeps and prints a summary; goes on where a stopped demo was."""
+    from lantern.models.checkpoints import local_hash, weights_file
+    from lantern.reporting.merge import point_folders
+
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    size = choose_size(cfg, folder)
     place = [f"device={cfg.device}", f"dtype={cfg.dtype}"]
-    plan = recorded_plan(folder, cfg.demo.minutes) or _new_plan(folder, cfg.demo.minutes, place)
-    print("\n".join(plan["sentences"]), flush=True)
     if not weights_file(folder / "train" / "drafter").is_file():  # what an export writes last
-        run_command(training_command(plan, folder, place), CONTINUE)
-    run_command(sweep_command(plan, folder, place), CONTINUE)
-    print("\n" + "\n".join(_summary(plan, folder, Path(cfg.paths.weights) / "drafter")))
+        run_command(training_command(size, folder, place))
+    run_command(sweep_command(size, folder, place))
+    rows = merge_rows(row for point in point_folders(folder / "sweep") for row in read_summary(point))
+    shipped = local_hash(str(Path(cfg.paths.weights) / "drafter"))
+    print("\n" + "\n".join(summary(rows, size.training_s, shipped, folder)))
 
 
-def recorded_plan(folder: Path, minutes: str | float) -> dict | None:
-    """The plan of a demo that was begun in this folder; LanternError if it was given other minutes."""
-    plan = read_object(folder / PLAN)
-    if not plan:
-        return None
-    if (given := plan.get("given")) != minutes:
+def choose_size(cfg: DictConfig, folder: Path) -> DictConfig:
+    """The settings of demo.size. LanternError for an unknown size, and in a folder that holds a demo of another one."""
+    if cfg.demo.size not in cfg.sizes:
+        raise LanternError(f"demo.size={cfg.demo.size} is unknown; give one of {', '.join(cfg.sizes)}")
+    record = folder / SIZE
+    if record.is_file() and (other := record.read_text().strip()) in cfg.sizes and other != cfg.demo.size:
         raise LanternError(
-            f"hydra.run.dir={folder} holds a demo of demo.minutes={given}, not {minutes}; give another folder "
+            f"hydra.run.dir={folder} holds a demo of demo.size={other}, not {cfg.demo.size}; give another folder "
             "(RUN=… of make demo)"
         )
-    return plan
+    record.write_text(f"{cfg.demo.size}\n")
+    return cfg.sizes[cfg.demo.size]
 
 
-def training_command(plan: dict, folder: Path, place: list[str]) -> list[str]:
-    """train.py on the frozen target, for the seconds planned."""
-    limit = max_time(plan["training_s"])
-    images = f"rendered.num_train={plan['training_images']}"
+def training_command(size: DictConfig, folder: Path, place: Sequence[str]) -> list[str]:
+    """Distils a drafter from the frozen target. size: one of conf/demo.yaml; place: device and dtype."""
+    images, limit = f"rendered.num_train={size.training_images}", max_time(size.training_s)
     return ["train.py", "model=llamagen", *place, images, limit, override("hydra.run.dir", folder / "train")]
 
 
-def sweep_command(plan: dict, folder: Path, place: list[str]) -> list[str]:
-    """evaluate.py with the drafter just trained, of the size planned."""
-    size = plan["size"]
+def sweep_command(size: DictConfig, folder: Path, place: Sequence[str]) -> list[str]:
+    """Evaluates LANTERN and the lossless window with the drafter just trained, and the latter with the shipped one."""
     return [
-        "evaluate.py", "+sweep=demo", *place, *plan["tree"].split(),
+        "evaluate.py", "+sweep=demo", *place,
         override("drafter.checkpoint", folder / "train" / "drafter"),
-        f"acceptance.delta={','.join(f'{delta:g}' for delta in size['deltas'])}",
-        f"speed.num_prompts={size['num_prompts']}", f"quality.num_images={size['num_images']}",
+        f"acceptance.delta={','.join(f'{delta:g}' for delta in size.deltas)}",
+        f"speed.num_prompts={size.num_prompts}", f"quality.num_images={size.num_images}",
         override("hydra.sweep.dir", folder / "sweep"),
     ]  # fmt: skip
 
 
-def _new_plan(folder: Path, given: str | float, place: list[str]) -> dict:
-    from lantern.cli.demo_timings import timings_of
-    from lantern.evaluation.rows import encode
-    from lantern.runtime.files import replace_text
-    from lantern.runtime.hardware import DTYPES, is_bf16_fast, resolve_device, resolve_dtype
-    from lantern.studies.demo_plan import plan_demo
-
-    start = perf_counter()
-    device = resolve_device(place[0].split("=")[1])
-    dtype = resolve_dtype(place[1].split("=")[1], device)
-    is_fast = dtype is DTYPES["bfloat16"] and is_bf16_fast(device)
-    minutes = MINUTES[is_fast] if given == "auto" else given
-    if not is_number(minutes) or not isfinite(minutes) or minutes <= 0:
-        raise LanternError(f"demo.minutes={given} is no number of minutes; give one above 0, or auto")
-    print("timing this machine …", flush=True)
-    timings = timings_of(place)
-    plan = plan_demo(float(minutes), timings, perf_counter() - start)
-    record = plan.record() | {"given": given, "sentences": plan.sentences()}
-    replace_text(folder / PLAN, encode(record, indent=2) + "\n")
-    return record
+def run_command(command: Sequence[str]) -> None:
+    """Prints a script with its settings and runs it in a process of its own. LanternError if it fails."""
+    script, *settings = command
+    program, shown = program_of(script)
+    print(f"\n$ {shlex.join([*shown, *settings])}", flush=True)
+    if status := subprocess.run([*program, *settings], check=False).returncode:
+        raise LanternError(f"{script} ended with status {status}, see above; started again, the demo goes on from here")
 
 
-def _summary(plan: dict, folder: Path, shipped: Path) -> list[str]:
-    from lantern.evaluation.rows import merge_rows, read_summary
-    from lantern.models.checkpoints import local_hash
-    from lantern.reporting.demo_summary import demo_summary
-    from lantern.reporting.merge import point_folders
-    from lantern.reporting.recipe_runs import kept_validation
+def summary(rows: Sequence[Row], training_s: int, shipped_hash: str, folder: Path) -> list[str]:
+    """At most nine lines: the lossless settings, the fastest relaxed one and its price, and what to do next.
+    shipped_hash: of the repository's drafter. The fastest is so by its lower bound."""
+    from lantern.reporting.quality_budget import speed_rank
+    from lantern.reporting.table import format_value
 
-    points = point_folders(folder / "sweep")
-    rows = merge_rows(row for point in points for row in read_summary(point))
-    best = kept_validation(folder / "train")
-    trained = {"seconds": plan["training_s"], "overlap": best["val/alpha_1"], "length": best["val/sim_accept_len"]}
-    return demo_summary(rows, trained, local_hash(str(shipped)), str(folder))
+    methods = [row for row in rows if not is_baseline(row)]
+    lossless = sorted((row for row in methods if row.get("lossless")), key=speed_rank, reverse=True)
+    relaxed = sorted((row for row in methods if not row.get("lossless")), key=speed_rank, reverse=True)
+    lines = [f"Trained: an EAGLE drafter for {training_s} s."]
+    for number, row in enumerate(lossless):
+        rank = "Also lossless" if number else "Fastest at no price"
+        owner = "shipped" if row.get("drafter_hash") == shipped_hash else "trained"
+        name = row.get("method") or row["drafter"]
+        lines.append(f"{rank}: {name}, {owner} drafter, speed-up {format_value(row, 'speedup')}.")
+    if relaxed:
+        best = relaxed[0]
+        names = {"output_tv": "output TV", "frechet_diff": "Fréchet distance over plain decoding's"}
+        prices = [f"{name} {format_value(best, key)}" for key, name in names.items() if best.get(key) is not None]
+        lines.append(
+            f"Relaxed: LANTERN δ = {best['delta']:g} on {best['tree']}, speed-up {format_value(best, 'speedup')}; "
+            f"price: {', '.join(prices) or 'not judged'}."
+        )
+        if lossless and speed_rank(lossless[0]) >= speed_rank(best):
+            lines.append("Here relaxing bought no speed beyond the lossless method.")
+    program = " ".join(program_of("evaluate.py")[1])
+    return [
+        *lines,
+        f"Look at {folder}/sweep: report.html (with the acceptance map), pareto.png, grid.png, results.csv. Next:",
+        f"  {program} +method=refined_jacobi speed.num_prompts=8    # the lossless row with narrower bounds",
+        "  python -m lantern    # your prompt, decoded by two methods side by side in a local page",
+        f"  {program} +sweep=field    # every method in one table",
+    ]
 
 
 if __name__ == "__main__":

@@ -131,27 +131,6 @@ def draw_benchmark(passes: Sequence[Row], rows: Sequence[Row], path: str | Path)
     return _save(figure, path)
 
 
-def draw_curves(
-    curves: Mapping[str, Sequence[Sequence[Row]]], axes: Mapping[str, str], figures: Mapping[str, str], path: str | Path
-) -> Path:
-    """Figures of trainings over several axes, both by key with their titles: a panel for each pair, a colour for each
-    name in `curves`, a line for each of its runs."""
-    size = (5.2 * len(axes), 3.6 * len(figures))
-    panels = _pyplot().subplots(len(figures), len(axes), figsize=size, dpi=130, squeeze=False, sharey="row")
-    for down, (figure, figure_title) in zip(panels[1], figures.items(), strict=True):
-        for panel, (axis, axis_title) in zip(down, axes.items(), strict=True):
-            for index, (name, runs) in enumerate(curves.items()):
-                for label, run in zip([name, *[None] * len(runs)], runs, strict=False):
-                    x, y = ([line[key] for line in run] for key in (axis, figure))
-                    panel.plot(x, y, ".-", color=f"C{index}", lw=1, ms=3, label=label)
-            panel.set_xlabel(axis_title)
-            panel.spines[["top", "right"]].set_visible(False)
-            panel.grid(alpha=0.25, lw=0.5)
-        down[0].set_ylabel(figure_title)
-    panels[1][0, 0].legend(fontsize=7, frameon=False)
-    return _save(panels[0], path)
-
-
 def _points(rows: Sequence[Row], labels: Sequence[str], price: str) -> list[tuple[Row, str]]:
     return [(row, label) for row, label in zip(rows, labels, strict=True) if _has_finite(row, speed_key(row), price)]
 

@@ -157,21 +157,6 @@ class Tracker:
         tags = list(dict.fromkeys(tag for row in rows for tag in run_tags(row)))
         self._send(settings, group, "summary", [*self.tags, *tags], fill)
 
-    def table(self, rows: Sequence[Row], figures: Sequence[Path], folder: Path, group: Group) -> None:
-        """One run with a table, figures and the files of a folder; the first row is its summary."""
-
-        def fill(run: "wandb.Run") -> None:
-            import wandb
-
-            from lantern.reporting import wandb_content as content
-
-            run.log({"results": content.row_table(rows)} | {path.stem: wandb.Image(str(path)) for path in figures})
-            run.summary.update({f"best/{key}": value for key, value in content.flat(rows[0]).items()})
-            run.log_artifact(content.results_artifact(f"sweep-{group.key}", folder, {"points": len(rows)}))
-
-        settings = {"job_type": "summary", "name": f"{group.name}/summary", "dir": folder}
-        self._send(settings, group, "summary", self.tags, fill)
-
     def _send(self, settings: dict, group: Group, what: str, tags: list[str], fill: Callable) -> None:
         mode = wandb_mode() if self.mode == "auto" else self.mode
         if mode == "disabled":

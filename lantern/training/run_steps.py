@@ -1,6 +1,5 @@
 """The steps of train.py around Trainer.fit: checks, resuming and records before it, the export of weights after it."""
 
-import json
 import logging
 import re
 import shlex
@@ -21,8 +20,7 @@ from torch.distributed import DistError
 from lantern.errors import LanternError
 from lantern.evaluation.provenance import PROVENANCE
 from lantern.models.checkpoints import local_hashes, weights_file
-from lantern.reporting.recipe_runs import EVALUATE_WITH
-from lantern.runtime.files import alone_in, is_file, read_object, replace_text
+from lantern.runtime.files import alone_in, is_file, read_object
 from lantern.runtime.freed_memory import keep_freed_memory
 from lantern.runtime.overrides import override
 from lantern.runtime.programs import program_of
@@ -217,8 +215,6 @@ def export(
         task.load_state_dict(state, strict=task.strict_loading)
     conditioner = getattr(getattr(task, "target", None), "conditioner", None)
     needed = list(getattr(conditioner, "evaluate_with", ()))
-    if needed:  # before the weights, with which a run counts as finished
-        replace_text(folder.parent / EVALUATE_WITH, json.dumps(needed))
     task.export(folder)
     for logger in trainer.loggers:
         if isinstance(logger, TolerantWandbLogger):

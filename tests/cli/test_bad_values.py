@@ -146,7 +146,7 @@ def test_what_a_training_reads_may_be_added():
         "+logger.csv.flush_logs_every_n_steps=1",
         "+model.multiple_of=64",
     ]
-    read += ["++rendered.num_train=8", "++distil.student.width_factor=2", "+sweep.decoding.prompts=[a]", "++seed=3"]
+    read += ["++rendered.num_train=8", "++distil.student.width_factor=2", "++seed=3"]
     read += ["+average=ema", "seed=1", "+recipe.layers=[1]", "+token_table.budget_gib=1", "+mine.own=1"]
     chosen = composed_with_hydra("train", "+average=ema").hydra.runtime.choices
     check_added(read, [*chosen, "parts/mine@mine.part"], "train")

@@ -1,57 +1,70 @@
-"""The demo's commands: real ones, of the plan's sizes."""
+"""The demo: its commands compose in every size, and its summary ranks by lower bounds."""
 
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 from support.configs import composed
+from support.paths import CONF
 
-from lantern.cli.demo import _new_plan, recorded_plan, sweep_command, training_command
-from lantern.cli.demo_timings import TREES
+from lantern.cli.demo import choose_size, summary, sweep_command, training_command
 from lantern.errors import LanternError
 
-PLACE = ["device=cpu", "dtype=float32"]
+SETTINGS = OmegaConf.load(CONF / "demo.yaml")
+PLACE, FOLDER = ["device=cpu", "dtype=float32"], Path("runs/demo")
+AR = {"drafter": "none", "lossless": True, "speedup": 1.0}
 
 
-def plan(tree: str = TREES[0]) -> dict:
-    size = {"deltas": [0, 0.03, 0.4], "num_prompts": 5, "num_images": 24}
-    return {"given": "auto", "training_s": 3725, "training_images": 256, "tree": tree, "size": size}
-
-
-@pytest.mark.parametrize("tree", TREES)
-def test_the_sweep_composes_on_every_tree_and_has_the_size_of_the_plan(tree):
+@pytest.mark.parametrize("name", SETTINGS.sizes)
+def test_both_commands_compose_and_have_their_sizes(name):
     """Catches a setting that was renamed, which the demo would meet after its training."""
-    command = sweep_command(plan(tree), Path("runs/demo"), PLACE)
-    config = composed("evaluate", *(part for part in command[1:] if not part.startswith("acceptance.delta")))
-    assert (config.speed.num_prompts, config.quality.num_images) == (5, 24)
-    assert config.drafter.checkpoint == "runs/demo/train/drafter"
-    assert config.dtype == "float32"
-    assert "acceptance.delta=0,0.03,0.4" in command
+    size = SETTINGS.sizes[name]
+    _, *training = training_command(size, FOLDER, PLACE)
+    assert composed("train", *training).rendered.num_train == size.training_images
+    _, *sweep = sweep_command(size, FOLDER, PLACE)
+    config = composed("evaluate", *(part for part in sweep if not part.startswith("acceptance.delta")))
+    assert (config.speed.num_prompts, config.quality.num_images) == (size.num_prompts, size.num_images)
+    assert (config.drafter.checkpoint, config.dtype) == ("runs/demo/train/drafter", "float32")
 
 
-def test_training_composes_with_its_time():
-    config = composed("train", *training_command(plan(), Path("runs/demo"), PLACE)[1:])
-    assert config.trainer.max_time == "00:01:02:05"
-    assert config.rendered.num_train == 256
+def test_a_demo_of_another_size_is_not_continued(tmp_path):
+    """Catches a drafter of a minute that is evaluated as the one of the large demo."""
+
+    def choose(name: str) -> object:
+        return choose_size(OmegaConf.merge(SETTINGS, {"demo": {"size": name}}), tmp_path)
+
+    with pytest.raises(LanternError, match=r"demo\.size=huge"):
+        choose("huge")
+    assert choose("small") == choose("small") == SETTINGS.sizes.small
+    with pytest.raises(LanternError, match=r"demo\.size=small"):
+        choose("large")
 
 
-def test_a_demo_of_other_minutes_is_not_continued(tmp_path):
-    """Catches a plan on record that silently overrules the minutes given now."""
-    assert recorded_plan(tmp_path, "auto") is None
-    (tmp_path / "plan.json").write_text('{"given": 3, "size": {}}')
-    assert recorded_plan(tmp_path, 3) == {"given": 3, "size": {}}
-    with pytest.raises(LanternError, match=r"demo\.minutes=3"):
-        recorded_plan(tmp_path, "auto")
+def window(weights: str, low: float | None, value: float) -> dict:
+    return {
+        "drafter": "refined_jacobi", "method": "refined_jacobi", "drafter_hash": weights, "lossless": True,
+        "speedup": value, "speedup_low": low, "speedup_high": low and 2 * value - low,
+    }  # fmt: skip
 
 
-@pytest.mark.parametrize("content", ['{"giv', "[]", "{}"])
-def test_a_damaged_plan_is_made_anew(content, tmp_path):
-    """Catches a traceback out of a file that a full disk has cut."""
-    (tmp_path / "plan.json").write_text(content)
-    assert recorded_plan(tmp_path, "auto") is None
+def relaxed(delta: float, low: float, value: float) -> dict:
+    own = {"drafter": "eagle", "lossless": False, "tree": "chain3", "delta": delta, "output_tv": 0.21}
+    return window("own", low, value) | own
 
 
-@pytest.mark.parametrize("minutes", [float("nan"), float("inf"), True, 0, "long"])
-def test_minutes_that_are_no_number_are_refused_before_anything_is_timed(minutes, tmp_path, monkeypatch):
-    monkeypatch.setattr("lantern.cli.demo_timings.timings_of", lambda place: pytest.fail("timed"))
-    with pytest.raises(LanternError, match=f"demo.minutes={minutes} is no number of minutes"):
-        _new_plan(tmp_path, minutes, PLACE)
+def test_the_fastest_is_so_by_its_lower_bound():
+    """Catches a winner by luck: the highest mean, with the widest bounds or with none."""
+    rows = [AR, window("own", 1.2, 2.4), window("shipped", 1.8, 2.0), relaxed(0.1, 1.1, 3.0), relaxed(0.4, 1.9, 2.2)]
+    lines = summary(rows, 60, "shipped", FOLDER)
+    assert lines[1].startswith("Fastest at no price: refined_jacobi, shipped drafter, speed-up 2.00 [1.80, 2.20]")
+    assert lines[2].startswith("Also lossless: refined_jacobi, trained drafter, speed-up 2.40 [1.20, 3.60]")
+    assert "δ = 0.4 on chain3, speed-up 2.20 [1.90, 2.50]; price: output TV 0.21" in lines[3]
+    unbounded = summary([AR, window("own", None, 9.0), window("shipped", 0.5, 0.6)], 60, "shipped", FOLDER)
+    assert "shipped" in unbounded[1]
+
+
+def test_relaxing_that_buys_nothing_is_called_so():
+    """Catches a summary that praises a slower, lossy setting."""
+    for low, value, is_slower in ((1.1, 1.3, True), (2.5, 3.0, False)):
+        text = "\n".join(summary([AR, window("a", 1.8, 2.0), relaxed(0.1, low, value)], 60, "a", FOLDER))
+        assert ("bought no speed" in text) == is_slower

@@ -105,7 +105,7 @@ def test_a_setting_that_fails_frees_the_memory_of_its_target(failing, tmp_path, 
         raise ZeroDivisionError
 
     monkeypatch.setattr("lantern.cli.run_setting._evaluation", lambda cfg, plan, pipeline, *_: fails(pipeline.target))
-    monkeypatch.setattr("lantern.studies.engine.Benchmark.run", lambda self, joined, *_: fails(joined.plain.target))
+    monkeypatch.setattr("lantern.experiments.engine.Benchmark.run", lambda self, joined, *_: fails(joined.plain.target))
     weights = write_tiny_weights(tmp_path / "weights")
     small = [f"paths.weights={weights}", "dtype=float32", "device=cpu", "tracking.mode=disabled", "prompts=demo"]
     with pytest.raises(ZeroDivisionError):

@@ -4,8 +4,8 @@ import pytest
 from hydra.utils import instantiate
 from support.configs import composed, points_of
 
+from lantern.experiments.ddd_threshold import TauCalibration
 from lantern.loops.row_parallel import RowParallel
-from lantern.studies.ddd_threshold import TauCalibration
 from lantern.trees.adaptive import AdaptiveTree
 from lantern.trees.ddd import DDDTree
 from lantern.trees.sampled import SampledTree

@@ -13,8 +13,8 @@ from lantern.evaluation.plan import Folders, Plan
 from lantern.evaluation.rows import is_baseline
 from lantern.pipeline import Pipeline
 from lantern.sampling import Sampling
-from lantern.studies.results import COLUMNS
 from lantern.verification.shared_noise import SharedNoise
+from tools.results import COLUMNS
 
 PLAN = Plan("abc", 3, 0, 4, compiled_baseline=True)
 

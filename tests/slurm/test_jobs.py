@@ -19,7 +19,7 @@ from support.tiny_weights import write_tiny_weights
 from lantern.evaluation.rows import read_rows
 from lantern.evaluation.timing import BATCHES
 from lantern.models.checkpoints import load_weights, weights_hash
-from lantern.studies.miniature import write_captioned_scenes
+from tools.miniature import write_captioned_scenes
 
 pytestmark = pytest.mark.full
 LIMIT = 600  # seconds that a job may take here, start included

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from lantern.api import Model, load
-from lantern.studies.miniature import write_tiny_weights
+from tools.miniature import write_tiny_weights
 
 
 def load_tiny(folder: Path) -> Model:

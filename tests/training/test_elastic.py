@@ -16,8 +16,8 @@ from support.paths import ROOT
 from support.tiny_weights import write_tiny_weights
 
 from lantern.models.checkpoints import load_weights
-from lantern.studies.miniature import write_captioned_scenes
 from lantern.training.processes import OWN_STORE
+from tools.miniature import write_captioned_scenes
 
 STEPS, SAVE_EVERY = 30, 3
 PATIENCE = "last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=3"  # of the rendezvous, seconds

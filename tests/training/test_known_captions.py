@@ -7,18 +7,17 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 from support.commands import refusal
-from support.configs import composed
 from support.tiny_tasks import MemorySplits
 from support.tiny_weights import write_tiny_weights
 
 from lantern.errors import LanternError
 from lantern.models.conditioners import ClassLabels, WordFeatures
-from lantern.studies.miniature import write_captioned_scenes
 from lantern.training import run_steps
 from lantern.training.beginning import Beginning
 from lantern.training.data_module import TrainingData
-from lantern.training.known_captions import CAPTIONS, PROMPTS, check_captions, check_decoding, data_hash
+from lantern.training.known_captions import CAPTIONS, check_captions, data_hash
 from lantern.training.tables import tokens
+from tools.miniature import write_captioned_scenes
 
 WORDS = ["a", "red", "ring", "on"]
 
@@ -51,21 +50,6 @@ def test_a_run_does_not_go_on_with_other_captions(tmp_path):
     said = rf"unfinished run on other data: training captions was {before[CAPTIONS]}, is {other[CAPTIONS]}; put them"
     with pytest.raises(LanternError, match=said):
         run_steps.unfinished_checkpoint(tmp_path, config, other)
-
-
-def test_prompts_that_a_sweep_of_recipes_cannot_decode_with_end_it_at_its_start(tmp_path):
-    """Catches every recipe trained, and then no drafter decoded with."""
-    (tmp_path / f"{PROMPTS}.txt").write_text("a blue cube\n")
-    known = WordFeatures(WORDS, dim=4, length=8)
-    with pytest.raises(LanternError, match=r"prompts=scenes, with 2 unknown words: 'blue', 'cube'.*sweep\.decoding"):
-        check_decoding(known, {}, tmp_path)
-    with pytest.raises(LanternError, match="1 unknown words: 'sand'"):
-        check_decoding(known, {"prompts": ["sand"]}, tmp_path)
-    check_decoding(known, {"prompts": ["a ring"]}, tmp_path)
-    with pytest.raises(LanternError, match="split=dev leaves none of 1 prompts"):
-        check_decoding(known, {"prompts": ["ring"], "split": "dev"}, tmp_path)
-    check_decoding(ClassLabels(3), {}, tmp_path)  # which names its own prompts
-    assert composed("evaluate").prompts == PROMPTS
 
 
 COMMANDS = [("train.py", "target", "give 'task.vocabulary=["), ("lantern/training/prepare.py", "drafter", "zebra")]

@@ -11,9 +11,9 @@ from support.trees import PathLaws, brute_force_beam, paths_of
 from lantern.acceptance.exact import Exact
 from lantern.errors import LanternError
 from lantern.evaluation.rows import read_rows
+from lantern.experiments.ddd_threshold import QUANTILES, TauCalibration, Trace, expected
 from lantern.pipeline import Pipeline
 from lantern.sampling import Sampling
-from lantern.studies.ddd_threshold import QUANTILES, TauCalibration, Trace, expected
 from lantern.trees.ddd import DDDTree
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.verification import SharedNoise

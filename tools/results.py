@@ -1,4 +1,4 @@
-"""python -m lantern.studies.results [table …]: measures the rows of docs/tables.yaml that docs/rows lacks, each by a
+"""python -m tools.results [table …]: measures the rows of docs/tables.yaml that docs/rows lacks, each by a
 command of its own, and writes the tables of the docs between their markers. A stopped run goes on where it stopped; a
 row whose command has changed is measured again."""
 
@@ -21,7 +21,7 @@ from lantern.reporting.table import bounds_of, digits_of, format_value
 from lantern.runtime.home import CHECKOUT
 from lantern.runtime.overrides import override
 from lantern.runtime.programs import program_of
-from lantern.studies.markdown import table_lines, write_block
+from tools.markdown import table_lines, write_block
 
 Run = Callable[[Sequence[str], Path], Row]  # settings of evaluate.py, run folder -> its row and where it came from
 ORIGIN = ("machine", "date", "revision")

@@ -5,7 +5,7 @@ import yaml
 from support.simulated_machine import Machine
 
 from lantern.errors import LanternError
-from lantern.studies.static_tree import TreeSearch
+from lantern.experiments.static_tree import TreeSearch
 from lantern.trees.static import StaticTree, chain
 
 

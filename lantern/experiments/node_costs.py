@@ -11,8 +11,8 @@ import torch
 
 from lantern.continuous.token_head import TokenHead
 from lantern.evaluation.rows import Row, append_rows
+from lantern.experiments.engine import PASS_REPEATS, pass_costs
 from lantern.pipeline import PipelineFactory
-from lantern.studies.engine import PASS_REPEATS, pass_costs
 
 
 @dataclass(frozen=True)

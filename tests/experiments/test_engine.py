@@ -15,16 +15,16 @@ from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.none import NoDrafter
 from lantern.evaluation import speed
+from lantern.experiments import engine as benchmark
+from lantern.experiments.engine import BATCHES_PER_CALL, Peak, at_once, measured
 from lantern.sampling import Sampling
-from lantern.studies import engine as benchmark
-from lantern.studies.engine import BATCHES_PER_CALL, Peak, at_once, measured
 from lantern.types import Generation, Round
 from lantern.verification import SharedNoise
 
 MEGABYTES = 200
 PEAKS = f"""
 import json, torch
-from lantern.studies.engine import Peak
+from lantern.experiments.engine import Peak
 large, small, found = Peak(torch.device("cpu")), Peak(torch.device("cpu")), []
 large.of(lambda: torch.zeros({MEGABYTES} << 18).sum())()  # float32
 found.append(large.bytes)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lantern.evaluation.timing import BATCHES
 from lantern.studies.forked import Command, Launch, Stage, run, run_together
-from lantern.studies.miniature import PIXELS_PER_TOKEN, write_captioned_scenes, write_tiny_weights
+from tools.miniature import PIXELS_PER_TOKEN, write_captioned_scenes, write_tiny_weights
 
 SIDE = 4  # tokens of a row of an image
 NUM_IMAGES = 600  # captioned ones: two shards of their index, three of tokens

@@ -22,7 +22,7 @@ from lantern.studies.fault_jobs import GROUP_SIZE, JOBS, Place, log_of, shards_o
 from lantern.studies.fault_kinds import KINDS, Kind, Scene, can_mount, small_disk
 from lantern.studies.finished_work import Work, finished_work, made_twice, results
 from lantern.studies.forked import Running, load_libraries
-from lantern.studies.markdown import table_lines
+from tools.markdown import table_lines
 
 ROWS, LIMIT_S = "faults.jsonl", 90.0
 TRIES = 5  # with an earlier moment each, where the job had ended before

@@ -7,8 +7,8 @@ from lantern.continuous.gaussian_shared import GaussianShared
 from lantern.continuous.latent_sampling import LatentSampling
 from lantern.drafters.none import NoDrafter
 from lantern.evaluation.rows import read_rows
+from lantern.experiments.node_costs import NodeCosts
 from lantern.pipeline import pipelines
-from lantern.studies.node_costs import NodeCosts
 
 
 def test_a_row_for_each_number_of_nodes_relative_to_plain_decodings_round(tmp_path):

@@ -77,7 +77,7 @@ def _keep(exported: Path, place: Path) -> None:
 
 
 def main() -> None:
-    """python -m lantern.studies.weights <folder> [--share 0.25]; prints the size of every part."""
+    """python -m tools.weights <folder> [--share 0.25]; prints the size of every part."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--share", type=float, default=1.0, help="of the schedule; finished parts keep theirs")

@@ -17,7 +17,7 @@ from lantern.evaluation.rows import Row, encode, read_rows
 from lantern.runtime.files import replace_text
 from lantern.runtime.overrides import override
 from lantern.runtime.programs import program_of
-from lantern.studies.markdown import table_lines
+from tools.markdown import table_lines
 
 B_SIZE = ("model.dim=768", "model.num_layers=12", "model.num_heads=12")  # LlamaGen-B's layers
 STEPS: dict[str, tuple[str, ...]] = {  # settings of `evaluate.py`, by name
@@ -145,7 +145,7 @@ def _short(value: object) -> str:
 
 
 def main() -> None:
-    """python -m lantern.studies.gpu <folder>; ends with status 1 if a step failed or there is no GPU."""
+    """python -m tools.gpu <folder>; ends with status 1 if a step failed or there is no GPU."""
     if not torch.cuda.is_available():
         sys.exit(
             f"torch {torch.__version__} (CUDA {torch.version.cuda}) sees no GPU; install a newer driver, or torch for "

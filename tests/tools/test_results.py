@@ -11,9 +11,9 @@ from support.paths import ROOT
 
 from lantern.errors import LanternError
 from lantern.evaluation.rows import SUMMARY
-from lantern.studies import results
-from lantern.studies.markdown import split_page
-from lantern.studies.results import Table, load_tables, measure, render, rows_of, write_pages
+from tools import results
+from tools.markdown import split_page
+from tools.results import Table, load_tables, measure, render, rows_of, write_pages
 
 DOCS = ROOT / "docs"
 TABLES = load_tables(DOCS)

@@ -1,0 +1,86 @@
+"""The comparison of recipes reads what training and decoding have left, and takes unfinished runs for what they are."""
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.made_recipes import made_run, write_metrics
+from support.paths import ROOT
+from support.tiny_weights import write_tiny_weights
+
+from lantern.errors import LanternError
+from tools.compare_recipes import main, run_folders, run_row, validations
+
+
+def rows_of(sweep: Path) -> list[dict[str, str]]:
+    with (sweep / "recipes.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_row_is_the_validation_whose_weights_were_exported(tmp_path):
+    """Catches figures of the last step in place of the best one's."""
+    row = run_row(made_run(tmp_path / "late_unroll-1", 4.5))
+    assert (row["recipe"], row["seed"], row["steps"], row["step_s"], row["parameters"]) == (
+        "late_unroll",
+        1,
+        300,
+        0.5,
+        15,
+    )
+    assert (row["sim_agree_len"], row["tokens_per_step/refined_jacobi"]) == (3.0, 4.5)
+
+
+def test_of_a_resumed_run_the_later_validations_count(tmp_path):
+    folder = made_run(tmp_path / "hass-0")
+    write_metrics(folder / "metrics-1.csv", {100: 1.0, 200: 1.5, 300: 9.0})
+    write_metrics(folder / "metrics-2.csv", {200: 1.6, 300: 9.0})
+    write_metrics(folder / "metrics.csv", {300: 1.7, 400: 1.8})
+    lengths = [(line["step"], line["val/sim_agree_len"]) for line in validations(folder)]
+    assert lengths == [(100, 1.0), (200, 1.6), (300, 1.7), (400, 1.8)]
+
+
+def test_an_unfinished_run_is_left_out(tmp_path):
+    made_run(tmp_path / "lk-0")
+    (tmp_path / "race-0" / "checkpoints").mkdir(parents=True)
+    (made_run(tmp_path / "hass-0") / "drafter" / "model.safetensors").unlink()  # killed while it was exported
+    assert [run.name for run in run_folders(tmp_path)] == ["lk-0"]
+    with pytest.raises(LanternError, match=r"hydra\.sweep\.dir"):
+        main([str(tmp_path / "race-0")])
+
+
+def test_the_comparison_is_a_table_and_curves(tmp_path):
+    for name, tokens in {"eagle1-0": 3.0, "lk-0": 4.0, "lk-1": 4.1}.items():
+        made_run(tmp_path / name, tokens)
+    main([str(tmp_path)])
+    assert [(row["recipe"], row["seed"]) for row in rows_of(tmp_path)] == [("eagle1", "0"), ("lk", "0"), ("lk", "1")]
+    assert (tmp_path / "curves.png").read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.full
+def test_two_recipes_are_trained_decoded_with_and_compared_and_a_second_start_repeats_nothing(tmp_path):
+    write_tiny_weights(tmp_path / "weights")
+    common = [f"paths.weights={tmp_path}/weights", f"paths.cache_dir={tmp_path}/cache", "device=cpu", "dtype=float32"]
+    train = [
+        sys.executable, "train.py", "+sweep=recipe", "recipe=eagle1,race", "seed=0,1", *common,
+        "rendered.num_train=8", "rendered.num_validation=2", "batches.splits.validation.num_images=2",
+        "batches.batch_size=4", "batches.validation_batch_size=2", "trainer.max_time=null", "trainer.max_steps=3",
+        "trainer.val_check_interval=2", "trainer.accelerator=cpu", "distil.validation_depth=2",
+        f"hydra.sweep.dir={tmp_path}/sweep",
+    ]  # fmt: skip
+    few = ["prompts=[wood,sand]", "speed.num_prompts=2", "speed.max_retimed=0"]
+    compare = [sys.executable, "-m", "tools.compare_recipes", f"{tmp_path}/sweep", "--decode", *common, *few]
+    environment, made = os.environ | {"WANDB_MODE": "offline", "OMP_NUM_THREADS": "1"}, []
+    for command in (train, compare) * 2:
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
+        assert done.returncode == 0, done.stderr[-3000:]
+        if command is compare:
+            paths = [*tmp_path.glob("sweep/*/drafter/*"), *tmp_path.glob("sweep/*/decoded/*/prompts.jsonl")]
+            made.append({path: path.stat().st_mtime_ns for path in paths})
+    assert made[0] == made[1]
+    ways = ("chain5_ratio", "chain5_shared_noise", "static_shared", "refined_jacobi", "refined_branches")
+    rows = rows_of(tmp_path / "sweep")
+    assert len(rows) == 4
+    assert all(float(row[f"tokens_per_step/{way}"]) >= 1 for row in rows for way in ways)
