@@ -1,5 +1,4 @@
-"""Results as content of Weights & Biases runs: flat numbers, curves, tables, the plot of speed against quality,
-artifacts."""
+"""Results as content of Weights & Biases runs: flat numbers, curves, tables, pictures and artifacts."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,11 +12,9 @@ from torch import Tensor
 from lantern.evaluation.rows import Row
 from lantern.metrics.profile import Profile
 from lantern.models.checkpoints import weights_hash
-from lantern.reporting.common_baseline import speed_key
 
 MAX_IMAGES = 32  # in a table; all images are in the run folder
 RESULT_FILES = ("*.jsonl", "*.json", "*.csv", "*.png", "report.html")
-SPEED, QUALITY = "speedup", "frechet"
 MAP_CELL = 12  # pixels
 
 
@@ -31,14 +28,14 @@ class Curve(NamedTuple):
 
 def flat(row: Mapping[str, object], name: str = "") -> dict[str, object]:
     """The scalars of a row, nested ones by their path, None left out: W&B's panels and filters read only these."""
-    found: dict[str, object] = {}
+    scalars: dict[str, object] = {}
     for key, value in row.items():
         path = f"{name}/{key}" if name else str(key)
         if isinstance(value, Mapping):
-            found |= flat(value, path)
+            scalars |= flat(value, path)
         elif isinstance(value, str | int | float):
-            found[path] = value
-    return found
+            scalars[path] = value
+    return scalars
 
 
 def curves_of(profile: Profile | None, records: Sequence[Row]) -> list[Curve]:
@@ -89,19 +86,6 @@ def row_table(rows: Sequence[Row]) -> wandb.Table:
     lines = [flat(row) for row in rows]
     keys = list(dict.fromkeys(key for line in lines for key in line))
     return wandb.Table(columns=keys, data=[[line.get(key) for key in keys] for line in lines])
-
-
-def pareto_chart(rows: Sequence[Row], names: Sequence[str]) -> wandb.plot.CustomChart | None:
-    """Speed-up against Fréchet distance; None where no row has both."""
-    points = [[name, *_both(row)] for row, name in zip(rows, names, strict=True) if None not in _both(row)]
-    if not points:
-        return None
-    table = wandb.Table(columns=["setting", SPEED, QUALITY], data=points)
-    return wandb.plot.scatter(table, SPEED, QUALITY, title="Speed-up against Fréchet distance")
-
-
-def _both(row: Row) -> tuple[object, object]:
-    return row.get(speed_key(row)), row.get(QUALITY)
 
 
 def results_artifact(name: str, folder: Path, metadata: Mapping[str, object]) -> wandb.Artifact:

@@ -33,7 +33,7 @@ def train(cfg: DictConfig) -> None:
     check_added(run.overrides.task, run.runtime.choices, "train")
     import pytorch_lightning as pl
 
-    from lantern.reporting.page.commands import config_dir
+    from lantern.reporting.page.write import config_dir
     from lantern.training import processes, run_steps
     from lantern.training.beginning import Beginning, keep_old_metrics
     from lantern.training.known_captions import check_words, data_hash

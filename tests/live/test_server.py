@@ -13,9 +13,7 @@ import torch
 from support.latents import LinearTarget
 
 from lantern.errors import LanternError
-from lantern.live.comparison import Comparison, Request
-from lantern.live.methods import EXAMPLES, METHODS
-from lantern.live.preview import filled_in
+from lantern.live.comparison import EXAMPLES, METHODS, Comparison, Request, fill_missing
 from lantern.live.server import LiveServer
 
 PROMPT = "a red sphere on wood"
@@ -150,7 +148,7 @@ def test_a_second_comparison_is_answered_with_a_sentence_and_a_closed_connection
 
 
 def test_a_failure_inside_is_an_event_and_the_next_comparison_runs(server, monkeypatch):
-    monkeypatch.setattr("lantern.live.preview.Preview.__call__", lambda *_: 1 / 0)
+    monkeypatch.setattr("lantern.live.comparison.Preview.__call__", lambda *_: 1 / 0)
     last = events(ask(server, "POST", "/compare", GOOD))[-1]
     assert last == {
         "event": "error",
@@ -172,9 +170,9 @@ def test_a_port_that_cannot_be_had_is_one_sentence_with_a_remedy(port):
 
 def test_uncommitted_positions_repeat_the_token_above_them():
     tokens = torch.tensor([5, 6, -1, -1, -1, -1])
-    assert filled_in(tokens, 3).tolist() == [5, 6, 6, 5, 6, 6]
+    assert fill_missing(tokens, 3).tolist() == [5, 6, 6, 5, 6, 6]
     assert tokens.tolist() == [5, 6, -1, -1, -1, -1]
-    assert filled_in(torch.arange(6), 3).tolist() == list(range(6))
+    assert fill_missing(torch.arange(6), 3).tolist() == list(range(6))
 
 
 def leave(connection: socket.socket) -> None:

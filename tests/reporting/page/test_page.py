@@ -6,9 +6,8 @@ from support.made_sweep import PROMPTS, made_sweep
 from support.pages import read_content
 
 from lantern.evaluation.rows import setting_id
-from lantern.reporting.columns import better, columns_of
-from lantern.reporting.page.protocol import protocol
-from lantern.reporting.page.write import write_page
+from lantern.reporting.page.write import protocol, write_page
+from lantern.reporting.table import better, columns_of
 from lantern.runtime.files import replace_text
 
 

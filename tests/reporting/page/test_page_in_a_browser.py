@@ -6,7 +6,7 @@ from support.pages import read_content, visible
 
 from lantern.reporting.merge import point_folders
 from lantern.reporting.page.write import write_page
-from lantern.reporting.quality_budget import Budget
+from lantern.reporting.ranking import Budget
 
 LABELS = ["AR", "shared_noise δ 0.01", "shared_noise δ 0.1", "ratio δ 0.4"]
 ORDER = "[...document.querySelectorAll('#table tbody th button')].map(cell => cell.innerText.replace(' ★', ''))"
