@@ -41,6 +41,7 @@ ORDER = (  # lowest first: a module imports from its own room and lower ones
     "tuning",
     "reporting",
     "experiments",
+    "studies",
     "cli",
     "training",
     "scenes",
@@ -113,7 +114,7 @@ def test_the_package_does_not_import_the_tools():
     ("module", "line"),
     [
         ("lantern.data.samples", "from lantern.pipeline import Pipeline"),
-        ("lantern.data.features", "from lantern.training.teacher_forcing import target_features"),
+        ("lantern.data.features", "from lantern.training.drafter.teacher_forcing import target_features"),
         ("lantern.models.t5", "from lantern.scenes.captions import VOCABULARY"),
         ("lantern.evaluation.evaluate", "from lantern.reporting.wandb_runs import run_name"),
         ("lantern.evaluation.rows", "from lantern.models.checkpoints import replace_file"),

@@ -17,7 +17,7 @@ from lantern.acceptance.lantern_pp import LanternPP
 from lantern.acceptance.tv_budget import TvBudget
 from lantern.acceptance.typical import Typical
 from lantern.acceptance.vvs import VVS
-from lantern.continuous.tolerance import Tolerance
+from lantern.continuous.gaussian_shared import Tolerance
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.loading import load_eagle
 from lantern.drafters.none import NoDrafter

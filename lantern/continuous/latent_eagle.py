@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lantern.continuous.latent_chains import LatentProposals
-from lantern.continuous.token_head import TokenHead
+from lantern.continuous.latent_sampling import LatentProposals, TokenHead
 from lantern.drafters.eagle.feature_drafter import FeatureDrafter
 from lantern.drafters.eagle.kv_state import FeatureTarget, RootPass
 from lantern.drafters.eagle.network import EagleNetwork
@@ -54,7 +53,7 @@ class LatentEagle(FeatureDrafter):
     def __init__(
         self, network: EagleNetwork, target: FeatureTarget, sampling: Sampling, length: int, weights_hash: str = ""
     ) -> None:
-        """length: of the chain, in tokens. Raises LanternError for a target of codes."""
+        """length: of the chain, in tokens."""
         check_whole("drafter", length=length)
         if length < 1:
             raise LanternError(f"drafter.length={length}: a chain needs 1 token at least")
@@ -95,8 +94,7 @@ class LatentEagle(FeatureDrafter):
 
 
 def load_latent_eagle(checkpoint: str | Path, length: int, target: FeatureTarget, sampling: Sampling) -> LatentEagle:
-    """checkpoint: a folder written by train.py task=drafter_continuous, or "random", to time decoding without one.
-    CheckpointError unless it fits this target."""
+    """checkpoint: a folder written by train.py task=drafter_continuous, or "random", to time decoding without one."""
     if checkpoint != RANDOM:
         drafter_folder(checkpoint, target, TRAIN)  # names the command that makes one
     network, name = eagle_layer(checkpoint, target)

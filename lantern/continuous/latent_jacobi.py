@@ -4,8 +4,7 @@ the noise of its position. Under shared noise it converges to plain decoding's i
 import torch
 from torch import Tensor
 
-from lantern.continuous.latent_chains import LatentProposals
-from lantern.continuous.token_head import TokenHead
+from lantern.continuous.latent_sampling import LatentProposals, TokenHead
 from lantern.drafters.jacobi.jacobi import cut_chain
 from lantern.drafters.jacobi.window import KIND
 from lantern.errors import LanternError, check_whole
@@ -22,7 +21,7 @@ class LatentJacobi:
     forwards, forward_s = 0, 0.0
 
     def __init__(self, target: Target, length: int) -> None:
-        """length: of the window, in tokens. Raises LanternError for a target of codes."""
+        """length: of the window, in tokens."""
         check_whole("drafter", length=length)
         if length < 1:
             raise LanternError(f"drafter.length={length}: a window needs 1 position at least")

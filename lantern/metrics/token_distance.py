@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lantern.continuous.gaussian_noise import GaussianNoise
-from lantern.continuous.token_head import TokenHead
+from lantern.continuous.latent_sampling import GaussianNoise, TokenHead
 from lantern.errors import LanternError, is_whole
 from lantern.metrics.output_tv import summary
 from lantern.metrics.recording_drafter import RecordingDrafter, Visit

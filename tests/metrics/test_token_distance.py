@@ -11,12 +11,10 @@ from support.paths import CONF
 
 from lantern.acceptance.exact import Exact
 from lantern.continuous.cspd import CSpD
-from lantern.continuous.gaussian_noise import GaussianNoise, standard_normals
 from lantern.continuous.gaussian_ratio import GaussianRatio
-from lantern.continuous.gaussian_shared import GaussianShared
+from lantern.continuous.gaussian_shared import GaussianShared, Tolerance
 from lantern.continuous.latent_jacobi import LatentJacobi
-from lantern.continuous.latent_sampling import LatentSampling
-from lantern.continuous.tolerance import Tolerance
+from lantern.continuous.latent_sampling import GaussianNoise, LatentSampling, standard_normals
 from lantern.errors import LanternError
 from lantern.metrics.recording_drafter import Visit
 from lantern.metrics.token_distance import Comparison, TokenDistance, compared

@@ -6,8 +6,7 @@ from copy import copy
 import torch
 from torch import Tensor
 
-from lantern.continuous.denoising import Step
-from lantern.continuous.diffusion_head import LastStep
+from lantern.continuous.diffusion_head import LastStep, Step
 from lantern.types import DraftTree, Forward, Verdict
 
 CHANNELS, LENGTH, SIGMA = 2, 6, 0.5

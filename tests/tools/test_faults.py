@@ -10,15 +10,15 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from lantern.studies.fault_kinds import KINDS, Scene, can_mount, flip_bytes, set_times_ahead, small_disk, tear_record
+from lantern.studies.faults import ROWS, Study, is_good, table
+from lantern.studies.finished_work import finished_work, made_twice, results
+from lantern.studies.forked import Command, Running, forked_by, run, run_together, send
 from support.paths import ROOT
 
 from lantern.evaluation.provenance import code_hash
 from lantern.evaluation.records import RECORDS
 from lantern.evaluation.rows import append_rows
-from lantern.studies.fault_kinds import KINDS, Scene, can_mount, flip_bytes, set_times_ahead, small_disk, tear_record
-from lantern.studies.faults import ROWS, Study, is_good, table
-from lantern.studies.finished_work import finished_work, made_twice, results
-from lantern.studies.forked import Command, Running, forked_by, run, run_together, send
 
 TORN = "checkpoint cut short"
 

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from lantern.studies import gpu
 from support.configs import composed_with_hydra
 from support.tiny_weights import write_tiny_weights
-
-from lantern.studies import gpu
 
 FEW = ["study.num_prompts=1"]
 BENCHMARK = [*FEW, "study.batch_sizes=[1]", "study.num_nodes=[1,4]"]

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 from hydra.utils import get_method
+from lantern.studies import weights
 from support.configs import composed
 
 from lantern.errors import LanternError
 from lantern.models.llamagen.weights_folder import load_target, load_tokenizer, tokens_hash
 from lantern.runtime.files import read_object
-from lantern.studies import weights
 
 # exports a folder as train.py does; fails once if told to
 STUB = """

@@ -17,13 +17,12 @@ from lantern.drafters.parallel import Parallel
 from lantern.errors import CheckpointError, LanternError
 from lantern.models.checkpoints import weights_hash
 from lantern.sampling import Sampling
-from lantern.training.chains import ConditionalDrop
-from lantern.training.data_module import TrainingData
-from lantern.training.drafter_task import DrafterTask
-from lantern.training.drafter_variants import ParallelStudent
-from lantern.training.randomness import step_generator
-from lantern.training.recipe import Recipe
-from lantern.training.unroll import all_roots, detached_unroll, parallel_passes
+from lantern.training.data_module import TrainingData, step_generator
+from lantern.training.drafter.drafter_task import DrafterTask
+from lantern.training.drafter.losses import ConditionalDrop
+from lantern.training.drafter.recipe import Recipe
+from lantern.training.drafter.unroll import all_roots, detached_unroll, parallel_passes
+from lantern.training.drafter.variants import ParallelStudent
 from lantern.trees.static import chain
 
 

@@ -13,15 +13,16 @@ from random import Random
 from statistics import median
 from typing import NamedTuple
 
+from lantern.studies.fault_jobs import GROUP_SIZE, JOBS, Place, log_of, shards_of
+from lantern.studies.fault_kinds import KINDS, Kind, Scene, can_mount, small_disk
+from lantern.studies.finished_work import Work, finished_work, made_twice, results
+from lantern.studies.forked import Running, load_libraries
+
 from lantern.errors import LanternError
 from lantern.evaluation.provenance import code_hash
 from lantern.evaluation.rows import Row, append_rows, read_rows
 from lantern.runtime.files import read_object, replace_text
 from lantern.runtime.home import CHECKOUT
-from lantern.studies.fault_jobs import GROUP_SIZE, JOBS, Place, log_of, shards_of
-from lantern.studies.fault_kinds import KINDS, Kind, Scene, can_mount, small_disk
-from lantern.studies.finished_work import Work, finished_work, made_twice, results
-from lantern.studies.forked import Running, load_libraries
 from tools.markdown import table_lines
 
 ROWS, LIMIT_S = "faults.jsonl", 90.0

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from lantern.evaluation.timing import BATCHES
 from lantern.studies.forked import Command, Launch, Stage, run, run_together
+
+from lantern.evaluation.timing import BATCHES
 from tools.miniature import PIXELS_PER_TOKEN, write_captioned_scenes, write_tiny_weights
 
 SIDE = 4  # tokens of a row of an image

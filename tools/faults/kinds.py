@@ -12,10 +12,11 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from lantern.evaluation.records import RECORDS
 from lantern.studies.fault_jobs import Place, extracting
 from lantern.studies.finished_work import table_files
 from lantern.studies.forked import POLL_S, Running, forked_by, send
+
+from lantern.evaluation.records import RECORDS
 
 DISK_BYTES = 64 * 2**20  # of the small disk
 FULL_FOR_S = 20.0  # then whoever has not noticed is ended

@@ -31,8 +31,8 @@ from lantern.models.llamagen.fused import rotary_table
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import Transformer
 from lantern.sampling import Sampling
-from lantern.training.drafter_task import DrafterTask
-from lantern.training.drafter_variants import EagleStudent
+from lantern.training.drafter.drafter_task import DrafterTask
+from lantern.training.drafter.variants import EagleStudent
 from lantern.trees.static import chain
 from lantern.verification.shared_noise import SharedNoise
 
