@@ -51,7 +51,7 @@ def test_a_log_has_one_line_a_minute_with_images_and_time_left(tmp_path):
     stream = io.StringIO()
     evaluate(tmp_path, bar(stream), num_images=12)
     lines = stream.getvalue().splitlines()
-    assert lines[0] == "evaluation: 14%, image 4 of 28, 5:00 left"  # 20 s a timed one, with its share of the warm-up
+    assert lines[0] == "evaluation: 14%, image 4 of 28, 6:00 left"  # 15 s a timed one, with its share of the warm-up
     assert lines[-1] == "evaluation: 100%, image 28 of 28, judging, 0:00 left"
     assert len(lines) == 5
 

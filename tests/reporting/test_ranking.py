@@ -112,7 +112,7 @@ def test_where_nothing_was_judged_nothing_is_best():
 
 
 @pytest.mark.parametrize(("metric", "within", "word"), [
-    ("frechet", -0.1, "negative"), ("odd", 0.1, "odd"), ("speedup", 0.1, "difference"),
+    ("frechet", -0.1, "frechet=-0.1 is no limit"), ("odd", 0.1, "odd"), ("speedup", 0.1, "difference"),
     ("output_distance", 0.1, "difference"), ("image_diff", 0.1, "image_diff: rows hold no difference of it"),
 ])  # fmt: skip
 def test_a_budget_that_means_nothing_is_one_sentence(metric, within, word):

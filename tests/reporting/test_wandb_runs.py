@@ -16,6 +16,7 @@ from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Folders, Plan
 from lantern.evaluation.rows import setting_id
 from lantern.models.checkpoints import save_weights, weights_hash
+from lantern.reporting.merge import begin_sweep
 from lantern.reporting.ranking import Budget
 from lantern.reporting.run_folder import publish, write_measurements
 from lantern.reporting.wandb_runs import Point, Tracker, group_of, run_tags, wandb_mode
@@ -41,6 +42,7 @@ def tracked(tmp_path_factory, weights) -> dict[str, OfflineRun]:
         patch.setenv("NETRC", str(folder / "none"))
         patch.setenv("WANDB_DATA_DIR", str(folder / "staged"))
         patch.setenv("WANDB_CACHE_DIR", str(folder / "cache"))
+        begin_sweep(folder)
         made_sweep(folder)
         tracker, point = Tracker(tags=["mine"]), folder / "0"
         measured = Evaluation(Plan(PROMPTS, 2, 3, 4), Folders(point, folder / "ar")).run(FakePipeline())

@@ -8,6 +8,8 @@ from lantern.evaluation.rows import SUMMARY, encode
 from lantern.reporting.page.write import write_page
 from lantern.reporting.table import KNOWN
 
+pytestmark = pytest.mark.full
+
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_a_phone_scrolls_no_page_sideways_and_dark_mode_is_dark(page, sweep, dark):
