@@ -4,9 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import wandb
-from matplotlib import colormaps
 from torch import Tensor
 
 from lantern.evaluation.rows import Row
@@ -15,7 +13,6 @@ from lantern.models.checkpoints import weights_hash
 
 MAX_IMAGES = 32  # in a table; all images are in the run folder
 RESULT_FILES = ("*.jsonl", "*.json", "*.csv", "*.png", "report.html")
-MAP_CELL = 12  # pixels
 
 
 class Curve(NamedTuple):
@@ -58,16 +55,6 @@ def _shares(tally: Mapping[str, Sequence[int]], axis: str, first: int) -> list[d
         for i, (judged, accepted) in enumerate(counts)
         if judged
     ]
-
-
-def acceptance_map(profile: Profile | None) -> wandb.Image | None:
-    """The share of accepted draft tokens by position in the image; None where nothing was drafted."""
-    if profile is None or not any(profile["position"]["judged"]):
-        return None
-    judged, accepted = (np.array(profile["position"][key], float) for key in ("judged", "accepted"))
-    shares = np.divide(accepted, judged, out=np.full_like(judged, np.nan), where=judged > 0)[: np.prod(profile["grid"])]
-    pixels = np.uint8(255 * colormaps["viridis"](np.ma.masked_invalid(shares.reshape(profile["grid"])))[..., :3])
-    return wandb.Image(pixels.repeat(MAP_CELL, 0).repeat(MAP_CELL, 1), caption="dark 0 %, bright 100 %")
 
 
 def image_table(prompts: Sequence[str], columns: Mapping[str, Tensor]) -> wandb.Table:

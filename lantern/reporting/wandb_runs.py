@@ -93,8 +93,6 @@ class Tracker:
 
             for curve in content.curves_of(point.profile, point.records):
                 _log_curve(run, curve)
-            if (accepted := content.acceptance_map(point.profile)) is not None:
-                run.log({"acceptance_map": accepted})
             if point.columns:
                 run.log({"images": content.image_table(point.prompts, point.columns)})
             run.summary.update(content.flat(point.row))

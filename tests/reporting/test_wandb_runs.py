@@ -83,12 +83,6 @@ def test_a_points_curves_have_axes_of_their_own(tracked):
     assert depth["acceptance_by_depth/accepted"] == 1.0
 
 
-def test_a_point_shows_where_in_the_image_drafts_are_accepted(tracked):
-    (logged,) = [line for line in tracked["fake/lantern/static/k100-d0.03"].history if "acceptance_map/path" in line]
-    assert (logged["acceptance_map/width"], logged["acceptance_map/height"]) == (48, 48)  # 4 x 4 cells of 12 pixels
-    assert not [line for line in tracked["fake/ar"].history if "acceptance_map/path" in line]
-
-
 def test_tables_show_the_same_prompts_across_methods(tracked):
     folder = tracked["folder"]
     run = tracked[f"delta-{folder.name}/summary"]
