@@ -23,7 +23,7 @@ from lantern.models.checkpoints import local_hashes
 from lantern.pipeline import Pipeline, check_skip, missing_arguments, pipelines
 from lantern.reporting.evaluation_bar import EvaluationBar, sweep_bar
 from lantern.reporting.merge import add_point, merge_points
-from lantern.reporting.run_folder import publish, published_keys, write_measurements
+from lantern.reporting.publish import publish, published_keys, write_measurements
 from lantern.runtime.hardware import allow_tf32
 from lantern.runtime.memory import check_drafted
 from lantern.tuning.auto import AutoTree, resolved

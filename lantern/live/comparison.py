@@ -130,11 +130,11 @@ def _round(progress: Progress, pixels: Tensor | None) -> Event:
         "steps": progress.steps,
         "tokens_per_step": progress.tokens_per_step,
         "seconds": progress.seconds,
-        "pixels": None if pixels is None else encoded(pixels),
+        "pixels": None if pixels is None else encode_pixels(pixels),
     }
 
 
-def encoded(pixels: Tensor) -> Event:
+def encode_pixels(pixels: Tensor) -> Event:
     """pixels [H, W, 3], uint8."""
     height, width, _ = pixels.shape
     return {"width": width, "height": height, "rgb": base64.b64encode(pixels.numpy().tobytes()).decode()}

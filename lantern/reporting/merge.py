@@ -29,7 +29,7 @@ from lantern.metrics.profile import Profile
 from lantern.reporting.page.pictures import shared_records
 from lantern.reporting.page.write import write_page
 from lantern.reporting.plots import draw_grid, draw_pareto
-from lantern.reporting.ranking import BASELINE, Budget, ranked, timed_alike
+from lantern.reporting.ranking import BASELINE, Budget, rank_rows, rows_timed_alike
 from lantern.reporting.table import format_table, label_rows, warning_lines, write_csv
 from lantern.runtime.files import read_object, replace_text
 
@@ -71,7 +71,7 @@ def merge_points(folder: Path, points: Sequence[Path], title: str, budget: Budge
     check_alike(merged)
     _warn_of_repeated_settings(measured)
     _warn_of_unranked_rows(merged)
-    rows = ranked(merged, budget)
+    rows = rank_rows(merged, budget)
     write_csv(rows, folder / "results.csv")
     figures = _draw_figures(folder, points, rows)
     profiles = read_profiles(points)
@@ -93,10 +93,10 @@ def _warn_of_repeated_settings(rows: Sequence[Row]) -> None:
 
 def _warn_of_unranked_rows(rows: Sequence[Row]) -> None:
     methods = [row for row in rows if row.get("speedup") is not None and not is_baseline(row)]
-    ranked_rows = timed_alike(methods)
-    if left := len(methods) - len(ranked_rows):
+    alike = rows_timed_alike(methods)
+    if left := len(methods) - len(alike):
         kinds = [key for key in BASELINE if len({str(row.get(key)) for row in methods}) > 1]
-        kind = ", ".join(f"{key} {ranked_rows[0].get(key)}" for key in kinds)
+        kind = ", ".join(f"{key} {alike[0].get(key)}" for key in kinds)
         log.warning(
             "%d rows are not ranked: their plain decoding was timed with another %s than that of the others (%s), so "
             "that speed-ups do not compare", left, " or ".join(kinds), kind,

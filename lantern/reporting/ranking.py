@@ -71,7 +71,7 @@ class Budget:
     def best(self, rows: Sequence[Row]) -> Choice | None:
         """Of the rows that were timed alike; None where nothing but plain decoding was timed and judged."""
         tried = _number_of_lossy(rows)
-        verdicts = [(row, self.verdict(row, tried)) for row in timed_alike(rows) if row.get("speedup")]
+        verdicts = [(row, self.verdict(row, tried)) for row in rows_timed_alike(rows) if row.get("speedup")]
         if all(is_baseline(row) or verdict is None for row, verdict in verdicts):
             return None
         inside = [(row, verdict) for row, verdict in verdicts if self._accepts(row, verdict)]
@@ -124,7 +124,7 @@ def _verdict(row: Row, metric: str, limit: float, is_share: bool, stretch: float
     return "open" if worse <= allowed else "no"
 
 
-def timed_alike(rows: Sequence[Row]) -> list[Row]:
+def rows_timed_alike(rows: Sequence[Row]) -> list[Row]:
     """The rows of the kind of baseline that most methods were timed against: a speed-up over plain decoding with
     torch.compile, or on another machine, does not compare with one without."""
     timed = [row for row in rows if row.get("speedup") is not None]
@@ -158,14 +158,14 @@ def number_of_methods(rows: Sequence[Row]) -> int:
     return max(1, sum(not is_baseline(row) for row in rows))
 
 
-def ranked(rows: Sequence[Row], budget: Budget) -> list[Row]:
+def rank_rows(rows: Sequence[Row], budget: Budget) -> list[Row]:
     """The rows with their verdicts. Rows of several methods are sorted: those timed alike first, of these those within
     the budget, then by speed_rank; rows of one method keep their order."""
     tried = _number_of_lossy(rows)
     judged = [row | {"within_budget": budget.verdict(row, tried)} for row in rows]
     if len({row.get("method") for row in rows if not is_baseline(row)}) < 2:
         return judged
-    alike = set(map(id, timed_alike(judged)))
+    alike = set(map(id, rows_timed_alike(judged)))
 
     def place(row: Row) -> tuple:
         has_bound, speed = speed_rank(row)
@@ -191,7 +191,7 @@ def report_best(folder: Path, rows: Sequence[Row], budget: Budget, best: Choice 
         (folder / "best.json").unlink(missing_ok=True)
         return
     labels = dict(zip(map(id, rows), label_rows(rows), strict=True))
-    timed = [row for row in timed_alike(rows) if marks(row)["law"] == "lossless" and row.get("speedup")]
+    timed = [row for row in rows_timed_alike(rows) if marks(row)["law"] == "lossless" and row.get("speedup")]
     lossless = Choice(max(timed, key=speed_rank, default=best.row), True, number_of_methods(timed))
     winners = [best, *([] if lossless.row is best.row else [lossless])]
     times = {labels[id(winner.row)]: _times_as_fast(winner, rows, labels) for winner in winners}

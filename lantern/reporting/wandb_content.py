@@ -23,13 +23,13 @@ class Curve(NamedTuple):
     points: list[dict[str, float]]
 
 
-def flat(row: Mapping[str, object], name: str = "") -> dict[str, object]:
+def flatten(row: Mapping[str, object], name: str = "") -> dict[str, object]:
     """The scalars of a row, nested ones by their path, None left out: W&B's panels and filters read only these."""
     scalars: dict[str, object] = {}
     for key, value in row.items():
         path = f"{name}/{key}" if name else str(key)
         if isinstance(value, Mapping):
-            scalars |= flat(value, path)
+            scalars |= flatten(value, path)
         elif isinstance(value, str | int | float):
             scalars[path] = value
     return scalars
@@ -70,14 +70,14 @@ def _picture(image: Tensor) -> wandb.Image:
 
 def row_table(rows: Sequence[Row]) -> wandb.Table:
     """All rows, with a column for every scalar of any of them."""
-    lines = [flat(row) for row in rows]
+    lines = [flatten(row) for row in rows]
     keys = list(dict.fromkeys(key for line in lines for key in line))
     return wandb.Table(columns=keys, data=[[line.get(key) for key in keys] for line in lines])
 
 
 def results_artifact(name: str, folder: Path, metadata: Mapping[str, object]) -> wandb.Artifact:
     """The result files of a run folder, images left out."""
-    artifact = wandb.Artifact(name, "results", metadata=flat(metadata))
+    artifact = wandb.Artifact(name, "results", metadata=flatten(metadata))
     for path in sorted({path for pattern in RESULT_FILES for path in folder.glob(pattern)}):
         artifact.add_file(str(path), path.name)
     return artifact

@@ -6,8 +6,10 @@ import logging
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from netrc import NetrcParseError, netrc
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlparse
 
 from torch import Tensor
 
@@ -30,10 +32,11 @@ MODES = ("auto", "online", "offline", "disabled")
 
 def wandb_mode() -> str:
     """WANDB_MODE if set, else "online" with a key in the environment or netrc, else "offline"."""
-    from requests.utils import get_netrc_auth
-
-    host = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
-    has_key = os.environ.get("WANDB_API_KEY") or get_netrc_auth(host)
+    host = urlparse(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname or ""
+    try:
+        has_key = os.environ.get("WANDB_API_KEY") or netrc(os.environ.get("NETRC")).authenticators(host)
+    except (OSError, NetrcParseError):
+        has_key = False
     return os.environ.get("WANDB_MODE") or ("online" if has_key else "offline")
 
 
@@ -95,7 +98,7 @@ class Tracker:
                 _log_curve(run, curve)
             if point.columns:
                 run.log({"images": content.image_table(point.prompts, point.columns)})
-            run.summary.update(content.flat(point.row))
+            run.summary.update(content.flatten(point.row))
             described = fixed_part(point.row)  # W&B takes 100 keys at most; the rest is in the files
             run.log_artifact(content.results_artifact(f"results-{run.id}", folder, described))
             if checkpoint and Path(checkpoint).is_dir() and point.row.get("drafter_hash"):  # else the Hub keeps it
@@ -122,7 +125,7 @@ class Tracker:
             run.summary.update({"points": len(rows)})
             if best is not None:
                 named = {"name": run_name(best.row), "certain": best.is_certain, "candidates": best.candidates}
-                values = content.flat(best.corrected) | named
+                values = content.flatten(best.corrected) | named
                 run.summary.update({f"best/{key}": value for key, value in values.items()})
             run.log_artifact(content.results_artifact(f"sweep-{group.key}", folder, {"points": len(rows)}))
 

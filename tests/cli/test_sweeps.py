@@ -8,7 +8,7 @@ from support.configs import SWEEPS, composed, composed_with_hydra, points_of, sw
 from support.paths import CONF
 
 from lantern.cli.sweep_callback import SweepReport, find_conflict
-from lantern.reporting.run_folder import PUBLISHED, published_keys
+from lantern.reporting.publish import PUBLISHED, published_keys
 
 
 def settings_of(sweep: str) -> list[dict[str, str]]:

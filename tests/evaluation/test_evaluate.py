@@ -21,7 +21,7 @@ from lantern.evaluation.rows import (
     read_rows,
     setting_id,
 )
-from lantern.reporting.run_folder import write_measurements
+from lantern.reporting.publish import write_measurements
 from lantern.reporting.table import label_rows
 
 

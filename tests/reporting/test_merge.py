@@ -10,8 +10,8 @@ from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Folders, Plan
 from lantern.evaluation.rows import encode
 from lantern.reporting.merge import check_alike, merge_points, point_folders, read_profiles, write_profiles
+from lantern.reporting.publish import write_measurements
 from lantern.reporting.ranking import Budget
-from lantern.reporting.run_folder import write_measurements
 from lantern.runtime.files import replace_text
 
 ROW = {"model": "a", "drafter": "none", "acceptance": "exact", "tree": "none", "code": "c1", "target_hash": "w1"}

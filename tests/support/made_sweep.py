@@ -8,8 +8,8 @@ from support.fake_pipeline import FakePipeline
 from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Folders, Plan
 from lantern.reporting.merge import SWEEP, add_point, merge_points, point_folders
+from lantern.reporting.publish import write_measurements
 from lantern.reporting.ranking import Budget
-from lantern.reporting.run_folder import write_measurements
 from lantern.runtime.files import replace_text
 
 PROMPTS = ["a red ring", "</script><img src=x onerror=alert(1)>", "sand & <b>stone</b>"]

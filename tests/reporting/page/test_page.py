@@ -80,10 +80,10 @@ def test_a_missing_record_of_images_is_told_and_leaves_the_page_whole(tmp_path, 
 
 
 def test_large_pictures_are_made_smaller(tmp_path):
-    from lantern.reporting.page.pictures import encoded
+    from lantern.reporting.page.pictures import data_url
 
     Image.effect_noise((1024, 1024), 80).save(tmp_path / "large.png")
-    assert len(encoded(tmp_path / "large.png")) < 250_000
+    assert len(data_url(tmp_path / "large.png")) < 250_000
 
 
 def test_a_command_reads_back_as_the_recorded_overrides(tmp_path):
