@@ -119,9 +119,10 @@ class Tracker:
 
             from lantern.reporting import wandb_content as content
 
-            run.log({"results": content.row_table(rows)} | {path.stem: wandb.Image(str(path)) for path in figures})
+            logged = {"results": content.row_table(rows)} | {path.stem: wandb.Image(str(path)) for path in figures}
             if images.columns:
-                run.log({"images": content.image_table(images.prompts, images.columns)})
+                logged["images"] = content.image_table(images.prompts, images.columns)
+            run.log(logged)
             run.summary.update({"points": len(rows)})
             if best is not None:
                 named = {"name": run_name(best.row), "certain": best.is_certain, "candidates": best.candidates}

@@ -28,6 +28,6 @@ def server(tiny):
 
 @pytest.fixture
 def slow_rounds(monkeypatch):
-    """Rounds of 20 ms or more, so that a comparison lasts."""
+    """Rounds of 10 ms or more, so that a comparison lasts."""
     event_of = comparison._round
-    monkeypatch.setattr(comparison, "_round", lambda *parts: time.sleep(0.02) or event_of(*parts))
+    monkeypatch.setattr(comparison, "_round", lambda *parts: time.sleep(0.01) or event_of(*parts))

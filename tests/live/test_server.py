@@ -135,7 +135,7 @@ def test_a_second_comparison_is_answered_with_a_sentence_and_a_closed_connection
     assert second.status == 409
     assert "another comparison is running" in events(second)[0]["message"]
     first.close()
-    monkeypatch.setattr("lantern.live.server.PATIENCE_S", 5)  # twice 256 rounds of plain decoding would take longer
+    monkeypatch.setattr("lantern.live.server.PATIENCE_S", 3)  # twice 256 rounds of plain decoding would take longer
     assert (
         events(ask(server, "POST", "/compare", {**GOOD, "methods": ["static_shared", "jacobi"]}))[-1]["event"]
         == "verdict"

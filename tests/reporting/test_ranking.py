@@ -171,7 +171,7 @@ def test_the_bounds_of_the_winner_cover_its_true_speed(tmp_path):
     rng, budget, error, truth = np.random.default_rng(0), Budget({"frechet": 0.1}), 0.05, 2.0
     shared = {"acceptance": "exact", "tree": "static", "lossless": True, "frechet": 5.0}
     inside, apart, raw = [], [], []
-    for _ in range(60):
+    for _ in range(40):
         measured = truth * np.exp(error * rng.standard_normal(30))
         rows = [
             row(
