@@ -84,7 +84,7 @@ from lantern.types import TreeLabel, TreeTopology
 class Repeat:
     """Drafts the last token again."""
 
-    name, num_nodes, depth, image_bytes, forwards, forward_s = "repeat", 2, 1, 0, 0, 0.0
+    name, num_nodes, depth, forwards, forward_s = "repeat", 2, 1, 0, 0.0
     weights_hash, tree = None, TreeLabel("last_token", "repeat")
 
     def allocate(self, batch_size): ...

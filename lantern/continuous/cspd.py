@@ -36,6 +36,10 @@ class CSpD:
         self.head, self._temperature, self._alone = TokenHead(target), temperature, alone
         self.name = "cspd" if temperature == 1 else f"cspd_{temperature:g}"
 
+    @property
+    def head_s(self) -> float:
+        return self.head.seconds
+
     def plain(self) -> GaussianShared:
         """The verification of plain decoding."""
         return GaussianShared(self.head.target)

@@ -23,6 +23,10 @@ class GaussianRatio:
     def __init__(self, target: Target) -> None:
         self.head = TokenHead(target)
 
+    @property
+    def head_s(self) -> float:
+        return self.head.seconds
+
     def plain(self) -> GaussianShared:
         """The verification of plain decoding."""
         return GaussianShared(self.head.target)

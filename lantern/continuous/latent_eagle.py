@@ -15,12 +15,11 @@ from lantern.drafters.eagle.kv_state import FeatureTarget, RootPass
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.jacobi.jacobi import cut_chain
 from lantern.drafters.loading import drafter_folder, eagle_layer
+from lantern.engine.cache import DRAFTER_PASS, TreeView
+from lantern.engine.graphs import Outputs
 from lantern.errors import LanternError, check_whole
-from lantern.models.build import RANDOM
-from lantern.models.cache import TreeView
-from lantern.models.graphs import DRAFTER_PASS, Outputs
-from lantern.models.llamagen.fused import FusedLayer, KVView, precise
-from lantern.models.onednn_linear import linear
+from lantern.models.checkpoints import RANDOM
+from lantern.models.llamagen.fused import FusedLayer, KVView, linear, precise
 from lantern.runtime.memory import check_nodes
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Proposals, TreeLabel
@@ -74,7 +73,7 @@ class LatentEagle(FeatureDrafter):
         for level in range(self.depth):
             if level:
                 run, slots = partial(self._behind, level, tokens[-1], features), range(level - 1, level)
-                features = DRAFTER_PASS(self.target.graphs, self.cache, slots, run)[0]
+                features = DRAFTER_PASS(self.target.passes, self.cache, slots, run)[0]
             laws.append(self.target.guide(features))
             tokens.append(self._head(laws[-1], normals[:, level : level + 1]).tokens.to(roots.dtype))
         self.forwards += self.depth

@@ -8,7 +8,7 @@ from lantern.continuous.latent_sampling import LatentProposals, TokenHead
 from lantern.drafters.jacobi.jacobi import cut_chain
 from lantern.drafters.jacobi.window import KIND
 from lantern.errors import LanternError, check_whole
-from lantern.models.token_axis import spread
+from lantern.models.token_grid import spread
 from lantern.runtime.memory import check_nodes
 from lantern.types import DraftTree, Forward, Proposals, Target, TreeLabel, Verdict
 
@@ -30,11 +30,6 @@ class LatentJacobi:
         self.sigma, self._target, self._width = head.sigma, head.target, head.width
         self.tree = TreeLabel(f"window_{length}", KIND)
         self.num_nodes, self.depth = length + 1, length
-
-    @property
-    def image_bytes(self) -> int:
-        tokens = self._target.empty_tokens(self.depth)
-        return tokens.nbytes + tokens.itemsize * self.depth * self._width
 
     def allocate(self, batch_size: int) -> None:
         self._guesses = self._target.empty_tokens(batch_size, self.depth)

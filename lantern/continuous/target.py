@@ -10,6 +10,7 @@ from einops import rearrange
 from torch import Tensor
 
 from lantern.continuous.continuous_transformer import ContinuousTokenizer, ContinuousTransformer, Standardisation
+from lantern.engine.graphs import EagerPasses
 from lantern.errors import CheckpointError
 from lantern.models.checkpoints import described, load_strictly, load_weights, weights_hash
 from lantern.models.llamagen.target import Conditioner, LlamaGenTarget
@@ -32,15 +33,7 @@ class ContinuousLlamaGenTarget(LlamaGenTarget):
         super().__init__(transformer, conditioner, tokenizer, cfg_scale, weights_hash)
         self.diffusion_head, self.token_shape = transformer.output, (transformer.token_dim,)
         self.vocab_size = 2 * transformer.dim  # the width of conditions, at most
-        self.graphs = None  # the head's steps are not recorded
-
-    @property
-    def cuda_graphs(self) -> bool | None:
-        return False if self.codebook.is_cuda else None
-
-    def recorded_bytes(self, num_nodes: int) -> int:
-        """No pass is recorded."""
-        return 0
+        self.passes = EagerPasses(False if self.codebook.is_cuda else None)  # the head's steps are not recorded
 
     def empty_tokens(self, *shape: int) -> Tensor:
         """Zeros [*shape, C] of the dtype in which the head draws tokens."""

@@ -16,13 +16,14 @@ from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
 from lantern.drafters.eagle.released import from_released, is_released
 from lantern.drafters.parallel import Parallel
 from lantern.errors import CheckpointError
-from lantern.models.build import RANDOM, randomly_initialised
 from lantern.models.checkpoints import (
     CONFIG_FILE,
     FOLDER_FILES,
+    RANDOM,
     described,
     load_strictly,
     load_weights,
+    randomly_initialised,
     weights_file,
     weights_hash,
 )

@@ -16,7 +16,7 @@ from lantern import api
 from lantern.errors import LanternError
 from lantern.live.comparison import CLASSES, EXAMPLES, METHODS, Comparison, Event, Request
 from lantern.models.conditioners import ClassLabels
-from lantern.models.token_axis import has_latents
+from lantern.models.token_grid import has_latents
 
 log = logging.getLogger(__name__)
 

@@ -31,16 +31,6 @@ class FeatureDrafter:
         self.forwards, self.forward_s = 0, 0.0
         self.state = DrafterState(network, target, tree, max_pairs, ahead)
 
-    @property
-    def image_bytes(self) -> int:
-        return self.state.image_bytes + (self._handed_out_bytes if self.target.graphs else 0)
-
-    @property
-    def _handed_out_bytes(self) -> int:
-        """What recorded passes of one image write of the target's layers, as CachedTarget counts their features."""
-        row = self.target.guidance * len(self.network.reads.layers) * self.network.fc.out_features
-        return 4 * self.num_nodes * row * self.target.embed_weight.element_size()
-
     def allocate(self, batch_size: int) -> None:
         """An empty cache and no pending pairs for batch_size rows."""
         if isinstance(self.target, LayeredTarget):

@@ -10,9 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lantern.models.llamagen.fused import FusedLayer, KVView, precise
+from lantern.models.llamagen.fused import FusedLayer, KVView, linear, precise
 from lantern.models.llamagen.transformer import Attention, FeedForward, KeyValues
-from lantern.models.onednn_linear import linear
 
 
 class LastFeatures(nn.Module):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from lantern.drafters.eagle.feature_drafter import layered, require_layers
 from lantern.drafters.eagle.network import AddedLayers
 from lantern.errors import LanternError
-from lantern.models.token_axis import has_latents
+from lantern.models.token_grid import has_latents
 from lantern.noise import image_seed
 from lantern.sampling import Sampling
 from lantern.training.data_module import batch_uniform, step_generator

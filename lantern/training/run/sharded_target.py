@@ -13,8 +13,8 @@ from torch.distributed.fsdp import fully_shard
 
 from lantern.errors import LanternError
 from lantern.models.hf.target import HuggingFaceTarget
+from lantern.models.llamagen.fused import linear
 from lantern.models.llamagen.target import LlamaGenTarget
-from lantern.models.onednn_linear import linear
 
 
 class ShardedTarget(pl.Callback):

@@ -23,8 +23,8 @@ from lantern.drafters.eagle.released import to_released
 from lantern.drafters.export import write_ours, write_released
 from lantern.drafters.loading import load_eagle, load_network, load_parallel, read_drafter
 from lantern.drafters.none import NoDrafter
+from lantern.engine.cache import additive
 from lantern.errors import CheckpointError, LanternError
-from lantern.models.cache import additive
 from lantern.models.checkpoints import load_weights, save_weights, weights_hash
 from lantern.models.conditioners import WordFeatures
 from lantern.models.llamagen.fused import rotary_table

@@ -1,0 +1,176 @@
+"""Passes as recordings, on a stand-in for CUDA graphs."""
+
+import gc
+import logging
+import weakref
+from functools import cache, partial
+
+import pytest
+import torch
+from support.recorded_decoding import DRAFTERS, SEEDS, STATIC, decode, drafter_of, eagle, recorded_target
+from support.recorded_passes import Recorder, place
+from support.toy import DIM, PROMPTS, tiny_eagle, tiny_target
+
+from lantern.acceptance.exact import Exact
+from lantern.acceptance.lantern_pp import LanternPP
+from lantern.data.prompts import Batch
+from lantern.decoding import DecodingSetup, generate
+from lantern.engine import graphs
+from lantern.engine.cache import EXTENT, extent_of
+from lantern.engine.graphs import MIN_PASSES, PassGraphs
+from lantern.evaluation.timing import Maker, time_in_turn
+from lantern.sampling import Sampling
+from lantern.types import TreeTopology
+from lantern.verification.shared_noise import SharedNoise
+
+
+@cache
+def launched(drafter: str, batch_size: int, cfg_scale: float = 2.0) -> torch.Tensor:
+    """Tokens of passes that are not recorded."""
+    return decode(tiny_target(cfg_scale), drafter, batch_size)
+
+
+@pytest.mark.parametrize("batch_size", [pytest.param(1, marks=pytest.mark.full), 3])
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_recorded_passes_make_the_same_images(drafter, batch_size):
+    """Catches a number of one round that a recording holds on to, such as where rows stand; memory that is written
+    elsewhere the next time, or given up; values asked of the device."""
+    recorder = Recorder()
+    target = recorded_target(recorder)
+    for _ in range(3):  # from the second time on, on the memory of the first
+        assert torch.equal(decode(target, drafter, batch_size), launched(drafter, batch_size))
+    assert sum(recording.replays for recording in recorder.made) > MIN_PASSES * len(recorder.made)
+
+
+def test_a_recording_is_of_one_guidance_scale():
+    recorder = Recorder()
+    target = recorded_target(recorder)
+    for cfg_scale in (2.0, 5.0):
+        configured = target.configured(cfg_scale)
+        assert torch.equal(decode(configured, "plain", 2), launched("plain", 2, cfg_scale))
+    assert len(recorder.made) > 1
+
+
+def test_a_recording_is_of_one_choice_of_layers():
+    """Catches plain decoding that goes on handing out layers, and a drafter that reads the recording of another."""
+    recorder = Recorder()
+    target = recorded_target(recorder)
+    for drafter in ("static", "eagle3", "plain", "static", "eagle3"):
+        assert torch.equal(decode(target, drafter, 2), launched(drafter, 2))
+    target.allocate(1, 1)
+    assert target.prefill(PROMPTS[:1], torch.tensor([0])).features.shape[-1] == DIM
+
+
+def test_a_recording_is_of_one_rule():
+    """Catches picks that follow the rule, or the temperature, of another setting on the same target."""
+    recorder, targets = Recorder(), [tiny_target(), tiny_target()]
+    targets[0].passes, found = PassGraphs(recorder), [[], []]
+    rules = [Exact(), LanternPP(targets[0].codebook, 5, 2.0), LanternPP(targets[0].codebook, 20, 9.0)]
+    for target, made in zip(targets, found, strict=True):
+        others = [(rules[0], Sampling(temperature=0.5)), (rules[0], Sampling(top_p=0.3))]
+        for rule, sampling in [(rule, Sampling()) for rule in rules] + others:
+            setup = DecodingSetup(target, eagle(STATIC, target), SharedNoise(), rule, sampling)
+            made.append(generate(setup, PROMPTS, SEEDS, 2).tokens)
+    assert all(torch.equal(recorded, launched) for recorded, launched in zip(*found, strict=True))
+    assert len({tuple(tokens.flatten().tolist()) for tokens in found[0]}) == 5
+    assert sum(recording.replays for recording in recorder.made) > 2 * len(recorder.made)
+
+
+def test_passes_that_cannot_be_recorded_are_run_as_they_are(caplog):
+    """Catches a run that dies, or goes on silently: what it measures is not what graphs would."""
+
+    def rejects(run):
+        raise RuntimeError("no graphs here")
+
+    with caplog.at_level(logging.WARNING):
+        assert torch.equal(decode(recorded_target(rejects), "static", 3), launched("static", 3))
+    assert [record.message for record in caplog.records].count(
+        "passes cannot be recorded as CUDA graphs, kernels are launched one by one: no graphs here"
+    ) == 1
+
+
+def test_a_recording_ends_with_its_cache():
+    """Catches passes that write to memory which has been given back."""
+    recorder = Recorder()
+    target = recorded_target(recorder)
+    for _ in range(2):
+        assert torch.equal(decode(target, "static", 2), launched("static", 2))
+        target.release()
+
+
+def test_what_a_pass_returned_is_not_written_again():
+    recorder = Recorder()
+    target = recorded_target(recorder)
+    target.allocate(1, 1)
+    target.prefill(PROMPTS[:1], torch.tensor([0]))
+    root = TreeTopology.chain(0, torch.device("cpu")).tree(torch.tensor([[3]]))
+    passes = [target.verify(root) for _ in range(MIN_PASSES + 2)]
+    assert recorder.made[0].replays == 3
+    assert len({place(part) for forward in passes for part in forward}) == 2 * len(passes)
+
+
+def test_a_long_image_has_few_extents_and_reads_little_more():
+    """Catches more than a hundred recordings for a long image."""
+    found = [extent_of(slots) for slots in range(1, 5000)]
+    assert len(set(found[: 120 + 64 * 64 + 60])) <= 24
+    assert found == sorted(found)
+    for slots in range(1, 5000):
+        assert slots <= extent_of(slots) <= max(slots + EXTENT, 1.26 * slots)
+
+
+def test_the_number_of_recordings_is_bounded(monkeypatch):
+    """Catches recordings of every shape that a draining batch ever had; the least recently replayed one is dropped."""
+    monkeypatch.setattr(graphs, "MAX_RECORDINGS", 2)
+    recorder = Recorder()
+    target = recorded_target(recorder)
+    for drafter in ("static", "plain", "jacobi", "static"):
+        assert torch.equal(decode(target, drafter, 2), launched(drafter, 2))
+    assert len(recorder.made) > 3
+    assert len(target.passes._made) <= 2
+
+
+def test_what_is_timed_was_recorded_in_the_warm_up():
+    """Catches plain decoding, or another side with a smaller cache, such as compiled plain decoding, whose graphs are
+    dropped when the method's larger cache is allocated, and recorded again in its first timed image."""
+    recorder = Recorder()
+    target = recorded_target(recorder)
+    made = []  # recordings before each image
+    decoders = [partial(noting, made, recorder, target, drafter) for drafter in ("plain", "static", "jacobi")]
+    makers = [Maker(decode, lambda made: None, NoLedger()) for decode in decoders]
+    batch = Batch.cycle(PROMPTS, 2, seed=0)
+    time_in_turn(makers, batch)
+    warm_up = len(makers)
+    assert len(made) == warm_up + 2 * len(makers)
+    assert made[warm_up] == len(recorder.made) > 1
+
+
+def noting(made: list, recorder: Recorder, target, drafter: str, prompts, seeds, batch_size):
+    """Decodes and notes how many recordings there were before."""
+    made.append(len(recorder.made))
+    parts = (target, drafter_of(target, drafter), SharedNoise(), Exact(), Sampling(cfg_scale=target.cfg_scale))
+    return generate(DecodingSetup(*parts), prompts, seeds, batch_size)
+
+
+class NoLedger:
+    """A record of nothing."""
+
+    def find(self, *name: object) -> None:
+        return None
+
+    def add(self, lines: object, tokens: object) -> None:
+        """Forgets them."""
+
+
+def test_released_memory_holds_no_recording_and_none_of_what_it_reads():
+    """Catches the weights of all drafters of a sweep kept on the GPU by recordings that are never replayed again."""
+    recorder = Recorder()
+    target = recorded_target(recorder)
+    drafter = tiny_eagle(target, STATIC, Sampling())
+    network = weakref.ref(drafter.network)
+    generate(DecodingSetup(target, drafter, SharedNoise(), Exact(), Sampling()), PROMPTS, SEEDS, 2)
+    assert target.passes.count > 0
+    del drafter
+    target.release()
+    gc.collect()
+    assert target.passes.count == 0
+    assert network() is None
