@@ -47,10 +47,16 @@ def run_tags(row: Mapping[str, object]) -> list[str]:
 
 
 class Group(NamedTuple):
-    """The W&B group of a sweep or an evaluation: its name with its folder's, and the folder's key."""
+    """The W&B group of a sweep or an evaluation: its name with its folder's, and the folder, whose key is made only
+    for what is tracked."""
 
     name: str
-    key: str
+    folder: Path
+
+    @property
+    def key(self) -> str:
+        """The folder's key."""
+        return folder_key(self.folder)
 
     def run_id(self, what: str) -> str:
         """The same id for the same setting whenever the sweep runs again in its folder."""
@@ -59,7 +65,7 @@ class Group(NamedTuple):
 
 def group_of(sweep: str | None, folder: str | Path) -> Group:
     """The group of a sweep's name and folder; of a single run's without a sweep."""
-    return Group(f"{sweep or 'evaluate'}-{Path(folder).name}", folder_key(Path(folder)))
+    return Group(f"{sweep or 'evaluate'}-{Path(folder).name}", Path(folder))
 
 
 def folder_key(folder: Path) -> str:
