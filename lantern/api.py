@@ -21,9 +21,9 @@ from lantern.errors import LanternError, check_batch_size
 from lantern.evaluation.timing import decode_images
 from lantern.noise import image_seed
 from lantern.pipeline import DrafterOverrides, Pipeline, check_skip, pipelines
-from lantern.progress import Progress, stream
 from lantern.runtime.hardware import allow_tf32
 from lantern.runtime.home import CONFIG_FOLDER
+from lantern.streaming import Progress, stream
 from lantern.tuning.auto import AutoTree, resolved
 from lantern.types import AcceptanceRule, Drafter, Generation, Target, TreePolicy, Verification
 

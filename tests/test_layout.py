@@ -45,7 +45,7 @@ ORDER = (  # lowest first: a module imports from its own room and lower ones
     "cli",
     "training",
     "scenes",
-    "progress",
+    "streaming",
     "api",
     "live",
     "__main__",
@@ -55,7 +55,7 @@ RANK = {room: rank for rank, room in enumerate(ORDER)}
 SEPARATE = (  # not upward, and still no business of the importing module
     ("lantern.drafters", "lantern.verification"),  # drafters know a verification by its Proposals alone
     ("lantern.evaluation.rows", "lantern.models"),  # atomic writes are in runtime.files
-    ("lantern.reporting.quality_budget", "lantern.reporting.page"),  # numbers do not depend on their display
+    ("lantern.reporting.ranking", "lantern.reporting.page"),  # numbers do not depend on their display
 )
 SAME_NAME = {
     "__init__.py",
@@ -118,7 +118,7 @@ def test_the_package_does_not_import_the_tools():
         ("lantern.models.t5", "from lantern.scenes.captions import VOCABULARY"),
         ("lantern.evaluation.evaluate", "from lantern.reporting.wandb_runs import run_name"),
         ("lantern.evaluation.rows", "from lantern.models.checkpoints import replace_file"),
-        ("lantern.reporting.quality_budget", "from lantern.reporting.page.protocol import shown"),
+        ("lantern.reporting.ranking", "from lantern.reporting.page.write import shown"),
         ("lantern.drafters.jacobi.branches", "from lantern.verification.shared_noise import PICK_SPREAD"),
         ("lantern.pipeline", "from lantern.metrics.replay import law_entropies"),
         ("lantern.pipeline", "def assemble():\n    import lantern.tuning.auto"),

@@ -26,7 +26,7 @@ from lantern.evaluation.rows import run_name, setting_id
 from lantern.loops.row_parallel import RowParallel
 from lantern.models.checkpoints import save_weights, weights_hash
 from lantern.pipeline import Pipeline, check_skip, pipelines
-from lantern.reporting.labels import label_rows
+from lantern.reporting.table import label_rows
 from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree, chain

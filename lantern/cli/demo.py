@@ -82,7 +82,7 @@ def run_command(command: Sequence[str]) -> None:
 def summary(rows: Sequence[Row], training_s: int, shipped_hash: str, folder: Path) -> list[str]:
     """At most nine lines: the lossless settings, the fastest relaxed one and its price, and what to do next.
     shipped_hash: of the repository's drafter. The fastest is so by its lower bound."""
-    from lantern.reporting.quality_budget import speed_rank
+    from lantern.reporting.ranking import speed_rank
     from lantern.reporting.table import format_value
 
     methods = [row for row in rows if not is_baseline(row)]

@@ -10,7 +10,7 @@ from lantern.errors import LanternError
 from lantern.evaluation.fingerprint import DECODING, PLAIN, config_fingerprint
 from lantern.evaluation.provenance import code_hash
 from lantern.evaluation.rows import SUMMARY, Row, is_baseline, read_summary, setting_id
-from lantern.reporting.labels import label_rows
+from lantern.reporting.table import label_rows
 from lantern.runtime.files import read_object
 from lantern.runtime.known_targets import check_known
 

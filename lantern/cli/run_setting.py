@@ -1,7 +1,6 @@
 """One setting from its configuration to its run folder; a module of its own, so that a launcher can send it to another
 process."""
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,14 +17,13 @@ from lantern.evaluation import fingerprint
 from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Folders, Identity, Plan
 from lantern.evaluation.provenance import code_hash, write_provenance
-from lantern.evaluation.rows import SUMMARY, Row, read_summary
+from lantern.evaluation.rows import Row, read_summary
 from lantern.evaluation.timing import ImageCount, Uncounted
 from lantern.models.checkpoints import local_hashes
 from lantern.pipeline import Pipeline, check_skip, missing_arguments, pipelines
 from lantern.reporting.evaluation_bar import EvaluationBar, sweep_bar
-from lantern.reporting.merge import merge_points
-from lantern.reporting.published import published_keys
-from lantern.reporting.run_folder import publish, write_measurements
+from lantern.reporting.merge import add_point, merge_points
+from lantern.reporting.publish import publish, published_keys, write_measurements
 from lantern.runtime.hardware import allow_tf32
 from lantern.runtime.memory import check_memory
 from lantern.tuning.auto import AutoTree, resolved
@@ -49,7 +47,7 @@ def run_setting(
     if fingerprint.is_finished(folder, request):
         if sweep is None and plan.measures:
             merge_points(folder, [folder], "one setting", budget)  # which may be another than the run had
-        return _finished_rows(folder)
+        return _finished_rows(folder, sweep)
     tree = _stored(tree, plan, config, read, folder, repeated)
     if sweep is None and not plan.is_sharded:
         fingerprint.check_shards(folder, config, read)
@@ -120,9 +118,10 @@ def _parts(cfg: DictConfig, name: str) -> tuple[dict[str, object], object]:
     return parts, tree
 
 
-def _finished_rows(folder: Path) -> list[Row]:
-    """The rows of a finished run, whose summary is touched: a sweep merges the points that are newer than its start."""
-    os.utime(folder / SUMMARY)
+def _finished_rows(folder: Path, sweep: Path | None) -> list[Row]:
+    """The rows of a finished run, which its sweep lists again."""
+    if sweep:
+        add_point(sweep, folder)
     print(f"{folder} is finished")
     return read_summary(folder)
 

@@ -16,11 +16,9 @@ from omegaconf import DictConfig
 
 from lantern.cli.error_messages import sentence, user_error
 from lantern.evaluation.rows import is_baseline, setting_id
-from lantern.reporting.best_setting import report_best
 from lantern.reporting.evaluation_bar import EvaluationBar, open_sweep, sweep_bar
-from lantern.reporting.merge import merge_points, point_folders, same_prompt_images, set_aside
-from lantern.reporting.profiles import read_profiles
-from lantern.reporting.quality_budget import Budget
+from lantern.reporting.merge import begin_sweep, merge_points, point_folders, read_profiles, same_prompt_images
+from lantern.reporting.ranking import Budget, report_best
 from lantern.reporting.wandb_runs import Point, Tracker, group_of
 
 log = logging.getLogger(__name__)
@@ -47,11 +45,12 @@ class SweepReport(Callback):
             raise SystemExit(problem)  # Hydra turns any other exception of a callback into a warning
         try:
             instantiate(config.budget)
+            if not config.dry_run:
+                begin_sweep(Path(config.hydra.sweep.dir))
         except Exception as error:  # found now and not after the sweep
             raise SystemExit(f"error: {user_error(error) or error}") from error
         if not config.dry_run:
             self._sweep = config
-            set_aside(Path(config.hydra.sweep.dir))
             atexit.register(self._report_at_exit)
         if points := number_of_points(config):
             self._points = points
@@ -99,8 +98,8 @@ class SweepReport(Callback):
         parts = (instantiate(config[part]) for part in ("tracking", "budget"))
         report_sweep(folder, config.sweep.name, *parts)
         if (left := (self._points or 0) - len(point_folders(folder))) > 0:  # failed, or in a job that goes on
-            mend = "mend what is named above first, then start the command"
-            remedy = mend if self._failed_by_user else "start the same command"
+            fix = "fix the errors above, then start the command"
+            remedy = fix if self._failed_by_user else "start the same command"
             log.warning(
                 "%d of %d points have no results yet; %s again with hydra.sweep.dir=%s",
                 left, self._points, remedy, folder,
@@ -108,7 +107,7 @@ class SweepReport(Callback):
 
 
 def reason_of(error: BaseException) -> str | None:
-    """The sentence of a failure that a user can mend."""
+    """The sentence of a failure that a user can fix."""
     if isinstance(error, CompactHydraException) and str(error).startswith("error: "):
         return str(error).removeprefix("error: ")  # names settings as the command line does, its cause may not
     if known := user_error(error):

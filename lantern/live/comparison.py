@@ -3,7 +3,7 @@
 import base64
 import time
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
 import torch
@@ -11,17 +11,49 @@ from torch import Tensor
 
 from lantern.api import Model
 from lantern.data.prompts import check_text
-from lantern.errors import LanternError, is_number, is_whole
-from lantern.live.methods import METHODS
-from lantern.live.preview import Preview
+from lantern.errors import LanternError, is_whole
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline
-from lantern.progress import Progress, stream
 from lantern.runtime.cpu_contention import CpuContention
+from lantern.streaming import Progress, stream
+from lantern.types import Target
 
 Event = dict[str, object]
 MOST_CHARACTERS = 1000
 WARM_UP = 4  # values: the prefill and three rounds
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method that the page offers, by the parts that lantern.load(…).stream takes."""
+
+    label: str
+    note: str
+    parts: Mapping[str, object] = field(default_factory=dict)
+
+
+RELAXED = ["acceptance.lam=5"]
+METHODS = {
+    "plain": Method("Plain decoding", "one token a step, the reference", {"drafter": "none"}),
+    "refined_jacobi": Method(
+        "Refined Jacobi window", "18 guesses that EAGLE's layer refines", {"method": "refined_jacobi"}
+    ),
+    "jacobi": Method("Plain Jacobi window", "15 guesses of the target's own, no drafter", {"method": "jacobi"}),
+    "static_shared": Method("EAGLE static tree", "a fixed tree of EAGLE's drafts", {"method": "static_shared"}),
+    "eagle2_shared": Method("EAGLE-2 dynamic tree", "EAGLE's most probable drafts", {"method": "eagle2_shared"}),
+    "refined_lantern_pp": Method(
+        "LANTERN++ on the refined window",
+        "15 refined guesses, LANTERN++ with λ = 5 accepts similar tokens",
+        {"method": "refined_lantern_pp", "settings": RELAXED},
+    ),
+    "lantern_pp": Method(
+        "LANTERN++ on EAGLE's tree",
+        "LANTERN++ with λ = 5 on its 57-node tree, by ratio verification",
+        {"method": "lantern_pp", "settings": RELAXED},
+    ),
+}
+EXAMPLES = ("a red sphere on wood", "a blue ring on sand", "a green cone on marble")
+CLASSES = ("207", "360", "387", "974")
 
 
 @dataclass(frozen=True)
@@ -31,14 +63,13 @@ class Request:
     prompt: str
     methods: tuple[str, str]
     seed: int = 0
-    pace: float = 0.0  # rounds a second at most; 0: as fast as they are decoded
 
     @classmethod
     def of(cls, given: object) -> "Request":
         """From parsed JSON. Raises LanternError with the value that does not fit."""
         given = given if isinstance(given, Mapping) else {}
         prompt, methods = given.get("prompt"), given.get("methods")
-        seed, pace = given.get("seed", 0), given.get("pace", 0)
+        seed = given.get("seed", 0)
         if not isinstance(prompt, str) or not isinstance(methods, list) or len(methods) != 2:
             raise LanternError("a request is a JSON object with a prompt and a list of two methods")
         if len(prompt) > MOST_CHARACTERS:
@@ -49,9 +80,7 @@ class Request:
                 raise LanternError(f"unknown method {str(name)[:80]!r}; choose among {', '.join(METHODS)}")
         if not is_whole(seed) or not 0 <= seed < 2**32:
             raise LanternError(f"seed={str(seed)[:80]} is not a whole number from 0 to {2**32 - 1}")
-        if not is_number(pace) or not (pace == 0 or 0.1 <= pace <= 1000):
-            raise LanternError(f"pace={str(pace)[:80]} is not 0 or a number of rounds a second from 0.1 to 1000")
-        return cls(prompt, (methods[0], methods[1]), seed, float(pace))
+        return cls(prompt, (methods[0], methods[1]), seed)
 
 
 class Comparison:
@@ -83,11 +112,8 @@ class Comparison:
         yield {"event": "start", "side": side, "lossless": pipeline.lossless}
         others = CpuContention()
         for progress in stream(pipeline, request.prompt, seed):
-            started = time.perf_counter()
             is_shown = progress.is_complete or preview.is_due
             yield {"side": side, **_round(progress, preview(progress.tokens) if is_shown else None)}
-            if request.pace:
-                time.sleep(max(0.0, 1 / request.pace - (time.perf_counter() - started)))
         busy = others.cores_beside(progress.tokens)
         yield {"event": "complete", "side": side, "other_cores": busy}
         return progress.tokens
@@ -104,11 +130,45 @@ def _round(progress: Progress, pixels: Tensor | None) -> Event:
         "steps": progress.steps,
         "tokens_per_step": progress.tokens_per_step,
         "seconds": progress.seconds,
-        "pixels": None if pixels is None else encoded(pixels),
+        "pixels": None if pixels is None else encode_pixels(pixels),
     }
 
 
-def encoded(pixels: Tensor) -> Event:
+def encode_pixels(pixels: Tensor) -> Event:
     """pixels [H, W, 3], uint8."""
     height, width, _ = pixels.shape
     return {"width": width, "height": height, "rgb": base64.b64encode(pixels.numpy().tobytes()).decode()}
+
+
+SHARE = 1 / 3  # of the time between two previews, which decoding one may take
+
+
+class Preview:
+    """Pixels of a partly committed image, decoded no more often than keeps its part of the time within SHARE."""
+
+    def __init__(self, target: Target) -> None:
+        self._target, self._cost_s, self._ended = target, 0.0, float("-inf")
+
+    @property
+    def is_due(self) -> bool:
+        """Whether enough time has passed since the last call."""
+        return (time.perf_counter() - self._ended) * SHARE >= self._cost_s * (1 - SHARE)
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        """tokens [L], -1 where not committed -> pixels [H, W, 3], uint8, on the CPU."""
+        started = time.perf_counter()
+        filled = fill_missing(tokens, self._target.grid[1])[None].to(self._target.codebook.device)
+        pixels = self._target.decode(filled)[0].float().mul(255).round().byte().permute(1, 2, 0).cpu()
+        self._ended = time.perf_counter()
+        self._cost_s = self._ended - started
+        return pixels
+
+
+def fill_missing(tokens: Tensor, width: int) -> Tensor:
+    """tokens [L], -1 from the first uncommitted position on -> [L] all codes. The tokenizer decodes whole grids: an
+    uncommitted position repeats the token above it, in the first row the last committed one. Of the fills tried this
+    changes the committed pixels the least."""
+    count, filled = int((tokens >= 0).sum()), tokens.clone()
+    for position in range(count, len(tokens)):
+        filled[position] = filled[position - width if position >= width else count - 1]
+    return filled

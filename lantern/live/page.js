@@ -67,7 +67,7 @@ class Side {
     const { round } = this, done = round.committed === this.total;
     this.figures.committed.textContent = `${round.committed} / ${this.total}`;
     this.figures.rate.textContent = round.steps ? round.tokens_per_step.toFixed(2) : "–";
-    this.figures.seconds.textContent = pace ? "–" : `${round.seconds.toFixed(2)} s`;
+    this.figures.seconds.textContent = `${round.seconds.toFixed(2)} s`;
     this.section.querySelector(".bar i").style.width = `${100 * round.committed / this.total}%`;
     this.canvas.ariaLabel = done ? `the finished image of ${this.label}` : `image of ${this.label}, being decoded`;
   }
@@ -80,7 +80,7 @@ class Side {
 }
 
 const sides = [...document.querySelectorAll(".side")].map(section => new Side(section));
-let shape = [16, 16], leaving = null, pace = 0;
+let shape = [16, 16], leaving = null;
 
 function fail(message) {
   $("#message").textContent = message;
@@ -94,8 +94,7 @@ function verdict({ different, total }) {
   told.className = same ? "same" : "differ";
   line.append(told);
   const [fast, slow] = ratio >= 1 ? [right, left] : [left, right], times = Math.max(ratio, 1 / ratio).toFixed(2);
-  time.textContent = pace ? "For times choose full speed: after a pause every round starts cold." :
-    `${fast.label} took ${fast.round.seconds.toFixed(2)} s, ${slow.label} ` +
+  time.textContent = `${fast.label} took ${fast.round.seconds.toFixed(2)} s, ${slow.label} ` +
     `${slow.round.seconds.toFixed(2)} s: ${times}× on this image. Times are measured one after the other.`;
   const lossy = [...new Set(sides.filter(side => !side.lossless).map(side => side.label))];
   if (!same && !lossy.length)
@@ -157,10 +156,9 @@ async function compare() {
   $("#mark").hidden = true;
   for (const side of sides) side.clear(shape);
   busy(true);
-  pace = Number($("#pace").value);
   const request = {
     prompt: $("#prompt").value, methods: sides.map(side => side.select.value),
-    seed: Number($("#seed").value), pace,
+    seed: Number($("#seed").value),
   };
   try {
     await lines(await fetch("compare", {

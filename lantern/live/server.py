@@ -14,8 +14,7 @@ from threading import Lock
 
 from lantern import api
 from lantern.errors import LanternError
-from lantern.live.comparison import Comparison, Event, Request
-from lantern.live.methods import CLASSES, EXAMPLES, METHODS
+from lantern.live.comparison import CLASSES, EXAMPLES, METHODS, Comparison, Event, Request
 from lantern.models.conditioners import ClassLabels
 from lantern.models.token_grid import has_latents
 

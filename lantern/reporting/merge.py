@@ -1,10 +1,10 @@
-"""Merges the last rows and images of evaluated points into one table, its figures and one page; prints the table and
-the rows' warnings."""
+"""Merges the last rows and images of evaluated points into one table, its figures and one page; keeps the list of a
+sweep's points and the acceptance profiles of settings."""
 
+import json
 import logging
-import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,35 +13,65 @@ from PIL import Image
 from torch import Tensor
 
 from lantern.errors import LanternError
-from lantern.evaluation.rows import SUMMARY, Row, is_baseline, merge_rows, read_summary, run_name, setting_id
-from lantern.reporting.common_baseline import over_fastest, place_of, timed_together
-from lantern.reporting.labels import label_rows
+from lantern.evaluation.rows import (
+    SUMMARY,
+    Row,
+    append_rows,
+    encode,
+    is_baseline,
+    merge_rows,
+    read_rows,
+    read_summary,
+    run_name,
+    setting_id,
+)  # fmt: skip
+from lantern.metrics.profile import Profile
 from lantern.reporting.page.pictures import shared_records
 from lantern.reporting.page.write import write_page
 from lantern.reporting.plots import draw_grid, draw_pareto
-from lantern.reporting.profiles import read_profiles, write_profiles
-from lantern.reporting.quality_budget import Budget, ranked
-from lantern.reporting.row_warnings import warning_lines
-from lantern.reporting.table import format_table, write_csv
+from lantern.reporting.ranking import BASELINE, Budget, rank_rows, rows_timed_alike
+from lantern.reporting.table import format_table, label_rows, warning_lines, write_csv
+from lantern.runtime.files import read_object, replace_text
 
 log = logging.getLogger(__name__)
 GRID_PROMPTS = 6
 FIGURES = ("pareto.png", "grid.png")
 PARTS = {"weights": "target", "tokenizers": "tokenizer"}  # of a model, by the words of an error
-EARLIER = 0  # time of change of an earlier sweep's summaries
+PROFILES = "profiles.json"  # acceptance profiles by setting id
+SWEEP = "sweep.jsonl"  # the points that the last sweep of a folder has finished
+
+
+def begin_sweep(folder: Path) -> None:
+    """Empties the list of finished points: results of an earlier sweep in this folder no longer count."""
+    replace_text(folder / SWEEP, "")
+
+
+def add_point(sweep: Path, point: Path) -> None:
+    """Lists a finished point."""
+    append_rows(sweep / SWEEP, [{"point": point.name}])
+
+
+def point_folders(folder: Path) -> list[Path]:
+    """The folders of the last sweep run in `folder` that hold results, in the order of their numbers; all of them where
+    no sweep has listed its points."""
+    points = [path.parent for path in folder.glob(f"*/{SUMMARY}")]
+    if (folder / SWEEP).is_file():
+        listed = {row.get("point") for row in read_rows(folder / SWEEP)}
+        points = [point for point in points if point.name in listed]
+    return sorted(points, key=lambda path: (int(path.name) if path.name.isdigit() else len(points), path.name))
 
 
 def merge_points(folder: Path, points: Sequence[Path], title: str, budget: Budget) -> tuple[list[Row], list[Path]]:
     """Writes results.csv, profiles.json, pareto.png, grid.png and report.html of run folders, and prints the table.
     Returns the ranked rows and the figures; both are empty if no point has a row."""
-    made = [row for point in points for row in read_summary(point)]
-    found = over_fastest(merge_rows(made))
-    if not found:
+    measured = [row for point in points for row in read_summary(point)]
+    merged = merge_rows(measured)
+    if not merged:
         return [], []
-    _tell_doubled(made)
-    check_alike(found)
-    _tell_places(found)
-    rows = ranked(found, budget)
+    check_alike(merged)
+    _warn_of_repeated_settings(measured)
+    _warn_of_unranked_rows(merged)
+    rows = rank_rows(merged, budget)
     write_csv(rows, folder / "results.csv")
     figures = _draw_figures(folder, points, rows)
     profiles = read_profiles(points)
@@ -52,29 +82,25 @@ def merge_points(folder: Path, points: Sequence[Path], title: str, budget: Budge
     return rows, figures
 
 
-def _tell_doubled(rows: Sequence[Row]) -> None:
-    """Warns of points that differ in nothing which identifies a setting, such as metrics: one row is kept of them."""
+def _warn_of_repeated_settings(rows: Sequence[Row]) -> None:
     counts = Counter(setting_id(row) for row in rows if not is_baseline(row))
-    named = {setting_id(row): run_name(row) for row in rows}
-    for setting, count in counts.items():
-        if count > 1:
-            log.warning(
-                f"{count} points are the same setting, {named[setting]}, and the table has the last one's row: what "
-                "they differ in (speed, quality, metrics, output_tv) is no setting; measure them in other folders"
-            )
+    if repeated := counts.total() - len(counts):
+        log.warning(
+            "%d points repeat the setting of another one, and the table has the last row of each: speed, quality, "
+            "metrics and output_tv are no part of a setting; measure such points in other folders", repeated,
+        )  # fmt: skip
 
 
-def _tell_places(rows: Sequence[Row]) -> None:
-    """Warns of rows that were timed on different machines or with different threads or versions of torch."""
-    timed = [row for row in rows if row.get("speedup") is not None]
-    counts, (most, *_) = Counter(map(_place, timed)), map(_place, timed_together(timed) or [{}])
-    if len(counts) > 1:
-        found = "; ".join(f"{count} with {place}" for place, count in counts.items())
-        log.warning(f"the rows were not timed alike ({found}): best.json ranks those with {most} only")
-
-
-def _place(row: Row) -> str:
-    return ", ".join(f"{key} {value}" for key, value in place_of(row).items())
+def _warn_of_unranked_rows(rows: Sequence[Row]) -> None:
+    methods = [row for row in rows if row.get("speedup") is not None and not is_baseline(row)]
+    alike = rows_timed_alike(methods)
+    if left := len(methods) - len(alike):
+        kinds = [key for key in BASELINE if len({str(row.get(key)) for row in methods}) > 1]
+        kind = ", ".join(f"{key} {alike[0].get(key)}" for key in kinds)
+        log.warning(
+            "%d rows are not ranked: their plain decoding was timed with another %s than that of the others (%s), so "
+            "that speed-ups do not compare", left, " or ".join(kinds), kind,
+        )  # fmt: skip
 
 
 def check_alike(rows: Sequence[Row]) -> None:
@@ -87,23 +113,10 @@ def check_alike(rows: Sequence[Row]) -> None:
             if row.get(key):
                 first.setdefault((kind, row[key]), row)
     for kind in dict.fromkeys(kind for kind, _ in first):
-        found = sorted(value for same, value in first if same == kind)
-        if len(found) > 1:
-            names = ", ".join(f"{value} in {run_name(first[kind, value])}" for value in found)
+        values = sorted(value for same, value in first if same == kind)
+        if len(values) > 1:
+            names = ", ".join(f"{value} in {run_name(first[kind, value])}" for value in values)
             raise LanternError(f"the rows have different {kind} ({names}); measure all of them again with the same")
-
-
-def point_folders(folder: Path) -> list[Path]:
-    """The folders of the last sweep run in `folder` that hold results, in the order of their numbers."""
-    points = [path.parent for path in folder.glob(f"*/{SUMMARY}") if path.stat().st_mtime != EARLIER]
-    return sorted(points, key=lambda path: (int(path.name) if path.name.isdigit() else len(points), path.name))
-
-
-def set_aside(folder: Path) -> None:
-    """Marks the results below `folder` as those of an earlier sweep, by a time that no clock shows: the machine's may
-    be set back while a sweep runs."""
-    for path in folder.glob(f"*/{SUMMARY}"):
-        os.utime(path, (EARLIER, EARLIER))
 
 
 def _draw_figures(folder: Path, points: Sequence[Path], rows: Sequence[Row]) -> list[Path]:
@@ -121,11 +134,11 @@ def _draw_figures(folder: Path, points: Sequence[Path], rows: Sequence[Row]) -> 
 def same_prompt_images(points: Sequence[Path], rows: Sequence[Row]) -> tuple[dict[str, Tensor], list[str]]:
     """The first images of every row's setting, by its label and in the rows' order, and the prompts they share."""
     labels = dict(zip(map(setting_id, rows), label_rows(rows), strict=True))
-    found, shared = shared_records(points, list(labels))
+    records, shared = shared_records(points, list(labels))
     shown = shared[:GRID_PROMPTS]
     columns = {
-        labels[setting]: torch.stack([_read_image(records[key]["file"]) for key in shown])
-        for setting, records in found.items()
+        labels[setting]: torch.stack([_read_image(own[key]["file"]) for key in shown])
+        for setting, own in records.items()
         if shown
     }
     return columns, [prompt for prompt, _ in shown]
@@ -133,3 +146,19 @@ def same_prompt_images(points: Sequence[Path], rows: Sequence[Row]) -> tuple[dic
 
 def _read_image(path: Path) -> Tensor:  # [3, H, W] in [0, 1]
     return torch.from_numpy(np.asarray(Image.open(path).convert("RGB")).copy()).permute(2, 0, 1) / 255
+
+
+def write_profiles(folder: Path, profiles: Mapping[str, Profile]) -> None:
+    """A line a setting. Earlier profiles of other settings are kept: a run that finds all its images on record decodes
+    nothing and has no profile."""
+    path = folder / PROFILES
+    lines = (f"{json.dumps(key)}: {encode(profile)}" for key, profile in (read_object(path) | dict(profiles)).items())
+    replace_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def read_profiles(folders: Sequence[Path]) -> dict[str, Profile]:
+    """By setting id; the first folder's where several measured a setting, as a sweep's points measure AR."""
+    profiles: dict[str, Profile] = {}
+    for folder in folders:
+        profiles = read_object(folder / PROFILES) | profiles
+    return profiles

@@ -9,13 +9,9 @@ from torch import Tensor
 
 from lantern.errors import is_number
 from lantern.evaluation.rows import Row, is_baseline
-from lantern.reporting.common_baseline import OVER_FASTEST, speed_key
 
 INK, BASELINE, METHOD, FRONT = "#222222", "#888888", "#1f6fb4", "#b9d3ea"
-PRICES = {  # lower is better
-    "frechet": "Fréchet distance, {num_images} images",
-    "output_tv": "output TV",
-}
+PRICES = {"frechet": "Fréchet distance, {num_images} images", "output_tv": "output TV"}  # lower is better
 
 
 def _pyplot():
@@ -43,19 +39,17 @@ def draw_pareto(rows: Sequence[Row], labels: Sequence[str], path: str | Path) ->
 
 def _draw_points(axes, points: Sequence[tuple[Row, str]], price: str) -> None:
     front = pareto_front([row for row, _ in points], price)
-    axes.plot([row[speed_key(row)] for row in front], [row[price] for row in front], color=FRONT, lw=3, zorder=1)
+    axes.plot([row["speedup"] for row in front], [row[price] for row in front], color=FRONT, lw=3, zorder=1)
     for row, _ in points:
         colour = BASELINE if is_baseline(row) else METHOD
-        speed = speed_key(row)
-        bars = {"xerr": _bars(row, speed), "yerr": _bars(row, price)}
+        bars = {"xerr": _bars(row, "speedup"), "yerr": _bars(row, price)}
         look = {"fmt": "o", "color": colour, "mfc": colour if row.get("lossless") else "white", "ms": 5}
-        axes.errorbar(row[speed], row[price], **bars, **look, lw=1, capsize=2, zorder=2)
-    kind = "fastest" if any(speed_key(row) == OVER_FASTEST for row, _ in points) else "plain"
-    axes.set_xlabel(f"speed-up over {kind} AR decoding (right is faster; filled: lossless)")
+        axes.errorbar(row["speedup"], row[price], **bars, **look, lw=1, capsize=2, zorder=2)
+    axes.set_xlabel("speed-up over plain AR decoding (right is faster; filled: lossless)")
     axes.set_ylabel(f"{PRICES[price].format(**points[0][0])} (down is better)")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25, lw=0.5)
-    _annotate(axes, [(row[speed_key(row)], row[price], label) for row, label in points])
+    _annotate(axes, [(row["speedup"], row[price], label) for row, label in points])
 
 
 def _annotate(axes, points: Sequence[tuple[float, float, str]]) -> None:
@@ -64,15 +58,8 @@ def _annotate(axes, points: Sequence[tuple[float, float, str]]) -> None:
     placed = []
     for x, y, text in points:
         for rise in (5, -11, 16, -22, 27, -33):
-            label = axes.annotate(
-                text,
-                (x, y),
-                (6, rise),
-                textcoords="offset points",
-                fontsize=8,
-                color=INK,
-                parse_math=False,
-            )
+            look = {"textcoords": "offset points", "fontsize": 8, "color": INK, "parse_math": False}
+            label = axes.annotate(text, (x, y), (6, rise), **look)
             box = label.get_window_extent()
             if not any(box.overlaps(other) for other in placed):
                 break
@@ -85,7 +72,7 @@ def _annotate(axes, points: Sequence[tuple[float, float, str]]) -> None:
 def pareto_front(rows: Sequence[Row], price: str) -> list[Row]:
     """The rows that no other row exceeds in both speed-up and price, slowest first."""
     front = []
-    for row in sorted(rows, key=lambda row: (-row[speed_key(row)], row[price])):
+    for row in sorted(rows, key=lambda row: (-row["speedup"], row[price])):
         if not front or row[price] < front[-1][price]:
             front.append(row)
     return front[::-1]
@@ -132,7 +119,7 @@ def draw_benchmark(passes: Sequence[Row], rows: Sequence[Row], path: str | Path)
 
 
 def _points(rows: Sequence[Row], labels: Sequence[str], price: str) -> list[tuple[Row, str]]:
-    return [(row, label) for row, label in zip(rows, labels, strict=True) if _has_finite(row, speed_key(row), price)]
+    return [(row, label) for row, label in zip(rows, labels, strict=True) if _has_finite(row, "speedup", price)]
 
 
 def _has_finite(row: Row, *keys: str) -> bool:

@@ -1,26 +1,212 @@
-"""Result rows as tables: aligned text for the terminal, and a csv."""
+"""Result rows for readers: what their numbers mean, labels, the table on the terminal with its warnings, and a csv."""
 
 import csv
 import io
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from lantern.evaluation.rows import Row, is_baseline
-from lantern.reporting.common_baseline import OVER_FASTEST
-from lantern.reporting.labels import label_rows, marks
+from lantern.errors import is_number
+from lantern.evaluation.rows import SETTING_KEYS, WARNING_BREAK, Row, config_keys, is_baseline
 from lantern.runtime.files import replace_text
 
-COLUMNS = {
-    OVER_FASTEST: "over fastest AR",
+BOUNDS = ("_low", "_high")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A number of result rows."""
+
+    key: str
+    title: str
+    meaning: str
+    better: str  # "high", "low", or "" where neither is
+    shown: bool  # at first
+    is_speed: bool = False  # else it is about quality
+
+
+KNOWN = (
+    Column("speedup", "speed-up",
+           "Time of plain decoding over this setting's, both timed in turn on the same prompts, from prompt to tokens.",
+           "high", True, True),
+    Column("speedup_over_compiled", "over compiled",
+           "Time of plain decoding with torch.compile over this setting's.", "high", False, True),
+    Column("tokens_per_step", "tokens per step",
+           "Image tokens committed per forward pass of the target.", "high", True, True),
+    Column("end_to_end_speedup", "end to end",
+           "Speed-up with the image decoder included.", "high", True, True),
+    Column("latency_s", "s per image",
+           "Seconds from prompt to one image's tokens, text encoder included, one image at a time.", "low", True, True),
+    Column("end_to_end_s", "s end to end", "Seconds from prompt to image.", "low", False, True),
+    Column("draft_ms", "draft ms",
+           "Milliseconds per round spent on drafting. The parts of a round are the host's time: on a GPU the last one, "
+           "accepting, waits for what the others have started.", "low", False, True),
+    Column("drafter_forward_ms", "drafter ms",
+           "Milliseconds per round spent in the drafter's forward passes; a part of drafting.", "low", False, True),
+    Column("verify_ms", "verify ms", "Milliseconds per round spent in the target's forward pass.", "low", False, True),
+    Column("accept_ms", "accept ms",
+           "Milliseconds per round spent on choosing the accepted tokens and committing them.", "low", False, True),
+    Column("head_ms", "head ms",
+           "Milliseconds per round in the diffusion head of verification; a part of accepting.", "low", False, True),
+    Column("overhead", "overhead",
+           "Share of a round that is neither a target nor a drafter forward pass; the host's time, no figure of a GPU.",
+           "low", False, True),
+    Column("target_forwards", "target forwards",
+           "Forward passes of the target per image, without the prompt's.", "low", False, True),
+    Column("target_nodes", "target nodes", "Tree nodes per image that the target judged.", "low", False, True),
+    Column("drafter_forwards", "drafter forwards", "Forward passes of the drafter per image.", "low", False, True),
+    Column("baseline_latency_s", "AR s per image",
+           "Seconds per image of the plain decoding that this setting was timed against.", "", False, True),
+    Column("ar_over_floor", "AR over floor",
+           "Time of a step of plain decoding over that of reading its memory at the bandwidth of a copy.", "", False,
+           True),
+    Column("num_timed", "timed", "Number of images timed one at a time.", "", False, True),
+    Column("retimed", "timed again",
+           "Number of images timed more than once, since other processes used the cores or the run was stopped between "
+           "two sides.", "", False, True),
+    Column("other_cores", "other cores", "Cores that other processes used while images were timed.", "", False, True),
+    Column("output_tv", "output TV",
+           "Total variation between the target's law and the law of a committed token. Under shared noise an upper "
+           "bound: the share of tokens that are not the target's own pick.", "low", True),
+    Column("code_distance", "code distance",
+           "Expected distance in the codebook between a token of the target's law and the committed token; 1 is the "
+           "mean distance of a code and its nearest neighbour.", "low", True),
+    Column("frechet", "Fréchet",
+           "Fréchet distance to real images in feature space; biased upwards for few images.", "low", True),
+    Column("kernel", "kernel",
+           "Kernel distance to real images in feature space; unbiased, so it can be below 0.", "low", False),
+    Column("precision", "precision", "Share of images that lie among the real images.", "high", True),
+    Column("recall", "recall", "Share of real images that lie among the images of this setting.", "high", True),
+    Column("num_images", "images", "Number of images judged.", "", False),
+)  # fmt: skip
+ENDINGS = {  # of metrics that are not listed above
+    "_diff": "Difference from plain decoding on the same prompts and seeds.",
+    "_loss": "Plain decoding's figure less this setting's, on the same prompts and seeds.",
+    "_score": "Mean score of the images under this metric.",
+}
+HIGHER_IS_BETTER = ("_accuracy", "_score", "_share", "precision", "recall", "diversity")
+LOWER_IS_BETTER = ("_tv", "_distance", "_diff", "_loss")
+
+
+def columns_of(rows: Sequence[Row]) -> list[Column]:
+    """A column for every number in any row: the known ones first, then the metrics in the rows' order."""
+    keys = list(dict.fromkeys(key for row in rows for key in row if not is_setting(key)))
+    held = [key for key in keys if any(is_number(row.get(key)) for row in rows) and not is_bound(key, keys)]
+    known = {column.key: column for column in KNOWN}
+    return [known[key] for key in known if key in held] + [_metric_column(key) for key in held if key not in known]
+
+
+def better(key: str) -> str:
+    """The direction in which a number is better: "high", "low", or "" where it is unknown."""
+    return ({known.key: known for known in KNOWN}.get(key) or _metric_column(key)).better
+
+
+def is_setting(key: str) -> bool:
+    """Whether a row's key is a setting and not a result. Dotted keys are named as in the config."""
+    return key in SETTING_KEYS or "." in key
+
+
+def is_bound(key: str, keys: Sequence[str]) -> bool:
+    """Whether a key is a bound of another key's interval."""
+    return any(key.endswith(end) and key.removesuffix(end) in keys for end in BOUNDS)
+
+
+def _metric_column(key: str) -> Column:
+    way = "high" if key.endswith(HIGHER_IS_BETTER) else "low" if key.endswith(LOWER_IS_BETTER) else ""
+    if key.endswith("_accuracy"):
+        title = f"{key.removesuffix('_accuracy')} right"
+        return Column(key, title, "Share of images that show what the prompt asks for.", way, True)
+    found = [meaning for ending, meaning in ENDINGS.items() if key.endswith(ending)]
+    meaning = found[0] if found else f"{key} in results.csv."
+    return Column(key, key.replace("_", " "), meaning, way, key.endswith("_score"))
+
+
+LABEL_KEYS = (
+    "model", "drafter", "drafter_hash", "tree", "verification", "acceptance", "k", "delta", "lam", "temperature",
+    "top_k", "top_p", "cfg_scale", "seed", "target_hash", "prompts_hash", "split", "num_images", "batch_size", "dtype",
+    "device", "threads", "torch", "compile", "tf32",
+)  # fmt: skip
+SYMBOLS = {"delta": "δ", "lam": "λ", "eps": "ε", "alpha": "α", "beta": "β", "mu": "μ", "nu": "ν"}
+
+
+def label_rows(rows: Sequence[Row]) -> list[str]:
+    """A short name a row: "AR" for a baseline, else its method if there are several, and the settings in which rows of
+    its method differ; else its rule, tree and bound. Equal names are numbered."""
+    groups: dict[object, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(_method(row), []).append(row)
+    named = ["method"] if len(groups.keys() - {"AR"}) > 1 else []
+    keys = {method: [*([] if method == "AR" else named), *_differing(alike)] for method, alike in groups.items()}
+    labels = [_label(row, keys[_method(row)]) for row in rows]
+    counts = [labels[:index].count(label) for index, label in enumerate(labels)]
+    return [f"{label} #{count + 1}" if count else label for label, count in zip(labels, counts, strict=True)]
+
+
+def _method(row: Row) -> object:
+    return "AR" if is_baseline(row) else row.get("method")
+
+
+def _differing(rows: Sequence[Row]) -> list[str]:
+    return [key for key in (*LABEL_KEYS, *config_keys(rows)) if len({str(row.get(key)) for row in rows}) > 1]
+
+
+def _label(row: Row, keys: Sequence[str]) -> str:
+    parts = [_setting(row, key) for key in keys if row.get(key) is not None]
+    if is_baseline(row):
+        return " ".join(["AR", *parts])
+    return " ".join(parts) or " ".join([f"{row['acceptance']} {row['tree']}", *_bounds(row)])
+
+
+def _setting(row: Row, key: str) -> str:
+    if key == "drafter_hash":
+        return str(row.get("drafter_name") or row[key])
+    return row[key] if isinstance(row[key], str) else f"{_symbol(key)} {row[key]:g}"
+
+
+def _bounds(row: Row) -> list[str]:
+    """A rule's δ or λ, which a row without a name of its own shows though no other row differs in it."""
+    return [f"{SYMBOLS[key]} {row[key]:g}" for key in ("delta", "lam") if row.get(key) is not None]
+
+
+def _symbol(key: str) -> str:
+    name = key.split(".")[-1]
+    return SYMBOLS.get(name, name)
+
+
+def marks(row: Row) -> dict[str, str]:
+    """A setting in a word each: whether its law is plain decoding's, whether its drafter was trained, and a lossy
+    setting's verdict under the sweep's budget."""
+    law = "lossless" if row.get("lossless") or is_baseline(row) else "lossy"
+    drafter = "trained" if row.get("drafter_hash") else "training-free"
+    verdict = row.get("within_budget") if law == "lossy" else "yes"
+    return {"law": law, "drafter": drafter, "budget": verdict or "-"}
+
+
+def shared_settings(rows: Sequence[Row]) -> str:
+    """A sentence with the settings that all methods share, hashes left out, and the number of judged images."""
+    methods = [row for row in rows if not is_baseline(row)] or rows
+    shared = [
+        key
+        for key in (*LABEL_KEYS, *config_keys(methods))
+        if not key.endswith("_hash")
+        and len({str(row.get(key)) for row in methods}) == 1
+        and methods[0].get(key) is not None
+    ]
+    settings = ", ".join(f"{key} {methods[0][key]}" for key in shared)
+    judged = methods[0].get("num_images")
+    quality = f"Quality of {judged} images per setting; brackets" if judged else "Brackets"
+    return f"All methods: {settings}. {quality}: 95 % bounds."
+
+
+HEADINGS = {  # of the terminal's table
     "speedup": "speed-up", "tokens_per_step": "tokens/step", "target_forwards": "passes",
     "drafter_forwards": "drafter's", "latency_s": "s/image", "draft_ms": "draft ms", "verify_ms": "verify ms",
     "accept_ms": "accept ms", "output_tv": "output TV", "code_distance": "code dist.",
-    "frechet": "Fréchet",
-    "frechet_diff": "less AR's", "kernel": "kernel", "precision": "prec.",
-    "recall": "recall",
+    "frechet": "Fréchet", "frechet_diff": "less AR's", "kernel": "kernel", "precision": "prec.", "recall": "recall",
 }  # fmt: skip
 JUDGED = ("_accuracy", "_score")  # ends of the keys of metrics that have a column
-BOUNDED = (OVER_FASTEST, "speedup", "output_tv", "frechet", "frechet_diff")
+BOUNDED = ("speedup", "output_tv", "frechet", "frechet_diff")
 
 
 def format_table(rows: Sequence[Row]) -> str:
@@ -38,8 +224,8 @@ def _align(line: Sequence[str], widths: Sequence[int]) -> str:
 
 def _cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     judged = dict.fromkeys(key for row in rows for key in row if key.endswith(JUDGED))
-    keys = [key for key in [*COLUMNS, *judged] if any(row.get(key) is not None for row in rows)]
-    headers = [COLUMNS.get(key, key.removesuffix(JUDGED[0]).replace("_", " ")) for key in keys]
+    keys = [key for key in [*HEADINGS, *judged] if any(row.get(key) is not None for row in rows)]
+    headers = [HEADINGS.get(key, key.removesuffix(JUDGED[0]).replace("_", " ")) for key in keys]
     differing = _differing_marks(rows)
     lines = [
         [label, *(marks(row)[name] for name in differing), *(format_value(row, key) for key in keys)]
@@ -85,3 +271,22 @@ def write_csv(rows: Sequence[Row], path: str | Path) -> None:
     writer.writeheader()
     writer.writerows(rows)
     replace_text(path, text.getvalue())
+
+
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+def warning_lines(rows: Sequence[Row]) -> list[str]:
+    """A line for each warning, with the labels of its rows. Sentences that differ only in their numbers are one
+    warning, of which the first is shown."""
+    kinds: dict[str, list[tuple[str, str]]] = {}  # the sentence without its numbers -> labels and sentences
+    for label, row in zip(label_rows(rows), rows, strict=True):
+        for sentence in filter(None, (row.get("warnings") or "").split(WARNING_BREAK)):
+            kinds.setdefault(NUMBER.sub("#", sentence), []).append((label, sentence))
+    lines = []
+    for warned in kinds.values():
+        labels, sentences = zip(*warned, strict=True)
+        where = "all rows" if len(labels) == len(rows) > 1 else ", ".join(labels)
+        note = " (numbers of the first row)" if len(set(sentences)) > 1 else ""
+        lines.append(f"warning ({where}): {sentences[0]}{note}")
+    return lines

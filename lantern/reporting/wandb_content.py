@@ -1,24 +1,18 @@
-"""Results as content of Weights & Biases runs: flat numbers, curves, tables, the plot of speed against quality,
-artifacts."""
+"""Results as content of Weights & Biases runs: flat numbers, curves, tables, pictures and artifacts."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import wandb
-from matplotlib import colormaps
 from torch import Tensor
 
 from lantern.evaluation.rows import Row
 from lantern.metrics.profile import Profile
 from lantern.models.checkpoints import weights_hash
-from lantern.reporting.common_baseline import speed_key
 
 MAX_IMAGES = 32  # in a table; all images are in the run folder
 RESULT_FILES = ("*.jsonl", "*.json", "*.csv", "*.png", "report.html")
-SPEED, QUALITY = "speedup", "frechet"
-MAP_CELL = 12  # pixels
 
 
 class Curve(NamedTuple):
@@ -29,16 +23,16 @@ class Curve(NamedTuple):
     points: list[dict[str, float]]
 
 
-def flat(row: Mapping[str, object], name: str = "") -> dict[str, object]:
+def flatten(row: Mapping[str, object], name: str = "") -> dict[str, object]:
     """The scalars of a row, nested ones by their path, None left out: W&B's panels and filters read only these."""
-    found: dict[str, object] = {}
+    scalars: dict[str, object] = {}
     for key, value in row.items():
         path = f"{name}/{key}" if name else str(key)
         if isinstance(value, Mapping):
-            found |= flat(value, path)
+            scalars |= flatten(value, path)
         elif isinstance(value, str | int | float):
-            found[path] = value
-    return found
+            scalars[path] = value
+    return scalars
 
 
 def curves_of(profile: Profile | None, records: Sequence[Row]) -> list[Curve]:
@@ -63,16 +57,6 @@ def _shares(tally: Mapping[str, Sequence[int]], axis: str, first: int) -> list[d
     ]
 
 
-def acceptance_map(profile: Profile | None) -> wandb.Image | None:
-    """The share of accepted draft tokens by position in the image; None where nothing was drafted."""
-    if profile is None or not any(profile["position"]["judged"]):
-        return None
-    judged, accepted = (np.array(profile["position"][key], float) for key in ("judged", "accepted"))
-    shares = np.divide(accepted, judged, out=np.full_like(judged, np.nan), where=judged > 0)[: np.prod(profile["grid"])]
-    pixels = np.uint8(255 * colormaps["viridis"](np.ma.masked_invalid(shares.reshape(profile["grid"])))[..., :3])
-    return wandb.Image(pixels.repeat(MAP_CELL, 0).repeat(MAP_CELL, 1), caption="dark 0 %, bright 100 %")
-
-
 def image_table(prompts: Sequence[str], columns: Mapping[str, Tensor]) -> wandb.Table:
     """The same prompts down, the settings across; columns [N, 3, H, W] in [0, 1]."""
     shown = range(min(MAX_IMAGES, len(prompts), *(len(images) for images in columns.values())))
@@ -86,27 +70,14 @@ def _picture(image: Tensor) -> wandb.Image:
 
 def row_table(rows: Sequence[Row]) -> wandb.Table:
     """All rows, with a column for every scalar of any of them."""
-    lines = [flat(row) for row in rows]
+    lines = [flatten(row) for row in rows]
     keys = list(dict.fromkeys(key for line in lines for key in line))
     return wandb.Table(columns=keys, data=[[line.get(key) for key in keys] for line in lines])
 
 
-def pareto_chart(rows: Sequence[Row], names: Sequence[str]) -> wandb.plot.CustomChart | None:
-    """Speed-up against Fréchet distance; None where no row has both."""
-    points = [[name, *_both(row)] for row, name in zip(rows, names, strict=True) if None not in _both(row)]
-    if not points:
-        return None
-    table = wandb.Table(columns=["setting", SPEED, QUALITY], data=points)
-    return wandb.plot.scatter(table, SPEED, QUALITY, title="Speed-up against Fréchet distance")
-
-
-def _both(row: Row) -> tuple[object, object]:
-    return row.get(speed_key(row)), row.get(QUALITY)
-
-
 def results_artifact(name: str, folder: Path, metadata: Mapping[str, object]) -> wandb.Artifact:
     """The result files of a run folder, images left out."""
-    artifact = wandb.Artifact(name, "results", metadata=flat(metadata))
+    artifact = wandb.Artifact(name, "results", metadata=flatten(metadata))
     for path in sorted({path for pattern in RESULT_FILES for path in folder.glob(pattern)}):
         artifact.add_file(str(path), path.name)
     return artifact

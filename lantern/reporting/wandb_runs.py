@@ -3,10 +3,10 @@ failures are warnings: every result is on disk before it is tracked. wandb is im
 
 import hashlib
 import logging
-import netrc
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from netrc import NetrcParseError, netrc
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlparse
@@ -16,7 +16,8 @@ from torch import Tensor
 from lantern.errors import LanternError
 from lantern.evaluation.rows import Row, fixed_part, run_name, setting_id
 from lantern.metrics.profile import Profile
-from lantern.reporting.quality_budget import Choice
+from lantern.reporting.ranking import Choice
+from lantern.runtime.files import replace_text
 
 if TYPE_CHECKING:
     import wandb
@@ -31,19 +32,12 @@ MODES = ("auto", "online", "offline", "disabled")
 
 def wandb_mode() -> str:
     """WANDB_MODE if set, else "online" with a key in the environment or netrc, else "offline"."""
-    chosen = os.environ.get("WANDB_MODE")
-    if chosen:
-        return chosen
-    return "online" if os.environ.get("WANDB_API_KEY") or _has_netrc_entry() else "offline"
-
-
-def _has_netrc_entry() -> bool:
-    path = Path(os.environ.get("NETRC", "~/.netrc")).expanduser()
     host = urlparse(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname or ""
     try:
-        return netrc.netrc(path).authenticators(host) is not None
-    except (OSError, netrc.NetrcParseError):
-        return False
+        has_key = os.environ.get("WANDB_API_KEY") or netrc(os.environ.get("NETRC")).authenticators(host)
+    except (OSError, NetrcParseError):
+        has_key = False
+    return os.environ.get("WANDB_MODE") or ("online" if has_key else "offline")
 
 
 def run_tags(row: Mapping[str, object]) -> list[str]:
@@ -53,10 +47,16 @@ def run_tags(row: Mapping[str, object]) -> list[str]:
 
 
 class Group(NamedTuple):
-    """The W&B group of a sweep or an evaluation: its name with its folder's, and the folder's key."""
+    """The W&B group of a sweep or an evaluation: its name with its folder's, and the folder, whose key is made only
+    for what is tracked."""
 
     name: str
-    key: str
+    folder: Path
+
+    @property
+    def key(self) -> str:
+        """The folder's key."""
+        return folder_key(self.folder)
 
     def run_id(self, what: str) -> str:
         """The same id for the same setting whenever the sweep runs again in its folder."""
@@ -65,25 +65,14 @@ class Group(NamedTuple):
 
 def group_of(sweep: str | None, folder: str | Path) -> Group:
     """The group of a sweep's name and folder; of a single run's without a sweep."""
-    return Group(f"{sweep or 'evaluate'}-{Path(folder).name}", folder_key(Path(folder)))
+    return Group(f"{sweep or 'evaluate'}-{Path(folder).name}", Path(folder))
 
 
 def folder_key(folder: Path) -> str:
-    """A folder's random key, made once; processes that start together share the first one's."""
-    path = folder / KEY_FILE
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        own = folder / f".{secrets.token_hex(8)}"
-        own.write_text(secrets.token_hex(8))
-        try:
-            os.link(own, path)
-        except FileExistsError:
-            pass
-        except OSError:  # a file system without links: of two processes the later one's
-            os.replace(own, path)
-        finally:
-            own.unlink(missing_ok=True)
-    return path.read_text()
+    """A folder's random key, made once. Of processes that start together, the last one's key is kept."""
+    if not (folder / KEY_FILE).exists():
+        replace_text(folder / KEY_FILE, secrets.token_hex(8))
+    return (folder / KEY_FILE).read_text()
 
 
 class Point(NamedTuple):
@@ -113,11 +102,9 @@ class Tracker:
 
             for curve in content.curves_of(point.profile, point.records):
                 _log_curve(run, curve)
-            if (accepted := content.acceptance_map(point.profile)) is not None:
-                run.log({"acceptance_map": accepted})
             if point.columns:
                 run.log({"images": content.image_table(point.prompts, point.columns)})
-            run.summary.update(content.flat(point.row))
+            run.summary.update(content.flatten(point.row))
             described = fixed_part(point.row)  # W&B takes 100 keys at most; the rest is in the files
             run.log_artifact(content.results_artifact(f"results-{run.id}", folder, described))
             if checkpoint and Path(checkpoint).is_dir() and point.row.get("drafter_hash"):  # else the Hub keeps it
@@ -127,11 +114,11 @@ class Tracker:
         self._send(settings, group, setting_id(point.row), [*self.tags, *run_tags(point.row)], fill)
 
     def summary(
-        self, rows: Sequence[Row], best: Choice | None, figures: Sequence[Path], images: Point | None,
+        self, rows: Sequence[Row], best: Choice | None, figures: Sequence[Path], images: Point,
         folder: Path, group: Group,
     ) -> None:  # fmt: skip
-        """One run for a whole sweep: the merged table, same-prompt images across methods, the plot of speed against
-        quality, and the best setting under the budget, number by number."""
+        """One run for a whole sweep: the merged table, figures, same-prompt images across methods, and the best setting
+        under the budget, number by number."""
 
         def fill(run: "wandb.Run") -> None:
             import wandb
@@ -139,18 +126,14 @@ class Tracker:
             from lantern.reporting import wandb_content as content
 
             logged = {"results": content.row_table(rows)} | {path.stem: wandb.Image(str(path)) for path in figures}
-            if (chart := content.pareto_chart(rows, [run_name(row) for row in rows])) is not None:
-                logged["speed_against_quality"] = chart
-            if images is not None and images.columns:
+            if images.columns:
                 logged["images"] = content.image_table(images.prompts, images.columns)
             run.log(logged)
             run.summary.update({"points": len(rows)})
             if best is not None:
-                named = {"name": run_name(best.row), "certain": best.is_certain, "ranked_by": best.ranked_by}
-                named["candidates"] = best.candidates
-                run.summary.update(
-                    {f"best/{key}": value for key, value in (content.flat(best.widened) | named).items()}
-                )
+                named = {"name": run_name(best.row), "certain": best.is_certain, "candidates": best.candidates}
+                values = content.flatten(best.corrected) | named
+                run.summary.update({f"best/{key}": value for key, value in values.items()})
             run.log_artifact(content.results_artifact(f"sweep-{group.key}", folder, {"points": len(rows)}))
 
         settings = {"job_type": "summary", "name": f"{group.name}/summary", "dir": folder}

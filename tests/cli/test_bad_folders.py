@@ -18,7 +18,7 @@ from lantern.errors import LanternError
 from lantern.evaluation.fingerprint import FINISHED, is_finished, mark_finished
 from lantern.evaluation.records import RECORDS
 from lantern.evaluation.rows import SUMMARY, append_rows, read_rows, read_summary
-from lantern.reporting.profiles import read_profiles
+from lantern.reporting.merge import read_profiles
 from lantern.runtime.files import alone_in, read_object, replace_text
 from lantern.tuning.saved_choice import KeptChoice
 

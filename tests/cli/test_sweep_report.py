@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -17,9 +16,9 @@ from support.pages import read_content
 from lantern.cli.sweep_callback import SweepReport, report_sweep
 from lantern.errors import LanternError
 from lantern.evaluation.rows import SUMMARY
-from lantern.reporting.labels import label_rows
 from lantern.reporting.merge import merge_points, point_folders
-from lantern.reporting.quality_budget import Budget
+from lantern.reporting.ranking import Budget
+from lantern.reporting.table import label_rows
 from lantern.reporting.wandb_runs import Tracker
 from lantern.runtime.files import replace_text
 
@@ -59,8 +58,7 @@ def test_the_report_is_made_at_exit_when_hydra_leaves_the_end_out(tmp_path, monk
     cfg = composed_with_hydra("evaluate", "+sweep=delta", f"hydra.sweep.dir={folder}", "tracking.mode=disabled")
     callback = SweepReport()
     callback.on_multirun_start(cfg)
-    for summary in folder.glob(f"*/{SUMMARY}"):
-        summary.touch()  # as points of this sweep
+    sweep_folder(folder)  # its points are measured again
     kept[-1]()
     assert (folder / "report.html").is_file()
     (folder / "report.html").unlink()
@@ -71,7 +69,7 @@ def test_the_report_is_made_at_exit_when_hydra_leaves_the_end_out(tmp_path, monk
 def test_a_sweep_names_the_best_setting_under_its_budget_on_paper_too(tmp_path, capsys):
     folder = sweep_folder(tmp_path)
     report_sweep(folder, "delta", Tracker(mode="disabled"), BUDGET)
-    best = "fastest by the lower bound, lossless or with frechet at most 10 % worse than plain decoding's: δ 0.01"
+    best = "fastest setting, lossless or with frechet at most 10 % worse than plain decoding's: δ 0.01"
     assert best in capsys.readouterr().out
     best = json.loads((folder / "best.json").read_text())
     assert (best["setting"], best["row"]["delta"], best["budget"]["within"]) == ("δ 0.01", 0.01, {"frechet": 0.1})
@@ -92,15 +90,12 @@ def test_a_report_that_fails_is_a_failure(tmp_path):
 
 
 def test_a_sweep_run_again_in_its_folder_reports_only_its_own_points(tmp_path, monkeypatch):
-    """Also where the clock was set back, by which the new points seem to be older."""
+    """Catches results of points that only an earlier sweep had."""
     monkeypatch.setattr("lantern.cli.sweep_callback.atexit.register", lambda _: None)
     folder = sweep_folder(tmp_path, deltas=(0.01, 0.1, 0.4))
     sweep = ["+sweep=delta", f"hydra.sweep.dir={folder}", "tracking.mode=disabled"]
     SweepReport().on_multirun_start(composed_with_hydra("evaluate", *sweep))
     sweep_folder(folder, deltas=(0.2,))
-    for path in (folder / "0" / "summary.json", folder / "multirun.yaml"):
-        path.touch()
-        os.utime(path, (1, 1))
     rows, _ = merge_points(folder, point_folders(folder), "again", BUDGET)
     assert [row["delta"] for row in rows] == [None, 0.2]
 
@@ -181,10 +176,10 @@ def test_points_without_results_are_counted(made, left, tmp_path, monkeypatch, c
 
 
 @pytest.mark.parametrize(("error", "told"), [
-    (wrapped(LanternError("delta=2 is too much")), "mend what is named above first, then start the command again"),
+    (wrapped(LanternError("delta=2 is too much")), "fix the errors above, then start the command again"),
     (ZeroDivisionError("by zero"), "start the same command again"),
 ])  # fmt: skip
-def test_a_sweep_whose_settings_do_not_work_says_to_mend_them(error, told, tmp_path, monkeypatch, caplog):
+def test_a_sweep_whose_settings_do_not_work_says_to_fix_them(error, told, tmp_path, monkeypatch, caplog):
     """Catches advice that fails again in the same way."""
     callback, at_exit = begun(tmp_path, monkeypatch, "+sweep=delta")
     callback.on_job_end(composed_with_hydra("evaluate", "+sweep=delta", "hydra.job.num=3"), failure(error))

@@ -8,7 +8,7 @@ from support.configs import SWEEPS, composed, composed_with_hydra, points_of, sw
 from support.paths import CONF
 
 from lantern.cli.sweep_callback import SweepReport, find_conflict
-from lantern.reporting.published import FIGURES, published_keys
+from lantern.reporting.publish import PUBLISHED, published_keys
 
 
 def settings_of(sweep: str) -> list[dict[str, str]]:
@@ -43,7 +43,7 @@ def test_every_published_figure_is_of_a_method_and_of_settings_that_can_be_run(n
     for entry in made[0].published[name]:
         assert entry.source
         assert (CONF / "model" / f"{entry.model}.yaml").is_file()
-        figures = {f"published_{key}": entry[key] for key in FIGURES if key in entry}
+        figures = {f"published_{key}": entry[key] for key in PUBLISHED if key in entry}
         assert figures in [published_keys(described(cfg, entry.model), cfg.published) for cfg in made]
 
 

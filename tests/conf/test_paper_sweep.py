@@ -11,7 +11,7 @@ from support.paths import ROOT
 import lantern
 from lantern.evaluation.rows import read_rows
 from lantern.pipeline import pipelines
-from lantern.reporting.published import published_keys
+from lantern.reporting.publish import published_keys
 
 POINTS = points_of("paper")
 PUBLISHED = "llamagen_t2i_stage1"

@@ -26,8 +26,8 @@ from lantern.evaluation.records import unpack
 from lantern.evaluation.rows import read_rows
 from lantern.metrics.token_distance import TokenDistance
 from lantern.pipeline import Pipeline, pipelines
-from lantern.progress import stream
 from lantern.sampling import Sampling
+from lantern.streaming import stream
 from lantern.trees.static import chain
 from lantern.types import Generation
 from lantern.verification import Ratio

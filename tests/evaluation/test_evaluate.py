@@ -22,8 +22,8 @@ from lantern.evaluation.rows import (
     read_rows,
     setting_id,
 )
-from lantern.reporting.labels import label_rows
-from lantern.reporting.run_folder import write_measurements
+from lantern.reporting.publish import write_measurements
+from lantern.reporting.table import label_rows
 
 
 @pytest.fixture(autouse=True)

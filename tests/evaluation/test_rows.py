@@ -6,8 +6,7 @@ import pytest
 
 from lantern.errors import LanternError
 from lantern.evaluation.rows import append_rows, merge_rows, read_rows
-from lantern.reporting.labels import label_rows
-from lantern.reporting.table import format_table
+from lantern.reporting.table import format_table, label_rows
 
 
 def test_an_append_closes_a_line_that_a_crash_left_torn(tmp_path):

@@ -1,10 +1,12 @@
 """A miniature of the embedded model behind the page's server."""
 
 import threading
+import time
 
 import pytest
 from support.tiny_weights import load_tiny
 
+from lantern.live import comparison
 from lantern.live.server import LiveServer
 
 
@@ -22,3 +24,10 @@ def server(tiny):
         yield started
         started.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def slow_rounds(monkeypatch):
+    """Rounds of 10 ms or more, so that a comparison lasts."""
+    event_of = comparison._round
+    monkeypatch.setattr(comparison, "_round", lambda *parts: time.sleep(0.01) or event_of(*parts))

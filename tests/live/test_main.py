@@ -31,6 +31,7 @@ def test_arguments_that_do_not_fit_are_one_sentence(arguments, message, monkeypa
     assert "\n" not in str(found.value)
 
 
+@pytest.mark.full
 def test_a_taken_port_ends_the_command_with_a_remedy_and_no_traceback():
     with LiveServer(0) as taken:
         command = [sys.executable, "-m", "lantern", f"port={taken.server_port}", "open=false"]

@@ -1,51 +1,99 @@
-"""Rows that cannot be compared are not put into one table."""
+"""Points of a sweep are merged into one table, with their profiles and warnings."""
+
+from pathlib import Path
 
 import pytest
+from support.fake_pipeline import FakePipeline
 
 from lantern.errors import LanternError
-from lantern.reporting import merge
-from lantern.reporting.merge import check_alike
+from lantern.evaluation.evaluate import Evaluation
+from lantern.evaluation.plan import Folders, Plan
+from lantern.evaluation.rows import encode
+from lantern.reporting.merge import check_alike, merge_points, point_folders, read_profiles, write_profiles
+from lantern.reporting.publish import write_measurements
+from lantern.reporting.ranking import Budget
+from lantern.runtime.files import replace_text
 
-ROW = {
-    "model": "a",
-    "drafter": "none",
-    "acceptance": "exact",
-    "tree": "none",
-    "code": "c1",
-    "target_hash": "w1",
-    "tokenizer_hash": "t1",
-}
+ROW = {"model": "a", "drafter": "none", "acceptance": "exact", "tree": "none", "code": "c1", "target_hash": "w1"}
+ROW |= {"tokenizer_hash": "t1"}
+METHOD = ROW | {"drafter": "eagle", "device": "cpu", "threads": 1, "compile": False, "speedup": 2.0}
+FEW, MANY = {"images": 3}, {"images": 4}
 
 
 def test_rows_of_the_same_code_and_weights_are_merged_also_of_several_models():
     check_alike([ROW, ROW | {"model": "b", "target_hash": "w2"}, ROW | {"code": None}])
 
 
-@pytest.mark.parametrize(("change", "sentence"), [
-    ({"code": "c2"}, r"different code \(c1 in a/ar, c2 in a/ar\)"),
-    ({"target_hash": "w2"}, r"different weights of a \(w1 in a/ar, w2 in a/ar\)"),
-    ({"tokenizer_hash": "t2"}, r"different tokenizers of a \(t1 in a/ar, t2 in a/ar\)"),
-])  # fmt: skip
-def test_rows_of_other_code_or_weights_are_refused_and_named(change, sentence):
+@pytest.mark.parametrize("change", [{"code": "c2"}, {"target_hash": "w2"}, {"tokenizer_hash": "t2"}])
+def test_rows_of_other_code_or_weights_are_refused_and_named(change):
     """Catches a table whose rows differ in more than its columns say, such as of machines with other checkouts."""
-    with pytest.raises(LanternError, match=sentence):
+    (key, value), = change.items()  # fmt: skip
+    with pytest.raises(LanternError, match=rf"\({ROW[key]} in a/ar, {value} in a/ar\)"):
         check_alike([ROW, ROW | change])
 
 
-def test_points_that_are_one_setting_are_told(caplog):
-    """Catches a sweep over a metric's size, of whose points the table keeps one without a word."""
-    method = ROW | {"drafter": "eagle"}
-    merge._tell_doubled([ROW, method, ROW, method | {"tree": "chain"}])
-    assert not caplog.records
-    merge._tell_doubled([ROW, method, ROW, method])
-    assert "2 points are the same setting, a/exact/none" in caplog.text
+def merge(folder: Path, *rows: dict) -> None:
+    for number, row in enumerate(rows):
+        replace_text(folder / str(number) / "summary.json", encode({"row": row}))
+        replace_text(folder / str(number) / "prompts.jsonl", "")
+    merge_points(folder, point_folders(folder), "made-up sweep", Budget({"frechet": 0.1}))
 
 
-def test_rows_that_were_not_timed_alike_are_told(caplog):
-    """Catches a ranking of speed-ups on one and on two threads, without a word."""
-    method = ROW | {"drafter": "eagle", "device": "cpu", "threads": 1, "torch": "2.5", "speedup": 2.0}
-    merge._tell_places([method, method | {"k": 1}])
-    assert not caplog.records
-    merge._tell_places([method, method | {"threads": 2}, method | {"threads": 2, "k": 1}])
-    assert "1 with device cpu, threads 1, torch 2.5; 2 with device cpu, threads 2, torch 2.5" in caplog.text
-    assert "best.json ranks those with device cpu, threads 2, torch 2.5 only" in caplog.text
+@pytest.mark.parametrize(("change", "warning"), [
+    ({}, "1 points repeat the setting of another one"),
+    ({"threads": 2}, "1 rows are not ranked: their plain decoding was timed with another threads"),
+    ({"compile": True}, "1 rows are not ranked: their plain decoding was timed with another compile"),
+    ({"tree": "chain"}, None),
+])  # fmt: skip
+def test_points_that_are_one_setting_or_not_timed_alike_are_named(tmp_path, change, warning, caplog):
+    """Catches a sweep over a metric's size, of whose points the table keeps one without a word, and a ranking of
+    speed-ups on one and on two threads."""
+    merge(tmp_path, METHOD, METHOD | {"tree": "other"}, METHOD | change)
+    assert (warning in caplog.text) if warning else not caplog.records
+
+
+class Warner:
+    """A metric of one warning."""
+
+    def prepare(self, prompts):
+        """Nothing is kept."""
+
+    def __call__(self, images, prompts):
+        return {}
+
+    def against(self, images, plain, prompts):
+        return {}
+
+    def protocol(self, prompts):
+        return {}
+
+    def warnings(self, prompts):
+        return ["a bias"]
+
+
+def test_a_sweep_warns_once_below_its_table_and_keeps_the_warning_in_its_rows(tmp_path, capsys, caplog):
+    """Catches a warning that is logged while points are measured, or lost."""
+    for number, delta in enumerate((0.1, 0.2)):
+        folders = Folders(tmp_path / str(number), tmp_path / "ar")
+        evaluation = Evaluation(Plan(["a", "b"], 0, 2, 2), folders, {"w": Warner()})
+        write_measurements(tmp_path / str(number), evaluation.run(FakePipeline(delta=delta)))
+    assert "a bias" not in caplog.text + capsys.readouterr().out
+    rows, _ = merge_points(tmp_path, point_folders(tmp_path), "delta sweep", Budget({"frechet": 0.1}))
+    printed = capsys.readouterr().out
+    assert printed.count("a bias") == 1
+    assert printed.index("tokens/step") < printed.index("a bias")
+    assert [row["warnings"] for row in rows] == ["a bias"] * 3
+
+
+def test_the_profile_of_the_first_folder_counts(tmp_path):
+    """Catches the baseline of a sweep counted once a point."""
+    for number, profile in enumerate((FEW, MANY)):
+        write_profiles(tmp_path / str(number), {"plain": profile, str(number): profile})
+    assert read_profiles([tmp_path / "0", tmp_path / "1", tmp_path / "none"]) == {"plain": FEW, "0": FEW, "1": MANY}
+
+
+def test_profiles_stay_where_nothing_was_decoded_again(tmp_path):
+    write_profiles(tmp_path, {"a": FEW, "b": FEW})
+    write_profiles(tmp_path, {"b": MANY})
+    write_profiles(tmp_path, {})
+    assert read_profiles([tmp_path]) == {"a": FEW, "b": MANY}

@@ -11,7 +11,7 @@ from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.fingerprint import record_files
 from lantern.evaluation.plan import Folders, Identity, Plan
 from lantern.evaluation.rows import encode
-from lantern.reporting.run_folder import write_measurements
+from lantern.reporting.publish import write_measurements
 
 
 class Slow(FakePipeline):

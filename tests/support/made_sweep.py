@@ -7,9 +7,9 @@ from support.fake_pipeline import FakePipeline
 
 from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Folders, Plan
-from lantern.reporting.merge import merge_points, point_folders
-from lantern.reporting.quality_budget import Budget
-from lantern.reporting.run_folder import write_measurements
+from lantern.reporting.merge import SWEEP, add_point, merge_points, point_folders
+from lantern.reporting.publish import write_measurements
+from lantern.reporting.ranking import Budget
 from lantern.runtime.files import replace_text
 
 PROMPTS = ["a red ring", "</script><img src=x onerror=alert(1)>", "sand & <b>stone</b>"]
@@ -51,4 +51,6 @@ def made_points(folder: Path, prompts: list[str], deltas: dict[float, type]) -> 
             if m.row["drafter"] != "none":
                 m.row.update(frechet_diff=value - 5, frechet_diff_low=value - 6, frechet_diff_high=value - 4)
         write_measurements(point, measured)
+        if (folder / SWEEP).is_file():
+            add_point(folder, point)
     return points

@@ -1,8 +1,7 @@
 // The same prompt and seed under every setting, and two settings in detail. Slider, flip and difference are offered only
 // where both settings share their noise: then every difference between the images comes from the method.
 const seen = rows.map((_, index) => index).filter(index => pictures[index]?.length);
-const speed = ["speedup_over_fastest", "speedup"].find(key => key in byKey);
-const fastest = seen.filter(index => !rows[index].baseline).sort(byLowerBound(speed))[0];
+const fastest = seen.filter(index => !rows[index].baseline).sort(byLowerBound("speedup"))[0];
 const pair = { left: seen[0], right: fastest ?? seen[0], mode: "side by side", flipped: false, seam: 50 };
 const MODES = ["side by side", "slider", "flip", "difference"];
 const sharesNoise = () => rows[pair.left].noise && rows[pair.left].noise === rows[pair.right].noise;
@@ -13,7 +12,7 @@ function image(index) {
 }
 
 function caption(index) {
-  const row = rows[index], times = valueOf(row, speed);
+  const row = rows[index], times = valueOf(row, "speedup");
   const same = index !== seen[0] && pictures[index][choice.prompt].same;
   return el("figcaption", {}, el("b", {}, row.label), times == null ? "" : ` ${number(times)}×`,
     same ? el("span", { class: "same" }, ` same tokens as ${rows[seen[0]].label}`) : null);

@@ -49,10 +49,10 @@ def shared_records(points: Sequence[Path], settings: Sequence[str]) -> tuple[dic
 
 
 def _picture(record: Mapping, first: Mapping) -> dict[str, object]:
-    return {"src": encoded(record["file"]), "same": record.get("tokens") == first.get("tokens")}
+    return {"src": data_url(record["file"]), "same": record.get("tokens") == first.get("tokens")}
 
 
-def encoded(path: Path) -> str:
+def data_url(path: Path) -> str:
     """An image file as a data URL, no side over SIDE pixels."""
     image, buffer = Image.open(path).convert("RGB"), io.BytesIO()
     image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)

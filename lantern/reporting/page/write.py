@@ -1,26 +1,25 @@
 """report.html: the page of a sweep or a run, one file that needs no network. It holds JSON, which its scripts draw."""
 
 import html
+import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from lantern.evaluation.rows import Row, encode, is_baseline, setting_id
+from omegaconf import OmegaConf
+
+from lantern.evaluation.provenance import PROVENANCE
+from lantern.evaluation.rows import Row, encode, is_baseline, read_summary, setting_id
 from lantern.metrics.profile import Profile
-from lantern.reporting.columns import columns_of
-from lantern.reporting.labels import label_rows, marks, shared_settings
-from lantern.reporting.page.commands import commands
 from lantern.reporting.page.pictures import same_prompt_pictures
-from lantern.reporting.page.protocol import protocol
-from lantern.reporting.quality_budget import Budget, Choice
-from lantern.runtime.files import replace_text
+from lantern.reporting.ranking import Budget, Choice
+from lantern.reporting.table import columns_of, is_setting, label_rows, marks, shared_settings
+from lantern.runtime.files import read_object, replace_text
+from lantern.runtime.programs import program_of
 
 PARTS = Path(__file__).parent
-PLAIN_NOISE = (
-    "shared_noise",
-    "gaussian_shared",
-    "none",
-)  # verifications by plain decoding's noise; none: a loop's
+PLAIN_NOISE = ("shared_noise", "gaussian_shared", "none")  # verifications by plain decoding's noise; none: a loop's
 SCRIPTS = ("core", "table", "pareto", "compare", "charts", "profile", "tree", "protocol")
 
 
@@ -30,7 +29,7 @@ def write_page(
 ) -> None:  # fmt: skip
     """points: the folders of the rows, for pictures and provenance; profiles: by setting id; best: the one of the rows
     that is chosen by the budget."""
-    chosen = best and budget and {"row": [row is best.row for row in rows].index(True), "budget": budget.told(rows)}
+    chosen = best and budget and {"row": [row is best.row for row in rows].index(True), "budget": budget.describe(rows)}
     content = encode(page_content(title, rows, points, profiles) | {"best": chosen})
     page = (PARTS / "template.html").read_text(encoding="utf-8")
     script = "\n".join((PARTS / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)
@@ -79,3 +78,75 @@ def _marks(row: Row) -> str:
     known, verdict = marks(row), row.get("within_budget")
     budget = [f"within budget: {verdict}"] if verdict and known["law"] == "lossy" else []
     return "" if is_baseline(row) else ", ".join([known["law"], known["drafter"], *budget])
+
+
+def commands(points: Sequence[Path]) -> dict[str, str]:
+    """A command by setting id, of the points whose overrides are recorded; where several points hold a setting, as all
+    points of a sweep hold plain decoding, the last one's."""
+    found: dict[str, str] = {}
+    for point in points:
+        command = command_of(point)
+        found |= {setting_id(row): command for row in read_summary(point) if command}
+    return found
+
+
+def command_of(folder: Path) -> str | None:
+    """`python evaluate.py …`, or the command of a wheel, as a shell reads it, for one run; None where Hydra recorded
+    nothing."""
+    overrides, record = (folder / ".hydra" / name for name in ("overrides.yaml", "hydra.yaml"))
+    if not (overrides.is_file() and record.is_file()):
+        return None
+    mode, runtime = (OmegaConf.select(OmegaConf.load(record), f"hydra.{key}") for key in ("mode", "runtime"))
+    single = ["hydra.mode=RUN"] if mode == "MULTIRUN" else []  # a point alone, where a preset sweeps
+    given = OmegaConf.to_container(OmegaConf.load(overrides), resolve=False)  # ${…} is the run's to resolve
+    return shlex.join([*program_of("evaluate.py")[1], *config_dir(runtime), *map(str, given), *single])
+
+
+def config_dir(runtime: Mapping) -> list[str]:
+    """--config-dir, for yamls outside the project: relative to the working folder if it was below that."""
+    given = [Path(source["path"]) for source in runtime["config_sources"] if source["provider"] == "command-line"]
+    inside = [path.is_relative_to(runtime["cwd"]) for path in given]
+    shown = [os.path.relpath(path, runtime["cwd"]) if near else path for path, near in zip(given, inside, strict=True)]
+    return [word for path in shown for word in ("--config-dir", str(path))]
+
+
+HIDDEN = ("config.hydra", "config.paths", "config.sweep")  # paths on the disk of the run
+
+
+def protocol(points: Sequence[Path], rows: Sequence[Row], labels: Sequence[str]) -> dict[str, object]:
+    """{"runs", "settings"}: of the points' provenance, and of all in the rows besides numbers, each
+    {"shared": [[key, value]], "differing": {"keys", "lines": [[name, value …]]}}."""
+    runs = {point.name: _flat(read_object(point / PROVENANCE)) for point in points}
+    settings = {label: _flat(_words(row)) for label, row in zip(labels, rows, strict=True)}
+    return {"runs": _split(runs), "settings": _split(settings)}
+
+
+def _words(row: Row) -> Row:
+    return {key: row[key] for key in row if is_setting(key) or isinstance(row[key], str | bool | Mapping | list)}
+
+
+def _flat(value: object, name: str = "") -> dict[str, str]:
+    """Nested values by dotted names, as text."""
+    if name.startswith(HIDDEN):
+        return {}
+    if isinstance(value, Mapping):
+        parts = [_flat(item, f"{name}.{key}" if name else str(key)) for key, item in value.items()]
+        return {key: text for part in parts for key, text in part.items()}
+    return {name: _text(value)}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list):
+        return " ".join(_text(item) for item in value)
+    return "–" if value is None else str(value)
+
+
+def _split(records: Mapping[str, Mapping[str, str]]) -> dict[str, object]:
+    keys = list(dict.fromkeys(key for record in records.values() for key in record))
+    values = {key: [record.get(key, "–") for record in records.values()] for key in keys}
+    differing = [key for key in keys if len(set(values[key])) > 1]
+    lines = [[name, *(values[key][i] for key in differing)] for i, name in enumerate(records)]
+    return {
+        "shared": [[key, values[key][0]] for key in keys if key not in differing],
+        "differing": {"keys": differing, "lines": lines if differing else []},
+    }

@@ -38,7 +38,7 @@ def train(cfg: DictConfig) -> None:
     check_added(run.overrides.task, run.runtime.choices, "train")
     import pytorch_lightning as pl
 
-    from lantern.reporting.page.commands import config_dir
+    from lantern.reporting.page.write import config_dir
     from lantern.training.run import fit, processes, run_folder
     from lantern.training.run.checks import check_captions, check_overrides, check_settings, data_hash
     from lantern.training.run.interrupts import Interrupts

@@ -1,14 +1,15 @@
+"""The content of the page: rows, pictures, commands and provenance."""
+
 import json
+import shlex
 
 from PIL import Image
 from support.fake_pipeline import FakePipeline
-from support.made_sweep import PROMPTS, made_sweep
+from support.made_sweep import PROMPTS, made_sweep, record_overrides
 from support.pages import read_content
 
-from lantern.evaluation.rows import setting_id
-from lantern.reporting.columns import better, columns_of
-from lantern.reporting.page.protocol import protocol
-from lantern.reporting.page.write import write_page
+from lantern.evaluation.rows import SUMMARY, setting_id
+from lantern.reporting.page.write import command_of, commands, protocol, write_page
 from lantern.runtime.files import replace_text
 
 
@@ -22,6 +23,8 @@ def test_what_was_written_into_a_page_can_be_read_back(sweep):
     content = read_content(sweep / "report.html")
     assert [prompt["text"] for prompt in content["prompts"]] == PROMPTS
     assert content["rows"][0]["label"] == "AR"
+    assert [row["profile"]["nodes"] for row in content["rows"]] == [1, 2, 2, 2]
+    assert len(json.loads((sweep / "profiles.json").read_text())) == 4
     noises = [row["noise"] for row in content["rows"]]
     assert noises == [noises[0]] * 3 + [None]
     assert all(len(pictures) == 3 for pictures in content["pictures"])
@@ -37,30 +40,6 @@ def test_every_row_of_a_page_has_the_profile_of_its_own_setting(tmp_path):
     write_page(tmp_path / "page.html", "page", rows, [], dict(reversed(profiles.items())))
     content = read_content(tmp_path / "page.html")
     assert [row["profile"]["nodes"] for row in content["rows"]] == [0, 1]
-
-
-def test_a_sweeps_page_has_the_profiles_of_all_its_points(sweep):
-    content = read_content(sweep / "report.html")
-    nodes = [row["profile"]["nodes"] for row in content["rows"]]
-    assert nodes == [1, 2, 2, 2]
-    assert len(json.loads((sweep / "profiles.json").read_text())) == 4
-
-
-def test_unknown_metrics_become_columns_and_interval_ends_do_not():
-    rows = [
-        {
-            "seed": 0,
-            "acceptance.eps": 0.1,
-            "speedup": 1.5,
-            "speedup_low": 1,
-            "speedup_high": 2,
-            "clip_score": 0.3,
-            "odd": 1,
-            "name": "x",
-        }
-    ]
-    assert [column.key for column in columns_of(rows)] == ["speedup", "clip_score", "odd"]
-    assert [better(key) for key in ("clip_score", "odd", "frechet", "shape_accuracy")] == ["high", "", "low", "high"]
 
 
 def test_the_protocol_says_once_what_all_share(tmp_path):
@@ -101,7 +80,52 @@ def test_a_missing_record_of_images_is_told_and_leaves_the_page_whole(tmp_path, 
 
 
 def test_large_pictures_are_made_smaller(tmp_path):
-    from lantern.reporting.page.pictures import encoded
+    from lantern.reporting.page.pictures import data_url
 
     Image.effect_noise((1024, 1024), 80).save(tmp_path / "large.png")
-    assert len(encoded(tmp_path / "large.png")) < 250_000
+    assert len(data_url(tmp_path / "large.png")) < 250_000
+
+
+def test_a_command_reads_back_as_the_recorded_overrides(tmp_path):
+    """Catches quotes that a shell removes from a list of prompts."""
+    overrides = ["+method=lantern", "prompts=['a blue ring', \"$HOME's\"]", "acceptance.delta=0.1"]
+    record_overrides(tmp_path / "run", overrides, "RUN")
+    assert shlex.split(command_of(tmp_path / "run")) == ["python", "evaluate.py", *overrides]
+
+
+def test_a_point_of_a_sweep_is_run_alone(tmp_path):
+    """Catches +sweep=delta starting the whole sweep again."""
+    record_overrides(tmp_path / "3", ["+sweep=delta", "acceptance.delta=0.03"], "MULTIRUN")
+    assert command_of(tmp_path / "3") == "python evaluate.py +sweep=delta acceptance.delta=0.03 hydra.mode=RUN"
+
+
+def test_a_folder_of_yamls_is_part_of_the_command(tmp_path):
+    record_overrides(tmp_path / "near", ["acceptance=mine"], "RUN", tmp_path / "my_conf")
+    record_overrides(tmp_path / "far", ["acceptance=mine"], "RUN", tmp_path.parent / "my_conf")
+    assert command_of(tmp_path / "near") == "python evaluate.py --config-dir my_conf acceptance=mine"
+    assert command_of(tmp_path / "far").split()[3] == str(tmp_path.parent / "my_conf")
+
+
+def test_commands_belong_to_settings_and_not_to_places(tmp_path):
+    """A setting found by two points has the later one's command, a point without a record none."""
+    shared, own = {"drafter": "none"}, [{"drafter": "eagle", "delta": delta} for delta in (0.1, 0.2, 0.3)]
+    for number, row in enumerate(own):
+        replace_text(tmp_path / str(number) / SUMMARY, json.dumps({"AR": shared, "method": row}))
+    for number in (0, 1):
+        record_overrides(tmp_path / str(number), [f"seed={number}"], "RUN")
+    found = commands([tmp_path / str(number) for number in range(3)])
+    ends = {key: command[-1] for key, command in found.items()}
+    assert ends == {setting_id(shared): "1", setting_id(own[0]): "0", setting_id(own[1]): "1"}
+
+
+def test_an_interpolation_stays_as_it_was_given(tmp_path):
+    """Catches a report that ends, after everything was measured, at ${…}, which only the run's configuration has."""
+    record_overrides(tmp_path, ["drafter.checkpoint=${paths.weights}/drafter"], "RUN")
+    assert shlex.split(command_of(tmp_path))[2:] == ["drafter.checkpoint=${paths.weights}/drafter"]
+
+
+def test_a_wheel_has_a_command_of_its_own(tmp_path, monkeypatch):
+    """Catches evaluate.py where there is none."""
+    monkeypatch.setattr("lantern.runtime.programs.CHECKOUT", tmp_path)
+    record_overrides(tmp_path / "run", ["seed=1"], "RUN")
+    assert command_of(tmp_path / "run") == "lantern-evaluate seed=1"

@@ -6,7 +6,9 @@ from support.pages import read_content, visible
 
 from lantern.reporting.merge import point_folders
 from lantern.reporting.page.write import write_page
-from lantern.reporting.quality_budget import Budget
+from lantern.reporting.ranking import Budget
+
+pytestmark = pytest.mark.full
 
 LABELS = ["AR", "shared_noise δ 0.01", "shared_noise δ 0.1", "ratio δ 0.4"]
 ORDER = "[...document.querySelectorAll('#table tbody th button')].map(cell => cell.innerText.replace(' ★', ''))"
@@ -118,7 +120,7 @@ def test_the_star_is_at_first_the_row_of_best_json(page, tmp_path):
     page.open(tmp_path / "star.html")
     star = "document.querySelector('#table tr.best').innerText"
     assert page.ask(star).startswith("δ 0\n")
-    assert "by 95 % bounds" in page.ask("document.querySelector('#budget').innerText")
+    assert "95 % bounds" in page.ask("document.querySelector('#budget').innerText")
     page.ask(
         "(() => { const w = document.querySelector('#within'); w.value = 1; w.dispatchEvent(new Event('input')) })()"
     )

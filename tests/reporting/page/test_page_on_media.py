@@ -5,8 +5,10 @@ from support.made_sweep import record_overrides
 from support.pages import visible
 
 from lantern.evaluation.rows import SUMMARY, encode
-from lantern.reporting.columns import KNOWN
 from lantern.reporting.page.write import write_page
+from lantern.reporting.table import KNOWN
+
+pytestmark = pytest.mark.full
 
 
 @pytest.mark.parametrize("dark", [False, True])

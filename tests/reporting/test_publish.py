@@ -4,7 +4,7 @@ import pytest
 import torch
 from PIL import Image
 
-from lantern.reporting.run_folder import write_images
+from lantern.reporting.publish import write_images
 
 
 def test_an_image_is_whole_or_not_there(tmp_path, monkeypatch):

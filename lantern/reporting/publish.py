@@ -10,13 +10,14 @@ from torch import Tensor
 from lantern.errors import unwritable
 from lantern.evaluation.evaluate import Measurement
 from lantern.evaluation.records import copy_missing
-from lantern.evaluation.rows import SUMMARY, append_rows, encode, setting_id
-from lantern.reporting.labels import label_rows
-from lantern.reporting.merge import merge_points
-from lantern.reporting.profiles import write_profiles
-from lantern.reporting.quality_budget import Budget
+from lantern.evaluation.rows import SUMMARY, Row, append_rows, encode, setting_id
+from lantern.reporting.merge import add_point, merge_points, write_profiles
+from lantern.reporting.ranking import Budget
+from lantern.reporting.table import label_rows
 from lantern.reporting.wandb_runs import Point, Tracker, group_of
 from lantern.runtime.files import replace_file, replace_text
+
+PUBLISHED = ("tokens_per_step", "speedup", "frechet", "source")  # of a paper's setting
 
 
 def write_measurements(folder: Path, measurements: Sequence[Measurement]) -> None:
@@ -36,8 +37,10 @@ def publish(
     folder: Path, sweep: Path | None, measurements: Sequence[Measurement], config: Mapping, tracker: Tracker,
     budget: Budget,
 ) -> None:  # fmt: skip
-    """Draws and prints the results of a single run, then tracks the method in W&B and, for a single run, the baseline,
-    too; a sweep's baseline and table come at its end."""
+    """Draws and prints the results of a single run, then tracks it in W&B: the method and its baseline. A point of a
+    sweep is listed and its method is tracked; the sweep's baseline and table follow at its end."""
+    if sweep:
+        add_point(sweep, folder)
     if not any(measured.is_measured for measured in measurements):
         print(f"\nimages: {measurements[-1].folder}")
         return
@@ -61,3 +64,13 @@ def write_images(folder: Path, names: Sequence[str], images: Tensor) -> None:
             replace_file(folder / name, Image.fromarray(pixels.numpy()).save)
     except OSError as error:
         raise unwritable(f"images to {folder}", error) from error
+
+
+def published_keys(row: Row, published: Mapping[str, Sequence[Row] | None]) -> Row:
+    """The figures of a paper beside ours, as "published_speedup", where model, temperature and the settings that the
+    paper states are equal. published: by method, entries of PUBLISHED and of the row keys that must be equal; the first
+    that fits counts. `source` says what the paper does not state."""
+    for entry in published.get(str(row.get("method"))) or ():
+        if all(row.get(key) == value for key, value in entry.items() if key not in PUBLISHED):
+            return {f"published_{name}": value for name, value in entry.items() if name in PUBLISHED}
+    return {}

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -11,15 +10,7 @@ from torch import Tensor
 from lantern.decoding import Step
 from lantern.errors import LanternError
 from lantern.pipeline import Pipeline
-from lantern.types import Target, per_step
-
-
-@runtime_checkable
-class CacheHolder(Protocol):
-    """A capability of a target: it holds the keys and values of one decoding at a time."""
-
-    @property
-    def cache(self) -> object: ...  # of the decoding begun last, another object for each
+from lantern.types import per_step
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,17 +50,13 @@ def stream(pipeline: Pipeline, prompt: str, seed: int) -> Iterator[Progress]:
     seconds = 0.0
     with closing(pipeline.steps(prompt, seed)) as steps:
         for number, step in enumerate(steps):
-            cache = _cache_of(pipeline.target)
+            cache = getattr(pipeline.target, "cache", None)  # another object for each decoding
             seconds += step.ms / 1e3
             yield (progress := _progress(step, number, seconds))
-            if _cache_of(pipeline.target) is not cache and not progress.is_complete:
+            if getattr(pipeline.target, "cache", None) is not cache and not progress.is_complete:
                 raise LanternError(
                     f"the model decoded something else while {prompt!r} was streamed; stream one image at a time"
                 )
-
-
-def _cache_of(target: Target) -> object:
-    return target.cache if isinstance(target, CacheHolder) else None
 
 
 def _progress(step: Step, number: int, seconds: float) -> Progress:

@@ -1,0 +1,227 @@
+"""The winner of a sweep: its quality budget, the order of its rows, and the fastest setting within the budget."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from math import isfinite, nan
+from pathlib import Path
+from typing import NamedTuple
+
+from lantern.errors import LanternError, is_number, is_whole
+from lantern.evaluation.rows import Row, encode, is_baseline
+from lantern.metrics.intervals import Interval, simultaneous_factor
+from lantern.reporting.table import KNOWN, better, bounds_of, format_value, label_rows, marks
+from lantern.runtime.files import replace_text
+
+UNPAIRED = ("output_tv", "code_distance", "output_distance", *(column.key for column in KNOWN if column.is_speed))
+VERDICTS = ("lossless", "yes", "open", "no")  # yes: the bounds keep every limit; open: only the values do
+PLACE = ("device", "threads", "torch")
+BASELINE = (*PLACE, "dtype", "compile", "tf32")  # on which the speed of plain decoding depends
+DECODED = ("model", "target_hash", "temperature", "top_k", "top_p", "cfg_scale")
+
+
+class Choice(NamedTuple):
+    """The fastest row within a budget, which may be plain decoding, and from how many methods it was chosen."""
+
+    row: Row
+    is_certain: bool
+    candidates: int
+
+    @property
+    def corrected(self) -> Row:
+        """The row with the corrected bounds of its speed-up; None for a bound that is then unknown."""
+        bounds = corrected_speed(self.row, self.candidates).keys("speedup")
+        return self.row | {name: value if isfinite(value) else None for name, value in bounds.items()}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much worse than plain decoding's a setting's metrics may be: `within` as shares of plain decoding's value
+    (0.1 is 10 %), `losses` in a metric's own unit; None is no limit. With `proven` the bounds have to keep every limit,
+    at the level of 5 % over the number of lossy settings tried (Bonferroni), and else the values. Fewer than
+    `min_images` judged images are not enough. A lossless setting is within every budget."""
+
+    within: Mapping[str, float | None]
+    losses: Mapping[str, float | None] = field(default_factory=dict)
+    proven: bool = False
+    min_images: int = 0
+
+    def __post_init__(self) -> None:
+        for group in ("within", "losses"):
+            for metric, limit in getattr(self, group).items():
+                if limit is not None:
+                    _check_limit(f"budget.{group}", metric, limit)
+        if not is_whole(self.min_images) or self.min_images < 0 or not isinstance(self.proven, bool):
+            raise LanternError(
+                f"budget.min_images={self.min_images}, proven={self.proven}: give a whole number, and true or false"
+            )
+
+    def verdict(self, row: Row, tried: int = 1) -> str | None:
+        """One of VERDICTS; None where a metric was not judged. tried: the number of lossy settings."""
+        if row.get("lossless") or is_baseline(row):
+            return "lossless"
+        stretch = simultaneous_factor(max(1, tried), None) if self.proven else 1.0
+        verdicts = [_verdict(row, metric, limit, True, stretch) for metric, limit in self._limits("within")]
+        verdicts += [_verdict(row, metric, limit, False, stretch) for metric, limit in self._limits("losses")]
+        if None in verdicts:
+            return None
+        worst = max(verdicts, key=VERDICTS.index, default="yes")
+        return worst if self._has_enough_images(row) or worst == "no" else "open"
+
+    def best(self, rows: Sequence[Row]) -> Choice | None:
+        """Of the rows that were timed alike; None where nothing but plain decoding was timed and judged."""
+        tried = _number_of_lossy(rows)
+        verdicts = [(row, self.verdict(row, tried)) for row in rows_timed_alike(rows) if row.get("speedup")]
+        if all(is_baseline(row) or verdict is None for row, verdict in verdicts):
+            return None
+        inside = [(row, verdict) for row, verdict in verdicts if self._accepts(row, verdict)]
+        if not inside:
+            return None
+        row, verdict = max(inside, key=lambda judged: speed_rank(judged[0]))
+        return Choice(row, verdict != "open", number_of_methods([row for row, _ in inside]))
+
+    def describe(self, rows: Sequence[Row]) -> str:
+        """In words, with how many images of the rows were judged where a number is required."""
+        limits = [f"{metric} at most {100 * limit:.3g} %" for metric, limit in self._limits("within")]
+        limits += [f"{metric} at most {limit:.3g}" for metric, limit in self._limits("losses")]
+        proof = ", by simultaneous 95 % bounds" if self.proven else ""
+        words = f"{', '.join(limits)} worse than plain decoding's{proof}" if limits else "no limit of what is lost"
+        judged = max((row.get("num_images") or 0 for row in rows), default=0)
+        return words + (f" ({self.min_images:,} images required, {judged:,} judged)" if self.min_images else "")
+
+    def _accepts(self, row: Row, verdict: str | None) -> bool:
+        is_inside = verdict == "yes" or (verdict == "open" and not self.proven)
+        return verdict == "lossless" or (is_inside and self._has_enough_images(row))
+
+    def _has_enough_images(self, row: Row) -> bool:
+        return (row.get("num_images") or 0) >= self.min_images
+
+    def _limits(self, group: str) -> list[tuple[str, float]]:
+        return [(metric, limit) for metric, limit in getattr(self, group).items() if limit is not None]
+
+
+def _check_limit(group: str, metric: str, limit: object) -> None:
+    if not is_number(limit) or not isfinite(limit) or limit < 0:
+        raise LanternError(f"{group}.{metric}={limit} is no limit; give 0 or more, or null for none")
+    name = metric.removesuffix("_diff").removesuffix("_loss")
+    if not better(name) or name in UNPAIRED:
+        raise LanternError(f"{group}.{metric}: rows hold no difference of it from plain decoding; use frechet")
+    if name != metric:
+        raise LanternError(f"{group}.{metric}: give the metric's own name, {group}.{name}")
+
+
+def _verdict(row: Row, metric: str, limit: float, is_share: bool, stretch: float) -> str | None:
+    """By the metric's paired difference from plain decoding, whose bound is stretched; higher is worse."""
+    rising = better(metric) == "low"
+    key = f"{metric}_diff" if rising else f"{metric}_loss"
+    worse, value = row.get(key), row.get(metric)
+    if worse is None or value is None:
+        return None
+    allowed = limit * abs(value - worse if rising else value + worse) if is_share else limit
+    high = row.get(f"{key}_high")
+    if high is not None and worse + stretch * (high - worse) <= allowed:
+        return "yes"
+    return "open" if worse <= allowed else "no"
+
+
+def rows_timed_alike(rows: Sequence[Row]) -> list[Row]:
+    """The rows of the kind of baseline that most methods were timed against: a speed-up over plain decoding with
+    torch.compile, or on another machine, does not compare with one without."""
+    timed = [row for row in rows if row.get("speedup") is not None]
+    methods = [row for row in timed if not is_baseline(row)] or timed
+    counts = Counter(_values(row, BASELINE) for row in methods)
+    most = max(counts, key=counts.__getitem__, default=None)
+    return [row for row in rows if _values(row, BASELINE) == most]
+
+
+def _values(row: Row, keys: Sequence[str]) -> tuple[str, ...]:
+    return tuple(str(row.get(key)) for key in keys)
+
+
+def speed_rank(row: Row) -> tuple[bool, float]:
+    """Sort key, the fastest last: by the lower bound of the speed-up, since the value of a noisy row may lie far above
+    the truth. Rows without a bound, such as those of a single prompt, come first, in the order of their values."""
+    low = row.get("speedup_low")
+    has_bound = low is not None and isfinite(low)
+    return has_bound, low if has_bound else row.get("speedup") or 0.0
+
+
+def corrected_speed(row: Row, candidates: int) -> Interval:
+    """The speed-up with bounds at the level of 5 % over the number of candidates (Bonferroni): the highest of many
+    lower bounds is often too high. nan for unknown bounds."""
+    low, high = (nan if row.get(key) is None else row[key] for key in ("speedup_low", "speedup_high"))
+    return Interval(row["speedup"], low, high).stretched(simultaneous_factor(candidates, row.get("num_timed")))
+
+
+def number_of_methods(rows: Sequence[Row]) -> int:
+    """How many rows the fastest was chosen from; plain decoding's speed-up is known."""
+    return max(1, sum(not is_baseline(row) for row in rows))
+
+
+def rank_rows(rows: Sequence[Row], budget: Budget) -> list[Row]:
+    """The rows with their verdicts. Rows of several methods are sorted: those timed alike first, of these those within
+    the budget, then by speed_rank; rows of one method keep their order."""
+    tried = _number_of_lossy(rows)
+    judged = [row | {"within_budget": budget.verdict(row, tried)} for row in rows]
+    if len({row.get("method") for row in rows if not is_baseline(row)}) < 2:
+        return judged
+    alike = set(map(id, rows_timed_alike(judged)))
+
+    def place(row: Row) -> tuple:
+        has_bound, speed = speed_rank(row)
+        return not is_baseline(row), id(row) not in alike, _class(row), not has_bound, -speed
+
+    return sorted(judged, key=place)
+
+
+def _number_of_lossy(rows: Sequence[Row]) -> int:
+    return sum(not (row.get("lossless") or is_baseline(row)) for row in rows)
+
+
+def _class(row: Row) -> int:
+    """Sort key: 0 for a row within the budget; rows that were not judged come last."""
+    verdict = row["within_budget"]
+    return max(0, VERDICTS.index(verdict) - 1) if verdict else len(VERDICTS)
+
+
+def report_best(folder: Path, rows: Sequence[Row], budget: Budget, best: Choice | None) -> None:
+    """Prints the fastest setting within a budget, the fastest lossless one and how many times as fast as every other
+    setting they are, and writes best.json. Where `best` is None, only removes the best.json of an earlier sweep."""
+    if best is None:
+        (folder / "best.json").unlink(missing_ok=True)
+        return
+    labels = dict(zip(map(id, rows), label_rows(rows), strict=True))
+    timed = [row for row in rows_timed_alike(rows) if marks(row)["law"] == "lossless" and row.get("speedup")]
+    lossless = Choice(max(timed, key=speed_rank, default=best.row), True, number_of_methods(timed))
+    winners = [best, *([] if lossless.row is best.row else [lossless])]
+    times = {labels[id(winner.row)]: _times_as_fast(winner, rows, labels) for winner in winners}
+    record = {"budget": asdict(budget), "certain": best.is_certain, "setting": labels[id(best.row)]}
+    record |= {"row": best.corrected, "candidates": best.candidates, **{key: best.row.get(key) for key in PLACE}}
+    name = labels[id(lossless.row)] if timed else None
+    record |= {"ranked_by": "speedup_low", "lossless": name, "times_as_fast": times}
+    replace_text(folder / "best.json", encode(record, indent=2) + "\n")
+    doubt = "" if best.is_certain else "; not certain, since the bounds of its losses are beyond the limit"
+    print(f"fastest setting, lossless or with {budget.describe(rows)}: {_line(best, labels)}{doubt}")
+    if len(winners) > 1:
+        print(f"fastest lossless setting: {_line(lossless, labels)}")
+    for winner, ratios in times.items():
+        if ratios:
+            others = ", ".join(f"{name} {row['ratio']:.2f}{bounds_of(row, 'ratio')}" for name, row in ratios.items())
+            print(f"{winner}, times as fast as each other setting: {others}")
+
+
+def _line(choice: Choice, labels: Mapping[int, str]) -> str:
+    speed = format_value(choice.corrected, "speedup")
+    return f"{labels[id(choice.row)]}, speed-up {speed}, the best of {choice.candidates} by the lower bound"
+
+
+def _times_as_fast(winner: Choice, rows: Sequence[Row], labels: Mapping[int, str]) -> dict[str, Row]:
+    """By the other setting's label: the quotient "ratio" of the speed-ups over the same plain decoding, with bounds
+    from the corrected ones of both rows."""
+    same = _values(winner.row, (*DECODED, *BASELINE))
+    own, ratios = corrected_speed(winner.row, winner.candidates), {}
+    for row in rows:
+        if row is not winner.row and row.get("speedup") and _values(row, (*DECODED, *BASELINE)) == same:
+            ratio = own.over(corrected_speed(row, winner.candidates)).keys("ratio")
+            ratios[labels[id(row)]] = {key: value for key, value in ratio.items() if isfinite(value)}
+    return ratios
