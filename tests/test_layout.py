@@ -45,7 +45,7 @@ ORDER = (  # lowest first: a module imports from its own room and lower ones
     "cli",
     "training",
     "scenes",
-    "streaming",
+    "progress",
     "api",
     "live",
     "__main__",
