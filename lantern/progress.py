@@ -3,23 +3,15 @@
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from lantern.decoding import Step
+from lantern.engine.cached_target import CachedTarget
 from lantern.errors import LanternError
 from lantern.pipeline import Pipeline
 from lantern.types import Target, per_step
-
-
-@runtime_checkable
-class CacheHolder(Protocol):
-    """A capability of a target: it holds the keys and values of one decoding at a time."""
-
-    @property
-    def cache(self) -> object: ...  # of the decoding begun last, another object for each
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +61,7 @@ def stream(pipeline: Pipeline, prompt: str, seed: int) -> Iterator[Progress]:
 
 
 def _cache_of(target: Target) -> object:
-    return target.cache if isinstance(target, CacheHolder) else None
+    return target.cache if isinstance(target, CachedTarget) else None
 
 
 def _progress(step: Step, number: int, seconds: float) -> Progress:
