@@ -98,12 +98,6 @@ def test_the_error_for_an_unreachable_file_has_its_name_source_size_and_place(mo
     assert "\n" not in said
 
 
-def test_the_error_for_an_unreachable_folder_has_the_same(monkeypatch):
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
-    with pytest.raises(CheckpointError, match=r"files of owner/name \(about 13\.6 GB\) .* give model\.checkpoint=<the"):
-        find_folder("owner/name", "model.checkpoint", 13_600_000_000)
-
-
 @pytest.mark.parametrize("place", ["nowhere.pt", "a/b/c"])
 def test_a_path_where_nothing_is_never_reaches_the_hub(monkeypatch, place):
     """Catches a mistyped path that is taken for a repository."""

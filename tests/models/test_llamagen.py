@@ -9,13 +9,12 @@ import pytest
 import torch
 from safetensors import safe_open
 from support.paths import GOLDEN
-from support.toy import CODES, PROMPTS, random_parents, random_verdict, tiny_eagle, tiny_target
+from support.toy import CODES, PROMPTS, random_parents, random_verdict, tiny_target
 from torch import Tensor
 
 from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.none import NoDrafter
-from lantern.errors import CheckpointError
 from lantern.models.checkpoints import load_strictly, read_weights, save_weights
 from lantern.models.conditioners import ClassLabels, WordFeatures
 from lantern.models.llamagen.target import LlamaGenTarget
@@ -128,17 +127,6 @@ def test_tree_decoding_reaches_the_greedy_tokens_of_the_reference_in_fewer_steps
     assert found.steps.tolist() == [4, 4]  # 15 tokens behind the prefill's, four a step
 
 
-def test_a_checkpoint_of_another_size_is_one_clear_error():
-    """Catches a lenient load that leaves weights at random."""
-    state = read_weights(GOLDEN / "llamagen_c2i_tiny.pt")
-    transformer = Transformer(96, 3, 3, 160, (4, 4), num_classes=9, multiple_of=64)
-    with pytest.raises(CheckpointError, match=r"mis-shaped cls_embedding.embedding_table.weight \(8, 96\)"):
-        load_strictly(transformer, state, "tiny.pt", "use its own size")
-    state["layers.3.extra.weight"] = state.pop("norm.weight")
-    with pytest.raises(CheckpointError, match=r"missing norm\.weight; unexpected layers\.3\.extra\.weight"):
-        load_strictly(Golden("c2i").transformer, state, "tiny.pt", "use its own size")
-
-
 def sequential(target: LlamaGenTarget, prompt: str, tokens: list[int]) -> Forward:
     """The pass of the last of these tokens by teacher forcing, without any cache."""
     body = target.transformer
@@ -190,19 +178,6 @@ def test_a_stale_cache_row_after_commit_is_caught(monkeypatch):
     target = tiny_target()
     monkeypatch.setattr("lantern.engine.cache.KVCache.compact", lambda self, path, stand: None)
     assert tree_rounds(target, rounds=4, seed=0) > 1e-3
-
-
-def test_a_stale_cache_row_changes_decoded_tokens(monkeypatch):
-    """Catches a decoding test too tame to notice the same mutant."""
-    target, sampling = tiny_target(), Sampling()
-    drafter = tiny_eagle(target, TREE, sampling)
-    runs = []
-    for _ in range(2):
-        runs.append(
-            generate(DecodingSetup(target, drafter, SharedNoise(), Exact(), sampling), PROMPTS, range(8), 4).tokens
-        )
-        monkeypatch.setattr("lantern.engine.cache.KVCache.compact", lambda self, path, stand: None)
-    assert not torch.equal(*runs)
 
 
 @torch.inference_mode()

@@ -243,6 +243,7 @@ def test_a_text_model_evaluates_with_captions_through_t5(tmp_path):
     assert not torch.equal(*tokens)
 
 
+@pytest.mark.full
 def test_a_size_is_timed_without_any_of_its_files():
     """Catches benchmark_xl requiring a file, and random weights without a fixed seed."""
     small = ["model.dim=64", "model.num_layers=1", "model.num_heads=1", "model.image_size=64"]

@@ -115,13 +115,6 @@ def test_two_hundred_rounds_hold_no_more_than_twenty(tree):
     assert held[200] <= max(held[10], held[20]) + 2 * results + 4096
 
 
-def test_a_cache_grows_with_batch_times_length():
-    """Catches a cache whose size does not follow batch times length."""
-    like = torch.zeros(0)
-    sizes = [ReusableCache().allocate(2, b, 2, s, 2, 16, like).store.nbytes for b, s in ((1, 10), (2, 10), (1, 20))]
-    assert sizes[1] == sizes[2] == 2 * sizes[0]
-
-
 def test_uneven_rows_are_written_in_the_precision_of_the_cache():
     """Catches keys in float32 that a cache in half precision, as on a GPU, rejects once rows stand unevenly."""
     cache = ReusableCache().allocate(1, 2, 1, 6, 1, 2, torch.zeros(0, dtype=torch.bfloat16))
