@@ -10,7 +10,7 @@ from support.configs import composed
 from lantern.errors import LanternError
 from lantern.models.llamagen.weights_folder import load_target, load_tokenizer, tokens_hash
 from lantern.runtime.files import read_object
-from lantern.studies import weights
+from tools import weights
 
 # exports a folder as train.py does; fails once if told to
 STUB = """
