@@ -22,8 +22,6 @@ from lantern.reporting.plots import draw_benchmark
 from lantern.tuning.auto import AutoTree, resolved
 from lantern.types import DraftTree, Generation, Target, TreePolicy, TreeTopology, Verdict
 
-CLEAR, STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
-MAX_RESET_ERROR = 2**24  # bytes by which a peak that was just reset may exceed the current use
 PASS_REPEATS = 30
 LOOP_REPEATS = 8
 BATCHES_PER_CALL = 2  # images of a call over the batch size, so that rows that finish early are refilled
@@ -179,43 +177,24 @@ def at_once(batch_size: int) -> int:
 
 
 class Peak:
-    """Peak memory of decoding: of the device, or of this process on a CPU, including what its allocator caches. `bytes`
-    is None where the system cannot reset the peak, which then includes all that ran before."""
+    """Peak memory of a GPU during decoding, including what its allocator caches; `bytes` stays None without a GPU."""
 
     def __init__(self, device: torch.device) -> None:
-        self.bytes: int | None = 0
+        self.bytes: int | None = None
         self._device = device
 
     def of(self, decode: Callable[..., Generation]) -> Callable[..., Generation]:
         """`decode`, with its peak memory recorded."""
+        if self._device.type != "cuda":
+            return decode
 
         def watched(*arguments: object) -> Generation:
-            if not self._reset():
-                self.bytes = None
-            made = decode(*arguments)
-            if self.bytes is not None:
-                self.bytes = max(self.bytes, self._peak())
-            return made
+            torch.cuda.reset_peak_memory_stats(self._device)
+            generation = decode(*arguments)
+            self.bytes = max(self.bytes or 0, torch.cuda.max_memory_reserved(self._device))
+            return generation
 
         return watched
-
-    def _reset(self) -> bool:
-        if self._device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self._device)
-            return True
-        if not (CLEAR.exists() and STATUS.exists()):
-            return False
-        CLEAR.write_text("5")  # a sandbox's kernel may ignore this
-        return _status("VmHWM") - _status("VmRSS") < MAX_RESET_ERROR
-
-    def _peak(self) -> int:
-        return torch.cuda.max_memory_reserved(self._device) if self._device.type == "cuda" else _status("VmHWM")
-
-
-def _status(key: str) -> int:
-    """Bytes of this process, from Linux's /proc."""
-    (line,) = [line for line in STATUS.read_text().splitlines() if line.startswith(f"{key}:")]
-    return 1024 * int(line.split()[1])
 
 
 def _short(value: object) -> str:
