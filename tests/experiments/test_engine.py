@@ -11,7 +11,7 @@ from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.none import NoDrafter
 from lantern.evaluation import speed
 from lantern.experiments import engine as benchmark
-from lantern.experiments.engine import BATCHES_PER_CALL, Peak, at_once, measured
+from lantern.experiments.engine import BATCHES_PER_CALL, Peak, images_per_call, throughput_row
 from lantern.sampling import Sampling
 from lantern.types import Generation, Round
 from lantern.verification import SharedNoise
@@ -26,7 +26,9 @@ def generation(latency: float) -> Generation:
 def test_the_parts_of_a_round_are_per_round_and_add_up_to_it(monkeypatch):
     """Catches parts divided by images, and a rest that holds what another part has counted."""
     monkeypatch.setattr(speed, "copy_bandwidth", lambda device: 1e9)
-    row = measured(TableTarget(vocab_size=3, num_tokens=4, cfg_scale=2.0), [generation(0.03), generation(0.042)], 2)
+    row = throughput_row(
+        TableTarget(vocab_size=3, num_tokens=4, cfg_scale=2.0), [generation(0.03), generation(0.042)], 2
+    )
     assert row["images_per_s"] == pytest.approx(4 / 0.072)
     assert row["round_ms"] == pytest.approx(12)
     parts = {key: row[key] for key in ("draft_ms", "verify_ms", "accept_ms", "commit_ms", "rest_ms")}
@@ -38,7 +40,7 @@ def test_the_parts_of_a_round_are_per_round_and_add_up_to_it(monkeypatch):
 
 def test_batches_are_refilled():
     """Catches a throughput of nothing but one batch that drains."""
-    assert [at_once(size) for size in (1, 4, 64)] == [1, 4 * BATCHES_PER_CALL, 64 * BATCHES_PER_CALL]
+    assert [images_per_call(size) for size in (1, 4, 64)] == [1, 4 * BATCHES_PER_CALL, 64 * BATCHES_PER_CALL]
     assert BATCHES_PER_CALL > 1
 
 
