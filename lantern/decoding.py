@@ -4,24 +4,19 @@ many images at once, each committing its own number of tokens a round; finished 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import isnan
 from time import perf_counter
 from typing import NamedTuple, Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from lantern.engine.judging import Judge, check_law
 from lantern.errors import LanternError, check_batch_size
-from lantern.models.cached_target import CachedTarget
-from lantern.models.graphs import Outputs, recorded_size, recorded_tree
-from lantern.models.token_axis import spread
-from lantern.noise import StoredPicks
+from lantern.models.token_grid import spread
 from lantern.runtime.core_sharing import sharing_cores
-from lantern.runtime.memory import check_drafted
+from lantern.runtime.memory import check_memory, memory_errors_explained
 from lantern.sampling import Sampling
 from lantern.types import (
-    PADDING,
     AcceptanceRule,
     Drafter,
     DraftTree,
@@ -33,7 +28,6 @@ from lantern.types import (
     Verdict,
     Verification,
 )
-from lantern.verification import HeadRunner, SharedNoise
 
 
 @dataclass(frozen=True)
@@ -64,6 +58,7 @@ class Loop(Protocol):
     def describe(self) -> dict[str, object]: ...  # the keys of a result row that it determines
 
 
+@memory_errors_explained()
 @torch.inference_mode()
 def generate(setup: DecodingSetup, prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1) -> Generation:
     """Images of the prompts, as tokens [B, L, ...] in the prompts' order; image i draws from the noise stream seeds[i].
@@ -72,7 +67,7 @@ def generate(setup: DecodingSetup, prompts: Sequence[str], seeds: Sequence[int],
     batch = _Batch(setup, min(batch_size, len(prompts)))
     started = perf_counter()
     waiting = list(range(len(prompts)))[::-1]
-    before = spent(setup)
+    before = work_so_far(setup)
     while waiting or len(batch):
         free = batch.free_rows()
         if free and waiting:
@@ -83,15 +78,14 @@ def generate(setup: DecodingSetup, prompts: Sequence[str], seeds: Sequence[int],
         else:
             batch.step()
     latency = perf_counter() - started
-    forwards, drafter_s, head_s = (after - start for after, start in zip(spent(setup), before, strict=True))
-    return batch.generation(len(prompts), latency, int(forwards), drafter_s, head_s)
+    forwards, drafter_s, head_s = (after - start for after, start in zip(work_so_far(setup), before, strict=True))
+    tokens, steps = zip(*(batch.done[image] for image in range(len(prompts))), strict=True)
+    return Generation(torch.stack(tokens), batch.rounds, torch.tensor(steps), latency, int(forwards), drafter_s, head_s)
 
 
-def spent(setup: DecodingSetup) -> tuple[float, float, float]:
-    """So far: the drafter's forwards, their seconds, and those of a head that verification runs."""
-    verification, drafter = setup.verification, setup.drafter
-    head_s = verification.head.seconds if isinstance(verification, HeadRunner) else 0.0
-    return drafter.forwards, drafter.forward_s, head_s
+def work_so_far(setup: DecodingSetup) -> tuple[float, float, float]:
+    """The drafter's forwards, their seconds, and those of a head that verification runs."""
+    return setup.drafter.forwards, setup.drafter.forward_s, setup.verification.head_s
 
 
 def check_request(prompts: Sequence[str], seeds: Sequence[int], batch_size: int) -> None:
@@ -99,16 +93,6 @@ def check_request(prompts: Sequence[str], seeds: Sequence[int], batch_size: int)
     check_batch_size(batch_size)
     if not prompts or len(prompts) != len(seeds):
         raise LanternError(f"{len(prompts)} prompts, {len(seeds)} seeds, batch_size={batch_size}: give a seed a prompt")
-
-
-def check_law(law: Tensor, target: Target) -> None:
-    """law [B, V]. Raises LanternError for logits that were NaN or infinite: their softmax is NaN in every code. Also
-    frees the cache: a NaN in it would reach later images even where masked."""
-    if isnan(law[:, 0].sum().item()):
-        target.release()
-        dtype = str(target.embed_weight.dtype).removeprefix("torch.")
-        remedy = "give other weights" if dtype in ("float32", "float64") else "decode in dtype=float32"
-        raise LanternError(f"the target's logits are NaN or infinite in dtype={dtype}; {remedy}")
 
 
 @torch.inference_mode()
@@ -145,22 +129,19 @@ def steps(setup: DecodingSetup, prompt: str, seed: int) -> Iterator[Step]:
 
 
 class _Batch:
-    """The rows being decoded. A row is free once its image has all its tokens. On a GPU with recorded passes, trees
-    are padded to a few sizes, and a shrinking batch is filled up with copies of its first row; rows `distinct` and
-    later are such copies."""
+    """The rows being decoded. A row is free once its image has all its tokens. A shrinking batch is filled up to a size
+    of the target's passes with copies of its first row: the rows from `distinct` on."""
 
     def __init__(self, setup: DecodingSetup, size: int) -> None:
         self.target, self.drafter = target, drafter = setup.target, setup.drafter
         self.verification, self.rule, self.sampling = setup.verification, setup.rule, setup.sampling
-        self.graphs = target.graphs if isinstance(target, CachedTarget) else None
-        if self.graphs:
-            self.graphs.begin()
         self.size = self.distinct = size
-        check_drafted(target, drafter, size)
+        check_memory(target, drafter.num_nodes, size)
         target.allocate(size, drafter.num_nodes)
         drafter.allocate(size)
         self.noise = self.sampling.noise(target, drafter, size)
         self.proposals = self.verification.proposals(self.noise)
+        self.judge = Judge(target.passes, self.sampling, self.verification, self.rule, self.noise)
         spare = drafter.depth + 1  # a row's last write may run past its end
         self.tokens = target.empty_tokens(size, target.num_tokens + spare)
         self.count = torch.zeros(size, dtype=torch.long, device=self.tokens.device)  # [B] committed tokens
@@ -204,15 +185,13 @@ class _Batch:
     def step(self) -> DraftTree:
         """One round for every row; returns what was drafted."""
         start = perf_counter()
-        tokens_left = torch.tensor(
-            [self.target.num_tokens - count for count in self.counts]
-        )  # on the host, where it is read
-        tree = self.drafter.draft(self.roots, tokens_left, self.proposals)
-        tree = padded(tree, recorded_size(tree.tokens.shape[1], self.drafter.num_nodes)) if self.graphs else tree
+        left = torch.tensor([self.target.num_tokens - count for count in self.counts])  # on the host, where it is read
+        tree = self.drafter.draft(self.roots, left, self.proposals)
+        tree = self.target.passes.pad(tree, self.drafter.num_nodes)
         drafted = perf_counter()
         forward = self.target.verify(tree)
         verified = perf_counter()
-        probs, verdict = self._judge(tree, forward)
+        probs, verdict = self.judge(tree, forward.logits)
         paths = verdict.paths  # on the host: waits for the device, as some trees also do while they grow
         accepted = perf_counter()
         self.target.commit(verdict)
@@ -228,23 +207,6 @@ class _Batch:
         if self._finish():
             check_law(probs[:, 0], self.target)  # once an image: NaN in a cache entry reaches all later laws
         return tree
-
-    def _judge(self, tree: DraftTree, forward: Forward) -> tuple[Tensor, Verdict]:
-        """-> p [B, N, V] and what is committed. Shared noise is recorded: it reads no values on the host."""
-        verification = self.verification
-        if not (self.graphs and isinstance(verification, SharedNoise)):
-            probs = self.sampling.law(forward.logits)
-            return probs, verification(tree, probs, self.rule, self.noise)
-
-        def judged(tokens: Tensor, parents: Tensor, logits: Tensor, *tables: Tensor) -> Outputs:
-            drafted, probs = recorded_tree(tree, tokens, parents), self.sampling.law(logits)
-            return probs, *verification.decided(drafted, probs, self.rule, StoredPicks(*tables))
-
-        given = tree.tokens, tree.parents, forward.logits, *self.noise.tables
-        rule = None if self.rule.lossless else self.rule.judge  # methods of one object are equal, rules need no hash
-        settings = self.sampling, tree.topology, tree.width, rule
-        probs, *decided = self.graphs("verification", judged, *given, settings=settings)
-        return probs, Verdict(*decided)
 
     def _write(self, tree: DraftTree, verdict: Verdict) -> None:
         """Appends the accepted tokens and the verdict's own."""
@@ -275,27 +237,11 @@ class _Batch:
         alive = [row for row in range(self.distinct) if self.images[row] >= 0]
         last, self.distinct = list(alive), len(alive)
         left = [row if self.images[row] >= 0 else last.pop() for row in range(len(alive))]
-        if self.graphs and left:
-            left += left[:1] * (recorded_size(len(left), self.size) - len(left))
+        if left:
+            left += left[:1] * (self.target.passes.size(len(left), self.size) - len(left))
         rows = torch.tensor(left, dtype=torch.long, device=self.count.device)
         self.images, self.steps = [self.images[r] for r in left], [self.steps[r] for r in left]
         self.counts = [self.counts[r] for r in left]
         self.tokens, self.count, self.roots = self.tokens[rows], self.count[rows], self.roots[rows]
         for part in (self.target, self.drafter, self.noise):
             part.keep(rows)
-
-    def generation(self, count: int, latency: float, forwards: int, drafter_s: float, head_s: float) -> Generation:
-        tokens, steps = zip(*(self.done[image] for image in range(count)), strict=True)
-        return Generation(torch.stack(tokens), self.rounds, torch.tensor(steps), latency, forwards, drafter_s, head_s)
-
-
-def padded(tree: DraftTree, size: int) -> DraftTree:
-    """The tree with nodes that are not there, `size` in all."""
-    missing = size - tree.tokens.shape[1]
-    if not missing:
-        return tree
-    trailing = [0, 0] * (tree.tokens.dim() - 2)
-    tokens = F.pad(tree.tokens, (*trailing, 0, missing))
-    parents = F.pad(tree.parents, (0, missing), value=PADDING)
-    laws = None if tree.draft_probs is None else F.pad(tree.draft_probs, (0, 0, 0, missing))
-    return DraftTree(tokens, parents, laws, width=tree.width)

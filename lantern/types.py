@@ -151,6 +151,22 @@ class AcceptanceRule(Protocol):
         """p [B, V], q [B, V] or None (chosen), x [B] -> acceptance probability [B], residual law [B, V]."""
 
 
+class PassRunner(Protocol):
+    """Runs functions of tensors kernel by kernel, or as CUDA graphs of a few sizes (lantern/engine/graphs.py)."""
+
+    has_graphs: bool
+
+    @property
+    def cuda_graphs(
+        self,
+    ) -> bool | None: ...  # whether every pass is a CUDA graph; None on a CPU
+    def __call__(
+        self, name: str, run: Callable, *inputs: Tensor, store: Tensor | None = None, settings: tuple = ()
+    ) -> tuple[Tensor, ...]: ...  # run(*inputs)
+    def size(self, count: int, largest: int) -> int: ...  # of `count` rows or nodes with padding
+    def pad(self, tree: DraftTree, largest: int) -> DraftTree: ...  # up to such a size
+
+
 class Target(Protocol):
     """A visual AR model behind its guidance, its id offsets and its KV cache."""
 
@@ -162,13 +178,14 @@ class Target(Protocol):
     cfg_scale: float
     guidance: int  # R: 1 without guidance, else 2
     compiles: bool  # whether passes run through torch.compile
-    cuda_graphs: bool | None  # True if every pass is a CUDA graph, False if some are not, None on a CPU
     weights_hash: str
     held_bytes: int  # of caches and recorded passes, which the next allocate reuses or frees
 
+    @property
+    def passes(self) -> PassRunner: ...
     def configured(self, cfg_scale: float, compiled: bool = False) -> Self: ...  # shares weights and cache memory
     def step_bytes(self, batch_size: int = 1) -> int: ...  # what an AR step must read
-    def image_bytes(self, num_nodes: int) -> int: ...  # what its cache and recorded passes hold
+    def image_bytes(self, num_nodes: int) -> int: ...  # what its cache holds
     def allocate(self, batch_size: int, num_nodes: int) -> None: ...  # an empty cache for trees of at most num_nodes
     def release(self) -> None: ...  # frees the cache's memory
     def prefill(self, prompts: Sequence[str], rows: Tensor) -> Forward: ...  # admits prompts into rows of the batch
@@ -199,7 +216,6 @@ class Drafter(Protocol):
     depth: int
     forwards: int  # drafter forwards so far
     forward_s: float  # host seconds of the forwards in rounds, head included
-    image_bytes: int  # what allocate holds for an image
 
     def allocate(self, batch_size: int) -> None: ...
     def begin(self, prefill: Forward, rows: Tensor) -> None: ...
@@ -239,6 +255,8 @@ class Verification(Protocol):
 
     name: str
 
+    @property
+    def head_s(self) -> float: ...  # host seconds so far of a head that it runs, 0 for codes
     @property
     def proposals(self) -> Callable[[Noise], Proposals]: ...
 

@@ -14,14 +14,14 @@ from lantern.acceptance.gsd import GSD
 from lantern.acceptance.lantern_pp import LanternPP
 from lantern.acceptance.tv_budget import TvBudget
 from lantern.decoding import DecodingSetup, generate
-from lantern.drafters.jacobi.branching import BranchingJacobi
+from lantern.drafters.eagle.network import ParallelNetwork
+from lantern.drafters.jacobi.branches import BranchingJacobi
 from lantern.drafters.jacobi.jacobi import Jacobi, redraw, redraw_coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.refined import RefinedJacobi
 from lantern.drafters.jacobi.starts import Left, Nearest, Uniform
 from lantern.drafters.none import NoDrafter
 from lantern.drafters.parallel import Parallel
-from lantern.drafters.parallel_network import ParallelNetwork
 from lantern.loops.row_parallel import RowParallel
 from lantern.sampling import Sampling
 from lantern.trees.adaptive import AdaptiveTree

@@ -12,21 +12,21 @@ from torch import Tensor
 
 from lantern.acceptance.exact import Exact
 from lantern.drafters.eagle.feature_drafter import layered
-from lantern.drafters.eagle.network import EagleNetwork
-from lantern.drafters.jacobi.branching import BranchingJacobi
+from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
+from lantern.drafters.jacobi.branches import BranchingJacobi
 from lantern.drafters.jacobi.jacobi import Jacobi, redraw, redraw_coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.refined import RefinedJacobi
 from lantern.drafters.jacobi.starts import Left, Nearest, Uniform
 from lantern.drafters.none import NoDrafter
 from lantern.drafters.parallel import Parallel
-from lantern.drafters.parallel_network import ParallelNetwork
+from lantern.engine.graphs import EagerPasses
 from lantern.errors import LanternError
 from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Folders, Plan
 from lantern.evaluation.rows import is_baseline
 from lantern.loops.row_parallel import RowParallel
-from lantern.metrics.recording_drafter import RecordingDrafter
+from lantern.metrics.visits import RecordingDrafter
 from lantern.pipeline import Pipeline, PipelineFactory, pipelines
 from lantern.sampling import Sampling
 from lantern.trees.adaptive import AdaptiveTree
@@ -43,7 +43,7 @@ class StubTarget:
     """The law of a token depends on the prompt, its position and the token before it. Implements Target, no more."""
 
     vocab_size, num_tokens, grid = 4, 6, (2, 3)
-    weights_hash, held_bytes, compiles, cuda_graphs = "stub", 0, False, None
+    weights_hash, held_bytes, compiles, passes = "stub", 0, False, EagerPasses()
 
     def __init__(self, cfg_scale: float = 2.0) -> None:
         generator = torch.Generator().manual_seed(0)

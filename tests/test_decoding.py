@@ -167,7 +167,7 @@ def test_nothing_is_drafted_beyond_room(tree, verification):
     seen = []
 
     class Watched:
-        name, proposals = verification.name, verification.proposals
+        name, proposals, head_s = verification.name, verification.proposals, 0.0
 
         def __call__(self, grown, probs, rule, noise):
             tokens_left = 16 - (noise.position + 1)

@@ -84,7 +84,7 @@ from lantern.types import TreeLabel, TreeTopology
 class Repeat:
     """Drafts the last token again."""
 
-    name, num_nodes, depth, image_bytes, forwards, forward_s = "repeat", 2, 1, 0, 0, 0.0
+    name, num_nodes, depth, forwards, forward_s = "repeat", 2, 1, 0, 0.0
     weights_hash, tree = None, TreeLabel("last_token", "repeat")
 
     def allocate(self, batch_size): ...
@@ -184,7 +184,11 @@ def row_of(extension: Extension, folder: Path) -> Row:
     return row
 
 
-@pytest.mark.parametrize("extension", [RULE, TREE, DRAFTER, TARGET, METRIC], ids=lambda extension: extension.group)
+@pytest.mark.parametrize(
+    "extension",
+    [RULE, METRIC, *(pytest.param(part, marks=pytest.mark.full) for part in (TREE, DRAFTER, TARGET))],
+    ids=lambda extension: extension.group,
+)
 def test_an_external_part_is_one_file_and_one_yaml(extension, weights, tmp_path, monkeypatch):
     """Catches a part that is known by a list, a type or a folder of the repository. Runs in this process."""
     monkeypatch.setattr(sys, "argv", ["evaluate.py", *command(extension, tmp_path, weights), "hydra/job_logging=none"])
@@ -196,6 +200,7 @@ def test_an_external_part_is_one_file_and_one_yaml(extension, weights, tmp_path,
     row_of(extension, tmp_path)
 
 
+@pytest.mark.full
 def test_the_file_is_found_by_pythonpath(weights, tmp_path):
     """The same as a user types it: PYTHONPATH=. python evaluate.py --config-dir conf tree=fan."""
     program = [sys.executable, str(ROOT / "evaluate.py"), *command(TREE, tmp_path, weights)]

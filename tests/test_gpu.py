@@ -39,4 +39,4 @@ def test_recorded_passes_make_the_tokens_of_launched_ones(device, drafter, dtype
     target = target_on(device, dtype)
     same = (decode(target, drafter, 1) == decode(target.launched(), drafter, 1)).float().mean()
     assert same == 1 if dtype == torch.float32 else same > 0.5
-    assert target.cuda_graphs is (True if "cuda" in device else None)
+    assert target.passes.cuda_graphs is (True if "cuda" in device else None)

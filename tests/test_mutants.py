@@ -136,6 +136,7 @@ class CoinOfTheChild(Noise):
         return (-(-gumbel).exp()).exp().amax(-1) < probability
 
 
+@pytest.mark.full
 def test_a_coin_shared_with_drafting_is_caught(monkeypatch):
     target = TableTarget(vocab_size=3, num_tokens=3, cfg_scale=2.0)
     drafter, count = TableDrafter(target, chain(1), SAMPLING), 8000

@@ -6,8 +6,7 @@ from pathlib import Path
 import torch
 from PIL import Image
 
-from lantern.drafters.eagle.network import EagleNetwork
-from lantern.drafters.parallel_network import ParallelNetwork
+from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
 from lantern.models.checkpoints import save_weights, weights_hash
 from lantern.models.llamagen.tokenizer import VQTokenizer
 from lantern.models.llamagen.transformer import Transformer

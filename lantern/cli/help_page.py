@@ -45,7 +45,6 @@ ABOUT: Mapping[str, Mapping[str, str]] = {
         "callbacks": "validation, checkpoints, schedule; sharded_target spreads a large target over GPUs",
         "logger": "CSV and Weights & Biases; logger.wandb=null switches the latter off",
         "paths": "where weights, caches and runs are",
-        "average": "of the weights over steps",
         "captions": "where the captions of a large data set are kept",
         "sweep": "all recipes one after the other, decoded with, and a report that compares them",
         "launch": "several settings at once: by joblib or Slurm",

@@ -63,19 +63,9 @@ def export(cfg: DictConfig) -> None:
 
 def _dry_run(cfg: DictConfig) -> None:
     """Prints what the setting needs in memory, and reads no file of the model."""
-    from lantern.cli.dry_run import drafted, estimate, kept_dtype
-    from lantern.cli.run_setting import plan_of
-    from lantern.runtime.hardware import resolve_device
-    from lantern.runtime.memory import available_memory
+    from lantern.cli.dry_run import print_estimate
 
-    plan, place = plan_of(cfg), resolve_device(cfg.device)
-    cfg.dtype, cfg.device = kept_dtype(cfg.dtype, place), "meta"
-    sizes = (1, plan.images_at_once) if plan.num_timed else (plan.images_at_once,)
-    largest = drafted(instantiate(cfg.drafter), instantiate(cfg.tree))
-    target = instantiate(cfg.model).configured(cfg.sampling.cfg_scale)
-    found = estimate(target, largest, "checkpoint" in cfg.drafter, sizes, place)
-    name = HydraConfig.get().runtime.choices.model
-    print(f"model={name} in {cfg.dtype} on {place}\n{found.table(available_memory(place))}")
+    print_estimate(cfg)
 
 
 def _reproduce(cfg: DictConfig, overrides: list[str], folder: Path) -> None:

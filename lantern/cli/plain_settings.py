@@ -35,7 +35,7 @@ PARTS = {"loop": "+loop=rows", "study": "+experiment=…"}  # null unless chosen
 # Groups of conf/ beside those of the command's own yaml that it reads; of train's experiments there are only users' own
 ADDED: Mapping[str, Sequence[str]] = {
     "evaluate": ("method", "sweep", "experiment", "launch", "loop"),
-    "train": ("average", "captions", "features", "sweep", "experiment", "launch"),
+    "train": ("captions", "features", "sweep", "experiment", "launch"),
     "export": (),
 }
 

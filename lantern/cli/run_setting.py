@@ -27,7 +27,7 @@ from lantern.reporting.merge import merge_points
 from lantern.reporting.published import published_keys
 from lantern.reporting.run_folder import publish, write_measurements
 from lantern.runtime.hardware import allow_tf32
-from lantern.runtime.memory import check_drafted
+from lantern.runtime.memory import check_memory
 from lantern.tuning.auto import AutoTree, resolved
 from lantern.tuning.saved_choice import CHOICE, KeptChoice
 from lantern.types import Target
@@ -163,7 +163,7 @@ def _evaluation(
 ) -> Evaluation:  # fmt: skip
     """Raises LanternError for a batch that does not fit in memory, before anything is timed; decoding.generate, which
     other callers use directly, checks every batch."""
-    check_drafted(pipeline.target, pipeline.drafter, plan.images_at_once)
+    check_memory(pipeline.target, pipeline.drafter.num_nodes, plan.images_at_once)
     metrics = {name: shared(metric) for name, metric in _chosen_metrics(cfg).items()} if plan.num_images else {}
     folders = Folders(folder, (sweep or folder) / "ar", fingerprint.record_files(sweep or folder))
     return Evaluation(plan, folders, metrics, instantiate(cfg.output_tv), identity, count)

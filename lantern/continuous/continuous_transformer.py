@@ -1,15 +1,86 @@
-"""LlamaGen's transformer over continuous tokens: latents in place of codes, a diffusion head in place of the output
-layer. Its embeddings and lower layers are those of a discrete target, its base, whose weights it shares."""
+"""LlamaGen's transformer over continuous tokens: the standardised latents of its VQ tokenizer, not quantised, in place
+of codes, and a diffusion head in place of the output layer. Its embeddings and lower layers are those of a discrete
+target, its base, whose weights it shares."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torch import Tensor
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from lantern.continuous.code_embedding import CodeEmbedding
-from lantern.continuous.continuous_tokenizer import Standardisation
 from lantern.continuous.diffusion_head import DiffusionHead
+from lantern.models.llamagen.tokenizer import VQTokenizer
 from lantern.models.llamagen.transformer import Transformer
+from lantern.models.token_grid import square
+
+WIDTH = 0.1  # of the kernel, in distance of unit vectors; nearest codes are 0.05 away from latents in each channel
+
+
+class Standardisation(nn.Module):
+    """Latents to tokens of about unit variance, channel by channel."""
+
+    mean: Tensor  # [C]
+    std: Tensor
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        if len(mean) != len(std) or not min(std) > 0:
+            raise ValueError(f"mean={mean} and std={std} standardise nothing; give one std above 0 for each mean")
+        self.register_buffer("mean", torch.tensor(mean), persistent=False)
+        self.register_buffer("std", torch.tensor(std), persistent=False)
+
+    def forward(self, latents: Tensor) -> Tensor:  # [..., C] -> [..., C]
+        return (latents - self.mean) / self.std
+
+    def latents(self, tokens: Tensor) -> Tensor:  # [..., C] -> [..., C]
+        """Unit vectors, which is all that the tokenizer's decoder was trained on: tokens as they are drawn have noise,
+        and are brought back to the sphere."""
+        return F.normalize(tokens.to(self.mean) * self.std + self.mean, dim=-1)
+
+
+class ContinuousTokenizer(nn.Module):
+    """A VQ tokenizer without its quantisation."""
+
+    def __init__(self, tokenizer: VQTokenizer, standardisation: Standardisation) -> None:
+        super().__init__()
+        channels, constants = tokenizer.codebook.shape[1], len(standardisation.mean)
+        if channels != constants:
+            raise ValueError(f"{constants} channels are standardised, the tokenizer has {channels}")
+        self.tokenizer, self.standardisation = tokenizer, standardisation.to(tokenizer.codebook.device)
+
+    @property
+    def codebook(self) -> Tensor:
+        """[V, C] the tokenizer's codes as tokens."""
+        return self.standardisation(self.tokenizer.codebook)
+
+    def encode(self, images: Tensor) -> Tensor:  # [B, 3, H, W] -> [B, L, C]
+        """Tokens of images in [0, 1], in raster order."""
+        return self.standardisation(self.tokenizer.latents(images)).flatten(1, 2)
+
+    def decode(self, tokens: Tensor) -> Tensor:  # [B, L, C] -> [B, 3, H, W]
+        """Images in [0, 1] of a square grid of tokens."""
+        latents = self.standardisation.latents(square(tokens)).to(self.tokenizer.codebook.dtype)
+        return ((self.tokenizer.render(latents) + 1) / 2).clamp(0, 1)
+
+
+class CodeEmbedding(nn.Module):
+    """Latents embedded by a table that was learnt for codes: the mean of all codes' embeddings, weighted by a Gaussian
+    of their distance to the latent. A transformer trained on codes predicts from it at least as well as from codes,
+    which it does not from a linear map of the latents."""
+
+    codebook: Tensor  # [V, C] unit rows
+
+    def __init__(self, codebook: Tensor, standardisation: Standardisation, dim: int) -> None:
+        super().__init__()
+        self.standardisation = standardisation
+        self.register_buffer("codebook", codebook, persistent=False)
+        self.weight = nn.Parameter(torch.zeros(len(codebook), dim))  # [V, D]
+
+    def forward(self, tokens: Tensor) -> Tensor:  # [..., C] -> [..., D]
+        with torch.autocast(tokens.device.type, enabled=False):  # rounded cosines would be other weights
+            cosine = self.standardisation.latents(tokens) @ self.codebook.T  # squared distances are 2 - 2 cosine
+            return (cosine / WIDTH**2).softmax(-1).to(self.weight.dtype) @ self.weight
 
 
 class ContinuousTransformer(Transformer):

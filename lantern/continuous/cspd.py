@@ -13,11 +13,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from lantern.continuous.gaussian_noise import GaussianNoise
 from lantern.continuous.gaussian_ratio import require_exact
 from lantern.continuous.gaussian_shared import GaussianShared
-from lantern.continuous.latent_chains import LatentProposals, gaussian, verdict_on_chain
-from lantern.continuous.token_head import TokenHead
+from lantern.continuous.latent_sampling import GaussianNoise, LatentProposals, TokenHead, gaussian, verdict_on_chain
 from lantern.errors import LanternError
 from lantern.noise import Noise, Purpose
 from lantern.types import AcceptanceRule, DraftTree, Target, Verdict
@@ -32,31 +30,34 @@ class CSpD:
 
     def __init__(self, target: Target, temperature: float = 1.0, alone: float = 0.05) -> None:
         """temperature: of the squared distances, 42 in the released code; alone: the part of an image, from its
-        beginning, that the target decodes without drafts. Raises LanternError for values out of range."""
+        beginning, that the target decodes without drafts."""
         if not 0 < temperature < torch.inf or not 0 <= alone <= 1:
             raise LanternError(f"verification.temperature={temperature}, alone={alone}: give more than 0, and 0 to 1")
         self.head, self._temperature, self._alone = TokenHead(target), temperature, alone
         self.name = "cspd" if temperature == 1 else f"cspd_{temperature:g}"
+
+    @property
+    def head_s(self) -> float:
+        return self.head.seconds
 
     def plain(self) -> GaussianShared:
         """The verification of plain decoding."""
         return GaussianShared(self.head.target)
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
-        """probs: conditions [B, N, R D]. Raises LanternError for a relaxed rule."""
+        """probs: conditions [B, N, R D]. LanternError for a relaxed rule."""
         require_exact(rule, self.name)
         gaussians, (rows, nodes) = gaussian(noise), (torch.arange(n, device=probs.device) for n in probs.shape[:2])
-        drawn = self.head(probs, gaussians.normals(len(nodes)))
-        mean, sigma, own = drawn
-        shift = (tree.tokens.roll(-1, 1) - mean) / sigma - own  # [B, N, C] (mean_q - mean_p) / s
+        law = self.head(probs, gaussians.normals(len(nodes)))
+        shift = (tree.tokens.roll(-1, 1) - law.mean) / law.sigma - law.noise  # [B, N, C] (mean_q - mean_p) / s
         is_alone = noise.position[:, None] + 1 + nodes < self._alone * self.head.target.num_tokens
-        accept = (log_ratio(own + shift, shift) / self._temperature).clamp(max=0).exp().masked_fill(is_alone, 0)
+        accept = (log_ratio(law.noise + shift, shift) / self._temperature).clamp(max=0).exp().masked_fill(is_alone, 0)
         follows = noise.accepts(accept, nodes.expand(accept.shape))
-        verdict = verdict_on_chain(tree, follows, drawn.tokens, drawn.tokens)
+        verdict = verdict_on_chain(tree, follows, law.tokens, law.tokens)
         end = verdict.accepted  # the node whose draft is rejected, or the last one
         is_rejected = (end < (~tree.is_padding).sum(1) - 1) & ~is_alone[rows, end]
-        replaced = mean[rows, end] + sigma * redrawn(gaussians, shift[rows, end])
-        return replace(verdict, next_token=torch.where(is_rejected[:, None], replaced, verdict.next_token))
+        residual = law.mean[rows, end] + law.sigma * draw_residual(gaussians, shift[rows, end])
+        return replace(verdict, next_token=torch.where(is_rejected[:, None], residual, verdict.next_token))
 
 
 def log_ratio(away: Tensor, shift: Tensor) -> Tensor:
@@ -64,12 +65,12 @@ def log_ratio(away: Tensor, shift: Tensor) -> Tensor:
     return shift.square().sum(-1) / 2 - (away * shift).sum(-1)
 
 
-def redrawn(noise: GaussianNoise, shift: Tensor) -> Tensor:
+def draw_residual(noise: GaussianNoise, shift: Tensor) -> Tensor:
     """shift [B, C] -> (x - mean_p) / s [B, C] of the first draw x that is kept, with probability max(0, 1 - q / p).
     Without one the released code commits zeros; here the last draw is."""
     draws = noise.redraws(MAX_DRAWS).to(shift.dtype)  # [B, K, C]
     number = torch.arange(MAX_DRAWS, device=shift.device)
     coins = noise.uniform(Purpose.WINDOW, noise.position[:, None], number)
-    kept = coins < 1 - (-log_ratio(draws, shift[:, None])).exp()
-    kept[:, -1] = True
-    return draws[torch.arange(len(draws), device=shift.device), kept.byte().argmax(1)]
+    is_kept = coins < 1 - (-log_ratio(draws, shift[:, None])).exp()
+    is_kept[:, -1] = True
+    return draws[torch.arange(len(draws), device=shift.device), is_kept.byte().argmax(1)]

@@ -1,18 +1,71 @@
 """MAR's diffusion head (Li et al., 2406.11838): the law of a continuous token given a condition, by a short diffusion.
-Unlike MAR's, its last step adds noise, so that given all earlier noises the token is Gaussian."""
+Unlike MAR's, its last step adds noise, so that given all earlier noises the token is Gaussian.
+
+The cosine schedule is Nichol & Dhariwal's (2102.09672). A noisy token is x_t = sqrt(abar_t) x_0 + sqrt(1 - abar_t) e;
+the network predicts its velocity sqrt(abar_t) e - sqrt(1 - abar_t) x_0 (Salimans & Ho, 2202.00512), of which x_0 and e
+are linear functions."""
 
 from collections.abc import Callable
+from math import pi, sqrt
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lantern.continuous.denoising import cosine_schedule, last_mean, sampling_steps
-
+OFFSET = 0.008  # keeps the first step's noise from vanishing
+MAX_BETA = 0.999
 FREQUENCIES = 64  # sines and cosines that encode a timestep
 MAX_PERIOD = 10000.0
 TIME_SCALE = 1000.0  # timesteps are encoded as if training had a thousand
+
+
+class Step(NamedTuple):
+    """A sampling step: the next x is clean_weight x_0 + noisy_weight x_t + sigma e, with the predicted x_0."""
+
+    timestep: int  # of training, from 0
+    signal: float  # sqrt(abar)
+    noise: float  # sqrt(1 - abar)
+    clean_weight: float
+    noisy_weight: float
+    sigma: float
+
+
+def cosine_schedule(num_steps: int) -> Tensor:
+    """[T] float64: abar, the share of a token's variance that is left at each training step."""
+    time = torch.arange(num_steps + 1, dtype=torch.float64) / num_steps
+    level = ((time + OFFSET) / (1 + OFFSET) * pi / 2).cos() ** 2
+    betas = (1 - level[1:] / level[:-1]).clamp(max=MAX_BETA)
+    return (1 - betas).cumprod(0)
+
+
+def sampling_steps(schedule: Tensor, num_steps: int) -> tuple[Step, ...]:
+    """num_steps of the training steps, noisiest first, each the last of an equal part of the schedule [T]. Variances
+    are the upper choice, sigma^2 = beta: exact for Gaussian tokens of unit variance, and above 0 at the last step."""
+    total = len(schedule)
+    if not 1 <= num_steps <= total:
+        raise ValueError(f"num_steps={num_steps} sampling steps of {total} training steps; give 1 to {total}")
+    timesteps = [round((part + 1) * total / num_steps) - 1 for part in range(num_steps)]
+    left = [1.0, *schedule[timesteps].tolist()]  # abar behind each step, then at it
+    return tuple(_step(t, left[i + 1], left[i]) for i, t in reversed(list(enumerate(timesteps))))
+
+
+def _step(timestep: int, left: float, left_behind: float) -> Step:
+    beta = 1 - left / left_behind
+    clean_weight = sqrt(left_behind) * beta / (1 - left)
+    noisy_weight = sqrt(1 - beta) * (1 - left_behind) / (1 - left)
+    return Step(timestep, sqrt(left), sqrt(1 - left), clean_weight, noisy_weight, sqrt(beta))
+
+
+def last_mean(steps: tuple[Step, ...], noises: Tensor, velocity: Callable[[Tensor, int], Tensor]) -> Tensor:
+    """The mean [M, C] of the token at the last step. noises [M, S, C]: x at the first step, then the noise that each
+    step before the last adds; velocity(x [M, C], index of the step) -> [M, C]."""
+    means: list[Tensor] = []
+    for index, step in enumerate(steps):
+        x = means[-1] + steps[index - 1].sigma * noises[:, index] if means else noises[:, 0]
+        clean = step.signal * x - step.noise * velocity(x, index)
+        means.append(step.clean_weight * clean + step.noisy_weight * x)
+    return means[-1]
 
 
 class LastStep(NamedTuple):

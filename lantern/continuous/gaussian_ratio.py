@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from lantern.continuous.gaussian_shared import GaussianShared
-from lantern.continuous.latent_chains import LatentProposals, gaussian, verdict_on_chain
-from lantern.continuous.token_head import TokenHead
+from lantern.continuous.latent_sampling import LatentProposals, TokenHead, gaussian, verdict_on_chain
 from lantern.errors import LanternError
 from lantern.noise import Noise
 from lantern.types import AcceptanceRule, DraftTree, Target, Verdict
@@ -24,34 +23,37 @@ class GaussianRatio:
     def __init__(self, target: Target) -> None:
         self.head = TokenHead(target)
 
+    @property
+    def head_s(self) -> float:
+        return self.head.seconds
+
     def plain(self) -> GaussianShared:
         """The verification of plain decoding."""
         return GaussianShared(self.head.target)
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
-        """probs: conditions [B, N, R D]. Raises LanternError for a relaxed rule."""
+        """probs: conditions [B, N, R D]. LanternError for a relaxed rule."""
         require_exact(rule, self.name)
-        drawn = self.head(probs, gaussian(noise).normals(probs.shape[1]))
-        mean, sigma, own = drawn
+        law = self.head(probs, gaussian(noise).normals(probs.shape[1]))
         drafted = tree.tokens.roll(-1, 1)  # [B, N, C] behind a node; undefined at the last
-        accept, replaced = judged(own, (drafted - mean) / sigma - own)
+        accept, reflected = judge_draft(law.noise, (drafted - law.mean) / law.sigma - law.noise)
         nodes = torch.arange(probs.shape[1], device=probs.device).expand(accept.shape)
         follows = noise.accepts(accept, nodes)
-        return verdict_on_chain(tree, follows, mean + sigma * replaced, drawn.tokens)
+        return verdict_on_chain(tree, follows, law.mean + law.sigma * reflected, law.tokens)
 
 
-def judged(own: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
-    """A draft mean_q + s e, e = own [..., C], under the law N(mean_p, s^2); shift: (mean_q - mean_p) / s [..., C].
-    Returns the acceptance probability min(1, p / q) [...], and e' [..., C] such that mean_p + s e' replaces the draft
-    if it is rejected."""
-    along = (own * shift).sum(-1)
+def judge_draft(e: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+    """A draft mean_q + s e under the law N(mean_p, s^2); shift: (mean_q - mean_p) / s; [..., C] each. Returns the
+    acceptance probability min(1, p / q) [...], and e' [..., C] such that mean_p + s e' replaces the draft if it is
+    rejected."""
+    along = (e * shift).sum(-1)
     squared = shift.square().sum(-1)
     accept = (-along - squared / 2).clamp(max=0).exp()
-    reflected = own - 2 * shift * (along / squared.clamp(min=torch.finfo(own.dtype).tiny))[..., None]
+    reflected = e - 2 * shift * (along / squared.clamp(min=torch.finfo(e.dtype).tiny))[..., None]
     return accept, reflected
 
 
 def require_exact(rule: AcceptanceRule, name: str) -> None:
-    """Raises LanternError for a rule that relaxes."""
+    """LanternError for a rule that relaxes."""
     if not rule.lossless:
         raise LanternError(f"verification={name} relaxes nothing; use acceptance=exact, not {rule.name}")

@@ -5,14 +5,40 @@ decoding's.
 The accepted draft is committed, not the target's token: the nodes behind it were conditioned on the draft, so that
 every committed token lies within the tolerance of the target's own given exactly what stands before it."""
 
+from math import isfinite
+
 from torch import Tensor
 
-from lantern.continuous.latent_chains import LatentProposals, gaussian, verdict_on_chain
-from lantern.continuous.token_head import TokenHead
-from lantern.continuous.tolerance import Tolerance
+from lantern.continuous.latent_sampling import LatentProposals, TokenHead, gaussian, verdict_on_chain
 from lantern.errors import LanternError
 from lantern.noise import Noise
-from lantern.types import AcceptanceRule, DraftTree, Target, Verdict
+from lantern.types import AcceptanceRule, DraftTree, Site, Target, Verdict
+
+
+class Tolerance:
+    """Accepts a draft near the target's own token: the continuous twin of LANTERN's neighbourhood (2410.03355) and of
+    the tolerance of speech decoders (VADUSA, 2410.21951). eps: the root of the mean squared difference of the channels,
+    at most. Latents have a standard deviation of 1 in each, so that eps = 1e-3 is rounding and eps = 1 any draft that
+    is no worse than a guess."""
+
+    name, verification = "tolerance", "gaussian_shared"
+
+    def __init__(self, eps: float) -> None:
+        if not isfinite(eps) or eps < 0:
+            raise LanternError(f"acceptance.eps={eps}: give 0 or more; 0.001 accepts what differs by rounding")
+        self.eps, self.lossless = eps, eps == 0
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        return {"eps": self.eps}
+
+    def accepts(self, drafted: Tensor, picks: Tensor) -> Tensor:
+        """[..., C] each -> [...] whether the draft is near enough."""
+        return (drafted - picks).square().mean(-1).sqrt() <= self.eps
+
+    def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
+        """LanternError: no probability is compared."""
+        raise LanternError("acceptance=tolerance judges latents by their distance; use verification=gaussian_shared")
 
 
 class GaussianShared:
@@ -24,19 +50,23 @@ class GaussianShared:
     def __init__(self, target: Target) -> None:
         self.head = TokenHead(target)
 
+    @property
+    def head_s(self) -> float:
+        return self.head.seconds
+
     def plain(self) -> "GaussianShared":
         """The verification of plain decoding."""
         return self
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
-        """probs: conditions [B, N, R D]. Raises LanternError for a rule of codes that relaxes."""
+        """probs: conditions [B, N, R D]. LanternError for a rule of codes that relaxes."""
         picks = self.head(probs, gaussian(noise).normals(probs.shape[1])).tokens
         follows = tolerance_of(rule).accepts(tree.tokens.roll(-1, 1), picks)  # the draft behind a node
         return verdict_on_chain(tree, follows, picks, picks)
 
 
 def tolerance_of(rule: AcceptanceRule) -> Tolerance:
-    """The rule itself, or that of tolerance 0 for an exact one; LanternError for others."""
+    """The rule itself, or that of tolerance 0 for an exact one."""
     if isinstance(rule, Tolerance):
         return rule
     if not rule.lossless:

@@ -9,19 +9,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lantern.continuous.latent_chains import LatentProposals
-from lantern.continuous.token_head import TokenHead
+from lantern.continuous.latent_sampling import LatentProposals, TokenHead
 from lantern.drafters.eagle.feature_drafter import FeatureDrafter
 from lantern.drafters.eagle.kv_state import FeatureTarget, RootPass
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.jacobi.jacobi import cut_chain
 from lantern.drafters.loading import drafter_folder, eagle_layer
+from lantern.engine.cache import DRAFTER_PASS, TreeView
+from lantern.engine.graphs import Outputs
 from lantern.errors import LanternError, check_whole
-from lantern.models.build import RANDOM
-from lantern.models.cache import TreeView
-from lantern.models.graphs import DRAFTER_PASS, Outputs
-from lantern.models.llamagen.fused import FusedLayer, KVView, precise
-from lantern.models.onednn_linear import linear
+from lantern.models.checkpoints import RANDOM
+from lantern.models.llamagen.fused import FusedLayer, KVView, linear, precise
 from lantern.runtime.memory import check_nodes
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Proposals, TreeLabel
@@ -54,7 +52,7 @@ class LatentEagle(FeatureDrafter):
     def __init__(
         self, network: EagleNetwork, target: FeatureTarget, sampling: Sampling, length: int, weights_hash: str = ""
     ) -> None:
-        """length: of the chain, in tokens. Raises LanternError for a target of codes."""
+        """length: of the chain, in tokens."""
         check_whole("drafter", length=length)
         if length < 1:
             raise LanternError(f"drafter.length={length}: a chain needs 1 token at least")
@@ -75,7 +73,7 @@ class LatentEagle(FeatureDrafter):
         for level in range(self.depth):
             if level:
                 run, slots = partial(self._behind, level, tokens[-1], features), range(level - 1, level)
-                features = DRAFTER_PASS(self.target.graphs, self.cache, slots, run)[0]
+                features = DRAFTER_PASS(self.target.passes, self.cache, slots, run)[0]
             laws.append(self.target.guide(features))
             tokens.append(self._head(laws[-1], normals[:, level : level + 1]).tokens.to(roots.dtype))
         self.forwards += self.depth
@@ -95,8 +93,7 @@ class LatentEagle(FeatureDrafter):
 
 
 def load_latent_eagle(checkpoint: str | Path, length: int, target: FeatureTarget, sampling: Sampling) -> LatentEagle:
-    """checkpoint: a folder written by train.py task=drafter_continuous, or "random", to time decoding without one.
-    CheckpointError unless it fits this target."""
+    """checkpoint: a folder written by train.py task=drafter_continuous, or "random", to time decoding without one."""
     if checkpoint != RANDOM:
         drafter_folder(checkpoint, target, TRAIN)  # names the command that makes one
     network, name = eagle_layer(checkpoint, target)

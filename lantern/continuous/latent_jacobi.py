@@ -4,12 +4,11 @@ the noise of its position. Under shared noise it converges to plain decoding's i
 import torch
 from torch import Tensor
 
-from lantern.continuous.latent_chains import LatentProposals
-from lantern.continuous.token_head import TokenHead
+from lantern.continuous.latent_sampling import LatentProposals, TokenHead
 from lantern.drafters.jacobi.jacobi import cut_chain
 from lantern.drafters.jacobi.window import KIND
 from lantern.errors import LanternError, check_whole
-from lantern.models.token_axis import spread
+from lantern.models.token_grid import spread
 from lantern.runtime.memory import check_nodes
 from lantern.types import DraftTree, Forward, Proposals, Target, TreeLabel, Verdict
 
@@ -22,7 +21,7 @@ class LatentJacobi:
     forwards, forward_s = 0, 0.0
 
     def __init__(self, target: Target, length: int) -> None:
-        """length: of the window, in tokens. Raises LanternError for a target of codes."""
+        """length: of the window, in tokens."""
         check_whole("drafter", length=length)
         if length < 1:
             raise LanternError(f"drafter.length={length}: a window needs 1 position at least")
@@ -31,11 +30,6 @@ class LatentJacobi:
         self.sigma, self._target, self._width = head.sigma, head.target, head.width
         self.tree = TreeLabel(f"window_{length}", KIND)
         self.num_nodes, self.depth = length + 1, length
-
-    @property
-    def image_bytes(self) -> int:
-        tokens = self._target.empty_tokens(self.depth)
-        return tokens.nbytes + tokens.itemsize * self.depth * self._width
 
     def allocate(self, batch_size: int) -> None:
         self._guesses = self._target.empty_tokens(batch_size, self.depth)

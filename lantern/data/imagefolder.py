@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lantern.data.caption_values import caption_of, read_text
-from lantern.data.image_io import SUFFIXES, problem_of
-from lantern.data.indexed import IndexedImages
+from lantern.data.image_io import SUFFIXES, caption_of, decode_text, problem_of, read_bytes
 from lantern.data.prompts import LINE_END
+from lantern.data.splits import IndexedImages
 from lantern.errors import LanternError
 
 IMAGES_PER_SHARD = 256  # of the index: at most so many are read again after a killed run
@@ -30,7 +29,7 @@ def image_folder(
 
 
 def find_images(folder: Path) -> list[tuple[str, str]]:
-    """Files and captions ("" where none was found), sorted by file name; LanternError without any image."""
+    """Files and captions ("" where none was found), sorted by file name."""
     if not folder.is_dir():
         raise LanternError(f"no folder {folder}; name a folder of images with data.folder=...")
     captions = _read_metadata(folder / "metadata.jsonl")
@@ -39,11 +38,11 @@ def find_images(folder: Path) -> list[tuple[str, str]]:
         raise LanternError(f"no images in {folder}; put files ending in {' '.join(SUFFIXES)} there")
     if absent := sorted(str(file) for file in captions.keys() - files):
         log.warning("%d files of metadata.jsonl are not in %s: %s …", len(absent), folder, ", ".join(absent[:3]))
-    return [(_named(file), captions.get(file) or _caption_beside(file)) for file in sorted(files)]
+    return [(_as_text(file), captions.get(file) or _caption_beside(file)) for file in sorted(files)]
 
 
-def _named(file: Path) -> str:
-    """A path as text. LanternError for a name that no table of texts can hold."""
+def _as_text(file: Path) -> str:
+    """A path as text, which a table can hold."""
     try:
         return os.fsencode(file).decode()
     except UnicodeDecodeError as error:
@@ -54,7 +53,7 @@ def _read_metadata(path: Path) -> dict[Path, str]:
     if not path.is_file():
         return {}
     captions: dict[Path, str] = {}
-    for number, line in enumerate(LINE_END.split(read_text(path.read_bytes())), start=1):
+    for number, line in enumerate(LINE_END.split(decode_text(path.read_bytes())), start=1):
         if line.strip():
             try:
                 record = json.loads(line)
@@ -69,18 +68,11 @@ def _read_metadata(path: Path) -> dict[Path, str]:
 
 def _caption_beside(file: Path) -> str:
     text = file.with_suffix(".txt")
-    return read_text(text.read_bytes()).strip() if text.is_file() else ""
+    return decode_text(text.read_bytes()).strip() if text.is_file() else ""
 
 
 def index_files(items: list[tuple[str, str, int]]) -> Iterator[dict[str, Any]]:
-    """An index row (indexed.FEATURES) for each (file, caption, size)."""
+    """A row of the index for each (file, caption, size)."""
     for file, caption, size in items:
         problem = problem_of(file, size) if caption else "no caption"
         yield {"file": file, "name": file, "caption": caption, "problem": problem, "start": 0, "size": -1}
-
-
-def read_bytes(file: str, start: int, size: int) -> bytes:
-    """`size` bytes from `start`; all the rest where size is -1."""
-    with open(file, "rb") as opened:
-        opened.seek(start)
-        return opened.read(size)

@@ -11,9 +11,8 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
-from lantern.data.caption_values import caption_of
-from lantern.data.image_io import problem_of
-from lantern.data.indexed import IndexedImages
+from lantern.data.image_io import caption_of, problem_of
+from lantern.data.splits import IndexedImages
 from lantern.errors import LanternError
 
 SEPARATOR = "\0"  # between a file and its column in the index
@@ -29,11 +28,11 @@ def parquet_images(
     if not found:
         raise LanternError(f"no parquet files at {files}; give a folder or a pattern with data.files=...")
     items = [(file, image_column, caption_column, size) for file in found]
-    return IndexedImages(files, items, index_files, read_cell, size, cache_dir, validation_share, num_workers, 1)
+    return IndexedImages(files, items, index_files, read_cell, size, cache_dir, validation_share, num_workers)
 
 
 def index_files(items: list[tuple[str, str, str, int]]) -> Iterator[dict[str, Any]]:
-    """Index rows (indexed.FEATURES) of each (file, image column, caption column, image size)."""
+    """Rows of the index of each (file, image column, caption column, image size)."""
     for file, *columns, size in items:
         try:
             yield from _index_file(file, *columns, size)

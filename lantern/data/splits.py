@@ -1,10 +1,34 @@
-"""The contract of a data set: named splits of items that are dicts."""
+"""Data sets: the contract of named splits, and captioned images left in their original files, of which an index of
+locations and of unusable images is computed once and cached; pixels are read at each access."""
 
+import hashlib
+import logging
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
+
+import numpy as np
+from datasets import Dataset, Features, Value
+
+from lantern.data.cached_table import MakeRows, cache_key, cached_rows
+from lantern.data.image_io import load_image
+from lantern.errors import LanternError
+from lantern.runtime.files import replace_text
+
+LOCATION = ("file", "start", "size")  # the arguments of a Read
+FEATURES = Features(
+    {name: Value("string") for name in ("file", "name", "caption", "problem")}
+    | {name: Value("int64") for name in ("start", "size")}
+)
+NAMES_SHOWN = 10
+log = logging.getLogger(__name__)
+Read = Callable[[str, int, int], bytes]  # file, start, size -> an encoded image
 
 
 class Split(Protocol):
-    """A sequence of items."""
+    """A sequence of items, which are dicts."""
 
     fingerprint: str  # a key of everything the items depend on
 
@@ -30,3 +54,101 @@ class SplitsBySource:
     def split(self, name: str) -> Split:
         """The split of this name of the data set given under this name."""
         return self.sources[name].split(name)
+
+
+class IndexedSplit(Sequence):
+    """Items {"image": uint8 [size, size, 3], "caption"}, decoded at each access."""
+
+    def __init__(self, rows: Dataset, read: Read, size: int, fingerprint: str) -> None:
+        self.rows, self.read, self.size, self.fingerprint = rows, read, size, fingerprint
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        row = self.rows[int(index)]
+        return {"image": self._image(row).copy(), "caption": row["caption"]}  # torch.from_numpy needs a writable array
+
+    def _image(self, row: dict[str, Any]) -> np.ndarray:
+        try:
+            return load_image(self.read(*(row[key] for key in LOCATION)), self.size)
+        except Exception as error:  # readable when indexed: the file has changed since, or its disk is gone
+            raise LanternError(
+                f"{row['name']} in {row['file']} can no longer be read ({error}); start again"
+            ) from error
+
+    @property
+    def captions(self) -> list[str]:
+        """All captions, without reading an image."""
+        return list(self.rows["caption"])
+
+
+class IndexedImages:
+    """Splits by a hash of each image's path below the source, so that adding images moves none to another split.
+    `skipped` maps names of unusable images to their problems."""
+
+    def __init__(
+        self, source: str, items: list, index_items: MakeRows, read: Read, size: int, cache_dir: str,
+        validation_share: float, num_workers: int, items_per_shard: int = 1,
+    ) -> None:  # fmt: skip
+        """items: tuples that begin with a file, of each of which index_items yields rows of FEATURES, one an image,
+        unusable ones included; `read` returns an image's bytes."""
+        self.source, self.read, self.size, self.validation_share = source, read, size, validation_share
+        self.fingerprint = cache_key(items, size, _file_stats(items))
+        folder = Path(cache_dir).expanduser() / f"list-{self.fingerprint}"
+        self.rows = cached_rows(folder, index_items, items, FEATURES, num_workers, items_per_shard)
+        problems = zip(self.rows["name"], self.rows["problem"], strict=True)
+        self.skipped = {name: problem for name, problem in problems if problem}
+        if self.skipped:
+            self._report(folder / "skipped.txt")
+
+    def split(self, name: str) -> IndexedSplit:
+        """`train` or `validation`."""
+        if name not in ("train", "validation"):
+            raise LanternError(f"{self.source} has no split {name!r}; use train or validation")
+        is_validation = name == "validation"
+        paths = zip(_paths_below(self.source, self.rows["name"]), self.rows["problem"], strict=True)
+        chosen = [
+            index
+            for index, (path, problem) in enumerate(paths)
+            if not problem and (_hash_fraction(path) < self.validation_share) == is_validation
+        ]
+        if not chosen:
+            raise LanternError(f"no image of {self.source} falls into {name}; add images or set data.validation_share")
+        key = cache_key(self.fingerprint, name, self.validation_share, "by path")
+        return IndexedSplit(self.rows.select(chosen), self.read, self.size, key)
+
+    def _report(self, path: Path) -> None:
+        """Lists the unusable images in a file and, the first of them, in the log."""
+        lines = [f"{name}: {problem}" for name, problem in self.skipped.items()]
+        replace_text(path, "\n".join(lines) + "\n")
+        more = f"; and {len(lines) - NAMES_SHOWN} more" if len(lines) > NAMES_SHOWN else ""
+        shown = "; ".join(lines[:NAMES_SHOWN]) + more
+        if all(self.rows["problem"]):
+            raise LanternError(f"none of the {len(self.rows)} images in {self.source} can be used: {shown}")
+        counts = len(lines), len(self.rows)
+        log.warning("skipped %d of %d images in %s, listed in %s: %s", *counts, self.source, path, shown)
+
+
+def is_readable(file: str) -> bool:
+    """Whether there is such a file and this user may read it."""
+    return os.path.isfile(file) and os.access(file, os.R_OK)
+
+
+def _file_stats(items: list) -> list[tuple[int, int] | None]:
+    """Size and modification time of each item's file, so that changed files are indexed again; None of one that is
+    missing or may not be read."""
+    stats = [os.stat(item[0]) if is_readable(item[0]) else None for item in items]
+    return [stat and (stat.st_size, stat.st_mtime_ns) for stat in stats]
+
+
+def _paths_below(source: str, names: Sequence[str]) -> list[str]:
+    """The paths below the source: a folder, or of a pattern the folder before its first wildcard."""
+    root = source if os.path.isdir(source) else os.path.dirname(re.split(r"[*?\[{]", source)[0])
+    above = os.path.join(os.path.normpath(root), "")
+    return [os.path.normpath(name).removeprefix(above) for name in names]
+
+
+def _hash_fraction(name: str) -> float:
+    """A hash of the name, uniform in [0, 1)."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:6]) / 2**48

@@ -12,10 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lantern.data.caption_values import caption_in, read_text
-from lantern.data.image_io import SUFFIXES, problem_of
-from lantern.data.imagefolder import read_bytes
-from lantern.data.indexed import IndexedImages, is_readable
+from lantern.data.image_io import SUFFIXES, caption_in, decode_text, problem_of, read_bytes
+from lantern.data.splits import IndexedImages, is_readable
 from lantern.errors import LanternError
 
 HEAD = 2**16  # bytes; shards of one size that share them are compared in full
@@ -28,13 +26,13 @@ def web_dataset(
     of others are listed with the unusable images."""
     shards = os.path.expanduser(shards)
     files = find_shards(shards)
-    copied = copies(files)
-    items = [(file, size, copied.get(file)) for file in files]
-    return IndexedImages(shards, items, index_shards, read_bytes, size, cache_dir, validation_share, num_workers, 1)
+    originals = find_copies(files)
+    items = [(file, size, originals.get(file)) for file in files]
+    return IndexedImages(shards, items, index_shards, read_bytes, size, cache_dir, validation_share, num_workers)
 
 
 def find_shards(shards: str) -> list[str]:
-    """The tar files, sorted by name, with those of a numbered range that are missing. LanternError if none is found."""
+    """The tar files, sorted by name, with those of a numbered range that are missing."""
     numbered = re.fullmatch(r"(.*)\{(\d+)\.\.(\d+)\}(.*)", shards)
     if numbered:
         before, first, last, after = numbered.groups()
@@ -46,23 +44,23 @@ def find_shards(shards: str) -> list[str]:
     return files
 
 
-def copies(files: list[str]) -> dict[str, str]:
+def find_copies(files: list[str]) -> dict[str, str]:
     """The files that have the same bytes as an earlier one, with that one."""
     first: dict[tuple[int, str], str] = {}
-    found = {}
+    originals = {}
     for file in filter(is_readable, files):
         start = hashlib.sha256(read_bytes(file, 0, HEAD)).hexdigest()
         other = first.setdefault((os.path.getsize(file), start), file)
         if other != file and filecmp.cmp(file, other, shallow=False):
-            found[file] = other
-    return found
+            originals[file] = other
+    return originals
 
 
 def index_shards(items: list[tuple[str, int, str | None]]) -> Iterator[dict[str, Any]]:
-    """Index rows (indexed.FEATURES) of each (shard file, image size, the shard it is a copy of)."""
+    """Rows of the index of each (shard file, image size, the shard it is a copy of)."""
     for file, size, original in items:
         if original or not Path(file).is_file():
-            yield _unusable(file, file, f"the shard has the same bytes as {original}" if original else "no such shard")
+            yield _row(file, file, f"the shard has the same bytes as {original}" if original else "no such shard")
         else:
             yield from _index_shard(file, size)
 
@@ -80,21 +78,21 @@ def _index_shard(file: str, size: int) -> Iterator[dict[str, Any]]:
             elif suffix in SUFFIXES:
                 images[key] = member
             elif suffix in (".txt", ".json"):
-                text = read_text(read_bytes(file, member.offset_data, member.size))
+                text = decode_text(read_bytes(file, member.offset_data, member.size))
                 captions[key] = captions.get(key) or _caption(text, suffix, f"{file}, {member.name},")
     except (tarfile.TarError, EOFError, OSError) as error:
         problems.append((Path(file).name, f"the shard breaks off: {error}"))
     for key, member in images.items():
         caption = captions.get(key, "")
-        location = {"start": member.offset_data, "size": member.size}
-        problem = problem_of(read_bytes(file, **location), size) if caption else "no caption"
-        yield {"file": file, "name": f"{file}/{member.name}", "caption": caption, "problem": problem, **location}
+        place = member.offset_data, member.size
+        problem = problem_of(read_bytes(file, *place), size) if caption else "no caption"
+        yield _row(file, f"{file}/{member.name}", problem, caption, *place)
     for name, problem in problems:
-        yield _unusable(file, f"{file}/{name}", problem)
+        yield _row(file, f"{file}/{name}", problem)
 
 
-def _unusable(file: str, name: str, problem: str) -> dict[str, Any]:
-    return {"file": file, "name": name, "caption": "", "problem": problem, "start": 0, "size": 0}
+def _row(file: str, name: str, problem: str, caption: str = "", start: int = 0, size: int = 0) -> dict[str, Any]:
+    return {"file": file, "name": name, "caption": caption, "problem": problem, "start": start, "size": size}
 
 
 def _members(file: str) -> Iterator[tarfile.TarInfo]:

@@ -12,18 +12,18 @@ from torch import Tensor
 from lantern.drafters.eagle.eagle import Eagle
 from lantern.drafters.eagle.feature_drafter import require_features
 from lantern.drafters.eagle.kv_state import FeatureTarget
-from lantern.drafters.eagle.network import EagleNetwork
+from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
 from lantern.drafters.eagle.released import from_released, is_released
 from lantern.drafters.parallel import Parallel
-from lantern.drafters.parallel_network import ParallelNetwork
 from lantern.errors import CheckpointError
-from lantern.models.build import RANDOM, randomly_initialised
 from lantern.models.checkpoints import (
     CONFIG_FILE,
     FOLDER_FILES,
+    RANDOM,
     described,
     load_strictly,
     load_weights,
+    randomly_initialised,
     weights_file,
     weights_hash,
 )

@@ -12,7 +12,7 @@ class NoDrafter:
     weights_hash: str | None = None
     tree: TreePolicy | TreeLabel = TreeLabel("none", "none")
     num_nodes = 1
-    depth = image_bytes = 0
+    depth = 0
     forwards, forward_s = 0, 0.0
 
     def allocate(self, batch_size: int) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lantern.drafters.eagle.feature_drafter import FeatureDrafter, require_codes
 from lantern.drafters.eagle.kv_state import FeatureTarget, RootPass
-from lantern.drafters.parallel_network import FusedParallel, ParallelNetwork
+from lantern.drafters.eagle.network import FusedParallel, ParallelNetwork
 from lantern.errors import DepthError
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Proposals, TreePolicy

@@ -124,7 +124,7 @@ class Evaluation:
             values |= {"doublings": doublings, **speed.speed(side.pipeline.target, timed, plainly), **ratios}
         if self.laws and side is not ar:
             values |= self.laws.measure(side.pipeline, batch.prompts, batch.seeds, plan.images_at_once)
-        recorded = side.pipeline.target.cuda_graphs
+        recorded = side.pipeline.target.passes.cuda_graphs
         values["cuda_graphs"] = recorded and side.pipeline.loop is None  # which runs passes of its own, unrecorded
         row = self._row(side, values | self._judge(images, plain))
         return Measurement(row, timed + batched, batch, images, side.images, profile.profile(), plan.measures)

@@ -8,8 +8,8 @@ from pathlib import Path
 from torch import Tensor
 
 from lantern.data.prompts import Batch
+from lantern.engine.cached_target import CachedTarget
 from lantern.evaluation.rows import Row, append_rows
-from lantern.models.cached_target import CachedTarget
 from lantern.pipeline import Pipeline, PipelineFactory
 from lantern.types import TreePolicy
 
@@ -25,7 +25,7 @@ class Agreement:
         """Writes agreement.jsonl, a row for each tree and way of running passes, and prints the rows."""
         batch = Batch.cycle(prompts, self.num_prompts, seed)
         ways = [without_graphs(pipeline)]
-        if pipeline.plain.target.cuda_graphs is not None:
+        if pipeline.plain.target.passes.has_graphs:
             ways.append(pipeline)
         expected = decode(ways[0](None), batch)
         rows = [compare(part, decode(part, batch), expected) for way in ways for part in self._pipelines(way)]
@@ -60,7 +60,7 @@ def compare(pipeline: Pipeline, tokens: Tensor, expected: Tensor) -> Row:
         "drafter": pipeline.drafter.name,
         "tree": pipeline.drafter.tree.name,
         "dtype": str(target.embed_weight.dtype).removeprefix("torch."),
-        "cuda_graphs": target.cuda_graphs,
+        "cuda_graphs": target.passes.cuda_graphs,
         "images": len(tokens),
         "equal_images": int(same.all(1).sum()),
         "equal_before_first_difference": float(same.long().cumprod(1).float().mean()),

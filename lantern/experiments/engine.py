@@ -12,11 +12,11 @@ from time import perf_counter
 import torch
 
 from lantern.data.prompts import Batch
+from lantern.engine.graphs import PassGraphs
 from lantern.evaluation.records import spent_by
 from lantern.evaluation.rows import Row, append_rows
 from lantern.evaluation.speed import copy_bandwidth, costs, over_floor, step_ms, tokens_per_step
 from lantern.evaluation.timing import interleave
-from lantern.models.cached_target import CachedTarget
 from lantern.pipeline import PipelineFactory
 from lantern.reporting.plots import draw_benchmark
 from lantern.tuning.auto import AutoTree, resolved
@@ -62,7 +62,7 @@ class Benchmark:
         decoders = [peaks[name].of(partial(pipeline(trees[name]).generate, batch_size=batch_size)) for name in timed]
         drafters = [pipeline(trees[name]).drafter for name in timed]
         target.allocate(batch_size, max(drafter.num_nodes for drafter in drafters))  # one place for all: recorded
-        max(drafters, key=attrgetter("image_bytes")).allocate(batch_size)  # passes end with their cache
+        max(drafters, key=attrgetter("num_nodes")).allocate(batch_size)  # passes end with their cache
         decoded = dict(zip(timed, interleave(decoders, prompts, seeds), strict=True))
         plain, made = decoded["none"], {name: decoded.get(name, decoded["none"]) for name in trees}
         over_read = over_floor(
@@ -92,8 +92,9 @@ class Benchmark:
 
 def graph_counts(target: Target) -> Row:
     """The CUDA graphs that are held after decoding, and the memory of their inputs and outputs; None without a GPU."""
-    graphs = target.graphs if isinstance(target, CachedTarget) else None
-    return {"graphs": graphs.count if graphs else None, "graphs_mib": graphs.nbytes / 2**20 if graphs else None}
+    passes = target.passes
+    held = (passes.count, passes.nbytes / 2**20) if isinstance(passes, PassGraphs) else (None, None)
+    return dict(zip(("graphs", "graphs_mib"), held, strict=True))
 
 
 def pass_costs(

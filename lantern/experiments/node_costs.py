@@ -9,7 +9,7 @@ from time import perf_counter, process_time
 
 import torch
 
-from lantern.continuous.token_head import TokenHead
+from lantern.continuous.latent_sampling import TokenHead
 from lantern.evaluation.rows import Row, append_rows
 from lantern.experiments.engine import PASS_REPEATS, pass_costs
 from lantern.pipeline import PipelineFactory

@@ -77,7 +77,7 @@ class Comparison:
         """Returns the image's tokens [L]."""
         pipeline = self._pipeline(name)
         seed, preview = image_seed(request.seed, request.prompt), Preview(self.model.target)
-        records = pipeline.target.cuda_graphs is not None  # a GPU records passes of a whole image, at any first use
+        records = pipeline.target.passes.has_graphs  # a GPU records passes of a whole image, at any first use
         for _ in islice(stream(pipeline, request.prompt, seed), None if records else WARM_UP):
             pass
         yield {"event": "start", "side": side, "lossless": pipeline.lossless}

@@ -17,7 +17,7 @@ from lantern.errors import LanternError
 from lantern.live.comparison import Comparison, Event, Request
 from lantern.live.methods import CLASSES, EXAMPLES, METHODS
 from lantern.models.conditioners import ClassLabels
-from lantern.models.token_axis import has_latents
+from lantern.models.token_grid import has_latents
 
 log = logging.getLogger(__name__)
 

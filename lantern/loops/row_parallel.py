@@ -11,10 +11,11 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from lantern.decoding import DecodingSetup, check_law, check_request
+from lantern.decoding import DecodingSetup, check_request
+from lantern.engine.judging import check_law
 from lantern.errors import LanternError, check_whole
 from lantern.loops.row_schedule import Image, next_pass
-from lantern.models.token_axis import has_latents
+from lantern.models.token_grid import has_latents
 from lantern.noise import GreedyNoise, Noise, Purpose, gumbel_argmax
 from lantern.runtime.core_sharing import sharing_cores
 from lantern.runtime.memory import check_memory, check_nodes
@@ -70,7 +71,7 @@ class RowParallel:
         if not 1 <= self.window <= width:
             raise LanternError(f"loop.window={self.window}: a row starts 1 to {width} tokens behind the one above")
         rows = min(height, width * (1 + self.length) // self.window + 1)  # under way at once, at most
-        check_memory(target, rows * (1 + self.length), 0, min(batch_size, len(prompts)))
+        check_memory(target, rows * (1 + self.length), min(batch_size, len(prompts)))
         started, images = perf_counter(), list[Image]()
         rounds: list[Round] = []
         for start in range(0, len(prompts), batch_size):

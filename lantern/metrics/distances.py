@@ -1,6 +1,7 @@
-"""Fréchet distance (1706.08500), kernel distance (1801.01401), precision and recall (1904.06991) of features, in forms
-that are fast enough for hundreds of resamples; tests/metrics/test_distances.py compares them with torch-fidelity."""
+"""Fréchet distance (1706.08500), kernel distance (1801.01401), precision and recall (1904.06991) of features: those of
+whole sets by torch-fidelity, and forms that are fast enough for hundreds of resamples."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -10,9 +11,16 @@ from torch.nn.functional import one_hot
 NEIGHBOURHOOD = 3  # the radius of a point of a manifold is the distance to this neighbour
 
 
+def frechet_distance(generated: Tensor, real: Tensor) -> float:
+    """Distance of the two Gaussians fitted to features [N, F]; biased upwards by about 1/N, so compare at equal N."""
+    from torch_fidelity.metric_fid import KEY_METRIC_FID, fid_features_to_statistics, fid_statistics_to_metric
+
+    statistics = [fid_features_to_statistics(features) for features in (generated, real)]
+    return fid_statistics_to_metric(*statistics, verbose=False)[KEY_METRIC_FID]
+
+
 class FrechetTo:
-    """Fréchet distance to the Gaussian fitted to real features [M, F]; biased upwards by about 1/N. With fewer points
-    than features no covariance matrix is formed."""
+    """frechet_distance to real features [M, F]. With fewer points than features no covariance matrix is formed."""
 
     def __init__(self, real: Tensor) -> None:
         self._mean, spread = _centred(real)
@@ -44,14 +52,37 @@ def cubic_kernel(x: Tensor, y: Tensor) -> Tensor:  # [N, F], [M, F] -> [N, M]
     return (x @ y.T / x.shape[1] + 1) ** 3
 
 
-def kernel_distances(features: Tensor, chosen: Tensor, real: Tensor, labels: Tensor, real_labels: Tensor) -> Tensor:
-    """Squared maximum mean discrepancies [S] between the laws of subsets of features [N, F], chosen [S, N] of bool, and
-    of all real ones [M, F]. labels [N], [M]: the number of each image's text.
+def prompt_labels(prompts: Sequence[str], num_references: int) -> tuple[Tensor, Tensor]:
+    """The number of each image's prompt text [N], and of each real image's [M], prompts cycling."""
+    numbers = {prompt: number for number, prompt in enumerate(dict.fromkeys(prompts))}
+    labels = torch.tensor([numbers[prompt] for prompt in prompts])
+    return labels, labels[torch.arange(num_references) % len(labels)]
 
-    Estimated without bias, so that it may be negative, is the discrepancy of two mixtures over texts, each weighted by
-    its share of the images: the mean kernel of two independent draws of the one mixture, and of the other, less twice
-    that of a draw of each. Two draws of one text are two of its images, never one twice. Where either side has a single
-    image of a text, pairs within that text are left out on all sides, and its own term is missing from the estimate.
+
+def kernel_distance(generated: Tensor, real: Tensor, labels: Tensor, real_labels: Tensor) -> float:
+    """kernel_distances of all images."""
+    everyone = torch.ones(1, len(generated), dtype=torch.bool)
+    return float(kernel_distances(generated, everyone, real, labels, real_labels))
+
+
+def kernel_moves(pair: Tensor, sides: Sequence[Tensor], real: Tensor, prompts: Sequence[str]) -> list[float]:
+    """Kernel distance of one side less the other's, swap by swap. pair [2N, F], sides: two of indices [S, N]."""
+    labels, real_labels = prompt_labels(prompts, len(real))
+    distances = []
+    for side in sides:
+        chosen = torch.zeros(len(side), len(pair), dtype=torch.bool).scatter_(1, side, True)
+        distances.append(kernel_distances(pair, chosen, real, labels.repeat(2), real_labels))
+    return (distances[0] - distances[1]).tolist()
+
+
+def kernel_distances(features: Tensor, chosen: Tensor, real: Tensor, labels: Tensor, real_labels: Tensor) -> Tensor:
+    """Squared maximum mean discrepancies [S] under the cubic kernel, unbiased and so possibly negative, between subsets
+    of features [N, F], chosen [S, N] of bool, and all real ones [M, F]. labels [N], [M]: numbers of the images' texts.
+
+    Compares two mixtures over texts, each weighted by its share of the images: the mean kernel of two independent draws
+    of one mixture, plus that of the other, less twice that of a draw of each. Two draws of one text are two of its
+    images, never one twice. Where either side has a single image of a text, pairs within that text are left out on all
+    sides.
     """
     kinds = int(torch.cat([labels, real_labels]).max()) + 1
     made = _Side(features, chosen.to(features.dtype), labels, one_hot(labels, kinds).to(features.dtype))
@@ -86,6 +117,15 @@ def _mean_kernel(one: _Side, other: _Side, counted: Tensor) -> Tensor:
     own = ((one.weights @ (kernel - unlike)) * other.weights) @ other.texts  # [S, K]
     pairs = one.weights.sum(1) * other.weights.sum(1) - (one.counts * other.counts * (1 - counted)).sum(1)
     return (apart + (own * share).sum(1)) / pairs
+
+
+def precision_recall(generated: Tensor, real: Tensor) -> tuple[float, float]:
+    """Share of generated images within the real manifold, and of real ones within the generated manifold."""
+    from torch_fidelity.metric_prc import KEY_METRIC_PRECISION, KEY_METRIC_RECALL, prc_features_to_metric
+
+    quiet = {"verbose": False, "save_cpu_ram": True}
+    found = prc_features_to_metric(generated, real, prc_neighborhood=NEIGHBOURHOOD, **quiet)
+    return found[KEY_METRIC_PRECISION], found[KEY_METRIC_RECALL]
 
 
 class Manifolds:

@@ -1,5 +1,5 @@
 """95 % intervals for statistics of sets of images. Resampling for distances keeps the mix of prompts: a free bootstrap
-would redraw it, which moves every distance more than any setting does. `bootstrap` is for means."""
+would redraw it, which moves every distance more than any setting does. `mean_interval` is for means."""
 
 from collections.abc import Callable, Sequence
 from math import exp, hypot, log, nan
@@ -11,7 +11,7 @@ from torch import Tensor
 
 NORMAL_95 = 1.96
 JACKKNIFE_GROUPS = 40
-MOST_EXPONENT = 600.0  # e to which is 1e260
+MAX_EXPONENT = 600.0  # e to which is 1e260
 
 
 class Interval(NamedTuple):
@@ -46,7 +46,7 @@ def _log_ratio(value: float, other: float) -> float:
 
 def _times_exp(value: float, exponent: float) -> float:
     """value * exp(exponent), nan beyond the range of floats: bounds so far away tell nothing."""
-    return value * exp(exponent) if abs(exponent) < MOST_EXPONENT else nan
+    return value * exp(exponent) if abs(exponent) < MAX_EXPONENT else nan
 
 
 def around(value: float, error: float) -> Interval:
@@ -116,21 +116,21 @@ def loss_interval(plain: np.ndarray, method: np.ndarray) -> Interval:
     return Interval((lost - won) / count, float(centre - margin), float(centre + margin))
 
 
-def bootstrap(values: Sequence[float] | np.ndarray, samples: int = 1000, seed: int = 0) -> tuple[float, float]:
-    """The 95 % interval of the mean of values [M, ...], resampled along the first axis and widened to Student's t; nan,
-    nan for fewer than two values."""
-    if len(values) < 2:
-        return float("nan"), float("nan")
-    drawn, rng = np.asarray(values), np.random.default_rng(seed)
-    found = [np.mean(drawn[rng.integers(len(drawn), size=len(drawn))]) for _ in range(samples)]
-    mean, bounds = np.mean(drawn), np.percentile(found, [2.5, 97.5])
-    low, high = mean + (bounds - mean) * small_sample_factor(len(drawn))
-    return float(low), float(high)
+def mean_interval(values: Sequence[float] | np.ndarray, samples: int = 1000, seed: int = 0) -> Interval:
+    """Of the mean of values [M], by a bootstrap, widened to Student's t; nan bounds for fewer than two values."""
+    values, count = np.asarray(values), len(values)
+    if count < 2:
+        return Interval(float(values.mean()) if count else nan, nan, nan)
+    rng = np.random.default_rng(seed)
+    means = [np.mean(values[rng.integers(count, size=count)]) for _ in range(samples)]
+    mean, bounds = np.mean(values), np.percentile(means, [2.5, 97.5])
+    low, high = mean + (bounds - mean) * small_sample_factor(count)
+    return Interval(float(mean), float(low), float(high))
 
 
 def clustered_mean(values: np.ndarray, clusters: np.ndarray, samples: int = 4000, seed: int = 0) -> Interval:
-    """Of the mean of values [N] that resemble one another within their clusters [N], such as positions of one image:
-    from clusters drawn again as a whole, widened to Student's t; nan bounds for a single cluster."""
+    """Of the mean of values [N] that resemble one another within their clusters [N], such as positions of one image.
+    Resamples whole clusters, widened to Student's t; nan bounds for a single cluster."""
     _, own = np.unique(clusters, return_inverse=True)
     sums, mean = np.bincount(own, weights=values), float(np.mean(values))
     _, *bounds = ratio_bootstrap(sums, np.bincount(own), samples, seed)
@@ -140,15 +140,14 @@ def clustered_mean(values: np.ndarray, clusters: np.ndarray, samples: int = 4000
 
 
 def ratio_bootstrap(
-    numerators: Sequence[float] | np.ndarray, denominators: Sequence[float] | np.ndarray, samples: int = 4000,
-    seed: int = 0,
-) -> Interval:  # fmt: skip
+    numerators: Sequence[float] | np.ndarray, denominators: Sequence[float] | np.ndarray, samples: int, seed: int
+) -> Interval:
     """The ratio of the sums of numerators [N] and denominators [N], and the 2.5 % and 97.5 % percentiles of those of
-    pairs drawn again; nan bounds for a single pair. Percentiles of few pairs are too narrow: small_sample_factor."""
+    resampled pairs; nan bounds for a single pair. Percentiles of few pairs are too narrow: small_sample_factor."""
     tops, bottoms = np.asarray(numerators), np.asarray(denominators)
     ratio, count = float(tops.sum() / bottoms.sum()), len(tops)
     if count < 2:
-        return Interval(ratio, float("nan"), float("nan"))
+        return Interval(ratio, nan, nan)
     draws = np.random.default_rng(seed).integers(count, size=(samples, count))
     low, high = np.percentile(tops[draws].sum(1) / bottoms[draws].sum(1), [2.5, 97.5])
     return Interval(ratio, float(low), float(high))
@@ -158,10 +157,10 @@ def total_ratio(
     numerators: Sequence[float] | np.ndarray, denominators: Sequence[float] | np.ndarray, samples: int = 4000,
     seed: int = 0,
 ) -> Interval:  # fmt: skip
-    """ratio_bootstrap of positive numbers by image, such as seconds or steps, widened to Student's t on the log scale,
-    since such a ratio stays above 0."""
-    drawn = ratio_bootstrap(numerators, denominators, samples, seed)
-    return drawn if len(numerators) < 2 else drawn.stretched(small_sample_factor(len(numerators)))
+    """The ratio of the sums of positive numbers by image, such as seconds or steps. Bounds by a bootstrap, widened to
+    Student's t on the log scale, since such a ratio stays above 0."""
+    ratio = ratio_bootstrap(numerators, denominators, samples, seed)
+    return ratio if len(numerators) < 2 else ratio.stretched(small_sample_factor(len(numerators)))
 
 
 def small_sample_factor(count: int) -> float:
@@ -172,21 +171,16 @@ def small_sample_factor(count: int) -> float:
 
 def student_95(free: int) -> float:
     """The 97.5 % quantile of Student's t with `free` degrees of freedom."""
-    from scipy.stats import t as student_t  # half a second, which the first image need not wait for
+    from scipy.stats import t as student_t  # takes half a second to import
 
     return float(student_t.ppf(0.975, free))
-
-
-def none_of(count: int) -> float:
-    """The highest share that is not improbable (5 %) where none of `count` independent cases shows what is counted."""
-    return 1 - 0.05 ** (1 / count)
 
 
 def simultaneous_factor(count: int, num_timed: int | None) -> float:
     """By how much 95 % bounds have to be stretched so that those of the best of `count` values, which is chosen by what
     was measured, cover it as often (Bonferroni). Bounds of `num_timed` images are Student's, whose tail is longer the
     fewer they are; where it is None, the bounds count as normal."""
-    from scipy.stats import t as student_t  # as above
+    from scipy.stats import t as student_t
 
     tail = student_t(np.inf if num_timed is None else num_timed - 1)
     return float(tail.ppf(1 - 0.025 / count) / tail.ppf(0.975))
@@ -195,7 +189,7 @@ def simultaneous_factor(count: int, num_timed: int | None) -> float:
 def share_bounds(share: float, count: int) -> tuple[float, float]:
     """95 % bounds of a share of `count` images (Wilson's interval, which stays within [0, 1]); nan, nan of none."""
     if not count:
-        return float("nan"), float("nan")
+        return nan, nan
     centre, spread = share + NORMAL_95**2 / (2 * count), share * (1 - share) / count + (NORMAL_95 / (2 * count)) ** 2
     scale = 1 + NORMAL_95**2 / count
     return (centre - NORMAL_95 * spread**0.5) / scale, (centre + NORMAL_95 * spread**0.5) / scale

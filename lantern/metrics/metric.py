@@ -9,14 +9,22 @@ from lantern.pipeline import Pipeline
 
 
 class Metric(Protocol):
-    """Judges images [N, 3, H, W] in [0, 1], on the processor, by the prompts they were made for. Its values are keys of
-    a result row; a key with a 95 % interval has <key>_low and <key>_high beside it."""
+    """Judges images [N, 3, H, W] in [0, 1], on the CPU, by their prompts. Its values are keys of a result row; a key
+    with a 95 % interval has <key>_low and <key>_high beside it. Inheriting gives the optional methods."""
 
-    def prepare(self, prompts: Sequence[str]) -> None: ...  # raises for what it cannot judge, before any decoding
     def __call__(self, images: Tensor, prompts: Sequence[str]) -> Mapping[str, float]: ...
     def against(self, images: Tensor, plain: Tensor, prompts: Sequence[str]) -> Mapping[str, float]: ...  # AR's images
-    def protocol(self, prompts: Sequence[str]) -> Mapping[str, object]: ...  # what it measures with: hashes, sizes
-    def warnings(self, prompts: Sequence[str]) -> Sequence[str]: ...  # sentences for readers of the row
+
+    def prepare(self, prompts: Sequence[str]) -> None:
+        """LanternError for prompts that it cannot judge, before any decoding."""
+
+    def protocol(self, prompts: Sequence[str]) -> Mapping[str, object]:
+        """What it measures with, such as hashes and sizes."""
+        return {}
+
+    def warnings(self, prompts: Sequence[str]) -> Sequence[str]:
+        """Sentences for readers of the row."""
+        return []
 
 
 class LawMeasure(Protocol):

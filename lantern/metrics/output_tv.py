@@ -1,7 +1,7 @@
 """Total variation, and distance in the codebook, between the target's p and the law of the committed token."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import gcd
 
 import numpy as np
@@ -9,21 +9,62 @@ import torch
 from torch import Tensor
 
 from lantern.acceptance.exact import Exact
+from lantern.acceptance.neighbours import distances, nearest
 from lantern.errors import LanternError, is_whole
-from lantern.metrics.code_distance import CodeDistance
-from lantern.metrics.committed_law import AtDepth, committed_law
-from lantern.metrics.intervals import clustered_mean, none_of
-from lantern.metrics.plain_picks import plain_picks
-from lantern.metrics.recording_drafter import RecordingDrafter, Visit
+from lantern.metrics.intervals import clustered_mean
+from lantern.metrics.replay import plain_picks
+from lantern.metrics.visits import Visit, committed_law, record_visits
 from lantern.noise import Noise, Purpose, image_seed
 from lantern.pipeline import Pipeline
 from lantern.types import AcceptanceRule, Verification
 from lantern.verification.ratio import Ratio
 
+RANKS = 256  # of neighbours that mass is moved to; the rest is moved to any code
+ROWS_AT_ONCE = 1024  # of a table of distances
 QUANTILES = (0.5, 0.9)
-MOST = 100_000  # redraws, each a row of noise over the codebook
+MAX_REDRAWS = 100_000  # each a row of noise over the codebook
 ROUNDING = 1e-6  # of a total variation
 FLOOR_STRIDE = 3  # the exact rule is measured at every third position: it takes as long as the rule itself
+
+
+class CodeDistance:
+    """Expected distance between a token drawn from p and the committed one, under a coupling in which they are equal as
+    often as possible: a code's surplus mass moves to its nearest codes with a deficit. The value is the cost of one
+    transport plan and so an upper bound of the Wasserstein distance W1(p, law)."""
+
+    def __init__(self, codebook: Tensor, ranks: int = RANKS) -> None:
+        """codebook [V, C]"""
+        self._codebook = codebook.double()
+        near = nearest(codebook, min(ranks, len(codebook) - 1))
+        far = distances(codebook, near)
+        self._unit = float(far[:, 0].mean()) or 1.0  # 1 where all codes are equal
+        self._to, self._cost = near.T.contiguous(), (far / self._unit).T.contiguous()  # [K, V]
+
+    def of_tokens(self, one: Tensor, other: Tensor) -> Tensor:
+        """Two tensors [...] of codes -> their distances [...]."""
+        return (self._codebook[one] - self._codebook[other]).norm(dim=-1) / self._unit
+
+    def of_laws(self, p: Tensor, law: Tensor) -> float:
+        """Cost of moving p [V] to the law [V]."""
+        surplus, lack = (p - law).double().clamp(min=0), (law - p).double().clamp(min=0)
+        total = surplus.new_zeros(())
+        for to, cost in zip(self._to, self._cost, strict=True):
+            demand = torch.zeros_like(lack).scatter_add_(0, to, surplus)
+            share = torch.where(demand > 0, lack / demand, 0).clamp(max=1)  # the same share for every sender
+            sent = surplus * share[to]
+            total += sent @ cost
+            surplus, lack = surplus - sent, lack - torch.minimum(demand, lack)
+        return float(total + self._anywhere(surplus, lack))
+
+    def _anywhere(self, surplus: Tensor, lack: Tensor) -> Tensor:
+        """Moves each surplus to all codes with a deficit, in proportion to it."""
+        senders, receivers = surplus.nonzero()[:, 0], lack.nonzero()[:, 0]
+        mass = torch.maximum(surplus.sum(), lack.sum())  # equal but for rounding
+        costs = [
+            surplus[some] @ torch.cdist(self._codebook[some], self._codebook[receivers]) @ lack[receivers]
+            for some in senders.split(ROWS_AT_ONCE)
+        ]
+        return sum(costs, surplus.new_zeros(())) / (self._unit * mass.clamp(min=torch.finfo(mass.dtype).tiny))
 
 
 @dataclass(frozen=True)
@@ -37,10 +78,10 @@ class OutputTV:
 
     def __post_init__(self) -> None:
         sizes = (self.num_positions, self.num_images, self.redraws)
-        if not all(map(is_whole, sizes)) or min(sizes) < 0 or 0 in sizes[1:] or sizes[2] > MOST:
+        if not all(map(is_whole, sizes)) or min(sizes) < 0 or 0 in sizes[1:] or sizes[2] > MAX_REDRAWS:
             raise LanternError(
                 f"output_tv has num_positions={self.num_positions}, num_images={self.num_images}, "
-                f"redraws={self.redraws}; give 1 or more each, {MOST} redraws at most, or num_positions=0 for none"
+                f"redraws={self.redraws}; give 1 or more each, {MAX_REDRAWS} redraws at most, or num_positions=0"
             )
 
     def measure(
@@ -55,17 +96,15 @@ class OutputTV:
             return {}
         prompts, seeds = list(prompts)[: self.num_images], list(seeds)[: self.num_images]
         if pipeline.loop or pipeline.verification.name == "shared_noise":
-            return _differing_picks(pipeline, prompts, seeds, batch_size)
+            return _compare_picks(pipeline, prompts, seeds, batch_size)
         if not isinstance(pipeline.verification, Ratio):
             return {}
         length = pipeline.target.num_tokens - 1
         stride = max(1, len(prompts) * length // self.num_positions)
         while gcd(stride, length) > 1:  # else every image would be sampled at the same positions
             stride -= 1
-        recording = RecordingDrafter(pipeline.drafter, stride)
-        replace(pipeline, drafter=recording).generate(prompts, seeds, batch_size)
-        codes = CodeDistance(pipeline.target.codebook)
-        return self.of_visits(recording.visits, pipeline.rule, pipeline.verification, codes)
+        visits = record_visits(pipeline, prompts, seeds, batch_size, stride)
+        return self.of_visits(visits, pipeline.rule, pipeline.verification, CodeDistance(pipeline.target.codebook))
 
     def of_visits(
         self, visits: Sequence[Visit], rule: AcceptanceRule, verification: Verification, codes: CodeDistance
@@ -74,12 +113,12 @@ class OutputTV:
         infinitely many; output_tv_redraws is None where every position has a closed form."""
         noise = self._noise(visits[0].p)
 
-        def moved_by(judge: AcceptanceRule, where: Sequence[Visit]) -> np.ndarray:  # [N, 2]
-            laws = ((v.p, committed_law(v, AtDepth(judge, v.depth), verification, noise)) for v in where)
+        def distances_of(judge: AcceptanceRule, where: Sequence[Visit]) -> np.ndarray:  # [N, 2]
+            laws = ((visit.p, committed_law(visit, judge, verification, noise)) for visit in where)
             return np.array([(total_variation(p, law), codes.of_laws(p, law)) for p, law in laws])
 
-        moved = moved_by(rule, visits)
-        floor = moved if type(rule) is Exact else moved_by(Exact(), visits[::FLOOR_STRIDE])
+        moved = distances_of(rule, visits)
+        floor = moved if type(rule) is Exact else distances_of(Exact(), visits[::FLOOR_STRIDE])
         images = np.array([visit.image for visit in visits])
         is_redrawn = any(visit.q is not None and len(visit.children) > 1 for visit in visits)
         row = {
@@ -90,7 +129,7 @@ class OutputTV:
             **summary("code_distance", moved[:, 1], images, (0.0, np.inf)),
             "code_distance_floor": float(floor[:, 1].mean()),
         }
-        return row if rule.lossless else _unseen(row, moved[:, 0], images)
+        return row if rule.lossless else _bound_unseen(row, moved[:, 0], images)
 
     def _noise(self, like: Tensor) -> Tensor:  # [V] -> [S, V]
         noise = Noise(1, len(like), 0, like.device)
@@ -98,20 +137,20 @@ class OutputTV:
         return noise.gumbel(Purpose.CHILDREN, torch.arange(self.redraws, device=like.device)[None])[0]
 
 
-def _differing_picks(pipeline: Pipeline, prompts: list[str], seeds: list[int], batch_size: int) -> dict[str, object]:
+def _compare_picks(pipeline: Pipeline, prompts: list[str], seeds: list[int], batch_size: int) -> dict[str, object]:
     """The share of tokens that differ from plain decoding's pick behind the same prefix, with the same noise: an upper
     bound of the total variation on a chain."""
-    codes = CodeDistance(pipeline.target.codebook)
-    tokens = pipeline.generate(prompts, seeds, batch_size).tokens.to(pipeline.target.codebook.device)
+    target, codes = pipeline.target, CodeDistance(pipeline.target.codebook)
+    tokens = pipeline.generate(prompts, seeds, batch_size).tokens.to(target.codebook.device)
     batches = [slice(start, start + batch_size) for start in range(0, len(prompts), batch_size)]
-    parts = (pipeline.target, pipeline.sampling)
-    picks = torch.cat([plain_picks(*parts, prompts[b], seeds[b], tokens[b]) for b in batches])  # [B, L]
+    picks = torch.cat([plain_picks(target, pipeline.sampling, prompts[b], seeds[b], tokens[b]) for b in batches])
     images = np.repeat(np.arange(len(tokens)), tokens.shape[1])
-    differs = _numbers(picks != tokens)
-    row = summary("output_tv", differs, images)
-    row |= summary("code_distance", _numbers(codes.of_tokens(picks, tokens)), images, (0.0, np.inf))
+    differs, apart = (  # [B L]
+        values.double().flatten().cpu().numpy() for values in (picks != tokens, codes.of_tokens(picks, tokens))
+    )
+    row = summary("output_tv", differs, images) | summary("code_distance", apart, images, (0.0, np.inf))
     row["output_tv_estimator"] = "differing picks"
-    return row if pipeline.rule.lossless and not pipeline.loop else _unseen(row, differs, images)
+    return row if pipeline.rule.lossless and not pipeline.loop else _bound_unseen(row, differs, images)
 
 
 def total_variation(p: Tensor, law: Tensor) -> float:
@@ -131,21 +170,18 @@ def summary(
     return {name: mean, **bounds, **quantiles, f"{name}_positions": len(found)}
 
 
-def _unseen(row: dict[str, object], found: np.ndarray, images: np.ndarray) -> dict[str, object]:
+def _bound_unseen(row: dict[str, object], found: np.ndarray, images: np.ndarray) -> dict[str, object]:
     """The row of a lossy rule, with an upper bound where it moved nothing at the positions looked at, since it may move
     others: as if a law that is moved were moved as a whole, and all positions of an image alike. The distance in the
     codebook has no largest value, and so no bound."""
     if found.max() > ROUNDING:
         return row
     count = len(np.unique(images))
-    return row | {"output_tv_high": none_of(count) if count > 1 else np.nan, "code_distance_high": np.nan}
+    highest = 1 - 0.05 ** (1 / count) if count > 1 else np.nan  # a higher share would show with a probability of 95 %
+    return row | {"output_tv_high": highest, "code_distance_high": np.nan}
 
 
 def _looks_ahead(pipeline: Pipeline) -> bool:
     if pipeline.loop or pipeline.verification.name != "shared_noise" or pipeline.rule.lossless:
         return False
     return hasattr(pipeline.rule, "relax") and pipeline.drafter.num_nodes > pipeline.drafter.depth + 1
-
-
-def _numbers(values: Tensor) -> np.ndarray:  # [B, L] -> [B L]
-    return values.double().flatten().cpu().numpy()

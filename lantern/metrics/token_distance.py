@@ -1,25 +1,24 @@
 """How far the law of a committed latent is from the target's, by a two-sample test of tokens behind the same prefix."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lantern.continuous.gaussian_noise import GaussianNoise
-from lantern.continuous.token_head import TokenHead
+from lantern.continuous.latent_sampling import GaussianNoise, TokenHead
 from lantern.errors import LanternError, is_whole
 from lantern.metrics.output_tv import summary
-from lantern.metrics.recording_drafter import RecordingDrafter, Visit
+from lantern.metrics.visits import Visit, record_visits
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline
 from lantern.types import TreeTopology
 
 PERMUTATIONS = 200
 LEVEL = 0.05  # of the test
-MOST = 4096  # redraws, whose distances are taken two by two
+MAX_REDRAWS = 4096  # redraws, whose distances are taken two by two
 
 
 class Comparison(NamedTuple):
@@ -27,15 +26,6 @@ class Comparison(NamedTuple):
 
     distance: float  # energy distance over the mean distance of all pairs; unbiased, so that it can be below 0
     p_value: float  # by permutation
-
-
-class LatentRecorder(RecordingDrafter):
-    """Records the conditions of drafts and targets."""
-
-    @property
-    def sigma(self) -> float:
-        """See LatentDrafter."""
-        return self.drafter.sigma
 
 
 @dataclass(frozen=True)
@@ -49,10 +39,10 @@ class TokenDistance:
 
     def __post_init__(self) -> None:
         sizes = (self.num_positions, self.num_images, self.redraws)
-        if not all(map(is_whole, sizes)) or sizes[0] < 0 or sizes[1] < 1 or not 2 <= sizes[2] <= MOST:
+        if not all(map(is_whole, sizes)) or sizes[0] < 0 or sizes[1] < 1 or not 2 <= sizes[2] <= MAX_REDRAWS:
             raise LanternError(
                 f"output_tv has num_positions={self.num_positions}, num_images={self.num_images}, "
-                f"redraws={self.redraws}; give 1 image and 2 … {MOST} redraws, or num_positions=0 for none"
+                f"redraws={self.redraws}; give 1 image and 2 … {MAX_REDRAWS} redraws, or num_positions=0 for none"
             )
 
     def measure(
@@ -63,9 +53,7 @@ class TokenDistance:
         if not self.num_positions or not pipeline.drafter.depth:
             return {}
         prompts, seeds = list(prompts)[: self.num_images], list(seeds)[: self.num_images]
-        recording = LatentRecorder(pipeline.drafter, stride=1)
-        replace(pipeline, drafter=recording).generate(prompts, seeds, batch_size)
-        judged = [visit for visit in recording.visits if _has_law(visit)]
+        judged = [visit for visit in record_visits(pipeline, prompts, seeds, batch_size) if _has_law(visit)]
         if not judged:
             return {}
         count = min(self.num_positions, len(judged))
@@ -88,14 +76,14 @@ class TokenDistance:
         noise, another for each position."""
         head = TokenHead(pipeline.target)
         own, one, other = (self._noise(head, f"{name} {number}") for name in ("method", "target", "target again"))
-        plain = self._drawn(head, visit.p, one)
-        again = self._drawn(head, visit.p, other)
-        return compared(self._committed(head, visit, pipeline, own), plain), compared(again, plain)
+        plain = self._draw(head, visit.p, one)
+        again = self._draw(head, visit.p, other)
+        return compare_samples(self._committed(head, visit, pipeline, own), plain), compare_samples(again, plain)
 
     def _committed(self, head: TokenHead, visit: Visit, pipeline: Pipeline, noise: GaussianNoise) -> Tensor:  # [S, C]
         """What verification commits where the draft is drawn from visit.q."""
         count = self.redraws
-        draft = self._drawn(head, visit.q, noise)
+        draft = self._draw(head, visit.q, noise)
         tokens = torch.stack([torch.zeros_like(draft), draft], 1)
         tree = TreeTopology.chain(1, draft.device).tree(tokens)
         verdict = pipeline.verification(tree, visit.p.expand(count, 2, -1), pipeline.rule, noise)
@@ -110,11 +98,11 @@ class TokenDistance:
         noise.position.fill_(head.target.num_tokens // 2)  # cspd judges no draft at the beginning of an image
         return noise
 
-    def _drawn(self, head: TokenHead, condition: Tensor, noise: GaussianNoise) -> Tensor:  # [R D] -> [S, C]
+    def _draw(self, head: TokenHead, condition: Tensor, noise: GaussianNoise) -> Tensor:  # [R D] -> [S, C]
         return head(condition.expand(self.redraws, 1, -1), noise.normals(1)).tokens[:, 0]
 
 
-def compared(first: Tensor, second: Tensor) -> Comparison:
+def compare_samples(first: Tensor, second: Tensor) -> Comparison:
     """[S, C] each."""
     both, count = torch.cat([first, second]).double(), len(first)
     apart = torch.cdist(both, both)  # [2 S, 2 S]

@@ -16,8 +16,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from lantern.errors import CheckpointError
+from lantern.models.hub import find_file
 from lantern.runtime.files import is_file, replace_file
 
+RANDOM = "random"  # in place of a checkpoint: random weights, for timing a size without its file
 WEIGHTS_FILE, CONFIG_FILE = "model.safetensors", "config.json"
 TORCH_FILE = "pytorch_model.bin"
 FOLDER_FILES = (WEIGHTS_FILE, TORCH_FILE)  # in order of preference
@@ -25,6 +27,7 @@ FILE_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 WRAPPER_KEYS = ("model", "module", "state_dict")  # keys under which released files nest their state dict
 NAMES_SHOWN = 4
 Made = TypeVar("Made")
+Model = TypeVar("Model", bound=nn.Module)
 
 
 def read_weights(path: str | Path) -> dict[str, Tensor]:
@@ -237,3 +240,37 @@ def read_config(folder: str | Path) -> dict:
     if not isinstance(config, dict):
         raise CheckpointError(f"{path} holds no JSON object with a model's sizes; copy it again")
     return config
+
+
+def build_model(
+    build: Callable[[], Model], checkpoint: str, file: str, setting: str, remedy: str, device: torch.device,
+    dtype: torch.dtype = torch.float32, read: Callable[[Path], dict[str, Tensor]] = read_weights,
+) -> tuple[Model, Path | None]:  # fmt: skip
+    """The model on `device`, and the file its weights were read from, if any.
+
+    checkpoint, file and setting: see find_file; remedy: see load_strictly. Buffers that are not in the file stay
+    uninitialised. Raises CheckpointError.
+    """
+    if checkpoint == RANDOM and device.type != "meta":
+        return randomly_initialised(build).to(device, dtype), None
+    with torch.device("meta"):
+        model = build().to(dtype)
+    if device.type == "meta":
+        return model, None
+    path = find_file(checkpoint, file, setting, 4 * num_parameters(model))
+    state = read(path)
+    model = model.to_empty(device="cpu")
+    load_strictly(model, state, path, remedy)
+    return model.to(device), path
+
+
+def randomly_initialised(build: Callable[[], Model]) -> Model:
+    """The model with random weights of a fixed seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return build()
+
+
+def num_parameters(model: nn.Module) -> int:
+    """The number of parameters, buffers left out."""
+    return sum(parameter.numel() for parameter in model.parameters())

@@ -5,7 +5,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.configuration_utils import PreTrainedConfig
 
-from lantern.models.chameleon.vqgan import ChameleonVQGAN
+from lantern.models.chameleon import ChameleonVQGAN
 from lantern.models.hf.pretrained import load_pretrained
 from lantern.models.hf.prompt_format import PromptIds, fixed, id_of, text_ids
 from lantern.models.hf.target import HuggingFaceTarget, ImageVocabulary

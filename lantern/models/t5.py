@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase, T5Config, T5EncoderModel
 
-from lantern.models.build import RANDOM
-from lantern.models.caption_cleaning import cleaned
+from lantern.models.checkpoints import RANDOM
 from lantern.models.conditioners import SCENE_WORDS, WordFeatures
 from lantern.models.hf.pretrained import load_pretrained
 from lantern.runtime.first_warning import FirstWarning
@@ -31,7 +30,7 @@ class T5Features(nn.Module):
 
     @torch.inference_mode()
     def forward(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        texts = [cleaned(prompt) for prompt in prompts]
+        texts = [" ".join(prompt.lower().split()) for prompt in prompts]
         for prompt, ids in zip(prompts, self.tokenizer(texts).input_ids, strict=True):
             if len(ids) > self.length:
                 told = "the caption %r has %d tokens; what is behind %d is cut, as of other long captions"

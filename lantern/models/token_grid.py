@@ -1,10 +1,22 @@
-"""Checks of image sides and token grids, for image tokenizers."""
+"""Tensors of tokens along one axis, whatever trails it (nothing for codes, C channels for latents), and as a grid."""
 
 from math import isqrt
 
 from torch import Tensor
 
 from lantern.errors import CheckpointError, LanternError
+from lantern.types import Target
+
+
+def has_latents(target: Target) -> bool:
+    """Whether its tokens are latents, and not codes."""
+    return target.empty_tokens(0).is_floating_point()
+
+
+def spread(index: Tensor, like: Tensor) -> Tensor:
+    """index [B, M] into positions, as gather and scatter need it for tokens or laws like [B, N, ...]."""
+    trailing = like.shape[2:]
+    return index.view(*index.shape, *[1] * len(trailing)).expand(*index.shape, *trailing) if trailing else index
 
 
 def check_sides(images: Tensor, multiple: int) -> None:  # [B, 3, H, W]

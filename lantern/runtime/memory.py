@@ -1,24 +1,43 @@
-"""Memory estimate of a batch, checked before decoding: the target's cache (by image length) and recorded
-passes, the drafter's state, and a round's tables over the codebook (by tree nodes)."""
+"""One estimate of the memory that decoding takes: weights, keys and values, and a round's tables over the codebook."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
+from torch import nn
 
 from lantern.errors import LanternError
 from lantern.noise import AHEAD
-from lantern.types import Drafter, Target
+from lantern.types import Target
 
-# Float32 tables [N, V] alive at once in a round, at most. Ratio verification holds logits, p, q, both remainders,
-# p~, its residual, and two temporaries
-LAWS = 9
+TABLES = 11  # float32 tables [N, V] alive at once in a round, at most: nine of ratio verification, a window's two
 MAX_NODES = 1024  # of a round: index tables of a tree grow by the third power of its depth
+PARTS = "transformer", "vocabulary", "conditioner", "tokenizer"  # of a target, with weights
 
 
-def table_bytes(vocab_size: int, num_nodes: int, depth: int) -> int:
-    """Bytes of one image's tables over the codebook in a round, noise included."""
-    return 4 * vocab_size * (LAWS * num_nodes + depth + 1 + AHEAD)
+class Estimate(NamedTuple):
+    """Bytes. A drafter's weights and CUDA graphs come on top."""
+
+    weights: int
+    caches: int  # keys and values
+    tables: int  # laws, scores and noise of a round
+
+    @classmethod
+    def of(cls, target: Target, num_nodes: int, batch_size: int) -> "Estimate":
+        """num_nodes: of the largest tree, root included. The target may be on the meta device."""
+        weights = sum(num_bytes(getattr(target, name, None)) for name in PARTS)
+        tables = 4 * target.vocab_size * (TABLES * num_nodes + AHEAD)
+        return cls(weights, batch_size * target.image_bytes(num_nodes), batch_size * tables)
+
+
+def num_bytes(part: object) -> int:
+    """Of a module's parameters and buffers, or of an object's own tensors."""
+    tensors = (
+        (*part.parameters(), *part.buffers()) if isinstance(part, nn.Module) else getattr(part, "__dict__", {}).values()
+    )
+    return sum(tensor.nbytes for tensor in tensors if isinstance(tensor, torch.Tensor))
 
 
 def check_nodes(count: int, setting: str) -> None:
@@ -28,23 +47,13 @@ def check_nodes(count: int, setting: str) -> None:
         raise LanternError(f"{setting} drafts {count} tokens a round; give a size that drafts {MAX_NODES} at most")
 
 
-def check_drafted(target: Target, drafter: Drafter, batch_size: int, setting: str = "batch_size") -> None:
-    """check_memory of what this drafter drafts and holds."""
-    check_memory(target, drafter.num_nodes, drafter.depth, batch_size, drafter.image_bytes, setting)
-
-
-def check_memory(
-    target: Target, num_nodes: int, depth: int, batch_size: int, kept: int = 0, setting: str = "batch_size"
-) -> None:  # fmt: skip
-    """Raises LanternError, with the largest batch that fits, if batch_size images do not.
-
-    num_nodes, depth: of the largest tree, root included; kept: bytes per image of the drafter's state; setting: the
-    config key of batch_size.
-    """
+def check_memory(target: Target, num_nodes: int, batch_size: int, setting: str = "batch_size") -> None:
+    """Raises LanternError, with the largest batch that fits, if batch_size images with trees of num_nodes nodes do not.
+    setting: the config key of batch_size."""
     free = available_memory(target.codebook.device)
     if free is None:
         return
-    image = target.image_bytes(num_nodes) + table_bytes(target.vocab_size, num_nodes, depth) + kept
+    image = sum(Estimate.of(target, num_nodes, 1)[1:])
     free += target.held_bytes
     if batch_size * image > free:
         raise LanternError(
@@ -62,10 +71,22 @@ def check_main_memory(size: int, what: str, remedy: str) -> None:
         )
 
 
+@contextmanager
+def memory_errors_explained() -> Iterator[None]:
+    """Turns a lack of memory on a GPU, which no estimate foresaw, into a LanternError with remedies."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        reason = str(error).splitlines()[0]
+        raise LanternError(f"the GPU's memory is full: {reason}; give a smaller batch_size or tree") from error
+
+
 def available_memory(device: torch.device) -> int | None:
-    """Bytes free on a GPU, or in main memory within this job's limits; None where the system does not report them."""
+    """Bytes free on a GPU, those that torch holds unused included, or in main memory within this job's limits; None
+    where the system does not report them."""
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0] + unused_bytes(device)
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + unused
     try:
         fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
         free = 1024 * int(fields["MemAvailable"].split()[0])
@@ -74,34 +95,18 @@ def available_memory(device: torch.device) -> int | None:
     return min([free, *left_in_groups()])
 
 
-def unused_bytes(device: torch.device) -> int:
-    """Bytes of a GPU that torch holds and has not given out. Those in the private pools of CUDA graphs are left out:
-    replays alone may use them."""
-    index = torch.cuda.current_device() if device.index is None else device.index
-    held = [part for part in torch.cuda.memory_snapshot(include_traces=False) if part["device"] == index]
-    own = [part for part in held if part["segment_pool_id"] == (0, 0)]
-    return sum(part["total_size"] - part["allocated_size"] for part in own)
-
-
 def left_in_groups(groups: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")) -> Iterator[int]:
-    """Bytes left of each memory limit on this process, such as a container's or a Slurm job's: the control groups (v2
-    or v1) that it is in. What they hold of files counts as free, as in MemAvailable."""
+    """Bytes left of each memory limit on this process, such as a container's or a Slurm job's: its control group (v2)
+    and those above. What they hold of files counts as free, as in MemAvailable."""
     try:
-        lines = groups.read_text().splitlines()
-    except OSError:
+        path = next(line.removeprefix("0::/") for line in groups.read_text().splitlines() if line.startswith("0::/"))
+    except (OSError, StopIteration):
         return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers not in ("", "memory"):
+    own = mount / path
+    for folder in (own, *(above for above in own.parents if above.is_relative_to(mount))):
+        try:  # "max" is no limit; a container does not see the groups above its own
+            left = int((folder / "memory.max").read_text()) - int((folder / "memory.current").read_text())
+            held = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        except (OSError, ValueError):
             continue
-        root = mount / controllers
-        limit, used = ("limit_in_bytes", "usage_in_bytes") if controllers else ("max", "current")
-        own = root / path.lstrip("/")
-        for folder in (own, *(above for above in own.parents if above.is_relative_to(root))):
-            try:  # "max" is no limit; a container does not see the groups above its own
-                left = int((folder / f"memory.{limit}").read_text()) - int((folder / f"memory.{used}").read_text())
-                counted = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-            except (OSError, ValueError):
-                continue
-            files = (f"{'total_' if controllers else ''}{kind}_file" for kind in ("inactive", "active"))
-            yield max(0, left + sum(int(counted.get(name, 0)) for name in files))
+        yield max(0, left + int(held.get("inactive_file", 0)) + int(held.get("active_file", 0)))

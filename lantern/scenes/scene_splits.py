@@ -11,7 +11,7 @@ import torch
 from datasets import Dataset, Features, Value
 from torch import Tensor
 
-from lantern.data.cached_rows import cache_key, cached_rows
+from lantern.data.cached_table import cache_key, cached_rows
 from lantern.errors import LanternError
 from lantern.runtime.source import code_of
 from lantern.scenes import captions, rendering, textures

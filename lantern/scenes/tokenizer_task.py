@@ -27,10 +27,10 @@ from lantern.scenes.tokenizer_learning import (
     start_linear,
     texture_loss,
 )  # fmt: skip
-from lantern.training.limits import check_architecture
+from lantern.training.data_module import step_generator
 from lantern.training.optimizers import with_own_rates
-from lantern.training.randomness import step_generator
-from lantern.training.schedule import progress_of
+from lantern.training.run.checks import check_architecture
+from lantern.training.run.schedule import progress_of
 
 REVIVE_UNTIL = 0.8  # of the run: codes reset later would not converge
 

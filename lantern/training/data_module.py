@@ -1,11 +1,12 @@
-"""Training batches in an order that is a function of (seed, epoch), their position saved in checkpoints: a resumed run
-gets exactly the batches of an uninterrupted one."""
+"""Batches and random numbers of a training as functions of (seed, epoch) and (seed, step), so that a resumed run equals
+an uninterrupted one; only the position in an epoch is saved in checkpoints."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
 from lantern.data.splits import Splits
@@ -72,6 +73,9 @@ class TrainingData(pl.LightningDataModule):
     def __init__(self, splits: Splits, batch_size: int, seed: int, validation_batch_size: int | None = None) -> None:
         """batch_size: of a training step, over all processes."""
         super().__init__()
+        for name, size in (("batch_size", batch_size), ("validation_batch_size", validation_batch_size)):
+            if size is not None and size < 1:
+                raise LanternError(f"batches.{name}={size} is out of range; give 1 at least")
         self.splits, self.batch_size, self.seed = splits, batch_size, seed
         self.validation_batch_size = validation_batch_size or batch_size
         self._loader: ResumableLoader | None = None
@@ -96,4 +100,23 @@ class TrainingData(pl.LightningDataModule):
         self._resumed = state
 
     def val_dataloader(self) -> DataLoader:
-        return DataLoader(self.splits.split("validation"), batch_size=self.validation_batch_size)
+        items = self.splits.split("validation")
+        if not items:
+            raise LanternError("no images are left to validate on; give data.num_validation=1 at least")
+        return DataLoader(items, batch_size=self.validation_batch_size)
+
+
+def step_generator(seed: int, step: int, device: torch.device | str = "cpu") -> torch.Generator:
+    """A generator for one step: resuming needs no generator state. Streams differ between steps and seeds."""
+    return torch.Generator(device).manual_seed((seed * 0x9E3779B97F4A7C15 + step * 0xC2B2AE3D27D4EB4F) % 2**63)
+
+
+def batch_uniform(
+    count: int, shape: tuple[int, ...], seed: int, step: int, rank: int, world_size: int, device: torch.device | str
+) -> Tensor:
+    """[count, *shape] uniform in [0, 1), keyed by (seed, step, image). Image i of a process is number
+    i * world_size + rank of the step, so that its numbers do not depend on the number of processes."""
+    numbers = (i * world_size + rank for i in range(count))
+    step_seeds = step_generator(seed, step)
+    base = int(torch.randint(2**31, (), generator=step_seeds))
+    return torch.stack([torch.rand(shape, generator=step_generator(base, n, device), device=device) for n in numbers])

@@ -21,22 +21,17 @@ def prepare(cfg: DictConfig) -> None:
     """Computes the missing shards of both splits and prints their sizes."""
     import torch
 
-    from lantern.training.known_captions import check_words
-    from lantern.training.limits import check_data, check_model, check_numbers, check_tables
-    from lantern.training.precision import default_accelerator
-    from lantern.training.sharded_target import training_dtype
+    from lantern.training.run.checks import check_captions, check_settings
+    from lantern.training.run.processes import default_accelerator, training_dtype
 
     run = HydraConfig.get()
     check_added(run.overrides.task, {*run.runtime.choices, "worker"}, "train")  # +worker numbers the points of a sweep
-    check_model(cfg)
-    check_tables(cfg)
-    check_numbers(cfg)
-    check_data(cfg)
+    check_settings(cfg)
     if "sharded_target" in cfg.callbacks:
         cfg.dtype = training_dtype(cfg.dtype, torch.device(default_accelerator(cfg.trainer.accelerator)))
     batches = instantiate(cfg.batches)
     if "target" in cfg:
-        check_words(cfg, instantiate(cfg.target), batches)
+        check_captions(cfg, instantiate(cfg.target), batches)
     for name in ("train", "validation"):
         print(f"{name}: {len(batches.splits.split(name)):,} items")
 

@@ -16,7 +16,7 @@ from lantern.errors import DepthError, LanternError
 from lantern.evaluation.timing import alternating
 from lantern.noise import image_seed
 from lantern.pipeline import DrafterOverrides, Pipeline, PipelineFactory, check_skip
-from lantern.runtime.memory import check_drafted
+from lantern.runtime.memory import check_memory
 from lantern.tuning.families import Dynamic, Family, Size, Static, shallower
 from lantern.types import Generation, Round, TreePolicy
 
@@ -128,7 +128,7 @@ class AutoTree:
         try:
             part = pipelines(shape)
             check_skip(part)
-            check_drafted(part.target, part.drafter, self.batch_size)
+            check_memory(part.target, part.drafter.num_nodes, self.batch_size)
         except LanternError:
             return False
         return True
@@ -138,7 +138,7 @@ class AutoTree:
         if self.batch_size == 1:
             return seconds_of(run.rounds)
         batch = Batch.cycle(self.prompts, self.batch_size, search_seed(0))
-        if pipeline.target.cuda_graphs is not None:  # passes are recorded in these rounds when they are first met
+        if pipeline.target.passes.has_graphs:  # recorded when shapes are first met
             pipeline.first_rounds(batch.prompts, batch.seeds, FIRST_ROUNDS)
         return seconds_of(pipeline.first_rounds(batch.prompts, batch.seeds, FIRST_ROUNDS))
 
@@ -219,10 +219,10 @@ def _record_passes(parts: Sequence[Pipeline], batch: Batch) -> None:
     """Where passes are recorded as CUDA graphs, decodes with all parts once, so that none is recorded while it is
     timed. Caches are allocated for the largest tree first: a larger one would move them and end all recordings."""
     target = parts[0].target
-    if target.cuda_graphs is None:
+    if not target.passes.has_graphs:
         return
     target.allocate(len(batch.prompts), max(part.drafter.num_nodes for part in parts))
-    max((part.drafter for part in parts), key=attrgetter("image_bytes")).allocate(len(batch.prompts))
+    max((part.drafter for part in parts), key=attrgetter("num_nodes")).allocate(len(batch.prompts))
     for part in parts:
         part.generate(batch.prompts, batch.seeds, len(batch.prompts))
 

@@ -1,8 +1,6 @@
 """Verification: which path of a tree is accepted. Ratio judges codes by every rule, on every tree; shared noise needs a
 rule with a law to pick from, block a chain as well. Those of latents are in lantern/continuous."""
 
-from typing import Protocol, runtime_checkable
-
 from lantern.acceptance.committed import CommittedLaw
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
@@ -10,20 +8,6 @@ from lantern.types import AcceptanceRule, Verification
 from lantern.verification.ratio import Ratio
 from lantern.verification.shared_law import SharedLaw
 from lantern.verification.shared_noise import SharedNoise
-
-
-class TimedHead(Protocol):
-    """A head that knows how long it has run."""
-
-    seconds: float  # on the host
-
-
-@runtime_checkable
-class HeadRunner(Protocol):
-    """A capability of a verification: it runs a head of the target's behind the pass."""
-
-    @property
-    def head(self) -> TimedHead: ...
 
 
 def by_rule(rule: AcceptanceRule, sampling: Sampling) -> Verification:

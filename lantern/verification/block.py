@@ -23,7 +23,7 @@ class Block:
     """Serves the exact rule and rules with a committed law of their own, which it then commits exactly."""
 
     name = "block"
-    proposals = BlockProposals
+    head_s, proposals = 0.0, BlockProposals
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
         """probs p [B, N, V]. Raises LanternError for a tree with branches or a rule that judges single tokens."""

@@ -53,6 +53,7 @@ class Ratio:
     """Implements lantern.types.Verification for every rule and tree."""
 
     name = "ratio"
+    head_s = 0.0
     proposals = RatioProposals
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:

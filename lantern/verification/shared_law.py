@@ -30,6 +30,7 @@ class SharedLaw:
     """Implements lantern.types.Verification for CommittedLaws."""
 
     name = "shared_noise"
+    head_s = 0.0
     proposals = LawKeepingProposals
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:

@@ -59,6 +59,7 @@ class SharedNoise:
     """Implements lantern.types.Verification for lossless rules and Relaxations."""
 
     name = "shared_noise"
+    head_s = 0.0
     proposals = SharedProposals
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:

@@ -18,6 +18,7 @@ def available() -> list[str]:
     return [*CAPABILITIES[: CAPABILITIES.index(best) + 1]] if best in CAPABILITIES else ["default"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "sizes", [("10", "100", "1024"), pytest.param(("16384",), marks=pytest.mark.full)], ids=["small", "large"]
 )

@@ -2,6 +2,7 @@
 
 import errno
 from pathlib import Path
+from types import SimpleNamespace
 from weakref import ref
 
 import pytest
@@ -88,8 +89,8 @@ def test_a_full_disk_is_one_sentence_from_any_library():
 @pytest.mark.parametrize("settings", [["metrics=[]"], ["metrics=[fidelity]", "metrics.fidelity=null"]])
 def test_no_metrics_judge_nothing(settings, monkeypatch):
     """Catches a traceback of a config without the group, and of a metric that is switched off."""
-    monkeypatch.setattr("lantern.cli.run_setting.check_drafted", lambda *_: None)
-    plan, pipeline = Plan(("a",), 0, 2, 2), FakePipeline()
+    monkeypatch.setattr("lantern.cli.run_setting.check_memory", lambda *_: None)
+    plan, pipeline = Plan(("a",), 0, 2, 2), FakePipeline(drafter=SimpleNamespace(num_nodes=1))
     made = _evaluation(composed("evaluate", *settings), plan, pipeline, Identity(), Path("run"), None, Uncounted())
     assert made.metrics == {}
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from lantern.continuous.cspd import log_ratio, redrawn
-from lantern.continuous.gaussian_noise import GaussianNoise
-from lantern.continuous.gaussian_ratio import judged
+from lantern.continuous.cspd import draw_residual, log_ratio
+from lantern.continuous.gaussian_ratio import judge_draft
+from lantern.continuous.latent_sampling import GaussianNoise
 
 SHIFT = 1.0  # (mean_q - mean_p) / s
 LINE = torch.linspace(-9, 9, 20001, dtype=torch.float64)
@@ -73,9 +73,9 @@ def test_redraws_have_the_law_of_the_reflections():
     count, shift = 6000, torch.tensor([0.9, -0.5], dtype=torch.float64)
     noise = GaussianNoise(count, (2, 2), 0)
     noise.admit(torch.arange(count), torch.arange(count))
-    found = redrawn(noise, shift.expand(count, -1))
+    found = draw_residual(noise, shift.expand(count, -1))
     own = torch.randn(count, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    accept, replaced = judged(own, shift.expand_as(own))
+    accept, replaced = judge_draft(own, shift.expand_as(own))
     rest = 1 - accept
     mean = (rest[:, None] * replaced).sum(0) / rest.sum()
     torch.testing.assert_close(found.mean(0), mean, rtol=0, atol=0.08)

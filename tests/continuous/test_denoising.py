@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lantern.continuous.denoising import Step, cosine_schedule, last_mean, sampling_steps
+from lantern.continuous.diffusion_head import Step, cosine_schedule, last_mean, sampling_steps
 
 TRAINING_STEPS, SAMPLING_STEPS = 100, 25
 SCHEDULE = cosine_schedule(TRAINING_STEPS)

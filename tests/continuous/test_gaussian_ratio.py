@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from lantern.continuous.cspd import log_ratio
-from lantern.continuous.gaussian_ratio import judged
+from lantern.continuous.gaussian_ratio import judge_draft
 
 MEAN_P, SIGMA = torch.tensor([0.3, -0.2], dtype=torch.float64), 0.4
 SHIFTS = {
@@ -27,7 +27,7 @@ def grid() -> tuple[Tensor, Tensor]:
     return points, weights / weights.sum()
 
 
-def committed_moments(shift: Tensor, judge=judged) -> Tensor:
+def committed_moments(shift: Tensor, judge=judge_draft) -> Tensor:
     """What is integrated of the committed token: its distribution function along three directions at nine points each,
     its means and its second moments [36], with drafts from N(MEAN_P + SIGMA shift, SIGMA^2)."""
     own, weights = grid()
@@ -60,7 +60,7 @@ def test_the_committed_law_is_the_targets(shift):
 def test_drafts_are_accepted_as_often_as_any_coupling_could(shift):
     """The overlap of two Gaussians is 2 Phi(-|shift| / 2). Catches a rule that rejects more than it must."""
     own, weights = grid()
-    accept, _ = judged(own, shift.expand_as(own))
+    accept, _ = judge_draft(own, shift.expand_as(own))
     overlap = 2 * torch.special.ndtr(-shift.norm() / 2)
     assert float((accept * weights).sum()) == pytest.approx(float(overlap), abs=2e-4)
 
@@ -72,36 +72,36 @@ def test_the_acceptance_is_the_ratio_of_the_densities():
     for own in torch.randn(20, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)):
         draft = MEAN_P + SIGMA * (shift + own)
         ratio = (p.log_prob(draft) - q.log_prob(draft)).sum().exp()
-        assert float(judged(own, shift)[0]) == pytest.approx(min(1.0, float(ratio)))
+        assert float(judge_draft(own, shift)[0]) == pytest.approx(min(1.0, float(ratio)))
         assert float(log_ratio(own + shift, shift).exp()) == pytest.approx(float(ratio))
 
 
 def wrong_reflection(own: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
     """In an axis in place of the direction between the means; -e itself would do, since all else is symmetric."""
-    return judged(own, shift)[0], own * torch.tensor([-1.0, 1.0])
+    return judge_draft(own, shift)[0], own * torch.tensor([-1.0, 1.0])
 
 
 def no_reflection(own: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
-    return judged(own, shift)[0], own
+    return judge_draft(own, shift)[0], own
 
 
 def inverted_factor(own: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
-    return (-log_ratio(own + shift, shift)).clamp(max=0).exp(), judged(own, shift)[1]
+    return (-log_ratio(own + shift, shift)).clamp(max=0).exp(), judge_draft(own, shift)[1]
 
 
 def residual_of_q(own: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
-    return judged(own, shift)[0], judged(own, shift)[1] + shift
+    return judge_draft(own, shift)[0], judge_draft(own, shift)[1] + shift
 
 
 def coin_of_the_draft(own: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
     """The coin is a function of the noise that drew the draft."""
-    accept, replaced = judged(own, shift)
+    accept, replaced = judge_draft(own, shift)
     return (torch.special.ndtr(own[..., 0]) < accept).double(), replaced
 
 
 def tempered(own: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
     """CSpD's released code divides the squared distances by 42."""
-    return (log_ratio(own + shift, shift) / 42).clamp(max=0).exp(), judged(own, shift)[1]
+    return (log_ratio(own + shift, shift) / 42).clamp(max=0).exp(), judge_draft(own, shift)[1]
 
 
 WRONG = [wrong_reflection, no_reflection, inverted_factor, residual_of_q, coin_of_the_draft, tempered]

@@ -11,12 +11,10 @@ from torch import Tensor
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern_pp import LanternPP
 from lantern.continuous.cspd import CSpD
-from lantern.continuous.gaussian_noise import GaussianNoise
 from lantern.continuous.gaussian_ratio import GaussianRatio
-from lantern.continuous.gaussian_shared import GaussianShared
+from lantern.continuous.gaussian_shared import GaussianShared, Tolerance
 from lantern.continuous.latent_jacobi import LatentJacobi
-from lantern.continuous.latent_sampling import LatentSampling
-from lantern.continuous.tolerance import Tolerance
+from lantern.continuous.latent_sampling import GaussianNoise, LatentSampling
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.jacobi.jacobi import Jacobi, redraw_coupled
 from lantern.drafters.jacobi.starts import Nearest

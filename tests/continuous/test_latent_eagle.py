@@ -8,17 +8,16 @@ from torch import Tensor
 
 from lantern.acceptance.exact import Exact
 from lantern.continuous.gaussian_ratio import GaussianRatio
-from lantern.continuous.gaussian_shared import GaussianShared
+from lantern.continuous.gaussian_shared import GaussianShared, Tolerance
 from lantern.continuous.latent_eagle import load_latent_eagle
 from lantern.continuous.latent_jacobi import LatentJacobi
 from lantern.continuous.latent_sampling import LatentSampling
-from lantern.continuous.tolerance import Tolerance
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.none import NoDrafter
 from lantern.errors import CheckpointError, LanternError
-from lantern.training.drafter_task import DrafterTask
-from lantern.training.latent_drafter_task import LatentDrafterTask
-from lantern.training.teacher_forcing import target_features
+from lantern.training.drafter.drafter_task import DrafterTask
+from lantern.training.drafter.latent_drafter_task import LatentDrafterTask
+from lantern.training.drafter.teacher_forcing import target_features
 
 SEEDS = [3, 4, 5, 6, 7]
 

@@ -12,8 +12,7 @@ import pytest
 from datasets import Features, Value
 from support.paths import ROOT
 
-from lantern.data.cached_rows import cached_batches, cached_rows
-from lantern.data.disk_budget import Budget
+from lantern.data.cached_table import Budget, cached_batches, cached_rows
 from lantern.errors import LanternError
 from lantern.runtime.progress_line import ProgressLine
 
@@ -59,7 +58,7 @@ def test_what_is_not_there_yet_is_shown_as_parts_of_a_whole(tmp_path, monkeypatc
         def show(self, share: float, words: str, left_s: float | None) -> None:
             shown.append((share, words, left_s is None))
 
-    monkeypatch.setattr("lantern.data.cached_rows.ProgressLine", Shown)
+    monkeypatch.setattr("lantern.data.cached_table.ProgressLine", Shown)
     made(tmp_path / "table", num_workers=2)
     assert shown == [(part / 4, f"{part} of 4 parts", part == 0) for part in range(4)]
     made(tmp_path / "table")
@@ -167,7 +166,7 @@ SLOWLY = """
 import sys, time
 from pathlib import Path
 from datasets import Features, Value
-from lantern.data.cached_rows import cached_rows
+from lantern.data.cached_table import cached_rows
 def rows(items):
     for item in items:
         time.sleep(0.1)

@@ -56,7 +56,7 @@ def test_a_shard_that_may_not_be_read_is_listed_and_read_once_it_may(tmp_path, m
         return read(file, *place, **named)
 
     monkeypatch.setattr(webdataset, "read_bytes", refused)
-    for module in ("webdataset", "indexed"):
+    for module in ("webdataset", "splits"):
         monkeypatch.setattr(f"lantern.data.{module}.is_readable", lambda file: file not in closed)
     first = opened_shards(tmp_path / "*.tar", tmp_path)
     assert values_of(first.split("train")) == {"caption 1": 1}

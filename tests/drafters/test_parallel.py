@@ -10,9 +10,9 @@ from support.uneven_rounds import target_features, uneven_rounds
 
 from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, generate
+from lantern.drafters.eagle.network import ParallelNetwork
 from lantern.drafters.none import NoDrafter
 from lantern.drafters.parallel import Parallel
-from lantern.drafters.parallel_network import ParallelNetwork
 from lantern.errors import DepthError
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.sampling import Sampling

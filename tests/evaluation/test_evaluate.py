@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from support.fake_pipeline import NUM_TOKENS, Brightness, FakePipeline
 
+from lantern.engine.graphs import EagerPasses
 from lantern.errors import LanternError
 from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Folders, Identity, Plan
@@ -230,7 +231,7 @@ def test_a_row_says_whether_graphs_were_on(tmp_path, graphs):
     decode = pipeline.target.decode
 
     def decoded(tokens):
-        pipeline.target.cuda_graphs = graphs
+        pipeline.target.passes = EagerPasses(graphs)
         return decode(tokens)
 
     pipeline.target.decode = decoded

@@ -8,9 +8,8 @@ from torch import Tensor
 
 from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.transport import Transport
-from lantern.metrics.code_distance import CodeDistance
-from lantern.metrics.committed_law import committed_law
-from lantern.metrics.output_tv import total_variation
+from lantern.metrics.output_tv import CodeDistance, total_variation
+from lantern.metrics.visits import committed_law
 from lantern.verification.ratio import Ratio
 
 CODES = 6

@@ -5,8 +5,15 @@ import torch
 from support.features import gaussian
 from torch_fidelity.metric_kid import KEY_METRIC_KID_MEAN, kid_features_to_metric
 
-from lantern.metrics.distances import FrechetTo, Manifolds, cubic_kernel, kernel_distances
-from lantern.metrics.fidelity import frechet_distance, kernel_distance, precision_recall
+from lantern.metrics.distances import (
+    FrechetTo,
+    Manifolds,
+    cubic_kernel,
+    frechet_distance,
+    kernel_distance,
+    kernel_distances,
+    precision_recall,
+)
 
 
 @pytest.mark.parametrize("count", [10, 80], ids=["fewer images than features", "more"])
@@ -88,3 +95,11 @@ def test_manifolds_of_subsets_are_torch_fidelitys_of_the_sets_cut_out():
     for start in (0, 7, 15):
         places = torch.arange(start, start + 25)
         assert manifolds(places) == pytest.approx(precision_recall(features[places], real))
+
+
+def test_precision_and_recall_distinguish_missing_quality_from_missing_variety():
+    real = torch.cat([gaussian(40, mean=0, seed=1), gaussian(40, mean=50, seed=2)])
+    precision, recall = precision_recall(gaussian(80, mean=0, scale=0.5, seed=3), real)  # of one mode
+    assert precision > 0.9
+    assert recall < 0.55
+    assert precision_recall(torch.cat([real, gaussian(80, mean=-500, seed=4)]), real) == (0.5, 1)

@@ -8,14 +8,13 @@ import pytest
 import torch
 from support.features import gaussian
 
-from lantern.metrics.distances import FrechetTo
-from lantern.metrics.fidelity import kernel_moves
+from lantern.metrics.distances import FrechetTo, kernel_moves
 from lantern.metrics.intervals import (
     Interval,
-    bootstrap,
     difference_interval,
     jackknife,
     loss_interval,
+    mean_interval,
     prompt_groups,
     swapped_sides,
     swaps,
@@ -38,6 +37,7 @@ def difference(seed: int, shift: float):
     return difference_interval(distance(pair[:PROMPTS]) - distance(pair[PROMPTS:]), moved)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("shift", "least"), [(0.0, 0.9), (0.3, 0.83)])
 def test_the_bounds_of_a_difference_cover_and_are_no_wider_than_needed(shift, least):
     """Catches a resampling that mixes prompts (bounds twice as wide and more), and one that breaks the pairs. At a
@@ -51,6 +51,7 @@ def test_the_bounds_of_a_difference_cover_and_are_no_wider_than_needed(shift, le
     assert 0.75 < width / spread < 1.2
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("equal", [0.0, 0.5], ids=["other images", "half of them equal"])
 def test_the_bounds_of_a_kernel_difference_cover_where_both_sides_have_one_law(equal):
     """Catches pairs of a prompt that count, a side that keeps the swapped images, and intervals for one side alone:
@@ -73,6 +74,7 @@ def test_the_bounds_of_a_kernel_difference_cover_where_both_sides_have_one_law(e
     assert 0.85 < width / np.std([interval.value for interval in found]) < 1.2
 
 
+@pytest.mark.full
 def test_the_bounds_of_a_distance_keep_the_mix_of_prompts():
     """Redrawing images freely gives bounds three times as wide as needed here."""
     names = [f"{i:03d}" for i in range(PROMPTS)]
@@ -113,6 +115,7 @@ def test_swapped_sides_hold_every_image_once():
         assert (first % 6 == torch.arange(6)).all()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("before", "after", "count"), [(0.98, 0.95, 200), (0.99, 0.99, 60), (1.0, 0.97, 100)])
 def test_the_bounds_of_a_loss_of_right_answers_cover_also_where_few_answers_differ(before, after, count):
     """Catches bounds of zero width where no answer happened to differ."""
@@ -139,12 +142,14 @@ def test_a_loss_of_nothing_has_bounds():
     assert -found.low == found.high > 0.03
 
 
+@pytest.mark.full
 def test_the_bootstrap_of_few_values_covers_and_one_value_has_no_bounds():
     """Catches bounds that are the two values themselves."""
-    assert all(map(np.isnan, bootstrap([0.3])))
+    assert all(map(np.isnan, [*mean_interval([0.3])[1:], *mean_interval([])]))
+    assert mean_interval([1.0, 2.0, 4.0]) == mean_interval([1.0, 2.0, 4.0])
     rng = np.random.default_rng(0)
-    found = [bootstrap(rng.normal(size=4), samples=300, seed=seed) for seed in range(200)]
-    assert sum(low <= 0 <= high for low, high in found) >= 180
+    found = [mean_interval(rng.normal(size=4), samples=300, seed=seed) for seed in range(200)]
+    assert sum(low <= 0 <= high for _, low, high in found) >= 180
 
 
 @pytest.mark.parametrize("factor", [1.0, 30.0, 300.0, 3000.0, float("nan")])

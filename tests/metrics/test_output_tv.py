@@ -1,5 +1,9 @@
 """The output law of a rule against enumeration at six codes, and its values on whole decodings."""
 
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 from support.mutants import NoSubtraction
@@ -8,15 +12,14 @@ from support.visited import CODEBOOK, RULES, TREES, enumerated, noise
 
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern import Lantern
-from lantern.metrics.code_distance import CodeDistance
-from lantern.metrics.committed_law import committed_law
-from lantern.metrics.output_tv import OutputTV, total_variation
-from lantern.metrics.plain_picks import plain_picks
-from lantern.metrics.recording_drafter import RecordingDrafter
+from lantern.metrics.output_tv import CodeDistance, OutputTV, summary, total_variation
+from lantern.metrics.replay import plain_picks
+from lantern.metrics.visits import RecordingDrafter, committed_law, record_visits
 from lantern.pipeline import Pipeline
 from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree, chain
+from lantern.types import DraftTree, Verdict
 from lantern.verification.ratio import Ratio, judge_all_nodes
 from lantern.verification.shared_noise import SharedNoise
 
@@ -89,8 +92,7 @@ def test_images_are_sampled_at_different_positions(monkeypatch):
     """Catches a stride that divides an image's length, by which each image is judged at the same few positions."""
     strides = []
     monkeypatch.setattr(
-        "lantern.metrics.output_tv.RecordingDrafter",
-        lambda drafter, stride: strides.append(stride) or RecordingDrafter(drafter, stride),
+        "lantern.metrics.output_tv.record_visits", lambda *parts: strides.append(parts[-1]) or record_visits(*parts)
     )
     for positions in (10, 6):  # two images of 15 positions behind the first: 3 and 5
         measured = OutputTV(num_images=2, num_positions=positions, redraws=16)
@@ -101,9 +103,7 @@ def test_images_are_sampled_at_different_positions(monkeypatch):
 def test_a_recording_drafter_changes_no_token_and_records_the_laws_of_the_committed_positions():
     """Catches a node taken for its child, and a law of another row."""
     plain = pipeline(SIBLINGS, Exact(), Ratio())
-    watched = pipeline(SIBLINGS, Exact(), Ratio())
-    witness = RecordingDrafter(watched.drafter, 1)
-    watched = Pipeline(watched.target, witness, watched.verification, watched.rule, watched.sampling)
+    watched = replace(plain, drafter=(witness := RecordingDrafter(plain.drafter, 1)))
     tokens = plain.generate(PROMPTS[:3], SEEDS[:3], 3).tokens
     assert torch.equal(watched.generate(PROMPTS[:3], SEEDS[:3], 3).tokens, tokens)
     assert len(witness.visits) == 3 * (tokens.shape[1] - 1)
@@ -147,3 +147,61 @@ def test_there_is_no_output_tv_at_temperature_zero_or_when_switched_off():
     greedy = pipeline(chain(3), Exact(), SharedNoise(), temperature=0.0)
     assert OutputTV(1, 4, 4).measure(greedy, PROMPTS, SEEDS, 4) == {}
     assert OutputTV(1, 0, 4).measure(pipeline(chain(3), Exact(), Ratio()), PROMPTS, SEEDS, 4) == {}
+
+
+def test_positions_of_one_image_count_as_one_where_they_are_alike():
+    """Catches bounds as if 200 positions of 8 images were independent: they would be a fifth as wide."""
+    by_image = np.linspace(0.1, 0.3, 8)
+    images = np.repeat(np.arange(8), 25)
+    found, alone = summary("output_tv", by_image[images], images), summary("output_tv", by_image, np.arange(8))
+    for key in ("output_tv", "output_tv_low", "output_tv_high"):
+        assert found[key] == pytest.approx(alone[key])
+    margin = 2.36 * by_image.std(ddof=1) / 8**0.5
+    assert found["output_tv_high"] - found["output_tv"] == pytest.approx(margin, rel=0.1)
+    assert np.isnan(summary("output_tv", by_image, np.zeros(8))["output_tv_high"])  # a single image has no bounds
+
+
+def test_the_bounds_cover_the_mean_as_often_as_they_say():
+    """Catches intervals that are too narrow: independent positions would cover 80 times in 100 here."""
+    rng, covered = np.random.default_rng(0), 0
+    images = np.repeat(np.arange(8), 24)
+    for _ in range(200):
+        values = 0.3 + 0.05 * rng.standard_normal(8)[images] + 0.15 * rng.standard_normal(len(images))
+        found = summary("output_tv", values, images)
+        covered += found["output_tv_low"] <= 0.3 <= found["output_tv_high"]
+    assert 180 <= covered <= 198
+
+
+def test_a_position_knows_its_image_while_rows_come_and_go():
+    """Catches positions that are counted by row, which several images take in turn."""
+    visits = record_visits(pipeline(chain(2), Exact(), Ratio()), ["a", "b", "c", "a", "b"], range(5), 2)
+    assert Counter(visit.image for visit in visits) == dict.fromkeys(range(5), 15)
+
+
+@pytest.mark.parametrize("verification", [Ratio(), SharedNoise()], ids=["ratio", "shared noise"])
+def test_a_lossy_rule_that_moved_nothing_has_an_upper_bound_and_an_exact_one_needs_none(verification):
+    """Catches [0, 0] for a rule of which four images say only that it seldom moves anything."""
+    measured, found = OutputTV(4, 40, 16), {}
+    for rule in (Exact(), Lantern(tiny_target().codebook, 3, 1e-12)):
+        measured_pipeline = pipeline(chain(2), rule, verification)
+        found[rule.name] = measured.measure(measured_pipeline, PROMPTS[:4], SEEDS[:4], 4)
+        assert found[rule.name]["output_tv"] == pytest.approx(0, abs=1e-9)
+        assert found[rule.name]["output_tv_low"] == pytest.approx(0, abs=1e-9)
+    assert found["exact"]["output_tv_high"] == pytest.approx(0, abs=1e-9)
+    assert found["lantern"]["output_tv_high"] == pytest.approx(1 - 0.05**0.25)
+    assert np.isnan(found["lantern"]["code_distance_high"])
+
+
+def test_copies_of_an_image_in_a_draining_batch_are_not_visited(monkeypatch):
+    """Catches positions of one image that count several times on a GPU, where batches keep their size."""
+    inner = tiny_eagle(tiny_target(), chain(1), Sampling())
+    recording = RecordingDrafter(inner, 1)
+    for name in ("allocate", "begin", "keep", "observe"):
+        monkeypatch.setattr(inner, name, lambda *parts: None)
+    recording.allocate(3)
+    recording.begin(None, torch.arange(3))
+    recording.keep(torch.tensor([2, 1, 2, 2]))
+    tree = DraftTree(torch.zeros(4, 2, dtype=torch.long), torch.tensor([[-1, 0]]).expand(4, -1))
+    verdict = Verdict(torch.tensor([[0, 1]] * 4), torch.ones(4, dtype=torch.long), torch.zeros(4, dtype=torch.long))
+    recording.observe(tree, None, torch.rand(4, 2, 5), verdict)
+    assert [visit.image for visit in recording.visits] == [2, 2, 1, 1]

@@ -1,8 +1,6 @@
 """On the shipped weights: output TV of the exact rule is its estimator's noise for every way of drafting, and that of a
 biased verifier stands clear of it."""
 
-from dataclasses import replace
-
 import pytest
 from support import paths
 from support.mutants import NoSubtraction
@@ -10,9 +8,8 @@ from support.mutants import NoSubtraction
 import lantern
 from lantern.acceptance.exact import Exact
 from lantern.data.prompts import load_prompts
-from lantern.metrics.code_distance import CodeDistance
-from lantern.metrics.output_tv import OutputTV
-from lantern.metrics.recording_drafter import RecordingDrafter
+from lantern.metrics.output_tv import CodeDistance, OutputTV
+from lantern.metrics.visits import record_visits
 from lantern.noise import image_seed
 from lantern.verification.ratio import Ratio
 from lantern.verification.shared_noise import SharedNoise
@@ -63,10 +60,9 @@ def test_of_the_exact_rule_under_ratio_verification_it_is_nothing_or_shrinks_wit
     whose noise would hide a bias. Noise falls to a half with four times the redraws; a bias stays."""
     pipeline = model.pipeline(verification="ratio", **RATIO[name])
     stride = model.target.num_tokens // 10
-    witness = RecordingDrafter(pipeline.drafter, stride)
-    replace(pipeline, drafter=witness).generate(PROMPTS, SEEDS, 1)
-    few, many = (OutputTV(1, 10, redraws).of_visits(witness.visits, Exact(), Ratio(), codes) for redraws in (256, 1024))
-    biased = OutputTV(1, 10, 256).of_visits(witness.visits, NoSubtraction(), Ratio(), codes)
+    visits = record_visits(pipeline, PROMPTS, SEEDS, 1, stride)
+    few, many = (OutputTV(1, 10, redraws).of_visits(visits, Exact(), Ratio(), codes) for redraws in (256, 1024))
+    biased = OutputTV(1, 10, 256).of_visits(visits, NoSubtraction(), Ratio(), codes)
     if few["output_tv_redraws"] is None:
         assert few["output_tv"] < 1e-4
         assert few["code_distance"] < 1e-3

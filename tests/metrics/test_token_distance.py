@@ -11,15 +11,13 @@ from support.paths import CONF
 
 from lantern.acceptance.exact import Exact
 from lantern.continuous.cspd import CSpD
-from lantern.continuous.gaussian_noise import GaussianNoise, standard_normals
 from lantern.continuous.gaussian_ratio import GaussianRatio
-from lantern.continuous.gaussian_shared import GaussianShared
+from lantern.continuous.gaussian_shared import GaussianShared, Tolerance
 from lantern.continuous.latent_jacobi import LatentJacobi
-from lantern.continuous.latent_sampling import LatentSampling
-from lantern.continuous.tolerance import Tolerance
+from lantern.continuous.latent_sampling import GaussianNoise, LatentSampling, standard_normals
 from lantern.errors import LanternError
-from lantern.metrics.recording_drafter import Visit
-from lantern.metrics.token_distance import Comparison, TokenDistance, compared
+from lantern.metrics.token_distance import Comparison, TokenDistance, compare_samples
+from lantern.metrics.visits import Visit
 from lantern.noise import Purpose
 from lantern.pipeline import Pipeline, pipelines
 from lantern.trees.static import chain
@@ -39,7 +37,7 @@ def measured(verification, rule=None) -> dict:
 def test_equal_laws_are_seldom_told_apart():
     """Under equal laws p-values are uniform, and the distance is 0 on average."""
     generator = torch.Generator().manual_seed(0)
-    pairs = [compared(*torch.randn(2, 64, 3, generator=generator)) for _ in range(120)]
+    pairs = [compare_samples(*torch.randn(2, 64, 3, generator=generator)) for _ in range(120)]
     assert sum(pair.p_value <= 0.05 for pair in pairs) <= 15  # 6 expected: more than 15 once in 2000 runs
     assert abs(sum(pair.distance for pair in pairs) / 120) < 0.004
 
@@ -54,7 +52,7 @@ def test_the_distance_is_that_of_its_definition():
 
     energy = 2 * mean(first, second, False) - mean(first, first, True) - mean(second, second, True)
     both = torch.cat([first, second])
-    assert compared(first, second).distance == pytest.approx(float(energy / mean(both, both, True)))
+    assert compare_samples(first, second).distance == pytest.approx(float(energy / mean(both, both, True)))
 
 
 def test_an_exact_method_is_at_the_floor_and_a_lossy_one_above_it():

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from lantern.models.hf import fused_projections
+from lantern.models.hf import layers as fused_projections
 
 
 class Layer(nn.Module):

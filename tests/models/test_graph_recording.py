@@ -15,7 +15,7 @@ from support.recorded_decoding import decode, recorded_target
 from support.recorded_passes import Recorder
 from support.toy import tiny_target
 
-from lantern.models.graphs import MIN_PASSES, CudaRecorder, PassGraphs
+from lantern.engine.graphs import MIN_PASSES, CudaRecorder, PassGraphs
 
 
 @dataclass(eq=False)
@@ -120,7 +120,7 @@ def test_a_recording_that_computes_something_else_is_refused(error, caplog):
         def replay():
             if error is not None:
                 run()
-                for part in target.graphs._buffers.values():
+                for part in target.passes._buffers.values():
                     if part.shape[-1] == target.vocab_size:
                         part.view(-1)[0] += error * part.abs().max()
 
@@ -130,14 +130,14 @@ def test_a_recording_that_computes_something_else_is_refused(error, caplog):
     with caplog.at_level(logging.WARNING):
         assert torch.equal(decode(target, "static", 3), decode(tiny_target(), "static", 3))
     assert re.search("output [0-9] differs from the pass's own", caplog.text)
-    assert target.cuda_graphs is False
+    assert target.passes.cuda_graphs is False
 
 
 def test_a_right_recording_passes_the_check():
     recorder = Recorder()
     target = recorded_target(recorder)
     assert torch.equal(decode(target, "static", 3), decode(tiny_target(), "static", 3))
-    assert target.cuda_graphs is True
+    assert target.passes.cuda_graphs is True
     assert recorder.made
 
 
@@ -160,10 +160,10 @@ def test_a_lack_of_memory_ends_one_recording_and_not_all(error, caplog):
             assert torch.equal(decode(target, drafter, 2), decode(tiny_target(), drafter, 2))
     assert caplog.text.count("memory is lacking") == 1
     assert recorder.made
-    assert target.cuda_graphs is False  # for the rows of this cache
+    assert target.passes.cuda_graphs is False  # for the rows of this cache
     target.release()
     assert torch.equal(decode(target, "static", 2), decode(tiny_target(), "static", 2))
-    assert target.cuda_graphs is True
+    assert target.passes.cuda_graphs is True
 
 
 def test_another_error_of_the_device_ends_all_recordings(caplog):

@@ -8,8 +8,8 @@ from support.toy import CODES, DIM
 from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.none import NoDrafter
+from lantern.engine.graphs import MAX_RECORDINGS, PassGraphs
 from lantern.models.conditioners import WordFeatures
-from lantern.models.graphs import MAX_RECORDINGS, PassGraphs, recorded_size
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import Transformer
 from lantern.sampling import Sampling
@@ -77,15 +77,15 @@ def decoded(target: LlamaGenTarget) -> object:
 
 def test_a_long_image_takes_few_graphs():
     """Catches a graph for each size of a dynamic tree or of a draining batch, which are hundreds or are met too seldom
-    to be recorded at all; copies of rows that are reported as images; and memory that the check does not count."""
+    to be recorded at all; copies of rows that are reported as images."""
     recorder, target = Counting(), long_target()
-    target.graphs = PassGraphs(recorder)
+    target.passes = PassGraphs(recorder)
     made = decoded(target)
     passes = 2 * len(made.rounds)  # verification's, too
     assert recorder.replayed - recorder.made > 0.6 * passes
     assert recorder.made <= 100
-    assert target.graphs.count <= MAX_RECORDINGS
-    assert 0 < target.graphs.nbytes <= len(PROMPTS) * target.recorded_bytes(MOST)
+    assert target.passes.count <= MAX_RECORDINGS
+    assert 0 < target.passes.nbytes <= len(PROMPTS) * MOST * 2**12
     assert len({len(turn.paths) for turn in made.rounds}) > 2
     plain = decoded(long_target())
     assert torch.equal(made.tokens, plain.tokens)
@@ -94,8 +94,9 @@ def test_a_long_image_takes_few_graphs():
 
 
 def test_sizes_are_few_and_hold_together_twice_the_largest():
+    size_of = PassGraphs(Counting()).size
     for largest in range(1, 130):
-        sizes = {recorded_size(size, largest) for size in range(1, largest + 1)}
-        assert all(size <= recorded_size(size, largest) <= largest for size in range(1, largest + 1))
+        sizes = {size_of(size, largest) for size in range(1, largest + 1)}
+        assert all(size <= size_of(size, largest) <= largest for size in range(1, largest + 1))
         assert sum(sizes) <= 2 * largest
         assert len(sizes) <= 8

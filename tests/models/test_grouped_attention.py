@@ -8,8 +8,8 @@ from torch import nn
 from transformers import LlamaConfig, LlamaModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from lantern.models.hf import grouped_attention
-from lantern.models.hf.grouped_attention import NAME, share_keys
+from lantern.models.hf import layers as grouped_attention
+from lantern.models.hf.layers import NAME, share_keys
 
 GROUPS = BODY["num_attention_heads"] // BODY["num_key_value_heads"]
 

@@ -92,7 +92,7 @@ class Oracle:
     """Drafts the stored tokens at rank 1 and wrong ones at rank 0, so that accepted nodes do not stand in a row."""
 
     name, num_nodes, depth = "oracle", 7, 3
-    forwards, forward_s, image_bytes = 0, 0.0, 0
+    forwards, forward_s = 0, 0.0
 
     def __init__(self, tokens: Tensor) -> None:
         self.tokens = torch.nn.functional.pad(tokens, (0, 8))
@@ -188,7 +188,7 @@ def test_tree_passes_and_commits_equal_recomputing_without_a_cache(cfg_scale, se
 def test_a_stale_cache_row_after_commit_is_caught(monkeypatch):
     """The mutant: lengths advance, but the accepted nodes' keys and values stay where the tree pass wrote them."""
     target = tiny_target()
-    monkeypatch.setattr("lantern.models.cache.KVCache.compact", lambda self, path, stand: None)
+    monkeypatch.setattr("lantern.engine.cache.KVCache.compact", lambda self, path, stand: None)
     assert tree_rounds(target, rounds=4, seed=0) > 1e-3
 
 
@@ -201,7 +201,7 @@ def test_a_stale_cache_row_changes_decoded_tokens(monkeypatch):
         runs.append(
             generate(DecodingSetup(target, drafter, SharedNoise(), Exact(), sampling), PROMPTS, range(8), 4).tokens
         )
-        monkeypatch.setattr("lantern.models.cache.KVCache.compact", lambda self, path, stand: None)
+        monkeypatch.setattr("lantern.engine.cache.KVCache.compact", lambda self, path, stand: None)
     assert not torch.equal(*runs)
 
 

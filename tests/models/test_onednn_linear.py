@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lantern.models.onednn_linear import linear
+from lantern.models.llamagen.fused import linear
 
 WEIGHT = torch.randn(5, 8, generator=torch.Generator().manual_seed(5))
 X = torch.randn(3, 8, generator=torch.Generator().manual_seed(1))

@@ -25,9 +25,9 @@ from lantern.evaluation.plan import Folders, Plan
 from lantern.models.checkpoints import load_strictly, read_weights, save_weights
 from lantern.models.conditioners import WordFeatures
 from lantern.models.llamagen import transformer
-from lantern.models.llamagen.conversion import from_converted
 from lantern.models.llamagen.released_checkpoints import (
     check_resolution,
+    from_converted,
     load_class_target,
     load_text_target,
     load_tokenizer,

@@ -57,7 +57,7 @@ def test_a_caption_that_is_too_long_is_cut_with_a_warning(features, caplog):
     assert caplog.text.count("has 9 tokens; what is behind 7 is cut") == 1  # of a training's every epoch
 
 
-def test_captions_are_encoded_as_cleaned(features):
-    (found, marked), (plain, visible) = features(["A <b>Red</b> *sphere*"]), features(["a red sphere"])
+def test_captions_are_encoded_in_lower_case_with_single_spaces(features):
+    (found, marked), (plain, visible) = features(["  A Red\n sphere "]), features(["a red sphere"])
     assert torch.equal(marked, visible)
     assert torch.equal(found, plain)

@@ -20,10 +20,10 @@ from lantern.drafters.none import NoDrafter
 from lantern.models.hf.target import HuggingFaceTarget
 from lantern.sampling import Sampling
 from lantern.training.data_module import TrainingData
-from lantern.training.drafter_task import DrafterTask
-from lantern.training.tables.samples import TargetSamples
+from lantern.training.drafter.drafter_task import DrafterTask
+from lantern.training.drafter.teacher_forcing import target_features
 from lantern.training.tables.target_features import FeatureSplit, FeatureTable
-from lantern.training.teacher_forcing import target_features
+from lantern.training.tables.tokens import TargetSamples
 from lantern.trees.static import chain
 from lantern.verification import SharedNoise
 

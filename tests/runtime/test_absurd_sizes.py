@@ -15,7 +15,7 @@ from lantern.continuous.latent_eagle import LatentEagle
 from lantern.continuous.latent_jacobi import LatentJacobi
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.eagle.network import EagleNetwork
-from lantern.drafters.jacobi.branching import BranchingJacobi
+from lantern.drafters.jacobi.branches import BranchingJacobi
 from lantern.drafters.jacobi.jacobi import Jacobi, redraw, redraw_coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.refined import RefinedJacobi

@@ -70,7 +70,7 @@ def test_a_stored_tree_builds_nothing_that_conf_does_not(tmp_path):
 
 
 @pytest.mark.parametrize("settings", [*([f"+method={name}"] for name in METHODS), ["tree=auto"], ["+loop=rows"],
-                                      ["+experiment=benchmark"], ["metrics=[image_reward,clip_score,pick_score]"],
+                                      ["+experiment=benchmark"], ["metrics=[clip_score,pick_score]"],
                                       ["model=anole"], ["model=emu3"], ["model=llamagen_t2i_stage2"]])  # fmt: skip
 def test_every_shipped_setting_can_be_run_again(settings, monkeypatch, tmp_path):
     """Catches a list of names that lacks one which evaluate.py records, and a setting that is blamed for what another

@@ -13,7 +13,7 @@ from support.paths import ROOT
 
 RANK = """
 import time
-from lantern.runtime.launcher_end import ends_with_torchrun
+from lantern.training.run.interrupts import ends_with_torchrun
 ends_with_torchrun(lambda: (print("ready", flush=True), time.sleep(60)))()
 """
 LAUNCHER = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from lantern.engine.graphs import EagerPasses
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Forward, Generation, Round, TreeTopology, Verdict
 
@@ -18,7 +19,7 @@ class CutShortError(Exception):
 
 
 class FakeTarget:
-    compiles, cuda_graphs = False, None
+    compiles, passes = False, EagerPasses()
     codebook = torch.zeros(8, 2)
     weights_hash = "abc"
     grid = (4, 4)

@@ -27,7 +27,7 @@ from transformers import (
 )
 
 from lantern.models import emu3, janus, liquid
-from lantern.models.chameleon.vqgan import ChameleonVQGAN
+from lantern.models.chameleon import ChameleonVQGAN
 
 WORDS = ["a", "red", "blue", "sphere", "ring", "on", "wood", "sand", "an", "image", "of", "generate", "according", "to"]
 VQGAN = {

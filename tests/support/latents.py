@@ -6,8 +6,8 @@ from copy import copy
 import torch
 from torch import Tensor
 
-from lantern.continuous.denoising import Step
-from lantern.continuous.diffusion_head import LastStep
+from lantern.continuous.diffusion_head import LastStep, Step
+from lantern.engine.graphs import EagerPasses
 from lantern.types import DraftTree, Forward, Verdict
 
 CHANNELS, LENGTH, SIGMA = 2, 6, 0.5
@@ -31,7 +31,7 @@ class LinearTarget:
     features are its conditions."""
 
     vocab_size, num_tokens, grid = 3 * CHANNELS, LENGTH, (2, 3)
-    weights_hash, held_bytes, compiles, cuda_graphs = "linear", 0, False, None
+    weights_hash, held_bytes, compiles, passes = "linear", 0, False, EagerPasses()
     decay, unprompted = 0.5, 0.2
 
     def __init__(self, cfg_scale: float = 2.0) -> None:

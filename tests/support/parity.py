@@ -4,7 +4,7 @@ import torch
 from support.tiny_tasks import MemorySplits
 from torch import Tensor
 
-from lantern.training.drafter_task import DrafterTask
+from lantern.training.drafter.drafter_task import DrafterTask
 from lantern.types import Drafter
 
 LEVELS = 3

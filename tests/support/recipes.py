@@ -4,11 +4,8 @@ from hydra.utils import instantiate
 from support.paths import ROOT
 
 from lantern.cli.compose import composed
-from lantern.training.chains import Mean
-from lantern.training.losses.blend import Blend, Part
-from lantern.training.losses.cross_entropy import CrossEntropy
-from lantern.training.losses.log_overlap import LogOverlap
-from lantern.training.recipe import Recipe
+from lantern.training.drafter.losses import Blend, CrossEntropy, LogOverlap, Mean, Part
+from lantern.training.drafter.recipe import Recipe
 
 NAMES = sorted(path.stem for path in (ROOT / "conf" / "recipe").glob("*.yaml"))
 

@@ -7,13 +7,13 @@ from support.toy import DIM, PROMPTS, tiny_eagle, tiny_target
 
 from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, generate
+from lantern.drafters.eagle.network import ParallelNetwork
 from lantern.drafters.jacobi.jacobi import Jacobi, redraw_coupled
 from lantern.drafters.jacobi.refined import RefinedJacobi
 from lantern.drafters.jacobi.starts import Nearest
 from lantern.drafters.none import NoDrafter
 from lantern.drafters.parallel import Parallel
-from lantern.drafters.parallel_network import ParallelNetwork
-from lantern.models.graphs import PassGraphs
+from lantern.engine.graphs import PassGraphs
 from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree
@@ -63,5 +63,5 @@ def decode(target, drafter: str, batch_size: int) -> torch.Tensor:
 
 def recorded_target(recorder) -> object:
     target = tiny_target()
-    target.graphs = PassGraphs(recorder)
+    target.passes = PassGraphs(recorder)
     return target

@@ -19,10 +19,9 @@ from support.tiny_tasks import MemorySplits, drafter_task, target_task
 
 from lantern.models.llamagen.weights_folder import load_target
 from lantern.training.data_module import TrainingData
-from lantern.training.latent_drafter_task import LatentDrafterTask
-from lantern.training.processes import SameOnAllProcesses, strategy
-from lantern.training.schedule import WarmupCosine
-from lantern.training.sharded_target import ShardedTarget
+from lantern.training.drafter.latent_drafter_task import LatentDrafterTask
+from lantern.training.run.processes import SameOnAllProcesses, ShardedTarget, strategy
+from lantern.training.run.schedule import WarmupCosine
 
 STEPS, BATCH = 5, 6
 

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 
 import torch
 
+from lantern.engine.graphs import EagerPasses
 from lantern.pipeline import DrafterOverrides
-from lantern.runtime.memory import check_drafted
+from lantern.runtime.memory import check_memory
 from lantern.tuning.families import BranchingWindows, Dynamic, Static, Windows
 from lantern.types import Generation, Round
 
@@ -64,7 +65,7 @@ class Cache:
     """A target's, of which only the allocations are known."""
 
     codebook, vocab_size, held_bytes = torch.zeros(1), 1, 0
-    cuda_graphs: bool | None = None
+    passes: object = field(default_factory=EagerPasses)
     node_bytes: int = 0  # of an image
     allocated: list = field(default_factory=list)
     drafted: list = field(default_factory=list)  # batch sizes for which a drafter's cache was allocated
@@ -88,7 +89,7 @@ class Decoder:
     @property
     def drafter(self):
         nodes, depth = 1 + self.machine.parts(self.shape)[0], len(self.machine.parts(self.shape)[3])
-        sizes = {"num_nodes": nodes, "image_bytes": nodes, "depth": depth}
+        sizes = {"num_nodes": nodes, "depth": depth}
         return SimpleNamespace(name="simulated", allocate=self.machine.target.drafted.append, **sizes)
 
     @property
@@ -109,7 +110,7 @@ class Decoder:
         return Generation(tokens, rounds, torch.tensor([len(rounds)]), len(rounds) * seconds, 0)
 
     def first_rounds(self, prompts, seeds, count):
-        check_drafted(self.target, self.drafter, len(prompts))
+        check_memory(self.target, self.drafter.num_nodes, len(prompts))
         return [Round([[0]] * len(prompts), 1, 1e3 * self.machine.seconds(self.shape, len(prompts)), 0.0, 0.0)] * count
 
     def describe(self):

@@ -8,6 +8,7 @@ import torch
 from support.enumeration import ScriptedNoise, ScriptedProposals, Scripts, every_outcome
 from torch import Tensor
 
+from lantern.engine.graphs import EagerPasses
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.sampling import Sampling
 from lantern.trees.adaptive import StatefulTreePolicy
@@ -28,7 +29,7 @@ class TableTarget:
     """Implements lantern.types.Target in float64; its features are its logits."""
 
     guide, empty_tokens = LlamaGenTarget.guide, LlamaGenTarget.empty_tokens
-    held_bytes, compiles, cuda_graphs = 0, False, None
+    held_bytes, compiles, passes = 0, False, EagerPasses()
 
     def __init__(self, vocab_size: int, num_tokens: int, cfg_scale: float, seed: int = 0) -> None:
         generator = torch.Generator().manual_seed(seed)
@@ -92,7 +93,7 @@ class TableTarget:
 class TableDrafter:
     """Implements lantern.types.Drafter: q is the law of another table with the target's guidance and sampling."""
 
-    name, weights_hash, image_bytes = "table", None, 0
+    name, weights_hash = "table", None
     forwards, forward_s = 0, 0.0
 
     def __init__(self, target: TableTarget, tree: TreePolicy, sampling: Sampling, seed: int = 1) -> None:

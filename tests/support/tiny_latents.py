@@ -5,8 +5,7 @@ from types import SimpleNamespace
 import torch
 from support.tiny_tasks import MemorySplit
 
-from lantern.continuous.continuous_tokenizer import Standardisation
-from lantern.continuous.continuous_transformer import ContinuousTransformer
+from lantern.continuous.continuous_transformer import ContinuousTransformer, Standardisation
 from lantern.continuous.latent_eagle import LatentEagle
 from lantern.continuous.latent_sampling import LatentSampling
 from lantern.continuous.target import ContinuousLlamaGenTarget

@@ -9,12 +9,12 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from support.recipes import feature_lk
 
 from lantern.sampling import Sampling
-from lantern.training import run_steps
 from lantern.training.data_module import TrainingData
-from lantern.training.drafter_task import DrafterTask
-from lantern.training.recipe import Recipe
-from lantern.training.schedule import WarmupCosine
-from lantern.training.target_task import TargetTask
+from lantern.training.drafter.drafter_task import DrafterTask
+from lantern.training.drafter.recipe import Recipe
+from lantern.training.run import run_folder as run_steps
+from lantern.training.run.schedule import WarmupCosine
+from lantern.training.target import TargetTask
 
 ARCHITECTURE = dict(dim=16, num_layers=2, num_heads=2, grid=[4, 4], caption_dim=8, prefix_len=6, multiple_of=8)
 VOCABULARY = ["a", "red", "blue", "ring", "on", "wood"]

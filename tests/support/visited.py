@@ -7,7 +7,7 @@ from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.lantern_pp import LanternPP
 from lantern.metrics.output_tv import OutputTV
-from lantern.metrics.recording_drafter import Visit
+from lantern.metrics.visits import Visit
 from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree, chain

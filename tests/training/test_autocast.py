@@ -9,13 +9,12 @@ from support.tiny_latents import PROMPTS, tiny_latent_target
 from support.tiny_tasks import MemorySplits, drafter_task
 from torch import Tensor
 
-from lantern.continuous.code_embedding import CodeEmbedding
-from lantern.continuous.continuous_tokenizer import Standardisation
+from lantern.continuous.continuous_transformer import CodeEmbedding, Standardisation
 from lantern.models.llamagen.tokenizer import Quantizer
 from lantern.scenes.tokenizer_learning import ClusteredCodebook
-from lantern.training.head_blocks import site_losses
-from lantern.training.latent_drafter_task import LatentDrafterTask
-from lantern.training.losses.cross_entropy import CrossEntropy
+from lantern.training.drafter.latent_drafter_task import LatentDrafterTask
+from lantern.training.drafter.losses import CrossEntropy
+from lantern.training.drafter.teacher_forcing import site_losses
 
 
 def autocast(enabled: bool = True) -> torch.autocast:

@@ -8,9 +8,8 @@ import torch
 from support.tiny_tasks import MemorySplits, target_task
 
 from lantern.errors import LanternError
-from lantern.training.beginning import Beginning, starts_anew
 from lantern.training.data_module import TrainingData
-from lantern.training.run_steps import checkpoint_to_resume, fit
+from lantern.training.run.run_folder import Beginning, checkpoint_to_resume, fit, starts_anew
 
 CONFIG = {"task_name": "target", "ckpt_path": "best.ckpt"}
 

@@ -1,6 +1,6 @@
 import torch
 
-from lantern.training.best_checkpoint import BestCheckpoint
+from lantern.training.run.saved_state import BestCheckpoint
 
 
 def test_a_run_resumed_in_another_folder_keeps_its_best_score(tmp_path):

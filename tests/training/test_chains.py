@@ -7,7 +7,7 @@ import torch
 from support.recipes import feature_lk
 
 from lantern.errors import LanternError
-from lantern.training.chains import ConditionalDrop, Decayed, DynamicPace, ExpectedLength, Mean, chained_length
+from lantern.training.drafter.losses import ConditionalDrop, Decayed, DynamicPace, ExpectedLength, Mean, chained_length
 
 DEPTH, IMAGES, ROOTS = 4, 2, 5
 

@@ -11,10 +11,10 @@ from support.tiny_tasks import drafter_task
 
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
-from lantern.training.drafter_task import DrafterTask
-from lantern.training.drafter_variants import EagleStudent, ParallelStudent
-from lantern.training.limits import check_model, check_tables
-from lantern.training.run_steps import check_overrides
+from lantern.training.drafter.drafter_task import DrafterTask
+from lantern.training.drafter.variants import EagleStudent, ParallelStudent
+from lantern.training.run.checks import check_model, check_tables
+from lantern.training.run.run_folder import check_overrides
 
 
 @pytest.mark.parametrize("kind", ["target", "drafter"])

@@ -19,10 +19,10 @@ from lantern.drafters.loading import load_eagle
 from lantern.errors import LanternError
 from lantern.models.checkpoints import load_weights
 from lantern.sampling import Sampling
-from lantern.training import drafter_task as task_module
-from lantern.training.drafter_task import DrafterTask
-from lantern.training.drafter_variants import ParallelStudent
-from lantern.training.recipe import Recipe, late, low_middle_high
+from lantern.training.drafter import drafter_task as task_module
+from lantern.training.drafter.drafter_task import DrafterTask
+from lantern.training.drafter.recipe import Recipe, late, low_middle_high
+from lantern.training.drafter.variants import ParallelStudent
 from lantern.training.tables.target_features import FeatureTable
 from lantern.trees.static import chain
 from lantern.verification import SharedNoise

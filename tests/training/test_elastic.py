@@ -16,7 +16,7 @@ from support.paths import ROOT
 from support.tiny_weights import write_tiny_weights
 
 from lantern.models.checkpoints import load_weights
-from lantern.training.processes import OWN_STORE
+from lantern.training.run.processes import OWN_STORE
 from tools.miniature import write_captioned_scenes
 
 STEPS, SAVE_EVERY = 30, 3

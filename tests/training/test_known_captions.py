@@ -12,10 +12,10 @@ from support.tiny_weights import write_tiny_weights
 
 from lantern.errors import LanternError
 from lantern.models.conditioners import ClassLabels, WordFeatures
-from lantern.training import run_steps
-from lantern.training.beginning import Beginning
 from lantern.training.data_module import TrainingData
-from lantern.training.known_captions import CAPTIONS, check_captions, data_hash
+from lantern.training.run import run_folder as run_steps
+from lantern.training.run.checks import CAPTIONS, check_captions, data_hash
+from lantern.training.run.run_folder import Beginning
 from lantern.training.tables import tokens
 from tools.miniature import write_captioned_scenes
 

@@ -9,7 +9,7 @@ from support.configs import composed_with_hydra
 from support.tiny_tasks import MemorySplits, target_task
 
 from lantern.training.data_module import TrainingData
-from lantern.training.latest_checkpoint import LatestCheckpoint
+from lantern.training.run.saved_state import LatestCheckpoint
 
 
 class EndedBefore(pl.Callback):

@@ -11,7 +11,7 @@ from torch import nn
 
 from lantern.cli.compose import composed
 from lantern.errors import LanternError
-from lantern.training.limits import FiniteLoss, check_data, check_numbers, check_tables
+from lantern.training.run.checks import FiniteLoss, check_data, check_numbers, check_tables
 
 TASKS = sorted(path.stem for path in (ROOT / "conf" / "task").glob("*.yaml"))
 

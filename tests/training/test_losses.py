@@ -6,15 +6,19 @@ from support.uploads import Uploads
 from torch import Tensor
 
 from lantern.noise import Noise
-from lantern.training.head_blocks import _blocks, _BlockwiseLoss, site_losses
-from lantern.training.losses.adaptive_hybrid import AdaptiveHybrid
-from lantern.training.losses.blend import Blend, Part
-from lantern.training.losses.cross_entropy import CrossEntropy
-from lantern.training.losses.log_overlap import LogOverlap
-from lantern.training.losses.race import Race
-from lantern.training.losses.sites import Sites, overlap
-from lantern.training.losses.top_codes import TopCodes
-from lantern.training.losses.total_variation import TotalVariation
+from lantern.training.drafter.losses import (
+    AdaptiveHybrid,
+    Blend,
+    CrossEntropy,
+    LogOverlap,
+    Part,
+    Race,
+    Sites,
+    TopCodes,
+    TotalVariation,
+    overlap,
+)
+from lantern.training.drafter.teacher_forcing import _blocks, _BlockwiseLoss, site_losses
 
 CODES = 7
 
@@ -156,7 +160,7 @@ class Head:
 def test_blocks_of_sites_are_what_autograd_finds_over_all_sites(name, at_once, passes, monkeypatch):
     """Reference: every site of every pass in one expression, those of dropped chains masked. Catches a block's laws at
     another's positions, a dropped site that counts, and a gradient that ignores what follows the losses."""
-    monkeypatch.setattr("lantern.training.head_blocks.SITES_AT_ONCE", {"cpu": at_once})
+    monkeypatch.setattr("lantern.training.drafter.teacher_forcing.SITES_AT_ONCE", {"cpu": at_once})
     teaching, roots = Head(), torch.tensor([0, 2, 3, 6])
     drafted, upstream = random(3, 3, 4, 4, seed=5), random(3, 3, 4, seed=6)
     fast, slow = drafted.clone().requires_grad_(), drafted.clone().requires_grad_()
@@ -176,7 +180,7 @@ def test_blocks_of_sites_are_what_autograd_finds_over_all_sites(name, at_once, p
 
 def test_a_block_of_sites_uploads_its_indices_once(monkeypatch):
     """Catches indices of the processor at every pass and use, each of which waits for the device."""
-    monkeypatch.setattr("lantern.training.head_blocks.SITES_AT_ONCE", {"meta": 6})  # a block for each image
+    monkeypatch.setattr("lantern.training.drafter.teacher_forcing.SITES_AT_ONCE", {"meta": 6})  # a block for each image
     teaching, roots, passes = Head(), torch.tensor([0, 2, 3, 6]), torch.tensor([3, 1, 2, 3])
     for name in ("laws", "weights", "head"):
         setattr(teaching, name, getattr(teaching, name).to("meta"))

@@ -10,20 +10,19 @@ from support.parity import assert_training_and_decoding_agree
 from support.recipes import feature_lk, shipped
 from support.tiny_tasks import MemorySplits, drafter_task, fit
 
+from lantern.drafters.eagle.network import ParallelNetwork
 from lantern.drafters.export import write_ours, write_released
 from lantern.drafters.loading import load_eagle, load_parallel
 from lantern.drafters.parallel import Parallel
-from lantern.drafters.parallel_network import ParallelNetwork
 from lantern.errors import CheckpointError, LanternError
 from lantern.models.checkpoints import weights_hash
 from lantern.sampling import Sampling
-from lantern.training.chains import ConditionalDrop
-from lantern.training.data_module import TrainingData
-from lantern.training.drafter_task import DrafterTask
-from lantern.training.drafter_variants import ParallelStudent
-from lantern.training.randomness import step_generator
-from lantern.training.recipe import Recipe
-from lantern.training.unroll import all_roots, detached_unroll, parallel_passes
+from lantern.training.data_module import TrainingData, step_generator
+from lantern.training.drafter.drafter_task import DrafterTask
+from lantern.training.drafter.losses import ConditionalDrop
+from lantern.training.drafter.recipe import Recipe
+from lantern.training.drafter.unroll import all_roots, detached_unroll, parallel_passes
+from lantern.training.drafter.variants import ParallelStudent
 from lantern.trees.static import chain
 
 

@@ -10,8 +10,8 @@ from support.tiny_tasks import MemorySplits, target_task
 
 from lantern.errors import LanternError
 from lantern.training.data_module import TrainingData
-from lantern.training.processes import check_processes, strategy
-from lantern.training.run_steps import fit
+from lantern.training.run.processes import check_processes, strategy
+from lantern.training.run.run_folder import fit
 
 
 def trainer_of(world_size: int) -> SimpleNamespace:

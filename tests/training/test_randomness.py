@@ -1,6 +1,6 @@
 import torch
 
-from lantern.training.randomness import batch_uniform
+from lantern.training.data_module import batch_uniform
 
 
 def test_an_image_draws_the_same_numbers_however_many_processes_share_the_step():

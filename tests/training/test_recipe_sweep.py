@@ -18,7 +18,7 @@ from support.recipes import NAMES
 from lantern.errors import LanternError
 from lantern.evaluation.provenance import write_provenance
 from lantern.models.checkpoints import save_weights
-from lantern.training.run_steps import is_finished, named_weights
+from lantern.training.run.run_folder import is_finished, named_weights
 
 
 def test_the_sweep_takes_every_recipe_of_eagle_and_two_seeds():
@@ -90,7 +90,7 @@ def test_settings_that_change_no_weight_may_differ(tmp_path):
         return config | {"feature_table": table, "trainer": trainer}
 
     (folder / "config.yaml").write_text(OmegaConf.to_yaml(under(4, "auto")))
-    now = under(20, {"_target_": "lantern.training.precision.default_accelerator"})
+    now = under(20, {"_target_": "lantern.training.run.processes.default_accelerator"})
     assert is_finished(folder, now)
     with pytest.raises(LanternError, match="holds a run of other settings"):
         is_finished(folder, now | {"trainer": {"max_steps": 4}})

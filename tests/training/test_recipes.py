@@ -9,8 +9,8 @@ from support.tiny_tasks import MemorySplits, drafter_task, fit
 
 from lantern.cli.compose import composed
 from lantern.training.data_module import TrainingData
-from lantern.training.drafter_task import DrafterTask
-from lantern.training.recipe import Recipe
+from lantern.training.drafter.drafter_task import DrafterTask
+from lantern.training.drafter.recipe import Recipe
 
 COLUMNS = {f"val/{name}_{d}" for name in ("alpha", "agreement") for d in (1, 2, 3)}
 COLUMNS |= {"val/sim_accept_len", "val/sim_agree_len", "val/target_top1"}
@@ -25,9 +25,9 @@ class Quadratic:
         return self.scale * (sites.p - sites.q).square().sum(-1)
 '''
 YAML = """
-_target_: lantern.training.recipe.Recipe
+_target_: lantern.training.drafter.recipe.Recipe
 loss: { _target_: my_loss.Quadratic, scale: 3.0 }
-objective: { _target_: lantern.training.chains.Mean }
+objective: { _target_: lantern.training.drafter.losses.Mean }
 depth: 2
 feature_weight: 0.5
 feature_noise: 0.0
@@ -89,7 +89,7 @@ def test_a_share_of_the_sites_is_drawn_anew_at_each_step(target, monkeypatch):
 def test_chains_have_one_pass_until_they_are_unrolled(target, monkeypatch, progress, passes):
     """Catches an unroll that starts at once, or never."""
     task = drafter_task(target, recipe=shipped("feature_lk", "+recipe.unroll_from=0.5"))
-    monkeypatch.setattr("lantern.training.drafter_task.progress_of", lambda trainer: progress)
+    monkeypatch.setattr("lantern.training.drafter.drafter_task.progress_of", lambda trainer: progress)
     monkeypatch.setattr(DrafterTask, "trainer", None)
     assert task._depth() == passes
 

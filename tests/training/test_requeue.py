@@ -10,7 +10,7 @@ from support.tiny_tasks import MemorySplits, target_task
 from support.tiny_tasks import fit as short_fit
 
 from lantern.training.data_module import TrainingData
-from lantern.training.requeue import SaveBeforeRequeue
+from lantern.training.run.interrupts import SaveBeforeRequeue
 
 
 class SignalledAt(pl.Callback):

@@ -8,8 +8,7 @@ from support.configs import composed
 from support.tiny_tasks import MemorySplits, target_task
 
 from lantern.training.data_module import TrainingData
-from lantern.training.run_length import tell_end, tell_limits
-from lantern.training.schedule import WarmupCosine
+from lantern.training.run.schedule import WarmupCosine, tell_end, tell_limits
 
 
 @pytest.mark.parametrize(("given", "said"), [

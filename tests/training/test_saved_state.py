@@ -11,8 +11,8 @@ import torch
 
 from lantern.errors import LanternError
 from lantern.runtime.files import is_intact_zip
-from lantern.training.run_steps import checkpoint_to_resume, fit, named_checkpoint, unfinished_checkpoint
-from lantern.training.saved_state import WholeCheckpoints, previous_of, whole_checkpoint
+from lantern.training.run.run_folder import checkpoint_to_resume, fit, named_checkpoint, unfinished_checkpoint
+from lantern.training.run.saved_state import WholeCheckpoints, previous_of, whole_checkpoint
 
 
 def save(path: Path, *steps: int) -> None:

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 from pytorch_lightning.callbacks import Timer
 
-from lantern.training.schedule import WarmupCosine, progress_of, share_of, warmup_cosine
+from lantern.training.run.schedule import WarmupCosine, progress_of, share_of, warmup_cosine
 
 
 def test_rate_climbs_then_falls_to_zero():

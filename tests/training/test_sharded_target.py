@@ -15,8 +15,8 @@ from support.loaded_families import PROMPTS, config
 from torch.distributed.device_mesh import init_device_mesh
 
 from lantern.errors import LanternError
-from lantern.training.sharded_target import ShardedTarget, shard, training_dtype
-from lantern.training.teacher_forcing import target_features
+from lantern.training.drafter.teacher_forcing import target_features
+from lantern.training.run.processes import ShardedTarget, shard, training_dtype
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_the_whole_head_is_moved_to_the_device(tmp_path, monkeypatch):
     """Catches a part of it that stays in main memory, where features of the device do not meet it."""
     FAMILIES["janus_pro"].make(tmp_path)
     target = instantiate(config(FAMILIES["janus_pro"], tmp_path).model)
-    monkeypatch.setattr("lantern.training.sharded_target._shard_layers", lambda *_: None)
+    monkeypatch.setattr("lantern.training.run.processes._shard_layers", lambda *_: None)
     shard(target, None, torch.device("meta"))
     head = target.vocabulary
     moved = [head.embed, head.head, head.bias, target.rotation, *head.hidden.parameters()]

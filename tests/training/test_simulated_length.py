@@ -14,9 +14,9 @@ from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.eagle.eagle import Eagle
 from lantern.noise import image_seed
 from lantern.sampling import Sampling
-from lantern.training import drafter_task as task_module
-from lantern.training import guided_laws
-from lantern.training.drafter_task import DrafterTask
+from lantern.training.drafter import drafter_task as task_module
+from lantern.training.drafter import teacher_forcing as guided_laws
+from lantern.training.drafter.drafter_task import DrafterTask
 from lantern.trees.static import chain
 from lantern.types import Verification
 from lantern.verification.ratio import Ratio

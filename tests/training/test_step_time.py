@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Timer
 
-from lantern.training import step_time
-from lantern.training.schedule import share_of
+from lantern.training.run import monitoring as step_time
+from lantern.training.run.schedule import share_of
 
 
 def test_the_time_of_steps_leaves_validation_out_and_goes_on_after_resuming(monkeypatch):

@@ -7,13 +7,12 @@ import torch
 from support.tiny_tasks import MemorySplit, Pictures, fit
 from torch import Tensor
 
-from lantern.continuous.continuous_weights import load_continuous_target
-from lantern.continuous.target import ContinuousLlamaGenTarget
+from lantern.continuous.target import ContinuousLlamaGenTarget, load_continuous_target
 from lantern.errors import CheckpointError, LanternError
 from lantern.models.checkpoints import load_weights, save_weights
 from lantern.models.llamagen.weights_folder import load_tokenizer, load_transformer, num_tokens_of
-from lantern.training.tables.latents import LatentTable
-from lantern.training.target_continuous_task import ContinuousTargetTask
+from lantern.training.tables.tokens import LatentTable
+from lantern.training.target import ContinuousTargetTask
 from lantern.types import TreeTopology
 
 CHANNELS = 4

@@ -10,13 +10,17 @@ from lantern.errors import CheckpointError, LanternError
 from lantern.models.checkpoints import load_weights, save_weights, weights_hash
 from lantern.models.llamagen.weights_folder import load_target, load_tokenizer, tokens_hash
 from lantern.sampling import Sampling
-from lantern.training import drafter_variants as students
 from lantern.training.data_module import TrainingData
-from lantern.training.drafter_task import DrafterTask
-from lantern.training.guided_laws import head_backward, head_by_autograd
-from lantern.training.linear_start import least_squares
-from lantern.training.target_task import start_from_codebook
-from lantern.training.teacher_forcing import features_of_decoding, target_features
+from lantern.training.drafter import variants as students
+from lantern.training.drafter.drafter_task import DrafterTask
+from lantern.training.drafter.teacher_forcing import (
+    features_of_decoding,
+    head_backward,
+    head_by_autograd,
+    target_features,
+)
+from lantern.training.drafter.variants import least_squares
+from lantern.training.target import start_from_codebook
 from lantern.trees.static import chain
 
 
@@ -59,7 +63,7 @@ def test_the_loss_is_the_mean_over_passes_of_its_weighted_parts(target):
 
 def test_a_recipe_without_noise_on_features_draws_none(target, tmp_path, monkeypatch):
     """Catches a draw of each image's features, as large as they are, that is multiplied by zero."""
-    monkeypatch.setattr("lantern.training.drafter_task.batch_uniform", None)
+    monkeypatch.setattr("lantern.training.drafter.drafter_task.batch_uniform", None)
     fit(drafter_task(target, recipe=feature_lk(feature_noise=0.0)), tmp_path, max_steps=2)
 
 
@@ -155,8 +159,8 @@ def test_any_targets_features_are_those_of_the_targets_own_pass(target, cfg_scal
 
 def test_a_target_of_any_family_gets_a_drafter_that_learns(target, tmp_path, monkeypatch):
     """With nothing known of the target but the Target protocol."""
-    monkeypatch.setattr("lantern.training.drafter_task.target_features", features_of_decoding)
-    monkeypatch.setattr("lantern.training.drafter_task.head_backward", head_by_autograd)
+    monkeypatch.setattr("lantern.training.drafter.drafter_task.target_features", features_of_decoding)
+    monkeypatch.setattr("lantern.training.drafter.drafter_task.head_backward", head_by_autograd)
     monkeypatch.setattr(students, "LlamaGenTarget", type("AnotherFamily", (), {}))
     task = drafter_task(target)
     trainer = fit(task, tmp_path, max_steps=1)

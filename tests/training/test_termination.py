@@ -10,8 +10,8 @@ import torch
 from support.tiny_tasks import MemorySplits, target_task
 
 from lantern.training.data_module import TrainingData
-from lantern.training.latest_checkpoint import LatestCheckpoint
-from lantern.training.termination import STATUS, PromptEnd
+from lantern.training.run.interrupts import STATUS, PromptEnd
+from lantern.training.run.saved_state import LatestCheckpoint
 
 
 class Module(pl.LightningModule):

@@ -16,11 +16,10 @@ from support.paths import ROOT
 
 from lantern.errors import LanternError
 from lantern.runtime.files import alone_in
-from lantern.training import run_steps
-from lantern.training.beginning import keep_old_metrics, keep_old_weights
-from lantern.training.entry import _place
-from lantern.training.limits import check_model
-from lantern.training.run_steps import unfinished_checkpoint, what_next
+from lantern.training.run import run_folder as run_steps
+from lantern.training.run.checks import check_model
+from lantern.training.run.entry import _place
+from lantern.training.run.run_folder import keep_old_metrics, keep_old_weights, unfinished_checkpoint, what_next
 
 TASKS = {path.stem: path.stem for path in (ROOT / "conf" / "task").glob("*.yaml")}  # what each exports
 TASKS |= {"drafter_self": "drafter", "decoder": "tokenizer"}
@@ -184,7 +183,7 @@ def test_a_target_apart_from_what_is_trained_is_refused_unless_it_is_sharded(giv
 def test_the_precision_is_of_the_device_that_trains(monkeypatch):
     """Catches bf16 on a processor without its instructions, because the host has a GPU."""
     fast = {"cpu": False, "cuda": True}
-    monkeypatch.setattr("lantern.training.precision.is_bf16_fast", lambda device: fast[device])
+    monkeypatch.setattr("lantern.training.run.processes.is_bf16_fast", lambda device: fast[device])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     asked = ([], ["trainer.accelerator=cpu"], ["device=cpu"], ["device=cpu", "callbacks=sharded_target"])
     chosen = [instantiate(composed("train", *given).trainer.precision) for given in asked]

@@ -8,8 +8,8 @@ import torch
 from support.terminal import Terminal
 from torch import nn
 
-from lantern.training.schedule import WarmupCosine
-from lantern.training.training_bar import TrainingBar
+from lantern.training.run.monitoring import TrainingBar
+from lantern.training.run.schedule import WarmupCosine
 
 SECONDS = 20  # of a step
 

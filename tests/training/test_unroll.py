@@ -7,11 +7,10 @@ from support.uploads import Uploads
 from torch import Tensor, nn
 
 from lantern.drafters.eagle.eagle import Eagle
-from lantern.drafters.eagle.network import EagleNetwork
-from lantern.drafters.parallel_network import ParallelNetwork
+from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
 from lantern.sampling import Sampling
-from lantern.training import chain_attention
-from lantern.training.unroll import all_roots, detached_unroll, parallel_passes, unroll
+from lantern.training.drafter import unroll as chain_attention
+from lantern.training.drafter.unroll import all_roots, detached_unroll, parallel_passes, unroll
 
 
 @torch.no_grad()

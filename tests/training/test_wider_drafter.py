@@ -10,8 +10,8 @@ from lantern.drafters.loading import load_eagle
 from lantern.errors import LanternError
 from lantern.models.checkpoints import load_weights
 from lantern.sampling import Sampling
-from lantern.training.drafter_task import DrafterTask
-from lantern.training.drafter_variants import EagleStudent
+from lantern.training.drafter.drafter_task import DrafterTask
+from lantern.training.drafter.variants import EagleStudent
 from lantern.trees.static import chain
 
 

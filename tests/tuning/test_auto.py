@@ -1,6 +1,7 @@
 """tree=auto on a simulated machine."""
 
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from support.simulated_machine import FAMILIES, Cache, Decoder, Machine
@@ -216,7 +217,8 @@ def test_round_cost_is_linear_in_nodes_and_levels():
 
 def test_where_passes_are_recorded_all_shapes_are_warmed_up_in_one_cache():
     """Catches graphs that are recorded while a shape is timed, or dropped when a larger tree needs a larger cache."""
-    machines = [Machine(1.0, 0.02, 0.01, target=Cache(graphs)) for graphs in (None, True)]
+    passes = [SimpleNamespace(has_graphs=has_graphs) for has_graphs in (False, True)]
+    machines = [Machine(1.0, 0.02, 0.01, target=Cache(each)) for each in passes]
     assert len({found(machine).settings["tree"].name for machine in machines}) == 1
     plainly, recorded = (side_by_side(machine) for machine in machines)
     pairs = list(zip(machines, (plainly, recorded), strict=True))
@@ -229,18 +231,18 @@ def test_where_passes_are_recorded_all_shapes_are_warmed_up_in_one_cache():
     assert (machines[0].target.drafted, machines[1].target.drafted) == ([], [1])
 
 
-@pytest.mark.parametrize("cuda_graphs", [True, False, None])
-def test_rounds_are_timed_once_their_passes_are_recorded(cuda_graphs):
+@pytest.mark.parametrize("has_graphs", [True, False])
+def test_rounds_are_timed_once_their_passes_are_recorded(has_graphs):
     """A GPU whose first rounds of a shape take ten times as long. Catches a search that estimates by these."""
     machine = Machine(1.0, 0.01, 0.01)
-    machine.target, rounds = Cache(cuda_graphs), []
+    machine.target, rounds = Cache(SimpleNamespace(has_graphs=has_graphs)), []
 
     class Recording(Decoder):
         def first_rounds(self, prompts, seeds, count):
             rounds.append(super().first_rounds(prompts, seeds, count))
-            slow = 10 if cuda_graphs is not None and len(rounds) == 1 else 1
+            slow = 10 if has_graphs and len(rounds) == 1 else 1
             return [record._replace(draft_ms=slow * record.draft_ms) for record in rounds[-1]]
 
     seconds = AutoTree(FAMILIES, ["a"], 4)._seconds(Recording(machine, None), None)
     assert seconds == pytest.approx(machine.seconds(None, 4))
-    assert len(rounds) == (1 if cuda_graphs is None else 2)
+    assert len(rounds) == (2 if has_graphs else 1)

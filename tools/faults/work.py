@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from lantern.data.cached_rows import checksum, is_complete
+from lantern.data.cached_table import checksum, is_complete
 from lantern.evaluation.records import RECORDS, timings_before
 from lantern.evaluation.rows import SUMMARY, Row, encode, read_rows, read_summary
 from lantern.models.checkpoints import weights_file, weights_hash

@@ -10,8 +10,8 @@ from torch import Tensor
 from lantern.drafters.eagle.feature_drafter import FeatureDrafter, require_codes
 from lantern.drafters.eagle.kv_state import FeatureTarget, RootPass
 from lantern.drafters.eagle.network import EagleNetwork, FusedEagle
-from lantern.models.cache import TreeView
-from lantern.models.graphs import DRAFTER_PASS, Outputs
+from lantern.engine.cache import DRAFTER_PASS, TreeView
+from lantern.engine.graphs import Outputs
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Proposals, TreePolicy
 
@@ -49,7 +49,7 @@ class Eagle(FeatureDrafter):
             first = self._outputs.shape[2] - 1  # slots behind the root's that are taken
             slots, run = range(first, first + tokens.shape[1]), partial(self._level, first, depth)
             inputs = tokens, parents, self._outputs, self._attends
-            made = DRAFTER_PASS(self.target.graphs, self.cache, slots, run, *inputs, settings=settings)
+            made = DRAFTER_PASS(self.target.passes, self.cache, slots, run, *inputs, settings=settings)
         self._outputs, self._attends, scores = made
         self.forward_s += perf_counter() - start
         return scores

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from lantern.drafters.eagle.kv_state import DrafterState, FeatureTarget, LayeredTarget
-from lantern.drafters.eagle.network import EagleNetwork
-from lantern.drafters.parallel_network import ParallelNetwork
+from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Forward, Target, TreeLabel, TreePolicy, Verdict
@@ -31,16 +30,6 @@ class FeatureDrafter:
         self.sampling, self.weights_hash, self._encode_pairs = sampling, weights_hash, read
         self.forwards, self.forward_s = 0, 0.0
         self.state = DrafterState(network, target, tree, max_pairs, ahead)
-
-    @property
-    def image_bytes(self) -> int:
-        return self.state.image_bytes + (self._handed_out_bytes if self.target.graphs else 0)
-
-    @property
-    def _handed_out_bytes(self) -> int:
-        """What recorded passes of one image write of the target's layers, as CachedTarget counts their features."""
-        row = self.target.guidance * len(self.network.reads.layers) * self.network.fc.out_features
-        return 4 * self.num_nodes * row * self.target.embed_weight.element_size()
 
     def allocate(self, batch_size: int) -> None:
         """An empty cache and no pending pairs for batch_size rows."""

@@ -8,11 +8,10 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from lantern.drafters.eagle.network import EagleNetwork
+from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
 from lantern.drafters.eagle.pairs import Pairs
-from lantern.drafters.parallel_network import ParallelNetwork
-from lantern.models.cache import PrefillView, ReusableCache, TreeView, additive
-from lantern.models.graphs import DRAFTER_PASS, Outputs, PassGraphs
+from lantern.engine.cache import DRAFTER_PASS, PrefillView, ReusableCache, TreeView, additive
+from lantern.engine.graphs import Outputs
 from lantern.models.llamagen.fused import cache_dtype
 from lantern.trees.adaptive import StatefulTreePolicy
 from lantern.types import DraftTree, Forward, Target, TreeLabel, TreePolicy, Verdict
@@ -25,7 +24,6 @@ class FeatureTarget(Target, Protocol):
     prefix_len: int  # P
     rotation: Tensor  # [P + L, 2, Dh] cosines and signed sines of each position
     rotary: Tensor  # [P + L, 2, 1, Dh / 2] the same as complex factors of queries and keys
-    graphs: PassGraphs | None  # None: passes are not recorded
     drafter_caches: ReusableCache
 
 
@@ -89,20 +87,6 @@ class DrafterState:
         self._trees = [tree] if isinstance(tree, StatefulTreePolicy) else []
 
     @property
-    def image_bytes(self) -> int:
-        """What allocate holds for an image."""
-        like, row = self.network.fc.weight, self.target.guidance * self.network.fc.out_features
-        held = row * (2 * self._slots * cache_dtype(like).itemsize + self.max_pairs * like.itemsize)
-        return held + (self._recorded_bytes(row * like.itemsize) if self.target.graphs else 0)
-
-    def _recorded_bytes(self, feature: int) -> int:
-        """What recorded passes of one image read and write, at full size and at those of a draining batch: the features
-        of all expansions at every level, and the scores of each, or a window's."""
-        levels, read = self.max_pairs, self.max_pairs + self.ahead
-        scores = (1 + self.ahead) * self.target.vocab_size * max(4, self.network.fc.weight.itemsize)
-        return 2 * (2 * levels * read * (feature + read) + scores + self._slots)
-
-    @property
     def _slots(self) -> int:
         return self.target.prefix_len + self.target.num_tokens + self.max_pairs + self.ahead
 
@@ -135,15 +119,15 @@ class DrafterState:
     def read(self, run: Callable[..., Outputs], roots: Tensor, ahead: int, *inputs: Tensor, settings: tuple) -> Outputs:
         """The roots [B] close the pairs committed since the last draft, which run(RootPass, tokens [B, A], features
         [B, R, A, D], *inputs) reads and commits to the cache; settings: see PassGraphs."""
-        pairs, graphs = self.pairs, self.target.graphs
-        longest = self.max_pairs if graphs else max(pairs.counts)
-        is_even = min(pairs.counts) == longest and not graphs
+        pairs, passes = self.pairs, self.target.passes
+        longest = self.max_pairs if passes.has_graphs else max(pairs.counts)
+        is_even = min(pairs.counts) == longest and not passes.has_graphs
 
         def read(view: TreeView, count: Tensor, *inputs: Tensor) -> Outputs:
             return run(RootPass(self.target, view, None if is_even else count, longest, ahead), *inputs)
 
         given, settings = (pairs.count, *pairs.close(roots, longest), *inputs), (longest, ahead, *settings)
-        outputs = DRAFTER_PASS(graphs, self.cache, range(longest + ahead), read, *given, settings=settings)
+        outputs = DRAFTER_PASS(passes, self.cache, range(longest + ahead), read, *given, settings=settings)
         self.cache.extend(pairs.counts, pairs.count)  # what was written behind the root is overwritten
         return outputs
 

@@ -1,5 +1,8 @@
-"""EAGLE-1's drafter (Li et al., 2401.15077): one decoder layer, LlamaGen's on every target, that predicts the next
-feature from the embedding of a token and the feature before it; the target's frozen embedding and head do the rest."""
+"""The networks of drafters. EAGLE-1's (Li et al., 2401.15077): one decoder layer, LlamaGen's on every target, that
+predicts the next feature from the embedding of a token and the feature before it; the target's frozen embedding and
+head do the rest. It reads the features behind the final norm, or the inputs of several layers mapped to one feature
+(EAGLE-3, 2503.01840), or both, added (ours). The parallel one (ParallelSpec, 2410.05589) predicts all levels at
+once."""
 
 from collections.abc import Sequence
 
@@ -7,10 +10,63 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lantern.drafters.eagle.layer_fusion import AddedLayers, FusedLayers, LastFeatures
-from lantern.models.llamagen.fused import FusedLayer, KVView, precise
+from lantern.models.llamagen.fused import FusedLayer, KVView, linear, precise
 from lantern.models.llamagen.transformer import Attention, FeedForward, KeyValues
-from lantern.models.onednn_linear import linear
+
+
+class LastFeatures(nn.Module):
+    """What the head reads."""
+
+    layers: tuple[int, ...] = ()  # whose inputs the target is to hand out
+    adds = False
+
+    def forward(self, features: Tensor) -> Tensor:  # [..., F] -> [..., D]
+        return features
+
+    def with_head(self, features: Tensor) -> Tensor:  # [..., F] -> [K, ..., D]
+        """What the head reads, and behind it what the drafter reads if that is another."""
+        return features[None]
+
+
+class FusedLayers(nn.Module):
+    """A linear layer over the inputs of some of the target's layers; those of EAGLE-3 are a low, a middle and a high
+    one. Each is normalised first: their scales differ by layer, and large ones make the map's training diverge."""
+
+    adds = False  # the features of LastFeatures
+
+    def __init__(self, dim: int, layers: Sequence[int]) -> None:
+        super().__init__()
+        if min(layers) < 0:
+            raise ValueError(f"layers={list(layers)} are no indices of layers")
+        self.dim, self.layers = dim, tuple(layers)
+        self.fc = nn.Linear(len(layers) * dim, dim)
+
+    def forward(self, features: Tensor) -> Tensor:  # [..., F] -> [..., D]
+        return self.fc(self.normed(features))
+
+    def normed(self, features: Tensor) -> Tensor:  # [..., F] -> [..., F - D]
+        """The inputs of all layers, each with a root mean square of 1."""
+        inputs = features[..., self.dim :].unflatten(-1, (len(self.layers), self.dim))
+        return F.rms_norm(inputs, (self.dim,), eps=1e-5).flatten(-2)
+
+    def with_head(self, features: Tensor) -> Tensor:  # [..., F] -> [K, ..., D]
+        """See LastFeatures."""
+        return torch.stack([features[..., : self.dim], self(features)])
+
+
+class AddedLayers(FusedLayers):
+    """The features and, added to them, the map of the layers, which starts at zero: a trained drafter of features alone
+    goes on from where it was."""
+
+    adds = True
+
+    def __init__(self, dim: int, layers: Sequence[int]) -> None:
+        super().__init__(dim, layers)
+        nn.init.zeros_(self.fc.weight)
+        nn.init.zeros_(self.fc.bias)
+
+    def forward(self, features: Tensor) -> Tensor:  # [..., F] -> [..., D]
+        return features[..., : self.dim] + super().forward(features)
 
 
 class EagleNetwork(nn.Module):
@@ -70,3 +126,70 @@ class FusedEagle:
         rows = tokens[:, None].expand(features.shape[:3]).flatten()
         x = self.on_feature(features.flatten(0, 2)).to(self.dtype).add_(self.table[rows])
         return self.layer(x, rotary, mask, view).to(features.dtype).view(features.shape)
+
+
+class ParallelNetwork(nn.Module):
+    """Level 0 is EAGLE's row: it predicts the feature behind the pair's token. Level d predicts the d-th behind that,
+    without the tokens between."""
+
+    def __init__(self, dim: int, num_heads: int, hidden_dim: int, levels: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.reads = LastFeatures()
+        self.fc = nn.Linear(2 * dim, dim)
+        self.ahead = nn.ModuleList(nn.Linear(2 * dim, dim) for _ in range(levels - 1))
+        self.attention = Attention(dim, num_heads)
+        self.ffn_norm = nn.RMSNorm(dim, eps=eps)
+        self.feed_forward = FeedForward(dim, hidden_dim)
+
+    def embedding(self, target_weight: Tensor) -> Tensor:  # [V, D] -> [V, D]
+        """What codes are embedded with: the target's weights."""
+        return target_weight
+
+    @property
+    def entrances(self) -> list[nn.Linear]:
+        """The linear maps of the levels, level 0's first."""
+        return [self.fc, *self.ahead]
+
+    def forward(
+        self, embeddings: Tensor, features: Tensor, rotation: Tensor, mask: Tensor | None,
+        cache: KeyValues | None = None, level: int = 0,
+    ) -> Tensor:  # fmt: skip
+        """embeddings, features [B, T, D] of the roots' pairs, rotation [B or 1, T, 2, Dh] of the level's positions."""
+        x = self.entrances[level](torch.cat([embeddings, features], dim=-1))
+        x = x + self.attention(x, rotation, mask, cache)
+        return x + self.feed_forward(self.ffn_norm(x))
+
+
+class FusedParallel:
+    """A ParallelNetwork as decoding runs it: what the levels make of each code's embedding is tabulated."""
+
+    def __init__(self, network: ParallelNetwork, embed_weight: Tensor) -> None:
+        halves = [entrance.weight.chunk(2, dim=1) for entrance in network.entrances]
+        bias = torch.cat([entrance.bias for entrance in network.entrances])
+        table = nn.functional.linear(embed_weight, torch.cat([own for own, _ in halves]), bias)
+        self.table = table.unflatten(1, (len(halves), -1))  # [V, levels, D]
+        self.on_feature = linear(halves[0][1].contiguous())
+        self.on_feature_ahead = linear(torch.cat([own for _, own in halves[1:]])) if len(halves) > 1 else None
+        self.layer = FusedLayer(network.attention, None, network.ffn_norm, network.feed_forward)
+        self.dtype = precise(embed_weight)
+
+    def pairs(self, tokens: Tensor, features: Tensor) -> Tensor:
+        """What the layer reads of committed pairs: tokens [M], features [M, D] -> [M, D]."""
+        return self.on_feature(features).to(self.dtype).add_(self.table[tokens, 0])
+
+    def levels(self, tokens: Tensor, features: Tensor, count: int) -> Tensor:
+        """What it reads of the levels 1 … count behind the roots: tokens [M], features [M, D] -> [M, count, D]."""
+        own = self.table[tokens, 1 : count + 1]
+        if self.on_feature_ahead is None or not count:
+            return own.to(self.dtype)
+        return self.on_feature_ahead(features).to(self.dtype).unflatten(1, (-1, own.shape[2]))[:, :count] + own
+
+    def read(self, tokens: Tensor, features: Tensor, rotary: Tensor, mask: Tensor, view: KVView) -> Tensor:
+        """Pairs alone: tokens [B, T], features [B, R, T, D] -> [B R, T, D]; see FusedLayer for the others."""
+        rows = tokens[:, None].expand(features.shape[:3]).flatten()
+        x = self.pairs(rows, features.flatten(0, 2)).unflatten(0, (-1, features.shape[2]))
+        return self(x, rotary, mask, view)
+
+    def __call__(self, x: Tensor, rotary: Tensor, mask: Tensor, view: KVView) -> Tensor:
+        """x [B R, T, D] -> [B R, T, D]; see FusedLayer for the others."""
+        return self.layer(x.flatten(0, 1), rotary, mask, view).view_as(x)

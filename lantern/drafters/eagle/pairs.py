@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from lantern.models.token_axis import spread
+from lantern.models.token_grid import spread
 from lantern.types import DraftTree, Verdict
 
 

@@ -26,10 +26,6 @@ class Jacobi:
         self.name, self.tree = name, TreeLabel(f"window_{length}", KIND)
         self.num_nodes, self.depth = length + 1, length
 
-    @property
-    def image_bytes(self) -> int:
-        return self.window.image_bytes
-
     def allocate(self, batch_size: int) -> None:
         self.window.allocate(batch_size)
 

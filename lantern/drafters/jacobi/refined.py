@@ -18,8 +18,8 @@ from lantern.drafters.jacobi.branches import Branches
 from lantern.drafters.jacobi.jacobi import cut_chain
 from lantern.drafters.jacobi.window import KIND, PickingProposals, StaleNodeLookup
 from lantern.drafters.loading import eagle_layer
+from lantern.engine.graphs import Outputs
 from lantern.errors import LanternError, check_whole
-from lantern.models.graphs import Outputs
 from lantern.runtime.memory import check_nodes
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Forward, Proposals, TreeLabel, Verdict
@@ -54,11 +54,6 @@ class RefinedJacobi(FeatureDrafter):
         super().__init__(network, self._layer, target, tree, sampling, weights_hash, length + 1, ahead=length)
 
     @property
-    def image_bytes(self) -> int:
-        fc, kinds = self.network.fc, self._kinds
-        return super().image_bytes + kinds * self.target.guidance * self.depth * fc.out_features * fc.weight.itemsize
-
-    @property
     def _kinds(self) -> int:
         """K, of features: what the head reads, and what the layer reads if that is another."""
         return 2 if self.network.reads.layers else 1
@@ -88,13 +83,13 @@ class RefinedJacobi(FeatureDrafter):
                 f"drafter={self.name} drafts no draws from a law; use verification=shared_noise and a rule without a "
                 "committed law of its own"
             )
-        start, seconds, graphs = perf_counter(), self.forward_s, self.target.graphs
-        given = self._picks, self._stale, self._read, self._seen, *(proposals.tables if graphs else ())
+        start, seconds, has_graphs = perf_counter(), self.forward_s, self.target.passes.has_graphs
+        given = self._picks, self._stale, self._read, self._seen, *(proposals.tables if has_graphs else ())
         settings = self._layer, self.passes, self.share, self.sampling, self.target.cfg_scale, len(given)
         run = partial(self._refined, proposals)
         codes, scores, settled = self.state.read(run, roots, self.depth - 1, *given, settings=settings)
         self.forwards += self.passes
-        if graphs:  # recorded with the laws and the picks
+        if has_graphs:  # recorded with the laws and the picks
             self.forward_s = seconds + perf_counter() - start
         if self._branches.count:
             return self._branches.tree(roots, tokens_left, codes, scores, settled)

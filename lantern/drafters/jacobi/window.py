@@ -66,11 +66,6 @@ class Window:
         self.length, self._target, self._start, self._redraw = length, target, start, redraw
         self._stale_nodes, self._sampling = StaleNodeLookup(length), sampling
 
-    @property
-    def image_bytes(self) -> int:
-        """Of the last pass's laws, and of those that guesses were drawn from."""
-        return 2 * 4 * self.length * self._target.vocab_size
-
     def allocate(self, batch_size: int) -> None:
         """Empty windows for batch_size rows."""
         target = self._target

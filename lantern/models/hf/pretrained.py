@@ -17,8 +17,7 @@ from transformers.configuration_utils import PreTrainedConfig
 from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
 from lantern.errors import CheckpointError
-from lantern.models.build import num_parameters
-from lantern.models.checkpoints import check_finite, check_fit, first_line, read_weights
+from lantern.models.checkpoints import check_finite, check_fit, first_line, num_parameters, read_weights
 from lantern.models.hub import find_folder
 from lantern.runtime.hardware import resolve_device, resolve_dtype
 

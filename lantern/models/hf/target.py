@@ -10,13 +10,10 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
+from lantern.engine.cache import TARGET_PASS, PrefillView, TreeView, additive
+from lantern.engine.cached_target import CachedTarget, ImageTokenizer
 from lantern.errors import LanternError
-from lantern.models.cache import PrefillView, TreeView, additive
-from lantern.models.cached_target import INDEX, CachedTarget, ImageTokenizer
-from lantern.models.graphs import TARGET_PASS, recorded_size
-from lantern.models.hf.fused_projections import fuse_projections
-from lantern.models.hf.grouped_attention import share_keys
-from lantern.models.hf.kept_inputs import kept_inputs
+from lantern.models.hf.layers import fuse_projections, kept_inputs, share_keys
 from lantern.models.hf.prompt_format import Prefix
 from lantern.models.hf.structure import StructuredTree, host_paths, with_row_ends
 from lantern.models.llamagen.fused import KVView, precise, rotary_table
@@ -126,22 +123,13 @@ class HuggingFaceTarget(CachedTarget):
         ends = self.grid[0] + num_nodes if has_ends else 0  # a structural node behind each node of a tree, at most
         return self.prefix_len + self.num_tokens + ends + num_nodes
 
-    def recorded_bytes(self, num_nodes: int) -> int:
-        """Structural nodes included: beside a whole tree, passes of each size that recorded_size makes of them."""
-        if self.vocabulary.row_end is None:
-            return super().recorded_bytes(num_nodes)
-        sizes = {recorded_size(extra, num_nodes) for extra in range(1, num_nodes + 1)}
-        nodes = [num_nodes + size for size in sizes]
-        features, item = 2 * self.embed_weight.shape[1], self.embed_weight.element_size()
-        passes = sum(count * (features * item + count + INDEX) for count in nodes)  # x, features, mask, positions
-        return super().recorded_bytes(num_nodes) + 4 * self.guidance * passes
-
     def allocate(self, batch_size: int, num_nodes: int) -> None:
         config, slots = self.transformer.config, self._slots(num_nodes)
         rows, like = batch_size * self.guidance, self.vocabulary.head.new_empty(0)
         heads = config.num_key_value_heads
         shape = config.num_hidden_layers, rows, 1, slots, heads, self._head_dim
         self._caches.allocate(*shape, like)
+        self.passes.begin()
         self._pads = torch.zeros(rows, dtype=torch.long, device=like.device)  # [B R]
         self._first = torch.zeros(batch_size, dtype=torch.long, device=like.device)  # [B] the image token at the root
         self._counts = [0] * batch_size  # the same on the host
@@ -193,7 +181,7 @@ class HuggingFaceTarget(CachedTarget):
         x, attends = (part.repeat_interleave(repeats, 0) for part in (x, path.attends))
         slots = range(x.shape[1])
         given = x, positions, attends
-        (hidden,) = TARGET_PASS(self.graphs, cache, slots, self._pass, *given, settings=cache.layers)
+        (hidden,) = TARGET_PASS(self.passes, cache, slots, self._pass, *given, settings=cache.layers)
         hidden = rearrange(hidden, "(b r) m f -> b r m f", r=repeats)
         index = path.last[:, None, :, None].expand(-1, repeats, -1, hidden.shape[-1])
         features = hidden.gather(2, index) if extra else hidden
@@ -233,9 +221,7 @@ class HuggingFaceTarget(CachedTarget):
             none = tree.tokens[:, :0]
             return StructuredTree(tree.ancestors, none, none.bool())
         image = self._first, self._counts, self.grid[1], self.num_tokens
-        if not self.graphs:
-            return with_row_ends(tree, *image)
-        return with_row_ends(tree, *image, lambda extra: recorded_size(extra, tree.tokens.shape[1]))
+        return with_row_ends(tree, *image, lambda extra: self.passes.size(extra, tree.tokens.shape[1]))
 
     def _pass(self, view: TreeView, x: Tensor, positions: Tensor, attends: Tensor) -> tuple[Tensor]:
         """attends [B R, M, M]."""

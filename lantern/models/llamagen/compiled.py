@@ -11,8 +11,8 @@ from torch._inductor import config as inductor
 from torch._inductor.cpp_builder import get_cpp_compiler
 from torch._inductor.exc import InvalidCxxCompiler
 
+from lantern.engine.cache import TreeView
 from lantern.errors import LanternError
-from lantern.models.cache import TreeView
 from lantern.models.llamagen.fused import flash_attention, precise
 from lantern.models.llamagen.transformer import Transformer, with_layers
 

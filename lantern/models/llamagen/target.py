@@ -8,12 +8,11 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from lantern.models.cache import PrefillView, SlotView, TreeView, additive
-from lantern.models.cached_target import CachedTarget, ImageTokenizer
-from lantern.models.graphs import TARGET_PASS, recorded_tree
-from lantern.models.llamagen.fused import FusedTransformer, cache_dtype, precise, rotary_table
+from lantern.engine.cache import TARGET_PASS, PrefillView, SlotView, TreeView, additive
+from lantern.engine.cached_target import CachedTarget, ImageTokenizer
+from lantern.engine.graphs import with_tensors
+from lantern.models.llamagen.fused import FusedTransformer, cache_dtype, linear, precise, rotary_table
 from lantern.models.llamagen.transformer import Transformer, causal_mask
-from lantern.models.onednn_linear import linear
 from lantern.types import DraftTree, Forward, Verdict
 
 
@@ -78,6 +77,7 @@ class LlamaGenTarget(CachedTarget):
         like = model.norm.weight.new_empty(0, dtype=cache_dtype(model.norm.weight))
         shape = len(model.layers), batch_size, self.guidance, slots, model.num_heads, model.dim // model.num_heads
         self._caches.allocate(*shape, like)
+        self.passes.begin()
 
     @torch.inference_mode()
     def prefill(self, prompts: Sequence[str], rows: Tensor) -> Forward:
@@ -113,10 +113,10 @@ class LlamaGenTarget(CachedTarget):
         settings = tree.topology, self.cfg_scale, self.compiles, self.cache.layers
         run, slots = partial(self._pass, tree), range(tree.tokens.shape[1])
         inputs = tree.tokens, tree.parents
-        return Forward(*TARGET_PASS(self.graphs, self.cache, slots, run, *inputs, settings=settings))
+        return Forward(*TARGET_PASS(self.passes, self.cache, slots, run, *inputs, settings=settings))
 
     def _pass(self, tree: DraftTree, view: TreeView, tokens: Tensor, parents: Tensor) -> Forward:
-        tree = recorded_tree(tree, tokens, parents)
+        tree = with_tensors(tree, tokens, parents)
         positions = (view.lengths[:, None] + tree.depths).clamp(max=len(self.rotary) - 1)
         x, mask = self._repeated(self.embed(tokens)), view.mask(tree.ancestors)
         rotary = self.rotary.index_select(0, positions.flatten()).unflatten(0, positions.shape)

@@ -11,8 +11,7 @@ import torch
 from datasets import Dataset, Features, Value
 from torch import Tensor
 
-from lantern.data.cached_rows import cache_key, cached_batches
-from lantern.data.disk_budget import Budget
+from lantern.data.cached_table import Budget, cache_key, cached_batches
 from lantern.data.splits import Split, Splits
 from lantern.errors import LanternError
 from lantern.models.llamagen.target import Conditioner, LlamaGenTarget

@@ -14,16 +14,15 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from lantern.data.cached_rows import cache_key, checksum
-from lantern.data.disk_budget import Budget
+from lantern.data.cached_table import Budget, cache_key, checksum
 from lantern.data.splits import Split, Splits
 from lantern.errors import LanternError
 from lantern.evaluation.fingerprint import reading_hash, target_hashes
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.runtime.files import replace_locked, replace_text
 from lantern.runtime.memory import available_memory
-from lantern.training.recipe import Layers
-from lantern.training.teacher_forcing import target_features
+from lantern.training.drafter.recipe import Layers
+from lantern.training.drafter.teacher_forcing import target_features
 
 FEATURE_BATCH = 16
 log = logging.getLogger(__name__)

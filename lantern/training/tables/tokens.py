@@ -2,6 +2,7 @@
 A split is encoded once by the frozen tokenizer and cached under a key of the images and the weights that encode."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,21 @@ from datasets import Dataset, Features, Value
 from datasets import Sequence as Column
 from torch import Tensor, nn
 
-from lantern.data.cached_rows import cache_key, cached_batches
-from lantern.data.disk_budget import Budget
+from lantern.acceptance.exact import Exact
+from lantern.data.cached_table import Budget, cache_key, cached_batches
 from lantern.data.splits import Split, Splits
+from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
+from lantern.evaluation.fingerprint import reading_hash, target_hashes
 from lantern.models.checkpoints import state_hash
 from lantern.models.llamagen.tokenizer import VQTokenizer
 from lantern.models.llamagen.weights_folder import tokens_hash
+from lantern.noise import image_seed
+from lantern.pipeline import Pipeline
+from lantern.runtime.memory import check_drafted
+from lantern.sampling import Sampling
 from lantern.types import Target
+from lantern.verification import SharedNoise
 
 ENCODE_BATCH = 32
 BATCHES_PER_SHARD = 8  # at most so many are encoded again after a killed run
@@ -123,3 +131,134 @@ def encode(tokenizer: nn.Module, images: Tensor) -> Tensor:  # uint8 [B, H, W, 3
     """In float32, so that tokens are the same on every machine, except for ties."""
     images = images.to(tokenizer.codebook.device).permute(0, 3, 1, 2).float() / 255
     return tokenizer.encode(images).cpu()
+
+
+# DOC latents.py: Images as unquantised latents: `LatentTable(...).split("train")[i]` -> {"tokens": float32 [L, C],
+# "caption"}. A split is encoded once by the frozen tokenizer and cached in half precision, as token tables are.
+COLUMNS = Features({"latents": Column(Value("float16")), "caption": Value("string")})
+
+
+class LatentSplit(Sequence):
+    """The rows of a latent table, read from its memory-mapped files at each access."""
+
+    def __init__(self, rows: Dataset, channels: int, fingerprint: str) -> None:
+        self.rows = rows.with_format("numpy", columns=["latents"], output_all_columns=True)
+        self.channels, self.fingerprint = channels, fingerprint
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        row = self.rows[int(index)]
+        latents = torch.from_numpy(row["latents"].astype(np.float32)).unflatten(0, (-1, self.channels))
+        return {"tokens": latents, "caption": row["caption"]}
+
+    @property
+    def captions(self) -> list[str]:
+        """All captions, without reading latents."""
+        return list(self.rows["caption"])
+
+
+class LatentTable:
+    """Latents of a data set of captioned images. LanternError rather than fill more than `budget_gib` of disk."""
+
+    def __init__(
+        self,
+        images: Splits,
+        tokenizer: VQTokenizer,
+        cache_dir: str,
+        budget_gib: float = 20.0,
+        num_tokens: int | None = None,
+    ) -> None:
+        """num_tokens: the target's L."""
+        self.images, self.tokenizer, self.cache_dir, self.budget_gib = images, tokenizer, Path(cache_dir), budget_gib
+        self.num_tokens = num_tokens
+        self.tokenizer_hash = tokens_hash(tokenizer)
+
+    def split(self, name: str) -> LatentSplit:
+        """Encodes the split at the first call; later calls, in any process, read the cached table. LanternError for
+        images of another size than the target's."""
+        source, channels = self.images.split(name), self.tokenizer.codebook.shape[1]
+        key = cache_key(source.fingerprint, self.tokenizer_hash)
+        height, width, _ = source[0]["image"].shape
+        num_tokens = (height // self.tokenizer.downsampling) * (width // self.tokenizer.downsampling)
+        check_size(height, num_tokens, self.num_tokens)
+        size = len(source) * (2 * channels * num_tokens + CAPTION_BYTES)
+        budget = Budget(f"latents of {len(source):,} {name} images", size, self.budget_gib, "batches.splits.budget_gib")
+        folder, encode_rows = self.cache_dir / f"latents-{name}-{key}", partial(self._encode, source)
+        table = cached_batches(folder, encode_rows, len(source), ENCODE_BATCH, COLUMNS, BATCHES_PER_SHARD, budget)
+        return LatentSplit(table, channels, key)
+
+    def _encode(self, source: Split, indices: list[int]) -> Iterator[dict[str, Any]]:
+        items = [source[i] for i in indices]
+        latents = latents_of(self.tokenizer, torch.from_numpy(np.stack([item["image"] for item in items])))
+        for item, rows in zip(items, latents, strict=True):
+            yield {"latents": rows.half().flatten().numpy(), "caption": item["caption"]}
+
+
+@torch.inference_mode()
+def latents_of(tokenizer: VQTokenizer, images: Tensor) -> Tensor:  # uint8 [B, H, W, 3] -> [B, h, w, C], on the host
+    """Unit vectors, in float32."""
+    images = images.to(tokenizer.codebook.device).permute(0, 3, 1, 2).float() / 255
+    return tokenizer.latents(images).cpu()
+
+
+# DOC samples.py: The target's own images as tokens: `TargetSamples(...).split("train")[i]` -> {"tokens": int64 [L],
+# "caption", "noise_seed"}. Sampled once by plain autoregressive decoding under shared noise and cached under a key of
+# the target's weights, of how it reads captions, and of the settings.
+BATCHES_PER_SHARD = 4  # at most so many are sampled again after a killed run
+
+
+class TargetSamples:
+    """Samples for the captions of a data set; its images are not read."""
+
+    def __init__(
+        self, target: Target, captions: Splits, sampling: Sampling, cache_dir: str, seed: int, batch_size: int,
+        num_images: int | None = None, budget_gib: float = 20.0,
+    ) -> None:  # fmt: skip
+        """num_images: of each split, for captions at even distances in it, or cycling where it has fewer; None: one
+        image per caption. LanternError for a codebook that the tables cannot hold."""
+        check_codes(target.vocab_size, "target")
+        self.pipeline = Pipeline(target, NoDrafter(), SharedNoise(), Exact(), sampling)
+        self.captions, self.cache_dir, self.seed, self.batch_size = captions, Path(cache_dir), seed, batch_size
+        self.num_images, self.budget_gib = num_images, budget_gib
+
+    def split(self, name: str) -> TokenSplit:
+        """Samples at the first call; later calls read the cached table."""
+        known = list(self.captions.split(name).captions)
+        captions = _chosen(known, len(known) if self.num_images is None else self.num_images)
+        settings = asdict(self.pipeline.sampling)
+        target = self.pipeline.target
+        made_by = *target_hashes(target), reading_hash(target, captions[0]), list(target.grid)
+        key = cache_key(*made_by, settings, captions, self.seed, name)
+
+        size = len(captions) * (2 * target.num_tokens + CAPTION_BYTES)
+        budget = Budget(f"{len(captions):,} {name} samples", size, self.budget_gib, f"{_place(name)}.budget_gib")
+        folder, sample = self.cache_dir / f"samples-{name}-{key}", partial(self._sample, name, captions)
+        table = cached_batches(folder, sample, len(captions), self.batch_size, COLUMNS, BATCHES_PER_SHARD, budget)
+        target.release()  # training may need the cache's memory
+        return TokenSplit(table, key, [self._seed(name, caption, i) for i, caption in enumerate(captions)])
+
+    def _seed(self, name: str, caption: str, index: int) -> int:
+        return image_seed(self.seed, f"{name} {caption}", index)
+
+    def _sample(self, name: str, captions: list[str], indices: list[int]) -> Iterator[dict[str, Any]]:
+        prompts = [captions[i] for i in indices]
+        seeds = [self._seed(name, captions[i], i) for i in indices]
+        target, drafter = self.pipeline.target, self.pipeline.drafter
+        check_drafted(target, drafter, len(prompts), f"{_place(name)}.batch_size")
+        generation = self.pipeline.generate(prompts, seeds, batch_size=len(prompts))
+        for caption, tokens in zip(prompts, generation.tokens, strict=True):
+            yield {"tokens": tokens.cpu().numpy().astype(np.uint16), "caption": caption}
+
+
+def _place(name: str) -> str:
+    """Where a split's settings are in conf/task."""
+    return "samples" if name == "train" else f"batches.splits.{name}"
+
+
+def _chosen(captions: list[str], count: int) -> list[str]:
+    """Of a source whose captions are in the order of its files, the first ones may be of one folder or class alone."""
+    if count < len(captions):
+        return [captions[i * len(captions) // count] for i in range(count)]
+    return [captions[i % len(captions)] for i in range(count)]

@@ -23,16 +23,16 @@ from lantern.drafters.eagle.released import to_released
 from lantern.drafters.export import write_ours, write_released
 from lantern.drafters.loading import load_eagle, load_network, load_parallel, read_drafter
 from lantern.drafters.none import NoDrafter
+from lantern.engine.cache import additive
 from lantern.errors import CheckpointError, LanternError
-from lantern.models.cache import additive
 from lantern.models.checkpoints import load_weights, save_weights, weights_hash
 from lantern.models.conditioners import WordFeatures
 from lantern.models.llamagen.fused import rotary_table
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import Transformer
 from lantern.sampling import Sampling
-from lantern.training.drafter_task import DrafterTask
-from lantern.training.drafter_variants import EagleStudent
+from lantern.training.drafter.drafter_task import DrafterTask
+from lantern.training.drafter.variants import EagleStudent
 from lantern.trees.static import chain
 from lantern.verification.shared_noise import SharedNoise
 

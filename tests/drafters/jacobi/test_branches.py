@@ -12,8 +12,7 @@ from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern_pp import LanternPP
 from lantern.acceptance.tv_budget import TvBudget
 from lantern.decoding import DecodingSetup, generate
-from lantern.drafters.jacobi.branches import COST_PER_FOLLOWER, SETTLED_FACTOR, Branches
-from lantern.drafters.jacobi.branching import BranchingJacobi
+from lantern.drafters.jacobi.branches import COST_PER_FOLLOWER, SETTLED_FACTOR, Branches, BranchingJacobi
 from lantern.drafters.jacobi.jacobi import redraw_coupled
 from lantern.drafters.jacobi.refined import RefinedJacobi
 from lantern.drafters.jacobi.starts import Nearest

@@ -112,6 +112,7 @@ def test_a_window_under_ratio_decodes_the_targets_law_exactly(monkeypatch, redra
     torch.testing.assert_close(law, wanted, rtol=0, atol=1e-12)
 
 
+@pytest.mark.full
 def test_a_coupling_to_another_law_is_caught(monkeypatch):
     """The test above can fail: guesses were drawn from a law that the coupling takes for another one."""
 

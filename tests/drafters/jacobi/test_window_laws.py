@@ -58,6 +58,7 @@ def images_judged_as_blocks(redraw, proposals) -> float:
     return p_value(images.tokens, sequence_law(target, sampling))
 
 
+@pytest.mark.full
 def test_many_images_of_a_window_judged_as_a_block_follow_the_target_law():
     """Catches guesses behind a block's end that are kept as draws from their law: the block has looked at them."""
     assert images_judged_as_blocks(redraw_coupled, Block.proposals) > 1e-6
@@ -77,6 +78,7 @@ def test_a_coupled_draw_follows_the_new_law_and_stays_as_often_as_it_can():
     assert (drawn == former).double().mean().item() == pytest.approx(0.7, abs=0.012)
 
 
+@pytest.mark.full
 def test_a_wrong_coupling_is_caught_by_counting():
     """The test above can fail: keeping every former draw is no draw from the new law."""
     target, count = TableTarget(vocab_size=3, num_tokens=5, cfg_scale=2.0), 8_000

@@ -18,11 +18,9 @@ from lantern.noise import gumbel_argmax
 from lantern.runtime import memory
 from lantern.runtime.files import replace_locked
 from lantern.sampling import Sampling
-from lantern.training.tables.latents import LatentTable
-from lantern.training.tables.samples import TargetSamples
+from lantern.training.drafter.teacher_forcing import target_features
 from lantern.training.tables.target_features import FeatureTable
-from lantern.training.tables.tokens import TokenTable, tokens_for
-from lantern.training.teacher_forcing import target_features
+from lantern.training.tables.tokens import LatentTable, TargetSamples, TokenTable, tokens_for
 
 
 def test_a_token_table_holds_the_tokenizers_tokens_and_reads_images_once(weights, tmp_path):

@@ -1,0 +1,203 @@
+"""Tables that are computed once and then memory mapped: HF `datasets` on disk, in shards. A killed run loses only the
+shard in progress; several processes and machines can fill one folder together."""
+
+import hashlib
+import json
+import logging
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from multiprocessing import get_context
+from pathlib import Path
+from time import monotonic
+from typing import Any, NamedTuple
+
+from datasets import Dataset, Features, concatenate_datasets, disable_progress_bars, load_from_disk
+from filelock import FileLock, Timeout
+
+from lantern.errors import LanternError
+from lantern.runtime.progress_line import ProgressLine
+
+MakeRows = Callable[[list], Iterator[dict[str, Any]]]
+CHECKSUMS = "shard.json"
+GIB = 2**30
+REPORTED_FROM = 2**26  # bytes
+disable_progress_bars()  # those of `datasets`, one per shard; _fill shows one for all shards
+log = logging.getLogger(__name__)
+
+
+class Budget(NamedTuple):
+    """An upper estimate of a table's size, and its limit."""
+
+    what: str  # "tokens of 1,000 train images"
+    num_bytes: int
+    limit_gib: float
+    key: str  # the config key of the limit
+    remedy: str = "raise it or give fewer"  # where the table is above it
+
+    def check(self, folder: Path, share: float = 1.0) -> None:
+        """Raises LanternError unless `share` of the table, what is still to be written, fits; `folder` must exist."""
+        needed, free = share * self.num_bytes / GIB, shutil.disk_usage(folder).free / GIB
+        if needed > self.limit_gib:
+            raise LanternError(f"{self.what} take up to {needed:.3g} GiB, {self.key}={self.limit_gib}; {self.remedy}")
+        if needed > free:
+            raise LanternError(
+                f"{self.what} take up to {needed:.3g} GiB, {folder} has {free:.3g} GiB left; "
+                "make room, give fewer, or choose another disk with paths.cache_dir=…"
+            )
+        if share * self.num_bytes > REPORTED_FROM:
+            log.info("%s take up to %.3g GiB in %s, which has %.3g GiB left", self.what, needed, folder, free)
+
+
+class Shard(NamedTuple):
+    """Consecutive items and the folder for the rows computed from them."""
+
+    folder: Path
+    items: list
+
+
+def cache_key(*inputs: Any) -> str:
+    """Sixteen hex digits of the SHA-256 of JSON-like values: all that the cached rows depend on."""
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def cached_rows(
+    folder: Path, make_rows: MakeRows, items: list, features: Features, num_workers: int = 1,
+    items_per_shard: int = 512, budget: Budget | None = None,
+) -> Dataset:  # fmt: skip
+    """The rows that `make_rows(items)` yields: read from `folder`, missing or damaged shards computed by num_workers.
+
+    A shard is created by one rename and checked against its checksums before use.
+    """
+    starts = range(0, len(items), items_per_shard)
+    names = [f"{number:05d}-of-{len(starts):05d}" for number in range(len(starts))]
+    parts = {name: items[s : s + items_per_shard] for name, s in zip(names, starts, strict=True)}
+    return _table(folder.expanduser(), lambda: parts, make_rows, features, num_workers, budget)
+
+
+def cached_batches(
+    folder: Path, compute: MakeRows, count: int, batch_size: int, features: Features, batches_per_shard: int,
+    budget: Budget,
+) -> Dataset:  # fmt: skip
+    """As cached_rows, for the row that compute(indices) yields for each of the indices 0 … count - 1, batch by batch. A
+    shard is named by its indices: those that are there are read, whatever the size of the batches they were made in."""
+
+    def make_rows(indices: list[int]) -> Iterator[dict[str, Any]]:
+        for start in range(0, len(indices), batch_size):
+            yield from compute(indices[start : start + batch_size])
+
+    folder = folder.expanduser()
+
+    def parts() -> dict[str, list]:
+        ranges = _ranges(folder, count, batch_size * batches_per_shard)
+        return {f"{r.start:05d}-{r.stop:05d}-of-{count:05d}": list(r) for r in ranges}
+
+    return _table(folder, parts, make_rows, features, num_workers=1, budget=budget)
+
+
+def _ranges(folder: Path, count: int, size: int) -> Iterator[range]:
+    """Ranges that join to 0 … count - 1: those of the shards in the folder, and between them some of `size`."""
+    names = [path.name for path in folder.glob(f"[0-9]*-[0-9]*-of-{count:05d}")]
+    there = [range(*map(int, name.split("-")[:2])) for name in names]
+    start = 0
+    for kept in [*sorted(there, key=lambda r: (r.start, -r.stop)), range(count, count)]:
+        if kept.start < start:  # processes with other batch sizes filled the folder together
+            continue
+        yield from (range(s, min(s + size, kept.start)) for s in range(start, kept.start, size))
+        if kept:
+            yield kept
+        start = kept.stop
+
+
+def _table(
+    folder: Path, parts: Callable[[], dict[str, list]], make_rows: MakeRows, features: Features, num_workers: int,
+    budget: Budget | None,
+) -> Dataset:  # fmt: skip
+    """The rows of all parts, which are the items of each shard by its name, asked for once the folder is there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        shards = [Shard(folder / name, items) for name, items in parts().items()]
+        missing = [shard for shard in shards if not is_complete(shard.folder)]
+        if damaged := [shard.folder.name for shard in missing if shard.folder.exists()]:
+            log.warning("%s: %s damaged, computed again", folder, ", ".join(damaged))
+        if missing:
+            if budget is not None:
+                wanted, whole = (sum(len(shard.items) for shard in part) for part in (missing, shards))
+                budget.check(folder, wanted / whole)
+            _fill_together(missing, make_rows, features, min(num_workers, len(missing)))
+    except OSError as error:
+        remedy = "name a folder you may write to with paths.cache_dir=..."
+        raise LanternError(f"cannot write {folder} ({error}); {remedy}") from error
+    return concatenate_datasets([load_from_disk(str(shard.folder)) for shard in shards])
+
+
+def _fill_together(shards: list[Shard], make_rows: MakeRows, features: Features, num_workers: int) -> None:
+    """Runs _fill in this process and num_workers - 1 helpers; shards that a failed helper left are computed here."""
+    helpers = [
+        get_context("fork").Process(target=_fill_as_helper, args=(shards, make_rows, features), daemon=True)
+        for _ in range(num_workers - 1)
+    ]
+    for helper in helpers:
+        helper.start()
+    _fill(shards, make_rows, features)
+    for helper in helpers:
+        helper.join()
+
+
+def _fill_as_helper(shards: list[Shard], make_rows: MakeRows, features: Features) -> None:
+    with suppress(Exception):  # the main process meets the same error and reports it
+        _fill(shards, make_rows, features, is_helper=True)
+
+
+def _fill(shards: list[Shard], make_rows: MakeRows, features: Features, is_helper: bool = False) -> None:
+    """Computes every shard that no other process has locked, then waits for the locked ones."""
+    locked, started = [], monotonic()
+    line = ProgressLine(f"computing {shards[0].folder.parent.name}")
+    for done, shard in enumerate(shards):
+        if not is_helper and len(shards) > 1:
+            left_s = (monotonic() - started) / done * (len(shards) - done) if done else None
+            line.show(done / len(shards), f"{done} of {len(shards)} parts", left_s)
+        if not _claim(shard, make_rows, features, wait=False):
+            locked.append(shard)
+    line.close()
+    if not is_helper:
+        for shard in locked:
+            _claim(shard, make_rows, features, wait=True)
+
+
+def _claim(shard: Shard, make_rows: MakeRows, features: Features, wait: bool) -> bool:
+    """Computes the shard under its lock, unless it is complete. False if the lock is taken and `wait` is false."""
+    try:
+        with FileLock(f"{shard.folder}.lock", timeout=-1 if wait else 0):
+            if not is_complete(shard.folder):
+                _make(shard, make_rows, features)
+    except Timeout:
+        return False
+    return True
+
+
+def _make(shard: Shard, make_rows: MakeRows, features: Features) -> None:
+    unfinished = shard.folder.with_name(f".{shard.folder.name}.unfinished")
+    for left_over in (unfinished, shard.folder):
+        shutil.rmtree(left_over, ignore_errors=True)
+    rows = list(make_rows(shard.items))
+    columns = {name: [row[name] for row in rows] for name in features}
+    Dataset.from_dict(columns, features=features).save_to_disk(str(unfinished), num_shards=1)
+    checksums = {file.name: checksum(file) for file in sorted(unfinished.iterdir())}
+    (unfinished / CHECKSUMS).write_text(json.dumps({"rows": len(rows), "files": checksums}))
+    unfinished.rename(shard.folder)
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether a shard exists and its files match their checksums."""
+    try:
+        record = json.loads((folder / CHECKSUMS).read_text())
+        return all(checksum(folder / name) == known for name, known in record["files"].items())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # no checksums, or a foreign file
+        return False
+
+
+def checksum(file: Path) -> list:
+    """Size and SHA-256, as JSON has them."""
+    with file.open("rb") as opened:
+        return [file.stat().st_size, hashlib.file_digest(opened, "sha256").hexdigest()]

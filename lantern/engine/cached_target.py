@@ -1,0 +1,93 @@
+"""What targets with a key/value cache have in common: settings, configured copies, and the memory of the cache."""
+
+from collections.abc import Sequence
+from copy import copy
+from typing import Protocol, Self
+
+import torch
+from torch import Tensor
+
+from lantern.engine.cache import KVCache, ReusableCache
+from lantern.engine.graphs import CudaRecorder, EagerPasses, PassGraphs
+
+
+class ImageTokenizer(Protocol):
+    """Decodes image tokens [B, L] to images [B, 3, H, W] in [0, 1]."""
+
+    codebook: Tensor  # [V, C]
+
+    def decode(self, tokens: Tensor) -> Tensor: ...
+
+
+class CachedTarget:
+    """The part of lantern.types.Target that does not depend on the transformer. Subclasses define `codebook`,
+    `embed_weight`, `transformer`, `prefix_len`, `num_tokens`, `_slot_bytes`, `_slots` and `_weight_bytes`."""
+
+    def __init__(self, tokenizer: ImageTokenizer, cfg_scale: float, weights_hash: str, device: torch.device) -> None:
+        self.tokenizer, self.weights_hash = tokenizer, weights_hash
+        self.cfg_scale, self.compiles = cfg_scale, False
+        self.passes: EagerPasses | PassGraphs = (
+            PassGraphs(CudaRecorder(device)) if device.type == "cuda" else EagerPasses()
+        )
+        self.drafter_caches = ReusableCache()  # one drafter decodes at a time
+        self._caches = ReusableCache(self.drafter_caches)
+
+    def configured(self, cfg_scale: float, compiled: bool = False) -> Self:
+        """This target under other settings: a shallow copy that shares weights, cache memory and recorded passes. Only
+        the copy whose allocate was called last may decode."""
+        target = copy(self)
+        target.cfg_scale, target.compiles = cfg_scale, compiled
+        return target
+
+    def launched(self) -> Self:
+        """This target with passes that are launched kernel by kernel instead of recorded; shares all else."""
+        target = copy(self)
+        target.passes = EagerPasses()
+        return target
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.transformer.layers)
+
+    def hand_out(self, layers: Sequence[int]) -> None:
+        """Passes until the next allocate return the inputs of these layers behind their features: Forward.features
+        [B, R, N, F], F = (1 + len(layers)) D."""
+        self.cache.layers = tuple(layers)
+
+    @property
+    def guidance(self) -> int:
+        return 1 if self.cfg_scale == 1 else 2
+
+    @property
+    def cache(self) -> KVCache | None:
+        """The cache of the last allocate, by any of the copies."""
+        return self._caches.current
+
+    @property
+    def held_bytes(self) -> int:
+        return self._caches.nbytes + self.drafter_caches.nbytes + self.passes.nbytes
+
+    def image_bytes(self, num_nodes: int) -> int:
+        return self._slot_bytes * self._slots(num_nodes)
+
+    def step_bytes(self, batch_size: int = 1) -> int:
+        """Bytes that an AR step must read: the weights behind the embeddings, and the caches, half full."""
+        return self._weight_bytes + batch_size * self._slot_bytes * (self.prefix_len + self.num_tokens // 2)
+
+    def release(self) -> None:
+        self._caches.release()  # and those of drafters
+        self.passes.clear()
+
+    def empty_tokens(self, *shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=torch.long, device=self.codebook.device)
+
+    def guide(self, features: Tensor) -> Tensor:
+        """[B, R, N, D] -> [B, N, D]. The head is linear: guiding features is guiding logits, at half the cost."""
+        if features.shape[1] == 1:
+            return features[:, 0]
+        return torch.lerp(features[:, 1], features[:, 0], self.cfg_scale)
+
+    @torch.inference_mode()
+    def decode(self, tokens: Tensor) -> Tensor:
+        """[B, L] -> images [B, 3, H, W] in [0, 1]."""
+        return self.tokenizer.decode(tokens)

@@ -1,0 +1,314 @@
+"""Functions of tensors as CUDA graphs. The few tokens of a round take a thousand kernels, which a GPU finishes faster
+than Python launches them; a recorded graph launches them together."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+from weakref import WeakSet, WeakValueDictionary
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lantern.engine.cache import IndexedView, KVCache
+from lantern.types import PADDING, DraftTree, PassRunner
+
+log = logging.getLogger(__name__)
+EXTENT = 64  # slots: the smallest extent
+MIN_PASSES = 3  # of a shape in a call of generate() before it is recorded
+MAX_RECORDINGS = 256  # at once, more than the shapes of tree=auto; the one that was replayed longest ago gives way
+
+Outputs = tuple[Tensor, ...]
+Run = Callable[..., Outputs]  # running it twice in a row leaves what running it once does
+Record = Callable[[Callable[[], None]], Callable[[], None]]  # from a function to one that repeats its kernels
+
+
+class RecordingError(RuntimeError):
+    """A recorded pass does not compute what the pass itself computes."""
+
+
+class Key(NamedTuple):
+    """What recordings are told apart by."""
+
+    name: str
+    settings: tuple
+    shapes: tuple
+
+
+class Recording(NamedTuple):
+    """One shape's pass. Recordings whose inputs or outputs have one shape read or write the same memory."""
+
+    read: Outputs
+    replay: Callable[[], None]
+    written: Outputs
+
+
+def extent_of(slots: int) -> int:
+    """The number of slots that a pass over `slots` of them reads, at most a quarter more beyond EXTENT. Each extent has
+    a recording of its own: there are four of them between a length and its double."""
+    step = max(EXTENT, 1 << max(0, (slots - 1).bit_length() - 3))
+    return -(-slots // step) * step
+
+
+def drafter_extent_of(slots: int) -> int:
+    """The same for a drafter, at most twice as many: one layer reads them, in several recordings a round."""
+    return max(EXTENT, 1 << (slots - 1).bit_length())
+
+
+class EagerPasses:
+    """Implements lantern.types.PassRunner: launches passes kernel by kernel, at the sizes that they have."""
+
+    has_graphs, count, nbytes = False, 0, 0
+
+    def __init__(self, cuda_graphs: bool | None = None) -> None:
+        self.cuda_graphs = cuda_graphs
+
+    def __call__(
+        self, name: str, run: Run, *inputs: Tensor, store: Tensor | None = None, settings: tuple = ()
+    ) -> Outputs:
+        """run(*inputs)."""
+        return run(*inputs)
+
+    def size(self, count: int, largest: int) -> int:
+        """count: nothing is padded."""
+        return count
+
+    def pad(self, tree: DraftTree, largest: int) -> DraftTree:
+        """The tree as it is."""
+        return tree
+
+    def begin(self) -> None:
+        """Nothing is counted."""
+
+    def clear(self) -> None:
+        """Nothing is held."""
+
+
+class PassGraphs:
+    """Implements lantern.types.PassRunner: CUDA graphs of a target's passes, of its drafter's and of verification, one
+    for each shape."""
+
+    has_graphs = True
+
+    def __init__(self, record: Record) -> None:
+        self._record: Record | None = record
+        self._passes: Counter[Key] = Counter()
+        self._made: dict[Key, Recording] = {}  # the one replayed last at the end
+        self._refused: set[Key] = set()  # shapes for whose recording memory was lacking
+        self._addresses: dict[str, int] = {}  # of the caches, by name of the pass
+        self._buffers: WeakValueDictionary[Hashable, Tensor] = WeakValueDictionary()  # of inputs and outputs
+
+    @property
+    def cuda_graphs(self) -> bool:
+        """Whether every shape of the current caches could be recorded so far."""
+        return self._record is not None and not self._refused
+
+    def size(self, count: int, largest: int) -> int:
+        """The number of rows or nodes to which `count` of them are padded: `largest`, or a power of two up to half of
+        it, so that all sizes together are at most twice the largest."""
+        padded = 1 << (count - 1).bit_length()
+        return padded if 2 * padded <= largest else largest
+
+    def pad(self, tree: DraftTree, largest: int) -> DraftTree:
+        """The tree with padding up to one of the few sizes."""
+        missing = self.size(tree.tokens.shape[1], largest) - tree.tokens.shape[1]
+        if not missing:
+            return tree
+        trailing = [0, 0] * (tree.tokens.dim() - 2)
+        tokens = F.pad(tree.tokens, (*trailing, 0, missing))
+        parents = F.pad(tree.parents, (0, missing), value=PADDING)
+        laws = None if tree.draft_probs is None else F.pad(tree.draft_probs, (0, 0, 0, missing))
+        return DraftTree(tokens, parents, laws, width=tree.width)
+
+    @property
+    def count(self) -> int:
+        """Of recordings that are held."""
+        return len(self._made)
+
+    @property
+    def nbytes(self) -> int:
+        """Of all recordings' inputs and outputs; the memory of everything between them is shared by all."""
+        return sum(buffer.nbytes for buffer in self._buffers.values())
+
+    def begin(self) -> None:
+        """Counts passes anew, so that shapes met only where images end are not recorded in a later, timed image."""
+        self._passes.clear()
+
+    def clear(self) -> None:
+        """Drops all recordings, and with them the weights and tables of drafters and rules that they read in place."""
+        self._passes.clear()
+        self._made.clear()
+        self._refused.clear()
+        self._addresses.clear()
+
+    def __call__(
+        self, name: str, run: Run, *inputs: Tensor, store: Tensor | None = None, settings: tuple = ()
+    ) -> Outputs:
+        """run(*inputs). store: a cache that run reads and writes in place, of which passes of this name have one at a
+        time; settings: all else that the result depends on, with the owners of what run reads in place."""
+        if store is not None:
+            self._follow(name, store.data_ptr())
+            settings = (*settings, store.shape, store.stride())
+        key = Key(name, settings, tuple((part.shape, part.dtype) for part in inputs))
+        recording = self._made.pop(key, None)
+        if recording is None:
+            return self._new(key, run, inputs)
+        self._made[key] = recording
+        copy(recording.read, inputs)
+        recording.replay()
+        return tuple(part.clone() for part in recording.written)  # the next pass overwrites them
+
+    def _follow(self, name: str, address: int) -> None:
+        """Ends the recordings of a cache that has moved: its memory has been given back."""
+        if self._addresses.get(name) != address:
+            self._addresses[name] = address
+            self._made = {key: made for key, made in self._made.items() if key.name != name}
+            self._refused = {key for key in self._refused if key.name != name}
+
+    def _new(self, key: Key, run: Run, inputs: Outputs) -> Outputs:
+        """Runs the pass as it is, and records it unless the shape is short-lived or cannot be recorded: at a lack of
+        memory this shape alone, until the cache moves, and the others make room; at any other error none is."""
+        result = run(*inputs)
+        self._passes[key] += 1
+        if self._record is None or key in self._refused or self._passes[key] < MIN_PASSES:
+            return result
+        try:
+            self._make_room(MAX_RECORDINGS - 1)
+            self._made[key] = self._recorded(self._record, run, inputs, result)
+        except RecordingError as error:
+            log.warning("a pass is not recorded as a CUDA graph, its kernels are launched one by one: %s", error)
+            self._refused.add(key)
+        except RuntimeError as error:
+            if lacks_memory(error):
+                log.warning("memory is lacking for the CUDA graph of a pass, its kernels are launched alone: %s", error)
+                self._refused.add(key)
+                self._make_room(0)
+            else:
+                log.warning("passes cannot be recorded as CUDA graphs, kernels are launched one by one: %s", error)
+                self._record = None
+        return result
+
+    def _make_room(self, count: int) -> None:
+        """Drops the recordings that were replayed longest ago, all but `count`."""
+        for key in list(self._made)[: max(0, len(self._made) - count)]:
+            del self._made[key]
+            self._passes.pop(key, None)
+
+    def _recorded(self, record: Record, run: Run, inputs: Outputs, result: Outputs) -> Recording:
+        """Raises RecordingError unless the first replay writes the result. A graph captured on another device or stream
+        is empty: what it should write would stay what it was."""
+        read, written = self._like("read", inputs), self._like("written", result)
+        copy(read, inputs)
+        replay = record(lambda: copy(written, run(*read)))
+        for part, wanted in zip(written, result, strict=True):
+            part.fill_(torch.nan) if part.is_floating_point() else part.copy_(~wanted)
+        replay()
+        for index, (part, wanted) in enumerate(zip(written, result, strict=True)):
+            require_equal(index, part, wanted)
+        return Recording(read, replay, written)
+
+    def _like(self, use: str, parts: Outputs) -> Outputs:
+        """Memory of these shapes, that of other recordings where they have some."""
+        found, seen = [], Counter[Hashable]()
+        for part in parts:
+            kind = use, part.shape, part.dtype
+            seen[kind] += 1  # parts of one shape are told apart by their order
+            buffer = self._buffers.get((*kind, seen[kind]))
+            if buffer is None:
+                buffer = torch.empty(part.shape, dtype=part.dtype, device=part.device)
+                self._buffers[(*kind, seen[kind])] = buffer
+            found.append(buffer)
+        return tuple(found)
+
+
+class CachePass(NamedTuple):
+    """Passes over one cache: their name, and the extents that they read."""
+
+    name: str
+    extent_of: Callable[[int], int]
+
+    def __call__(
+        self, passes: PassRunner, cache: KVCache, slots: range, run: Run, *inputs: Tensor, settings: tuple = ()
+    ) -> Outputs:
+        """run(view, *inputs) with a TreeView that writes these slots behind the committed ones; settings: see
+        PassGraphs."""
+        if not passes.has_graphs:
+            cache.reserve(len(slots), slots.start)
+            return run(cache, *inputs)
+        extent = min(self.extent_of(cache.needed(len(slots), slots.start)), cache.slots)
+
+        def indexed(lengths: Tensor, visible: Tensor, *inputs: Tensor) -> Outputs:
+            return run(IndexedView(cache, lengths, visible, slots, extent), *inputs)
+
+        given, settings = (cache.lengths, cache.visible, *inputs), (slots, extent, *settings)
+        return passes(self.name, indexed, *given, store=cache.store, settings=settings)
+
+
+TARGET_PASS = CachePass("target", extent_of)
+DRAFTER_PASS = CachePass("drafter", drafter_extent_of)
+
+
+def with_tensors(tree: DraftTree, tokens: Tensor, parents: Tensor) -> DraftTree:
+    """The tree with these tensors; the tree itself, with all it has derived, if they are its own."""
+    is_own = tokens is tree.tokens and parents is tree.parents
+    return tree if is_own else replace(tree, tokens=tokens, parents=parents, draft_probs=None)
+
+
+def lacks_memory(error: RuntimeError) -> bool:
+    """Whether torch's allocator ran out of memory, or the driver did, as when it builds a graph."""
+    is_driver = isinstance(error, torch.AcceleratorError)
+    return isinstance(error, torch.OutOfMemoryError) or (is_driver and "out of memory" in str(error))
+
+
+def copy(goals: Outputs, sources: Outputs) -> None:
+    """Overwrites each goal."""
+    for goal, source in zip(goals, sources, strict=True):
+        goal.copy_(source)
+
+
+def require_equal(index: int, found: Tensor, wanted: Tensor) -> None:
+    """Raises RecordingError unless output `index` is, up to rounding, what it should be."""
+    if not wanted.is_floating_point():
+        difference, most, largest = float((found != wanted).sum()), 0.0, 0.0
+    else:
+        difference = float((found - wanted).abs().masked_fill(found == wanted, 0).max())  # infinities are equal
+        largest = float(wanted.abs().masked_fill(wanted.isinf(), 0).max())
+        most = 4 * torch.finfo(wanted.dtype).eps ** 0.5 * largest
+    if not difference <= most:  # nan: nothing was written
+        raise RecordingError(f"output {index} differs from the pass's own by {difference:g} of {largest:g}")
+
+
+class CudaRecorder:
+    """CUDA graphs on one device, be it the current one or not. They share one pool of memory, since only one of them
+    runs at a time; where none is left, the next begins another: torch refuses a pool whose graphs are all gone."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device, self._pool = device, torch.cuda.graph_pool_handle()
+        self._graphs = WeakSet[torch.cuda.CUDAGraph]()
+        self._stream: torch.cuda.Stream | None = None  # one for all: the pool reuses memory on one stream alone
+
+    def __call__(self, run: Callable[[], None]) -> Callable[[], None]:
+        with torch.cuda.device(self._device):
+            before = torch.cuda.current_stream()
+            stream = self._stream = self._stream or torch.cuda.Stream()
+            stream.wait_stream(before)
+            with torch.cuda.stream(stream):  # what libraries set up at their first call on a stream cannot be recorded
+                run()
+            before.wait_stream(stream)
+            if not self._graphs:
+                self._pool = torch.cuda.graph_pool_handle()
+            graph = torch.cuda.CUDAGraph()
+            try:
+                with torch.cuda.graph(graph, pool=self._pool, stream=stream):  # torch's own is of the first device
+                    run()
+            finally:  # torch leaves its stream after ending the capture, which fails where the capture has
+                torch.cuda.set_stream(before)
+        self._graphs.add(graph)
+        return partial(self._replay, graph)
+
+    def _replay(self, graph: torch.cuda.CUDAGraph) -> None:
+        with torch.cuda.device(self._device):
+            graph.replay()

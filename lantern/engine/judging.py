@@ -1,0 +1,54 @@
+"""Laws and verdicts of a batch's trees. Shared noise reads no values on the host, so that with the laws it is one pass,
+which a GPU runs as one CUDA graph."""
+
+from dataclasses import dataclass
+from math import isnan
+
+from torch import Tensor
+
+from lantern.engine.graphs import Outputs, with_tensors
+from lantern.errors import LanternError
+from lantern.noise import Noise, StoredPicks
+from lantern.sampling import Sampling
+from lantern.types import AcceptanceRule, DraftTree, PassRunner, Target, Verdict, Verification
+from lantern.verification.shared_noise import SharedNoise
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Judges a batch's trees by one verification and rule, under the batch's noise."""
+
+    passes: PassRunner
+    sampling: Sampling
+    verification: Verification
+    rule: AcceptanceRule
+    noise: Noise
+
+    def __call__(self, tree: DraftTree, logits: Tensor) -> tuple[Tensor, Verdict]:
+        """logits [B, N, V] -> p [B, N, V] and what is committed."""
+        if self.passes.has_graphs and isinstance(self.verification, SharedNoise):
+            return self._judge_in_one_pass(self.verification, tree, logits)
+        probs = self.sampling.law(logits)
+        return probs, self.verification(tree, probs, self.rule, self.noise)
+
+    def _judge_in_one_pass(self, verification: SharedNoise, tree: DraftTree, logits: Tensor) -> tuple[Tensor, Verdict]:
+        def run(tokens: Tensor, parents: Tensor, logits: Tensor, *tables: Tensor) -> Outputs:
+            probs = self.sampling.law(logits)
+            own_tree = with_tensors(tree, tokens, parents)
+            return probs, *verification.decided(own_tree, probs, self.rule, StoredPicks(*tables))
+
+        inputs = tree.tokens, tree.parents, logits, *self.noise.tables
+        rule = None if self.rule.lossless else self.rule.judge  # methods of one object are equal, rules need no hash
+        settings = self.sampling, tree.topology, tree.width, rule
+        probs, *decided = self.passes("verification", run, *inputs, settings=settings)
+        return probs, Verdict(*decided)
+
+
+def check_law(law: Tensor, target: Target) -> None:
+    """law [B, V]. Raises LanternError if logits were NaN or infinite, which makes their softmax NaN in every code. Also
+    frees the caches: a NaN in them would reach later images even where masked."""
+    if isnan(law[:, 0].sum().item()):
+        target.release()
+        dtype = str(target.embed_weight.dtype).removeprefix("torch.")
+        remedy = "give other weights" if dtype in ("float32", "float64") else "decode in dtype=float32"
+        raise LanternError(f"the target's logits are NaN or infinite in dtype={dtype}; {remedy}")

@@ -1,0 +1,189 @@
+"""The positions that a decoding visits, and the law of the token that ratio verification commits there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from lantern.pipeline import Pipeline
+from lantern.types import PADDING, AcceptanceRule, Drafter, DraftTree, Forward, Proposals, Site, Verdict, Verification
+
+TABLE_SIZE = 1 << 20  # entries of a table [rows, V] worked on at once, so that it stays in a cache
+
+
+class Visit(NamedTuple):
+    """A committed position: the laws of its parent node, and the children that were judged there."""
+
+    p: Tensor  # [V]
+    q: Tensor | None  # [V] the law the children were drawn from; None: they were chosen
+    children: Tensor  # [M] their codes, in order
+    depth: int  # of the node
+    image: int = 0  # its number, in order of admission
+
+
+def record_visits(
+    pipeline: Pipeline, prompts: Sequence[str], seeds: Sequence[int], batch_size: int, stride: int = 1
+) -> list[Visit]:
+    """Every `stride`-th position that decoding visits over all rows."""
+    recording = RecordingDrafter(pipeline.drafter, stride)
+    replace(pipeline, drafter=recording).generate(prompts, seeds, batch_size)
+    return recording.visits
+
+
+class RecordingDrafter:
+    """A Drafter that delegates to another one and records the laws that were verified."""
+
+    def __init__(self, drafter: Drafter, stride: int) -> None:
+        self.drafter, self.stride = drafter, stride
+        self.name, self.tree, self.weights_hash = drafter.name, drafter.tree, drafter.weights_hash
+        self.num_nodes, self.depth, self.image_bytes = drafter.num_nodes, drafter.depth, drafter.image_bytes
+        if hasattr(drafter, "sigma"):  # a LatentDrafter
+            self.sigma = drafter.sigma
+        self.visits: list[Visit] = []
+        self._count = self._admitted = 0
+        self._images: list[int] = []  # of each row
+
+    @property
+    def forwards(self) -> int:
+        return self.drafter.forwards
+
+    @property
+    def forward_s(self) -> float:
+        return self.drafter.forward_s
+
+    def allocate(self, batch_size: int) -> None:
+        self._images = [0] * batch_size
+        self.drafter.allocate(batch_size)
+
+    def begin(self, prefill: Forward, rows: Tensor) -> None:
+        for row in rows.tolist():
+            self._images[row] = self._admitted
+            self._admitted += 1
+        self.drafter.begin(prefill, rows)
+
+    def draft(self, roots: Tensor, tokens_left: Tensor, proposals: Proposals) -> DraftTree:
+        return self.drafter.draft(roots, tokens_left, proposals)
+
+    def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
+        for row, path in enumerate(verdict.paths):
+            if self._images[row] in self._images[:row]:
+                continue  # a copy by which a draining batch keeps its size
+            for depth, node in enumerate(path):
+                if self._count % self.stride == 0:
+                    self.visits.append(_visit(tree, probs, row, node, depth, self._images[row]))
+                self._count += 1
+        self.drafter.observe(tree, forward, probs, verdict)
+
+    def keep(self, rows: Tensor) -> None:
+        self._images = [self._images[row] for row in rows.tolist()]
+        self.drafter.keep(rows)
+
+
+def _visit(tree: DraftTree, probs: Tensor, row: int, node: int, depth: int, image: int) -> Visit:
+    children = tree.tokens[row, tree.parents[row] == node]
+    q = None if tree.draft_probs is None else tree.draft_probs[row, node].clone()
+    return Visit(probs[row, node].clone(), q, children, depth, image)
+
+
+def committed_law(visit: Visit, rule: AcceptanceRule, verification: Verification, redraws: Tensor) -> Tensor:
+    """[V] of the token committed at a visited position, averaged over draws of its children.
+
+    Closed form where the children were chosen, and for one drawn child. For several drawn children only the first has a
+    closed form; those behind its rejection are redrawn with the Gumbel noise redraws [S, V].
+    """
+    p, q, count = visit.p, visit.q, len(visit.children)
+
+    def judge(codes: Tensor) -> tuple[Tensor, Tensor]:
+        return _judge_children(codes, p, q, _AtDepth(rule, visit.depth), verification)
+
+    if count == 0 or q is None:
+        shares, residual = judge(visit.children[None])
+        return residual[0].scatter_add(0, visit.children[: shares.shape[1]], shares[0])
+    chunk = max(1, TABLE_SIZE // len(p))
+    law, rejected, residual = (torch.zeros_like(p) for _ in range(3))
+    for codes in q.nonzero()[:, 0].split(chunk):  # all first children
+        shares, residuals = judge(codes[:, None])
+        law[codes] = q[codes] * shares[:, 0]
+        rejected[codes] = q[codes] * (1 - shares[:, 0])
+        residual += q[codes] @ residuals
+    if count == 1:
+        return law + residual
+    codes = _redraw_children(q, rejected, redraws, count)
+    shares, residuals = zip(*map(judge, codes.split(chunk)), strict=True)
+    shares = torch.cat([pad(part, (0, count - part.shape[1])) for part in shares])
+    # the first code is drawn in proportion to its rejection: given its draw, it is rejected for certain
+    scale = rejected.sum() / len(codes) / (1 - shares[:, :1]).clamp(min=torch.finfo(p.dtype).tiny)
+    law = law + (scale * torch.cat(residuals)).sum(0)
+    return law.scatter_add(0, codes[:, 1:].flatten().clamp(min=0), (scale * shares[:, 1:]).flatten())
+
+
+@torch.inference_mode()
+def _judge_children(
+    codes: Tensor, p: Tensor, q: Tensor | None, rule: AcceptanceRule, verification: Verification
+) -> tuple[Tensor, Tensor]:
+    """codes [S, M] of a node's children, -1 for none -> the probability [S, M] that each is committed, and the residual
+    law [S, V], scaled by the probability that all are rejected. The coins are integrated out."""
+    noise = _RejectingNoise()
+    tree, probs = _one_level_trees(codes, p, q)
+    verification(tree, probs, rule, noise)
+    reached = torch.ones_like(probs[:, 0, 0])  # [S]
+    shares = []
+    for accept in noise.accept[: codes.shape[1]]:
+        shares.append(reached * accept)
+        reached = reached * (1 - accept)
+    committed = torch.stack(shares, 1) if shares else reached.new_zeros(len(codes), 0)
+    return committed, reached[:, None] * noise.residual
+
+
+@dataclass(frozen=True)
+class _AtDepth:
+    """A rule that judges the children of a root as those of a node at this depth."""
+
+    rule: AcceptanceRule
+    depth: int
+
+    def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
+        return self.rule.judge(p, q, x, site._replace(depth=site.depth + self.depth))
+
+
+class _RejectingNoise:
+    """Rejects every child; records its acceptance probability, and the residual law once all are rejected."""
+
+    def __init__(self) -> None:
+        self.accept: list[Tensor] = []  # [S] by child
+        self.residual: Tensor | None = None  # [S, V]
+
+    def accepts(self, probability: Tensor, node: Tensor) -> Tensor:
+        """In place of a coin. [S], or [S, N] where all nodes are judged at once, of which the first is the root."""
+        accept = torch.where(node > 0, probability, 0)  # node 0: the row has no child left
+        self.accept.append(accept.view(len(node), -1)[:, 0])
+        return torch.zeros_like(probability, dtype=torch.bool)
+
+    def draw(self, law: Tensor) -> Tensor:
+        """Records the law; the token is not used."""
+        self.residual = law
+        return law.argmax(-1)
+
+
+def _one_level_trees(codes: Tensor, p: Tensor, q: Tensor | None) -> tuple[DraftTree, Tensor]:
+    """codes [S, M], -1 where there is no child -> S trees of a root and its children, and their laws [S, M + 1, V]."""
+    rows, count = codes.shape
+    root = codes.new_zeros(rows, 1)
+    tokens = torch.cat([root, codes.clamp(min=0)], 1)
+    parents = torch.cat([root - 1, torch.where(codes < 0, PADDING, 0)], 1)
+    laws = [None if law is None else law.expand(rows, count + 1, -1) for law in (q, p)]
+    return DraftTree(tokens, parents, laws[0]), laws[1]
+
+
+def _redraw_children(q: Tensor, rejected: Tensor, redraws: Tensor, count: int) -> Tensor:
+    """[S, count] codes: the first at evenly spaced quantiles of `rejected`, the others drawn from q without
+    replacement; -1 beyond the support of q."""
+    size = len(redraws)
+    steps = (torch.arange(size, device=q.device, dtype=torch.float64) + 0.5) / size * rejected.double().sum()
+    first = torch.searchsorted(rejected.double().cumsum(0), steps).clamp(max=len(q) - 1)[:, None]
+    scores = (q.log() + redraws).scatter(1, first, -torch.inf)
+    others = scores.topk(min(count - 1, len(q)), dim=1)
+    return torch.cat([first, others.indices.masked_fill(others.values == -torch.inf, -1)], 1)

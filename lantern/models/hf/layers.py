@@ -1,0 +1,101 @@
+"""Changes to the layers of a transformers body: projections of one input fused into one product, attention of query
+heads that share key heads, and the inputs of chosen layers kept."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+from transformers.modeling_utils import PreTrainedModel
+
+FUSED = {"self_attn": ("q_proj", "k_proj", "v_proj"), "mlp": ("gate_proj", "up_proj")}
+
+
+def fuse_projections(layers: Sequence[nn.Module]) -> None:
+    """In place, in every decoder layer, without a second copy of the weights. Projections with a bias stay as they
+    are."""
+    for layer in layers:
+        for owner, names in FUSED.items():
+            part = getattr(layer, owner)
+            projections = [getattr(part, name) for name in names]
+            if all(isinstance(projection, nn.Linear) and projection.bias is None for projection in projections):
+                fused = _Fused(projections)
+                for index, name in enumerate(names):
+                    setattr(part, name, _Part(fused, index))
+
+
+class _Fused(nn.Module):
+    def __init__(self, projections: Sequence[nn.Linear]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.cat([projection.weight.detach() for projection in projections]), False)
+        self.sizes = [projection.out_features for projection in projections]
+        self._read: Tensor | None = None
+
+    def part(self, index: int, x: Tensor) -> Tensor:
+        """x [..., I] -> [..., O] of the projection with this index. The first call computes all of them."""
+        if x is not self._read:
+            self._parts, self._read = F.linear(x, self.weight).split(self.sizes, -1), x
+        part = self._parts[index]
+        if index == len(self.sizes) - 1:
+            self._parts, self._read = (), None
+        return part
+
+
+class _Part(nn.Module):
+    def __init__(self, fused: _Fused, index: int) -> None:
+        super().__init__()
+        self.fused, self.index = fused, index
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fused.part(self.index, x)
+
+
+NAME = "lantern_grouped"
+LONGEST = 1024  # tokens of a pass: of more, the mask's copies outweigh those of keys and values
+
+
+def grouped_attention(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
+    scaling: float | None = None, **given: object,
+) -> tuple[Tensor, None]:  # fmt: skip
+    """With a mask, transformers copies keys and values for every query head as soon as a pass has two tokens, which
+    moves as many bytes as the weights for a tree over a long image. Here the query heads of a key head become rows of
+    one product. query [B, H, T, D]; key, value [B, G, S, D]; mask [B, 1, T, S] additive -> [B, T, H, D]."""
+    groups, length = query.shape[1] // key.shape[1], query.shape[2]
+    if attention_mask is None or length > LONGEST:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **given)
+    packed = query.reshape(len(query), key.shape[1], groups * length, -1)  # heads that share a key head are neighbours
+    mask = attention_mask.repeat(1, 1, groups, 1)
+    found = F.scaled_dot_product_attention(packed, key, value, attn_mask=mask, scale=scaling)
+    return found.reshape(query.shape).transpose(1, 2).contiguous(), None
+
+
+AttentionInterface.register(NAME, grouped_attention)
+AttentionMaskInterface.register(NAME, sdpa_mask)
+
+
+def share_keys(body: PreTrainedModel) -> None:
+    """Gives the model this attention, if its query heads share key heads."""
+    if body.config.num_attention_heads > body.config.num_key_value_heads:
+        body.set_attn_implementation(NAME)
+
+
+@contextmanager
+def kept_inputs(body: nn.ModuleList, layers: Sequence[int]) -> Iterator[dict[int, Tensor]]:
+    """By layer the input [B R, T, D] of the last forward within the context."""
+    inputs: dict[int, Tensor] = {}
+    hooks = [body[i].register_forward_pre_hook(partial(_keep, inputs, i)) for i in layers]
+    try:
+        yield inputs
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _keep(inputs: dict[int, Tensor], index: int, layer: nn.Module, given: tuple[Tensor, ...]) -> None:
+    inputs[index] = given[0]

@@ -1,0 +1,246 @@
+"""Distils a drafter on a frozen target by a recipe: losses on the guided sampling law and on features, unrolled as
+decoding runs the drafter. Validation measures what decoding will accept under ratio verification and shared noise."""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import pytorch_lightning as pl
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from torch import Tensor, nn
+
+from lantern.drafters.eagle.feature_drafter import layered, require_layers
+from lantern.drafters.eagle.network import AddedLayers
+from lantern.errors import LanternError
+from lantern.models.token_grid import has_latents
+from lantern.noise import image_seed
+from lantern.sampling import Sampling
+from lantern.training.data_module import batch_uniform, step_generator
+from lantern.training.drafter.losses import chained_length
+from lantern.training.drafter.recipe import Recipe
+from lantern.training.drafter.teacher_forcing import GuidedLaws, head_backward, site_losses, target_features
+from lantern.training.drafter.unroll import Unroll, all_roots
+from lantern.training.drafter.variants import EagleStudent, Student, save_drafter, start_linear
+from lantern.training.optimizers import matrices, muon_with_adamw
+from lantern.training.run.schedule import progress_of
+from lantern.types import Target
+
+
+class DrafterPairs(NamedTuple):
+    """The drafter's inputs, (token, previous feature) pairs, and its regression targets. T = P + L - 2 pairs, the
+    image's L - 1 last."""
+
+    embeddings: Tensor  # [B R, T, D] of the tokens
+    previous: Tensor  # [B R, T, F] what the target hands out one position earlier: Forward.features
+    features: Tensor  # [B R, T, D] target features at the tokens' positions: the regression targets
+
+
+class DrafterTask(pl.LightningModule):
+    """Batches: {"tokens": [B, L], "caption": B captions}, optionally with cached "features" [B, R, P + L - 1, F]; of
+    validation also with "noise_seed" [B], of the shared noise under which the target drew the images."""
+
+    def __init__(
+        self, target: Target, sampling: Sampling, recipe: Recipe, lr: float, muon_lr: float, weight_decay: float,
+        validation_depth: int, seed: int, student: Student | None = None, start_from: str | None = None,
+    ) -> None:  # fmt: skip
+        """student: the kind of drafter, EAGLE by default; start_from: a drafter checkpoint to train further."""
+        super().__init__()
+        if has_latents(target):
+            raise LanternError("task=drafter is for codes, this model has latents; give task=drafter_continuous")
+        if max(recipe.depth, validation_depth) >= target.num_tokens:
+            raise LanternError(
+                f"recipe.depth={recipe.depth}, distil.validation_depth={validation_depth}: an image has "
+                f"{target.num_tokens} tokens; give fewer passes than that"
+            )
+        self.target, self.sampling, self.recipe = target, sampling, recipe
+        self.lr, self.muon_lr, self.weight_decay = lr, muon_lr, weight_decay
+        self.validation_depth, self.seed = validation_depth, seed
+        self.student, self.start_from = student or EagleStudent(), start_from
+        self._training_passes = self.student.training_passes(recipe)
+        if self.student.levels is not None and validation_depth > self.student.levels:
+            raise LanternError(
+                f"distil.validation_depth={validation_depth}: drafter=parallel has {self.student.levels} levels; give "
+                f"that many at most, or distil.student.levels={validation_depth}"
+            )
+        layers = recipe.layers(layered(target).num_layers) if recipe.layers else ()
+        reads = layers, recipe.adds_layers
+        self.network = self._loaded(start_from, *reads) if start_from else self.student.build(target, *reads)
+
+    def setup(self, stage: str) -> None:
+        """Raises LanternError for levels without a gradient, for which several processes would wait."""
+        if self.recipe.unroll_from and self.student.levels is not None and self.trainer.world_size > 1:
+            raise LanternError(
+                f"recipe.unroll_from={self.recipe.unroll_from} leaves levels of drafter=parallel without a gradient at "
+                f"first, for which {self.trainer.world_size} processes would wait; give recipe.unroll_from=0, or "
+                "trainer.devices=1"
+            )
+
+    @cached_property
+    def _head_backward(self):
+        """At first use: callbacks may move the target in their setup."""
+        return head_backward(self.target)
+
+    def _loaded(self, start_from: str, layers: Sequence[int], adds_layers: bool) -> nn.Module:
+        network = self.student.load(start_from, self.target)
+        if adds_layers and not network.reads.layers:  # it goes on from what it reads already
+            require_layers(self.target, layers)
+            network.reads = AddedLayers(network.fc.out_features, layers)
+        if (tuple(layers), adds_layers) != (network.reads.layers, network.reads.adds):
+            found, wanted = _read(network.reads.layers, network.reads.adds), _read(layers, adds_layers)
+            raise LanternError(
+                f"task.start_from={start_from} reads {found}, this recipe {wanted}; give the recipe it was trained by"
+            )
+        return network
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        hidden = matrices(self.network)
+        return muon_with_adamw(self.network, hidden, self.lr, self.muon_lr, self.weight_decay)
+
+    def training_step(self, batch: dict, batch_idx: int) -> Tensor:
+        recipe, pairs = self.recipe, self._pairs(batch)
+        if self.global_step == 0 and not self.start_from:
+            self._start_linear(pairs)
+        laws = self._laws(pairs, self._fresh_seeds(len(batch["tokens"])))
+        if recipe.feature_noise:
+            pairs = pairs._replace(previous=pairs.previous + recipe.feature_noise * self._noise(pairs.previous))
+        depth = self._depth()
+        roots, counts = self._chains(laws.features.shape[1] - depth + 1, depth)
+        goes_on = [counts > d for d in range(depth)]
+        at = [self.target.prefix_len - 1 + roots[kept] for kept in goes_on]  # positions of roots among all pairs
+        passes = list(self._run(self._training_passes, pairs, at[1:]))
+        outputs_at_roots = [passes[0][:, at[0]], *passes[1:]]
+        guided = [self._guide(outputs) for outputs in outputs_at_roots]
+        drafted = torch.stack([scatter_chains(rows, kept) for rows, kept in zip(guided, goes_on, strict=True)])
+        losses, alphas = site_losses(drafted, roots, counts, laws, recipe.loss)
+        loss = recipe.objective(losses, alphas)
+        if recipe.feature_weight:
+            regression = self._regression(pairs, passes, at)
+            loss = loss + recipe.feature_weight * regression
+            self.log("train/feature_loss", regression)
+        self.log("train/loss", loss, prog_bar=True)
+        self.log("train/overlap", alphas.sum() / (alphas.shape[1] * int(counts.sum())))
+        return loss
+
+    def _depth(self) -> int:
+        """The passes of this step: at first one, since a second doubles the time."""
+        begins = self.recipe.unroll_from
+        return 1 if begins and progress_of(self.trainer) < begins else self.recipe.depth
+
+    def _chains(self, count: int, depth: int) -> tuple[Tensor, Tensor]:
+        """The roots [S] of this step's chains, ascending, and the number of passes [S] of each, `depth` at most."""
+        roots, drop = torch.arange(count), self.recipe.drop
+        if drop is None:
+            return roots, torch.full_like(roots, depth)
+        return roots, drop.passes(count, depth, step_generator(self.seed, self.global_step))
+
+    def _fresh_seeds(self, count: int) -> Tensor:
+        """[count] seeds of shared noise, new at each step. Image i of a process is number i * world_size + rank."""
+        step, rank, world_size = self.global_step, self.global_rank, self.trainer.world_size
+        seeds = [image_seed(self.seed, f"training step {step}", i * world_size + rank) for i in range(count)]
+        return torch.tensor(seeds, device=self.target.embed_weight.device)
+
+    def _noise(self, features: Tensor) -> Tensor:  # [B R, T, D] -> uniform in [-1, 1), keyed by image
+        guidance = self.target.guidance
+        shape = (guidance, *features.shape[1:])
+        process = self.global_rank, self.trainer.world_size, features.device
+        noise = batch_uniform(len(features) // guidance, shape, self.seed, self.global_step, *process)
+        return noise.flatten(0, 1) * 2 - 1
+
+    @torch.no_grad()
+    def _start_linear(self, pairs: DrafterPairs) -> None:
+        """Initialises the student's input layers by least squares on the first batch of all processes: the best linear
+        drafter, since the layer behind them starts as the identity."""
+        first, dim, reads = self.target.prefix_len - 1, pairs.features.shape[-1], self.network.reads
+        if reads.layers and not reads.adds:  # what the head reads, from layers of the same position
+            start_linear(self, reads.fc, reads.normed(pairs.previous)[:, first:], pairs.previous[:, first:, :dim])
+        inputs = torch.cat([pairs.embeddings, reads(pairs.previous)], dim=-1)
+        for ahead, fc in enumerate(self.network.entrances):  # predicts `ahead` positions further on
+            start_linear(self, fc, inputs[:, first : inputs.shape[1] - ahead], pairs.features[:, first + ahead :])
+
+    def _regression(self, pairs: DrafterPairs, passes: list[Tensor], at: list[Tensor]) -> Tensor:
+        """SmoothL1 of the features, mean over passes: the first one's at all image positions, then the chains'."""
+        first = self.target.prefix_len - 1
+        found = [(passes[0][:, first:], pairs.features[:, first:])]
+        found += [(outputs, pairs.features[:, at[d] + d]) for d, outputs in enumerate(passes[1:], start=1)]
+        return torch.stack([F.smooth_l1_loss(own.float(), taught.float()) for own, taught in found]).mean()
+
+    def validation_step(self, batch: dict, batch_idx: int) -> None:
+        size = len(batch["tokens"])
+        certainty, alphas, agreements = self.compare(batch, batch["noise_seed"])
+        self._log_all("sim_accept_len", "alpha", alphas, size)
+        self._log_all("sim_agree_len", "agreement", agreements, size)
+        self.log("val/target_top1", certainty.mean(), batch_size=size, sync_dist=True)
+
+    def compare(self, batch: dict, seeds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """By site the largest p [B, L - 1]; by depth overlap and agreement under noise of `seeds` [depth, B, L - 1]."""
+        pairs = self._pairs(batch)
+        laws = self._laws(pairs, seeds)
+        drafted = [self._guided(outputs) for outputs in self._passes(pairs, self.validation_depth)]
+        by_image = [laws.compare(drafted, slice(i, i + 1)) for i in range(len(seeds))]  # the laws of all would be large
+        certainty, alphas, agreements = (torch.cat(parts, dim=-2) for parts in zip(*by_image, strict=True))
+        return certainty, alphas, agreements
+
+    def _log_all(self, length: str, name: str, accepted: Tensor, size: int) -> None:
+        """accepted [depth, B, L - 1]: probability that a draft is accepted, by depth."""
+        self.log(f"val/{length}", chained_length(accepted), batch_size=size, prog_bar=True, sync_dist=True)
+        for d, at_depth in enumerate(accepted):
+            mean = at_depth[:, d:].mean()
+            self.log(f"val/{name}_{d + 1}", mean, batch_size=size, prog_bar=d == 0, sync_dist=True)
+
+    def _passes(self, pairs: DrafterPairs, depth: int) -> Iterator[Tensor]:
+        """Outputs [B R, T, D] of each pass as decoding runs the drafter, of all chains in the image, else zeros."""
+        first, length = self.target.prefix_len - 1, pairs.previous.shape[1]
+        for d, outputs in enumerate(self._run(self.student.passes, pairs, all_roots(first, length, depth))):
+            yield F.pad(outputs, (0, 0, length - outputs.shape[1], 0)) if d else outputs
+
+    def _run(self, unroll: Unroll, pairs: DrafterPairs, roots: Sequence[Tensor]) -> Iterator[Tensor]:
+        rotation = self.target.rotation[None, 1 : pairs.previous.shape[1] + 1]
+        return unroll(self.network, pairs.embeddings, self.network.reads(pairs.previous), rotation, roots)
+
+    def _laws(self, pairs: DrafterPairs, seeds: Tensor) -> GuidedLaws:
+        return GuidedLaws(self.target, self.sampling, self._guided(pairs.features), seeds, self._head_backward)
+
+    def _guided(self, features: Tensor) -> Tensor:  # [B R, T, D] -> [B, L - 1, D], image positions only
+        return self._guide(features[:, self.target.prefix_len - 1 :])
+
+    def _guide(self, features: Tensor) -> Tensor:  # [B R, T, D] -> [B, T, D]
+        rows = features.to(self.target.embed_weight.dtype)
+        with torch.autocast(rows.device.type, enabled=False):  # as decoding guides
+            return self.target.guide(rearrange(rows, "(b r) t d -> b r t d", r=self.target.guidance))
+
+    @torch.no_grad()
+    def _pairs(self, batch: dict) -> DrafterPairs:
+        """Pairs as in decoding: code 0 at prefix positions, then token t with feature t - 1."""
+        tokens, guidance = batch["tokens"], self.target.guidance
+        features = batch.get("features")
+        if features is None:
+            features = target_features(self.target, tokens, batch["caption"], self.network.reads.layers)
+        features = features.clone()  # autograd rejects inference tensors
+        features = rearrange(features, "b r t f -> (b r) t f")
+        text = tokens.new_zeros(len(tokens), self.target.prefix_len - 1)
+        weight = self.network.embedding(self.target.embed_weight)
+        embeddings = F.embedding(torch.cat([text, tokens[:, :-1]], dim=1), weight).repeat_interleave(guidance, 0)
+        dtype = self.network.fc.weight.dtype  # the drafter may have a wider dtype than the target
+        return DrafterPairs(embeddings.to(dtype), features[:, :-1].to(dtype), features[:, 1:, : weight.shape[1]])
+
+    def export(self, folder: Path) -> None:
+        """Writes the drafter in the format of lantern.drafters.loading, with the hash of its target's weights."""
+        save_drafter(folder, self.network, self.student, self.target)
+
+
+def scatter_chains(rows: Tensor, kept: Tensor) -> Tensor:
+    """rows [B, n, D] of the n chains of kept [S] -> [B, S, D], zeros elsewhere."""
+    if kept.all():
+        return rows
+    whole = rows.new_zeros(len(rows), len(kept), rows.shape[2])
+    return whole.index_copy(1, kept.nonzero()[:, 0].to(rows.device), rows)
+
+
+def _read(layers: Sequence[int], adds: bool) -> str:
+    """What a drafter reads, in words."""
+    if not layers:
+        return "the target's features"
+    return f"the target's layers {list(layers)} {'beside' if adds else 'in place of'} its features"

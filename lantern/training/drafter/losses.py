@@ -1,0 +1,196 @@
+"""Losses of a drafter's law against the target's: at each site, and from the sites of chains to the loss of a step."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from lantern.errors import LanternError
+from lantern.noise import winners
+from lantern.sampling import entropy
+
+MIN_ALPHA = 1e-6  # keeps the gradient of log alpha finite
+
+
+def overlap(p: Tensor, q: Tensor) -> Tensor:  # [..., V], [..., V] -> [...]
+    """alpha: the acceptance probability of a token drawn from q and judged by p (Leviathan et al., 2211.17192)."""
+    return torch.minimum(p, q).sum(-1)
+
+
+@dataclass(frozen=True, eq=False)
+class Sites:
+    """Positions at which a drafter predicts. What several losses read is computed once."""
+
+    p: Tensor  # [..., V] the target's law
+    log_q: Tensor  # [..., V] of the drafter's, float32 at least; carries the gradient
+    noise: Callable[[], Tensor]  # -> [..., V] exp(G) of shared noise at these positions
+
+    @cached_property
+    def q(self) -> Tensor:  # [..., V]
+        """The drafter's law."""
+        return self.log_q.exp()
+
+    @cached_property
+    def alpha(self) -> Tensor:  # [...]
+        """The overlap of p and q, with a gradient that takes two operations where minimum's takes six."""
+        below = (self.q.detach() < self.p).to(self.p.dtype)
+        return self.p.sum(-1) + torch.linalg.vecdot(self.q, below) - torch.linalg.vecdot(self.p, below)
+
+
+class SiteLoss(Protocol):
+    """A loss between the laws at a site. Each site's loss depends on its own log_q alone."""
+
+    def __call__(self, sites: Sites) -> Tensor: ...  # -> [...]
+
+
+class Part(NamedTuple):
+    """A loss and its weight."""
+
+    weight: float
+    loss: SiteLoss
+
+
+class Blend:
+    """A weighted sum of losses."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.parts = tuple(parts)
+
+    def __call__(self, sites: Sites) -> Tensor:
+        first, *others = (part.weight * part.loss(sites) for part in self.parts)
+        return sum(others, first)
+
+
+class CrossEntropy:
+    """-sum_x p(x) log q(x) over the whole law, as EAGLE distils it (2401.15077)."""
+
+    def __call__(self, sites: Sites) -> Tensor:
+        return -torch.linalg.vecdot(sites.p, sites.log_q)
+
+
+class TopCodes:
+    """HASS (2408.15766, section 3.1): -sum of p(x) log q(x) over the `count` likeliest codes of p."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __call__(self, sites: Sites) -> Tensor:
+        best = sites.p.topk(min(self.count, sites.p.shape[-1]))
+        return -(best.values * sites.log_q.gather(-1, best.indices)).sum(-1)
+
+
+class LogOverlap:
+    """The LK loss (2602.23881): -log alpha."""
+
+    def __call__(self, sites: Sites) -> Tensor:
+        return -sites.alpha.clamp(min=MIN_ALPHA).log()
+
+
+class TotalVariation:
+    """The rejection probability 1 - alpha, which is the total variation between p and q."""
+
+    def __call__(self, sites: Sites) -> Tensor:
+        return 1 - sites.alpha
+
+
+class AdaptiveHybrid:
+    """LK's adaptive hybrid (2602.23881): lambda KL(p, q) + (1 - lambda) (1 - alpha), lambda = exp(-eta alpha) without
+    gradient. Where the laws are far apart KL leads, since its gradient does not vanish. The paper's eta is 3."""
+
+    def __init__(self, eta: float) -> None:
+        self.eta = eta
+
+    def __call__(self, sites: Sites) -> Tensor:
+        share = torch.exp(-self.eta * sites.alpha.detach())
+        divergence = -entropy(sites.p) - torch.linalg.vecdot(sites.p, sites.log_q)
+        return share * divergence + (1 - share) * (1 - sites.alpha)
+
+
+class Race:
+    """Agreement under shared noise (unpublished): cross-entropy of the target's pick argmax(log p + G) under
+    softmax((log q + G) / tau) with the same G. As tau falls the prediction becomes the drafter's own pick."""
+
+    def __init__(self, tau: float) -> None:
+        if tau < 0.001:
+            raise LanternError(f"recipe.loss.tau={tau} is out of range; give 0.001 at least")
+        self.tau = tau
+
+    def __call__(self, sites: Sites) -> Tensor:
+        weights = sites.noise()
+        pick = winners(sites.p, weights)[..., None]
+        scores = (sites.log_q + weights.log()) / self.tau
+        return scores.logsumexp(-1) - scores.gather(-1, pick)[..., 0]
+
+
+class Objective(Protocol):
+    """losses, alphas [depth, B, S] -> scalar. Entry [d, b, s] is the site at depth d of the chain behind root s of
+    image b, whose tokens are the image's own; 0 where the chain was dropped. Alphas are overlaps, without gradient."""
+
+    def __call__(self, losses: Tensor, alphas: Tensor) -> Tensor: ...
+
+
+class Mean:
+    """All depths alike."""
+
+    def __call__(self, losses: Tensor, alphas: Tensor) -> Tensor:
+        return losses.mean()
+
+
+class Decayed:
+    """Depth d counts rate^d (EAGLE-3's code, rate 0.8)."""
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+
+    def __call__(self, losses: Tensor, alphas: Tensor) -> Tensor:
+        weights = self.rate ** torch.arange(len(losses), dtype=losses.dtype, device=losses.device)
+        return (weights * losses.mean((1, 2))).sum()
+
+
+class DynamicPace:
+    """D-PACE's weights: with s = (1 - floor) alpha + floor and P_m the product of s up to depth m, depth d counts the
+    sum of P_m over m >= d, without gradient. The published s reads q of the label; here alpha takes its place, the
+    probability with which sampled tokens are accepted."""
+
+    def __init__(self, floor: float) -> None:
+        self.floor = floor
+
+    def __call__(self, losses: Tensor, alphas: Tensor) -> Tensor:
+        reached = ((1 - self.floor) * alphas + self.floor).cumprod(0)
+        return (reached.flip(0).cumsum(0).flip(0) * losses).mean()
+
+
+class ExpectedLength:
+    """-(1 + sum over d of the product of the first d acceptance probabilities): minus the tokens a step of a chain. For
+    TotalVariation, whose losses are 1 - alpha."""
+
+    def __call__(self, losses: Tensor, alphas: Tensor) -> Tensor:
+        return -(1 + (1 - losses).cumprod(0).sum(0)).mean()
+
+
+class ConditionalDrop:
+    """P-EAGLE's (2602.01469) conditional dropping: a share of max(rate^d, least) of the chains, drawn at random, has a
+    pass d, and a chain that has it has all passes before. For objectives that are sums over sites."""
+
+    def __init__(self, rate: float, least: float) -> None:
+        self.rate, self.least = rate, least
+
+    def passes(self, count: int, depth: int, generator: torch.Generator) -> Tensor:
+        """-> [count] the number of passes of each chain, of `depth` at most."""
+        rank = torch.randperm(count, generator=generator)
+        shares = [max(self.rate**d, self.least) for d in range(depth)]
+        return torch.stack([rank < max(1, round(share * count)) for share in shares]).sum(0)
+
+
+def chained_length(accepted: Tensor) -> Tensor:  # [depth, B, T] -> scalar
+    """Mean accepted length of a chain: sum over d of the product of the first d acceptance probabilities.
+
+    accepted[d, :, t] is the probability at token t after d drafted tokens: a chain follows the diagonal.
+    """
+    depth, _, length = accepted.shape
+    roots = length - depth + 1
+    diagonal = torch.stack([accepted[d, :, d : d + roots] for d in range(depth)])
+    return diagonal.cumprod(0).sum(0).mean()

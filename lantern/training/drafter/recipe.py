@@ -1,0 +1,53 @@
+"""How a drafter is trained on a batch: one recipe for each yaml in conf/recipe."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lantern.errors import LanternError
+from lantern.training.drafter.losses import ConditionalDrop, DynamicPace, ExpectedLength, Objective, SiteLoss
+from lantern.training.drafter.unroll import Unroll
+
+Layers = Callable[[int], tuple[int, ...]]  # indices of some of a target's layers, given their number
+
+
+def low_middle_high(count: int) -> tuple[int, int, int]:
+    """The layers of `count` whose inputs EAGLE-3 reads: 2, count / 2 and count - 3; closer together if there are
+    fewer than 9."""
+    return min(2, count // 3), count // 2, max(count - 3, 2 * count // 3)
+
+
+def late(count: int) -> tuple[int, int, int]:
+    """The layers of `count` a third and two thirds up, and the last one."""
+    return count // 3, 2 * count // 3, count - 1
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A loss at each site, their sum over chains, the passes that reach the sites, and what the drafter reads."""
+
+    loss: SiteLoss
+    objective: Objective
+    depth: int  # passes
+    feature_weight: float  # of SmoothL1 between the drafter's features and the target's
+    feature_noise: float  # half-width of the uniform noise on the target's features that the drafter reads
+    drop: ConditionalDrop | None = None  # of chains after some passes; None: all chains have all passes
+    unroll_from: float = 0.0  # share of the training before which there is one pass
+    unroll: Unroll | None = None  # None: that of the drafter's kind
+    layers: Layers | None = None  # of the target whose inputs the drafter reads; None: the target's features
+    adds_layers: bool = False  # to the target's features, else they are read in place of them
+
+    def __post_init__(self) -> None:
+        if self.depth < 1:
+            raise LanternError(f"recipe.depth={self.depth} is out of range; give 1 at least")
+        for name in ("feature_weight", "feature_noise"):
+            if getattr(self, name) < 0:
+                raise LanternError(f"recipe.{name}={getattr(self, name)} is out of range; give 0 at least")
+        if not 0 <= self.unroll_from <= 1:
+            raise LanternError(f"recipe.unroll_from={self.unroll_from} is out of range; give a share from 0 to 1")
+        if self.adds_layers and self.layers is None:
+            raise LanternError("recipe.adds_layers=true adds the target's layers that recipe.layers names; give them")
+        if self.drop and isinstance(self.objective, DynamicPace | ExpectedLength):
+            raise LanternError(
+                f"recipe.drop leaves parts of chains out, along which {type(self.objective).__name__} multiplies; give "
+                "an objective that is a sum over sites: Mean or Decayed"
+            )

@@ -1,0 +1,197 @@
+"""What the frozen target teaches under teacher forcing: its features, laws and noise at all positions of an image, as
+decoding computes them; and a drafter's losses against them, a block of sites at a time."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from lantern.drafters.eagle.feature_drafter import layered
+from lantern.models.llamagen.fused import linear
+from lantern.models.llamagen.target import LlamaGenTarget
+from lantern.noise import MAX_TABLE, pick_weights, winners
+from lantern.sampling import Sampling
+from lantern.training.drafter.losses import SiteLoss, Sites, overlap
+from lantern.types import DraftTree, Target
+
+SITES_AT_ONCE = {"cpu": 128}  # a block's laws stay in the processor's cache; those of all sites never exist at once
+MANY_SITES = 8192  # at once on other devices
+
+
+@runtime_checkable
+class Teachable(Protocol):
+    """A target that computes the features of an image in one pass, without its cache and its head."""
+
+    def teach(self, tokens: Tensor, prompts: Sequence[str], layers: Sequence[int] = ()) -> Tensor:
+        """As target_features."""
+
+
+def guided_target(target: Target, cfg_scale: float) -> Target:
+    """The target under the guidance that decoding will use, for all parts of a training run to share."""
+    return target.configured(cfg_scale)
+
+
+def target_features(target: Target, tokens: Tensor, captions: list[str], layers: Sequence[int] = ()) -> Tensor:
+    """tokens [B, L] behind captions -> features [B, R, P + L - 1, F] after the final norm, and behind them the inputs
+    of `layers`: those of Forward.features, in the precision of decoding also under a training's autocast.
+
+    LanternError for layers that the target does not hand out.
+    """
+    with torch.autocast(tokens.device.type, enabled=False):
+        if not isinstance(target, Teachable):
+            return features_of_decoding(target, tokens, captions, layers)
+        with torch.no_grad():
+            return target.teach(tokens, captions, layers)
+
+
+def features_of_decoding(target: Target, tokens: Tensor, captions: list[str], layers: Sequence[int] = ()) -> Tensor:
+    """target_features of any target, in the precision set around it: one verification pass of the image as a chain."""
+    batch, length = len(tokens), tokens.shape[1] - 1
+    target.allocate(batch, length)
+    if layers:
+        layered(target).hand_out(layers)
+    prefix = target.prefill(captions, torch.arange(batch, device=tokens.device)).features
+    parents = torch.arange(-1, length - 1, device=tokens.device).expand(batch, -1)
+    return torch.cat([prefix, target.verify(DraftTree(tokens[:, :-1], parents)).features], dim=2)
+
+
+def head_backward(target: Target) -> Callable[[Tensor], Tensor]:
+    """The product with the head's transposed weight: gradients of logits [..., V] -> of features [..., D]."""
+    if not isinstance(target, LlamaGenTarget):
+        return head_by_autograd(target)
+    product = linear(target.transformer.output.weight.T.contiguous())  # prepacked: three times as fast on a CPU
+    return lambda gradient: product(gradient.flatten(0, -2)).unflatten(0, gradient.shape[:-1])
+
+
+def head_by_autograd(target: Target) -> Callable[[Tensor], Tensor]:
+    """head_backward of any target."""
+
+    def backward(gradient: Tensor) -> Tensor:
+        rows = gradient.new_zeros(*gradient.shape[:-1], target.embed_weight.shape[1]).requires_grad_()
+        with torch.enable_grad():
+            return torch.autograd.grad(target.head(rows), rows, gradient)[0]
+
+    return backward
+
+
+@dataclass(frozen=True, eq=False)
+class GuidedLaws:
+    """Implements Teaching. Position t is that of the feature which predicts token t + 1."""
+
+    target: Target
+    sampling: Sampling
+    features: Tensor  # [B, L - 1, D] the target's, guided
+    seeds: Tensor  # [B] of the images' noise
+    head_backward: Callable[[Tensor], Tensor]
+
+    def p(self, images: slice, positions: Tensor) -> Tensor:
+        return self.sampling.law(self.target.head(self.features[images][:, positions]))
+
+    def noise(self, images: slice, positions: Tensor) -> Tensor:
+        seeds, codes = self.seeds[images], self.target.vocab_size
+        if self.sampling.is_greedy:
+            return torch.ones(len(seeds), len(positions), codes, device=seeds.device)
+        width = max(1, MAX_TABLE // (len(seeds) * codes)) if seeds.is_cpu else len(positions)
+        parts = [pick_weights(seeds, part + 1, codes) for part in positions.split(width)]
+        return torch.cat(parts, dim=1)
+
+    def q(self, rows: Tensor) -> Tensor:
+        """[..., D] guided outputs of the drafter -> its laws [..., V] as decoding drafts from them."""
+        return self.sampling.law(self.target.head(rows))
+
+    def compare(self, drafted: Sequence[Tensor], images: slice) -> tuple[Tensor, Tensor, Tensor]:
+        """drafted: outputs [B, L - 1, D] of each pass -> by position the largest p [b, L - 1], and by depth the overlap
+        of p and q and whether their picks under the images' noise agree, [depth, b, L - 1] each."""
+        positions = torch.arange(self.features.shape[1], device=self.features.device)
+        with torch.autocast(positions.device.type, enabled=False):  # as decoding runs the head
+            p, laws = self.p(images, positions), [self.q(rows[images]) for rows in drafted]
+        noise = self.noise(images, positions)
+        picks = winners(p, noise)
+        agree = torch.stack([winners(q, noise) == picks for q in laws])
+        return p.amax(-1), torch.stack([overlap(p, q) for q in laws]), agree.to(p.dtype)
+
+    def scores(self, rows: Tensor) -> Tensor:
+        """At the temperature of decoding, without top-k and top-p: a loss needs the logarithm at every code."""
+        return replace(self.sampling, top_k=0, top_p=1.0).scores(self.target.head(rows))
+
+    def scores_to_rows(self, gradient: Tensor) -> Tensor:
+        gradient = gradient / (self.sampling.temperature or 1.0)
+        return self.head_backward(gradient.to(self.features.dtype))
+
+
+class Teaching(Protocol):
+    """What a batch of images teaches, by slices of its images and positions [U]."""
+
+    def p(self, images: slice, positions: Tensor) -> Tensor: ...  # [b, U, V] the target's laws
+    def noise(self, images: slice, positions: Tensor) -> Tensor: ...  # [b, U, V] exp(G) of shared noise
+    def scores(self, rows: Tensor) -> Tensor: ...  # [..., D] guided outputs of the drafter -> log q up to a constant
+    def scores_to_rows(self, gradient: Tensor) -> Tensor: ...  # [..., V] -> [..., D]: the gradient of scores, backward
+
+
+def site_losses(
+    drafted: Tensor, roots: Tensor, passes: Tensor, teaching: Teaching, loss: SiteLoss
+) -> tuple[Tensor, Tensor]:
+    """drafted [depth, B, S, D]: guided outputs of each pass at the positions roots [S] + depth; passes [S] of each
+    chain, those behind them being left out; both on the host -> losses and overlaps [depth, B, S], 0 where left out;
+    the losses carry the gradient."""
+    with torch.autocast(drafted.device.type, enabled=False):  # as decoding runs the head
+        return _BlockwiseLoss.apply(drafted, roots, passes, teaching, loss)
+
+
+class _BlockwiseLoss(torch.autograd.Function):
+    """The gradient with respect to the outputs is computed with the losses, while a block's laws are at hand."""
+
+    @staticmethod
+    def forward(
+        ctx, drafted: Tensor, roots: Tensor, passes: Tensor, teaching: Teaching, loss: SiteLoss
+    ) -> tuple[Tensor, Tensor]:
+        gradient = torch.zeros_like(drafted)
+        dtype = torch.promote_types(drafted.dtype, torch.float32)
+        losses, alphas = drafted.new_zeros(2, *drafted.shape[:-1], dtype=dtype).unbind()
+        for images, block in _blocks(drafted):
+            positions, kept = _sites_of_block(roots[block], passes[block], len(drafted), drafted.device)
+            p = teaching.p(images, positions)
+            noise = cache(partial(teaching.noise, images, positions))  # only for a loss that reads it, once a block
+            for d, (at, goes_on) in enumerate(kept):
+                here = images, block.start + goes_on
+                scores = teaching.scores(drafted[d][here]).requires_grad_()
+                with torch.enable_grad():
+                    sites = Sites(p[:, at], scores.log_softmax(-1), lambda at=at, noise=noise: noise()[:, at])
+                    value = loss(sites)
+                    (by_score,) = torch.autograd.grad(value.sum(), scores)
+                gradient[d][here] = teaching.scores_to_rows(by_score).to(gradient.dtype)  # indexing does not cast
+                losses[d][here], alphas[d][here] = value.detach().to(dtype), sites.alpha.detach().to(dtype)
+        ctx.save_for_backward(gradient)
+        ctx.mark_non_differentiable(alphas)
+        return losses, alphas
+
+    @staticmethod
+    def backward(ctx, upstream: Tensor, _: Tensor) -> tuple[Tensor, None, None, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return gradient * upstream[..., None].to(gradient.dtype), None, None, None, None
+
+
+def _blocks(drafted: Tensor) -> Iterator[tuple[slice, slice]]:
+    """Slices of images and of roots that hold as many sites as are computed at once."""
+    _, batch, size, _ = drafted.shape
+    limit = SITES_AT_ONCE.get(drafted.device.type, MANY_SITES)
+    images, width = max(1, limit // size), min(limit, size)
+    for first in range(0, batch, images):
+        for start in range(0, size, width):
+            yield slice(first, first + images), slice(start, start + width)
+
+
+def _sites_of_block(
+    roots: Tensor, passes: Tensor, depth: int, device: torch.device
+) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:  # fmt: skip
+    """A block's roots [s] and passes [s] on the host -> on the device, by one upload, its positions [U], and of each
+    pass d the chains that have it with the indices of their positions."""
+    positions, index = (roots + torch.arange(depth)[:, None]).unique(return_inverse=True)  # [U], [depth, s]
+    chains = [(passes > d).nonzero()[:, 0] for d in range(int(passes.max()))]
+    at = [index[d, goes_on] for d, goes_on in enumerate(chains)]
+    parts = [positions, *at, *chains]
+    positions, *others = torch.cat(parts).to(device).split([len(part) for part in parts])
+    return positions, list(zip(others[: len(chains)], others[len(chains) :], strict=True))

@@ -1,0 +1,131 @@
+"""Multi-step training of a drafter on its own features, at all positions in parallel (HASS, 2408.15766; EAGLE-3's
+training-time test). Pass d stands for depth d: a chain's token there reads the output of pass d - 1, and attends to the
+committed tokens and to the chain's own."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
+
+CHAINS_AT_ONCE = {"cpu": 128}  # whose scores exist at once; they are computed again for the gradient
+MANY_CHAINS = 1024  # at once on other devices, where a block is a dozen launches
+
+
+class Unroll(Protocol):
+    """The passes of a drafter over the positions of images; `unroll` gives the shapes."""
+
+    def __call__(
+        self, network: nn.Module, embeddings: Tensor, features: Tensor, rotation: Tensor, roots: Sequence[Tensor]
+    ) -> Iterator[Tensor]: ...
+
+
+def unroll(
+    network: EagleNetwork, embeddings: Tensor, features: Tensor, rotation: Tensor, roots: Sequence[Tensor]
+) -> Iterator[Tensor]:
+    """embeddings [B, T, D] of tokens, features [B, T, D] of the positions before them -> outputs of the first pass at
+    all positions [B, T, D], then of each later pass d at the positions roots + d [B, S, D].
+
+    roots: for each later pass the positions [S] of its chains' roots, ascending, on the host, and among those of the
+    pass before.
+    """
+    return _unroll(network, embeddings, features, rotation, roots, lambda outputs: outputs)
+
+
+def detached_unroll(
+    network: EagleNetwork, embeddings: Tensor, features: Tensor, rotation: Tensor, roots: Sequence[Tensor]
+) -> Iterator[Tensor]:
+    """As unroll, without gradient through the features that a pass reads (HASS)."""
+    return _unroll(network, embeddings, features, rotation, roots, Tensor.detach)
+
+
+def _unroll(
+    network: EagleNetwork, embeddings: Tensor, features: Tensor, rotation: Tensor, roots: Sequence[Tensor],
+    fed_back: Callable[[Tensor], Tensor],
+) -> Iterator[Tensor]:  # fmt: skip
+    attention, former = ChainAttention(), torch.arange(embeddings.shape[1])
+    yield (outputs := network(embeddings, features, rotation, None, attention))
+    for d, chains in enumerate(roots, start=1):
+        placed, kept = _to_device(chains, former, features.device)
+        attention.start_pass(chains, placed, kept)
+        own, at = fed_back(outputs)[:, kept].to(features.dtype), placed + d
+        yield (outputs := network(embeddings[:, at], own, rotation[:, at], None, attention))
+        former = chains
+
+
+def parallel_passes(
+    network: ParallelNetwork, embeddings: Tensor, features: Tensor, rotation: Tensor, roots: Sequence[Tensor]
+) -> Iterator[Tensor]:
+    """As unroll, for a network whose levels all read the pair at the root, of target features only."""
+    attention, former = ChainAttention(), torch.arange(embeddings.shape[1])
+    yield network(embeddings, features, rotation, None, attention)
+    for level, chains in enumerate(roots, start=1):
+        placed, kept = _to_device(chains, former, features.device)
+        attention.start_pass(chains, placed, kept)
+        pairs = embeddings[:, placed], features[:, placed]
+        yield network(*pairs, rotation[:, placed + level], None, attention, level=level)
+        former = chains
+
+
+def _to_device(chains: Tensor, former: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Roots [S] of chains and of those of the pass before, on the host -> the roots [S] and the chains' indices in the
+    pass before [S] on the device, by one upload."""
+    placed, kept = torch.stack([chains, torch.searchsorted(former, chains)]).to(device)
+    return placed, kept
+
+
+def all_roots(first: int, length: int, depth: int) -> list[Tensor]:
+    """roots for `depth` passes: of all chains from position `first` on that end within the `length` positions."""
+    return [torch.arange(first, length - d) for d in range(1, depth)]
+
+
+class ChainAttention:
+    """Implements KeyValues. The first pass reads all positions and is causal. In a later pass a chain attends to the
+    first one up to its root, the committed tokens, and to one key of each later pass, its own drafted tokens."""
+
+    def __init__(self) -> None:
+        self._first: tuple[Tensor, ...] = ()  # keys and values [B, H, T, Dh]
+        self._own: list[tuple[Tensor, Tensor]] = []  # of the later passes [B, H, S, Dh]
+
+    def start_pass(self, roots: Tensor, placed: Tensor, kept: Tensor) -> None:
+        """Before a later pass: the positions [S] of its chains' roots, ascending, on the host and on the device, and
+        there the indices [S] of these chains in the pass before."""
+        self._roots, self._placed = roots, placed
+        self._own = [(key[:, :, kept], value[:, :, kept]) for key, value in self._own]
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:  # [B, H, T or S, Dh] each
+        if not self._first:
+            self._first = key, value
+            return F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        self._own.append((key, value))
+        return torch.cat(list(self._blocks(query)), dim=2)
+
+    def _blocks(self, query: Tensor) -> Iterator[Tensor]:
+        keys, values = self._first
+        own_keys, own_values = (torch.stack(part, dim=3) for part in zip(*self._own, strict=True))  # [B, H, S, J, Dh]
+        at_once = CHAINS_AT_ONCE.get(query.device.type, MANY_CHAINS)
+        for start in range(0, query.shape[2], at_once):
+            rows = slice(start, start + at_once)
+            seen = slice(int(self._roots[rows][-1]) + 1)
+            own = query[:, :, rows], own_keys[:, :, rows], own_values[:, :, rows]
+            committed = keys[:, :, seen], values[:, :, seen]
+            yield checkpoint(
+                chain_attention, *own, *committed, self._placed[rows], use_reentrant=False, preserve_rng_state=False
+            )
+
+
+def chain_attention(
+    query: Tensor, own_keys: Tensor, own_values: Tensor, keys: Tensor, values: Tensor, roots: Tensor
+) -> Tensor:  # fmt: skip
+    """query [B, H, S, Dh] of chains with roots [S], their own keys and values [B, H, S, J, Dh], keys and values
+    [B, H, T, Dh] of the first pass -> [B, H, S, Dh]."""
+    query, count = query * query.shape[-1] ** -0.5, keys.shape[2]
+    behind = torch.arange(count, device=keys.device) > roots[:, None]  # [S, T]
+    scores = (query @ keys.transpose(-1, -2)).masked_fill(behind, -torch.inf)
+    own = torch.linalg.vecdot(query[..., None, :], own_keys)  # [B, H, S, J]
+    committed, drafted = torch.cat([scores, own], dim=-1).softmax(-1).tensor_split([count], dim=-1)
+    return committed @ values + (drafted[..., None] * own_values).sum(-2)

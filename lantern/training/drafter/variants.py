@@ -1,0 +1,185 @@
+"""The drafters that DrafterTask can distil: for each its network, its start and its teacher-forced passes."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+
+from lantern.drafters.eagle.feature_drafter import require_layers
+from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
+from lantern.drafters.loading import PARALLEL, drafter_folder, load_network, load_parallel_network, read_drafter
+from lantern.errors import LanternError
+from lantern.models.checkpoints import save_weights
+from lantern.models.llamagen.target import LlamaGenTarget
+from lantern.models.llamagen.transformer import feed_forward_dim
+from lantern.training.drafter.recipe import Recipe
+from lantern.training.drafter.unroll import Unroll, parallel_passes, unroll
+from lantern.types import Target
+
+START = "task.start_from"  # the config key of a drafter to train further
+WIDTH_MULTIPLE = 64  # of feed-forward widths
+RIDGE = 0.01  # regularisation of least squares, relative to the inputs' variance
+
+
+class Student(Protocol):
+    """A drafter variant in distillation."""
+
+    levels: int | None  # passes that its network has weights for; None: any number
+
+    def build(
+        self, target: Target, layers: Sequence[int], adds_layers: bool = False
+    ) -> nn.Module: ...  # whose inputs it reads; see Recipe
+    def load(self, checkpoint: str, target: Target) -> nn.Module: ...  # a drafter to train further
+    def passes(
+        self, network: nn.Module, embeddings: Tensor, features: Tensor, rotation: Tensor, roots: Sequence[Tensor]
+    ) -> Iterator[Tensor]: ...  # as decoding runs them: see unroll()
+    def training_passes(self, recipe: Recipe) -> Unroll: ...  # LanternError for a recipe of another kind of drafter
+    def config(self, network: nn.Module) -> dict: ...  # loader arguments beside the layer's sizes
+
+
+class EagleStudent:
+    """EAGLE, unrolled on its own features: pass d reads the outputs of pass d - 1."""
+
+    levels = None
+    passes = staticmethod(unroll)
+
+    def build(self, target: Target, layers: Sequence[int], adds_layers: bool = False) -> EagleNetwork:
+        if layers:
+            require_layers(target, layers)
+        network = EagleNetwork(*layer_sizes(target), layers=layers, adds_layers=adds_layers)
+        initialise(target, network)
+        return network
+
+    def load(self, checkpoint: str, target: Target) -> EagleNetwork:
+        return load_network(drafter_folder(checkpoint, target, setting=START), target, START)
+
+    def training_passes(self, recipe: Recipe) -> Unroll:
+        return recipe.unroll or self.passes
+
+    def config(self, network: EagleNetwork) -> dict:
+        reads, config = network.reads, {"eps": network.ffn_norm.eps}
+        if network.embed_weight is not None:
+            config["embedding_rows"] = len(network.embed_weight)
+        if reads.layers:
+            config |= {"layers": list(reads.layers), "adds_layers": reads.adds}
+        return config
+
+
+class ParallelStudent:
+    """The parallel drafter, all levels from the root's pair."""
+
+    passes = staticmethod(parallel_passes)
+
+    def __init__(self, levels: int) -> None:
+        self.levels = levels
+
+    def build(self, target: Target, layers: Sequence[int], adds_layers: bool = False) -> ParallelNetwork:
+        network = ParallelNetwork(*layer_sizes(target), self.levels)
+        initialise(target, network)
+        return network
+
+    def load(self, checkpoint: str, target: Target) -> ParallelNetwork:
+        """A parallel drafter, or an EAGLE drafter of features alone, whose layer and input layer then initialise all
+        levels."""
+        folder = drafter_folder(checkpoint, target, PARALLEL, START)
+        if "levels" in read_drafter(folder)[1]:
+            network = load_parallel_network(folder, target, START)
+            if (found := len(network.entrances)) != self.levels:
+                raise LanternError(f"{START}={checkpoint} has {found} levels; give distil.student.levels={found}")
+            return network
+        network, eagle = ParallelNetwork(*layer_sizes(target), self.levels), load_network(folder, target, START)
+        _check_start(checkpoint, eagle, network)
+        for part in ("fc", "attention", "ffn_norm", "feed_forward"):
+            getattr(network, part).load_state_dict(getattr(eagle, part).state_dict())
+        for layer in network.ahead:
+            layer.load_state_dict(network.fc.state_dict())
+        return network
+
+    def training_passes(self, recipe: Recipe) -> Unroll:
+        if recipe.unroll or recipe.layers or recipe.depth != self.levels:
+            of_eagle = " of EAGLE" if recipe.unroll or recipe.layers else ""
+            raise LanternError(
+                f"this recipe has {recipe.depth} passes{of_eagle}, drafter=parallel one "
+                f"for each of its {self.levels} levels; give recipe=feature_lk or recipe.depth={self.levels}"
+            )
+        return self.passes
+
+    def config(self, network: ParallelNetwork) -> dict:
+        return {"levels": len(network.entrances)}
+
+
+def _check_start(checkpoint: str, eagle: EagleNetwork, network: ParallelNetwork) -> None:
+    """Refuses an EAGLE drafter of which a parallel one would keep only a part."""
+    if eagle.reads.layers:
+        raise LanternError(
+            f"{START}={checkpoint} reads the target's layers {list(eagle.reads.layers)}, drafter=parallel its features "
+            f"alone; give a drafter of recipe=feature_lk, or leave {START} out"
+        )
+    if eagle.embed_weight is not None:
+        raise LanternError(
+            f"{START}={checkpoint} has an embedding of its own, drafter=parallel reads the target's; leave {START} out"
+        )
+    found, wanted = (part.feed_forward.w1.out_features for part in (eagle, network))
+    if found != wanted:
+        raise LanternError(
+            f"{START}={checkpoint} has a feed-forward part of width {found}, drafter=parallel one of {wanted}; give a "
+            f"drafter of that width, or leave {START} out"
+        )
+
+
+def save_drafter(folder: Path, network: EagleNetwork | ParallelNetwork, student: Student, target: Target) -> None:
+    """Writes a drafter in the format of lantern.drafters.loading, with the hash of its target's weights."""
+    config = {
+        "dim": network.fc.out_features,
+        "num_heads": network.attention.num_heads,
+        "hidden_dim": network.feed_forward.w1.out_features,
+        "vocab_size": target.vocab_size,
+        "target_hash": target.weights_hash,
+        **student.config(network),
+    }
+    save_weights(folder, network.state_dict(), config)
+
+
+def layer_sizes(target: Target) -> tuple[int, int, int]:
+    """Width, heads and feed-forward width of a drafter layer: those of LlamaGen's layers; of another target's drafter
+    heads as wide as the target's."""
+    dim = target.embed_weight.shape[1]
+    if isinstance(target, LlamaGenTarget):
+        layer = target.transformer.layers[-1]
+        return dim, layer.attention.num_heads, layer.feed_forward.w1.out_features
+    return dim, dim // target.rotation.shape[-1], feed_forward_dim(dim, WIDTH_MULTIPLE)
+
+
+@torch.no_grad()
+def initialise(target: Target, network: nn.Module) -> None:
+    """Copies LlamaGen's last layer, and zeroes the output projections: the network starts as a linear drafter."""
+    if isinstance(target, LlamaGenTarget):
+        layer = target.transformer.layers[-1]
+        network.attention.wqkv.weight.copy_(layer.attention.wqkv.weight * layer.attention_norm.weight)
+        network.ffn_norm.load_state_dict(layer.ffn_norm.state_dict())
+        network.feed_forward.load_state_dict(layer.feed_forward.state_dict())
+    network.attention.wo.weight.zero_()
+    network.feed_forward.w2.weight.zero_()
+
+
+@torch.no_grad()
+def start_linear(task: pl.LightningModule, fc: nn.Linear, inputs: Tensor, outputs: Tensor) -> None:
+    """Sets a layer of the task to the least-squares map of inputs [B R, T, I] to outputs [B R, T, O] of all
+    processes."""
+    rows = task.all_gather(torch.cat([inputs, outputs], dim=-1).flatten(0, 1).float()).flatten(0, -2)
+    weight, bias = least_squares(*rows.split([fc.in_features, fc.out_features], dim=-1))
+    fc.weight.copy_(task.trainer.strategy.broadcast(weight.cpu()))  # bitwise equal on all processes
+    fc.bias.copy_(task.trainer.strategy.broadcast(bias.cpu()))
+
+
+def least_squares(inputs: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
+    """inputs [n, I], outputs [n, O] -> weight [O, I], bias [O] of the ridge regression on standardised inputs."""
+    inputs, outputs = inputs.double(), outputs.double()
+    mean, scale = inputs.mean(0), inputs.std(0).clamp(min=1e-4)
+    z = (inputs - mean) / scale
+    gram = z.T @ z + RIDGE * len(z) * torch.eye(z.shape[1], dtype=z.dtype, device=z.device)
+    weight = torch.linalg.solve(gram, z.T @ (outputs - outputs.mean(0))).T / scale  # [O, I]
+    return weight.float(), (outputs.mean(0) - weight @ mean).float()

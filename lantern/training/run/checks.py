@@ -1,0 +1,132 @@
+"""Checks of a training before anything is built: settings that exclude each other, and captions that a target does not
+read, before images are encoded for hours."""
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+
+import pytorch_lightning as pl
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from lantern.data.splits import Splits
+from lantern.errors import LanternError, is_number, is_whole, no_value
+from lantern.evaluation.fingerprint import digest
+from lantern.models.conditioners import words_of
+from lantern.runtime.overrides import override
+
+CAPTIONS = "training captions"  # among the hashes of what a run has read
+OF_CODES = re.compile(r"[+~]*(distil[.@=]|drafter/training|drafter=(?!eagle$))")  # overrides of task=drafter alone
+
+
+def check_settings(cfg: DictConfig) -> None:
+    """Refuses settings that no training works with; the range of a part's own settings is left to its constructor."""
+    _check_trainer(cfg)
+    _check_model(cfg)
+    _check_tables(cfg)
+    if missing := sorted(OmegaConf.missing_keys(cfg.data)):  # by the name under which the user gives it
+        raise LanternError(no_value(missing[0]))
+
+
+def check_overrides(overrides: Sequence[str], task_name: str) -> None:
+    """Refuses settings that only evaluation reads, or another task."""
+    if ignored := [given for given in overrides if given.startswith("drafter.")]:
+        raise LanternError(
+            f"{ignored[0]} says what evaluate.py drafts with; to train a drafter further give task.start_from=…, for "
+            "its sizes distil.…"
+        )
+    if task_name == "drafter_continuous" and (ignored := list(filter(OF_CODES.match, overrides))):
+        raise LanternError(
+            f"{ignored[0]} is for drafters of codes, task=drafter_continuous trains EAGLE's layer on latents; leave it "
+            "out, and give its passes as task.depth=… and task.validation_depth=…"
+        )
+
+
+def _check_trainer(cfg: DictConfig) -> None:
+    trainer = cfg.trainer
+    if not is_whole(cfg.seed) or not 0 <= cfg.seed < 2**32:
+        raise LanternError(f"seed={cfg.seed} is out of range; give a whole number from 0 to {2**32 - 1}")
+    for name in ("max_steps", "max_epochs"):
+        if is_number(limit := trainer[name]) and limit != -1 and limit < 1:
+            raise LanternError(f"trainer.{name}={limit} trains nothing; give 1 at least, or -1 for no limit")
+    if isinstance(trainer.max_time, str) and not trainer.max_time.strip("0:"):
+        raise LanternError(
+            f"trainer.max_time={trainer.max_time} trains nothing; give days:hours:minutes:seconds, or null"
+        )
+    if is_number(interval := trainer.val_check_interval) and interval < 1:
+        raise LanternError(f"trainer.val_check_interval={interval} is out of range; give 1 step at least")
+    if (count := trainer.get("accumulate_grad_batches", 1)) != 1:
+        raise LanternError(
+            f"trainer.accumulate_grad_batches={count}: the batches of a step would have equal noise; leave it out, and "
+            "give a larger batches.batch_size"
+        )
+
+
+def _check_model(cfg: DictConfig) -> None:
+    """Refuses a task on a model of the other kind of tokens, or on one without what the task needs of it."""
+    base, task = cfg.model.get("base"), cfg.task_name
+    if task == "target" and base:
+        raise LanternError(f"this model has latents and stands on {base}; to train it give task=target_continuous")
+    if task.endswith("_continuous") and not base:
+        raise LanternError(
+            f"task={task} is for a model of latents, this one has codes; give model=scenes_continuous, or "
+            f"task={task.removesuffix('_continuous')}"
+        )
+    asked = OmegaConf.to_container(cfg.task, resolve=False).values()
+    if "${model.tokenizer}" in asked and not isinstance(cfg.model.get("tokenizer"), str):
+        raise LanternError(
+            "this task needs a tokenizer in this program's layout, and this model has none; leave model= out"
+        )
+    if "sharded_target" in cfg.callbacks and task != "drafter":
+        raise LanternError(
+            f"callbacks=sharded_target shards the frozen target of codes that a drafter is trained on, and "
+            f"task={task} has none; leave it out"
+        )
+
+
+def _check_tables(cfg: DictConfig) -> None:
+    """Refuses tables that the task does not read, and two tables of which it would read one."""
+    if "training_tokens" not in cfg and "${training_tokens}" in str(OmegaConf.to_container(cfg, resolve=False)):
+        raise LanternError(
+            f"features= and +captions= say how the tables of drafters of codes are made, task={cfg.task_name} reads "
+            "none; leave them out"
+        )
+    if "caption_table" in cfg and "feature_table" in cfg:
+        raise LanternError(
+            "+captions=disk stores captions for features that are computed at each step, features=disk the features "
+            "themselves; give features=on_the_fly with it, or leave +captions=disk out"
+        )
+
+
+def check_architecture(start_from: str, wanted: Mapping[str, object], found: Mapping[str, object]) -> None:
+    """Refuses weights of other layers, such as of another number of heads, which shapes do not tell."""
+    if {**wanted, **found} != wanted:
+        raise LanternError(f"task.start_from={start_from} has other layers than task.architecture; give one of those")
+
+
+def check_captions(cfg: DictConfig, task: object, batches: pl.LightningDataModule) -> None:
+    """Refuses captions of either split that the task's target does not read: words outside a closed vocabulary, or
+    classes. Where the target itself is trained, the sentence has the vocabulary that it needs."""
+    conditioner = getattr(getattr(task, "target", task), "conditioner", None)
+    if not hasattr(conditioner, "check"):  # text encoders read everything
+        return
+    images = _images(cfg, batches)
+    captions = {caption for name in ("train", "validation") for caption in images.split(name).captions}
+    try:
+        conditioner.check(sorted(captions))
+    except LanternError as error:
+        if cfg.task_name != "target":
+            raise
+        remedy = shlex.quote(override("task.vocabulary", sorted(words_of(captions))))
+        raise LanternError(f"{str(error).split(';')[0]}; give {remedy}") from error
+
+
+def data_hash(cfg: DictConfig, batches: pl.LightningDataModule) -> dict[str, str]:
+    """A hash of the training's captions in their order, under its name. That of files would depend on their place and
+    dates, which differ where a run is resumed with a copy."""
+    return {CAPTIONS: digest(list(_images(cfg, batches).split("train").captions))}
+
+
+def _images(cfg: DictConfig, batches: pl.LightningDataModule) -> Splits:
+    """The captioned images that a task's tables are made of."""
+    return instantiate(cfg.images) if "images" in cfg else getattr(batches.splits, "images", batches.splits)

@@ -1,0 +1,99 @@
+"""The command `train`: what train.py and the installed lantern-train run. What needs torch is imported
+inside, so that --help and a mistyped setting are answered at once."""
+
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+
+from lantern.cli.error_messages import in_one_sentence, without_hints
+from lantern.cli.help_page import register
+from lantern.cli.plain_settings import check_added
+from lantern.errors import LanternError
+from lantern.runtime.home import CONFIG_FOLDER
+
+if TYPE_CHECKING:
+    import torch
+
+PR_SET_PDEATHSIG = 1  # of Linux's prctl: the signal at the parent's end
+
+register()
+
+
+@without_hints
+@hydra.main(version_base="1.3", config_path=str(CONFIG_FOLDER), config_name="train")
+@in_one_sentence
+def train(cfg: DictConfig) -> None:
+    """Trains one part, or resumes its training, and exports the weights."""
+    end_with_torchrun()
+    run = HydraConfig.get()
+    check_added(run.overrides.task, run.runtime.choices, "train")
+    import pytorch_lightning as pl
+
+    from lantern.reporting.page.commands import config_dir
+    from lantern.training.run import fit, processes, run_folder
+    from lantern.training.run.checks import check_captions, check_overrides, check_settings, data_hash
+    from lantern.training.run.interrupts import Interrupts
+    from lantern.training.run.monitoring import FiniteLoss
+    from lantern.training.run.schedule import tell_end, tell_limits
+
+    interrupts = Interrupts()
+    interrupts.listen()
+    fit.silence_warnings()
+    folder, is_sweep = Path(run.runtime.output_dir), run.mode == RunMode.MULTIRUN
+    named = run_folder.named_checkpoint(cfg.ckpt_path, folder)
+    check_overrides(run.overrides.task, cfg.task_name)
+    check_settings(cfg)
+    tell_limits(cfg.trainer, run.overrides.task, run.runtime.choices.task)
+    config = run_folder.plain_config(cfg)  # before _place: devices may differ when a run is resumed
+    if (named is None or is_sweep) and run_folder.is_finished(folder, config):
+        return
+    pl.seed_everything(cfg.seed, workers=True, verbose=False)
+    callbacks = [callback for callback in instantiate(cfg.callbacks).values() if callback]
+    with run_folder.alone(folder):
+        run_folder.keep_old_metrics(folder)
+        loggers = [logger for logger in instantiate(cfg.logger).values() if logger]
+        trainer = instantiate(cfg.trainer, callbacks=[*callbacks, FiniteLoss(), interrupts], logger=loggers)
+        processes.check_processes(trainer, cfg.batches.batch_size, run.overrides.hydra, is_sweep)
+        _place(cfg, trainer.strategy.root_device)
+        task, batches = instantiate(cfg.task), instantiate(cfg.batches)
+        check_captions(cfg, task, batches)
+        weights = run_folder.weights_of(config, task) | data_hash(cfg, batches)
+        checkpoint = run_folder.checkpoint_to_resume(folder, config, named, weights)
+        trainer.callbacks[:0] = [
+            run_folder.ClaimRunFolder(folder, config, cfg.device, weights, checkpoint),
+            processes.SameOnAllProcesses(run_folder.plain_config(cfg), weights, checkpoint),
+        ]
+        fit.fit(trainer, task, batches, checkpoint)
+        tell_end(trainer, cfg.trainer)
+        fit.export(task, trainer, folder / cfg.task_name, run.overrides.task, config_dir(run.runtime))
+
+
+def end_with_torchrun() -> None:
+    """Has Linux kill this process when its torchrun is killed: else it would keep training in the folder of the
+    restarted run."""
+    if sys.platform == "linux" and "TORCHELASTIC_RUN_ID" in os.environ:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _place(cfg: DictConfig, device: "torch.device") -> None:
+    """Sets where and in which dtype the frozen target stands, by the device that trains."""
+    from lantern.training.run.processes import training_dtype
+
+    if "sharded_target" in cfg.callbacks:
+        cfg.dtype = training_dtype(cfg.dtype, device)
+    elif cfg.device in ("auto", device.type):
+        cfg.device = str(device)  # where Lightning puts the rest
+    elif cfg.device != str(device):
+        raise LanternError(
+            f"device={cfg.device} is not {device}, which trains; leave it out, or choose what trains, such as by "
+            "'trainer.devices=[1]'"
+        )

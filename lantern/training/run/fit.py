@@ -1,0 +1,108 @@
+"""Trainer.fit with errors in one sentence, the export of the weights after it, and the command that comes next."""
+
+import json
+import logging
+import re
+import shlex
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from pickle import UnpicklingError
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.utilities import rank_zero_only
+from torch.distributed import DistError
+
+from lantern.errors import LanternError
+from lantern.reporting.recipe_runs import EVALUATE_WITH
+from lantern.runtime.files import replace_text
+from lantern.runtime.freed_memory import keep_freed_memory
+from lantern.runtime.overrides import override
+from lantern.runtime.programs import program_of
+from lantern.training.run.monitoring import TolerantWandbLogger
+from lantern.training.run.saved_state import whole_checkpoint
+
+# overrides that evaluate.py needs again: target, sampling law, kind of drafter, paths
+FOR_EVALUATION = re.compile(r"[+~]*((model|sampling|paths|prompts|quality)[.@=]|drafter=)")
+# warnings of every run that a user cannot act on
+WARNINGS = (
+    "`isinstance.treespec", "The '.*' does not have many", "The number of training", "Experiment logs directory",
+    "Mismatch dtype between input and weight", "The `srun` command is available",  # one process needs no srun
+)  # fmt: skip
+
+
+def silence_warnings() -> None:
+    """Hides WARNINGS and Lightning's information messages."""
+    logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
+    for message in WARNINGS:
+        warnings.filterwarnings("ignore", message=message)
+
+
+def fit(trainer: pl.Trainer, task: pl.LightningModule, batches: object, checkpoint: str | None) -> None:
+    """Trainer.fit from a checkpoint or from the start. LanternError for a checkpoint of another task or size, and for
+    processes that do not find each other."""
+    keep_freed_memory()
+    if checkpoint is not None:
+        _remove_surplus(Path(trainer.default_root_dir))
+    trainer.precision_plugin.convert_module(task)  # Lightning restores weights before it does: float64 would be rounded
+    try:
+        trainer.fit(task, batches, ckpt_path=checkpoint, weights_only=True)
+    except DistError as error:
+        reason = str(error).splitlines()[0]
+        raise LanternError(
+            f"the {trainer.world_size} processes did not find each other ({reason}); start all of them with the "
+            "address of the first as MASTER_ADDR and a port that is free there as MASTER_PORT"
+        ) from error
+    except (RuntimeError, KeyError, ValueError, UnpicklingError) as error:
+        if isinstance(error, LanternError) or checkpoint is None or trainer.global_step > 0:
+            raise
+        reason = str(error).splitlines()[0]
+        raise LanternError(
+            f"ckpt_path={checkpoint} is of another task or size ({reason}); give one of this task"
+        ) from error
+
+
+@rank_zero_only
+def _remove_surplus(folder: Path) -> None:
+    """Removes the checkpoints that Lightning saves before it requeues a job, one more each time: it reads them only
+    where no other is given."""
+    for path in folder.glob("hpc_ckpt_*.ckpt"):
+        path.unlink(missing_ok=True)
+
+
+@rank_zero_only
+def export(
+    task: pl.LightningModule, trainer: pl.Trainer, folder: Path, overrides: Sequence[str],
+    config_dir: Sequence[str] = (),
+) -> None:  # fmt: skip
+    """Writes the weights of the best validated step, or without validation the last ones, and prints the next command.
+    overrides and config_dir: those of the training command."""
+    best = next((c.best_model_path for c in trainer.callbacks if isinstance(c, ModelCheckpoint) and c.monitor), "")
+    if best and (path := whole_checkpoint(Path(best))):
+        state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
+        task.load_state_dict(state, strict=task.strict_loading)
+    elif best:
+        print(f"{best}, the best weights, is torn or gone; the last ones are exported")
+    conditioner = getattr(getattr(task, "target", None), "conditioner", None)
+    needed = list(getattr(conditioner, "evaluate_with", ()))
+    if needed:  # before the weights, with which a run counts as finished
+        replace_text(folder.parent / EVALUATE_WITH, json.dumps(needed))
+    task.export(folder)
+    for logger in trainer.loggers:
+        if isinstance(logger, TolerantWandbLogger):
+            logger.log_weights(folder, folder.name)
+    print(next_command(folder, [*overrides, *needed], config_dir))
+
+
+def next_command(weights: Path, overrides: Sequence[str], config_dir: Sequence[str] = ()) -> str:
+    """For a drafter the command that evaluates it, an EAGLE drafter losslessly, with the training's overrides that
+    describe the same target; else where the weights are."""
+    if weights.name != "drafter":
+        return f"{weights.name} written to {weights}; to ship it, copy that folder to data/weights/{weights.name}"
+    kept = [given for given in overrides if FOR_EVALUATION.match(given) and given != "drafter=eagle"]
+    method = [] if any(given.startswith("drafter=") for given in kept) else ["+method=refined_jacobi"]
+    program = program_of("evaluate.py")[1]
+    command = shlex.join([*program, *config_dir, *method, *kept, override("drafter.checkpoint", weights)])
+    return f"drafter written; measure it with: {command}"

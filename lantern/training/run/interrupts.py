@@ -1,0 +1,118 @@
+"""Signals to a training: SIGTERM and Ctrl-C end it promptly, and a job that is put back into the queue is saved first.
+
+Lightning notes SIGTERM until the next batch ends. Before the first step, while images are encoded and sampled, that may
+be hours away. In the middle of a step the weights are those of no step: there, signals wait for its end.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+import pytorch_lightning as pl
+
+from lantern.training.run.lightning_internals import is_validation_due
+from lantern.training.run.saved_state import LatestCheckpoint
+
+STATUS = 128 + signal.SIGTERM  # exit status of a process that the signal ends
+REQUEUE = (signal.SIGUSR1, signal.SIGUSR2)  # of Lightning and of submitit, before the time limit or on preemption
+
+
+class Interrupts(pl.Callback):
+    """Saves the step in which a signal arrives, then ends the process, or has its job put back into the queue. Steps
+    before a validation are not saved: Lightning would count that validation as done. A second Ctrl-C ends at once."""
+
+    def __init__(self) -> None:
+        self._is_training, self._process = False, os.getpid()
+        self._received: int | None = None  # while a batch or a validation runs
+        self._requeue: dict[int, Callable[[int, FrameType | None], object]] = {}  # handlers of a job in a queue
+
+    def listen(self) -> None:
+        """From now on, SIGTERM ends the process. Lightning's own handler calls this one."""
+        signal.signal(signal.SIGTERM, self._terminate)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._is_training = True
+        handlers = {number: signal.getsignal(number) for number in REQUEUE}
+        self._requeue = {number: handler for number, handler in handlers.items() if callable(handler)}
+        if self._requeue:  # where SIGTERM precedes Slurm's kill
+            self._requeue[signal.SIGTERM] = lambda number, frame: sys.exit(STATUS)
+        for number in self._requeue:
+            signal.signal(number, self._note)
+        # of several processes, each may get the signal at another step; ignored means in the background of a shell
+        if trainer.world_size == 1 and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._note)
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs, batch, batch_idx: int
+    ) -> None:
+        # processes receive it at different steps
+        number = trainer.strategy.broadcast(self._received) if self._requeue else self._received
+        if number is None:
+            return
+        if number not in self._requeue:
+            if trainer.world_size == 1 and not is_validation_due(trainer):
+                _save(trainer)
+            if number == signal.SIGINT:
+                raise KeyboardInterrupt
+        elif not is_validation_due(trainer):
+            _save(trainer)
+            self._requeue[number](number, None)
+            while True:  # handlers return where another process requeues the job, whose kill ends this one
+                signal.pause()
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._stop()
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        was_training = self._is_training
+        self._stop()
+        if not was_training or not isinstance(exception, SystemExit | KeyboardInterrupt):
+            return
+        if isinstance(exception, SystemExit):  # Lightning's, without a status
+            exception.code = STATUS
+        if trainer.is_global_zero:
+            name = "Ctrl-C" if isinstance(exception, KeyboardInterrupt) else "SIGTERM"
+            _say(f"ended by {name} after step {trainer.global_step}", _remedy(trainer))
+
+    def _stop(self) -> None:
+        self._is_training = False
+        if signal.getsignal(signal.SIGINT) == self._note:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            if self._received is not None:
+                raise KeyboardInterrupt
+            print("ends after this step; Ctrl-C again ends at once", file=sys.stderr)
+        self._received = number
+
+    def _terminate(self, number: int, frame: FrameType | None) -> None:
+        if self._is_training:
+            self._received = number
+            return  # Lightning ends it after this batch
+        if os.getpid() == self._process:  # not in a helper that encodes images
+            _say("ended by SIGTERM", "started again with the same hydra.run.dir=… it goes on")
+        raise SystemExit(STATUS)
+
+
+def _latest(trainer: pl.Trainer) -> LatestCheckpoint | None:
+    return next((each for each in trainer.callbacks if isinstance(each, LatestCheckpoint)), None)
+
+
+def _save(trainer: pl.Trainer) -> None:
+    if latest := _latest(trainer):
+        latest.save(trainer)
+
+
+def _remedy(trainer: pl.Trainer) -> str:
+    """How to go on from what is saved."""
+    if (latest := _latest(trainer)) is None or not latest.path.is_file():
+        return "no checkpoint is saved yet: started again it begins anew, on the tables that are made"
+    now = f"ckpt_path=last hydra.run.dir={trainer.default_root_dir} trainer.max_time=00:00:00:01"
+    return f"started again with the same hydra.run.dir=… it goes on; with {now} it exports what there is"
+
+
+def _say(what: str, remedy: str) -> None:
+    print(f"error: {what}; {remedy}", file=sys.stderr)

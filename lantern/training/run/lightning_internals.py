@@ -1,0 +1,24 @@
+"""Private interfaces of Lightning that a training relies on. A test names each of them."""
+
+import pytorch_lightning as pl
+from pytorch_lightning.loggers import WandbLogger
+
+
+def is_validation_due(trainer: pl.Trainer) -> bool:
+    """Whether a validation follows the training batch that ends, and not the next one as well."""
+    loop = trainer.fit_loop
+    return trainer.val_check_batch != 1 and loop.epoch_loop._should_check_val_fx(loop._data_fetcher)
+
+
+def is_last_step(trainer: pl.Trainer) -> bool:
+    """Whether the training batch that ends is the last one: of max_steps, max_epochs or the time."""
+    loop = trainer.fit_loop
+    is_last_epoch = loop.max_epochs not in (None, -1) and trainer.current_epoch + 1 >= loop.max_epochs
+    ends_epochs = is_last_epoch and loop.epoch_loop.batch_progress.is_last_batch
+    return trainer.should_stop or ends_epochs or 0 <= trainer.max_steps <= trainer.global_step
+
+
+def without_anonymous(logger: WandbLogger) -> WandbLogger:
+    """The logger without the argument `anonymous`: wandb warns of it, and Lightning gives it unasked."""
+    logger._wandb_init.pop("anonymous", None)
+    return logger

@@ -1,0 +1,113 @@
+"""What a training runs on: accelerator, precision, and several processes that must find each other and do the same."""
+
+import os
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+import pytorch_lightning as pl
+import torch
+import torch.distributed as dist
+from omegaconf import OmegaConf
+from pytorch_lightning.strategies import DDPStrategy, Strategy
+
+from lantern.errors import LanternError
+from lantern.evaluation.fingerprint import digest
+from lantern.evaluation.provenance import code_hash
+from lantern.runtime.hardware import is_bf16_fast, resolve_dtype
+from lantern.training.data_module import share_of_batch
+from lantern.training.run.run_folder import lasting_settings
+
+FOLDER = "hydra.run.dir="
+INTERACTIVE = ("bash", "interactive")  # names of Slurm's jobs in which Lightning starts the processes
+OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"  # torch 2.13 has one store for all starts, with keys that collide
+TIMEOUT_S = 1800  # for a process that never arrives, at the start and at each exchange
+
+
+def strategy(devices: int | str, num_nodes: int) -> Strategy | str:
+    """DDP, or without other processes what Lightning chooses."""
+    if str(devices) == "1" and num_nodes == 1:
+        return "auto"
+    return DDPStrategy(timeout=timedelta(seconds=TIMEOUT_S))
+
+
+def check_processes(trainer: pl.Trainer, batch_size: int, hydra_overrides: Sequence[str], is_sweep: bool) -> None:
+    """Refuses processes that could not train together: each would run a whole sweep, train alone in another folder,
+    hang after a restart by torchrun, or get another share of the batch."""
+    _check_tasks(trainer)
+    if is_sweep and trainer.world_size > 1 and _slurm_tasks() == 1:
+        raise LanternError(
+            f"each of a point's {trainer.world_size} processes would run the whole sweep; give trainer.devices=1, or "
+            f"+launch=slurm hydra.launcher.tasks_per_node={trainer.world_size}"
+        )
+    share_of_batch(batch_size, trainer.world_size)
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and os.environ.get("TORCHELASTIC_MAX_RESTARTS") != "0":
+        raise LanternError(
+            "torchrun would keep the addresses of dead processes, for which restarted ones would wait; start it with "
+            f"{OWN_STORE} in the environment, or with --max-restarts=0"
+        )
+    environment = getattr(trainer.strategy, "cluster_environment", None)
+    chose_own_folders = trainer.world_size > 1 and environment is not None and environment.creates_processes_externally
+    if chose_own_folders and not is_sweep and not any(o.startswith(FOLDER) for o in hydra_overrides):
+        raise LanternError(
+            f"{trainer.world_size} processes were started without a common folder; give {FOLDER}<folder that all see>"
+        )
+
+
+def _slurm_tasks() -> int:
+    """The processes that Slurm has started for this training; 1 without Slurm, and where Lightning starts them."""
+    return 1 if os.environ.get("SLURM_JOB_NAME") in INTERACTIVE else int(os.environ.get("SLURM_NTASKS", 1))
+
+
+def _check_tasks(trainer: pl.Trainer) -> None:
+    """Refuses other tasks of Slurm than the processes that the trainer waits for: each of several tasks on one device
+    would train alone, in the folder of the others."""
+    tasks = _slurm_tasks()
+    if tasks != 1 and tasks != trainer.num_devices * trainer.num_nodes:
+        raise LanternError(
+            f"Slurm has {tasks} tasks for this training, trainer.devices={trainer.num_devices} on trainer.num_nodes="
+            f"{trainer.num_nodes} are {trainer.num_devices * trainer.num_nodes}; give trainer.devices=<tasks per node> "
+            "and trainer.num_nodes=<nodes>, or one task a node"
+        )
+
+
+class SameOnAllProcesses(pl.Callback):
+    """Raises LanternError on every process if one has other settings, weights, code, torch or checkpoint."""
+
+    def __init__(self, config: Mapping[str, object], weights: Mapping[str, str], checkpoint: str | None) -> None:
+        self._own = {
+            "settings": digest(OmegaConf.to_yaml(lasting_settings(config))),
+            "weights": digest(dict(weights)),
+            "code": code_hash(),
+            "torch": torch.__version__,
+            "checkpoint": checkpoint,
+        }
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        if not dist.is_initialized():
+            return
+        found: list = [None] * trainer.world_size
+        dist.all_gather_object(found, self._own)
+        for rank, other in enumerate(found):
+            if wrong := [name for name, value in other.items() if value != found[0][name]]:
+                raise LanternError(
+                    f"process {rank} has other {' and '.join(wrong)} than process 0; start all processes with the same "
+                    "command, weights and packages"
+                )
+
+
+def default_accelerator(device: str) -> str:
+    """ "cuda" with such a GPU unless the device, or accelerator, is "cpu", else "cpu": as resolve_device. Lightning's
+    own choice on a Mac, mps, has no float64."""
+    return "cuda" if torch.cuda.is_available() and device != "cpu" else "cpu"
+
+
+def fastest_precision(accelerator: str) -> str:
+    """ "bf16-mixed" where this trainer.accelerator has hardware instructions for bf16 products, else "32-true"."""
+    return "bf16-mixed" if is_bf16_fast(default_accelerator(accelerator)) else "32-true"
+
+
+def training_dtype(dtype: str, device: torch.device) -> str:
+    """dtype=auto as it is on the device that trains: the target is loaded into main memory, whose processor would
+    choose for itself."""
+    chooses = dtype == "auto" and device.type != "cpu"
+    return str(resolve_dtype(dtype, device)).removeprefix("torch.") if chooses else dtype

@@ -1,0 +1,220 @@
+"""The folder of a training: whether its run is finished, the checkpoint to resume from, and how a run claims it."""
+
+import os
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.utilities import rank_zero_only
+
+from lantern.errors import LanternError
+from lantern.evaluation.provenance import PROVENANCE, write_provenance
+from lantern.models.checkpoints import local_hashes, weights_file
+from lantern.runtime.files import alone_in, is_file, read_object, replace_text
+from lantern.training.run.checks import CAPTIONS
+from lantern.training.run.saved_state import previous_of, whole_checkpoint
+
+CONFIG, METRICS = "config.yaml", "metrics.csv"
+NAMED = {"last": "latest", "best": "best"}  # values of ckpt_path and files of a run's checkpoints folder
+ABSENT, MAX_SHOWN, MAX_CHARACTERS = "not given", 3, 60  # of settings that differ: differences, characters of a value
+MAY_DIFFER_ON_RESUME = (  # and between processes: these change no weight
+    "accelerator", "device", "devices", "num_nodes", "budget_gib", "cache_dir", "sweep", "logger", "num_workers",
+    "log_every_n_steps",
+)  # fmt: skip
+
+
+def plain_config(cfg: DictConfig) -> dict[str, Any]:
+    """The configuration as plain resolved values, for checkpoints, loggers and files."""
+    return OmegaConf.to_container(cfg, resolve=True)
+
+
+def named_weights(config: dict[str, Any]) -> dict[str, str]:
+    """Hashes of the weights folders that a config names, by config key."""
+    read = {"model": ("folder", "base", "tokenizer"), "task": ("start_from",)}
+    return local_hashes({part: {key: config.get(part, {}).get(key) for key in keys} for part, keys in read.items()})
+
+
+def weights_of(config: dict[str, Any], task: pl.LightningModule) -> dict[str, str]:
+    """named_weights and the hash of the task's frozen target."""
+    target = getattr(task, "target", None)
+    return named_weights(config) | ({"target": target.weights_hash} if target is not None else {})
+
+
+def alone(folder: Path) -> AbstractContextManager[None]:
+    """LanternError while another training writes to this folder; the processes of one training share it."""
+    return nullcontext() if rank_zero_only.rank else alone_in(folder)
+
+
+def named_checkpoint(ckpt_path: str | None, folder: Path) -> Path | None:
+    """The whole checkpoint that ckpt_path asks for: a path, or `last` or `best` of the run folder."""
+    if ckpt_path is None:
+        return None
+    is_name = ckpt_path in NAMED
+    path = folder / "checkpoints" / f"{NAMED[ckpt_path]}.ckpt" if is_name else Path(ckpt_path)
+    found = whole_checkpoint(path)
+    if found is None:
+        wrong = "no checkpoint, or not all of one" if is_file(path) else "no file"
+        place = f" ({path})" if is_name else ""
+        remedy = "give hydra.run.dir=<run folder> with it, or" if is_name else "give"
+        raise LanternError(f"ckpt_path={ckpt_path}{place} is {wrong}; {remedy} a .ckpt from a run's checkpoints folder")
+    if found != path:
+        print(f"{path} is torn or missing; the one before it, {found}, is used")
+    return found
+
+
+def checkpoint_to_resume(
+    folder: Path, config: dict[str, Any], named: Path | None, weights: Mapping[str, str]
+) -> str | None:
+    """The checkpoint to start from, if any:
+
+    - ckpt_path names one, first start: that one;
+    - ckpt_path names one, and torchrun, Slurm or the same command restarts the run: its own latest, else that one;
+    - ckpt_path is not given: the latest of an unfinished run in this folder.
+    """
+    if named is not None and not _was_restarted() and not _began_from_file(folder, config):
+        return str(named)
+    return unfinished_checkpoint(folder, config, weights) or (str(named) if named is not None else None)
+
+
+def _was_restarted() -> bool:
+    """Whether torchrun has started these processes again after one of them ended, or Slurm this job."""
+    return any(int(os.environ.get(f"{by}_RESTART_COUNT", 0)) > 0 for by in ("TORCHELASTIC", "SLURM"))
+
+
+def _began_from_file(folder: Path, config: dict[str, Any]) -> bool:
+    """Whether the run in this folder has these settings, among them a ckpt_path that is no name of its own files."""
+    return config["ckpt_path"] not in NAMED and (folder / CONFIG).is_file() and not _changed_settings(folder, config)
+
+
+def unfinished_checkpoint(folder: Path, config: dict[str, Any], weights: Mapping[str, str]) -> str | None:
+    """The latest whole checkpoint of an unfinished run in this folder, one without exported weights; None without one.
+    LanternError if that run had other settings or read other weights; another number of processes is none."""
+    path = latest_of(folder)
+    latest = whole_checkpoint(path)
+    if latest is None or not (folder / CONFIG).is_file() or weights_file(folder / config["task_name"]).is_file():
+        return None
+    if changed := _changed_settings(folder, config):
+        raise LanternError(
+            f"hydra.run.dir={folder} holds an unfinished run of other settings ({changed}); give another "
+            f"folder, or go on from it by ckpt_path={latest}"
+        )
+    _check_weights(folder, weights, f"hydra.run.dir={folder} holds an unfinished run")
+    print(f"resumed from {latest}" + ("" if latest == path else f", because {path.name} is torn"))
+    return str(latest)
+
+
+def is_finished(folder: Path, config: dict[str, Any]) -> bool:
+    """Whether a run has ended in this folder, such as a point of a sweep that was killed. LanternError if it was one of
+    other settings, or on other weights."""
+    if not weights_file(folder / config["task_name"]).is_file() or not (folder / CONFIG).is_file():
+        return False  # the weights are written last
+    if changed := _changed_settings(folder, config):
+        raise LanternError(
+            f"{folder} holds a run of other settings ({changed}); give another hydra.run.dir, of a sweep "
+            "hydra.sweep.dir, or go on from it by ckpt_path=last"
+        )
+    _check_weights(folder, named_weights(config), f"{folder} holds a run")
+    print(f"{folder} is finished")
+    return True
+
+
+def _check_weights(folder: Path, weights: Mapping[str, str], what: str) -> None:
+    """Refuses other weights or captions than the run in this folder has read; the sentence begins with `what`."""
+    recorded = read_object(folder / PROVENANCE).get("hashes", {})
+    for name, found in weights.items():
+        if (before := recorded.get(name, found)) != found:
+            kind = "data" if name == CAPTIONS else "weights"
+            raise LanternError(
+                f"{what} on other {kind}: {name} was {before}, is {found}; put them back, or give another folder"
+            )
+
+
+def _changed_settings(folder: Path, config: dict[str, Any]) -> str:
+    """What differs between the config.yaml of a run folder and these settings; empty if nothing changes a weight."""
+    configs = OmegaConf.load(folder / CONFIG), OmegaConf.create(OmegaConf.to_yaml(config))
+    others = differences(*(lasting_settings(OmegaConf.to_container(each)) for each in configs))
+    more = [f"{len(others) - MAX_SHOWN} more in its {CONFIG}"] if len(others) > MAX_SHOWN else []
+    return "; ".join(others[:MAX_SHOWN] + more)
+
+
+def lasting_settings(config: object) -> object:
+    """A configuration without what MAY_DIFFER_ON_RESUME."""
+    if isinstance(config, Mapping):
+        return {key: lasting_settings(value) for key, value in config.items() if key not in MAY_DIFFER_ON_RESUME}
+    return [lasting_settings(value) for value in config] if isinstance(config, list) else config
+
+
+def differences(before: object, now: object, name: str = "") -> list[str]:
+    """Settings in which two configurations differ, by their dotted names with both values."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        pairs = {key: (before.get(key, ABSENT), now.get(key, ABSENT)) for key in [*before, *now]}
+        parts = [differences(*pair, f"{name}.{key}" if name else str(key)) for key, pair in pairs.items()]
+        return [found for part in parts for found in part]
+    return [] if before == now else [f"{name} was {_shown(before)}, is {_shown(now)}"]
+
+
+def _shown(value: object) -> str:
+    return text if len(text := str(value)) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}…"
+
+
+class ClaimRunFolder(pl.Callback):
+    """Makes the folder this run's at the first step, after all checks have passed. What an earlier run left there is
+    renamed: a restart would take its weights for this run's, or resume from its checkpoint."""
+
+    def __init__(
+        self, folder: Path, config: dict[str, Any], device: str, weights: dict[str, str], checkpoint: str | None
+    ) -> None:  # fmt: skip
+        """device: the one that trains; weights: hashes of what is read; checkpoint: what the run resumes from."""
+        self.folder, self.config, self.device, self.weights = folder, config, device, weights
+        self.checkpoint, self.is_claimed = checkpoint, False
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.claim(trainer)
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.claim(trainer)  # where the checkpoint leaves nothing to train
+
+    @rank_zero_only
+    def claim(self, trainer: pl.Trainer) -> None:
+        """Writes config.yaml and provenance.json, and logs the configuration."""
+        if self.is_claimed:
+            return
+        self.is_claimed = True
+        if weights_file(exported := self.folder / self.config["task_name"]).is_file():
+            _rename_aside(exported)
+        if is_fresh_start(self.folder, self.checkpoint):
+            latest = latest_of(self.folder)
+            for path in filter(Path.is_file, (latest, previous_of(latest))):
+                _rename_aside(path)
+        write_provenance(self.folder, self.config | {"device": self.device}, self.weights)
+        replace_text(self.folder / CONFIG, OmegaConf.to_yaml(self.config))
+        for logger in trainer.loggers:
+            logger.log_hyperparams(self.config)
+
+
+@rank_zero_only
+def keep_old_metrics(folder: Path) -> None:
+    """Renames metrics.csv of an earlier run in this folder, which a new logger would delete, to metrics-1.csv, …"""
+    if (path := folder / METRICS).is_file():
+        _rename_aside(path)
+
+
+def latest_of(folder: Path) -> Path:
+    """The checkpoint that a killed run in this folder resumes from."""
+    return folder / "checkpoints" / f"{NAMED['last']}.ckpt"
+
+
+def is_fresh_start(folder: Path, checkpoint: str | None) -> bool:
+    """Whether a run starts from the beginning, or from a checkpoint that is not one of its folder's latest."""
+    own = [path.resolve() for path in (latest_of(folder), previous_of(latest_of(folder)))]
+    return checkpoint is None or Path(checkpoint).resolve() not in own
+
+
+def _rename_aside(path: Path) -> None:
+    """Renames a file or folder to the first of name-1, name-2, … that is free."""
+    names = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in count(1))
+    path.rename(next(name for name in names if not name.exists()))

@@ -1,0 +1,127 @@
+"""How long a training runs, and the learning rate on the way: linear warm-up, then a cosine to zero at the end of the
+budget. The budget is max_steps, max_epochs or max_time, whichever is used up first; resumed runs continue."""
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from weakref import WeakKeyDictionary
+
+import pytorch_lightning as pl
+from pytorch_lightning.callbacks import Timer
+from pytorch_lightning.utilities import rank_zero_only
+
+from lantern.errors import LanternError
+
+log = logging.getLogger(__name__)
+
+
+def warmup_cosine(step: int, progress: float, warmup_steps: int) -> float:
+    """Factor on the peak learning rate at a step, counted from 0, with `progress` in [0, 1] of the budget used."""
+    warmup = min(1.0, (step + 1) / max(1, warmup_steps))
+    return warmup * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
+
+
+_broadcast: WeakKeyDictionary[pl.Trainer, tuple[int, float]] = WeakKeyDictionary()  # step, and its share
+
+
+def progress_of(trainer: pl.Trainer) -> float:
+    """The same share_of in all processes, so that they use the same rate and stop at the same step. All count the same
+    steps; of time, the share of the first process is broadcast, which waits for the device, once a step."""
+    if not any(isinstance(callback, Timer) for callback in trainer.callbacks):
+        return share_of(trainer)
+    step, share = _broadcast.get(trainer, (-1, 0.0))
+    if step != trainer.global_step:
+        share = trainer.strategy.broadcast(share_of(trainer))
+        _broadcast[trainer] = trainer.global_step, share
+    return share
+
+
+def share_of(trainer: pl.Trainer) -> float:
+    """The used share of the run's budget in this process, in [0, 1]; 0 without a limit."""
+    shares = [0.0]
+    if trainer.max_steps > 0:
+        shares.append(trainer.global_step / trainer.max_steps)
+    if trainer.max_epochs and trainer.max_epochs > 0:
+        steps = -(-trainer.num_training_batches // trainer.accumulate_grad_batches)  # of an epoch, the last one short
+        shares.append(trainer.global_step / (trainer.max_epochs * steps))
+    for callback in trainer.callbacks:
+        if isinstance(callback, Timer) and (left := callback.time_remaining("train")) is not None:
+            shares.append(1 - left / (left + callback.time_elapsed("train")))
+    return min(1.0, max(shares))
+
+
+class WarmupCosine(pl.Callback):
+    """Sets the learning rate of every parameter group before each step, and stops training when the budget is used
+    up."""
+
+    def __init__(self, warmup_steps: int) -> None:
+        if warmup_steps < 0:
+            raise LanternError(f"callbacks.schedule.warmup_steps={warmup_steps} is out of range; give 0 at least")
+        self.warmup_steps = warmup_steps
+
+    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch, batch_idx: int) -> None:
+        factor = warmup_cosine(trainer.global_step, progress_of(trainer), self.warmup_steps)
+        for optimizer in trainer.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = factor * group.setdefault("initial_lr", group["lr"])
+        pl_module.log("train/lr_factor", factor)
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs, batch, batch_idx: int
+    ) -> None:
+        if progress_of(trainer) >= 1:
+            trainer.should_stop = True  # Lightning validates once more
+
+
+def tell_limits(limits: Mapping, overrides: Sequence[str], task: str) -> None:
+    """Warns of a task's max_time beside steps or epochs that the user has given, and of a training without limits.
+    limits: the trainer's settings."""
+    given = [override.lstrip("+") for override in overrides]
+    counted = [name for name in ("max_steps", "max_epochs") if (limits.get(name) or -1) > 0]
+    asked = [f"trainer.{name}={limits[name]}" for name in counted if _has(given, f"trainer.{name}")]
+    if asked and limits["max_time"] is not None and not _has(given, "trainer.max_time"):
+        log.warning(
+            "%s ends after trainer.max_time=%s at the latest, which task=%s sets; give trainer.max_time=null for all "
+            "of it", asked[0], limits["max_time"], task,
+        )  # fmt: skip
+    if not counted and limits["max_time"] is None:
+        log.warning(
+            "this training has no limit: its learning rate never decays, and passes of a recipe that start late never "
+            "do; give trainer.max_steps=… or trainer.max_time=…"
+        )
+
+
+def _has(given: Sequence[str], key: str) -> bool:
+    return any(each.startswith(f"{key}=") for each in given)
+
+
+@rank_zero_only
+def tell_end(trainer: pl.Trainer, limits: Mapping) -> None:
+    """Prints the steps of a training that has ended, and the limit that was reached."""
+    if share_of(trainer) < 1:
+        end = ", stopped before its limits"
+    elif 0 < trainer.max_steps <= trainer.global_step:
+        end = f": trainer.max_steps={trainer.max_steps} is reached"
+    elif trainer.max_epochs and 0 < trainer.max_epochs <= trainer.current_epoch:
+        end = f": trainer.max_epochs={trainer.max_epochs} is reached"
+    else:
+        end = f": trainer.max_time={limits['max_time']} is reached"
+    print(f"trained {trainer.global_step} steps{end}")
+
+
+class StepTimer(Timer):
+    """Lightning's time limit, without its validations: more steps in the same time would have more of them. A resumed
+    run counts on from its checkpoint."""
+
+    def __init__(self, duration: str | None) -> None:
+        """duration: DD:HH:MM:SS; None for no limit."""
+        super().__init__(duration)
+        self._validated = 0.0  # seconds, since this process began to train
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        super().on_validation_end(trainer, pl_module)
+        self._validated += self.time_elapsed("validate")
+
+    def time_elapsed(self, stage: str = "train") -> float:
+        """Seconds of a stage, as Lightning's; of training without validations, except for one that is running."""
+        return super().time_elapsed(stage) - (self._validated if stage == "train" else 0.0)

@@ -1,0 +1,190 @@
+"""Trains the target: next-token cross-entropy with caption dropout for guidance (Sun et al., 2406.06525).
+Token embeddings and head are initialised from the tokenizer's codebook, so that similar codes start similar."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lantern.continuous.continuous_transformer import ContinuousTransformer
+from lantern.continuous.target import transformer_of
+from lantern.errors import LanternError
+from lantern.models.checkpoints import load_strictly, load_weights, save_weights, weights_hash
+from lantern.models.conditioners import SCENE_WORDS
+from lantern.models.llamagen.transformer import Transformer
+from lantern.models.llamagen.weights_folder import (
+    conditioner_of,
+    load_tokenizer,
+    load_transformer,
+    tokenizer_of,
+    tokens_hash,
+)
+from lantern.training.data_module import batch_uniform, step_generator
+from lantern.training.optimizers import matrices, muon_with_adamw
+from lantern.training.run.checks import check_architecture
+
+EMBEDDING_STD = 0.02
+MEANING = {  # of a target's numbers, by key of its config
+    "tokens_hash": "tokens (model.tokenizer)", "vocabulary": "words (task.vocabulary)",
+    "word_seed": "word vectors (task.word_seed)",
+}  # fmt: skip
+
+
+class TargetTask(pl.LightningModule):
+    """Batches: {"tokens": [B, L], "caption": B captions}."""
+
+    def __init__(
+        self, architecture: dict[str, Any], vocabulary: Sequence[str] | None, word_seed: int, tokenizer: str, lr: float,
+        muon_lr: float, weight_decay: float, caption_dropout: float, seed: int, start_from: str | None = None,
+    ) -> None:  # fmt: skip
+        """`architecture`: the transformer's arguments without vocab_size; `vocabulary`: the words of captions, by
+        default those of the embedded scenes; `tokenizer`: its weights folder; `start_from`: the weights folder of a
+        target of the same architecture to train further."""
+        super().__init__()
+        images = load_tokenizer(tokenizer)
+        codebook = images.codebook
+        self.config = {
+            "architecture": architecture | {"vocab_size": len(codebook)},
+            "vocabulary": list(vocabulary or SCENE_WORDS),
+            "word_seed": word_seed,
+            "tokens_hash": tokens_hash(images),
+        }
+        self.transformer, self.conditioner = Transformer(**self.config["architecture"]), conditioner_of(self.config)
+        self.lr, self.muon_lr, self.weight_decay = lr, muon_lr, weight_decay
+        self.caption_dropout, self.seed = caption_dropout, seed
+        if start_from is None:
+            start_from_codebook(self.transformer, codebook, step_generator(seed, 0))
+        else:
+            state, config = load_weights(start_from)
+            if other := [name for name in MEANING if config.get(name, self.config[name]) != self.config[name]]:
+                raise LanternError(
+                    f"task.start_from={start_from} was trained with other {' and '.join(map(MEANING.get, other))}; "
+                    "give a target of this tokenizer and vocabulary, or start_from=null"
+                )
+            load_strictly(self.transformer, state, start_from, "give a target of this architecture as task.start_from")
+            check_architecture(start_from, self.config["architecture"], config.get("architecture", {}))
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        hidden = matrices(self.transformer.layers)
+        return muon_with_adamw(self.transformer, hidden, self.lr, self.muon_lr, self.weight_decay)
+
+    def training_step(self, batch: dict, batch_idx: int) -> Tensor:
+        process = self.global_rank, self.trainer.world_size, "cpu"
+        step = self.global_step + 1  # step 0 is the initialisation's
+        coins = batch_uniform(len(batch["tokens"]), (), self.seed, step, *process)
+        dropped = coins < self.caption_dropout
+        logits = self._logits(batch["tokens"], batch["caption"], dropped)
+        loss = F.cross_entropy(logits.flatten(0, 1), batch["tokens"].flatten())
+        self.log("train/loss", loss, prog_bar=True)
+        return loss
+
+    def validation_step(self, batch: dict, batch_idx: int) -> None:
+        tokens = batch["tokens"]
+        law = self._logits(tokens, batch["caption"], torch.zeros(len(tokens), dtype=torch.bool)).log_softmax(-1)
+        size = len(tokens)
+        self.log("val/loss", F.nll_loss(law.flatten(0, 1), tokens.flatten()), batch_size=size, prog_bar=True)
+        self.log("val/top1", law.amax(-1).exp().mean(), batch_size=size, prog_bar=True)
+
+    def _logits(self, tokens: Tensor, captions: Sequence[str], dropped: Tensor) -> Tensor:  # -> [B, L, V] float32
+        if tokens.shape[1] != self.transformer.num_tokens:
+            raise LanternError(
+                f"images of {tokens.shape[1]} tokens do not fill task.architecture.grid={list(self.transformer.grid)}; "
+                "give images of that many tokens (data.size), or their grid"
+            )
+        condition, visible = (part.to(tokens.device) for part in self.conditioner(captions))
+        features = self.transformer(tokens, condition, visible, dropped.to(tokens.device))
+        return self.transformer.output(features).float()
+
+    def export(self, folder: Path) -> None:
+        """Writes the weights folder that load_target reads, in half precision, which does not change sampling
+        noticeably."""
+        state = {name: value.half() for name, value in self.transformer.state_dict().items()}
+        save_weights(folder, state, self.config)
+
+
+def start_from_codebook(transformer: Transformer, codebook: Tensor, generator: torch.Generator) -> None:
+    """Sets embedding and head to a random rotation of the unit codes [V, C], in the usual scale, plus noise that
+    separates equal codes."""
+    codes = F.normalize(codebook.detach().float(), dim=-1)
+    for table in (transformer.tok_embeddings, transformer.output):
+        _rotate_into(table, codes, generator)
+
+
+@torch.no_grad()
+def _rotate_into(table: nn.Module, codes: Tensor, generator: torch.Generator) -> None:
+    dim = table.weight.shape[1]
+    basis = torch.linalg.qr(torch.randn(dim, codes.shape[1], generator=generator)).Q.T  # [C, D], orthonormal rows
+    noise = torch.randn(table.weight.shape, generator=generator)
+    table.weight.copy_(EMBEDDING_STD * (dim**0.5 * codes @ basis + 0.3 * noise))
+
+
+NOISE_SEED = 1  # beside the seed of caption dropout
+
+
+class ContinuousTargetTask(pl.LightningModule):
+    """Batches: {"tokens": latents [B, L, C], "caption": B captions}."""
+
+    def __init__(
+        self, base: str, trained_layers: int, head: Mapping[str, int], tokenizer: str, draws: int, lr: float,
+        muon_lr: float, weight_decay: float, caption_dropout: float, seed: int,
+    ) -> None:  # fmt: skip
+        """base: the weights folder of a discrete target, of which the upper `trained_layers` are trained further;
+        head: sizes of the diffusion head; tokenizer: its weights folder; draws: timesteps for each token."""
+        super().__init__()
+        discrete, config = load_transformer(base)
+        images = tokenizer_of(config, base, tokenizer)
+        codebook = images.codebook
+        mean, std = codebook.mean(0).tolist(), codebook.std(0).tolist()  # codes are as dense as latents
+        self.config = config | {
+            "tokens_hash": tokens_hash(images), "base_hash": weights_hash(base),
+            "trained_layers": trained_layers, "head": dict(head), "mean": mean, "std": std,
+        }  # fmt: skip
+        self.conditioner, self.transformer = conditioner_of(config), transformer_of(self.config, codebook)
+        start_from_discrete(self.transformer, discrete)
+        self.draws, self.lr, self.muon_lr, self.weight_decay = draws, lr, muon_lr, weight_decay
+        self.caption_dropout, self.seed = caption_dropout, seed
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        model = self.transformer
+        upper = model.layers[len(model.layers) - model.trained_layers :]
+        trained = nn.ModuleList([*upper, model.norm, model.output])
+        hidden = [*matrices(upper), *matrices(model.output.blocks)]
+        return muon_with_adamw(trained, hidden, self.lr, self.muon_lr, self.weight_decay)
+
+    def training_step(self, batch: dict, batch_idx: int) -> Tensor:
+        rank, processes = self.global_rank, self.trainer.world_size
+        coins = batch_uniform(len(batch["tokens"]), (), self.seed, self.global_step, rank, processes, "cpu")
+        noise = step_generator(self.seed + NOISE_SEED, self.global_step * processes + rank)
+        loss = self._loss(batch, coins < self.caption_dropout, noise)
+        self.log("train/loss", loss, prog_bar=True)
+        return loss
+
+    def validation_step(self, batch: dict, batch_idx: int) -> None:
+        size = len(batch["tokens"])
+        loss = self._loss(batch, torch.zeros(size, dtype=torch.bool), step_generator(self.seed, batch_idx))
+        self.log("val/loss", loss, batch_size=size, prog_bar=True)
+
+    def _loss(self, batch: dict, dropped: Tensor, noise: torch.Generator) -> Tensor:
+        tokens = self.transformer.tok_embeddings.standardisation(batch["tokens"])
+        captions: Sequence[str] = batch["caption"]
+        condition, visible = (part.to(tokens.device) for part in self.conditioner(captions))
+        features = self.transformer(tokens, condition, visible, dropped.to(tokens.device))
+        return self.transformer.output.loss(features.flatten(0, 1), tokens.flatten(0, 1), noise, self.draws)
+
+    def export(self, folder: Path) -> None:
+        """Writes the weights folder that load_continuous_target reads: what is not the base's, in half precision."""
+        state = self.transformer.state_dict()
+        own = {name: value.half() for name, value in state.items() if not self.transformer.is_shared(name)}
+        save_weights(folder, own, self.config)
+
+
+def start_from_discrete(transformer: ContinuousTransformer, discrete: Transformer) -> None:
+    """Copies what the two have in common, and freezes what they share."""
+    same = {name: value for name, value in discrete.state_dict().items() if not name.startswith("output.")}
+    transformer.load_state_dict(transformer.state_dict() | same)
+    for name, parameter in transformer.named_parameters():
+        parameter.requires_grad_(not transformer.is_shared(name))

@@ -1,0 +1,56 @@
+"""Differences of images of the same prompt among each other and from AR's."""
+
+import math
+
+import pytest
+import torch
+from support.features import MeanColour
+
+from lantern.metrics.differences import Diversity, ImageDifference
+
+
+def flat(*greys: float) -> torch.Tensor:
+    return torch.tensor(greys).view(-1, 1, 1, 1).expand(-1, 3, 4, 4)
+
+
+def test_equal_images_are_counted_and_others_measured():
+    greys, prompts = [0.5, 0.5, 0.3, 0.9], ["a"] * 20
+    found = ImageDifference().against(flat(*5 * greys), flat(*20 * [0.5]), prompts)
+    assert found["equal_images"] == 0.5
+    assert found["image_diff"] == pytest.approx((0.2 + 0.4) / 4)
+    assert found["image_diff_low"] < found["image_diff"] < found["image_diff_high"]
+
+
+@pytest.mark.parametrize(
+    ("differing", "equal", "has_bounds"), [(1, 23, False), (9, 1, False), (8, 0, True), (10, 40, True)]
+)
+def test_a_difference_that_few_pairs_show_has_no_bounds(differing, equal, has_bounds):
+    """Catches bounds of a mean whose rare pairs were hardly drawn: where one pair in twenty differs, those of 8 pairs
+    cover it 35 times in 100, of 24 61 times."""
+    greys = [0.5 + 0.01 * (1 + number) for number in range(differing)] + [0.5] * equal
+    found = ImageDifference().against(flat(*greys), flat(*[0.5] * len(greys)), ["a"] * len(greys))
+    assert [math.isfinite(found[f"image_diff{end}"]) for end in ("_low", "_high")] == 2 * [has_bounds]
+
+
+def test_a_lossless_image_set_is_without_any_difference():
+    images = torch.rand(4, 3, 4, 4)
+    found = ImageDifference().against(images, images.clone(), ["a"] * 4)
+    assert (found["image_diff"], found["equal_images"]) == (0, 1)
+    assert math.isnan(found["image_diff_high"])  # a lossy one may have made them, too
+
+
+def test_diversity_is_the_mean_distance_within_prompts_and_its_loss_is_paired():
+    """Catches distances between prompts, and prompts that weigh by their number of images."""
+    metric = Diversity(MeanColour())
+    prompts = ["a", "a", "b", "b", "b", "c"]
+    grey = [0.0, 51 / 255, 0.0, 0.0, 102 / 255, 1.0]  # whole bytes
+    within = [0.2, (0.4 + 0.4 + 0.0) / 3]
+    plain = flat(*grey)
+    assert metric(plain, prompts)["diversity"] == pytest.approx(math.sqrt(3) * sum(within) / 2)
+    lost = metric.against(flat(0, 0, 0, 0, 0, 1), plain, prompts)
+    assert lost["diversity_loss"] == pytest.approx(math.sqrt(3) * sum(within) / 2)
+    assert lost["diversity_loss_low"] < lost["diversity_loss"] < lost["diversity_loss_high"]
+
+
+def test_without_a_prompt_that_occurs_twice_there_is_no_diversity():
+    assert math.isnan(Diversity(MeanColour())(flat(0, 1), ["a", "b"])["diversity"])

@@ -1,0 +1,162 @@
+"""Networks in miniature, from local folders: scores by the model itself, and folders that hold something else."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+from safetensors.torch import load_file, save_file
+from support.clips import SIZES, save_clip, save_tokenizer
+from support.configs import composed
+from support.paths import GOLDEN
+from transformers import AutoTokenizer, CLIPVisionConfig, CLIPVisionModel, Dinov2Config, Dinov2Model
+
+from lantern.cli.error_messages import user_error
+from lantern.errors import CheckpointError
+from lantern.metrics.networks import CLIP_MEAN, CLIP_STD, load_clip, load_open_clip, load_vision
+
+PROMPTS = ["a red ball", "bad", "a red bead on a mad dog pad"]
+SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14}
+
+
+@pytest.fixture(scope="module")
+def tokenizer_folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    save_tokenizer(folder)
+    return folder
+
+
+def test_scores_are_the_models_own_logits_without_its_temperature(tmp_path):
+    """Catches pixels in another range, a prompt read at its pads, texts and images of different rows."""
+    model = save_clip(tmp_path)
+    images = torch.rand(3, 3, 8, 8)
+    network = load_clip(tmp_path, scale=2.0)
+    found, tokenizer = network.scores(images, PROMPTS), AutoTokenizer.from_pretrained(tmp_path)
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (CLIP_MEAN, CLIP_STD))
+    for row, prompt in enumerate(PROMPTS):
+        ids = tokenizer(prompt, truncation=True, max_length=12, return_tensors="pt").input_ids
+        logit = model(input_ids=ids, pixel_values=((images - mean) / std)[row : row + 1]).logits_per_image
+        torch.testing.assert_close(found[row], 2 * logit[0, 0] / model.logit_scale.exp(), rtol=0, atol=1e-6)
+    assert network.resize == "bicubic antialiased 8"
+    assert network.scores(torch.rand(2, 3, 20, 20), PROMPTS[:2]).shape == (2,)
+    elsewhere = load_clip(tmp_path, device="meta")
+    assert elsewhere.body.get_image_features(elsewhere.pixels(torch.rand(2, 3, 20, 20))).pooler_output.is_meta
+
+
+def test_a_file_of_open_clip_scores_as_open_clip_does(tokenizer_folder):
+    """The expected cosines are open_clip 3.3.0's own. Catches queries, keys and values in another order, a projection
+    not transposed, and OpenAI's approximate GELU."""
+    expected = load_file(GOLDEN / "open_clip_tiny_expected.safetensors")
+    network = load_open_clip(GOLDEN / "open_clip_tiny.pt", tokenizer_folder, heads=2)
+    ids = network.tokenizer(PROMPTS, padding=True, truncation=True, max_length=12, return_tensors="pt")
+    assert torch.equal(ids.input_ids * ids.attention_mask, expected["ids"])
+    found = network.scores(expected["images"], PROMPTS)
+    torch.testing.assert_close(found, expected["cosines"], rtol=0, atol=1e-5)
+
+
+def test_a_file_that_open_clip_did_not_save_is_rejected(tmp_path, tokenizer_folder):
+    save_clip(tmp_path)
+    with pytest.raises(CheckpointError, match="open_clip"):
+        load_open_clip(tmp_path / "model.safetensors", tokenizer_folder)
+    shutil.copy(GOLDEN / "open_clip_tiny.pt", tmp_path / "other.pt")
+    state = torch.load(tmp_path / "other.pt", weights_only=True)["state_dict"]
+    torch.save({"state_dict": {k: v for k, v in state.items() if k != "visual.ln_pre.bias"}}, tmp_path / "other.pt")
+    with pytest.raises(CheckpointError, match=r"missing vision_model\.pre_layrnorm\.bias"):
+        load_open_clip(tmp_path / "other.pt", tokenizer_folder, heads=2)
+
+
+def vision_only(folder: Path) -> None:
+    vision = SIZES | {"image_size": 8, "patch_size": 4}
+    CLIPVisionModel(CLIPVisionConfig(**vision)).save_pretrained(folder)
+
+
+def foreign(folder: Path) -> None:
+    Dinov2Model(Dinov2Config(hidden_size=16, num_hidden_layers=1, num_attention_heads=2)).save_pretrained(folder)
+
+
+def without_a_layer(folder: Path) -> None:
+    save_clip(folder)
+    state = load_file(folder / "model.safetensors")
+    del state["text_projection.weight"]
+    save_file(state, folder / "model.safetensors", {"format": "pt"})
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, vision_only, foreign, without_a_layer])
+def test_a_folder_without_a_whole_clip_is_one_sentence(tmp_path, make):
+    """Catches a text side, or a layer, that transformers leaves at random."""
+    make(tmp_path / "clip")
+    with pytest.raises(CheckpointError, match="holds no CLIP") as caught:
+        load_clip(tmp_path / "clip")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_without_the_models_own_tokenizer_is_rejected_and_another_may_be_given(tmp_path, tokenizer_folder):
+    """transformers makes up a tokenizer of two tokens, under which all prompts are alike."""
+    save_clip(tmp_path / "clip")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / "clip" / name).unlink()
+    with pytest.raises(CheckpointError, match="needs a tokenizer of 40 tokens"):
+        load_clip(tmp_path / "clip")
+    assert load_clip(tmp_path / "clip", tokenizer=tokenizer_folder).scores(torch.rand(1, 3, 8, 8), ["bad"]).shape
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda: Dinov2Model(Dinov2Config(**SMALL)),
+        lambda: CLIPVisionModel(CLIPVisionConfig(intermediate_size=16, **SMALL)),
+    ],
+    ids=["dinov2", "clip"],
+)
+def test_a_vision_network_of_a_local_folder_gives_pooled_features_of_any_image_size(tmp_path, body):
+    with pytest.raises(CheckpointError, match="holds no vision network"):
+        load_vision(tmp_path)
+    body().save_pretrained(tmp_path)
+    with pytest.raises(CheckpointError, match=r"preprocessor_config\.json"):  # else normalised by a guess
+        load_vision(tmp_path)
+    is_clip = isinstance(body(), CLIPVisionModel)  # it takes its own size alone
+    sizes = {} if is_clip else {"size": {"shortest_edge": 56}, "crop_size": {"height": 42, "width": 42}}
+    normal = {"image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.2, 0.2]}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(sizes | normal))
+    network = load_vision(tmp_path)
+    images = torch.rand(2, 3, 50, 50)
+    assert network.features(images).shape == (2, 16)
+    assert load_vision(tmp_path, device="meta").features(images).is_meta  # judged where the network is
+    assert network.resize == f"bicubic antialiased {28 if is_clip else 42}"
+    assert network.pixels.mean.flatten().tolist() == pytest.approx([0.4, 0.5, 0.6])
+    assert not torch.equal(network.features(images)[0], network.features(images)[1])
+
+
+FILES = {
+    "clip_score": {"folder": "{}"},
+    "pick_score": {"folder": "{}", "tokenizer": "{}"},
+    "hps_v2": {"checkpoint": "{}/none.pt", "tokenizer": "{}"},
+    "inception_score": {"weights": "{}/none.pth"},
+}
+
+
+def configured(name: str, **settings: str) -> DictConfig:
+    """The configuration of a metric with settings of its network."""
+    overrides = [f"metrics.{name}.network.{key}={value}" for key, value in settings.items()]
+    return composed("evaluate", f"metrics=[{name}]", *overrides).metrics[name]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_missing_files_of_a_metric_are_one_sentence(tmp_path, name):
+    with pytest.raises(Exception, match="give") as caught:
+        instantiate(configured(name, **{key: value.format(tmp_path) for key, value in FILES[name].items()}))
+    assert isinstance(user_error(caught.value), CheckpointError)
+    assert "\n" not in str(user_error(caught.value))
+
+
+def test_a_metrics_yaml_builds_it_from_a_local_folder(tmp_path):
+    """Catches a setting that the loader does not know."""
+    save_clip(tmp_path)
+    images = torch.rand(4, 3, 8, 8)
+    pick = instantiate(configured("pick_score", folder=tmp_path, tokenizer=tmp_path))
+    clip = instantiate(configured("clip_score", folder=tmp_path))
+    assert pick(images, ["bad"] * 4)["pick_score"] == pytest.approx(100 * clip(images, ["bad"] * 4)["clip_score"])
+    assert clip.protocol([])["clip_score_resize"] == "bicubic antialiased 8"
