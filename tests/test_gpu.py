@@ -40,3 +40,15 @@ def test_recorded_passes_make_the_tokens_of_launched_ones(device, drafter, dtype
     same = (decode(target, drafter, 1) == decode(target.launched(), drafter, 1)).float().mean()
     assert same == 1 if dtype == torch.float32 else same > 0.5
     assert target.passes.cuda_graphs is (True if "cuda" in device else None)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_passes_are_recorded_again_after_their_memory_was_released(device):
+    """Catches a pool that is used again after its last graph has gone, which torch refuses."""
+    target = target_on(device)
+    tokens = []
+    for _ in range(2):
+        tokens.append(decode(target, "static", 3))
+        target.release()
+    assert torch.equal(*tokens)
+    assert target.passes.cuda_graphs is (True if "cuda" in device else None)

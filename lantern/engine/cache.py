@@ -1,13 +1,18 @@
 """A preallocated key/value cache whose rows advance unevenly. Tree nodes are written behind each row's committed
 length; committing a path moves its entries to the front, and the rest is overwritten by the next round."""
 
+from collections.abc import Callable
 from math import prod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from lantern.engine.graphs import Outputs, Run
 from lantern.errors import LanternError
-from lantern.types import Verdict
+from lantern.types import PassRunner, Verdict
+
+EXTENT = 64  # slots: the smallest extent
 
 
 class ReusableCache:
@@ -174,7 +179,7 @@ class PrefillView:
         self._store, self._rows = cache.store[..., :length, :], cache.rows(images)
 
     def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """See lantern.models.llamagen.fused.KVView."""
+        """As KVCache.update."""
         kept = self._store[layer]
         kept[0, self._rows], kept[1, self._rows] = key.to(kept.dtype), value.to(kept.dtype)
         return kept[0, self._rows], kept[1, self._rows]
@@ -189,7 +194,7 @@ class SlotView:
         self._every = torch.arange(len(slots), device=slots.device)[:, None]
 
     def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """See lantern.models.llamagen.fused.KVView."""
+        """As KVCache.update."""
         keys, values = self._readable[layer].unbind(0)
         keys[self._every, :, self._slots] = key.transpose(1, 2).to(keys.dtype)
         values[self._every, :, self._slots] = value.transpose(1, 2).to(values.dtype)
@@ -207,12 +212,12 @@ class IndexedView:
         self.reserve(len(slots), slots.start)
 
     def reserve(self, count: int, offset: int = 0) -> None:
-        """See KVCache.reserve."""
+        """As KVCache.reserve."""
         self.reserved = slots_behind(self.lengths, count, offset).repeat_interleave(self._cache.guidance, 0)
         self.update = SlotView(self._cache, self.reserved, self._extent).update
 
     def mask(self, attends: Tensor) -> Tensor:
-        """See KVCache.mask."""
+        """As KVCache.mask."""
         mask = additive(tree_mask(self._visible, self.lengths, attends), self.store.dtype)
         return mask.repeat_interleave(self._cache.guidance, 0)
 
@@ -235,3 +240,42 @@ def tree_mask(visible: Tensor, lengths: Tensor, attends: Tensor) -> Tensor:
 def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """[B, N, S] bool, true where attended -> additive attention mask [B, 1, N, S]: 0 there, else minus infinity."""
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, -torch.inf)[:, None]
+
+
+def extent_of(slots: int) -> int:
+    """The number of slots that a pass over `slots` of them reads, at most a quarter more beyond EXTENT. Each extent has
+    a recording of its own: there are four of them between a length and its double."""
+    step = max(EXTENT, 1 << max(0, (slots - 1).bit_length() - 3))
+    return -(-slots // step) * step
+
+
+def drafter_extent_of(slots: int) -> int:
+    """The same for a drafter, at most twice as many: one layer reads them, in several recordings a round."""
+    return max(EXTENT, 1 << (slots - 1).bit_length())
+
+
+class CachePass(NamedTuple):
+    """Passes over one cache: their name, and the extents that they read."""
+
+    name: str
+    extent_of: Callable[[int], int]
+
+    def __call__(
+        self, passes: PassRunner, cache: KVCache, slots: range, run: Run, *inputs: Tensor, settings: tuple = ()
+    ) -> Outputs:
+        """run(view, *inputs) with a TreeView that writes these slots behind the committed ones; settings: see
+        PassGraphs."""
+        if not passes.has_graphs:
+            cache.reserve(len(slots), slots.start)
+            return run(cache, *inputs)
+        extent = min(self.extent_of(cache.needed(len(slots), slots.start)), cache.slots)
+
+        def indexed(lengths: Tensor, visible: Tensor, *inputs: Tensor) -> Outputs:
+            return run(IndexedView(cache, lengths, visible, slots, extent), *inputs)
+
+        given, settings = (cache.lengths, cache.visible, *inputs), (slots, extent, *settings)
+        return passes(self.name, indexed, *given, store=cache.store, settings=settings)
+
+
+TARGET_PASS = CachePass("target", extent_of)
+DRAFTER_PASS = CachePass("drafter", drafter_extent_of)

@@ -13,11 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lantern.engine.cache import IndexedView, KVCache
-from lantern.types import PADDING, DraftTree, PassRunner
+from lantern.types import PADDING, DraftTree
 
 log = logging.getLogger(__name__)
-EXTENT = 64  # slots: the smallest extent
 MIN_PASSES = 3  # of a shape in a call of generate() before it is recorded
 MAX_RECORDINGS = 256  # at once, more than the shapes of tree=auto; the one that was replayed longest ago gives way
 
@@ -44,18 +42,6 @@ class Recording(NamedTuple):
     read: Outputs
     replay: Callable[[], None]
     written: Outputs
-
-
-def extent_of(slots: int) -> int:
-    """The number of slots that a pass over `slots` of them reads, at most a quarter more beyond EXTENT. Each extent has
-    a recording of its own: there are four of them between a length and its double."""
-    step = max(EXTENT, 1 << max(0, (slots - 1).bit_length() - 3))
-    return -(-slots // step) * step
-
-
-def drafter_extent_of(slots: int) -> int:
-    """The same for a drafter, at most twice as many: one layer reads them, in several recordings a round."""
-    return max(EXTENT, 1 << (slots - 1).bit_length())
 
 
 class EagerPasses:
@@ -222,33 +208,6 @@ class PassGraphs:
                 self._buffers[(*kind, seen[kind])] = buffer
             found.append(buffer)
         return tuple(found)
-
-
-class CachePass(NamedTuple):
-    """Passes over one cache: their name, and the extents that they read."""
-
-    name: str
-    extent_of: Callable[[int], int]
-
-    def __call__(
-        self, passes: PassRunner, cache: KVCache, slots: range, run: Run, *inputs: Tensor, settings: tuple = ()
-    ) -> Outputs:
-        """run(view, *inputs) with a TreeView that writes these slots behind the committed ones; settings: see
-        PassGraphs."""
-        if not passes.has_graphs:
-            cache.reserve(len(slots), slots.start)
-            return run(cache, *inputs)
-        extent = min(self.extent_of(cache.needed(len(slots), slots.start)), cache.slots)
-
-        def indexed(lengths: Tensor, visible: Tensor, *inputs: Tensor) -> Outputs:
-            return run(IndexedView(cache, lengths, visible, slots, extent), *inputs)
-
-        given, settings = (cache.lengths, cache.visible, *inputs), (slots, extent, *settings)
-        return passes(self.name, indexed, *given, store=cache.store, settings=settings)
-
-
-TARGET_PASS = CachePass("target", extent_of)
-DRAFTER_PASS = CachePass("drafter", drafter_extent_of)
 
 
 def with_tensors(tree: DraftTree, tokens: Tensor, parents: Tensor) -> DraftTree:

@@ -25,14 +25,10 @@ def load(part: str, folder, weights):
 
 
 @pytest.mark.parametrize(("part", "place", "value"), [
-    ("target", "architecture.dim", -1), ("target", "architecture.dim", "x"), ("target", "architecture.dim", None),
-    ("target", "architecture.num_heads", 0), ("target", "architecture.num_heads", 3),
-    ("target", "architecture.grid", [16]), ("target", "architecture.grid", [0, 0]),
+    ("target", "architecture.dim", "x"), ("target", "architecture.num_heads", 3), ("target", "architecture.grid", [16]),
     ("target", "architecture.vocab_size", 10**15), ("target", "architecture", [1]), ("target", "word_seed", None),
-    ("tokenizer", "surprise", 1), ("tokenizer", "channels", None), ("tokenizer", "groups", 3),
-    ("tokenizer", "code_dim", 10**15), ("tokenizer", "decoder_multipliers", []),
-    ("drafter", "num_heads", 0), ("drafter", "num_heads", 3), ("drafter", "hidden_dim", -1),
-    ("drafter", "hidden_dim", "x"), ("critic", "size", -1), ("critic", "width", "x"),
+    ("tokenizer", "surprise", 1), ("tokenizer", "groups", 3), ("tokenizer", "decoder_multipliers", []),
+    ("drafter", "num_heads", 0), ("drafter", "hidden_dim", -1), ("critic", "size", -1),
 ])  # fmt: skip
 def test_sizes_of_no_such_model_are_one_sentence(part, place, value, weights, tmp_path):
     """Catches a traceback of the layer that meets the value first, and one that is met only while decoding. None: the
@@ -52,10 +48,9 @@ def test_sizes_of_no_such_model_are_one_sentence(part, place, value, weights, tm
 
 
 @pytest.mark.parametrize("part", ["target", "tokenizer", "drafter", "critic"])
-@pytest.mark.parametrize("config", ["[1, 2]", '"x"', "null"])
-def test_a_config_that_is_no_object_is_one_sentence(part, config, weights, tmp_path):
+def test_a_config_that_is_no_object_is_one_sentence(part, weights, tmp_path):
     (tmp_path / "model.safetensors").symlink_to(weights / part / "model.safetensors")
-    (tmp_path / "config.json").write_text(config)
+    (tmp_path / "config.json").write_text("[1, 2]")
     with pytest.raises(CheckpointError, match="holds no JSON object"):
         load(part, tmp_path, weights)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lantern.errors import LanternError
-from lantern.noise import winners
+from lantern.noise import gumbel_argmax
 from lantern.sampling import entropy
 
 MIN_ALPHA = 1e-6  # keeps the gradient of log alpha finite
@@ -120,7 +120,7 @@ class Race:
 
     def __call__(self, sites: Sites) -> Tensor:
         weights = sites.noise()
-        pick = winners(sites.p, weights)[..., None]
+        pick = gumbel_argmax(sites.p, weights)[..., None]
         scores = (sites.log_q + weights.log()) / self.tau
         return scores.logsumexp(-1) - scores.gather(-1, pick)[..., 0]
 

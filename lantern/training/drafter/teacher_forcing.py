@@ -12,7 +12,7 @@ from torch import Tensor
 from lantern.drafters.eagle.feature_drafter import layered
 from lantern.models.llamagen.fused import linear
 from lantern.models.llamagen.target import LlamaGenTarget
-from lantern.noise import MAX_TABLE, pick_weights, winners
+from lantern.noise import MAX_TABLE, gumbel_argmax, pick_noise
 from lantern.sampling import Sampling
 from lantern.training.drafter.losses import SiteLoss, Sites, overlap
 from lantern.types import DraftTree, Target
@@ -95,7 +95,7 @@ class GuidedLaws:
         if self.sampling.is_greedy:
             return torch.ones(len(seeds), len(positions), codes, device=seeds.device)
         width = max(1, MAX_TABLE // (len(seeds) * codes)) if seeds.is_cpu else len(positions)
-        parts = [pick_weights(seeds, part + 1, codes) for part in positions.split(width)]
+        parts = [pick_noise(seeds, part + 1, codes) for part in positions.split(width)]
         return torch.cat(parts, dim=1)
 
     def q(self, rows: Tensor) -> Tensor:
@@ -109,8 +109,8 @@ class GuidedLaws:
         with torch.autocast(positions.device.type, enabled=False):  # as decoding runs the head
             p, laws = self.p(images, positions), [self.q(rows[images]) for rows in drafted]
         noise = self.noise(images, positions)
-        picks = winners(p, noise)
-        agree = torch.stack([winners(q, noise) == picks for q in laws])
+        picks = gumbel_argmax(p, noise)
+        agree = torch.stack([gumbel_argmax(q, noise) == picks for q in laws])
         return p.amax(-1), torch.stack([overlap(p, q) for q in laws]), agree.to(p.dtype)
 
     def scores(self, rows: Tensor) -> Tensor:

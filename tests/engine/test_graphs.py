@@ -30,16 +30,16 @@ def launched(drafter: str, batch_size: int, cfg_scale: float = 2.0) -> torch.Ten
     return decode(tiny_target(cfg_scale), drafter, batch_size)
 
 
-@pytest.mark.parametrize("batch_size", [1, 3])
+@pytest.mark.parametrize("batch_size", [pytest.param(1, marks=pytest.mark.full), 3])
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_recorded_passes_make_the_same_images(drafter, batch_size):
     """Catches a number of one round that a recording holds on to, such as where rows stand; memory that is written
     elsewhere the next time, or given up; values asked of the device."""
     recorder = Recorder()
     target = recorded_target(recorder)
-    for _ in range(5):  # from the second time on, on the memory of the first
+    for _ in range(3):  # from the second time on, on the memory of the first
         assert torch.equal(decode(target, drafter, batch_size), launched(drafter, batch_size))
-    assert sum(recording.replays for recording in recorder.made) > 4 * MIN_PASSES * len(recorder.made)
+    assert sum(recording.replays for recording in recorder.made) > MIN_PASSES * len(recorder.made)
 
 
 def test_a_recording_is_of_one_guidance_scale():

@@ -17,7 +17,7 @@ from lantern.types import PADDING, DraftTree
 from lantern.verification.shared_noise import SharedNoise
 
 PROMPTS = ["a", "b", "c", "d", "e"]
-SIDE, MOST, ACCEPTED = 64, 60, 22  # of the token grid; nodes of a tree; tokens of a round, at most
+SIDE, MOST, ACCEPTED = 40, 60, 22  # of the token grid; nodes of a tree; tokens of a round, at most
 
 
 def long_target() -> LlamaGenTarget:

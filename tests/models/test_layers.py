@@ -1,0 +1,118 @@
+"""Changes to the layers of transformers bodies: projections of the same rows as one product, and attention of query
+heads that share key heads, equal to transformers' own without copies of keys and values."""
+
+from copy import deepcopy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from support.families import BODY
+from torch import nn
+from transformers import LlamaConfig, LlamaModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from lantern.models.hf import layers
+from lantern.models.hf.layers import NAME, share_keys
+
+GROUPS = BODY["num_attention_heads"] // BODY["num_key_value_heads"]
+
+
+def heads(tokens: int) -> tuple[nn.Module, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """A layer, query [3, 4, T, 8], key and value [3, 2, 11, 8], and a mask with a hidden half."""
+    generator = torch.Generator().manual_seed(tokens)
+    query = torch.randn(3, 4, tokens, 8, generator=generator)
+    key, value = torch.randn(2, 3, 2, 11, 8, generator=generator)
+    hidden = torch.rand(3, 1, tokens, 11, generator=generator) < 0.5
+    hidden[..., 0] = False
+    layer = nn.Module()
+    layer.num_key_value_groups = GROUPS
+    return layer, query, key, value, torch.zeros(hidden.shape).masked_fill(hidden, -torch.inf)
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 7])
+@pytest.mark.parametrize("longest", [1, 1024])
+def test_it_equals_transformers_own(tokens, longest, monkeypatch):
+    """Catches query heads that read another group's keys, and a mask whose rows belong to other tokens."""
+    monkeypatch.setattr(layers, "LONGEST", longest)
+    given = heads(tokens)
+    found, _ = layers.grouped_attention(*given, scaling=0.3, dropout=0.0)
+    expected, _ = sdpa_attention_forward(*given, scaling=0.3)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    assert found.is_contiguous()
+
+
+def test_a_model_that_shares_keys_never_copies_them(monkeypatch):
+    """Catches a pass over several tokens that expands the cache to all query heads."""
+    body = LlamaModel(LlamaConfig(**BODY, vocab_size=16)).eval()
+    share_keys(body)
+    assert body.config._attn_implementation == NAME
+    seen, attend = [], F.scaled_dot_product_attention
+
+    def watched(query: torch.Tensor, key: torch.Tensor, *others: object, **given: object) -> torch.Tensor:
+        seen.append(key.shape[1])
+        return attend(query, key, *others, **given)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", watched)
+    body(input_ids=torch.arange(5)[None], attention_mask=torch.zeros(1, 1, 5, 5))
+    assert seen == [BODY["num_key_value_heads"]] * BODY["num_hidden_layers"]
+
+
+def test_a_model_with_a_key_head_for_each_query_head_keeps_its_attention():
+    body = LlamaModel(LlamaConfig(**{**BODY, "num_key_value_heads": 4}, vocab_size=16))
+    share_keys(body)
+    assert body.config._attn_implementation != NAME
+
+
+class Layer(nn.Module):
+    """Calls its projections as the layers of transformers do."""
+
+    def __init__(self, bias: bool = False) -> None:
+        super().__init__()
+        self.self_attn, self.mlp = nn.Module(), nn.Module()
+        for name, size in (("q_proj", 8), ("k_proj", 4), ("v_proj", 4)):
+            setattr(self.self_attn, name, nn.Linear(6, size, bias=bias))
+        self.mlp.gate_proj, self.mlp.up_proj = (nn.Linear(6, 10, bias=False) for _ in range(2))
+
+    def forward(self, x):
+        attention, mlp = self.self_attn, self.mlp
+        seen = [attention.q_proj(x), attention.k_proj(x), attention.v_proj(x)]
+        return [*seen, mlp.gate_proj(x), mlp.up_proj(x)]
+
+
+def fused_twin(layer: Layer) -> Layer:
+    twin = deepcopy(layer)
+    layers.fuse_projections([twin])
+    return twin
+
+
+def count_products(monkeypatch) -> list[int]:
+    counts = []
+    monkeypatch.setattr(layers.F, "linear", lambda x, weight, bias=None: counts.append(1) or x @ weight.T)
+    return counts
+
+
+def test_fused_projections_are_those_of_the_checkpoint():
+    """Catches parts in another order or of another size, and those of an earlier input given for a later one."""
+    layer = Layer().double()
+    twin = fused_twin(layer)
+    for x in torch.randn(3, 2, 5, 6, dtype=torch.float64):
+        for expected, found in zip(layer(x), twin(x), strict=True):
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+        torch.testing.assert_close(twin.self_attn.q_proj(x), F.linear(x, layer.self_attn.q_proj.weight))
+    assert sum(p.numel() for p in twin.parameters()) == sum(p.numel() for p in layer.parameters())
+
+
+def test_what_reads_the_same_rows_is_one_product(monkeypatch):
+    twin, counts = fused_twin(Layer()), count_products(monkeypatch)
+    twin(torch.randn(1, 6))
+    assert len(counts) == 2
+
+
+def test_projections_with_a_bias_and_those_fused_already_are_left_alone():
+    """Catches a lost bias, and a body that two targets are made of."""
+    layer = Layer(bias=True)
+    twin = fused_twin(layer)
+    layers.fuse_projections([twin])
+    x = torch.randn(2, 6)
+    for expected, found in zip(layer(x), twin(x), strict=True):
+        torch.testing.assert_close(found, expected)
