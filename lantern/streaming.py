@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from lantern.decoding import Step
-from lantern.engine.cached_target import CachedTarget
 from lantern.errors import LanternError
 from lantern.pipeline import Pipeline
-from lantern.types import Target, per_step
+from lantern.types import per_step
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,10 +57,6 @@ def stream(pipeline: Pipeline, prompt: str, seed: int) -> Iterator[Progress]:
                 raise LanternError(
                     f"the model decoded something else while {prompt!r} was streamed; stream one image at a time"
                 )
-
-
-def _cache_of(target: Target) -> object:
-    return target.cache if isinstance(target, CachedTarget) else None
 
 
 def _progress(step: Step, number: int, seconds: float) -> Progress:

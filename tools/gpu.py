@@ -1,5 +1,5 @@
-"""`make gpu`: what a first machine with a GPU is asked. Runs the tests that need one and a list of settings, each in a
-process of its own, and writes a report with what each found; a step that fails does not end the others."""
+"""`make gpu`: runs the tests that need a GPU and a list of settings, each in a process of its own, and writes a report
+with the results of each; a step that fails does not end the others."""
 
 import json
 import os
@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import torch
 
+from lantern.errors import LanternError
 from lantern.evaluation.rows import Row, encode, read_rows
 from lantern.runtime.files import replace_text
 from lantern.runtime.overrides import override
@@ -28,25 +29,19 @@ STEPS: dict[str, tuple[str, ...]] = {  # settings of `evaluate.py`, by name
     "embedded": ("+experiment=benchmark", "study.batch_sizes=[1,4,16,64]"),
     "llamagen_b": ("+experiment=benchmark_xl", *B_SIZE),
     "llamagen_xl": ("+experiment=benchmark_xl",),
-    "field": ("+sweep=field", "speed.num_prompts=8", "quality.num_images=0", "output_tv.num_positions=0"),
-}
-TESTS = ("-m", "pytest", "-q", "-m", "gpu", "tests")
+    "field": (
+        "+sweep=field", "speed.num_prompts=8", "quality.num_images=0", "output_tv.num_positions=0",
+        "tracking.mode=disabled",
+    ),
+}  # fmt: skip
+TESTS = ("-m", "pytest", "-q", "-m", "gpu", "tests/test_gpu.py")
 COLUMNS = {  # of the report, by the file of a step's rows
     "agreement.jsonl": ("drafter", "tree", "dtype", "cuda_graphs", "images", "equal_images"),
     "benchmark.jsonl": (
-        "nodes",
-        "pass_ms",
-        "over_one",
-        "batch",
-        "is",
-        "speedup",
-        "round_ms",
-        "ar_over_floor",
-        "graphs",
-        "graphs_mib",
+        "nodes", "pass_ms", "over_one", "batch", "is", "speedup", "round_ms", "ar_over_floor", "graphs", "graphs_mib",
     ),
     "results.jsonl": ("drafter", "tree", "acceptance", "lossless", "cuda_graphs", "speedup", "speedup_low"),
-}
+}  # fmt: skip
 TAIL = 20  # lines of a failed step's output in the report
 SHOWN = 4  # rows of a step in the summary
 
@@ -62,13 +57,22 @@ class Outcome(NamedTuple):
     columns: Sequence[str]
 
 
-def run(folder: Path, steps: Mapping[str, Sequence[str]], tests: Sequence[str] = TESTS) -> list[Outcome]:
-    """Runs the tests, then every step in folder/<name>; writes environment.json, <name>.log and report.md."""
+def choose_steps(names: Sequence[str]) -> dict[str, Sequence[str]]:
+    """The named steps, or all; LanternError for an unknown name."""
+    steps = {"tests": TESTS, **STEPS}
+    for name in names:
+        if name not in steps:
+            raise LanternError(f"step {name} is unknown; give some of {','.join(steps)}")
+    return {name: given for name, given in steps.items() if not names or name in names}
+
+
+def run(folder: Path, steps: Mapping[str, Sequence[str]]) -> list[Outcome]:
+    """Runs every step, but for the tests in folder/<name>; writes environment.json, <name>.log and report.md."""
     folder.mkdir(parents=True, exist_ok=True)
     replace_text(folder / "environment.json", encode(environment(), indent=2) + "\n")
     evaluate, _ = program_of("evaluate.py")
     outcomes: list[Outcome] = []
-    for name, given in {"tests": tests, **steps}.items():
+    for name, given in steps.items():
         print(f"{name}: {' '.join(given)}", flush=True)
         if name == "tests":
             command = [sys.executable, *given]
@@ -111,7 +115,7 @@ def _step(folder: Path, name: str, command: list[str]) -> Outcome:
 
 def report(outcomes: Sequence[Outcome]) -> str:
     """All rows of all steps as Markdown, and the end of the output of those that failed."""
-    parts = ["# First contact with a GPU", "", f"    {json.dumps(environment())}", ""]
+    parts = ["# On a GPU", "", f"    {json.dumps(environment())}", ""]
     for outcome in outcomes:
         parts += [f"## {outcome.name}", "", f"{_state(outcome)}, {outcome.seconds:.0f} s", ""]
         if outcome.code or not outcome.rows:
@@ -145,13 +149,17 @@ def _short(value: object) -> str:
 
 
 def main() -> None:
-    """python -m tools.gpu <folder>; ends with status 1 if a step failed or there is no GPU."""
+    """python -m tools.gpu <folder> [tests,embedded]; ends with status 1 if a step failed or there is no GPU."""
     if not torch.cuda.is_available():
         sys.exit(
             f"torch {torch.__version__} (CUDA {torch.version.cuda}) sees no GPU; install a newer driver, or torch for "
             "an older CUDA: make gpu GPU_INDEX=https://download.pytorch.org/whl/cu126"
         )
-    outcomes = run(Path(sys.argv[1]).resolve(), STEPS)
+    try:
+        steps = choose_steps(sys.argv[2].split(",") if len(sys.argv) > 2 else ())
+    except LanternError as error:
+        sys.exit(f"error: {error}")
+    outcomes = run(Path(sys.argv[1]).resolve(), steps)
     print(summary(outcomes))
     sys.exit(int(any(outcome.code for outcome in outcomes)))
 

@@ -24,11 +24,11 @@ class Agreement:
     def run(self, pipeline: PipelineFactory, prompts: Sequence[str], seed: int, folder: Path) -> list[Row]:
         """Writes agreement.jsonl, a row for each tree and way of running passes, and prints the rows."""
         batch = Batch.cycle(prompts, self.num_prompts, seed)
-        ways = [launched(pipeline)]
+        ways = [without_graphs(pipeline)]
         if pipeline.plain.target.passes.has_graphs:
             ways.append(pipeline)
-        expected = decoded(ways[0](None), batch)
-        rows = [compared(part, decoded(part, batch), expected) for way in ways for part in self._pipelines(way)]
+        expected = decode(ways[0](None), batch)
+        rows = [compare(part, decode(part, batch), expected) for way in ways for part in self._pipelines(way)]
         append_rows(folder / "agreement.jsonl", rows)
         for row in rows:
             print("  ".join(f"{key} {value}" for key, value in row.items()))
@@ -36,11 +36,11 @@ class Agreement:
 
     def _pipelines(self, pipeline: PipelineFactory) -> list[Pipeline]:
         """Plain decoding and each tree, those of one description once."""
-        made = [pipeline(tree) for tree in (None, *self.trees.values())]
-        return list({str(part.describe()): part for part in made}.values())
+        pipelines = [pipeline(tree) for tree in (None, *self.trees.values())]
+        return list({str(part.describe()): part for part in pipelines}.values())
 
 
-def launched(pipeline: PipelineFactory) -> PipelineFactory:
+def without_graphs(pipeline: PipelineFactory) -> PipelineFactory:
     """The same pipelines with passes that are not recorded."""
     target = pipeline.plain.target
     if not isinstance(target, CachedTarget):
@@ -48,12 +48,12 @@ def launched(pipeline: PipelineFactory) -> PipelineFactory:
     return replace(pipeline, plain=replace(pipeline.plain, target=target.launched()))
 
 
-def decoded(pipeline: Pipeline, batch: Batch) -> Tensor:
+def decode(pipeline: Pipeline, batch: Batch) -> Tensor:
     """-> tokens [B, L], image by image."""
     return pipeline.generate(batch.prompts, batch.seeds, 1).tokens
 
 
-def compared(pipeline: Pipeline, tokens: Tensor, expected: Tensor) -> Row:
+def compare(pipeline: Pipeline, tokens: Tensor, expected: Tensor) -> Row:
     """tokens, expected [B, L] -> how far they agree."""
     target, same = pipeline.target, tokens == expected
     return {

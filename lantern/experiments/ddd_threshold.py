@@ -24,7 +24,7 @@ class Trace(NamedTuple):
     accepted: int
 
 
-class Watched:
+class RecordingTree:
     """A tree policy that never ends early and records its confidences, one image at a time."""
 
     def __init__(self, tree: DDDTree) -> None:
@@ -50,13 +50,13 @@ class TauCalibration:
         self, pipeline: Callable[[TreePolicy | None], Pipeline], prompts: Sequence[str], seed: int, folder: Path
     ) -> list[Row]:
         """Writes calibration.jsonl, one row per tau, and prints the best one."""
-        batch, watched = Batch.cycle(prompts, self.num_prompts, seed), Watched(self.tree)
-        made = pipeline(watched).generate(batch.prompts, batch.seeds, 1)
-        traces = [Trace(h, record.accepted[0]) for h, record in zip(watched.confidences, made.rounds, strict=True)]
+        batch, recording = Batch.cycle(prompts, self.num_prompts, seed), RecordingTree(self.tree)
+        made = pipeline(recording).generate(batch.prompts, batch.seeds, 1)
+        traces = [Trace(h, record.accepted[0]) for h, record in zip(recording.confidences, made.rounds, strict=True)]
         draft, rest = (sum(getattr(record, part) for record in made.rounds) for part in ("draft_ms", "verify_ms"))
         rest += sum(record.accept_ms + record.commit_ms for record in made.rounds)
         level_ms, fixed_ms = draft / len(traces) / self.tree.depth, rest / len(traces)
-        rows = [expected(traces, tau, self.tree.depth, level_ms, fixed_ms) for tau in candidates(traces)]
+        rows = [simulate_tau(traces, tau, self.tree.depth, level_ms, fixed_ms) for tau in tau_candidates(traces)]
         append_rows(folder / "calibration.jsonl", rows)
         for row in rows:
             print("  ".join(f"{key} {value:.4g}" for key, value in row.items()))
@@ -65,13 +65,13 @@ class TauCalibration:
         return rows
 
 
-def candidates(traces: Sequence[Trace]) -> list[float]:
+def tau_candidates(traces: Sequence[Trace]) -> list[float]:
     """Values of tau from never to always ending a tree."""
     confidences = [h for trace in traces for h in trace.confidence.values()]
     return [-1e9, *np.quantile(confidences, np.linspace(0, 1, QUANTILES)).tolist()]
 
 
-def expected(traces: Sequence[Trace], tau: float, depth: int, level_ms: float, fixed_ms: float) -> Row:
+def simulate_tau(traces: Sequence[Trace], tau: float, depth: int, level_ms: float, fixed_ms: float) -> Row:
     """Average tokens and cost of a round if trees end at tau: tokens below the end are lost; the nodes saved there are
     not used elsewhere."""
     ends = [min([level for level, h in trace.confidence.items() if h < tau], default=depth) for trace in traces]

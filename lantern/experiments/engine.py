@@ -22,8 +22,6 @@ from lantern.reporting.plots import draw_benchmark
 from lantern.tuning.auto import AutoTree, resolved
 from lantern.types import DraftTree, Generation, Target, TreePolicy, TreeTopology, Verdict
 
-CLEAR, STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
-MAX_RESET_ERROR = 2**24  # bytes by which a peak that was just reset may exceed the current use
 PASS_REPEATS = 30
 LOOP_REPEATS = 8
 BATCHES_PER_CALL = 2  # images of a call over the batch size, so that rows that finish early are refilled
@@ -44,7 +42,7 @@ class Benchmark:
         passes = [self._keep(folder, row) for row in pass_costs(target, self.num_nodes, prompts[0])]
         rows = []
         for batch_size in self.batch_sizes:
-            batch = Batch.cycle(prompts, max(self.num_prompts, at_once(batch_size)), seed)
+            batch = Batch.cycle(prompts, max(self.num_prompts, images_per_call(batch_size)), seed)
             for row in self._decode(pipeline, batch, batch_size):
                 rows.append(self._keep(folder, row))
         draw_benchmark(passes, rows, folder / "benchmark.png")
@@ -56,7 +54,7 @@ class Benchmark:
         }
         trees = {"none": None, **{name: resolved(tree, pipeline) for name, tree in searched.items()}}
         target = pipeline(None).target
-        size = at_once(batch_size)
+        size = images_per_call(batch_size)
         starts = range(0, len(batch.prompts), size)
         prompts, seeds = ([part[i : i + size] for i in starts] for part in (batch.prompts, batch.seeds))
         timed = ["none", *(name for name, tree in trees.items() if tree is not None)]  # plain decoding is timed once
@@ -75,12 +73,12 @@ class Benchmark:
             over_bare = over_bare_loop(target, *prompts[0], partial(decoders[0], prompts[0], seeds[0]))
         return [
             {"batch": batch_size, "tree": name, "is": pipeline(trees[name]).describe()["tree"]}
-            | measured(target, own, batch_size)
+            | throughput_row(target, own, batch_size)
             | {
                 "peak_gib": peak / 2**30 if (peak := peaks.get(name, peaks["none"]).bytes) is not None else None,
                 "speedup": sum(g.latency_s for g in plain) / sum(g.latency_s for g in own),
                 "ar_over_floor": over_read,
-                **recordings(target),
+                **graph_counts(target),
                 "ar_over_bare_loop": over_bare,
             }
             for name, own in made.items()
@@ -92,7 +90,7 @@ class Benchmark:
         return row
 
 
-def recordings(target: Target) -> Row:
+def graph_counts(target: Target) -> Row:
     """The CUDA graphs that are held after decoding, and the memory of their inputs and outputs; None without a GPU."""
     passes = target.passes
     held = (passes.count, passes.nbytes / 2**20) if isinstance(passes, PassGraphs) else (None, None)
@@ -151,72 +149,53 @@ def verdict_of_all(tree: DraftTree) -> Verdict:
     return Verdict(path, torch.tensor([size - 1], device=path.device), tree.tokens[:, -1])
 
 
-def measured(target: Target, made: list[Generation], batch_size: int) -> Row:
+def throughput_row(target: Target, made: list[Generation], batch_size: int) -> Row:
     """Throughput, the parts of a round, and the whole round over the time of reading what an AR step must read."""
     seconds, images = sum(g.latency_s for g in made), sum(len(g.tokens) for g in made)
     rounds = sum(len(g.rounds) for g in made)
     spent = [line for g in made for line in spent_by(g)]
-    found = costs(spent)
-    parts = sum(found[key] for key in ("draft_ms", "verify_ms", "accept_ms"))
+    averages = costs(spent)
+    parts = sum(averages[key] for key in ("draft_ms", "verify_ms", "accept_ms"))
     return {
         "images_per_s": images / seconds,
         "tokens_per_step": tokens_per_step(spent, target.num_tokens),
         "round_ms": 1e3 * seconds / rounds,
-        "draft_ms": found["draft_ms"],
-        "drafter_forward_ms": found["drafter_forward_ms"],  # of drafting
-        "verify_ms": found["verify_ms"],
+        "draft_ms": averages["draft_ms"],
+        "drafter_forward_ms": averages["drafter_forward_ms"],  # of drafting
+        "verify_ms": averages["verify_ms"],
         "accept_ms": sum(r.accept_ms for g in made for r in g.rounds) / rounds,
         "commit_ms": sum(r.commit_ms for g in made for r in g.rounds) / rounds,  # caches, drafter state, bookkeeping
         "rest_ms": 1e3 * seconds / rounds - parts,  # prefills, refills, the host between the parts
-        "overhead": found["overhead"],
+        "overhead": averages["overhead"],
         "round_over_floor": over_floor(target, 1e3 * seconds / rounds, batch_size),
         "copy_gb_per_s": copy_bandwidth(target.codebook.device) / 1e9,
     }
 
 
-def at_once(batch_size: int) -> int:
+def images_per_call(batch_size: int) -> int:
     """Images per call; one at batch size 1, where each is timed alone."""
     return BATCHES_PER_CALL * batch_size if batch_size > 1 else 1
 
 
 class Peak:
-    """Peak memory of decoding: of the device, or of this process on a CPU, including what its allocator caches. `bytes`
-    is None where the system cannot reset the peak, which then includes all that ran before."""
+    """Peak memory of a GPU during decoding, including what its allocator caches; `bytes` stays None without a GPU."""
 
     def __init__(self, device: torch.device) -> None:
-        self.bytes: int | None = 0
+        self.bytes: int | None = None
         self._device = device
 
     def of(self, decode: Callable[..., Generation]) -> Callable[..., Generation]:
         """`decode`, with its peak memory recorded."""
+        if self._device.type != "cuda":
+            return decode
 
         def watched(*arguments: object) -> Generation:
-            if not self._reset():
-                self.bytes = None
-            made = decode(*arguments)
-            if self.bytes is not None:
-                self.bytes = max(self.bytes, self._peak())
-            return made
+            torch.cuda.reset_peak_memory_stats(self._device)
+            generation = decode(*arguments)
+            self.bytes = max(self.bytes or 0, torch.cuda.max_memory_reserved(self._device))
+            return generation
 
         return watched
-
-    def _reset(self) -> bool:
-        if self._device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self._device)
-            return True
-        if not (CLEAR.exists() and STATUS.exists()):
-            return False
-        CLEAR.write_text("5")  # a sandbox's kernel may ignore this
-        return _status("VmHWM") - _status("VmRSS") < MAX_RESET_ERROR
-
-    def _peak(self) -> int:
-        return torch.cuda.max_memory_reserved(self._device) if self._device.type == "cuda" else _status("VmHWM")
-
-
-def _status(key: str) -> int:
-    """Bytes of this process, from Linux's /proc."""
-    (line,) = [line for line in STATUS.read_text().splitlines() if line.startswith(f"{key}:")]
-    return 1024 * int(line.split()[1])
 
 
 def _short(value: object) -> str:

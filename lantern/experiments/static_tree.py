@@ -48,9 +48,9 @@ class TreeSearch:
         replace_text(path, OmegaConf.to_yaml(config_of(best) | {"name": "searched"}))
         batch = Batch.cycle(prompts, self.num_prompts, seed)
         trees = {"none": None, **self.published, "searched": best}
-        decoders = [partial(one_by_one, pipeline(tree)) for tree in trees.values()]
+        decoders = [partial(decode_one, pipeline(tree)) for tree in trees.values()]
         plain, *_ = made = interleave(decoders, batch.prompts, batch.seeds)
-        rows = [row_of(name, tree, own, plain) for (name, tree), own in zip(trees.items(), made, strict=True)]
+        rows = [tree_row(name, tree, own, plain) for (name, tree), own in zip(trees.items(), made, strict=True)]
         append_rows(folder / "tree_search.jsonl", rows)
         for row in rows:
             print(
@@ -68,18 +68,18 @@ class TreeSearch:
             return family.learned([whole]).tree(Size(self.nodes, max(DEPTHS)))
         decode(None)  # warms up
         runs = [decode(family.tree(size)).rounds for size in family.sampled]
-        found = estimated(family, runs, dict(zip(family.sampled, map(seconds_of, runs), strict=True)))
-        return found.family.tree(found.sizes[0])
+        estimate = estimated(family, runs, dict(zip(family.sampled, map(seconds_of, runs), strict=True)))
+        return estimate.family.tree(estimate.sizes[0])
 
 
-def one_by_one(pipeline: Pipeline, prompt: str, seed: int) -> Generation:
+def decode_one(pipeline: Pipeline, prompt: str, seed: int) -> Generation:
     """Decodes one image."""
     return pipeline.generate([prompt], [seed], 1)
 
 
-def row_of(name: str, tree: StaticTree | None, made: list[Generation], plain: list[Generation]) -> Row:
+def tree_row(name: str, tree: StaticTree | None, made: list[Generation], plain: list[Generation]) -> Row:
     """The result row of a tree, timed against plain decoding of the same images."""
-    gained = total_ratio(*([generation.latency_s for generation in part] for part in (plain, made))).keys("speedup")
+    speedup = total_ratio(*([generation.latency_s for generation in part] for part in (plain, made))).keys("speedup")
     nodes = tree.num_nodes - 1 if tree else 0
     spent = [line for generation in made for line in spent_by(generation)]
-    return {"tree": name, "nodes": nodes, "tokens_per_step": tokens_per_step(spent, made[0].tokens.shape[1]), **gained}
+    return {"tree": name, "nodes": nodes, "tokens_per_step": tokens_per_step(spent, made[0].tokens.shape[1]), **speedup}

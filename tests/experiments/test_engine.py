@@ -1,12 +1,7 @@
 """What the benchmark makes of decodings whose times are known."""
 
-import json
-import subprocess
-import sys
-
 import pytest
 import torch
-from support.paths import ROOT
 from support.recorded_decoding import recorded_target
 from support.recorded_passes import Recorder
 from support.tables import TableTarget
@@ -16,22 +11,10 @@ from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.none import NoDrafter
 from lantern.evaluation import speed
 from lantern.experiments import engine as benchmark
-from lantern.experiments.engine import BATCHES_PER_CALL, Peak, at_once, measured
+from lantern.experiments.engine import BATCHES_PER_CALL, Peak, images_per_call, throughput_row
 from lantern.sampling import Sampling
 from lantern.types import Generation, Round
 from lantern.verification import SharedNoise
-
-MEGABYTES = 200
-PEAKS = f"""
-import json, torch
-from lantern.experiments.engine import Peak
-large, small, found = Peak(torch.device("cpu")), Peak(torch.device("cpu")), []
-large.of(lambda: torch.zeros({MEGABYTES} << 18).sum())()  # float32
-found.append(large.bytes)
-small.of(lambda: None)()
-large.of(lambda: None)()
-print(json.dumps([*found, small.bytes, large.bytes]))
-"""
 
 
 def generation(latency: float) -> Generation:
@@ -43,7 +26,9 @@ def generation(latency: float) -> Generation:
 def test_the_parts_of_a_round_are_per_round_and_add_up_to_it(monkeypatch):
     """Catches parts divided by images, and a rest that holds what another part has counted."""
     monkeypatch.setattr(speed, "copy_bandwidth", lambda device: 1e9)
-    row = measured(TableTarget(vocab_size=3, num_tokens=4, cfg_scale=2.0), [generation(0.03), generation(0.042)], 2)
+    row = throughput_row(
+        TableTarget(vocab_size=3, num_tokens=4, cfg_scale=2.0), [generation(0.03), generation(0.042)], 2
+    )
     assert row["images_per_s"] == pytest.approx(4 / 0.072)
     assert row["round_ms"] == pytest.approx(12)
     parts = {key: row[key] for key in ("draft_ms", "verify_ms", "accept_ms", "commit_ms", "rest_ms")}
@@ -55,32 +40,8 @@ def test_the_parts_of_a_round_are_per_round_and_add_up_to_it(monkeypatch):
 
 def test_batches_are_refilled():
     """Catches a throughput of nothing but one batch that drains."""
-    assert [at_once(size) for size in (1, 4, 64)] == [1, 4 * BATCHES_PER_CALL, 64 * BATCHES_PER_CALL]
+    assert [images_per_call(size) for size in (1, 4, 64)] == [1, 4 * BATCHES_PER_CALL, 64 * BATCHES_PER_CALL]
     assert BATCHES_PER_CALL > 1
-
-
-def test_a_peak_is_that_of_its_own_decoding():
-    """Catches the memory of an earlier one, held against all that come after. Where the system cannot count anew, as in
-    some sandboxes, a peak is left out rather than overstated. In a process of its own, whose allocator keeps nothing
-    that others gave back."""
-    done = subprocess.run([sys.executable, "-c", PEAKS], cwd=ROOT, capture_output=True, text=True, check=True)
-    large, small, large_still = json.loads(done.stdout)
-    if small is None:
-        pytest.skip("this system cannot count a peak anew")
-    assert large - small > 0.8 * MEGABYTES * 2**20
-    assert large_still == large  # the most of all its calls
-
-
-@pytest.mark.parametrize("status", [None, "VmHWM:  9000000 kB\nVmRSS:  1000 kB\n"])
-def test_no_peak_where_the_count_cannot_start_anew(monkeypatch, tmp_path, status):
-    """Catches the process's peak since it began, given as that of one decoding."""
-    for name in ("CLEAR", "STATUS"):
-        monkeypatch.setattr(benchmark, name, tmp_path / name)
-        if status is not None:
-            (tmp_path / name).write_text(status if name == "STATUS" else "")
-    peak = Peak(torch.device("cpu"))
-    peak.of(lambda: None)()
-    assert peak.bytes is None
 
 
 def test_the_bare_loop_replays_the_passes_that_plain_decoding_has_recorded(monkeypatch):

@@ -5,20 +5,18 @@ import shutil
 import signal
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 from random import Random
 
 import pytest
-from lantern.studies.fault_kinds import KINDS, Scene, can_mount, flip_bytes, set_times_ahead, small_disk, tear_record
-from lantern.studies.faults import ROWS, Study, is_good, table
-from lantern.studies.finished_work import finished_work, made_twice, results
-from lantern.studies.forked import Command, Running, forked_by, run, run_together, send
 from support.paths import ROOT
 
-from lantern.evaluation.provenance import code_hash
 from lantern.evaluation.records import RECORDS
 from lantern.evaluation.rows import append_rows
+from tools.faults.__main__ import ROWS, Study, is_good, table
+from tools.faults.jobs import Running, children, log_of, marked_processes, send
+from tools.faults.kinds import KINDS, Scene, can_mount, flip_bytes, set_times_ahead, small_disk, tear_record
+from tools.faults.work import finished_work, made_twice, results
 
 TORN = "checkpoint cut short"
 
@@ -26,7 +24,7 @@ TORN = "checkpoint cut short"
 @pytest.mark.full
 def test_one_fault_of_each_kind_leaves_the_results_of_an_undisturbed_run(tmp_path):
     """Catches any of them that changes tokens, weights or figures, or makes finished work again."""
-    command = [sys.executable, "-m", "lantern.studies.faults", str(tmp_path), f"--count={len(KINDS)}", "--seed=1"]
+    command = [sys.executable, "-m", "tools.faults", str(tmp_path), f"--count={len(KINDS)}", "--seed=1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     rows = [json.loads(line) for line in (tmp_path / ROWS).read_text().splitlines()]
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
@@ -37,14 +35,12 @@ def test_one_fault_of_each_kind_leaves_the_results_of_an_undisturbed_run(tmp_pat
     assert all(row["finished_before"] for row in rows if row["kind"] == TORN)
 
 
-def test_faults_on_record_are_not_repeated_unless_the_code_has_changed(tmp_path, monkeypatch):
-    """Catches a stopped study that begins anew, and a table of two versions of the program."""
+def test_faults_on_record_are_not_repeated(tmp_path, monkeypatch):
+    """Catches a stopped study that begins again."""
     made = []
     monkeypatch.setattr(Study, "_fault", lambda self, number: made.append(number) or {"number": number})
-    monkeypatch.setattr("lantern.studies.faults.load_libraries", lambda: None)
-    (tmp_path / "inputs.json").touch()
-    row = {"seed": 0, "code": code_hash()}
-    append_rows(tmp_path / ROWS, [row | {"number": 0}, row | {"number": 1, "code": "old"}, row | {"number": 2}])
+    (tmp_path / "images").mkdir()
+    append_rows(tmp_path / ROWS, [{"number": 0}, {"number": 2}])
     assert [row["number"] for row in Study(tmp_path, seed=0).run(4)] == [0, 1, 2, 3]
     assert made == [1, 3]
 
@@ -73,7 +69,7 @@ def test_the_images_of_a_group_that_is_not_whole_are_not_finished(tmp_path):
 
 
 def test_steps_before_the_checkpoint_that_are_made_again_are_seen(tmp_path, monkeypatch):
-    monkeypatch.setattr("lantern.studies.finished_work.saved_steps", lambda folder: 2)
+    monkeypatch.setattr("tools.faults.work.saved_steps", lambda folder: 2)
     (tmp_path / "metrics-1.csv").write_text("step,train/loss\n0,1.0\n1,0.9\n2,0.8\n")
     before = finished_work(tmp_path, 1, 1)
     (tmp_path / "metrics.csv").write_text("step,train/loss\n2,0.8\n3,0.7\n")
@@ -98,70 +94,45 @@ def test_damage_changes_what_it_is_meant_to(tmp_path):
     assert table_file.stat().st_mtime > was + 3e7
 
 
-SCRIPTS = {
-    "sleep": "import time\ntime.sleep(60)\n",
-    "fail": "raise SystemExit('error: no')\n",
-    "end": "print('made')\n",
-    "save": """
-import pathlib, time
-time.sleep(0.3)
-pathlib.Path(__file__).with_name("latest.ckpt").write_bytes(bytes(99))
-time.sleep(60)
-""",
-}
+END, FAIL = ("-c", "print('made')"), ("-c", "raise SystemExit('error: no')")
+FORK = ("-c", "import os, subprocess, time; os.fork() and subprocess.Popen(['sleep', '60']); time.sleep(60)")
 
 
-@pytest.fixture
-def scripts(tmp_path, monkeypatch) -> Path:
-    """A checkout with these scripts."""
-    for name, text in SCRIPTS.items():
-        (tmp_path / f"{name}.py").write_text(text)
-    monkeypatch.setattr("lantern.studies.forked.CHECKOUT", tmp_path)
-    return tmp_path
-
-
-def launched(scripts: Path, *names: str) -> list:
-    return [partial(run, Command(f"{name}.py", ()), scripts / "log") for name in names]
-
-
-def test_a_stage_follows_only_one_that_ended_well(scripts):
-    assert (running := Running([launched(scripts, "end", "end"), launched(scripts, "end")])).wait(30)
+def test_a_stage_follows_only_one_that_ended_well(tmp_path):
+    assert (running := Running([[END, END], [END]], tmp_path)).wait(30)
     assert running.statuses == [0, 0, 0]
-    assert (scripts / "log").read_text() == "made\n" * 3
-    assert (running := Running([launched(scripts, "fail"), launched(scripts, "end")])).wait(30)
+    assert log_of(tmp_path).read_text() == "made\n" * 3
+    assert (running := Running([[FAIL], [END]], tmp_path)).wait(30)
     assert running.statuses == [1]
-    assert (scripts / "log").read_text().endswith("error: no\n")
 
 
-def test_processes_that_run_together_end_with_the_first_that_fails_or_with_a_signal(scripts):
-    """Catches a rank that is left when another is killed, as torchrun leaves none."""
-    for names, number in ((("sleep", "fail"), None), (("sleep", "sleep"), signal.SIGTERM)):
-        together = [partial(run_together, [Command(f"{name}.py", ()) for name in names], scripts / "log")]
-        running = Running([together])
-        if number:
-            assert not running.wait(0.3)
-            assert len(forked_by(running.alive[0])) == 2
-            send(number, running.alive)
-        assert running.wait(30)
-        assert running.statuses == [1]
-
-
-def test_a_killed_process_is_reported_by_its_signal(scripts):
-    running = Running([launched(scripts, "sleep")])
-    assert not running.wait(0.1)
-    send(signal.SIGKILL, running.alive)
+def test_what_a_command_has_started_is_found_and_killed_with_it(tmp_path):
+    """Catches orphans that write into the folder of the run that is compared."""
+    running = Running([[FORK]], tmp_path)
+    (parent,) = running.alive
+    while (
+        len(children(parent, forked=False)) < 2 or len(children(parent, forked=True)) != 1
+    ):  # one runs another program
+        assert not running.wait(0.02)
+    (forked,) = children(parent, forked=True)
+    send(signal.SIGKILL, [parent])
     assert running.wait(30)
     assert running.statuses == [-signal.SIGKILL]
+    assert forked in marked_processes(tmp_path)
+    running.kill()
+    while marked_processes(tmp_path):
+        pass
 
 
-def test_a_training_is_killed_once_it_has_a_checkpoint_to_cut_short(scripts):
+def test_a_training_is_killed_once_it_has_a_checkpoint_to_cut_short(tmp_path):
     """Catches a kill before the first checkpoint, after which there is nothing to damage."""
-    scene = Scene(Running([launched(scripts, "save")]), scripts, None, Random(0))
+    save = f"open('{tmp_path}/latest.ckpt', 'wb').write(bytes(99))"
+    command = ("-c", f"import time; time.sleep(0.3); {save}; time.sleep(60)")
+    scene = Scene(Running([[command]], tmp_path), tmp_path, None, Random(0))
     KINDS[TORN].strike(scene)
-    assert scene.running.wait(30)
     assert scene.running.statuses == [-signal.SIGKILL]
     KINDS[TORN].damage(scene)
-    assert (scripts / "latest.ckpt").stat().st_size < 99
+    assert (tmp_path / "latest.ckpt").stat().st_size < 99
 
 
 def test_the_table_counts_by_kind_and_names_what_was_not_tried():

@@ -1,13 +1,15 @@
-"""The command for the first machine with a GPU, on the processor and at toy size."""
+"""The steps of `make gpu`, on the processor and at toy size."""
 
 import json
 from pathlib import Path
 
 import pytest
 import torch
-from lantern.studies import gpu
 from support.configs import composed_with_hydra
 from support.tiny_weights import write_tiny_weights
+
+from lantern.errors import LanternError
+from tools import gpu
 
 FEW = ["study.num_prompts=1"]
 BENCHMARK = [*FEW, "study.batch_sizes=[1]", "study.num_nodes=[1,4]"]
@@ -39,27 +41,34 @@ def test_every_step_composes(name):
     assert cfg.study or cfg.sweep.name
 
 
-def test_a_step_that_fails_is_in_the_report_and_the_others_run(tmp_path, common):
-    """Catches a command that ends at its first failure, and losslessness that is not an equality of tokens."""
-    failed, exact = gpu.run(tmp_path, toy(common, "float32"), FAILING)
-    assert (failed.name, failed.code, exact.name, exact.code) == ("tests", 3, "float32", 0), exact.output
-    assert {row["tree"] for row in exact.rows} >= {"none", "chain5", "static"}
-    assert all(row["equal_images"] == row["images"] == 1 for row in exact.rows)
-    text, shown = (tmp_path / "report.md").read_text(), gpu.summary([failed, exact])
+def test_steps_are_chosen_by_name():
+    assert list(gpu.choose_steps([])) == ["tests", *gpu.STEPS]
+    assert list(gpu.choose_steps(["field", "tests"])) == ["tests", "field"]
+    with pytest.raises(LanternError, match="step fields"):
+        gpu.choose_steps(["fields"])
+
+
+def test_a_step_that_fails_is_in_the_report_and_the_others_run(tmp_path):
+    """Catches a command that ends at its first failure."""
+    failed, passed = gpu.run(tmp_path / "gpu", {"tests": FAILING, "field": ("--cfg", "job")})
+    assert (failed.name, failed.code, passed.name, passed.code) == ("tests", 3, "field", 0), passed.output
+    text, shown = (tmp_path / "gpu" / "report.md").read_text(), gpu.summary([failed, passed])
     assert "FAILED with status 3" in text
     assert "one test failed" in text
     assert "tests: FAILED with status 3, 0 rows" in shown
-    assert json.loads((tmp_path / "environment.json").read_text())["torch"] == torch.__version__
-    assert "equal_images" in (tmp_path / "float32.log").read_text()
+    assert json.loads((tmp_path / "gpu" / "environment.json").read_text())["torch"] == torch.__version__
 
 
 @pytest.mark.full
 def test_all_steps_but_those_of_random_weights_run_at_toy_size(tmp_path, common):
-    """Catches a step whose rows have moved to another file or key."""
-    outcomes = gpu.run(Path(tmp_path), toy(common, *TOY), ("-c", "pass"))
+    """Catches a step whose rows have moved to another file or key, and losslessness that is no equality of tokens."""
+    outcomes = gpu.run(Path(tmp_path), {"tests": ("-c", "pass"), **toy(common, *TOY)})
     assert [(outcome.name, outcome.code) for outcome in outcomes] == [(name, 0) for name in ("tests", *TOY)]
     for outcome in outcomes[1:]:
         assert outcome.rows, outcome.name
         keys = {key for row in outcome.rows for key in row}
         assert set(outcome.columns) <= keys, outcome.name
+    exact = outcomes[1].rows
+    assert {row["tree"] for row in exact} >= {"none", "chain5", "static"}
+    assert all(row["equal_images"] == row["images"] == 1 for row in exact)
     assert len(gpu.summary(outcomes).splitlines()) <= 60

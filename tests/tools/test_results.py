@@ -22,7 +22,7 @@ TABLE = Table("small", ["page.md"], ["speed.num_prompts=2"], COLUMNS, {"plain": 
 PAGE = "above\n<!-- table small -->\nold\n<!-- end of table small -->\nbelow\n"
 
 
-def row(settings, folder) -> dict:
+def row() -> dict:
     return {
         "machine": "a processor", "dtype": "float32", "date": "2031-02-03", "revision": "abc", "lossless": True,
         "retimed": 1, "odd": 5,
@@ -34,16 +34,20 @@ def row(settings, folder) -> dict:
 
 
 class Runs:
-    """Remembers what was measured; stops before the call after the last allowed one."""
+    """Remembers what was measured and what its folders held before; is stopped in the call after the last allowed."""
 
     def __init__(self, allowed: int = 99) -> None:
-        self.allowed, self.made = allowed, []
+        self.allowed, self.made, self.seen = allowed, [], []
 
     def __call__(self, settings, folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        self.seen.append(sorted(path.name for path in folder.iterdir()))
         if len(self.made) == self.allowed:
+            (folder / "prompts.jsonl").touch()
             raise KeyboardInterrupt
         self.made.append(list(settings))
-        return row(settings, folder)
+        (folder / "finished.json").touch()
+        return row()
 
 
 @pytest.fixture
@@ -86,13 +90,14 @@ def test_every_row_is_a_command_that_composes(name):
 
 
 def test_a_stopped_measurement_goes_on_and_ends_with_the_whole_table(docs):
-    """Catches a row that is kept late, or measured twice."""
+    """Catches a row that is kept late, or measured twice, and a stopped run that begins again."""
     first, second = Runs(1), Runs()
     with pytest.raises(KeyboardInterrupt):
         measure(TABLE, docs, docs, first)
     assert "1 of 2 rows are missing" in (docs / "page.md").read_text()
     measure(TABLE, docs, docs, second)
     assert first.made + second.made == [["drafter=none", "speed.num_prompts=2"], ["+a=1", "speed.num_prompts=2"]]
+    assert second.seen == [["prompts.jsonl"]]  # the stopped run goes on
     text = (docs / "page.md").read_text()
     assert text.startswith("above\n<!-- table small -->\nWritten by `make results TABLE=small`")
     assert text.endswith("<!-- end of table small -->\nbelow\n")
@@ -103,8 +108,8 @@ def test_a_stopped_measurement_goes_on_and_ends_with_the_whole_table(docs):
     assert not {"old", "odd"} & set(re.findall(r"\w+", text + (docs / "rows" / "small.jsonl").read_text()))
 
 
-def test_a_row_whose_command_has_changed_is_measured_again(docs):
-    """Catches a figure of another setting under a new label's command."""
+def test_a_row_is_measured_again_where_its_command_has_changed_or_it_was_deleted(docs):
+    """Catches a figure of another setting under a new label's command, and a finished run folder that is read back."""
     measure(TABLE, docs, docs, Runs())
     other, runs = replace(TABLE, rows=TABLE.rows | {"`jacobi`": ["+a=2"]}), Runs()
     write_pages(other, docs)
@@ -113,6 +118,11 @@ def test_a_row_whose_command_has_changed_is_measured_again(docs):
     assert runs.made == [["+a=2", "speed.num_prompts=2"]]
     assert [line["settings"][0] for line in rows_of(other, docs)] == ["drafter=none", "+a=1", "+a=2"]
     assert (docs / "page.md").read_text().count("`jacobi`") == 1
+    folders = list((docs / "small").iterdir())
+    (docs / "rows" / "small.jsonl").unlink()
+    measure(other, docs, docs, again := Runs())
+    assert len(folders) == 3
+    assert again.seen == [[], []]
 
 
 def test_a_command_is_run_and_its_row_read_with_machine_date_and_revision(tmp_path, monkeypatch):
@@ -133,40 +143,13 @@ def test_a_command_is_run_and_its_row_read_with_machine_date_and_revision(tmp_pa
         results.evaluate(["+a=3"], tmp_path / "other")
 
 
-@pytest.mark.parametrize("text", ["", PAGE + PAGE, "<!-- table small -->\n"])
-def test_a_page_without_its_markers_is_one_sentence(docs, text):
-    (docs / "page.md").write_text(text)
+def test_a_page_without_markers_an_unknown_table_and_column_are_one_sentence(docs):
+    (docs / "page.md").write_text(PAGE + PAGE)
     with pytest.raises(LanternError, match="table small"):
         write_pages(TABLE, docs)
-
-
-def test_an_unknown_table_or_column_is_one_sentence(tmp_path):
     with pytest.raises(LanternError, match="headline"):
         results.main(["nowhere"])
     listed = {"small": {"pages": ["p.md"], "shared": [], "columns": ["speed"], "rows": {}}}
-    (tmp_path / "tables.yaml").write_text(json.dumps(listed))
+    (docs / "tables.yaml").write_text(json.dumps(listed))
     with pytest.raises(LanternError, match="column speed is unknown"):
-        load_tables(tmp_path)
-
-
-def test_a_deleted_row_is_measured_again_and_a_stopped_run_goes_on(docs):
-    """Catches a finished run folder that is read back where its row was deleted, and a stopped one begun anew."""
-    seen = []
-
-    def finished(settings, folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        seen.append(sorted(path.name for path in folder.iterdir()))
-        (folder / "finished.json").touch()
-        return row(settings, folder)
-
-    def stopped(settings, folder):
-        folder.mkdir(parents=True)
-        (folder / "prompts.jsonl").touch()
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        measure(TABLE, docs, docs, stopped)
-    measure(TABLE, docs, docs, finished)
-    (docs / "rows" / "small.jsonl").unlink()
-    measure(TABLE, docs, docs, finished)
-    assert seen == [["prompts.jsonl"], [], [], []]
+        load_tables(docs)

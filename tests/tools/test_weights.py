@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 from hydra.utils import get_method
-from lantern.studies import weights
 from support.configs import composed
 
 from lantern.errors import LanternError
 from lantern.models.llamagen.weights_folder import load_target, load_tokenizer, tokens_hash
 from lantern.runtime.files import read_object
+from tools import weights
 
 # exports a folder as train.py does; fails once if told to
 STUB = """
@@ -44,8 +44,10 @@ SMALL = ["data.num_validation=8"]
 
 @pytest.mark.parametrize("part", PARTS)
 def test_every_part_composes_and_is_found_where_train_exports_it(part):
+    """Catches a schedule in minutes too: weights that depend on how fast the machine was."""
     cfg = composed("train", *PARTS[part])
     assert cfg.task_name == weights.exported_by(PARTS[part])
+    assert (cfg.trainer.max_steps > 0, cfg.trainer.max_time) == (True, None)
 
 
 def test_a_chain_goes_on_where_it_failed_and_every_part_sees_those_before_it(tmp_path):
@@ -65,20 +67,7 @@ def test_a_share_of_the_schedule_shortens_all_but_critic_and_tokenizer():
     quarter = weights.parts(0.25)
     assert quarter["target"][-1] == "trainer.max_steps=800"
     assert "data.num_train=1536" in quarter["drafter"]
-    assert [quarter[part] for part in ("critic", "encoder", "tokenizer")] == [
-        PARTS[part] for part in ("critic", "encoder", "tokenizer")
-    ]
-
-
-def test_the_schedule_counts_steps_not_minutes():
-    """Catches weights that depend on how fast the machine was, or on what else it did meanwhile."""
-    for part, settings in PARTS.items():
-        trainer = composed("train", *settings).trainer
-        assert trainer.max_steps > 0, part
-        assert trainer.max_time is None, part
-
-
-def test_no_share_is_refused():
+    assert all(quarter[part] == PARTS[part] for part in ("critic", "encoder", "tokenizer"))
     with pytest.raises(LanternError, match="--share 0"):
         weights.parts(0.0)
 

@@ -11,7 +11,7 @@ from support.trees import PathLaws, brute_force_beam, paths_of
 from lantern.acceptance.exact import Exact
 from lantern.errors import LanternError
 from lantern.evaluation.rows import read_rows
-from lantern.experiments.ddd_threshold import QUANTILES, TauCalibration, Trace, expected
+from lantern.experiments.ddd_threshold import QUANTILES, TauCalibration, Trace, simulate_tau
 from lantern.pipeline import Pipeline
 from lantern.sampling import Sampling
 from lantern.trees.ddd import DDDTree
@@ -78,12 +78,12 @@ def test_without_a_threshold_it_is_eagle2():
 def test_a_calibration_counts_what_trees_that_end_at_tau_commit_and_cost():
     """By hand: at tau = -1 the first round ends at level 2 and loses one token, the second goes on to level 4."""
     traces = [Trace({2: -1.5, 3: -3.0}, accepted=3), Trace({2: -0.5, 3: -0.9}, accepted=4)]
-    row = expected(traces, tau=-1.0, depth=4, level_ms=2.0, fixed_ms=10.0)
+    row = simulate_tau(traces, tau=-1.0, depth=4, level_ms=2.0, fixed_ms=10.0)
     assert row["tokens_per_step"] == pytest.approx((3 + 5) / 2)
     assert row["depth"] == pytest.approx(3)
     assert row["round_ms"] == pytest.approx(16)
-    assert expected(traces, -9.0, 4, 2.0, 10.0)["tokens_per_step"] == pytest.approx(4.5)
-    assert expected(traces, 0.0, 4, 2.0, 10.0)["depth"] == pytest.approx(2)
+    assert simulate_tau(traces, -9.0, 4, 2.0, 10.0)["tokens_per_step"] == pytest.approx(4.5)
+    assert simulate_tau(traces, 0.0, 4, 2.0, 10.0)["depth"] == pytest.approx(2)
 
 
 def test_a_calibration_decodes_and_writes_one_row_per_tau(tmp_path, capsys):

@@ -1,61 +1,99 @@
-"""The commands that the study of faults disturbs, each at toy size: training in one process and in two, a sweep, shards
-of one evaluation with the run that measures them, and the extraction of tokens."""
+"""The commands that are disturbed, each at toy size, and the processes they run in: training in one process and in two,
+a sweep, shards of one evaluation with the run that measures them, and the extraction of tokens."""
 
-import json
-import socket
-from collections.abc import Callable, Mapping
-from functools import partial
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from lantern.studies.forked import Command, Launch, Stage, run, run_together
-
 from lantern.evaluation.timing import BATCHES
+from lantern.runtime.home import CHECKOUT
 from tools.miniature import PIXELS_PER_TOKEN, write_captioned_scenes, write_tiny_weights
 
 SIDE = 4  # tokens of a row of an image
 NUM_IMAGES = 600  # captioned ones: two shards of their index, three of tokens
 STEPS, SAVE_EVERY = 24, 3
-SHARDS = RANKS = 2
+SHARDS = 2
 GROUP_SIZE = BATCHES * 1  # batch_size
-Job = Callable[["Place", Path], list[Stage]]  # inputs, folder -> what is run there, stage by stage
+POLL_S = 0.02
+MARK = "LANTERN_FAULTS"  # environment variable of all processes of a job: the job's folder
+Command = Sequence[str]  # arguments of Python
+Stage = Sequence[Command]  # commands run side by side; stages run one after another
 
 
-class Place:
-    """A folder with what all jobs read: weights/ and images/."""
+class Inputs:
+    """What all jobs read: weights/ and images/ in a folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
         self.weights, self.images = folder / "weights", folder / "images"
+        if not self.images.is_dir():
+            write_tiny_weights(self.weights, SIDE)
+            write_captioned_scenes(self.images, NUM_IMAGES, SIDE)
 
-    def prepare(self) -> None:
-        """Writes what is not there yet."""
-        ready = self.folder / "inputs.json"
-        if ready.is_file():
-            return
-        write_tiny_weights(self.weights, SIDE)
-        write_captioned_scenes(self.images, NUM_IMAGES, SIDE)
-        ready.write_text(json.dumps({"images": NUM_IMAGES}) + "\n")
+    def training(self, folder: Path, run: str = "run") -> tuple[str, ...]:
+        """Settings of a training in folder/run."""
+        return (
+            "data=imagefolder", f"data.folder={self.images}", f"data.size={PIXELS_PER_TOKEN * SIDE}",
+            f"paths.weights={self.weights}", f"paths.cache_dir={folder}/cache", f"hydra.run.dir={folder}/{run}",
+            "trainer.accelerator=cpu", "trainer.precision=64-true", "dtype=float64", "trainer.max_time=null",
+            f"trainer.max_steps={STEPS}", "trainer.val_check_interval=8", "trainer.log_every_n_steps=1",
+            "batches.splits.validation.num_images=2", "batches.validation_batch_size=2", "batches.batch_size=4",
+            "callbacks.latest.train_time_interval=null", f"+callbacks.latest.every_n_train_steps={SAVE_EVERY}",
+            "+logger.csv.flush_logs_every_n_steps=1", "logger.wandb=null",
+        )  # fmt: skip
+
+    def evaluation(self, folder: Path) -> tuple[str, ...]:
+        """Settings of an evaluation, its folder left out."""
+        return (
+            f"paths.weights={self.weights}", f"paths.cache_dir={folder}/cache", "dtype=float64", "device=cpu",
+            "tracking.mode=disabled", "prompts=demo", "speed.num_prompts=2", "speed.max_retimed=0",
+            "quality.num_images=16", "batch_size=1", "output_tv.num_images=1", "output_tv.num_positions=2",
+            "metrics.fidelity.num_references=16", "metrics.fidelity.resamples=10",
+        )  # fmt: skip
 
 
-def _training(place: Place, folder: Path) -> tuple[str, ...]:
-    return (
-        "data=imagefolder", f"data.folder={place.images}", f"data.size={PIXELS_PER_TOKEN * SIDE}",
-        f"paths.weights={place.weights}", f"paths.cache_dir={folder}/cache", f"hydra.run.dir={folder}/run",
-        "trainer.accelerator=cpu", "trainer.precision=64-true", "dtype=float64", "trainer.max_time=null",
-        f"trainer.max_steps={STEPS}", "trainer.val_check_interval=8", "trainer.log_every_n_steps=1",
-        "batches.splits.validation.num_images=2", "batches.validation_batch_size=2", "batches.batch_size=4",
-        "callbacks.latest.train_time_interval=null", f"+callbacks.latest.every_n_train_steps={SAVE_EVERY}",
-        "+logger.csv.flush_logs_every_n_steps=1", "logger.wandb=null",
-    )  # fmt: skip
+def train(inputs: Inputs, folder: Path) -> list[Stage]:
+    """One process."""
+    return [[("train.py", *inputs.training(folder))]]
 
 
-def _evaluating(place: Place, folder: Path) -> tuple[str, ...]:
-    return (
-        f"paths.weights={place.weights}", f"paths.cache_dir={folder}/cache", "dtype=float64", "device=cpu",
-        "tracking.mode=disabled", "prompts=demo", "speed.num_prompts=2", "speed.max_retimed=0",
-        "quality.num_images=16", "batch_size=1", "output_tv.num_images=1", "output_tv.num_positions=2",
-        "metrics.fidelity.num_references=16", "metrics.fidelity.resamples=10",
-    )  # fmt: skip
+def ranks(inputs: Inputs, folder: Path) -> list[Stage]:
+    """Two processes under torchrun."""
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    return [[(*launcher, "train.py", *inputs.training(folder))]]
+
+
+def sweep(inputs: Inputs, folder: Path) -> list[Stage]:
+    """Two settings, one after the other."""
+    axis = ("-m", "acceptance=exact,lantern_pp", f"hydra.sweep.dir={folder}/run")
+    return [[("evaluate.py", *axis, *inputs.evaluation(folder))]]
+
+
+def shards(inputs: Inputs, folder: Path) -> list[Stage]:
+    """Shards side by side, then the run that measures their images."""
+    settings = inputs.evaluation(folder)
+    common = ("evaluate.py", "-m", f"shards={SHARDS}", "lease_s=3", f"hydra.sweep.dir={folder}/run", *settings)
+    making = [(*common, f"shard={number}", f"hydra.sweep.subdir={number}") for number in range(SHARDS)]
+    return [making, [("evaluate.py", f"hydra.run.dir={folder}/run", *settings)]]
+
+
+def extraction(inputs: Inputs, folder: Path) -> list[Stage]:
+    """All tables that a training reads."""
+    return [[extract(inputs, folder, "run")]]
+
+
+def extract(inputs: Inputs, folder: Path, run: str) -> Command:
+    """Fills the cache of a job, itself in folder/run."""
+    return ("-m", "lantern.training.prepare", *inputs.training(folder, run))
+
+
+JOBS: Mapping[str, Callable[[Inputs, Path], list[Stage]]] = {
+    "train": train, "ranks": ranks, "sweep": sweep, "shards": shards, "extraction": extraction,
+}  # fmt: skip
 
 
 def log_of(folder: Path) -> Path:
@@ -63,56 +101,80 @@ def log_of(folder: Path) -> Path:
     return folder.with_suffix(".log")
 
 
-def _started(folder: Path, script: str, *settings: str) -> Launch:
-    return partial(run, Command(script, settings), log_of(folder))
+class Running:
+    """The stages of a job, each begun where the one before has ended well."""
+
+    def __init__(self, stages: Sequence[Stage], folder: Path) -> None:
+        self.folder, self._left = folder, list(stages)
+        self._processes: list[subprocess.Popen] = []
+        self._start_next()
+
+    def _start_next(self) -> None:
+        for command in self._left.pop(0):
+            self.start(command)
+
+    def start(self, command: Command) -> None:
+        """One more process in this stage."""
+        environment = os.environ | {MARK: str(self.folder), "PYTHONPATH": str(CHECKOUT)}
+        with log_of(self.folder).open("a") as log:
+            process = subprocess.Popen(
+                [sys.executable, *command], cwd=CHECKOUT, env=environment, stdin=subprocess.DEVNULL,
+                stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        self._processes.append(process)
+
+    @property
+    def alive(self) -> list[int]:
+        """Process ids of the running commands."""
+        return [process.pid for process in self._processes if process.poll() is None]
+
+    @property
+    def statuses(self) -> list[int]:
+        """Of all commands that have ended; negative: the signal that ended them."""
+        return [status for process in self._processes if (status := process.poll()) is not None]
+
+    def wait(self, seconds: float) -> bool:
+        """Waits for the end of all stages, so many seconds at most; whether they ended."""
+        deadline = time.monotonic() + seconds
+        while True:
+            if not self.alive:
+                if any(self.statuses) or not self._left:
+                    return True
+                self._start_next()
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(POLL_S)
+
+    def kill(self) -> None:
+        """Kills the commands and all that they have started; no other stage begins."""
+        self._left.clear()
+        send(signal.SIGKILL, self.alive)
+        send(signal.SIGKILL, marked_processes(self.folder))
+        for process in self._processes:
+            process.wait()
 
 
-def train(place: Place, folder: Path) -> list[Stage]:
-    """One process."""
-    return [[_started(folder, "train.py", *_training(place, folder))]]
+def send(number: int, processes: Iterable[int]) -> None:
+    """Sends a signal to those of the processes that still exist."""
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.kill(process, number)
 
 
-def ranks(place: Place, folder: Path) -> list[Stage]:
-    """Two processes, as torchrun starts them."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "faults", "WORLD_SIZE": RANKS}
-    common |= {"LOCAL_WORLD_SIZE": RANKS, "GROUP_RANK": 0, "GROUP_WORLD_SIZE": 1}
-    variables = [common | {"RANK": rank, "LOCAL_RANK": rank} for rank in range(RANKS)]
-    given = [tuple((name, str(value)) for name, value in one.items()) for one in variables]
-    commands = [Command("train.py", _training(place, folder), one) for one in given]
-    return [[partial(run_together, commands, log_of(folder))]]
+def marked_processes(folder: Path) -> list[int]:
+    """All processes of a job, those that its commands have started included."""
+    return [int(path.name) for path in Path("/proc").glob("[0-9]*") if f"{MARK}={folder}" in _words(path / "environ")]
 
 
-def sweep(place: Place, folder: Path) -> list[Stage]:
-    """Two settings, one after the other."""
-    settings = ("-m", "acceptance=exact,lantern_pp", f"hydra.sweep.dir={folder}/run", *_evaluating(place, folder))
-    return [[_started(folder, "evaluate.py", *settings)]]
+def children(process: int, forked: bool) -> list[int]:
+    """The processes that a process has started; forked: only those that run the same command."""
+    folder = Path(f"/proc/{process}")
+    found = [Path(f"/proc/{child}") for child in " ".join(_words(folder / f"task/{process}/children")).split()]
+    return [int(path.name) for path in found if not forked or _words(path / "cmdline") == _words(folder / "cmdline")]
 
 
-def shards(place: Place, folder: Path) -> list[Stage]:
-    """Shards side by side, then the run that measures their images."""
-    given = _evaluating(place, folder)
-    own = ("-m", f"shards={SHARDS}", "lease_s=3", f"hydra.sweep.dir={folder}/run", *given)
-    making = [_started(folder, "evaluate.py", *own, f"shard={n}", f"hydra.sweep.subdir={n}") for n in range(SHARDS)]
-    return [making, [_started(folder, "evaluate.py", f"hydra.run.dir={folder}/run", *given)]]
-
-
-def extraction(place: Place, folder: Path) -> list[Stage]:
-    """All tables that a training reads."""
-    return [[extracting(place, folder, "run")]]
-
-
-def extracting(place: Place, folder: Path, name: str) -> Launch:
-    """One process that fills the cache of a job, itself in folder/name."""
-    return _started(folder, "lantern.training.prepare", *_training(place, folder), f"hydra.run.dir={folder}/{name}")
-
-
-JOBS: Mapping[str, Job] = {
-    "train": train, "ranks": ranks, "sweep": sweep, "shards": shards, "extraction": extraction,
-}  # fmt: skip
-
-
-def shards_of(job: str) -> int:
-    """Among how many workers a job's images are shared."""
-    return SHARDS if job == "shards" else 1
+def _words(path: Path) -> list[str]:
+    try:
+        return path.read_bytes().decode(errors="replace").split("\0")
+    except OSError:  # the process has ended
+        return []

@@ -12,11 +12,9 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from lantern.studies.fault_jobs import Place, extracting
-from lantern.studies.finished_work import table_files
-from lantern.studies.forked import POLL_S, Running, forked_by, send
-
 from lantern.evaluation.records import RECORDS
+from tools.faults.jobs import POLL_S, Inputs, Running, children, extract, send
+from tools.faults.work import table_files
 
 DISK_BYTES = 64 * 2**20  # of the small disk
 FULL_FOR_S = 20.0  # then whoever has not noticed is ended
@@ -30,7 +28,7 @@ class Scene(NamedTuple):
 
     running: Running
     folder: Path
-    place: Place
+    inputs: Inputs
     dice: Random
 
 
@@ -47,19 +45,25 @@ class Kind(NamedTuple):
 
 
 def kill_one(scene: Scene) -> None:
-    """kill -9 of a process that was started: the command, torchrun, or one shard."""
-    send(signal.SIGKILL, _one_started(scene))
+    """kill -9 of one command: torchrun, one of two shards, or the only one."""
+    send(signal.SIGKILL, _choose(scene, scene.running.alive))
 
 
 def kill_rank(scene: Scene) -> None:
     """kill -9 of a process that torchrun has started."""
-    send(signal.SIGKILL, _one_forked(scene))
+    send(signal.SIGKILL, _choose_child(scene, forked=False))
+
+
+def kill_helper(scene: Scene) -> None:
+    """kill -9 of a process that a command has forked to make a part of a table."""
+    chosen = _choose_child(scene, forked=True)
+    scene.running.wait(scene.dice.uniform(0, 0.05))
+    send(signal.SIGKILL, chosen)
 
 
 def kill_all(scene: Scene) -> None:
     """kill -9 of all, as when the machine loses power."""
-    send(signal.SIGKILL, [*(child for process in scene.running.alive for child in forked_by(process))])
-    send(signal.SIGKILL, scene.running.alive)
+    scene.running.kill()
 
 
 def kill_saved(scene: Scene) -> None:
@@ -67,34 +71,26 @@ def kill_saved(scene: Scene) -> None:
     while not any(scene.folder.rglob(CHECKPOINT)):
         if scene.running.wait(POLL_S):
             return
-    scene.running.wait(scene.dice.uniform(0, 0.5))
-    kill_all(scene)
+    if not scene.running.wait(scene.dice.uniform(0, 0.5)):
+        scene.running.kill()
 
 
-def kill_helper(scene: Scene) -> None:
-    """kill -9 of a process that a process of the job has forked to make a part of a table."""
-    found = _one_forked(scene)
-    scene.running.wait(scene.dice.uniform(0, 0.05))
-    send(signal.SIGKILL, found)
+def _choose(scene: Scene, processes: Sequence[int]) -> list[int]:
+    """One of the processes; none of none."""
+    return [scene.dice.choice(processes)] if processes else []
 
 
-def _one_started(scene: Scene) -> list[int]:
-    """One of the processes of the job; none if it has just ended."""
-    alive = scene.running.alive
-    return [scene.dice.choice(alive)] if alive else []
-
-
-def _one_forked(scene: Scene) -> list[int]:
-    """One of the processes that those of the job have forked, as soon as there are any; none if the job ends before."""
-    while not (found := [child for process in scene.running.alive for child in forked_by(process)]):
+def _choose_child(scene: Scene, forked: bool) -> list[int]:
+    """A child of the commands, as soon as there is one; none if the job ends before."""
+    while not (found := [child for process in scene.running.alive for child in children(process, forked)]):
         if scene.running.wait(POLL_S):
             return []
-    return [scene.dice.choice(found)]
+    return _choose(scene, found)
 
 
 def terminate(scene: Scene) -> None:
-    """SIGTERM to a process that was started."""
-    send(signal.SIGTERM, _one_started(scene))
+    """SIGTERM to one command."""
+    send(signal.SIGTERM, _choose(scene, scene.running.alive))
 
 
 def interrupt_twice(scene: Scene) -> None:
@@ -110,7 +106,7 @@ def fill_disk(scene: Scene) -> None:
     with filler.open("wb", buffering=0) as file, suppress(OSError):
         while file.write(bytes(2**16)):
             pass
-    _endure(scene)
+    _end_after_a_while(scene)
     filler.unlink()
 
 
@@ -123,14 +119,14 @@ def forbid_writing(scene: Scene) -> None:
             _mount("-o", "remount,ro,bind", aside)
             _mount("--bind", aside, scene.folder)
         finally:
-            subprocess.run(["umount", "--lazy", aside], check=True)
+            _unmount(aside)
     try:
-        _endure(scene)
+        _end_after_a_while(scene)
     finally:
-        subprocess.run(["umount", "--lazy", scene.folder], check=True)
+        _unmount(scene.folder)
 
 
-def _endure(scene: Scene) -> None:
+def _end_after_a_while(scene: Scene) -> None:
     if not scene.running.wait(FULL_FOR_S):
         send(signal.SIGTERM, scene.running.alive)
         scene.running.wait(FULL_FOR_S)
@@ -138,7 +134,7 @@ def _endure(scene: Scene) -> None:
 
 def second_process(scene: Scene) -> None:
     """Another process that fills the same cache."""
-    scene.running.add(extracting(scene.place, scene.folder, "second"))
+    scene.running.start(extract(scene.inputs, scene.folder, "second"))
 
 
 def tear_record(scene: Scene) -> None:
@@ -194,6 +190,10 @@ def _mount(*arguments: str | Path) -> None:
     subprocess.run(["mount", *map(str, arguments)], check=True, capture_output=True)
 
 
+def _unmount(folder: str | Path) -> None:
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
 def can_mount() -> bool:
     """Whether this process may mount file systems."""
     with TemporaryDirectory() as folder:
@@ -211,4 +211,4 @@ def small_disk(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        subprocess.run(["umount", "--lazy", folder], check=True)
+        _unmount(folder)

@@ -1,6 +1,5 @@
 """Trainer.fit with errors in one sentence, the export of the weights after it, and the command that comes next."""
 
-import json
 import logging
 import re
 import shlex
@@ -16,8 +15,6 @@ from pytorch_lightning.utilities import rank_zero_only
 from torch.distributed import DistError
 
 from lantern.errors import LanternError
-from lantern.reporting.recipe_runs import EVALUATE_WITH
-from lantern.runtime.files import replace_text
 from lantern.runtime.freed_memory import keep_freed_memory
 from lantern.runtime.overrides import override
 from lantern.runtime.programs import program_of
@@ -87,8 +84,6 @@ def export(
         print(f"{best}, the best weights, is torn or gone; the last ones are exported")
     conditioner = getattr(getattr(task, "target", None), "conditioner", None)
     needed = list(getattr(conditioner, "evaluate_with", ()))
-    if needed:  # before the weights, with which a run counts as finished
-        replace_text(folder.parent / EVALUATE_WITH, json.dumps(needed))
     task.export(folder)
     for logger in trainer.loggers:
         if isinstance(logger, TolerantWandbLogger):
