@@ -9,7 +9,7 @@ from support.tiny_tasks import MemorySplits, target_task
 
 from lantern.errors import LanternError
 from lantern.training.data_module import TrainingData
-from lantern.training.run.run_folder import Beginning, checkpoint_to_resume, fit, starts_anew
+from lantern.training.run.run_folder import ClaimRunFolder, checkpoint_to_resume, fit, is_fresh_start
 
 CONFIG = {"task_name": "target", "ckpt_path": "best.ckpt"}
 
@@ -30,7 +30,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def trained(folder: Path, weights: Path, batch_size: int) -> None:
-    beginning = Beginning(folder, CONFIG, "cpu", {}, None)
+    beginning = ClaimRunFolder(folder, CONFIG, "cpu", {}, None)
     trainer = pl.Trainer(
         default_root_dir=folder, accelerator="cpu", max_steps=2, callbacks=[beginning], logger=False,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, limit_val_batches=0,
@@ -59,7 +59,7 @@ def test_a_start_keeps_beside_what_a_restart_would_take_for_its_own(weights, tmp
 
 def test_a_run_that_goes_on_from_its_latest_checkpoint_keeps_it(tmp_path):
     latest, previous = (tmp_path / "checkpoints" / name for name in ("latest.ckpt", "latest.previous.ckpt"))
-    assert not any(starts_anew(tmp_path, str(path)) for path in (latest, previous))
-    assert not starts_anew(tmp_path / "x" / "..", str(latest))
-    assert starts_anew(tmp_path, None)
-    assert starts_anew(tmp_path, str(latest.with_name("best.ckpt")))
+    assert not any(is_fresh_start(tmp_path, str(path)) for path in (latest, previous))
+    assert not is_fresh_start(tmp_path / "x" / "..", str(latest))
+    assert is_fresh_start(tmp_path, None)
+    assert is_fresh_start(tmp_path, str(latest.with_name("best.ckpt")))

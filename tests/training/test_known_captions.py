@@ -17,7 +17,7 @@ from lantern.studies.miniature import write_captioned_scenes
 from lantern.training.data_module import TrainingData
 from lantern.training.run import run_folder as run_steps
 from lantern.training.run.checks import CAPTIONS, PROMPTS, check_captions, check_decoding, data_hash
-from lantern.training.run.run_folder import Beginning
+from lantern.training.run.run_folder import ClaimRunFolder
 from lantern.training.tables import tokens
 
 WORDS = ["a", "red", "ring", "on"]
@@ -44,7 +44,7 @@ def test_a_run_does_not_go_on_with_other_captions(tmp_path):
     config = {"task_name": "target"}
     cfg = OmegaConf.create(config)
     before, same, other = (data_hash(cfg, TrainingData(MemorySplits(count), 2, seed=0)) for count in (4, 4, 5))
-    Beginning(tmp_path, config, "cpu", before, str(tmp_path / "checkpoints" / "latest.ckpt")).begin(
+    ClaimRunFolder(tmp_path, config, "cpu", before, str(tmp_path / "checkpoints" / "latest.ckpt")).begin(
         SimpleNamespace(loggers=[])
     )
     assert run_steps.unfinished_checkpoint(tmp_path, config, same)

@@ -19,7 +19,7 @@ from lantern.runtime.files import alone_in
 from lantern.training.run import run_folder as run_steps
 from lantern.training.run.checks import check_model
 from lantern.training.run.entry import _place
-from lantern.training.run.run_folder import keep_old_metrics, keep_old_weights, unfinished_checkpoint, what_next
+from lantern.training.run.run_folder import keep_old_metrics, keep_old_weights, unfinished_checkpoint, next_command
 
 TASKS = {path.stem: path.stem for path in (ROOT / "conf" / "task").glob("*.yaml")}  # what each exports
 TASKS |= {"drafter_self": "drafter", "decoder": "tokenizer"}
@@ -75,7 +75,7 @@ def test_the_printed_command_evaluates_on_the_target_that_was_trained_on(tmp_pat
     place = tmp_path / "a folder"
     given = ["model=anole", f"model.checkpoint={place}", "+model.geometry.rope_theta=5", "drafter=parallel"]
     given += ["sampling.top_k=[1]", "task.lr=0.1", "drafter/training@distil=eagle", "trainer.max_steps=1"]
-    overrides = printed(what_next(tmp_path / "drafter", given))
+    overrides = printed(next_command(tmp_path / "drafter", given))
     assert len(overrides) == 6
     cfg = composed("evaluate", *overrides)
     assert cfg.model._target_.endswith("load_anole")
@@ -87,7 +87,7 @@ def test_the_printed_command_evaluates_on_the_target_that_was_trained_on(tmp_pat
 @pytest.mark.parametrize("given", [[], ["drafter=eagle"]])
 def test_an_eagle_drafter_is_measured_losslessly(given, tmp_path):
     """Catches the default rule and tree, LANTERN++ on a static one, as the first figure of a drafter."""
-    cfg = composed("evaluate", *printed(what_next(tmp_path / "drafter", given)))
+    cfg = composed("evaluate", *printed(next_command(tmp_path / "drafter", given)))
     assert cfg.drafter._target_.endswith("load_refined_jacobi")
     assert cfg.acceptance._target_.endswith("Exact")
     assert cfg.drafter.checkpoint == str(tmp_path / "drafter")
@@ -95,12 +95,12 @@ def test_an_eagle_drafter_is_measured_losslessly(given, tmp_path):
 
 def test_a_folder_of_yamls_is_part_of_the_printed_command(tmp_path):
     """Catches a command that does not know the model whose drafter was trained."""
-    said = what_next(tmp_path / "drafter", ["model=mine"], ["--config-dir", "my_conf"])
+    said = next_command(tmp_path / "drafter", ["model=mine"], ["--config-dir", "my_conf"])
     assert printed(said)[:2] == ["--config-dir", "my_conf"]
 
 
 def test_other_tasks_print_where_their_weights_belong(tmp_path):
-    assert what_next(tmp_path / "critic", ["task=critic"]).endswith("copy that folder to data/weights/critic")
+    assert next_command(tmp_path / "critic", ["task=critic"]).endswith("copy that folder to data/weights/critic")
 
 
 def test_a_killed_training_run_is_resumed_and_its_metrics_are_kept(tmp_path):

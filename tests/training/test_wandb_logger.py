@@ -11,7 +11,7 @@ from support.offline_runs import OfflineRun, read_runs
 from support.paths import ROOT
 
 from lantern.models.checkpoints import save_weights, weights_hash
-from lantern.training.run.wandb_logger import TolerantWandbLogger, wandb_logger
+from lantern.training.run.monitoring import TolerantWandbLogger, wandb_logger
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_training_that_is_resumed_goes_on_in_its_own_run(tmp_path, monkeypatch):
 
 TRAINED = """
 import sys
-from lantern.training.run.wandb_logger import wandb_logger
+from lantern.training.run.monitoring import wandb_logger
 own = wandb_logger("lantern", sys.argv[1], "drafter", [])
 own.log_metrics({"val/loss": 1.0}, 3)
 own.finalize("success")
