@@ -56,12 +56,12 @@ def target_task(weights: Path, seed: int = 0, **others: object) -> TargetTask:
 def drafter_task(
     target, sampling: Sampling | None = None, seed: int = 0, recipe: Recipe | None = None, **others: object
 ) -> DrafterTask:
-    """others: DrafterTask's student and start_from."""
+    """others: DrafterTask's student, start_from and validation_depth."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return DrafterTask(
-            target, sampling or Sampling(), recipe or feature_lk(), lr=1e-2, muon_lr=1e-2, weight_decay=0.0,
-            validation_depth=3, seed=seed, **others,
+            target, sampling or Sampling(), recipe or feature_lk(), lr=1e-2, muon_lr=1e-2, weight_decay=0.0, seed=seed,
+            **({"validation_depth": 3} | others),
         )  # fmt: skip
 
 

@@ -1,5 +1,5 @@
-"""Signals to a training, against a real Trainer: SIGTERM during its preparation, SIGTERM and Ctrl-C during its steps, and
-those that put its job back into the queue; and the end of a killed torchrun's processes."""
+"""Signals to a training, against a real Trainer: SIGTERM during its preparation, SIGTERM and Ctrl-C during its steps,
+and those that put its job back into the queue; and the end of a killed torchrun's processes."""
 
 import os
 import signal

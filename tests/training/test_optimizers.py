@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from lantern.training import optimizers
-from lantern.training.optimizers import Muon, ChainedOptimizer, matrices, muon_with_adamw, orthogonalised
+from lantern.training.optimizers import ChainedOptimizer, Muon, matrices, muon_with_adamw, orthogonalised
 
 SHAPES = [(6, 9), (9, 6), (7, 7)]
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315), 5, 1e-7  # Jordan's coefficients, steps and least norm

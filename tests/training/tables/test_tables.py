@@ -1,5 +1,4 @@
 from contextlib import nullcontext
-from pathlib import Path
 
 import numpy as np
 import pytest
