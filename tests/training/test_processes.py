@@ -83,7 +83,7 @@ def test_a_torchrun_whose_restarts_would_hang_is_refused(monkeypatch):
     check_processes(trainer_of(2), 8, ["hydra.run.dir=a"], False)
 
 
-@pytest.mark.parametrize("is_taken", [False, True])
+@pytest.mark.parametrize("is_taken", [pytest.param(False, marks=pytest.mark.full), True])
 def test_a_process_that_never_arrives_and_a_port_in_use_are_one_sentence(is_taken, weights, monkeypatch, tmp_path):
     monkeypatch.setattr("lantern.training.run.processes.TIMEOUT_S", 2)
     with socket.create_server(("", 0)) as server:

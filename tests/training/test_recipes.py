@@ -37,7 +37,9 @@ def validated(task: DrafterTask, folder, max_steps: int) -> dict[str, float]:
     return fit(task, folder, max_steps).validate(task, TrainingData(MemorySplits(), 4, 3), verbose=False)[0]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [name if name in {"late_unroll", "lk"} else pytest.param(name, marks=pytest.mark.full) for name in NAMES]
+)
 def test_a_recipe_trains_and_logs_what_all_log(name, target, tmp_path):
     """Catches a loss of the wrong sign, and columns that a table of recipes would lack."""
     task = drafter_task(target, recipe=shipped(name))

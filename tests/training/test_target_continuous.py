@@ -80,6 +80,7 @@ def test_upper_layers_norm_and_head_are_trained_and_all_else_stays_the_bases(wei
         assert name in own or torch.equal(value, base[name]), name
 
 
+@pytest.mark.full
 def test_training_lowers_the_loss_below_that_of_tokens_that_are_not_known(weights, tmp_path):
     """Twelve images are learnt by heart. Catches features that predict another token than their own."""
     task = made_task(weights, trained_layers=2)
