@@ -130,7 +130,7 @@ def test_the_whole_head_is_moved_to_the_device(tmp_path, monkeypatch):
     """Catches a part of it that stays in main memory, where features of the device do not meet it."""
     FAMILIES["janus_pro"].make(tmp_path)
     target = instantiate(config(FAMILIES["janus_pro"], tmp_path).model)
-    monkeypatch.setattr("lantern.training.run.processes._shard_layers", lambda *_: None)
+    monkeypatch.setattr("lantern.training.run.sharded_target._shard_layers", lambda *_: None)
     shard(target, None, torch.device("meta"))
     head = target.vocabulary
     moved = [head.embed, head.head, head.bias, target.rotation, *head.hidden.parameters()]

@@ -7,7 +7,6 @@ from omegaconf import OmegaConf
 from support.configs import composed
 from support.tiny_tasks import ARCHITECTURE, CODES, VOCABULARY, MemorySplits, Pictures, drafter_task
 
-from lantern.data.splits import SplitsBySource
 from lantern.errors import LanternError
 from lantern.models.conditioners import WordFeatures
 from lantern.models.llamagen.target import LlamaGenTarget
@@ -175,17 +174,6 @@ def test_tables_in_the_home_folder_are_found_by_a_tilde(target, tmp_path, monkey
     assert [len(table.split("train")) for table in tables] == [2, 2]
     assert {path.name.split("-")[0] for path in (tmp_path / "home" / "made").iterdir()} == {"features", "samples"}
     assert not (tmp_path / "~").exists()
-
-
-def test_a_feature_cache_over_budget_is_an_error_with_its_size(target, tmp_path):
-    said = r"features of 12 train images take up to \S+ GiB, feature_table\.budget_gib=1e-09; .*features=on_the_fly"
-    with pytest.raises(LanternError, match=said):
-        FeatureTable(MemorySplits(), target, str(tmp_path), budget_gib=1e-9).split("train")
-
-
-def test_each_split_may_come_from_its_own_source():
-    chosen = SplitsBySource(train=MemorySplits(3), validation=MemorySplits(2))
-    assert (len(chosen.split("train")), len(chosen.split("validation"))) == (3, 2)
 
 
 def test_stored_features_are_read_whatever_their_budget_is_now(target, tmp_path):
