@@ -32,7 +32,7 @@ from lantern.evaluation.provenance import write_provenance
 from lantern.models.checkpoints import save_weights
 from lantern.reporting.wandb_runs import Tracker
 from lantern.training import recipe_sweep
-from lantern.training.run.run_folder import is_finished, named_weights
+from lantern.training.run.training_folder import is_finished, named_weights
 
 
 def test_the_sweep_takes_every_recipe_of_eagle_and_two_seeds():

@@ -15,7 +15,8 @@ from lantern.runtime.files import is_intact_zip
 from lantern.training.data_module import TrainingData
 from lantern.training.run.checks import CAPTIONS
 from lantern.training.run.fit import fit
-from lantern.training.run.run_folder import (
+from lantern.training.run.saved_state import WholeCheckpoints, previous_of, whole_checkpoint
+from lantern.training.run.training_folder import (
     ClaimRunFolder,
     checkpoint_to_resume,
     is_fresh_start,
@@ -23,7 +24,6 @@ from lantern.training.run.run_folder import (
     named_checkpoint,
     unfinished_checkpoint,
 )  # fmt: skip
-from lantern.training.run.saved_state import WholeCheckpoints, previous_of, whole_checkpoint
 
 
 def save(path: Path, *steps: int) -> None:
