@@ -30,18 +30,6 @@ def replace_file(path: Path, write: Callable[[Path], object], kept: Path | None 
         os.replace(Path(folder) / path.name, path)
 
 
-def replace_locked(path: Path, write: Callable[[Path], object]) -> None:
-    """replace_file for a large file whose lock the caller holds: what a killed process had begun is removed."""
-    begun = path.with_name(f"{path.name}.unfinished")
-    try:
-        begun.unlink(missing_ok=True)
-        write(begun)
-        begun.chmod(0o644)
-        os.replace(begun, path)
-    finally:
-        begun.unlink(missing_ok=True)
-
-
 def replace_text(path: str | Path, text: str) -> None:
     """Atomically writes `text` to a file, its folder created, flushed to disk. LanternError if it cannot."""
     path = Path(path)

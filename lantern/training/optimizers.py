@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
+from lantern.errors import LanternError
 from lantern.runtime.hardware import is_bf16_fast
 
 
@@ -59,8 +60,8 @@ def with_own_rates(optimizer: Optimizer) -> Optimizer:
     return optimizer
 
 
-class Together(Optimizer):
-    """Several optimizers as one, with shared parameter groups and state, stepped in order."""
+class ChainedOptimizer(Optimizer):
+    """Several optimizers as one for Lightning, with shared parameter groups and state, stepped in order."""
 
     def __init__(self, *parts: Optimizer) -> None:
         self.parts = parts
@@ -91,10 +92,13 @@ def muon_with_adamw(
     """Muon on the `hidden` matrices of the model; AdamW without weight decay on the rest: embeddings, head, norms,
     biases. Both go on with these rates, whatever a checkpoint's were."""
     hidden = list(hidden)
+    for name, rate in (("lr", lr), ("muon_lr", muon_lr), ("weight_decay", weight_decay)):
+        if not 0 <= rate < float("inf"):
+            raise LanternError(f"task.{name}={rate} is out of range; give 0 (for a rate: weights stay) or more")
     chosen = {id(weight) for weight in hidden}
     rest = [weight for weight in model.parameters() if id(weight) not in chosen]
     muon, adamw = Muon(hidden, muon_lr, weight_decay), AdamW(rest, lr=lr, betas=(0.9, 0.95), weight_decay=0.0)
-    return with_own_rates(Together(muon, adamw))
+    return with_own_rates(ChainedOptimizer(muon, adamw))
 
 
 def matrices(module: nn.Module) -> list[nn.Parameter]:

@@ -129,7 +129,7 @@ def test_a_key_that_no_training_reads_is_refused(added):
 
 
 @pytest.mark.parametrize(("command", "added"), [
-    ("evaluate", "+data=imagefolder"), ("evaluate", "+recipe=hass"), ("evaluate", "+average=ema"),
+    ("evaluate", "+data=imagefolder"), ("evaluate", "+recipe=hass"), ("evaluate", "+captions=disk"),
     ("train", "+acceptance=lantern"), ("train", "+method=jacobi"), ("export", "+sweep=delta"),
 ])  # fmt: skip
 def test_a_group_that_another_command_reads_is_refused(command, added):
@@ -146,9 +146,9 @@ def test_what_a_training_reads_may_be_added():
         "+logger.csv.flush_logs_every_n_steps=1",
         "+model.multiple_of=64",
     ]
-    read += ["++rendered.num_train=8", "++distil.student.width_factor=2", "++seed=3"]
-    read += ["+average=ema", "seed=1", "+recipe.layers=[1]", "+token_table.budget_gib=1", "+mine.own=1"]
-    chosen = composed_with_hydra("train", "+average=ema").hydra.runtime.choices
+    read += ["++rendered.num_train=8", "++distil.validation_depth=2", "+sweep.decoding.prompts=[a]", "++seed=3"]
+    read += ["+captions=disk", "seed=1", "+recipe.layers=[1]", "+token_table.budget_gib=1", "+mine.own=1"]
+    chosen = composed_with_hydra("train", "+captions=disk").hydra.runtime.choices
     check_added(read, [*chosen, "parts/mine@mine.part"], "train")
 
 

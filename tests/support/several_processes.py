@@ -20,8 +20,9 @@ from support.tiny_tasks import MemorySplits, drafter_task, target_task
 from lantern.models.llamagen.weights_folder import load_target
 from lantern.training.data_module import TrainingData
 from lantern.training.drafter.latent_drafter_task import LatentDrafterTask
-from lantern.training.run.processes import SameOnAllProcesses, ShardedTarget, strategy
+from lantern.training.run.processes import SameOnAllProcesses, strategy
 from lantern.training.run.schedule import WarmupCosine
+from lantern.training.run.sharded_target import ShardedTarget
 
 STEPS, BATCH = 5, 6
 
@@ -46,7 +47,7 @@ def latent_task() -> LatentDrafterTask:
 
 def fit(task: pl.LightningModule, processes: int, *callbacks: pl.Callback, data=None) -> None:
     trainer = pl.Trainer(
-        accelerator="cpu", devices=processes, strategy=strategy(processes, 1, 60), precision="64-true",
+        accelerator="cpu", devices=processes, strategy=strategy(processes, 1), precision="64-true",
         max_steps=STEPS, max_epochs=-1, callbacks=[WarmupCosine(warmup_steps=2), *callbacks], logger=False,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, gradient_clip_val=1.0,
         num_sanity_val_steps=0, check_val_every_n_epoch=None, val_check_interval=1000, use_distributed_sampler=False,
@@ -81,7 +82,7 @@ def unlike(rank: int, processes: int) -> str:
     """The error of a training of which one process has other settings."""
     task = pl.LightningModule()
     trainer = pl.Trainer(
-        accelerator="cpu", devices=processes, strategy=strategy(processes, 1, 60), logger=False, barebones=True,
+        accelerator="cpu", devices=processes, strategy=strategy(processes, 1), logger=False, barebones=True,
         callbacks=[SameOnAllProcesses({"lr": 1.0 if rank else 2.0, "device": f"cuda:{rank}"}, {"target": "a"}, None)],
     )  # fmt: skip
     try:

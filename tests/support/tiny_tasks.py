@@ -12,7 +12,7 @@ from lantern.sampling import Sampling
 from lantern.training.data_module import TrainingData
 from lantern.training.drafter.drafter_task import DrafterTask
 from lantern.training.drafter.recipe import Recipe
-from lantern.training.run import run_folder as run_steps
+from lantern.training.run.fit import fit as fit_trainer
 from lantern.training.run.schedule import WarmupCosine
 from lantern.training.target import TargetTask
 
@@ -56,12 +56,12 @@ def target_task(weights: Path, seed: int = 0, **others: object) -> TargetTask:
 def drafter_task(
     target, sampling: Sampling | None = None, seed: int = 0, recipe: Recipe | None = None, **others: object
 ) -> DrafterTask:
-    """others: DrafterTask's student and start_from."""
+    """others: DrafterTask's student, start_from and validation_depth."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return DrafterTask(
-            target, sampling or Sampling(), recipe or feature_lk(), lr=1e-2, muon_lr=1e-2, weight_decay=0.0,
-            validation_depth=3, seed=seed, **others,
+            target, sampling or Sampling(), recipe or feature_lk(), lr=1e-2, muon_lr=1e-2, weight_decay=0.0, seed=seed,
+            **({"validation_depth": 3} | others),
         )  # fmt: skip
 
 
@@ -79,7 +79,7 @@ def fit(
         enable_model_summary=False, gradient_clip_val=1.0, num_sanity_val_steps=0, check_val_every_n_epoch=None,
         val_check_interval=1000,
     )  # fmt: skip
-    run_steps.fit(trainer, task, TrainingData(data or MemorySplits(), batch_size=4, seed=3), ckpt_path)
+    fit_trainer(trainer, task, TrainingData(data or MemorySplits(), batch_size=4, seed=3), ckpt_path)
     return trainer
 
 

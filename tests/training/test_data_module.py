@@ -8,7 +8,7 @@ from support.tiny_tasks import MemorySplits
 from torch import nn
 
 from lantern.errors import LanternError
-from lantern.training.data_module import ResumableLoader, SeededBatches, TrainingData
+from lantern.training.data_module import ResumableLoader, SeededBatches, TrainingData, batch_uniform
 
 
 def batches_of(loader: SeededBatches, epochs: int) -> list[list[int]]:
@@ -102,3 +102,14 @@ def test_a_run_limited_by_time_keeps_its_place_through_two_restarts(tmp_path):
         parts = seen_until(4, tmp_path / "a") + seen_until(second, tmp_path / "a", str(tmp_path / "a" / "step=4.ckpt"))
         parts += seen_until(11, tmp_path / "a", str(tmp_path / "a" / f"step={second}.ckpt"))
         assert parts == whole
+
+
+def test_an_image_draws_the_same_numbers_however_many_processes_share_the_step():
+    """Image n of a step is image n // world of process n % world: as SeededBatches assigns them."""
+    whole = batch_uniform(6, (3, 2), 5, 7, 0, 1, "cpu")
+    for world in (2, 3):
+        parts = [batch_uniform(6 // world, (3, 2), 5, 7, rank, world, "cpu") for rank in range(world)]
+        assert torch.equal(torch.stack(parts, dim=1).flatten(0, 1), whole)
+    assert len(whole.unique()) == whole.numel()
+    assert not torch.equal(whole, batch_uniform(6, (3, 2), 5, 8, 0, 1, "cpu"))
+    assert not torch.equal(whole, batch_uniform(6, (3, 2), 6, 7, 0, 1, "cpu"))

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from lantern.training import optimizers
-from lantern.training.optimizers import Muon, Together, matrices, muon_with_adamw, orthogonalised
+from lantern.training.optimizers import ChainedOptimizer, Muon, matrices, muon_with_adamw, orthogonalised
 
 SHAPES = [(6, 9), (9, 6), (7, 7)]
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315), 5, 1e-7  # Jordan's coefficients, steps and least norm
@@ -37,7 +37,7 @@ def trained(optimizer_of, steps: int, reload_at: int | None = None) -> list[torc
     return [weight.detach() for weight in body.parameters()]
 
 
-def combined(body: Body) -> Together:
+def combined(body: Body) -> ChainedOptimizer:
     return muon_with_adamw(body, matrices(body.layers), lr=1e-2, muon_lr=1e-2, weight_decay=0.1)
 
 

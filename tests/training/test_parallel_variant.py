@@ -1,5 +1,6 @@
 """The parallel drafter in training: its passes against chains run one by one, and against decoding."""
 
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -26,8 +27,11 @@ from lantern.training.drafter.variants import ParallelStudent
 from lantern.trees.static import chain
 
 
-def parallel_task(target, sampling: Sampling | None = None, recipe: Recipe | None = None) -> DrafterTask:
-    return drafter_task(target, sampling, recipe=recipe or feature_lk(depth=3), student=ParallelStudent(levels=3))
+def parallel_task(
+    target, sampling: Sampling | None = None, recipe: Recipe | None = None, **others: object
+) -> DrafterTask:  # fmt: skip
+    student = ParallelStudent(levels=3)
+    return drafter_task(target, sampling, recipe=recipe or feature_lk(depth=3), student=student, **others)
 
 
 @torch.no_grad()
@@ -59,7 +63,7 @@ def test_training_and_decoding_see_the_same_drafter(target, cfg_scale):
     assert_training_and_decoding_agree(task, Parallel)
 
 
-@pytest.mark.parametrize("name", ["feature_lk", "p_eagle"])
+@pytest.mark.parametrize("name", [pytest.param("feature_lk", marks=pytest.mark.full), "p_eagle"])
 def test_training_raises_the_overlap_of_every_level(name, target, tmp_path):
     """Catches levels without gradient, regression targets of another position, and levels that are always dropped."""
     task = parallel_task(target, recipe=shipped(name, "drafter=parallel", "distil.student.levels=3"))
@@ -80,19 +84,13 @@ def test_dropping_chains_leaves_the_gradient_of_those_that_go_on(target):
         task.start_from, task.log = "trained", lambda *_, **__: None
         task._trainer = SimpleNamespace(global_step=0, global_rank=0, world_size=1)
         if is_masked:
-            counts = drop.passes(13, 3, moved_on(step_generator(0, 0), 13))
+            counts = drop.passes(13, 3, step_generator(0, 0))
             mask = torch.stack([counts > d for d in range(3)])[:, None]
             task.recipe = replace(recipe, objective=lambda losses, _, mask=mask: (losses * mask).mean())
         task.training_step(batch, 0).backward()
         gradients.append([weight.grad for weight in task.network.parameters()])
     for own, masked in zip(*gradients, strict=True):
         torch.testing.assert_close(own, masked, rtol=1e-4, atol=1e-6)
-
-
-def moved_on(generator: torch.Generator, count: int) -> torch.Generator:
-    """Behind the numbers that have drawn the roots."""
-    torch.randperm(count, generator=generator)
-    return generator
 
 
 def test_an_exported_drafter_loads_as_what_it_is(target, tmp_path):
@@ -141,3 +139,28 @@ def test_the_command_line_chooses_what_is_distilled():
     assert cfg.task.student._target_.endswith("ParallelStudent")
     assert cfg.task.recipe.depth == cfg.task.validation_depth == 4
     assert composed("train").task.student._target_.endswith("EagleStudent")
+
+
+def test_a_parallel_drafter_starts_from_a_drafter_of_features_alone(target, tmp_path):
+    """Catches a map of layers that is dropped without a word."""
+    drafter_task(target, recipe=shipped("layered")).export(tmp_path / "layered")
+    said = rf"^task\.start_from={re.escape(str(tmp_path))}/layered reads the target's layers \[0, 1, 1\]"
+    with pytest.raises(LanternError, match=said):
+        ParallelStudent(levels=3).load(str(tmp_path / "layered"), target)
+
+
+def test_a_validation_deeper_than_the_levels_of_a_parallel_drafter_is_refused(target):
+    """Catches an IndexError at the first validation."""
+    parallel_task(target, validation_depth=2)
+    with pytest.raises(LanternError, match=r"distil\.validation_depth=4: .* 3 levels; .* distil\.student\.levels=4"):
+        parallel_task(target, validation_depth=4)
+
+
+def test_levels_that_get_no_gradient_at_first_are_refused_on_several_processes(target):
+    """Catches DDP's error about parameters that were not used, after the tables are made."""
+    task = parallel_task(target, recipe=replace(feature_lk(depth=3), unroll_from=0.5))
+    task._trainer = SimpleNamespace(world_size=1)
+    task.setup("fit")
+    task._trainer.world_size = 2
+    with pytest.raises(LanternError, match=r"recipe\.unroll_from=0\.5 .* 2 processes .* recipe\.unroll_from=0"):
+        task.setup("fit")

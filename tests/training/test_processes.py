@@ -1,4 +1,5 @@
-"""Processes that cannot train together are one sentence, before they wait for each other."""
+"""Processes that cannot train together are refused before they wait for each other; sharding keeps the features and the
+head of any target."""
 
 import socket
 from contextlib import nullcontext
@@ -6,12 +7,21 @@ from types import SimpleNamespace
 
 import pytest
 import pytorch_lightning as pl
+import torch
+import torch.distributed as dist
+from hydra.utils import instantiate
+from support.families import FAMILIES
+from support.loaded_families import PROMPTS, config
 from support.tiny_tasks import MemorySplits, target_task
+from torch.distributed.device_mesh import init_device_mesh
 
+import lantern  # noqa: F401  (first: see its docstring)
 from lantern.errors import LanternError
 from lantern.training.data_module import TrainingData
-from lantern.training.run.processes import check_processes, strategy
-from lantern.training.run.run_folder import fit
+from lantern.training.drafter.teacher_forcing import target_features
+from lantern.training.run.fit import fit
+from lantern.training.run.processes import check_processes, strategy, training_dtype
+from lantern.training.run.sharded_target import ShardedTarget, shard
 
 
 def trainer_of(world_size: int) -> SimpleNamespace:
@@ -73,8 +83,9 @@ def test_a_torchrun_whose_restarts_would_hang_is_refused(monkeypatch):
     check_processes(trainer_of(2), 8, ["hydra.run.dir=a"], False)
 
 
-@pytest.mark.parametrize("is_taken", [False, True])
+@pytest.mark.parametrize("is_taken", [pytest.param(False, marks=pytest.mark.full), True])
 def test_a_process_that_never_arrives_and_a_port_in_use_are_one_sentence(is_taken, weights, monkeypatch, tmp_path):
+    monkeypatch.setattr("lantern.training.run.processes.TIMEOUT_S", 2)
     with socket.create_server(("", 0)) as server:
         port = server.getsockname()[1]
         if not is_taken:
@@ -83,9 +94,65 @@ def test_a_process_that_never_arrives_and_a_port_in_use_are_one_sentence(is_take
         for name, value in settings.items():  # all that Lightning sets, so that they are put back
             monkeypatch.setenv(name, str(value))
         trainer = pl.Trainer(
-            accelerator="cpu", devices=1, num_nodes=2, strategy=strategy(1, 2, 2), max_steps=1, logger=False,
+            accelerator="cpu", devices=1, num_nodes=2, strategy=strategy(1, 2), max_steps=1, logger=False,
             enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
             default_root_dir=tmp_path,
         )  # fmt: skip
         with pytest.raises(LanternError, match=r"the 2 processes did not find each other .*MASTER_PORT"):
             fit(trainer, target_task(weights), TrainingData(MemorySplits(), 4, 3), None)
+
+
+@pytest.fixture
+def mesh():
+    """Of a single process, with the hooks that several have."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield init_device_mesh("cpu", (1,))
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("name", ["emu3", "janus_pro"])
+def test_a_sharded_transformers_target_keeps_its_features_and_head(name, mesh, tmp_path):
+    """Catches fused projections, tables or row ends that sharding loses."""
+    FAMILIES[name].make(tmp_path)
+    target = instantiate(config(FAMILIES[name], tmp_path).model)
+    tokens = torch.randint(24, (3, 16), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        whole = target_features(target, tokens, PROMPTS)
+        laws = target.head(target.guide(whole))
+        shard(target, mesh, torch.device("cpu"))
+        assert all(hasattr(layer, "unshard") for layer in target.transformer.layers)
+        again = target_features(target, tokens, PROMPTS)
+        assert torch.equal(again, whole)
+        assert torch.equal(target.head(target.guide(again)), laws)
+
+
+def test_the_whole_head_is_moved_to_the_device(tmp_path, monkeypatch):
+    """Catches a part of it that stays in main memory, where features of the device do not meet it."""
+    FAMILIES["janus_pro"].make(tmp_path)
+    target = instantiate(config(FAMILIES["janus_pro"], tmp_path).model)
+    monkeypatch.setattr("lantern.training.run.sharded_target._shard_layers", lambda *_: None)
+    shard(target, None, torch.device("meta"))
+    head = target.vocabulary
+    moved = [head.embed, head.head, head.bias, target.rotation, *head.hidden.parameters()]
+    assert len(moved) == 6  # a layer before the head has a weight and a bias
+    assert {part.device.type for part in moved} == {"meta"}
+
+
+def test_one_process_and_a_target_without_layers_are_one_sentence(mesh):
+    with pytest.raises(LanternError, match="SimpleNamespace has no layers to shard"):
+        shard(SimpleNamespace(), mesh, torch.device("cpu"))
+    dist.destroy_process_group()
+    with pytest.raises(LanternError, match=r"this is one; give trainer\.devices=2"):
+        ShardedTarget().setup(pl.Trainer(barebones=True, accelerator="cpu"), pl.LightningModule(), "fit")
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+
+
+def test_the_dtype_of_a_target_is_chosen_by_the_device_that_trains(monkeypatch):
+    """Catches a target in float32 on eight GPUs, twice as large, because it is loaded by a processor."""
+    fast = {"cpu": False, "cuda": True}
+    monkeypatch.setattr("lantern.runtime.hardware.is_bf16_fast", lambda device: fast[torch.device(device).type])
+    assert training_dtype("auto", torch.device("cuda", 1)) == "bfloat16"
+    assert training_dtype("float32", torch.device("cuda", 1)) == "float32"
+    assert training_dtype("auto", torch.device("cpu")) == "auto"  # as the loader resolves it
+    monkeypatch.setitem(fast, "cuda", False)
+    assert training_dtype("auto", torch.device("cuda", 1)) == "float32"

@@ -18,7 +18,7 @@ from support.recipes import NAMES
 from lantern.errors import LanternError
 from lantern.evaluation.provenance import write_provenance
 from lantern.models.checkpoints import save_weights
-from lantern.training.run.run_folder import is_finished, named_weights
+from lantern.training.run.training_folder import is_finished, named_weights
 
 
 def test_the_sweep_takes_every_recipe_of_eagle_and_two_seeds():

@@ -1,10 +1,9 @@
 """Recipes: those that ship train and log the same columns; one of a user's own is a Python file and a yaml."""
 
 import pytest
-import torch
 from hydra.utils import instantiate
 from support.paths import ROOT
-from support.recipes import NAMES, feature_lk, shipped
+from support.recipes import NAMES, shipped
 from support.tiny_tasks import MemorySplits, drafter_task, fit
 
 from lantern.cli.compose import composed
@@ -38,7 +37,9 @@ def validated(task: DrafterTask, folder, max_steps: int) -> dict[str, float]:
     return fit(task, folder, max_steps).validate(task, TrainingData(MemorySplits(), 4, 3), verbose=False)[0]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [name if name in {"late_unroll", "lk"} else pytest.param(name, marks=pytest.mark.full) for name in NAMES]
+)
 def test_a_recipe_trains_and_logs_what_all_log(name, target, tmp_path):
     """Catches a loss of the wrong sign, and columns that a table of recipes would lack."""
     task = drafter_task(target, recipe=shipped(name))
@@ -67,22 +68,6 @@ def test_a_recipe_of_ones_own_is_one_file_and_one_yaml(target, tmp_path, monkeyp
     assert recipe.loss.scale == 2.0
     task = drafter_task(target, recipe=recipe)
     assert validated(task, tmp_path, 1)["val/alpha_1"] < validated(task, tmp_path, 50)["val/alpha_1"]
-
-
-def test_a_share_of_the_sites_is_drawn_anew_at_each_step(target, monkeypatch):
-    """Catches roots that repeat, leave the image, or are the same at each step."""
-    task = drafter_task(target, recipe=feature_lk())
-    assert torch.equal(task._chains(14, 2)[0], torch.arange(14))
-    task.recipe = shipped("feature_lk", "recipe.site_share=0.5")
-    drawn = []
-    for step in range(200):
-        monkeypatch.setattr(DrafterTask, "global_step", step)
-        drawn.append(task._chains(14, 2)[0])
-        assert torch.equal(drawn[-1], drawn[-1].unique())
-        assert torch.equal(drawn[-1], task._chains(14, 2)[0])
-    counts = torch.cat(drawn).bincount(minlength=14)
-    assert len(counts) == 14
-    assert (counts - 100).abs().max() < 5 * (200 * 0.25) ** 0.5
 
 
 @pytest.mark.parametrize(("progress", "passes"), [(0.0, 1), (0.49, 1), (0.5, 2), (1.0, 2)])

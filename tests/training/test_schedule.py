@@ -1,23 +1,31 @@
+"""How long a training runs: its learning rate, its clock, and what is said of its limits."""
+
+import logging
 from types import SimpleNamespace
 
 import pytest
+import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Timer
+from support.configs import composed
+from support.tiny_tasks import MemorySplits, target_task
 
-from lantern.training.run.schedule import WarmupCosine, progress_of, share_of, warmup_cosine
+from lantern.training.data_module import TrainingData
+from lantern.training.run.schedule import (
+    StepTimer,
+    WarmupCosine,
+    progress_of,
+    share_of,
+    tell_end,
+    tell_limits,
+    warmup_cosine,
+)  # fmt: skip
 
 
 def test_rate_climbs_then_falls_to_zero():
     assert [warmup_cosine(step, 0.0, warmup_steps=4) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
     assert warmup_cosine(100, 0.5, warmup_steps=4) == pytest.approx(0.5)
     assert warmup_cosine(100, 1.0, warmup_steps=4) == pytest.approx(0)
-
-
-def test_rate_stays_zero_past_the_budget():
-    """A cosine without a bound would rise again if the last batch exceeded the budget."""
-    assert warmup_cosine(100, 1.3, warmup_steps=4) == pytest.approx(0)
-
-
-def test_no_warmup_means_full_rate_at_once():
+    assert warmup_cosine(100, 1.3, warmup_steps=4) == pytest.approx(0)  # the last batch exceeds the budget
     assert warmup_cosine(0, 0.0, warmup_steps=0) == 1
 
 
@@ -67,3 +75,67 @@ def test_processes_agree_on_the_progress_at_most_once_a_step(timers):
         trainer.global_step += 1
         schedule.on_train_batch_end(trainer, module, None, None, step)
     assert trainer.broadcasts == (6 if timers else 0)  # the first step's, and one behind each
+
+
+def test_the_time_of_a_training_leaves_validation_out_and_goes_on_after_resuming(monkeypatch):
+    """Catches fast recipes, which validate more often, that get fewer minutes of steps."""
+    now = [100.0]
+    monkeypatch.setattr("pytorch_lightning.callbacks.timer.time.monotonic", lambda: now[0])
+    first, resumed = (StepTimer("00:00:01:00") for _ in range(2))
+    trainer = pl.Trainer(callbacks=[resumed], max_time="00:00:01:00", logger=False, accelerator="cpu")
+    assert [callback for callback in trainer.callbacks if isinstance(callback, Timer)] == [resumed]  # in its place
+    first.on_train_start(trainer, None)
+    for _ in range(2):
+        now[0] += 10
+        first.on_validation_start(trainer, None)
+        now[0] += 1000
+        first.on_validation_end(trainer, None)
+    now[0] += 5
+    assert (first.time_elapsed(), first.time_remaining(), first.time_elapsed("validate")) == (25, 35, 1000)
+    resumed.load_state_dict(first.state_dict())
+    now[0] += 1000
+    resumed.on_train_start(trainer, None)
+    now[0] += 5
+    assert share_of(trainer) == 0.5
+    resumed.on_train_batch_end(trainer)
+    assert not trainer.should_stop
+    now[0] += 30
+    resumed.on_train_batch_end(trainer)
+    assert trainer.should_stop
+
+
+@pytest.mark.parametrize(("given", "said"), [
+    (["trainer.max_steps=20000"], "trainer.max_steps=20000 ends after trainer.max_time=00:00:05:00 at the latest"),
+    (["trainer.max_epochs=3"], "trainer.max_epochs=3 ends after trainer.max_time=00:00:05:00 at the latest"),
+    (["trainer.max_time=null"], "this training has no limit"),
+    (["trainer.max_steps=20000", "trainer.max_time=null"], ""),
+    (["trainer.max_steps=20000", "trainer.max_time=00:01:00:00"], ""), ([], ""), (["task=tokenizer"], ""),
+])  # fmt: skip
+def test_a_limit_that_is_not_expected_is_told_at_the_start(given, said, caplog):
+    """Catches 20,000 steps that end after five minutes of 300, and a rate that never decays."""
+    caplog.set_level(logging.WARNING)
+    tell_limits(composed("train", *given).trainer, given, "drafter")
+    assert said in caplog.text
+    assert bool(said) == bool(caplog.text)
+
+
+class Stop(pl.Callback):
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: object) -> None:
+        trainer.should_stop = trainer.global_step >= 2
+
+
+@pytest.mark.parametrize(("limits", "stop", "said"), [
+    ({"max_steps": 3}, (), "trained 3 steps: trainer.max_steps=3 is reached"),
+    ({"max_epochs": 2}, (), "trained 6 steps: trainer.max_epochs=2 is reached"),
+    ({"max_steps": 10**6, "max_time": "00:00:00:01"}, (), " steps: trainer.max_time=00:00:00:01 is reached"),
+    ({"max_steps": 9}, (Stop(),), "trained 2 steps, stopped before its limits"),
+])  # fmt: skip
+def test_the_limit_that_is_reached_is_told_at_the_end(limits, stop, said, weights, tmp_path, capsys):
+    trainer = pl.Trainer(
+        accelerator="cpu", callbacks=[WarmupCosine(1), *stop], logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0, default_root_dir=tmp_path,
+        limit_val_batches=0, **({"max_epochs": -1} | limits),
+    )  # fmt: skip
+    trainer.fit(target_task(weights), TrainingData(MemorySplits(), batch_size=4, seed=3))
+    tell_end(trainer, {"max_time": None} | limits)
+    assert capsys.readouterr().out.endswith(f"{said}\n")

@@ -16,7 +16,7 @@ from lantern.training.data_module import SeededBatches
 ROUNDING = 1e-6  # after five steps; dropout keyed by process changes weights by 2e-3 or more
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.full)])
 def together(request, weights, tmp_path_factory) -> tuple[Path, int]:
     """The folder of what so many processes have trained."""
     folder, processes = tmp_path_factory.mktemp("together"), request.param

@@ -34,7 +34,9 @@ class Decoded(NamedTuple):
     rounds: list[tuple[int, int, int]]
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(
+    params=[name if name in {"late_unroll", "eagle3"} else pytest.param(name, marks=pytest.mark.full) for name in NAMES]
+)
 def task(request, target, tmp_path) -> DrafterTask:
     """A drafter that a recipe has trained for some steps."""
     target = target.configured(2.0)
@@ -112,7 +114,7 @@ def test_validation_predicts_what_decoding_accepts(task):
     assert max(map(abs, deviations(task, decode(task, Ratio())))) < 4.5
 
 
-@pytest.mark.parametrize("shift", [shift_features, shift_positions, shift_noise])
+@pytest.mark.parametrize("shift", [pytest.param(shift_features, marks=pytest.mark.full), shift_positions, shift_noise])
 def test_a_shift_by_one_is_noticed(shift, target, tmp_path, monkeypatch):
     """The test above fails if validation sees features, positions or noise of the position beside."""
     task = drafter_task(target.configured(2.0), Sampling(), recipe=shipped("feature_lk"))

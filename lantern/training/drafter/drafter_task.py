@@ -50,6 +50,8 @@ class DrafterTask(pl.LightningModule):
         super().__init__()
         if has_latents(target):
             raise LanternError("task=drafter is for codes, this model has latents; give task=drafter_continuous")
+        if validation_depth < 1:
+            raise LanternError(f"distil.validation_depth={validation_depth} is out of range; give 1 at least")
         if max(recipe.depth, validation_depth) >= target.num_tokens:
             raise LanternError(
                 f"recipe.depth={recipe.depth}, distil.validation_depth={validation_depth}: an image has "

@@ -32,10 +32,10 @@ class LatentDrafterTask(pl.LightningModule):
     ) -> None:  # fmt: skip
         """depth: passes of training, the first on the target's features. LanternError for as many passes as tokens."""
         super().__init__()
-        if max(depth, validation_depth) >= target.num_tokens:
+        if min(depth, validation_depth) < 1 or max(depth, validation_depth) >= target.num_tokens:
             raise LanternError(
                 f"task.depth={depth}, task.validation_depth={validation_depth}: an image has {target.num_tokens} "
-                "tokens; give fewer passes than that"
+                "tokens; give at least one pass and fewer than that"
             )
         self.target, self.student, self._head = target, EagleStudent(), TokenHead(target)
         self.lr, self.muon_lr, self.weight_decay = lr, muon_lr, weight_decay

@@ -19,8 +19,10 @@ CAPTIONS = "training captions"  # among the hashes of what a run has read
 OF_CODES = re.compile(r"[+~]*(distil[.@=]|drafter/training|drafter=(?!eagle$))")  # overrides of task=drafter alone
 
 
-def check_settings(cfg: DictConfig) -> None:
-    """Refuses settings that no training works with; the range of a part's own settings is left to its constructor."""
+def check_settings(cfg: DictConfig, overrides: Sequence[str] = ()) -> None:
+    """Refuses settings that no training works with; the range of a part's own settings is left to its constructor.
+    overrides: those of the command."""
+    check_overrides(overrides, cfg.task_name)
     _check_trainer(cfg)
     _check_model(cfg)
     _check_tables(cfg)

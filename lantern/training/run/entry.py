@@ -21,6 +21,7 @@ from lantern.errors import LanternError
 from lantern.runtime.home import CONFIG_FOLDER
 
 if TYPE_CHECKING:
+    import pytorch_lightning as pl
     import torch
 
 PR_SET_PDEATHSIG = 1  # of Linux's prctl: the signal at the parent's end
@@ -36,45 +37,49 @@ def train(cfg: DictConfig) -> None:
     end_with_torchrun()
     run = HydraConfig.get()
     check_added(run.overrides.task, run.runtime.choices, "train")
-    import pytorch_lightning as pl
+    from pytorch_lightning import seed_everything
 
     from lantern.reporting.page.write import config_dir
-    from lantern.training.run import fit, processes, run_folder
-    from lantern.training.run.checks import check_captions, check_overrides, check_settings, data_hash
+    from lantern.training.run import fit, processes, training_folder
+    from lantern.training.run.checks import check_captions, check_settings, data_hash
     from lantern.training.run.interrupts import Interrupts
-    from lantern.training.run.monitoring import FiniteLoss
     from lantern.training.run.schedule import tell_end, tell_limits
 
     interrupts = Interrupts()
     interrupts.listen()
     fit.silence_warnings()
     folder, is_sweep = Path(run.runtime.output_dir), run.mode == RunMode.MULTIRUN
-    named = run_folder.named_checkpoint(cfg.ckpt_path, folder)
-    check_overrides(run.overrides.task, cfg.task_name)
-    check_settings(cfg)
+    named = training_folder.named_checkpoint(cfg.ckpt_path, folder)
+    check_settings(cfg, run.overrides.task)
     tell_limits(cfg.trainer, run.overrides.task, run.runtime.choices.task)
-    config = run_folder.plain_config(cfg)  # before _place: devices may differ when a run is resumed
-    if (named is None or is_sweep) and run_folder.is_finished(folder, config):
+    config = training_folder.plain_config(cfg)  # before _place: devices may differ when a run is resumed
+    if (named is None or is_sweep) and training_folder.is_finished(folder, config):
         return
-    pl.seed_everything(cfg.seed, workers=True, verbose=False)
-    callbacks = [callback for callback in instantiate(cfg.callbacks).values() if callback]
-    with run_folder.alone(folder):
-        run_folder.keep_old_metrics(folder)
-        loggers = [logger for logger in instantiate(cfg.logger).values() if logger]
-        trainer = instantiate(cfg.trainer, callbacks=[*callbacks, FiniteLoss(), interrupts], logger=loggers)
+    seed_everything(cfg.seed, workers=True, verbose=False)
+    with training_folder.alone(folder):
+        training_folder.keep_old_metrics(folder)
+        trainer = _trainer(cfg, interrupts)
         processes.check_processes(trainer, cfg.batches.batch_size, run.overrides.hydra, is_sweep)
         _place(cfg, trainer.strategy.root_device)
         task, batches = instantiate(cfg.task), instantiate(cfg.batches)
         check_captions(cfg, task, batches)
-        weights = run_folder.weights_of(config, task) | data_hash(cfg, batches)
-        checkpoint = run_folder.checkpoint_to_resume(folder, config, named, weights)
+        weights = training_folder.weights_of(config, task) | data_hash(cfg, batches)
+        checkpoint = training_folder.checkpoint_to_resume(folder, config, named, weights)
         trainer.callbacks[:0] = [
-            run_folder.ClaimRunFolder(folder, config, cfg.device, weights, checkpoint),
-            processes.SameOnAllProcesses(run_folder.plain_config(cfg), weights, checkpoint),
+            training_folder.ClaimRunFolder(folder, config, cfg.device, weights, checkpoint),
+            processes.SameOnAllProcesses(training_folder.plain_config(cfg), weights, checkpoint),
         ]
         fit.fit(trainer, task, batches, checkpoint)
         tell_end(trainer, cfg.trainer)
         fit.export(task, trainer, folder / cfg.task_name, run.overrides.task, config_dir(run.runtime))
+
+
+def _trainer(cfg: DictConfig, interrupts: "pl.Callback") -> "pl.Trainer":
+    from lantern.training.run.monitoring import FiniteLoss
+
+    callbacks = [callback for callback in instantiate(cfg.callbacks).values() if callback]
+    loggers = [logger for logger in instantiate(cfg.logger).values() if logger]
+    return instantiate(cfg.trainer, callbacks=[*callbacks, FiniteLoss(), interrupts], logger=loggers)
 
 
 def end_with_torchrun() -> None:

@@ -15,7 +15,7 @@ from lantern.evaluation.fingerprint import digest
 from lantern.evaluation.provenance import code_hash
 from lantern.runtime.hardware import is_bf16_fast, resolve_dtype
 from lantern.training.data_module import share_of_batch
-from lantern.training.run.run_folder import lasting_settings
+from lantern.training.run.training_folder import lasting_settings
 
 FOLDER = "hydra.run.dir="
 INTERACTIVE = ("bash", "interactive")  # names of Slurm's jobs in which Lightning starts the processes

@@ -56,7 +56,7 @@ class CaptionTable:
         if encoder is None:
             raise LanternError("this target reads captions as tokens, which need no table; leave +captions=disk out")
         captions, source = sorted(set(items.captions)), encoder
-        while isinstance(source, StoredCaptions):  # its features, made in batches, differ from these in the last bits
+        while isinstance(source, StoredCaptions):  # features made in batches differ from its own in the last bits
             source = source.encoder
         like = source(captions[:1])[0]
         if like.dim() != 3:

@@ -1,7 +1,8 @@
-"""Images as VQ tokens: `TokenTable(...).split("train")[i]` -> {"tokens": int64 [L], "caption"}.
-A split is encoded once by the frozen tokenizer and cached under a key of the images and the weights that encode."""
+"""Images as tokens: `TokenTable(...).split("train")[i]` -> {"tokens": int64 [L], "caption"}; likewise unquantised
+latents (LatentTable) and the target's own images (TargetSamples). A split is computed once, and cached under a key of
+all that it depends on."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -30,28 +31,34 @@ from lantern.types import Target
 from lantern.verification import SharedNoise
 
 ENCODE_BATCH = 32
-BATCHES_PER_SHARD = 8  # at most so many are encoded again after a killed run
-COLUMNS = Features({"tokens": Column(Value("uint16")), "caption": Value("string")})  # of token and sample tables
+ENCODED_PER_SHARD, SAMPLED_PER_SHARD = 8, 4  # batches: at most so many are computed again after a killed run
 MAX_CODES = 2**16  # of a uint16 column
 CAPTION_BYTES = 400  # of a long caption, for estimates
 MIN_DOWNSAMPLING = 8  # of all supported image tokenizers, for estimates
+COLUMNS = {
+    "tokens": Features({"tokens": Column(Value("uint16")), "caption": Value("string")}),
+    "latents": Features({"latents": Column(Value("float16")), "caption": Value("string")}),
+}
 
 
-class TokenSplit(Sequence):
-    """The rows of a token table, read from its memory-mapped files at each access."""
+class TableSplit(Sequence):
+    """The rows of a table, read from its memory-mapped files at each access."""
 
-    def __init__(self, rows: Dataset, fingerprint: str, noise_seeds: Sequence[int] = ()) -> None:
-        """noise_seeds: of each image, where the target drew them; its items then have "noise_seed"."""
-        self.noise_seeds = noise_seeds
-        self.rows = rows.with_format("numpy", columns=["tokens"], output_all_columns=True)
-        self.fingerprint = fingerprint
+    def __init__(
+        self, rows: Dataset, column: str, read: Callable[[np.ndarray], Tensor], fingerprint: str,
+        noise_seeds: Sequence[int] = (),
+    ) -> None:  # fmt: skip
+        """read: an entry of `column` -> "tokens"; noise_seeds: of each image, if the target drew them; its items then
+        have "noise_seed"."""
+        self.rows = rows.with_format("numpy", columns=[column], output_all_columns=True)
+        self.column, self.read, self.fingerprint, self.noise_seeds = column, read, fingerprint, noise_seeds
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         row = self.rows[int(index)]
-        item = {"tokens": torch.from_numpy(row["tokens"].astype(np.int64)), "caption": row["caption"]}
+        item = {"tokens": self.read(row[self.column]), "caption": row["caption"]}
         return item | {"noise_seed": self.noise_seeds[index]} if self.noise_seeds else item
 
     @property
@@ -60,62 +67,75 @@ class TokenSplit(Sequence):
         return list(self.rows["caption"])
 
 
+def _read_tokens(stored: np.ndarray) -> Tensor:
+    return torch.from_numpy(stored.astype(np.int64))
+
+
 class TokenTable:
     """Tokens of a data set of captioned images. Raises LanternError rather than fill more than `budget_gib` of disk."""
 
+    kind = "tokens"
+
     def __init__(
-        self,
-        images: Splits,
-        tokenizer: nn.Module,
-        cache_dir: str,
-        budget_gib: float = 20.0,
-        num_tokens: int | None = None,
-        setting: str = "batches.splits.budget_gib",
-    ) -> None:
+        self, images: Splits, tokenizer: nn.Module, cache_dir: str, budget_gib: float = 20.0,
+        num_tokens: int | None = None, setting: str = "batches.splits.budget_gib",
+    ) -> None:  # fmt: skip
         """`tokenizer` has encode(images [B, 3, H, W] in [0, 1]) -> [B, L] and codebook [V, C]; num_tokens: the target's
         L; setting: the config key of the budget."""
         self.images, self.tokenizer, self.cache_dir, self.budget_gib = images, tokenizer, Path(cache_dir), budget_gib
         self.num_tokens, self.setting = num_tokens, setting
-        check_codes(len(tokenizer.codebook), "tokenizer")
+        self.num_codes, self.num_channels = tokenizer.codebook.shape
+        check_codes(self.num_codes, "tokenizer")
         hash_of = tokens_hash if isinstance(tokenizer, VQTokenizer) else state_hash  # others may name no decoder
         self.tokenizer_hash = hash_of(tokenizer)
 
-    def split(self, name: str) -> TokenSplit:
-        """Encodes the split at the first call; later calls, in any process, read the cached table."""
-        source = self.images.split(name)
-        key = cache_key(source.fingerprint, self.tokenizer_hash)
-
+    def split(self, name: str) -> TableSplit:
+        """Encodes the split at the first call; later calls, in any process, read the cached table. LanternError for
+        images of another size than the target's."""
+        source, channels = self.images.split(name), self.num_channels if self.kind == "latents" else 1
         height, width, _ = source[0]["image"].shape
-        tokens = height * width // MIN_DOWNSAMPLING**2
-        size = len(source) * (2 * tokens + CAPTION_BYTES)
-        budget = Budget(f"tokens of {len(source):,} {name} images", size, self.budget_gib, self.setting)
-        folder, encode_rows = self.cache_dir / f"tokens-{name}-{key}", partial(self._encode, source)
-        table = cached_batches(folder, encode_rows, len(source), ENCODE_BATCH, COLUMNS, BATCHES_PER_SHARD, budget)
-        check_size(height, len(table[0]["tokens"]), self.num_tokens)
-        return TokenSplit(table, key)
+        size = len(source) * (2 * channels * (height * width // MIN_DOWNSAMPLING**2) + CAPTION_BYTES)
+        budget = Budget(f"{self.kind} of {len(source):,} {name} images", size, self.budget_gib, self.setting)
+        key = cache_key(source.fingerprint, self.tokenizer_hash)
+        rows = cached_batches(
+            self.cache_dir / f"{self.kind}-{name}-{key}", partial(self._rows, source), len(source), ENCODE_BATCH,
+            COLUMNS[self.kind], ENCODED_PER_SHARD, budget,
+        )  # fmt: skip
+        self._check_size(height, len(rows[0][self.kind]) // channels)
+        return TableSplit(rows, self.kind, self._read, key)
 
-    def _encode(self, source: Split, indices: list[int]) -> Iterator[dict[str, Any]]:
+    def _rows(self, source: Split, indices: list[int]) -> Iterator[dict[str, Any]]:
         items = [source[i] for i in indices]
         images = torch.from_numpy(np.stack([item["image"] for item in items]))
-        encoded = encode(self.tokenizer, images)
-        check_size(images.shape[1], encoded.shape[1], self.num_tokens)
-        for item, tokens in zip(items, encoded, strict=True):
-            yield {"tokens": tokens.numpy().astype(np.uint16), "caption": item["caption"]}
+        encoded = self._encode(images)
+        self._check_size(images.shape[1], encoded.shape[1])
+        for item, row in zip(items, encoded, strict=True):
+            yield {self.kind: row.flatten().numpy(), "caption": item["caption"]}
+
+    def _encode(self, images: Tensor) -> Tensor:  # uint8 [B, H, W, 3] -> uint16 [B, L]
+        return encode(self.tokenizer, images).to(torch.uint16)
+
+    def _read(self, stored: np.ndarray) -> Tensor:
+        return _read_tokens(stored)
+
+    def _check_size(self, pixels: int, num_tokens: int) -> None:
+        if self.num_tokens not in (None, num_tokens):
+            raise LanternError(
+                f"images of {pixels} pixels have {num_tokens} tokens, this target's have {self.num_tokens}; give "
+                "images of one's own with data.size=<the side of the target's images>"
+            )
 
 
-def check_codes(count: int, what: str) -> None:
-    """Raises LanternError for more codes than a table's column holds."""
-    if count > MAX_CODES:
-        raise LanternError(f"the {what} has {count} codes; token tables hold {MAX_CODES}")
+class LatentTable(TokenTable):
+    """Unquantised latents, as "tokens": float32 [L, C], stored in half precision."""
 
+    kind = "latents"
 
-def check_size(pixels: int, num_tokens: int, wanted: int | None) -> None:
-    """Raises LanternError if images of a side of `pixels` have another number of tokens than the target's, if known."""
-    if wanted not in (None, num_tokens):
-        raise LanternError(
-            f"images of {pixels} pixels have {num_tokens} tokens, this target's have {wanted}; give "
-            "images of one's own with data.size=<the side of the target's images>"
-        )
+    def _encode(self, images: Tensor) -> Tensor:  # uint8 [B, H, W, 3] -> float16 [B, L, C]
+        return latents_of(self.tokenizer, images).flatten(1, 2).half()
+
+    def _read(self, stored: np.ndarray) -> Tensor:
+        return torch.from_numpy(stored.astype(np.float32)).unflatten(0, (-1, self.num_channels))
 
 
 def tokens_for(target: Target, images: Splits, cache_dir: str, budget_gib: float) -> TokenTable:
@@ -126,127 +146,69 @@ def tokens_for(target: Target, images: Splits, cache_dir: str, budget_gib: float
     return TokenTable(images, target.tokenizer, cache_dir, budget_gib, target.num_tokens, setting)
 
 
+def check_codes(count: int, what: str) -> None:
+    """Refuses more codes than a table's column holds."""
+    if count > MAX_CODES:
+        raise LanternError(f"the {what} has {count} codes; token tables hold {MAX_CODES}")
+
+
 @torch.inference_mode()
 def encode(tokenizer: nn.Module, images: Tensor) -> Tensor:  # uint8 [B, H, W, 3] -> [B, L], on the host
     """In float32, so that tokens are the same on every machine, except for ties."""
-    images = images.to(tokenizer.codebook.device).permute(0, 3, 1, 2).float() / 255
-    return tokenizer.encode(images).cpu()
-
-
-# DOC latents.py: Images as unquantised latents: `LatentTable(...).split("train")[i]` -> {"tokens": float32 [L, C],
-# "caption"}. A split is encoded once by the frozen tokenizer and cached in half precision, as token tables are.
-COLUMNS = Features({"latents": Column(Value("float16")), "caption": Value("string")})
-
-
-class LatentSplit(Sequence):
-    """The rows of a latent table, read from its memory-mapped files at each access."""
-
-    def __init__(self, rows: Dataset, channels: int, fingerprint: str) -> None:
-        self.rows = rows.with_format("numpy", columns=["latents"], output_all_columns=True)
-        self.channels, self.fingerprint = channels, fingerprint
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        row = self.rows[int(index)]
-        latents = torch.from_numpy(row["latents"].astype(np.float32)).unflatten(0, (-1, self.channels))
-        return {"tokens": latents, "caption": row["caption"]}
-
-    @property
-    def captions(self) -> list[str]:
-        """All captions, without reading latents."""
-        return list(self.rows["caption"])
-
-
-class LatentTable:
-    """Latents of a data set of captioned images. LanternError rather than fill more than `budget_gib` of disk."""
-
-    def __init__(
-        self,
-        images: Splits,
-        tokenizer: VQTokenizer,
-        cache_dir: str,
-        budget_gib: float = 20.0,
-        num_tokens: int | None = None,
-    ) -> None:
-        """num_tokens: the target's L."""
-        self.images, self.tokenizer, self.cache_dir, self.budget_gib = images, tokenizer, Path(cache_dir), budget_gib
-        self.num_tokens = num_tokens
-        self.tokenizer_hash = tokens_hash(tokenizer)
-
-    def split(self, name: str) -> LatentSplit:
-        """Encodes the split at the first call; later calls, in any process, read the cached table. LanternError for
-        images of another size than the target's."""
-        source, channels = self.images.split(name), self.tokenizer.codebook.shape[1]
-        key = cache_key(source.fingerprint, self.tokenizer_hash)
-        height, width, _ = source[0]["image"].shape
-        num_tokens = (height // self.tokenizer.downsampling) * (width // self.tokenizer.downsampling)
-        check_size(height, num_tokens, self.num_tokens)
-        size = len(source) * (2 * channels * num_tokens + CAPTION_BYTES)
-        budget = Budget(f"latents of {len(source):,} {name} images", size, self.budget_gib, "batches.splits.budget_gib")
-        folder, encode_rows = self.cache_dir / f"latents-{name}-{key}", partial(self._encode, source)
-        table = cached_batches(folder, encode_rows, len(source), ENCODE_BATCH, COLUMNS, BATCHES_PER_SHARD, budget)
-        return LatentSplit(table, channels, key)
-
-    def _encode(self, source: Split, indices: list[int]) -> Iterator[dict[str, Any]]:
-        items = [source[i] for i in indices]
-        latents = latents_of(self.tokenizer, torch.from_numpy(np.stack([item["image"] for item in items])))
-        for item, rows in zip(items, latents, strict=True):
-            yield {"latents": rows.half().flatten().numpy(), "caption": item["caption"]}
+    return tokenizer.encode(_on_device(tokenizer, images)).cpu()
 
 
 @torch.inference_mode()
 def latents_of(tokenizer: VQTokenizer, images: Tensor) -> Tensor:  # uint8 [B, H, W, 3] -> [B, h, w, C], on the host
     """Unit vectors, in float32."""
-    images = images.to(tokenizer.codebook.device).permute(0, 3, 1, 2).float() / 255
-    return tokenizer.latents(images).cpu()
+    return tokenizer.latents(_on_device(tokenizer, images)).cpu()
 
 
-# DOC samples.py: The target's own images as tokens: `TargetSamples(...).split("train")[i]` -> {"tokens": int64 [L],
-# "caption", "noise_seed"}. Sampled once by plain autoregressive decoding under shared noise and cached under a key of
-# the target's weights, of how it reads captions, and of the settings.
-BATCHES_PER_SHARD = 4  # at most so many are sampled again after a killed run
+def _on_device(tokenizer: nn.Module, images: Tensor) -> Tensor:  # uint8 [B, H, W, 3] -> [B, 3, H, W] in [0, 1]
+    return images.to(tokenizer.codebook.device).permute(0, 3, 1, 2).float() / 255
 
 
 class TargetSamples:
-    """Samples for the captions of a data set; its images are not read."""
+    """The target's own images for the captions of a data set, whose images are not read. They are drawn once, by plain
+    decoding under shared noise: items have "noise_seed" as well."""
 
     def __init__(
         self, target: Target, captions: Splits, sampling: Sampling, cache_dir: str, seed: int, batch_size: int,
         num_images: int | None = None, budget_gib: float = 20.0,
     ) -> None:  # fmt: skip
         """num_images: of each split, for captions at even distances in it, or cycling where it has fewer; None: one
-        image per caption. LanternError for a codebook that the tables cannot hold."""
+        image per caption."""
         check_codes(target.vocab_size, "target")
         self.pipeline = Pipeline(target, NoDrafter(), SharedNoise(), Exact(), sampling)
         self.captions, self.cache_dir, self.seed, self.batch_size = captions, Path(cache_dir), seed, batch_size
         self.num_images, self.budget_gib = num_images, budget_gib
 
-    def split(self, name: str) -> TokenSplit:
+    def split(self, name: str) -> TableSplit:
         """Samples at the first call; later calls read the cached table."""
-        known = list(self.captions.split(name).captions)
-        captions = _chosen(known, len(known) if self.num_images is None else self.num_images)
-        settings = asdict(self.pipeline.sampling)
-        target = self.pipeline.target
+        for setting, value in (("num_images", self.num_images), ("batch_size", self.batch_size)):
+            if value is not None and value < 1:
+                raise LanternError(f"{_place(name)}.{setting}={value} is out of range; give 1 at least")
+        known, target = list(self.captions.split(name).captions), self.pipeline.target
+        captions = _spread(known, len(known) if self.num_images is None else self.num_images)
         made_by = *target_hashes(target), reading_hash(target, captions[0]), list(target.grid)
-        key = cache_key(*made_by, settings, captions, self.seed, name)
+        key = cache_key(*made_by, asdict(self.pipeline.sampling), captions, self.seed, name)
 
         size = len(captions) * (2 * target.num_tokens + CAPTION_BYTES)
         budget = Budget(f"{len(captions):,} {name} samples", size, self.budget_gib, f"{_place(name)}.budget_gib")
-        folder, sample = self.cache_dir / f"samples-{name}-{key}", partial(self._sample, name, captions)
-        table = cached_batches(folder, sample, len(captions), self.batch_size, COLUMNS, BATCHES_PER_SHARD, budget)
+        rows = cached_batches(
+            self.cache_dir / f"samples-{name}-{key}", partial(self._rows, name, captions), len(captions),
+            self.batch_size, COLUMNS["tokens"], SAMPLED_PER_SHARD, budget,
+        )  # fmt: skip
         target.release()  # training may need the cache's memory
-        return TokenSplit(table, key, [self._seed(name, caption, i) for i, caption in enumerate(captions)])
+        return TableSplit(rows, "tokens", _read_tokens, key, self._seeds(name, captions, range(len(captions))))
 
-    def _seed(self, name: str, caption: str, index: int) -> int:
-        return image_seed(self.seed, f"{name} {caption}", index)
+    def _seeds(self, name: str, captions: list[str], indices: Sequence[int]) -> list[int]:
+        return [image_seed(self.seed, f"{name} {captions[i]}", i) for i in indices]
 
-    def _sample(self, name: str, captions: list[str], indices: list[int]) -> Iterator[dict[str, Any]]:
+    def _rows(self, name: str, captions: list[str], indices: list[int]) -> Iterator[dict[str, Any]]:
         prompts = [captions[i] for i in indices]
-        seeds = [self._seed(name, captions[i], i) for i in indices]
-        target, drafter = self.pipeline.target, self.pipeline.drafter
-        check_drafted(target, drafter, len(prompts), f"{_place(name)}.batch_size")
+        check_drafted(self.pipeline.target, self.pipeline.drafter, len(prompts), f"{_place(name)}.batch_size")
+        seeds = self._seeds(name, captions, indices)
         generation = self.pipeline.generate(prompts, seeds, batch_size=len(prompts))
         for caption, tokens in zip(prompts, generation.tokens, strict=True):
             yield {"tokens": tokens.cpu().numpy().astype(np.uint16), "caption": caption}
@@ -257,8 +219,8 @@ def _place(name: str) -> str:
     return "samples" if name == "train" else f"batches.splits.{name}"
 
 
-def _chosen(captions: list[str], count: int) -> list[str]:
-    """Of a source whose captions are in the order of its files, the first ones may be of one folder or class alone."""
+def _spread(captions: list[str], count: int) -> list[str]:
+    """`count` captions at even distances: in the order of files, the first ones may be of one folder or class alone."""
     if count < len(captions):
         return [captions[i * len(captions) // count] for i in range(count)]
     return [captions[i % len(captions)] for i in range(count)]

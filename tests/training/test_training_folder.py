@@ -1,4 +1,4 @@
-"""Checkpoints are whole or recognised as torn, and the one before is used."""
+"""The folder of a run: torn checkpoints, the checkpoint to resume from, and what of an earlier run is renamed."""
 
 import errno
 import os
@@ -8,11 +8,22 @@ from pathlib import Path
 import pytest
 import pytorch_lightning as pl
 import torch
+from support.tiny_tasks import MemorySplits, target_task
 
 from lantern.errors import LanternError
 from lantern.runtime.files import is_intact_zip
-from lantern.training.run.run_folder import checkpoint_to_resume, fit, named_checkpoint, unfinished_checkpoint
+from lantern.training.data_module import TrainingData
+from lantern.training.run.checks import CAPTIONS
+from lantern.training.run.fit import fit
 from lantern.training.run.saved_state import WholeCheckpoints, previous_of, whole_checkpoint
+from lantern.training.run.training_folder import (
+    ClaimRunFolder,
+    checkpoint_to_resume,
+    is_fresh_start,
+    keep_old_metrics,
+    named_checkpoint,
+    unfinished_checkpoint,
+)  # fmt: skip
 
 
 def save(path: Path, *steps: int) -> None:
@@ -110,16 +121,17 @@ def test_a_run_goes_on_with_another_number_of_processes_and_on_another_device(tm
         unfinished_checkpoint(tmp_path, config, {})
 
 
-def test_a_run_does_not_go_on_with_another_target(tmp_path):
-    """Catches a drafter that one target has begun and another one ends, named as the second one's."""
+@pytest.mark.parametrize("name", ["target", CAPTIONS])
+def test_a_run_does_not_go_on_with_another_target_or_other_captions(name, tmp_path):
+    """Catches a drafter that one target has begun and another one ends, and a position in another order of images."""
     latest = tmp_path / "checkpoints" / "latest.ckpt"
     save(latest, 1)
     (tmp_path / "config.yaml").write_text("task_name: drafter\n")
-    (tmp_path / "provenance.json").write_text('{"hashes": {"target": "aa"}}')
+    (tmp_path / "provenance.json").write_text(f'{{"hashes": {{"{name}": "aa"}}}}')
     config = {"task_name": "drafter"}
-    assert unfinished_checkpoint(tmp_path, config, {"target": "aa", "model.folder": "cc"}) == str(latest)
-    with pytest.raises(LanternError, match="target was aa, is bb; put them back"):
-        unfinished_checkpoint(tmp_path, config, {"target": "bb"})
+    assert unfinished_checkpoint(tmp_path, config, {name: "aa", "model.folder": "cc"}) == str(latest)
+    with pytest.raises(LanternError, match=f"{name} was aa, is bb; put them back"):
+        unfinished_checkpoint(tmp_path, config, {name: "bb"})
 
 
 @pytest.mark.parametrize("launcher", ["TORCHELASTIC", "SLURM"])
@@ -172,3 +184,80 @@ def test_what_stops_a_resumed_training_before_its_checkpoint_is_read_keeps_its_w
     trainer = pl.Trainer(logger=False, enable_checkpointing=False, enable_progress_bar=False, accelerator="cpu")
     with pytest.raises(LanternError, match=r"^give trainer\.devices=2$"):
         fit(trainer, Refused(), [], str(tmp_path / "latest.ckpt"))
+
+
+def test_a_killed_training_run_is_resumed_and_its_metrics_are_kept(tmp_path):
+    """Catches a restart that overwrites the last checkpoint, and a logger that deletes earlier metrics."""
+    config = {"task_name": "drafter", "lr": 1}
+    assert unfinished_checkpoint(tmp_path, config, {}) is None
+    latest = tmp_path / "checkpoints" / "latest.ckpt"
+    latest.parent.mkdir()
+    torch.save({"step": 1}, latest)
+    (tmp_path / "config.yaml").write_text("task_name: drafter\nlr: 1\n")
+    assert unfinished_checkpoint(tmp_path, config, {}) == str(latest)
+    with pytest.raises(LanternError, match=f"other settings.*ckpt_path={latest}"):
+        unfinished_checkpoint(tmp_path, config | {"lr": 2}, {})
+    (tmp_path / "drafter").mkdir()
+    (tmp_path / "drafter" / "config.json").touch()  # killed while it exported
+    assert unfinished_checkpoint(tmp_path, config, {}) == str(latest)
+    (tmp_path / "drafter" / "model.safetensors").touch()  # it had ended: this is another one
+    assert unfinished_checkpoint(tmp_path, config | {"lr": 2}, {}) is None
+    for curve in ("first", "second"):
+        (tmp_path / "metrics.csv").write_text(curve)
+        keep_old_metrics(tmp_path)
+    assert [(tmp_path / f"metrics-{n}.csv").read_text() for n in (1, 2)] == ["first", "second"]
+    assert not (tmp_path / "metrics.csv").exists()
+
+
+CONFIG = {"task_name": "target", "ckpt_path": "best.ckpt"}
+
+
+def left_behind(folder: Path) -> dict[str, str]:
+    """An earlier run's folder, and what is in it by name."""
+    (folder / "target").mkdir(parents=True)
+    (folder / "checkpoints").mkdir()
+    for name in ("target/model.safetensors", "config.yaml"):
+        (folder / name).write_text("task_name: target")
+    for name in ("latest", "best"):
+        torch.save({"of": name}, folder / "checkpoints" / f"{name}.ckpt")
+    return contents(folder)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def trained(folder: Path, weights: Path, batch_size: int) -> None:
+    beginning = ClaimRunFolder(folder, CONFIG, "cpu", {}, None)
+    trainer = pl.Trainer(
+        default_root_dir=folder, accelerator="cpu", max_steps=2, callbacks=[beginning], logger=False,
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, limit_val_batches=0,
+    )  # fmt: skip
+    fit(trainer, target_task(weights), TrainingData(MemorySplits(), batch_size, seed=3), None)
+
+
+def test_a_start_that_is_refused_changes_nothing_in_its_folder(weights, tmp_path):
+    """Catches a finished run that is trained anew, and an unfinished one that no command goes on with any more."""
+    before = left_behind(tmp_path)
+    with pytest.raises(LanternError, match="do not fill a batch"):
+        trained(tmp_path, weights, batch_size=400)
+    assert contents(tmp_path) == before
+
+
+def test_a_start_keeps_beside_what_a_restart_would_take_for_its_own(weights, tmp_path):
+    """Catches a restart, before the first checkpoint of this run, that goes on from the earlier one's."""
+    left_behind(tmp_path)
+    best = tmp_path / "checkpoints" / "best.ckpt"
+    trained(tmp_path, weights, batch_size=4)
+    kept = {path.name for path in (tmp_path / "checkpoints").iterdir()} | {path.name for path in tmp_path.iterdir()}
+    assert {"target-1", "latest-1.ckpt", "best.ckpt", "config.yaml", "provenance.json"} <= kept
+    assert not {"target", "latest.ckpt"} & kept
+    assert checkpoint_to_resume(tmp_path, CONFIG, best, {}) == str(best)
+
+
+def test_a_run_that_goes_on_from_its_latest_checkpoint_keeps_it(tmp_path):
+    latest, previous = (tmp_path / "checkpoints" / name for name in ("latest.ckpt", "latest.previous.ckpt"))
+    assert not any(is_fresh_start(tmp_path, str(path)) for path in (latest, previous))
+    assert not is_fresh_start(tmp_path / "x" / "..", str(latest))
+    assert is_fresh_start(tmp_path, None)
+    assert is_fresh_start(tmp_path, str(latest.with_name("best.ckpt")))

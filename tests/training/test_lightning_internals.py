@@ -1,15 +1,25 @@
-"""The checkpoint of a killed run: no validation is lost by it."""
+"""The private interfaces of Lightning that trainings use, and the checkpoints that depend on them."""
 
 from datetime import timedelta
 
 import pytest
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.loggers import WandbLogger
 from support.configs import composed_with_hydra
 from support.tiny_tasks import MemorySplits, target_task
 
 from lantern.training.data_module import TrainingData
-from lantern.training.run.saved_state import LatestCheckpoint
+from lantern.training.run.saved_state import BestCheckpoint, LatestCheckpoint
+
+
+def test_lightning_has_the_private_interfaces_that_lightning_internals_uses(tmp_path):
+    """Names each, so that a new version of Lightning fails here first."""
+    loop = pl.Trainer(logger=False, enable_checkpointing=False, accelerator="cpu").fit_loop
+    assert callable(loop.epoch_loop._should_check_val_fx)
+    assert hasattr(loop, "_data_fetcher")
+    assert hasattr(loop.epoch_loop.batch_progress, "is_last_batch")
+    assert isinstance(WandbLogger(save_dir=str(tmp_path), offline=True)._wandb_init, dict)
 
 
 class EndedBefore(pl.Callback):
@@ -73,6 +83,19 @@ def test_the_last_step_is_saved_and_a_longer_run_goes_on_from_it(weights, tmp_pa
     fit(longer, tmp_path, ckpt_path=str(path))
     for (name, a), b in zip(whole.state_dict().items(), longer.state_dict().values(), strict=True):
         assert torch.equal(a, b), name
+
+
+def test_a_run_resumed_in_another_folder_keeps_its_best_score(tmp_path):
+    """Catches an export of the best step since the resume instead of the best of all."""
+    made = BestCheckpoint(tmp_path / "before", monitor="val/loss")
+    made.best_model_score, made.best_model_path = torch.tensor(3.1), str(tmp_path / "before" / "best.ckpt")
+    made.best_k_models = {made.best_model_path: made.best_model_score}
+    resumed = BestCheckpoint(tmp_path / "after", monitor="val/loss")
+    resumed.load_state_dict(made.state_dict())
+    assert resumed.best_model_score == 3.1
+    assert resumed.best_model_path == made.best_model_path
+    assert resumed.best_k_models == made.best_k_models
+    assert resumed.dirpath == str(tmp_path / "after")
 
 
 def test_trainings_save_so():

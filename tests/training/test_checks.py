@@ -1,0 +1,178 @@
+"""Settings that no training works with, or that exclude each other, are refused by their names before it begins; and so
+are captions that a target does not read."""
+
+import re
+import signal
+from dataclasses import replace
+
+import pytest
+from omegaconf import OmegaConf
+from support.commands import refusal
+from support.configs import composed
+from support.paths import ROOT
+from support.recipes import feature_lk
+from support.tiny_tasks import MemorySplits
+from support.tiny_weights import write_tiny_weights
+
+from lantern.errors import LanternError
+from lantern.models.conditioners import ClassLabels, WordFeatures
+from lantern.training.data_module import TrainingData
+from lantern.training.drafter.losses import Race
+from lantern.training.optimizers import muon_with_adamw
+from lantern.training.run import fit
+from lantern.training.run.checks import check_captions, check_overrides, check_settings, data_hash
+from lantern.training.run.schedule import WarmupCosine
+from lantern.training.tables import tokens
+from tools.miniature import write_captioned_scenes
+
+TASKS = sorted(path.stem for path in (ROOT / "conf" / "task").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("setting", [
+    "trainer.max_steps=0", "trainer.max_steps=-2", "trainer.max_epochs=0", "trainer.max_time=00:00:00:00",
+    "trainer.val_check_interval=0", "+trainer.accumulate_grad_batches=4", "seed=-1", "seed=4294967296", "seed=1.5",
+])  # fmt: skip
+def test_a_number_out_of_range_is_named_with_its_setting(setting):
+    """Catches tracebacks of a sampler or a seed, most of them after minutes of preparation, trainings of no step, and
+    batches of one step, which would have equal noise."""
+    with pytest.raises(LanternError, match=f"^{re.escape(setting.lstrip('+'))}\\b"):
+        check_settings(composed("train", setting))
+
+
+@pytest.mark.parametrize(("name", "make"), [
+    ("recipe.loss.tau=0", lambda: Race(0)),
+    ("recipe.depth=0", lambda: feature_lk(depth=0)),
+    ("recipe.feature_weight=-1", lambda: feature_lk(feature_weight=-1)),
+    ("recipe.feature_noise=-1", lambda: feature_lk(feature_noise=-1)),
+    ("recipe.unroll_from=1.5", lambda: replace(feature_lk(), unroll_from=1.5)),
+    ("batches.batch_size=0", lambda: TrainingData(MemorySplits(), 0, seed=0)),
+    ("batches.validation_batch_size=0", lambda: TrainingData(MemorySplits(), 2, 0, validation_batch_size=0)),
+    ("callbacks.schedule.warmup_steps=-1", lambda: WarmupCosine(-1)),
+    ("task.lr=nan", lambda: muon_with_adamw(None, [], float("nan"), 0.1, 0.0)),
+    ("task.muon_lr=-0.1", lambda: muon_with_adamw(None, [], 0.1, -0.1, 0.0)),
+    ("task.weight_decay=-1", lambda: muon_with_adamw(None, [], 0.1, 0.1, -1)),
+])  # fmt: skip
+def test_a_part_refuses_what_is_out_of_its_range(name, make):
+    with pytest.raises(LanternError, match=f"^{re.escape(name)} is out of range"):
+        make()
+
+
+@pytest.mark.parametrize(("data", "key"), [("imagefolder", "folder"), ("webdataset", "shards"), ("parquet", "files")])
+def test_data_that_is_not_named_is_asked_for_by_its_setting(data, key):
+    """Catches folder=…, which no command knows, and an error after the target was loaded."""
+    with pytest.raises(LanternError, match=rf"^data\.{key} has no value"):
+        check_settings(composed("train", f"data={data}"))
+    check_settings(composed("train", f"data={data}", f"data.{key}=here"))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_what_ships_is_in_range(task):
+    check_settings(composed("train", f"task={task}"))
+
+
+@pytest.mark.parametrize(("task", "given"), [
+    ("drafter_continuous", "features=on_the_fly"), ("target", "features=disk"), ("critic", "+captions=disk"),
+])  # fmt: skip
+def test_tables_of_drafters_are_refused_for_other_tasks(task, given):
+    model = ["model=scenes_continuous"] if task == "drafter_continuous" else []
+    with pytest.raises(LanternError, match=f"task={task} reads none"):
+        check_settings(composed("train", f"task={task}", given, *model))
+
+
+@pytest.mark.parametrize("kind", ["target", "drafter"])
+def test_a_task_for_latents_on_a_model_of_codes_names_the_task_for_codes(kind):
+    """Catches a traceback about an interpolation."""
+    check_settings(composed("train", f"task={kind}_continuous"))
+    check_settings(composed("train", f"task={kind}"))
+    said = rf"task={kind}_continuous is for a model of latents, .* or task={kind}$"
+    with pytest.raises(LanternError, match=said):
+        check_settings(composed("train", f"task={kind}_continuous", "model=llamagen"))
+
+
+@pytest.mark.parametrize("task", ["target", "decoder"])
+@pytest.mark.parametrize("model", ["emu3", "llamagen_c2i_b"])
+def test_a_task_on_a_tokenizer_of_ones_own_is_refused_where_the_model_has_none(task, model):
+    """Catches a traceback about an interpolation, and one of a constructor."""
+    with pytest.raises(LanternError, match=r"tokenizer in this program's layout, .* leave model= out"):
+        check_settings(composed("train", f"task={task}", f"model={model}"))
+    check_settings(composed("train", f"task={task}"))
+
+
+@pytest.mark.parametrize("task", ["critic", "tokenizer", "target", "drafter_continuous"])
+def test_a_target_is_sharded_for_drafters_of_codes_alone(task):
+    """Catches a traceback once all tables are made."""
+    with pytest.raises(LanternError, match=rf"task={task} has none; leave it out"):
+        check_settings(composed("train", f"task={task}", "callbacks=sharded_target"))
+    for kind in ("drafter", "drafter_self"):
+        check_settings(composed("train", f"task={kind}", "callbacks=sharded_target"))
+
+
+@pytest.mark.parametrize("given", ["drafter=parallel", "distil.depth=3", "drafter/training@distil=parallel"])
+def test_what_the_task_for_latents_does_not_take_is_named(given):
+    """Catches an EAGLE drafter of two passes that was asked to be another."""
+    with pytest.raises(LanternError, match=rf"^{re.escape(given)} is for drafters of codes, .* task\.depth="):
+        check_overrides(["task=drafter_continuous", given], "drafter_continuous")
+    check_overrides([given], "drafter")
+    check_overrides(["drafter=eagle", "task.depth=3", "seed=1"], "drafter_continuous")
+
+
+def test_captions_and_features_on_disk_are_not_both_read():
+    """Catches features that are computed at each step though the command stores them."""
+    with pytest.raises(LanternError, match=r"\+captions=disk .*features=on_the_fly"):
+        check_settings(composed("train", "+captions=disk"))
+    for given in (["+captions=disk", "features=on_the_fly"], ["features=disk"], ["task=critic"]):
+        check_settings(composed("train", *given))
+
+
+class Task:
+    def __init__(self, conditioner) -> None:
+        self.conditioner = conditioner
+
+
+def check(conditioner, task_name: str) -> None:
+    check_captions(OmegaConf.create({"task_name": task_name}), Task(conditioner), TrainingData(MemorySplits(4), 2, 0))
+
+
+def test_all_unknown_words_are_told_and_a_target_is_given_its_vocabulary():
+    """Catches words that are told one a start, after hours of training."""
+    with pytest.raises(LanternError, match=r"^3 unknown words: 'on', 'red', 'wood'"):
+        check(WordFeatures(["a", "ring"], dim=4, length=8), "drafter")
+    with pytest.raises(LanternError, match=r"""give 'task\.vocabulary=\["a", "on", "red", "ring", "wood"\]'$"""):
+        check(WordFeatures(["a", "ring"], dim=4, length=8), "target")
+    check(WordFeatures(["a", "on", "red", "ring", "wood"], dim=4, length=8), "target")
+    with pytest.raises(LanternError, match="is no class of this model"):
+        check(ClassLabels(3), "drafter")
+    check(lambda prompts: None, "drafter")  # a text encoder
+
+
+def test_the_hash_of_the_data_is_that_of_its_captions():
+    cfg = OmegaConf.create({"task_name": "target"})
+    four, again, five = (data_hash(cfg, TrainingData(MemorySplits(count), 2, seed=0)) for count in (4, 4, 5))
+    assert four == again != five
+
+
+COMMANDS = [("train.py", "target", "give 'task.vocabulary=["), ("lantern/training/prepare.py", "drafter", "zebra")]
+
+
+@pytest.mark.parametrize(("command", "task", "remedy"), COMMANDS)
+def test_captions_of_other_words_end_a_training_and_its_preparation_before_images_are_encoded(
+    command, task, remedy, tmp_path, monkeypatch
+):
+    write_tiny_weights(tmp_path / "weights")
+    write_captioned_scenes(tmp_path / "images", 8)
+    for file in (tmp_path / "images").glob("*.txt"):
+        file.write_text(f"a zebra and {file.stem}")
+    monkeypatch.setattr(fit, "silence_warnings", lambda: None)  # which would outlast the test
+    monkeypatch.setattr(tokens, "encode", lambda *_: pytest.fail("images are encoded"))
+    monkeypatch.chdir(tmp_path)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        said = refusal(
+            monkeypatch, command, f"task={task}", "data=imagefolder", f"data.folder={tmp_path}/images",
+            f"paths.weights={tmp_path}/weights", f"paths.cache_dir={tmp_path}/cache", "logger.wandb=null",
+            f"paths.runs={tmp_path}/runs", "data.num_workers=1", "data.validation_share=0.4",
+        )  # fmt: skip
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert "'zebra'" in said
+    assert remedy in said

@@ -1,0 +1,239 @@
+"""Signals to a training, against a real Trainer: SIGTERM during its preparation, SIGTERM and Ctrl-C during its steps,
+and those that put its job back into the queue; and the end of a killed torchrun's processes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from support.paths import ROOT
+from support.tiny_tasks import MemorySplits, target_task
+from support.tiny_tasks import fit as short_fit
+
+from lantern.training.data_module import TrainingData
+from lantern.training.run.interrupts import STATUS, Interrupts
+from lantern.training.run.saved_state import LatestCheckpoint
+
+
+class Module(pl.LightningModule):
+    """Gets the signal while its data is prepared, or in its second step."""
+
+    def __init__(self, at: str) -> None:
+        super().__init__()
+        self.layer, self.at, self.steps, self.went_on = torch.nn.Linear(1, 1), at, 0, False
+
+    def train_dataloader(self):
+        if self.at == "preparation":
+            os.kill(os.getpid(), signal.SIGTERM)
+            self.went_on = True
+        return torch.utils.data.DataLoader(torch.ones(8, 1))
+
+    def training_step(self, batch):
+        self.steps += 1
+        if self.at == "step" and self.steps == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return self.layer(batch).sum()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+class SignalledAt(pl.Callback):
+    """Sends this process a signal, so many times, in the middle of a step: gradients are there, weights are old."""
+
+    def __init__(self, step: int, number: int, times: int = 1) -> None:
+        self.step, self.number, self.times = step, number, times
+
+    def on_before_optimizer_step(self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer) -> None:
+        for _ in range(self.times if trainer.global_step == self.step else 0):
+            os.kill(os.getpid(), self.number)
+
+
+class Validated(pl.Callback):
+    """Notes the steps after which there was a validation."""
+
+    def __init__(self, steps: list[int]) -> None:
+        self.steps = steps
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.steps.append(trainer.global_step)
+
+
+def train(task, folder, *callbacks: pl.Callback, ckpt_path=None) -> None:
+    """Eight steps, the fourth and last of which are validated; no checkpoint is due."""
+    latest = LatestCheckpoint(folder, "latest", train_time_interval=timedelta(minutes=3), enable_version_counter=False)
+    trainer = pl.Trainer(
+        accelerator="cpu", max_steps=8, max_epochs=-1, callbacks=[*callbacks, latest], logger=False,
+        enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0, check_val_every_n_epoch=None,
+        val_check_interval=4, default_root_dir=folder,
+    )  # fmt: skip
+    trainer.fit(task, TrainingData(MemorySplits(), batch_size=4, seed=3), ckpt_path=ckpt_path, weights_only=True)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(weights, tmp_path_factory) -> dict[str, torch.Tensor]:
+    """The weights of a training without signals."""
+    train(task := target_task(weights), tmp_path_factory.mktemp("undisturbed"))
+    return task.state_dict()
+
+
+@pytest.fixture
+def interrupts():
+    """Interrupts that listens, in a process that Ctrl-C interrupts."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    (listening := Interrupts()).listen()
+    yield listening
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def requeued():
+    """The signals that reached a handler such as submitit's, which requeues the job and ends the process."""
+    received = []
+
+    def requeue(number, frame):
+        received.append(number)
+        raise SystemExit(255)
+
+    before = signal.signal(signal.SIGUSR2, requeue)
+    yield received
+    signal.signal(signal.SIGUSR2, before)
+
+
+def assert_resumes(folder: Path, weights: Path, undisturbed: dict, step: int) -> None:
+    """The checkpoint is of this step, and a run that goes on from it ends in the weights of an undisturbed one."""
+    assert torch.load(folder / "latest.ckpt", weights_only=True)["global_step"] == step
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Lightning has it ignored
+    train(task := target_task(weights), folder, ckpt_path=str(folder / "latest.ckpt"))
+    for name, value in task.state_dict().items():
+        assert torch.equal(value, undisturbed[name]), name
+
+
+@pytest.mark.parametrize(("at", "steps", "said"), [
+    ("preparation", 0, "error: ended by SIGTERM; started again"), ("step", 2, "error: ended by SIGTERM after step 2;"),
+])  # fmt: skip
+def test_the_signal_ends_a_training_promptly_with_a_status(at, steps, said, interrupts, tmp_path, capsys):
+    """Catches preparation that goes on for hours after the signal, and an exit status of 0."""
+    module = Module(at)
+    trainer = pl.Trainer(
+        max_steps=6, accelerator="cpu", callbacks=[interrupts], logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, default_root_dir=tmp_path,
+    )  # fmt: skip
+    with pytest.raises(SystemExit) as ended:
+        trainer.fit(module)
+    assert ended.value.code == STATUS == 143
+    assert (module.steps, module.went_on) == (steps, False)
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("number", "status", "name"), [
+    (signal.SIGTERM, STATUS, "SIGTERM"), (signal.SIGINT, 1, "Ctrl-C"),
+])  # fmt: skip
+def test_the_step_of_the_signal_is_saved_and_a_continued_run_ends_in_the_same_weights(
+    number, status, name, interrupts, weights, undisturbed, tmp_path, capsys
+):
+    """Catches minutes of steps that are lost behind a sentence which says that the run goes on, and silence."""
+    with pytest.raises(SystemExit) as ended:
+        train(target_task(weights), tmp_path, SignalledAt(5, number), interrupts)
+    said = capsys.readouterr().err
+    assert ended.value.code == status
+    assert f"ended by {name} after step 6; started again with the same hydra.run.dir=… it goes on" in said
+    assert f"ckpt_path=last hydra.run.dir={tmp_path}" in said
+    assert_resumes(tmp_path, weights, undisturbed, 6)
+
+
+@pytest.mark.parametrize(("step", "times"), [(2, 2), (3, 1)])
+def test_neither_half_a_step_nor_one_before_a_validation_is_saved(
+    step, times, interrupts, weights, tmp_path, capsys
+):  # fmt: skip
+    """A second Ctrl-C ends at once. Catches a validation that the continued run leaves out, because it counts as done,
+    and a sentence that promises a checkpoint."""
+    with pytest.raises(SystemExit):
+        train(target_task(weights), tmp_path, SignalledAt(step, signal.SIGINT, times), interrupts)
+    assert "no checkpoint is saved yet: started again it begins anew" in capsys.readouterr().err
+    assert not list(tmp_path.glob("*.ckpt"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR2, signal.SIGTERM])
+def test_a_signal_to_a_job_in_a_queue_saves_its_step(
+    number, interrupts, requeued, weights, undisturbed, tmp_path
+):  # fmt: skip
+    """Catches a checkpoint of the weights before the step, or of some of them after it, with the position behind it."""
+    with pytest.raises(SystemExit):
+        train(target_task(weights), tmp_path, SignalledAt(5, number), interrupts)
+    assert requeued == ([number] if number == signal.SIGUSR2 else [])
+    assert_resumes(tmp_path, weights, undisturbed, 6)
+
+
+def test_a_job_in_a_queue_validates_before_it_goes(interrupts, requeued, weights, tmp_path):
+    """Catches a validation that the continued run leaves out, because it counts as done."""
+    validated = []
+    with pytest.raises(SystemExit):
+        train(
+            target_task(weights), tmp_path, Validated(validated), SignalledAt(3, signal.SIGUSR2), interrupts
+        )  # fmt: skip
+    assert (validated, torch.load(tmp_path / "latest.ckpt", weights_only=True)["global_step"]) == ([4], 5)
+
+
+def test_a_training_leaves_signals_as_they_were(interrupts, weights, tmp_path):
+    before = signal.getsignal(signal.SIGUSR2)
+    train(target_task(weights), tmp_path, interrupts)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGUSR2) == before
+
+
+def test_what_lightning_saves_beside_the_checkpoint_is_removed_once_that_is_read(weights, tmp_path):
+    """Catches a whole checkpoint more in the run folder for each time that a job was put back into the queue."""
+    saved = [tmp_path / f"hpc_ckpt_{number}.ckpt" for number in (1, 2)]
+    for path in saved:
+        path.touch()
+    short_fit(target_task(weights), tmp_path, max_steps=1, save_every=1)
+    assert all(path.is_file() for path in saved)  # without another checkpoint Lightning reads the last one
+    short_fit(target_task(weights), tmp_path, max_steps=2, ckpt_path=str(tmp_path / "step-step=1.ckpt"))
+    assert not any(path.exists() for path in saved)
+
+
+RANK = """
+import time
+from lantern.training.run.entry import end_with_torchrun
+end_with_torchrun()
+print("ready", flush=True)
+time.sleep(60)
+"""
+LAUNCHER = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+
+
+def is_alive(process: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{process}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux tells processes of their parent's end")
+@pytest.mark.parametrize("variables", [{"TORCHELASTIC_RUN_ID": "a"}, {}])
+def test_a_rank_ends_with_a_killed_torchrun_and_any_other_process_does_not(variables):
+    """Catches ranks that train on in the folder of the next start."""
+    given = {name: value for name, value in os.environ.items() if not name.startswith("TORCHELASTIC")} | variables
+    command = [sys.executable, "-c", LAUNCHER, RANK]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=given) as launcher:
+        assert launcher.stdout.readline() == "ready\n"
+        (rank,) = map(int, Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split())
+        launcher.kill()
+        launcher.wait()
+        deadline = time.monotonic() + (20 if variables else 0.5)
+        while is_alive(rank) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        survived = is_alive(rank)
+        with suppress(ProcessLookupError):
+            os.kill(rank, signal.SIGKILL)
+    assert survived == (not variables)
