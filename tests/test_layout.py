@@ -33,7 +33,6 @@ ORDER = (  # lowest first: a module imports from its own room and lower ones
     "decoding",
     "drafters",
     "row_parallel",
-    "loops",
     "continuous",
     "pipeline",
     "metrics",

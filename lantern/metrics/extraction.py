@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from lantern.models.checkpoints import state_hash
+from lantern.identity import state_hash
 
 LAYER = "features"
 QUIET = {"verbose": False, "save_cpu_ram": True}
@@ -36,7 +36,7 @@ def register_extractor(network: nn.Module) -> str:
 
 def network_hash(network: nn.Module) -> str:
     """Twelve hex digits of the SHA-256 of its weights."""
-    return state_hash(network)[:12]
+    return state_hash(network)
 
 
 def _extractor_class(network: nn.Module) -> type[nn.Module]:

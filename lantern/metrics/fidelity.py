@@ -2,13 +2,13 @@
 plain AR decoding of the same prompts and seeds; features by torch-fidelity with any extractor."""
 
 from collections.abc import Callable, Sequence
-from hashlib import sha256
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from lantern.errors import LanternError, is_whole
+from lantern.identity import tensor_hash
 from lantern.metrics.distances import NEIGHBOURHOOD, FrechetTo, Manifolds, kernel_distances
 from lantern.metrics.extraction import QUIET, extract_features, register_extractor
 from lantern.metrics.intervals import (
@@ -67,10 +67,9 @@ class Fidelity:
     def protocol(self, prompts: Sequence[str]) -> dict[str, object]:
         """The extractor and the real images, by their hashes."""
         real = self._real(prompts)
-        digest = sha256(real.numpy().tobytes()).hexdigest()[:12]
         return {
             "extractor": self.extractor, "resize": self._resize, "features": real.shape[1],
-            "num_references": len(real), "reference_hash": digest,
+            "num_references": len(real), "reference_hash": tensor_hash(real),
         }  # fmt: skip
 
     def __call__(self, images: Tensor, prompts: Sequence[str]) -> dict[str, float]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lantern.data.cached_rows import cache_key, cached_rows
 from lantern.errors import LanternError
-from lantern.runtime.source import code_of
+from lantern.identity import code_of
 from lantern.scenes import captions, rendering, textures
 from lantern.scenes.rendering import SPLITS, describe, render, render_caption
 

@@ -12,10 +12,10 @@ from time import perf_counter
 import torch
 
 from lantern.data.prompts import Batch
+from lantern.evaluation.contender import interleave
 from lantern.evaluation.records import spent_by
 from lantern.evaluation.rows import Row, append_rows
 from lantern.evaluation.speed import copy_bandwidth, costs, over_floor, step_ms, tokens_per_step
-from lantern.evaluation.timing import interleave
 from lantern.models.cached_target import CachedTarget
 from lantern.pipeline import PipelineFactory
 from lantern.reporting.plots import draw_benchmark

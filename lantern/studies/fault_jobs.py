@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from lantern.evaluation.timing import BATCHES
+from lantern.evaluation.contender import BATCHES
 from lantern.studies.forked import Command, Launch, Stage, run, run_together
 from lantern.studies.miniature import PIXELS_PER_TOKEN, write_captioned_scenes, write_tiny_weights
 

@@ -14,8 +14,8 @@ from statistics import median
 from typing import NamedTuple
 
 from lantern.errors import LanternError
-from lantern.evaluation.provenance import code_hash
 from lantern.evaluation.rows import Row, append_rows, read_rows
+from lantern.identity import code_hash
 from lantern.runtime.files import read_object, replace_text
 from lantern.runtime.home import CHECKOUT
 from lantern.studies.fault_jobs import GROUP_SIZE, JOBS, Place, log_of, shards_of

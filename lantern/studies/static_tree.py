@@ -10,10 +10,10 @@ from omegaconf import OmegaConf
 
 from lantern.data.prompts import Batch
 from lantern.errors import LanternError, is_whole
+from lantern.evaluation.contender import interleave
 from lantern.evaluation.records import spent_by
 from lantern.evaluation.rows import Row, append_rows
 from lantern.evaluation.speed import tokens_per_step
-from lantern.evaluation.timing import interleave
 from lantern.metrics.intervals import total_ratio
 from lantern.pipeline import Pipeline
 from lantern.runtime.files import replace_text

@@ -8,7 +8,7 @@ import pytorch_lightning as pl
 from omegaconf import OmegaConf
 from pytorch_lightning.utilities import rank_zero_only
 
-from lantern.evaluation.provenance import write_provenance
+from lantern.identity import write_provenance
 from lantern.models.checkpoints import weights_file
 from lantern.runtime.files import replace_text
 from lantern.training.saved_state import previous_of

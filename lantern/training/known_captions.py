@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from lantern.data.prompts import load_prompts, split_prompts
 from lantern.data.splits import Splits
 from lantern.errors import LanternError
-from lantern.evaluation.fingerprint import digest
+from lantern.identity import digest
 from lantern.models.conditioners import words_of
 from lantern.runtime.overrides import override
 

@@ -19,7 +19,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from torch.distributed import DistError
 
 from lantern.errors import LanternError
-from lantern.evaluation.provenance import PROVENANCE
+from lantern.identity import PROVENANCE
 from lantern.models.checkpoints import local_hashes, weights_file
 from lantern.reporting.recipe_runs import EVALUATE_WITH
 from lantern.runtime.files import alone_in, is_file, read_object, replace_text

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern.errors import LanternError
+from lantern.identity import DIGITS
 from lantern.models.checkpoints import load_strictly, load_weights, save_weights
 from lantern.models.conditioners import SCENE_WORDS
 from lantern.models.llamagen.transformer import Transformer
@@ -52,6 +53,7 @@ class TargetTask(pl.LightningModule):
             start_from_codebook(self.transformer, codebook, step_generator(seed, 0))
         else:
             state, config = load_weights(start_from)
+            config |= {"tokens_hash": config.get("tokens_hash", self.config["tokens_hash"])[:DIGITS]}
             if other := [name for name in MEANING if config.get(name, self.config[name]) != self.config[name]]:
                 raise LanternError(
                     f"task.start_from={start_from} was trained with other {' and '.join(map(MEANING.get, other))}; "

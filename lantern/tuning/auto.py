@@ -13,7 +13,7 @@ import numpy as np
 
 from lantern.data.prompts import Batch
 from lantern.errors import DepthError, LanternError
-from lantern.evaluation.timing import alternating
+from lantern.evaluation.contender import alternating
 from lantern.noise import image_seed
 from lantern.pipeline import DrafterOverrides, Pipeline, PipelineFactory, check_skip
 from lantern.runtime.memory import check_drafted

@@ -15,8 +15,7 @@ from support.paths import ROOT
 
 from lantern.cli.error_messages import WritableFolder
 from lantern.errors import LanternError
-from lantern.evaluation.fingerprint import FINISHED, is_finished, mark_finished
-from lantern.evaluation.records import RECORDS
+from lantern.evaluation.records import FINISHED, RECORDS, is_finished, mark_finished
 from lantern.evaluation.rows import SUMMARY, append_rows, read_rows, read_summary
 from lantern.reporting.profiles import read_profiles
 from lantern.runtime.files import alone_in, read_object, replace_text

@@ -66,7 +66,7 @@ def test_a_row_is_not_made_again_by_the_configuration_of_a_later_run_in_its_fold
     chosen = f"drafter={drafter}"
     (*_, row) = measure(chosen)
     assert recorded_run(str(tmp_path))[1][-1]["drafter"] == row["drafter"] == drafter
-    measure(chosen, *settings, fails="_evaluation")
+    measure(chosen, *settings, fails="Evaluation")
     with pytest.raises(LanternError, match=r"provenance\.json in .* is of a later run, which left no row; first start"):
         recorded_run(str(tmp_path))
 

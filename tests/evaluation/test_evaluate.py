@@ -12,7 +12,7 @@ from support.fake_pipeline import NUM_TOKENS, Brightness, FakePipeline
 
 from lantern.errors import LanternError
 from lantern.evaluation.evaluate import Evaluation
-from lantern.evaluation.plan import Folders, Identity, Plan
+from lantern.evaluation.plan import Plan
 from lantern.evaluation.rows import (
     PROTOCOL_KEYS,
     SETTING_KEYS,
@@ -28,12 +28,12 @@ from lantern.reporting.run_folder import write_measurements
 @pytest.fixture(autouse=True)
 def small_groups(monkeypatch):
     """Images are made batch by batch, so that there are several groups of them."""
-    monkeypatch.setattr("lantern.evaluation.timing.BATCHES", 1)
+    monkeypatch.setattr("lantern.evaluation.contender.BATCHES", 1)
 
 
 def evaluation(folder: Path, num_timed: int = 3, num_images: int = 5, metrics=None, prompts=("a", "b")) -> Evaluation:
     metrics = {"brightness": Brightness()} if metrics is None else metrics
-    return Evaluation(Plan(prompts, num_timed, num_images, 4), Folders(folder, folder / "ar"), metrics)
+    return Evaluation(Plan(prompts, num_timed, num_images, 4, folder=folder), metrics)
 
 
 def test_a_row_has_the_fixed_keys_in_their_order_then_the_metrics(tmp_path):
@@ -95,7 +95,7 @@ def test_ar_images_are_made_once_and_reused_by_the_next_setting(tmp_path):
 def test_other_seeds_do_not_reuse_ar_images(tmp_path):
     evaluation(tmp_path, num_timed=0).run(FakePipeline())
     other = FakePipeline()
-    Evaluation(Plan(("a", "b"), 0, 5, 4, seed=1), Folders(tmp_path, tmp_path / "ar")).run(other)
+    Evaluation(Plan(("a", "b"), 0, 5, 4, seed=1, folder=tmp_path)).run(other)
     assert len(other.ar_calls) == 2
 
 
@@ -150,15 +150,9 @@ class Unsteady(FakePipeline):
         return replace(made, latency_s=made.latency_s * (3 if slow else 1))
 
 
-@pytest.mark.parametrize(("allowed", "timed"), [(0, 3), (1, 6), (2, 12)])
-def test_the_number_of_prompts_is_doubled_while_the_bounds_are_wide_as_allowed(tmp_path, allowed, timed):
-    """Catches doubling without an end, and a row that hides it."""
-    unsteady = Evaluation(Plan("abc", 3, 0, 4, max_doublings=allowed), Folders(tmp_path, tmp_path / "ar"))
-    row = unsteady.run(Unsteady())[-1].row
-    assert (row["num_timed"], row["doublings"]) == (timed, allowed)
+def test_wide_bounds_are_a_warning(tmp_path):
+    row = Evaluation(Plan("abc", 3, 0, 4, folder=tmp_path)).run(Unsteady())[-1].row
     assert "bounds are more than 10% apart" in row["warnings"]
-    steady = Evaluation(Plan("ab", 3, 0, 4, max_doublings=2), Folders(tmp_path / "s", tmp_path / "ar"))
-    assert steady.run(FakePipeline())[-1].row["num_timed"] == 3
 
 
 def test_the_timed_way_from_text_to_image_holds_the_image_decoder(tmp_path):
@@ -169,7 +163,7 @@ def test_the_timed_way_from_text_to_image_holds_the_image_decoder(tmp_path):
 
 def test_several_batches_are_decoded_together_so_that_rows_are_refilled(tmp_path, monkeypatch):
     """Catches a batch that runs empty behind its slowest image before the next begins."""
-    monkeypatch.setattr("lantern.evaluation.timing.BATCHES", 4)
+    monkeypatch.setattr("lantern.evaluation.contender.BATCHES", 4)
     pipeline = FakePipeline()
     evaluation(tmp_path, num_timed=0).run(pipeline)
     assert pipeline.calls == [(["a", "b", "a", "b", "a"], 4)]
@@ -181,9 +175,9 @@ def test_points_of_other_prompts_or_precision_are_rows_of_their_own(tmp_path):
     for dtype, prompts in (("float32", "ab"), ("bfloat16", "ab"), ("float32", "cd")):
         protocol = {"dtype": dtype, "prompts_hash": prompts}
         folder = tmp_path / f"{dtype}-{prompts}"
-        identity = Identity(plain_fingerprint=dtype, protocol=protocol)
-        folders = Folders(folder, tmp_path / "ar")
-        found = Evaluation(Plan(tuple(prompts), 2, 3, 4), folders, identity=identity).run(FakePipeline())
+        places = {"folder": folder, "shared": tmp_path}
+        plan = Plan(tuple(prompts), 2, 3, 4, plain_fingerprint=dtype, protocol=protocol, **places)
+        found = Evaluation(plan).run(FakePipeline())
         write_measurements(folder, found)
         made += [measured.row for measured in found]
         settings = {line["setting"] for line in read_rows(folder / "prompts.jsonl")}
@@ -198,8 +192,8 @@ def test_ar_images_of_another_text_encoder_are_not_taken_for_the_baseline(tmp_pa
     calls = []
     for encoder in ("a", "b", "a"):
         pipeline = FakePipeline()
-        folders = Folders(tmp_path / encoder, tmp_path / "ar")
-        Evaluation(Plan(("x",), 0, 3, 4), folders, identity=Identity(encoder, encoder)).run(pipeline)
+        places = {"folder": tmp_path / encoder, "shared": tmp_path}
+        Evaluation(Plan(("x",), 0, 3, 4, fingerprint=encoder, plain_fingerprint=encoder, **places)).run(pipeline)
         calls.append(len(list((tmp_path / "ar").glob("*/prompts.jsonl"))))
     assert calls == [1, 2, 2]
 
@@ -208,17 +202,16 @@ def test_timings_of_another_machine_are_measured_again(tmp_path):
     """Catches a requeued job whose mean is of two processors."""
     calls = []
     for machine in ("a", "b", "b"):
-        pipeline, identity = FakePipeline(), Identity(protocol={"device": machine})
-        Evaluation(Plan("ab", 2, 0, 4), Folders(tmp_path, tmp_path / "ar"), identity=identity).run(pipeline)
+        pipeline = FakePipeline()
+        Evaluation(Plan("ab", 2, 0, 4, folder=tmp_path, protocol={"device": machine})).run(pipeline)
         calls.append(len(pipeline.calls))
     assert calls[0] == calls[1] > calls[2]
 
 
 def test_only_timed_images_are_shown_where_none_are_made(tmp_path):
     """Catches pictures of an earlier run with more images under the names of this one's prompts."""
-    folders = Folders(tmp_path, tmp_path / "ar")
-    Evaluation(Plan("abcdefgh", 8, 8, 1), folders).run(FakePipeline())
-    found = Evaluation(Plan("abcdefgh", 3, 0, 1), folders).run(FakePipeline())
+    Evaluation(Plan("abcdefgh", 8, 8, 1, folder=tmp_path)).run(FakePipeline())
+    found = Evaluation(Plan("abcdefgh", 3, 0, 1, folder=tmp_path)).run(FakePipeline())
     assert [len(measured.images) for measured in found] == [3, 3]
 
 
@@ -271,7 +264,7 @@ def test_the_law_is_measured_in_batches_no_larger_than_the_images_are_made_in(ti
     """Catches a batch that fits in memory at no point and is asked for once everything is timed."""
     asked = []
     laws = SimpleNamespace(measure=lambda pipeline, prompts, seeds, batch_size: asked.append(batch_size) or {})
-    plan = Plan("ab", timed, made, batch_size)
-    Evaluation(plan, Folders(tmp_path, tmp_path / "ar"), laws=laws).run(FakePipeline())
+    plan = Plan("ab", timed, made, batch_size, folder=tmp_path)
+    Evaluation(plan, laws=laws).run(FakePipeline())
     assert plan.images_at_once == most
     assert asked == ([most] if timed or made else [])

@@ -9,10 +9,10 @@ import pytest
 from support.fake_pipeline import CutShortError, FakePipeline
 
 from lantern.errors import LanternError
+from lantern.evaluation.contender import is_disturbed
 from lantern.evaluation.evaluate import Evaluation
-from lantern.evaluation.plan import Folders, Plan
+from lantern.evaluation.plan import Plan
 from lantern.evaluation.records import RECORDS, copy_missing
-from lantern.evaluation.retiming import is_disturbed
 from lantern.evaluation.rows import read_rows
 
 used = {"cores": 0.0}  # by other processes, as Slow says
@@ -42,12 +42,12 @@ class Slow(FakePipeline):
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch):
-    monkeypatch.setattr("lantern.evaluation.timing.CpuContention.cores", lambda _: used["cores"])
+    monkeypatch.setattr("lantern.evaluation.contender.CpuContention.cores", lambda _: used["cores"])
 
 
 def run(folder: Path, pipeline: FakePipeline, most: int = 2, prompts: str = "abcd") -> dict:
-    plan = Plan(prompts, len(prompts), 0, 1, max_retimed=most)
-    return Evaluation(plan, Folders(folder, folder / "ar")).run(pipeline)[-1].row
+    plan = Plan(prompts, len(prompts), 0, 1, max_retimed=most, folder=folder)
+    return Evaluation(plan).run(pipeline)[-1].row
 
 
 @pytest.mark.parametrize(("slow", "most", "more", "speedup"), [
@@ -66,7 +66,7 @@ def test_a_pair_is_timed_again_while_other_processes_use_the_cores(tmp_path, slo
 def test_a_pair_is_timed_again_where_the_method_was_disturbed_or_little(tmp_path, monkeypatch):
     """Catches a disturbance of the method's side, or at usual speed, that stays in the row."""
     cores = iter([0.0, 0.0, 0.0, 0.3, *[0.2] * 99])  # ar a, method a, method b, ar b, …
-    monkeypatch.setattr("lantern.evaluation.timing.CpuContention.cores", lambda _: next(cores))
+    monkeypatch.setattr("lantern.evaluation.contender.CpuContention.cores", lambda _: next(cores))
     pipeline = Slow({})
     row = run(tmp_path, pipeline)
     assert row["retimed"] == 1

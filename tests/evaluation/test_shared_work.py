@@ -14,11 +14,11 @@ from support.paths import ROOT, SUPPORT, TESTS
 from support.shared_evaluation import ADDED, KILLED, SHARDS, evaluation
 
 from lantern.data.prompts import Batch
-from lantern.evaluation.records import RECORDS, Ledger
+from lantern.evaluation.contender import Contender, ImageCount
+from lantern.evaluation.leases import timing_pieces
+from lantern.evaluation.plan import Plan
+from lantern.evaluation.records import RECORDS
 from lantern.evaluation.rows import read_rows
-from lantern.evaluation.shards import SharedTiming
-from lantern.evaluation.timing import Maker
-from lantern.types import Generation
 
 
 @pytest.fixture(scope="module")
@@ -70,16 +70,14 @@ def test_a_worker_that_is_added_midway_helps(home):
 def test_a_ratio_is_not_taken_from_the_halves_of_two_workers(tmp_path):
     """Catches plain decoding of a worker that died before the method's turn, paired with the method of another."""
 
-    def maker(key: str, home: str) -> Maker:
-        def decode(*_: object) -> Generation:
-            return Generation(torch.zeros(1, 4, dtype=torch.long), [], torch.ones(1), 1.0, 0)
+    def contenders(home: str, *known: str) -> list[Contender]:
+        """Plain decoding and the method in a worker's folder."""
+        files = [tmp_path / shard / RECORDS for shard in known]
+        plan, method = Plan("a", 1, 0, 1, folder=tmp_path / home, known=files), FakePipeline()
+        return [Contender(one, method, plan, ImageCount()) for one in (method.baseline(), method)]
 
-        files = [tmp_path / shard / RECORDS for shard in "13"] if home == "all" else []
-        return Maker(decode, lambda made: None, Ledger(tmp_path / home / RECORDS, files, key, {}, {}))
-
-    maker("plain", "3").time("a", 0, 7)  # then it died, and no other worker reads its file
-    batch = Batch(["a"], [0], [7])
-    timing = SharedTiming([maker(key, "1") for key in ("plain", "method")], batch)
-    next(timing.pieces(batch)).make(1)
-    found = [maker(key, "all").ledger.find("speed", "a", 0)["retimed"] for key in ("plain", "method")]
-    assert found == [1, 1]
+    image = ("a", 0, 7)
+    contenders("3")[0].time(*image)  # then it died, and no other worker reads its file
+    batch = Batch(*([part] for part in image))
+    next(timing_pieces(contenders("1"), batch, batch, set())).make(1)
+    assert [one.find("speed", "a", 0)["retimed"] for one in contenders("all", "1", "3")] == [1, 1]

@@ -69,7 +69,7 @@ def test_a_stored_tree_builds_nothing_that_conf_does_not(tmp_path):
     assert not (tmp_path / "owned").exists()
 
 
-@pytest.mark.parametrize("settings", [*([f"+method={name}"] for name in METHODS), ["tree=auto"], ["+loop=rows"],
+@pytest.mark.parametrize("settings", [*([f"+method={name}"] for name in METHODS), ["tree=auto"],
                                       ["+experiment=benchmark"], ["metrics=[image_reward,clip_score,pick_score]"],
                                       ["model=anole"], ["model=emu3"], ["model=llamagen_t2i_stage2"]])  # fmt: skip
 def test_every_shipped_setting_can_be_run_again(settings, monkeypatch, tmp_path):

@@ -1,4 +1,4 @@
-from lantern.runtime.source import code_of
+from lantern.identity import code_of
 
 CODE = "def double(x):\n    return 2 * x\n"
 

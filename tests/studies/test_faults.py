@@ -12,9 +12,9 @@ from random import Random
 import pytest
 from support.paths import ROOT
 
-from lantern.evaluation.provenance import code_hash
 from lantern.evaluation.records import RECORDS
 from lantern.evaluation.rows import append_rows
+from lantern.identity import code_hash
 from lantern.studies.fault_kinds import KINDS, Scene, can_mount, flip_bytes, set_times_ahead, small_disk, tear_record
 from lantern.studies.faults import ROWS, Study, is_good, table
 from lantern.studies.finished_work import finished_work, made_twice, results

@@ -28,7 +28,7 @@ from support.tiny_weights import write_tiny_weights
 
 from lantern.cli import subcommand
 from lantern.errors import LanternError
-from lantern.evaluation.provenance import write_provenance
+from lantern.identity import write_provenance
 from lantern.models.checkpoints import save_weights
 from lantern.reporting.wandb_runs import Tracker
 from lantern.training import recipe_sweep

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lantern.evaluation.provenance import PROVENANCE
 from lantern.evaluation.rows import Row
+from lantern.identity import PROVENANCE
 from lantern.reporting.columns import is_setting
 from lantern.runtime.files import read_object
 

@@ -15,7 +15,7 @@ from lantern.data.cached_rows import cache_key, cached_batches
 from lantern.data.disk_budget import Budget
 from lantern.data.splits import Splits
 from lantern.drafters.none import NoDrafter
-from lantern.evaluation.fingerprint import reading_hash, target_hashes
+from lantern.identity import reading_hash, target_hashes
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline
 from lantern.runtime.memory import check_drafted

@@ -18,7 +18,7 @@ from lantern.data.cached_rows import cache_key, checksum
 from lantern.data.disk_budget import Budget
 from lantern.data.splits import Split, Splits
 from lantern.errors import LanternError
-from lantern.evaluation.fingerprint import reading_hash, target_hashes
+from lantern.identity import reading_hash, target_hashes
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.runtime.files import replace_locked, replace_text
 from lantern.runtime.memory import available_memory

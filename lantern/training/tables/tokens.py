@@ -16,7 +16,7 @@ from lantern.data.cached_rows import cache_key, cached_batches
 from lantern.data.disk_budget import Budget
 from lantern.data.splits import Split, Splits
 from lantern.errors import LanternError
-from lantern.models.checkpoints import state_hash
+from lantern.identity import state_hash
 from lantern.models.llamagen.tokenizer import VQTokenizer
 from lantern.models.llamagen.weights_folder import tokens_hash
 from lantern.types import Target
