@@ -1,11 +1,11 @@
 """Memory that a setting needs, from shapes on the meta device: python evaluate.py model=… dry_run=true. No file of the
 model is read, so that it can be run before any is downloaded."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from inspect import signature
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -15,7 +15,7 @@ from lantern.models.llamagen.transformer import Transformer
 from lantern.pipeline import missing_arguments
 from lantern.runtime.hardware import is_bf16_fast
 from lantern.runtime.memory import table_bytes
-from lantern.tuning.auto import AutoTree
+from lantern.tuning.auto import AutoTree, shapes_for
 from lantern.types import Drafter, Target, TreePolicy
 
 PARTS = {
@@ -70,17 +70,22 @@ def drafted(drafter: Drafter | partial, tree: TreePolicy | AutoTree) -> Drafted:
     may decode with."""
     if not isinstance(drafter, partial):
         return Drafted(drafter.num_nodes, drafter.depth)
-    settings = drafter.keywords
-    alternatives = settings.get("levels", 0) * (settings.get("width", 1) - 1)
-    families = tree.fitting(frozenset(signature(drafter.func).parameters)) if isinstance(tree, AutoTree) else []
-    if families:
-        sizes = [size for family in families for size in family.sampled]
-        sizes += [near for family in families for size in family.sizes() for near in family.near(size)]
-        most = max(size.nodes + size.window for size in sizes)
-        return Drafted(1 + most + alternatives, max(max(size.levels, size.window) for size in sizes))
-    length, beside = settings.get("length", 0), settings.get("branches", 0) + alternatives
+    parameters = frozenset(signature(drafter.func).parameters)
+    shapes = shapes_for(parameters) if isinstance(tree, AutoTree) else []
     has_tree = "tree" in missing_arguments(drafter)
-    nodes, depth = (tree.num_nodes, tree.depth) if has_tree else Drafted()
+    choices = [drafter.keywords | shape.settings for shape in shapes] or [
+        drafter.keywords | ({"tree": tree} if has_tree else {})
+    ]
+    sizes = [_drafted_with(settings) for settings in choices]
+    return Drafted(max(size.num_nodes for size in sizes), max(size.depth for size in sizes))
+
+
+def _drafted_with(settings: Mapping[str, Any]) -> Drafted:
+    """settings: of a drafter, its tree and window among them."""
+    alternatives = settings.get("levels", 0) * (settings.get("width", 1) - 1)
+    length, beside = settings.get("length", 0), settings.get("branches", 0) + alternatives
+    tree = settings.get("tree")
+    nodes, depth = (tree.num_nodes, tree.depth) if tree else Drafted()
     return Drafted(nodes + length + beside, max(length, depth))
 
 

@@ -30,8 +30,7 @@ from lantern.reporting.published import published_keys
 from lantern.reporting.run_folder import publish, write_measurements
 from lantern.runtime.hardware import allow_tf32
 from lantern.runtime.memory import check_drafted
-from lantern.tuning.auto import AutoTree, resolved
-from lantern.tuning.saved_choice import CHOICE, KeptChoice
+from lantern.tuning.auto import CHOICE, AutoTree, SavedChoice, resolved
 from lantern.types import Target
 
 
@@ -138,7 +137,7 @@ def _stored(
     if not isinstance(tree, AutoTree):
         return tree
     size = 1 if plan.num_timed else plan.images_at_once
-    kept = KeptChoice(folder / CHOICE, identity.choice_key(config, read, size))
+    kept = SavedChoice(folder / CHOICE, identity.choice_key(config, read, size))
     if repeated:
         kept.adopt(repeated / CHOICE)
     return tree.at(size).keeping(kept)

@@ -7,7 +7,7 @@ RESERVE = 0.1  # of the time, for a machine that slows down
 TRAINING = 0.5  # share of the rest, preparation included
 LEAST_TRAINING_S = 20
 REFERENCES = 2  # lossless points beside those of delta: the drafter just trained, and the shipped one
-REFERENCES_TIMED = 3  # times num_prompts: the shipped one has speed.max_doublings=1, since the headline is about it
+REFERENCES_TIMED = 3  # times num_prompts
 PREPARATION_S, POINT_S, START_S = 20.0, 5.0, 10.0  # of training; of a point's judging; of two processes and the report
 TRAINING_IMAGES = (512, 256)  # the first whose features take less than half of the training's share
 VALIDATION_IMAGES, LAW_IMAGES = 64, 8  # drawn by the target; decoded again for the output TV

@@ -13,8 +13,7 @@ from lantern.cli.run_setting import run_setting
 from lantern.errors import LanternError
 from lantern.evaluation.rows import Row, read_summary
 from lantern.runtime.files import read_object, replace_text
-from lantern.tuning.auto import AutoTree
-from lantern.tuning.saved_choice import CHOICE
+from lantern.tuning.auto import CHOICE, AutoTree
 
 SMALL = [
     "dtype=float64", "device=cpu", "tracking.mode=disabled", "prompts=demo", "metrics=[]", "speed.num_prompts=1",

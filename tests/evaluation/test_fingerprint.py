@@ -209,7 +209,7 @@ def write_shard(folder, name: str, config: dict, **hashes: str) -> None:
 
 
 def on_machine(monkeypatch, name: str) -> None:
-    monkeypatch.setattr("lantern.identity.device_name", lambda device: name)
+    monkeypatch.setattr("lantern.evaluation.records.device_name", lambda device: name)
 
 
 @pytest.fixture

@@ -40,6 +40,7 @@ def made_by(home: Path) -> dict[int, list[tuple]]:
     }
 
 
+@pytest.mark.full
 def test_the_workers_that_are_left_finish_the_set(home, tmp_path):
     """Catches images of a dead worker that nobody makes, and other tokens than one process's."""
     whole = [m.row for m in evaluation(tmp_path).run(FakePipeline())]
@@ -51,6 +52,7 @@ def test_the_workers_that_are_left_finish_the_set(home, tmp_path):
     assert lasting(merged) == lasting(whole)
 
 
+@pytest.mark.full
 def test_nothing_that_a_living_worker_made_is_made_twice(home):
     """Of one piece only, the one the killed worker had begun, a part may be there twice."""
     made = made_by(home)
@@ -60,6 +62,7 @@ def test_nothing_that_a_living_worker_made_is_made_twice(home):
     assert len(twice) <= 4
 
 
+@pytest.mark.full
 def test_a_worker_that_is_added_midway_helps(home):
     """Catches a worker that finds everything given away, or makes what others have made."""
     made = made_by(home)
