@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from support.simulated_machine import Cache, Decoder, Machine
 
-from lantern.errors import DepthError
+from lantern.errors import LanternError
 from lantern.pipeline import DrafterOverrides
 from lantern.runtime import memory
 from lantern.tuning.auto import CHOICE, WINDOWS, AutoTree, SavedChoice, config_of, shapes_for
@@ -65,7 +65,7 @@ class ShallowMachine(Machine):
 
     def __call__(self, shape):
         if shape and shape.settings["tree"].depth > self.levels:
-            raise DepthError("give a shallower tree", self.levels)
+            raise LanternError("give a shallower tree")
         return super().__call__(shape)
 
 
