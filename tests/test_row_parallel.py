@@ -218,39 +218,29 @@ def test_a_pipeline_decodes_rows_and_says_that_it_is_lossy():
     assert pipeline.baseline().generate(PROMPTS[:2], SEEDS[:2], 2).tokens_per_step == 1
 
 
-@pytest.mark.parametrize("window", [0, 5])
-def test_a_window_beyond_a_row_is_one_clear_error(window):
-    """Catches rows that start before the one above, or after it has ended."""
-    with pytest.raises(LanternError, match=f"drafter.window={window}.*1 to 4"):
-        decode(RowParallel(window), Sampling())
+def refused(verification=None, target=None, window: int = 2) -> None:
+    parts = (RowParallel(window), verification or SharedNoise(), Exact(), Sampling())
+    generate(DecodingSetup(target or tiny_target(), *parts), PROMPTS, SEEDS)
 
 
-def test_a_verification_that_tosses_coins_is_rejected():
-    with pytest.raises(LanternError, match="verification=shared_noise for ratio"):
-        generate(DecodingSetup(tiny_target(), RowParallel(3), Ratio(), Exact(), Sampling()), ["a"], [1])
-
-
-def test_a_negative_length_is_one_clear_error():
-    """Catches windows that end before they begin."""
-    with pytest.raises(LanternError, match=r"drafter\.length=-1"):
-        RowParallel(4, -1)
-
-
-def test_rows_are_not_timed_against_a_compiled_baseline():
-    """Catches a comparison of loops of which one alone is compiled."""
-    target = tiny_target().configured(2.0, True)
-    setup = DecodingSetup(target, RowParallel(2), SharedNoise(), Exact(), Sampling())
-    with pytest.raises(LanternError, match="leave compile=true out"):
-        generate(setup, PROMPTS, SEEDS)
-
-
-def test_continuous_tokens_are_rejected():
-    """Catches latents that are raced as if they were laws of codes."""
+def latent_target():
     target = tiny_target()
     target.empty_tokens = lambda *shape: torch.zeros(*shape)
-    setup = DecodingSetup(target, RowParallel(2), SharedNoise(), Exact(), Sampling())
-    with pytest.raises(LanternError, match="draws continuous tokens"):
-        generate(setup, PROMPTS, SEEDS)
+    return target
+
+
+@pytest.mark.parametrize(("decode_wrongly", "sentence"), [
+    (lambda: refused(window=0), "drafter.window=0.*1 to 4"),  # rows that start before the one above
+    (lambda: refused(window=5), "drafter.window=5.*1 to 4"),  # or after it has ended
+    (lambda: RowParallel(4, -1), "drafter.length=-1"),
+    (lambda: refused(verification=Ratio()), "verification=shared_noise for ratio"),
+    (lambda: refused(target=tiny_target().configured(2.0, True)), "leave compile=true out"),
+    (lambda: refused(target=latent_target()), "draws continuous tokens"),
+    (lambda: RowParallel(2).allocate(1), "no rounds of a tree"),
+])  # fmt: skip
+def test_what_rows_cannot_do_is_one_clear_error(decode_wrongly, sentence):
+    with pytest.raises(LanternError, match=sentence):
+        decode_wrongly()
 
 
 def test_an_image_of_one_token_is_complete_at_once():

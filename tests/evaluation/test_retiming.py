@@ -74,7 +74,7 @@ def test_a_pair_is_timed_again_where_the_method_was_disturbed_or_little(tmp_path
     assert row["other_cores"] < 0.25
 
 
-@pytest.mark.parametrize("calls", range(13, 21))  # 14 calls time everything once, 2 warm up, 4 time b and c again
+@pytest.mark.parametrize("calls", [13, 16, 17, 20])  # 14 calls time everything once, 2 warm up, 4 time b and c again
 def test_a_run_cut_short_while_timing_again_ends_with_the_row_of_a_whole_one(tmp_path, calls):
     """Catches a pair with an old and a new timing, also where the old one is of this turn but of another process, an
     image timed again without need, and an old line that wins."""
@@ -87,7 +87,7 @@ def test_a_run_cut_short_while_timing_again_ends_with_the_row_of_a_whole_one(tmp
     assert {key: row[key] for key in ("speedup", "latency_s")} == {key: whole[key] for key in ("speedup", "latency_s")}
     assert row["retimed"] == whole["retimed"] + (calls == 13)  # an image that was not disturbed
     timed = [(line["method"], line["prompt"], line["retimed"]) for line in read_rows(tmp_path / RECORDS)]
-    assert len(timed) == len(set(timed)) == 12 + 4 + (calls in (13, 17, 19))  # stopped between two of a pair
+    assert len(timed) == len(set(timed)) == 12 + 4 + (calls in (13, 17))  # stopped between two of a pair
     last = {line[:2]: line[2] for line in timed}
     assert all(last["fake/ar", prompt] == count for (_, prompt), count in last.items())
     assert run(tmp_path, Slow({}, 0), 2, prompts) == row  # nothing is timed once more
