@@ -166,7 +166,7 @@ def test_every_section_of_a_command_may_have_a_setting_added(command, settings):
 
 def test_what_a_group_or_a_constructor_reads_may_be_added_and_a_setting_that_exists_set_by_two_pluses():
     known = {"method": "jacobi", "sweep": "delta", "tree": "static"}
-    check_added(["++speed.num_prompts=4", "++seed=3", "+drafter.length=4", "+study.trees.x.length=2"], known)
+    check_added(["++speed.num_prompts=4", "++seed=3", "+tree.length=4", "+study.trees.x.length=2"], known)
     check_added(["+method=jacobi", "+sweep=field", "++tree.length=3", "+tree@published=eagle2", "seed=3"], known)
 
 
