@@ -148,9 +148,9 @@ def test_logits_that_are_not_finite_stop_rows_in_parallel(monkeypatch):
     monkeypatch.setattr(
         target, "read_positions", lambda *inputs: (f := compute(*inputs))._replace(logits=f.logits * torch.nan)
     )
-    setup = DecodingSetup(target, NoDrafter(), SharedNoise(), Exact(), Sampling())
+    setup = DecodingSetup(target, RowParallel(4), SharedNoise(), Exact(), Sampling())
     with pytest.raises(LanternError, match="the target's logits are NaN or infinite"):
-        RowParallel(4)(setup, PROMPTS[:1], [1])
+        generate(setup, PROMPTS[:1], [1])
 
 
 @pytest.mark.parametrize("setting", [{"temperature": float("nan")}, {"cfg_scale": float("inf")}])
