@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from lantern.errors import LanternError
 
-CHOSEN_IN_THE_PAGE = ("method", "drafter", "tree", "acceptance", "verification", "loop")
+CHOSEN_IN_THE_PAGE = ("method", "drafter", "tree", "acceptance", "verification")
 USAGE = """usage: python -m lantern [port=8123] [model=llamagen] [open=true] [SETTING=VALUE ...]
 
 Serves a page at http://127.0.0.1:8123/, for this machine alone: type a prompt, pick two

@@ -16,9 +16,8 @@ from lantern.cli.compose import composed
 from lantern.cli.error_messages import NAMELESS, sentence, unknown_key, user_error, wrong_kind
 from lantern.cli.plain_settings import check_settings, warn_unused_tree
 from lantern.data.prompts import Batch, check_text
-from lantern.decoding import Loop
 from lantern.errors import LanternError, check_batch_size
-from lantern.evaluation.timing import decode_images
+from lantern.evaluation.contender import decode_images
 from lantern.noise import image_seed
 from lantern.pipeline import DrafterOverrides, Pipeline, check_skip, pipelines
 from lantern.runtime.hardware import allow_tf32
@@ -27,9 +26,9 @@ from lantern.streaming import Progress, stream
 from lantern.tuning.auto import AutoTree, resolved
 from lantern.types import AcceptanceRule, Drafter, Generation, Target, TreePolicy, Verification
 
-PARTS = ("drafter", "acceptance", "tree", "verification", "loop")  # whose settings wait for what is chosen
-GROUPS = ("drafter", "tree", "acceptance", "verification", "method", "loop")  # chosen call by call
-SETTABLE = ("sampling", "drafter", "tree", "acceptance", "verification", "loop", "compile")  # in a pipeline's settings
+PARTS = ("drafter", "acceptance", "tree", "verification")  # whose settings wait for what is chosen
+GROUPS = ("drafter", "tree", "acceptance", "verification", "method")  # chosen call by call
+SETTABLE = ("sampling", "drafter", "tree", "acceptance", "verification", "compile")  # in a pipeline's settings
 OWNERS = {  # what takes other settings
     "load()": ("model", "device", "dtype", "tf32", "paths"),
     "generate()": ("method", "prompts", "seed", "batch_size"),
@@ -73,12 +72,11 @@ class Model:
         acceptance: str | AcceptanceRule | None = None,
         verification: str | Verification | None = None,
         drafter: str | Drafter | None = None,
-        loop: str | Loop | None = None,
         method: str | None = None,
         settings: Sequence[str] = (),
         batch_size: int = 1,
     ) -> Pipeline:
-        """The parts by name or as objects; by default static, exact, auto and eagle, or those of the method or loop.
+        """The parts by name or as objects; by default static, exact, auto and eagle, or those of the method.
 
         settings: overrides of parts such as "acceptance.lam=3", "sampling.top_k=500", and of compile. batch_size: the
         one for which tree="auto" searches the fastest tree, anew at every call: keep the pipeline. Of the overrides
@@ -88,15 +86,15 @@ class Model:
         _check_settable(settings)
         check_batch_size(batch_size)
         given = {"tree": tree, "acceptance": acceptance, "verification": verification, "drafter": drafter}
-        presets = [f"+{group}={name}" for group, name in (("method", method), ("loop", loop)) if isinstance(name, str)]
-        usual = {} if presets else USUAL | ({"drafter": "none"} if loop else {})
+        presets = [] if method is None else [f"+method={method}"]
+        usual = {} if presets else USUAL
         named = {group: usual.get(group) if part is None else part for group, part in given.items()}
         chosen = [f"{group}={part}" for group, part in named.items() if isinstance(part, str)]
         config = self._config([*presets, *chosen, *settings])
         check_settings(config)
-        objects = {group: part for group, part in (given | {"loop": loop}).items() if not isinstance(part, str | None)}
+        objects = {group: part for group, part in given.items() if not isinstance(part, str | None)}
         with _in_one_sentence(config):
-            parts = {group: instantiate(config[group]) for group in (*given, "loop") if group not in objects}
+            parts = {group: instantiate(config[group]) for group in given if group not in objects}
             if isinstance(parts.get("tree"), AutoTree):
                 parts["tree"] = parts["tree"].at(batch_size)
             parts |= objects | {"sampling": instantiate(config.sampling), "name": self._name, "compile": config.compile}
@@ -186,7 +184,7 @@ def _is_any(key: str) -> bool:
     """Whether any option of a part's group has this setting."""
     group, _, name = key.partition(".")
     options = [OmegaConf.load(path) for path in (CONFIG_FOLDER / group).glob("*.yaml")]
-    return any(_has(option, name) or _has(option, key) for option in options)  # a loop's yaml has its group's name
+    return any(_has(option, name) for option in options)
 
 
 def _check_settable(settings: Sequence[str]) -> None:
@@ -198,9 +196,8 @@ def _check_settable(settings: Sequence[str]) -> None:
             raise LanternError(f"{setting} leaves no {group} to decode with; give another one in its place")
         if owner := next((call for call, names in OWNERS.items() if group in names), None):
             raise LanternError(f"{setting} is no setting of a part: {group} is {owner}'s; give it there")
-        if group not in SETTABLE or setting.startswith("loop="):  # there is none that could be replaced
-            remedy = "give loop= itself" if group == "loop" else f"settings= takes {', '.join(SETTABLE)}"
-            raise LanternError(f"{setting} is no setting of a part; {remedy}")
+        if group not in SETTABLE:
+            raise LanternError(f"{setting} is no setting of a part; settings= takes {', '.join(SETTABLE)}")
 
 
 def _check_list(name: str, given: Sequence[str]) -> None:

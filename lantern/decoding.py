@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from time import perf_counter
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -49,13 +49,13 @@ class DecodingSetup:
             )
 
 
-class Loop(Protocol):
-    """A way of decoding that replaces generate()."""
+@runtime_checkable
+class ImageDecoder(Protocol):
+    """A drafter that decodes whole images by itself."""
 
-    def __call__(
+    def decode(
         self, setup: DecodingSetup, prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1
     ) -> Generation: ...
-    def describe(self) -> dict[str, object]: ...  # the keys of a result row that it determines
 
 
 @memory_errors_explained()
@@ -63,6 +63,8 @@ class Loop(Protocol):
 def generate(setup: DecodingSetup, prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1) -> Generation:
     """Images of the prompts, as tokens [B, L, ...] in the prompts' order; image i draws from the noise stream seeds[i].
     They depend on weights, prompt, seed and settings alone, in bfloat16 up to rounding. Raises as check_request."""
+    if isinstance(setup.drafter, ImageDecoder):
+        return setup.drafter.decode(setup, prompts, seeds, batch_size)
     check_request(prompts, seeds, batch_size)
     batch = _Batch(setup, min(batch_size, len(prompts)))
     started = perf_counter()

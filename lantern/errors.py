@@ -15,15 +15,6 @@ class CheckpointError(LanternError):
     """A weights file is missing, unreadable, unsafe or made for another model."""
 
 
-class DepthError(LanternError):
-    """A tree has more levels than its drafter predicts."""
-
-    def __init__(self, message: str, levels: int = 0) -> None:
-        """levels: that the drafter predicts."""
-        super().__init__(message)
-        self.levels = levels
-
-
 def unknown_setting(setting: str, part: str, known: Sequence[str]) -> str:
     """The sentence for a setting that a part does not have. known: those it has."""
     taken = f"takes {', '.join(known)}" if known else "has no settings"

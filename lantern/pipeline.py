@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from lantern.acceptance.exact import Exact
 from lantern.continuous.gaussian_ratio import GaussianRatio
 from lantern.continuous.gaussian_shared import GaussianShared
-from lantern.decoding import DecodingSetup, Loop, Step, first_rounds, generate, steps
+from lantern.decoding import DecodingSetup, Step, first_rounds, generate, steps
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError, unknown_setting
 from lantern.sampling import Sampling
@@ -33,14 +33,13 @@ class DrafterOverrides(NamedTuple):
 
 @dataclass(frozen=True)
 class Pipeline(DecodingSetup):
-    """A setup under its model's name, with the loop that decodes on it."""
+    """A setup under its model's name."""
 
     model: str = "llamagen"
-    loop: Loop | None = None  # replaces decoding.generate
 
     def generate(self, prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1) -> Generation:
         """Decodes the images, those with a whole batch of others."""
-        return (self.loop or generate)(self, prompts, seeds, batch_size)
+        return generate(self, prompts, seeds, batch_size)
 
     def first_rounds(self, prompts: Sequence[str], seeds: Sequence[int], count: int) -> list[Round]:
         """The first `count` rounds, for timing."""
@@ -48,14 +47,12 @@ class Pipeline(DecodingSetup):
 
     def steps(self, prompt: str, seed: int) -> Iterator[Step]:
         """One image round by round, for live views."""
-        if self.loop is not None:
-            raise LanternError(f"loop={type(self.loop).__name__} has no rounds of a tree to stream; leave it out")
         return steps(self, prompt, seed)
 
     def baseline(self) -> "Pipeline":
         """Plain AR decoding on the same target with the same picks."""
         plain = getattr(self.verification, "plain", SharedNoise)()  # latents have another
-        return replace(self, drafter=NoDrafter(), verification=plain, rule=Exact(), loop=None)
+        return replace(self, drafter=NoDrafter(), verification=plain, rule=Exact())
 
     def compiled_baseline(self) -> "Pipeline":
         """The same with torch.compile; LanternError from a target that cannot be compiled."""
@@ -65,7 +62,7 @@ class Pipeline(DecodingSetup):
     def lossless(self) -> bool:
         """Whether the output law is the target's: claimed only for combinations that an exact-law test covers."""
         is_proven = type(self.verification) in PROVEN_VERIFICATIONS and self.drafter.tree.kind in PROVEN_TREES
-        return self.loop is None and self.rule.lossless and is_proven
+        return self.rule.lossless and is_proven
 
     def describe(self) -> dict[str, object]:
         """The setting's keys of a result row (design: model … cfg_scale), then the rule's further parameters under the
@@ -85,7 +82,6 @@ class Pipeline(DecodingSetup):
             "top_p": sampling.top_p,
             "cfg_scale": sampling.cfg_scale,
             **{f"acceptance.{key}": value for key, value in rule.parameters.items() if key not in RULE_KEYS},
-            **(self.loop.describe() if self.loop else {}),
         }
 
 
@@ -104,7 +100,7 @@ class PipelineFactory:
     def __call__(self, shape: TreePolicy | DrafterOverrides | None) -> Pipeline:
         """None, and a drafter that drafts nothing, give plain decoding, whatever rule would judge drafts."""
         if shape is None:
-            return self.plain if self.plain.loop else self.plain.baseline()
+            return self.plain.baseline()
         drafter, given = self.drafter, shape.settings if isinstance(shape, DrafterOverrides) else {"tree": shape}
         if isinstance(drafter, partial):
             settings = drafter.keywords | {name: given[name] for name in self.drafter_parameters & set(given)}
@@ -120,7 +116,6 @@ def pipelines(
     verification: Verification | partial,
     sampling: Sampling,
     name: str = "llamagen",
-    loop: Loop | None = None,
     compile: bool = False,
 ) -> PipelineFactory:
     """Joins the instantiated config groups, with their missing arguments, on the target configured for them. What is
@@ -136,7 +131,7 @@ def pipelines(
         raise LanternError(
             f"verification={verifier.name} tosses coins, temperature=0 has none; use verification=shared_noise"
         )
-    return PipelineFactory(Pipeline(target, NoDrafter(), verifier, rule, sampling, name, loop), drafter)
+    return PipelineFactory(Pipeline(target, NoDrafter(), verifier, rule, sampling, name), drafter)
 
 
 def check_skip(pipeline: Pipeline) -> None:

@@ -9,7 +9,7 @@ from support.tiny_weights import load_tiny, write_tiny_weights
 
 import lantern
 from lantern.errors import LanternError
-from lantern.loops.row_parallel import RowParallel
+from lantern.row_parallel import RowParallel
 from lantern.trees.static import StaticTree
 from lantern.tuning.auto import AutoTree
 
@@ -19,9 +19,8 @@ LOSSLESS = {
     "method": {"method": "eagle2_shared"},
     "method with other parts": {"method": "lantern_pp", "acceptance": "exact", "verification": "shared_noise"},
     "own tree": {"tree": StaticTree([[0], [1], [0, 0]]), "acceptance": "exact"},
-    "loop": {"loop": "rows", "settings": ["loop.window=16"]},
-    "own loop": {"loop": RowParallel(16), "drafter": "none"},
-    "method that is a loop": {"method": "rows", "settings": ["loop.window=16"]},
+    "rows": {"method": "rows", "settings": ["drafter.window=16"]},
+    "own drafter": {"drafter": RowParallel(16)},
 }
 
 
@@ -36,11 +35,11 @@ def plain(tiny):
 
 
 @pytest.mark.parametrize("parts", LOSSLESS.values(), ids=LOSSLESS)
-def test_drafters_methods_and_loops_go_by_name_and_what_is_exact_draws_plain_decodings_tokens(tiny, plain, parts):
-    """Catches a name that is ignored, a method that the usual parts override, and a loop that never runs."""
+def test_drafters_and_methods_go_by_name_and_what_is_exact_draws_plain_decodings_tokens(tiny, plain, parts):
+    """Catches a name that is ignored, a method that the usual parts override, and rows that never run."""
     found = tiny.generate(PROMPTS, **parts)
     assert torch.equal(found.tokens, plain)
-    if parts.get("loop") or parts.get("method") == "rows":
+    if isinstance(parts.get("drafter"), RowParallel) or parts.get("method") == "rows":
         assert len(found.statistics.rounds) == 255
         assert found.statistics.rounds[0].parents is None  # no tree
     else:
@@ -51,7 +50,7 @@ def test_a_method_sets_its_parts_and_given_parts_replace_them(tiny):
     published = tiny.pipeline(method="lantern_pp").describe()
     assert (published["acceptance"], published["tree"]) == ("lantern_pp", "naive_extend_57")
     assert tiny.pipeline(method="lantern_pp", tree="chain").describe()["tree"].startswith("chain")
-    assert tiny.pipeline(loop="rows").describe()["drafter"] == "rows"
+    assert tiny.pipeline(drafter="rows").describe()["drafter"] == "rows"
     assert tiny.pipeline().describe()["acceptance"] == "exact"
 
 
@@ -122,7 +121,7 @@ def test_a_model_that_cannot_be_composed_is_one_sentence(name, overrides, senten
 
 
 @pytest.mark.parametrize("override", ["acceptance=tv_budget", "tree=chain", "drafter=none", "verification=ratio",
-    "+method=jacobi", "+loop=rows", "++method=lantern_pp", "tree@published=chain", "~drafter"])  # fmt: skip
+    "+method=jacobi", "++method=lantern_pp", "tree@published=chain", "~drafter"])  # fmt: skip
 def test_a_part_is_not_chosen_when_a_model_is_loaded(override):
     """Catches a part that pipeline() drops without a word, and a lossy method under the lossless one asked for."""
     group = override.strip("+~").split("=")[0].split("@")[0]
@@ -142,11 +141,11 @@ def test_a_setting_that_a_model_would_ignore_is_refused(override):
 def test_a_setting_given_to_load_may_be_of_a_part_that_is_none_of_the_usual_ones(tmp_path):
     """Catches LANTERN's δ or a window's length that is held against parts which nobody has chosen."""
     place = [f"paths.weights={write_tiny_weights(tmp_path)}", "dtype=float64", "device=cpu"]
-    own = ["acceptance.delta=0.4", "drafter.length=12", "loop.window=16", "+acceptance.k=7"]
+    own = ["acceptance.delta=0.4", "drafter.length=12", "drafter.window=16", "+acceptance.k=7"]
     model = lantern.load("llamagen", [*place, *own[:3]])
     assert model.pipeline(acceptance="lantern").describe()["delta"] == 0.4
     assert model.pipeline(method="jacobi").drafter.depth == 12
-    assert model.pipeline(loop="rows").loop.window == 16
+    assert model.pipeline(drafter="rows").drafter.window == 16
     assert model.pipeline().describe()["acceptance"] == "exact"
     with pytest.raises(LanternError, match=r"acceptance\.k=7 is unknown to Exact"):
         lantern.load("llamagen", [*place, own[3]]).pipeline()
@@ -170,9 +169,7 @@ def test_parts_that_do_not_exist_are_one_sentence(tiny, parts, sentence):
     ("dtype=bfloat16", "dtype is load()'s; give it there"),
     ("device=cuda", "device is load()'s; give it there"),
     ("model.folder=/nowhere", "model is load()'s; give it there"),
-    ("loop=rows", "loop=rows is no setting of a part; give loop= itself"),
     ("~drafter", "~drafter leaves no drafter to decode with; give another one in its place"),
-    ("+loop.window=4", "loop={'window': 4} is no loop; choose one by +loop=rows"),
     ("+foo=1", "+foo=1 is no setting of a part; settings= takes sampling, drafter, tree, acceptance, "),
     ("compile=3", "compile=3 is no switch; give true or false"),
 ])  # fmt: skip

@@ -23,11 +23,11 @@ from lantern.drafters.parallel import Parallel
 from lantern.engine.graphs import EagerPasses
 from lantern.errors import LanternError
 from lantern.evaluation.evaluate import Evaluation
-from lantern.evaluation.plan import Folders, Plan
+from lantern.evaluation.plan import Plan
 from lantern.evaluation.rows import is_baseline
-from lantern.loops.row_parallel import RowParallel
 from lantern.metrics.visits import RecordingDrafter
 from lantern.pipeline import Pipeline, PipelineFactory, pipelines
+from lantern.row_parallel import RowParallel
 from lantern.sampling import Sampling
 from lantern.trees.adaptive import AdaptiveTree
 from lantern.trees.eagle2 import Eagle2Tree
@@ -189,7 +189,7 @@ def test_what_needs_more_than_the_protocol_says_so():
         FEATURE_DRAFTERS["refined_jacobi"](StubTarget(), STATIC, Sampling())
     with pytest.raises(LanternError, match=r"sampling\.cfg_scale=5, the target guides by 2\.0"):
         Pipeline(StubTarget(), NoDrafter(), SharedNoise(), Exact(), Sampling(cfg_scale=5))
-    pipeline = Pipeline(StubTarget(), NoDrafter(), SharedNoise(), Exact(), Sampling(), loop=RowParallel(2))
+    pipeline = Pipeline(StubTarget(), RowParallel(2), SharedNoise(), Exact(), Sampling())
     with pytest.raises(LanternError, match="StubTarget reads tokens in raster order alone"):
         pipeline.generate(PROMPTS, SEEDS)
 
@@ -216,7 +216,7 @@ def test_tree_policies_state_all_that_generic_code_reads(tree):
 def test_a_stub_target_is_evaluated_to_a_row(tmp_path):
     """Catches an evaluation that needs more of a target, drafter or pipeline than their contracts state."""
     pipeline = on_stub(WINDOWS["jacobi"])(STATIC)
-    evaluation = Evaluation(Plan(PROMPTS, 2, 4, 3), Folders(tmp_path, tmp_path / "ar"))
+    evaluation = Evaluation(Plan(PROMPTS, 2, 4, 3, folder=tmp_path))
     plain, method = (measured.row for measured in evaluation.run(pipeline))
     assert (plain["drafter"], method["drafter"], method["tree"]) == ("none", "jacobi", "window_4")
     assert method["lossless"]

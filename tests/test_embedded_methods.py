@@ -37,7 +37,7 @@ def greedy(model):
 def test_every_method_decodes_at_temperature_0_or_names_one_that_does(model, greedy, name):
     """Catches a method that crashes at temperature 0, and a lossless one whose tokens are not plain decoding's."""
     cfg = composed("evaluate", f"+method={name}", "sampling.temperature=0")
-    groups = ("drafter", "acceptance", "verification", "sampling", "loop")
+    groups = ("drafter", "acceptance", "verification", "sampling")
 
     def decode():
         parts = {group: instantiate(cfg[group]) for group in groups}

@@ -8,9 +8,8 @@ from support.toy import PROMPTS, SEEDS, tiny_eagle, tiny_target
 from lantern import noise as noise_module
 from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, generate
-from lantern.drafters.none import NoDrafter
-from lantern.loops.row_parallel import RowParallel
 from lantern.noise import AHEAD, Noise, Purpose
+from lantern.row_parallel import RowParallel
 from lantern.sampling import Sampling
 from lantern.trees.static import chain
 from lantern.verification import Ratio, SharedNoise
@@ -43,11 +42,11 @@ def test_picks_that_nothing_reads_are_not_made(monkeypatch, method):
     """Catches a third of a chain's noise made for verifications that toss coins, and for rows, which pick by
     themselves."""
     monkeypatch.setattr(Noise, "_make_picks", lambda *_: pytest.fail("picks are made"))
-    target, is_rows = tiny_target(), method == "rows"
-    drafter = NoDrafter() if is_rows else tiny_eagle(target, chain(3), Sampling())
+    target = tiny_target()
+    drafter = RowParallel(2, 1) if method == "rows" else tiny_eagle(target, chain(3), Sampling())
     verification = {"ratio": Ratio, "block": Block, "rows": SharedNoise}[method]()
     setup = DecodingSetup(target, drafter, verification, Exact(), Sampling())
-    (RowParallel(2, 1) if is_rows else generate)(setup, PROMPTS, SEEDS, 3)
+    generate(setup, PROMPTS, SEEDS, 3)
 
 
 def test_an_admitted_image_alone_is_given_new_picks(monkeypatch):

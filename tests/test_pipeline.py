@@ -23,7 +23,6 @@ from lantern.drafters.loading import load_eagle
 from lantern.drafters.none import NoDrafter
 from lantern.errors import CheckpointError, LanternError
 from lantern.evaluation.rows import run_name, setting_id
-from lantern.loops.row_parallel import RowParallel
 from lantern.models.checkpoints import save_weights, weights_hash
 from lantern.pipeline import Pipeline, check_skip, pipelines
 from lantern.reporting.table import label_rows
@@ -89,8 +88,6 @@ def test_plain_decoding_is_the_baseline_whatever_rule_would_judge_drafts(tree):
     plain = pipelines(*parts)(tree)
     assert plain.describe() == plain.baseline().describe()
     assert plain.describe()["lossless"]
-    loop = RowParallel(4)
-    assert pipelines(*parts, loop=loop)(tree).loop is loop
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 
 from omegaconf import OmegaConf
 
 from lantern.errors import LanternError
-from lantern.evaluation.fingerprint import FINISHED
+from lantern.evaluation.records import FINISHED
 from lantern.evaluation.rows import SUMMARY, Row, append_rows, read_rows
+from lantern.identity import digest
 from lantern.reporting.table import bounds_of, digits_of, format_value
 from lantern.runtime.home import CHECKOUT
 from lantern.runtime.overrides import override
@@ -123,7 +123,7 @@ def measure(table: Table, docs: Path, folder: Path, run: Run) -> None:
         if label in table.kept(rows_of(table, docs)):
             continue
         settings = table.settings(label)
-        home = folder / table.name / sha256(repr(settings).encode()).hexdigest()[:10]
+        home = folder / table.name / digest(repr(settings))
         if (home / FINISHED).is_file():
             shutil.rmtree(home)
         found = run(settings, home)

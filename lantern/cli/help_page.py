@@ -28,7 +28,6 @@ ABOUT: Mapping[str, Mapping[str, str]] = {
         "paths": "where weights, caches and runs are",
         "method": "a method of the field by name: drafter, tree, rule and verification in one",
         "sweep": "many settings, one after the other, and a report that compares them",
-        "loop": "a way of decoding in place of draft and verify",
         "experiment": "a measurement of the engine, or a search, in place of an evaluation",
         "launch": "several settings or shards at once: by joblib or Slurm",
     },

@@ -31,10 +31,10 @@ BROUGHT: Mapping[str, Sequence[str]] = {
     ),
     "export": (),
 }  # fmt: skip
-PARTS = {"loop": "+loop=rows", "study": "+experiment=…"}  # null unless chosen
+PARTS = {"study": "+experiment=…"}  # null unless chosen
 # Groups of conf/ beside those of the command's own yaml that it reads; of train's experiments there are only users' own
 ADDED: Mapping[str, Sequence[str]] = {
-    "evaluate": ("method", "sweep", "experiment", "launch", "loop"),
+    "evaluate": ("method", "sweep", "experiment", "launch"),
     "train": ("captions", "features", "sweep", "experiment", "launch"),
     "export": (),
 }

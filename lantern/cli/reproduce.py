@@ -7,9 +7,8 @@ from math import hypot
 from pathlib import Path
 
 from lantern.errors import LanternError
-from lantern.evaluation.fingerprint import DECODING, PLAIN, config_fingerprint
-from lantern.evaluation.provenance import code_hash
 from lantern.evaluation.rows import SUMMARY, Row, is_baseline, read_summary, setting_id
+from lantern.identity import DECODING, PLAIN, code_hash, config_fingerprint
 from lantern.reporting.table import label_rows
 from lantern.runtime.files import read_object
 from lantern.runtime.known_targets import check_known

@@ -3,22 +3,24 @@ process."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
+from lantern import identity
 from lantern.cli.instantiate import one_at_a_time, shared
 from lantern.cli.plain_settings import check_settings
 from lantern.data.prompts import load_prompts, split_prompts
 from lantern.errors import LanternError
-from lantern.evaluation import fingerprint
+from lantern.evaluation.contender import ImageCount
 from lantern.evaluation.evaluate import Evaluation
-from lantern.evaluation.plan import Folders, Identity, Plan
-from lantern.evaluation.provenance import code_hash, write_provenance
+from lantern.evaluation.plan import Plan
+from lantern.evaluation.records import check_shards, is_finished, mark_begun, mark_finished, record_files
 from lantern.evaluation.rows import Row, read_summary
-from lantern.evaluation.timing import ImageCount, Uncounted
+from lantern.identity import code_hash, write_provenance
 from lantern.models.checkpoints import local_hashes
 from lantern.pipeline import Pipeline, check_skip, missing_arguments, pipelines
 from lantern.reporting.evaluation_bar import EvaluationBar, sweep_bar
@@ -26,8 +28,7 @@ from lantern.reporting.merge import add_point, merge_points
 from lantern.reporting.publish import publish, published_keys, write_measurements
 from lantern.runtime.hardware import allow_tf32
 from lantern.runtime.memory import check_memory
-from lantern.tuning.auto import AutoTree, resolved
-from lantern.tuning.saved_choice import CHOICE, KeptChoice
+from lantern.tuning.auto import CHOICE, AutoTree, SavedChoice, resolved
 from lantern.types import Target
 
 
@@ -43,15 +44,15 @@ def run_setting(
     plan = plan_of(cfg)
     parts, tree = _parts(cfg, name)
     read = _read(config, parts["model"], plan)
-    request = fingerprint.request_hash(config, read)
-    if fingerprint.is_finished(folder, request):
+    request = identity.request_hash(config, read)
+    if is_finished(folder, request):
         if sweep is None and plan.measures:
             merge_points(folder, [folder], "one setting", budget)  # which may be another than the run had
         return _finished_rows(folder, sweep)
     tree = _stored(tree, plan, config, read, folder, repeated)
     if sweep is None and not plan.is_sharded:
-        fingerprint.check_shards(folder, config, read)
-    fingerprint.mark_begun(folder)
+        check_shards(folder, config, read)
+    mark_begun(folder)
     write_provenance(folder, config, read)
     try:
         if cfg.get("study"):  # older records lack it
@@ -60,14 +61,16 @@ def run_setting(
         joined = pipelines(**parts)
         pipeline = joined(resolved(tree, joined))
         check_skip(pipeline)
-        settings = {} if parts["loop"] else own_settings(config, parts["drafter"], tree)
-        identity = _identity(config, plan, pipeline, settings, method, read)
+        check_memory(pipeline.target, pipeline.drafter.num_nodes, plan.images_at_once)  # before anything is timed
+        plan = _identified(plan, config, pipeline, own_settings(config, parts["drafter"], tree), method, read)
+        plan = replace(plan, folder=folder, shared=sweep, known=record_files(sweep or folder))
+        metrics = {name: shared(metric) for name, metric in chosen_metrics(cfg).items()} if plan.num_images else {}
         with _bar(sweep) as count:
-            measurements = _evaluation(cfg, plan, pipeline, identity, folder, sweep, count).run(pipeline)
+            measurements = Evaluation(plan, metrics, instantiate(cfg.output_tv), count).run(pipeline)
         if measurements:
             write_measurements(folder, measurements)
             publish(folder, sweep, measurements, config, tracker, budget)
-            fingerprint.mark_finished(folder, request)
+            mark_finished(folder, request)
         return [measured.row for measured in measurements]
     finally:
         parts["model"].release()  # the next point of a sweep may need the memory, also after a failure
@@ -75,8 +78,8 @@ def run_setting(
 
 def _read(config: dict, target: Target, plan: Plan) -> dict[str, str | None]:
     """What the measurement depends on beside its settings."""
-    read = fingerprint.decoding_hashes(target) | {"torch": torch.__version__, "code": code_hash()}
-    read["prompts"] = fingerprint.digest(plan.prompts)
+    read = identity.decoding_hashes(target) | {"torch": torch.__version__, "code": code_hash()}
+    read["prompts"] = identity.digest(plan.prompts)
     read |= local_hashes({part: config.get(part) for part in ("model", "drafter", "metrics")})
     weight = target.embed_weight
     read["device and dtype"] = f"{weight.device.type} {weight.dtype}"  # that auto has chosen
@@ -89,7 +92,7 @@ def _bar(sweep: Path | None) -> Iterator[ImageCount]:
     none."""
     bar = sweep_bar() if sweep else EvaluationBar()
     try:
-        yield bar or Uncounted()
+        yield bar or ImageCount()
     finally:
         if bar:
             bar.pause()
@@ -100,13 +103,13 @@ def plan_of(cfg: DictConfig) -> Plan:
     prompts = split_prompts(load_prompts(cfg.prompts, Path(cfg.paths.root) / "data" / "prompts"), cfg.split)
     speed, quality = cfg.speed, cfg.quality
     sizes = (speed.num_prompts, quality.num_images, cfg.batch_size)
-    timing = (speed.max_doublings, speed.get("max_retimed", 0), speed.get("compiled_baseline", False))  # older records
+    timing = (speed.get("max_retimed", 0), speed.get("compiled_baseline", False))  # older records
     return Plan(prompts, *sizes, cfg.seed, *timing, cfg.shards, cfg.shard, cfg.get("lease_s", 60))
 
 
 def _parts(cfg: DictConfig, name: str) -> tuple[dict[str, object], object]:
     """What a pipeline is assembled from, and the tree."""
-    parts = {group: instantiate(cfg[group]) for group in ("drafter", "acceptance", "verification", "sampling", "loop")}
+    parts = {group: instantiate(cfg[group]) for group in ("drafter", "acceptance", "verification", "sampling")}
     parts |= {"model": one_at_a_time(cfg.model), "name": name, "compile": cfg.compile}
     tree = instantiate(cfg.tree)
     allow_tf32(bool(cfg.get("tf32")))  # older records have none
@@ -133,42 +136,32 @@ def _stored(
     if not isinstance(tree, AutoTree):
         return tree
     size = 1 if plan.num_timed else plan.images_at_once
-    kept = KeptChoice(folder / CHOICE, fingerprint.choice_key(config, read, size))
+    kept = SavedChoice(folder / CHOICE, identity.choice_key(config, read, size))
     if repeated:
         kept.adopt(repeated / CHOICE)
     return tree.at(size).keeping(kept)
 
 
-def _identity(
-    config: Mapping, plan: Plan, pipeline: Pipeline, settings: Row, method: str | None, read: Mapping[str, str]
-) -> Identity:
+def _identified(
+    plan: Plan, config: Mapping, pipeline: Pipeline, settings: Row, method: str | None, read: Mapping[str, str]
+) -> Plan:
+    """The plan with what identifies its rows."""
     tokenizer = next((found for name, found in read.items() if name.startswith("model.tokenizer")), None)
     preset = {"method": method} if method else {}
     weights = config["drafter"].get("checkpoint")
     if weights and pipeline.drafter.weights_hash:
         preset["drafter_name"] = "/".join(Path(weights).parts[-2:])  # by which a table tells two drafters apart
-    return Identity(
-        fingerprint.config_fingerprint(config),
-        fingerprint.config_fingerprint(config, fingerprint.PLAIN),
-        fingerprint.protocol(pipeline.target, plan.prompts, config["split"]) | {"tokenizer_hash": tokenizer},
-        settings,
-        preset | published_keys({**pipeline.describe(), **settings, **preset}, config["published"] or {}),
+    return replace(
+        plan,
+        fingerprint=identity.config_fingerprint(config),
+        plain_fingerprint=identity.config_fingerprint(config, identity.PLAIN),
+        protocol=identity.protocol(pipeline.target, plan.prompts, config["split"]) | {"tokenizer_hash": tokenizer},
+        settings=settings,
+        notes=preset | published_keys({**pipeline.describe(), **settings, **preset}, config["published"] or {}),
     )
 
 
-def _evaluation(
-    cfg: DictConfig, plan: Plan, pipeline: Pipeline, identity: Identity, folder: Path, sweep: Path | None,
-    count: ImageCount,
-) -> Evaluation:  # fmt: skip
-    """Raises LanternError for a batch that does not fit in memory, before anything is timed; decoding.generate, which
-    other callers use directly, checks every batch."""
-    check_memory(pipeline.target, pipeline.drafter.num_nodes, plan.images_at_once)
-    metrics = {name: shared(metric) for name, metric in _chosen_metrics(cfg).items()} if plan.num_images else {}
-    folders = Folders(folder, (sweep or folder) / "ar", fingerprint.record_files(sweep or folder))
-    return Evaluation(plan, folders, metrics, instantiate(cfg.output_tv), identity, count)
-
-
-def _chosen_metrics(cfg: DictConfig) -> dict[str, DictConfig]:
+def chosen_metrics(cfg: DictConfig) -> dict[str, DictConfig]:
     """Without those that are null; metrics=[]: none."""
     chosen = {name: metric for name, metric in (cfg.get("metrics") or {}).items() if metric is not None}
     for name, metric in chosen.items():

@@ -1,7 +1,6 @@
 """Tables that are computed once and then memory mapped: HF `datasets` on disk, in shards. A killed run loses only the
 shard in progress; several processes and machines can fill one folder together."""
 
-import hashlib
 import json
 import logging
 import shutil
@@ -16,6 +15,7 @@ from datasets import Dataset, Features, concatenate_datasets, disable_progress_b
 from filelock import FileLock, Timeout
 
 from lantern.errors import LanternError
+from lantern.identity import digest, files_hash
 from lantern.runtime.progress_line import ProgressLine
 
 MakeRows = Callable[[list], Iterator[dict[str, Any]]]
@@ -57,8 +57,8 @@ class Shard(NamedTuple):
 
 
 def cache_key(*inputs: Any) -> str:
-    """Sixteen hex digits of the SHA-256 of JSON-like values: all that the cached rows depend on."""
-    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
+    """The id of JSON-like values: all that the cached rows depend on."""
+    return digest(inputs)
 
 
 def cached_rows(
@@ -198,6 +198,5 @@ def is_complete(folder: Path) -> bool:
 
 
 def checksum(file: Path) -> list:
-    """Size and SHA-256, as JSON has them."""
-    with file.open("rb") as opened:
-        return [file.stat().st_size, hashlib.file_digest(opened, "sha256").hexdigest()]
+    """Size and hash, as JSON has them."""
+    return [file.stat().st_size, files_hash([file])]

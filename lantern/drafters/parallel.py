@@ -11,7 +11,7 @@ from torch import Tensor
 from lantern.drafters.eagle.feature_drafter import FeatureDrafter, require_codes
 from lantern.drafters.eagle.kv_state import FeatureTarget, RootPass
 from lantern.drafters.eagle.network import FusedParallel, ParallelNetwork
-from lantern.errors import DepthError
+from lantern.errors import LanternError
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Proposals, TreePolicy
 
@@ -28,10 +28,9 @@ class Parallel(FeatureDrafter):
     ) -> None:  # fmt: skip
         levels = len(network.entrances)
         if tree.depth > levels:
-            raise DepthError(
+            raise LanternError(
                 f"tree {tree.name} has {tree.depth} levels, this drafter predicts {levels}; give a shallower tree, or "
-                f"distil a drafter with: python train.py drafter=parallel distil.student.levels={tree.depth}",
-                levels,
+                f"distil a drafter with: python train.py drafter=parallel distil.student.levels={tree.depth}"
             )
         require_codes(tree, target)
         self._layer = FusedParallel(network, target.embed_weight)

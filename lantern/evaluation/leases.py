@@ -1,18 +1,23 @@
-"""Which worker makes which piece of the work, agreed upon by files in a folder that all workers see, without a server.
-A lease is a file that only one worker can create. It expires when its content has not changed for a time, by the
-observer's own clock: the clocks of two machines are never compared."""
+"""The work of one of several workers. Which of them makes which piece is agreed upon by files in a folder that all
+see, without a server. A lease is a file that only one worker can create. It expires when its content has not changed
+for a time, by the observer's own clock: the clocks of two machines are never compared."""
 
 import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic, sleep
 from typing import NamedTuple
 
+from lantern.data.prompts import Batch
 from lantern.errors import unwritable
+from lantern.evaluation.contender import Contender, alternating, first_valid_timing, groups_of, retime, warm_up
+from lantern.evaluation.plan import Plan
+from lantern.identity import image_key
 
 BEATS = 6  # of a worker, within the time after which its leases expire
 DONE, FREE = "done", "free"
@@ -116,3 +121,61 @@ def _is_finished(piece: Piece, leases: Leases) -> bool:
     with leases.held(lease):
         piece.make(int(lease.suffix[1:]))
     return True
+
+
+def run_shard(plan: Plan, contenders: Sequence[Contender], compiled: Sequence[Contender]) -> None:
+    """Makes this worker's own share first, then what the others have not begun, or have left behind. Returns when all
+    images are timed and made, by whichever worker. Nothing is measured: a later run reads all records."""
+    leases = Leases(plan.leases, plan.lease_s)
+    if plan.num_timed:
+        _time_shared(plan, [*contenders, *compiled], leases)
+    if plan.makes_batches:
+        for contender in contenders:
+            contender.read("images")
+        groups = [group for share in plan.shares(plan.batch) for group in groups_of(share, plan.batch_size)]
+        finish([_piece_of_group(one, group) for group in groups for one in contenders], leases)
+
+
+def _piece_of_group(contender: Contender, group: Batch) -> Piece:
+    """A group of images, which does not depend on who makes it."""
+    name = image_key("images", contender.keys["images"], group)
+    return Piece(name, partial(contender.has_made, group), lambda begun: contender.make_group(group))
+
+
+def _time_shared(plan: Plan, contenders: Sequence[Contender], leases: Leases) -> None:
+    """Times the images that no other worker times, and again those of this worker that were disturbed."""
+    batch, timed = plan.timed, set[tuple[str, int]]()
+    shares = plan.shares(batch)
+    finish([piece for share in shares for piece in timing_pieces(contenders, share, batch, timed)], leases)
+    own = set(zip(shares[0].prompts, shares[0].copies, strict=True))
+
+    def is_mine(image: tuple[str, int, int]) -> bool:
+        name = image[:2]
+        return name in timed or (name in own and all(one.has_timed(*name) for one in contenders))
+
+    kept = list(filter(is_mine, zip(*batch, strict=True)))
+    if kept:
+        retime(contenders, Batch(*(list(values) for values in zip(*kept, strict=True))), plan.max_retimed)
+
+
+def timing_pieces(
+    contenders: Sequence[Contender], share: Batch, batch: Batch, timed: set[tuple[str, int]]
+) -> Iterator[Piece]:
+    """One for each image of a share, which plain decoding and the method time in turn on one worker, because their
+    ratio counts. batch: all images, of which the first warms up; timed: is told what this worker has timed."""
+
+    def has(prompt: str, copy: int) -> bool:
+        return all(one.has_timed(prompt, copy) for one in contenders)
+
+    def make(number: int, image: tuple[str, int, int], begun: int) -> None:
+        if not timed:
+            warm_up(contenders, batch)
+        # what those who began it have left is read by a later run, and may be one side alone: these timings outrank it
+        first = max(begun, first_valid_timing(contenders, *image[:2]))
+        for contender in alternating(number, contenders):
+            contender.time(*image, first)
+        timed.add(image[:2])
+
+    for number, image in enumerate(zip(*share, strict=True)):
+        name = image_key("speed", [one.keys["speed"] for one in contenders], image)
+        yield Piece(name, partial(has, *image[:2]), partial(make, number, image))

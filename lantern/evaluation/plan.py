@@ -1,4 +1,4 @@
-"""The input of an evaluation: which images are timed and judged, the folders, and what identifies its rows."""
+"""The input of an evaluation: which images are timed and judged, where they are kept, and what identifies its rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,27 +7,33 @@ from pathlib import Path
 from lantern.data.prompts import Batch
 from lantern.errors import LanternError, check_batch_size, is_number, is_whole
 
-MAX_DOUBLINGS = 2  # of the number of timed prompts; with more, timing would go on until the result pleases
 MAX_RETIMED = 5  # of an image: a machine that disturbs it more often is too busy to measure on
 MAX_IMAGES = 1_000_000
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`num_timed` images are decoded one by one, `num_images` in batches; with both 0 only the prompts' images are
-    made. Raises LanternError for a size that is not a number or out of range."""
+    """What is made, for whom and where. `num_timed` images are decoded one by one, `num_images` in batches; with both 0
+    only the prompts' images are made. LanternError for a size that is not a number or out of range."""
 
     prompts: Sequence[str]
     num_timed: int
     num_images: int
     batch_size: int
     seed: int = 0
-    max_doublings: int = 0  # of num_timed, while the speed-up's interval is wide
     max_retimed: int = 0  # timings again of an image whose timing was disturbed
     compiled_baseline: bool = False  # whether plain decoding is timed with torch.compile as well
     shards: int = 1
     shard: int = 0
     lease_s: float = 60.0  # without a sign of a worker, after which others take over what it was making
+    folder: Path = Path()  # of the run
+    shared: Path | None = None  # of all points of a sweep, which share the images of plain decoding; None: folder
+    known: Sequence[Path] = ()  # record files: what they hold is not made again
+    fingerprint: str = ""  # of the pipeline's whole configuration
+    plain_fingerprint: str = ""  # of what plain decoding is built from
+    protocol: Mapping[str, object] = field(default_factory=dict)  # row keys that all rows of a run share
+    settings: Mapping[str, object] = field(default_factory=dict)  # row keys of the method's drafter and tree
+    notes: Mapping[str, object] = field(default_factory=dict)  # keys of the method's row: its preset, published figures
 
     def __post_init__(self) -> None:
         for name, size in {"speed.num_prompts": self.num_timed, "quality.num_images": self.num_images}.items():
@@ -44,8 +50,6 @@ class Plan:
             raise LanternError(f"shard={self.shard} of shards={self.shards}: give 0 <= shard < shards")
         if not (is_number(self.lease_s) and 0 < self.lease_s < float("inf")):
             raise LanternError(f"lease_s={self.lease_s} is no time; give seconds, more than one image takes to decode")
-        if not (is_whole(self.max_doublings) and 0 <= self.max_doublings <= MAX_DOUBLINGS):
-            raise LanternError(f"speed.max_doublings={self.max_doublings}: give 0 … {MAX_DOUBLINGS}")
         if not (is_whole(self.max_retimed) and 0 <= self.max_retimed <= MAX_RETIMED):
             raise LanternError(f"speed.max_retimed={self.max_retimed}: give 0 … {MAX_RETIMED}")
 
@@ -67,52 +71,34 @@ class Plan:
     @property
     def batch(self) -> Batch:
         """The images that are judged, or else shown."""
-        return Batch.cycle(self.prompts, self._shown, self.seed)
+        return Batch.cycle(self.prompts, self._num_shown, self.seed)
+
+    @property
+    def timed(self) -> Batch:
+        """The images that are timed."""
+        return Batch.cycle(self.prompts, self.num_timed, self.seed)
 
     @property
     def images_at_once(self) -> int:
         """The largest batch that is decoded."""
-        return min(self.batch_size, self._shown) if self.makes_batches else 1
+        return min(self.batch_size, self._num_shown) if self.makes_batches else 1
 
     @property
-    def _shown(self) -> int:
+    def _num_shown(self) -> int:
         return self.num_images or self.num_timed or len(self.prompts)
 
-    def timed(self, doublings: int) -> Batch:
-        """The images that are timed after `doublings` doublings of num_timed."""
-        return Batch.cycle(self.prompts, self.num_timed << doublings, self.seed)
-
-    def own(self, batch: Batch) -> Batch:
-        """This shard's images: those whose number is `shard` modulo `shards`."""
-        return self.shares(batch)[0]
-
-    def shares(self, batch: Batch) -> list[Batch]:
-        """The images of all shards, this one's first, then those of the next."""
-        firsts = [(self.shard + i) % self.shards for i in range(self.shards)]
-        return [batch.part(slice(first, None, self.shards)) for first in firsts]
-
-
-@dataclass(frozen=True)
-class Folders:
-    """AR images are kept below `baselines` under a hash of what determines them, for the other points of a sweep. What
-    the `known` record files already hold is not made again."""
-
-    run: Path
-    baselines: Path
-    known: Sequence[Path] = ()
+    @property
+    def baselines(self) -> Path:
+        """Images of plain decoding are kept in its folders, named by a hash of what determines them."""
+        return (self.shared or self.folder) / "ar"
 
     @property
     def leases(self) -> Path:
         """Where the workers of a sharded evaluation agree on who makes what."""
-        return self.baselines.parent / "leases"
+        return (self.shared or self.folder) / "leases"
 
-
-@dataclass(frozen=True)
-class Identity:
-    """What a row is identified by, beyond what its pipeline describes. Keys of result rows."""
-
-    fingerprint: str = ""  # of the pipeline's whole configuration
-    plain_fingerprint: str = ""  # of what AR decoding is built from
-    protocol: Mapping[str, object] = field(default_factory=dict)  # the same for all rows of a run
-    settings: Mapping[str, object] = field(default_factory=dict)  # of the method's drafter and tree
-    notes: Mapping[str, object] = field(default_factory=dict)  # on the method's row: its preset, published figures
+    def shares(self, batch: Batch) -> list[Batch]:
+        """The images of all shards, this one's first, then those of the next: each has the images whose number is its
+        own modulo `shards`."""
+        firsts = [(self.shard + i) % self.shards for i in range(self.shards)]
+        return [batch.part(slice(first, None, self.shards)) for first in firsts]

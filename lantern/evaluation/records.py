@@ -1,68 +1,30 @@
-"""Append-only log of finished images: one JSON line per image in prompts.jsonl, with its tokens, flushed before the
-next image starts, so that a killed run goes on where it stopped. Lines are found by a hash of all that determines the
-image, in any of the files."""
+"""What a run folder holds of its images and its request. prompts.jsonl is an append-only log of finished images: one
+JSON line per image, with its tokens, flushed before the next image starts, so that a killed run goes on where it
+stopped. Lines are found by a hash of all that determines the image, in any of the files."""
 
 import base64
-import hashlib
+import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lantern.evaluation.provenance import code_hash
-from lantern.evaluation.rows import Row, append_rows, read_rows
+from lantern.errors import LanternError, unwritable
+from lantern.evaluation.rows import Row, append_rows, encode, read_rows, read_summary
+from lantern.identity import MAKING, PROVENANCE, device_name, tensor_hash, without_device_index, without_metrics
+from lantern.runtime.files import read_object, replace_text
 from lantern.types import Generation
 
+log = logging.getLogger(__name__)
 RECORDS = "prompts.jsonl"
-Image = tuple[str, int]  # prompt, copy
+FINISHED = "finished.json"
 Name = tuple[object, ...]  # part, prompt, copy
 # milliseconds of a round, summed over rounds and shared equally by the images of a batch; accepting includes the commit
 PER_IMAGE = {"draft_ms": ("draft_ms",), "verify_ms": ("verify_ms",), "accept_ms": ("accept_ms", "commit_ms")}
-
-
-class Ledger:
-    """Append-only record of the finished images of one setting. Equal keys mean equal tokens; `files` are read, `home`
-    is read and written. Of several lines of an image the one timed last counts."""
-
-    def __init__(
-        self, home: Path, files: Sequence[Path], key: str, common: Mapping[str, object], images: Mapping[Image, Path]
-    ) -> None:
-        """common: the keys that all its lines share; images: the file of an image, by prompt and copy."""
-        self._home, self._common, self._images = home, {"key": key, **common}, images
-        lines = [line for path in dict.fromkeys([*files, home]) if path.is_file() for line in read_rows(path)]
-        own = sorted((line for line in lines if line.get("key") == key), key=timings_before)
-        # a kept line belongs to this setting as well, which differs from its first one in its list of images alone
-        self._found = {name_of(line): {**line, **common, "image": self._file(line)} for line in own}
-        self._tokens: dict[Name, Tensor] = {}  # of the images made in this process
-
-    @property
-    def key(self) -> str:
-        """What determines the images: equal keys mean equal tokens."""
-        return str(self._common["key"])
-
-    def find(self, part: str, prompt: str, copy: int) -> Row | None:
-        """The line of an image, or None."""
-        return self._found.get((part, prompt, copy))
-
-    def tokens(self, line: Row) -> Tensor:
-        """Tokens [L, ...] of a line: as they were added, or unpacked where the line was read from a file."""
-        made = self._tokens.get(name_of(line))
-        return unpack(line["codes"]) if made is None else made
-
-    def add(self, lines: Sequence[Row], tokens: Tensor) -> None:
-        """Appends the lines of images with tokens [N, L, ...]; they are on disk when this returns."""
-        lines = [self._common | line | {"image": self._file(line)} for line in lines]
-        append_rows(self._home, lines)
-        names = [name_of(line) for line in lines]
-        self._found |= dict(zip(names, lines, strict=True))
-        self._tokens |= dict(zip(names, tokens.cpu(), strict=True))
-
-    def _file(self, line: Row) -> str | None:
-        file = self._images.get((line["prompt"], line["copy"]))
-        return None if file is None else os.path.relpath(file, self._home.parent)
 
 
 def copy_missing(folder: Path, lines: Sequence[Row], origins: Mapping[str, Path]) -> None:
@@ -105,7 +67,7 @@ def lines_of(
     """A line an image (prompt, copy, seed) of a generation; `timed` holds its measured seconds."""
     return [
         {"part": part, "prompt": prompt, "copy": copy, "seed": seed}
-        | {"tokens": token_hash(tokens), "codes": pack(tokens), **timed, **spent}
+        | {"tokens": tensor_hash(tokens), "codes": pack(tokens), **timed, **spent}
         for (prompt, copy, seed), tokens, spent in zip(images, generation.tokens, spent_by(generation), strict=True)
     ]
 
@@ -143,12 +105,64 @@ def unpack(codes: str) -> Tensor:
     return torch.from_numpy(np.frombuffer(base64.b64decode(numbers), "<i4").astype(np.int64))
 
 
-def token_hash(tokens: Tensor) -> str:
-    """Sixteen hex digits of the SHA-256 of one image's tokens [L, ...]."""
-    return hashlib.sha256(tokens.cpu().contiguous().numpy().tobytes()).hexdigest()[:16]
+def check_shards(folder: Path, config: Mapping[str, Any], hashes: Mapping[str, str | None]) -> None:
+    """Raises LanternError if a shard below a folder was made with other code or weights (`hashes`) than this run has,
+    or if all shards have other settings: their images would be made again, in silence. Warns where no shard was timed
+    on a machine like this one."""
+    others = {}  # of other settings
+    shards = {path.parent: read_object(path) for path in sorted(folder.glob(f"*/{PROVENANCE}"))}
+    shards = {place: made for place, made in shards.items() if made.get("config", {}).get("shards", 1) > 1}
+    for place, made in shards.items():
+        before, now = (
+            without_device_index({name: part.get(name) for name in MAKING}) for part in (made["config"], config)
+        )
+        settings = [name for name in MAKING if before[name] != now[name]]
+        read = [name for name, value in without_metrics(hashes).items() if made["hashes"].get(name) != value]
+        if read and not settings:
+            raise _of_another(place, read)
+        if settings:
+            others[place] = settings
+    if others and len(others) == len(shards):
+        raise _of_another(*next(iter(others.items())))
+    if shards and config.get("speed", {}).get("num_prompts"):
+        _tell_other_machines(folder, config, {(made["device"], made["threads"]) for made in shards.values()})
 
 
-def key_of(*parts: object) -> str:
-    """Sixteen hex digits of the SHA-256 of what determines an image, this package's code and torch's version
-    included."""
-    return hashlib.sha256(repr((*parts, code_hash(), torch.__version__)).encode()).hexdigest()[:16]
+def _tell_other_machines(folder: Path, config: Mapping[str, object], places: Collection[tuple[str, int]]) -> None:
+    here = device_name(str(config.get("device", "auto"))), torch.get_num_threads()
+    if here not in places:
+        (device, threads), *_ = sorted(places)
+        log.warning(
+            f"the shards in {folder} timed on {device} with {threads} threads, this is {here[0]} with {here[1]}: their "
+            f"images are timed again here; to use their times, measure on such a machine with OMP_NUM_THREADS={threads}"
+        )
+
+
+def _of_another(shard: Path, parts: Sequence[str]) -> LanternError:
+    return LanternError(
+        f"{shard} was made with other {', '.join(parts)} than this run has; measure it with its own, or move it out of "
+        "the folder"
+    )
+
+
+def is_finished(folder: Path, request: str) -> bool:
+    """Whether a folder holds the finished run of this request."""
+    return read_object(folder / FINISHED).get("request") == request and bool(read_summary(folder))
+
+
+def mark_begun(folder: Path) -> None:
+    """Removes the mark of an earlier request, whose files this run replaces one by one. LanternError if it cannot."""
+    try:
+        (folder / FINISHED).unlink(missing_ok=True)
+    except OSError as error:
+        raise unwritable(folder / FINISHED, error) from error
+
+
+def mark_finished(folder: Path, request: str) -> None:
+    """Marks a request as finished, after everything else is written."""
+    replace_text(folder / FINISHED, encode({"request": request}) + "\n")
+
+
+def record_files(folder: Path) -> list[Path]:
+    """The records of a run or sweep folder: its own, those of its points or shards, and of the AR images they share."""
+    return [path for pattern in ("", "*/", "*/*/") for path in sorted(folder.glob(f"{pattern}{RECORDS}"))]

@@ -1,7 +1,6 @@
 """Result rows: their keys, a crash-safe append to a file, and a reader that skips incomplete lines."""
 
 import errno
-import hashlib
 import json
 import math
 import os
@@ -11,6 +10,7 @@ from typing import Any
 
 from lantern.drafters.none import NoDrafter
 from lantern.errors import unwritable
+from lantern.identity import digest
 from lantern.runtime.files import read_object
 
 Row = dict[str, Any]  # JSON values
@@ -25,7 +25,7 @@ SPEED_KEYS = (
     "num_images", "tokens_per_step", "target_forwards", "drafter_forwards", "latency_s", "baseline_latency_s",
     "speedup", "speedup_low", "speedup_high", "draft_ms", "verify_ms", "accept_ms", "ar_over_floor", "output_tv",
     "end_to_end_s", "end_to_end_speedup", "end_to_end_speedup_low", "end_to_end_speedup_high", "target_nodes",
-    "drafter_forward_ms", "overhead", "num_timed", "doublings", "retimed", "other_cores",
+    "drafter_forward_ms", "overhead", "num_timed", "retimed", "other_cores",
     "speedup_over_compiled", "speedup_over_compiled_low", "speedup_over_compiled_high",
 )  # fmt: skip
 PROTOCOL_KEYS = (
@@ -50,10 +50,10 @@ def complete_row(values: Mapping[str, object]) -> Row:
 
 
 def setting_id(row: Mapping[str, object]) -> str:
-    """Ten hex digits that name a setting: rows that decode the same prompts in the same way have equal ids. Settings
+    """The id of a setting: rows that decode the same prompts in the same way have equal ids. Settings
     that differ in what has no key of its own, such as a tree's paths, differ in their fingerprints."""
     keys = (*SETTING_KEYS, *config_keys([row]), *IDENTITY_KEYS)
-    return hashlib.sha256(encode({key: row.get(key) for key in keys}).encode()).hexdigest()[:10]
+    return digest({key: row.get(key) for key in keys})
 
 
 def config_keys(rows: Iterable[Mapping[str, object]]) -> list[str]:

@@ -1,5 +1,5 @@
 """Speed figures of result rows, computed from the lines of prompts.jsonl or of records.spent_by. What is measured for
-them is measured in timing.py."""
+them is measured in contender.py."""
 
 import time
 from collections.abc import Sequence
@@ -80,7 +80,7 @@ def speed_warnings(row: Row) -> list[str]:
     if row.get("speedup") is not None and is_wide(row):
         found.append(
             f"the speed-up's bounds are more than {WIDE:.0%} apart after {row['num_timed']} prompts; time more with "
-            f"speed.num_prompts, or allow speed.max_doublings"
+            "speed.num_prompts"
         )
     if row.get("cuda_graphs") is False:
         found.append("some passes could not be recorded as CUDA graphs and were launched kernel by kernel")

@@ -13,10 +13,10 @@ import torch
 
 from lantern.data.prompts import Batch
 from lantern.engine.graphs import PassGraphs
+from lantern.evaluation.contender import interleave
 from lantern.evaluation.records import spent_by
 from lantern.evaluation.rows import Row, append_rows
 from lantern.evaluation.speed import copy_bandwidth, costs, over_floor, step_ms, tokens_per_step
-from lantern.evaluation.timing import interleave
 from lantern.pipeline import PipelineFactory
 from lantern.reporting.plots import draw_benchmark
 from lantern.tuning.auto import AutoTree, resolved

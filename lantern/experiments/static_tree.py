@@ -10,18 +10,20 @@ from omegaconf import OmegaConf
 
 from lantern.data.prompts import Batch
 from lantern.errors import LanternError, is_whole
+from lantern.evaluation.contender import interleave
 from lantern.evaluation.records import spent_by
 from lantern.evaluation.rows import Row, append_rows
 from lantern.evaluation.speed import tokens_per_step
-from lantern.evaluation.timing import interleave
 from lantern.metrics.intervals import total_ratio
 from lantern.pipeline import Pipeline
 from lantern.runtime.files import replace_text
 from lantern.trees.static import StaticTree
-from lantern.tuning.auto import estimated, seconds_of
-from lantern.tuning.families import DEPTHS, Size, Static
-from lantern.tuning.saved_choice import config_of
+from lantern.tuning.auto import config_of
+from lantern.tuning.search import SHARES, best_tree, chances_by_rank
 from lantern.types import Generation, TreePolicy
+
+MOST_NODES, MOST_LEVELS = 63, 6
+SIZES = ((3, 2), (6, 3), (10, 3), (16, 4), (25, 5), (40, 6), (63, 6))  # nodes, levels
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,8 @@ class TreeSearch:
     nodes: int | None = None
 
     def __post_init__(self) -> None:
-        most = Static.sampled[0].nodes
-        if self.nodes is not None and not (is_whole(self.nodes) and 1 <= self.nodes <= most):
-            raise LanternError(f"study.nodes={self.nodes}; give 1 to {most}, or null for the fastest tree")
+        if self.nodes is not None and not (is_whole(self.nodes) and 1 <= self.nodes <= MOST_NODES):
+            raise LanternError(f"study.nodes={self.nodes}; give 1 to {MOST_NODES}, or null for the fastest tree")
 
     def run(
         self, pipeline: Callable[[TreePolicy | None], Pipeline], prompts: Sequence[str], seed: int, folder: Path
@@ -62,14 +63,12 @@ class TreeSearch:
         return rows
 
     def _search(self, decode: Callable[[TreePolicy | None], Generation]) -> StaticTree:
-        family = Static()
-        if self.nodes:  # chances alone decide, which one run gives
-            whole = decode(family.tree(family.sampled[0])).rounds
-            return family.learned([whole]).tree(Size(self.nodes, max(DEPTHS)))
+        whole = best_tree([SHARES] * MOST_LEVELS, MOST_NODES, MOST_LEVELS)
+        chances = chances_by_rank(decode(whole).rounds, whole.paths)
+        if self.nodes:
+            return best_tree(chances, self.nodes, MOST_LEVELS)
         decode(None)  # warms up
-        runs = [decode(family.tree(size)).rounds for size in family.sampled]
-        estimate = estimated(family, runs, dict(zip(family.sampled, map(seconds_of, runs), strict=True)))
-        return estimate.family.tree(estimate.sizes[0])
+        return min((best_tree(chances, *size) for size in SIZES), key=lambda tree: decode(tree).latency_s)
 
 
 def decode_one(pipeline: Pipeline, prompt: str, seed: int) -> Generation:

@@ -7,7 +7,7 @@ from weakref import ref
 import torch
 from torch import Tensor, nn
 
-from lantern.models.checkpoints import state_hash
+from lantern.identity import state_hash
 
 BATCH_SIZE = 64
 Result = TypeVar("Result")
@@ -23,7 +23,7 @@ def extract_features(images: Tensor, network: Callable[[Tensor], Tensor]) -> Ten
 
 def network_hash(network: nn.Module) -> str:
     """Twelve hex digits of the SHA-256 of its weights."""
-    return state_hash(network)[:12]
+    return state_hash(network)
 
 
 class TensorMemo(Generic[Result]):

@@ -2,13 +2,13 @@
 plain AR decoding of the same prompts and seeds."""
 
 from collections.abc import Callable, Sequence
-from hashlib import sha256
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from lantern.errors import LanternError, is_whole
+from lantern.identity import tensor_hash
 from lantern.metrics.distances import (
     FrechetTo,
     Manifolds,
@@ -79,7 +79,7 @@ class Fidelity(Metric):
             "resize": getattr(self.extractor, "resize", "none"),
             "features": real.shape[1],
             "num_references": len(real),
-            "reference_hash": sha256(real.numpy().tobytes()).hexdigest()[:12],
+            "reference_hash": tensor_hash(real),
         }
 
     def __call__(self, images: Tensor, prompts: Sequence[str]) -> dict[str, float]:

@@ -95,7 +95,7 @@ class OutputTV:
         if not self.num_positions or pipeline.sampling.is_greedy or _looks_ahead(pipeline):
             return {}
         prompts, seeds = list(prompts)[: self.num_images], list(seeds)[: self.num_images]
-        if pipeline.loop or pipeline.verification.name == "shared_noise":
+        if pipeline.verification.name == "shared_noise":
             return _compare_picks(pipeline, prompts, seeds, batch_size)
         if not isinstance(pipeline.verification, Ratio):
             return {}
@@ -150,7 +150,7 @@ def _compare_picks(pipeline: Pipeline, prompts: list[str], seeds: list[int], bat
     )
     row = summary("output_tv", differs, images) | summary("code_distance", apart, images, (0.0, np.inf))
     row["output_tv_estimator"] = "differing picks"
-    return row if pipeline.rule.lossless and not pipeline.loop else _bound_unseen(row, differs, images)
+    return row if pipeline.lossless else _bound_unseen(row, differs, images)
 
 
 def total_variation(p: Tensor, law: Tensor) -> float:
@@ -182,6 +182,6 @@ def _bound_unseen(row: dict[str, object], found: np.ndarray, images: np.ndarray)
 
 
 def _looks_ahead(pipeline: Pipeline) -> bool:
-    if pipeline.loop or pipeline.verification.name != "shared_noise" or pipeline.rule.lossless:
+    if pipeline.verification.name != "shared_noise" or pipeline.rule.lossless:
         return False
     return hasattr(pipeline.rule, "relax") and pipeline.drafter.num_nodes > pipeline.drafter.depth + 1

@@ -39,7 +39,7 @@ class RecordingDrafter:
     def __init__(self, drafter: Drafter, stride: int) -> None:
         self.drafter, self.stride = drafter, stride
         self.name, self.tree, self.weights_hash = drafter.name, drafter.tree, drafter.weights_hash
-        self.num_nodes, self.depth, self.image_bytes = drafter.num_nodes, drafter.depth, drafter.image_bytes
+        self.num_nodes, self.depth = drafter.num_nodes, drafter.depth
         if hasattr(drafter, "sigma"):  # a LatentDrafter
             self.sigma = drafter.sigma
         self.visits: list[Visit] = []

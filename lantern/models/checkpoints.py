@@ -2,7 +2,6 @@
 A weights folder holds model.safetensors and config.json, the constructor arguments of the model."""
 
 import argparse
-import hashlib
 import json
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -16,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from lantern.errors import CheckpointError
+from lantern.identity import files_hash
 from lantern.models.hub import find_file
 from lantern.runtime.files import is_file, replace_file
 
@@ -141,7 +141,7 @@ def shortened(names: list[str]) -> str:
 
 
 def weights_hash(path: str | Path) -> str:
-    """The first 12 hex digits of the SHA-256 of a weights file, or of the one in a weights folder."""
+    """The hash of a weights file, or of the one in a weights folder."""
     path = weights_file(path) if Path(path).is_dir() else Path(path)
     if not path.is_file():
         raise CheckpointError(f"no weights at {path}; train the model or give the path of its weights")
@@ -152,17 +152,7 @@ def weights_hash(path: str | Path) -> str:
 @lru_cache
 def _file_hash(path: Path, size: int, changed_ns: int) -> str:
     """Read once a process, although loaders, requests and the points of a sweep all ask; anew where it has changed."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:12]
-
-
-def state_hash(module: nn.Module) -> str:
-    """The first 16 hex digits of the SHA-256 of names and values of all weights, whatever file they came from."""
-    digest = hashlib.sha256()
-    for name, value in sorted(module.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    return digest.hexdigest()[:16]
+    return files_hash([path])
 
 
 def local_hash(path: object, file: object = None) -> str | None:

@@ -8,8 +8,8 @@ from lantern.runtime.progress_line import ProgressLine
 
 
 class EvaluationBar:
-    """Counts images, as an ImageCount of evaluation/timing.py. The time left is that of the missing images at the mean
-    seconds of those decoded so far; what else a point takes, such as judging, is counted to the next image."""
+    """Counts images, as an ImageCount of evaluation/contender.py. The time left is that of the missing images at the
+    mean seconds of those decoded so far; what else a point takes, such as judging, is counted to the next image."""
 
     of_sweep: ClassVar["EvaluationBar | None"] = None  # of the sweep whose points run in this process
 

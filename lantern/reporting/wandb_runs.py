@@ -1,7 +1,6 @@
 """Weights & Biases runs of evaluations: one run a setting, grouped by sweep. W&B is never asked for a key, and its
 failures are warnings: every result is on disk before it is tracked. wandb is imported where a run is sent."""
 
-import hashlib
 import logging
 import os
 import secrets
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from lantern.errors import LanternError
 from lantern.evaluation.rows import Row, fixed_part, run_name, setting_id
+from lantern.identity import digest
 from lantern.metrics.profile import Profile
 from lantern.reporting.ranking import Choice
 from lantern.runtime.files import replace_text
@@ -60,7 +60,7 @@ class Group(NamedTuple):
 
     def run_id(self, what: str) -> str:
         """The same id for the same setting whenever the sweep runs again in its folder."""
-        return hashlib.sha256(f"{self.key}/{what}".encode()).hexdigest()[:16]
+        return digest(f"{self.key}/{what}")
 
 
 def group_of(sweep: str | None, folder: str | Path) -> Group:

@@ -11,7 +11,7 @@ from datasets import Dataset, Features, Value
 
 from lantern.data.cached_table import cache_key, cached_rows
 from lantern.errors import LanternError
-from lantern.runtime.source import code_of
+from lantern.identity import code_of
 from lantern.scenes import captions, rendering, textures
 from lantern.scenes.rendering import SPLITS, describe, render
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from lantern.continuous.continuous_transformer import ContinuousTransformer
 from lantern.continuous.target import transformer_of
 from lantern.errors import LanternError
+from lantern.identity import DIGITS
 from lantern.models.checkpoints import load_strictly, load_weights, save_weights, weights_hash
 from lantern.models.conditioners import SCENE_WORDS
 from lantern.models.llamagen.transformer import Transformer
@@ -60,6 +61,7 @@ class TargetTask(pl.LightningModule):
             start_from_codebook(self.transformer, codebook, step_generator(seed, 0))
         else:
             state, config = load_weights(start_from)
+            config |= {"tokens_hash": config.get("tokens_hash", self.config["tokens_hash"])[:DIGITS]}
             if other := [name for name in MEANING if config.get(name, self.config[name]) != self.config[name]]:
                 raise LanternError(
                     f"task.start_from={start_from} was trained with other {' and '.join(map(MEANING.get, other))}; "

@@ -1,14 +1,14 @@
-"""The static tree of a size and depth that commits most tokens, from the acceptance counts of one decoding run with a
-large tree."""
+"""The static tree of a size and depth that commits most tokens, given how often each rank is followed."""
 
 import heapq
 from collections.abc import Iterable, Sequence
-from math import prod
 
+from lantern.trees.static import StaticTree
 from lantern.types import Round
 
 Path = tuple[int, ...]
 Chances = Sequence[Sequence[float]]  # [depth][rank]
+SHARES = (0.5, 0.2, 0.1, 0.06, 0.04, 0.03, 0.02, 0.01)  # assumed chances by rank, at every depth
 
 
 def chances_by_rank(rounds: Iterable[Round], paths: Sequence[Path]) -> list[list[float]]:
@@ -50,13 +50,8 @@ def best_paths(chances: Chances, size: int, depth: int) -> list[Path]:
     return found or [(0,)]  # a tree has a node even if none is ever followed
 
 
-def expected_tokens(chances: Chances, paths: Iterable[Path]) -> float:
-    """Tokens a round commits with a static tree, the bonus token included."""
-    return 1 + sum(prod(chances[level][rank] for level, rank in enumerate(path)) for path in paths)
-
-
-def tokens_of_first(rounds: Iterable[Round], size: int, depth: int) -> float:
-    """Tokens a round would have committed with the first `size` nodes and `depth` levels of the trees of these rounds,
-    whose nodes are sorted best first."""
-    paths = [path for record in rounds for path in record.paths]
-    return 1 + sum(sum(node <= size for node in path[1 : depth + 1]) for path in paths) / len(paths)
+def best_tree(chances: Chances, size: int, depth: int) -> StaticTree:
+    """The tree of best_paths."""
+    paths = best_paths(chances, size, depth)
+    levels = max(map(len, paths))
+    return StaticTree(paths, f"auto_chain_{levels}" if levels == len(paths) else f"auto_static_{len(paths)}_{levels}")

@@ -15,12 +15,11 @@ from support.paths import ROOT
 
 from lantern.cli.error_messages import WritableFolder
 from lantern.errors import LanternError
-from lantern.evaluation.fingerprint import FINISHED, is_finished, mark_finished
-from lantern.evaluation.records import RECORDS
+from lantern.evaluation.records import FINISHED, RECORDS, is_finished, mark_finished
 from lantern.evaluation.rows import SUMMARY, append_rows, read_rows, read_summary
 from lantern.reporting.merge import read_profiles
 from lantern.runtime.files import alone_in, read_object, replace_text
-from lantern.tuning.saved_choice import KeptChoice
+from lantern.tuning.auto import SavedChoice
 
 DAMAGED = ["", "{", "[1]", "3", "null", '{"request": "a', "\0"]
 HOLDER = """
@@ -139,7 +138,7 @@ def test_a_damaged_file_of_a_run_is_made_again(content, tmp_path, caplog):
         assert not (is_finished(tmp_path, "request") and name in (FINISHED, SUMMARY))
         (tmp_path / name).write_text(kept if name in (FINISHED, SUMMARY) else content)
     assert read_profiles([tmp_path]) == {}
-    assert KeptChoice(tmp_path / "tree.json", "request").read() == []
+    assert SavedChoice(tmp_path / "tree.json", "request").read() == []
     assert f"{tmp_path / SUMMARY} is damaged" in caplog.text
 
 

@@ -28,8 +28,6 @@ def weights(tmp_path_factory):
     ("speed.num_prompts=1.5", "speed.num_prompts=1.5 is no number of images"),
     ("quality.num_images=1k", "quality.num_images=1k is no number of images"),
     ("quality.num_images=1e3", "quality.num_images=1000.0 is no number of images"),
-    ("speed.max_doublings=true", "speed.max_doublings=True: give 0 … 2"),
-    ("speed.max_doublings=0.5", "speed.max_doublings=0.5: give 0 … 2"),
     ("speed.max_retimed=-1", "speed.max_retimed=-1: give 0 … 5"),
     ("speed.compiled_baseline=maybe", "speed.compiled_baseline=maybe is no switch; give true or false"),
     ("speed=null", "speed=None is no section; speed.num_prompts=0 switches the part off"),
@@ -92,7 +90,6 @@ def weights(tmp_path_factory):
     ("budget.within.frechet=true", "budget.within.frechet=True is no limit"),
     ("budget.within.frechet=-1", "budget.within.frechet=-1 is negative"),
     ("budget.min_images=many", "budget.min_images=many, proven=False: give a whole number"),
-    ("+loop.window=4", "loop={'window': 4} is no loop; choose one by +loop=rows"),
     ("study=3", "study=3 is no study; choose one by +experiment=…"),
     ("prompts=['${x}']", "prompts[0]: Interpolation key 'x' not found; write \\${…} for a text that has one"),
     ("prompts=['${a:b}']", "prompts[0]: Unsupported interpolation type a; write \\${…} for a text that has one"),
@@ -111,7 +108,7 @@ def test_a_value_that_no_run_can_use_is_one_sentence(settings, sentence, weights
 
 @pytest.mark.parametrize("added", [
     "+foo=3", "+speed.num_promts=1", "+quality.images=8", "++sweep.axis=1", "+foo=1,2", "+sampler.top_k=5",
-    "+qualty.num_images=8", "+data.folder=x", "++sampler.top_k=5", "+loop.window=4",
+    "+qualty.num_images=8", "+data.folder=x", "++sampler.top_k=5",
 ])  # fmt: skip
 def test_a_key_that_nothing_reads_is_refused(added):
     """Catches a mistyped setting behind a plus, which Hydra adds and no run uses."""
@@ -153,7 +150,7 @@ def test_what_a_training_reads_may_be_added():
 
 
 @pytest.mark.parametrize(("command", "settings"), [
-    ("evaluate", ["+experiment=benchmark", "+loop=rows", "+sweep=delta"]), ("train", ["+sweep=recipe"]),
+    ("evaluate", ["+experiment=benchmark", "+sweep=delta"]), ("train", ["+sweep=recipe"]),
     ("train", ["features=disk", "+captions=disk", "data=webdataset"]), ("train", ["task=drafter_self"]),
     *(("train", [f"task={task}"]) for task in ("target", "tokenizer", "decoder", "critic")),
     *(("train", [f"task={task}_continuous", "model=scenes_continuous"]) for task in ("drafter", "target")),
@@ -168,11 +165,9 @@ def test_every_section_of_a_command_may_have_a_setting_added(command, settings):
 
 
 def test_what_a_group_or_a_constructor_reads_may_be_added_and_a_setting_that_exists_set_by_two_pluses():
-    known = {"method": "jacobi", "sweep": "delta", "tree": "static", "loop": "rows"}
-    check_added(["++speed.num_prompts=4", "++seed=3", "+loop.length=4", "+study.trees.x.length=2"], known)
-    check_added(
-        ["+method=jacobi", "+sweep=field", "+loop=rows", "++tree.length=3", "+tree@published=eagle2", "seed=3"], known
-    )
+    known = {"method": "jacobi", "sweep": "delta", "tree": "static"}
+    check_added(["++speed.num_prompts=4", "++seed=3", "+tree.length=4", "+study.trees.x.length=2"], known)
+    check_added(["+method=jacobi", "+sweep=field", "++tree.length=3", "+tree@published=eagle2", "seed=3"], known)
 
 
 def test_a_tree_that_changes_nothing_is_told(caplog):

@@ -13,8 +13,7 @@ from lantern.cli.run_setting import run_setting
 from lantern.errors import LanternError
 from lantern.evaluation.rows import Row, read_summary
 from lantern.runtime.files import read_object, replace_text
-from lantern.tuning.auto import AutoTree
-from lantern.tuning.saved_choice import CHOICE
+from lantern.tuning.auto import CHOICE, AutoTree
 
 SMALL = [
     "dtype=float64", "device=cpu", "tracking.mode=disabled", "prompts=demo", "metrics=[]", "speed.num_prompts=1",
@@ -66,7 +65,7 @@ def test_a_row_is_not_made_again_by_the_configuration_of_a_later_run_in_its_fold
     chosen = f"drafter={drafter}"
     (*_, row) = measure(chosen)
     assert recorded_run(str(tmp_path))[1][-1]["drafter"] == row["drafter"] == drafter
-    measure(chosen, *settings, fails="_evaluation")
+    measure(chosen, *settings, fails="Evaluation")
     with pytest.raises(LanternError, match=r"provenance\.json in .* is of a later run, which left no row; first start"):
         recorded_run(str(tmp_path))
 

@@ -59,10 +59,10 @@ def test_no_hydra_is_left_behind_where_there_was_none():
     [
         ["model=llamagen", "tree=chain", "tree.length=2"],
         ["+method=lantern_pp", "acceptance.lam=3", "++sampling.top_k=500"],
-        ["+loop=rows", "drafter=none", "loop.window=16", "~budget"],
+        ["drafter=rows", "drafter.window=16", "~budget"],
         ["metrics=[fidelity,clip_score]", 'prompts=\'["a red sphere on wood","wood"]\'', "+acceptance.name='a b'"],
         ["+sweep=delta", "acceptance=lantern"],
-        ["model=llamagen_c2i_b", "+tree@published=eagle2", "speed={num_prompts:1,max_doublings:0}"],
+        ["model=llamagen_c2i_b", "+tree@published=eagle2", "speed={num_prompts:1,max_retimed:0}"],
     ],
 )
 def test_overrides_mean_what_they_mean_to_hydra(overrides):

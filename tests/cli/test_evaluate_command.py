@@ -15,7 +15,7 @@ from support.tiny_weights import write_tiny_weights
 
 from lantern.evaluation.rows import read_rows
 from lantern.runtime.cpu_contention import usable_cores
-from lantern.tuning.saved_choice import CHOICE
+from lantern.tuning.auto import CHOICE
 
 LASTING = ("setting", "part", "method", "prompt", "copy", "tokens", "steps")
 METHODS = OmegaConf.load(ROOT / "conf" / "sweep" / "field.yaml").hydra.sweeper.grids[0]["+method"].split(",")

@@ -1,26 +1,21 @@
 """A setting's own numbers in its row, and failures as one sentence."""
 
 import errno
-from pathlib import Path
-from types import SimpleNamespace
 from weakref import ref
 
 import pytest
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from support.configs import composed
-from support.fake_pipeline import FakePipeline
 from support.paths import CONF
 from support.tiny_weights import write_tiny_weights
 
 from lantern.cli.error_messages import user_error
 from lantern.cli.instantiate import one_at_a_time
 from lantern.cli.main import _dry_run
-from lantern.cli.run_setting import _evaluation, own_settings, run_setting
+from lantern.cli.run_setting import chosen_metrics, own_settings, run_setting
 from lantern.errors import LanternError
-from lantern.evaluation.plan import Identity, Plan
 from lantern.evaluation.rows import read_rows
-from lantern.evaluation.timing import Uncounted
 from lantern.pipeline import DrafterOverrides
 from lantern.runtime import memory
 
@@ -87,12 +82,9 @@ def test_a_full_disk_is_one_sentence_from_any_library():
 
 
 @pytest.mark.parametrize("settings", [["metrics=[]"], ["metrics=[fidelity]", "metrics.fidelity=null"]])
-def test_no_metrics_judge_nothing(settings, monkeypatch):
+def test_no_metrics_judge_nothing(settings):
     """Catches a traceback of a config without the group, and of a metric that is switched off."""
-    monkeypatch.setattr("lantern.cli.run_setting.check_memory", lambda *_: None)
-    plan, pipeline = Plan(("a",), 0, 2, 2), FakePipeline(drafter=SimpleNamespace(num_nodes=1))
-    made = _evaluation(composed("evaluate", *settings), plan, pipeline, Identity(), Path("run"), None, Uncounted())
-    assert made.metrics == {}
+    assert chosen_metrics(composed("evaluate", *settings)) == {}
 
 
 @pytest.mark.parametrize("failing", [[], ["+experiment=benchmark"]])
@@ -105,7 +97,7 @@ def test_a_setting_that_fails_frees_the_memory_of_its_target(failing, tmp_path, 
         targets.append(target)
         raise ZeroDivisionError
 
-    monkeypatch.setattr("lantern.cli.run_setting._evaluation", lambda cfg, plan, pipeline, *_: fails(pipeline.target))
+    monkeypatch.setattr("lantern.evaluation.evaluate.Evaluation.run", lambda self, pipeline: fails(pipeline.target))
     monkeypatch.setattr("lantern.experiments.engine.Benchmark.run", lambda self, joined, *_: fails(joined.plain.target))
     weights = write_tiny_weights(tmp_path / "weights")
     small = [f"paths.weights={weights}", "dtype=float32", "device=cpu", "tracking.mode=disabled", "prompts=demo"]
@@ -123,7 +115,6 @@ def test_a_finished_run_is_judged_by_another_budget(tmp_path):
         "acceptance=exact",
         "speed.num_prompts=1",
         "quality.num_images=0",
-        "speed.max_doublings=0",
     ]
     pages = []
     for budget in ("frechet", "equal_quality"):

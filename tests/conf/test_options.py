@@ -10,7 +10,7 @@ from support.paths import CONF
 
 from lantern.cli.error_messages import wrong_kind
 
-EVALUATED = ("acceptance", "budget", "drafter", "+experiment", "+loop", "model", "tree", "verification")
+EVALUATED = ("acceptance", "budget", "drafter", "+experiment", "model", "tree", "verification")
 TRAINED = ("+captions", "data", "drafter/training@distil", "features", "recipe", "select_by")
 EXPORTED = ("format",)
 

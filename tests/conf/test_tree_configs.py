@@ -5,7 +5,7 @@ from hydra.utils import instantiate
 from support.configs import composed, points_of
 
 from lantern.experiments.ddd_threshold import TauCalibration
-from lantern.loops.row_parallel import RowParallel
+from lantern.row_parallel import RowParallel
 from lantern.trees.adaptive import AdaptiveTree
 from lantern.trees.ddd import DDDTree
 from lantern.trees.sampled import SampledTree
@@ -27,13 +27,10 @@ def test_the_children_sweep_compares_trees_of_one_size():
     assert (chosen.kind, drawn.kind) == ("eagle2", "sampled")
 
 
-def test_a_loop_replaces_the_drafter():
-    """Catches a default that undoes the choice, and weights that are loaded for nothing."""
-    cfg = composed("evaluate", "+loop=rows", "loop.window=3")
-    assert isinstance(instantiate(cfg.loop), RowParallel)
-    assert cfg.loop.window == 3
-    assert cfg.drafter._target_.endswith("NoDrafter")
-    assert composed("evaluate").loop is None
+def test_rows_are_a_drafter_under_the_exact_rule():
+    cfg = composed("evaluate", "+method=rows", "drafter.window=3")
+    assert isinstance(instantiate(cfg.drafter), RowParallel)
+    assert (cfg.drafter.window, cfg.acceptance._target_.split(".")[-1]) == (3, "Exact")
 
 
 def test_the_calibration_takes_the_tree_with_its_settings():

@@ -21,7 +21,7 @@ from lantern.drafters.jacobi.starts import Nearest
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
 from lantern.evaluation.evaluate import Evaluation
-from lantern.evaluation.plan import Folders, Plan
+from lantern.evaluation.plan import Plan
 from lantern.evaluation.records import unpack
 from lantern.evaluation.rows import read_rows
 from lantern.metrics.token_distance import TokenDistance
@@ -164,7 +164,7 @@ def test_a_pipeline_knows_what_is_lossless_and_what_plain_decoding_is():
 
 def test_a_row_of_latents_is_measured_and_read_back(tmp_path):
     """Catches tokens that are stored as integers, and a row without the head's milliseconds or the output distance."""
-    evaluation = Evaluation(Plan(["x", "y"], 2, 4, 3), Folders(tmp_path, tmp_path / "ar"), laws=TokenDistance(2, 4, 64))
+    evaluation = Evaluation(Plan(["x", "y"], 2, 4, 3, folder=tmp_path), laws=TokenDistance(2, 4, 64))
     first = [measured.row for measured in evaluation.run(joined())]
     again = [measured.row for measured in evaluation.run(joined())]
     for row in first:

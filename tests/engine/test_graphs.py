@@ -17,7 +17,7 @@ from lantern.decoding import DecodingSetup, generate
 from lantern.engine import graphs
 from lantern.engine.cache import EXTENT, extent_of
 from lantern.engine.graphs import MIN_PASSES, PassGraphs
-from lantern.evaluation.timing import Maker, time_in_turn
+from lantern.evaluation.contender import time_in_turn
 from lantern.sampling import Sampling
 from lantern.types import TreeTopology
 from lantern.verification.shared_noise import SharedNoise
@@ -122,7 +122,7 @@ def test_what_is_timed_was_recorded_in_the_warm_up():
     target = recorded_target(recorder)
     made = []  # recordings before each image
     decoders = [partial(noting, made, recorder, target, drafter) for drafter in ("plain", "static", "jacobi")]
-    makers = [Maker(decode, lambda made: None, NoLedger()) for decode in decoders]
+    makers = [Timer(decode) for decode in decoders]
     batch = Batch.cycle(PROMPTS, 2, seed=0)
     time_in_turn(makers, batch)
     warm_up = len(makers)
@@ -137,14 +137,23 @@ def noting(made: list, recorder: Recorder, target, drafter: str, prompts, seeds,
     return generate(DecodingSetup(*parts), prompts, seeds, batch_size)
 
 
-class NoLedger:
-    """A record of nothing."""
+class Timer:
+    """A contender without a record."""
+
+    def __init__(self, decode) -> None:
+        self.decode = decode
 
     def find(self, *name: object) -> None:
         return None
 
-    def add(self, lines: object, tokens: object) -> None:
-        """Forgets them."""
+    def has_timed(self, *image: object) -> bool:
+        return False
+
+    def warm_up(self, prompt: str, seed: int) -> None:
+        self.decode([prompt], [seed], 1)
+
+    def time(self, prompt: str, copy: int, seed: int, before: int) -> None:
+        self.decode([prompt], [seed], 1)
 
 
 def test_released_memory_holds_no_recording_and_none_of_what_it_reads():

@@ -9,7 +9,7 @@ from support.toy import tiny_target
 from lantern.acceptance.exact import Exact
 from lantern.drafters.none import NoDrafter
 from lantern.evaluation.evaluate import Evaluation
-from lantern.evaluation.plan import Folders, Plan
+from lantern.evaluation.plan import Plan
 from lantern.evaluation.rows import is_baseline
 from lantern.pipeline import Pipeline
 from lantern.sampling import Sampling
@@ -20,7 +20,7 @@ PLAN = Plan("abc", 3, 0, 4, compiled_baseline=True)
 
 
 def rows(folder, plan, pipeline) -> list[dict]:
-    return [m.row for m in Evaluation(plan, Folders(folder, folder / "ar")).run(pipeline)]
+    return [m.row for m in Evaluation(replace(plan, folder=folder)).run(pipeline)]
 
 
 def test_both_ratios_are_in_the_row_and_the_docs_quote_the_smaller(tmp_path):

@@ -3,7 +3,6 @@
 import gc
 import json
 import weakref
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +12,7 @@ from support.fake_pipeline import NUM_TOKENS, Brightness, FakePipeline
 from lantern.engine.graphs import EagerPasses
 from lantern.errors import LanternError
 from lantern.evaluation.evaluate import Evaluation
-from lantern.evaluation.plan import Folders, Identity, Plan
+from lantern.evaluation.plan import Plan
 from lantern.evaluation.rows import (
     PROTOCOL_KEYS,
     SETTING_KEYS,
@@ -29,12 +28,12 @@ from lantern.reporting.table import label_rows
 @pytest.fixture(autouse=True)
 def small_groups(monkeypatch):
     """Images are made batch by batch, so that there are several groups of them."""
-    monkeypatch.setattr("lantern.evaluation.timing.BATCHES", 1)
+    monkeypatch.setattr("lantern.evaluation.contender.BATCHES", 1)
 
 
 def evaluation(folder: Path, num_timed: int = 3, num_images: int = 5, metrics=None, prompts=("a", "b")) -> Evaluation:
     metrics = {"brightness": Brightness()} if metrics is None else metrics
-    return Evaluation(Plan(prompts, num_timed, num_images, 4), Folders(folder, folder / "ar"), metrics)
+    return Evaluation(Plan(prompts, num_timed, num_images, 4, folder=folder), metrics)
 
 
 def test_a_row_has_the_fixed_keys_in_their_order_then_the_metrics(tmp_path):
@@ -83,21 +82,13 @@ def test_baseline_and_method_are_interleaved_on_the_same_prompts(tmp_path):
     assert [call[1:] for call in order if call[0] == "ar"] == [call[1:] for call in order if call[0] == "method"]
 
 
-def test_ar_images_are_made_once_and_reused_by_the_next_setting(tmp_path):
-    first, second = FakePipeline(delta=0.01), FakePipeline(delta=0.1)
+def test_ar_images_are_made_once_and_reused_by_the_next_setting_of_the_same_seeds(tmp_path):
+    first, second, other = FakePipeline(delta=0.01), FakePipeline(delta=0.1), FakePipeline()
     made = evaluation(tmp_path, num_timed=0).run(first)
     reused = evaluation(tmp_path, num_timed=0).run(second)
-    assert len(first.ar_calls) == 2  # five images in batches of four
-    assert not second.ar_calls
-    assert made[0].row == reused[0].row
-    assert made[0].records == reused[0].records
-
-
-def test_other_seeds_do_not_reuse_ar_images(tmp_path):
-    evaluation(tmp_path, num_timed=0).run(FakePipeline())
-    other = FakePipeline()
-    Evaluation(Plan(("a", "b"), 0, 5, 4, seed=1), Folders(tmp_path, tmp_path / "ar")).run(other)
-    assert len(other.ar_calls) == 2
+    Evaluation(Plan(("a", "b"), 0, 5, 4, seed=1, folder=tmp_path)).run(other)
+    assert [len(pipeline.ar_calls) for pipeline in (first, second, other)] == [2, 0, 2]  # five images, four at once
+    assert (made[0].row, made[0].records) == (reused[0].row, reused[0].records)
 
 
 def test_with_both_sizes_zero_only_the_prompts_images_are_made(tmp_path):
@@ -142,26 +133,6 @@ def test_the_run_folder_holds_rows_records_images_and_summary(tmp_path):
     assert json.loads((tmp_path / "summary.json").read_text())["AR"]["drafter"] == "none"
 
 
-class Unsteady(FakePipeline):
-    """Takes a second image of a prompt three times as long."""
-
-    def generate(self, prompts, seeds, batch_size):
-        made = super().generate(prompts, seeds, batch_size)
-        slow = self.drafter != "none" and seeds[0] % 2
-        return replace(made, latency_s=made.latency_s * (3 if slow else 1))
-
-
-@pytest.mark.parametrize(("allowed", "timed"), [(0, 3), (1, 6), (2, 12)])
-def test_the_number_of_prompts_is_doubled_while_the_bounds_are_wide_as_allowed(tmp_path, allowed, timed):
-    """Catches doubling without an end, and a row that hides it."""
-    unsteady = Evaluation(Plan("abc", 3, 0, 4, max_doublings=allowed), Folders(tmp_path, tmp_path / "ar"))
-    row = unsteady.run(Unsteady())[-1].row
-    assert (row["num_timed"], row["doublings"]) == (timed, allowed)
-    assert "bounds are more than 10% apart" in row["warnings"]
-    steady = Evaluation(Plan("ab", 3, 0, 4, max_doublings=2), Folders(tmp_path / "s", tmp_path / "ar"))
-    assert steady.run(FakePipeline())[-1].row["num_timed"] == 3
-
-
 def test_the_timed_way_from_text_to_image_holds_the_image_decoder(tmp_path):
     row = evaluation(tmp_path, num_images=0).run(FakePipeline())[-1].row
     assert row["end_to_end_s"] > 0  # measured, where latency_s is the stand-in's
@@ -170,7 +141,7 @@ def test_the_timed_way_from_text_to_image_holds_the_image_decoder(tmp_path):
 
 def test_several_batches_are_decoded_together_so_that_rows_are_refilled(tmp_path, monkeypatch):
     """Catches a batch that runs empty behind its slowest image before the next begins."""
-    monkeypatch.setattr("lantern.evaluation.timing.BATCHES", 4)
+    monkeypatch.setattr("lantern.evaluation.contender.BATCHES", 4)
     pipeline = FakePipeline()
     evaluation(tmp_path, num_timed=0).run(pipeline)
     assert pipeline.calls == [(["a", "b", "a", "b", "a"], 4)]
@@ -182,9 +153,9 @@ def test_points_of_other_prompts_or_precision_are_rows_of_their_own(tmp_path):
     for dtype, prompts in (("float32", "ab"), ("bfloat16", "ab"), ("float32", "cd")):
         protocol = {"dtype": dtype, "prompts_hash": prompts}
         folder = tmp_path / f"{dtype}-{prompts}"
-        identity = Identity(plain_fingerprint=dtype, protocol=protocol)
-        folders = Folders(folder, tmp_path / "ar")
-        found = Evaluation(Plan(tuple(prompts), 2, 3, 4), folders, identity=identity).run(FakePipeline())
+        places = {"folder": folder, "shared": tmp_path}
+        plan = Plan(tuple(prompts), 2, 3, 4, plain_fingerprint=dtype, protocol=protocol, **places)
+        found = Evaluation(plan).run(FakePipeline())
         write_measurements(folder, found)
         made += [measured.row for measured in found]
         settings = {line["setting"] for line in read_rows(folder / "prompts.jsonl")}
@@ -199,8 +170,8 @@ def test_ar_images_of_another_text_encoder_are_not_taken_for_the_baseline(tmp_pa
     calls = []
     for encoder in ("a", "b", "a"):
         pipeline = FakePipeline()
-        folders = Folders(tmp_path / encoder, tmp_path / "ar")
-        Evaluation(Plan(("x",), 0, 3, 4), folders, identity=Identity(encoder, encoder)).run(pipeline)
+        places = {"folder": tmp_path / encoder, "shared": tmp_path}
+        Evaluation(Plan(("x",), 0, 3, 4, fingerprint=encoder, plain_fingerprint=encoder, **places)).run(pipeline)
         calls.append(len(list((tmp_path / "ar").glob("*/prompts.jsonl"))))
     assert calls == [1, 2, 2]
 
@@ -209,17 +180,16 @@ def test_timings_of_another_machine_are_measured_again(tmp_path):
     """Catches a requeued job whose mean is of two processors."""
     calls = []
     for machine in ("a", "b", "b"):
-        pipeline, identity = FakePipeline(), Identity(protocol={"device": machine})
-        Evaluation(Plan("ab", 2, 0, 4), Folders(tmp_path, tmp_path / "ar"), identity=identity).run(pipeline)
+        pipeline = FakePipeline()
+        Evaluation(Plan("ab", 2, 0, 4, folder=tmp_path, protocol={"device": machine})).run(pipeline)
         calls.append(len(pipeline.calls))
     assert calls[0] == calls[1] > calls[2]
 
 
 def test_only_timed_images_are_shown_where_none_are_made(tmp_path):
     """Catches pictures of an earlier run with more images under the names of this one's prompts."""
-    folders = Folders(tmp_path, tmp_path / "ar")
-    Evaluation(Plan("abcdefgh", 8, 8, 1), folders).run(FakePipeline())
-    found = Evaluation(Plan("abcdefgh", 3, 0, 1), folders).run(FakePipeline())
+    Evaluation(Plan("abcdefgh", 8, 8, 1, folder=tmp_path)).run(FakePipeline())
+    found = Evaluation(Plan("abcdefgh", 3, 0, 1, folder=tmp_path)).run(FakePipeline())
     assert [len(measured.images) for measured in found] == [3, 3]
 
 
@@ -259,10 +229,10 @@ class Watched(FakePipeline):
 def test_batches_that_are_on_record_are_not_kept_in_memory(tmp_path):
     """Catches rounds of all images held until the last one: gigabytes for thousands of images."""
     pipeline = Watched()
-    (_, method) = evaluation(tmp_path, num_timed=0, num_images=40).run(pipeline)
-    assert len(pipeline.made) == 10
+    (_, method) = evaluation(tmp_path, num_timed=0, num_images=12).run(pipeline)
+    assert len(pipeline.made) == 3
     assert pipeline.most <= 1
-    assert method.profile["images"] == 40
+    assert method.profile["images"] == 12
 
 
 @pytest.mark.parametrize(
@@ -272,7 +242,7 @@ def test_the_law_is_measured_in_batches_no_larger_than_the_images_are_made_in(ti
     """Catches a batch that fits in memory at no point and is asked for once everything is timed."""
     asked = []
     laws = SimpleNamespace(measure=lambda pipeline, prompts, seeds, batch_size: asked.append(batch_size) or {})
-    plan = Plan("ab", timed, made, batch_size)
-    Evaluation(plan, Folders(tmp_path, tmp_path / "ar"), laws=laws).run(FakePipeline())
+    plan = Plan("ab", timed, made, batch_size, folder=tmp_path)
+    Evaluation(plan, laws=laws).run(FakePipeline())
     assert plan.images_at_once == most
     assert asked == ([most] if timed or made else [])

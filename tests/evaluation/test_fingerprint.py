@@ -11,10 +11,10 @@ from support.paths import PROMPTS
 from lantern.cli.reproduce import check_alone, check_elsewhere, compare_rows, moved, recorded_run
 from lantern.data.prompts import load_prompts, split_prompts
 from lantern.errors import LanternError
-from lantern.evaluation.fingerprint import check_shards, config_fingerprint, is_finished, mark_finished, request_hash
 from lantern.evaluation.plan import Plan
-from lantern.evaluation.provenance import code_hash
+from lantern.evaluation.records import check_shards, is_finished, mark_finished
 from lantern.evaluation.speed import speed_warnings
+from lantern.identity import code_hash, config_fingerprint, request_hash
 from lantern.runtime import cpu_contention as disturbance
 from lantern.runtime.cpu_contention import CpuContention
 from lantern.runtime.files import replace_text
@@ -191,7 +191,7 @@ def test_a_disturbed_or_wide_timing_has_a_warning():
     assert "after 8 prompts" in speed_warnings(row | {"speedup_low": 1.5})[0]
 
 
-@pytest.mark.parametrize("wrong", [{"max_doublings": 3}, {"shards": 2, "shard": 2}, {"shards": 0}])
+@pytest.mark.parametrize("wrong", [{"max_retimed": 6}, {"shards": 2, "shard": 2}, {"shards": 0}])
 def test_sizes_out_of_range_are_one_sentence(wrong):
     with pytest.raises(LanternError):
         Plan(["a"], 1, 1, 1, **wrong)
@@ -209,7 +209,7 @@ def write_shard(folder, name: str, config: dict, **hashes: str) -> None:
 
 
 def on_machine(monkeypatch, name: str) -> None:
-    monkeypatch.setattr("lantern.evaluation.fingerprint.device_name", lambda device: name)
+    monkeypatch.setattr("lantern.evaluation.records.device_name", lambda device: name)
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import torch
 from support.fake_pipeline import FakePipeline
 
 from lantern.evaluation.evaluate import Evaluation
-from lantern.evaluation.fingerprint import decoding_hashes, request_hash
-from lantern.evaluation.plan import Folders, Identity, Plan
+from lantern.evaluation.plan import Plan
 from lantern.evaluation.records import RECORDS, copy_missing, current_lines
 from lantern.evaluation.rows import append_rows, read_rows
+from lantern.identity import decoding_hashes, request_hash
 from lantern.reporting.page.pictures import shared_records
 
 
@@ -29,7 +29,7 @@ def other_torch(_, monkeypatch) -> None:
 
 def evaluated(folder) -> FakePipeline:
     pipeline = FakePipeline()
-    Evaluation(Plan("ab", 2, 2, 2), Folders(folder, folder / "ar"), identity=Identity("f")).run(pipeline)
+    Evaluation(Plan("ab", 2, 2, 2, folder=folder, fingerprint="f")).run(pipeline)
     return pipeline
 
 
@@ -40,8 +40,8 @@ def test_what_decoding_reads_is_in_the_keys_of_records_and_requests(tmp_path, mo
     again = FakePipeline()
     before = request_hash({}, decoding_hashes(again.target))
     change(again.target, monkeypatch)
-    folders = Folders(tmp_path, tmp_path / "ar", [tmp_path / RECORDS, *(tmp_path / "ar").rglob(RECORDS)])
-    Evaluation(Plan("ab", 2, 2, 2), folders, identity=Identity("f")).run(again)
+    known = [tmp_path / RECORDS, *(tmp_path / "ar").rglob(RECORDS)]
+    Evaluation(Plan("ab", 2, 2, 2, folder=tmp_path, known=known, fingerprint="f")).run(again)
     assert len(again.calls) == 1 + 2 + 1  # a warm-up, two timed, two made together
     assert len(again.ar_calls) == 1 + 2 + 1
     assert request_hash({}, decoding_hashes(again.target)) != before
@@ -49,8 +49,8 @@ def test_what_decoding_reads_is_in_the_keys_of_records_and_requests(tmp_path, mo
 
 def test_compiled_plain_decoding_is_no_setting_of_plain_decoding(tmp_path):
     """Catches the lines of two baselines under one setting, whose tokens may differ."""
-    plan = Plan("ab", 2, 0, 2, compiled_baseline=True)
-    plain, method = Evaluation(plan, Folders(tmp_path, tmp_path / "ar")).run(FakePipeline())
+    plan = Plan("ab", 2, 0, 2, compiled_baseline=True, folder=tmp_path)
+    plain, method = Evaluation(plan).run(FakePipeline())
     settings = {line["setting"] for line in read_rows(tmp_path / RECORDS)}
     assert len(settings) == 3
     assert {record["setting"] for record in plain.records + method.records} < settings

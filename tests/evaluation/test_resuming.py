@@ -17,11 +17,11 @@ from support.paths import ROOT, SUPPORT, TESTS
 
 from lantern.data.prompts import Batch
 from lantern.errors import LanternError
-from lantern.evaluation import timing
+from lantern.evaluation import contender
+from lantern.evaluation.contender import decode_images
 from lantern.evaluation.plan import Plan
 from lantern.evaluation.records import RECORDS, pack, unpack
 from lantern.evaluation.rows import append_rows, read_rows, setting_id
-from lantern.evaluation.timing import decode_images
 from lantern.reporting.page.pictures import shared_records
 from lantern.runtime import memory
 
@@ -29,7 +29,7 @@ from lantern.runtime import memory
 @pytest.fixture(autouse=True)
 def small_groups(monkeypatch):
     """Images are made batch by batch, so that there are several groups of them."""
-    monkeypatch.setattr("lantern.evaluation.timing.BATCHES", 1)
+    monkeypatch.setattr("lantern.evaluation.contender.BATCHES", 1)
 
 
 class Fragile(FakePipeline):
@@ -136,7 +136,7 @@ def test_shards_merge_into_the_rows_images_and_records_of_one_process(whole, tmp
 
 def test_shards_share_the_images_out_without_gap_or_overlap():
     batch = Batch.cycle(["a", "b", "c"], 11, 0)
-    parts = [Plan("abc", 0, 11, 1, shards=3, shard=shard).own(batch) for shard in range(3)]
+    parts = [Plan("abc", 0, 11, 1, shards=3, shard=shard).shares(batch)[0] for shard in range(3)]
     assert sorted(seed for part in parts for seed in part.seeds) == sorted(batch.seeds)
     assert parts[1].prompts == batch.prompts[1::3]
 
@@ -178,7 +178,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_tokens_and_quality_and_e
 def test_recorded_tokens_are_decoded_where_the_model_is_and_few_at_once(monkeypatch):
     """Catches tokens of a record, which are on the host, given to an image decoder on another device, and one that is
     given a whole batch of large images."""
-    monkeypatch.setattr(timing, "DECODED", 8)
+    monkeypatch.setattr(contender, "DECODED", 8)
     seen = []
 
     def decode(tokens: torch.Tensor) -> torch.Tensor:

@@ -14,11 +14,11 @@ from support.paths import ROOT, SUPPORT, TESTS
 from support.shared_evaluation import ADDED, KILLED, SHARDS, evaluation
 
 from lantern.data.prompts import Batch
-from lantern.evaluation.records import RECORDS, Ledger
+from lantern.evaluation.contender import Contender, ImageCount
+from lantern.evaluation.leases import timing_pieces
+from lantern.evaluation.plan import Plan
+from lantern.evaluation.records import RECORDS
 from lantern.evaluation.rows import read_rows
-from lantern.evaluation.shards import SharedTiming
-from lantern.evaluation.timing import Maker
-from lantern.types import Generation
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +40,7 @@ def made_by(home: Path) -> dict[int, list[tuple]]:
     }
 
 
+@pytest.mark.full
 def test_the_workers_that_are_left_finish_the_set(home, tmp_path):
     """Catches images of a dead worker that nobody makes, and other tokens than one process's."""
     whole = [m.row for m in evaluation(tmp_path).run(FakePipeline())]
@@ -51,6 +52,7 @@ def test_the_workers_that_are_left_finish_the_set(home, tmp_path):
     assert lasting(merged) == lasting(whole)
 
 
+@pytest.mark.full
 def test_nothing_that_a_living_worker_made_is_made_twice(home):
     """Of one piece only, the one the killed worker had begun, a part may be there twice."""
     made = made_by(home)
@@ -60,6 +62,7 @@ def test_nothing_that_a_living_worker_made_is_made_twice(home):
     assert len(twice) <= 4
 
 
+@pytest.mark.full
 def test_a_worker_that_is_added_midway_helps(home):
     """Catches a worker that finds everything given away, or makes what others have made."""
     made = made_by(home)
@@ -70,16 +73,14 @@ def test_a_worker_that_is_added_midway_helps(home):
 def test_a_ratio_is_not_taken_from_the_halves_of_two_workers(tmp_path):
     """Catches plain decoding of a worker that died before the method's turn, paired with the method of another."""
 
-    def maker(key: str, home: str) -> Maker:
-        def decode(*_: object) -> Generation:
-            return Generation(torch.zeros(1, 4, dtype=torch.long), [], torch.ones(1), 1.0, 0)
+    def contenders(home: str, *known: str) -> list[Contender]:
+        """Plain decoding and the method in a worker's folder."""
+        files = [tmp_path / shard / RECORDS for shard in known]
+        plan, method = Plan("a", 1, 0, 1, folder=tmp_path / home, known=files), FakePipeline()
+        return [Contender(one, method, plan, ImageCount()) for one in (method.baseline(), method)]
 
-        files = [tmp_path / shard / RECORDS for shard in "13"] if home == "all" else []
-        return Maker(decode, lambda made: None, Ledger(tmp_path / home / RECORDS, files, key, {}, {}))
-
-    maker("plain", "3").time("a", 0, 7)  # then it died, and no other worker reads its file
-    batch = Batch(["a"], [0], [7])
-    timing = SharedTiming([maker(key, "1") for key in ("plain", "method")], batch)
-    next(timing.pieces(batch)).make(1)
-    found = [maker(key, "all").ledger.find("speed", "a", 0)["retimed"] for key in ("plain", "method")]
-    assert found == [1, 1]
+    image = ("a", 0, 7)
+    contenders("3")[0].time(*image)  # then it died, and no other worker reads its file
+    batch = Batch(*([part] for part in image))
+    next(timing_pieces(contenders("1"), batch, batch, set())).make(1)
+    assert [one.find("speed", "a", 0)["retimed"] for one in contenders("all", "1", "3")] == [1, 1]

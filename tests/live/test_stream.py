@@ -87,7 +87,7 @@ def test_decoding_something_else_after_the_last_value_is_fine(tiny):
     [
         ("", {}, "no words"),
         ("a tiger", {}, "unknown word 'tiger'"),
-        (PROMPT, {"method": "rows"}, "loop"),
+        (PROMPT, {"method": "rows"}, "no rounds of a tree to stream"),
     ],
 )
 def test_what_cannot_be_streamed_is_an_error_in_one_sentence(tiny, prompt, parts, message):

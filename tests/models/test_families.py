@@ -17,7 +17,7 @@ from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.loading import load_eagle
 from lantern.engine.graphs import PassGraphs
 from lantern.evaluation.evaluate import Evaluation
-from lantern.evaluation.plan import Folders, Plan
+from lantern.evaluation.plan import Plan
 from lantern.models import liquid
 from lantern.models.checkpoints import save_weights
 from lantern.models.hf.structure import with_row_ends
@@ -212,7 +212,7 @@ def test_evaluating_a_random_drafter_gives_the_tokens_of_plain_decoding(loaded, 
     tree = parts.pop("tree")
     pipeline = pipelines(target, **parts, name=loaded.family.model)(tree)
     assert pipeline.target.cfg_scale == cfg.sampling.cfg_scale > 1
-    evaluation = Evaluation(Plan(PROMPTS, 1, 4, 2), Folders(tmp_path, tmp_path / "ar"))
+    evaluation = Evaluation(Plan(PROMPTS, 1, 4, 2, folder=tmp_path))
     baseline, method = evaluation.run(pipeline)
     assert baseline.row["drafter"] == "none"
     assert method.row["drafter"] == "eagle"

@@ -21,7 +21,7 @@ from support.paths import GOLDEN
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.errors import CheckpointError
 from lantern.evaluation.evaluate import Evaluation
-from lantern.evaluation.plan import Folders, Plan
+from lantern.evaluation.plan import Plan
 from lantern.models.checkpoints import load_strictly, read_weights, save_weights
 from lantern.models.conditioners import WordFeatures
 from lantern.models.llamagen import transformer
@@ -216,8 +216,8 @@ def evaluated(folder: Path, model: str, changes: dict, prompts: list[str], **sam
     parts = {name: instantiate(cfg[name]) for name in ("drafter", "tree", "acceptance", "verification", "sampling")}
     tree = parts.pop("tree")
     pipeline = pipelines(target, **parts, name=model)(tree)
-    plan = Plan(prompts, 0, len(prompts), 2)
-    baseline, method = Evaluation(plan, Folders(folder, folder / "ar")).run(pipeline)
+    plan = Plan(prompts, 0, len(prompts), 2, folder=folder)
+    baseline, method = Evaluation(plan).run(pipeline)
     hashes = [[record["tokens"] for record in part.records] for part in (baseline, method)]
     assert hashes[0] == hashes[1]
     assert method.images.shape[1:] == (3, 8, 8)

@@ -10,7 +10,7 @@ from support.terminal import Terminal
 
 from lantern.cli.sweep_callback import SweepReport, number_of_points
 from lantern.evaluation.evaluate import Evaluation
-from lantern.evaluation.plan import Folders, Plan
+from lantern.evaluation.plan import Plan
 from lantern.reporting.evaluation_bar import EvaluationBar, sweep_bar
 from lantern.runtime.progress_line import duration
 
@@ -32,14 +32,13 @@ class Timed(FakePipeline):
 
 @pytest.fixture(autouse=True)
 def small_groups(monkeypatch):
-    monkeypatch.setattr("lantern.evaluation.timing.BATCHES", 1)
+    monkeypatch.setattr("lantern.evaluation.contender.BATCHES", 1)
     monkeypatch.setattr(Timed, "now", 0.0)
 
 
 def evaluate(folder: Path, bar: EvaluationBar, point: int = 0, num_timed: int = 2, num_images: int = 4) -> None:
-    plan = Plan(PROMPTS, num_timed, num_images, 2)
-    folders = Folders(folder / str(point), folder / "ar")
-    Evaluation(plan, folders, count=bar).run(Timed(delta=0.1 * (point + 1)))
+    plan = Plan(PROMPTS, num_timed, num_images, 2, folder=folder / str(point), shared=folder)
+    Evaluation(plan, count=bar).run(Timed(delta=0.1 * (point + 1)))
 
 
 def bar(stream: io.StringIO, points: int = 1) -> EvaluationBar:
@@ -78,7 +77,7 @@ def test_images_on_record_take_no_time(tmp_path):
 
 
 def test_a_library_call_prints_nothing(tmp_path, capsys):
-    Evaluation(Plan(PROMPTS, 2, 4, 2), Folders(tmp_path, tmp_path / "ar")).run(FakePipeline())
+    Evaluation(Plan(PROMPTS, 2, 4, 2, folder=tmp_path)).run(FakePipeline())
     assert capsys.readouterr() == ("", "")
 
 

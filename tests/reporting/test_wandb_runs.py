@@ -13,7 +13,7 @@ from support.offline_runs import OfflineRun, read_runs
 
 from lantern.cli.sweep_callback import report_sweep
 from lantern.evaluation.evaluate import Evaluation
-from lantern.evaluation.plan import Folders, Plan
+from lantern.evaluation.plan import Plan
 from lantern.evaluation.rows import setting_id
 from lantern.models.checkpoints import save_weights, weights_hash
 from lantern.reporting.merge import begin_sweep
@@ -45,7 +45,7 @@ def tracked(tmp_path_factory, weights) -> dict[str, OfflineRun]:
         begin_sweep(folder)
         made_sweep(folder)
         tracker, point = Tracker(tags=["mine"]), folder / "0"
-        measured = Evaluation(Plan(PROMPTS, 2, 3, 4), Folders(point, folder / "ar")).run(FakePipeline())
+        measured = Evaluation(Plan(PROMPTS, 2, 3, 4, folder=point, shared=folder)).run(FakePipeline())
         measured[1].row.update({"drafter_hash": "abc"} | {f"measure_{i}": i for i in range(120)})  # rows are long
         config = {"seed": 0, "drafter": {"checkpoint": str(weights)}, "sweep": {"name": "delta"}}
         publish(point, folder, measured, config, tracker, BUDGET)
@@ -149,7 +149,7 @@ def test_a_failing_tracker_is_a_warning(tmp_path, monkeypatch, caplog):
 def test_a_single_evaluation_tracks_plain_decoding_and_the_method(tmp_path, monkeypatch):
     logged = []
     monkeypatch.setattr(Tracker, "point", lambda self, point, *_: logged.append(point))
-    measured = Evaluation(Plan(PROMPTS, 2, 3, 4), Folders(tmp_path, tmp_path / "ar")).run(FakePipeline())
+    measured = Evaluation(Plan(PROMPTS, 2, 3, 4, folder=tmp_path)).run(FakePipeline())
     write_measurements(tmp_path, measured)
     publish(tmp_path, None, measured, {"sweep": {"name": None}}, Tracker(), BUDGET)
     assert [run_tags(point.row)[1] for point in logged] == ["none", "eagle"]

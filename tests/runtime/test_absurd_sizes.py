@@ -23,7 +23,7 @@ from lantern.drafters.jacobi.starts import Nearest
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
 from lantern.evaluation.plan import Plan
-from lantern.loops.row_parallel import RowParallel
+from lantern.row_parallel import RowParallel
 from lantern.runtime.memory import MAX_NODES
 from lantern.sampling import Sampling
 from lantern.trees.adaptive import AdaptiveTree
@@ -58,7 +58,6 @@ SIZES = {
     "drafter.levels=500, width=24": lambda: ProactiveJacobi(tiny_target(), 500, 500, 24, Nearest(), redraw, PLAIN),
     "drafter.length=100000 refined": lambda: refined(MANY),
     "drafter.passes=100000": lambda: refined(4, MANY),
-    "loop.length=100000": lambda: RowParallel(4, MANY),
 }
 
 
@@ -90,8 +89,7 @@ FRACTIONS = {
     "drafter.branches": lambda: BranchingJacobi(tiny_target(), 4, 2.5, Nearest(), redraw_coupled, PLAIN),
     "drafter.levels": lambda: ProactiveJacobi(tiny_target(), 4, 2.5, 2, Nearest(), redraw_coupled, PLAIN),
     "drafter.passes": lambda: refined(4, 1.5),
-    "loop.window": lambda: RowParallel(2.5),
-    "loop.length": lambda: RowParallel(2, 1.5),
+    "drafter.window": lambda: RowParallel(2.5),
 }
 
 
@@ -150,9 +148,9 @@ def test_logits_that_are_not_finite_stop_rows_in_parallel(monkeypatch):
     monkeypatch.setattr(
         target, "read_positions", lambda *inputs: (f := compute(*inputs))._replace(logits=f.logits * torch.nan)
     )
-    setup = DecodingSetup(target, NoDrafter(), SharedNoise(), Exact(), Sampling())
+    setup = DecodingSetup(target, RowParallel(4), SharedNoise(), Exact(), Sampling())
     with pytest.raises(LanternError, match="the target's logits are NaN or infinite"):
-        RowParallel(4)(setup, PROMPTS[:1], [1])
+        generate(setup, PROMPTS[:1], [1])
 
 
 @pytest.mark.parametrize("setting", [{"temperature": float("nan")}, {"cfg_scale": float("inf")}])

@@ -10,8 +10,7 @@ from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, first_rounds, generate, steps
 from lantern.drafters.jacobi.jacobi import Jacobi, redraw_coupled
 from lantern.drafters.jacobi.starts import Nearest
-from lantern.drafters.none import NoDrafter
-from lantern.loops.row_parallel import RowParallel
+from lantern.row_parallel import RowParallel
 from lantern.runtime import core_sharing as module
 from lantern.runtime.core_sharing import WINDOW_S, CoreSharing, FixedThreads, core_sharing
 from lantern.sampling import Sampling
@@ -129,7 +128,7 @@ DRIVERS = {
     "generate": (jacobi, lambda *given: generate(*given, 3).tokens),
     "steps": (jacobi, streamed),
     "first_rounds": (jacobi, lambda *given: torch.tensor([len(one.paths) for one in first_rounds(*given, 9)])),
-    "rows": (lambda target: NoDrafter(), lambda *given: RowParallel(2, 1)(*given, 3).tokens),
+    "rows": (lambda target: RowParallel(2, 1), lambda *given: generate(*given, 3).tokens),
 }
 
 

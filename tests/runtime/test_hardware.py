@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lantern.evaluation.provenance import device_name
+from lantern.identity import device_name
 from lantern.runtime.hardware import LOCAL_NUMBERS, is_bf16_fast, resolve_device, vector_instructions
 
 

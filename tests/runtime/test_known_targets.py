@@ -15,7 +15,7 @@ from lantern.cli.error_messages import wrong_kind
 from lantern.cli.reproduce import recorded_run
 from lantern.errors import LanternError
 from lantern.runtime.known_targets import check_known
-from lantern.tuning.saved_choice import CHOICE, KeptChoice
+from lantern.tuning.auto import CHOICE, SavedChoice
 
 CONF = ROOT / "conf"
 METHODS = sorted(path.stem for path in (CONF / "method").glob("*.yaml"))
@@ -65,12 +65,12 @@ def test_a_stored_tree_builds_nothing_that_conf_does_not(tmp_path):
     shape = {"tree": {"_target_": "os.system", "command": f"touch {tmp_path}/owned"}}
     (tmp_path / CHOICE).write_text(json.dumps({"asked": "run", "shape": shape}))
     with pytest.raises(LanternError, match=r"'os.system' at tree._target_"):
-        KeptChoice(tmp_path / CHOICE, "run").read()
+        SavedChoice(tmp_path / CHOICE, "run").read()
     assert not (tmp_path / "owned").exists()
 
 
-@pytest.mark.parametrize("settings", [*([f"+method={name}"] for name in METHODS), ["tree=auto"], ["+loop=rows"],
-                                      ["+experiment=benchmark"], ["metrics=[clip_score,pick_score]"],
+@pytest.mark.parametrize("settings", [*([f"+method={name}"] for name in METHODS), ["tree=auto"],
+                                      ["+experiment=benchmark"], ["metrics=[image_reward,clip_score,pick_score]"],
                                       ["model=anole"], ["model=emu3"], ["model=llamagen_t2i_stage2"]])  # fmt: skip
 def test_every_shipped_setting_can_be_run_again(settings, monkeypatch, tmp_path):
     """Catches a list of names that lacks one which evaluate.py records, and a setting that is blamed for what another

@@ -16,8 +16,8 @@ import torch
 from support.paths import ROOT
 from support.tiny_weights import write_tiny_weights
 
+from lantern.evaluation.contender import BATCHES
 from lantern.evaluation.rows import read_rows
-from lantern.evaluation.timing import BATCHES
 from lantern.models.checkpoints import load_weights, weights_hash
 from tools.miniature import write_captioned_scenes
 

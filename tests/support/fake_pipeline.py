@@ -57,7 +57,6 @@ class FakePipeline:
     calls: list[tuple[list[str], int]] = field(default_factory=list)
     ar_calls: list[tuple[list[str], int]] = field(default_factory=list)
     target: FakeTarget = field(default_factory=FakeTarget)
-    loop: None = None
     sampling: Sampling = Sampling()  # noqa: RUF009  (frozen)
 
     def generate(self, prompts: Sequence[str], seeds: Sequence[int], batch_size: int) -> Generation:

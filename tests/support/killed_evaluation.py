@@ -8,8 +8,8 @@ from pathlib import Path
 from support.fake_pipeline import Brightness, FakePipeline
 
 from lantern.evaluation.evaluate import Evaluation
-from lantern.evaluation.fingerprint import record_files
-from lantern.evaluation.plan import Folders, Identity, Plan
+from lantern.evaluation.plan import Plan
+from lantern.evaluation.records import record_files
 from lantern.evaluation.rows import encode
 from lantern.reporting.publish import write_measurements
 
@@ -25,10 +25,9 @@ class Slow(FakePipeline):
 
 def evaluate(folder: Path, home: Path, shards: int = 1, shard: int = 0, pipeline=None, images: int = 10) -> list:
     """home: the folder whose records are known; folder: where this run writes."""
-    plan = Plan(["a", "b", "c"], 6, images, 4, shards=shards, shard=shard)
-    folders = Folders(folder, home / "ar", record_files(home))
-    evaluation = Evaluation(plan, folders, {"brightness": Brightness()}, identity=Identity("f"))
-    measured = evaluation.run(pipeline or Slow())
+    places = {"folder": folder, "shared": home, "known": record_files(home)}
+    plan = Plan(["a", "b", "c"], 6, images, 4, shards=shards, shard=shard, fingerprint="f", **places)
+    measured = Evaluation(plan, {"brightness": Brightness()}).run(pipeline or Slow())
     write_measurements(folder, measured) if measured else None
     return measured
 

@@ -5,17 +5,16 @@ import os
 import signal
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from support.fake_pipeline import FakePipeline
 
-from lantern.evaluation import timing
+from lantern.evaluation import contender
 from lantern.evaluation.evaluate import Evaluation
-from lantern.evaluation.fingerprint import record_files
-from lantern.evaluation.plan import Folders, Identity, Plan
-from lantern.evaluation.records import RECORDS
+from lantern.evaluation.plan import Plan
+from lantern.evaluation.records import RECORDS, record_files
 
 PROMPTS = ("a", "b", "c", "d", "e")
 SHARDS, KILLED, ADDED, LEASE_S = 4, 2, 3, 5.0
@@ -39,10 +38,11 @@ class Gated(FakePipeline):
 
 def evaluation(home: Path, shards: int = 1, shard: int = 0) -> Evaluation:
     """Of 40 timed and 120 made images, in groups of four; a worker writes to its own folder below home."""
-    timing.BATCHES = 1
+    contender.BATCHES = 1
     folder = home / str(shard) if shards > 1 else home
     plan = Plan(PROMPTS, 40, 120, 4, shards=shards, shard=shard, lease_s=LEASE_S)
-    return Evaluation(plan, Folders(folder, home / "ar", record_files(home)), identity=Identity("f"))
+    places = {"folder": folder, "shared": home, "known": record_files(home)}
+    return Evaluation(replace(plan, fingerprint="f", **places))
 
 
 def started(home: Path, shard: int) -> int:

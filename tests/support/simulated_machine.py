@@ -10,11 +10,9 @@ import torch
 from lantern.engine.graphs import EagerPasses
 from lantern.pipeline import DrafterOverrides
 from lantern.runtime.memory import check_memory
-from lantern.tuning.families import BranchingWindows, Dynamic, Static, Windows
 from lantern.types import Generation, Round
 
 LENGTH = 257
-FAMILIES = [Dynamic(), Static(), Windows(), BranchingWindows()]
 MISSED = 0.95  # by a node beside a window: the share of its places' misses that is left
 
 
@@ -102,8 +100,7 @@ class Decoder:
         rng, rounds, left = random.Random(0), [], (LENGTH - 1) * len(prompts) // batch_size
         seconds = self.machine.seconds(self.shape, batch_size)
         while left > 0:
-            count = next((depth for depth, chance in enumerate(chances) if rng.random() > chance), len(chances))
-            count = min(count, left - 1)
+            count = min(committed(rng, chances), left - 1)
             rounds.append(Round([[0, *path[:count]]], 1 + len(path), 0.0, 1e3 * seconds, 0.0))
             left -= count + 1
         tokens = torch.zeros(len(prompts), LENGTH, dtype=torch.long)
@@ -111,10 +108,18 @@ class Decoder:
 
     def first_rounds(self, prompts, seeds, count):
         check_memory(self.target, self.drafter.num_nodes, len(prompts))
-        return [Round([[0]] * len(prompts), 1, 1e3 * self.machine.seconds(self.shape, len(prompts)), 0.0, 0.0)] * count
+        _, _, path, chances = self.machine.parts(self.shape)
+        rng, ms = random.Random(1), 1e3 * self.machine.seconds(self.shape, len(prompts))
+        counts = [[committed(rng, chances) for _ in prompts] for _ in range(count)]
+        return [Round([[0, *path[:n]] for n in own], 1 + len(path), ms, 0.0, 0.0) for own in counts]
 
     def describe(self):
         return {"tree": str(self.shape)}
+
+
+def committed(rng: random.Random, chances: list[float]) -> int:
+    """Draft tokens of a round."""
+    return next((depth for depth, chance in enumerate(chances) if rng.random() > chance), len(chances))
 
 
 def first_children(tree) -> list[int]:

@@ -80,7 +80,7 @@ def test_the_chain_trains_a_target_and_drafters_that_belong_together(tmp_path: P
     target = load_target(folder / "target", folder / "tokenizer", dtype="float32", device="cpu")
     assert all((folder / part / "config.json").is_file() for part in parts)
     codes = [tokens_hash(load_tokenizer(folder / part)) for part in ("encoder", "tokenizer")]
-    assert codes == [read_object(folder / "target" / "config.json")["tokens_hash"]] * 2
+    assert codes == [read_object(folder / "target" / "config.json")["tokens_hash"][:12]] * 2
     for part in ("drafter", "parallel", "target_continuous"):
         assert target.weights_hash in (folder / part / "config.json").read_text()
 

@@ -16,7 +16,7 @@ from support.paths import CONF
 from support.recipes import NAMES
 
 from lantern.errors import LanternError
-from lantern.evaluation.provenance import write_provenance
+from lantern.identity import write_provenance
 from lantern.models.checkpoints import save_weights
 from lantern.training.run.training_folder import is_finished, named_weights
 

@@ -4,32 +4,39 @@ from collections import Counter
 from types import SimpleNamespace
 
 import pytest
-from support.simulated_machine import FAMILIES, Cache, Decoder, Machine
+from support.simulated_machine import Cache, Decoder, Machine
 
-from lantern.errors import DepthError
+from lantern.errors import LanternError
 from lantern.pipeline import DrafterOverrides
 from lantern.runtime import memory
-from lantern.tuning.auto import AutoTree, round_cost
-from lantern.tuning.families import WINDOWS, BranchingWindows, Dynamic, Size, Static, Windows
-from lantern.tuning.saved_choice import CHOICE, KeptChoice, config_of
+from lantern.tuning.auto import CHOICE, WINDOWS, AutoTree, SavedChoice, config_of, shapes_for
 
 EAGLE, JACOBI, REFINED = {"tree"}, {"length"}, {"length", "branches"}
 
 
 def side_by_side(machine: Machine) -> list:
-    """What was asked for once all was estimated, from the second time that plain decoding was."""
+    """What was asked for after the warm-up, from the second time that plain decoding was."""
     return machine.asked[[place for place, (shape, _) in enumerate(machine.asked) if shape is None][1] :]
 
 
-def found(machine: Machine, batch_size: int = 1, families=None) -> DrafterOverrides | None:
-    return AutoTree(families or FAMILIES, ["a"], batch_size).resolve(machine)
+def found(machine: Machine, batch_size: int = 1) -> DrafterOverrides | None:
+    return AutoTree(["a"], batch_size).resolve(machine)
 
 
-@pytest.mark.parametrize("family", [Dynamic(), Static()])
-def test_cheap_levels_give_deep_trees_and_dear_nodes_small_ones(family):
+@pytest.mark.parametrize(
+    ("takes", "sets"),
+    [(EAGLE, EAGLE), (JACOBI, JACOBI), (REFINED, REFINED), ({"tree", "length"}, EAGLE), (set(), None)],
+)
+def test_what_is_timed_is_what_the_drafter_has_parameters_for(takes, sets):
+    """Catches a window given to a drafter of trees, and side branches that are left as they were."""
+    shapes = shapes_for(frozenset({"target", *takes}))
+    assert set(shapes[0].settings) == sets if sets else shapes == []
+
+
+def test_cheap_levels_give_deep_trees_and_dear_nodes_small_ones():
     """Catches a choice that ignores what a node or a level costs."""
     costs = {"deep": (0.01, 0.01), "shallow": (0.01, 0.3), "small": (0.2, 0.01)}
-    trees = {name: found(Machine(1.0, *cost), 1, [family]).settings["tree"] for name, cost in costs.items()}
+    trees = {name: found(Machine(1.0, *cost)).settings["tree"] for name, cost in costs.items()}
     assert trees["deep"].depth > trees["shallow"].depth
     assert trees["small"].num_nodes <= 7
     assert trees["deep"].name.startswith("auto_")
@@ -39,10 +46,10 @@ def test_cheap_levels_give_deep_trees_and_dear_nodes_small_ones(family):
 def test_the_window_is_as_long_as_its_nodes_are_cheap(node):
     """Catches a length that ignores what a node costs, or what deep guesses bring."""
     machine = Machine(1.0, node, 0.0, frozenset(JACOBI), guessed=lambda depth, length: 0.8)
-    best = max(machine.speed(DrafterOverrides({"length": length}), 1) for length in WINDOWS if length <= 24)
+    best = max(machine.speed(DrafterOverrides({"length": length}), 1) for length in WINDOWS)
     shape = found(machine)
     assert set(shape.settings) == {"length"}
-    assert machine.speed(shape, 1) > 0.98 * best
+    assert machine.speed(shape, 1) > 0.95 * best
 
 
 @pytest.mark.parametrize(("node", "branches"), [(0.002, range(12, 25)), (0.3, [0])])
@@ -52,27 +59,6 @@ def test_a_window_branches_where_nodes_are_cheap(node, branches):
     assert shape.settings["branches"] in branches
 
 
-def test_lengths_about_the_estimate_are_tried():
-    """A shorter window commits less than the same part of a longer one: catches an estimate that is not doubted."""
-    machine = Machine(1.0, 0.03, 0.0, frozenset(JACOBI), guessed=lambda depth, length: 0.85 - 1.2 / length)
-    found(machine)
-    tried = {shape.settings["length"] for shape, _ in side_by_side(machine) if shape}
-    speeds = {length: machine.speed(DrafterOverrides({"length": length}), 1) for length in WINDOWS}
-    assert len(tried) == 3
-    assert max(speeds[length] for length in tried) > 0.97 * max(speeds.values())
-    assert len({speeds[length] for length in tried}) == 3
-
-
-def test_what_is_searched_is_what_the_drafter_has_parameters_for():
-    """Catches a window given to a drafter of trees, and a window with side branches that are left as they were."""
-    search = AutoTree(FAMILIES, ["a"])
-    kinds = [
-        [type(family) for family in search.fitting(frozenset({"target", *takes}))] for takes in (EAGLE, JACOBI, REFINED)
-    ]
-    assert kinds == [[Dynamic, Static], [Windows], [BranchingWindows]]
-    assert search.fitting(frozenset()) == []
-
-
 class ShallowMachine(Machine):
     """One whose drafter predicts `levels` levels."""
 
@@ -80,27 +66,25 @@ class ShallowMachine(Machine):
 
     def __call__(self, shape):
         if shape and shape.settings["tree"].depth > self.levels:
-            raise DepthError("give a shallower tree", self.levels)
+            raise LanternError("give a shallower tree")
         return super().__call__(shape)
 
 
 @pytest.mark.parametrize("levels", [1, 2, 4])
-@pytest.mark.parametrize("family", [Dynamic(), Static()])
-def test_trees_are_no_deeper_than_the_drafter_predicts(monkeypatch, family, levels):
+def test_trees_are_no_deeper_than_the_drafter_predicts(monkeypatch, levels):
     """Catches a search that ends with advice to give a shallower tree, and one that then tries none as deep as may
     be."""
     monkeypatch.setattr(ShallowMachine, "levels", levels)
     machine = ShallowMachine(1.0, 0.01, 0.01, drafted=lambda depth: 0.9)
-    assert found(machine, 1, [family]).settings["tree"].depth == levels
+    assert found(machine).settings["tree"].depth == levels
 
 
-@pytest.mark.parametrize("family", [Dynamic(), Static()])
-def test_what_does_not_fit_in_memory_is_not_tried(monkeypatch, family):
+def test_what_does_not_fit_in_memory_is_not_tried(monkeypatch):
     """Catches a search that ends with advice to give a smaller batch, where small trees of this batch fit."""
     monkeypatch.setattr(memory, "available_memory", lambda device: 64 * 5 * 10**6)
     cheap = {"node": 0.0001, "level": 0.01, "drafted": lambda depth: 0.9}
-    whole = found(Machine(1.0, **cheap), 64, [family]).settings["tree"]
-    fitting = found(Machine(1.0, **cheap, target=Cache(node_bytes=10**6)), 64, [family])
+    whole = found(Machine(1.0, **cheap), 64).settings["tree"]
+    fitting = found(Machine(1.0, **cheap, target=Cache(node_bytes=10**6)), 64)
     assert whole.num_nodes > 5
     assert 1 < fitting.settings["tree"].num_nodes <= 5
 
@@ -108,8 +92,8 @@ def test_what_does_not_fit_in_memory_is_not_tried(monkeypatch, family):
 def test_a_shape_that_leaves_the_rule_nothing_to_judge_is_not_tried():
     """Catches a choice that is stored and then refused, in every further start of the run."""
     dear = {"node": 0.01, "level": 0.5, "drafted": lambda depth: 0.9}
-    deepest = found(Machine(1.0, **dear), 1, [Static()]).settings["tree"].depth
-    chosen = found(Machine(1.0, **dear, skip=deepest), 1, [Static()])
+    deepest = found(Machine(1.0, **dear)).settings["tree"].depth
+    chosen = found(Machine(1.0, **dear, skip=deepest))
     assert chosen is None or chosen.settings["tree"].depth > deepest
 
 
@@ -145,16 +129,16 @@ def test_at_large_batches_plain_decoding_wins_without_many_a_batch_being_decoded
     assert found(machine, 1) is not None
     machine.asked.clear()
     assert found(machine, 256) is None
-    assert {images for _, images in machine.asked} == {1}
+    assert not machine.asked
 
 
 @pytest.mark.parametrize("takes", [EAGLE, JACOBI, REFINED])
 def test_a_killed_run_goes_on_with_the_shape_it_had_found(takes, tmp_path):
     """Catches a search that is repeated, and a shape that comes back from the disk as another."""
-    search = AutoTree(FAMILIES, ["a"])
+    search = AutoTree(["a"])
     machines = [Machine(1.0, 0.05, 0.1, frozenset(takes), guessed=lambda depth, length: 0.8) for _ in range(3)]
     first, again, other = (
-        search.keeping(KeptChoice(tmp_path / CHOICE, asked)).resolve(machine)
+        search.keeping(SavedChoice(tmp_path / CHOICE, asked)).resolve(machine)
         for asked, machine in zip(("run", "run", "another run"), machines, strict=True)
     )
     assert not machines[1].asked
@@ -164,8 +148,8 @@ def test_a_killed_run_goes_on_with_the_shape_it_had_found(takes, tmp_path):
 
 def test_a_run_that_is_made_again_takes_the_shape_over(tmp_path):
     """Catches a reproduction that searches by its own timings, and so measures another tree."""
-    search = AutoTree(FAMILIES, ["a"])
-    kept, copy = (KeptChoice(tmp_path / name, name) for name in ("before", "again"))
+    search = AutoTree(["a"])
+    kept, copy = (SavedChoice(tmp_path / name, name) for name in ("before", "again"))
     first = search.keeping(kept).resolve(Machine(1.0, 0.05, 0.1))
     copy.adopt(kept.path)
     machine = Machine(1.0, 1.0, 1.0)  # where nothing would be drafted
@@ -178,26 +162,12 @@ def written(shape: DrafterOverrides) -> dict:
 
 
 def test_a_search_that_found_nothing_is_kept_as_well(tmp_path):
-    search = AutoTree(FAMILIES, ["a"]).keeping(KeptChoice(tmp_path / CHOICE, "run"))
+    search = AutoTree(["a"]).keeping(SavedChoice(tmp_path / CHOICE, "run"))
     machine = Machine(1.0, 1.0, 1.0)
     assert search.resolve(machine) is None
     machine.asked.clear()
     assert search.resolve(machine) is None
     assert not machine.asked
-
-
-def test_a_second_search_starts_afresh():
-    """Catches what one batch size taught leaking into the next one's search, whose nodes then mean other paths."""
-    search = AutoTree(FAMILIES, ["a"])
-    machines = [Machine(1.0, 0.05, 0.1) for _ in range(2)]
-    shapes = [search.at(1).resolve(machine) for machine in machines]
-
-    def asked(machine):
-        return [shape and (shape.settings["tree"].name, getattr(shape.settings["tree"], "paths", None))
-                for shape, _ in machine.asked]  # fmt: skip
-
-    assert asked(machines[0]) == asked(machines[1])
-    assert shapes[0].settings["tree"].name == shapes[1].settings["tree"].name
 
 
 @pytest.mark.parametrize("takes", [EAGLE, JACOBI, REFINED])
@@ -208,23 +178,15 @@ def test_the_choice_has_been_decoded_with(takes):
     assert any(asked is not None and asked.settings is shape.settings for asked, _ in machine.asked)
 
 
-def test_round_cost_is_linear_in_nodes_and_levels():
-    """Catches columns mixed up, and a window's nodes left out."""
-    sizes = [Size(63, 6), Size(3, 2), Size(12, 5, 9)]
-    cost = round_cost(sizes, [5 + 0.5 * (size.nodes + size.window) + 2 * size.levels for size in sizes], 5)
-    assert cost(Size(20, 4)) == cost(Size(12, 4, 8)) == pytest.approx(5 + 10 + 8)
-
-
 def test_where_passes_are_recorded_all_shapes_are_warmed_up_in_one_cache():
     """Catches graphs that are recorded while a shape is timed, or dropped when a larger tree needs a larger cache."""
     passes = [SimpleNamespace(has_graphs=has_graphs) for has_graphs in (False, True)]
     machines = [Machine(1.0, 0.02, 0.01, target=Cache(each)) for each in passes]
     assert len({found(machine).settings["tree"].name for machine in machines}) == 1
-    plainly, recorded = (side_by_side(machine) for machine in machines)
-    pairs = list(zip(machines, (plainly, recorded), strict=True))
-    shapes = [shape for shape, _ in recorded[: len(recorded) - len(plainly)]]  # of the warm-up
-    sizes = [[machine.parts(shape) for shape, _ in asked[: len(shapes)]] for machine, asked in pairs]
-    assert sizes[0] == sizes[1]
+    timed = side_by_side(machines[1])
+    warmed = machines[1].asked[: -len(timed)]
+    assert warmed == timed[: len(warmed)]
+    shapes = [shape for shape, _ in warmed]
     assert len(shapes) > 2
     largest = max(1 + machines[1].parts(shape)[0] for shape in shapes)
     assert (machines[0].target.allocated, machines[1].target.allocated) == ([], [(1, largest)])
@@ -243,6 +205,6 @@ def test_rounds_are_timed_once_their_passes_are_recorded(has_graphs):
             slow = 10 if has_graphs and len(rounds) == 1 else 1
             return [record._replace(draft_ms=slow * record.draft_ms) for record in rounds[-1]]
 
-    seconds = AutoTree(FAMILIES, ["a"], 4)._seconds(Recording(machine, None), None)
+    seconds = 4 / AutoTree(["a"], 4)._first_speed(Recording(machine, None)) / 1e3
     assert seconds == pytest.approx(machine.seconds(None, 4))
     assert len(rounds) == (2 if has_graphs else 1)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.paths import ROOT
-from support.simulated_machine import FAMILIES, Decoder, Machine
+from support.simulated_machine import Decoder, Machine
 from support.toy import CODES, DIM, PROMPTS, tiny_eagle, tiny_target
 
 from lantern.acceptance.exact import Exact
@@ -18,7 +18,6 @@ from lantern.pipeline import Pipeline, PipelineFactory
 from lantern.sampling import Sampling
 from lantern.trees.static import chain
 from lantern.tuning.auto import AutoTree
-from lantern.tuning.families import Dynamic, Static
 from lantern.verification import SharedNoise
 
 FOLDER = ROOT / "data" / "prompts"
@@ -55,7 +54,7 @@ def test_the_search_decodes_with_seeds_of_its_own(batch_size):
         def __call__(self, shape):
             return Spy(self, shape)
 
-    AutoTree(FAMILIES, ["a"], batch_size).resolve(SeedMachine(1.0, 0.01, 0.01))
+    AutoTree(["a"], batch_size).resolve(SeedMachine(1.0, 0.01, 0.01))
     timed = {image for seed in range(50) for image in Batch.cycle(["a"], 8, seed).seeds}
     assert seen
     assert not seen & timed
@@ -64,7 +63,7 @@ def test_the_search_decodes_with_seeds_of_its_own(batch_size):
 @pytest.mark.parametrize(("batch_size", "wanted"), [(1, ["a", "b", "c"]), (2, ["ab", "ca"]), (4, ["abca", "bcab"])])
 def test_each_batch_has_prompts_of_its_own(batch_size, wanted):
     """Catches candidates that are all timed on the first prompt alone."""
-    batches = AutoTree(FAMILIES, ["a", "b", "c"], batch_size)._batches()
+    batches = AutoTree(["a", "b", "c"], batch_size)._batches()
     assert ["".join(batch.prompts) for batch in batches] == wanted
 
 
@@ -78,7 +77,7 @@ def test_a_drafters_weights_are_read_once_in_a_search(tmp_path, monkeypatch):
     monkeypatch.setattr(loading, "load_weights", lambda folder: read.append(folder) or load(folder))
     plain = Pipeline(target, NoDrafter(), SharedNoise(), Exact(), Sampling())
     made = PipelineFactory(plain, partial(loading.load_eagle, checkpoint=tmp_path))
-    AutoTree([Dynamic(), Static()], PROMPTS).resolve(made)
+    AutoTree(PROMPTS).resolve(made)
     assert read == [tmp_path]
     first, second = (made(chain(length)).drafter for length in (1, 2))
     assert first.network is second.network

@@ -15,8 +15,8 @@ from random import Random
 from statistics import median
 
 from lantern.errors import LanternError
-from lantern.evaluation.provenance import code_hash
 from lantern.evaluation.rows import Row, append_rows, read_rows
+from lantern.identity import code_hash
 from lantern.runtime.files import read_object, replace_text
 from lantern.runtime.home import CHECKOUT
 from tools.faults.jobs import GROUP_SIZE, JOBS, POLL_S, SHARDS, Inputs, Running, log_of

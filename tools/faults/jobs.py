@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from lantern.evaluation.timing import BATCHES
+from lantern.evaluation.contender import BATCHES
 from lantern.runtime.home import CHECKOUT
 from tools.miniature import PIXELS_PER_TOKEN, write_captioned_scenes, write_tiny_weights
 

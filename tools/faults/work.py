@@ -2,7 +2,6 @@
 counted; and the results by which two runs are compared."""
 
 import csv
-import hashlib
 import json
 import re
 from collections import Counter, defaultdict
@@ -14,6 +13,7 @@ import torch
 from lantern.data.cached_table import checksum, is_complete
 from lantern.evaluation.records import RECORDS, timings_before
 from lantern.evaluation.rows import SUMMARY, Row, encode, read_rows, read_summary
+from lantern.identity import digest
 from lantern.models.checkpoints import weights_file, weights_hash
 from lantern.runtime.files import is_intact_zip
 
@@ -45,7 +45,7 @@ def _images(folder: Path, shards: int, group_size: int) -> Iterator[tuple[str, s
     for line in lines:
         if line["part"] == "speed" or sizes[groups[id(line)]] == group_size:
             name = f"{line['part']} {line['key']} {line['prompt']} {line['copy']} {timings_before(line)}"
-            yield name, _digest({key: value for key, value in line.items() if key != "image"})
+            yield name, digest({key: value for key, value in line.items() if key != "image"})
 
 
 def _group(line: Row, shards: int, group_size: int) -> tuple[object, ...]:
@@ -104,7 +104,7 @@ def saved_steps(folder: Path) -> int:
 def results(folder: Path) -> Row:
     """Weights, tokens and quality figures below a folder: equal after equal runs, however often they were stopped."""
     lines = [line for path in sorted(folder.rglob(RECORDS)) for line in read_rows(path)]
-    images = sorted({_digest([line[key] for key in ("method", "part", "prompt", "copy", "tokens")]) for line in lines})
+    images = sorted({digest([line[key] for key in ("method", "part", "prompt", "copy", "tokens")]) for line in lines})
     rows = [row for path in sorted(folder.rglob(SUMMARY)) for row in read_summary(path.parent)]
     figures = [{key: value for key, value in row.items() if not TIMED.fullmatch(key)} for row in rows]
     tables = {str(path.relative_to(folder)): checksum(path) for path in table_files(folder) if path.is_file()}
@@ -112,7 +112,3 @@ def results(folder: Path) -> Row:
     weights = {str(path.relative_to(folder)): weights_hash(path) for path in exported}
     found = {"weights": weights, "images": images, "rows": figures, "tables": tables}
     return json.loads(encode(found))
-
-
-def _digest(value: object) -> str:
-    return hashlib.sha256(encode(value).encode()).hexdigest()[:16]

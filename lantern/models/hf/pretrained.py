@@ -4,7 +4,6 @@ on the meta device."""
 import json
 import re
 from collections.abc import Sequence
-from hashlib import sha256
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import NamedTuple
@@ -17,12 +16,12 @@ from transformers.configuration_utils import PreTrainedConfig
 from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
 from lantern.errors import CheckpointError
+from lantern.identity import files_hash
 from lantern.models.checkpoints import check_finite, check_fit, first_line, num_parameters, read_weights
 from lantern.models.hub import find_folder
 from lantern.runtime.hardware import resolve_device, resolve_dtype
 
 WEIGHTS = ("*.safetensors", "*.bin")
-HASH_BLOCK = 1 << 24
 
 
 class Pretrained(NamedTuple):
@@ -124,13 +123,8 @@ def load_text_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
 
 
 def folder_hash(folder: str | Path) -> str:
-    """The first 12 hex digits of the SHA-256 of a folder's weights files, in the order of their names."""
-    digest = sha256()
-    for path in sorted(path for pattern in WEIGHTS for path in Path(folder).glob(pattern)):
-        with path.open("rb") as file:
-            while block := file.read(HASH_BLOCK):
-                digest.update(block)
-    return digest.hexdigest()[:12]
+    """The hash of a folder's weights files, in the order of their names."""
+    return files_hash(sorted(path for pattern in WEIGHTS for path in Path(folder).glob(pattern)))
 
 
 def _check_family(folder: Path, config: PreTrainedConfig, setting: str) -> None:

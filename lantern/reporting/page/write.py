@@ -9,8 +9,8 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from lantern.evaluation.provenance import PROVENANCE
 from lantern.evaluation.rows import Row, encode, is_baseline, read_summary, setting_id
+from lantern.identity import PROVENANCE
 from lantern.metrics.profile import Profile
 from lantern.reporting.page.pictures import same_prompt_pictures
 from lantern.reporting.ranking import Budget, Choice

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from lantern.data.splits import Splits
 from lantern.errors import LanternError, is_number, is_whole, no_value
-from lantern.evaluation.fingerprint import digest
+from lantern.identity import digest
 from lantern.models.conditioners import words_of
 from lantern.runtime.overrides import override
 

@@ -11,8 +11,7 @@ from omegaconf import OmegaConf
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 
 from lantern.errors import LanternError
-from lantern.evaluation.fingerprint import digest
-from lantern.evaluation.provenance import code_hash
+from lantern.identity import code_hash, digest
 from lantern.runtime.hardware import is_bf16_fast, resolve_dtype
 from lantern.training.data_module import share_of_batch
 from lantern.training.run.training_folder import lasting_settings

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.utilities import rank_zero_only
 
 from lantern.errors import LanternError
-from lantern.evaluation.provenance import PROVENANCE, write_provenance
+from lantern.identity import PROVENANCE, write_provenance
 from lantern.models.checkpoints import local_hashes, weights_file
 from lantern.runtime.files import alone_in, is_file, read_object, replace_text
 from lantern.training.run.checks import CAPTIONS

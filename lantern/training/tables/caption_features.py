@@ -1,7 +1,6 @@
 """The text encoder's caption features, computed once: `CaptionTable(...).split(name)` returns the items of another data
 set and replaces the target's conditioner by one that reads their captions from disk."""
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,6 +13,7 @@ from torch import Tensor
 from lantern.data.cached_table import Budget, cache_key, cached_batches
 from lantern.data.splits import Split, Splits
 from lantern.errors import LanternError
+from lantern.identity import tensor_hash
 from lantern.models.llamagen.target import Conditioner, LlamaGenTarget
 
 ENCODE_BATCH = 32
@@ -64,7 +64,7 @@ class CaptionTable:
 
         size = len(captions) * like[0].nbytes
         budget = Budget(f"features of {len(captions):,} captions", size, self.budget_gib, "caption_table.budget_gib")
-        key = cache_key(captions, hashlib.sha256(_bytes(like)).hexdigest(), str(like.dtype))
+        key = cache_key(captions, tensor_hash(like), str(like.dtype))
         folder, encode = self.cache_dir / f"captions-{name}-{key}", partial(_encode, source, captions)
         table = cached_batches(folder, encode, len(captions), ENCODE_BATCH, COLUMNS, BATCHES_PER_SHARD, budget)
         self.target.conditioner = StoredCaptions(table, encoder, like)

@@ -12,7 +12,7 @@ from datasets import Dataset, Features, Value
 
 from lantern.data.cached_table import Budget, cache_key, cached_batches
 from lantern.data.splits import Split, Splits
-from lantern.evaluation.fingerprint import reading_hash, target_hashes
+from lantern.identity import reading_hash, target_hashes
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.training.drafter.recipe import Layers
 from lantern.training.drafter.teacher_forcing import target_features

@@ -19,13 +19,12 @@ from lantern.data.cached_table import Budget, cache_key, cached_batches
 from lantern.data.splits import Split, Splits
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
-from lantern.evaluation.fingerprint import reading_hash, target_hashes
-from lantern.models.checkpoints import state_hash
+from lantern.identity import reading_hash, state_hash, target_hashes
 from lantern.models.llamagen.tokenizer import VQTokenizer
 from lantern.models.llamagen.weights_folder import tokens_hash
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline
-from lantern.runtime.memory import check_drafted
+from lantern.runtime.memory import check_memory
 from lantern.sampling import Sampling
 from lantern.types import Target
 from lantern.verification import SharedNoise
@@ -207,7 +206,7 @@ class TargetSamples:
 
     def _rows(self, name: str, captions: list[str], indices: list[int]) -> Iterator[dict[str, Any]]:
         prompts = [captions[i] for i in indices]
-        check_drafted(self.pipeline.target, self.pipeline.drafter, len(prompts), f"{_place(name)}.batch_size")
+        check_memory(self.pipeline.target, self.pipeline.drafter.num_nodes, len(prompts), f"{_place(name)}.batch_size")
         seeds = self._seeds(name, captions, indices)
         generation = self.pipeline.generate(prompts, seeds, batch_size=len(prompts))
         for caption, tokens in zip(prompts, generation.tokens, strict=True):

@@ -8,7 +8,7 @@ from support.tiny_tasks import MemorySplits
 from torch import Tensor
 
 from lantern.errors import LanternError
-from lantern.evaluation.fingerprint import reading_hash, target_hashes
+from lantern.identity import reading_hash, target_hashes
 from lantern.models.llamagen.target import Conditioner
 from lantern.training.tables.caption_features import CaptionTable, StoredCaptions
 

@@ -6,32 +6,31 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from support.toy import GRID, PROMPTS, SEEDS, tiny_eagle, tiny_target
+from support.toy import GRID, PROMPTS, SEEDS, tiny_target
 
+from lantern import row_parallel
 from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
-from lantern.loops import row_parallel
-from lantern.loops.row_parallel import RowParallel
-from lantern.loops.row_schedule import Image
 from lantern.metrics.output_tv import OutputTV
 from lantern.models.llamagen.transformer import causal_mask
 from lantern.noise import GreedyNoise, Noise, Purpose
 from lantern.pipeline import Pipeline
+from lantern.row_parallel import Image, RowParallel
 from lantern.runtime import memory
 from lantern.sampling import Sampling
-from lantern.trees.static import chain
 from lantern.types import Generation
+from lantern.verification import Ratio
 from lantern.verification.shared_noise import SharedNoise
 
 HEIGHT, WIDTH = GRID
 LENGTH = HEIGHT * WIDTH
 
 
-def decode(loop, sampling: Sampling, batch_size: int = 3) -> Generation:
+def decode(drafter, sampling: Sampling, batch_size: int = 3) -> Generation:
     target = tiny_target(sampling.cfg_scale)
-    return loop(DecodingSetup(target, NoDrafter(), SharedNoise(), Exact(), sampling), PROMPTS, SEEDS, batch_size)
+    return generate(DecodingSetup(target, drafter, SharedNoise(), Exact(), sampling), PROMPTS, SEEDS, batch_size)
 
 
 class Entry(NamedTuple):
@@ -121,7 +120,7 @@ def all_logits(target, prompt: str, entries: list[Entry]) -> torch.Tensor:
 def test_a_window_of_a_whole_row_is_plain_decoding(sampling, length):
     """Catches noise of another position, wrong slots or rotations, a last column that is not read, and guesses that
     show in the image."""
-    plain = decode(generate, sampling, batch_size=1)
+    plain = decode(NoDrafter(), sampling, batch_size=1)
     found = decode(RowParallel(WIDTH, length), sampling)
     assert torch.equal(found.tokens, plain.tokens)
     assert found.tokens_per_step > 1.1 or not length
@@ -203,62 +202,51 @@ def test_a_batch_that_does_not_fit_is_rejected(monkeypatch):
 )
 def test_what_it_costs_on_the_toy_is_what_is_stated(window, length, moved):
     """Share of tokens that are not the target's own pick behind the same tokens, over 32 images."""
-    loop, seeds = RowParallel(window, length), list(range(32))
-    pipeline = Pipeline(tiny_target(), NoDrafter(), SharedNoise(), Exact(), Sampling(), loop=loop)
+    seeds = list(range(32))
+    pipeline = Pipeline(tiny_target(), RowParallel(window, length), SharedNoise(), Exact(), Sampling())
     found = OutputTV(32, 1, 1).measure(pipeline, [PROMPTS[seed % 8] for seed in seeds], seeds, 8)
     assert found["output_tv"] == pytest.approx(moved, abs=1e-3)
 
 
-def test_a_pipeline_calls_the_loop_and_says_that_it_is_lossy():
-    """Catches a loop that is taken for plain decoding, a lossless claim, and a baseline that is no plain decoding."""
+def test_a_pipeline_decodes_rows_and_says_that_it_is_lossy():
+    """Catches rows that are taken for plain decoding, a lossless claim, and a baseline that is no plain decoding."""
     target = tiny_target()
-    pipeline = Pipeline(target, NoDrafter(), SharedNoise(), Exact(), Sampling(), loop=RowParallel(2))
+    pipeline = Pipeline(target, RowParallel(2), SharedNoise(), Exact(), Sampling())
     row = pipeline.describe()
     assert (row["drafter"], row["tree"], row["lossless"]) == ("rows", "window2", False)
     assert len(pipeline.generate(PROMPTS[:2], SEEDS[:2], 2).rounds) == 9
     assert pipeline.baseline().generate(PROMPTS[:2], SEEDS[:2], 2).tokens_per_step == 1
 
 
-@pytest.mark.parametrize("window", [0, 5])
-def test_a_window_beyond_a_row_is_one_clear_error(window):
-    """Catches rows that start before the one above, or after it has ended."""
-    with pytest.raises(LanternError, match=f"loop.window={window}.*1 to 4"):
-        decode(RowParallel(window), Sampling())
+def refused(verification=None, target=None, window: int = 2) -> None:
+    parts = (RowParallel(window), verification or SharedNoise(), Exact(), Sampling())
+    generate(DecodingSetup(target or tiny_target(), *parts), PROMPTS, SEEDS)
 
 
-def test_a_drafter_and_a_rule_of_another_method_are_rejected():
-    target = tiny_target()
-    eagle = tiny_eagle(target, chain(2), Sampling())
-    with pytest.raises(LanternError, match="leave drafter=eagle, acceptance=exact out"):
-        RowParallel(3)(DecodingSetup(target, eagle, SharedNoise(), Exact(), Sampling()), ["a"], [1])
-
-
-def test_a_negative_length_is_one_clear_error():
-    """Catches windows that end before they begin."""
-    with pytest.raises(LanternError, match=r"loop\.length=-1"):
-        RowParallel(4, -1)
-
-
-def test_rows_are_not_timed_against_a_compiled_baseline():
-    """Catches a comparison of loops of which one alone is compiled."""
-    target = tiny_target().configured(2.0, True)
-    setup = DecodingSetup(target, NoDrafter(), SharedNoise(), Exact(), Sampling())
-    with pytest.raises(LanternError, match="leave compile=true out"):
-        RowParallel(2)(setup, PROMPTS, SEEDS)
-
-
-def test_continuous_tokens_are_rejected():
-    """Catches latents that are raced as if they were laws of codes."""
+def latent_target():
     target = tiny_target()
     target.empty_tokens = lambda *shape: torch.zeros(*shape)
-    setup = DecodingSetup(target, NoDrafter(), SharedNoise(), Exact(), Sampling())
-    with pytest.raises(LanternError, match=r"draws continuous tokens, \+loop=rows picks codes"):
-        RowParallel(2)(setup, PROMPTS, SEEDS)
+    return target
+
+
+@pytest.mark.parametrize(("decode_wrongly", "sentence"), [
+    (lambda: refused(window=0), "drafter.window=0.*1 to 4"),  # rows that start before the one above
+    (lambda: refused(window=5), "drafter.window=5.*1 to 4"),  # or after it has ended
+    (lambda: RowParallel(4, -1), "drafter.length=-1"),
+    (lambda: refused(verification=Ratio()), "verification=shared_noise for ratio"),
+    (lambda: refused(target=tiny_target().configured(2.0, True)), "leave compile=true out"),
+    (lambda: refused(target=latent_target()), "draws continuous tokens"),
+    (lambda: RowParallel(2).allocate(1), "no rounds of a tree"),
+])  # fmt: skip
+def test_what_rows_cannot_do_is_one_clear_error(decode_wrongly, sentence):
+    with pytest.raises(LanternError, match=sentence):
+        decode_wrongly()
 
 
 def test_an_image_of_one_token_is_complete_at_once():
     """Catches rows that are planned for an image whose prefill has made all of it."""
-    target, parts = tiny_target(grid=(1, 1)), (NoDrafter(), SharedNoise(), Exact(), Sampling(cfg_scale=2.0))
-    made, plain = (decode(DecodingSetup(target, *parts), PROMPTS, SEEDS, 3) for decode in (RowParallel(1), generate))
+    target, parts = tiny_target(grid=(1, 1)), (SharedNoise(), Exact(), Sampling(cfg_scale=2.0))
+    drafters = (RowParallel(1), NoDrafter())
+    made, plain = (generate(DecodingSetup(target, drafter, *parts), PROMPTS, SEEDS, 3) for drafter in drafters)
     assert torch.equal(made.tokens, plain.tokens)
     assert made.rounds == []

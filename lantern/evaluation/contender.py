@@ -1,0 +1,297 @@
+"""A side of an evaluation, plain decoding or the method: decodes and times images, each on record before the next one
+begins; what is on record is not made again. Figures are made of these records by speed.py."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from time import perf_counter
+from typing import NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from lantern.data.prompts import Batch
+from lantern.evaluation.plan import Plan
+from lantern.evaluation.records import RECORDS, Name, lines_of, name_of, timings_before, unpack
+from lantern.evaluation.rows import Row, append_rows, is_baseline, read_rows, run_name, setting_id
+from lantern.identity import decoding_hashes, image_key
+from lantern.pipeline import Pipeline
+from lantern.runtime.cpu_contention import CpuContention
+from lantern.runtime.files import lock
+from lantern.runtime.memory import check_main_memory
+from lantern.types import Generation, Target
+
+BATCHES = 4  # decoded together, and so lost together
+BUSY_CORES = 0.25  # used by other processes, above which a timing is disturbed
+DECODED = 4096  # tokens made into images at once, such as four images of 512 px
+ON_RECORD = "start the run again in its folder on a machine with more: nothing is decoded twice; or give fewer images"
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Made(NamedTuple):
+    """What was decoded in this process and not read from the record."""
+
+    prompts: list[str]
+    generation: Generation
+
+
+class ImageCount:
+    """Is told how many images a point takes and which it has, such as for a progress bar. This one counts nothing."""
+
+    def expect(self, timed: int, made: int, shared: int) -> None:
+        """shared: of the made ones, those that other points reuse."""
+
+    def add(self, part: str, number: int, is_new: bool) -> None:
+        """part: as in the record; is_new: whether they were not found there."""
+
+
+class Contender:
+    """A pipeline with the records of its images in two parts: "speed", timed one by one, and "images", made in batches.
+    Equal keys of a part mean equal tokens. Images of plain decoding are shared by the points of a sweep."""
+
+    def __init__(self, pipeline: Pipeline, method: Pipeline, plan: Plan, count: ImageCount) -> None:
+        """method: the pipeline that is evaluated, on either side."""
+        self.pipeline, self.plan, self.count = pipeline, plan, count
+        described, fingerprint = dict(pipeline.describe()), plan.plain_fingerprint
+        if not is_baseline(described):
+            described, fingerprint = described | dict(plan.settings), plan.fingerprint
+        self.row_keys: Row = described | {"seed": plan.seed, "batch_size": plan.batch_size, **plan.protocol}
+        self.row_keys |= {"num_images": plan.num_images, "fingerprint": fingerprint}
+        self.row_keys["compile"] = pipeline.target.compiles
+        is_method = pipeline is method
+        self.notes = plan.notes if is_method else {}
+
+        decoding = (described, _weights(pipeline), plan.seed, fingerprint)
+        machine = plan.protocol.get("device"), torch.get_num_threads()  # a requeued job may go on elsewhere
+        self.keys = {
+            "speed": image_key("speed", decoding, method.describe(), plan.fingerprint, *machine),
+            "images": image_key("images", decoding, plan.batch_size),
+        }
+        self._is_shared = not is_method and not plan.is_sharded
+        home = plan.baselines / self.keys["images"] if self._is_shared else plan.folder
+        self.folder = plan.folder / "images" if is_method else home  # of the pictures
+        self._files = {"speed": plan.folder / RECORDS, "images": home / RECORDS}
+        names = zip(plan.batch.prompts, plan.batch.copies, plan.batch.file_names, strict=True)
+        self._pictures = {(prompt, copy): self.folder / name for prompt, copy, name in names}
+        self._lines: dict[Name, Row] = {}
+        self._tokens: dict[Name, Tensor] = {}  # of the images made in this process
+        self.read("speed")
+
+    def read(self, part: str) -> None:
+        """Reads the lines of a part that are on record now. Of several lines of an image the one timed last counts."""
+        files = dict.fromkeys([*self.plan.known, self._files[part]])
+        lines = [line for file in files if file.is_file() for line in read_rows(file)]
+        lines = sorted((line for line in lines if line.get("key") == self.keys[part]), key=timings_before)
+        # a line may be of a setting that differs from this one in its number of images alone
+        self._lines |= {name_of(line): self._of_this_setting(line, part) for line in lines}
+
+    def find(self, part: str, prompt: str, copy: int) -> Row | None:
+        """The line of an image, or None."""
+        return self._lines.get((part, prompt, copy))
+
+    def lines(self, part: str, batch: Batch) -> list[Row]:
+        """The lines of a batch, in its order; those of another shard's images are left out."""
+        found = [self.find(part, prompt, copy) for prompt, copy in zip(batch.prompts, batch.copies, strict=True)]
+        return [line for line in found if line is not None]
+
+    def tokens(self, lines: Sequence[Row]) -> Tensor:
+        """Tokens [N, L, ...] of the images of lines: as decoded, or unpacked where a line was read from a file."""
+        made = [self._tokens.get(name_of(line)) for line in lines]
+        return torch.stack(
+            [unpack(line["codes"]) if own is None else own for line, own in zip(lines, made, strict=True)]
+        )
+
+    def warm_up(self, prompt: str, seed: int) -> None:
+        """One image, unrecorded."""
+        self._finish(self.pipeline.generate([prompt], [seed], 1))
+
+    def has_timed(self, prompt: str, copy: int, before: int = 0) -> bool:
+        """Whether a timing of an image is on record that followed `before` others."""
+        line = self.find("speed", prompt, copy)
+        return line is not None and timings_before(line) >= before
+
+    def time(self, prompt: str, copy: int, seed: int, before: int = 0, is_counted: bool = True) -> Made | None:
+        """One image alone, recorded with its token time, its end-to-end time and the CPU use of other processes, in
+        place of `before` earlier timings; None if it is on record. is_counted: whether the plan counts it, as none that
+        is disturbed and timed again."""
+        made = None
+        if not self.has_timed(prompt, copy, before):
+            others = CpuContention()
+            started = perf_counter()
+            generation = self.pipeline.generate([prompt], [seed], 1)
+            self._finish(generation)
+            timed = {"latency_s": generation.latency_s, "end_to_end_s": perf_counter() - started, "retimed": before}
+            used = others.cores_beside(generation.tokens)
+            lines = lines_of(generation, "speed", [(prompt, copy, seed)], **timed, other_cores=used)
+            self._add(lines, generation.tokens)
+            made = Made([prompt], generation)
+        if is_counted:
+            self.count.add("speed", 1, made is not None)
+        return made
+
+    def make(self, batch: Batch, observe: Callable[[Made], object] = lambda made: None) -> None:
+        """Makes the images that are missing, in groups. `observe` is called with what was decoded, which is not kept.
+        The record of shared images is read under its lock: another point may have made them meanwhile."""
+        with self._locked():
+            self.read("images")
+            for group in groups_of(batch, self.plan.batch_size):
+                if made := self.make_group(group):
+                    observe(made)
+
+    def has_made(self, group: Batch) -> bool:
+        """Whether all images of a group are on record."""
+        return all(self.find("images", *image) for image in zip(group.prompts, group.copies, strict=True))
+
+    def make_group(self, group: Batch) -> Made | None:
+        """Makes a group of images unless all of them are on record: one with an image missing is made again as a whole,
+        since in low precision an image's rounding depends on the batch it is decoded in."""
+        is_new = not self.has_made(group)
+        made = None
+        if is_new:
+            generation = self.pipeline.generate(group.prompts, group.seeds, self.plan.batch_size)
+            self._add(lines_of(generation, "images", list(zip(*group, strict=True))), generation.tokens)
+            made = Made(group.prompts, generation)
+        self.count.add("images", len(group.prompts), is_new)
+        return made
+
+    def _finish(self, generation: Generation) -> None:
+        decode_images(self.pipeline.target, generation.tokens)
+
+    def _add(self, lines: Sequence[Row], tokens: Tensor) -> None:
+        """Appends the lines of images with tokens [N, L, ...]; they are on disk when this returns."""
+        part = lines[0]["part"]
+        lines = [self._of_this_setting(line, part) for line in lines]
+        append_rows(self._files[part], lines)
+        names = [name_of(line) for line in lines]
+        self._lines |= dict(zip(names, lines, strict=True))
+        self._tokens |= dict(zip(names, tokens.cpu(), strict=True))
+
+    def _of_this_setting(self, line: Row, part: str) -> Row:
+        picture = self._pictures.get((line["prompt"], line["copy"]))
+        image = None if picture is None else os.path.relpath(picture, self._files[part].parent)
+        names = {"key": self.keys[part], "setting": setting_id(self.row_keys), "method": run_name(self.row_keys)}
+        return {**names, **line, **names, "image": image}
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Waits until no other process makes the same shared images; the system releases the lock of one that ends."""
+        if not self._is_shared:
+            yield
+            return
+        path = self._files["images"].parent / "lock"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w") as file:
+            lock(file)  # where it has no effect, two points may make the same images
+            yield
+
+
+def _weights(pipeline: Pipeline) -> tuple[object, ...]:
+    target = pipeline.target
+    weight = target.embed_weight
+    return *decoding_hashes(target).values(), str(weight.dtype), weight.device.type, target.compiles
+
+
+def time_in_turn(contenders: Sequence[Contender], batch: Batch) -> list[list[Made]]:
+    """Times every image of the batch with every contender, in alternating order, after a warm-up if any timing is
+    missing. Returns what was decoded, by contender."""
+    images = [(*image, first_valid_timing(contenders, *image[:2])) for image in zip(*batch, strict=True)]
+    if any(not one.has_timed(prompt, copy, first) for one in contenders for prompt, copy, _, first in images):
+        warm_up(contenders, batch)
+    made = call_in_turn([one.time for one in contenders], images)
+    return [[one for one in own if one is not None] for own in made]
+
+
+def first_valid_timing(contenders: Sequence[Contender], prompt: str, copy: int) -> int:
+    """The number of the first timing of an image that counts. Those that only some contenders had before their process
+    ended do not: a ratio of times takes both from one minute, so that all time the image again."""
+    lines = [one.find("speed", prompt, copy) for one in contenders]
+    return 0 if all(lines) else max((timings_before(line) + 1 for line in lines if line), default=0)
+
+
+def warm_up(contenders: Sequence[Contender], batch: Batch) -> None:
+    """One unrecorded image by each. Plain decoding, the first, comes last, and behind the method all others that decode
+    plainly: the method's larger cache moves their recorded passes."""
+    for contender in (*contenders[1:], contenders[0]):
+        contender.warm_up(batch.prompts[0], batch.seeds[0])
+
+
+def retime(contenders: Sequence[Contender], batch: Batch, most: int) -> None:
+    """Times an image again with every contender, at most `most` times, while its last timings are disturbed, and once
+    more where a process ended between them: a rule fixed before anything is timed, which looks at no speed-up. The
+    records hold every timing."""
+    is_warm = False
+    while due := _images_to_retime(contenders, batch, most):  # every pass raises their counts, so that it ends
+        if not is_warm:
+            warm_up(contenders, batch)
+            is_warm = True
+        call_in_turn([one.time for one in contenders], due)
+
+
+def _images_to_retime(contenders: Sequence[Contender], batch: Batch, most: int) -> list[tuple]:
+    """Arguments of Contender.time for the images that were disturbed or whose turn was cut short."""
+    images = list(zip(*batch, strict=True))
+    timed = list(zip(*(one.lines("speed", batch) for one in contenders), strict=True))
+    counts = [_next_count(lines, most) for lines in timed]
+    return [(*image, before, False) for image, before in zip(images, counts, strict=True) if before]
+
+
+def _next_count(lines: Sequence[Row], most: int) -> int:
+    """How many timings of an image precede the one that is due; 0 where none is."""
+    counts = [timings_before(line) for line in lines]
+    is_cut_short = min(counts) < max(counts)
+    return max(counts) + 1 if is_cut_short or (max(counts) < most and is_disturbed(lines)) else 0
+
+
+def is_disturbed(lines: Sequence[Row]) -> bool:
+    """lines: an image's timings. Their times do not count: a method's differ by image, so that slow spells could be
+    sought on plain decoding's side alone, which would lower every speed-up."""
+    return any((line["other_cores"] or 0.0) > BUSY_CORES for line in lines)
+
+
+def interleave(
+    decoders: Sequence[Callable[[str, int], Generation]], prompts: Sequence[str], seeds: Sequence[int]
+) -> list[list[Generation]]:
+    """Decodes prompt by prompt with every decoder, in alternating order, after a warm-up. Returns the generations by
+    decoder."""
+    for decode in decoders:
+        decode(prompts[0], seeds[0])
+    return call_in_turn(decoders, zip(prompts, seeds, strict=True))
+
+
+def call_in_turn(calls: Sequence[Callable[..., Result]], items: Iterable[Sequence]) -> list[list[Result]]:
+    """Makes every call on every item's arguments, in alternating order. Returns the results by call."""
+    results: list[list[Result]] = [[] for _ in calls]
+    for number, item in enumerate(items):
+        for index in alternating(number, range(len(calls))):
+            results[index].append(calls[index](*item))
+    return results
+
+
+def alternating(number: int, parts: Sequence[Item]) -> Sequence[Item]:
+    """The parts in order for an even number, else reversed: a machine that becomes slower or faster meanwhile then
+    affects the times of all parts alike."""
+    return parts if number % 2 == 0 else parts[::-1]
+
+
+def groups_of(batch: Batch, batch_size: int) -> list[Batch]:
+    """The images that are made together, the same however often a run is cut short: a few batches, so that waiting
+    prompts take the rows of finished images."""
+    size = BATCHES * batch_size
+    starts = range(0, len(batch.prompts), size)
+    return [batch.part(slice(start, start + size)) for start in starts]
+
+
+def decode_images(target: Target, tokens: Tensor, remedy: str = ON_RECORD) -> Tensor:
+    """tokens [N, L] -> images [N, 3, H, W] in [0, 1], float32, on the CPU, a few at once, since an image decoder's
+    activations are larger than the caches of decoding. LanternError with the remedy where they do not fit in memory."""
+    device = target.codebook.device  # records hold tokens on the host
+    size = max(1, DECODED // tokens.shape[1])
+    first = target.decode(tokens[:size].to(device)).float().cpu()
+    check_main_memory(len(tokens) * first[:1].nbytes, f"{len(tokens)} images as pixels", remedy)
+    images = first.new_empty(len(tokens), *first.shape[1:])
+    images[:size] = first
+    for start in range(size, len(tokens), size):
+        part = slice(start, start + size)
+        images[part] = target.decode(tokens[part].to(device)).float().cpu()
+    return images

@@ -1,0 +1,231 @@
+"""Every id and hash of the project: twelve hex digits of a SHA-256. They tell apart files, programs, settings, runs and
+images; write_provenance keeps them beside a result. Seeds of noise and splits of data are no ids (noise.py, data/)."""
+
+import ast
+import hashlib
+import importlib.metadata
+import json
+import platform
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lantern.runtime.cpu_contention import usable_cores
+from lantern.runtime.files import replace_text
+from lantern.runtime.hardware import vector_instructions
+from lantern.types import Target
+
+DIGITS = 12  # older files hold 10 or 16 digits, of the same hashes
+BLOCK = 1 << 20  # bytes of a file read at once
+PACKAGES = ("torch", "pytorch-lightning", "hydra-core", "transformers", "datasets", "torch-fidelity", "wandb")
+PROVENANCE = "provenance.json"
+PACKAGE = Path(__file__).resolve().parent
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+PLAIN = ("model", "sampling", "dtype", "device", "compile", "tf32")  # what plain decoding is built from
+DECODING = (*PLAIN, "drafter", "tree", "acceptance", "verification")
+MAKING = (*DECODING, "prompts", "split", "seed", "batch_size")  # what determines images and their records
+NOT_IN_FINGERPRINT = (  # changes no figure
+    "paths", "tracking", "sweep", "budget", "shards", "shard", "lease_s", "published", "reproduce",
+)  # fmt: skip
+
+
+def digest(value: object) -> str:
+    """Of a value's JSON, its keys sorted."""
+    return bytes_hash([json.dumps(value, sort_keys=True, default=str).encode()])
+
+
+def bytes_hash(parts: Iterable[Any]) -> str:
+    """Of bytes or buffers, one after the other."""
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(part)
+    return found.hexdigest()[:DIGITS]
+
+
+def files_hash(paths: Iterable[str | Path]) -> str:
+    """Of the bytes of files, one after the other."""
+    return bytes_hash(block for path in paths for block in _blocks(path))
+
+
+def _blocks(path: str | Path) -> Iterable[bytes]:
+    with Path(path).open("rb") as file:
+        while block := file.read(BLOCK):
+            yield block
+
+
+def tensor_hash(tensor: Tensor) -> str:
+    """Of a tensor's values."""
+    return bytes_hash([_bytes_of(tensor)])
+
+
+def state_hash(module: nn.Module) -> str:
+    """Of the names and values of all weights, whatever file they came from."""
+    state = sorted(module.state_dict().items())
+    return bytes_hash(part for name, value in state for part in (name.encode(), _bytes_of(value)))
+
+
+def _bytes_of(tensor: Tensor) -> Any:
+    return tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+
+
+@lru_cache
+def code_hash(package: Path = PACKAGE) -> str:
+    """Of a package's syntax trees, comments and docstrings left out: a changed program reuses no record, a changed
+    comment all of them."""
+    paths = sorted(package.rglob("*.py"))
+    return bytes_hash(
+        f"{path.relative_to(package).as_posix()}\n{code_of(path.read_text('utf-8'))}\n".encode() for path in paths
+    )
+
+
+def code_of(source: str) -> str:
+    """The syntax tree of Python source as text, without comments and docstrings."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    return ast.dump(tree)
+
+
+def image_key(*parts: object) -> str:
+    """Of what determines an image, this package's code and torch's version included."""
+    return digest([*parts, code_hash(), torch.__version__])
+
+
+def config_fingerprint(config: Mapping[str, object], parts: Sequence[str] = DECODING) -> str:
+    """Of the configuration that a pipeline is built from, settings without a row key included."""
+    return digest(without_device_index({name: config.get(name) for name in parts}))
+
+
+def request_hash(config: Mapping[str, object], hashes: Mapping[str, str | None]) -> str:
+    """The id of a run: of its configuration, of what it read (weights and prompts, by name) and of the code."""
+    asked = {name: value for name, value in config.items() if name not in NOT_IN_FINGERPRINT}
+    return image_key(without_device_index(asked), hashes)
+
+
+def choice_key(config: Mapping[str, object], hashes: Mapping[str, str | None], batch_size: int) -> str:
+    """Of what decides the shape that tree=auto finds for so many images at once: neither sizes nor metrics."""
+    return image_key(config_fingerprint(config), without_metrics(hashes), batch_size)
+
+
+def without_metrics(hashes: Mapping[str, str | None]) -> dict[str, str | None]:
+    """The hashes of all that decoding reads."""
+    return {name: value for name, value in hashes.items() if not name.startswith("metrics.")}
+
+
+def without_device_index(config: Any) -> Any:
+    """The configuration with every `device` by its kind: cuda:1 and cuda are one device to whoever reads a record."""
+    if isinstance(config, Mapping):
+        return {
+            name: value.split(":")[0] if name == "device" and isinstance(value, str) else without_device_index(value)
+            for name, value in config.items()
+        }
+    return [without_device_index(part) for part in config] if isinstance(config, list | tuple) else config
+
+
+def target_hashes(target: Target) -> tuple[str, str | None]:
+    """Hashes of a target's weights and, where it has weights of its own, of its text encoder's."""
+    return target.weights_hash, getattr(getattr(target, "conditioner", None), "weights_hash", None)
+
+
+def decoding_hashes(target: Target) -> dict[str, str | None]:
+    """By name, the hashes of all that a target decodes with: target_hashes, and its codebook, among whose codes LANTERN
+    finds neighbours and whose tokenizer may be of another file."""
+    weights, encoder = target_hashes(target)
+    return {"target": weights, "text encoder": encoder, "codebook": tensor_hash(target.codebook)}
+
+
+def reading_hash(target: Target, caption: str) -> str:
+    """A hash of what target_hashes do not tell of a target's law: how it reads captions, by the example of one, and the
+    sizes of its weights, since random ones have no hash. Nothing passes through the target itself."""
+    body = getattr(target, "transformer", nn.Module())  # which, like a prefix, not every target has
+    sizes = [list(weight.shape) for weight in (target.embed_weight, *body.parameters(), *body.buffers())]
+    read: list[object] = [sizes, getattr(target, "prefix_len", None)]
+    if hasattr(target, "prompts"):
+        read += target.prompts([caption])  # token ids
+    elif hasattr(target, "conditioner"):
+        condition, visible = target.conditioner([caption])
+        read += [list(condition.shape), str(condition.dtype), visible.tolist()]
+        if not target_hashes(target)[1]:  # an encoder's values differ in their last bits between machines and batches
+            read.append(tensor_hash(condition))
+    return digest(read)
+
+
+def protocol(target: Target, prompts: Sequence[str], split: str) -> dict[str, object]:
+    """The keys that are the same for all rows of a run."""
+    weight = target.embed_weight
+    return {
+        "target_hash": target.weights_hash,
+        "prompts_hash": digest(list(prompts)),
+        "split": split,
+        "dtype": str(weight.dtype).removeprefix("torch."),
+        "device": device_name(str(weight.device)),
+        "threads": torch.get_num_threads(),
+        "compile": target.compiles,
+        "tf32": torch.backends.cuda.matmul.allow_tf32,
+        "code": code_hash(),
+        "revision": git_state()["revision"],
+        "torch": torch.__version__,
+    }
+
+
+def write_provenance(folder: str | Path, config: dict, hashes: Mapping[str, str | None]) -> Path:
+    """Writes provenance.json into a folder, atomically: command, configuration, code, versions, device, and the hashes
+    of data and weights by name. LanternError if the folder cannot be written."""
+    path = Path(folder) / PROVENANCE
+    record = {
+        "argv": sys.argv,
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "git": git_state(),
+        "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
+        "device": device_name(str(config.get("device", "auto"))),
+        "threads": torch.get_num_threads(),
+        "hashes": hashes,
+        "config": config,
+    }
+    replace_text(path, json.dumps(record, indent=2, default=str) + "\n")
+    return path
+
+
+def git_state() -> dict[str, object]:
+    """The git revision of this code and whether files differ from it; None for both outside a git checkout."""
+    revision = _git("rev-parse", "HEAD")
+    return {"revision": revision, "dirty": None if revision is None else bool(_git("status", "--porcelain"))}
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", "-C", str(PACKAGE), *arguments], capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def device_name(device: str = "auto") -> str:
+    """The name of the accelerator that a setting `device` means, or the processor's with its usable cores and its
+    vector instructions."""
+    if device.startswith(("auto", "cuda")) and torch.cuda.is_available():
+        return torch.cuda.get_device_name(None if device == "auto" else device)
+    return f"{_processor()} ({len(usable_cores())} cores, {vector_instructions()})"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
