@@ -17,7 +17,7 @@ from lantern.models.cached_target import CachedTarget
 from lantern.models.graphs import Outputs, recorded_size, recorded_tree
 from lantern.models.token_axis import spread
 from lantern.noise import StoredPicks
-from lantern.runtime.core_sharing import sharing_cores
+from lantern.runtime.cores import sharing_cores
 from lantern.runtime.memory import check_drafted
 from lantern.sampling import Sampling
 from lantern.types import (

@@ -7,7 +7,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from lantern.cli.error_messages import in_one_sentence, without_hints
 from lantern.cli.help_page import register
@@ -33,14 +33,16 @@ def evaluate(cfg: DictConfig) -> None:
         return
     with alone_in(folder):
         if cfg.reproduce:
-            _reproduce(cfg, run.overrides.task, folder)
+            from lantern.cli.reproduce import replay
+
+            print(replay(cfg, run.overrides.task, folder))
         else:
             from lantern.cli.run_setting import run_setting
 
             tell_unused_tree(run.overrides.task, cfg)
             sweep = Path(run.sweep.dir) if run.mode == RunMode.MULTIRUN else None
             chosen = run.runtime.choices
-            run_setting(cfg, chosen.model, folder, sweep, chosen.get("method"))
+            run_setting(cfg, chosen.model, folder, sweep, chosen.get("method"), run.overrides.task)
 
 
 @without_hints
@@ -76,16 +78,3 @@ def _dry_run(cfg: DictConfig) -> None:
     found = estimate(target, largest, "checkpoint" in cfg.drafter, sizes, place)
     name = HydraConfig.get().runtime.choices.model
     print(f"model={name} in {cfg.dtype} on {place}\n{found.table(available_memory(place))}")
-
-
-def _reproduce(cfg: DictConfig, overrides: list[str], folder: Path) -> None:
-    """Runs a recorded row again and prints how the two compare."""
-    from lantern.cli.reproduce import check_alone, check_elsewhere, compare_rows, moved, recorded_run
-    from lantern.cli.run_setting import run_setting
-
-    check_alone(cfg.reproduce, overrides)
-    recorded, rows, home = recorded_run(cfg.reproduce)
-    check_elsewhere(cfg.reproduce, home, folder)
-    again = OmegaConf.create(moved(recorded, cfg.paths.root))
-    row = rows[-1]
-    print(compare_rows(rows, run_setting(again, row["model"], folder, None, row.get("method"), home)))

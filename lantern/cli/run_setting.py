@@ -2,7 +2,7 @@
 process."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from lantern.cli.instantiate import one_at_a_time, shared
+from lantern.cli.composing import one_at_a_time, shared
 from lantern.cli.plain_settings import check_settings
 from lantern.data.prompts import load_prompts, split_prompts
 from lantern.errors import LanternError
@@ -35,22 +35,23 @@ from lantern.types import Target
 
 def run_setting(
     cfg: DictConfig, name: str, folder: Path, sweep: Path | None, method: str | None = None,
-    repeated: Path | None = None,
+    overrides: Sequence[str] = (), repeated: Path | None = None,
 ) -> list[Row]:  # fmt: skip
     """Measures one setting and writes its run folder. name: of the model; sweep: the folder of all points; method: the
-    chosen preset; repeated: the folder of the run whose row is made again. Returns the rows, none from a shard."""
+    chosen preset; overrides: of the command, recorded for reproduce=; repeated: the folder of the run whose row is made
+    again. Returns the rows, none from a shard."""
     check_settings(cfg)
     config = OmegaConf.to_container(cfg, resolve=True)
     tracker, budget = instantiate(cfg.tracking), instantiate(cfg.budget)  # their errors come before a model is loaded
     plan = plan_of(cfg)
     parts, tree = _parts(cfg, name)
-    read = _read(config, parts["model"], plan)
+    read = _input_hashes(config, parts["model"], plan)
     request = fingerprint.request_hash(config, read)
     if fingerprint.is_finished(folder, request):
         if sweep is None and plan.measures:
             merge_points(folder, [folder], "one setting", budget)  # which may be another than the run had
         return _finished_rows(folder)
-    tree = _stored(tree, plan, config, read, folder, repeated)
+    tree = _with_saved_tree(tree, plan, config, read, folder, repeated)
     if sweep is None and not plan.is_sharded:
         fingerprint.check_shards(folder, config, read)
     fingerprint.mark_begun(folder)
@@ -69,13 +70,13 @@ def run_setting(
         if measurements:
             write_measurements(folder, measurements)
             publish(folder, sweep, measurements, config, tracker, budget)
-            fingerprint.mark_finished(folder, request)
+            fingerprint.mark_finished(folder, request, overrides)
         return [measured.row for measured in measurements]
     finally:
         parts["model"].release()  # the next point of a sweep may need the memory, also after a failure
 
 
-def _read(config: dict, target: Target, plan: Plan) -> dict[str, str | None]:
+def _input_hashes(config: dict, target: Target, plan: Plan) -> dict[str, str | None]:
     """What the measurement depends on beside its settings."""
     read = fingerprint.decoding_hashes(target) | {"torch": torch.__version__, "code": code_hash()}
     read["prompts"] = fingerprint.digest(plan.prompts)
@@ -127,7 +128,7 @@ def _finished_rows(folder: Path) -> list[Row]:
     return read_summary(folder)
 
 
-def _stored(
+def _with_saved_tree(
     tree: object, plan: Plan, config: Mapping, read: Mapping[str, str | None], folder: Path, repeated: Path | None
 ) -> object:
     """tree=auto for the images that are decoded at once, with its choice stored; another tree unchanged."""

@@ -15,6 +15,7 @@ from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig
 
 from lantern.cli.error_messages import sentence, user_error
+from lantern.cli.hydra_private import error_of
 from lantern.evaluation.rows import is_baseline, setting_id
 from lantern.reporting.best_setting import report_best
 from lantern.reporting.evaluation_bar import EvaluationBar, open_sweep, sweep_bar
@@ -63,7 +64,7 @@ class SweepReport(Callback):
         atexit.unregister(self._report_at_exit)
         atexit.register(self._report_at_exit)  # before the exit handlers that the points registered, such as W&B's
         if job_return.status == JobStatus.FAILED and config.hydra.mode.name == "MULTIRUN":
-            settings, error = " ".join(job_return.overrides or []), job_return._return_value
+            settings, error = " ".join(job_return.overrides or []), error_of(job_return)
             reason = reason_of(error)  # Hydra shows that of the first failed point alone
             self._failed_by_user |= reason is not None
             log.error(
@@ -99,8 +100,9 @@ class SweepReport(Callback):
         parts = (instantiate(config[part]) for part in ("tracking", "budget"))
         report_sweep(folder, config.sweep.name, *parts)
         if (left := (self._points or 0) - len(point_folders(folder))) > 0:  # failed, or in a job that goes on
-            mend = "mend what is named above first, then start the command"
-            remedy = mend if self._failed_by_user else "start the same command"
+            remedy = (
+                "fix the errors above, then start the command" if self._failed_by_user else "start the same command"
+            )
             log.warning(
                 "%d of %d points have no results yet; %s again with hydra.sweep.dir=%s",
                 left, self._points, remedy, folder,

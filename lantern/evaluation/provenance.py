@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from lantern.runtime.cpu_contention import usable_cores
+from lantern.runtime.cores import usable_cores
 from lantern.runtime.files import replace_text
 from lantern.runtime.hardware import vector_instructions
 from lantern.runtime.source import code_of

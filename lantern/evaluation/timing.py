@@ -11,7 +11,7 @@ from torch import Tensor
 from lantern.data.prompts import Batch
 from lantern.evaluation.records import Ledger, lines_of, timings_before
 from lantern.evaluation.rows import Row
-from lantern.runtime.cpu_contention import CpuContention
+from lantern.runtime.cores import CpuContention
 from lantern.runtime.memory import check_main_memory
 from lantern.types import Generation, Target
 

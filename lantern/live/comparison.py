@@ -17,7 +17,7 @@ from lantern.live.preview import Preview
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline
 from lantern.progress import Progress, stream
-from lantern.runtime.cpu_contention import CpuContention
+from lantern.runtime.cores import CpuContention
 
 Event = dict[str, object]
 MOST_CHARACTERS = 1000

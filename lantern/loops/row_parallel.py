@@ -16,7 +16,7 @@ from lantern.errors import LanternError, check_whole
 from lantern.loops.row_schedule import Image, next_pass
 from lantern.models.token_axis import has_latents
 from lantern.noise import GreedyNoise, Noise, Purpose, gumbel_argmax
-from lantern.runtime.core_sharing import sharing_cores
+from lantern.runtime.cores import sharing_cores
 from lantern.runtime.memory import check_memory, check_nodes
 from lantern.sampling import Sampling
 from lantern.types import Forward, Generation, Round, Target

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase, T5Config, T5EncoderModel
 
+from lantern.errors import FirstWarning
 from lantern.models.build import RANDOM
 from lantern.models.caption_cleaning import cleaned
 from lantern.models.conditioners import SCENE_WORDS, WordFeatures
 from lantern.models.hf.pretrained import load_pretrained
-from lantern.runtime.first_warning import FirstWarning
 
 log = logging.getLogger(__name__)
 

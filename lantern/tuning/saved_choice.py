@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
 
-from hydra.utils import instantiate
-
 from lantern.evaluation.rows import encode
 from lantern.pipeline import DrafterOverrides
 from lantern.runtime.files import read_object, replace_text
-from lantern.runtime.known_targets import check_known
+from lantern.trees.eagle2 import Eagle2Tree
+from lantern.trees.static import StaticTree
 
 CHOICE = "tree.json"
+TREES = {tree.__name__: tree for tree in (Eagle2Tree, StaticTree)}  # that lantern.tuning.families may choose
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,8 @@ class KeptChoice:
         kept = read_object(self.path)
         if kept.get("asked") != self.asked or "shape" not in kept:
             return []
-        check_known(kept["shape"], self.path)
-        return [
-            DrafterOverrides({name: _built(value) for name, value in kept["shape"].items()}) if kept["shape"] else None
-        ]
+        shape = kept["shape"]
+        return [DrafterOverrides({name: _built(value) for name, value in shape.items()}) if shape else None]
 
     def adopt(self, other: Path) -> None:
         """Copies another run's choice, if there is one."""
@@ -46,13 +44,17 @@ class KeptChoice:
 def config_of(tree: object) -> dict[str, object]:
     """The conf/tree entry of a tree that stores its arguments under their names."""
     kind = type(tree)
-    arguments = {name: getattr(tree, name) for name in signature(kind).parameters}
-    return {"_target_": f"{kind.__module__}.{kind.__qualname__}", **arguments}
+    return {"_target_": f"{kind.__module__}.{kind.__qualname__}", **_arguments(tree)}
+
+
+def _arguments(tree: object) -> dict[str, object]:
+    return {name: getattr(tree, name) for name in signature(type(tree)).parameters}
 
 
 def _written(value: object) -> object:
-    return value if isinstance(value, int) else config_of(value)
+    return value if isinstance(value, int) else {"tree": type(value).__name__, "arguments": _arguments(value)}
 
 
 def _built(value: object) -> object:
-    return instantiate(value) if isinstance(value, Mapping) else value
+    """A tree by its class's name in TREES; nothing that a file names is imported."""
+    return TREES[value["tree"]](**value["arguments"]) if isinstance(value, Mapping) else value

@@ -12,7 +12,7 @@ from support.configs import composed as hydras_own
 from support.paths import CONF, ROOT
 from support.tiny_weights import write_tiny_weights
 
-from lantern.cli.compose import composed
+from lantern.cli.composing import composed
 
 PROGRAM = """
 import hydra, lantern

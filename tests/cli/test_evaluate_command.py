@@ -14,7 +14,7 @@ from support.paths import ROOT
 from support.tiny_weights import write_tiny_weights
 
 from lantern.evaluation.rows import read_rows
-from lantern.runtime.cpu_contention import usable_cores
+from lantern.runtime.cores import usable_cores
 from lantern.tuning.saved_choice import CHOICE
 
 LASTING = ("setting", "part", "method", "prompt", "copy", "tokens", "steps")

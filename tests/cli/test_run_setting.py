@@ -12,8 +12,8 @@ from support.fake_pipeline import FakePipeline
 from support.paths import CONF
 from support.tiny_weights import write_tiny_weights
 
+from lantern.cli.composing import one_at_a_time
 from lantern.cli.error_messages import user_error
-from lantern.cli.instantiate import one_at_a_time
 from lantern.cli.main import _dry_run
 from lantern.cli.run_setting import _evaluation, own_settings, run_setting
 from lantern.errors import LanternError

@@ -181,7 +181,7 @@ def test_points_without_results_are_counted(made, left, tmp_path, monkeypatch, c
 
 
 @pytest.mark.parametrize(("error", "told"), [
-    (wrapped(LanternError("delta=2 is too much")), "mend what is named above first, then start the command again"),
+    (wrapped(LanternError("delta=2 is too much")), "fix the errors above, then start the command again"),
     (ZeroDivisionError("by zero"), "start the same command again"),
 ])  # fmt: skip
 def test_a_sweep_whose_settings_do_not_work_says_to_mend_them(error, told, tmp_path, monkeypatch, caplog):

@@ -12,8 +12,8 @@ from lantern.drafters.jacobi.jacobi import Jacobi, redraw_coupled
 from lantern.drafters.jacobi.starts import Nearest
 from lantern.drafters.none import NoDrafter
 from lantern.loops.row_parallel import RowParallel
-from lantern.runtime import core_sharing as module
-from lantern.runtime.core_sharing import WINDOW_S, CoreSharing, FixedThreads, core_sharing
+from lantern.runtime import cores as module
+from lantern.runtime.cores import WINDOW_S, CoreSharing, core_sharing
 from lantern.sampling import Sampling
 from lantern.verification.shared_noise import SharedNoise
 
@@ -109,7 +109,7 @@ def test_a_user_who_sets_the_threads_keeps_them(name, monkeypatch):
     assert isinstance(core_sharing(), CoreSharing)
     core_sharing.cache_clear()
     monkeypatch.setenv(name, "2")
-    assert isinstance(core_sharing(), FixedThreads)
+    assert core_sharing() is None
     core_sharing.cache_clear()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 TENSORS = dedent("""
     import resource, sys, torch
-    from lantern.runtime.freed_memory import keep_freed_memory
+    from lantern.training.run.fit import keep_freed_memory
     if "keep" in sys.argv:
         keep_freed_memory()
     torch.ones(2**24)  # 64 MiB, above the largest threshold that glibc takes by itself

@@ -9,7 +9,7 @@ from support.paths import ROOT
 from support.tiny_tasks import target_task
 from torch import nn
 
-from lantern.cli.compose import composed
+from lantern.cli.composing import composed
 from lantern.errors import LanternError
 from lantern.training.run.checks import FiniteLoss, check_data, check_numbers, check_tables
 

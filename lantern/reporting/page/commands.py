@@ -8,7 +8,7 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from lantern.evaluation.rows import read_summary, setting_id
-from lantern.runtime.programs import program_of
+from lantern.runtime.home import program_of
 
 
 def commands(points: Sequence[Path]) -> dict[str, str]:
