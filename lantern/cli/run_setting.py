@@ -45,17 +45,17 @@ def run_setting(
     tracker, budget = instantiate(cfg.tracking), instantiate(cfg.budget)  # their errors come before a model is loaded
     plan = plan_of(cfg)
     parts, tree = _parts(cfg, name)
-    read = _input_hashes(config, parts["model"], plan)
-    request = fingerprint.request_hash(config, read)
+    hashes = _input_hashes(config, parts["model"], plan)
+    request = fingerprint.request_hash(config, hashes)
     if fingerprint.is_finished(folder, request):
         if sweep is None and plan.measures:
             merge_points(folder, [folder], "one setting", budget)  # which may be another than the run had
         return _finished_rows(folder)
-    tree = _with_saved_tree(tree, plan, config, read, folder, repeated)
+    tree = _with_saved_tree(tree, plan, config, hashes, folder, repeated)
     if sweep is None and not plan.is_sharded:
-        fingerprint.check_shards(folder, config, read)
+        fingerprint.check_shards(folder, config, hashes)
     fingerprint.mark_begun(folder)
-    write_provenance(folder, config, read)
+    write_provenance(folder, config, hashes)
     try:
         if cfg.get("study"):  # older records lack it
             instantiate(cfg.study).run(pipelines(**parts), plan.prompts, cfg.seed, folder)
@@ -64,7 +64,7 @@ def run_setting(
         pipeline = joined(resolved(tree, joined))
         check_skip(pipeline)
         settings = {} if parts["loop"] else own_settings(config, parts["drafter"], tree)
-        identity = _identity(config, plan, pipeline, settings, method, read)
+        identity = _identity(config, plan, pipeline, settings, method, hashes)
         with _bar(sweep) as count:
             measurements = _evaluation(cfg, plan, pipeline, identity, folder, sweep, count).run(pipeline)
         if measurements:
@@ -77,13 +77,13 @@ def run_setting(
 
 
 def _input_hashes(config: dict, target: Target, plan: Plan) -> dict[str, str | None]:
-    """What the measurement depends on beside its settings."""
-    read = fingerprint.decoding_hashes(target) | {"torch": torch.__version__, "code": code_hash()}
-    read["prompts"] = fingerprint.digest(plan.prompts)
-    read |= local_hashes({part: config.get(part) for part in ("model", "drafter", "metrics")})
+    """Hashes of what the measurement depends on beside its settings, by name."""
+    hashes = fingerprint.decoding_hashes(target) | {"torch": torch.__version__, "code": code_hash()}
+    hashes["prompts"] = fingerprint.digest(plan.prompts)
+    hashes |= local_hashes({part: config.get(part) for part in ("model", "drafter", "metrics")})
     weight = target.embed_weight
-    read["device and dtype"] = f"{weight.device.type} {weight.dtype}"  # that auto has chosen
-    return read
+    hashes["device and dtype"] = f"{weight.device.type} {weight.dtype}"  # that auto has chosen
+    return hashes
 
 
 @contextmanager
@@ -129,22 +129,22 @@ def _finished_rows(folder: Path) -> list[Row]:
 
 
 def _with_saved_tree(
-    tree: object, plan: Plan, config: Mapping, read: Mapping[str, str | None], folder: Path, repeated: Path | None
+    tree: object, plan: Plan, config: Mapping, hashes: Mapping[str, str | None], folder: Path, repeated: Path | None
 ) -> object:
     """tree=auto for the images that are decoded at once, with its choice stored; another tree unchanged."""
     if not isinstance(tree, AutoTree):
         return tree
     size = 1 if plan.num_timed else plan.images_at_once
-    kept = KeptChoice(folder / CHOICE, fingerprint.choice_key(config, read, size))
+    kept = KeptChoice(folder / CHOICE, fingerprint.choice_key(config, hashes, size))
     if repeated:
         kept.adopt(repeated / CHOICE)
     return tree.at(size).keeping(kept)
 
 
 def _identity(
-    config: Mapping, plan: Plan, pipeline: Pipeline, settings: Row, method: str | None, read: Mapping[str, str]
+    config: Mapping, plan: Plan, pipeline: Pipeline, settings: Row, method: str | None, hashes: Mapping[str, str]
 ) -> Identity:
-    tokenizer = next((found for name, found in read.items() if name.startswith("model.tokenizer")), None)
+    tokenizer = next((found for name, found in hashes.items() if name.startswith("model.tokenizer")), None)
     preset = {"method": method} if method else {}
     weights = config["drafter"].get("checkpoint")
     if weights and pipeline.drafter.weights_hash:

@@ -69,7 +69,7 @@ def weights(tmp_path_factory):
     "acceptance=exact +acceptance.k=3",
     "+tree.length=3",
     "drafter=none +drafter.length=3",
-    "+drafter.width=3 acceptance=exact",
+    "acceptance=exact +drafter.width=3",
     "+budget.k=3",
     "tree=ddd tree.tau=nan",
     "tree=ddd tree.checks=[true]",

@@ -220,11 +220,3 @@ def test_every_input_that_changed_is_named(key):
     found = compare_rows([BEFORE | {key: "a"}], [BEFORE | {key: "b"}])
     assert f"changed: {key} was a, is b" in found
     assert "changed" not in compare_rows([BEFORE | {key: "a"}], [BEFORE | {key: "a"}])
-
-
-def test_a_row_is_not_made_again_in_its_own_folder(tmp_path):
-    """Catches a run that replaces the rows it is compared with."""
-    check_elsewhere(f"{tmp_path}#abc", tmp_path / "0", tmp_path / "1")
-    for folder in (tmp_path, tmp_path / "0", tmp_path / "1" / ".." / "0"):
-        with pytest.raises(LanternError, match=r"give another hydra\.run\.dir"):
-            check_elsewhere(f"{tmp_path}#abc", tmp_path / "0", folder)

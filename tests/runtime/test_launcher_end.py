@@ -13,8 +13,10 @@ from support.paths import ROOT
 
 RANK = """
 import time
-from lantern.training.run.interrupts import ends_with_torchrun
-ends_with_torchrun(lambda: (print("ready", flush=True), time.sleep(60)))()
+from lantern.training.run.entry import end_with_torchrun
+end_with_torchrun()
+print("ready", flush=True)
+time.sleep(60)
 """
 LAUNCHER = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
 
