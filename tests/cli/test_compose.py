@@ -34,6 +34,7 @@ main()
 """
 
 
+@pytest.mark.full
 def test_loading_a_model_leaves_the_state_of_a_hydra_program_unchanged(tmp_path):
     """Catches a user's program that loses its own Hydra when it loads a model."""
     program, weights = tmp_path / "program.py", write_tiny_weights(tmp_path / "weights")

@@ -113,6 +113,7 @@ def test_a_setting_that_fails_frees_the_memory_of_its_target(failing, tmp_path, 
     assert [target.held_bytes for target in targets] == [0]
 
 
+@pytest.mark.full
 def test_a_finished_run_is_judged_by_another_budget(tmp_path):
     """Catches a budget that changes nothing because no figure depends on it."""
     weights = write_tiny_weights(tmp_path / "weights")

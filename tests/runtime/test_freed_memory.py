@@ -25,6 +25,7 @@ def pages_cleared(*words: str) -> int:
     return int(found.stdout)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc alone can be told to keep freed memory")
 def test_a_large_tensor_takes_the_pages_of_the_one_before():
     """5 tensors of some 16,000 pages; huge pages would be fewer, in both cases."""
