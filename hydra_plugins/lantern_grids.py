@@ -3,9 +3,10 @@ only from the package hydra_plugins."""
 
 from collections.abc import Mapping, Sequence
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+
+from lantern.cli.hydra_private import BasicSweeper
 
 RULE_SETTINGS = ("acceptance.", "tree.")  # of the sweep's rule and tree, which no reference has
 

@@ -12,8 +12,8 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from lantern.cli.compose import composed
-from lantern.cli.error_messages import NAMELESS, sentence, unknown_key, user_error, wrong_kind
+from lantern.cli.composing import composed
+from lantern.cli.error_messages import NAMELESS, sentence, user_error
 from lantern.cli.plain_settings import check_settings, warn_unused_tree
 from lantern.data.prompts import Batch, check_text
 from lantern.errors import LanternError, check_batch_size
@@ -147,7 +147,7 @@ def _in_one_sentence(config: DictConfig) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        known = user_error(error, config) or unknown_key(config) or wrong_kind(config)
+        known = user_error(error, config)
         if known is None or known is error:
             raise
         raise known from error

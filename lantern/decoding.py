@@ -13,7 +13,7 @@ from torch import Tensor
 from lantern.engine.judging import Judge, check_law
 from lantern.errors import LanternError, check_batch_size
 from lantern.models.token_grid import spread
-from lantern.runtime.core_sharing import sharing_cores
+from lantern.runtime.cores import sharing_cores
 from lantern.runtime.memory import check_memory, memory_errors_explained
 from lantern.sampling import Sampling
 from lantern.types import (

@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Sequence
+from logging import Logger
 from typing import TypeGuard
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -58,3 +59,15 @@ def unwritable(what: object, error: OSError) -> LanternError:
     if error.errno in FULL:
         remedy = "make room and start again in the same folder: what was finished is kept"
     return LanternError(f"cannot write {what} ({error.strerror}); {remedy}")
+
+
+class FirstWarning:
+    """Logs the first warning it is given: a training reads its captions in every epoch."""
+
+    def __init__(self, log: Logger) -> None:
+        self._log, self._is_told = log, False
+
+    def __call__(self, text: str, *values: object) -> None:
+        if not self._is_told:
+            self._log.warning(text, *values)
+        self._is_told = True

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lantern.runtime.cpu_contention import usable_cores
+from lantern.runtime.cores import usable_cores
 from lantern.runtime.files import replace_text
 from lantern.runtime.hardware import vector_instructions
 from lantern.types import Target

@@ -158,7 +158,13 @@ def missing_arguments(part: object) -> set[str]:
 
 
 def bind_missing(part: Any, **available: object) -> Any:
-    """A partial called with those of the available arguments that it lacks; a complete part as it is."""
+    """A partial called with those of the available arguments that it lacks; a complete part as it is. LanternError with
+    its settings where it refuses one by a TypeError, as a word in the place of a number."""
     if not isinstance(part, partial):
         return part
-    return part(**{name: available[name] for name in missing_arguments(part) & set(available)})
+    lacking = {name: available[name] for name in missing_arguments(part) & set(available)}
+    try:
+        return part(**lacking)
+    except TypeError as error:
+        given = ", ".join(f"{name}={value}" for name, value in part.keywords.items())
+        raise LanternError(f"{given}: {error}; give what {part.func.__name__} takes, or leave it out") from error

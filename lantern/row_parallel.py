@@ -17,7 +17,7 @@ from lantern.engine.judging import check_law
 from lantern.errors import LanternError, check_whole
 from lantern.models.token_grid import has_latents
 from lantern.noise import GreedyNoise, Noise, Purpose, gumbel_argmax
-from lantern.runtime.core_sharing import sharing_cores
+from lantern.runtime.cores import sharing_cores
 from lantern.runtime.memory import check_memory, check_nodes
 from lantern.sampling import Sampling
 from lantern.types import Forward, Generation, Round, Target, TreeLabel

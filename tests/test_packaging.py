@@ -94,5 +94,5 @@ def test_an_installed_wheel_uses_its_own_files(scripts, tmp_path):
     assert root == package.parent / "home"
     assert package.is_relative_to(tmp_path)
     assert cache == tmp_path / ".cache" / "lantern"
-    code = "from lantern.runtime.programs import program_of; print(*program_of('evaluate.py')[0])"
+    code = "from lantern.runtime.home import program_of; print(*program_of('evaluate.py')[0])"
     assert _run([str(scripts / "python"), "-c", code], tmp_path).strip() == str(scripts / "lantern-evaluate")

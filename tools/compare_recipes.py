@@ -16,7 +16,7 @@ from lantern.evaluation.rows import Row, is_baseline, read_summary
 from lantern.models.checkpoints import load_weights, weights_file
 from lantern.reporting.merge import point_folders
 from lantern.reporting.table import write_csv
-from lantern.runtime.overrides import override
+from lantern.runtime.home import override
 
 DRAFTER, DECODED = "drafter", "decoded"  # subfolders of a run: weights, and the sweep that decoded with them
 VALIDATION, TIME = "val/", "time/"

@@ -16,8 +16,7 @@ import torch
 from lantern.errors import LanternError
 from lantern.evaluation.rows import Row, encode, read_rows
 from lantern.runtime.files import replace_text
-from lantern.runtime.overrides import override
-from lantern.runtime.programs import program_of
+from lantern.runtime.home import override, program_of
 from tools.markdown import table_lines
 
 B_SIZE = ("model.dim=768", "model.num_layers=12", "model.num_heads=12")  # LlamaGen-B's layers

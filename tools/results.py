@@ -18,9 +18,7 @@ from lantern.evaluation.records import FINISHED
 from lantern.evaluation.rows import SUMMARY, Row, append_rows, read_rows
 from lantern.identity import digest
 from lantern.reporting.table import bounds_of, digits_of, format_value
-from lantern.runtime.home import CHECKOUT
-from lantern.runtime.overrides import override
-from lantern.runtime.programs import program_of
+from lantern.runtime.home import CHECKOUT, override, program_of
 from tools.markdown import table_lines, write_block
 
 Run = Callable[[Sequence[str], Path], Row]  # settings of evaluate.py, run folder -> its row and where it came from

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lantern.errors import LanternError
-from lantern.runtime.overrides import override
-from lantern.runtime.programs import program_of
+from lantern.runtime.home import override, program_of
 
 TRAIN, _ = program_of("train.py")
 STEM = "encoder"  # the tokenizer before its decoder is trained further, which is not shipped

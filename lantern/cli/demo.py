@@ -13,9 +13,7 @@ from omegaconf import DictConfig
 from lantern.cli.error_messages import in_one_sentence, without_hints
 from lantern.errors import LanternError
 from lantern.evaluation.rows import Row, is_baseline, merge_rows, read_summary
-from lantern.runtime.home import CONFIG_FOLDER
-from lantern.runtime.overrides import max_time, override
-from lantern.runtime.programs import program_of
+from lantern.runtime.home import CONFIG_FOLDER, max_time, override, program_of
 
 SIZE = "demo_size.txt"  # in the demo's folder
 

@@ -6,7 +6,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from lantern.cli.sweep_callback import number_of_points
-from lantern.runtime.cpu_contention import usable_cores
+from lantern.runtime.cores import usable_cores
 
 THREADS = "OMP_NUM_THREADS"
 

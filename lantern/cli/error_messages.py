@@ -4,22 +4,17 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial, wraps
-from inspect import Parameter, signature
+from functools import wraps
 from pathlib import Path
 from traceback import clear_frames
-from types import NoneType, UnionType
-from typing import Union, get_args, get_origin, get_type_hints
-from unittest.mock import patch
 
-from hydra._internal import utils as hydra_utils
-from hydra.errors import CompactHydraException
+from hydra.errors import CompactHydraException, InstantiationException
 from hydra.experimental.callback import Callback
-from hydra.utils import get_object
 from omegaconf import Container, DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from lantern.errors import FULL, LanternError, no_value, unknown_setting, unwritable
+from lantern.cli.hydra_private import reporting_by
+from lantern.errors import FULL, LanternError, no_value, unwritable
 from lantern.runtime.home import CONFIG_FOLDER
 
 Task = Callable[[DictConfig], object]
@@ -27,9 +22,6 @@ Command = Callable[[], object]
 NAMELESS = "Config group override must be"  # Hydra's error for a config group that is set to no name
 UNLOADABLE = re.compile(r"Error loading '([^']+)'")  # Hydra's ImportError for a name in a yaml
 NO_OPTION = re.compile(r"\+*[\w/@.]+=(null|true|false|[-\d.]+)")
-UNIONS = (Union, UnionType)
-KINDS = {int: "a whole number", float: "a number", str: "a name or a path"}
-ACCEPTED = {int: int, float: (int, float), str: str, Path: str}  # in a config, by a constructor's type
 
 
 def in_one_sentence(task: Task) -> Task:
@@ -41,7 +33,7 @@ def in_one_sentence(task: Task) -> Task:
         try:
             return task(cfg)
         except Exception as error:
-            known = user_error(error, cfg) or unknown_key(cfg) or wrong_kind(cfg)
+            known = user_error(error, cfg)
             _forget_locals(error)
             if known is None:
                 raise
@@ -64,13 +56,13 @@ def without_hints(command: Command) -> Command:
 
     @wraps(command)
     def run() -> object:
-        with patch.object(hydra_utils, "run_and_report", partial(_reported, hydra_utils.run_and_report)):
+        with reporting_by(_report):
             return command()
 
     return run
 
 
-def _reported(report: Callable[[Callable[[], object]], object], work: Callable[[], object]) -> object:
+def _report(report: Callable[[Callable[[], object]], object], work: Callable[[], object]) -> object:
     """Hydra's `report` of work(): SystemExit passes through it unchanged."""
 
     def compact() -> object:
@@ -113,9 +105,10 @@ def sentence(error: CompactHydraException) -> str:
 
 def user_error(error: BaseException, cfg: DictConfig | None = None) -> LanternError | None:
     """The LanternError behind an exception, however often it was wrapped (Hydra wraps what constructors raise), or one
-    for missing required settings, full disks and names that cannot be imported, which libraries raise. None for other
-    exceptions. cfg: of the whole command."""
+    for missing required settings, full disks, names that cannot be imported and settings that a constructor refuses,
+    which libraries raise. None for other exceptions. cfg: of the whole command."""
     seen: BaseException | None = error
+    part = None
     while seen is not None and not isinstance(seen, LanternError):
         if isinstance(seen, OSError) and seen.errno in FULL:
             return unwritable(seen.filename or "to the disk", seen)
@@ -123,8 +116,10 @@ def user_error(error: BaseException, cfg: DictConfig | None = None) -> LanternEr
             return LanternError(no_value(_whole_name(seen.full_key, cfg)))
         if isinstance(seen, ImportError) and (unloadable := UNLOADABLE.match(str(seen))):
             return _not_imported(unloadable[1], seen.__cause__)
+        if isinstance(seen, InstantiationException) and cfg is not None:
+            part = _not_built(seen, cfg) or part  # of the innermost
         seen = seen.__cause__ or seen.__context__
-    return seen
+    return seen or part
 
 
 def _not_imported(name: str, cause: BaseException | None) -> LanternError:
@@ -133,7 +128,7 @@ def _not_imported(name: str, cause: BaseException | None) -> LanternError:
     if isinstance(cause, ModuleNotFoundError) and cause.name == module:
         return LanternError(f"{module} is not on PYTHONPATH; run with PYTHONPATH=<its folder>")
     reason = f"{type(cause).__name__}: {' '.join(str(cause).split())}"
-    return LanternError(f"{name} cannot be imported ({reason}); mend its module, or the name")
+    return LanternError(f"{name} cannot be imported ({reason}); fix its module, or the name")
 
 
 def _whole_name(key: str, cfg: DictConfig | None) -> str:
@@ -153,73 +148,23 @@ def _missing(cfg: Container) -> Iterator[str]:
             yield from _missing(part)
 
 
-def wrong_kind(cfg: DictConfig) -> LanternError | None:
-    """Names a setting of another kind than the constructor takes. To be called after a failure only: it imports all
-    targets of the config."""
-    for node in _targets(cfg):
-        for name, wanted in _hints(node["_target_"]).items():
-            if name not in node or not _is_plain(node, name):
-                continue
-            value, kind = node[name], KINDS.get(wanted[0], "a value")
-            if value is None and NoneType not in wanted:
-                return LanternError(f"{node._get_full_key(name)}=null is not {kind}; leave it out for the default")
-            is_made = OmegaConf.is_dict(value) and "_target_" in value  # of a kind that only making it tells
-            if value is not None and not is_made and not _fits(value, wanted):
-                return LanternError(f"{node._get_full_key(name)}={value} is not {kind}")
-    return None
-
-
-def _fits(value: object, wanted: Sequence[object]) -> bool:
-    """Whether a value is of one of these types, as far as that can be told."""
-    return any(isinstance(value, ACCEPTED.get(kind, object)) for kind in wanted if kind is not NoneType)
-
-
-def unknown_key(cfg: DictConfig) -> LanternError | None:
-    """Names a setting that its constructor does not have. To be called after a failure only, as wrong_kind."""
-    for node in _targets(cfg):
-        names = [str(name) for name in node if not str(name).startswith("_")]
-        taken = _parameters(node["_target_"])
-        if taken is None or not (unknown := [name for name in names if name not in taken]):
-            continue
-        setting = f"{node._get_full_key(unknown[0])}={node[unknown[0]]}"
-        known = [name for name in taken if name in names or not node.get("_partial_")]
-        return LanternError(unknown_setting(setting, node["_target_"].rsplit(".", 1)[-1], known))
-    return None
-
-
-def _parameters(target: str) -> list[str] | None:
-    """Names of a target's arguments; None if it takes any."""
-    try:
-        found = signature(get_object(target)).parameters
-    except Exception:  # the first failure is the one to report
+def _not_built(error: InstantiationException, cfg: DictConfig) -> LanternError | None:
+    """The error for a part whose constructor refuses its settings with an exception of Python's, such as a word in the
+    place of a number; None where Hydra does not say which part."""
+    key = str(error).partition("full_key: ")[2]
+    node = OmegaConf.select(cfg, key) if key else None
+    if not isinstance(node, DictConfig) or error.__cause__ is None:
         return None
-    return None if any(one.kind is Parameter.VAR_KEYWORD for one in found.values()) else list(found)
-
-
-def _targets(cfg: Container) -> Iterator[DictConfig]:
-    """The nodes of a config with a _target_, the outer ones first."""
-    is_dict = OmegaConf.is_dict(cfg)
-    if is_dict and "_target_" in cfg:
-        yield cfg
-    for key in cfg if is_dict else range(len(cfg)):
-        if _is_plain(cfg, key) and isinstance(part := cfg[key], Container):
-            yield from _targets(part)
+    reason = " ".join(str(error.__cause__).split())
+    given = [str(name) for name in node if _is_plain(node, name) and not isinstance(node[name], Container)]
+    named = [name for name in given if f"'{name}'" in reason] or [name for name in given if not name.startswith("_")]
+    settings = ", ".join(f"{key}.{name}={node[name]}" for name in named)
+    return LanternError(f"{settings or key}: {reason}; give what {node.get('_target_')} takes, or leave it out")
 
 
 def _is_plain(cfg: Container, key: str | int) -> bool:
     """Whether a key has a value of its own: neither missing nor an interpolation."""
     return not OmegaConf.is_missing(cfg, key) and not OmegaConf.is_interpolation(cfg, key)
-
-
-def _hints(target: str) -> dict[str, list[object]]:
-    """Types of a target's arguments by name: of a union all, None last."""
-    try:
-        made = get_object(target)
-        hints = get_type_hints(made.__init__ if isinstance(made, type) else made)
-    except Exception:  # the first failure is the one to report
-        return {}
-    kinds = {name: get_args(hint) if get_origin(hint) in UNIONS else (hint,) for name, hint in hints.items()}
-    return {name: sorted(found, key=lambda kind: kind is NoneType) for name, found in kinds.items()}
 
 
 class WritableFolder(Callback):

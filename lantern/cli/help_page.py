@@ -20,7 +20,7 @@ ABOUT: Mapping[str, Mapping[str, str]] = {
         "drafter": "what proposes tokens: EAGLE's layer, parallel heads, a window (jacobi, refined_jacobi), or none",
         "tree": "the shape of an EAGLE drafter's tree; auto finds the fastest tree or window on this device",
         "acceptance": "which tokens are accepted: exact, or a lossy rule such as LANTERN",
-        "verification": "how a tree is judge_reached_nodes; auto is what the rule's paper does",
+        "verification": "how a tree is judged; auto is what the rule's paper does",
         "sampling": "temperature, top-k, top-p, guidance scale",
         "metrics": "what judges the images; a list: metrics=[fidelity,pairs]",
         "budget": "how much quality the fastest setting of a sweep may lose",

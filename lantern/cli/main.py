@@ -7,7 +7,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from lantern.cli.error_messages import in_one_sentence, without_hints
 from lantern.cli.help_page import register
@@ -29,18 +29,22 @@ def evaluate(cfg: DictConfig) -> None:
     check_settings(cfg)
     check_added(run.overrides.task, run.runtime.choices)
     if cfg.dry_run and not cfg.reproduce:  # beside which it is refused
-        _dry_run(cfg)
+        from lantern.cli.dry_run import print_estimate
+
+        print_estimate(cfg)
         return
     with alone_in(folder):
         if cfg.reproduce:
-            _reproduce(cfg, run.overrides.task, folder)
+            from lantern.cli.reproduce import replay
+
+            print(replay(cfg, run.overrides.task, folder))
         else:
             from lantern.cli.run_setting import run_setting
 
             tell_unused_tree(run.overrides.task, cfg)
             sweep = Path(run.sweep.dir) if run.mode == RunMode.MULTIRUN else None
             chosen = run.runtime.choices
-            run_setting(cfg, chosen.model, folder, sweep, chosen.get("method"))
+            run_setting(cfg, chosen.model, folder, sweep, chosen.get("method"), run.overrides.task)
 
 
 @without_hints
@@ -59,23 +63,3 @@ def export(cfg: DictConfig) -> None:
     write = instantiate(cfg.format)
     weights = write(checkpoint=cfg.drafter.checkpoint, target=instantiate(cfg.model), folder=cfg.to)
     print(f"drafter written to {weights} and the config.json beside it")
-
-
-def _dry_run(cfg: DictConfig) -> None:
-    """Prints what the setting needs in memory, and reads no file of the model."""
-    from lantern.cli.dry_run import print_estimate
-
-    print_estimate(cfg)
-
-
-def _reproduce(cfg: DictConfig, overrides: list[str], folder: Path) -> None:
-    """Runs a recorded row again and prints how the two compare."""
-    from lantern.cli.reproduce import check_alone, check_elsewhere, compare_rows, moved, recorded_run
-    from lantern.cli.run_setting import run_setting
-
-    check_alone(cfg.reproduce, overrides)
-    recorded, rows, home = recorded_run(cfg.reproduce)
-    check_elsewhere(cfg.reproduce, home, folder)
-    again = OmegaConf.create(moved(recorded, cfg.paths.root))
-    row = rows[-1]
-    print(compare_rows(rows, run_setting(again, row["model"], folder, None, row.get("method"), home)))

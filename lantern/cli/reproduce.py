@@ -1,18 +1,27 @@
-"""Runs a row again: finds the configuration it was measured with, and compares the new row with it."""
+"""Measures a row again: replays the overrides that its run has recorded, and compares the rows. Overrides are data from
+a file that is passed around; those that could name code to import are refused."""
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from math import hypot
 from pathlib import Path
 
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig
+
+from lantern.cli.composing import composed
+from lantern.cli.help_page import ABOUT
 from lantern.errors import LanternError
+from lantern.evaluation.records import FINISHED
 from lantern.evaluation.rows import SUMMARY, Row, is_baseline, read_summary, setting_id
-from lantern.identity import DECODING, PLAIN, code_hash, config_fingerprint
 from lantern.reporting.table import label_rows
 from lantern.runtime.files import read_object
-from lantern.runtime.known_targets import check_known
+from lantern.runtime.home import CONFIG_FOLDER
 
+PLAIN = (str, int, float, list, dict, type(None))
+IMPORTING = re.compile(r"_\w+_|path")  # Hydra's keys such as _target_, and what hydra.utils.get_method imports
 INPUTS = (  # a row is reproduced where these are equal
     "target_hash",
     "tokenizer_hash",
@@ -32,18 +41,27 @@ INPUTS = (  # a row is reproduced where these are equal
 NETWORK = "_network"  # the end of the keys of other metrics' networks
 
 
-PLACES = ("reproduce=", "paths.root=", "paths.runs=")  # settings that may stand beside a recorded run's
+def replay(cfg: DictConfig, given: Sequence[str], folder: Path) -> str:
+    """Runs the row that cfg.reproduce names again, in this folder. given: the overrides of this command, of which those
+    of paths hold for the new run. Returns a table that compares the rows."""
+    from lantern.cli.run_setting import run_setting
+
+    if ignored := [override for override in given if not override.startswith(("reproduce=", "paths."))]:
+        raise LanternError(f"reproduce={cfg.reproduce} runs a row as it was recorded; leave {', '.join(ignored)} out")
+    overrides, rows, home = recorded_run(cfg.reproduce)
+    if folder.resolve() in (home.resolve(), _named(cfg.reproduce)[0].resolve()):
+        raise LanternError(f"reproduce={cfg.reproduce} would write over the run it repeats; give another hydra.run.dir")
+    sources = HydraConfig.get().runtime.config_sources
+    own_folders = [source.path for source in sources if source.provider == "command-line"]
+    paths = [override for override in given if override.startswith("paths.")]
+    config = composed(CONFIG_FOLDER, "evaluate", [*overrides, *paths], own_folders)
+    row = rows[-1]
+    return compare_rows(rows, run_setting(config, row["model"], folder, None, row.get("method"), overrides, home))
 
 
-def check_alone(source: str, overrides: Sequence[str]) -> None:
-    """Raises LanternError for settings beside a recorded run's, which would be ignored."""
-    if ignored := [override for override in overrides if not override.startswith(PLACES)]:
-        raise LanternError(f"reproduce={source} runs a row as it was recorded; leave {', '.join(ignored)} out")
-
-
-def recorded_run(source: str) -> tuple[dict, list[Row], Path]:
+def recorded_run(source: str) -> tuple[list[str], list[Row], Path]:
     """source: a run folder, a sweep folder or a results file, with @<setting id> where it holds several methods.
-    -> the configuration of that run, its rows, its folder. LanternError, with the choices, unless there is one."""
+    -> the overrides of that run, its rows, its folder. LanternError, with the choices, unless there is one."""
     folder, setting = _named(source)
     try:
         found = _finished_runs(folder.parent if folder.is_file() else folder)
@@ -52,49 +70,49 @@ def recorded_run(source: str) -> tuple[dict, list[Row], Path]:
             f"reproduce={source} cannot be read ({error.strerror}); give the folder of a finished run"
         ) from error
     if not found:
-        raise LanternError(
-            f"reproduce={source} holds no finished run; give the folder of one, with its provenance.json"
-        )
-    asked = {key: run for key, run in found.items() if key.startswith(setting)}
-    if len(asked) != 1:
-        offered = asked or found
+        raise LanternError(f"reproduce={source} holds no finished run; give the folder of one")
+    chosen = {key: run for key, run in found.items() if key.startswith(setting)}
+    if len(chosen) != 1:
+        offered = chosen or found
         labels = label_rows([rows[-1] for _, rows in offered.values()])
         choice = ", ".join(f"@{key} ({label})" for key, label in zip(offered, labels, strict=True))
         raise LanternError(
-            f"reproduce={source} names {len(asked)} rows; give a run folder, or a sweep folder with one of: {choice}"
+            f"reproduce={source} names {len(chosen)} rows; give a run folder, or a sweep folder with one of: {choice}"
         )
-    ((home, rows),) = asked.values()
-    record = read_object(home / "provenance.json")
-    config = record.get("config")
-    if not isinstance(config, dict):
-        raise LanternError(f"{home / 'provenance.json'} holds no configuration; give the folder of a finished run")
-    if not _is_of(record, rows[-1]):
+    ((home, rows),) = chosen.values()
+    overrides = read_object(home / FINISHED).get("overrides")  # absent where a later run was begun and not finished
+    if not isinstance(overrides, list) or not all(isinstance(one, str) for one in overrides):
         raise LanternError(
-            f"reproduce={source}: the provenance.json in {home} is of a later run, which left no row; first start the "
-            "run of the row again in that folder, by its own settings"
+            f"reproduce={source}: {home / FINISHED} records no overrides; run the command of the row again instead"
         )
-    check_known(config, f"reproduce={source}")
-    return config, rows, home
+    check_harmless(overrides, source)
+    return overrides, rows, home
 
 
-def _is_of(record: Mapping, row: Row) -> bool:
-    """Whether a provenance is that of the row, and not of a run that was begun in its folder later and failed, was
-    killed or was a shard. Other code may compute other fingerprints of the same configuration."""
-    config, code = record["config"], row.get("code")
-    if config.get("shards", 1) > 1 or config.get("study") or record.get("hashes", {}).get("code", code) != code:
-        return False
-    decoded = {key: config.get(key) for key in ("seed", "batch_size")}
-    decoded["num_images"] = (config.get("quality") or {}).get("num_images")
-    if code == code_hash():
-        decoded["fingerprint"] = config_fingerprint(config, PLAIN if is_baseline(row) else DECODING)
-    return all(row.get(key) in (None, value) for key, value in decoded.items())
+def check_harmless(overrides: Sequence[str], source: str) -> None:
+    """Raises LanternError for a recorded override that could name code to import or a yaml outside conf/: one of a key
+    such as _target_, of Hydra itself or of a group of another command, one with `..` in the name of an option, and an
+    interpolation, whose value is not known."""
+    for text, override in zip(overrides, OverridesParser.create().parse_overrides([*overrides]), strict=True):
+        key = f"{override.key_or_group}@{override.package or ''}"
+        group, value = re.split("[./@]", key)[0], override.value()
+        names = [*re.split(r"\W+", key), *_keys(value)]
+        is_unread = (CONFIG_FOLDER / group).is_dir() and group not in ABOUT["evaluate"]
+        is_outside = "." not in override.key_or_group and ".." in text
+        is_plain = isinstance(value, PLAIN) and not override.is_sweep_override() and "${" not in text
+        if not is_plain or is_unread or is_outside or group == "hydra" or any(map(IMPORTING.fullmatch, names)):
+            raise LanternError(
+                f"reproduce={source} records the override {text}, which a file may not give; if you trust it, give it "
+                "to evaluate.py yourself"
+            )
 
 
-def check_elsewhere(source: str, home: Path, folder: Path) -> None:
-    """Raises LanternError for a run in the folder of the row that it makes again, whose files it would replace. home:
-    the folder of that row, which source names."""
-    if folder.resolve() in (home.resolve(), _named(source)[0].resolve()):
-        raise LanternError(f"reproduce={source} would write over the run it repeats; give another hydra.run.dir")
+def _keys(value: object) -> Iterator[str]:
+    """All keys of a plain value, at any depth."""
+    if isinstance(value, dict):
+        yield from map(str, value)
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _keys(inner)
 
 
 def _named(source: str) -> tuple[Path, str]:
@@ -110,25 +128,9 @@ def _finished_runs(folder: Path) -> dict[str, tuple[Path, list[Row]]]:
     """The runs in a folder or below it, by the setting of their last row."""
     found = {}
     for summary in [folder / SUMMARY, *sorted(folder.glob(f"*/{SUMMARY}"))]:
-        if (summary.parent / "provenance.json").is_file() and (rows := read_summary(summary.parent)):
+        if rows := read_summary(summary.parent):
             found[setting_id(rows[-1])] = summary.parent, rows
     return found
-
-
-def moved(config: Mapping, root: str) -> dict:
-    """The configuration with the paths of this checkout in place of the recorded one's."""
-    former = config.get("paths", {}).get("root")
-    return _replaced(config, former, os.fspath(root)) if former else dict(config)
-
-
-def _replaced(value: object, former: str, root: str) -> object:
-    """A plain value with `root` for `former` wherever a text begins with that folder."""
-    if isinstance(value, Mapping):
-        return {key: _replaced(inner, former, root) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_replaced(inner, former, root) for inner in value]
-    is_inside = isinstance(value, str) and (value + os.sep).startswith(former + os.sep)
-    return root + value[len(former) :] if is_inside else value
 
 
 def compare_rows(before: list[Row], now: list[Row]) -> str:

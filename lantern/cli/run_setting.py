@@ -1,7 +1,7 @@
 """One setting from its configuration to its run folder; a module of its own, so that a launcher can send it to another
 process."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from lantern import identity
-from lantern.cli.instantiate import one_at_a_time, shared
+from lantern.cli.composing import one_at_a_time, shared
 from lantern.cli.plain_settings import check_settings
 from lantern.data.prompts import load_prompts, split_prompts
 from lantern.errors import LanternError
@@ -34,26 +34,27 @@ from lantern.types import Target
 
 def run_setting(
     cfg: DictConfig, name: str, folder: Path, sweep: Path | None, method: str | None = None,
-    repeated: Path | None = None,
+    overrides: Sequence[str] = (), repeated: Path | None = None,
 ) -> list[Row]:  # fmt: skip
     """Measures one setting and writes its run folder. name: of the model; sweep: the folder of all points; method: the
-    chosen preset; repeated: the folder of the run whose row is made again. Returns the rows, none from a shard."""
+    chosen preset; overrides: of the command, recorded for reproduce=; repeated: the folder of the run whose row is made
+    again. Returns the rows, none from a shard."""
     check_settings(cfg)
     config = OmegaConf.to_container(cfg, resolve=True)
     tracker, budget = instantiate(cfg.tracking), instantiate(cfg.budget)  # their errors come before a model is loaded
     plan = plan_of(cfg)
     parts, tree = _parts(cfg, name)
-    read = _read(config, parts["model"], plan)
-    request = identity.request_hash(config, read)
+    hashes = _input_hashes(config, parts["model"], plan)
+    request = identity.request_hash(config, hashes)
     if is_finished(folder, request):
         if sweep is None and plan.measures:
             merge_points(folder, [folder], "one setting", budget)  # which may be another than the run had
         return _finished_rows(folder, sweep)
-    tree = _stored(tree, plan, config, read, folder, repeated)
+    tree = _with_saved_tree(tree, plan, config, hashes, folder, repeated)
     if sweep is None and not plan.is_sharded:
-        check_shards(folder, config, read)
+        check_shards(folder, config, hashes)
     mark_begun(folder)
-    write_provenance(folder, config, read)
+    write_provenance(folder, config, hashes)
     try:
         if cfg.get("study"):  # older records lack it
             instantiate(cfg.study).run(pipelines(**parts), plan.prompts, cfg.seed, folder)
@@ -62,7 +63,7 @@ def run_setting(
         pipeline = joined(resolved(tree, joined))
         check_skip(pipeline)
         check_memory(pipeline.target, pipeline.drafter.num_nodes, plan.images_at_once)  # before anything is timed
-        plan = _identified(plan, config, pipeline, own_settings(config, parts["drafter"], tree), method, read)
+        plan = _identified(plan, config, pipeline, own_settings(config, parts["drafter"], tree), method, hashes)
         plan = replace(plan, folder=folder, shared=sweep, known=record_files(sweep or folder))
         metrics = {name: shared(metric) for name, metric in chosen_metrics(cfg).items()} if plan.num_images else {}
         with _bar(sweep) as count:
@@ -70,20 +71,20 @@ def run_setting(
         if measurements:
             write_measurements(folder, measurements)
             publish(folder, sweep, measurements, config, tracker, budget)
-            mark_finished(folder, request)
+            mark_finished(folder, request, overrides)
         return [measured.row for measured in measurements]
     finally:
         parts["model"].release()  # the next point of a sweep may need the memory, also after a failure
 
 
-def _read(config: dict, target: Target, plan: Plan) -> dict[str, str | None]:
-    """What the measurement depends on beside its settings."""
-    read = identity.decoding_hashes(target) | {"torch": torch.__version__, "code": code_hash()}
-    read["prompts"] = identity.digest(plan.prompts)
-    read |= local_hashes({part: config.get(part) for part in ("model", "drafter", "metrics")})
+def _input_hashes(config: dict, target: Target, plan: Plan) -> dict[str, str | None]:
+    """Hashes of what the measurement depends on beside its settings, by name."""
+    hashes = identity.decoding_hashes(target) | {"torch": torch.__version__, "code": code_hash()}
+    hashes["prompts"] = identity.digest(plan.prompts)
+    hashes |= local_hashes({part: config.get(part) for part in ("model", "drafter", "metrics")})
     weight = target.embed_weight
-    read["device and dtype"] = f"{weight.device.type} {weight.dtype}"  # that auto has chosen
-    return read
+    hashes["device and dtype"] = f"{weight.device.type} {weight.dtype}"  # that auto has chosen
+    return hashes
 
 
 @contextmanager
@@ -129,24 +130,24 @@ def _finished_rows(folder: Path, sweep: Path | None) -> list[Row]:
     return read_summary(folder)
 
 
-def _stored(
-    tree: object, plan: Plan, config: Mapping, read: Mapping[str, str | None], folder: Path, repeated: Path | None
+def _with_saved_tree(
+    tree: object, plan: Plan, config: Mapping, hashes: Mapping[str, str | None], folder: Path, repeated: Path | None
 ) -> object:
     """tree=auto for the images that are decoded at once, with its choice stored; another tree unchanged."""
     if not isinstance(tree, AutoTree):
         return tree
     size = 1 if plan.num_timed else plan.images_at_once
-    kept = SavedChoice(folder / CHOICE, identity.choice_key(config, read, size))
+    kept = SavedChoice(folder / CHOICE, identity.choice_key(config, hashes, size))
     if repeated:
         kept.adopt(repeated / CHOICE)
     return tree.at(size).keeping(kept)
 
 
 def _identified(
-    plan: Plan, config: Mapping, pipeline: Pipeline, settings: Row, method: str | None, read: Mapping[str, str]
+    plan: Plan, config: Mapping, pipeline: Pipeline, settings: Row, method: str | None, hashes: Mapping[str, str]
 ) -> Plan:
     """The plan with what identifies its rows."""
-    tokenizer = next((found for name, found in read.items() if name.startswith("model.tokenizer")), None)
+    tokenizer = next((found for name, found in hashes.items() if name.startswith("model.tokenizer")), None)
     preset = {"method": method} if method else {}
     weights = config["drafter"].get("checkpoint")
     if weights and pipeline.drafter.weights_hash:

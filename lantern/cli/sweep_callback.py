@@ -15,6 +15,7 @@ from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig
 
 from lantern.cli.error_messages import sentence, user_error
+from lantern.cli.hydra_private import error_of
 from lantern.evaluation.rows import is_baseline, setting_id
 from lantern.reporting.evaluation_bar import EvaluationBar, open_sweep, sweep_bar
 from lantern.reporting.merge import begin_sweep, merge_points, point_folders, read_profiles, same_prompt_images
@@ -62,7 +63,7 @@ class SweepReport(Callback):
         atexit.unregister(self._report_at_exit)
         atexit.register(self._report_at_exit)  # before the exit handlers that the points registered, such as W&B's
         if job_return.status == JobStatus.FAILED and config.hydra.mode.name == "MULTIRUN":
-            settings, error = " ".join(job_return.overrides or []), job_return._return_value
+            settings, error = " ".join(job_return.overrides or []), error_of(job_return)
             reason = reason_of(error)  # Hydra shows that of the first failed point alone
             self._failed_by_user |= reason is not None
             log.error(

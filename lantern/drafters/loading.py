@@ -84,6 +84,8 @@ def drafter_folder(
     """The folder of a drafter's files. checkpoint: their folder, or a Hub id; command: trains such a drafter.
 
     Raises CheckpointError."""
+    if not isinstance(checkpoint, str | Path):
+        raise CheckpointError(f"{setting}={checkpoint} is not a name or a path; give the folder of a drafter")
     size = 4 * LAYER_WIDTHS * target.embed_weight.shape[1] ** 2
     try:
         return find_folder(checkpoint, setting, size, DRAFTER_FILES, is_drafter)

@@ -16,7 +16,7 @@ from lantern.evaluation.records import RECORDS, Name, lines_of, name_of, timings
 from lantern.evaluation.rows import Row, append_rows, is_baseline, read_rows, run_name, setting_id
 from lantern.identity import decoding_hashes, image_key
 from lantern.pipeline import Pipeline
-from lantern.runtime.cpu_contention import CpuContention
+from lantern.runtime.cores import CpuContention
 from lantern.runtime.files import lock
 from lantern.runtime.memory import check_main_memory
 from lantern.types import Generation, Target

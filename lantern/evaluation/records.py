@@ -158,9 +158,9 @@ def mark_begun(folder: Path) -> None:
         raise unwritable(folder / FINISHED, error) from error
 
 
-def mark_finished(folder: Path, request: str) -> None:
-    """Marks a request as finished, after everything else is written."""
-    replace_text(folder / FINISHED, encode({"request": request}) + "\n")
+def mark_finished(folder: Path, request: str, overrides: Sequence[str] = ()) -> None:
+    """Marks a request as finished, after everything else is written. overrides: of the command, for reproduce=."""
+    replace_text(folder / FINISHED, encode({"request": request, "overrides": [*overrides]}) + "\n")
 
 
 def record_files(folder: Path) -> list[Path]:

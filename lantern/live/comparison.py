@@ -14,7 +14,7 @@ from lantern.data.prompts import check_text
 from lantern.errors import LanternError, is_whole
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline
-from lantern.runtime.cpu_contention import CpuContention
+from lantern.runtime.cores import CpuContention
 from lantern.streaming import Progress, stream
 from lantern.types import Target
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from lantern.errors import LanternError
-from lantern.runtime.first_warning import FirstWarning
+from lantern.errors import FirstWarning, LanternError
 
 SCENE_WORDS = (  # of the embedded scenes' captions: the default vocabulary
     "a", "on", "clouds", "wood", "marble", "grass", "sand", "water", "stone", "fabric", "sphere", "cube", "cone",

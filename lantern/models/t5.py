@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase, T5Config, T5EncoderModel
 
+from lantern.errors import FirstWarning
 from lantern.models.checkpoints import RANDOM
 from lantern.models.conditioners import SCENE_WORDS, WordFeatures
 from lantern.models.hf.pretrained import load_pretrained
-from lantern.runtime.first_warning import FirstWarning
 
 log = logging.getLogger(__name__)
 

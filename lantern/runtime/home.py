@@ -1,12 +1,17 @@
-"""The folder of conf/ and data/: the checkout, or a folder inside the package where a wheel has installed it."""
+"""The folder of conf/ and data/, the checkout or one inside an installed wheel, and how the scripts of this project are
+started from either, with settings in Hydra's grammar."""
 
+import json
 import os
+import re
+import sys
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]
 CHECKOUT, BUNDLE = PACKAGE.parent, PACKAGE / "home"  # pyproject.toml writes conf/ and data/ into the wheel's bundle
 HOME = BUNDLE if BUNDLE.is_dir() else CHECKOUT
 CONFIG_FOLDER = HOME / "conf"
+UNQUOTED = re.compile(r"[a-zA-Z0-9_/.+%@|?:*-]+")  # what needs no quotes
 
 
 def export_paths() -> None:
@@ -15,3 +20,27 @@ def export_paths() -> None:
     os.environ.setdefault("LANTERN_ROOT", str(HOME))
     if HOME == BUNDLE:
         os.environ.setdefault("LANTERN_CACHE", str(Path.home() / ".cache" / "lantern"))
+
+
+def program_of(script: str) -> tuple[list[str], list[str]]:
+    """How a script is started, and how a user would start it: from the checkout, or as the command that a wheel
+    installed beside the interpreter."""
+    if (path := CHECKOUT / script).is_file():
+        return [sys.executable, str(path)], ["python", script]
+    installed = f"lantern-{Path(script).stem}"
+    beside = Path(sys.executable).with_name(installed)
+    return [str(beside) if beside.is_file() else installed], [installed]
+
+
+def override(key: str, value: object) -> str:
+    """key=value; a text, such as a path, is quoted where Hydra would read a part of it as grammar."""
+    if isinstance(value, bool | int | float | list) or value is None:
+        return f"{key}={json.dumps(value, ensure_ascii=False)}"
+    text = str(value)
+    return f"{key}={text if UNQUOTED.fullmatch(text) else json.dumps(text, ensure_ascii=False)}"
+
+
+def max_time(seconds: int) -> str:
+    """The setting of train.py that ends a training after these seconds."""
+    minutes, seconds = divmod(seconds, 60)
+    return f"trainer.max_time=00:{minutes // 60:02}:{minutes % 60:02}:{seconds:02}"

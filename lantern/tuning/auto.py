@@ -8,8 +8,6 @@ from inspect import signature
 from operator import attrgetter
 from pathlib import Path
 
-from hydra.utils import instantiate
-
 from lantern.data.prompts import Batch
 from lantern.errors import LanternError
 from lantern.evaluation.contender import alternating
@@ -17,9 +15,9 @@ from lantern.evaluation.rows import encode
 from lantern.noise import image_seed
 from lantern.pipeline import DrafterOverrides, Pipeline, PipelineFactory, check_skip
 from lantern.runtime.files import read_object, replace_text
-from lantern.runtime.known_targets import check_known
 from lantern.runtime.memory import check_memory
 from lantern.trees.eagle2 import Eagle2Tree
+from lantern.trees.static import StaticTree
 from lantern.tuning.search import SHARES, best_tree
 from lantern.types import TreePolicy
 
@@ -64,9 +62,8 @@ class SavedChoice:
         kept = read_object(self.path)
         if kept.get("asked") != self.asked or "shape" not in kept:
             return []
-        check_known(kept["shape"], self.path)
-        settings = {name: instantiate(v) if isinstance(v, Mapping) else v for name, v in (kept["shape"] or {}).items()}
-        return [DrafterOverrides(settings) if kept["shape"] else None]
+        shape = kept["shape"]
+        return [DrafterOverrides({name: _built(value) for name, value in shape.items()}) if shape else None]
 
     def adopt(self, other: Path) -> None:
         """Copies another run's choice, if there is one."""
@@ -75,15 +72,30 @@ class SavedChoice:
 
     def write(self, shape: DrafterOverrides | None) -> None:
         """Replaces what is stored."""
-        settings = shape and {name: v if isinstance(v, int) else config_of(v) for name, v in shape.settings.items()}
+        settings = shape and {name: _written(value) for name, value in shape.settings.items()}
         replace_text(self.path, encode({"asked": self.asked, "shape": settings}) + "\n")
+
+
+TREES = {tree.__name__: tree for tree in (Eagle2Tree, StaticTree)}  # that tree=auto may choose
 
 
 def config_of(tree: object) -> dict[str, object]:
     """The conf/tree entry of a tree that stores its arguments under their names."""
     kind = type(tree)
-    arguments = {name: getattr(tree, name) for name in signature(kind).parameters}
-    return {"_target_": f"{kind.__module__}.{kind.__qualname__}", **arguments}
+    return {"_target_": f"{kind.__module__}.{kind.__qualname__}", **_arguments(tree)}
+
+
+def _arguments(tree: object) -> dict[str, object]:
+    return {name: getattr(tree, name) for name in signature(type(tree)).parameters}
+
+
+def _written(value: object) -> object:
+    return value if isinstance(value, int) else {"tree": type(value).__name__, "arguments": _arguments(value)}
+
+
+def _built(value: object) -> object:
+    """A tree by its class's name in TREES; nothing that a file names is imported."""
+    return TREES[value["tree"]](**value["arguments"]) if isinstance(value, Mapping) else value
 
 
 class AutoTree:

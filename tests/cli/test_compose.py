@@ -12,7 +12,7 @@ from support.configs import composed as hydras_own
 from support.paths import CONF, ROOT
 from support.tiny_weights import write_tiny_weights
 
-from lantern.cli.compose import composed
+from lantern.cli.composing import composed
 
 PROGRAM = """
 import hydra, lantern
@@ -34,6 +34,7 @@ main()
 """
 
 
+@pytest.mark.full
 def test_loading_a_model_leaves_the_state_of_a_hydra_program_unchanged(tmp_path):
     """Catches a user's program that loses its own Hydra when it loads a model."""
     program, weights = tmp_path / "program.py", write_tiny_weights(tmp_path / "weights")

@@ -14,7 +14,7 @@ from support.paths import ROOT
 from support.tiny_weights import write_tiny_weights
 
 from lantern.evaluation.rows import read_rows
-from lantern.runtime.cpu_contention import usable_cores
+from lantern.runtime.cores import usable_cores
 from lantern.tuning.auto import CHOICE
 
 LASTING = ("setting", "part", "method", "prompt", "copy", "tokens", "steps")
@@ -64,6 +64,7 @@ def test_a_sweep_continues_after_a_failing_point_and_reports_it(weights, tmp_pat
     assert len(list(folder.glob("wandb/offline-run-*"))) == 2  # the baseline and the summary
 
 
+@pytest.mark.full
 def test_every_method_of_the_field_runs_to_its_row(weights, tmp_path):
     """Catches a method whose parts do not fit each other, or whose row no report can hold. Those of LANTERN's 1,000
     neighbours are left out, of which the miniature has too few codes. A row of an image is as long as loop.window at

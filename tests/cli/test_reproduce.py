@@ -1,13 +1,21 @@
-"""A row measured again with another seed and batch size, on the shipped weights, stays within its intervals."""
+"""A row measured again: the run is found, only harmless overrides are replayed, and figures stay within intervals."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from support.paths import ROOT
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from support.paths import CONF, ROOT
 
+from lantern.cli.composing import composed
+from lantern.cli.reproduce import check_harmless, recorded_run, replay
+from lantern.errors import LanternError
 from lantern.evaluation.rows import Row, read_rows
+from lantern.runtime.files import replace_text
 
 SETTING = ["acceptance=lantern", "acceptance.delta=0.1", "tree=chain"]
 SIZES = ["speed.num_prompts=0", "quality.num_images=64", "metrics.fidelity.num_references=256"]
@@ -35,6 +43,84 @@ def apart(one: Row, other: Row, key: str) -> float:
     sides = [max(row[f"{key}_high"] - row[key], row[key] - row[f"{key}_low"]) for row in (one, other)]
     width = (sides[0] ** 2 + sides[1] ** 2) ** 0.5
     return 0.0 if one[key] == other[key] else abs(one[key] - other[key]) / width
+
+
+METHODS = [[f"+method={path.stem}"] for path in sorted((CONF / "method").glob("*.yaml"))]
+HOSTILE = [
+    "acceptance._target_=os.system", "+acceptance={_target_:os.system,command:x}", "+acceptance._args_=[1]",
+    "+metrics.x=[1,{rule:{_target_:os.system}}]", "drafter.redraw.path=os.system", "++drafter.redraw={path:os.system}",
+    "acceptance.k=${oc.env:HOME}", "+acceptance.rule='${oc.decode:x}'", "acceptance=../../runs/evil", "metrics=[../x]",
+    "hydra.run.dir=/tmp", "+hydra.searchpath=[/tmp]", "hydra/launcher=joblib", "+format=released",
+    "+format@acceptance.inner=released", "+callbacks@metrics.x=default", "acceptance.k=1,2", "+tree.x@_global_=static",
+    "acceptance._partial_=false", "+tree@_target_=static", "+a=extend_list(1)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("override", HOSTILE)
+def test_a_recorded_override_that_could_name_code_is_refused(override, tmp_path):
+    """Catches code that runs because a results folder names it, directly or behind an interpolation or another yaml."""
+    with pytest.raises((LanternError, HydraException)):
+        check_harmless(["seed=1", override], "run")
+
+
+@pytest.mark.parametrize("overrides", [
+    *METHODS, ["acceptance=lantern", "acceptance.delta=0.1", "tree=chain", "tree.length=3", "seed=3"],
+    ["+sweep=delta", "metrics=[fidelity]", 'prompts=["a red ring"]', "drafter.checkpoint=../mine", "+loop=rows"],
+    ["++acceptance.k=7", "~budget", "tree@published=chain", "+experiment=benchmark", "hydra_is_mine=1"],
+])  # fmt: skip
+def test_the_overrides_of_every_command_may_be_replayed(overrides):
+    check_harmless(overrides, "run")
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    """Two rows, in a folder whose own name has an @."""
+    folder = tmp_path / "me@home"
+    for point, delta in enumerate((0.1, 0.2)):
+        row = {"drafter": "eagle", "acceptance": "lantern", "tree": "static", "delta": delta, "model": "llamagen"}
+        replace_text(folder / str(point) / "summary.json", json.dumps({"x": row}))
+        replace_text(folder / str(point) / "finished.json", json.dumps({"overrides": [f"acceptance.delta={delta}"]}))
+    return folder
+
+
+@pytest.mark.parametrize("mark", ["", "@", "@none"])
+def test_reproducing_from_a_sweep_needs_a_setting_and_says_which_there_are(mark, sweep):
+    """Catches a mark that Hydra's grammar reads in quotes alone, and an unknown setting told as a lack of runs."""
+    with pytest.raises(LanternError, match=r"names [02] rows.*@\w+ \(δ 0.1\), @\w+ \(δ 0.2\)") as caught:
+        recorded_run(f"{sweep}{mark}")
+    setting = str(caught.value).split("(δ 0.2)")[0].split("@")[-1].strip()
+    for given in (f"{sweep}@{setting}", f"{sweep}#{setting}"):
+        overrides, (row,), home = recorded_run(given)
+        assert (overrides, row["delta"], home) == (["acceptance.delta=0.2"], 0.2, sweep / "1")
+    assert OverridesParser.create().parse_override(f"reproduce={sweep}@{setting}").value() == f"{sweep}@{setting}"
+
+
+@pytest.mark.parametrize(("name", "sentence"), [
+    ("summary.json", "holds no finished run; give the folder of one"), ("finished.json", "records no overrides"),
+])  # fmt: skip
+def test_a_damaged_run_is_not_reproduced(name, sentence, sweep):
+    (sweep / "0" / name).write_text("{")
+    with pytest.raises(LanternError, match=sentence):
+        recorded_run(str(sweep / "0"))
+
+
+def test_a_path_that_cannot_be_read_is_one_sentence():
+    with pytest.raises(LanternError, match=r"reproduce=x+ cannot be read \(File name too long\); give the folder"):
+        recorded_run(300 * "x")
+
+
+@pytest.mark.parametrize("beside", ["seed=3", "dry_run=true"])
+def test_settings_that_would_be_ignored_are_refused_beside_reproduce(beside, sweep):
+    cfg = OmegaConf.create({"reproduce": str(sweep / "0")})
+    with pytest.raises(LanternError, match=f"leave {beside} out"):
+        replay(cfg, ["reproduce=run", "paths.weights=/w", beside], sweep)
+    with pytest.raises(LanternError, match="would write over"):
+        replay(cfg, ["reproduce=run"], sweep / "0")
+
+
+def test_yamls_of_ones_own_are_composed_beside_conf(tmp_path):
+    replace_text(tmp_path / "acceptance" / "mine.yaml", "_target_: my_rules.Mine\n")
+    assert composed(CONF, "evaluate", ["acceptance=mine"], [str(tmp_path)]).acceptance._target_ == "my_rules.Mine"
 
 
 @pytest.mark.full

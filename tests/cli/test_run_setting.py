@@ -10,8 +10,8 @@ from support.configs import composed
 from support.paths import CONF
 from support.tiny_weights import write_tiny_weights
 
+from lantern.cli.composing import one_at_a_time
 from lantern.cli.error_messages import user_error
-from lantern.cli.instantiate import one_at_a_time
 from lantern.cli.main import _dry_run
 from lantern.cli.run_setting import chosen_metrics, own_settings, run_setting
 from lantern.errors import LanternError
@@ -106,6 +106,7 @@ def test_a_setting_that_fails_frees_the_memory_of_its_target(failing, tmp_path, 
     assert [target.held_bytes for target in targets] == [0]
 
 
+@pytest.mark.full
 def test_a_finished_run_is_judged_by_another_budget(tmp_path):
     """Catches a budget that changes nothing because no figure depends on it."""
     weights = write_tiny_weights(tmp_path / "weights")

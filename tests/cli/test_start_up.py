@@ -41,6 +41,7 @@ def test_help_is_printed_without_torch():
     assert imported(code, "--help") == "imported: []"
 
 
+@pytest.mark.full
 def test_the_first_image_waits_for_torch_alone(tmp_path):
     """Catches an import of what draws, judges or tracks images, at the top of a module that decodes them."""
     settings = ["speed.num_prompts=1", "quality.num_images=8", "tracking.mode=disabled", "dtype=float32"]

@@ -34,6 +34,7 @@ LAUNCHERS = {"joblib": "JoblibLauncher", "submitit_local": "LocalLauncher", "slu
 ELSEWHERE = {"cool_sd": ["tree=naive_extend_57"]}  # published by another paper
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", OmegaConf.load(CONF / "published.yaml").published)
 def test_every_published_figure_is_of_a_method_and_of_settings_that_can_be_run(name):
     """Catches figures that no row can show: a method that was renamed, a setting that the tables do not vary."""

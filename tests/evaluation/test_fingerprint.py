@@ -5,18 +5,17 @@ import os
 
 import pytest
 import torch
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from support.paths import PROMPTS
 
-from lantern.cli.reproduce import check_alone, check_elsewhere, compare_rows, moved, recorded_run
+from lantern.cli.reproduce import compare_rows
 from lantern.data.prompts import load_prompts, split_prompts
 from lantern.errors import LanternError
 from lantern.evaluation.plan import Plan
 from lantern.evaluation.records import check_shards, is_finished, mark_finished
 from lantern.evaluation.speed import speed_warnings
 from lantern.identity import code_hash, config_fingerprint, request_hash
-from lantern.runtime import cpu_contention as disturbance
-from lantern.runtime.cpu_contention import CpuContention
+from lantern.runtime import cores as disturbance
+from lantern.runtime.cores import CpuContention
 from lantern.runtime.files import replace_text
 
 SCENES = load_prompts("scenes", PROMPTS)
@@ -97,68 +96,6 @@ def test_a_finished_point_is_reused_for_the_same_request_only(tmp_path):
     assert is_finished(tmp_path, request_hash(CONFIG | {"shards": 2, "paths": {"root": "/b"}}, READ))
     assert not is_finished(tmp_path, request_hash(CONFIG | {"seed": 1}, READ))
     assert not is_finished(tmp_path, request_hash(CONFIG, READ | {"model.tokenizer": "other"}))
-
-
-def test_a_recorded_configuration_moves_with_the_checkout():
-    config = {"paths": {"root": "/old/place"}, "drafter": {"checkpoint": "/old/place/data/weights/drafter"}}
-    assert moved(config, "/new")["drafter"]["checkpoint"] == "/new/data/weights/drafter"
-
-
-@pytest.fixture
-def sweep(tmp_path):
-    """Two rows, in a folder whose own name has an @."""
-    folder = tmp_path / "me@home"
-    for point, delta in enumerate((0.1, 0.2)):
-        row = f'{{"drafter": "eagle", "acceptance": "lantern", "tree": "static", "delta": {delta}}}'
-        replace_text(folder / str(point) / "summary.json", f'{{"x": {row}}}')
-        replace_text(folder / str(point) / "provenance.json", f'{{"config": {{"delta": {delta}}}}}')
-    return folder
-
-
-@pytest.mark.parametrize("mark", ["", "@"])
-def test_reproducing_from_a_sweep_needs_a_setting_and_says_which_there_are(mark, sweep):
-    with pytest.raises(LanternError, match=r"names 2 rows.*@\w+ \(δ 0.1\)") as caught:
-        recorded_run(f"{sweep}{mark}")
-    setting = str(caught.value).split("(δ 0.2)")[0].split("@")[-1].strip()
-    for given in (f"{sweep}@{setting}", f"{sweep}#{setting}"):
-        config, (row,), home = recorded_run(given)
-        assert config["delta"] == row["delta"] == 0.2
-        assert home == sweep / "1"
-
-
-def test_a_choice_that_the_error_offers_is_typed_as_it_stands_and_an_unknown_one_gets_the_choices(sweep):
-    """Catches a mark that Hydra's grammar reads in quotes alone, and an unknown setting told as a lack of runs."""
-    with pytest.raises(LanternError, match=r"names 0 rows.*@\w+ \(δ 0.1\), @\w+ \(δ 0.2\)") as caught:
-        recorded_run(f"{sweep}@none")
-    choice = str(caught.value).split(" (δ 0.1)")[0].split()[-1]
-    typed = OverridesParser.create().parse_override(f"reproduce={sweep}{choice}").value()
-    assert recorded_run(typed)[2] == sweep / "0"
-    with pytest.raises(LanternError, match="would write over"):
-        check_elsewhere(typed, sweep / "0", sweep)
-
-
-@pytest.mark.parametrize(("name", "sentence"), [
-    ("summary.json", "holds no finished run; give the folder of one"), ("provenance.json", "holds no configuration"),
-])  # fmt: skip
-def test_a_damaged_run_is_not_reproduced(name, sentence, tmp_path):
-    replace_text(tmp_path / "summary.json", '{"x": {"drafter": "none"}}')
-    replace_text(tmp_path / "provenance.json", '{"config": {}}')
-    (tmp_path / name).write_text("{")
-    with pytest.raises(LanternError, match=sentence):
-        recorded_run(str(tmp_path))
-
-
-def test_a_path_that_cannot_be_read_is_one_sentence():
-    with pytest.raises(LanternError, match=r"reproduce=x+ cannot be read \(File name too long\); give the folder"):
-        recorded_run(300 * "x")
-
-
-@pytest.mark.parametrize("beside", ["paths.weights=/w", "paths.cache_dir=/c", "seed=3", "dry_run=true"])
-def test_settings_that_would_be_ignored_are_refused_beside_reproduce(beside):
-    """Catches weights that are given and not read: a run has recorded its own."""
-    check_alone("run", ["reproduce=run", "paths.root=/a", "paths.runs=/b"])
-    with pytest.raises(LanternError, match=f"leave {beside} out"):
-        check_alone("run", ["reproduce=run", beside])
 
 
 def test_other_processes_are_counted_and_ones_own_work_is_not(monkeypatch, tmp_path):
@@ -283,11 +220,3 @@ def test_every_input_that_changed_is_named(key):
     found = compare_rows([BEFORE | {key: "a"}], [BEFORE | {key: "b"}])
     assert f"changed: {key} was a, is b" in found
     assert "changed" not in compare_rows([BEFORE | {key: "a"}], [BEFORE | {key: "a"}])
-
-
-def test_a_row_is_not_made_again_in_its_own_folder(tmp_path):
-    """Catches a run that replaces the rows it is compared with."""
-    check_elsewhere(f"{tmp_path}#abc", tmp_path / "0", tmp_path / "1")
-    for folder in (tmp_path, tmp_path / "0", tmp_path / "1" / ".." / "0"):
-        with pytest.raises(LanternError, match=r"give another hydra\.run\.dir"):
-            check_elsewhere(f"{tmp_path}#abc", tmp_path / "0", folder)

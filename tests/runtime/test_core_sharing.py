@@ -11,8 +11,8 @@ from lantern.decoding import DecodingSetup, first_rounds, generate, steps
 from lantern.drafters.jacobi.jacobi import Jacobi, redraw_coupled
 from lantern.drafters.jacobi.starts import Nearest
 from lantern.row_parallel import RowParallel
-from lantern.runtime import core_sharing as module
-from lantern.runtime.core_sharing import WINDOW_S, CoreSharing, FixedThreads, core_sharing
+from lantern.runtime import cores as module
+from lantern.runtime.cores import WINDOW_S, CoreSharing, core_sharing
 from lantern.sampling import Sampling
 from lantern.verification.shared_noise import SharedNoise
 
@@ -108,7 +108,7 @@ def test_a_user_who_sets_the_threads_keeps_them(name, monkeypatch):
     assert isinstance(core_sharing(), CoreSharing)
     core_sharing.cache_clear()
     monkeypatch.setenv(name, "2")
-    assert isinstance(core_sharing(), FixedThreads)
+    assert core_sharing() is None
     core_sharing.cache_clear()
 
 

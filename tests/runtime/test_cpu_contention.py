@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from lantern.runtime import cpu_contention
-from lantern.runtime.cpu_contention import CpuContention
+from lantern.runtime import cores as cpu_contention
+from lantern.runtime.cores import CpuContention
 
 
 @pytest.mark.parametrize(("used", "needed", "expected"), [

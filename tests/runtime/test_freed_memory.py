@@ -9,7 +9,7 @@ import pytest
 
 TENSORS = dedent("""
     import resource, sys, torch
-    from lantern.runtime.freed_memory import keep_freed_memory
+    from lantern.training.run.fit import keep_freed_memory
     if "keep" in sys.argv:
         keep_freed_memory()
     torch.ones(2**24)  # 64 MiB, above the largest threshold that glibc takes by itself
@@ -25,6 +25,7 @@ def pages_cleared(*words: str) -> int:
     return int(found.stdout)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc alone can be told to keep freed memory")
 def test_a_large_tensor_takes_the_pages_of_the_one_before():
     """5 tensors of some 16,000 pages; huge pages would be fewer, in both cases."""

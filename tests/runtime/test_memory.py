@@ -84,6 +84,7 @@ def test_a_tree_larger_than_the_caches_room_is_one_clear_error():
         target.cache.reserve(5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("tree", [None, "chain", "eagle2"])
 def test_two_hundred_rounds_hold_no_more_than_twenty(tree):
     """Catches tensors that accumulate per round, prompt or position, beyond results and tree topologies."""

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from lantern.runtime.overrides import override
+from lantern.runtime.home import override
 
 VALUES = [
     Path("/home/jürgen/lantern"), Path("/a/lantern-main (1)/x"), Path("/a b/c,d=e#f&g'h"), '/say "hi"', 3, 0.5, None,

@@ -3,7 +3,7 @@
 from hydra.utils import instantiate
 from support.paths import ROOT
 
-from lantern.cli.compose import composed
+from lantern.cli.composing import composed
 from lantern.training.drafter.losses import Blend, CrossEntropy, LogOverlap, Mean, Part
 from lantern.training.drafter.recipe import Recipe
 

@@ -136,7 +136,7 @@ def test_a_command_is_run_and_its_row_read_with_machine_date_and_revision(tmp_pa
         "(folder / 'provenance.json').write_text(json.dumps(origin))\n"
         "sys.exit('+a=1' not in sys.argv)\n"
     )
-    monkeypatch.setattr("lantern.runtime.programs.CHECKOUT", tmp_path)
+    monkeypatch.setattr("lantern.runtime.home.CHECKOUT", tmp_path)
     expected = {"speedup": 2, "machine": "a processor", "date": "2031-02-03", "revision": "abc-dirty"}
     assert results.evaluate(["+a=1"], tmp_path / "run") == expected
     with pytest.raises(LanternError, match=r"\+a=3 ended with 1"):

@@ -6,7 +6,7 @@ from support.paths import ROOT
 from support.recipes import NAMES, shipped
 from support.tiny_tasks import MemorySplits, drafter_task, fit
 
-from lantern.cli.compose import composed
+from lantern.cli.composing import composed
 from lantern.training.data_module import TrainingData
 from lantern.training.drafter.drafter_task import DrafterTask
 from lantern.training.drafter.recipe import Recipe

@@ -63,6 +63,8 @@ class Window:
         if length < 1:
             raise LanternError(f"drafter.length={length}: a window needs 1 position at least")
         check_nodes(length, f"drafter.length={length}")
+        if start is None:
+            raise LanternError("drafter.start=null is no way to start; leave it out for the default")
         self.length, self._target, self._start, self._redraw = length, target, start, redraw
         self._stale_nodes, self._sampling = StaleNodeLookup(length), sampling
 

@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
-from lantern.errors import CheckpointError, LanternError
-from lantern.runtime.first_warning import FirstWarning
+from lantern.errors import CheckpointError, FirstWarning, LanternError
 
 MAX_TOKENS_PER_WORD = 8  # an upper bound for nearly all words: cutting approaches the limit from above
 

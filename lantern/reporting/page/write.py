@@ -16,7 +16,7 @@ from lantern.reporting.page.pictures import same_prompt_pictures
 from lantern.reporting.ranking import Budget, Choice
 from lantern.reporting.table import columns_of, is_setting, label_rows, marks, shared_settings
 from lantern.runtime.files import read_object, replace_text
-from lantern.runtime.programs import program_of
+from lantern.runtime.home import program_of
 
 PARTS = Path(__file__).parent
 PLAIN_NOISE = ("shared_noise", "gaussian_shared", "none")  # verifications by plain decoding's noise; none: a loop's

@@ -13,7 +13,7 @@ from lantern.data.splits import Splits
 from lantern.errors import LanternError, is_number, is_whole, no_value
 from lantern.identity import digest
 from lantern.models.conditioners import words_of
-from lantern.runtime.overrides import override
+from lantern.runtime.home import override
 
 CAPTIONS = "training captions"  # among the hashes of what a run has read
 OF_CODES = re.compile(r"[+~]*(distil[.@=]|drafter/training|drafter=(?!eagle$))")  # overrides of task=drafter alone

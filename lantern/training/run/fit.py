@@ -1,8 +1,10 @@
 """Trainer.fit with errors in one sentence, the export of the weights after it, and the command that comes next."""
 
+import ctypes
 import logging
 import re
 import shlex
+import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,9 +17,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from torch.distributed import DistError
 
 from lantern.errors import LanternError
-from lantern.runtime.freed_memory import keep_freed_memory
-from lantern.runtime.overrides import override
-from lantern.runtime.programs import program_of
+from lantern.runtime.home import override, program_of
 from lantern.training.run.monitoring import TolerantWandbLogger
 from lantern.training.run.saved_state import whole_checkpoint
 
@@ -28,6 +28,8 @@ WARNINGS = (
     "`isinstance.treespec", "The '.*' does not have many", "The number of training", "Experiment logs directory",
     "Mismatch dtype between input and weight", "The `srun` command is available",  # one process needs no srun
 )  # fmt: skip
+KEPT = 2**30  # bytes: tensors up to this size come from kept memory, of which this much at most is free
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 
 
 def silence_warnings() -> None:
@@ -101,3 +103,12 @@ def next_command(weights: Path, overrides: Sequence[str], config_dir: Sequence[s
     program = program_of("evaluate.py")[1]
     command = shlex.join([*program, *config_dir, *method, *kept, override("drafter.checkpoint", weights)])
     return f"drafter written; measure it with: {command}"
+
+
+def keep_freed_memory() -> None:
+    """Keeps the memory of freed tensors for the next ones: the system would clear the pages of every large tensor
+    again, at each step. Elsewhere than under glibc it changes nothing."""
+    tune = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if tune is not None:
+        tune(M_TRIM_THRESHOLD, KEPT)
+        tune(M_MMAP_THRESHOLD, KEPT)

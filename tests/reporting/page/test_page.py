@@ -126,6 +126,6 @@ def test_an_interpolation_stays_as_it_was_given(tmp_path):
 
 def test_a_wheel_has_a_command_of_its_own(tmp_path, monkeypatch):
     """Catches evaluate.py where there is none."""
-    monkeypatch.setattr("lantern.runtime.programs.CHECKOUT", tmp_path)
+    monkeypatch.setattr("lantern.runtime.home.CHECKOUT", tmp_path)
     record_overrides(tmp_path / "run", ["seed=1"], "RUN")
     assert command_of(tmp_path / "run") == "lantern-evaluate seed=1"
