@@ -18,7 +18,6 @@ NAMED = {  # where the sentence names something beside the setting given last
     "prompts=[]": "the prompt list", "prompts=[sphinx]": "sphinx", "prompts=[sphinx] quality.num_images=0": "sphinx",
     "quality.num_images=8 metrics=[fidelity,clip_score]": "metrics.clip_score.network.folder",
     "quality.num_images=8 metrics=[fidelity_inception]": "metrics.fidelity.extractor.weights",
-    "tree.paths=[[false]]": "path [False]", "+loop.window=4": "+loop=rows",
 }  # fmt: skip
 
 
@@ -31,7 +30,6 @@ def weights(tmp_path_factory):
     "speed.num_prompts=1000000000000",
     "speed.num_prompts=-1",
     "quality.num_images=1k",
-    "speed.max_doublings=true",
     "speed.max_retimed=-1",
     "speed.compiled_baseline=maybe",
     "speed=null",
@@ -80,7 +78,6 @@ def weights(tmp_path_factory):
     "budget.within.frechet=nan",
     "budget.within.frechet=-1",
     "budget.min_images=many",
-    "+loop.window=4",
     "study=3",
     "prompts=['${x}']",
     "device=null",

@@ -8,8 +8,7 @@ from hydra.utils import instantiate
 from support.commands import refusal
 from support.configs import composed, composed_with_hydra
 
-from lantern.cli.dry_run import largest_tree
-from lantern.cli.main import _dry_run
+from lantern.cli.dry_run import largest_tree, print_estimate
 from lantern.cli.sweep_callback import SweepReport
 from lantern.runtime.memory import Estimate, num_bytes
 from lantern.types import Target
@@ -72,7 +71,7 @@ def test_without_guidance_the_caches_are_half(capsys, monkeypatch):
     monkeypatch.setattr("lantern.cli.dry_run.HydraConfig.get", lambda: choices)
     sizes = []
     for scale in (1, 2):
-        _dry_run(composed("evaluate", f"sampling.cfg_scale={scale}", "dtype=float32", "batch_size=64"))
+        print_estimate(composed("evaluate", f"sampling.cfg_scale={scale}", "dtype=float32", "batch_size=64"))
         found = re.search(r"keys and values, B = 64 +(\S+) GiB", capsys.readouterr().out)
         sizes.append(float(found[1]))
     assert sizes[1] == pytest.approx(2 * sizes[0], abs=0.02)

@@ -11,8 +11,8 @@ from support.paths import CONF
 from support.tiny_weights import write_tiny_weights
 
 from lantern.cli.composing import one_at_a_time
+from lantern.cli.dry_run import print_estimate
 from lantern.cli.error_messages import user_error
-from lantern.cli.main import _dry_run
 from lantern.cli.run_setting import chosen_metrics, own_settings, run_setting
 from lantern.errors import LanternError
 from lantern.evaluation.rows import read_rows
@@ -137,4 +137,4 @@ def test_one_model_is_held_at_a_time():
 
 def test_a_dry_run_checks_the_sizes():
     with pytest.raises(LanternError, match="batch_size=all is no number of images"):
-        _dry_run(composed("evaluate", "dry_run=true", "batch_size=all", "device=cpu"))
+        print_estimate(composed("evaluate", "dry_run=true", "batch_size=all", "device=cpu"))

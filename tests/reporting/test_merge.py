@@ -7,7 +7,7 @@ from support.fake_pipeline import FakePipeline
 
 from lantern.errors import LanternError
 from lantern.evaluation.evaluate import Evaluation
-from lantern.evaluation.plan import Folders, Plan
+from lantern.evaluation.plan import Plan
 from lantern.evaluation.rows import encode
 from lantern.reporting.merge import check_alike, merge_points, point_folders, read_profiles, write_profiles
 from lantern.reporting.publish import write_measurements
@@ -74,8 +74,8 @@ class Warner:
 def test_a_sweep_warns_once_below_its_table_and_keeps_the_warning_in_its_rows(tmp_path, capsys, caplog):
     """Catches a warning that is logged while points are measured, or lost."""
     for number, delta in enumerate((0.1, 0.2)):
-        folders = Folders(tmp_path / str(number), tmp_path / "ar")
-        evaluation = Evaluation(Plan(["a", "b"], 0, 2, 2), folders, {"w": Warner()})
+        plan = Plan(["a", "b"], 0, 2, 2, folder=tmp_path / str(number), shared=tmp_path)
+        evaluation = Evaluation(plan, {"w": Warner()})
         write_measurements(tmp_path / str(number), evaluation.run(FakePipeline(delta=delta)))
     assert "a bias" not in caplog.text + capsys.readouterr().out
     rows, _ = merge_points(tmp_path, point_folders(tmp_path), "delta sweep", Budget({"frechet": 0.1}))
