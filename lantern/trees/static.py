@@ -102,17 +102,15 @@ def _checked(paths: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
     check_nodes(len(given), "tree.paths")
     known = set(given)
     if not given or len(known) < len(given) or () in known:
-        raise LanternError(f"a static tree needs a list of distinct, non-empty paths of child ranks, got {paths!r}")
+        raise LanternError(f"tree.paths={paths!r} is no list of distinct, non-empty paths of child ranks; give one")
     for path in given:
         if not all(is_whole(rank) and rank >= 0 for rank in path):
-            raise LanternError(f"path {list(path)} of the static tree is no list of ranks 0, 1, 2 …")
+            raise LanternError(f"tree.paths has {list(path)}, which is no list of ranks; give 0, 1, 2 …")
         if len(path) > 1 and path[:-1] not in known:
-            raise LanternError(f"path {list(path)} of the static tree lacks its prefix {list(path[:-1])}; add it")
+            raise LanternError(f"tree.paths has {list(path)} without its prefix {list(path[:-1])}; add it")
         if path[-1] > 0 and (*path[:-1], path[-1] - 1) not in known:
             earlier = [*path[:-1], path[-1] - 1]
-            raise LanternError(
-                f"path {list(path)} of the static tree lacks its earlier sibling {earlier}; ranks have no gaps"
-            )
+            raise LanternError(f"tree.paths has {list(path)} without its earlier sibling {earlier}; add it")
     return sorted(given, key=lambda path: (len(path), path))
 
 

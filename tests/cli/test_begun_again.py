@@ -45,15 +45,15 @@ def killed(*_: object, **__: object) -> None:
 
 def test_a_run_whose_folder_another_one_has_begun_to_fill_is_not_finished(measure, tmp_path):
     """Catches the rows of another setting shown as those asked for."""
-    assert measure("acceptance.lam=2")[-1]["lam"] == 2
-    measure("acceptance.lam=20", fails="publish")
+    assert measure("acceptance=lantern_pp", "acceptance.lam=2")[-1]["lam"] == 2
+    measure("acceptance=lantern_pp", "acceptance.lam=20", fails="publish")
     assert read_summary(tmp_path)[-1]["lam"] == 20
-    assert measure("acceptance.lam=2")[-1]["lam"] == 2
+    assert measure("acceptance=lantern_pp", "acceptance.lam=2")[-1]["lam"] == 2
     assert read_summary(tmp_path)[-1]["lam"] == 2
 
 
 @pytest.mark.parametrize(("settings", "drafter"), [
-    (["acceptance.lam=20"], "eagle"), (["shards=2", "shard=1", "speed.num_prompts=2"], "eagle"),
+    (["acceptance=lantern_pp", "acceptance.lam=20"], "eagle"), (["shards=2", "shard=1", "speed.num_prompts=2"], "eagle"),
 ])  # fmt: skip
 def test_a_row_is_not_made_again_by_the_settings_of_a_later_run_in_its_folder(settings, drafter, measure, tmp_path):
     """Catches another setting measured and compared with the row, in silence."""

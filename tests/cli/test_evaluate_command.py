@@ -166,9 +166,13 @@ def test_shards_then_one_run_give_the_rows_of_one_process(weights, tmp_path):
 @pytest.mark.full
 def test_a_row_is_reproduced_and_a_finished_point_is_not_run_again(weights, tmp_path):
     folder = f"{tmp_path}/run"
-    first = evaluate(weights, tmp_path, f"hydra.run.dir={folder}", "acceptance.lam=3", *UNTRACKED)
+    first = evaluate(
+        weights, tmp_path, f"hydra.run.dir={folder}", "acceptance=lantern_pp", "acceptance.lam=3", *UNTRACKED
+    )
     assert first.returncode == 0, first.stderr
-    again = evaluate(weights, tmp_path, f"hydra.run.dir={folder}", "acceptance.lam=3", *UNTRACKED)
+    again = evaluate(
+        weights, tmp_path, f"hydra.run.dir={folder}", "acceptance=lantern_pp", "acceptance.lam=3", *UNTRACKED
+    )
     assert "is finished" in again.stdout
     assert len(read_rows(f"{folder}/results.jsonl")) == 2
     row = read_rows(f"{folder}/results.jsonl")[-1]

@@ -44,11 +44,11 @@ def test_the_default_tree_is_the_static_one_of_eagle():
 @pytest.mark.parametrize(
     ("paths", "message"),
     [
-        ([[0, 0]], r"\[0, 0\].*lacks its prefix \[0\]"),
-        ([[0], [1, 0]], r"\[1, 0\].*lacks its prefix \[1\]"),
-        ([[0], [2]], r"\[2\].*lacks its earlier sibling \[1\]"),
-        ([[1]], r"\[1\].*lacks its earlier sibling \[0\]"),
-        ([[0], [0, 1]], r"\[0, 1\].*lacks its earlier sibling \[0, 0\]"),
+        ([[0, 0]], r"\[0, 0\].*without its prefix \[0\]"),
+        ([[0], [1, 0]], r"\[1, 0\].*without its prefix \[1\]"),
+        ([[0], [2]], r"\[2\].*without its earlier sibling \[1\]"),
+        ([[1]], r"\[1\].*without its earlier sibling \[0\]"),
+        ([[0], [0, 1]], r"\[0, 1\].*without its earlier sibling \[0, 0\]"),
         ([[0], [0]], "distinct"),
         ([], "needs a list"),
         ([[]], "non-empty"),
