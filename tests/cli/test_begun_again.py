@@ -53,7 +53,8 @@ def test_a_run_whose_folder_another_one_has_begun_to_fill_is_not_finished(measur
 
 
 @pytest.mark.parametrize(("settings", "drafter"), [
-    (["acceptance=lantern_pp", "acceptance.lam=20"], "eagle"), (["shards=2", "shard=1", "speed.num_prompts=2"], "eagle"),
+    (["acceptance=lantern_pp", "acceptance.lam=20"], "eagle"),
+    (["shards=2", "shard=1", "speed.num_prompts=2"], "eagle"),
 ])  # fmt: skip
 def test_a_row_is_not_made_again_by_the_settings_of_a_later_run_in_its_folder(settings, drafter, measure, tmp_path):
     """Catches another setting measured and compared with the row, in silence."""

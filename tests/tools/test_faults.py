@@ -101,7 +101,7 @@ FORK = ("-c", "import os, subprocess, time; os.fork() and subprocess.Popen(['sle
 def test_a_stage_follows_only_one_that_ended_well(tmp_path):
     assert (running := Running([[END, END], [END]], tmp_path)).wait(30)
     assert running.statuses == [0, 0, 0]
-    assert log_of(tmp_path).read_text() == "made\n" * 3
+    assert log_of(tmp_path).read_text().count("made") == 3  # two print at once: their ends of lines may follow later
     assert (running := Running([[FAIL], [END]], tmp_path)).wait(30)
     assert running.statuses == [1]
 
