@@ -114,3 +114,20 @@ def test_every_link_picture_and_file_exists(page):
         if not (ROOT / path).exists() and not any(module.endswith(f"/{path}") for module in modules)
     ]
     assert missing == []
+
+
+def test_every_speed_up_in_the_readme_is_a_measured_one():
+    """Catches a figure of the readme that was left behind when its row was measured again."""
+    measured = "".join((ROOT / "docs" / name).read_text() for name in ("results.md", "field.md", "gpu.md"))
+    figures = re.findall(r"\d\.\d\d \[\d\.\d\d, \d\.\d\d\]", (ROOT / "README.md").read_text())
+    assert figures
+    assert [figure for figure in figures if figure not in measured] == []
+
+
+def test_the_map_names_every_package():
+    """Catches a folder or module of the package that docs/architecture.md leaves out."""
+    _, _, text = (ROOT / "docs" / "architecture.md").read_text().partition("## Packages")
+    rows = re.findall(r"^\| (`[^|]*`) \|", text.partition("\n## ")[0], re.MULTILINE)
+    named = {name.rstrip("/") for row in rows for name in re.findall(r"`([^`]+)`", row)}
+    rooms = {path.relative_to(ROOT / "lantern").parts[0] for path in (ROOT / "lantern").rglob("*.py")}
+    assert named == {room.removesuffix(".py") for room in rooms if not room.startswith("_")}

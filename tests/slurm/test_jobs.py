@@ -37,14 +37,14 @@ CRITIC = (
 )  # fmt: skip
 
 
-def usage_lines() -> list[str]:
-    """Of docs/usage.md."""
-    return [line.strip() for line in (ROOT / "docs" / "usage.md").read_text().splitlines()]
+def clusters_lines() -> list[str]:
+    """Of docs/clusters.md."""
+    return [line.strip() for line in (ROOT / "docs" / "clusters.md").read_text().splitlines()]
 
 
 def documented(start: str) -> list[str]:
-    """The first command of docs/usage.md that begins so, to be run by this Python."""
-    command = next(line for line in usage_lines() if line.startswith(start))
+    """The first command of docs/clusters.md that begins so, to be run by this Python."""
+    command = next(line for line in clusters_lines() if line.startswith(start))
     return [sys.executable, *shlex.split(command, comments=True)[1:]]
 
 
@@ -228,7 +228,7 @@ def test_tasks_without_devices_for_them_end_in_one_sentence(cluster, tmp_path, s
 
 def test_the_documented_sbatch_with_srun_is_one_training(cluster, tmp_path, short, alone):
     """Plain Slurm, without a launcher of ours. Catches ranks that do not find each other under srun."""
-    words = shlex.split(next(line for line in usage_lines() if line.startswith("sbatch ")))
+    words = shlex.split(next(line for line in clusters_lines() if line.startswith("sbatch ")))
     place = words.index("--wrap") + 1
     program = words[place].replace("python", sys.executable, 1).replace("runs/drafter", f"{tmp_path}/job")
     words[place] = shlex.join([*shlex.split(program), *short])
