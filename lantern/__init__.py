@@ -5,7 +5,7 @@ from lantern.runtime.home import export_paths
 
 export_paths()
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = ["load"]
 
