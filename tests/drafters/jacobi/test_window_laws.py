@@ -1,12 +1,12 @@
 """Jacobi windows whose verification tosses coins: what is decoded follows the target's law, counted over many
 images."""
 
+from functools import partial
+
 import pytest
 import torch
-from support.tables import TableTarget, p_value, sequence_law
+from support.tables import TableTarget, many_images, p_value, sequence_law
 
-from lantern.acceptance.exact import Exact
-from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.jacobi.jacobi import Jacobi, redraw, redraw_coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.starts import Left, Nearest, Uniform
@@ -18,44 +18,45 @@ from lantern.verification.ratio import Ratio, RatioProposals
 STARTS = {"nearest": Nearest(), "uniform": Uniform(), "left": Left()}
 
 
+SAMPLINGS = [
+    pytest.param(Sampling(), id="plain"),
+    pytest.param(Sampling(top_k=2, cfg_scale=1.0), id="top_k", marks=pytest.mark.full),
+]
+
+
+def p_of_window(drafter_of, sampling: Sampling) -> float:
+    target = TableTarget(vocab_size=3, num_tokens=5, cfg_scale=sampling.cfg_scale)
+    images = many_images(target, drafter_of(target), Ratio(), sampling)
+    return p_value(images, sequence_law(target, sampling))
+
+
 @pytest.mark.parametrize("start", STARTS)
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(top_k=2, cfg_scale=1.0)], ids=["plain", "top_k"])
+@pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_many_images_of_a_window_with_runners_up_under_ratio_follow_the_target_law(sampling, start):
     """Catches runners-up that are not drawn without the guess, and such as q lacks."""
-    target, count = TableTarget(vocab_size=3, num_tokens=5, cfg_scale=sampling.cfg_scale), 8_000
-    drafter = ProactiveJacobi(target, 3, 2, 3, STARTS[start], redraw_coupled, sampling)
-    images = generate(
-        DecodingSetup(target, drafter, Ratio(), Exact(), sampling), ["x"] * count, range(count), batch_size=count
-    )
-    assert p_value(images.tokens, sequence_law(target, sampling)) > 1e-6
+    made = partial(ProactiveJacobi, length=3, levels=2, width=3, start=STARTS[start], redraw=redraw_coupled)
+    assert p_of_window(partial(made, sampling=sampling), sampling) > 1e-6
 
 
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("redraw", [redraw_coupled, redraw])
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(top_k=2, cfg_scale=1.0)], ids=["plain", "top_k"])
+@pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_many_images_of_a_window_under_ratio_follow_the_target_law(sampling, redraw, start):
     """Catches a guess that is no draw from the law it is judged by: a biased coupling, a copied token whose law is not
     certain, a coin used twice."""
-    target, count = TableTarget(vocab_size=3, num_tokens=5, cfg_scale=sampling.cfg_scale), 8_000
-    drafter = Jacobi(target, 3, STARTS[start], redraw, sampling)
-    images = generate(
-        DecodingSetup(target, drafter, Ratio(), Exact(), sampling), ["x"] * count, range(count), batch_size=count
-    )
-    assert p_value(images.tokens, sequence_law(target, sampling)) > 1e-6
+    made = partial(Jacobi, length=3, start=STARTS[start], redraw=redraw, sampling=sampling)
+    assert p_of_window(made, sampling) > 1e-6
 
 
 def images_judged_as_blocks(redraw, proposals) -> float:
     """p of the tokens of a target whose law is (1/2, 1/2) for the first token and (1/4, 3/4) for the others."""
-    target, count = TableTarget(vocab_size=2, num_tokens=4, cfg_scale=1.0), 20_000
+    target = TableTarget(vocab_size=2, num_tokens=4, cfg_scale=1.0)
     target.table[:] = torch.tensor([0.25, 0.75], dtype=torch.float64).log()
     target.table[:, 0] = 0
     verification, sampling = Block(), Sampling(cfg_scale=1.0)
     verification.proposals = proposals
     drafter = Jacobi(target, 2, Nearest(), redraw, sampling)
-    images = generate(
-        DecodingSetup(target, drafter, verification, Exact(), sampling), ["x"] * count, range(count), batch_size=count
-    )
-    return p_value(images.tokens, sequence_law(target, sampling))
+    return p_value(many_images(target, drafter, verification, sampling, count=20_000), sequence_law(target, sampling))
 
 
 @pytest.mark.full
@@ -81,14 +82,10 @@ def test_a_coupled_draw_follows_the_new_law_and_stays_as_often_as_it_can():
 @pytest.mark.full
 def test_a_wrong_coupling_is_caught_by_counting():
     """The test above can fail: keeping every former draw is no draw from the new law."""
-    target, count = TableTarget(vocab_size=3, num_tokens=5, cfg_scale=2.0), 8_000
 
     def kept(proposals, laws, former, known):
         offsets = torch.arange(laws.shape[1])
         return torch.where(offsets < known[:, None], former.tokens, proposals.redraw(laws))
 
-    drafter = Jacobi(target, 3, Nearest(), kept, Sampling())
-    images = generate(
-        DecodingSetup(target, drafter, Ratio(), Exact(), Sampling()), ["x"] * count, range(count), batch_size=count
-    )
-    assert p_value(images.tokens, sequence_law(target, Sampling())) < 1e-6
+    made = partial(Jacobi, length=3, start=Nearest(), redraw=kept, sampling=Sampling())
+    assert p_of_window(made, Sampling()) < 1e-6
