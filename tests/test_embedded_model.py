@@ -1,5 +1,5 @@
-"""The promise on the shipped weights, in float32: under shared noise every token of every image is plain decoding's, and
-at temperature 0 a lossless method makes its tokens, or says what to use instead."""
+"""The promise on the shipped weights, in float32: under shared noise every token of every image is plain
+decoding's, and at temperature 0 a lossless method makes its tokens, or says what to use instead."""
 
 from itertools import product
 
