@@ -1,6 +1,6 @@
-"""Laws that subtract masses stay non-negative and normalised on every processor, whose vector instructions round in ways
-of their own. ATEN_CPU_CAPABILITY selects them, and a process reads it once, at its start; so this file is a program,
-too: test_laws_stay_laws.py <precisions> <numbers of codes>."""
+"""Laws that subtract masses stay non-negative and normalised on every processor; the rounding of vector instructions
+differs between them. ATEN_CPU_CAPABILITY selects them, and a process reads it once, at its start; so this file is a
+program, too: test_laws_stay_laws.py <precisions> <numbers of codes>."""
 
 import itertools
 import os

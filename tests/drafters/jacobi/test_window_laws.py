@@ -1,5 +1,5 @@
-"""Jacobi windows whose verification tosses coins: what is decoded follows the target's law, counted over many images, and
-by enumeration."""
+"""Jacobi windows whose verification tosses coins: what is decoded follows the target's law, counted over many images
+and by enumeration."""
 
 from functools import partial
 
