@@ -47,7 +47,6 @@ test-full: env  ## the rest: long grids and everything on the shipped weights
 
 LAWS := tests/acceptance tests/verification tests/drafters tests/trees tests/test_laws.py tests/test_decoding.py
 LAWS += --ignore=tests/acceptance/test_laws_stay_laws.py  # sets ATEN_CPU_CAPABILITY itself
-LAWS += --ignore=tests/acceptance/test_settings.py  # error messages
 LOWER_CAPABILITY := import torch; print({"AVX512": "avx2", "AVX2": "default"}.get(torch.backends.cpu.get_cpu_capability(), ""))
 
 test-portable: env  ## the tests of laws again, with torch's kernels for an older processor

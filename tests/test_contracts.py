@@ -32,7 +32,7 @@ from lantern.sampling import Sampling
 from lantern.trees.adaptive import AdaptiveTree
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree, chain
-from lantern.types import Drafter, DraftTree, Forward, Target, TreePolicy, Verdict
+from lantern.types import Drafter, DraftTree, Forward, Target, Verdict
 from lantern.verification import Ratio, SharedNoise
 
 PROMPTS, SEEDS = ["a", "b c", "d e f", "gh"], [1, 2, 3, 4]
@@ -206,11 +206,6 @@ def test_drafters_state_all_that_generic_code_reads(name):
         assert {field for field in members(Drafter) if not hasattr(part, field)} == set()
         assert part.tree.name
         assert part.tree.kind
-
-
-@pytest.mark.parametrize("tree", TREES)
-def test_tree_policies_state_all_that_generic_code_reads(tree):
-    assert {field for field in members(TreePolicy) if not hasattr(TREES[tree], field)} == set()
 
 
 def test_a_stub_target_is_evaluated_to_a_row(tmp_path):

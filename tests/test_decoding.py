@@ -1,16 +1,13 @@
 """The decoding loop on a tiny LlamaGen: what it decodes depends on prompt, seed and settings alone."""
 
 import json
-from functools import cache
-from pathlib import Path
 
 import pytest
 import torch
-from support.toy import CODES, PROMPTS, SEEDS, tiny_eagle, tiny_target
+from support.paths import GOLDEN
+from support.toy import CODES, PROMPTS, SEEDS, plain_tokens, tiny_eagle, tiny_target
 
 from lantern.acceptance.exact import Exact
-from lantern.acceptance.lantern import Lantern
-from lantern.acceptance.lantern_pp import LanternPP
 from lantern.decoding import DecodingSetup, first_rounds, generate
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
@@ -25,14 +22,14 @@ from lantern.types import Generation, Round
 from lantern.verification.ratio import Ratio
 from lantern.verification.shared_noise import SharedNoise
 
-PUBLISHED = json.loads((Path(__file__).parent / "golden" / "static_trees.json").read_text())
-DYNAMIC = {
+PUBLISHED = json.loads((GOLDEN / "static_trees.json").read_text())
+TREES = {name: StaticTree(PUBLISHED[name]) for name in PUBLISHED} | {
+    "chain": chain(5),
     "eagle2": Eagle2Tree(20, 4, 5),
     "ddd": DDDTree(20, 5, 5, -2.0, [1, 2, 3, 4]),
     "adaptive": AdaptiveTree(20, 5, 5, 3),
     "sampled": SampledTree(20, 5, 4, 3, 0.03),
 }
-TREES = {"chain": chain(5), **DYNAMIC, **{name: StaticTree(PUBLISHED[name]) for name in PUBLISHED}}
 FEW = ["chain", "eagle2", "naive_extend_57"]
 SETTINGS = {
     "sampled": Sampling(),
@@ -43,83 +40,43 @@ SETTINGS = {
     "unguided": Sampling(cfg_scale=1.0),
     "greedy-unguided": Sampling(temperature=0, cfg_scale=1.0),
 }
-RULES = {
-    "exact": lambda codebook: Exact(),
-    "lantern": lambda codebook: Lantern(codebook, 5, 0.2),
-    "lantern_pp": lambda codebook: LanternPP(codebook, 5, 3.0),
-}
 
 
-def decode(tree, sampling, verification, rule=None, order=None, batch_size=3, dtype=torch.float64) -> Generation:
-    """Generation of the eight prompts, given in `order`; a number of 8 or more is another image of the same prompts.
-    tree None is plain decoding."""
+def decode(tree, sampling, verification=None, images: int = 8, batch_size: int = 3, dtype=torch.float64) -> Generation:
+    """The eight prompts' images, and further images of the same prompts. tree None is plain decoding."""
     target = tiny_target(sampling.cfg_scale, dtype)
     drafter = NoDrafter() if tree is None else tiny_eagle(target, tree, sampling)
-    order = range(len(PROMPTS)) if order is None else order
-    prompts, seeds = [PROMPTS[i % 8] for i in order], [SEEDS[i % 8] + 1000 * (i // 8) for i in order]
-    rule = RULES[rule or "exact"](target.codebook)
-    return generate(DecodingSetup(target, drafter, verification, rule, sampling), prompts, seeds, batch_size)
+    prompts, seeds = [PROMPTS[i % 8] for i in range(images)], [SEEDS[i % 8] + 1000 * (i // 8) for i in range(images)]
+    setup = DecodingSetup(target, drafter, verification or SharedNoise(), Exact(), sampling)
+    return generate(setup, prompts, seeds, batch_size)
 
 
-@cache
-def plain(setting: str, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-    """Tokens of AR decoding, one image at a time."""
-    return decode(None, SETTINGS[setting], SharedNoise(), batch_size=1, dtype=dtype).tokens
+def plain_images(prompts, seeds, batch_size: int = 3) -> torch.Tensor:
+    setup = DecodingSetup(tiny_target(), NoDrafter(), SharedNoise(), Exact(), Sampling())
+    return generate(setup, prompts, seeds, batch_size).tokens
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("tree", [*FEW, *(pytest.param(t, marks=pytest.mark.full) for t in TREES if t not in FEW)])
 def test_shared_noise_decodes_the_tokens_of_plain_decoding(tree, setting):
     """Catches anything that makes a draft visible in the output: masks, rotary positions, caches, noise."""
-    found = decode(TREES[tree], SETTINGS[setting], SharedNoise(), batch_size=3)
-    assert torch.equal(found.tokens, plain(setting))
+    found = decode(TREES[tree], SETTINGS[setting])
+    assert torch.equal(found.tokens, plain_tokens(SETTINGS[setting]))
     if setting == "sampled":
         assert found.tokens_per_step > 1.5  # something was accepted, or nothing was tested
-
-
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("tree", [None, "chain", "mc_sim_7b_63", *DYNAMIC])
-def test_ratio_decodes_an_image_alike_in_any_batch_and_order(tree, rule):
-    """Catches coins or children keyed by the row, the round of the batch, or the node count of the other rows."""
-    runs = {}
-    for batch_size, order in ((1, range(8)), (3, [5, 2, 7, 0, 3, 6, 1, 4]), (8, [7, 6, 5, 4, 3, 2, 1, 0])):
-        found = decode(tree and TREES[tree], Sampling(), Ratio(), rule, order, batch_size)
-        runs[batch_size] = found.tokens[torch.tensor(order).argsort()]
-    assert torch.equal(runs[1], runs[3])
-    assert torch.equal(runs[1], runs[8])
-
-
-@pytest.mark.parametrize("rule", ["lantern", "lantern_pp"])
-def test_relaxed_rules_under_shared_noise_do_not_depend_on_the_batch_either(rule):
-    """Catches a relaxed agreement that is gathered from another row."""
-    runs = [decode(TREES["eagle2"], Sampling(), SharedNoise(), rule, batch_size=size).tokens for size in (1, 3, 8)]
-    assert torch.equal(runs[0], runs[1])
-    assert torch.equal(runs[0], runs[2])
-    assert not torch.equal(runs[0], plain("sampled"))  # it does relax
 
 
 @pytest.mark.parametrize("tree", TREES)
 @pytest.mark.parametrize("setting", ["sampled", "greedy"])
 def test_shared_noise_equals_plain_decoding_in_float32(tree, setting):
     """Catches a loss of precision beyond rounding: a mask in half precision, logits guided in another order."""
-    found = decode(TREES[tree], SETTINGS[setting], SharedNoise(), dtype=torch.float32, batch_size=8)
-    assert torch.equal(found.tokens, plain(setting, torch.float32))
-
-
-def test_ratio_decodes_an_image_alike_in_any_batch_in_float32():
-    """Catches laws that depend on the batch by more than rounding."""
-    runs = [
-        decode(TREES["mc_sim_7b_63"], Sampling(), Ratio(), None, None, size, torch.float32).tokens for size in (1, 8)
-    ]
-    assert torch.equal(*runs)
+    found = decode(TREES[tree], SETTINGS[setting], dtype=torch.float32, batch_size=8)
+    assert torch.equal(found.tokens, plain_tokens(SETTINGS[setting], torch.float32))
 
 
 def test_another_seed_and_another_prompt_give_another_image():
     """Catches noise that ignores the seed and a prefix that ignores the prompt."""
-    target, seeds = tiny_target(), [1, 1, 2]
-    images = generate(
-        DecodingSetup(target, NoDrafter(), SharedNoise(), Exact(), Sampling()), ["a b", "c", "a b"], seeds, 3
-    ).tokens
+    images = plain_images(["a b", "c", "a b"], [1, 1, 2])
     assert not torch.equal(images[0], images[1])
     assert not torch.equal(images[0], images[2])
 
@@ -128,7 +85,7 @@ def test_another_seed_and_another_prompt_give_another_image():
 @pytest.mark.parametrize("verification", [Ratio(), SharedNoise()], ids=["ratio", "shared_noise"])
 def test_the_counts_of_a_generation_agree(tree, verification):
     """Catches tokens per step that count the prefill's token or tokens beyond the end, and unrecorded rounds."""
-    found = decode(tree and TREES[tree], Sampling(), verification, batch_size=3)
+    found = decode(tree and TREES[tree], Sampling(), verification)
     images, length = found.tokens.shape
     assert sum(len(turn.accepted) for turn in found.rounds) == int(found.steps.sum())
     committed = sum(accepted + 1 for turn in found.rounds for accepted in turn.accepted)
@@ -144,16 +101,14 @@ def test_the_counts_of_a_generation_agree(tree, verification):
 @pytest.mark.parametrize("tree", ["chain", "eagle2", "ddd", "sampled"])
 def test_the_nodes_of_an_image_do_not_depend_on_the_rest_of_the_batch(tree):
     """Catches padding that is counted: of rows near their end, and beside a larger tree."""
-    alone, together = (
-        decode(TREES[tree], Sampling(), SharedNoise(), order=range(16), batch_size=size) for size in (1, 3)
-    )
+    alone, together = (decode(TREES[tree], Sampling(), images=16, batch_size=size) for size in (1, 3))
     assert sum(turn.num_judged for turn in alone.rounds) == sum(turn.num_judged for turn in together.rounds)
     assert any(turn.num_judged < turn.nodes * len(turn.paths) for turn in together.rounds)  # there is padding
 
 
 def test_a_free_row_is_taken_at_once_while_a_prompt_waits():
     """Catches a batch that is drained before the next prompts are let in."""
-    found, seen = decode(TREES["mc_sim_7b_63"], Sampling(), SharedNoise(), order=range(16), batch_size=3), set()
+    found, seen = decode(TREES["mc_sim_7b_63"], Sampling(), images=16), set()
     for turn in found.rounds:
         seen.update(turn.images)
         assert len(turn.images) == 3 or len(seen) == 16
@@ -176,14 +131,14 @@ def test_nothing_is_drafted_beyond_room(tree, verification):
             seen.append(int(real.sum()))
             return verification(grown, probs, rule, noise)
 
-    decode(TREES[tree], Sampling(), Watched(), batch_size=3)
+    decode(TREES[tree], Sampling(), Watched())
     assert max(seen) > 0
 
 
 def test_a_chain_longer_than_the_image_decodes():
     """Catches a cache or a ring sized by the image and not by the tree."""
-    found = decode(chain(20), SETTINGS["sampled"], SharedNoise())
-    assert torch.equal(found.tokens, plain("sampled"))
+    found = decode(chain(20), Sampling())
+    assert torch.equal(found.tokens, plain_tokens(Sampling()))
 
 
 @pytest.mark.parametrize(("prompts", "seeds", "batch_size", "sentence"), [
@@ -193,16 +148,14 @@ def test_a_chain_longer_than_the_image_decodes():
 def test_empty_or_uneven_input_is_one_clear_error(prompts, seeds, batch_size, sentence):
     """Catches a crash inside the loop, and a batch size that is told as a lack of seeds."""
     with pytest.raises(LanternError, match=sentence):
-        generate(
-            DecodingSetup(tiny_target(), NoDrafter(), SharedNoise(), Exact(), Sampling()), prompts, seeds, batch_size
-        )
+        plain_images(prompts, seeds, batch_size)
 
 
 @pytest.mark.parametrize("prompt", ["a zebra", ""])
 def test_a_prompt_the_model_cannot_read_is_one_clear_error(prompt):
     """Catches unknown words and no words that decode to something."""
     with pytest.raises(LanternError, match=r"unknown word|words; this model reads"):
-        generate(DecodingSetup(tiny_target(), NoDrafter(), SharedNoise(), Exact(), Sampling()), [prompt], [0])
+        plain_images([prompt], [0])
 
 
 def test_the_first_rounds_are_those_of_the_whole():

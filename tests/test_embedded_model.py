@@ -1,17 +1,26 @@
-"""The promise on the shipped weights: under shared noise every token of every image is plain decoding's, in float32."""
+"""The promise on the shipped weights, in float32: under shared noise every token of every image is plain
+decoding's, and at temperature 0 a lossless method makes its tokens, or says what to use instead."""
 
 from itertools import product
 
 import pytest
 import torch
-from support.paths import ROOT
+from hydra.utils import instantiate
+from support.configs import composed
+from support.paths import CONF
+from support.paths import PROMPTS as PROMPT_FILES
 
 import lantern
 from lantern.data.prompts import load_prompts
+from lantern.errors import LanternError
 from lantern.noise import image_seed
+from lantern.pipeline import pipelines
 
-PROMPTS = load_prompts("demo", ROOT / "data" / "prompts")
+PROMPTS = load_prompts("demo", PROMPT_FILES)
 SEEDS = [image_seed(0, prompt) for prompt in PROMPTS]
+METHODS = sorted(path.stem for path in (CONF / "method").glob("*.yaml") if "latent" not in path.stem)
+NEEDS_NOISE = dict.fromkeys(("block", "gsd_sjd", "entropy_sjd"), "use verification=shared_noise")  # what they say
+NEEDS_NOISE |= {"sjd": "use drafter=jacobi"}
 SETTINGS = {
     "plain": {"drafter": "none"},
     "chain": {"tree": "chain"},
@@ -60,3 +69,30 @@ def test_refining_a_window_pays(model):
 
     assert steps("refined_jacobi", "drafter.length=12") > 1.25 * steps("jacobi", "drafter.length=12")
     assert steps("refined_branches") > max(6.5, 1.15 * steps("refined_branches", "drafter.branches=0"))
+
+
+@pytest.fixture(scope="module")
+def greedy(model):
+    """Plain decoding's tokens of the first image at temperature 0 [1, 256]."""
+    pipeline = model.pipeline(drafter="none", acceptance="exact", settings=["sampling.temperature=0"])
+    return pipeline.generate(PROMPTS[:1], SEEDS[:1]).tokens
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_decodes_at_temperature_0_or_names_one_that_does(model, greedy, name):
+    """Catches a method that crashes at temperature 0, and a lossless one whose tokens are not plain decoding's."""
+    cfg = composed("evaluate", f"+method={name}", "sampling.temperature=0")
+    groups = ("drafter", "acceptance", "verification", "sampling")
+
+    def decode():
+        parts = {group: instantiate(cfg[group]) for group in groups}
+        pipeline = pipelines(model.target, **parts)(instantiate(cfg.tree))
+        made = pipeline.generate(PROMPTS[:1], SEEDS[:1]).tokens
+        assert torch.equal(made, greedy) or not pipeline.lossless
+
+    if name in NEEDS_NOISE:
+        with pytest.raises(LanternError, match=NEEDS_NOISE[name]):
+            decode()
+    else:
+        decode()

@@ -186,7 +186,7 @@ def row_of(extension: Extension, folder: Path) -> Row:
 
 @pytest.mark.parametrize(
     "extension",
-    [RULE, METRIC, *(pytest.param(part, marks=pytest.mark.full) for part in (TREE, DRAFTER, TARGET))],
+    [METRIC, *(pytest.param(part, marks=pytest.mark.full) for part in (RULE, TREE, DRAFTER, TARGET))],
     ids=lambda extension: extension.group,
 )
 def test_an_external_part_is_one_file_and_one_yaml(extension, weights, tmp_path, monkeypatch):

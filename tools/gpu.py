@@ -42,7 +42,6 @@ COLUMNS = {  # of the report, by the file of a step's rows
     "results.jsonl": ("drafter", "tree", "acceptance", "lossless", "cuda_graphs", "speedup", "speedup_low"),
 }  # fmt: skip
 TAIL = 20  # lines of a failed step's output in the report
-SHOWN = 4  # rows of a step in the summary
 
 
 class Outcome(NamedTuple):
@@ -123,15 +122,6 @@ def report(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(parts) + "\n"
 
 
-def summary(outcomes: Sequence[Outcome]) -> str:
-    """A screen: the state of every step, and its first rows."""
-    lines = [f"{name} {value}" for name, value in environment().items()]
-    for outcome in outcomes:
-        lines.append(f"{outcome.name}: {_state(outcome)}, {len(outcome.rows)} rows")
-        lines += [f"    {line}" for line in _table(outcome)[2 : 2 + SHOWN]]
-    return "\n".join(lines)
-
-
 def _state(outcome: Outcome) -> str:
     return "ok" if outcome.code == 0 else f"FAILED with status {outcome.code}"
 
@@ -159,7 +149,7 @@ def main() -> None:
     except LanternError as error:
         sys.exit(f"error: {error}")
     outcomes = run(Path(sys.argv[1]).resolve(), steps)
-    print(summary(outcomes))
+    print(report(outcomes))
     sys.exit(int(any(outcome.code for outcome in outcomes)))
 
 

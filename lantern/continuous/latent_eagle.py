@@ -68,7 +68,7 @@ class LatentEagle(FeatureDrafter):
         if not isinstance(proposals, LatentProposals):
             raise LanternError("drafter=latent_eagle drafts latents; use a verification of latents")
         start, normals = perf_counter(), proposals.normals(self.depth + 1)
-        features = self.state.read(self._root, roots, 0, settings=())[0]
+        features = self.read_pairs(self._root, roots, 0, settings=())[0]
         tokens, laws = [roots[:, None]], []
         for level in range(self.depth):
             if level:

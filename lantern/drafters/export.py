@@ -55,18 +55,16 @@ def _eagle_folder(checkpoint: str, target: Target) -> Path:
 
 def _check_place(folder: Path, file: str) -> None:
     """Raises LanternError for a folder with weights that an export as `file` would replace or leave without their
-    config.json; those of an earlier export in the same layout may be replaced."""
+    config.json; an EAGLE drafter in the same layout may be replaced."""
     found = {path.name for path in folder.glob("*") if path.suffix in FILE_SUFFIXES}
-    if found - {file} or (found and not _is_export(folder, file)):
+    if not found:
+        return
+    try:
+        network_of(*read_drafter(folder), folder)
+        may_replace = found == {file} and is_released(load_weights(folder)[0]) == (file == TORCH_FILE)
+    except CheckpointError:
+        may_replace = False
+    if not may_replace:
         raise LanternError(
             f"to={folder} holds {', '.join(sorted(found))}, which is no drafter of this format; give another folder"
         )
-
-
-def _is_export(folder: Path, file: str) -> bool:
-    """Whether a folder holds an EAGLE drafter in the layout whose weights are in `file`."""
-    try:
-        network_of(*read_drafter(folder), folder)
-    except CheckpointError:
-        return False
-    return is_released(load_weights(folder)[0]) == (file == TORCH_FILE)

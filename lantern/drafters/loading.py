@@ -2,7 +2,7 @@
 whose features they were distilled on; released ones name no target, so that only sizes can be checked."""
 
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -32,6 +32,7 @@ from lantern.models.llamagen.transformer import feed_forward_dim
 from lantern.sampling import Sampling
 from lantern.types import Target, TreePolicy
 
+SIZES = ("dim", "num_heads", "hidden_dim")  # of a network, in its config
 DRAFTER_FILES = (CONFIG_FILE, *FOLDER_FILES)
 LAYER_WIDTHS = 14  # parameters of a drafter over its squared width, about: fc 2, attention 4, feed-forward 8
 EAGLE, PARALLEL = "python train.py", "python train.py drafter=parallel"
@@ -109,8 +110,7 @@ def load_network(checkpoint: str | Path, target: Target, setting: str = CHECKPOI
     state, config = read_drafter(checkpoint)
     if is_parallel(state, config):
         raise CheckpointError(f"{checkpoint} is a parallel drafter; add drafter=parallel")
-    remedy = _remedy(setting, EAGLE)
-    _check(state, config, checkpoint, target, remedy)
+    _check(state, config, checkpoint, target, remedy := _remedy(setting, EAGLE))
     network = network_of(state, config, checkpoint)
     _check_heads(network, checkpoint, target, remedy)
     return network
@@ -119,12 +119,8 @@ def load_network(checkpoint: str | Path, target: Target, setting: str = CHECKPOI
 def load_parallel_network(checkpoint: str | Path, target: Target, setting: str = CHECKPOINT) -> ParallelNetwork:
     """As load_network, for drafters of train.py drafter=parallel."""
     state, config = load_weights(checkpoint)
-    remedy = _remedy(setting, PARALLEL)
-    _check(state, config, checkpoint, target, remedy)
-    _demand(config, {"dim", "num_heads", "hidden_dim", "levels"}, checkpoint, PARALLEL)
-    sizes = {key: config[key] for key in ("dim", "num_heads", "hidden_dim", "levels")}
-    network = described(ParallelNetwork, sizes, checkpoint, f"distil it again with: {PARALLEL}")
-    load_strictly(network, state, checkpoint, f"distil it again with: {PARALLEL}")
+    _check(state, config, checkpoint, target, remedy := _remedy(setting, PARALLEL))
+    network = _build(ParallelNetwork, {*SIZES, "levels"}, (), state, config, checkpoint, PARALLEL)
     _check_heads(network, checkpoint, target, remedy)
     return network
 
@@ -157,11 +153,6 @@ def _check_heads(network: EagleNetwork | ParallelNetwork, checkpoint: str | Path
         )
 
 
-def _demand(config: dict, keys: set[str], checkpoint: str | Path, command: str) -> None:
-    if missing := keys - config.keys():
-        raise CheckpointError(f"{checkpoint}/config.json lacks {', '.join(sorted(missing))}; distil it with: {command}")
-
-
 def read_drafter(checkpoint: str | Path) -> tuple[dict[str, Tensor], dict]:
     """State dict and config in our names, from either layout."""
     state, config = load_weights(checkpoint)
@@ -170,9 +161,18 @@ def read_drafter(checkpoint: str | Path) -> tuple[dict[str, Tensor], dict]:
 
 def network_of(state: dict[str, Tensor], config: dict, checkpoint: str | Path) -> EagleNetwork:
     """The network of a state dict and config in our names. Raises CheckpointError."""
-    _demand(config, {"dim", "num_heads", "hidden_dim"}, checkpoint, EAGLE)
-    known = ("dim", "num_heads", "hidden_dim", "eps", "embedding_rows", "layers", "adds_layers")
-    sizes = {key: config[key] for key in known if key in config}
-    network = described(EagleNetwork, sizes, checkpoint, f"distil it again with: {EAGLE}")
-    load_strictly(network, state, checkpoint, f"distil it again with: {EAGLE}")
+    optional = ("eps", "embedding_rows", "layers", "adds_layers")
+    return _build(EagleNetwork, SIZES, optional, state, config, checkpoint, EAGLE)
+
+
+def _build(
+    kind: type[Network], required: Collection[str], optional: Collection[str], state: dict[str, Tensor], config: dict,
+    checkpoint: str | Path, command: str,
+) -> Network:  # fmt: skip
+    """A network of the sizes in its config, with its weights; command: trains such a drafter."""
+    if missing := set(required) - config.keys():
+        raise CheckpointError(f"{checkpoint}/config.json lacks {', '.join(sorted(missing))}; distil it with: {command}")
+    sizes = {key: config[key] for key in (*required, *optional) if key in config}
+    network = described(kind, sizes, checkpoint, f"distil it again with: {command}")
+    load_strictly(network, state, checkpoint, f"distil it again with: {command}")
     return network

@@ -44,7 +44,7 @@ class Parallel(FeatureDrafter):
         start = perf_counter()
         self.forwards += 1
         settings = self._layer, self.sampling, self.target.cfg_scale
-        (scores,) = self.state.read(self._scores, roots, self.depth - 1, roots, settings=settings)  # [B, levels, V]
+        (scores,) = self.read_pairs(self._scores, roots, self.depth - 1, roots, settings=settings)  # [B, levels, V]
         self.forward_s += perf_counter() - start
 
         def expand(tokens: Tensor, parents: Tensor, depth: int) -> Tensor:

@@ -32,7 +32,8 @@ def name(rule) -> str:
 
 @pytest.mark.parametrize("rule", LANTERNS + LANTERN_PPS, ids=name)
 def test_relaxation_conserves_mass_and_takes_the_longest_prefix_within_the_budget(rule):
-    """Catches mass that is lost or made, neighbours taken beyond the first that does not fit, a wrong order."""
+    """Catches mass that is lost or made, neighbours taken beyond the first that does not fit, a wrong order, and a
+    budget other than the papers' (2410.03355: p~(x) - p(x) <= delta, 2502.06352: p~(x) <= lam p(x))."""
     p, x = laws(1), tokens()
     p_tilde = rule.relax(p, x)
     torch.testing.assert_close(p_tilde.sum(-1), torch.ones(ROWS, dtype=torch.float64), rtol=0, atol=1e-12)
@@ -41,20 +42,7 @@ def test_relaxation_conserves_mass_and_takes_the_longest_prefix_within_the_budge
         budget = rule.delta if isinstance(rule, Lantern) else (rule.lam - 1) * float(p[row, x[row]])
         slow = slow_absorb(p[row].tolist(), int(x[row]), rule.neighbours[x[row]].tolist(), budget)
         torch.testing.assert_close(p_tilde[row], torch.tensor(slow, dtype=torch.float64), rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("rule", LANTERNS, ids=name)
-def test_lantern_adds_at_most_delta(rule):
-    """Catches a budget that counts a neighbour too many (2410.03355: p~(x) - p(x) <= delta)."""
-    p, x = laws(2), tokens()[:, None]
-    assert (rule.relax(p, x[:, 0]).gather(1, x) - p.gather(1, x) <= rule.delta + 1e-12).all()
-
-
-@pytest.mark.parametrize("rule", LANTERN_PPS, ids=name)
-def test_lantern_pp_multiplies_by_at_most_lam(rule):
-    """Catches a budget of lam p(x) in place of (lam - 1) p(x) (2502.06352: p~(x) <= lam p(x))."""
-    p, x = laws(3), tokens()[:, None]
-    assert (rule.relax(p, x[:, 0]).gather(1, x) <= rule.lam * p.gather(1, x) + 1e-12).all()
+        assert p_tilde[row, x[row]] <= p[row, x[row]] + budget + 1e-12
 
 
 @pytest.mark.parametrize("rule", [Lantern(CODEBOOK, 0, 0.5), LanternPP(CODEBOOK, 0, 5.0)], ids=name)

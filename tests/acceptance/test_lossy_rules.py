@@ -21,6 +21,7 @@ from lantern.acceptance.tv_budget import TvBudget
 from lantern.acceptance.typical import Typical
 from lantern.acceptance.vvs import VVS
 from lantern.acceptance.weighted import MOST
+from lantern.errors import LanternError
 from lantern.types import Site
 
 CODES, ROWS = 6, 32
@@ -167,7 +168,7 @@ def released(k: int, drops_p: bool, budget):
 @pytest.mark.parametrize("drawn", [True, False], ids=["drawn", "chosen"])
 @pytest.mark.parametrize("k", [0, 2, 4])
 def test_the_released_rules_have_the_residuals_of_the_released_code(k, drawn):
-    """Catches a residual mended on the way: k for k + 1, the absorbed set for all of B_k, no uniform rescue."""
+    """Catches a residual corrected on the way: k for k + 1, the absorbed set for all of B_k, no uniform rescue."""
     p, q = laws(13), laws(14)
     q[0] = q[3]  # a one-hot q is told from a chosen child by the slow twin no more
     q = q if drawn else None
@@ -272,3 +273,41 @@ def test_what_a_lossy_rule_costs_on_toy_laws_is_what_is_stated(name):
     found = [total_variation(p, law_of_drawn(rule, p, q, children)).mean().item() for children in (1, 3)]
     assert found == pytest.approx([one, three], abs=1e-4)
     assert total_variation(p, q).mean().item() == pytest.approx(0.474, abs=5e-4)
+
+
+@pytest.mark.parametrize(
+    ("rule", "values", "setting"),
+    [
+        (Lantern, (CODEBOOK, CODES, 0.1), "k=6"),
+        (Lantern, (CODEBOOK, -1, 0.1), "k=-1"),
+        (Lantern, (CODEBOOK, 4, -0.1), "delta=-0.1"),
+        (Lantern, (CODEBOOK, 4, 1.5), "delta=1.5"),
+        (Lantern, (CODEBOOK, 4, float("nan")), "delta=nan"),
+        (LanternPP, (CODEBOOK, CODES, 2.0), "k=6"),
+        (LanternPP, (CODEBOOK, 4, 0.99), "lam=0.99"),
+        (LanternPP, (CODEBOOK, 4, float("nan")), "lam=nan"),
+        (TvBudget, (1.1,), "eps=1.1"),
+        (TvBudget, (float("nan"),), "eps=nan"),
+        (Transport, (CODEBOOK, 0, 0.1), "k=0"),
+        (Transport, (CODEBOOK, CODES, 0.1), "k=6"),
+        (Transport, (CODEBOOK, 2, -1), "eps=-1"),
+        (Transport, (torch.ones(5, 2), 2, 0.1), "transport"),
+        (CoolSD, (1e39, 0.7, 0), r"delta=1e\+39"),
+        (CoolSD, (1.1, -0.1, 0), "nu=-0.1"),
+        (CoolSD, (1.1, 0.7, -81), "mu=-81"),
+        (EntropyAware, (1e-46, 1), "alpha=1e-46"),
+        (EntropyAware, (3, 1e39), r"beta=1e\+39"),
+        (GSD, (CODEBOOK, CODES + 1, 0.1, 0.1), "g=7"),
+        (GSD, (CODEBOOK, 2, 0, 0.1), "max_gap=0"),
+        (GSD, (CODEBOOK, 2, 0.1, float("nan")), "max_distance=nan"),
+        (Typical, (0, 0.3), "eps=0"),
+        (Typical, (0.1, float("nan")), "delta=nan"),
+        (LanternReleased, (CODEBOOK, 2, 1.5), "delta=1.5"),
+        (LanternPPReleased, (CODEBOOK, 2, 0.5), "lam=0.5"),
+        (VVS, (-1,), "skip=-1"),
+    ],
+)
+def test_settings_out_of_range_are_one_clear_error(rule, values, setting):
+    """Catches a silent default or a crash far from the value."""
+    with pytest.raises(LanternError, match=f"acceptance.{setting}"):
+        rule(*values)

@@ -1,17 +1,12 @@
 """Parallel drafting: one cached forward against one causal pass over all pairs and levels. Verification hides a
 drafter's mistakes from the output, so nothing else would notice them than a lower speed."""
 
-from functools import cache
-
 import pytest
 import torch
-from support.toy import DIM, PROMPTS, SEEDS, tiny_target
+from support.toy import DIM, decode, plain_tokens, tiny_target
 from support.uneven_rounds import target_features, uneven_rounds
 
-from lantern.acceptance.exact import Exact
-from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.eagle.network import ParallelNetwork
-from lantern.drafters.none import NoDrafter
 from lantern.drafters.parallel import Parallel
 from lantern.errors import LanternError
 from lantern.models.llamagen.target import LlamaGenTarget
@@ -20,8 +15,6 @@ from lantern.trees.ddd import DDDTree
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree, chain
 from lantern.types import DraftTree
-from lantern.verification.ratio import Ratio
-from lantern.verification.shared_noise import SharedNoise
 
 LEVELS = 4
 TREES = {
@@ -77,30 +70,13 @@ def test_level_laws_equal_one_causal_pass_over_all_pairs(cfg_scale):
             torch.testing.assert_close(policy.laws[row], slow, rtol=0, atol=1e-10)
 
 
-def decode(tree, verification, batch_size: int):
-    target, sampling = tiny_target(), Sampling()
-    drafter = NoDrafter() if tree is None else tiny_parallel(target, tree, sampling)
-    return generate(DecodingSetup(target, drafter, verification, Exact(), sampling), PROMPTS, SEEDS, batch_size)
-
-
-@cache
-def plain() -> torch.Tensor:
-    """Tokens of plain decoding, one image at a time."""
-    return decode(None, SharedNoise(), 1).tokens
-
-
 @pytest.mark.parametrize("tree", TREES)
 def test_shared_noise_decodes_the_tokens_of_plain_decoding(tree):
     """Catches a tree that needs what this drafter has not, and a draft that shows in the output."""
-    found = decode(TREES[tree], SharedNoise(), 3)
-    assert torch.equal(found.tokens, plain())
+    target, sampling = tiny_target(), Sampling()
+    found = decode(target, tiny_parallel(target, TREES[tree], sampling), sampling, 3)
+    assert torch.equal(found.tokens, plain_tokens(sampling))
     assert found.tokens_per_step > 1.3
-
-
-@pytest.mark.parametrize("tree", ["chain", "static"])
-def test_ratio_decodes_an_image_alike_in_any_batch(tree):
-    """Catches laws that depend on the pending pairs of other rows."""
-    assert torch.equal(decode(TREES[tree], Ratio(), 1).tokens, decode(TREES[tree], Ratio(), 5).tokens)
 
 
 def test_a_tree_deeper_than_the_levels_is_one_clear_error():

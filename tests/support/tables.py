@@ -8,19 +8,13 @@ import torch
 from support.enumeration import ScriptedNoise, ScriptedProposals, Scripts, every_outcome
 from torch import Tensor
 
+from lantern.acceptance.exact import Exact
+from lantern.decoding import DecodingSetup, generate
 from lantern.engine.graphs import EagerPasses
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.sampling import Sampling
 from lantern.trees.adaptive import StatefulTreePolicy
-from lantern.types import (
-    AcceptanceRule,
-    Drafter,
-    DraftTree,
-    Forward,
-    TreePolicy,
-    Verdict,
-    Verification,
-)
+from lantern.types import AcceptanceRule, Drafter, DraftTree, Forward, TreePolicy, Verdict, Verification
 
 ROOT = 1  # the token committed before an enumerated round
 
@@ -35,11 +29,8 @@ class TableTarget:
         generator = torch.Generator().manual_seed(seed)
         paths = (vocab_size**num_tokens - 1) // (vocab_size - 1)
         self.table = 0.7 * torch.randn(2, paths, vocab_size, generator=generator, dtype=torch.float64)
-        self.vocab_size, self.num_tokens, self.grid = (
-            vocab_size,
-            num_tokens,
-            (2, num_tokens // 2) if num_tokens % 2 == 0 else (1, num_tokens),
-        )
+        self.vocab_size, self.num_tokens = vocab_size, num_tokens
+        self.grid = (2, num_tokens // 2) if num_tokens % 2 == 0 else (1, num_tokens)
         self.cfg_scale, self.guidance = cfg_scale, 1 if cfg_scale == 1 else 2
         self.codebook = torch.randn(vocab_size, 2, generator=generator)
 
@@ -193,6 +184,19 @@ def committed(tree: DraftTree, verdict: Verdict) -> list[tuple[int, ...]]:
     """The tokens each row commits: the accepted ones and the verdict's own."""
     rows = zip(tree.tokens, verdict.path, verdict.accepted.tolist(), verdict.next_token.tolist(), strict=True)
     return [(*tokens[path[1 : accepted + 1]].tolist(), token) for tokens, path, accepted, token in rows]
+
+
+def deviation(target: TableTarget, *round_parts, **others) -> float:
+    """How far law_of_one_round is from the target's law, at the worst sequence."""
+    sampling = round_parts[3]
+    law = law_of_one_round(target, *round_parts, **others)
+    return float((law - sequence_law(target, sampling, [ROOT])).abs().max())
+
+
+def many_images(target, drafter, verification, sampling: Sampling, rule=None, count: int = 8_000) -> Tensor:
+    """Tokens [count, L] of as many images of one prompt."""
+    setup = DecodingSetup(target, drafter, verification, rule or Exact(), sampling)
+    return generate(setup, ["x"] * count, range(count), batch_size=count).tokens
 
 
 def p_value(sequences: torch.Tensor, law: torch.Tensor) -> float:

@@ -1,18 +1,23 @@
 """A tiny LlamaGen with random weights, peaked enough to decode with, and an untrained EAGLE drafter on it."""
 
 from collections.abc import Sequence
+from functools import cache
 from types import SimpleNamespace
 
 import torch
 from torch import Tensor
 
+from lantern.acceptance.exact import Exact
+from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.eagle.eagle import Eagle
 from lantern.drafters.eagle.network import EagleNetwork
+from lantern.drafters.none import NoDrafter
 from lantern.models.conditioners import WordFeatures
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import Transformer, feed_forward_dim
 from lantern.sampling import Sampling
-from lantern.types import PADDING, DraftTree, TreePolicy, Verdict
+from lantern.types import PADDING, DraftTree, Generation, TreePolicy, Verdict
+from lantern.verification.shared_noise import SharedNoise
 
 PROMPTS = ["a b", "c", "d e f", "a c", "b", "f", "b b", "e d"]
 SEEDS = list(range(11, 19))
@@ -40,6 +45,18 @@ def tiny_eagle(target: LlamaGenTarget, tree: TreePolicy, sampling: Sampling, lay
         torch.manual_seed(1)
         network = EagleNetwork(DIM, 2, feed_forward_dim(DIM, 16), layers=layers)
     return Eagle(network.to(target.embed_weight), target, tree, sampling, "tiny-drafter")
+
+
+def decode(target, drafter, sampling: Sampling, batch_size: int, verification=None, rule=None) -> Generation:
+    """The eight prompts' images, under shared noise and the exact rule if nothing else is said."""
+    setup = DecodingSetup(target, drafter, verification or SharedNoise(), rule or Exact(), sampling)
+    return generate(setup, PROMPTS, SEEDS, batch_size)
+
+
+@cache
+def plain_tokens(sampling: Sampling, dtype: torch.dtype = torch.float64) -> Tensor:
+    """The tokens of plain decoding, one image at a time."""
+    return decode(tiny_target(sampling.cfg_scale, dtype), NoDrafter(), sampling, 1).tokens
 
 
 class ByLikelihood:

@@ -13,11 +13,7 @@ from tools import gpu
 
 FEW = ["study.num_prompts=1"]
 BENCHMARK = [*FEW, "study.batch_sizes=[1]", "study.num_nodes=[1,4]"]
-TOY = {
-    "float32": FEW,
-    "float32_window": FEW,
-    "bfloat16": FEW,
-    "bfloat16_window": FEW,
+TOY = dict.fromkeys(("float32", "float32_window", "bfloat16", "bfloat16_window"), FEW) | {
     "embedded": BENCHMARK,
     "field": ["+method=jacobi", "speed.num_prompts=1", "speed.max_retimed=0"],
 }
@@ -52,10 +48,9 @@ def test_a_step_that_fails_is_in_the_report_and_the_others_run(tmp_path):
     """Catches a command that ends at its first failure."""
     failed, passed = gpu.run(tmp_path / "gpu", {"tests": FAILING, "field": ("--cfg", "job")})
     assert (failed.name, failed.code, passed.name, passed.code) == ("tests", 3, "field", 0), passed.output
-    text, shown = (tmp_path / "gpu" / "report.md").read_text(), gpu.summary([failed, passed])
+    text = (tmp_path / "gpu" / "report.md").read_text()
     assert "FAILED with status 3" in text
     assert "one test failed" in text
-    assert "tests: FAILED with status 3, 0 rows" in shown
     assert json.loads((tmp_path / "gpu" / "environment.json").read_text())["torch"] == torch.__version__
 
 
@@ -71,4 +66,3 @@ def test_all_steps_but_those_of_random_weights_run_at_toy_size(tmp_path, common)
     exact = outcomes[1].rows
     assert {row["tree"] for row in exact} >= {"none", "chain5", "static"}
     assert all(row["equal_images"] == row["images"] == 1 for row in exact)
-    assert len(gpu.summary(outcomes).splitlines()) <= 60

@@ -1,11 +1,9 @@
 """Adaptive trees: each row's depth and width against a history in plain Python."""
 
-import pytest
 import torch
 from support.toy import ByLikelihood
 from support.trees import PathLaws, brute_force_beam, paths_of
 
-from lantern.errors import LanternError
 from lantern.trees.adaptive import AdaptiveTree, StatefulTreePolicy
 from lantern.trees.static import chain
 from lantern.types import Verdict
@@ -40,11 +38,8 @@ class SlowImage:
 def test_depth_and_width_follow_from_the_rounds_left_and_above():
     """Catches the history of another row, another position, or the row's previous image; shrinks the batch, too. Left
     of the first column is the last position of the grid row above: rounds follow raster order."""
-    tree, laws, images = (
-        AdaptiveTree(TOTAL, DEPTH, WIDTH, START),
-        PathLaws(codes=13, seed=9),
-        [SlowImage() for _ in range(4)],
-    )
+    tree, laws = AdaptiveTree(TOTAL, DEPTH, WIDTH, START), PathLaws(codes=13, seed=9)
+    images = [SlowImage() for _ in range(4)]
     generator, shapes = torch.Generator().manual_seed(1), set()
     tree.allocate(4, GRID, torch.device("cpu"))
     for round_number in range(6):
@@ -77,10 +72,3 @@ def test_only_an_adaptive_tree_is_a_stateful_policy():
     """Catches a protocol that other policies satisfy by accident."""
     assert isinstance(AdaptiveTree(4, 2, 2, 1), StatefulTreePolicy)
     assert not isinstance(chain(2), StatefulTreePolicy)
-
-
-@pytest.mark.parametrize("sizes", [(0, 1, 1, 1), (4, 0, 2, 0), (4, 2, 0, 1), (4, 2, 2, 0), (4, 2, 2, 3)])
-def test_sizes_that_leave_no_tree_are_one_clear_error(sizes):
-    """Catches a start that is deeper than any tree may be."""
-    with pytest.raises(LanternError, match=r"tree\.total="):
-        AdaptiveTree(*sizes)

@@ -5,7 +5,6 @@ import torch
 from support.trees import PathLaws, paths_of
 from torch import Tensor
 
-from lantern.errors import LanternError
 from lantern.trees.sampled import FALL, FIRST, LATER, PEAK, SampledTree
 from lantern.types import PADDING
 
@@ -52,11 +51,8 @@ def slow_shape(tree: SampledTree, laws: PathLaws, drawn: dict, root: int, tokens
 def test_a_sampled_tree_holds_every_node_whose_acceptance_probability_reaches_the_threshold(shape, zeros):
     """Catches probabilities of the wrong path, mixed-up rows or siblings, gaps in ranks, an ignored limit or
     threshold."""
-    tree, laws, tokens_left = (
-        SampledTree(*shape),
-        PathLaws(codes=11, seed=4, zeros=zeros),
-        torch.tensor([99, 99, 99, 3, 1]),
-    )
+    tree, laws = SampledTree(*shape), PathLaws(codes=11, seed=4, zeros=zeros)
+    tokens_left = torch.tensor([99, 99, 99, 3, 1])
     grown = tree.grow(ROOTS, tokens_left, laws, GumbelDraws(0))
     for row, root in enumerate(ROOTS.tolist()):
         paths = paths_of(grown, row)
@@ -98,13 +94,3 @@ def test_a_row_grows_the_same_tree_alone_and_beside_others():
         assert torch.equal(together.parents[row, :size], alone.parents[0])
         assert (together.parents[row, size:] == PADDING).all()
     assert len(sizes) > 2  # the shape does follow from the laws
-
-
-@pytest.mark.parametrize(
-    "shape",
-    [(0, 1, 1, 1, 0.1), (1, 0, 1, 1, 0.1), (1, 1, 0, 1, 0.1), (1, 1, 1, 0, 0.1), (1, 1, 1, 1, 0), (1, 1, 1, 1, 1)],
-)
-def test_limits_that_leave_no_tree_are_one_clear_error(shape):
-    """Catches a tree that draws nothing, or everything on its first level."""
-    with pytest.raises(LanternError, match=r"tree\.total="):
-        SampledTree(*shape)

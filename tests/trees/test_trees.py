@@ -10,19 +10,18 @@ from support.toy import ByLikelihood
 from support.trees import PathLaws, brute_force_beam, paths_of
 
 from lantern.errors import LanternError
+from lantern.trees.adaptive import AdaptiveTree
+from lantern.trees.ddd import DDDTree
 from lantern.trees.eagle2 import Eagle2Tree
+from lantern.trees.sampled import SampledTree
 from lantern.trees.static import StaticTree, chain
 from lantern.types import PADDING, DraftTree, TreeTopology
 
 PUBLISHED = json.loads((ROOT / "tests" / "golden" / "static_trees.json").read_text())
 SIZES = {
-    "mc_sim_7b_63": 25,
-    "mc_sim_7b_63_balanced": 25,
-    "naive_extend_57": 57,
-    "medusa_2_7b_63": 63,
-    "reverse_balanced_25": 25,
-    "chain": 5,
-}
+    "mc_sim_7b_63": 25, "mc_sim_7b_63_balanced": 25, "naive_extend_57": 57, "medusa_2_7b_63": 63,
+    "reverse_balanced_25": 25, "chain": 5,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -36,18 +35,11 @@ def test_a_published_tree_is_the_one_in_the_configs(name):
     assert len(tree.paths) == tree.num_nodes - 1 == SIZES[name]
 
 
-def test_the_default_tree_is_the_static_one_of_eagle():
-    """Catches a default that drifts: figures without a tree's name are for this one."""
-    assert {"tree": "static"} in yaml.safe_load((ROOT / "conf" / "evaluate.yaml").read_text())["defaults"]
-
-
 @pytest.mark.parametrize(
     ("paths", "message"),
     [
         ([[0, 0]], r"\[0, 0\].*without its prefix \[0\]"),
-        ([[0], [1, 0]], r"\[1, 0\].*without its prefix \[1\]"),
         ([[0], [2]], r"\[2\].*without its earlier sibling \[1\]"),
-        ([[1]], r"\[1\].*without its earlier sibling \[0\]"),
         ([[0], [0, 1]], r"\[0, 1\].*without its earlier sibling \[0, 0\]"),
         ([[0], [0]], "distinct"),
         ([], "is no list"),
@@ -55,7 +47,6 @@ def test_the_default_tree_is_the_static_one_of_eagle():
         ([[0], [-1]], r"\[-1\].*no list of ranks"),
         ([[0], [0.5]], r"\[0.5\].*no list of ranks"),
         ([["0"]], "no list of ranks"),
-        ([0, 1], "is no list"),
         (3, "is no list"),
         ("01", "no list of ranks"),
     ],
@@ -67,18 +58,19 @@ def test_a_list_of_paths_that_is_no_tree_is_one_clear_error(paths, message):
 
 
 @pytest.mark.parametrize(
-    ("total", "depth", "width"), [(0, 1, 1), (3, 0, 2), (3, 2, 0), (2, 3, 4), (7, 2, 2), (100, 5, 2)]
+    ("policy", "sizes"),
+    [
+        *((Eagle2Tree, sizes) for sizes in [(0, 1, 1), (3, 0, 2), (3, 2, 0), (2, 3, 4), (7, 2, 2), (100, 5, 2)]),
+        *((AdaptiveTree, sizes) for sizes in [(0, 1, 1, 1), (4, 0, 2, 0), (4, 2, 0, 1), (4, 2, 2, 0), (4, 2, 2, 3)]),
+        *((DDDTree, sizes) for sizes in [(0, 1, 1, -1.0, []), (5, 2, 1, -1.0, []), (4, 3, 4, -1.0, [3])]),
+        *((SampledTree, sizes) for sizes in [(0, 1, 1, 1, 0.1), (1, 1, 0, 1, 0.1), (1, 1, 1, 1, 0), (1, 1, 1, 1, 1)]),
+        (chain, (0,)),
+    ],
 )
-def test_eagle2_sizes_that_cannot_be_grown_are_one_clear_error(total, depth, width):
-    """Catches a tree with fewer nodes than asked for, silently."""
-    with pytest.raises(LanternError, match=f"tree.total={total}"):
-        Eagle2Tree(total, depth, width)
-
-
-def test_a_chain_of_nothing_is_one_clear_error():
-    """Catches a chain that drafts nothing where drafter=none is meant."""
-    with pytest.raises(LanternError, match=r"tree\.length=0"):
-        chain(0)
+def test_sizes_that_leave_no_tree_are_one_clear_error(policy, sizes):
+    """Catches a tree with fewer nodes than asked for, a check that is never reached, and a tree that draws nothing."""
+    with pytest.raises(LanternError, match=r"tree\.(total|checks|length)="):
+        policy(*sizes)
 
 
 @pytest.mark.parametrize("name", SIZES)

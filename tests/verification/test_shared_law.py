@@ -5,8 +5,8 @@ import pytest
 import torch
 from support.random_trees import CODES, ROWS, assert_same, random_case
 from support.slow_walks import shared_walk
-from support.tables import TableDrafter, TableTarget, p_value
-from support.toy import PROMPTS, SEEDS, tiny_eagle, tiny_target
+from support.tables import TableDrafter, TableTarget, many_images, p_value
+from support.toy import decode, plain_tokens, tiny_eagle, tiny_target
 
 from lantern.acceptance.cool_sd import CoolSD
 from lantern.acceptance.entropy_aware import EntropyAware
@@ -16,10 +16,8 @@ from lantern.acceptance.transport import Transport
 from lantern.acceptance.tv_budget import TvBudget
 from lantern.acceptance.typical import Typical
 from lantern.acceptance.vvs import VVS
-from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.jacobi.jacobi import Jacobi, redraw, redraw_coupled
 from lantern.drafters.jacobi.starts import Nearest
-from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree
@@ -57,38 +55,25 @@ def test_the_pick_is_made_from_r_where_children_were_drafted_and_from_p_elsewher
     assert not torch.equal(verdict.next_token, SharedNoise()(tree, p, Exact(), noise).next_token)  # it does relax
 
 
-def decode(rule, tree=TREE, batch_size=3, order=range(8), sampling=None, verification=None):
+def tokens_of(rule, tree=TREE, sampling=None, verification=None):
     sampling, target = sampling or Sampling(), tiny_target()
-    drafter = NoDrafter() if tree is None else tiny_eagle(target, tree, sampling)
-    prompts, seeds = [PROMPTS[i] for i in order], [SEEDS[i] for i in order]
-    tokens = generate(
-        DecodingSetup(target, drafter, verification or shared(rule), rule, sampling), prompts, seeds, batch_size
-    ).tokens
-    return tokens[torch.tensor(list(order)).argsort()]
-
-
-@pytest.mark.parametrize("rule", [TvBudget(0.3), VVS(1)], ids=by_name)
-def test_an_image_is_decoded_alike_in_any_batch_and_order(rule):
-    """Catches an r that is there only because another row of the batch had room for children."""
-    alone = decode(rule, batch_size=1)
-    assert torch.equal(alone, decode(rule, batch_size=3, order=[5, 2, 7, 0, 3, 6, 1, 4]))
-    assert not torch.equal(alone, decode(Exact(), None))
+    return decode(target, tiny_eagle(target, tree, sampling), sampling, 3, verification or shared(rule), rule).tokens
 
 
 @pytest.mark.parametrize("rule", [TvBudget(0.0), VVS(0), CoolSD(0.9, 0.7, 0.0), EntropyAware(3.0, 0.0)], ids=by_name)
 def test_a_lossless_setting_decodes_the_tokens_of_plain_decoding(rule):
     """Catches a budget of nothing that moves something all the same."""
-    assert torch.equal(decode(rule), decode(Exact(), None))
-    assert torch.equal(decode(rule, verification=SharedLaw()), decode(Exact(), None))
+    assert torch.equal(tokens_of(rule), plain_tokens(Sampling()))
+    assert torch.equal(tokens_of(rule, verification=SharedLaw()), plain_tokens(Sampling()))
     greedy = Sampling(temperature=0)
-    assert torch.equal(decode(rule, sampling=greedy), decode(Exact(), None, sampling=greedy))
+    assert torch.equal(tokens_of(rule, sampling=greedy), plain_tokens(greedy))
 
 
 @pytest.mark.parametrize("tree", [chain(1), TREE], ids=["chain", "static"])
 @pytest.mark.parametrize("rule", [TvBudget(0.15), VVS(1)], ids=by_name)
 def test_many_images_of_the_whole_loop_follow_the_committed_law(rule, tree):
     """Catches an r that depends on the noise of its own position: the first round's token, given the first, is r's."""
-    sampling, count = Sampling(), 8_000
+    sampling = Sampling()
     target = TableTarget(vocab_size=3, num_tokens=3, cfg_scale=2.0)
     drafter = TableDrafter(target, tree, sampling)
     path = torch.zeros(1, 1, dtype=torch.long)
@@ -96,21 +81,17 @@ def test_many_images_of_the_whole_loop_follow_the_committed_law(rule, tree):
     paths = target.child(path, torch.arange(3)).reshape(-1, 1)
     p, q = (sampling.law(model.forward(paths).logits)[:, 0] for model in (target, drafter.model))
     law = first[:, None] * rule.law(p, q, torch.ones(3))
-    images = generate(
-        DecodingSetup(target, drafter, SharedLaw(), rule, sampling), ["x"] * count, range(count), batch_size=count
-    )
-    assert p_value(images.tokens[:, :2], law) > 1e-6
-    assert p_value(images.tokens[:, :2], first[:, None] * p) < 1e-6  # the test can tell r from p
+    tokens = many_images(target, drafter, SharedLaw(), sampling, rule)[:, :2]
+    assert p_value(tokens, law) > 1e-6
+    assert p_value(tokens, first[:, None] * p) < 1e-6  # the test can tell r from p
 
 
 def test_the_budget_makes_more_drafts_agree():
     """Catches a mixture with the wrong law: towards q is where the drafts are."""
-    sampling, target = Sampling(), tiny_target()
-    steps = []
+    target, steps = tiny_target(), []
     for rule in (Exact(), TvBudget(0.3)):
-        drafter = tiny_eagle(target, TREE, sampling)
-        found = generate(DecodingSetup(target, drafter, shared(rule), rule, sampling), PROMPTS, SEEDS, 8)
-        steps.append(found.tokens_per_step)
+        drafter = tiny_eagle(target, TREE, Sampling())
+        steps.append(decode(target, drafter, Sampling(), 8, shared(rule), rule).tokens_per_step)
     assert steps[1] > steps[0] + 0.1
 
 
@@ -129,7 +110,7 @@ def test_a_law_without_the_drafts_law_is_one_clear_error():
     with pytest.raises(LanternError, match=r"acceptance=tv_budget with verification=shared_noise needs the draft law"):
         SharedLaw()(tree, p, TvBudget(0.1), None)
     with pytest.raises(LanternError, match=r"needs the draft law, which this tree does not keep; use a static tree"):
-        decode(TvBudget(0.1), Eagle2Tree(4, 2, 2))
+        tokens_of(TvBudget(0.1), Eagle2Tree(4, 2, 2))
 
     class Plain:
         name, lossless = "plain", False
@@ -145,4 +126,4 @@ def test_a_window_for_a_rule_with_a_law_of_its_own_is_one_clear_error(redraw):
     target, rule, sampling = tiny_target(), TvBudget(0.1), Sampling()
     drafter = Jacobi(target, 3, Nearest(), redraw, sampling)
     with pytest.raises(LanternError, match=r"no window to judge .*, or verification=ratio above temperature 0"):
-        generate(DecodingSetup(target, drafter, shared(rule), rule, sampling), PROMPTS, SEEDS, 2)
+        decode(target, drafter, sampling, 2, shared(rule), rule)

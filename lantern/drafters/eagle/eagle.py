@@ -44,7 +44,7 @@ class Eagle(FeatureDrafter):
         self.forwards += 1
         settings = depth, self._layer, self.sampling, self.target.cfg_scale
         if depth == 0:
-            made = self.state.read(self._root, tokens[:, 0], 0, settings=settings)
+            made = self.read_pairs(self._root, tokens[:, 0], 0, settings=settings)
         else:
             first = self._outputs.shape[2] - 1  # slots behind the root's that are taken
             slots, run = range(first, first + tokens.shape[1]), partial(self._level, first, depth)

@@ -5,50 +5,95 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from lantern.drafters.eagle.kv_state import DrafterState, FeatureTarget, LayeredTarget
+from lantern.drafters.eagle.kv_state import FeatureTarget, LayeredTarget, RootPass
 from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
+from lantern.drafters.eagle.pairs import Pairs
+from lantern.engine.cache import DRAFTER_PASS, PrefillView, TreeView, additive
+from lantern.engine.graphs import Outputs
 from lantern.errors import LanternError
+from lantern.models.llamagen.fused import cache_dtype
 from lantern.sampling import Sampling
+from lantern.trees.adaptive import StatefulTreePolicy
 from lantern.types import DraftTree, Forward, Target, TreeLabel, TreePolicy, Verdict
 
 
 class FeatureDrafter:
-    """Implements lantern.types.Drafter but for draft()."""
+    """Implements lantern.types.Drafter but for draft(). State by image: `cache` has the keys and values of the pairs
+    that were read, `pairs` those yet to be read; both exist once they are allocated."""
 
     num_nodes: int
 
     def __init__(
-        self, network: EagleNetwork | ParallelNetwork, read: Callable[..., Tensor], target: FeatureTarget,
+        self, network: EagleNetwork | ParallelNetwork, encode_pairs: Callable[..., Tensor], target: FeatureTarget,
         tree: TreePolicy | TreeLabel, sampling: Sampling, weights_hash: str, max_pairs: int, ahead: int,
     ) -> None:  # fmt: skip
-        """read: runs committed pairs, as FusedEagle's call; max_pairs: that a round can commit; ahead: tokens that a
-        draft runs behind them. Raises LanternError for a target without features to share."""
+        """encode_pairs: as FusedEagle's call; max_pairs: that a round can commit; ahead: tokens that a draft runs
+        behind them. Raises LanternError for a target without features to share."""
         require_features(target)
         if network.reads.layers:
             require_layers(target, network.reads.layers)
         self.network, self.target, self.tree = network.eval().requires_grad_(False), target, tree
-        self.sampling, self.weights_hash, self._encode_pairs = sampling, weights_hash, read
+        self.sampling, self.weights_hash, self._encode_pairs = sampling, weights_hash, encode_pairs
         self.forwards, self.forward_s = 0, 0.0
-        self.state = DrafterState(network, target, tree, max_pairs, ahead)
+        self._max_pairs, self._ahead = max_pairs, ahead
+        self._trees = [tree] if isinstance(tree, StatefulTreePolicy) else []
 
     def allocate(self, batch_size: int) -> None:
-        """An empty cache and no pending pairs for batch_size rows."""
-        if isinstance(self.target, LayeredTarget):
-            self.target.hand_out(self.network.reads.layers)
-        self.state.allocate(batch_size)
-        self.cache, self.pairs = self.state.cache, self.state.pairs
+        """An empty cache, no pending pairs and fresh tree state for batch_size rows."""
+        target, heads, like = self.target, self.network.attention.num_heads, self.network.fc.weight
+        if isinstance(target, LayeredTarget):
+            target.hand_out(self.network.reads.layers)
+        slots, dim = target.prefix_len + target.num_tokens + self._max_pairs + self._ahead, self.network.fc.out_features
+        kept = like.new_empty(0, dtype=cache_dtype(like))
+        self.cache = target.drafter_caches.allocate(1, batch_size, target.guidance, slots, heads, dim // heads, kept)
+        self.pairs = Pairs(target.empty_tokens(batch_size, self._max_pairs), target.guidance, like, dim)
+        for tree in self._trees:
+            tree.allocate(batch_size, target.grid, like.device)
 
     @torch.inference_mode()
     def begin(self, prefill: Forward, rows: Tensor) -> None:
-        """Runs the prefix pairs of admitted rows. As the target's prefill, that counts as no forward."""
-        self.state.begin(prefill, rows, self._encode_pairs)
+        """Runs the prefix pairs of admitted rows; the last prefix feature is paired with the first image token later.
+        As the target's prefill, that counts as no forward."""
+        features = self.network.reads(prefill.features)
+        prefix = features.shape[2] - 1
+        if prefix:
+            text = self.target.empty_tokens(len(rows), prefix)  # text rows carry code 0
+            causal = torch.ones(1, prefix, prefix, dtype=torch.bool, device=rows.device).tril()
+            mask = additive(causal, self.cache.store.dtype).expand(len(rows) * self.target.guidance, -1, -1, -1)
+            rotary, view = self.target.rotary[None, 1 : prefix + 1], PrefillView(self.cache, rows, prefix)
+            self._encode_pairs(text, features[:, :, :-1], rotary, mask, view)
+        self.pairs.start(rows, features[:, :, -1])
+        for tree in self._trees:
+            tree.begin(rows)
+
+    def read_pairs(
+        self, run: Callable[..., Outputs], roots: Tensor, ahead: int, *inputs: Tensor, settings: tuple
+    ) -> Outputs:
+        """The roots [B] close the pairs committed since the last draft, which run(RootPass, tokens [B, A], features
+        [B, R, A, D], *inputs) reads and commits to the cache; settings: see PassGraphs."""
+        pairs, passes = self.pairs, self.target.passes
+        longest = self._max_pairs if passes.has_graphs else max(pairs.counts)
+        is_even = min(pairs.counts) == longest and not passes.has_graphs
+
+        def read(view: TreeView, count: Tensor, *inputs: Tensor) -> Outputs:
+            return run(RootPass(self.target, view, None if is_even else count, longest, ahead), *inputs)
+
+        given, settings = (pairs.count, *pairs.close(roots, longest), *inputs), (longest, ahead, *settings)
+        outputs = DRAFTER_PASS(passes, self.cache, range(longest + ahead), read, *given, settings=settings)
+        self.cache.extend(pairs.counts, pairs.count)  # what was written behind the root is overwritten
+        return outputs
 
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         """Keeps the pairs (feature of an accepted node, the token behind it) for the next draft."""
-        self.state.observe(tree, forward.features, verdict, self.network.reads)
+        self.pairs.observe(tree, forward.features, verdict, self.network.reads)
+        for policy in self._trees:
+            policy.observe(verdict)
 
     def keep(self, rows: Tensor) -> None:
-        self.state.keep(rows)
+        self.cache.keep(rows)
+        self.pairs.keep(rows)
+        for tree in self._trees:
+            tree.keep(rows)
 
 
 def require_features(target: Target) -> None:

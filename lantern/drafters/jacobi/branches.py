@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from lantern.drafters.jacobi.jacobi import Jacobi
-from lantern.drafters.jacobi.window import KIND, PickingProposals, Redraw, Start
+from lantern.drafters.jacobi.window import KIND, Redraw, Start, require_picks
 from lantern.errors import LanternError, check_whole
 from lantern.noise import PICK_SPREAD
 from lantern.runtime.memory import check_nodes
@@ -89,11 +89,7 @@ class BranchingJacobi(Jacobi):
 
     def draft(self, roots: Tensor, tokens_left: Tensor, proposals: Proposals) -> DraftTree:
         """Raises LanternError under ratio verification."""
-        if not isinstance(proposals, PickingProposals):
-            raise LanternError(
-                f"drafter={self.name}: runners-up are no draws from a law; use verification=shared_noise and a rule "
-                "without a committed law of its own"
-            )
+        proposals = require_picks(proposals, self.name)
         if not self._branches.count:
             return super().draft(roots, tokens_left, proposals)
         self.window.guess(roots, proposals)

@@ -16,7 +16,7 @@ from lantern.drafters.eagle.kv_state import FeatureTarget, RootPass
 from lantern.drafters.eagle.network import EagleNetwork, FusedEagle
 from lantern.drafters.jacobi.branches import Branches
 from lantern.drafters.jacobi.jacobi import cut_chain
-from lantern.drafters.jacobi.window import KIND, PickingProposals, StaleNodeLookup
+from lantern.drafters.jacobi.window import KIND, PickingProposals, StaleNodeLookup, require_picks
 from lantern.drafters.loading import eagle_layer
 from lantern.engine.graphs import Outputs
 from lantern.errors import LanternError, check_whole
@@ -78,16 +78,12 @@ class RefinedJacobi(FeatureDrafter):
     def draft(self, roots: Tensor, tokens_left: Tensor, proposals: Proposals) -> DraftTree:
         """Refines the stale features of the last pass; the pairs up to the root's are committed to the cache here.
         Raises LanternError under ratio verification."""
-        if not isinstance(proposals, PickingProposals):
-            raise LanternError(
-                f"drafter={self.name} drafts no draws from a law; use verification=shared_noise and a rule without a "
-                "committed law of its own"
-            )
+        proposals = require_picks(proposals, self.name)
         start, seconds, has_graphs = perf_counter(), self.forward_s, self.target.passes.has_graphs
         given = self._picks, self._stale, self._read, self._seen, *(proposals.tables if has_graphs else ())
         settings = self._layer, self.passes, self.share, self.sampling, self.target.cfg_scale, len(given)
         run = partial(self._refined, proposals)
-        codes, scores, settled = self.state.read(run, roots, self.depth - 1, *given, settings=settings)
+        codes, scores, settled = self.read_pairs(run, roots, self.depth - 1, *given, settings=settings)
         self.forwards += self.passes
         if has_graphs:  # recorded with the laws and the picks
             self.forward_s = seconds + perf_counter() - start
@@ -140,7 +136,7 @@ class RefinedJacobi(FeatureDrafter):
     def observe(self, tree: DraftTree, forward: Forward, probs: Tensor, verdict: Verdict) -> None:
         """Keeps the accepted pairs, and the features and picks of the positions behind the verdict's token."""
         kinds = self.network.reads.with_head(forward.features)  # [K, B, R, N, D]
-        self.state.observe(tree, kinds[-1], verdict)
+        self.pairs.observe(tree, kinds[-1], verdict)
         if verdict.picks is None:
             raise LanternError(f"drafter={self.name} needs the picks at all nodes; use verification=shared_noise")
         behind, self._seen = self._stale_nodes(tree, verdict)
@@ -155,14 +151,9 @@ class RefinedJacobi(FeatureDrafter):
 
 
 def load_refined_jacobi(
-    checkpoint: str | Path,
-    length: int,
-    passes: int,
-    share: float,
-    target: FeatureTarget,
-    sampling: Sampling,
+    checkpoint: str | Path, length: int, passes: int, share: float, target: FeatureTarget, sampling: Sampling,
     branches: int = 0,
-) -> RefinedJacobi:
-    """checkpoint: of an EAGLE drafter, see load_eagle."""
+) -> RefinedJacobi:  # fmt: skip
+    """checkpoint: of an EAGLE drafter, as for load_eagle."""
     network, name = eagle_layer(checkpoint, target)
     return RefinedJacobi(network, target, sampling, length, passes, share, branches, name)

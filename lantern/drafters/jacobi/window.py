@@ -40,6 +40,16 @@ class PickingProposals(Proposals, Protocol):
     def gumbel_topk(self, laws: Tensor, count: int) -> tuple[Tensor, Tensor]: ...  # tokens and scores [B, W, count]
 
 
+def require_picks(proposals: Proposals, drafter: str) -> PickingProposals:
+    """The proposals, for a drafter whose guesses are no draws from a law. Raises LanternError under ratio."""
+    if not isinstance(proposals, PickingProposals):
+        raise LanternError(
+            f"drafter={drafter} drafts no draws from a law; use verification=shared_noise and a rule without a "
+            "committed law of its own"
+        )
+    return proposals
+
+
 KIND = "window"  # of the trees that Jacobi windows are
 
 

@@ -18,7 +18,7 @@ from torch.nn.functional import embedding
 
 from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, generate
-from lantern.drafters.eagle.network import FusedEagle
+from lantern.drafters.eagle.network import EagleNetwork, FusedEagle
 from lantern.drafters.eagle.released import to_released
 from lantern.drafters.export import write_ours, write_released
 from lantern.drafters.loading import load_eagle, load_network, load_parallel, read_drafter
@@ -58,33 +58,25 @@ def target_of(
     return LlamaGenTarget(transformer.to(dtype), WordFeatures(list("abc"), 48, prefix), images, 2.0, "golden-sized")
 
 
-@torch.inference_mode()
-def test_the_golden_drafter_computes_what_the_released_code_computes(expected):
-    """Catches fc's order, a norm too many, half-split rotation, positions off by one, masked pads, and the target's
-    embedding in the place of the drafter's own."""
-    target = target_of()
-    network = load_network(DRAFTER, target)
-    ids, hidden = expected["drafter_in_ids"], expected["drafter_in_hidden"]
-    embeddings = embedding(ids, network.embedding(target.embed_weight))
-    outputs = network(embeddings, hidden, target.rotation[None, 1 : ids.shape[1] + 1], None)
-    torch.testing.assert_close(outputs, expected["drafter_out_hidden"], rtol=0, atol=1e-5)
-
-
 class OnePass:
     def update(self, layer, key, value):
         return key, value
 
 
 @torch.inference_mode()
-def test_as_decoding_runs_it_the_golden_drafter_computes_the_same(expected):
+def test_the_golden_drafter_computes_what_the_released_code_computes(expected):
+    """As it is trained and as decoding runs it. Catches fc's order, a norm too many, half-split rotation, positions off
+    by one, masked pads, and the target's embedding in the place of the drafter's own."""
     target = target_of()
-    fused = FusedEagle(load_network(DRAFTER, target), target.embed_weight)
+    network = load_network(DRAFTER, target)
     ids, hidden = expected["drafter_in_ids"], expected["drafter_in_hidden"]
-    length = ids.shape[1]
+    length, embeddings = ids.shape[1], embedding(ids, network.embedding(target.embed_weight))
+    outputs = network(embeddings, hidden, target.rotation[None, 1 : length + 1], None)
     mask = additive(torch.ones(1, length, length, dtype=torch.bool).tril(), torch.float32)
     rotary = rotary_table(target.rotation, torch.float32)[None, 1 : length + 1]
-    outputs = fused(ids, hidden[:, None], rotary, mask, OnePass())[:, 0]
-    torch.testing.assert_close(outputs, expected["drafter_out_hidden"], rtol=0, atol=1e-5)
+    fused = FusedEagle(network, target.embed_weight)(ids, hidden[:, None], rotary, mask, OnePass())[:, 0]
+    for found in (outputs, fused):
+        torch.testing.assert_close(found, expected["drafter_out_hidden"], rtol=0, atol=1e-5)
 
 
 def test_a_released_drafter_decodes_and_leaves_the_tokens_of_plain_decoding():
@@ -181,7 +173,7 @@ def test_a_config_without_an_epsilon_has_that_of_the_released_code(tmp_path):
 def test_a_drafter_of_ours_takes_the_targets_embedding_along(tmp_path):
     """Catches a released export without the embedding, which its readers then fill with zeros."""
     target = target_of()
-    network = tiny_like(target)
+    network = EagleNetwork(96, 3, 256)
     config = {"dim": 96, "num_heads": 3, "hidden_dim": 256, "vocab_size": 160, "target_hash": target.weights_hash}
     save_weights(tmp_path / "ours", network.state_dict(), config)
     write_released(str(tmp_path / "ours"), target, str(tmp_path / "theirs"))
@@ -189,12 +181,6 @@ def test_a_drafter_of_ours_takes_the_targets_embedding_along(tmp_path):
     assert torch.equal(back.embed_weight, target.embed_weight)
     for name, value in network.state_dict().items():
         assert torch.equal(back.state_dict()[name], value), name
-
-
-def tiny_like(target: LlamaGenTarget):
-    with torch.random.fork_rng():
-        torch.manual_seed(1)
-        return type(load_network(DRAFTER, target))(96, 3, 256)
 
 
 def copied(folder: Path, **changes: object) -> Path:
@@ -227,12 +213,11 @@ class Code:
 
 def test_a_released_file_that_holds_code_is_rejected_unread(tmp_path, capfd):
     folder = copied(tmp_path)
-    torch.save({"fc.weight": Code()}, folder / "pytorch_model.bin")
-    with pytest.raises(CheckpointError, match="never executed"):
-        read_drafter(folder)
-    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"fc.weight": Code()}))
-    with pytest.raises(CheckpointError, match="never executed"):
-        read_drafter(folder)
+    for save in (torch.save, pickle.dump):
+        with (folder / "pytorch_model.bin").open("wb") as file:
+            save({"fc.weight": Code()}, file)
+        with pytest.raises(CheckpointError, match="never executed"):
+            read_drafter(folder)
     assert "executed" not in capfd.readouterr().out
 
 

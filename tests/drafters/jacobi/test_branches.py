@@ -1,30 +1,27 @@
 """The nodes beside a window against choosing them one by one, and what they are for: more tokens a round."""
 
-from functools import cache
 from math import exp, log1p
 
 import pytest
 import torch
 from support.tiny_refined import tiny_refined
-from support.toy import PROMPTS, SEEDS, tiny_target
+from support.toy import decode, plain_tokens, tiny_target
 
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern_pp import LanternPP
 from lantern.acceptance.tv_budget import TvBudget
-from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.jacobi.branches import COST_PER_FOLLOWER, SETTLED_FACTOR, Branches, BranchingJacobi
 from lantern.drafters.jacobi.jacobi import redraw_coupled
 from lantern.drafters.jacobi.refined import RefinedJacobi
 from lantern.drafters.jacobi.starts import Nearest
-from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.noise import gumbel_argmax, gumbel_topk
 from lantern.sampling import Sampling
-from lantern.types import PADDING, Generation
+from lantern.types import PADDING
 from lantern.verification.ratio import Ratio
 from lantern.verification.shared_law import SharedLaw
-from lantern.verification.shared_noise import PICK_SPREAD, SharedNoise
+from lantern.verification.shared_noise import PICK_SPREAD
 
 LENGTH, CPU = 6, torch.device("cpu")
 
@@ -107,24 +104,15 @@ def untrained(target: LlamaGenTarget, sampling: Sampling, branches: int) -> Bran
     return BranchingJacobi(target, 6, branches, Nearest(), redraw_coupled, sampling)
 
 
-@cache
-def decoded(window, sampling: Sampling, branches: int, batch_size: int) -> Generation:
-    """window None: plain decoding."""
-    target = tiny_target()
-    drafter = window(target, sampling, branches) if window else NoDrafter()
-    return generate(DecodingSetup(target, drafter, SharedNoise(), Exact(), sampling), PROMPTS, SEEDS, batch_size)
-
-
 @pytest.mark.parametrize("window", [refined, untrained])
-@pytest.mark.parametrize("batch_size", [1, 3, 8])
 @pytest.mark.parametrize("branches", [1, 5, 18])
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.0), Sampling(top_k=2)], ids=["sampled", "greedy", "top_k"])
-def test_a_branching_window_decodes_the_tokens_of_plain_decoding(sampling, branches, batch_size, window):
+def test_a_branching_window_decodes_the_tokens_of_plain_decoding(sampling, branches, window):
     """Catches accepted branches whose cache entries stay where they are, and codes without probability in the way."""
-    plain = decoded(None, sampling, 0, batch_size)
-    alone, beside = (decoded(window, sampling, count, batch_size) for count in (0, branches))
-    assert torch.equal(plain.tokens, alone.tokens)
-    assert torch.equal(plain.tokens, beside.tokens)
+    target = tiny_target()
+    alone, beside = (decode(target, window(target, sampling, count), sampling, 3) for count in (0, branches))
+    assert torch.equal(alone.tokens, plain_tokens(sampling))
+    assert torch.equal(beside.tokens, plain_tokens(sampling))
     # few may be of no use to so few images
     assert branches == 1 or beside.steps.sum() < alone.steps.sum() + (branches < 18)
 
@@ -132,22 +120,20 @@ def test_a_branching_window_decodes_the_tokens_of_plain_decoding(sampling, branc
 def test_a_relaxed_rule_commits_more_along_branches():
     """Catches branches that only the exact rule follows."""
     target = tiny_target()
-    rules = [Exact(), LanternPP(target.codebook, 5, 4.0)]
-    drafters = [tiny_refined(target, Sampling(), 1, 6, 8) for _ in rules]
     exact, relaxed = (
-        generate(DecodingSetup(target, drafter, SharedNoise(), rule, Sampling()), PROMPTS, SEEDS, 4).steps.sum()
-        for drafter, rule in zip(drafters, rules, strict=True)
+        decode(target, refined(target, Sampling(), 8), Sampling(), 4, rule=rule).steps.sum()
+        for rule in (Exact(), LanternPP(target.codebook, 5, 4.0))
     )
     assert relaxed < exact
 
 
 @pytest.mark.parametrize(("verification", "rule"), [(Ratio(), Exact()), (SharedLaw(), TvBudget(0.1))])
-def test_a_verification_of_branches_that_asks_for_laws_is_rejected_in_one_sentence(verification, rule):
-    """Catches a remedy that is set already."""
+def test_a_verification_that_asks_for_laws_is_rejected_in_one_sentence(verification, rule):
+    """Catches guesses judged as if they were draws from a law, and a remedy that is set already."""
     target, sampling = tiny_target(), Sampling()
-    setup = DecodingSetup(target, untrained(target, sampling, 3), verification, rule, sampling)
-    with pytest.raises(LanternError, match="verification=shared_noise and a rule without a committed law of its own"):
-        generate(setup, PROMPTS[:1], SEEDS[:1])
+    for drafter in (untrained(target, sampling, 3), refined(target, sampling, 0)):
+        with pytest.raises(LanternError, match="verification=shared_noise and a rule without a committed law of its"):
+            decode(target, drafter, sampling, 1, verification, rule)
 
 
 @pytest.mark.parametrize("count", [-1, 3 * LENGTH + 1])

@@ -5,15 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from support.toy import CODES, PROMPTS, SEEDS, random_verdict, tiny_target
+from support.toy import CODES, PROMPTS, decode, plain_tokens, random_verdict, tiny_target
 
-from lantern.acceptance.exact import Exact
-from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.jacobi.jacobi import Jacobi, cut_chain, redraw, redraw_coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.starts import Left, Nearest, Uniform
 from lantern.drafters.jacobi.window import Window, stale_nodes
-from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
 from lantern.sampling import Sampling
 from lantern.types import PADDING, DraftTree, TreeTopology
@@ -21,28 +18,17 @@ from lantern.verification.ratio import Ratio
 from lantern.verification.shared_noise import SharedNoise
 
 STARTS = {"nearest": Nearest(), "uniform": Uniform(), "left": Left()}
-references: dict[object, torch.Tensor] = {}
+SAMPLINGS = [pytest.param(Sampling(), id="sampled"), pytest.param(Sampling(0.0), id="greedy")]
+SAMPLINGS += [pytest.param(Sampling(top_k=5), id="top_k")]
 
 
-def decode(drafter, target, sampling, batch_size, verification=None):
-    verification = verification or SharedNoise()
-    return generate(DecodingSetup(target, drafter, verification, Exact(), sampling), PROMPTS, SEEDS, batch_size)
-
-
-def plain(sampling: Sampling) -> torch.Tensor:
-    if sampling not in references:
-        references[sampling] = decode(NoDrafter(), tiny_target(sampling.cfg_scale), sampling, 1).tokens
-    return references[sampling]
-
-
-@pytest.mark.parametrize("batch_size", [1, 3, 8])
 @pytest.mark.parametrize("start", STARTS)
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.0), Sampling(top_k=5)], ids=["sampled", "greedy", "top_k"])
-def test_a_window_decodes_the_tokens_of_plain_decoding(sampling, start, batch_size):
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_a_window_decodes_the_tokens_of_plain_decoding(sampling, start):
     """Catches guesses at the wrong position, laws of another row, windows that run past the image."""
     target = tiny_target()
-    found = decode(Jacobi(target, 6, STARTS[start], redraw_coupled, sampling), target, sampling, batch_size)
-    assert torch.equal(found.tokens, plain(sampling))
+    found = decode(target, Jacobi(target, 6, STARTS[start], redraw_coupled, sampling), sampling, 3)
+    assert torch.equal(found.tokens, plain_tokens(sampling))
     assert found.drafter_forwards == 0
     if sampling == Sampling():
         assert found.tokens_per_step > 2
@@ -100,16 +86,15 @@ def test_a_start_is_given_the_newest_guess_or_else_the_root(needs_draft_law):
             roots_at[row] += int(verdict.num_committed[row])
 
 
-@pytest.mark.parametrize("batch_size", [1, 3, 8])
 @pytest.mark.parametrize(("levels", "width"), [(1, 5), (3, 2), (6, 3)])
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.0), Sampling(top_k=5)], ids=["sampled", "greedy", "top_k"])
-def test_a_window_with_runners_up_decodes_the_tokens_of_plain_decoding(sampling, levels, width, batch_size):
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_a_window_with_runners_up_decodes_the_tokens_of_plain_decoding(sampling, levels, width):
     """Catches a runner-up under the wrong parent or past the image; it commits more than the window alone."""
     target = tiny_target()
     drafter = ProactiveJacobi(target, 6, levels, width, Nearest(), redraw_coupled, sampling)
-    found = decode(drafter, target, sampling, batch_size)
-    assert torch.equal(found.tokens, plain(sampling))
-    alone = decode(Jacobi(target, 6, Nearest(), redraw_coupled, sampling), target, sampling, batch_size)
+    found = decode(target, drafter, sampling, 3)
+    assert torch.equal(found.tokens, plain_tokens(sampling))
+    alone = decode(target, Jacobi(target, 6, Nearest(), redraw_coupled, sampling), sampling, 3)
     assert found.steps.sum() < alone.steps.sum()
 
 
@@ -125,7 +110,7 @@ def test_runners_up_are_the_next_in_order_at_the_window_s_first_positions():
                 seen.append((tree.tokens, tree.parents, order))
             return super().__call__(tree, probs, rule, noise)
 
-    decode(drafter, target, sampling, 1, Watched())
+    decode(target, drafter, sampling, 1, Watched())
     for tokens, parents, order in seen:
         assert torch.equal(tokens[:, 1:6], order[:, :, 0])
         assert torch.equal(tokens[:, 6:], order[:, :2, 1:3].flatten(1))
@@ -147,7 +132,7 @@ def test_the_first_window_is_guessed_from_the_law_that_tokens_are_drawn_from(sam
         seen.append((drafter.window._laws[rows], sampling.law(prefill.logits)))
 
     drafter.window.begin = watched
-    decode(drafter, target, sampling, 3, Ratio())
+    decode(target, drafter, sampling, 3, Ratio())
     assert sum(len(laws) for laws, _ in seen) == len(PROMPTS)
     for laws, expected in seen:
         assert laws.dtype == torch.float64
@@ -158,7 +143,7 @@ def test_coupling_keeps_more_than_drawing_anew():
     """Catches a coupling that never keeps anything; on this target it accepts clearly more."""
     target = tiny_target()
     together, apart = (
-        decode(Jacobi(target, 6, Uniform(), redraw, Sampling()), target, Sampling(), 8, Ratio()).tokens_per_step
+        decode(target, Jacobi(target, 6, Uniform(), redraw, Sampling()), Sampling(), 8, Ratio()).tokens_per_step
         for redraw in (redraw_coupled, redraw)
     )
     assert together > 1.1 * apart
@@ -201,7 +186,7 @@ def test_a_window_that_cannot_be_drafted_is_one_clear_error():
     """Catches SJD's independent draws under shared noise, an empty window, and runners-up out of range."""
     target = tiny_target()
     with pytest.raises(LanternError, match="use drafter=jacobi, or verification=ratio"):
-        decode(Jacobi(target, 4, Nearest(), redraw, Sampling()), target, Sampling(), 1)
+        decode(target, Jacobi(target, 4, Nearest(), redraw, Sampling()), Sampling(), 1)
     with pytest.raises(LanternError, match=r"drafter\.length=0"):
         Jacobi(target, 0, Nearest(), redraw_coupled, Sampling())
     for levels, width in ((0, 2), (2, 1), (2, 25)):

@@ -2,26 +2,19 @@
 output, so nothing else would notice them than a lower speed."""
 
 from dataclasses import replace
-from functools import cache
 
 import pytest
 import torch
 from support.tiny_refined import LENGTH, SHARE, tiny_refined
-from support.toy import CODES, DIM, PROMPTS, SEEDS, random_verdict, tiny_target
+from support.toy import CODES, DIM, PROMPTS, decode, plain_tokens, random_verdict, tiny_target
 from support.uneven_rounds import target_features
 
-from lantern.acceptance.exact import Exact
-from lantern.acceptance.tv_budget import TvBudget
-from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.drafters.jacobi.refined import RefinedJacobi
-from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
 from lantern.models.llamagen.transformer import feed_forward_dim
 from lantern.sampling import Sampling
-from lantern.verification.ratio import Ratio
-from lantern.verification.shared_law import SharedLaw
-from lantern.verification.shared_noise import SharedNoise, SharedProposals
+from lantern.verification.shared_noise import SharedProposals
 
 
 class Likeliest(SharedProposals):
@@ -113,30 +106,12 @@ def test_a_window_is_refined_as_written_out_position_by_position(cfg_scale, pass
     assert refined > 6
 
 
-@cache
-def plain(sampling: Sampling) -> torch.Tensor:
-    """Tokens of plain decoding, one image at a time."""
-    setup = DecodingSetup(tiny_target(), NoDrafter(), SharedNoise(), Exact(), sampling)
-    return generate(setup, PROMPTS, SEEDS, 1).tokens
-
-
-@pytest.mark.parametrize("batch_size", [1, 3, 8])
-@pytest.mark.parametrize("passes", [1, 2])
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.0), Sampling(top_k=5)], ids=["sampled", "greedy", "top_k"])
-def test_a_refined_window_decodes_the_tokens_of_plain_decoding(sampling, passes, batch_size):
+def test_a_refined_window_decodes_the_tokens_of_plain_decoding(sampling):
     """Catches guesses at the wrong position, windows that run past the image, a cache too short for them."""
     target = tiny_target()
-    setup = DecodingSetup(target, tiny_refined(target, sampling, passes, 6), SharedNoise(), Exact(), sampling)
-    assert torch.equal(generate(setup, PROMPTS, SEEDS, batch_size).tokens, plain(sampling))
-
-
-@pytest.mark.parametrize(("verification", "rule"), [(Ratio(), Exact()), (SharedLaw(), TvBudget(0.1))])
-def test_a_verification_that_asks_for_laws_is_rejected_in_one_sentence(verification, rule):
-    """Catches refined guesses judged as if they were draws from a law, and a remedy that is set already."""
-    target, sampling = tiny_target(), Sampling()
-    drafter = tiny_refined(target, sampling, 1)
-    with pytest.raises(LanternError, match="verification=shared_noise and a rule without a committed law of its own"):
-        generate(DecodingSetup(target, drafter, verification, rule, sampling), PROMPTS[:1], SEEDS[:1])
+    found = decode(target, tiny_refined(target, sampling, passes=2, length=6), sampling, 3)
+    assert torch.equal(found.tokens, plain_tokens(sampling))
 
 
 @pytest.mark.parametrize("wrong", [{"length": 1}, {"passes": 0}, {"share": 1.5}])

@@ -1,16 +1,19 @@
-"""Jacobi windows whose verification tosses coins: what is decoded follows the target's law, counted over many
-images."""
+"""Jacobi windows whose verification tosses coins: what is decoded follows the target's law, counted over many images
+and by enumeration."""
+
+from functools import partial
 
 import pytest
 import torch
-from support.tables import TableTarget, p_value, sequence_law
+from support.enumeration import ScriptedNoise, Scripts, every_outcome
+from support.tables import TableTarget, many_images, p_value, sequence_law
+from torch import Tensor
 
-from lantern.acceptance.exact import Exact
-from lantern.decoding import DecodingSetup, generate
+from lantern import sampling
 from lantern.drafters.jacobi.jacobi import Jacobi, redraw, redraw_coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.starts import Left, Nearest, Uniform
-from lantern.noise import Noise
+from lantern.noise import Noise, Purpose
 from lantern.sampling import Sampling
 from lantern.verification.block import Block
 from lantern.verification.ratio import Ratio, RatioProposals
@@ -18,44 +21,45 @@ from lantern.verification.ratio import Ratio, RatioProposals
 STARTS = {"nearest": Nearest(), "uniform": Uniform(), "left": Left()}
 
 
+SAMPLINGS = [
+    pytest.param(Sampling(), id="plain"),
+    pytest.param(Sampling(top_k=2, cfg_scale=1.0), id="top_k", marks=pytest.mark.full),
+]
+
+
+def p_of_window(drafter_of, sampling: Sampling) -> float:
+    target = TableTarget(vocab_size=3, num_tokens=5, cfg_scale=sampling.cfg_scale)
+    images = many_images(target, drafter_of(target), Ratio(), sampling)
+    return p_value(images, sequence_law(target, sampling))
+
+
 @pytest.mark.parametrize("start", STARTS)
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(top_k=2, cfg_scale=1.0)], ids=["plain", "top_k"])
+@pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_many_images_of_a_window_with_runners_up_under_ratio_follow_the_target_law(sampling, start):
     """Catches runners-up that are not drawn without the guess, and such as q lacks."""
-    target, count = TableTarget(vocab_size=3, num_tokens=5, cfg_scale=sampling.cfg_scale), 8_000
-    drafter = ProactiveJacobi(target, 3, 2, 3, STARTS[start], redraw_coupled, sampling)
-    images = generate(
-        DecodingSetup(target, drafter, Ratio(), Exact(), sampling), ["x"] * count, range(count), batch_size=count
-    )
-    assert p_value(images.tokens, sequence_law(target, sampling)) > 1e-6
+    made = partial(ProactiveJacobi, length=3, levels=2, width=3, start=STARTS[start], redraw=redraw_coupled)
+    assert p_of_window(partial(made, sampling=sampling), sampling) > 1e-6
 
 
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("redraw", [redraw_coupled, redraw])
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(top_k=2, cfg_scale=1.0)], ids=["plain", "top_k"])
+@pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_many_images_of_a_window_under_ratio_follow_the_target_law(sampling, redraw, start):
     """Catches a guess that is no draw from the law it is judged by: a biased coupling, a copied token whose law is not
     certain, a coin used twice."""
-    target, count = TableTarget(vocab_size=3, num_tokens=5, cfg_scale=sampling.cfg_scale), 8_000
-    drafter = Jacobi(target, 3, STARTS[start], redraw, sampling)
-    images = generate(
-        DecodingSetup(target, drafter, Ratio(), Exact(), sampling), ["x"] * count, range(count), batch_size=count
-    )
-    assert p_value(images.tokens, sequence_law(target, sampling)) > 1e-6
+    made = partial(Jacobi, length=3, start=STARTS[start], redraw=redraw, sampling=sampling)
+    assert p_of_window(made, sampling) > 1e-6
 
 
 def images_judged_as_blocks(redraw, proposals) -> float:
     """p of the tokens of a target whose law is (1/2, 1/2) for the first token and (1/4, 3/4) for the others."""
-    target, count = TableTarget(vocab_size=2, num_tokens=4, cfg_scale=1.0), 20_000
+    target = TableTarget(vocab_size=2, num_tokens=4, cfg_scale=1.0)
     target.table[:] = torch.tensor([0.25, 0.75], dtype=torch.float64).log()
     target.table[:, 0] = 0
     verification, sampling = Block(), Sampling(cfg_scale=1.0)
     verification.proposals = proposals
     drafter = Jacobi(target, 2, Nearest(), redraw, sampling)
-    images = generate(
-        DecodingSetup(target, drafter, verification, Exact(), sampling), ["x"] * count, range(count), batch_size=count
-    )
-    return p_value(images.tokens, sequence_law(target, sampling))
+    return p_value(many_images(target, drafter, verification, sampling, count=20_000), sequence_law(target, sampling))
 
 
 @pytest.mark.full
@@ -81,14 +85,110 @@ def test_a_coupled_draw_follows_the_new_law_and_stays_as_often_as_it_can():
 @pytest.mark.full
 def test_a_wrong_coupling_is_caught_by_counting():
     """The test above can fail: keeping every former draw is no draw from the new law."""
-    target, count = TableTarget(vocab_size=3, num_tokens=5, cfg_scale=2.0), 8_000
 
     def kept(proposals, laws, former, known):
         offsets = torch.arange(laws.shape[1])
         return torch.where(offsets < known[:, None], former.tokens, proposals.redraw(laws))
 
-    drafter = Jacobi(target, 3, Nearest(), kept, Sampling())
-    images = generate(
-        DecodingSetup(target, drafter, Ratio(), Exact(), Sampling()), ["x"] * count, range(count), batch_size=count
-    )
-    assert p_value(images.tokens, sequence_law(target, Sampling())) < 1e-6
+    made = partial(Jacobi, length=3, start=Nearest(), redraw=kept, sampling=Sampling())
+    assert p_of_window(made, Sampling()) < 1e-6
+
+
+# Every draw of every round enumerated. Laws are of two codes and of few shapes, so that a coupling's coin, a number in
+# [0, 1), needs few values.
+LAWS = torch.tensor([[1, 3], [3, 1], [1, 1]], dtype=torch.float64)
+CUTS = torch.tensor([0, 1 / 4, 1 / 3, 1 / 2, 2 / 3, 3 / 4, 1], dtype=torch.float64)  # p / q of any two, or of a sure q
+UNGUIDED = Sampling(cfg_scale=1.0)
+
+
+def peaked_target(num_tokens: int) -> TableTarget:
+    target, generator = TableTarget(2, num_tokens, UNGUIDED.cfg_scale), torch.Generator().manual_seed(3)
+    target.table[:] = LAWS[torch.randint(len(LAWS), target.table.shape[:2], generator=generator)].log()
+    return target
+
+
+class RowScripts:
+    """Scripts of the rows that are left."""
+
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts, self._rows = scripts, torch.arange(len(scripts.weights))
+
+    def keep(self, rows: Tensor) -> None:
+        self._rows = self._rows[rows]
+
+    def choose(self, law: Tensor, asked: Tensor) -> Tensor:
+        size = len(self._scripts.weights)
+        laws = law.new_zeros(size, law.shape[1]).index_copy(0, self._rows, law)
+        everyone = torch.zeros(size, dtype=torch.bool).index_copy(0, self._rows, asked)
+        return self._scripts.choose(laws, everyone)[self._rows]
+
+
+class WindowNoise(ScriptedNoise):
+    """The part of Noise that a window under ratio verification uses."""
+
+    def __init__(self, scripts: Scripts) -> None:
+        self.scripts = RowScripts(scripts)
+        super().__init__(self.scripts)
+        self.position = torch.full((len(scripts.weights),), -1)
+
+    def admit(self, rows: Tensor, seeds: Tensor) -> None:
+        pass
+
+    def advance(self, counts: list[int], committed: Tensor) -> None:
+        self.position = self.position + committed
+
+    def keep(self, rows: Tensor) -> None:
+        self.scripts.keep(rows)
+        self.position = self.position[rows]
+
+    def uniform(self, purpose: Purpose, position: Tensor, steps: Tensor) -> Tensor:
+        """A number from each interval of CUTS. In the first round no guess is known: nothing is tossed for."""
+        widths, middles = CUTS.diff().expand(len(position), -1), (CUTS[1:] + CUTS[:-1]) / 2
+        asked = position[:, 0] > 0
+        return torch.stack([middles[self.scripts.choose(widths, asked)] for _ in steps], dim=1)
+
+
+class EnumeratedDraws(RatioProposals):
+    def redraw(self, laws: Tensor) -> Tensor:
+        every = torch.ones(len(laws), dtype=torch.bool)
+        return torch.stack([self._noise.scripts.choose(law, every) for law in laws.unbind(1)], dim=1)
+
+
+def law_of_images(monkeypatch, make_drafter, num_tokens: int) -> tuple[Tensor, Tensor]:
+    """[2] * L: of what is decoded, and the target's."""
+    target = peaked_target(num_tokens)
+    verification = Ratio()
+    verification.proposals = EnumeratedDraws
+
+    def run(scripts: Scripts) -> list[tuple[int, ...]]:
+        monkeypatch.setattr(sampling, "Noise", lambda *sizes: WindowNoise(scripts))
+        count = len(scripts.weights)
+        made = many_images(target, make_drafter(target), verification, UNGUIDED, count=count)
+        return [tuple(tokens) for tokens in made.tolist()]
+
+    law = torch.zeros([2] * num_tokens, dtype=torch.float64)
+    for tokens, weight in every_outcome(run):
+        law[tokens] += weight
+    return law, sequence_law(target, UNGUIDED)
+
+
+@pytest.mark.parametrize("num_tokens", [3, pytest.param(4, marks=pytest.mark.full)])
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("redraw", [redraw_coupled, redraw])
+def test_a_window_under_ratio_decodes_the_targets_law_exactly(monkeypatch, redraw, start, num_tokens):
+    """Catches a guess that is no draw from the law it is judged by, however small the bias."""
+    made = partial(Jacobi, length=2, start=STARTS[start], redraw=redraw, sampling=UNGUIDED)
+    law, wanted = law_of_images(monkeypatch, made, num_tokens)
+    torch.testing.assert_close(law, wanted, rtol=0, atol=1e-12)
+
+
+@pytest.mark.full
+def test_a_coupling_to_another_law_is_caught(monkeypatch):
+    """The test above can fail: guesses were drawn from a law that the coupling takes for another one."""
+
+    def softened(proposals, laws, former, known):
+        return proposals.redraw_coupled(laws, former.tokens, (former.laws + laws) / 2, known)
+
+    made = partial(Jacobi, length=2, start=Nearest(), redraw=softened, sampling=UNGUIDED)
+    law, wanted = law_of_images(monkeypatch, made, 4)
+    assert (law - wanted).abs().max() > 1e-4
