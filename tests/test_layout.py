@@ -118,7 +118,7 @@ def test_the_package_does_not_import_the_tools():
         ("lantern.evaluation.rows", "from lantern.models.checkpoints import replace_file"),
         ("lantern.reporting.ranking", "from lantern.reporting.page.write import shown"),
         ("lantern.drafters.jacobi.branches", "from lantern.verification.shared_noise import PICK_SPREAD"),
-        ("lantern.pipeline", "from lantern.metrics.replay import law_entropies"),
+        ("lantern.pipeline", "from lantern.metrics.profile import RunningProfile"),
         ("lantern.pipeline", "def assemble():\n    import lantern.tuning.auto"),
     ],
 )

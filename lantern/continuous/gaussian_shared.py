@@ -56,7 +56,7 @@ class GaussianShared:
 
     def plain(self) -> "GaussianShared":
         """The verification of plain decoding."""
-        return self
+        return GaussianShared(self.head.target)
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
         """probs: conditions [B, N, R D]. LanternError for a rule of codes that relaxes."""

@@ -4,9 +4,9 @@ import torch
 from support.features import MeanColour
 
 from lantern.errors import LanternError
-from lantern.metrics.extraction import BATCH_SIZE, extract_features
 from lantern.metrics.fidelity import Fidelity
 from lantern.metrics.intervals import share_bounds
+from lantern.metrics.metric import BATCH_SIZE, extract_features
 from lantern.runtime import memory
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from lantern.metrics.image_text import BATCH_SIZE, ImageTextScore
+from lantern.metrics.networks import BATCH_SIZE, ImageTextScore
 
 
 class Brightness(nn.Module):

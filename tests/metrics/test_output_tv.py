@@ -12,8 +12,7 @@ from support.visited import CODEBOOK, RULES, TREES, enumerated, noise
 
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern import Lantern
-from lantern.metrics.output_tv import CodeDistance, OutputTV, summary, total_variation
-from lantern.metrics.replay import plain_picks
+from lantern.metrics.output_tv import CodeDistance, OutputTV, plain_picks, summary, total_variation
 from lantern.metrics.visits import RecordingDrafter, committed_law, record_visits
 from lantern.pipeline import Pipeline
 from lantern.sampling import Sampling

@@ -9,8 +9,7 @@ from support.toy import PROMPTS, SEEDS, tiny_eagle, tiny_target
 from lantern.acceptance.exact import Exact
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.none import NoDrafter
-from lantern.metrics.profile import Profile, RunningProfile
-from lantern.metrics.replay import law_entropies
+from lantern.metrics.profile import Profile, RunningProfile, law_entropies
 from lantern.pipeline import Pipeline
 from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree
@@ -118,7 +117,7 @@ def test_entropies_are_those_of_the_laws_that_plain_decoding_drew_from(monkeypat
             return super().__call__(tree, probs, rule, noise)
 
     made = generate(DecodingSetup(target, NoDrafter(), Spy(), Exact(), sampling), PROMPTS[:3], SEEDS[:3], 3)
-    monkeypatch.setattr("lantern.metrics.replay.NODES_AT_ONCE", 6)
+    monkeypatch.setattr("lantern.metrics.profile.NODES_AT_ONCE", 6)
     found = law_entropies(target, sampling, PROMPTS[:3], made.tokens)
     assert found.shape == (3, 16)
     assert torch.allclose(found, torch.stack(seen, 1).to(found.dtype), atol=1e-9)
