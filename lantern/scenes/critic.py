@@ -87,7 +87,6 @@ class PromptAccuracy(Metric):
         self.critic = critic
 
     def prepare(self, prompts: Sequence[str]) -> None:
-        """LanternError for a prompt that names no scene."""
         labels_of(prompts)
 
     def __call__(self, images: Tensor, prompts: Sequence[str]) -> dict[str, float]:
