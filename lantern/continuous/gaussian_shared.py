@@ -37,7 +37,6 @@ class Tolerance:
         return (drafted - picks).square().mean(-1).sqrt() <= self.eps
 
     def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
-        """LanternError: no probability is compared."""
         raise LanternError("acceptance=tolerance judges latents by their distance; use verification=gaussian_shared")
 
 

@@ -68,8 +68,7 @@ class VisionFeatures(nn.Module):
         super().__init__()
         self.body, self.pixels, self.resize = body, pixels, pixels.resize
 
-    def features(self, images: Tensor) -> Tensor:
-        """[B, 3, H, W] in [0, 1] -> [B, F]"""
+    def features(self, images: Tensor) -> Tensor:  # [B, 3, H, W] in [0, 1] -> [B, F]
         return self.body(self.pixels(images)).pooler_output
 
 
@@ -82,8 +81,7 @@ class Clip(nn.Module):
         self.resize = pixels.resize
 
     @torch.inference_mode()
-    def scores(self, images: Tensor, prompts: Sequence[str]) -> Tensor:
-        """images [B, 3, H, W] in [0, 1], B prompts -> [B]"""
+    def scores(self, images: Tensor, prompts: Sequence[str]) -> Tensor:  # [B, 3, H, W] in [0, 1], B prompts -> [B]
         length = self.body.config.text_config.max_position_embeddings
         texts = self.tokenizer(list(prompts), padding=True, truncation=True, max_length=length, return_tensors="pt")
         texts = texts.to(self.body.device)
