@@ -103,7 +103,7 @@ def test_imports_run_downward():
         ("lantern.evaluation.rows", "from lantern.models.checkpoints import replace_file"),
         ("lantern.reporting.ranking", "from lantern.reporting.page.write import shown"),
         ("lantern.drafters.jacobi.branches", "from lantern.verification.shared_noise import PICK_SPREAD"),
-        ("lantern.pipeline", "from lantern.metrics.replay import law_entropies"),
+        ("lantern.pipeline", "from lantern.metrics.profile import RunningProfile"),
         ("lantern.cli.demo", "from tools.markdown import split_page"),
         ("lantern.pipeline", "def assemble():\n    import lantern.tuning.auto"),
     ],

@@ -180,21 +180,6 @@ def test_every_configured_rule_decodes_or_is_one_clear_error(name):
             assert pipeline.generate(PROMPTS[:2], [1, 2], 2).tokens_per_step > 1
 
 
-def test_a_pipeline_and_its_baseline_decode_the_same_tokens():
-    """Catches a baseline on another target, guidance or noise than the method's."""
-    pipeline = joined(sampling=Sampling(cfg_scale=3.0))
-    found, plain = (part.generate(PROMPTS[:3], [1, 2, 3], batch_size=2) for part in (pipeline, pipeline.baseline()))
-    assert torch.equal(found.tokens, plain.tokens)
-    assert plain.tokens_per_step == 1
-
-
-@pytest.mark.parametrize(("name", "value"), [("temperature", -1), ("top_k", -2), ("top_p", 0), ("top_p", 1.2)])
-def test_sampling_settings_out_of_range_are_one_clear_error(name, value):
-    """Catches a silent clamp."""
-    with pytest.raises(LanternError, match=f"{name}={value}"):
-        Sampling(**{name: value})
-
-
 def saved_drafter(folder, **changes):
     """A weights folder of a drafter made for the tiny target, its config changed."""
     config = {"dim": DIM, "num_heads": 2, "hidden_dim": 96, "vocab_size": 24, "target_hash": "tiny-target"}

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lantern.continuous.gaussian_ratio import require_exact
 from lantern.continuous.gaussian_shared import GaussianShared
-from lantern.continuous.latent_sampling import GaussianNoise, LatentProposals, TokenHead, gaussian, verdict_on_chain
+from lantern.continuous.latent_sampling import GaussianNoise, gaussian, verdict_on_chain
 from lantern.errors import LanternError
 from lantern.noise import Noise, Purpose
 from lantern.types import AcceptanceRule, DraftTree, Target, Verdict
@@ -23,26 +23,17 @@ from lantern.types import AcceptanceRule, DraftTree, Target, Verdict
 MAX_DRAWS = 100
 
 
-class CSpD:
+class CSpD(GaussianShared):
     """Implements lantern.types.Verification for chains."""
-
-    proposals = LatentProposals
 
     def __init__(self, target: Target, temperature: float = 1.0, alone: float = 0.05) -> None:
         """temperature: of the squared distances, 42 in the released code; alone: the part of an image, from its
         beginning, that the target decodes without drafts."""
         if not 0 < temperature < torch.inf or not 0 <= alone <= 1:
             raise LanternError(f"verification.temperature={temperature}, alone={alone}: give more than 0, and 0 to 1")
-        self.head, self._temperature, self._alone = TokenHead(target), temperature, alone
+        super().__init__(target)
+        self._temperature, self._alone = temperature, alone
         self.name = "cspd" if temperature == 1 else f"cspd_{temperature:g}"
-
-    @property
-    def head_s(self) -> float:
-        return self.head.seconds
-
-    def plain(self) -> GaussianShared:
-        """The verification of plain decoding."""
-        return GaussianShared(self.head.target)
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
         """probs: conditions [B, N, R D]. LanternError for a relaxed rule."""

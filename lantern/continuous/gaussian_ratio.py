@@ -8,28 +8,16 @@ import torch
 from torch import Tensor
 
 from lantern.continuous.gaussian_shared import GaussianShared
-from lantern.continuous.latent_sampling import LatentProposals, TokenHead, gaussian, verdict_on_chain
+from lantern.continuous.latent_sampling import gaussian, verdict_on_chain
 from lantern.errors import LanternError
 from lantern.noise import Noise
-from lantern.types import AcceptanceRule, DraftTree, Target, Verdict
+from lantern.types import AcceptanceRule, DraftTree, Verdict
 
 
-class GaussianRatio:
+class GaussianRatio(GaussianShared):
     """Implements lantern.types.Verification for the exact rule and chains."""
 
     name = "gaussian_ratio"
-    proposals = LatentProposals
-
-    def __init__(self, target: Target) -> None:
-        self.head = TokenHead(target)
-
-    @property
-    def head_s(self) -> float:
-        return self.head.seconds
-
-    def plain(self) -> GaussianShared:
-        """The verification of plain decoding."""
-        return GaussianShared(self.head.target)
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
         """probs: conditions [B, N, R D]. LanternError for a relaxed rule."""
@@ -54,6 +42,5 @@ def judge_draft(e: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def require_exact(rule: AcceptanceRule, name: str) -> None:
-    """LanternError for a rule that relaxes."""
     if not rule.lossless:
         raise LanternError(f"verification={name} relaxes nothing; use acceptance=exact, not {rule.name}")

@@ -37,7 +37,6 @@ class Tolerance:
         return (drafted - picks).square().mean(-1).sqrt() <= self.eps
 
     def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
-        """LanternError: no probability is compared."""
         raise LanternError("acceptance=tolerance judges latents by their distance; use verification=gaussian_shared")
 
 
@@ -56,7 +55,7 @@ class GaussianShared:
 
     def plain(self) -> "GaussianShared":
         """The verification of plain decoding."""
-        return self
+        return GaussianShared(self.head.target)
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
         """probs: conditions [B, N, R D]. LanternError for a rule of codes that relaxes."""

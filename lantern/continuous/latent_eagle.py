@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lantern.continuous.latent_sampling import LatentProposals, TokenHead
+from lantern.continuous.latent_sampling import LatentProposals, TokenHead, check_length
 from lantern.drafters.eagle.feature_drafter import FeatureDrafter
 from lantern.drafters.eagle.kv_state import FeatureTarget, RootPass
 from lantern.drafters.eagle.network import EagleNetwork
@@ -17,10 +17,9 @@ from lantern.drafters.jacobi.jacobi import cut_chain
 from lantern.drafters.loading import drafter_folder, eagle_layer
 from lantern.engine.cache import DRAFTER_PASS, TreeView
 from lantern.engine.graphs import Outputs
-from lantern.errors import LanternError, check_whole
+from lantern.errors import LanternError
 from lantern.models.checkpoints import RANDOM
 from lantern.models.llamagen.fused import FusedLayer, KVView, linear, precise
-from lantern.runtime.memory import check_nodes
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Proposals, TreeLabel
 
@@ -53,10 +52,7 @@ class LatentEagle(FeatureDrafter):
         self, network: EagleNetwork, target: FeatureTarget, sampling: Sampling, length: int, weights_hash: str = ""
     ) -> None:
         """length: of the chain, in tokens."""
-        check_whole("drafter", length=length)
-        if length < 1:
-            raise LanternError(f"drafter.length={length}: a chain needs 1 token at least")
-        check_nodes(length, f"drafter.length={length}")
+        check_length(length)
         self._head, self._layer = TokenHead(target), FusedLatentEagle(network, target)
         self.sigma, self.num_nodes, self.depth = self._head.sigma, length + 1, length
         tree = TreeLabel(f"chain_{length}", "static")

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from lantern.continuous.diffusion_head import DiffusionHead
-from lantern.errors import LanternError
+from lantern.errors import LanternError, check_whole
 from lantern.noise import Noise, Purpose, bits
+from lantern.runtime.memory import check_nodes
 from lantern.sampling import Sampling
 from lantern.types import Drafter, DraftTree, Target, Verdict
 
@@ -45,7 +46,6 @@ class LatentSampling(Sampling):
             )
 
     def noise(self, target: Target, drafter: Drafter, batch_size: int) -> "GaussianNoise":
-        """LanternError for a target or a drafter of codes."""
         head = TokenHead(target)
         if drafter.depth and not isinstance(drafter, LatentDrafter):
             raise LanternError(
@@ -81,18 +81,16 @@ class GaussianNoise(Noise):
         return normals.unflatten(-1, (count, -1))
 
     def noise_of_chain(self, count: int) -> Tensor:
-        """LanternError, as noise_at_depths and draw: they serve laws of codes."""
+        """Like noise_at_depths and draw, it serves laws of codes."""
         raise LanternError(
             "this verification judges codes and the model's tokens are latents; use verification=gaussian_ratio, "
             "gaussian_shared or cspd"
         )
 
     def noise_at_depths(self, depths: Tensor) -> Tensor:
-        """LanternError."""
         return self.noise_of_chain(0)
 
     def draw(self, law: Tensor) -> Tensor:
-        """LanternError."""
         return self.noise_of_chain(0)
 
     def _make_picks(self, images: Tensor, ahead: Tensor) -> Tensor:
@@ -115,8 +113,7 @@ class TokenLaw(NamedTuple):
     noise: Tensor  # [B, N, C]
 
     @property
-    def tokens(self) -> Tensor:
-        """[B, N, C]"""
+    def tokens(self) -> Tensor:  # [B, N, C]
         return self.mean + self.sigma * self.noise
 
 
@@ -152,8 +149,7 @@ class TokenHead:
         return self.target.guidance * self.target.embed_weight.shape[-1]
 
     @property
-    def sigma(self) -> float:
-        """The standard deviation of the last step."""
+    def sigma(self) -> float:  # of the last step
         return self.target.diffusion_head.steps[-1].sigma
 
 
@@ -177,8 +173,15 @@ class LatentProposals:
         return self.sample_scores(laws, known, 0)
 
 
+def check_length(length: int) -> None:
+    """LanternError for a number of drafted tokens that no chain can have."""
+    check_whole("drafter", length=length)
+    if length < 1:
+        raise LanternError(f"drafter.length={length}: a chain needs 1 token at least")
+    check_nodes(length, f"drafter.length={length}")
+
+
 def gaussian(noise: Noise) -> GaussianNoise:
-    """The noise, if it is Gaussian; LanternError otherwise."""
     if not isinstance(noise, GaussianNoise):
         raise LanternError("this verification judges latents and sampling draws codes; use sampling=latents")
     return noise

@@ -10,7 +10,7 @@ from typing import Any
 
 from lantern.data.image_io import SUFFIXES, caption_of, decode_text, problem_of, read_bytes
 from lantern.data.prompts import LINE_END
-from lantern.data.splits import IndexedImages
+from lantern.data.splits import IndexedImages, index_row
 from lantern.errors import LanternError
 
 IMAGES_PER_SHARD = 256  # of the index: at most so many are read again after a killed run
@@ -75,4 +75,4 @@ def index_files(items: list[tuple[str, str, int]]) -> Iterator[dict[str, Any]]:
     """A row of the index for each (file, caption, size)."""
     for file, caption, size in items:
         problem = problem_of(file, size) if caption else "no caption"
-        yield {"file": file, "name": file, "caption": caption, "problem": problem, "start": 0, "size": -1}
+        yield index_row(file, file, problem, caption, size=-1)

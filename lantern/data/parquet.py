@@ -12,7 +12,7 @@ import pyarrow
 import pyarrow.parquet
 
 from lantern.data.image_io import caption_of, problem_of
-from lantern.data.splits import IndexedImages
+from lantern.data.splits import IndexedImages, index_row
 from lantern.errors import LanternError
 
 SEPARATOR = "\0"  # between a file and its column in the index
@@ -37,8 +37,7 @@ def index_files(items: list[tuple[str, str, str, int]]) -> Iterator[dict[str, An
         try:
             yield from _index_file(file, *columns, size)
         except (pyarrow.ArrowException, OSError) as error:
-            problem = f"not readable as parquet: {str(error).splitlines()[0]}"
-            yield {"file": file, "name": file, "caption": "", "problem": problem, "start": 0, "size": 0}
+            yield index_row(file, file, f"not readable as parquet: {str(error).splitlines()[0]}")
 
 
 def _index_file(file: str, image_column: str, caption_column: str, size: int) -> Iterator[dict[str, Any]]:
@@ -56,7 +55,7 @@ def _index_file(file: str, image_column: str, caption_column: str, size: int) ->
             caption = caption_of(text, f"{file}, column {caption_column},")
             problem = problem_of(read_cell(location, group, row), size) if caption else "no caption"
             name = f"{file}#{group}-{row}"  # its part below the source decides the split
-            yield {"file": location, "name": name, "caption": caption, "problem": problem, "start": group, "size": row}
+            yield index_row(location, name, problem, caption, group, row)
 
 
 def read_cell(location: str, group: int, row: int) -> bytes:

@@ -80,7 +80,6 @@ class Batch(NamedTuple):
         return cls(cycled, copies, [image_seed(seed, *image) for image in zip(cycled, copies, strict=True)])
 
     def part(self, which: slice) -> "Batch":
-        """The chosen images."""
         return Batch(self.prompts[which], self.copies[which], self.seeds[which])
 
     @property

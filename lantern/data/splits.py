@@ -52,7 +52,6 @@ class SplitsBySource:
         self.sources = sources
 
     def split(self, name: str) -> Split:
-        """The split of this name of the data set given under this name."""
         return self.sources[name].split(name)
 
 
@@ -79,7 +78,6 @@ class IndexedSplit(Sequence):
 
     @property
     def captions(self) -> list[str]:
-        """All captions, without reading an image."""
         return list(self.rows["caption"])
 
 
@@ -106,13 +104,9 @@ class IndexedImages:
         """`train` or `validation`."""
         if name not in ("train", "validation"):
             raise LanternError(f"{self.source} has no split {name!r}; use train or validation")
-        is_validation = name == "validation"
-        paths = zip(_paths_below(self.source, self.rows["name"]), self.rows["problem"], strict=True)
-        chosen = [
-            index
-            for index, (path, problem) in enumerate(paths)
-            if not problem and (_hash_fraction(path) < self.validation_share) == is_validation
-        ]
+        paths, problems = _paths_below(self.source, self.rows["name"]), self.rows["problem"]
+        in_split = [(_hash_fraction(path) < self.validation_share) == (name == "validation") for path in paths]
+        chosen = [index for index, problem in enumerate(problems) if in_split[index] and not problem]
         if not chosen:
             raise LanternError(f"no image of {self.source} falls into {name}; add images or set data.validation_share")
         key = cache_key(self.fingerprint, name, self.validation_share, "by path")
@@ -122,12 +116,16 @@ class IndexedImages:
         """Lists the unusable images in a file and, the first of them, in the log."""
         lines = [f"{name}: {problem}" for name, problem in self.skipped.items()]
         replace_text(path, "\n".join(lines) + "\n")
-        more = f"; and {len(lines) - NAMES_SHOWN} more" if len(lines) > NAMES_SHOWN else ""
-        shown = "; ".join(lines[:NAMES_SHOWN]) + more
+        shown = "; ".join(lines[:NAMES_SHOWN])
         if all(self.rows["problem"]):
             raise LanternError(f"none of the {len(self.rows)} images in {self.source} can be used: {shown}")
         counts = len(lines), len(self.rows)
         log.warning("skipped %d of %d images in %s, listed in %s: %s", *counts, self.source, path, shown)
+
+
+def index_row(file: str, name: str, problem: str, caption: str = "", start: int = 0, size: int = 0) -> dict[str, Any]:
+    """A row of FEATURES: an image's location, its name, its caption, and why it cannot be used."""
+    return {"file": file, "name": name, "caption": caption, "problem": problem, "start": start, "size": size}
 
 
 def is_readable(file: str) -> bool:

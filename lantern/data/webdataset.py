@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lantern.data.image_io import SUFFIXES, caption_in, decode_text, problem_of, read_bytes
-from lantern.data.splits import IndexedImages, is_readable
+from lantern.data.splits import IndexedImages, index_row, is_readable
 from lantern.errors import LanternError
 
 HEAD = 2**16  # bytes; shards of one size that share them are compared in full
@@ -60,7 +60,7 @@ def index_shards(items: list[tuple[str, int, str | None]]) -> Iterator[dict[str,
     """Rows of the index of each (shard file, image size, the shard it is a copy of)."""
     for file, size, original in items:
         if original or not Path(file).is_file():
-            yield _row(file, file, f"the shard has the same bytes as {original}" if original else "no such shard")
+            yield index_row(file, file, f"the shard has the same bytes as {original}" if original else "no such shard")
         else:
             yield from _index_shard(file, size)
 
@@ -86,13 +86,9 @@ def _index_shard(file: str, size: int) -> Iterator[dict[str, Any]]:
         caption = captions.get(key, "")
         place = member.offset_data, member.size
         problem = problem_of(read_bytes(file, *place), size) if caption else "no caption"
-        yield _row(file, f"{file}/{member.name}", problem, caption, *place)
+        yield index_row(file, f"{file}/{member.name}", problem, caption, *place)
     for name, problem in problems:
-        yield _row(file, f"{file}/{name}", problem)
-
-
-def _row(file: str, name: str, problem: str, caption: str = "", start: int = 0, size: int = 0) -> dict[str, Any]:
-    return {"file": file, "name": name, "caption": caption, "problem": problem, "start": start, "size": size}
+        yield index_row(file, f"{file}/{name}", problem)
 
 
 def _members(file: str) -> Iterator[tarfile.TarInfo]:

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lantern.metrics.extraction import extract_features, network_hash
+from lantern.identity import state_hash
 from lantern.metrics.intervals import Interval, mean_interval, share_bounds
-from lantern.metrics.metric import Metric
+from lantern.metrics.metric import Metric, extract_features
 
 SAMPLES = 500  # of a bootstrap
 MIN_DIFFERENT = 10  # pairs; where fewer differ and others are equal, the mean difference is hardly known
@@ -33,7 +33,7 @@ class Diversity(Metric):
         return mean_interval(lost, SAMPLES).keys("diversity_loss")
 
     def protocol(self, prompts: Sequence[str]) -> dict[str, object]:
-        return {"diversity_extractor": network_hash(self.extractor)}
+        return {"diversity_extractor": state_hash(self.extractor)}
 
     def _by_prompt(self, images: Tensor, prompts: Sequence[str]) -> np.ndarray:
         features = extract_features(images, self.extractor.features)

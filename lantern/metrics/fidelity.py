@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lantern.errors import LanternError, is_whole
-from lantern.identity import tensor_hash
+from lantern.identity import state_hash, tensor_hash
 from lantern.metrics.distances import (
     FrechetTo,
     Manifolds,
@@ -18,7 +18,6 @@ from lantern.metrics.distances import (
     precision_recall,
     prompt_labels,
 )
-from lantern.metrics.extraction import TensorMemo, extract_features, network_hash
 from lantern.metrics.intervals import (
     Interval,
     difference_interval,
@@ -29,7 +28,7 @@ from lantern.metrics.intervals import (
     swapped_sides,
     swaps,
 )
-from lantern.metrics.metric import Metric
+from lantern.metrics.metric import Metric, TensorMemo, extract_features
 from lantern.runtime.memory import check_main_memory
 
 MIN_IMAGES = 8
@@ -55,8 +54,7 @@ class Fidelity(Metric):
                 raise LanternError(f"fidelity.{name}={number}: give a whole number from {least} to {MAX_COUNT}")
         self.extractor, self.references = extractor, references
         self.num_references, self.resamples = num_references, resamples
-        self._real_images: dict[tuple[str, ...], Tensor] = {}  # by prompts, until their features are extracted
-        self._real_features: dict[tuple[str, ...], Tensor] = {}
+        self._real_features: dict[tuple[str, ...], Tensor] = {}  # by prompts
         self._features = TensorMemo(lambda images: extract_features(images, extractor.features))
 
     def prepare(self, prompts: Sequence[str]) -> None:
@@ -68,14 +66,13 @@ class Fidelity(Metric):
         pairs = max(2 * len(prompts), self.num_references) ** 2  # of both sides' images, and of real ones
         what, remedy = f"the distances of {len(prompts)} images to one another", "give a smaller quality.num_images"
         check_main_memory(MATRICES * 8 * pairs, what, remedy)
-        if tuple(prompts) not in self._real_features:  # features can wait until there are images to judge
-            self._real_images[tuple(prompts)] = self.references(tuple(prompts), self.num_references)
+        self._real(prompts)
 
     def protocol(self, prompts: Sequence[str]) -> dict[str, object]:
         """The extractor and the real images, by their hashes."""
         real = self._real(prompts)
         return {
-            "extractor": f"{type(self.extractor).__name__.lower()}-{network_hash(self.extractor)}",
+            "extractor": f"{type(self.extractor).__name__.lower()}-{state_hash(self.extractor)}",
             "resize": getattr(self.extractor, "resize", "none"),
             "features": real.shape[1],
             "num_references": len(real),
@@ -148,7 +145,6 @@ class Fidelity(Metric):
     def _real(self, prompts: Sequence[str]) -> Tensor:
         key = tuple(prompts)
         if key not in self._real_features:
-            images = self._real_images.pop(key, None)
-            images = self.references(key, self.num_references) if images is None else images
+            images = self.references(key, self.num_references)
             self._real_features[key] = extract_features(images, self.extractor.features)
         return self._real_features[key]

@@ -11,9 +11,9 @@ from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorIncepti
 from torch_fidelity.metric_isc import KEY_METRIC_ISC_MEAN, isc_features_to_metric
 
 from lantern.errors import CheckpointError, LanternError, is_whole
-from lantern.metrics.extraction import TensorMemo, extract_features, network_hash
+from lantern.identity import state_hash
 from lantern.metrics.intervals import difference_interval, jackknife, prompt_groups, swapped_sides, swaps
-from lantern.metrics.metric import Metric
+from lantern.metrics.metric import Metric, TensorMemo, extract_features
 from lantern.models.checkpoints import read_weights
 from lantern.runtime.hardware import resolve_device
 
@@ -32,8 +32,7 @@ class Inception(nn.Module):
         super().__init__()
         self.body = body
 
-    def features(self, images: Tensor) -> Tensor:
-        """[B, 3, H, W] in [0, 1] -> [B, 2048] of the last pooling, for the FID."""
+    def features(self, images: Tensor) -> Tensor:  # [B, 3, H, W] in [0, 1] -> [B, 2048] of the last pooling, for FID
         return self._layers(images)[0]
 
     def logits(self, images: Tensor) -> Tensor:
@@ -66,7 +65,7 @@ class InceptionScore(Metric):
         if not is_whole(splits) or splits < 1:
             raise LanternError(f"metrics.inception_score.splits={splits}: give a whole number from 1 on")
         self.splits = splits
-        self._resize, self._hash = network.resize, network_hash(network)
+        self._resize, self._hash = network.resize, state_hash(network)
         self._logits = TensorMemo(lambda images: extract_features(images, network.logits))
 
     def prepare(self, prompts: Sequence[str]) -> None:

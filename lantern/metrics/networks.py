@@ -1,5 +1,5 @@
 """Networks that judge images, from local files: vision networks such as DINOv2 (2304.07193), CLIP (2103.00020) and its
-descendants PickScore (2305.01569) and HPSv2 (2306.09341)."""
+descendants PickScore (2305.01569) and HPSv2 (2306.09341), whose scores of images and prompts are a metric."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,6 +7,7 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
@@ -15,9 +16,13 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, CLIPConfig, CLIPM
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from lantern.errors import CheckpointError
+from lantern.identity import state_hash
+from lantern.metrics.intervals import mean_interval
+from lantern.metrics.metric import Metric, TensorMemo
 from lantern.models.checkpoints import load_strictly, read_weights, shortened
 from lantern.runtime.hardware import resolve_device
 
+BATCH_SIZE = 32
 UNREADABLE = (OSError, ValueError, KeyError, AttributeError, RuntimeError, SafetensorError, UnpicklingError)
 CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
 OPEN_CLIP_NAMES = (  # parts of the names of weights in open_clip and in transformers, replaced in this order
@@ -63,8 +68,7 @@ class VisionFeatures(nn.Module):
         super().__init__()
         self.body, self.pixels, self.resize = body, pixels, pixels.resize
 
-    def features(self, images: Tensor) -> Tensor:
-        """[B, 3, H, W] in [0, 1] -> [B, F]"""
+    def features(self, images: Tensor) -> Tensor:  # [B, 3, H, W] in [0, 1] -> [B, F]
         return self.body(self.pixels(images)).pooler_output
 
 
@@ -77,14 +81,39 @@ class Clip(nn.Module):
         self.resize = pixels.resize
 
     @torch.inference_mode()
-    def scores(self, images: Tensor, prompts: Sequence[str]) -> Tensor:
-        """images [B, 3, H, W] in [0, 1], B prompts -> [B]"""
+    def scores(self, images: Tensor, prompts: Sequence[str]) -> Tensor:  # [B, 3, H, W] in [0, 1], B prompts -> [B]
         length = self.body.config.text_config.max_position_embeddings
         texts = self.tokenizer(list(prompts), padding=True, truncation=True, max_length=length, return_tensors="pt")
         texts = texts.to(self.body.device)
         words = self.body.get_text_features(texts.input_ids, texts.attention_mask).pooler_output
         shown = self.body.get_image_features(self.pixels(images)).pooler_output
         return self.scale * cosine_similarity(shown, words)
+
+
+class ImageTextScore(Metric):
+    """Mean score of an image and its prompt, and its loss against AR's images; bounds by a bootstrap over images."""
+
+    def __init__(self, name: str, network: Clip) -> None:
+        """name: of the row's keys, <name>_score and <name>_score_loss."""
+        self.name, self.network = f"{name}_score", network
+        self._scores = TensorMemo(self._score)
+        self._hash = state_hash(network)
+
+    def __call__(self, images: Tensor, prompts: Sequence[str]) -> dict[str, float]:
+        return mean_interval(self._scores(images, prompts)).keys(self.name)
+
+    def against(self, images: Tensor, plain: Tensor, prompts: Sequence[str]) -> dict[str, float]:
+        """AR's score less the method's, a prompt's two images resampled together."""
+        lost = self._scores(plain, prompts) - self._scores(images, prompts)
+        return mean_interval(lost).keys(f"{self.name}_loss")
+
+    def protocol(self, prompts: Sequence[str]) -> dict[str, object]:
+        return {f"{self.name}_network": self._hash, f"{self.name}_resize": self.network.resize}
+
+    def _score(self, images: Tensor, prompts: Sequence[str]) -> np.ndarray:  # [N]
+        starts = range(0, len(images), BATCH_SIZE)
+        parts = [self.network.scores(images[i : i + BATCH_SIZE], prompts[i : i + BATCH_SIZE]) for i in starts]
+        return torch.cat(parts).double().cpu().numpy()
 
 
 def load_vision(folder: str | Path, device: str = "cpu") -> VisionFeatures:

@@ -1,7 +1,6 @@
 """Total variation, and distance in the codebook, between the target's p and the law of the committed token."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import gcd
 
 import numpy as np
@@ -10,19 +9,17 @@ from torch import Tensor
 
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.neighbours import distances, nearest
-from lantern.errors import LanternError, is_whole
 from lantern.metrics.intervals import clustered_mean
-from lantern.metrics.replay import plain_picks
-from lantern.metrics.visits import Visit, committed_law, record_visits
-from lantern.noise import Noise, Purpose, image_seed
+from lantern.metrics.visits import Visit, VisitedPositions, committed_law, record_visits
+from lantern.noise import Noise, Purpose, gumbel_argmax, image_seed
 from lantern.pipeline import Pipeline
-from lantern.types import AcceptanceRule, Verification
+from lantern.sampling import Sampling
+from lantern.types import AcceptanceRule, Target, TreeTopology, Verdict, Verification
 from lantern.verification.ratio import Ratio
 
 RANKS = 256  # of neighbours that mass is moved to; the rest is moved to any code
 ROWS_AT_ONCE = 1024  # of a table of distances
 QUANTILES = (0.5, 0.9)
-MAX_REDRAWS = 100_000  # each a row of noise over the codebook
 ROUNDING = 1e-6  # of a total variation
 FLOOR_STRIDE = 3  # the exact rule is measured at every third position: it takes as long as the rule itself
 
@@ -67,22 +64,10 @@ class CodeDistance:
         return sum(costs, surplus.new_zeros(())) / (self._unit * mass.clamp(min=torch.finfo(mass.dtype).tiny))
 
 
-@dataclass(frozen=True)
-class OutputTV:
-    """`num_positions` visited positions of `num_images` images, each with `redraws` redraws of its children; 0
-    positions switch the measurement off."""
+class OutputTV(VisitedPositions):
+    """Total variation and code distance at visited positions."""
 
-    num_images: int
-    num_positions: int
-    redraws: int
-
-    def __post_init__(self) -> None:
-        sizes = (self.num_positions, self.num_images, self.redraws)
-        if not all(map(is_whole, sizes)) or min(sizes) < 0 or 0 in sizes[1:] or sizes[2] > MAX_REDRAWS:
-            raise LanternError(
-                f"output_tv has num_positions={self.num_positions}, num_images={self.num_images}, "
-                f"redraws={self.redraws}; give 1 or more each, {MAX_REDRAWS} redraws at most, or num_positions=0"
-            )
+    redraws_allowed = range(1, 100_001)  # each a row of noise over the codebook
 
     def measure(
         self, pipeline: Pipeline, prompts: Sequence[str], seeds: Sequence[int], batch_size: int
@@ -151,6 +136,30 @@ def _compare_picks(pipeline: Pipeline, prompts: list[str], seeds: list[int], bat
     row = summary("output_tv", differs, images) | summary("code_distance", apart, images, (0.0, np.inf))
     row["output_tv_estimator"] = "differing picks"
     return row if pipeline.lossless else _bound_unseen(row, differs, images)
+
+
+@torch.inference_mode()
+def plain_picks(
+    target: Target, sampling: Sampling, prompts: Sequence[str], seeds: Sequence[int], tokens: Tensor
+) -> Tensor:
+    """tokens [B, L] -> plain decoding's pick [B, L] at each position, given the tokens before it and the same noise.
+    One pass for each position, which commits the given token instead of the pick."""
+    batch, length = tokens.shape
+    device = target.codebook.device
+    tokens, rows = tokens.to(device), torch.arange(batch, device=device)
+    target.allocate(batch, 1)
+    noise = Noise(batch, target.vocab_size, 0, device)
+    noise.admit(rows, torch.tensor(list(seeds), device=device))
+    logits, picks = target.prefill(list(prompts), rows).logits, []
+    for position in range(length):
+        law = sampling.law(logits[:, -1])
+        picks.append(gumbel_argmax(law, noise.noise_of_chain(1)[:, 0]))
+        if position + 1 < length:
+            noise.advance([1] * batch, torch.ones_like(noise.position))
+            root = TreeTopology.chain(0, device).tree(tokens[:, position, None])
+            logits = target.verify(root).logits
+            target.commit(Verdict(torch.zeros_like(root.tokens), torch.zeros_like(rows), tokens[:, position + 1]))
+    return torch.stack(picks, 1)
 
 
 def total_variation(p: Tensor, law: Tensor) -> float:

@@ -7,17 +7,20 @@ A site is a node of an accepted path with children. They are judged in order unt
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from math import log
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from lantern.metrics.replay import law_entropies
 from lantern.pipeline import Pipeline
-from lantern.types import PADDING, Generation
+from lantern.sampling import Sampling, entropy
+from lantern.types import PADDING, Generation, Target, TreeTopology, Verdict
 
 ENTROPY_IMAGES = 8  # their laws are computed again, outside all timing
 SHOWN_NODES = 256  # the most often drafted; dynamic trees have thousands
 ROWS_AT_ONCE = 4096
+NODES_AT_ONCE = 32  # of a pass over an image's tokens: a longer one needs more memory for its logits
 PRIME = np.int64(1_000_003)  # number of a path of child ranks: its parent's number x PRIME + rank + 1, modulo 2^64
 
 Profile = dict[str, object]  # numbers and lists, as in profiles.json
@@ -200,3 +203,20 @@ def _add_counts(counts: np.ndarray, values: np.ndarray) -> np.ndarray:
     total = np.bincount(values, minlength=len(counts))
     total[: len(counts)] += counts
     return total
+
+
+@torch.inference_mode()
+def law_entropies(target: Target, sampling: Sampling, prompts: Sequence[str], tokens: Tensor) -> Tensor:
+    """tokens [B, L] -> entropy in bits [B, L] of the law p of each position, given the tokens before it."""
+    batch, length = tokens.shape
+    tokens = tokens.to(target.codebook.device)
+    target.allocate(batch, NODES_AT_ONCE)
+    prefill = target.prefill(list(prompts), torch.arange(batch, device=tokens.device))
+    nats = [entropy(sampling.law(prefill.logits))]
+    for start in range(0, length - 1, NODES_AT_ONCE):
+        chunk = tokens[:, start : min(start + NODES_AT_ONCE, length - 1)]  # the last token conditions nothing
+        nodes = torch.arange(chunk.shape[1], device=tokens.device).repeat(batch, 1)
+        forward = target.verify(TreeTopology.chain(chunk.shape[1] - 1, tokens.device).tree(chunk))
+        nats.append(entropy(sampling.law(forward.logits)))
+        target.commit(Verdict(nodes, nodes[:, -1], tokens[:, start + chunk.shape[1]]))
+    return torch.cat(nats, 1) / log(2)

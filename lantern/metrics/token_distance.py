@@ -1,7 +1,6 @@
 """How far the law of a committed latent is from the target's, by a two-sample test of tokens behind the same prefix."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -9,16 +8,14 @@ import torch
 from torch import Tensor
 
 from lantern.continuous.latent_sampling import GaussianNoise, TokenHead
-from lantern.errors import LanternError, is_whole
 from lantern.metrics.output_tv import summary
-from lantern.metrics.visits import Visit, record_visits
+from lantern.metrics.visits import Visit, VisitedPositions, record_visits
 from lantern.noise import image_seed
 from lantern.pipeline import Pipeline
 from lantern.types import TreeTopology
 
 PERMUTATIONS = 200
 LEVEL = 0.05  # of the test
-MAX_REDRAWS = 4096  # redraws, whose distances are taken two by two
 
 
 class Comparison(NamedTuple):
@@ -28,22 +25,11 @@ class Comparison(NamedTuple):
     p_value: float  # by permutation
 
 
-@dataclass(frozen=True)
-class TokenDistance:
-    """`num_positions` positions of `num_images` images at which a draft with a law is judged, each with `redraws`
-    tokens of the method and of the target, under fresh noise; 0 positions switch the measurement off."""
+class TokenDistance(VisitedPositions):
+    """At visited positions where a draft with a law is judged. Redraws are tokens of the method and of the target,
+    under fresh noise."""
 
-    num_images: int
-    num_positions: int
-    redraws: int
-
-    def __post_init__(self) -> None:
-        sizes = (self.num_positions, self.num_images, self.redraws)
-        if not all(map(is_whole, sizes)) or sizes[0] < 0 or sizes[1] < 1 or not 2 <= sizes[2] <= MAX_REDRAWS:
-            raise LanternError(
-                f"output_tv has num_positions={self.num_positions}, num_images={self.num_images}, "
-                f"redraws={self.redraws}; give 1 image and 2 … {MAX_REDRAWS} redraws, or num_positions=0 for none"
-            )
+    redraws_allowed = range(2, 4097)  # whose distances are taken two by two
 
     def measure(
         self, pipeline: Pipeline, prompts: Sequence[str], seeds: Sequence[int], batch_size: int

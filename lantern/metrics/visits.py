@@ -2,16 +2,37 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from lantern.errors import LanternError, is_whole
 from lantern.pipeline import Pipeline
 from lantern.types import PADDING, AcceptanceRule, Drafter, DraftTree, Forward, Proposals, Site, Verdict, Verification
 
 TABLE_SIZE = 1 << 20  # entries of a table [rows, V] worked on at once, so that it stays in a cache
+
+
+@dataclass(frozen=True)
+class VisitedPositions:
+    """How much of decoding is measured: `num_positions` visited positions of `num_images` images, each with `redraws`
+    redraws of its children; 0 positions switch the measurement off."""
+
+    num_images: int
+    num_positions: int
+    redraws: int
+    redraws_allowed: ClassVar[range]
+
+    def __post_init__(self) -> None:
+        sizes, allowed = (self.num_positions, self.num_images, self.redraws), self.redraws_allowed
+        if not all(map(is_whole, sizes)) or sizes[0] < 0 or sizes[1] < 1 or sizes[2] not in allowed:
+            raise LanternError(
+                f"output_tv has num_positions={self.num_positions}, num_images={self.num_images}, "
+                f"redraws={self.redraws}; give 1 image or more and {allowed[0]} to {allowed[-1]} redraws, or "
+                "num_positions=0"
+            )
 
 
 class Visit(NamedTuple):

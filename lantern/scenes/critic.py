@@ -12,8 +12,9 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from lantern.errors import LanternError
-from lantern.metrics.extraction import network_hash
+from lantern.identity import state_hash
 from lantern.metrics.intervals import Interval, loss_interval, share_bounds
+from lantern.metrics.metric import Metric
 from lantern.models.checkpoints import described, load_strictly, load_weights
 from lantern.runtime.hardware import resolve_device
 from lantern.scenes.captions import COLOURS, SHAPES, TEXTURES, Scene, parse_caption
@@ -78,7 +79,7 @@ def load_critic(folder: str | Path, device: str = "cpu") -> Critic:
     return critic.eval().requires_grad_(False).to(resolve_device(device))
 
 
-class PromptAccuracy:
+class PromptAccuracy(Metric):
     """The shares of images that show what their prompt asks for, by the critic's answers: texture, shape, colour (of
     the images that should show an object), and all three at once."""
 
@@ -86,7 +87,6 @@ class PromptAccuracy:
         self.critic = critic
 
     def prepare(self, prompts: Sequence[str]) -> None:
-        """LanternError for a prompt that names no scene."""
         labels_of(prompts)
 
     def __call__(self, images: Tensor, prompts: Sequence[str]) -> dict[str, float]:
@@ -110,10 +110,7 @@ class PromptAccuracy:
         return values
 
     def protocol(self, prompts: Sequence[str]) -> dict[str, object]:
-        return {"critic_hash": network_hash(self.critic)}
-
-    def warnings(self, prompts: Sequence[str]) -> list[str]:
-        return []
+        return {"critic_hash": state_hash(self.critic)}
 
 
 @torch.inference_mode()

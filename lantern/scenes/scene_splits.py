@@ -37,7 +37,6 @@ class RenderedSplit(Sequence):
 
     @property
     def captions(self) -> list[str]:
-        """All captions, without rendering."""
         return [describe(seed).caption for seed in self.seeds]
 
 
@@ -84,7 +83,6 @@ class Scenes(RenderedScenes):
         self.cache_dir, self.num_workers = Path(cache_dir), num_workers
 
     def split(self, name: str) -> StoredSplit:
-        """As RenderedScenes.split."""
         source = super().split(name)
         folder = self.cache_dir / f"scenes-{name}-{source.fingerprint}"
         rows = cached_rows(folder, _rows, list(source.seeds), FEATURES, self.num_workers)

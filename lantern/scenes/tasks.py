@@ -66,9 +66,7 @@ class TokenizerTask(pl.LightningModule):
         self.quantize_from, self.texture_from, self.discriminate_from = quantize_from, texture_from, discriminate_from
 
     def setup(self, stage: str) -> None:
-        """LanternError on several devices, whose codebooks would diverge."""
-        devices = self.trainer.world_size
-        if devices > 1:
+        if (devices := self.trainer.world_size) > 1:  # their codebooks would diverge
             raise LanternError(f"task=tokenizer trains on one device, not on {devices}; leave trainer.devices out")
         if self.trainer.max_steps > 0:
             self._check_steps(self.trainer.max_steps)
@@ -171,7 +169,6 @@ class TokenizerTask(pl.LightningModule):
             self.log(f"val/{name}", value, prog_bar=name == "psnr")
 
     def export(self, folder: Path) -> None:
-        """Writes the weights folder that load_tokenizer reads."""
         save_weights(folder, {k: v.float() for k, v in self.average.state_dict().items()}, self.config)
 
 
@@ -229,7 +226,6 @@ class CriticTask(pl.LightningModule):
                 self.log(f"val/{name}_accuracy", right.mean(), batch_size=len(right), prog_bar=True, sync_dist=True)
 
     def export(self, folder: Path) -> None:
-        """Writes the weights folder that load_critic reads."""
         save_weights(folder, self.critic.state_dict(), self.critic.config)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:

@@ -77,16 +77,8 @@ def wrong_reflection(own: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
     return judge_draft(own, shift)[0], own * torch.tensor([-1.0, 1.0])
 
 
-def no_reflection(own: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
-    return judge_draft(own, shift)[0], own
-
-
 def inverted_factor(own: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
     return (-log_ratio(own + shift, shift)).clamp(max=0).exp(), judge_draft(own, shift)[1]
-
-
-def residual_of_q(own: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
-    return judge_draft(own, shift)[0], judge_draft(own, shift)[1] + shift
 
 
 def coin_of_the_draft(own: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
@@ -100,7 +92,7 @@ def tempered(own: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
     return (log_ratio(own + shift, shift) / 42).clamp(max=0).exp(), judge_draft(own, shift)[1]
 
 
-WRONG = [wrong_reflection, no_reflection, inverted_factor, residual_of_q, coin_of_the_draft, tempered]
+WRONG = [wrong_reflection, inverted_factor, coin_of_the_draft, tempered]
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.__name__)

@@ -62,10 +62,10 @@ def deviation(tokens: Tensor, target: LinearTarget) -> float:
 @pytest.mark.parametrize("cfg_scale", [pytest.param(1.0, marks=pytest.mark.full), 2.0])
 @pytest.mark.parametrize("setting", [None, *SETTINGS])
 def test_an_image_has_the_targets_law(setting, cfg_scale):
-    """90 moments of 6000 images within 4.5 standard errors: false alarms once in 1600 runs. Catches drafts judged by
+    """90 moments of 3000 images within 4.5 standard errors: false alarms once in 1600 runs. Catches drafts judged by
     the law of another node, noise that is used twice, and tokens committed from a wrong node."""
     verification, rule = SETTINGS[setting or "shared"]
-    found = decode(verification, rule, 3 if setting else 0, count=6000, batch_size=6000, cfg_scale=cfg_scale)
+    found = decode(verification, rule, 3 if setting else 0, count=3000, batch_size=3000, cfg_scale=cfg_scale)
     assert deviation(found.tokens, LinearTarget(cfg_scale)) < 4.5
     assert (found.tokens_per_step > 1.05) == bool(setting)
 
@@ -80,7 +80,7 @@ class OneRow(GaussianNoise):
 def test_noise_that_is_used_twice_is_found(monkeypatch):
     """Catches a check of moments that would pass whatever is decoded."""
     monkeypatch.setattr("lantern.continuous.latent_sampling.GaussianNoise", OneRow)
-    assert deviation(decode(GaussianRatio, count=6000, batch_size=6000).tokens, LinearTarget()) > 8
+    assert deviation(decode(GaussianRatio, count=3000, batch_size=3000).tokens, LinearTarget()) > 6
 
 
 @pytest.mark.parametrize("length", [1, 3, LENGTH + 2])
@@ -92,14 +92,9 @@ def test_under_shared_noise_the_image_is_plain_decodings(length):
     assert found.steps.sum() < plain.steps.sum()
     exact = decode(GaussianShared, Exact(), length)  # tolerance 0: the target's own tokens alone
     torch.testing.assert_close(exact.tokens, plain.tokens, rtol=0, atol=1e-12)
-
-
-def test_a_larger_tolerance_takes_fewer_steps_and_moves_the_tokens():
-    """Catches an eps that is not read."""
-    runs = [decode(GaussianShared, Tolerance(eps), count=32, batch_size=32) for eps in (1e-6, 1.0, 10.0)]
-    steps = [int(run.steps.sum()) for run in runs]
-    assert steps[0] > steps[1] > steps[2] == 32 * 2  # 5 tokens behind the first one, 4 a round
-    assert not torch.allclose(runs[0].tokens, runs[1].tokens, atol=1e-3)
+    loose = decode(GaussianShared, Tolerance(10.0), length)
+    assert loose.steps.sum() < found.steps.sum() or length == 1
+    assert not torch.allclose(loose.tokens, plain.tokens, atol=1e-3)
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -124,11 +119,7 @@ def joined(drafter=None, verification=None, rule=None, sampling=None) -> Pipelin
     ("parts", "message"),
     [
         ({"verification": Ratio()}, r"this verification judges codes .* use verification=gaussian_ratio"),
-        (
-            {"drafter": partial(Jacobi, length=3, start=Nearest(), redraw=redraw_coupled)},
-            r"drafter=jacobi drafts codes",
-        ),
-        ({"rule": partial(LanternPP, k=1, lam=2.0)}, r"verification=gaussian_ratio relaxes nothing"),
+        ({"drafter": partial(Jacobi, length=3, start=Nearest(), redraw=redraw_coupled)}, "drafter=jacobi drafts codes"),
         ({"rule": Tolerance(0.1)}, r"verification=gaussian_ratio relaxes nothing"),
         ({"sampling": Sampling()}, r"this verification judges latents and sampling draws codes"),
         (
@@ -141,12 +132,8 @@ def test_parts_of_codes_and_latents_do_not_mix(parts, message):
     """Catches a traceback out of the arithmetic."""
     with pytest.raises(LanternError, match=message):
         joined(**parts).generate(["x"], [0])
-
-
-@pytest.mark.parametrize("part", [GaussianRatio, GaussianShared, CSpD, partial(LatentJacobi, length=3)])
-def test_parts_of_latents_refuse_a_target_of_codes(part):
     with pytest.raises(LanternError, match="LlamaGenTarget has codes and no diffusion head"):
-        part(tiny_target())
+        GaussianRatio(tiny_target())
 
 
 def test_a_pipeline_knows_what_is_lossless_and_what_plain_decoding_is():

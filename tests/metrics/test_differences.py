@@ -22,7 +22,7 @@ def test_equal_images_are_counted_and_others_measured():
 
 
 @pytest.mark.parametrize(
-    ("differing", "equal", "has_bounds"), [(1, 23, False), (9, 1, False), (8, 0, True), (10, 40, True)]
+    ("differing", "equal", "has_bounds"), [(0, 24, False), (1, 23, False), (9, 1, False), (8, 0, True), (10, 40, True)]
 )
 def test_a_difference_that_few_pairs_show_has_no_bounds(differing, equal, has_bounds):
     """Catches bounds of a mean whose rare pairs were hardly drawn: where one pair in twenty differs, those of 8 pairs
@@ -30,13 +30,6 @@ def test_a_difference_that_few_pairs_show_has_no_bounds(differing, equal, has_bo
     greys = [0.5 + 0.01 * (1 + number) for number in range(differing)] + [0.5] * equal
     found = ImageDifference().against(flat(*greys), flat(*[0.5] * len(greys)), ["a"] * len(greys))
     assert [math.isfinite(found[f"image_diff{end}"]) for end in ("_low", "_high")] == 2 * [has_bounds]
-
-
-def test_a_lossless_image_set_is_without_any_difference():
-    images = torch.rand(4, 3, 4, 4)
-    found = ImageDifference().against(images, images.clone(), ["a"] * 4)
-    assert (found["image_diff"], found["equal_images"]) == (0, 1)
-    assert math.isnan(found["image_diff_high"])  # a lossy one may have made them, too
 
 
 def test_diversity_is_the_mean_distance_within_prompts_and_its_loss_is_paired():
@@ -50,7 +43,3 @@ def test_diversity_is_the_mean_distance_within_prompts_and_its_loss_is_paired():
     lost = metric.against(flat(0, 0, 0, 0, 0, 1), plain, prompts)
     assert lost["diversity_loss"] == pytest.approx(math.sqrt(3) * sum(within) / 2)
     assert lost["diversity_loss_low"] < lost["diversity_loss"] < lost["diversity_loss_high"]
-
-
-def test_without_a_prompt_that_occurs_twice_there_is_no_diversity():
-    assert math.isnan(Diversity(MeanColour())(flat(0, 1), ["a", "b"])["diversity"])

@@ -69,6 +69,8 @@ def test_few_images_give_a_warning_or_are_rejected():
     with pytest.raises(LanternError, match="num_images=19"):
         metric.prepare(["a"] * 19)
     assert metric.protocol([])["inception_score_splits"] == 10
+    with pytest.raises(LanternError, match="splits=0"):
+        InceptionScore(Colours(), splits=0)
 
 
 class Blank(FeatureExtractorInceptionV3):
@@ -110,8 +112,3 @@ def test_another_file_is_one_sentence(tmp_path):
     torch.save({"conv.weight": torch.zeros(2)}, tmp_path / "other.pth")
     with pytest.raises(CheckpointError, match="no weights of torch-fidelity's Inception"):
         load_inception(tmp_path / "other.pth")
-
-
-def test_a_number_of_splits_below_one_is_refused_before_images_are_made():
-    with pytest.raises(LanternError, match="splits=0"):
-        InceptionScore(Colours(), splits=0)

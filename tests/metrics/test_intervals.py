@@ -8,7 +8,7 @@ import pytest
 import torch
 from support.features import gaussian
 
-from lantern.metrics.distances import FrechetTo, kernel_moves
+from lantern.metrics.distances import FrechetTo
 from lantern.metrics.intervals import (
     Interval,
     difference_interval,
@@ -49,29 +49,6 @@ def test_the_bounds_of_a_difference_cover_and_are_no_wider_than_needed(shift, le
     width = np.mean([interval.high - interval.low for interval in found]) / (2 * 1.96)
     assert covered >= least
     assert 0.75 < width / spread < 1.2
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("equal", [0.0, 0.5], ids=["other images", "half of them equal"])
-def test_the_bounds_of_a_kernel_difference_cover_where_both_sides_have_one_law(equal):
-    """Catches pairs of a prompt that count, a side that keeps the swapped images, and intervals for one side alone:
-    95 times in 100, here as with the critic's features of real scenes at the delta sweep's sizes."""
-    names, found = [f"{i % (PROMPTS // 2):03d}" for i in range(PROMPTS)], []
-    means = MEANS[: PROMPTS // 2].repeat(2, 1)
-    real = means.repeat(3, 1) + gaussian(3 * PROMPTS, dims=DIMS, seed=7)
-    for seed in range(300, 500):
-        one, other = (means + gaussian(PROMPTS, dims=DIMS, seed=2 * seed + side) for side in (0, 1))
-        same = torch.rand(PROMPTS, generator=torch.Generator().manual_seed(seed)) < equal
-        swap = swaps(PROMPTS, 60, seed)
-        swap[0] = False
-        sides = [torch.where(same, places % PROMPTS, places) for places in swapped_sides(swap)]
-        pair = torch.cat([one, torch.where(same[:, None], one, other)])
-        moved = kernel_moves(pair, sides, real, names)
-        found.append(difference_interval(moved[0], moved[1:]))
-    covered = np.mean([interval.low <= 0 <= interval.high for interval in found])
-    width = np.mean([interval.high - interval.low for interval in found]) / (2 * 1.96)
-    assert covered >= 0.91
-    assert 0.85 < width / np.std([interval.value for interval in found]) < 1.2
 
 
 @pytest.mark.full
@@ -147,7 +124,7 @@ def test_the_bootstrap_of_few_values_covers_and_one_value_has_no_bounds():
     assert sum(low <= 0 <= high for _, low, high in found) >= 180
 
 
-@pytest.mark.parametrize("factor", [1.0, 30.0, 300.0, 3000.0, float("nan")])
+@pytest.mark.parametrize("factor", [1.0, 30.0, 3000.0, float("nan")])
 def test_bounds_of_few_prompts_and_many_candidates_are_finite_or_unknown(factor):
     """Catches a report that ends in an overflow or a division by 0, and a bound of 0 or infinity."""
     wide = Interval(2.0, 0.02, 200.0).stretched(factor)
@@ -160,7 +137,4 @@ def test_bounds_of_few_prompts_and_many_candidates_are_finite_or_unknown(factor)
         assert found.value in (1.0, 2.0)
         assert all(isnan(bound) or 0 < bound < float("inf") for bound in (found.low, found.high))
     assert isnan(wide.low) == isnan(wide.high) == (factor not in (1.0, 30.0))
-
-
-def test_stretched_bounds_are_as_many_times_as_far_on_the_log_scale():
     assert Interval(2.0, 1.0, 8.0).stretched(2.0) == pytest.approx((2.0, 0.5, 32.0))

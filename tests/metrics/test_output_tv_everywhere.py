@@ -12,7 +12,6 @@ from lantern.metrics.output_tv import CodeDistance, OutputTV
 from lantern.metrics.visits import record_visits
 from lantern.noise import image_seed
 from lantern.verification.ratio import Ratio
-from lantern.verification.shared_noise import SharedNoise
 
 PROMPTS = load_prompts("demo", paths.PROMPTS)[:1]
 SEEDS = [image_seed(0, prompt) for prompt in PROMPTS]
@@ -28,20 +27,7 @@ RATIO = {
     "sjd": {"drafter": "sjd"},
     "scd": {"drafter": "jacobi", "settings": [LEFT]},
 }
-SHARED = {name: RATIO[name] for name in ("chain", "static", "eagle2", "ddd", "adaptive")} | {
-    "jacobi": {"drafter": "jacobi"},
-    "refined_jacobi": {"drafter": "refined_jacobi"},
-    "refined_branches": {"drafter": "refined_branches"},
-}
 pytestmark = pytest.mark.full
-
-
-class Sharper(SharedNoise):
-    """Biased: picks from p to the power of 1.5."""
-
-    def __call__(self, tree, probs, rule, noise):
-        law = probs**1.5
-        return super().__call__(tree, law / law.sum(-1, keepdim=True), rule, noise)
 
 
 @pytest.fixture(scope="module")
@@ -71,16 +57,3 @@ def test_of_the_exact_rule_under_ratio_verification_it_is_nothing_or_shrinks_wit
         assert many["output_tv"] < 0.65 * few["output_tv"]
         assert many["code_distance"] < 0.75 * few["code_distance"]
     assert biased["output_tv"] > 0.03 + 2 * few["output_tv"]
-
-
-@pytest.mark.parametrize("name", SHARED)
-def test_of_the_exact_rule_under_shared_noise_no_pick_differs_and_of_a_biased_one_many_do(model, name):
-    """Catches a window whose picks read another position's noise."""
-    measure = OutputTV(1, 1, 1)
-    exact, biased = (
-        measure.measure(model.pipeline(verification=verification, **SHARED[name]), PROMPTS, SEEDS, 4)
-        for verification in (SharedNoise(), Sharper())
-    )
-    assert exact["output_tv"] == exact["code_distance"] == 0
-    assert biased["output_tv"] > 0.05
-    assert biased["code_distance"] > 0.05

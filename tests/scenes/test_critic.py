@@ -10,13 +10,12 @@ from lantern.errors import LanternError
 from lantern.models.checkpoints import save_weights
 from lantern.scenes.critic import (
     ATTRIBUTES,
-    IGNORED,
     NUM_FEATURES,
     Critic,
     as_images,
     judge_images,
-    labels_of,
     load_critic,
+    scene_references,
 )  # fmt: skip
 from lantern.scenes.rendering import render_caption
 from lantern.scenes.tasks import CriticTask, augment
@@ -50,13 +49,6 @@ def test_a_few_steps_on_eight_scenes_teach_their_names(critic, batch):
         losses[-1].backward()
         optimizer.step()
     assert losses[-1] < 0.3 * losses[0]
-
-
-def test_labels_follow_the_captions():
-    labels = labels_of(["a yellow sphere on clouds", "wood"])
-    assert {name: label.tolist() for name, label in labels.items()} == {
-        "texture": [0, 1], "shape": [0, 4], "colour": [1, IGNORED],
-    }  # fmt: skip
 
 
 def test_augmentation_repeats_with_its_seed_and_keeps_size_and_range(batch):
@@ -118,3 +110,12 @@ def test_colour_counts_only_where_it_is_asked_and_all_needs_everything():
         torch.testing.assert_close(values, right[name], equal_nan=True)
     with pytest.raises(LanternError, match="pink"):
         judge_images(answer, numbered[:1], ["a pink sphere on wood"])
+
+
+def test_references_show_the_captions_and_reject_other_sentences():
+    scenes = scene_references(("wood", "a red sphere on sand"), 3)
+    assert scenes.shape == (3, 3, 128, 128)
+    assert 0 <= scenes.min() < scenes.max() <= 1
+    assert not torch.equal(scenes[0], scenes[2])  # the same caption, another seed
+    with pytest.raises(LanternError, match=r"fidelity\.references\.path"):
+        scene_references(("sphere wood",), 1)

@@ -9,10 +9,8 @@ from lantern.models.llamagen.tokenizer import VQTokenizer
 from lantern.scenes.critic import Critic
 from lantern.scenes.reconstruction import ReconstructionMeter, detail_by_place, grid_power, high_octave_power, psnr
 from lantern.scenes.tokenizer_learning import (
-    STRIDE,
     ClusteredCodebook,
     balance_gradient,
-    crop_from,
     start_linear,
     texture_loss,
 )
@@ -44,17 +42,6 @@ def test_texture_loss_counts_faint_textures_like_strong_ones():
     faint = 0.5 + 0.5 * (real - 0.5)
     softer = [float(texture_loss(images.lerp(blur(images), 0.5), images)) for images in (faint, real)]
     assert softer[0] == pytest.approx(softer[1], rel=0.15)
-
-
-def test_texture_loss_asks_for_the_mean_power_of_textures_that_cannot_be_told_apart():
-    """Catches a loss whose best constant answer is the median, which is fainter."""
-    faint, strong = 0.05, 0.3
-    contrasts = torch.tensor([faint] * 6 + [strong] * 2)
-    real, other = (noise(seed, 8, 3, 64, 64) - 0.5 for seed in (0, 1))
-    real = 0.5 + contrasts.view(8, 1, 1, 1) * real
-    rms = float(contrasts.square().mean().sqrt())
-    losses = {c: float(texture_loss(0.5 + c * other, real)) for c in (faint, 0.7 * rms, rms, 1.4 * rms, strong)}
-    assert min(losses, key=losses.get) == rms
 
 
 def lines() -> torch.Tensor:
@@ -91,15 +78,6 @@ def test_detail_is_counted_at_its_place_and_noise_has_it_everywhere():
     dots = torch.zeros(1, 3, 64, 64)
     dots[..., 3::8, 5::8] = 1
     assert detail_by_place(dots)[0].flatten().argmax() == 3 * 8 + 5
-
-
-def test_every_offset_leaves_as_many_patches_of_their_own_place():
-    """Catches patches that begin at the same place for all offsets, and an offset that leaves the image."""
-    images = torch.arange(24.0 * 32).view(1, 1, 24, 32)
-    for offset in (torch.tensor([0, 0]), torch.tensor([STRIDE - 1, 3])):
-        cut = crop_from(images, offset)
-        assert cut.shape == (1, 1, 24 - STRIDE, 32 - STRIDE)
-        assert cut[0, 0, 0, 0] == images[0, 0, int(offset[0]), int(offset[1])]
 
 
 def test_high_octave_power_depends_only_on_the_highest_octave():
@@ -177,17 +155,10 @@ def test_the_meter_reports_perfect_reconstructions_as_perfect():
 
 def test_the_meter_applies_the_critic_only_to_scenes():
     """Catches a run on a user's own images that fails at its first validation."""
-
-    class Watched(Critic):
-        def features(self, images):
-            asked.append(len(images))
-            return super().features(images)
-
-    asked = []
     images, tokens = noise(0, 3, 3, 128, 128), torch.zeros(3, 1, dtype=torch.long)
-    meter = ReconstructionMeter(codebook_size=4, critic=Watched(width=4, size=128).eval())
+    meter = ReconstructionMeter(codebook_size=4, critic=Critic(width=4, size=128).eval())
     meter.update(images, images, tokens, ["my cat on the sofa", "a red cube on sand", "wood"])
     meter.update(images[:1], images[:1], tokens[:1], ["my cat again"])
-    assert asked == [2, 2]  # made and real
+    assert [part.shape[1] for part in meter.features] == [2]
     summary = meter.summary()
     assert {"high_octave/other", "high_octave/sand", "critic/shape"} <= set(summary)
