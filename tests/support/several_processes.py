@@ -20,9 +20,8 @@ from support.tiny_tasks import MemorySplits, drafter_task, target_task
 from lantern.models.llamagen.weights_folder import load_target
 from lantern.training.data_module import TrainingData
 from lantern.training.drafter.latent_drafter_task import LatentDrafterTask
-from lantern.training.run.processes import SameOnAllProcesses, strategy
+from lantern.training.run.processes import SameOnAllProcesses, ShardedTarget, strategy
 from lantern.training.run.schedule import WarmupCosine
-from lantern.training.run.sharded_target import ShardedTarget
 
 STEPS, BATCH = 5, 6
 

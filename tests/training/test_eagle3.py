@@ -23,7 +23,7 @@ from lantern.training.drafter import drafter_task as task_module
 from lantern.training.drafter.drafter_task import DrafterTask
 from lantern.training.drafter.recipe import Recipe, late, low_middle_high
 from lantern.training.drafter.variants import ParallelStudent
-from lantern.training.tables.target_features import FeatureTable
+from lantern.training.tables.features import FeatureTable
 from lantern.trees.static import chain
 from lantern.verification import SharedNoise
 

@@ -20,8 +20,7 @@ from torch import nn
 
 from lantern.errors import LanternError
 from lantern.models.checkpoints import save_weights, weights_hash
-from lantern.training.run import monitoring
-from lantern.training.run.monitoring import FiniteLoss, StepTime, TolerantWandbLogger, TrainingBar, wandb_logger
+from lantern.training.run.monitoring import FiniteLoss, TolerantWandbLogger, TrainingBar, wandb_logger
 from lantern.training.run.schedule import WarmupCosine
 
 SECONDS = 20  # of a step
@@ -89,33 +88,6 @@ def test_training_without_a_limit_has_no_time_left(tmp_path, stream, last):
     shown = trained(tmp_path, stream(), steps=-1)
     assert f"{last} loss 2.5" in shown
     assert "left" not in shown
-
-
-def test_the_time_of_steps_leaves_validation_out_and_goes_on_after_resuming(monkeypatch):
-    """Catches seconds a step that grow with the validation set, and a clock that restarts with a resumed run."""
-    now, logged = [100.0], {}
-    monkeypatch.setattr(monitoring, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(monitoring, "CpuContention", lambda: SimpleNamespace(cores=lambda: 0.5))
-    task = SimpleNamespace(log_dict=lambda values, **_: logged.update(values))
-    first, resumed = StepTime(), StepTime()
-
-    def trains(clock: StepTime, seconds: float, step: int) -> None:
-        """So long, then a validation of a minute."""
-        now[0] += seconds
-        clock.on_validation_start(None, task)
-        clock.on_validation_epoch_end(SimpleNamespace(global_step=step), task)
-        now[0] += 60
-        clock.on_validation_end(None, task)
-
-    first.on_train_start(None, task)
-    trains(first, 8.0, 4)
-    assert logged == {"time/training_s": 8.0, "time/steps": 4.0, "time/other_cores": 0.5}
-    now[0] += 2
-    resumed.load_state_dict(first.state_dict())  # between two validations
-    now[0] += 1000
-    resumed.on_train_start(None, task)
-    trains(resumed, 5.0, 8)
-    assert (logged["time/training_s"], logged["time/steps"]) == (15.0, 8.0)
 
 
 class Diverging(pl.LightningModule):

@@ -20,8 +20,7 @@ from lantern.errors import LanternError
 from lantern.training.data_module import TrainingData
 from lantern.training.drafter.teacher_forcing import target_features
 from lantern.training.run.fit import fit
-from lantern.training.run.processes import check_processes, strategy, training_dtype
-from lantern.training.run.sharded_target import ShardedTarget, shard
+from lantern.training.run.processes import ShardedTarget, check_processes, shard, strategy, training_dtype
 
 
 def trainer_of(world_size: int) -> SimpleNamespace:
@@ -130,7 +129,7 @@ def test_the_whole_head_is_moved_to_the_device(tmp_path, monkeypatch):
     """Catches a part of it that stays in main memory, where features of the device do not meet it."""
     FAMILIES["janus_pro"].make(tmp_path)
     target = instantiate(config(FAMILIES["janus_pro"], tmp_path).model)
-    monkeypatch.setattr("lantern.training.run.sharded_target._shard_layers", lambda *_: None)
+    monkeypatch.setattr("lantern.training.run.processes._shard_layers", lambda *_: None)
     shard(target, None, torch.device("meta"))
     head = target.vocabulary
     moved = [head.embed, head.head, head.bias, target.rotation, *head.hidden.parameters()]

@@ -84,12 +84,16 @@ def test_the_time_of_a_training_leaves_validation_out_and_goes_on_after_resuming
     first, resumed = (StepTimer("00:00:01:00") for _ in range(2))
     trainer = pl.Trainer(callbacks=[resumed], max_time="00:00:01:00", logger=False, accelerator="cpu")
     assert [callback for callback in trainer.callbacks if isinstance(callback, Timer)] == [resumed]  # in its place
+    logged = {}
+    module = SimpleNamespace(log_dict=lambda values, **_: logged.update(values))
     first.on_train_start(trainer, None)
     for _ in range(2):
         now[0] += 10
         first.on_validation_start(trainer, None)
         now[0] += 1000
+        first.on_validation_epoch_end(trainer, module)
         first.on_validation_end(trainer, None)
+    assert logged == {"time/training_s": 20.0, "time/steps": 0.0}
     now[0] += 5
     assert (first.time_elapsed(), first.time_remaining(), first.time_elapsed("validate")) == (25, 35, 1000)
     resumed.load_state_dict(first.state_dict())

@@ -90,6 +90,7 @@ def export(
     for logger in trainer.loggers:
         if isinstance(logger, TolerantWandbLogger):
             logger.log_weights(folder, folder.name)
+    print(f"trained {trainer.global_step} steps")
     print(next_command(folder, [*overrides, *needed], config_dir))
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from lantern.errors import LanternError
 from lantern.identity import reading_hash, target_hashes
 from lantern.models.llamagen.target import Conditioner
-from lantern.training.tables.caption_features import CaptionTable, StoredCaptions
+from lantern.training.tables.features import CaptionTable, StoredCaptions
 
 
 class RoundedByBatch:

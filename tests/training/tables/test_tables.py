@@ -16,7 +16,7 @@ from lantern.noise import gumbel_argmax
 from lantern.runtime import memory
 from lantern.sampling import Sampling
 from lantern.training.drafter.teacher_forcing import target_features
-from lantern.training.tables.target_features import FeatureTable
+from lantern.training.tables.features import FeatureTable
 from lantern.training.tables.tokens import LatentTable, TargetSamples, TokenTable, tokens_for
 
 
