@@ -22,7 +22,6 @@ from lantern.sampling import Sampling
 from lantern.training.drafter import drafter_task as task_module
 from lantern.training.drafter.drafter_task import DrafterTask
 from lantern.training.drafter.recipe import Recipe, late, low_middle_high
-from lantern.training.drafter.variants import ParallelStudent
 from lantern.training.tables.features import FeatureTable
 from lantern.trees.static import chain
 from lantern.verification import SharedNoise
@@ -136,11 +135,6 @@ def test_a_drafter_of_features_goes_on_from_where_it_was_with_layers_added(targe
     assert load_weights(tmp_path / "added")[1]["adds_layers"]
     again = drafter_task(target, recipe=recipe, start_from=str(tmp_path / "added"))
     assert torch.equal(predicted(again), predicted(task))
-
-
-def test_a_parallel_drafter_refuses_the_recipe(target):
-    with pytest.raises(LanternError, match=r"passes of EAGLE, drafter=parallel"):
-        ParallelStudent(levels=7).training_passes(eagle3(depth=7))
 
 
 def test_stored_features_hold_the_layers_of_the_recipe(target, tmp_path):

@@ -6,7 +6,6 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.loggers import WandbLogger
-from support.configs import composed_with_hydra
 from support.tiny_tasks import MemorySplits, target_task
 
 from lantern.training.data_module import TrainingData
@@ -64,13 +63,6 @@ def test_a_run_killed_during_a_validation_makes_it_again(weights, tmp_path):
         assert torch.equal(a, b), name
 
 
-def test_a_run_that_validates_each_step_is_saved(weights, tmp_path):
-    """Catches a wait for a step without validation, which never comes."""
-    with pytest.raises(SystemExit):
-        fit(target_task(weights), tmp_path, EndedBefore([], 2), every=1)
-    assert torch.load(tmp_path / "latest.ckpt", weights_only=True)["global_step"] == 2
-
-
 @pytest.mark.parametrize("steps", [4, 5])
 def test_the_last_step_is_saved_and_a_longer_run_goes_on_from_it(weights, tmp_path, steps):
     """Validated or not. Catches ckpt_path=last that names no file after a short run, and after a longer one the state
@@ -96,7 +88,3 @@ def test_a_run_resumed_in_another_folder_keeps_its_best_score(tmp_path):
     assert resumed.best_model_path == made.best_model_path
     assert resumed.best_k_models == made.best_k_models
     assert resumed.dirpath == str(tmp_path / "after")
-
-
-def test_trainings_save_so():
-    assert composed_with_hydra("train").callbacks.latest._target_.endswith(".LatestCheckpoint")

@@ -41,8 +41,7 @@ def share_of(trainer: pl.Trainer) -> float:
     if trainer.max_steps > 0:
         shares.append(trainer.global_step / trainer.max_steps)
     if trainer.max_epochs and trainer.max_epochs > 0:
-        steps = -(-trainer.num_training_batches // trainer.accumulate_grad_batches)  # of an epoch, the last one short
-        shares.append(trainer.global_step / (trainer.max_epochs * steps))
+        shares.append(trainer.global_step / (trainer.max_epochs * trainer.num_training_batches))
     for callback in trainer.callbacks:
         if isinstance(callback, Timer) and (left := callback.time_remaining("train")) is not None:
             shares.append(1 - left / (left + callback.time_elapsed("train")))

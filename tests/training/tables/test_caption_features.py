@@ -49,11 +49,6 @@ def test_a_split_that_is_asked_for_twice_has_one_table(target, tmp_path):
     assert sorted(path.name.split("-")[1] for path in tmp_path.iterdir()) == ["train", "validation"]
 
 
-def test_a_table_above_its_budget_is_an_error(target, tmp_path):
-    with pytest.raises(LanternError, match=r"features of 2 captions take up to .* caption_table\.budget_gib=1e-09"):
-        CaptionTable(MemorySplits(4), target, str(tmp_path), budget_gib=1e-9).split("train")
-
-
 def test_an_encoder_that_overflows_is_an_error(target, tmp_path):
     encoder = target.conditioner
     target.conditioner = lambda captions: (encoder(captions)[0] * torch.inf, encoder(captions)[1])
