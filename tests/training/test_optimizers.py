@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from lantern.training import optimizers
-from lantern.training.optimizers import ChainedOptimizer, Muon, matrices, muon_with_adamw, orthogonalised
+from lantern.training.optimizers import ChainedOptimizer, Muon, matrices, muon_with_adamw, orthogonalise
 
 SHAPES = [(6, 9), (9, 6), (7, 7)]
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315), 5, 1e-7  # Jordan's coefficients, steps and least norm
@@ -110,6 +110,6 @@ def test_orthogonalised_keeps_the_singular_vectors_and_levels_the_values(shape):
     x, share = values / values.norm(), NEWTON_SCHULZ[0]
     for _ in range(NEWTON_SCHULZ[1]):  # the same polynomial of each singular value
         x = share[0] * x + share[1] * x**3 + share[2] * x**5
-    torch.testing.assert_close(orthogonalised(matrix, *NEWTON_SCHULZ), left @ x.diag() @ right)
+    torch.testing.assert_close(orthogonalise(matrix, *NEWTON_SCHULZ), left @ x.diag() @ right)
     assert x.min() > 0.5
     assert x.max() < 1.3

@@ -5,14 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from support.parity import assert_training_and_decoding_agree
 from support.recipes import feature_lk, shipped
 from support.tiny_tasks import MemorySplits, drafter_task, fit
 
-from lantern.drafters.eagle.network import ParallelNetwork
 from lantern.drafters.export import write_ours, write_released
 from lantern.drafters.loading import load_eagle, load_parallel
-from lantern.drafters.parallel import Parallel
 from lantern.errors import CheckpointError, LanternError
 from lantern.models.checkpoints import weights_hash
 from lantern.sampling import Sampling
@@ -20,7 +17,7 @@ from lantern.training.data_module import TrainingData, step_generator
 from lantern.training.drafter.drafter_task import DrafterTask
 from lantern.training.drafter.losses import ConditionalDrop
 from lantern.training.drafter.recipe import Recipe
-from lantern.training.drafter.unroll import all_roots, detached_unroll, parallel_passes
+from lantern.training.drafter.unroll import detached_unroll
 from lantern.training.drafter.variants import ParallelStudent
 from lantern.trees.static import chain
 
@@ -30,35 +27,6 @@ def parallel_task(
 ) -> DrafterTask:  # fmt: skip
     student = ParallelStudent(levels=3)
     return drafter_task(target, sampling, recipe=recipe or feature_lk(depth=3), student=student, **others)
-
-
-@torch.no_grad()
-def test_passes_equal_roots_run_one_by_one():
-    """Reference: each root's pairs, then one position per level, with plain causal attention. Catches levels that read
-    another root's pair or attend to positions that are not committed yet."""
-    generator = torch.Generator().manual_seed(0)
-    length, dim, levels = 7, 8, 3
-    network = ParallelNetwork(dim, 2, 16, levels)
-    embeddings, features = torch.randn(2, 1, length, dim, generator=generator)
-    rotation = torch.randn(1, length, 2, dim // 2, generator=generator)
-    passes = list(parallel_passes(network, embeddings, features, rotation, all_roots(0, length, levels)))
-    pairs = torch.cat([embeddings, features], dim=-1)
-    for root in range(length):
-        ahead = [entrance(pairs[:, root : root + 1]) for entrance in network.ahead]
-        x = torch.cat([network.fc(pairs[:, : root + 1]), *ahead], dim=1)[:, :length]
-        x = x + network.attention(x, rotation[:, : x.shape[1]], None)
-        x = x + network.feed_forward(network.ffn_norm(x))
-        for level in range(min(levels, length - root)):
-            assert torch.allclose(passes[level][:, root], x[:, root + level], atol=1e-6)
-
-
-@pytest.mark.parametrize("cfg_scale", [1.0, 2.0])
-@torch.no_grad()
-def test_training_and_decoding_see_the_same_drafter(target, cfg_scale):
-    """Catches rows, cache slots, pairs or guidance that differ between the two."""
-    target = target.configured(cfg_scale)
-    task = parallel_task(target, Sampling(cfg_scale=cfg_scale))
-    assert_training_and_decoding_agree(task, Parallel)
 
 
 @pytest.mark.full

@@ -49,10 +49,10 @@ def test_the_loss_is_the_mean_over_passes_of_its_weighted_parts(target):
     task._trainer = SimpleNamespace(global_step=0, global_rank=0, world_size=1)
     batch = torch.utils.data.default_collate(list(MemorySplits().split("train"))[:2])
     pairs, terms = task._pairs(batch), []
-    p = (target.head(task._guided(pairs.features)) / 0.7).softmax(-1)
+    p = (target.head(task._guide_image(pairs.features)) / 0.7).softmax(-1)
     for skipped, outputs in enumerate(task._passes(pairs, 2)):
         rows = slice(target.prefix_len - 1 + skipped, None)
-        q = (target.head(task._guided(outputs)) / 0.7).softmax(-1)
+        q = (target.head(task._guide_image(outputs)) / 0.7).softmax(-1)
         regression = torch.nn.functional.smooth_l1_loss(outputs[:, rows], pairs.features[:, rows])
         sites = slice(skipped, p.shape[1] - 1 + skipped)  # one chain of two behind each root
         cross_entropy = -(p * q.log()).sum(-1)[:, sites].mean()
@@ -176,6 +176,6 @@ def test_validation_overlap_is_that_of_the_sampling_law(target):
         task.validation_step(batch, 0)
         pairs = task._pairs(batch)
         first = next(iter(task._passes(pairs, 1)))
-        p, q = (task.sampling.law(target.head(task._guided(x)))[0] for x in (pairs.features, first))
+        p, q = (task.sampling.law(target.head(task._guide_image(x)))[0] for x in (pairs.features, first))
     brute = sum(min(p[t, x].item(), q[t, x].item()) for t in range(15) for x in range(32)) / 15
     assert logged["val/alpha_1"] == pytest.approx(brute, abs=1e-5)

@@ -3,11 +3,10 @@ training-time test). Pass d stands for depth d: a chain's token there reads the 
 committed tokens and to the chain's own."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
@@ -16,12 +15,7 @@ CHAINS_AT_ONCE = {"cpu": 128}  # whose scores exist at once; they are computed a
 MANY_CHAINS = 1024  # at once on other devices, where a block is a dozen launches
 
 
-class Unroll(Protocol):
-    """The passes of a drafter over the positions of images; `unroll` gives the shapes."""
-
-    def __call__(
-        self, network: nn.Module, embeddings: Tensor, features: Tensor, rotation: Tensor, roots: Sequence[Tensor]
-    ) -> Iterator[Tensor]: ...
+Unroll = Callable[..., Iterator[Tensor]]  # the passes of a drafter over the positions of images, as `unroll`
 
 
 def unroll(
