@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,10 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import LambdaCallback
 from support.paths import ROOT
-from support.tiny_tasks import MemorySplits, target_task
 from support.tiny_tasks import fit as short_fit
+from support.tiny_tasks import fit_saving, target_task
 
-from lantern.training.data_module import TrainingData
 from lantern.training.run.interrupts import STATUS, Interrupts
-from lantern.training.run.saved_state import LatestCheckpoint
 
 
 class Module(pl.LightningModule):
@@ -50,21 +47,10 @@ class SignalledAt(pl.Callback):
             os.kill(os.getpid(), self.number)
 
 
-def train(task, folder, *callbacks: pl.Callback, ckpt_path=None) -> None:
-    """Eight steps, the fourth and last of which are validated; no checkpoint is due."""
-    latest = LatestCheckpoint(folder, "latest", train_time_interval=timedelta(minutes=3), enable_version_counter=False)
-    trainer = pl.Trainer(
-        accelerator="cpu", max_steps=8, max_epochs=-1, callbacks=[*callbacks, latest], logger=False,
-        enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0, check_val_every_n_epoch=None,
-        val_check_interval=4, default_root_dir=folder,
-    )  # fmt: skip
-    trainer.fit(task, TrainingData(MemorySplits(), batch_size=4, seed=3), ckpt_path=ckpt_path, weights_only=True)
-
-
 @pytest.fixture(scope="module")
 def undisturbed(weights, tmp_path_factory) -> dict[str, torch.Tensor]:
     """The weights of a training without signals."""
-    train(task := target_task(weights), tmp_path_factory.mktemp("undisturbed"))
+    fit_saving(task := target_task(weights), tmp_path_factory.mktemp("undisturbed"))
     return task.state_dict()
 
 
@@ -97,7 +83,7 @@ def assert_resumes(folder: Path, weights: Path, undisturbed: dict, step: int) ->
     """The checkpoint is of this step, and a run that goes on from it ends in the weights of an undisturbed one."""
     assert torch.load(folder / "latest.ckpt", weights_only=True)["global_step"] == step
     signal.signal(signal.SIGINT, signal.default_int_handler)  # Lightning has it ignored
-    train(task := target_task(weights), folder, ckpt_path=str(folder / "latest.ckpt"))
+    fit_saving(task := target_task(weights), folder, ckpt_path=str(folder / "latest.ckpt"))
     for name, value in task.state_dict().items():
         assert torch.equal(value, undisturbed[name]), name
 
@@ -124,7 +110,7 @@ def test_the_step_of_the_signal_is_saved_and_a_continued_run_ends_in_the_same_we
 ):
     """Catches minutes of steps that are lost behind a sentence which says that the run goes on, and silence."""
     with pytest.raises(SystemExit) as ended:
-        train(target_task(weights), tmp_path, SignalledAt(5, number), interrupts)
+        fit_saving(target_task(weights), tmp_path, SignalledAt(5, number), interrupts)
     said = capsys.readouterr().err
     assert ended.value.code == status
     assert f"ended by {name} after step 6; started again with the same hydra.run.dir=… it goes on" in said
@@ -139,7 +125,7 @@ def test_neither_half_a_step_nor_one_before_a_validation_is_saved(
     """A second Ctrl-C ends at once. Catches a validation that the continued run leaves out, because it counts as done,
     and a sentence that promises a checkpoint."""
     with pytest.raises(SystemExit):
-        train(target_task(weights), tmp_path, SignalledAt(step, signal.SIGINT, times), interrupts)
+        fit_saving(target_task(weights), tmp_path, SignalledAt(step, signal.SIGINT, times), interrupts)
     assert "no checkpoint is saved yet: started again it begins anew" in capsys.readouterr().err
     assert not list(tmp_path.glob("*.ckpt"))
 
@@ -150,7 +136,7 @@ def test_a_signal_to_a_job_in_a_queue_saves_its_step(
 ):  # fmt: skip
     """Catches a checkpoint of the weights before the step, or of some of them after it, with the position behind it."""
     with pytest.raises(SystemExit):
-        train(target_task(weights), tmp_path, SignalledAt(5, number), interrupts)
+        fit_saving(target_task(weights), tmp_path, SignalledAt(5, number), interrupts)
     assert requeued == ([number] if number == signal.SIGUSR2 else [])
     assert_resumes(tmp_path, weights, undisturbed, 6)
 
@@ -160,13 +146,13 @@ def test_a_job_in_a_queue_validates_before_it_goes(interrupts, requeued, weights
     validated = []
     noted = LambdaCallback(on_validation_end=lambda trainer, _: validated.append(trainer.global_step))
     with pytest.raises(SystemExit):
-        train(target_task(weights), tmp_path, noted, SignalledAt(3, signal.SIGUSR2), interrupts)
+        fit_saving(target_task(weights), tmp_path, noted, SignalledAt(3, signal.SIGUSR2), interrupts)
     assert (validated, torch.load(tmp_path / "latest.ckpt", weights_only=True)["global_step"]) == ([4], 5)
 
 
 def test_a_training_leaves_signals_as_they_were(interrupts, weights, tmp_path):
     before = signal.getsignal(signal.SIGUSR2)
-    train(target_task(weights), tmp_path, interrupts)
+    fit_saving(target_task(weights), tmp_path, interrupts)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert signal.getsignal(signal.SIGUSR2) == before
 

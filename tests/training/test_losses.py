@@ -191,25 +191,6 @@ def test_a_block_of_sites_uploads_its_indices_once(monkeypatch):
     assert uploads.count == len(list(_blocks(drafted))) > 1
 
 
-def test_sites_are_compared_under_autocast():
-    """On rows of the head's dtype, as the target guides them. Catches parts of another precision, which only a
-    processor with fast bfloat16 would meet, and a head in half precision."""
-    teaching, roots, passes = Head(), torch.tensor([0, 2, 3, 6]), torch.tensor([3, 1, 2, 3])
-    for name in ("laws", "weights", "head"):
-        setattr(teaching, name, getattr(teaching, name).float())
-    drafted = random(3, 3, 4, 4, seed=5).float()
-    exact, head = site_losses(drafted, roots, passes, teaching, LogOverlap()), teaching.head
-    for dtype in (torch.bfloat16, torch.float32):
-        teaching.head = head.to(dtype)
-        rows = drafted.to(dtype).requires_grad_()
-        with torch.autocast("cpu", torch.bfloat16):
-            found = site_losses(rows, roots, passes, teaching, LogOverlap())
-            found[0].sum().backward()
-        assert rows.grad.dtype == dtype
-        for part, slow in zip(found, exact, strict=True):
-            torch.testing.assert_close(part, slow, rtol=0, atol=0.05 if dtype == torch.bfloat16 else 0)
-
-
 DEPTH, IMAGES, ROOTS = 4, 2, 5
 
 
