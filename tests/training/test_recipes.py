@@ -67,7 +67,7 @@ def test_a_recipe_of_ones_own_is_one_file_and_one_yaml(target, tmp_path, monkeyp
     assert isinstance(recipe, Recipe)
     assert recipe.loss.scale == 2.0
     task = drafter_task(target, recipe=recipe)
-    assert validated(task, tmp_path, 1)["val/alpha_1"] < validated(task, tmp_path, 50)["val/alpha_1"]
+    assert validated(task, tmp_path, 1)["val/alpha_1"] < validated(task, tmp_path, 25)["val/alpha_1"]
 
 
 def test_a_training_that_unrolls_late_ends_with_chains(target, tmp_path, monkeypatch):
