@@ -4,7 +4,7 @@ shard in progress; several processes and machines can fill one folder together."
 import json
 import logging
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
@@ -18,7 +18,7 @@ from lantern.errors import LanternError
 from lantern.identity import digest, files_hash
 from lantern.runtime.progress_line import ProgressLine
 
-MakeRows = Callable[[list], Iterator[dict[str, Any]]]
+MakeRows = Callable[[Sequence], Iterator[dict[str, Any]]]
 CHECKSUMS = "shard.json"
 GIB = 2**30
 REPORTED_FROM = 2**26  # bytes
@@ -53,7 +53,7 @@ class Shard(NamedTuple):
     """Consecutive items and the folder for the rows computed from them."""
 
     folder: Path
-    items: list
+    items: Sequence
 
 
 def cache_key(*inputs: Any) -> str:
@@ -62,69 +62,29 @@ def cache_key(*inputs: Any) -> str:
 
 
 def cached_rows(
-    folder: Path, make_rows: MakeRows, items: list, features: Features, num_workers: int = 1,
-    items_per_shard: int = 512, budget: Budget | None = None,
+    folder: Path, make_rows: MakeRows, items: Sequence, features: Features, num_workers: int = 1,
+    items_per_shard: int = 512, batch_size: int | None = None, budget: Budget | None = None,
 ) -> Dataset:  # fmt: skip
-    """The rows that `make_rows(items)` yields: read from `folder`, missing or damaged shards computed by num_workers.
+    """The rows that `make_rows(items)` yields, of a shard or of batches of it: read from `folder`, missing or damaged
+    shards computed by num_workers. A shard is created by one rename and checked against its checksums before use."""
 
-    A shard is created by one rename and checked against its checksums before use.
-    """
-    starts = range(0, len(items), items_per_shard)
+    def make_shard(part: Sequence) -> Iterator[dict[str, Any]]:
+        size = batch_size or len(part)
+        for start in range(0, len(part), size):
+            yield from make_rows(part[start : start + size])
+
+    folder, starts = folder.expanduser(), range(0, len(items), items_per_shard)
     names = [f"{number:05d}-of-{len(starts):05d}" for number in range(len(starts))]
-    parts = {name: items[s : s + items_per_shard] for name, s in zip(names, starts, strict=True)}
-    return _table(folder.expanduser(), lambda: parts, make_rows, features, num_workers, budget)
-
-
-def cached_batches(
-    folder: Path, compute: MakeRows, count: int, batch_size: int, features: Features, batches_per_shard: int,
-    budget: Budget,
-) -> Dataset:  # fmt: skip
-    """As cached_rows, for the row that compute(indices) yields for each of the indices 0 … count - 1, batch by batch. A
-    shard is named by its indices: those that are there are read, whatever the size of the batches they were made in."""
-
-    def make_rows(indices: list[int]) -> Iterator[dict[str, Any]]:
-        for start in range(0, len(indices), batch_size):
-            yield from compute(indices[start : start + batch_size])
-
-    folder = folder.expanduser()
-
-    def parts() -> dict[str, list]:
-        ranges = _ranges(folder, count, batch_size * batches_per_shard)
-        return {f"{r.start:05d}-{r.stop:05d}-of-{count:05d}": list(r) for r in ranges}
-
-    return _table(folder, parts, make_rows, features, num_workers=1, budget=budget)
-
-
-def _ranges(folder: Path, count: int, size: int) -> Iterator[range]:
-    """Ranges that join to 0 … count - 1: those of the shards in the folder, and between them some of `size`."""
-    names = [path.name for path in folder.glob(f"[0-9]*-[0-9]*-of-{count:05d}")]
-    there = [range(*map(int, name.split("-")[:2])) for name in names]
-    start = 0
-    for kept in [*sorted(there, key=lambda r: (r.start, -r.stop)), range(count, count)]:
-        if kept.start < start:  # processes with other batch sizes filled the folder together
-            continue
-        yield from (range(s, min(s + size, kept.start)) for s in range(start, kept.start, size))
-        if kept:
-            yield kept
-        start = kept.stop
-
-
-def _table(
-    folder: Path, parts: Callable[[], dict[str, list]], make_rows: MakeRows, features: Features, num_workers: int,
-    budget: Budget | None,
-) -> Dataset:  # fmt: skip
-    """The rows of all parts, which are the items of each shard by its name, asked for once the folder is there."""
+    shards = [Shard(folder / n, items[s : s + items_per_shard]) for n, s in zip(names, starts, strict=True)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        shards = [Shard(folder / name, items) for name, items in parts().items()]
         missing = [shard for shard in shards if not is_complete(shard.folder)]
         if damaged := [shard.folder.name for shard in missing if shard.folder.exists()]:
             log.warning("%s: %s damaged, computed again", folder, ", ".join(damaged))
         if missing:
             if budget is not None:
-                wanted, whole = (sum(len(shard.items) for shard in part) for part in (missing, shards))
-                budget.check(folder, wanted / whole)
-            _fill_together(missing, make_rows, features, min(num_workers, len(missing)))
+                budget.check(folder, sum(len(shard.items) for shard in missing) / len(items))
+            _fill_together(missing, make_shard, features, min(num_workers, len(missing)))
     except OSError as error:
         remedy = "name a folder you may write to with paths.cache_dir=..."
         raise LanternError(f"cannot write {folder} ({error}); {remedy}") from error

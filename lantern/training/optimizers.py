@@ -29,12 +29,12 @@ class Muon(torch.optim.Muon):
         if not state:
             state["momentum_buffer"] = torch.zeros_like(grad)
         average = state["momentum_buffer"].lerp_(grad, 1 - momentum)
-        update = orthogonalised(grad.lerp(average, momentum), group["ns_coefficients"], group["ns_steps"], group["eps"])
+        update = orthogonalise(grad.lerp(average, momentum), group["ns_coefficients"], group["ns_steps"], group["eps"])
         weight.mul_(1 - group["lr"] * group["weight_decay"])
         weight.add_(update, alpha=-0.2 * max(weight.shape) ** 0.5 * group["lr"])
 
 
-def orthogonalised(matrix: Tensor, coefficients: tuple[float, float, float], steps: int, eps: float) -> Tensor:
+def orthogonalise(matrix: Tensor, coefficients: tuple[float, float, float], steps: int, eps: float) -> Tensor:
     """The matrix [O, I] with all singular values between about 0.7 and 1.2 (Jordan et al. 2024): Newton-Schulz steps in
     bfloat16 where that is fast and the matrix is of float32, else in the matrix's own dtype."""
     a, b, c = coefficients

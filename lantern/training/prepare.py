@@ -1,22 +1,15 @@
 """The command `python -m lantern.training.prepare`: makes the tables that a training with the same settings reads, and
 stops. Any number of processes and machines fill one paths.cache_dir together."""
 
-import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
-from lantern.cli.error_messages import in_one_sentence, without_hints
-from lantern.cli.help_page import register
 from lantern.cli.plain_settings import check_added
-from lantern.runtime.home import CONFIG_FOLDER
-
-register()
+from lantern.training.run.entry import command
 
 
-@without_hints
-@hydra.main(version_base="1.3", config_path=str(CONFIG_FOLDER), config_name="train")
-@in_one_sentence
+@command
 def prepare(cfg: DictConfig) -> None:
     """Computes the missing shards of both splits and prints their sizes."""
     import torch

@@ -108,20 +108,16 @@ class TargetTask(pl.LightningModule):
         save_weights(folder, state, self.config)
 
 
+@torch.no_grad()
 def start_from_codebook(transformer: Transformer, codebook: Tensor, generator: torch.Generator) -> None:
     """Sets embedding and head to a random rotation of the unit codes [V, C], in the usual scale, plus noise that
     separates equal codes."""
     codes = F.normalize(codebook.detach().float(), dim=-1)
-    for table in (transformer.tok_embeddings, transformer.output):
-        _rotate_into(table, codes, generator)
-
-
-@torch.no_grad()
-def _rotate_into(table: nn.Module, codes: Tensor, generator: torch.Generator) -> None:
-    dim = table.weight.shape[1]
-    basis = torch.linalg.qr(torch.randn(dim, codes.shape[1], generator=generator)).Q.T  # [C, D], orthonormal rows
-    noise = torch.randn(table.weight.shape, generator=generator)
-    table.weight.copy_(EMBEDDING_STD * (dim**0.5 * codes @ basis + 0.3 * noise))
+    for weight in (transformer.tok_embeddings.weight, transformer.output.weight):
+        dim = weight.shape[1]
+        basis = torch.linalg.qr(torch.randn(dim, codes.shape[1], generator=generator)).Q.T  # [C, D], orthonormal rows
+        noise = torch.randn(weight.shape, generator=generator)
+        weight.copy_(EMBEDDING_STD * (dim**0.5 * codes @ basis + 0.3 * noise))
 
 
 NOISE_SEED = 1  # beside the seed of caption dropout

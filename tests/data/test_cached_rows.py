@@ -5,14 +5,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from datasets import Features, Value
 from support.paths import ROOT
 
-from lantern.data.cached_table import Budget, cached_batches, cached_rows
+from lantern.data.cached_table import Budget, cached_rows
 from lantern.errors import LanternError
 
 FEATURES = Features({"number": Value("int64")})
@@ -60,36 +59,18 @@ def test_an_interrupted_run_continues_after_its_last_whole_shard(tmp_path):
     assert third.asked == []
 
 
-@pytest.mark.parametrize(("first", "then"), [(32, 40), (40, 32)])
-def test_an_interrupted_run_may_continue_in_batches_of_another_size(tmp_path, first, then):
-    """Catches shards of both sizes in one table, whose rows between them are missing or doubled, and finished shards
-    that are computed again."""
-
-    def batches(size: int, fails_at: int | None = None) -> tuple[list[int], list[int]]:
-        make, budget = Counted(fails_at), Budget("numbers", 1, 1, "key")
-        table = cached_batches(tmp_path / "t", make, 200, size, FEATURES, batches_per_shard=4, budget=budget)
-        return list(table["number"]), make.asked
-
+def test_an_interrupted_run_may_continue_in_batches_of_another_size(tmp_path):
+    """Catches finished shards that are computed again, and batches that reach into the next shard."""
     with pytest.raises(RuntimeError):
-        batches(first, fails_at=170)
-    assert batches(then) == ([2 * i for i in range(200)], list(range(4 * first, 200)))
-    assert batches(first) == ([2 * i for i in range(200)], [])
+        made(tmp_path / "t", make=Counted(fails_at=7), batch_size=2)
+    sizes = []
 
+    def counted(items):
+        sizes.append(len(items))
+        return doubled(items)
 
-def test_a_table_filled_in_batches_of_two_sizes_at_once_has_every_row_once(tmp_path):
-    """Catches a table that is joined from shards which overlap."""
-
-    def batches(size: int, meanwhile: Callable[[], object] = list) -> list[int]:
-        def compute(indices: list[int]) -> Iterator[dict[str, int]]:
-            meanwhile()
-            yield from doubled(indices)
-
-        budget = Budget("numbers", 1, 1, "key")
-        return list(cached_batches(tmp_path / "t", compute, 20, size, FEATURES, 2, budget)["number"])
-
-    expected = [2 * i for i in range(20)]
-    assert batches(3, meanwhile=lambda: batches(4)) == expected
-    assert batches(5) == expected
+    assert made(tmp_path / "t", make=counted, batch_size=4) == EXPECTED
+    assert sizes == [3, 1]
 
 
 @pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: bytes([b[0] ^ 1]) + b[1:], lambda b: b""])

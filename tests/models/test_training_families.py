@@ -22,7 +22,7 @@ from lantern.sampling import Sampling
 from lantern.training.data_module import TrainingData
 from lantern.training.drafter.drafter_task import DrafterTask
 from lantern.training.drafter.teacher_forcing import target_features
-from lantern.training.tables.target_features import FeatureSplit, FeatureTable
+from lantern.training.tables.features import FeatureSplit, FeatureTable
 from lantern.training.tables.tokens import TargetSamples
 from lantern.trees.static import chain
 from lantern.verification import SharedNoise

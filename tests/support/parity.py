@@ -30,7 +30,7 @@ def assert_training_and_decoding_agree(task: DrafterTask, drafter_of: type[Draft
     tokens, captions = torch.stack([item["tokens"] for item in items]), [item["caption"] for item in items]
     pairs = task._pairs({"tokens": tokens, "caption": captions})
     trained = [
-        task.sampling.law(target.head(task._guided(outputs)))[:, d]
+        task.sampling.law(target.head(task._guide_image(outputs)))[:, d]
         for d, outputs in enumerate(task._passes(pairs, LEVELS))
     ]
 

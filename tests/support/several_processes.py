@@ -1,11 +1,9 @@
-"""Trains miniatures on several processes: python several_processes.py <weights> <results> <processes>. These are forked
-after the imports, which take most of the time. The weights of each training are <results>/<kind>-<processes>.pt."""
+"""Trains miniatures: torchrun several_processes.py <weights> <results>. The weights of each training are
+<results>/<kind>-<processes>.pt."""
 
 import gc
 import os
-import socket
 import sys
-import traceback
 import weakref
 from pathlib import Path
 
@@ -20,19 +18,10 @@ from support.tiny_tasks import MemorySplits, drafter_task, target_task
 from lantern.models.llamagen.weights_folder import load_target
 from lantern.training.data_module import TrainingData
 from lantern.training.drafter.latent_drafter_task import LatentDrafterTask
-from lantern.training.run.processes import SameOnAllProcesses, strategy
+from lantern.training.run.processes import SameOnAllProcesses, ShardedTarget, strategy
 from lantern.training.run.schedule import WarmupCosine
-from lantern.training.run.sharded_target import ShardedTarget
 
 STEPS, BATCH = 5, 6
-
-
-def environment(rank: int, processes: int, port: int) -> dict[str, str]:
-    """The variables that torchrun sets."""
-    return {
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "test", "RANK": str(rank),
-        "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes), "GROUP_RANK": "0",
-    }  # fmt: skip
 
 
 def tiny_target(weights: Path):
@@ -93,35 +82,13 @@ def unlike(rank: int, processes: int) -> str:
     return ""
 
 
-def work(rank: int, processes: int, port: int, weights: Path, results: Path) -> None:
-    os.environ |= environment(rank, processes, port)
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    weights, results = map(Path, sys.argv[1:])
+    rank, processes = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     for kind in ("target", "drafter", "latents", "sharded"):
         task = trained(kind, weights, processes)
         if rank == processes - 1:  # the last: the first one's weights are broadcast at the start
             torch.save(task.state_dict(), results / f"{kind}-{processes}.pt")
-    said = unlike(rank, processes)
-    (results / f"unlike-{processes}-{rank}.txt").write_text(said)
+    (results / f"unlike-{processes}-{rank}.txt").write_text(unlike(rank, processes))
     torch.distributed.destroy_process_group()
-
-
-def forked(rank: int, *arguments) -> int:
-    if child := os.fork():
-        return child
-    status = 1
-    try:
-        work(rank, *arguments)
-        status = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        os._exit(status)
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    weights, results, processes = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    children = [forked(rank, processes, port, weights, results) for rank in range(processes)]
-    sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))

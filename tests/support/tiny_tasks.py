@@ -1,5 +1,6 @@
 """A miniature target task, drafter task and token data set, untrained, and a short training of any task."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from lantern.training.data_module import TrainingData
 from lantern.training.drafter.drafter_task import DrafterTask
 from lantern.training.drafter.recipe import Recipe
 from lantern.training.run.fit import fit as fit_trainer
+from lantern.training.run.saved_state import LatestCheckpoint
 from lantern.training.run.schedule import WarmupCosine
 from lantern.training.target import TargetTask
 
@@ -81,6 +83,22 @@ def fit(
     )  # fmt: skip
     fit_trainer(trainer, task, TrainingData(data or MemorySplits(), batch_size=4, seed=3), ckpt_path)
     return trainer
+
+
+def fit_saving(
+    task, folder, *callbacks: pl.Callback, ckpt_path: str | None = None, steps: int = 8,
+    interval: timedelta = timedelta(minutes=3),
+) -> None:  # fmt: skip
+    """Trains in epochs of three steps, every fourth step validated, the latest checkpoint saved at this interval."""
+    latest = LatestCheckpoint(
+        folder, "latest", train_time_interval=interval, save_on_train_epoch_end=False, enable_version_counter=False
+    )
+    trainer = pl.Trainer(
+        accelerator="cpu", max_steps=steps, max_epochs=-1, callbacks=[*callbacks, latest], logger=False,
+        enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0, check_val_every_n_epoch=None,
+        val_check_interval=4, default_root_dir=folder,
+    )  # fmt: skip
+    trainer.fit(task, TrainingData(MemorySplits(), batch_size=4, seed=3), ckpt_path=ckpt_path, weights_only=True)
 
 
 class Pictures:

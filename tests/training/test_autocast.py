@@ -9,9 +9,7 @@ from support.tiny_latents import PROMPTS, tiny_latent_target
 from support.tiny_tasks import MemorySplits, drafter_task
 from torch import Tensor
 
-from lantern.continuous.continuous_transformer import CodeEmbedding, Standardisation
 from lantern.models.llamagen.tokenizer import Quantizer
-from lantern.scenes.tokenizer_learning import ClusteredCodebook
 from lantern.training.drafter.latent_drafter_task import LatentDrafterTask
 from lantern.training.drafter.losses import CrossEntropy
 from lantern.training.drafter.teacher_forcing import site_losses
@@ -37,29 +35,6 @@ def test_the_nearest_code_is_that_of_use():
         rounded = (latents @ quantizer.codebook.T).argmax(-1)
     assert torch.equal(found, quantizer.nearest(latents))
     assert not torch.equal(found, rounded)
-
-
-def test_clusters_are_those_of_full_precision():
-    """Catches encoder outputs that are assigned to a neighbouring cluster."""
-    weights = []
-    for enabled in (False, True):
-        codes, weight = ClusteredCodebook(256, 8, pool=4096), torch.zeros(256, 8)
-        codes.collect(units(4096))
-        with autocast(enabled):
-            codes.start(weight, torch.Generator().manual_seed(0))
-        weights.append(weight)
-    assert torch.equal(*weights)
-
-
-@torch.no_grad()
-def test_latents_are_embedded_as_in_decoding():
-    """Catches cosines in half precision, whose error a kernel of this width makes a hundred times as large."""
-    embedding = CodeEmbedding(units(64), Standardisation([0.0] * 8, [1.0] * 8), 16)
-    embedding.weight.normal_(generator=torch.Generator().manual_seed(0))
-    with autocast():
-        found = embedding(units(50))
-    assert found.dtype == torch.float32
-    assert torch.equal(found, embedding(units(50)))
 
 
 @torch.no_grad()

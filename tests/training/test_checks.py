@@ -2,12 +2,10 @@
 are captions that a target does not read."""
 
 import re
-import signal
 from dataclasses import replace
 
 import pytest
 from omegaconf import OmegaConf
-from support.commands import refusal
 from support.configs import composed
 from support.paths import ROOT
 from support.recipes import feature_lk
@@ -19,7 +17,6 @@ from lantern.models.conditioners import ClassLabels, WordFeatures
 from lantern.training.data_module import TrainingData
 from lantern.training.drafter.losses import Race
 from lantern.training.optimizers import muon_with_adamw
-from lantern.training.run import fit
 from lantern.training.run.checks import check_captions, check_overrides, check_settings, data_hash
 from lantern.training.run.schedule import WarmupCosine
 from lantern.training.tables import tokens
@@ -57,54 +54,24 @@ def test_a_part_refuses_what_is_out_of_its_range(name, make):
         make()
 
 
-@pytest.mark.parametrize(("data", "key"), [("imagefolder", "folder"), ("webdataset", "shards"), ("parquet", "files")])
-def test_data_that_is_not_named_is_asked_for_by_its_setting(data, key):
-    """Catches folder=…, which no command knows, and an error after the target was loaded."""
-    with pytest.raises(LanternError, match=rf"^data\.{key} has no value"):
-        check_settings(composed("train", f"data={data}"))
-    check_settings(composed("train", f"data={data}", f"data.{key}=here"))
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_what_ships_is_in_range(task):
-    check_settings(composed("train", f"task={task}"))
-
-
-@pytest.mark.parametrize(("task", "given"), [
-    ("drafter_continuous", "features=on_the_fly"), ("target", "features=disk"), ("critic", "+captions=disk"),
+@pytest.mark.parametrize(("given", "said"), [
+    ("data=imagefolder", r"^data\.folder has no value"),
+    ("task=target features=disk", "task=target reads none; leave them out"),
+    ("task=drafter_continuous model=scenes_continuous features=on_the_fly", "task=drafter_continuous reads none"),
+    ("task=drafter_continuous model=llamagen", "for a model of latents, .* or task=drafter$"),
+    ("task=target model=emu3", r"tokenizer in this program's layout, .* leave model= out"),
+    ("task=critic callbacks=sharded_target", "task=critic has none; leave it out"),
+    ("+captions=disk", r"\+captions=disk .*features=on_the_fly"),
 ])  # fmt: skip
-def test_tables_of_drafters_are_refused_for_other_tasks(task, given):
-    model = ["model=scenes_continuous"] if task == "drafter_continuous" else []
-    with pytest.raises(LanternError, match=f"task={task} reads none"):
-        check_settings(composed("train", f"task={task}", given, *model))
-
-
-@pytest.mark.parametrize("kind", ["target", "drafter"])
-def test_a_task_for_latents_on_a_model_of_codes_names_the_task_for_codes(kind):
-    """Catches a traceback about an interpolation."""
-    check_settings(composed("train", f"task={kind}_continuous"))
-    check_settings(composed("train", f"task={kind}"))
-    said = rf"task={kind}_continuous is for a model of latents, .* or task={kind}$"
+def test_settings_that_exclude_each_other_are_named_before_anything_is_built(given, said):
+    """Catches tracebacks about interpolations or of constructors, some of them once all tables are made."""
     with pytest.raises(LanternError, match=said):
-        check_settings(composed("train", f"task={kind}_continuous", "model=llamagen"))
+        check_settings(composed("train", *given.split()))
 
 
-@pytest.mark.parametrize("task", ["target", "decoder"])
-@pytest.mark.parametrize("model", ["emu3", "llamagen_c2i_b"])
-def test_a_task_on_a_tokenizer_of_ones_own_is_refused_where_the_model_has_none(task, model):
-    """Catches a traceback about an interpolation, and one of a constructor."""
-    with pytest.raises(LanternError, match=r"tokenizer in this program's layout, .* leave model= out"):
-        check_settings(composed("train", f"task={task}", f"model={model}"))
-    check_settings(composed("train", f"task={task}"))
-
-
-@pytest.mark.parametrize("task", ["critic", "tokenizer", "target", "drafter_continuous"])
-def test_a_target_is_sharded_for_drafters_of_codes_alone(task):
-    """Catches a traceback once all tables are made."""
-    with pytest.raises(LanternError, match=rf"task={task} has none; leave it out"):
-        check_settings(composed("train", f"task={task}", "callbacks=sharded_target"))
-    for kind in ("drafter", "drafter_self"):
-        check_settings(composed("train", f"task={kind}", "callbacks=sharded_target"))
+@pytest.mark.parametrize("given", ["+captions=disk features=on_the_fly", "callbacks=sharded_target features=disk"])
+def test_settings_that_go_together_are_not_refused(given):
+    check_settings(composed("train", *given.split()))
 
 
 @pytest.mark.parametrize("given", ["drafter=parallel", "distil.depth=3", "drafter/training@distil=parallel"])
@@ -114,14 +81,6 @@ def test_what_the_task_for_latents_does_not_take_is_named(given):
         check_overrides(["task=drafter_continuous", given], "drafter_continuous")
     check_overrides([given], "drafter")
     check_overrides(["drafter=eagle", "task.depth=3", "seed=1"], "drafter_continuous")
-
-
-def test_captions_and_features_on_disk_are_not_both_read():
-    """Catches features that are computed at each step though the command stores them."""
-    with pytest.raises(LanternError, match=r"\+captions=disk .*features=on_the_fly"):
-        check_settings(composed("train", "+captions=disk"))
-    for given in (["+captions=disk", "features=on_the_fly"], ["features=disk"], ["task=critic"]):
-        check_settings(composed("train", *given))
 
 
 class Task:
@@ -156,23 +115,17 @@ COMMANDS = [("train.py", "target", "give 'task.vocabulary=["), ("lantern/trainin
 
 @pytest.mark.parametrize(("command", "task", "remedy"), COMMANDS)
 def test_captions_of_other_words_end_a_training_and_its_preparation_before_images_are_encoded(
-    command, task, remedy, tmp_path, monkeypatch
+    command, task, remedy, refused, tmp_path, monkeypatch
 ):
     write_tiny_weights(tmp_path / "weights")
     write_captioned_scenes(tmp_path / "images", 8)
     for file in (tmp_path / "images").glob("*.txt"):
         file.write_text(f"a zebra and {file.stem}")
-    monkeypatch.setattr(fit, "silence_warnings", lambda: None)  # which would outlast the test
     monkeypatch.setattr(tokens, "encode", lambda *_: pytest.fail("images are encoded"))
-    monkeypatch.chdir(tmp_path)
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        said = refusal(
-            monkeypatch, command, f"task={task}", "data=imagefolder", f"data.folder={tmp_path}/images",
-            f"paths.weights={tmp_path}/weights", f"paths.cache_dir={tmp_path}/cache", "logger.wandb=null",
-            f"paths.runs={tmp_path}/runs", "data.num_workers=1", "data.validation_share=0.4",
-        )  # fmt: skip
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    said = refused(
+        command, f"task={task}", "data=imagefolder", f"data.folder={tmp_path}/images", "data.num_workers=1",
+        f"paths.weights={tmp_path}/weights", f"paths.cache_dir={tmp_path}/cache", f"paths.runs={tmp_path}/runs",
+        "data.validation_share=0.4",
+    )  # fmt: skip
     assert "'zebra'" in said
     assert remedy in said

@@ -1,13 +1,10 @@
 from itertools import chain
 
-import pytest
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import LambdaCallback, ModelCheckpoint
-from support.tiny_tasks import MemorySplits
 from torch import nn
 
-from lantern.errors import LanternError
 from lantern.training.data_module import ResumableLoader, SeededBatches, TrainingData, batch_uniform
 
 
@@ -36,23 +33,6 @@ def test_a_loader_goes_on_where_its_state_was_taken():
         second.load_state_dict(first.state_dict())
         rest = batches_of(second.batches, 3)
         assert (seen + rest)[: len(whole)] == whole
-
-
-def test_ranks_share_an_epoch_without_overlap():
-    batches = chain(*(SeededBatches(12, 6, 0, rank, 3) for rank in range(3)))
-    assert sorted(chain(*batches)) == list(range(12))
-
-
-def test_too_little_data_is_one_clear_sentence():
-    with pytest.raises(LanternError, match="3 training items do not fill a batch of 4"):
-        SeededBatches(3, 4, 0)
-
-
-def test_batches_hold_tokens_and_captions():
-    data = TrainingData(MemorySplits(), batch_size=4, seed=0)
-    batch = next(iter(data.train_dataloader()))
-    assert batch["tokens"].shape == (4, 16)
-    assert len(batch["caption"]) == 4
 
 
 class Seeing(pl.LightningModule):

@@ -7,7 +7,6 @@ from itertools import product
 import pytest
 import torch
 from support.configs import composed
-from support.parity import assert_training_and_decoding_agree
 from support.recipes import shipped
 from support.tiny_tasks import MemorySplits, drafter_task, fit
 
@@ -19,11 +18,9 @@ from lantern.drafters.loading import load_eagle
 from lantern.errors import LanternError
 from lantern.models.checkpoints import load_weights
 from lantern.sampling import Sampling
-from lantern.training.drafter import drafter_task as task_module
 from lantern.training.drafter.drafter_task import DrafterTask
 from lantern.training.drafter.recipe import Recipe, late, low_middle_high
-from lantern.training.drafter.variants import ParallelStudent
-from lantern.training.tables.target_features import FeatureTable
+from lantern.training.tables.features import FeatureTable
 from lantern.trees.static import chain
 from lantern.verification import SharedNoise
 
@@ -40,22 +37,6 @@ def test_the_layers_are_the_published_ones():
     for choose, count in product((low_middle_high, late), range(1, 40)):
         assert 0 <= min(layers := choose(count)) <= max(layers) < count
         assert list(layers) == sorted(layers)
-
-
-@pytest.mark.parametrize("recipe", ["eagle3", "layered"])
-@pytest.mark.parametrize("cfg_scale", [1.0, 2.0])
-@torch.no_grad()
-def test_training_and_decoding_see_the_same_drafter(target, cfg_scale, recipe, monkeypatch):
-    """Catches layers in another order, rows, cache slots, pairs or guidance that differ between the two; the test fails
-    if lessons hold the layers of the position beside."""
-    made = shipped(recipe, "recipe.depth=3")
-    task = drafter_task(target.configured(cfg_scale), Sampling(cfg_scale=cfg_scale), recipe=made)
-    torch.nn.init.normal_(task.network.reads.fc.weight, std=0.1, generator=torch.Generator().manual_seed(0))
-    assert_training_and_decoding_agree(task, Eagle)
-    found = task_module.target_features
-    monkeypatch.setattr(task_module, "target_features", lambda *given: found(*given).roll(1, 2))
-    with pytest.raises(AssertionError):
-        assert_training_and_decoding_agree(task, Eagle)
 
 
 def test_the_map_of_layers_starts_at_the_features_and_is_trained(target, tmp_path):
@@ -111,9 +92,7 @@ def test_a_drafter_is_trained_further_by_a_recipe_of_its_own_kind(target, tmp_pa
 
     assert further("layers", eagle3()).network.reads.layers == low_middle_high(2)
     for folder, recipe in (("layers", None), ("features", eagle3()), ("layers", shipped("layered"))):
-        with pytest.raises(
-            LanternError, match=r"reads the target's .*, this recipe .*give the recipe it was trained by"
-        ):
+        with pytest.raises(LanternError, match=r"reads other layers .* give the recipe it was trained by"):
             further(folder, recipe)
 
 
@@ -136,11 +115,6 @@ def test_a_drafter_of_features_goes_on_from_where_it_was_with_layers_added(targe
     assert load_weights(tmp_path / "added")[1]["adds_layers"]
     again = drafter_task(target, recipe=recipe, start_from=str(tmp_path / "added"))
     assert torch.equal(predicted(again), predicted(task))
-
-
-def test_a_parallel_drafter_refuses_the_recipe(target):
-    with pytest.raises(LanternError, match=r"passes of EAGLE, drafter=parallel"):
-        ParallelStudent(levels=7).training_passes(eagle3(depth=7))
 
 
 def test_stored_features_hold_the_layers_of_the_recipe(target, tmp_path):

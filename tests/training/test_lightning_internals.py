@@ -6,11 +6,11 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.loggers import WandbLogger
-from support.configs import composed_with_hydra
-from support.tiny_tasks import MemorySplits, target_task
+from support.tiny_tasks import fit_saving, target_task
 
-from lantern.training.data_module import TrainingData
-from lantern.training.run.saved_state import BestCheckpoint, LatestCheckpoint
+from lantern.training.run.saved_state import BestCheckpoint
+
+OFTEN = timedelta(0)
 
 
 def test_lightning_has_the_private_interfaces_that_lightning_internals_uses(tmp_path):
@@ -34,41 +34,18 @@ class EndedBefore(pl.Callback):
         self.steps.append(trainer.global_step)
 
 
-def fit(
-    task, folder, *callbacks: pl.Callback, ckpt_path: str | None = None, every: int = 4, steps: int = 8, hours: int = 0
-) -> None:
-    """In epochs of three steps, every fourth one validated, saved as often as may be."""
-    latest = LatestCheckpoint(
-        folder, "latest", train_time_interval=timedelta(hours=hours), save_on_train_epoch_end=False,
-        enable_version_counter=False,
-    )  # fmt: skip
-    trainer = pl.Trainer(
-        accelerator="cpu", max_steps=steps, max_epochs=-1, callbacks=[*callbacks, latest], logger=False,
-        enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0, check_val_every_n_epoch=None,
-        val_check_interval=every,
-    )  # fmt: skip
-    trainer.fit(task, TrainingData(MemorySplits(), batch_size=4, seed=3), ckpt_path=ckpt_path, weights_only=True)
-
-
 def test_a_run_killed_during_a_validation_makes_it_again(weights, tmp_path):
     """Catches a checkpoint of the step that is validated: resumed from it, Lightning counts the validation as done."""
     steps, path = [], tmp_path / "latest.ckpt"
     with pytest.raises(SystemExit):
-        fit(target_task(weights), tmp_path, EndedBefore(steps, 4))
+        fit_saving(target_task(weights), tmp_path, EndedBefore(steps, 4), interval=OFTEN)
     assert torch.load(path, weights_only=True)["global_step"] == 3
     whole, resumed = target_task(weights), target_task(weights)
-    fit(resumed, tmp_path, EndedBefore(steps), ckpt_path=str(path))
+    fit_saving(resumed, tmp_path, EndedBefore(steps), ckpt_path=str(path))
     assert steps == [4, 8]
-    fit(whole, tmp_path / "whole")
+    fit_saving(whole, tmp_path / "whole")
     for (name, a), b in zip(whole.state_dict().items(), resumed.state_dict().values(), strict=True):
         assert torch.equal(a, b), name
-
-
-def test_a_run_that_validates_each_step_is_saved(weights, tmp_path):
-    """Catches a wait for a step without validation, which never comes."""
-    with pytest.raises(SystemExit):
-        fit(target_task(weights), tmp_path, EndedBefore([], 2), every=1)
-    assert torch.load(tmp_path / "latest.ckpt", weights_only=True)["global_step"] == 2
 
 
 @pytest.mark.parametrize("steps", [4, 5])
@@ -76,11 +53,11 @@ def test_the_last_step_is_saved_and_a_longer_run_goes_on_from_it(weights, tmp_pa
     """Validated or not. Catches ckpt_path=last that names no file after a short run, and after a longer one the state
     of minutes before its end."""
     whole, ended, longer = (target_task(weights) for _ in range(3))
-    fit(whole, tmp_path / "whole")
-    fit(ended, tmp_path, steps=steps, hours=1)
+    fit_saving(whole, tmp_path / "whole")
+    fit_saving(ended, tmp_path, steps=steps)
     path = tmp_path / "latest.ckpt"
     assert torch.load(path, weights_only=True)["global_step"] == steps
-    fit(longer, tmp_path, ckpt_path=str(path))
+    fit_saving(longer, tmp_path, ckpt_path=str(path))
     for (name, a), b in zip(whole.state_dict().items(), longer.state_dict().values(), strict=True):
         assert torch.equal(a, b), name
 
@@ -96,7 +73,3 @@ def test_a_run_resumed_in_another_folder_keeps_its_best_score(tmp_path):
     assert resumed.best_model_path == made.best_model_path
     assert resumed.best_k_models == made.best_k_models
     assert resumed.dirpath == str(tmp_path / "after")
-
-
-def test_trainings_save_so():
-    assert composed_with_hydra("train").callbacks.latest._target_.endswith(".LatestCheckpoint")

@@ -2,9 +2,6 @@
 not finite, and its W&B record, read back from the offline file."""
 
 import io
-import os
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,15 +10,13 @@ import pytorch_lightning as pl
 import torch
 import wandb
 from support.offline_runs import OfflineRun, read_runs
-from support.paths import ROOT
 from support.terminal import Terminal
 from support.tiny_tasks import target_task
 from torch import nn
 
 from lantern.errors import LanternError
 from lantern.models.checkpoints import save_weights, weights_hash
-from lantern.training.run import monitoring
-from lantern.training.run.monitoring import FiniteLoss, StepTime, TolerantWandbLogger, TrainingBar, wandb_logger
+from lantern.training.run.monitoring import FiniteLoss, TolerantWandbLogger, TrainingBar, wandb_logger
 from lantern.training.run.schedule import WarmupCosine
 
 SECONDS = 20  # of a step
@@ -81,43 +76,6 @@ def test_a_resumed_run_counts_the_time_left_from_its_own_steps(tmp_path):
     assert lines == ["training: 88%, step 7, loss 2.5, 0:20 left"]
 
 
-@pytest.mark.parametrize(
-    ("stream", "last"), [(io.StringIO, "training: 0%, step 39,"), (Terminal, "training: step 40,")]
-)
-def test_training_without_a_limit_has_no_time_left(tmp_path, stream, last):
-    """Catches a division by a share of 0."""
-    shown = trained(tmp_path, stream(), steps=-1)
-    assert f"{last} loss 2.5" in shown
-    assert "left" not in shown
-
-
-def test_the_time_of_steps_leaves_validation_out_and_goes_on_after_resuming(monkeypatch):
-    """Catches seconds a step that grow with the validation set, and a clock that restarts with a resumed run."""
-    now, logged = [100.0], {}
-    monkeypatch.setattr(monitoring, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(monitoring, "CpuContention", lambda: SimpleNamespace(cores=lambda: 0.5))
-    task = SimpleNamespace(log_dict=lambda values, **_: logged.update(values))
-    first, resumed = StepTime(), StepTime()
-
-    def trains(clock: StepTime, seconds: float, step: int) -> None:
-        """So long, then a validation of a minute."""
-        now[0] += seconds
-        clock.on_validation_start(None, task)
-        clock.on_validation_epoch_end(SimpleNamespace(global_step=step), task)
-        now[0] += 60
-        clock.on_validation_end(None, task)
-
-    first.on_train_start(None, task)
-    trains(first, 8.0, 4)
-    assert logged == {"time/training_s": 8.0, "time/steps": 4.0, "time/other_cores": 0.5}
-    now[0] += 2
-    resumed.load_state_dict(first.state_dict())  # between two validations
-    now[0] += 1000
-    resumed.on_train_start(None, task)
-    trains(resumed, 5.0, 8)
-    assert (logged["time/training_s"], logged["time/steps"]) == (15.0, 8.0)
-
-
 class Diverging(pl.LightningModule):
     """A loss that is not finite from a step on."""
 
@@ -169,6 +127,7 @@ def logger(folder: Path, checkpoint: str | None = None) -> TolerantWandbLogger:
     return wandb_logger("lantern", str(folder), "drafter", ["drafter"], checkpoint=checkpoint)
 
 
+@pytest.mark.full
 def test_a_drafter_is_an_artifact_of_the_run_that_trained_it(offline, tmp_path):
     weights = tmp_path / "drafter"
     save_weights(weights, {}, {"dim": 8})
@@ -184,6 +143,7 @@ def test_a_drafter_is_an_artifact_of_the_run_that_trained_it(offline, tmp_path):
     assert run.summary["val/loss"] == 1.0
 
 
+@pytest.mark.full
 def test_each_point_of_a_sweep_is_a_run_of_its_own(offline, tmp_path):
     """Catches Lightning's logger, which logs to the run that an earlier point of the process left open."""
     for name in ("first", "second"):
@@ -199,23 +159,3 @@ def test_training_that_is_resumed_goes_on_in_its_own_run(tmp_path, monkeypatch):
     assert logger(tmp_path / "second", checkpoint)._wandb_init["id"] == first["id"]
     assert first["resume"] == "allow"
     assert logger(tmp_path / "third")._wandb_init["id"] != first["id"]
-
-
-TRAINED = """
-import sys
-from lantern.training.run.monitoring import wandb_logger
-own = wandb_logger("lantern", sys.argv[1], "drafter", [])
-own.log_metrics({"val/loss": 1.0}, 3)
-own.finalize("success")
-"""
-
-
-@pytest.mark.full
-def test_training_prints_nothing_of_wandb(tmp_path):
-    """Catches the banner, the address and the summary of a run among the lines of training. In a process of its own:
-    wandb reads its settings once a process."""
-    settings = {key: value for key, value in os.environ.items() if key != "WANDB_SILENT"} | {"WANDB_MODE": "offline"}
-    command = [sys.executable, "-c", TRAINED, str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, text=True, check=True)
-    assert "wandb" not in done.stdout + done.stderr
-    assert list(tmp_path.glob("wandb/offline-run-*"))

@@ -1,8 +1,14 @@
-"""python train.py on a user's images, in miniature: from files to a drafter, over one process and two."""
+"""python train.py on a user's images, in miniature: from files to a drafter, over one process and several, some of them
+killed; and python -m lantern.training.prepare, which makes the tables that it reads."""
 
 import os
+import re
+import signal
+import socket
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,9 +20,20 @@ from support.tiny_weights import write_tiny_weights
 
 from lantern.models.checkpoints import load_weights, read_weights
 from lantern.scenes.rendering import render
+from lantern.training.run.processes import OWN_STORE
 from tools.miniature import write_captioned_scenes
 
+pytestmark = pytest.mark.full
 GOLDEN = ROOT / "tests" / "golden"
+ENVIRONMENT = os.environ | {"WANDB_MODE": "disabled", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+TRAIN = (str(ROOT / "train.py"),)
+STEPS, SAVE_EVERY = 30, 3  # of trainings that are killed
+PATIENCE = "last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=3"  # of the rendezvous, seconds
+LONG = (
+    f"trainer.max_steps={STEPS}", "trainer.val_check_interval=1000", "features=on_the_fly", "batches.batch_size=4",
+    "callbacks.latest.train_time_interval=null", f"+callbacks.latest.every_n_train_steps={SAVE_EVERY}",
+    "trainer.log_every_n_steps=1",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -31,23 +48,34 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def command(workplace: Path, run: Path, *arguments: str, program: tuple[str, ...] = TRAIN) -> list[str]:
+    return [
+        sys.executable, *program, "data=imagefolder", f"data.folder={workplace}/images", "data.validation_share=0.2",
+        f"paths.weights={workplace}/weights", f"paths.cache_dir={workplace}/cache", f"hydra.run.dir={run}",
+        "trainer.accelerator=cpu", "trainer.precision=64-true", "dtype=float64", "trainer.max_time=null",
+        "trainer.max_steps=3", "trainer.val_check_interval=3", "callbacks.best=null",
+        "batches.splits.validation.num_images=2", "batches.validation_batch_size=2", *arguments,
+    ]  # fmt: skip
+
+
+def output(arguments: list[str], workplace: Path) -> str:
+    done = subprocess.run(arguments, capture_output=True, text=True, cwd=workplace, env=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout + done.stderr
+
+
 def train(workplace: Path, name: str, *arguments: str) -> tuple[str, Path]:
     """train.py's output, and the run's folder."""
     run = workplace / "runs" / name
-    command = [
-        sys.executable, str(ROOT / "train.py"), "data=imagefolder", f"data.folder={workplace}/images",
-        "data.validation_share=0.2", f"paths.weights={workplace}/weights", f"paths.cache_dir={workplace}/cache",
-        f"hydra.run.dir={run}", "trainer.accelerator=cpu", "trainer.precision=64-true", "dtype=float64",
-        "trainer.max_time=null", "trainer.max_steps=3", "trainer.val_check_interval=3", "callbacks.best=null",
-        "batches.splits.validation.num_images=2", "batches.validation_batch_size=2", *arguments,
-    ]  # fmt: skip
-    environment = os.environ | {"WANDB_MODE": "disabled", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=workplace, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout + done.stderr, run
+    return output(command(workplace, run, *arguments), workplace), run
 
 
-@pytest.mark.full
+def evaluate(workplace: Path, overrides: list[str]) -> None:
+    """Runs the printed command on few images."""
+    few = ["speed.num_prompts=1", "speed.max_retimed=0", "output_tv.num_positions=0", "quality.num_images=0"]
+    output([sys.executable, str(ROOT / "evaluate.py"), *overrides, *few], workplace)
+
+
 def test_a_folder_of_images_becomes_a_drafter_and_two_processes_make_the_same_one(workplace):
     """Eight images a step in one process, four in each of two: the same images, noise and start, so the same weights.
     Catches noise keyed by process, an initialisation from one process's images, and other batches per process."""
@@ -64,7 +92,6 @@ def test_a_folder_of_images_becomes_a_drafter_and_two_processes_make_the_same_on
         torch.testing.assert_close(two[name], value, rtol=0, atol=1e-6)
 
 
-@pytest.mark.full
 def test_a_class_models_drafter_is_measured_by_the_printed_command(workplace):
     """Catches a printed command without the model's files or sizes, or with captions for a class model."""
     codes = read_weights(GOLDEN / "llamagen_vq_tiny.pt")
@@ -88,16 +115,6 @@ def test_a_class_models_drafter_is_measured_by_the_printed_command(workplace):
     evaluate(workplace, printed(said))
 
 
-def evaluate(workplace: Path, overrides: list[str]) -> None:
-    """Runs the printed command on few images."""
-    few = ["speed.num_prompts=1", "speed.max_retimed=0", "output_tv.num_positions=0", "quality.num_images=0"]
-    command = [sys.executable, str(ROOT / "evaluate.py"), *overrides, *few]
-    environment = os.environ | {"WANDB_MODE": "disabled", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=workplace, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
-
-
-@pytest.mark.full
 def test_a_drafter_is_trained_further_on_the_targets_own_images(workplace):
     said, run = train(
         workplace, "further", "task=drafter_self", "samples.num_images=8", "batches.batch_size=4",
@@ -107,3 +124,104 @@ def test_a_drafter_is_trained_further_on_the_targets_own_images(workplace):
     start, after = (load_weights(folder)[0] for folder in (workplace / "weights" / "drafter", run / "drafter"))
     assert all(torch.equal(start[name], value.float()) for name, value in after.items())
     assert list((workplace / "cache").glob("samples-train-*"))
+
+
+def test_a_training_finds_the_tables_that_two_processes_have_prepared_for_it(workplace):
+    """Catches tables under keys that depend on the command, and a split that is left to the training."""
+    cache = workplace / "prepared"
+    given = [f"paths.cache_dir={cache}", "features=on_the_fly", "batches.batch_size=2"]
+    launched = ["-m", "+launch=submitit_local", "+worker=range(2)", f"hydra.sweep.dir={workplace}/both"]
+    program = ("-m", "lantern.training.prepare")
+    output(command(workplace, workplace / "none", *given, *launched, program=program), workplace)
+    made = {path: path.stat().st_mtime_ns for path in cache.rglob("*.arrow")}
+    assert {path.parts[-3].split("-")[0] for path in made} == {"list", "tokens", "samples"}
+    train(workplace, "prepared", *given)
+    assert {path: path.stat().st_mtime_ns for path in cache.rglob("*.arrow")} == made
+
+
+def started(arguments: list[str], log: Path) -> subprocess.Popen:
+    environment = ENVIRONMENT | dict([OWN_STORE.split("=")])
+    with log.open("w") as file:
+        return subprocess.Popen(arguments, stdout=file, stderr=file, env=environment, start_new_session=True)
+
+
+def workers(launcher: int) -> list[int]:
+    """Processes of train.py that the launcher has started."""
+    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(launcher)], capture_output=True, text=True).stdout
+    return sorted(map(int, found.split()))
+
+
+def wait_for(happened: Callable[[], object], process: subprocess.Popen, log: Path, seconds: float = 240) -> None:
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert process.poll() is None, log.read_text()[-3000:]
+        assert time.monotonic() < deadline, log.read_text()[-3000:]
+        time.sleep(0.05)
+
+
+def steps_of(run: Path) -> Iterator[list[int]]:
+    """The logged steps of each start, in the order of the starts."""
+    numbered = sorted(run.glob("metrics-*.csv"), key=lambda path: int(path.stem.split("-")[1]))
+    for path in [*numbered, run / "metrics.csv"]:
+        lines = path.read_text().splitlines()
+        column = lines[0].split(",").index("step")
+        yield sorted({int(line.split(",")[column]) for line in lines[1:]})
+
+
+@pytest.fixture(scope="module")
+def undisturbed(workplace) -> dict[str, torch.Tensor]:
+    """The drafter of one process that nothing happened to."""
+    return load_weights(train(workplace, "undisturbed", *LONG)[1] / "drafter")[0]
+
+
+def assert_close(run: Path, undisturbed: dict[str, torch.Tensor]) -> None:
+    found = load_weights(run / "drafter")[0]
+    for name, value in undisturbed.items():
+        torch.testing.assert_close(found[name], value, rtol=0, atol=1e-6)
+
+
+def saved(run: Path) -> Callable[[], bool]:
+    return (run / "checkpoints" / "latest.previous.ckpt").exists
+
+
+def test_a_killed_rank_is_started_again_and_goes_on_from_the_last_checkpoint(workplace, undisturbed):
+    """Catches a restart from the beginning, and ranks that resume from different steps."""
+    run, log = workplace / "runs" / "killed", workplace / "killed.log"
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=3"]
+    process = started(command(workplace, run, *LONG, program=(*launcher, *TRAIN)), log)
+    wait_for(saved(run), process, log)
+    os.kill(workers(process.pid)[-1], signal.SIGKILL)
+    assert process.wait(timeout=300) == 0, log.read_text()[-3000:]
+    first, again = steps_of(run)
+    assert again[0] % SAVE_EVERY == 0
+    assert 0 < again[0] <= first[-1] + 1
+    assert again[-1] == STEPS - 1
+    assert f"resumed from {run}/checkpoints/latest.ckpt" in log.read_text()
+    assert_close(run, undisturbed)
+
+
+def test_a_lost_machine_leaves_the_other_to_go_on_with_the_same_batches(workplace, undisturbed):
+    """Two launchers stand for two machines; the one that does not hold the rendezvous is killed with its rank.
+    Catches a number of processes, or images a step, that is fixed at the first start."""
+    run = workplace / "runs" / "lost"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    launcher = [
+        "-m", "torch.distributed.run", "--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=3", "--rdzv-backend=c10d",
+        f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=lost", f"--rdzv-conf={PATIENCE},is_host=",
+    ]  # fmt: skip
+    logs = [workplace / "first.log", workplace / "second.log"]
+    first, second = (
+        started(command(workplace, run, *LONG, program=(*launcher[:-1], launcher[-1] + is_host, *TRAIN)), log)
+        for is_host, log in zip(("true", "false"), logs, strict=True)
+    )
+    wait_for(saved(run), first, logs[0])
+    for lost in (second.pid, *workers(second.pid)):
+        os.kill(lost, signal.SIGKILL)
+    second.wait()
+    assert first.wait(timeout=400) == 0, logs[0].read_text()[-3000:]
+    assert re.search(r"resumed from .*latest\.ckpt", logs[0].read_text())
+    config = (run / "config.yaml").read_text()
+    assert "num_nodes: 1" in config
+    assert list(steps_of(run))[-1][-1] == STEPS - 1
+    assert_close(run, undisturbed)

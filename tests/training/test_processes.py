@@ -20,18 +20,13 @@ from lantern.errors import LanternError
 from lantern.training.data_module import TrainingData
 from lantern.training.drafter.teacher_forcing import target_features
 from lantern.training.run.fit import fit
-from lantern.training.run.processes import check_processes, strategy, training_dtype
-from lantern.training.run.sharded_target import ShardedTarget, shard
+from lantern.training.run.processes import ShardedTarget, check_processes, shard, strategy
 
 
-def trainer_of(world_size: int) -> SimpleNamespace:
+def trainer_of(world_size: int, devices: int = 1, nodes: int = 1) -> SimpleNamespace:
     environment = SimpleNamespace(creates_processes_externally=True)
-    return SimpleNamespace(world_size=world_size, strategy=SimpleNamespace(cluster_environment=environment))
-
-
-def test_a_batch_of_another_size_than_the_processes_share_is_refused_before_anything_is_built():
-    with pytest.raises(LanternError, match="cannot be shared equally by 3 processes"):
-        check_processes(trainer_of(3), 8, ["hydra.run.dir=a"], False)
+    strategy = SimpleNamespace(cluster_environment=environment)
+    return SimpleNamespace(world_size=world_size, num_devices=devices, num_nodes=nodes, strategy=strategy)
 
 
 def test_processes_started_from_outside_need_a_common_folder():
@@ -46,8 +41,7 @@ def test_a_point_of_a_sweep_has_one_process_unless_slurm_starts_its_tasks(monkey
     """Catches a second process that runs the whole sweep again, while the first one waits for it."""
     for name, value in {"SLURM_JOB_NAME": "train", "SLURM_NTASKS": "2"}.items():
         monkeypatch.setenv(name, value)
-    pair = trainer_of(2)
-    pair.num_devices, pair.num_nodes = 2, 1
+    pair = trainer_of(2, devices=2)
     check_processes(pair, 8, [], True)  # the launcher has chosen their folder
     said = r"each of a point's 2 processes would run the whole sweep; give trainer\.devices=1, or \+launch=slurm"
     monkeypatch.setenv("SLURM_JOB_NAME", "bash")  # an allocation, in which Lightning would start them
@@ -67,8 +61,7 @@ def test_tasks_of_slurm_that_are_not_the_trainers_processes_are_refused(devices,
     """Catches hydra.launcher.tasks_per_node=4 with trainer.devices=1: four trainings in one folder."""
     monkeypatch.setenv("SLURM_NTASKS", "4")
     monkeypatch.setenv("SLURM_JOB_NAME", name)
-    trainer = trainer_of(devices * nodes)
-    trainer.num_devices, trainer.num_nodes = devices, nodes
+    trainer = trainer_of(devices * nodes, devices, nodes)
     with pytest.raises(LanternError, match="Slurm has 4 tasks") if is_refused else nullcontext():
         check_processes(trainer, 8, ["hydra.run.dir=a"], False)
 
@@ -110,7 +103,7 @@ def mesh():
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("name", ["emu3", "janus_pro"])
+@pytest.mark.parametrize("name", ["emu3", pytest.param("janus_pro", marks=pytest.mark.full)])
 def test_a_sharded_transformers_target_keeps_its_features_and_head(name, mesh, tmp_path):
     """Catches fused projections, tables or row ends that sharding loses."""
     FAMILIES[name].make(tmp_path)
@@ -130,7 +123,7 @@ def test_the_whole_head_is_moved_to_the_device(tmp_path, monkeypatch):
     """Catches a part of it that stays in main memory, where features of the device do not meet it."""
     FAMILIES["janus_pro"].make(tmp_path)
     target = instantiate(config(FAMILIES["janus_pro"], tmp_path).model)
-    monkeypatch.setattr("lantern.training.run.sharded_target._shard_layers", lambda *_: None)
+    monkeypatch.setattr("lantern.training.run.processes._shard_layers", lambda *_: None)
     shard(target, None, torch.device("meta"))
     head = target.vocabulary
     moved = [head.embed, head.head, head.bias, target.rotation, *head.hidden.parameters()]
@@ -145,14 +138,3 @@ def test_one_process_and_a_target_without_layers_are_one_sentence(mesh):
     with pytest.raises(LanternError, match=r"this is one; give trainer\.devices=2"):
         ShardedTarget().setup(pl.Trainer(barebones=True, accelerator="cpu"), pl.LightningModule(), "fit")
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-
-
-def test_the_dtype_of_a_target_is_chosen_by_the_device_that_trains(monkeypatch):
-    """Catches a target in float32 on eight GPUs, twice as large, because it is loaded by a processor."""
-    fast = {"cpu": False, "cuda": True}
-    monkeypatch.setattr("lantern.runtime.hardware.is_bf16_fast", lambda device: fast[torch.device(device).type])
-    assert training_dtype("auto", torch.device("cuda", 1)) == "bfloat16"
-    assert training_dtype("float32", torch.device("cuda", 1)) == "float32"
-    assert training_dtype("auto", torch.device("cpu")) == "auto"  # as the loader resolves it
-    monkeypatch.setitem(fast, "cuda", False)
-    assert training_dtype("auto", torch.device("cuda", 1)) == "float32"

@@ -16,11 +16,12 @@ from lantern.training.data_module import SeededBatches
 ROUNDING = 1e-6  # after five steps; dropout keyed by process changes weights by 2e-3 or more
 
 
-@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.full)])
+@pytest.fixture(scope="module", params=[2, 3])
 def together(request, weights, tmp_path_factory) -> tuple[Path, int]:
     """The folder of what so many processes have trained."""
     folder, processes = tmp_path_factory.mktemp("together"), request.param
-    command = [sys.executable, str(SUPPORT / "several_processes.py"), str(weights), str(folder), str(processes)]
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    command = [sys.executable, *launcher, str(SUPPORT / "several_processes.py"), str(weights), str(folder)]
     environment = os.environ | {"PYTHONPATH": f"{ROOT}:{TESTS}", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
     assert done.returncode == 0, done.stderr[-5000:]
@@ -34,6 +35,7 @@ def alone(weights) -> dict[str, dict]:
     return states | {"sharded": states["drafter"]}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["target", "drafter", "latents", "sharded"])
 def test_several_processes_train_the_weights_of_one(kind, together, alone):
     """Gloo, with the same images a step. Catches batches, noise or dropout that depend on the process, an
@@ -45,6 +47,7 @@ def test_several_processes_train_the_weights_of_one(kind, together, alone):
         torch.testing.assert_close(found[name], value, rtol=0, atol=ROUNDING)
 
 
+@pytest.mark.full
 def test_a_process_with_other_settings_is_named_on_all_of_them(together):
     """Catches a comparison that one process makes alone, after which the others wait for it."""
     folder, processes = together

@@ -1,18 +1,16 @@
 """The train.py command: every task composes, and bad input is one sentence."""
 
-import signal
-
 import pytest
 import torch
 from hydra.utils import get_method, instantiate
 from omegaconf import OmegaConf
-from support.commands import printed, refusal
+from support.commands import printed
 from support.configs import composed
 from support.paths import ROOT
 
 from lantern.errors import LanternError
 from lantern.runtime.files import alone_in
-from lantern.training.run import fit
+from lantern.training.run.checks import check_settings
 from lantern.training.run.entry import _place
 from lantern.training.run.fit import next_command
 
@@ -31,25 +29,10 @@ def targets_in(node: object) -> list[str]:
 def test_every_task_names_what_it_needs(task):
     cfg = composed("train", f"task={task}")
     assert cfg.task_name == TASKS[task]
+    check_settings(cfg)
     assert cfg.callbacks.best is None or cfg.callbacks.best.monitor.startswith("val/")
     for target in targets_in(OmegaConf.to_container(cfg)):
         assert callable(get_method(target)), target
-
-
-def test_the_default_distils_a_drafter_and_keeps_the_longest_accepted():
-    cfg = composed("train")
-    assert cfg.task_name == "drafter"
-    assert (cfg.callbacks.best.monitor, cfg.callbacks.best.mode) == ("val/sim_accept_len", "max")
-    assert (cfg.sampling.temperature, cfg.sampling.top_k, cfg.sampling.top_p, cfg.sampling.cfg_scale) == (1, 0, 1, 2)
-
-
-@pytest.mark.parametrize(("task", "place"), [("target", "batches.splits.images"), ("tokenizer", "batches.splits")])
-def test_own_images_replace_the_scenes_of_any_task(task, place):
-    """Catches settings of the scenes that a task adds to any data set."""
-    cfg = composed("train", f"task={task}", "data=imagefolder", "data.folder=/pictures")
-    data = OmegaConf.select(cfg, place)
-    assert data.folder == "/pictures"
-    assert not [name for name in data if str(name).startswith("num_") and name != "num_workers"]
 
 
 def test_the_printed_command_evaluates_on_the_target_that_was_trained_on(tmp_path):
@@ -77,10 +60,6 @@ def test_an_eagle_drafter_is_measured_losslessly(given, tmp_path):
     assert cfg.drafter.checkpoint == str(tmp_path / "drafter")
 
 
-def test_other_tasks_print_where_their_weights_belong(tmp_path):
-    assert next_command(tmp_path / "critic", ["task=critic"]).endswith("copy that folder to data/weights/critic")
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -90,27 +69,16 @@ def test_other_tasks_print_where_their_weights_belong(tmp_path):
         (["task=critic", "paths.runs=/proc/runs"], "cannot write to /proc/runs"),
     ],
 )
-def test_bad_input_is_one_sentence_and_a_failure(tmp_path, monkeypatch, arguments, sentence):
-    assert sentence in refused(tmp_path, monkeypatch, *arguments)
+def test_bad_input_is_one_sentence_and_a_failure(refused, arguments, sentence):
+    assert sentence in refused("train.py", *arguments)
 
 
-def refused(tmp_path, monkeypatch, *arguments: str) -> str:
-    """What train.py says, in this process."""
-    monkeypatch.setattr(fit, "silence_warnings", lambda: None)  # which would outlast the test
-    monkeypatch.chdir(tmp_path)
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        return refusal(monkeypatch, "train.py", *arguments, "logger.wandb=null")
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def test_two_trainings_in_one_folder_are_one_too_many(tmp_path, monkeypatch):
+def test_two_trainings_in_one_folder_are_one_too_many(refused, tmp_path):
     """Catches checkpoints of two runs that overwrite each other, and metrics moved away from a run that writes them."""
     (tmp_path / "run").mkdir()
     (metrics := tmp_path / "run" / "metrics.csv").write_text("of the first")
     with alone_in(tmp_path / "run"):
-        said = refused(tmp_path, monkeypatch, "task=critic", f"hydra.run.dir={tmp_path}/run")
+        said = refused("train.py", "task=critic", f"hydra.run.dir={tmp_path}/run")
     assert f"{tmp_path}/run is in use by another run" in said
     assert metrics.read_text() == "of the first"
 

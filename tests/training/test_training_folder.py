@@ -2,16 +2,20 @@
 
 import errno
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import pytorch_lightning as pl
 import torch
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import OmegaConf
+from support.configs import composed_with_hydra
+from support.made_recipes import made_run
 from support.tiny_tasks import MemorySplits, target_task
 
 from lantern.errors import LanternError
-from lantern.runtime.files import is_intact_zip
 from lantern.training.data_module import TrainingData
 from lantern.training.run.checks import CAPTIONS
 from lantern.training.run.fit import fit
@@ -19,6 +23,7 @@ from lantern.training.run.saved_state import WholeCheckpoints, previous_of, whol
 from lantern.training.run.training_folder import (
     ClaimRunFolder,
     checkpoint_to_resume,
+    is_finished,
     is_fresh_start,
     keep_old_metrics,
     named_checkpoint,
@@ -94,18 +99,6 @@ def test_ckpt_path_names_the_last_and_the_best_of_the_run_folder(tmp_path, capsy
     assert "latest.ckpt is torn or missing" in capsys.readouterr().out
 
 
-def test_a_torn_checkpoint_of_a_killed_run_gives_way_to_the_one_before(tmp_path, capsys):
-    latest = tmp_path / "checkpoints" / "latest.ckpt"
-    save(latest, 1, 2)
-    (tmp_path / "config.yaml").write_text("task_name: drafter\n")
-    config = {"task_name": "drafter"}
-    assert unfinished_checkpoint(tmp_path, config, {}) == str(latest)
-    latest.write_bytes(latest.read_bytes()[:-9])
-    assert unfinished_checkpoint(tmp_path, config, {}) == str(previous_of(latest))
-    assert "latest.ckpt is torn" in capsys.readouterr().out
-    assert not is_intact_zip(latest)
-
-
 def test_a_run_goes_on_with_another_number_of_processes_and_on_another_device(tmp_path):
     """Catches a comparison of settings that stops a restart with fewer machines."""
     latest = tmp_path / "checkpoints" / "latest.ckpt"
@@ -164,26 +157,6 @@ def test_a_killed_run_that_began_from_a_file_goes_on_when_the_same_command_is_gi
     assert checkpoint_to_resume(tmp_path, config | {"lr": 2}, asked, {}) == str(asked)  # another run, from that file
     latest.unlink()
     assert checkpoint_to_resume(tmp_path, config, asked, {}) == str(asked)
-
-
-class Refused(pl.LightningModule):
-    """Another reason to stop than its checkpoint."""
-
-    def setup(self, stage: str) -> None:
-        raise LanternError("give trainer.devices=2")
-
-    def configure_optimizers(self) -> None:
-        return None
-
-    def training_step(self, batch: object, batch_idx: int) -> None:
-        return None
-
-
-def test_what_stops_a_resumed_training_before_its_checkpoint_is_read_keeps_its_words(tmp_path):
-    """Catches "is of another task or size" in place of the reason."""
-    trainer = pl.Trainer(logger=False, enable_checkpointing=False, enable_progress_bar=False, accelerator="cpu")
-    with pytest.raises(LanternError, match=r"^give trainer\.devices=2$"):
-        fit(trainer, Refused(), [], str(tmp_path / "latest.ckpt"))
 
 
 def test_a_killed_training_run_is_resumed_and_its_metrics_are_kept(tmp_path):
@@ -261,3 +234,37 @@ def test_a_run_that_goes_on_from_its_latest_checkpoint_keeps_it(tmp_path):
     assert not is_fresh_start(tmp_path / "x" / "..", str(latest))
     assert is_fresh_start(tmp_path, None)
     assert is_fresh_start(tmp_path, str(latest.with_name("best.ckpt")))
+
+
+@pytest.mark.parametrize("name", ["lk", "eagle3"])
+def test_every_recipe_is_a_point_with_a_folder_of_its_own_and_equal_data(name, monkeypatch):
+    """Catches W&B runs of one name, which cannot be told apart."""
+    cfg = composed_with_hydra("train", "+sweep=recipe", f"recipe={name}", "seed=1")
+    monkeypatch.setattr(HydraConfig.instance(), "cfg", cfg)
+    assert (cfg.hydra.sweep.subdir, cfg.logger.wandb.name) == (f"{name}-1", f"{name}-1")
+    assert (cfg.batches.seed, cfg.batches.splits.validation.seed, cfg.images.config.seed) == (1, 0, 0)
+
+
+def test_a_finished_point_is_not_trained_again(tmp_path):
+    """Catches a sweep that trains all over, and one that takes a run of other settings for its own."""
+    folder = made_run(tmp_path / "lk-0")
+    config = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
+    assert is_finished(folder, config)
+    with pytest.raises(LanternError, match=r"lk-0 holds a run of other settings.*hydra\.sweep\.dir"):
+        is_finished(folder, config | {"seed": 5})
+    assert not is_finished(tmp_path / "lk-1", config)
+    (folder / "drafter" / "model.safetensors").unlink()  # killed while it was exported
+    assert not is_finished(folder, config)
+
+
+def test_the_settings_of_another_run_are_named(tmp_path):
+    """Catches a search through two configurations, and a cache that was moved, which changes no weight."""
+    folder = made_run(tmp_path / "lk-0")
+    config = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
+    config |= {"seed": 0, "task": {"lr": 1, "depth": 2}, "paths": {"root": "r", "cache_dir": "a"}}
+    (folder / "config.yaml").write_text(OmegaConf.to_yaml(config))
+    assert is_finished(folder, config | {"paths": {"root": "r", "cache_dir": "b"}})
+    now = config | {"seed": 5, "task": {"lr": 3}, "paths": {"root": "s", "cache_dir": "b"}}
+    told = "other settings (seed was 0, is 5; task.lr was 1, is 3; task.depth was 2, is not given; 1 more in its config"
+    with pytest.raises(LanternError, match=re.escape(told)):
+        is_finished(folder, now)

@@ -1,44 +1,50 @@
+from collections.abc import Iterator
+
 import pytest
 import torch
-from support.masked_unroll import masked_levels, masked_unroll
 from support.parity import assert_training_and_decoding_agree
+from support.recipes import shipped
 from support.tiny_tasks import drafter_task
 from support.uploads import Uploads
 from torch import Tensor, nn
 
 from lantern.drafters.eagle.eagle import Eagle
 from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
+from lantern.drafters.parallel import Parallel
 from lantern.sampling import Sampling
 from lantern.training.drafter import unroll as chain_attention
 from lantern.training.drafter.unroll import all_roots, detached_unroll, parallel_passes, unroll
+from lantern.training.drafter.variants import ParallelStudent
 
 
-@torch.no_grad()
-def test_passes_equal_chains_run_one_by_one():
-    """Reference: each chain recomputed from its root with plain causal attention, target features up to the root, the
-    drafter's own behind it."""
-    generator = torch.Generator().manual_seed(0)
-    length, dim = 7, 8
-    network = EagleNetwork(dim, 2, 16)
-    embeddings, features = torch.randn(2, 1, length, dim, generator=generator)
-    rotation = torch.randn(1, length, 2, dim // 2, generator=generator)
-    passes = list(unroll(network, embeddings, features, rotation, all_roots(0, length, 3)))
-    for root in range(length):
-        inputs = features.clone()
-        for d in range(3):
-            row = root + d
-            if row >= length:
-                break
-            outputs = network(embeddings[:, : row + 1], inputs[:, : row + 1], rotation[:, : row + 1], None)
-            assert torch.allclose(passes[d][:, root], outputs[:, row], atol=1e-6)
-            if row + 1 < length:
-                inputs[:, row + 1] = outputs[:, row]
+def eagle_chains(network, embeddings: Tensor, features: Tensor, rotation: Tensor) -> Iterator[list[Tensor]]:
+    """Each chain recomputed from its root with plain causal attention, target features up to the root, the drafter's
+    own behind it: by root the outputs [B, D] of its passes."""
+    for root in range(LENGTH):
+        inputs, outputs = features[:, : root + 1], []
+        for row in range(root + 1, min(root + DEPTH, LENGTH) + 1):
+            outputs.append(network(embeddings[:, :row], inputs, rotation[:, :row], None)[:, -1])
+            inputs = torch.cat([inputs, outputs[-1][:, None]], dim=1)
+        yield outputs
+
+
+def parallel_chains(
+    network: nn.Module, embeddings: Tensor, features: Tensor, rotation: Tensor
+) -> Iterator[list[Tensor]]:
+    """Each root's pairs, then one position a level, which reads the pair at the root."""
+    pairs = torch.cat([embeddings, features], dim=-1)
+    for root in range(LENGTH):
+        ahead = [entrance(pairs[:, root : root + 1]) for entrance in network.ahead]
+        x = torch.cat([network.fc(pairs[:, : root + 1]), *ahead], dim=1)[:, :LENGTH]
+        x = x + network.attention(x, rotation[:, : x.shape[1]], None)
+        x = x + network.feed_forward(network.ffn_norm(x))
+        yield list(x[:, root : root + DEPTH].unbind(1))
 
 
 LENGTH, DIM, DEPTH = 23, 8, 4
 NETWORKS = {
-    "eagle": (lambda: EagleNetwork(DIM, 2, 16), unroll, masked_unroll),
-    "parallel": (lambda: ParallelNetwork(DIM, 2, 16, DEPTH), parallel_passes, masked_levels),
+    "eagle": (lambda: EagleNetwork(DIM, 2, 16), unroll, eagle_chains),
+    "parallel": (lambda: ParallelNetwork(DIM, 2, 16, DEPTH), parallel_passes, parallel_chains),
 }
 KEPT = {
     "all": all_roots(2, LENGTH, DEPTH),
@@ -59,18 +65,16 @@ def made(name: str) -> tuple[nn.Module, list[Tensor], Tensor]:
 @pytest.mark.parametrize("at_once", [1, 5, 128])
 @pytest.mark.parametrize("kept", KEPT)
 @pytest.mark.parametrize("name", NETWORKS)
-def test_chains_with_one_key_a_pass_equal_masked_passes(name, kept, at_once, monkeypatch):
+def test_passes_equal_chains_run_one_by_one(name, kept, at_once, monkeypatch):
     """Outputs and gradients. Catches a chain that attends behind its root, to another chain or not to its own tokens,
     and blocks or dropped chains that shift it."""
     monkeypatch.setattr(chain_attention, "CHAINS_AT_ONCE", {"cpu": at_once})
     (network, inputs, rotation), roots = made(name), KEPT[kept]
-    _, passes, masked = NETWORKS[name]
+    _, passes, chains = NETWORKS[name]
     found = list(passes(network, *inputs, rotation, roots))
-    whole = list(masked(network, *inputs, rotation, DEPTH))
-    expected = [
-        whole[0],
-        *(outputs[:, at + d] for d, (outputs, at) in enumerate(zip(whole[1:], roots, strict=True), 1)),
-    ]
+    whole = list(chains(network, *inputs, rotation))
+    of_pass = [range(LENGTH), *(at.tolist() for at in roots)]
+    expected = [torch.stack([whole[root][d] for root in at], dim=1) for d, at in enumerate(of_pass)]
     weights = [*inputs, *network.parameters()]
     gradients = []
     for outputs in (found, expected):
@@ -91,14 +95,20 @@ def test_no_gradient_passes_through_detached_features():
     assert through == [True, False]
 
 
+@pytest.mark.parametrize("recipe", ["feature_lk", "eagle3", "layered", "parallel"])
 @pytest.mark.parametrize("cfg_scale", [1.0, 2.0])
 @torch.no_grad()
-def test_training_and_decoding_see_the_same_drafter(target, cfg_scale):
-    """Catches rows, cache slots, pairs or guidance that differ between the two."""
-    target = target.configured(cfg_scale)
-    task = drafter_task(target, Sampling(cfg_scale=cfg_scale))
-    task.network.fc.weight.add_(0.1 * torch.randn(16, 32, generator=torch.Generator().manual_seed(2)))
-    assert_training_and_decoding_agree(task, Eagle)
+def test_training_and_decoding_see_the_same_drafter(target, cfg_scale, recipe):
+    """Catches rows, cache slots, pairs, guidance or layers that differ between the two."""
+    is_parallel = recipe == "parallel"
+    made = shipped("feature_lk" if is_parallel else recipe, "recipe.depth=3")
+    student = ParallelStudent(levels=3) if is_parallel else None
+    sampling = Sampling(cfg_scale=cfg_scale)
+    task = drafter_task(target.configured(cfg_scale), sampling, recipe=made, student=student)
+    for layer in (task.network.fc, task.network.reads.fc if task.network.reads.layers else None):
+        if layer is not None:
+            layer.weight.add_(0.1 * torch.randn(layer.weight.shape, generator=torch.Generator().manual_seed(2)))
+    assert_training_and_decoding_agree(task, Parallel if is_parallel else Eagle)
 
 
 @pytest.mark.parametrize("name", NETWORKS)

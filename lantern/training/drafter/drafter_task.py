@@ -69,7 +69,7 @@ class DrafterTask(pl.LightningModule):
             )
         layers = recipe.layers(layered(target).num_layers) if recipe.layers else ()
         reads = layers, recipe.adds_layers
-        self.network = self._loaded(start_from, *reads) if start_from else self.student.build(target, *reads)
+        self.network = self._load(start_from, *reads) if start_from else self.student.build(target, *reads)
 
     def setup(self, stage: str) -> None:
         """Raises LanternError for levels without a gradient, for which several processes would wait."""
@@ -85,15 +85,15 @@ class DrafterTask(pl.LightningModule):
         """At first use: callbacks may move the target in their setup."""
         return head_backward(self.target)
 
-    def _loaded(self, start_from: str, layers: Sequence[int], adds_layers: bool) -> nn.Module:
+    def _load(self, start_from: str, layers: Sequence[int], adds_layers: bool) -> nn.Module:
         network = self.student.load(start_from, self.target)
         if adds_layers and not network.reads.layers:  # it goes on from what it reads already
             require_layers(self.target, layers)
             network.reads = AddedLayers(network.fc.out_features, layers)
         if (tuple(layers), adds_layers) != (network.reads.layers, network.reads.adds):
-            found, wanted = _read(network.reads.layers, network.reads.adds), _read(layers, adds_layers)
             raise LanternError(
-                f"task.start_from={start_from} reads {found}, this recipe {wanted}; give the recipe it was trained by"
+                f"task.start_from={start_from} reads other layers of the target than this recipe; give the recipe it "
+                "was trained by"
             )
         return network
 
@@ -180,7 +180,7 @@ class DrafterTask(pl.LightningModule):
         """By site the largest p [B, L - 1]; by depth overlap and agreement under noise of `seeds` [depth, B, L - 1]."""
         pairs = self._pairs(batch)
         laws = self._laws(pairs, seeds)
-        drafted = [self._guided(outputs) for outputs in self._passes(pairs, self.validation_depth)]
+        drafted = [self._guide_image(outputs) for outputs in self._passes(pairs, self.validation_depth)]
         by_image = [laws.compare(drafted, slice(i, i + 1)) for i in range(len(seeds))]  # the laws of all would be large
         certainty, alphas, agreements = (torch.cat(parts, dim=-2) for parts in zip(*by_image, strict=True))
         return certainty, alphas, agreements
@@ -203,9 +203,9 @@ class DrafterTask(pl.LightningModule):
         return unroll(self.network, pairs.embeddings, self.network.reads(pairs.previous), rotation, roots)
 
     def _laws(self, pairs: DrafterPairs, seeds: Tensor) -> GuidedLaws:
-        return GuidedLaws(self.target, self.sampling, self._guided(pairs.features), seeds, self._head_backward)
+        return GuidedLaws(self.target, self.sampling, self._guide_image(pairs.features), seeds, self._head_backward)
 
-    def _guided(self, features: Tensor) -> Tensor:  # [B R, T, D] -> [B, L - 1, D], image positions only
+    def _guide_image(self, features: Tensor) -> Tensor:  # [B R, T, D] -> [B, L - 1, D], image positions only
         return self._guide(features[:, self.target.prefix_len - 1 :])
 
     def _guide(self, features: Tensor) -> Tensor:  # [B R, T, D] -> [B, T, D]
@@ -239,10 +239,3 @@ def scatter_chains(rows: Tensor, kept: Tensor) -> Tensor:
         return rows
     whole = rows.new_zeros(len(rows), len(kept), rows.shape[2])
     return whole.index_copy(1, kept.nonzero()[:, 0].to(rows.device), rows)
-
-
-def _read(layers: Sequence[int], adds: bool) -> str:
-    """What a drafter reads, in words."""
-    if not layers:
-        return "the target's features"
-    return f"the target's layers {list(layers)} {'beside' if adds else 'in place of'} its features"

@@ -4,7 +4,6 @@ decoding computes them; and a drafter's losses against them, a block of sites at
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -21,14 +20,6 @@ SITES_AT_ONCE = {"cpu": 128}  # a block's laws stay in the processor's cache; th
 MANY_SITES = 8192  # at once on other devices
 
 
-@runtime_checkable
-class Teachable(Protocol):
-    """A target that computes the features of an image in one pass, without its cache and its head."""
-
-    def teach(self, tokens: Tensor, prompts: Sequence[str], layers: Sequence[int] = ()) -> Tensor:
-        """As target_features."""
-
-
 def guided_target(target: Target, cfg_scale: float) -> Target:
     """The target under the guidance that decoding will use, for all parts of a training run to share."""
     return target.configured(cfg_scale)
@@ -36,15 +27,10 @@ def guided_target(target: Target, cfg_scale: float) -> Target:
 
 def target_features(target: Target, tokens: Tensor, captions: list[str], layers: Sequence[int] = ()) -> Tensor:
     """tokens [B, L] behind captions -> features [B, R, P + L - 1, F] after the final norm, and behind them the inputs
-    of `layers`: those of Forward.features, in the precision of decoding also under a training's autocast.
-
-    LanternError for layers that the target does not hand out.
-    """
-    with torch.autocast(tokens.device.type, enabled=False):
-        if not isinstance(target, Teachable):
-            return features_of_decoding(target, tokens, captions, layers)
-        with torch.no_grad():
-            return target.teach(tokens, captions, layers)
+    of `layers`: those of Forward.features, in the precision of decoding also under a training's autocast."""
+    with torch.autocast(tokens.device.type, enabled=False), torch.no_grad():
+        teach = getattr(target, "teach", None) or partial(features_of_decoding, target)
+        return teach(tokens, captions, layers)
 
 
 def features_of_decoding(target: Target, tokens: Tensor, captions: list[str], layers: Sequence[int] = ()) -> Tensor:
@@ -79,7 +65,7 @@ def head_by_autograd(target: Target) -> Callable[[Tensor], Tensor]:
 
 @dataclass(frozen=True, eq=False)
 class GuidedLaws:
-    """Implements Teaching. Position t is that of the feature which predicts token t + 1."""
+    """What a batch of images teaches. Position t is that of the feature which predicts token t + 1."""
 
     target: Target
     sampling: Sampling
@@ -122,17 +108,8 @@ class GuidedLaws:
         return self.head_backward(gradient.to(self.features.dtype))
 
 
-class Teaching(Protocol):
-    """What a batch of images teaches, by slices of its images and positions [U]."""
-
-    def p(self, images: slice, positions: Tensor) -> Tensor: ...  # [b, U, V] the target's laws
-    def noise(self, images: slice, positions: Tensor) -> Tensor: ...  # [b, U, V] exp(G) of shared noise
-    def scores(self, rows: Tensor) -> Tensor: ...  # [..., D] guided outputs of the drafter -> log q up to a constant
-    def scores_to_rows(self, gradient: Tensor) -> Tensor: ...  # [..., V] -> [..., D]: the gradient of scores, backward
-
-
 def site_losses(
-    drafted: Tensor, roots: Tensor, passes: Tensor, teaching: Teaching, loss: SiteLoss
+    drafted: Tensor, roots: Tensor, passes: Tensor, teaching: GuidedLaws, loss: SiteLoss
 ) -> tuple[Tensor, Tensor]:
     """drafted [depth, B, S, D]: guided outputs of each pass at the positions roots [S] + depth; passes [S] of each
     chain, those behind them being left out; both on the host -> losses and overlaps [depth, B, S], 0 where left out;
@@ -146,7 +123,7 @@ class _BlockwiseLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx, drafted: Tensor, roots: Tensor, passes: Tensor, teaching: Teaching, loss: SiteLoss
+        ctx, drafted: Tensor, roots: Tensor, passes: Tensor, teaching: GuidedLaws, loss: SiteLoss
     ) -> tuple[Tensor, Tensor]:
         gradient = torch.zeros_like(drafted)
         dtype = torch.promote_types(drafted.dtype, torch.float32)

@@ -3,11 +3,10 @@ training-time test). Pass d stands for depth d: a chain's token there reads the 
 committed tokens and to the chain's own."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
@@ -16,45 +15,33 @@ CHAINS_AT_ONCE = {"cpu": 128}  # whose scores exist at once; they are computed a
 MANY_CHAINS = 1024  # at once on other devices, where a block is a dozen launches
 
 
-class Unroll(Protocol):
-    """The passes of a drafter over the positions of images; `unroll` gives the shapes."""
-
-    def __call__(
-        self, network: nn.Module, embeddings: Tensor, features: Tensor, rotation: Tensor, roots: Sequence[Tensor]
-    ) -> Iterator[Tensor]: ...
+Unroll = Callable[..., Iterator[Tensor]]  # the passes of a drafter over the positions of images, as `unroll`
 
 
 def unroll(
-    network: EagleNetwork, embeddings: Tensor, features: Tensor, rotation: Tensor, roots: Sequence[Tensor]
-) -> Iterator[Tensor]:
+    network: EagleNetwork, embeddings: Tensor, features: Tensor, rotation: Tensor, roots: Sequence[Tensor],
+    fed_back: Callable[[Tensor], Tensor] = lambda outputs: outputs,
+) -> Iterator[Tensor]:  # fmt: skip
     """embeddings [B, T, D] of tokens, features [B, T, D] of the positions before them -> outputs of the first pass at
     all positions [B, T, D], then of each later pass d at the positions roots + d [B, S, D].
 
     roots: for each later pass the positions [S] of its chains' roots, ascending, on the host, and among those of the
-    pass before.
+    pass before; fed_back: outputs of a pass -> the features that the next one reads.
     """
-    return _unroll(network, embeddings, features, rotation, roots, lambda outputs: outputs)
+    attention, former = ChainAttention(), torch.arange(embeddings.shape[1])
+    yield (outputs := network(embeddings, features, rotation, None, attention))
+    for d, chains in enumerate(roots, start=1):
+        placed, kept = attention.start_pass(chains, former)
+        own, at = fed_back(outputs)[:, kept].to(features.dtype), placed + d
+        yield (outputs := network(embeddings[:, at], own, rotation[:, at], None, attention))
+        former = chains
 
 
 def detached_unroll(
     network: EagleNetwork, embeddings: Tensor, features: Tensor, rotation: Tensor, roots: Sequence[Tensor]
 ) -> Iterator[Tensor]:
     """As unroll, without gradient through the features that a pass reads (HASS)."""
-    return _unroll(network, embeddings, features, rotation, roots, Tensor.detach)
-
-
-def _unroll(
-    network: EagleNetwork, embeddings: Tensor, features: Tensor, rotation: Tensor, roots: Sequence[Tensor],
-    fed_back: Callable[[Tensor], Tensor],
-) -> Iterator[Tensor]:  # fmt: skip
-    attention, former = ChainAttention(), torch.arange(embeddings.shape[1])
-    yield (outputs := network(embeddings, features, rotation, None, attention))
-    for d, chains in enumerate(roots, start=1):
-        placed, kept = _to_device(chains, former, features.device)
-        attention.start_pass(chains, placed, kept)
-        own, at = fed_back(outputs)[:, kept].to(features.dtype), placed + d
-        yield (outputs := network(embeddings[:, at], own, rotation[:, at], None, attention))
-        former = chains
+    return unroll(network, embeddings, features, rotation, roots, Tensor.detach)
 
 
 def parallel_passes(
@@ -64,18 +51,10 @@ def parallel_passes(
     attention, former = ChainAttention(), torch.arange(embeddings.shape[1])
     yield network(embeddings, features, rotation, None, attention)
     for level, chains in enumerate(roots, start=1):
-        placed, kept = _to_device(chains, former, features.device)
-        attention.start_pass(chains, placed, kept)
+        placed, _ = attention.start_pass(chains, former)
         pairs = embeddings[:, placed], features[:, placed]
         yield network(*pairs, rotation[:, placed + level], None, attention, level=level)
         former = chains
-
-
-def _to_device(chains: Tensor, former: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Roots [S] of chains and of those of the pass before, on the host -> the roots [S] and the chains' indices in the
-    pass before [S] on the device, by one upload."""
-    placed, kept = torch.stack([chains, torch.searchsorted(former, chains)]).to(device)
-    return placed, kept
 
 
 def all_roots(first: int, length: int, depth: int) -> list[Tensor]:
@@ -91,11 +70,14 @@ class ChainAttention:
         self._first: tuple[Tensor, ...] = ()  # keys and values [B, H, T, Dh]
         self._own: list[tuple[Tensor, Tensor]] = []  # of the later passes [B, H, S, Dh]
 
-    def start_pass(self, roots: Tensor, placed: Tensor, kept: Tensor) -> None:
-        """Before a later pass: the positions [S] of its chains' roots, ascending, on the host and on the device, and
-        there the indices [S] of these chains in the pass before."""
-        self._roots, self._placed = roots, placed
+    def start_pass(self, roots: Tensor, former: Tensor) -> tuple[Tensor, Tensor]:
+        """Before a later pass: the positions [S] of its chains' roots, ascending, and those of the pass before, both on
+        the host -> on the device, by one upload, the roots [S] and the chains' indices in the pass before [S]."""
+        device = self._first[0].device
+        self._roots = roots
+        self._placed, kept = torch.stack([roots, torch.searchsorted(former, roots)]).to(device)
         self._own = [(key[:, :, kept], value[:, :, kept]) for key, value in self._own]
+        return self._placed, kept
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:  # [B, H, T or S, Dh] each
         if not self._first:

@@ -1,8 +1,7 @@
 """The drafters that DrafterTask can distil: for each its network, its start and its teacher-forced passes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 import pytorch_lightning as pl
 import torch
@@ -24,26 +23,10 @@ WIDTH_MULTIPLE = 64  # of feed-forward widths
 RIDGE = 0.01  # regularisation of least squares, relative to the inputs' variance
 
 
-class Student(Protocol):
-    """A drafter variant in distillation."""
-
-    levels: int | None  # passes that its network has weights for; None: any number
-
-    def build(
-        self, target: Target, layers: Sequence[int], adds_layers: bool = False
-    ) -> nn.Module: ...  # whose inputs it reads; see Recipe
-    def load(self, checkpoint: str, target: Target) -> nn.Module: ...  # a drafter to train further
-    def passes(
-        self, network: nn.Module, embeddings: Tensor, features: Tensor, rotation: Tensor, roots: Sequence[Tensor]
-    ) -> Iterator[Tensor]: ...  # as decoding runs them: see unroll()
-    def training_passes(self, recipe: Recipe) -> Unroll: ...  # LanternError for a recipe of another kind of drafter
-    def config(self, network: nn.Module) -> dict: ...  # loader arguments beside the layer's sizes
-
-
 class EagleStudent:
     """EAGLE, unrolled on its own features: pass d reads the outputs of pass d - 1."""
 
-    levels = None
+    levels: int | None = None  # passes that the network has weights for; None: any number
     passes = staticmethod(unroll)
 
     def build(self, target: Target, layers: Sequence[int], adds_layers: bool = False) -> EagleNetwork:
@@ -91,7 +74,15 @@ class ParallelStudent:
                 raise LanternError(f"{START}={checkpoint} has {found} levels; give distil.student.levels={found}")
             return network
         network, eagle = ParallelNetwork(*layer_sizes(target), self.levels), load_network(folder, target, START)
-        _check_start(checkpoint, eagle, network)
+        width, wanted = (part.feed_forward.w1.out_features for part in (eagle, network))
+        own = [f"reads the target's layers {list(eagle.reads.layers)}"] if eagle.reads.layers else []
+        own += ["has an embedding of its own"] if eagle.embed_weight is not None else []
+        own += [f"has a feed-forward part of width {width}, not {wanted}"] if width != wanted else []
+        if own:  # of which the parallel drafter would keep a part only
+            raise LanternError(
+                f"{START}={checkpoint} {' and '.join(own)}; for drafter=parallel give a drafter of recipe=feature_lk, "
+                f"or leave {START} out"
+            )
         for part in ("fc", "attention", "ffn_norm", "feed_forward"):
             getattr(network, part).load_state_dict(getattr(eagle, part).state_dict())
         for layer in network.ahead:
@@ -111,23 +102,7 @@ class ParallelStudent:
         return {"levels": len(network.entrances)}
 
 
-def _check_start(checkpoint: str, eagle: EagleNetwork, network: ParallelNetwork) -> None:
-    """Refuses an EAGLE drafter of which a parallel one would keep only a part."""
-    if eagle.reads.layers:
-        raise LanternError(
-            f"{START}={checkpoint} reads the target's layers {list(eagle.reads.layers)}, drafter=parallel its features "
-            f"alone; give a drafter of recipe=feature_lk, or leave {START} out"
-        )
-    if eagle.embed_weight is not None:
-        raise LanternError(
-            f"{START}={checkpoint} has an embedding of its own, drafter=parallel reads the target's; leave {START} out"
-        )
-    found, wanted = (part.feed_forward.w1.out_features for part in (eagle, network))
-    if found != wanted:
-        raise LanternError(
-            f"{START}={checkpoint} has a feed-forward part of width {found}, drafter=parallel one of {wanted}; give a "
-            f"drafter of that width, or leave {START} out"
-        )
+Student = EagleStudent | ParallelStudent
 
 
 def save_drafter(folder: Path, network: EagleNetwork | ParallelNetwork, student: Student, target: Target) -> None:

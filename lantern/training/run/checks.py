@@ -48,15 +48,14 @@ def _check_trainer(cfg: DictConfig) -> None:
     trainer = cfg.trainer
     if not is_whole(cfg.seed) or not 0 <= cfg.seed < 2**32:
         raise LanternError(f"seed={cfg.seed} is out of range; give a whole number from 0 to {2**32 - 1}")
-    for name in ("max_steps", "max_epochs"):
-        if is_number(limit := trainer[name]) and limit != -1 and limit < 1:
-            raise LanternError(f"trainer.{name}={limit} trains nothing; give 1 at least, or -1 for no limit")
+    for name, unlimited in (("max_steps", -1), ("max_epochs", -1), ("val_check_interval", None)):
+        if is_number(value := trainer[name]) and value != unlimited and value < 1:
+            remedy = "give 1 at least" + (", or -1 for no limit" if unlimited else "")
+            raise LanternError(f"trainer.{name}={value} is out of range; {remedy}")
     if isinstance(trainer.max_time, str) and not trainer.max_time.strip("0:"):
         raise LanternError(
             f"trainer.max_time={trainer.max_time} trains nothing; give days:hours:minutes:seconds, or null"
         )
-    if is_number(interval := trainer.val_check_interval) and interval < 1:
-        raise LanternError(f"trainer.val_check_interval={interval} is out of range; give 1 step at least")
     if (count := trainer.get("accumulate_grad_batches", 1)) != 1:
         raise LanternError(
             f"trainer.accumulate_grad_batches={count}: the batches of a step would have equal noise; leave it out, and "

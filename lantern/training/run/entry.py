@@ -5,6 +5,8 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,7 @@ from lantern.cli.error_messages import in_one_sentence, without_hints
 from lantern.cli.help_page import register
 from lantern.cli.plain_settings import check_added
 from lantern.errors import LanternError
+from lantern.runtime.files import alone_in
 from lantern.runtime.home import CONFIG_FOLDER
 
 if TYPE_CHECKING:
@@ -29,21 +32,26 @@ PR_SET_PDEATHSIG = 1  # of Linux's prctl: the signal at the parent's end
 register()
 
 
-@without_hints
-@hydra.main(version_base="1.3", config_path=str(CONFIG_FOLDER), config_name="train")
-@in_one_sentence
+def command(function: Callable[[DictConfig], None]) -> Callable[[], None]:
+    """A command line that reads conf/train.yaml."""
+    main = hydra.main(version_base="1.3", config_path=str(CONFIG_FOLDER), config_name="train")
+    return without_hints(main(in_one_sentence(function)))
+
+
+@command
 def train(cfg: DictConfig) -> None:
     """Trains one part, or resumes its training, and exports the weights."""
     end_with_torchrun()
     run = HydraConfig.get()
     check_added(run.overrides.task, run.runtime.choices, "train")
     from pytorch_lightning import seed_everything
+    from pytorch_lightning.utilities import rank_zero_only
 
     from lantern.reporting.page.write import config_dir
     from lantern.training.run import fit, processes, training_folder
     from lantern.training.run.checks import check_captions, check_settings, data_hash
     from lantern.training.run.interrupts import Interrupts
-    from lantern.training.run.schedule import tell_end, tell_limits
+    from lantern.training.run.schedule import tell_limits
 
     interrupts = Interrupts()
     interrupts.listen()
@@ -56,7 +64,7 @@ def train(cfg: DictConfig) -> None:
     if (named is None or is_sweep) and training_folder.is_finished(folder, config):
         return
     seed_everything(cfg.seed, workers=True, verbose=False)
-    with training_folder.alone(folder):
+    with nullcontext() if rank_zero_only.rank else alone_in(folder):  # the processes of one training share it
         training_folder.keep_old_metrics(folder)
         trainer = _trainer(cfg, interrupts)
         processes.check_processes(trainer, cfg.batches.batch_size, run.overrides.hydra, is_sweep)
@@ -70,7 +78,6 @@ def train(cfg: DictConfig) -> None:
             processes.SameOnAllProcesses(training_folder.plain_config(cfg), weights, checkpoint),
         ]
         fit.fit(trainer, task, batches, checkpoint)
-        tell_end(trainer, cfg.trainer)
         fit.export(task, trainer, folder / cfg.task_name, run.overrides.task, config_dir(run.runtime))
 
 

@@ -40,8 +40,7 @@ def silence_warnings() -> None:
 
 
 def fit(trainer: pl.Trainer, task: pl.LightningModule, batches: object, checkpoint: str | None) -> None:
-    """Trainer.fit from a checkpoint or from the start. LanternError for a checkpoint of another task or size, and for
-    processes that do not find each other."""
+    """Trainer.fit from a checkpoint or from the start."""
     keep_freed_memory()
     if checkpoint is not None:
         _remove_surplus(Path(trainer.default_root_dir))
@@ -90,6 +89,7 @@ def export(
     for logger in trainer.loggers:
         if isinstance(logger, TolerantWandbLogger):
             logger.log_weights(folder, folder.name)
+    print(f"trained {trainer.global_step} steps")
     print(next_command(folder, [*overrides, *needed], config_dir))
 
 

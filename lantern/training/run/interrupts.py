@@ -25,6 +25,7 @@ class Interrupts(pl.Callback):
 
     def __init__(self) -> None:
         self._is_training, self._process = False, os.getpid()
+        self._latest: LatestCheckpoint | None = None
         self._received: int | None = None  # while a batch or a validation runs
         self._requeue: dict[int, Callable[[int, FrameType | None], object]] = {}  # handlers of a job in a queue
 
@@ -34,6 +35,7 @@ class Interrupts(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._is_training = True
+        self._latest = next((each for each in trainer.callbacks if isinstance(each, LatestCheckpoint)), None)
         handlers = {number: signal.getsignal(number) for number in REQUEUE}
         self._requeue = {number: handler for number, handler in handlers.items() if callable(handler)}
         if self._requeue:  # where SIGTERM precedes Slurm's kill
@@ -53,11 +55,11 @@ class Interrupts(pl.Callback):
             return
         if number not in self._requeue:
             if trainer.world_size == 1 and not is_validation_due(trainer):
-                _save(trainer)
+                self._save(trainer)
             if number == signal.SIGINT:
                 raise KeyboardInterrupt
         elif not is_validation_due(trainer):
-            _save(trainer)
+            self._save(trainer)
             self._requeue[number](number, None)
             while True:  # handlers return where another process requeues the job, whose kill ends this one
                 signal.pause()
@@ -74,7 +76,11 @@ class Interrupts(pl.Callback):
             exception.code = STATUS
         if trainer.is_global_zero:
             name = "Ctrl-C" if isinstance(exception, KeyboardInterrupt) else "SIGTERM"
-            _say(f"ended by {name} after step {trainer.global_step}", _remedy(trainer))
+            _say(f"ended by {name} after step {trainer.global_step}", _remedy(trainer, self._latest))
+
+    def _save(self, trainer: pl.Trainer) -> None:
+        if self._latest is not None:
+            self._latest.save(trainer)
 
     def _stop(self) -> None:
         self._is_training = False
@@ -97,18 +103,9 @@ class Interrupts(pl.Callback):
         raise SystemExit(STATUS)
 
 
-def _latest(trainer: pl.Trainer) -> LatestCheckpoint | None:
-    return next((each for each in trainer.callbacks if isinstance(each, LatestCheckpoint)), None)
-
-
-def _save(trainer: pl.Trainer) -> None:
-    if latest := _latest(trainer):
-        latest.save(trainer)
-
-
-def _remedy(trainer: pl.Trainer) -> str:
+def _remedy(trainer: pl.Trainer, latest: LatestCheckpoint | None) -> str:
     """How to go on from what is saved."""
-    if (latest := _latest(trainer)) is None or not latest.path.is_file():
+    if latest is None or not latest.path.is_file():
         return "no checkpoint is saved yet: started again it begins anew, on the tables that are made"
     now = f"ckpt_path=last hydra.run.dir={trainer.default_root_dir} trainer.max_time=00:00:00:01"
     return f"started again with the same hydra.run.dir=… it goes on; with {now} it exports what there is"

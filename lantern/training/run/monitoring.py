@@ -1,11 +1,11 @@
-"""What a training shows and logs: a bar, the time of its steps, Weights & Biases, and whether its loss is finite."""
+"""What a training shows and logs: a bar, Weights & Biases, and whether its loss is finite."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from math import isfinite
 from pathlib import Path
-from time import monotonic, perf_counter
+from time import monotonic
 from typing import Any, TextIO
 
 import pytorch_lightning as pl
@@ -17,14 +17,12 @@ from torch import Tensor
 from lantern.errors import LanternError
 from lantern.reporting.wandb_content import weights_artifact
 from lantern.reporting.wandb_runs import KEY_FILE, folder_key, wandb_mode
-from lantern.runtime.cores import CpuContention
 from lantern.runtime.progress_line import ProgressLine
 from lantern.training.run.lightning_internals import without_anonymous
 from lantern.training.run.schedule import share_of
 
 LOSS_EVERY = 10  # steps between two looks at the loss, each of which waits for the device
 REMEDY = "nothing is exported, lower the learning rates (task.lr=…) and start in another folder"
-TRAINED, STEPS, OTHERS = "time/training_s", "time/steps", "time/other_cores"
 log = logging.getLogger(__name__)
 
 
@@ -51,63 +49,19 @@ class TrainingBar(ProgressBar):
     ) -> None:
         if self._line is None or not self._line.is_due:
             return
-        share = share_of(trainer)
+        share, (time, before) = share_of(trainer), self._began
+        used = share - before
+        left_s = (self._clock() - time) * (1 - share) / used if used > 0 else None
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
         words = f"step {trainer.global_step}" + ("" if loss is None else f", loss {float(loss):.4g}")
-        self._line.show(share, words, self._left_s(share))
+        self._line.show(share, words, left_s)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._close()
-
-    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        self._close()
-
-    def _left_s(self, share: float) -> float | None:
-        time, before = self._began
-        used = share - before
-        return (self._clock() - time) * (1 - share) / used if used > 0 else None
-
-    def _close(self) -> None:
         if self._line is not None:
             self._line.close()
-            self._line = None
 
-
-class StepTime(pl.Callback):
-    """Logs TRAINED, STEPS and OTHERS. A resumed run counts on from its checkpoint."""
-
-    def __init__(self) -> None:
-        self._spent = self._disturbed = 0.0  # seconds of steps; seconds of cores that others used during these
-        self._running: tuple[float, CpuContention] | None = None
-
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._running = perf_counter(), CpuContention()
-
-    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._spent, self._disturbed = self._totals()
-        self._running = None
-
-    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        others = self._disturbed / self._spent if self._spent else 0.0
-        measured = {TRAINED: self._spent, STEPS: float(trainer.global_step), OTHERS: others}
-        pl_module.log_dict(measured, sync_dist=True)
-
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._running = perf_counter(), CpuContention()
-
-    def state_dict(self) -> dict[str, Any]:
-        spent, disturbed = self._totals()
-        return {"spent": spent, "disturbed": disturbed}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._spent, self._disturbed = state_dict["spent"], state_dict["disturbed"]
-
-    def _totals(self) -> tuple[float, float]:
-        if self._running is None:
-            return self._spent, self._disturbed
-        began, contention = self._running
-        seconds = perf_counter() - began
-        return self._spent + seconds, self._disturbed + seconds * (contention.cores() or 0.0)
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        self.on_train_end(trainer, pl_module)
 
 
 class FiniteLoss(pl.Callback):
@@ -134,11 +88,21 @@ class FiniteLoss(pl.Callback):
             raise LanternError(f"the training loss is {loss} at step {trainer.global_step}; {REMEDY}")
 
 
+class TolerantWandbLogger(WandbLogger):
+    """Lightning's logger, silent after its first failure."""
+
+    has_failed = False
+
+    def log_weights(self, folder: Path, kind: str) -> None:
+        """Logs exported weights as an artifact named by their hash, the name that evaluations use."""
+        self.experiment.log_artifact(weights_artifact(folder, kind))
+
+
 def _or_warn(method: Callable[..., None]) -> Callable[..., None]:
     """Turns any error of `method` into one warning: metrics.csv has the same data, and training must go on."""
 
     @wraps(method)
-    def guarded(self: "TolerantWandbLogger", *args: Any, **kwargs: Any) -> None:
+    def guarded(self: TolerantWandbLogger, *args: Any, **kwargs: Any) -> None:
         if self.has_failed:
             return
         try:
@@ -150,35 +114,8 @@ def _or_warn(method: Callable[..., None]) -> Callable[..., None]:
     return guarded
 
 
-class TolerantWandbLogger(WandbLogger):
-    """Lightning's logger, silent after its first failure."""
-
-    has_failed = False
-
-    @_or_warn
-    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        super().log_metrics(metrics, step)
-
-    @_or_warn
-    def log_hyperparams(self, params: dict[str, Any], *args: Any, **kwargs: Any) -> None:
-        super().log_hyperparams(params, *args, **kwargs)
-
-    @_or_warn
-    def save(self) -> None:
-        super().save()
-
-    @_or_warn
-    def after_save_checkpoint(self, checkpoint_callback: Any) -> None:
-        super().after_save_checkpoint(checkpoint_callback)
-
-    @_or_warn
-    def log_weights(self, folder: Path, kind: str) -> None:
-        """Logs exported weights as an artifact named by their hash, the name that evaluations use."""
-        self.experiment.log_artifact(weights_artifact(folder, kind))
-
-    @_or_warn
-    def finalize(self, status: str) -> None:
-        super().finalize(status)
+for name in ("log_metrics", "log_hyperparams", "log_weights", "finalize"):
+    setattr(TolerantWandbLogger, name, _or_warn(getattr(TolerantWandbLogger, name)))
 
 
 def wandb_logger(

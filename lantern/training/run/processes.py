@@ -2,16 +2,24 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
 from omegaconf import OmegaConf
 from pytorch_lightning.strategies import DDPStrategy, Strategy
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
 from lantern.errors import LanternError
 from lantern.identity import code_hash, digest
+from lantern.models.hf.target import HuggingFaceTarget
+from lantern.models.llamagen.fused import linear
+from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.runtime.hardware import is_bf16_fast, resolve_dtype
 from lantern.training.data_module import share_of_batch
 from lantern.training.run.training_folder import lasting_settings
@@ -32,8 +40,14 @@ def strategy(devices: int | str, num_nodes: int) -> Strategy | str:
 def check_processes(trainer: pl.Trainer, batch_size: int, hydra_overrides: Sequence[str], is_sweep: bool) -> None:
     """Refuses processes that could not train together: each would run a whole sweep, train alone in another folder,
     hang after a restart by torchrun, or get another share of the batch."""
-    _check_tasks(trainer)
-    if is_sweep and trainer.world_size > 1 and _slurm_tasks() == 1:
+    tasks, wanted = _slurm_tasks(), trainer.num_devices * trainer.num_nodes
+    if tasks not in (1, wanted):  # each of several tasks on one device would train alone, in the folder of the others
+        raise LanternError(
+            f"Slurm has {tasks} tasks for this training, trainer.devices={trainer.num_devices} on trainer.num_nodes="
+            f"{trainer.num_nodes} are {wanted}; give trainer.devices=<tasks per node> and trainer.num_nodes=<nodes>, "
+            "or one task a node"
+        )
+    if is_sweep and trainer.world_size > 1 and tasks == 1:
         raise LanternError(
             f"each of a point's {trainer.world_size} processes would run the whole sweep; give trainer.devices=1, or "
             f"+launch=slurm hydra.launcher.tasks_per_node={trainer.world_size}"
@@ -55,18 +69,6 @@ def check_processes(trainer: pl.Trainer, batch_size: int, hydra_overrides: Seque
 def _slurm_tasks() -> int:
     """The processes that Slurm has started for this training; 1 without Slurm, and where Lightning starts them."""
     return 1 if os.environ.get("SLURM_JOB_NAME") in INTERACTIVE else int(os.environ.get("SLURM_NTASKS", 1))
-
-
-def _check_tasks(trainer: pl.Trainer) -> None:
-    """Refuses other tasks of Slurm than the processes that the trainer waits for: each of several tasks on one device
-    would train alone, in the folder of the others."""
-    tasks = _slurm_tasks()
-    if tasks != 1 and tasks != trainer.num_devices * trainer.num_nodes:
-        raise LanternError(
-            f"Slurm has {tasks} tasks for this training, trainer.devices={trainer.num_devices} on trainer.num_nodes="
-            f"{trainer.num_nodes} are {trainer.num_devices * trainer.num_nodes}; give trainer.devices=<tasks per node> "
-            "and trainer.num_nodes=<nodes>, or one task a node"
-        )
 
 
 class SameOnAllProcesses(pl.Callback):
@@ -110,3 +112,54 @@ def training_dtype(dtype: str, device: torch.device) -> str:
     choose for itself."""
     chooses = dtype == "auto" and device.type != "cpu"
     return str(resolve_dtype(dtype, device)).removeprefix("torch.") if chooses else dtype
+
+
+class ShardedTarget(pl.Callback):
+    """Shards a frozen target that does not fit a device, after its tables of tokens and samples are made, which need it
+    whole: each process holds a part of every layer (FSDP), and a layer is whole only while it is computed. The drafter
+    stays whole, under DDP."""
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        if not dist.is_initialized():
+            raise LanternError(
+                "callbacks=sharded_target shards the target over several processes, this is one; give "
+                "trainer.devices=2, or leave it out"
+            )
+        for name in ("train", "validation"):
+            trainer.datamodule.splits.split(name)
+        dist.barrier()
+        device = trainer.strategy.root_device
+        shard(pl_module.target, init_device_mesh(device.type, (trainer.world_size,)), device)
+
+
+def shard(target: Any, mesh: DeviceMesh, device: torch.device) -> None:
+    """Replaces every layer of the target by this process's part and moves the rest to the device. The target then has
+    features and a head, and decodes no more."""
+    if isinstance(target, LlamaGenTarget):
+        _shard_llamagen(target, mesh, device)
+    elif isinstance(target, HuggingFaceTarget):
+        _shard_transformers(target, mesh, device)
+    else:
+        raise LanternError(f"{type(target).__name__} has no layers to shard; leave callbacks=sharded_target out")
+
+
+def _shard_llamagen(target: LlamaGenTarget, mesh: DeviceMesh, device: torch.device) -> None:
+    del target.body  # decoding's copies of the layers
+    _shard_layers(target.transformer, mesh, device)
+    target._head = linear(target.transformer.output.weight)
+
+
+def _shard_transformers(target: HuggingFaceTarget, mesh: DeviceMesh, device: torch.device) -> None:
+    _shard_layers(target.transformer, mesh, device)
+    tables = ("embed", "head", "bias", "row_end")
+    found = {name: getattr(target.vocabulary, name) for name in tables}
+    moved = {name: table.to(device) for name, table in found.items() if table is not None}
+    if isinstance(hidden := target.vocabulary.hidden, nn.Module):
+        hidden.to(device)
+    target.vocabulary, target.rotation = replace(target.vocabulary, **moved), target.rotation.to(device)
+
+
+def _shard_layers(body: nn.Module, mesh: DeviceMesh, device: torch.device) -> None:
+    for layer in body.layers:  # one at a time: only this one is whole on the device
+        fully_shard(layer, mesh=mesh, reshard_after_forward=True)
+    body.to(device)

@@ -8,7 +8,6 @@ from weakref import WeakKeyDictionary
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Timer
-from pytorch_lightning.utilities import rank_zero_only
 
 from lantern.errors import LanternError
 
@@ -42,8 +41,7 @@ def share_of(trainer: pl.Trainer) -> float:
     if trainer.max_steps > 0:
         shares.append(trainer.global_step / trainer.max_steps)
     if trainer.max_epochs and trainer.max_epochs > 0:
-        steps = -(-trainer.num_training_batches // trainer.accumulate_grad_batches)  # of an epoch, the last one short
-        shares.append(trainer.global_step / (trainer.max_epochs * steps))
+        shares.append(trainer.global_step / (trainer.max_epochs * trainer.num_training_batches))
     for callback in trainer.callbacks:
         if isinstance(callback, Timer) and (left := callback.time_remaining("train")) is not None:
             shares.append(1 - left / (left + callback.time_elapsed("train")))
@@ -76,10 +74,10 @@ class WarmupCosine(pl.Callback):
 def tell_limits(limits: Mapping, overrides: Sequence[str], task: str) -> None:
     """Warns of a task's max_time beside steps or epochs that the user has given, and of a training without limits.
     limits: the trainer's settings."""
-    given = [override.lstrip("+") for override in overrides]
+    given = {override.lstrip("+").split("=")[0] for override in overrides}
     counted = [name for name in ("max_steps", "max_epochs") if (limits.get(name) or -1) > 0]
-    asked = [f"trainer.{name}={limits[name]}" for name in counted if _has(given, f"trainer.{name}")]
-    if asked and limits["max_time"] is not None and not _has(given, "trainer.max_time"):
+    asked = [f"trainer.{name}={limits[name]}" for name in counted if f"trainer.{name}" in given]
+    if asked and limits["max_time"] is not None and "trainer.max_time" not in given:
         log.warning(
             "%s ends after trainer.max_time=%s at the latest, which task=%s sets; give trainer.max_time=null for all "
             "of it", asked[0], limits["max_time"], task,
@@ -91,32 +89,22 @@ def tell_limits(limits: Mapping, overrides: Sequence[str], task: str) -> None:
         )
 
 
-def _has(given: Sequence[str], key: str) -> bool:
-    return any(each.startswith(f"{key}=") for each in given)
-
-
-@rank_zero_only
-def tell_end(trainer: pl.Trainer, limits: Mapping) -> None:
-    """Prints the steps of a training that has ended, and the limit that was reached."""
-    if share_of(trainer) < 1:
-        end = ", stopped before its limits"
-    elif 0 < trainer.max_steps <= trainer.global_step:
-        end = f": trainer.max_steps={trainer.max_steps} is reached"
-    elif trainer.max_epochs and 0 < trainer.max_epochs <= trainer.current_epoch:
-        end = f": trainer.max_epochs={trainer.max_epochs} is reached"
-    else:
-        end = f": trainer.max_time={limits['max_time']} is reached"
-    print(f"trained {trainer.global_step} steps{end}")
-
-
 class StepTimer(Timer):
-    """Lightning's time limit, without its validations: more steps in the same time would have more of them. A resumed
-    run counts on from its checkpoint."""
+    """Lightning's time limit, without its validations, at which it logs the seconds and the steps until then: more
+    steps in the same time would have more validations. A resumed run counts on from its checkpoint."""
 
     def __init__(self, duration: str | None) -> None:
         """duration: DD:HH:MM:SS; None for no limit."""
         super().__init__(duration)
-        self._validated = 0.0  # seconds, since this process began to train
+        self._trained = self._validated = 0.0  # seconds, since this process began to train
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._trained = self.time_elapsed()
+        super().on_validation_start(trainer, pl_module)
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        measured = {"time/training_s": self._trained, "time/steps": float(trainer.global_step)}
+        pl_module.log_dict(measured, sync_dist=True)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         super().on_validation_end(trainer, pl_module)

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from lantern.errors import LanternError
 from lantern.identity import PROVENANCE, write_provenance
 from lantern.models.checkpoints import local_hashes, weights_file
-from lantern.runtime.files import alone_in, is_file, read_object, replace_text
+from lantern.runtime.files import is_file, read_object, replace_text
 from lantern.training.run.checks import CAPTIONS
 from lantern.training.run.saved_state import previous_of, whole_checkpoint
 
@@ -44,11 +43,6 @@ def weights_of(config: dict[str, Any], task: pl.LightningModule) -> dict[str, st
     return named_weights(config) | ({"target": target.weights_hash} if target is not None else {})
 
 
-def alone(folder: Path) -> AbstractContextManager[None]:
-    """LanternError while another training writes to this folder; the processes of one training share it."""
-    return nullcontext() if rank_zero_only.rank else alone_in(folder)
-
-
 def named_checkpoint(ckpt_path: str | None, folder: Path) -> Path | None:
     """The whole checkpoint that ckpt_path asks for: a path, or `last` or `best` of the run folder."""
     if ckpt_path is None:
@@ -75,55 +69,46 @@ def checkpoint_to_resume(
     - ckpt_path names one, and torchrun, Slurm or the same command restarts the run: its own latest, else that one;
     - ckpt_path is not given: the latest of an unfinished run in this folder.
     """
-    if named is not None and not _was_restarted() and not _began_from_file(folder, config):
+    was_restarted = any(int(os.environ.get(f"{by}_RESTART_COUNT", 0)) > 0 for by in ("TORCHELASTIC", "SLURM"))
+    has_config = config["ckpt_path"] not in NAMED and (folder / CONFIG).is_file()
+    began_from_file = has_config and not _changed_settings(folder, config)  # a ckpt_path that is none of its own files
+    if named is not None and not was_restarted and not began_from_file:
         return str(named)
     return unfinished_checkpoint(folder, config, weights) or (str(named) if named is not None else None)
 
 
-def _was_restarted() -> bool:
-    """Whether torchrun has started these processes again after one of them ended, or Slurm this job."""
-    return any(int(os.environ.get(f"{by}_RESTART_COUNT", 0)) > 0 for by in ("TORCHELASTIC", "SLURM"))
-
-
-def _began_from_file(folder: Path, config: dict[str, Any]) -> bool:
-    """Whether the run in this folder has these settings, among them a ckpt_path that is no name of its own files."""
-    return config["ckpt_path"] not in NAMED and (folder / CONFIG).is_file() and not _changed_settings(folder, config)
-
-
 def unfinished_checkpoint(folder: Path, config: dict[str, Any], weights: Mapping[str, str]) -> str | None:
     """The latest whole checkpoint of an unfinished run in this folder, one without exported weights; None without one.
-    LanternError if that run had other settings or read other weights; another number of processes is none."""
+    Another number of processes is no other setting."""
     path = latest_of(folder)
     latest = whole_checkpoint(path)
     if latest is None or not (folder / CONFIG).is_file() or weights_file(folder / config["task_name"]).is_file():
         return None
-    if changed := _changed_settings(folder, config):
-        raise LanternError(
-            f"hydra.run.dir={folder} holds an unfinished run of other settings ({changed}); give another "
-            f"folder, or go on from it by ckpt_path={latest}"
-        )
-    _check_weights(folder, weights, f"hydra.run.dir={folder} holds an unfinished run")
+    what = f"hydra.run.dir={folder} holds an unfinished run"
+    _check_same(folder, config, weights, what, f"ckpt_path={latest}")
     print(f"resumed from {latest}" + ("" if latest == path else f", because {path.name} is torn"))
     return str(latest)
 
 
 def is_finished(folder: Path, config: dict[str, Any]) -> bool:
-    """Whether a run has ended in this folder, such as a point of a sweep that was killed. LanternError if it was one of
-    other settings, or on other weights."""
+    """Whether a run has ended in this folder, such as a point of a sweep that was killed."""
     if not weights_file(folder / config["task_name"]).is_file() or not (folder / CONFIG).is_file():
         return False  # the weights are written last
-    if changed := _changed_settings(folder, config):
-        raise LanternError(
-            f"{folder} holds a run of other settings ({changed}); give another hydra.run.dir, of a sweep "
-            "hydra.sweep.dir, or go on from it by ckpt_path=last"
-        )
-    _check_weights(folder, named_weights(config), f"{folder} holds a run")
+    _check_same(folder, config, named_weights(config), f"{folder} holds a run", "ckpt_path=last")
     print(f"{folder} is finished")
     return True
 
 
-def _check_weights(folder: Path, weights: Mapping[str, str], what: str) -> None:
-    """Refuses other weights or captions than the run in this folder has read; the sentence begins with `what`."""
+def _check_same(
+    folder: Path, config: dict[str, Any], weights: Mapping[str, str], what: str, going_on: str
+) -> None:  # fmt: skip
+    """Refuses other settings, weights or captions than those of the run in this folder; the sentence begins with
+    `what`; going_on: the setting that goes on from it all the same."""
+    if changed := _changed_settings(folder, config):
+        raise LanternError(
+            f"{what} of other settings ({changed}); give another hydra.run.dir, of a sweep hydra.sweep.dir, or go on "
+            f"from it by {going_on}"
+        )
     recorded = read_object(folder / PROVENANCE).get("hashes", {})
     for name, found in weights.items():
         if (before := recorded.get(name, found)) != found:
@@ -154,11 +139,10 @@ def differences(before: object, now: object, name: str = "") -> list[str]:
         pairs = {key: (before.get(key, ABSENT), now.get(key, ABSENT)) for key in [*before, *now]}
         parts = [differences(*pair, f"{name}.{key}" if name else str(key)) for key, pair in pairs.items()]
         return [found for part in parts for found in part]
-    return [] if before == now else [f"{name} was {_shown(before)}, is {_shown(now)}"]
-
-
-def _shown(value: object) -> str:
-    return text if len(text := str(value)) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}…"
+    texts = [
+        text if len(text := str(each)) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}…" for each in (before, now)
+    ]
+    return [] if before == now else [f"{name} was {texts[0]}, is {texts[1]}"]
 
 
 class ClaimRunFolder(pl.Callback):
@@ -172,14 +156,8 @@ class ClaimRunFolder(pl.Callback):
         self.folder, self.config, self.device, self.weights = folder, config, device, weights
         self.checkpoint, self.is_claimed = checkpoint, False
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.claim(trainer)
-
-    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.claim(trainer)  # where the checkpoint leaves nothing to train
-
     @rank_zero_only
-    def claim(self, trainer: pl.Trainer) -> None:
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Writes config.yaml and provenance.json, and logs the configuration."""
         if self.is_claimed:
             return
@@ -195,11 +173,13 @@ class ClaimRunFolder(pl.Callback):
         for logger in trainer.loggers:
             logger.log_hyperparams(self.config)
 
+    on_fit_end = on_train_start  # where the checkpoint leaves nothing to train
+
 
 @rank_zero_only
 def keep_old_metrics(folder: Path) -> None:
     """Renames metrics.csv of an earlier run in this folder, which a new logger would delete, to metrics-1.csv, …"""
-    if (path := folder / METRICS).is_file():
+    if (path := folder / "metrics.csv").is_file():
         _rename_aside(path)
 
 

@@ -15,7 +15,7 @@ from datasets import Sequence as Column
 from torch import Tensor, nn
 
 from lantern.acceptance.exact import Exact
-from lantern.data.cached_table import Budget, cache_key, cached_batches
+from lantern.data.cached_table import Budget, cache_key, cached_rows
 from lantern.data.splits import Split, Splits
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
@@ -30,7 +30,7 @@ from lantern.types import Target
 from lantern.verification import SharedNoise
 
 ENCODE_BATCH = 32
-ENCODED_PER_SHARD, SAMPLED_PER_SHARD = 8, 4  # batches: at most so many are computed again after a killed run
+ENCODED_PER_SHARD, SAMPLED_PER_SHARD = 256, 128  # at most so many are computed again after a killed run
 MAX_CODES = 2**16  # of a uint16 column
 CAPTION_BYTES = 400  # of a long caption, for estimates
 MIN_DOWNSAMPLING = 8  # of all supported image tokenizers, for estimates
@@ -71,7 +71,7 @@ def _read_tokens(stored: np.ndarray) -> Tensor:
 
 
 class TokenTable:
-    """Tokens of a data set of captioned images. Raises LanternError rather than fill more than `budget_gib` of disk."""
+    """Tokens of a data set of captioned images, within `budget_gib` of disk."""
 
     kind = "tokens"
 
@@ -83,27 +83,26 @@ class TokenTable:
         L; setting: the config key of the budget."""
         self.images, self.tokenizer, self.cache_dir, self.budget_gib = images, tokenizer, Path(cache_dir), budget_gib
         self.num_tokens, self.setting = num_tokens, setting
-        self.num_codes, self.num_channels = tokenizer.codebook.shape
-        check_codes(self.num_codes, "tokenizer")
+        num_codes, self.num_channels = tokenizer.codebook.shape
+        check_codes(num_codes, "tokenizer")
         hash_of = tokens_hash if isinstance(tokenizer, VQTokenizer) else state_hash  # others may name no decoder
         self.tokenizer_hash = hash_of(tokenizer)
 
     def split(self, name: str) -> TableSplit:
-        """Encodes the split at the first call; later calls, in any process, read the cached table. LanternError for
-        images of another size than the target's."""
+        """Encodes the split at the first call; later calls, in any process, read the cached table."""
         source, channels = self.images.split(name), self.num_channels if self.kind == "latents" else 1
         height, width, _ = source[0]["image"].shape
         size = len(source) * (2 * channels * (height * width // MIN_DOWNSAMPLING**2) + CAPTION_BYTES)
         budget = Budget(f"{self.kind} of {len(source):,} {name} images", size, self.budget_gib, self.setting)
         key = cache_key(source.fingerprint, self.tokenizer_hash)
-        rows = cached_batches(
-            self.cache_dir / f"{self.kind}-{name}-{key}", partial(self._rows, source), len(source), ENCODE_BATCH,
-            COLUMNS[self.kind], ENCODED_PER_SHARD, budget,
+        rows = cached_rows(
+            self.cache_dir / f"{self.kind}-{name}-{key}", partial(self._rows, source), range(len(source)),
+            COLUMNS[self.kind], 1, ENCODED_PER_SHARD, ENCODE_BATCH, budget,
         )  # fmt: skip
         self._check_size(height, len(rows[0][self.kind]) // channels)
         return TableSplit(rows, self.kind, self._read, key)
 
-    def _rows(self, source: Split, indices: list[int]) -> Iterator[dict[str, Any]]:
+    def _rows(self, source: Split, indices: Sequence[int]) -> Iterator[dict[str, Any]]:
         items = [source[i] for i in indices]
         images = torch.from_numpy(np.stack([item["image"] for item in items]))
         encoded = self._encode(images)
@@ -112,10 +111,9 @@ class TokenTable:
             yield {self.kind: row.flatten().numpy(), "caption": item["caption"]}
 
     def _encode(self, images: Tensor) -> Tensor:  # uint8 [B, H, W, 3] -> uint16 [B, L]
-        return encode(self.tokenizer, images).to(torch.uint16)
+        return encode(self.tokenizer.encode, images, self.tokenizer.codebook.device).to(torch.uint16)
 
-    def _read(self, stored: np.ndarray) -> Tensor:
-        return _read_tokens(stored)
+    _read = staticmethod(_read_tokens)
 
     def _check_size(self, pixels: int, num_tokens: int) -> None:
         if self.num_tokens not in (None, num_tokens):
@@ -131,9 +129,9 @@ class LatentTable(TokenTable):
     kind = "latents"
 
     def _encode(self, images: Tensor) -> Tensor:  # uint8 [B, H, W, 3] -> float16 [B, L, C]
-        return latents_of(self.tokenizer, images).flatten(1, 2).half()
+        return encode(self.tokenizer.latents, images, self.tokenizer.codebook.device).flatten(1, 2).half()
 
-    def _read(self, stored: np.ndarray) -> Tensor:
+    def _read(self, stored: np.ndarray) -> Tensor:  # type: ignore[override]
         return torch.from_numpy(stored.astype(np.float32)).unflatten(0, (-1, self.num_channels))
 
 
@@ -152,19 +150,10 @@ def check_codes(count: int, what: str) -> None:
 
 
 @torch.inference_mode()
-def encode(tokenizer: nn.Module, images: Tensor) -> Tensor:  # uint8 [B, H, W, 3] -> [B, L], on the host
-    """In float32, so that tokens are the same on every machine, except for ties."""
-    return tokenizer.encode(_on_device(tokenizer, images)).cpu()
-
-
-@torch.inference_mode()
-def latents_of(tokenizer: VQTokenizer, images: Tensor) -> Tensor:  # uint8 [B, H, W, 3] -> [B, h, w, C], on the host
-    """Unit vectors, in float32."""
-    return tokenizer.latents(_on_device(tokenizer, images)).cpu()
-
-
-def _on_device(tokenizer: nn.Module, images: Tensor) -> Tensor:  # uint8 [B, H, W, 3] -> [B, 3, H, W] in [0, 1]
-    return images.to(tokenizer.codebook.device).permute(0, 3, 1, 2).float() / 255
+def encode(read: Callable[[Tensor], Tensor], images: Tensor, device: torch.device) -> Tensor:
+    """What a tokenizer's `read` makes of images, uint8 [B, H, W, 3], on the host. In float32, so that tokens are the
+    same on every machine, except for ties."""
+    return read(images.to(device).permute(0, 3, 1, 2).float() / 255).cpu()
 
 
 class TargetSamples:
@@ -194,9 +183,9 @@ class TargetSamples:
 
         size = len(captions) * (2 * target.num_tokens + CAPTION_BYTES)
         budget = Budget(f"{len(captions):,} {name} samples", size, self.budget_gib, f"{_place(name)}.budget_gib")
-        rows = cached_batches(
-            self.cache_dir / f"samples-{name}-{key}", partial(self._rows, name, captions), len(captions),
-            self.batch_size, COLUMNS["tokens"], SAMPLED_PER_SHARD, budget,
+        rows = cached_rows(
+            self.cache_dir / f"samples-{name}-{key}", partial(self._rows, name, captions), range(len(captions)),
+            COLUMNS["tokens"], 1, SAMPLED_PER_SHARD, self.batch_size, budget,
         )  # fmt: skip
         target.release()  # training may need the cache's memory
         return TableSplit(rows, "tokens", _read_tokens, key, self._seeds(name, captions, range(len(captions))))
@@ -204,7 +193,7 @@ class TargetSamples:
     def _seeds(self, name: str, captions: list[str], indices: Sequence[int]) -> list[int]:
         return [image_seed(self.seed, f"{name} {captions[i]}", i) for i in indices]
 
-    def _rows(self, name: str, captions: list[str], indices: list[int]) -> Iterator[dict[str, Any]]:
+    def _rows(self, name: str, captions: list[str], indices: Sequence[int]) -> Iterator[dict[str, Any]]:
         prompts = [captions[i] for i in indices]
         check_memory(self.pipeline.target, self.pipeline.drafter.num_nodes, len(prompts), f"{_place(name)}.batch_size")
         seeds = self._seeds(name, captions, indices)

@@ -10,7 +10,7 @@ from torch import Tensor
 from lantern.errors import LanternError
 from lantern.identity import reading_hash, target_hashes
 from lantern.models.llamagen.target import Conditioner
-from lantern.training.tables.caption_features import CaptionTable, StoredCaptions
+from lantern.training.tables.features import CaptionTable, StoredCaptions
 
 
 class RoundedByBatch:
@@ -47,11 +47,6 @@ def test_a_split_that_is_asked_for_twice_has_one_table(target, tmp_path):
     for name in ("train", "train", "validation", "train"):
         table.split(name)
     assert sorted(path.name.split("-")[1] for path in tmp_path.iterdir()) == ["train", "validation"]
-
-
-def test_a_table_above_its_budget_is_an_error(target, tmp_path):
-    with pytest.raises(LanternError, match=r"features of 2 captions take up to .* caption_table\.budget_gib=1e-09"):
-        CaptionTable(MemorySplits(4), target, str(tmp_path), budget_gib=1e-9).split("train")
 
 
 def test_an_encoder_that_overflows_is_an_error(target, tmp_path):

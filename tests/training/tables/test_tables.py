@@ -3,8 +3,6 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 import torch
-from omegaconf import OmegaConf
-from support.configs import composed
 from support.tiny_tasks import ARCHITECTURE, CODES, VOCABULARY, MemorySplits, Pictures, drafter_task
 
 from lantern.errors import LanternError
@@ -16,8 +14,8 @@ from lantern.noise import gumbel_argmax
 from lantern.runtime import memory
 from lantern.sampling import Sampling
 from lantern.training.drafter.teacher_forcing import target_features
-from lantern.training.tables.target_features import FeatureTable
-from lantern.training.tables.tokens import LatentTable, TargetSamples, TokenTable, tokens_for
+from lantern.training.tables.features import FeatureTable
+from lantern.training.tables.tokens import LatentTable, TargetSamples, TokenTable
 
 
 def test_a_token_table_holds_the_tokenizers_tokens_and_reads_images_once(weights, tmp_path):
@@ -53,12 +51,6 @@ def test_a_trained_decoder_leaves_tokens_and_latents_on_the_disk_as_they_are(tab
     assert key() != before
 
 
-def test_a_target_that_cannot_encode_images_names_the_remedy(target, tmp_path):
-    target.tokenizer = object()
-    with pytest.raises(LanternError, match="task=drafter_self"):
-        tokens_for(target, Pictures(), str(tmp_path), budget_gib=1)
-
-
 def test_images_of_another_size_are_an_error_at_the_first_batch(target, tmp_path):
     """Catches hours of encoding for a target that wants other images."""
     with pytest.raises(LanternError, match=r"images of 8 pixels have 16 tokens, this target's have 64"):
@@ -66,14 +58,6 @@ def test_images_of_another_size_are_an_error_at_the_first_batch(target, tmp_path
     TokenTable(Pictures(), target.tokenizer, str(tmp_path)).split("train")
     with pytest.raises(LanternError, match=r"images of 8 pixels have 16 tokens, this target's have 64"):  # cached
         TokenTable(Pictures(), target.tokenizer, str(tmp_path), num_tokens=64).split("train")
-
-
-def test_samples_may_be_more_or_fewer_than_captions(target, tmp_path):
-    """Catches equal images for repeated captions."""
-    samples = TargetSamples(target, MemorySplits(2), Sampling(), str(tmp_path), seed=0, batch_size=4, num_images=6)
-    items = samples.split("train")
-    assert items.captions == MemorySplits(2).captions * 3
-    assert len({tuple(item["tokens"].tolist()) for item in items}) == 6
 
 
 def test_fewer_samples_than_captions_are_of_captions_from_all_of_the_split(target, tmp_path):
@@ -162,35 +146,6 @@ def test_targets_of_other_sizes_or_words_share_no_tables(target, tmp_path, sizes
     before = keys({}, {})
     assert keys({}, {}) == before
     assert not set(keys(sizes, words)) & set(before)
-
-
-def test_tables_in_the_home_folder_are_found_by_a_tilde(target, tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
-    tables = (
-        FeatureTable(MemorySplits(2), target, "~/made", budget_gib=1),
-        TargetSamples(target, MemorySplits(2), Sampling(), "~/made", seed=0, batch_size=2),
-    )
-    assert [len(table.split("train")) for table in tables] == [2, 2]
-    assert {path.name.split("-")[0] for path in (tmp_path / "home" / "made").iterdir()} == {"features", "samples"}
-    assert not (tmp_path / "~").exists()
-
-
-def test_stored_features_are_read_whatever_their_budget_is_now(target, tmp_path):
-    """Catches a training that is refused for a table which is on the disk already."""
-    made = FeatureTable(MemorySplits(3), target, str(tmp_path), budget_gib=1).split("train")
-    again = FeatureTable(MemorySplits(3), target, str(tmp_path), budget_gib=1e-9).split("train")
-    assert torch.equal(again[2]["features"], made[2]["features"])
-
-
-@pytest.mark.parametrize(
-    ("task", "place"),
-    [("drafter", "token_table"), ("drafter", "feature_table"), ("drafter", "batches.splits.validation"),
-     ("drafter_self", "samples"), ("target", "batches.splits"), ("target_continuous", "batches.splits"),
-     ("drafter_continuous", "batches.splits")],
-)  # fmt: skip
-def test_every_budget_is_a_setting_of_its_task(task, place):
-    assert OmegaConf.select(composed("train", f"task={task}"), f"{place}.budget_gib") == 20
 
 
 def test_what_is_above_its_budget_names_the_setting_to_raise(target, weights, tmp_path):
