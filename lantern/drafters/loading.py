@@ -20,7 +20,7 @@ from lantern.models.checkpoints import (
     CONFIG_FILE,
     FOLDER_FILES,
     RANDOM,
-    described,
+    build_described,
     load_strictly,
     load_weights,
     randomly_initialised,
@@ -123,7 +123,7 @@ def load_parallel_network(checkpoint: str | Path, target: Target, setting: str =
     _check(state, config, checkpoint, target, remedy)
     _demand(config, {"dim", "num_heads", "hidden_dim", "levels"}, checkpoint, PARALLEL)
     sizes = {key: config[key] for key in ("dim", "num_heads", "hidden_dim", "levels")}
-    network = described(ParallelNetwork, sizes, checkpoint, f"distil it again with: {PARALLEL}")
+    network = build_described(ParallelNetwork, sizes, checkpoint, f"distil it again with: {PARALLEL}")
     load_strictly(network, state, checkpoint, f"distil it again with: {PARALLEL}")
     _check_heads(network, checkpoint, target, remedy)
     return network
@@ -173,6 +173,6 @@ def network_of(state: dict[str, Tensor], config: dict, checkpoint: str | Path) -
     _demand(config, {"dim", "num_heads", "hidden_dim"}, checkpoint, EAGLE)
     known = ("dim", "num_heads", "hidden_dim", "eps", "embedding_rows", "layers", "adds_layers")
     sizes = {key: config[key] for key in known if key in config}
-    network = described(EagleNetwork, sizes, checkpoint, f"distil it again with: {EAGLE}")
+    network = build_described(EagleNetwork, sizes, checkpoint, f"distil it again with: {EAGLE}")
     load_strictly(network, state, checkpoint, f"distil it again with: {EAGLE}")
     return network

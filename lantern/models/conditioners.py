@@ -70,13 +70,12 @@ class ClassLabels:
         self.num_classes = num_classes
 
     def __call__(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """-> labels [B], visible [B, 1]. Raises LanternError unless every prompt is a number in [0, num_classes)."""
+        """-> labels [B], visible [B, 1]."""
         self.check(prompts)
         labels = torch.tensor([int(prompt) for prompt in prompts])
         return labels, torch.ones(len(labels), 1, dtype=torch.bool)
 
     def check(self, captions: Iterable[str]) -> None:
-        """LanternError for a caption that is no class."""
         for prompt in captions:
             if not prompt.strip().isdecimal() or int(prompt) >= self.num_classes:
                 raise LanternError(

@@ -46,9 +46,9 @@ def test_full_size_shapes_are_metas():
         model = ChameleonVQGAN()
     shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     assert shapes["quantize.embedding.weight"] == (8192, 256)
-    assert shapes["encoder.down.4.block.0.conv1.weight"] == (512, 256, 3, 3)
-    assert shapes["decoder.up.4.upsample.conv.weight"] == (512, 512, 3, 3)
-    assert "decoder.up.0.upsample.conv.weight" not in shapes
+    assert shapes["encoder.conv_blocks.4.res.0.conv1.weight"] == (512, 256, 3, 3)
+    assert shapes["decoder.conv_blocks.0.upsample.conv.weight"] == (512, 512, 3, 3)
+    assert "decoder.conv_blocks.4.upsample.conv.weight" not in shapes
     assert model.downsampling == 16
 
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 from hydra.utils import instantiate
 from safetensors import safe_open
-from support.families import FAMILIES, SIDE, save_text_tokenizer
-from support.loaded_families import LENGTH, PROMPTS, Loaded, config
+from support.families import FAMILIES, LENGTH, PROMPTS, SIDE, Loaded, config, save_text_tokenizer
 from support.recorded_passes import Recorder, Recording
 from support.toy import random_parents, random_verdict
 from transformers import AutoTokenizer
@@ -18,7 +17,7 @@ from lantern.drafters.loading import load_eagle
 from lantern.engine.graphs import PassGraphs
 from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Plan
-from lantern.models import liquid
+from lantern.models.hf.families import LIQUID_NAMES, LIQUID_UNCONDITIONAL
 from lantern.models.checkpoints import save_weights
 from lantern.models.hf.structure import with_row_ends
 from lantern.pipeline import Pipeline, pipelines
@@ -250,9 +249,9 @@ def test_liquids_unconditional_prompt_is_a_text_that_its_tokenizer_may_split(tmp
     """Catches a demand for one token of a name that the released code passes as text."""
     family = FAMILIES["liquid"]
     family.make(tmp_path)
-    save_text_tokenizer(tmp_path, [liquid.BEGIN, liquid.IMAGE])
+    save_text_tokenizer(tmp_path, list(LIQUID_NAMES))
     text = AutoTokenizer.from_pretrained(tmp_path)
     (prefix,) = instantiate(config(family, tmp_path).model).prompts(["a red ring"])
-    begin, image = text.convert_tokens_to_ids([liquid.BEGIN, liquid.IMAGE])
-    assert prefix.unconditional == [begin, *text.encode(liquid.NOTHING, add_special_tokens=False), image]
+    begin, image = text.convert_tokens_to_ids(LIQUID_NAMES)
+    assert prefix.unconditional == [begin, *text.encode(LIQUID_UNCONDITIONAL, add_special_tokens=False), image]
     assert len(prefix.unconditional) > 3

@@ -9,8 +9,7 @@ import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 from support.configs import composed
-from support.families import FAMILIES
-from support.loaded_families import LENGTH, config
+from support.families import FAMILIES, LENGTH, config
 
 from lantern.errors import CheckpointError, LanternError
 from lantern.models.hf.target import HuggingFaceTarget

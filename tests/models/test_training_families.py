@@ -9,8 +9,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from hydra.utils import instantiate
-from support.families import FAMILIES
-from support.loaded_families import PROMPTS, config
+from support.families import FAMILIES, PROMPTS, config
 from support.recipes import feature_lk
 
 from lantern.acceptance.exact import Exact

@@ -146,8 +146,6 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     """Prefix embeddings (a class or a caption) and image tokens in, features after the final norm out."""
 
-    unused_buffers = ("freqs_cis",)  # a rotary table in some files, made anew here as by the released loaders
-
     def __init__(
         self, dim: int, num_layers: int, num_heads: int, vocab_size: int, grid: tuple[int, int],
         caption_dim: int | None = None, prefix_len: int = 1, num_classes: int | None = None, multiple_of: int = 256,
@@ -160,10 +158,10 @@ class Transformer(nn.Module):
             raise ValueError(f"grid={list(grid)} is no height and width")
         self.dim, self.num_heads, self.vocab_size = dim, num_heads, vocab_size
         self.grid, self.prefix_len, self.num_tokens = tuple(grid), prefix_len, grid[0] * grid[1]
-        is_class = num_classes is not None
-        self.cls_embedding = (
-            ClassEmbedding(dim, num_classes) if is_class else CaptionEmbedding(dim, caption_dim, prefix_len)
-        )
+        if num_classes is not None:
+            self.cls_embedding = ClassEmbedding(dim, num_classes)
+        else:
+            self.cls_embedding = CaptionEmbedding(dim, caption_dim, prefix_len)
         self.tok_embeddings = nn.Embedding(vocab_size, dim)
         hidden_dim = feed_forward_dim(dim, multiple_of)
         self.layers = nn.ModuleList(Block(dim, num_heads, hidden_dim, eps) for _ in range(num_layers))
