@@ -134,13 +134,11 @@ def _check_family(folder: Path, config: PreTrainedConfig, setting: str) -> None:
 
 
 def _check(report: dict, folder: Path, setting: str, ignored: tuple[str, ...]) -> None:
+    shapes = report["mismatched_keys"]
     problems = {
-        "missing": sorted(name for name in report["missing_keys"] if not name.startswith(ignored)),
-        "unexpected": sorted(name for name in report["unexpected_keys"] if not name.startswith(ignored)),
-        "mis-shaped": sorted(
-            f"{name} {tuple(found)} instead of {tuple(wanted)}"
-            for name, found, wanted in report["mismatched_keys"]
-            if not name.startswith(ignored)
-        ),
+        "missing": report["missing_keys"],
+        "unexpected": report["unexpected_keys"],
+        "mis-shaped": [f"{name} {tuple(found)} instead of {tuple(wanted)}" for name, found, wanted in shapes],
     }
+    problems = {kind: sorted(n for n in names if not n.startswith(ignored)) for kind, names in problems.items()}
     check_fit(problems, folder, f"give {setting}=<a checkpoint of this size>")

@@ -17,7 +17,7 @@ from lantern.models.hf.layers import fuse_projections, kept_inputs, share_keys
 from lantern.models.hf.prompt_format import PromptIds
 from lantern.models.hf.structure import StructuredTree, host_paths, with_row_ends
 from lantern.models.llamagen.fused import KVView, precise, rotary_table
-from lantern.models.llamagen.transformer import causal_mask, with_layers
+from lantern.models.llamagen.transformer import causal_mask, rotation_pairs, with_layers
 from lantern.types import DraftTree, Forward, Verdict
 
 
@@ -55,15 +55,9 @@ class HuggingFaceTarget(CachedTarget):
     """Implements lantern.types.Target. Each guidance row has its own line in the cache, since prefixes differ."""
 
     def __init__(
-        self,
-        body: nn.Module,
-        vocabulary: ImageVocabulary,
-        prompts: PromptIds,
-        tokenizer: ImageTokenizer,
-        grid: tuple[int, int],
-        cfg_scale: float,
-        weights_hash: str = "",
-    ) -> None:
+        self, body: nn.Module, vocabulary: ImageVocabulary, prompts: PromptIds, tokenizer: ImageTokenizer,
+        grid: tuple[int, int], cfg_scale: float, weights_hash: str = "",
+    ) -> None:  # fmt: skip
         super().__init__(tokenizer, cfg_scale, weights_hash, vocabulary.embed.device)
         self.transformer, self.vocabulary = body.eval().requires_grad_(False), vocabulary
         share_keys(body)
@@ -215,14 +209,9 @@ class HuggingFaceTarget(CachedTarget):
     def _run(self, x: Tensor, positions: Tensor, mask: Tensor, view: KVView, layers: Sequence[int]) -> Tensor:
         """x [B R, T, D], positions [B R, T], mask [B R, 1, T, S] additive -> features [B R, T, F]."""
         with kept_inputs(self.transformer.layers, layers) as inputs:
-            hidden = self.transformer(
-                inputs_embeds=x,
-                position_ids=positions,
-                attention_mask=mask,
-                past_key_values=TransformersCache(view),
-                use_cache=True,
-            ).last_hidden_state
-        return with_layers(hidden, inputs, layers)
+            cache = {"past_key_values": TransformersCache(view), "use_cache": True}
+            made = self.transformer(inputs_embeds=x, position_ids=positions, attention_mask=mask, **cache)
+        return with_layers(made.last_hidden_state, inputs, layers)
 
     def _prefixes(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """-> ids [B R, P], padded on the left, and how many pads there are [B R]."""
@@ -244,8 +233,7 @@ def causal(pads: Tensor, length: int) -> tuple[Tensor, Tensor]:
 
 
 def line_table(length: int, head_dim: int, base: float = 10000.0) -> Tensor:
-    """[P + L, 2, Dh] the cosine and signed sine of each position, for interleaved pairs, as drafters read them."""
+    """[P + L, 2, Dh] as rotation_pairs, one-dimensional, for drafters."""
     half = head_dim // 2
     angle = torch.arange(length)[:, None] * base ** (-torch.arange(half, dtype=torch.float64) / half)
-    sine = torch.stack([-angle.sin(), angle.sin()], dim=2).flatten(1)
-    return torch.stack([angle.cos().repeat_interleave(2, dim=1), sine], dim=1).float()
+    return rotation_pairs(angle).float()

@@ -100,7 +100,9 @@ def _target(
     side = image_size // tokenizer.downsampling
     build = partial(Transformer, vocab_size=len(tokenizer.codebook), grid=(side, side), **sizes)
     torch_device = resolve_device(device)
-    name = WEIGHTS_FILE if _is_converted_folder(checkpoint, file) else file
+    folder = Path(checkpoint).expanduser()
+    is_converted = (folder / WEIGHTS_FILE).is_file() and not (folder / file).is_file()
+    name = WEIGHTS_FILE if is_converted else file
     setting, remedy = "model.checkpoint", "give model.checkpoint=<a file of this size>, or another model=llamagen_…"
     torch_dtype = resolve_dtype(dtype, torch_device)
     body, path = build_model(build, checkpoint, name, setting, remedy, torch_device, torch_dtype, read_transformer)
@@ -113,11 +115,6 @@ def _target(
     rotation = rotation_table(body.grid, body.prefix_len, body.dim // body.num_heads)  # not in the checkpoint
     body.rotation = rotation.to(torch_device)
     return LlamaGenTarget(body, conditioner, tokenizer, cfg_scale, weights_hash(path) if path else RANDOM)
-
-
-def _is_converted_folder(checkpoint: str, file: str) -> bool:
-    folder = Path(checkpoint).expanduser()
-    return (folder / WEIGHTS_FILE).is_file() and not (folder / file).is_file()
 
 
 # LANTERN's conversions name weights as transformers' Llama does. Rotary pairs are interleaved in both, so that q, k
