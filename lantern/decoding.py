@@ -32,8 +32,7 @@ from lantern.types import (
 
 @dataclass(frozen=True)
 class DecodingSetup:
-    """All that decoding needs beside prompts and seeds. Raises LanternError unless the target is configured for
-    the sampling's guidance."""
+    """All that decoding needs beside prompts and seeds."""
 
     target: Target
     drafter: Drafter
@@ -62,14 +61,15 @@ class ImageDecoder(Protocol):
 @torch.inference_mode()
 def generate(setup: DecodingSetup, prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1) -> Generation:
     """Images of the prompts, as tokens [B, L, ...] in the prompts' order; image i draws from the noise stream seeds[i].
-    They depend on weights, prompt, seed and settings alone, in bfloat16 up to rounding. Raises as check_request."""
+    They depend on weights, prompt, seed and settings alone, in bfloat16 up to rounding."""
     if isinstance(setup.drafter, ImageDecoder):
         return setup.drafter.decode(setup, prompts, seeds, batch_size)
     check_request(prompts, seeds, batch_size)
     batch = _Batch(setup, min(batch_size, len(prompts)))
     started = perf_counter()
     waiting = list(range(len(prompts)))[::-1]
-    before = work_so_far(setup)
+    drafter, verification = setup.drafter, setup.verification
+    forwards, forward_s, head_s = drafter.forwards, drafter.forward_s, verification.head_s
     while waiting or len(batch):
         free = batch.free_rows()
         if free and waiting:
@@ -80,18 +80,12 @@ def generate(setup: DecodingSetup, prompts: Sequence[str], seeds: Sequence[int],
         else:
             batch.step()
     latency = perf_counter() - started
-    forwards, drafter_s, head_s = (after - start for after, start in zip(work_so_far(setup), before, strict=True))
     tokens, steps = zip(*(batch.done[image] for image in range(len(prompts))), strict=True)
-    return Generation(torch.stack(tokens), batch.rounds, torch.tensor(steps), latency, int(forwards), drafter_s, head_s)
-
-
-def work_so_far(setup: DecodingSetup) -> tuple[float, float, float]:
-    """The drafter's forwards, their seconds, and those of a head that verification runs."""
-    return setup.drafter.forwards, setup.drafter.forward_s, setup.verification.head_s
+    work = drafter.forwards - forwards, drafter.forward_s - forward_s, verification.head_s - head_s
+    return Generation(torch.stack(tokens), batch.rounds, torch.tensor(steps), latency, *work)
 
 
 def check_request(prompts: Sequence[str], seeds: Sequence[int], batch_size: int) -> None:
-    """Raises LanternError on empty or uneven input."""
     check_batch_size(batch_size)
     if not prompts or len(prompts) != len(seeds):
         raise LanternError(f"{len(prompts)} prompts, {len(seeds)} seeds, batch_size={batch_size}: give a seed a prompt")
@@ -135,15 +129,15 @@ class _Batch:
     of the target's passes with copies of its first row: the rows from `distinct` on."""
 
     def __init__(self, setup: DecodingSetup, size: int) -> None:
-        self.target, self.drafter = target, drafter = setup.target, setup.drafter
-        self.verification, self.rule, self.sampling = setup.verification, setup.rule, setup.sampling
+        self.setup, self.target, self.drafter = setup, setup.target, setup.drafter
+        target, drafter = self.target, self.drafter
         self.size = self.distinct = size
         check_memory(target, drafter.num_nodes, size)
         target.allocate(size, drafter.num_nodes)
         drafter.allocate(size)
-        self.noise = self.sampling.noise(target, drafter, size)
-        self.proposals = self.verification.proposals(self.noise)
-        self.judge = Judge(target.passes, self.sampling, self.verification, self.rule, self.noise)
+        self.noise = setup.sampling.noise(target, drafter, size)
+        self.proposals = setup.verification.proposals(self.noise)
+        self.judge = Judge(target.passes, setup.sampling, setup.verification, setup.rule, self.noise)
         spare = drafter.depth + 1  # a row's last write may run past its end
         self.tokens = target.empty_tokens(size, target.num_tokens + spare)
         self.count = torch.zeros(size, dtype=torch.long, device=self.tokens.device)  # [B] committed tokens
@@ -177,11 +171,11 @@ class _Batch:
 
     def _first_tokens(self, prefill: Forward, rows: Tensor) -> Tensor:
         """The token behind the prefix, verified like any other: the tree is a root alone."""
-        law = self.sampling.law(prefill.logits)
+        law = self.setup.sampling.law(prefill.logits)
         check_law(law, self.target)
         probs = law.new_full((len(self), 1, law.shape[-1]), 1.0).index_copy(0, rows, law)
         root = TreeTopology.chain(0, law.device).tree(self.tokens[:, :1])
-        return self.verification(root, probs, self.rule, self.noise).next_token[rows]
+        return self.setup.verification(root, probs, self.setup.rule, self.noise).next_token[rows]
 
     @sharing_cores
     def step(self) -> DraftTree:
@@ -202,9 +196,8 @@ class _Batch:
         times = (start, drafted, verified, accepted, perf_counter())
         draft_ms, verify_ms, accept_ms, commit_ms = (1e3 * (after - before) for before, after in pairwise(times))
         images, parents = tuple(self.images[: self.distinct]), tree.parents[: self.distinct]
-        paths = paths[: self.distinct]
-        record = Round(paths, tree.tokens.shape[1], draft_ms, verify_ms, accept_ms, images, parents, commit_ms)
-        self.rounds.append(record)
+        of_tree = paths[: self.distinct], tree.tokens.shape[1]
+        self.rounds.append(Round(*of_tree, draft_ms, verify_ms, accept_ms, images, parents, commit_ms))
         self.steps = [count + 1 for count in self.steps]
         if self._finish():
             check_law(probs[:, 0], self.target)  # once an image: NaN in a cache entry reaches all later laws

@@ -11,7 +11,6 @@ from lantern.models.checkpoints import (
     TORCH_FILE,
     WEIGHTS_FILE,
     load_weights,
-    save_torch_weights,
     save_weights,
 )
 from lantern.types import Target
@@ -42,7 +41,8 @@ def write_released(checkpoint: str, target: FeatureTarget, folder: str) -> Path:
             "format=ours, or a drafter of a recipe without layers"
         )
     embedding = network.embedding(target.embed_weight)
-    return save_torch_weights(folder, *to_released(state, config, embedding, target.num_tokens, target.prefix_len))
+    released = to_released(state, config, embedding, target.num_tokens, target.prefix_len)
+    return save_weights(folder, *released, file=TORCH_FILE)
 
 
 def _eagle_folder(checkpoint: str, target: Target) -> Path:

@@ -20,7 +20,7 @@ from lantern.models.checkpoints import (
     CONFIG_FILE,
     FOLDER_FILES,
     RANDOM,
-    described,
+    build_described,
     load_strictly,
     load_weights,
     randomly_initialised,
@@ -173,6 +173,6 @@ def _build(
     if missing := set(required) - config.keys():
         raise CheckpointError(f"{checkpoint}/config.json lacks {', '.join(sorted(missing))}; distil it with: {command}")
     sizes = {key: config[key] for key in (*required, *optional) if key in config}
-    network = described(kind, sizes, checkpoint, f"distil it again with: {command}")
+    network = build_described(kind, sizes, checkpoint, f"distil it again with: {command}")
     load_strictly(network, state, checkpoint, f"distil it again with: {command}")
     return network

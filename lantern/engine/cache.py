@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lantern.engine.graphs import Outputs, Run
 from lantern.errors import LanternError
-from lantern.types import PassRunner, Verdict
+from lantern.types import PassRunner
 
 EXTENT = 64  # slots: the smallest extent
 
@@ -27,7 +27,6 @@ class ReusableCache:
 
     @property
     def nbytes(self) -> int:
-        """Of the memory that is held, in use or not."""
         return 0 if self._buffer is None else self._buffer.nbytes
 
     def allocate(
@@ -50,7 +49,6 @@ class ReusableCache:
         return self._buffer[:size].view(shape)
 
     def release(self) -> None:
-        """Frees the memory; the current cache becomes void."""
         self.current = self._buffer = None
         for other in self._others:
             other.release()
@@ -62,16 +60,11 @@ class KVCache:
 
     def __init__(self, store: Tensor, guidance: int) -> None:
         batch_size, slots, device = store.shape[2] // guidance, store.shape[4], store.device
-        self.store, self.guidance = store, guidance
+        self.store, self.guidance, self.slots = store, guidance, slots
         self.lengths = torch.zeros(batch_size, dtype=torch.long, device=device)  # [B] committed slots
         self.visible = torch.ones(batch_size, slots, dtype=torch.bool, device=device)  # false at caption pads
         self._counts = [0] * batch_size  # lengths, on the host
         self.layers: tuple[int, ...] = ()  # whose inputs passes return; see CachedTarget.hand_out
-
-    @property
-    def slots(self) -> int:
-        """S: of the prefix, the committed tokens and one tree."""
-        return self.store.shape[4]
 
     def admit(self, images: Tensor, length: int) -> None:
         """These images start anew with `length` committed slots, to be written through a PrefillView."""
@@ -90,11 +83,10 @@ class KVCache:
         else:
             self._fresh = None
             self.reserved = slots_behind(self.lengths, count, offset).repeat_interleave(self.guidance, 0)  # [B R, T]
-            self._every = torch.arange(len(self.reserved), device=self.lengths.device)[:, None]
+            self._uneven = SlotView(self, self.reserved, self.extent)
 
     def needed(self, count: int, offset: int = 0) -> int:
-        """Slots up to the last of count, offset behind the committed ones of the longest image. Raises LanternError for
-        more than there are."""
+        """Slots up to the last of count, offset behind the committed ones of the longest image."""
         extent = max(self._counts) + offset + count
         if extent > self.slots:
             raise LanternError(f"the cache has {self.slots} slots and {extent} are needed; allocate larger trees")
@@ -102,14 +94,11 @@ class KVCache:
 
     def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """[B R, H, T, Dh] each, into the reserved slots -> all slots up to the last reserved one [B R, H, S, Dh]."""
-        keys, values = self._readable[layer].unbind(0)
-        if self._fresh is not None:
-            fresh = self._fresh[layer]
-            fresh[0], fresh[1] = key, value
-        else:
-            keys[self._every, :, self.reserved] = key.transpose(1, 2).to(keys.dtype)  # indexing does not cast
-            values[self._every, :, self.reserved] = value.transpose(1, 2).to(values.dtype)
-        return keys, values
+        if self._fresh is None:
+            return self._uneven.update(layer, key, value)
+        fresh = self._fresh[layer]
+        fresh[0], fresh[1] = key, value
+        return self._readable[layer].unbind(0)
 
     def mask(self, attends: Tensor) -> Tensor:
         """attends [B, N, M]: which of the M slots behind the committed ones each new token attends to -> additive mask
@@ -122,13 +111,9 @@ class KVCache:
         mask = tree_mask(self.visible[:, : self.extent], self.lengths, attends)
         return additive(mask, self.store.dtype).repeat_interleave(self.guidance, 0)
 
-    def advance(self, verdict: Verdict) -> None:
-        """Keeps the reserved slots of the nodes on each image's accepted path."""
-        self.move(verdict.path, verdict.paths, verdict.num_committed)
-
     def move(self, path: Tensor, paths: list[list[int]], committed: Tensor) -> None:
-        """Keeps the reserved slots of path [B, A]; paths: the same on the host, with -1 for a node whose slot is not
-        known there; committed [B]: their lengths."""
+        """Keeps the reserved slots of the accepted path [B, A]; paths: the same on the host, with -1 for a node whose
+        slot is not known there; committed [B]: their lengths."""
         moving = [index for nodes in paths for index, node in enumerate(nodes) if node != index]
         counts = [len(nodes) for nodes in paths]
         if moving:  # else every entry is in place
@@ -179,7 +164,6 @@ class PrefillView:
         self._store, self._rows = cache.store[..., :length, :], cache.rows(images)
 
     def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """As KVCache.update."""
         kept = self._store[layer]
         kept[0, self._rows], kept[1, self._rows] = key.to(kept.dtype), value.to(kept.dtype)
         return kept[0, self._rows], kept[1, self._rows]
@@ -194,9 +178,8 @@ class SlotView:
         self._every = torch.arange(len(slots), device=slots.device)[:, None]
 
     def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """As KVCache.update."""
         keys, values = self._readable[layer].unbind(0)
-        keys[self._every, :, self._slots] = key.transpose(1, 2).to(keys.dtype)
+        keys[self._every, :, self._slots] = key.transpose(1, 2).to(keys.dtype)  # indexing does not cast
         values[self._every, :, self._slots] = value.transpose(1, 2).to(values.dtype)
         return keys, values
 
@@ -212,12 +195,10 @@ class IndexedView:
         self.reserve(len(slots), slots.start)
 
     def reserve(self, count: int, offset: int = 0) -> None:
-        """As KVCache.reserve."""
         self.reserved = slots_behind(self.lengths, count, offset).repeat_interleave(self._cache.guidance, 0)
         self.update = SlotView(self._cache, self.reserved, self._extent).update
 
     def mask(self, attends: Tensor) -> Tensor:
-        """As KVCache.mask."""
         mask = additive(tree_mask(self._visible, self.lengths, attends), self.store.dtype)
         return mask.repeat_interleave(self._cache.guidance, 0)
 

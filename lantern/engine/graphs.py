@@ -29,7 +29,7 @@ class RecordingError(RuntimeError):
 
 
 class Key(NamedTuple):
-    """What recordings are told apart by."""
+    """Identifies a recording."""
 
     name: str
     settings: tuple
@@ -55,22 +55,16 @@ class EagerPasses:
     def __call__(
         self, name: str, run: Run, *inputs: Tensor, store: Tensor | None = None, settings: tuple = ()
     ) -> Outputs:
-        """run(*inputs)."""
         return run(*inputs)
 
     def size(self, count: int, largest: int) -> int:
-        """count: nothing is padded."""
         return count
 
     def pad(self, tree: DraftTree, largest: int) -> DraftTree:
-        """The tree as it is."""
         return tree
 
-    def begin(self) -> None:
-        """Nothing is counted."""
-
-    def clear(self) -> None:
-        """Nothing is held."""
+    def begin(self) -> None: ...
+    def clear(self) -> None: ...
 
 
 class PassGraphs:
@@ -99,7 +93,6 @@ class PassGraphs:
         return padded if 2 * padded <= largest else largest
 
     def pad(self, tree: DraftTree, largest: int) -> DraftTree:
-        """The tree with padding up to one of the few sizes."""
         missing = self.size(tree.tokens.shape[1], largest) - tree.tokens.shape[1]
         if not missing:
             return tree
@@ -111,7 +104,6 @@ class PassGraphs:
 
     @property
     def count(self) -> int:
-        """Of recordings that are held."""
         return len(self._made)
 
     @property
@@ -184,8 +176,7 @@ class PassGraphs:
             self._passes.pop(key, None)
 
     def _recorded(self, record: Record, run: Run, inputs: Outputs, result: Outputs) -> Recording:
-        """Raises RecordingError unless the first replay writes the result. A graph captured on another device or stream
-        is empty: what it should write would stay what it was."""
+        """Replays once and compares: a graph captured on another device or stream is empty."""
         read, written = self._like("read", inputs), self._like("written", result)
         copy(read, inputs)
         replay = record(lambda: copy(written, run(*read)))
@@ -223,13 +214,12 @@ def lacks_memory(error: RuntimeError) -> bool:
 
 
 def copy(goals: Outputs, sources: Outputs) -> None:
-    """Overwrites each goal."""
     for goal, source in zip(goals, sources, strict=True):
         goal.copy_(source)
 
 
 def require_equal(index: int, found: Tensor, wanted: Tensor) -> None:
-    """Raises RecordingError unless output `index` is, up to rounding, what it should be."""
+    """Up to rounding."""
     if not wanted.is_floating_point():
         difference, most, largest = float((found != wanted).sum()), 0.0, 0.0
     else:

@@ -45,8 +45,8 @@ class Judge:
 
 
 def check_law(law: Tensor, target: Target) -> None:
-    """law [B, V]. Raises LanternError if logits were NaN or infinite, which makes their softmax NaN in every code. Also
-    frees the caches: a NaN in them would reach later images even where masked."""
+    """law [B, V], NaN in every code if logits were NaN or infinite. Then caches are freed: a NaN in them would reach
+    later images even where masked."""
     if isnan(law[:, 0].sum().item()):
         target.release()
         dtype = str(target.embed_weight.dtype).removeprefix("torch.")

@@ -25,16 +25,14 @@ TORCH_FILE = "pytorch_model.bin"
 FOLDER_FILES = (WEIGHTS_FILE, TORCH_FILE)  # in order of preference
 FILE_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 WRAPPER_KEYS = ("model", "module", "state_dict")  # keys under which released files nest their state dict
+UNUSED = ("codebook_used", "freqs_cis")  # buffers of released files: a training statistic, a table that is made anew
 NAMES_SHOWN = 4
 Made = TypeVar("Made")
 Model = TypeVar("Model", bound=nn.Module)
 
 
 def read_weights(path: str | Path) -> dict[str, Tensor]:
-    """The state dict in a .safetensors or torch file, unwrapped from `model`, `module` or `state_dict`.
-
-    Raises CheckpointError if the file is missing, corrupt, holds code, or holds no state dict.
-    """
+    """The state dict in a .safetensors or torch file, unwrapped from WRAPPER_KEYS. Code in it is never executed."""
     path = Path(path)
     if not path.is_file():
         raise CheckpointError(f"no weights at {path}; give the path of a .safetensors or torch checkpoint")
@@ -67,9 +65,8 @@ def _read_torch(path: Path) -> object:
         raise CheckpointError(f"{path} is not a readable torch checkpoint ({reason}); copy it again") from error
 
 
-def described(make: Callable[..., Made], sizes: Mapping[str, object], source: str | Path, remedy: str) -> Made:
-    """make(**sizes), the arguments read from the config.json of the folder `source`. CheckpointError if they make no
-    such model."""
+def build_described(make: Callable[..., Made], sizes: Mapping[str, object], source: str | Path, remedy: str) -> Made:
+    """make(**sizes), the arguments read from the config.json of the folder `source`."""
     try:
         return make(**sizes)
     except (TypeError, ValueError, LookupError, ArithmeticError, RuntimeError) as error:
@@ -80,12 +77,9 @@ def described(make: Callable[..., Made], sizes: Mapping[str, object], source: st
 
 def load_strictly(model: nn.Module, state: dict[str, Tensor], source: str | Path, remedy: str) -> None:
     """Loads `state` into `model`, cast to the model's dtypes. Names, shapes and number must match exactly, values be
-    finite.
-
-    The CheckpointError names `source`, the missing, unexpected and mis-shaped keys, and ends with `remedy`.
-    """
+    finite; the CheckpointError ends with `remedy`."""
     shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    state = {name: value for name, value in state.items() if name in shapes or not _is_dropped(model, name)}
+    state = {name: value for name, value in state.items() if name in shapes or not name.endswith(UNUSED)}
     found = {name: tuple(value.shape) for name, value in state.items()}
     problems = {
         "missing": [name for name in shapes if name not in found],
@@ -98,14 +92,12 @@ def load_strictly(model: nn.Module, state: dict[str, Tensor], source: str | Path
 
 
 def check_fit(problems: dict[str, list[str]], source: str | Path, remedy: str) -> None:
-    """Raises CheckpointError if any kind of problem has names."""
     if any(problems.values()):
         listed = "; ".join(f"{kind} {shortened(names)}" for kind, names in problems.items() if names)
         raise CheckpointError(f"{source} does not fit this model: {listed}; {remedy}")
 
 
 def check_finite(state: Mapping[str, Tensor], source: str | Path) -> None:
-    """Raises CheckpointError, with the names, if tensors hold NaN or infinite values."""
     if broken := [name for name, value in state.items() if not _is_finite(value)]:
         raise CheckpointError(
             f"{source} holds NaN or infinite values in {shortened(broken)}; give weights of a training that did not "
@@ -120,17 +112,7 @@ def _is_finite(value: Tensor) -> bool:
     return bool(value.isfinite().all())
 
 
-def _is_dropped(model: nn.Module, name: str) -> bool:
-    """Whether the owning module lists `name` in `unused_buffers`: stored statistics that its forward never reads."""
-    owner, _, leaf = name.rpartition(".")
-    try:
-        return leaf in getattr(model.get_submodule(owner), "unused_buffers", ())
-    except AttributeError:
-        return False
-
-
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or its type if it has none."""
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
@@ -141,7 +123,6 @@ def shortened(names: list[str]) -> str:
 
 
 def weights_hash(path: str | Path) -> str:
-    """The hash of a weights file, or of the one in a weights folder."""
     path = weights_file(path) if Path(path).is_dir() else Path(path)
     if not path.is_file():
         raise CheckpointError(f"no weights at {path}; train the model or give the path of its weights")
@@ -181,20 +162,11 @@ def local_hashes(settings: object, name: str = "", file: object = None) -> dict[
     return {name: found} if (found := local_hash(settings, file)) else {}
 
 
-def save_weights(folder: str | Path, state: dict[str, Tensor], config: dict) -> Path:
-    """Writes config.json, then model.safetensors, each atomically.
-
-    Returns the weights file. Raises CheckpointError if the folder cannot be written.
-    """
-    return _save(Path(folder) / WEIGHTS_FILE, save_file, state, config)
-
-
-def save_torch_weights(folder: str | Path, state: dict[str, Tensor], config: dict) -> Path:
-    """As save_weights, but to pytorch_model.bin, for programs that read only that."""
-    return _save(Path(folder) / TORCH_FILE, torch.save, state, config)
-
-
-def _save(path: Path, write: Callable[[dict, Path], object], state: dict[str, Tensor], config: dict) -> Path:
+def save_weights(folder: str | Path, state: dict[str, Tensor], config: dict, file: str = WEIGHTS_FILE) -> Path:
+    """Writes config.json, then the weights, each atomically -> the weights file. file: TORCH_FILE for programs that
+    read only that."""
+    path = Path(folder) / file
+    write = torch.save if file == TORCH_FILE else save_file
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path.parent / CONFIG_FILE, lambda file: file.write_text(json.dumps(config, indent=2) + "\n"))
@@ -213,13 +185,11 @@ def weights_file(folder: str | Path) -> Path:
 
 
 def load_weights(folder: str | Path) -> tuple[dict[str, Tensor], dict]:
-    """The state dict and config of a weights folder. Raises CheckpointError if either is missing or unreadable."""
     config = read_config(folder)
     return read_weights(weights_file(folder)), config
 
 
 def read_config(folder: str | Path) -> dict:
-    """The config.json of a weights folder. Raises CheckpointError if it is missing or no JSON object."""
     path = Path(folder) / CONFIG_FILE
     if not is_file(path):
         raise CheckpointError(f"no {CONFIG_FILE} in {folder}; give a folder of weights that save_weights wrote")
@@ -236,11 +206,8 @@ def build_model(
     build: Callable[[], Model], checkpoint: str, file: str, setting: str, remedy: str, device: torch.device,
     dtype: torch.dtype = torch.float32, read: Callable[[Path], dict[str, Tensor]] = read_weights,
 ) -> tuple[Model, Path | None]:  # fmt: skip
-    """The model on `device`, and the file its weights were read from, if any.
-
-    checkpoint, file and setting: see find_file; remedy: see load_strictly. Buffers that are not in the file stay
-    uninitialised. Raises CheckpointError.
-    """
+    """The model on `device`, and the file its weights were read from, if any. checkpoint, file and setting as
+    find_file's, remedy as load_strictly's. Buffers that are not in the file stay uninitialised."""
     if checkpoint == RANDOM and device.type != "meta":
         return randomly_initialised(build).to(device, dtype), None
     with torch.device("meta"):
@@ -262,5 +229,4 @@ def randomly_initialised(build: Callable[[], Model]) -> Model:
 
 
 def num_parameters(model: nn.Module) -> int:
-    """The number of parameters, buffers left out."""
     return sum(parameter.numel() for parameter in model.parameters())

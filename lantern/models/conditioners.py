@@ -32,8 +32,7 @@ class WordFeatures:
         self.table = torch.randn(len(self.words), dim, generator=torch.Generator().manual_seed(seed))
 
     def __call__(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """-> features [B, P, C], visible [B, P]. LanternError for unknown words or an empty caption; long ones are
-        cut."""
+        """-> features [B, P, C], visible [B, P]. Long captions are cut."""
         features = torch.zeros(len(prompts), self.length, self.dim)
         visible = torch.zeros(len(prompts), self.length, dtype=torch.bool)
         for row, prompt in enumerate(prompts):
@@ -43,7 +42,7 @@ class WordFeatures:
         return features, visible
 
     def check(self, captions: Iterable[str]) -> None:
-        """LanternError, with all of them, for words of captions that this model does not know."""
+        """Refuses captions with words that this model does not know."""
         if unknown := sorted(words_of(captions) - self.words.keys()):
             shown = ", ".join(map(repr, unknown[:WORDS_SHOWN])) + (" …" if len(unknown) > WORDS_SHOWN else "")
             raise LanternError(f"{len(unknown)} unknown words: {shown}; this model knows {' '.join(self.words)}")
@@ -70,13 +69,12 @@ class ClassLabels:
         self.num_classes = num_classes
 
     def __call__(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """-> labels [B], visible [B, 1]. Raises LanternError unless every prompt is a number in [0, num_classes)."""
+        """-> labels [B], visible [B, 1]."""
         self.check(prompts)
         labels = torch.tensor([int(prompt) for prompt in prompts])
         return labels, torch.ones(len(labels), 1, dtype=torch.bool)
 
     def check(self, captions: Iterable[str]) -> None:
-        """LanternError for a caption that is no class."""
         for prompt in captions:
             if not prompt.strip().isdecimal() or int(prompt) >= self.num_classes:
                 raise LanternError(

@@ -21,10 +21,8 @@ UNREACHABLE = (HfHubHTTPError, HFValidationError, httpx2.HTTPError, OSError, Val
 
 
 def find_file(source: str | Path, name: str, setting: str, size: int) -> Path:
-    """The file `name` of a model. source: the file itself, a folder that holds it, or a Hub id.
-
-    setting: the config key of `source`; size: bytes, for the message. Raises CheckpointError.
-    """
+    """The file `name` of a model. source: the file itself, its folder, or a Hub id; setting: the config key
+    of source; size: bytes, for the message."""
     path = _readable(source, setting)
     if path.is_file():
         return path
@@ -63,14 +61,11 @@ def is_complete(folder: Path) -> bool:
 
 
 def find_folder(
-    source: str | Path,
-    setting: str,
-    size: int,
-    files: Sequence[str] = MODEL_FILES,
+    source: str | Path, setting: str, size: int, files: Sequence[str] = MODEL_FILES,
     suffices: Callable[[Path], bool] = is_complete,
-) -> Path:
+) -> Path:  # fmt: skip
     """A model folder, by default with the files that transformers reads. source: that folder, or a Hub id; suffices:
-    whether a cached folder is complete. Raises CheckpointError."""
+    whether a cached folder is complete."""
     path = _readable(source, setting)
     if path.is_dir():
         return path
@@ -100,12 +95,11 @@ def _cached_or_fetched(fetch: Callable[..., str], suffices: Callable[[Path], boo
 
 
 def gigabytes(size: int) -> str:
-    """A rough size, in words."""
     return f"about {size / 1e9:.1f} GB" if size >= 1e8 else f"about {max(1, round(size / 1e6))} MB"
 
 
 def _readable(source: str | Path, setting: str) -> Path:
-    """Raises CheckpointError for a path that is too long, or in a folder that may not be searched."""
+    """Refuses a path that is too long, or in a folder that may not be searched."""
     path = Path(source).expanduser()
     try:
         path.exists()
@@ -115,7 +109,6 @@ def _readable(source: str | Path, setting: str) -> Path:
 
 
 def _check_hub_id(source: str | Path, name: str, setting: str, size: int) -> None:
-    """Raises CheckpointError unless `source`, which is no existing path, has the form of a Hub id."""
     if not HUB_ID.fullmatch(str(source)):
         raise CheckpointError(f"nothing at {setting}={source}; give the path of {name} ({gigabytes(size)}) or a Hub id")
 

@@ -51,19 +51,13 @@ def load_t5(
     dtype: str = "auto", device: str = "auto",
 ) -> T5Features | WordFeatures:  # fmt: skip
     """A T5 v1.1 or flan-T5 encoder; the defaults are flan-t5-xl's sizes. checkpoint=random: no encoder; scene captions
-    become random word features of its width. Raises CheckpointError."""
+    become random word features of its width."""
     if checkpoint == RANDOM and device != "meta":
         return WordFeatures(SCENE_WORDS, hidden_size, length)
     config = T5Config(
-        vocab_size=vocab_size,
-        d_model=hidden_size,
-        d_kv=head_dim,
-        d_ff=feed_forward_dim,
-        num_layers=num_layers,
-        num_heads=num_heads,
-        feed_forward_proj="gated-gelu",
-        tie_word_embeddings=False,
-    )
+        vocab_size=vocab_size, d_model=hidden_size, d_kv=head_dim, d_ff=feed_forward_dim, num_layers=num_layers,
+        num_heads=num_heads, feed_forward_proj="gated-gelu", tie_word_embeddings=False,
+    )  # fmt: skip
     encoder, text, digest = load_pretrained(
         T5EncoderModel, config, checkpoint, dtype, device, ignored=("decoder.", "lm_head."), setting=setting,
         bytes_per_parameter=9,  # of the encoder: released files are in float32 and hold the decoder as well

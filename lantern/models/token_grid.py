@@ -20,14 +20,12 @@ def spread(index: Tensor, like: Tensor) -> Tensor:
 
 
 def check_sides(images: Tensor, multiple: int) -> None:  # [B, 3, H, W]
-    """Raises LanternError unless both sides are multiples of `multiple`, the encoder's downsampling."""
     if images.shape[-1] % multiple or images.shape[-2] % multiple:
         sides = tuple(images.shape[-2:])
         raise LanternError(f"image sides {sides} must be multiples of {multiple}; resize or crop the images")
 
 
 def check_image_size(image_size: int, multiple: int) -> None:
-    """Raises CheckpointError, with the nearest multiple, unless `image_size` (pixels) is a multiple of `multiple`."""
     if image_size < 1 or image_size % multiple:
         nearest = max(1, round(image_size / multiple)) * multiple
         raise CheckpointError(
@@ -37,7 +35,7 @@ def check_image_size(image_size: int, multiple: int) -> None:
 
 
 def square(tokens: Tensor) -> Tensor:  # [B, L] -> [B, h, w]
-    """Tokens in raster order as a square grid. Raises LanternError if L is no square number."""
+    """Tokens in raster order as a square grid."""
     side = isqrt(tokens.shape[1])
     if side * side != tokens.shape[1]:
         raise LanternError(f"{tokens.shape[1]} tokens do not fill a square grid; pass side * side tokens an image")

@@ -41,15 +41,14 @@ def num_bytes(part: object) -> int:
 
 
 def check_nodes(count: int, setting: str) -> None:
-    """Raises LanternError for more draft tokens a round than are useful, before tables of that size are built.
-    setting: what determines the count, with its value."""
+    """Refuses more draft tokens a round than are useful, before tables of that size are built. setting: what determines
+    the count, with its value."""
     if count > MAX_NODES:
         raise LanternError(f"{setting} drafts {count} tokens a round; give a size that drafts {MAX_NODES} at most")
 
 
 def check_memory(target: Target, num_nodes: int, batch_size: int, setting: str = "batch_size") -> None:
-    """Raises LanternError, with the largest batch that fits, if batch_size images with trees of num_nodes nodes do not.
-    setting: the config key of batch_size."""
+    """setting: the config key of batch_size."""
     free = available_memory(target.codebook.device)
     if free is None:
         return
@@ -63,7 +62,6 @@ def check_memory(target: Target, num_nodes: int, batch_size: int, setting: str =
 
 
 def check_main_memory(size: int, what: str, remedy: str) -> None:
-    """Raises LanternError with the remedy if so many bytes are not free in main memory."""
     free = available_memory(torch.device("cpu"))
     if free is not None and size > free:
         raise LanternError(

@@ -33,8 +33,11 @@ def test_a_recording_that_computes_something_else_is_refused(error, caplog):
     assert target.passes.cuda_graphs is False
 
 
+ALLOCATOR, DRIVER = torch.OutOfMemoryError("CUDA out of memory"), torch.AcceleratorError("CUDA error: out of memory")
+
+
 @pytest.mark.parametrize(
-    "error", [torch.OutOfMemoryError("CUDA out of memory"), torch.AcceleratorError("CUDA error: out of memory")]
+    "error", [ALLOCATOR, pytest.param(DRIVER, marks=pytest.mark.full)], ids=["allocator", "driver"]
 )
 def test_a_lack_of_memory_ends_one_recording_and_not_all(error, caplog):
     """Catches graphs that are off for good, in silence, after a moment of full memory, be it the allocator or the

@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import pytest
 import torch
 from support.toy import CODES, DIM
 
@@ -13,7 +14,7 @@ from lantern.models.conditioners import WordFeatures
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import Transformer
 from lantern.sampling import Sampling
-from lantern.types import PADDING, DraftTree
+from lantern.types import PADDING, DraftTree, Generation
 from lantern.verification.shared_noise import SharedNoise
 
 PROMPTS = ["a", "b", "c", "d", "e"]
@@ -21,10 +22,9 @@ SIDE, MOST, ACCEPTED = 40, 60, 22  # of the token grid; nodes of a tree; tokens 
 
 
 def long_target() -> LlamaGenTarget:
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        transformer = Transformer(DIM, 1, 2, CODES, (SIDE, SIDE), caption_dim=8, prefix_len=4, multiple_of=16)
-        images = SimpleNamespace(codebook=torch.randn(CODES, 4), decode=lambda tokens: tokens)
+    torch.manual_seed(0)
+    transformer = Transformer(DIM, 1, 2, CODES, (SIDE, SIDE), caption_dim=8, prefix_len=4, multiple_of=16)
+    images = SimpleNamespace(codebook=torch.randn(CODES, 4), decode=lambda tokens: tokens)
     return LlamaGenTarget(transformer, WordFeatures(list("abcdef"), 8, 4), images)
 
 
@@ -57,8 +57,7 @@ class Accepting(SharedNoise):
 class Counting:
     """Records nothing and runs passes again; counts both."""
 
-    def __init__(self) -> None:
-        self.made = self.replayed = 0
+    made = replayed = 0
 
     def __call__(self, run):
         self.made += 1
@@ -70,24 +69,25 @@ class Counting:
         return replay
 
 
-def decoded(target: LlamaGenTarget) -> object:
+def decode(target: LlamaGenTarget) -> Generation:
     setup = DecodingSetup(target, Uneven(), Accepting(), Exact(), Sampling())
     return generate(setup, PROMPTS, range(len(PROMPTS)), len(PROMPTS))
 
 
+@pytest.mark.full
 def test_a_long_image_takes_few_graphs():
     """Catches a graph for each size of a dynamic tree or of a draining batch, which are hundreds or are met too seldom
     to be recorded at all; copies of rows that are reported as images."""
     recorder, target = Counting(), long_target()
     target.passes = PassGraphs(recorder)
-    made = decoded(target)
+    made = decode(target)
     passes = 2 * len(made.rounds)  # verification's, too
     assert recorder.replayed - recorder.made > 0.6 * passes
     assert recorder.made <= 100
     assert target.passes.count <= MAX_RECORDINGS
     assert 0 < target.passes.nbytes <= len(PROMPTS) * MOST * 2**12
     assert len({len(turn.paths) for turn in made.rounds}) > 2
-    plain = decoded(long_target())
+    plain = decode(long_target())
     assert torch.equal(made.tokens, plain.tokens)
     assert torch.equal(made.steps, plain.steps)
     assert [turn.paths for turn in made.rounds] == [turn.paths for turn in plain.rounds]

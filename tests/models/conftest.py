@@ -5,8 +5,7 @@ from functools import cache
 
 import pytest
 from hydra.utils import instantiate
-from support.families import Family
-from support.loaded_families import Loaded, config
+from support.families import Family, Loaded, config
 
 
 @pytest.fixture(scope="module")

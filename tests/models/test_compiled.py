@@ -21,17 +21,16 @@ from lantern.verification import SharedNoise
 TREE = StaticTree([[0], [1], [0, 0], [0, 0, 0]], name="small")
 
 
-def joined(target, layers: tuple[int, ...] = (), **settings) -> Pipeline:
-    return pipelines(
-        target, partial(tiny_eagle, layers=layers), Exact(), SharedNoise(), Sampling(), "tiny", **settings
-    )(TREE)
+def pipeline_of(target, layers: tuple[int, ...] = (), compile: bool = True) -> Pipeline:
+    drafter = partial(tiny_eagle, layers=layers)
+    return pipelines(target, drafter, Exact(), SharedNoise(), Sampling(), "tiny", compile=compile)(TREE)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("layers", [(), (1, 0)], ids=["features", "layers"])
 @pytest.mark.parametrize("batch_size", [1, 3])  # rows of equal and of unequal lengths
 def test_a_compiled_pipeline_makes_the_same_images(batch_size, layers):
-    plain, fast = (joined(tiny_target(), layers, compile=compile) for compile in (False, True))
+    plain, fast = (pipeline_of(tiny_target(), layers, compile) for compile in (False, True))
     one, other = (pipeline.generate(PROMPTS[:4], SEEDS[:4], batch_size) for pipeline in (plain, fast))
     assert fast.target._compiled.cache_info().currsize == 1
     assert plain.target._compiled.cache_info().currsize == 0
@@ -44,7 +43,7 @@ def test_a_compiled_pass_that_hands_layers_out_is_one_graph():
     """Catches a graph that falls back to eager in parts: its images are right, and twice as slow."""
     counters = torch._dynamo.utils.counters
     counters.clear()
-    joined(tiny_target(), (1, 0), compile=True).generate(PROMPTS[:1], SEEDS[:1])
+    pipeline_of(tiny_target(), (1, 0)).generate(PROMPTS[:1], SEEDS[:1])
     assert counters["stats"]["unique_graphs"] == 1  # in parts: six
     assert not counters["unimplemented"]
 
@@ -52,17 +51,14 @@ def test_a_compiled_pass_that_hands_layers_out_is_one_graph():
 @pytest.mark.full
 def test_a_second_compiled_target_runs_its_own_weights():
     """Catches a graph reused for another target, with the first one's weights as constants."""
-    joined(tiny_target(), compile=True).generate(PROMPTS[:2], SEEDS[:2])
-    other = tiny_target()
+    pipeline_of(tiny_target()).generate(PROMPTS[:2], SEEDS[:2])
+    target = tiny_target()
     with torch.no_grad():
-        for weight in other.transformer.parameters():
+        for weight in target.transformer.parameters():
             weight.mul_(0.8)
-    plain, fast = (
-        joined(LlamaGenTarget(other.transformer, other.conditioner, other.tokenizer), compile=compile)
-        for compile in (False, True)
-    )
-    one, compiled_one = (pipeline.generate(PROMPTS[:2], SEEDS[:2]) for pipeline in (plain, fast))
-    assert torch.equal(one.tokens, compiled_one.tokens)
+    other = LlamaGenTarget(target.transformer, target.conditioner, target.tokenizer)  # of the weights as they are now
+    found, plain = (pipeline_of(other, compile=compile).generate(PROMPTS[:2], SEEDS[:2]) for compile in (True, False))
+    assert torch.equal(found.tokens, plain.tokens)
 
 
 def test_only_layers_that_are_ours_are_compiled():
@@ -76,7 +72,7 @@ def test_without_a_compiler_the_remedy_is_named(monkeypatch):
 
     monkeypatch.setattr(compiled, "get_cpp_compiler", none)
     with pytest.raises(LanternError, match="install g\\+\\+, or leave compile out"):
-        joined(tiny_target(), compile=True).generate(PROMPTS[:1], SEEDS[:1])
+        pipeline_of(tiny_target()).generate(PROMPTS[:1], SEEDS[:1])
 
 
 def test_a_cache_in_half_precision_is_read_with_scores_in_full():

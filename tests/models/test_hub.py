@@ -91,10 +91,9 @@ def test_the_error_for_an_unreachable_file_has_its_name_source_size_and_place(mo
     with pytest.raises(CheckpointError) as error:
         find_file("owner/name", "w.pt", "model.checkpoint", SIZE)
     said = str(error.value)
-    assert said.startswith("w.pt (about 0.4 GB) is not on this machine")
-    assert "https://huggingface.co/owner/name/resolve/main/w.pt" in said
-    assert reason in said
-    assert "give model.checkpoint=<its path>" in said
+    assert said.startswith("w.pt (about 0.4 GB)")
+    for part in ("https://huggingface.co/owner/name/resolve/main/w.pt", reason, "give model.checkpoint="):
+        assert part in said
     assert "\n" not in said
 
 

@@ -17,14 +17,12 @@ from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.none import NoDrafter
 from lantern.models.checkpoints import load_strictly, read_weights, save_weights
 from lantern.models.conditioners import ClassLabels, WordFeatures
+from lantern.models.llamagen.fused import linear
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.transformer import FeedForward, Transformer
 from lantern.sampling import Sampling
-from lantern.trees.static import StaticTree
-from lantern.types import PADDING, DraftTree, Forward, Verdict
+from lantern.types import PADDING, Drafter, DraftTree, Forward, Generation, Verdict
 from lantern.verification.shared_noise import SharedNoise
-
-TREE = StaticTree([[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 0, 0]])
 
 
 class Golden:
@@ -35,17 +33,9 @@ class Golden:
             config, self.cfg_scale = json.loads(file.metadata()["config"]), float(file.metadata()["cfg_scale"])
             self.tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         side = int(config["block_size"] ** 0.5)
-        self.transformer = Transformer(
-            config["dim"],
-            config["n_layer"],
-            config["n_head"],
-            config["vocab_size"],
-            (side, side),
-            caption_dim=config.get("caption_dim"),
-            prefix_len=config["cls_token_num"],
-            num_classes=config.get("num_classes"),
-            multiple_of=config["multiple_of"],
-        )
+        sizes = {name: config.get(name) for name in ("dim", "vocab_size", "caption_dim", "num_classes", "multiple_of")}
+        sizes |= {"num_layers": config["n_layer"], "num_heads": config["n_head"]}
+        self.transformer = Transformer(**sizes, grid=(side, side), prefix_len=config["cls_token_num"])
         weights = GOLDEN / f"llamagen_{name}_tiny.pt"
         load_strictly(self.transformer, read_weights(weights), weights, "copy the golden data again")
         self.condition = self.tensors["cond"]
@@ -77,14 +67,16 @@ def test_teacher_forced_logits_are_those_of_the_reference(golden):
     torch.testing.assert_close(guided, golden.tensors["guided_logits"], rtol=0, atol=2e-5)
 
 
+def decode(golden: Golden, drafter: Drafter, batch_size: int) -> Generation:
+    sampling = Sampling(temperature=0, cfg_scale=golden.cfg_scale)
+    setup = DecodingSetup(golden.target(), drafter, SharedNoise(), Exact(), sampling)
+    return generate(setup, ["0", "1"], [0, 0], batch_size)
+
+
 @pytest.mark.parametrize("batch_size", [1, 2])
 def test_the_engine_decodes_the_greedy_tokens_of_the_reference(golden, batch_size):
     """Catches a prefill, cache, position or guidance unlike the released code's, in the loop that users run."""
-    target, sampling = golden.target(), Sampling(temperature=0, cfg_scale=golden.cfg_scale)
-    found = generate(
-        DecodingSetup(target, NoDrafter(), SharedNoise(), Exact(), sampling), ["0", "1"], [0, 0], batch_size
-    )
-    assert torch.equal(found.tokens, golden.tensors["tokens"])
+    assert torch.equal(decode(golden, NoDrafter(), batch_size).tokens, golden.tensors["tokens"])
 
 
 class Oracle:
@@ -119,11 +111,8 @@ class Oracle:
 
 def test_tree_decoding_reaches_the_greedy_tokens_of_the_reference_in_fewer_steps(golden):
     """Catches a tree pass, or a commit of nodes that do not stand in a row, that departs from the released code."""
-    tokens, sampling = golden.tensors["tokens"], Sampling(temperature=0, cfg_scale=golden.cfg_scale)
-    found = generate(
-        DecodingSetup(golden.target(), Oracle(tokens), SharedNoise(), Exact(), sampling), ["0", "1"], [0, 0], 2
-    )
-    assert torch.equal(found.tokens, tokens)
+    found = decode(golden, Oracle(golden.tensors["tokens"]), 2)
+    assert torch.equal(found.tokens, golden.tensors["tokens"])
     assert found.steps.tolist() == [4, 4]  # 15 tokens behind the prefill's, four a step
 
 
@@ -240,12 +229,32 @@ def test_joined_weights_are_saved_trained_and_copied_as_before(tmp_path):
     part = FeedForward(6, 16)
     part.gate_up()
     stored = read_weights(save_weights(tmp_path, part.state_dict(), {}))
-    assert {name: torch.equal(stored[name], weight) for name, weight in part.named_parameters()} == dict.fromkeys(
-        stored, True
-    )
+    assert all(torch.equal(stored[name], weight) for name, weight in part.named_parameters())
     before, optimizer = deepcopy(part), torch.optim.SGD(part.parameters(), lr=0.1)
     part(torch.randn(3, 6)).sum().backward()
     optimizer.step()
     for name, weight in before.named_parameters():
         assert not torch.equal(weight, part.get_parameter(name))
     assert torch.equal(part.gate_up(), torch.cat([part.w1.weight, part.w3.weight]))
+
+
+WEIGHT = torch.randn(5, 8, generator=torch.Generator().manual_seed(5))
+X = torch.randn(3, 8, generator=torch.Generator().manual_seed(1))
+
+
+def test_the_product_is_the_plain_one_with_and_without_a_gradient():
+    expected = X @ WEIGHT.T
+    torch.testing.assert_close(linear(WEIGHT)(X), expected)
+    leaf = X.clone().requires_grad_()
+    made = linear(WEIGHT)(leaf)
+    torch.testing.assert_close(made, expected)
+    made.sum().backward()
+    torch.testing.assert_close(leaf.grad, WEIGHT.sum(0).expand_as(X))
+
+
+def test_bfloat16_is_not_packed_where_the_processor_cannot(monkeypatch):
+    """Catches the end of every model in bf16 on a processor without AVX-512, where torch's own products work."""
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    monkeypatch.setattr(torch.ops.mkldnn, "_reorder_linear_weight", lambda *_: pytest.fail("packed"))
+    weight = WEIGHT.bfloat16()
+    assert linear(weight)(X.bfloat16()).dtype == torch.bfloat16

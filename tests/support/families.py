@@ -1,4 +1,5 @@
-"""Tiny random models of every family, saved as their checkpoints are, and the plain sequence that each reads."""
+"""Tiny random models of every family, saved as their checkpoints are and loaded as their yamls say, and the plain
+sequence that each reads."""
 
 import lantern  # noqa: F401  (first: see its docstring)
 
@@ -6,9 +7,12 @@ import lantern  # noqa: F401  (first: see its docstring)
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
+from omegaconf import DictConfig, OmegaConf
 from safetensors.torch import load_file, save_file
+from support.configs import composed
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
 from transformers import (
@@ -26,10 +30,16 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from lantern.models import emu3, janus, liquid
-from lantern.models.chameleon import ChameleonVQGAN
+from lantern.models.chameleon import ROW_END, ChameleonVQGAN
+from lantern.models.hf.families import EMU3_NAMES, JANUS_NAMES, LIQUID_NAMES, LIQUID_UNCONDITIONAL
+from lantern.models.hf.target import HuggingFaceTarget
 
+PROMPTS = ["a red sphere", "a blue ring on wood", "sand"]
 WORDS = ["a", "red", "blue", "sphere", "ring", "on", "wood", "sand", "an", "image", "of", "generate", "according", "to"]
+WORDS += [*"0123456789*.,:", "<unk>"]
+SIDE, LENGTH, CODES = 4, 32, 24  # every tiny image has 4 x 4 codes of 24, behind up to 32 ids
+HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
+BODY = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2} | HEADS
 VQGAN = {
     "channels": 32,
     "multipliers": [1, 1],
@@ -38,43 +48,35 @@ VQGAN = {
     "codebook_size": 24,
     "code_dim": 8,
 }
-BODY = {
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
+VQ = {"base_channels": 32, "num_res_blocks": 1}
+LATENT_VQ = VQ | {"latent_channels": 8, "embed_dim": 8, "num_embeddings": 24}
+CHAMELEON = BODY | {"vocab_size": 9000, "vq_config": LATENT_VQ | {"channel_multiplier": [1], "resolution": 8}}
+JANUS_VISION = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8, "patch_size": 2}
+JANUS_PROJECTION = {"projection_dim": 32, "image_token_embed_dim": 32, "num_hidden_layers": 2}
+JANUS = {
+    "text_config": BODY | {"vocab_size": 64, "model_type": "llama"},
+    "vision_config": JANUS_VISION | {"projection_dim": 32, "num_image_tokens": 16},
+    "vq_config": LATENT_VQ | JANUS_PROJECTION | {"channel_multiplier": [1, 1]},
 }
-SIDE = 4  # every tiny image has 4 x 4 codes
-EMU3_NAMES = [emu3.BEGIN, emu3.IMAGE, emu3.CODES, emu3.ROW_END]
-EMU3_CODES = [f"<|visual token {code:06d}|>" for code in range(24)]
-JANUS_NAMES = [janus.BEGIN, janus.IMAGE, janus.PAD]
-LIQUID_NAMES = [liquid.BEGIN, liquid.IMAGE, liquid.NOTHING]
-JANUS_VQ = {
-    "base_channels": 32,
-    "channel_multiplier": [1, 1],
-    "num_res_blocks": 1,
-    "latent_channels": 8,
-    "embed_dim": 8,
+EMU3_VQ = VQ | {"hidden_size": 32, "attn_resolutions": [], "codebook_size": 24, "temporal_downsample_factor": 1}
+EMU3 = {
+    "text_config": BODY | {"vocab_size": 96, "pad_token_id": 0},
+    "vq_config": EMU3_VQ | {"channel_multiplier": [1, 1]},
 }
-EMU3_VQ = {
-    "base_channels": 32,
-    "channel_multiplier": [1, 1],
-    "num_res_blocks": 1,
-    "hidden_size": 32,
-    "attn_resolutions": [],
-    "codebook_size": 24,
-    "temporal_downsample_factor": 1,
-}
+LIQUID = BODY | {"vocab_size": 64 + CODES, "head_dim": 8}  # as in its yaml, the head is the embedding
+EMU3_SPECIAL = [*EMU3_NAMES[:4], *(f"<|visual token {code:06d}|>" for code in range(CODES))]
+EMU3_FIRST = len(WORDS) + 4
+TINY_T5 = {
+    "hidden_size": 32, "head_dim": 8, "feed_forward_dim": 48, "num_layers": 2, "num_heads": 4, "vocab_size": 64,
+}  # fmt: skip
 
 
 def save_text_tokenizer(folder: Path, special: list[str], pad: str | None = None) -> None:
     """Words and digits; what it does not know is one token."""
-    words = {word: index for index, word in enumerate([*WORDS, *"0123456789*.,:", "<unk>", *special])}
+    words = {word: index for index, word in enumerate([*WORDS, *special])}
     raw = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
-    raw.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Whitespace(), pre_tokenizers.Digits(individual_digits=True)]
-    )
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    raw.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Whitespace(), digits])
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, unk_token="<unk>", pad_token=pad)
     tokenizer.add_special_tokens({"additional_special_tokens": special})
     tokenizer.save_pretrained(folder)
@@ -96,41 +98,10 @@ def save_vqgan(folder: Path) -> None:
     torch.save({"state_dict": ChameleonVQGAN(**VQGAN).state_dict()}, folder / "vqgan.ckpt")
 
 
-CHAMELEON_GEOMETRY = BODY | {
-    "vocab_size": 9000,
-    "vq_config": {
-        "base_channels": 32,
-        "channel_multiplier": [1],
-        "num_res_blocks": 1,
-        "latent_channels": 8,
-        "embed_dim": 8,
-        "num_embeddings": 24,
-        "resolution": 8,
-    },
-}
-JANUS_GEOMETRY = {
-    "text_config": BODY | {"vocab_size": 64, "model_type": "llama"},
-    "vision_config": {
-        "hidden_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "image_size": 8,
-        "patch_size": 2,
-        "projection_dim": 32,
-        "num_image_tokens": 16,
-    },
-    "vq_config": JANUS_VQ
-    | {"num_embeddings": 24, "projection_dim": 32, "image_token_embed_dim": 32, "num_hidden_layers": 2},
-}
-EMU3_GEOMETRY = {"text_config": BODY | {"vocab_size": 96, "pad_token_id": 0}, "vq_config": EMU3_VQ}
-LIQUID_GEOMETRY = BODY | {"vocab_size": 64 + 24, "head_dim": 8}  # as in its yaml, the head is the embedding
-
-
 def make_chameleon(folder: Path) -> PreTrainedModel:
     torch.manual_seed(0)
     save_vqgan(folder)
-    model = ChameleonForConditionalGeneration(ChameleonConfig(vocabulary_map={}, **CHAMELEON_GEOMETRY))
-    return save(model, folder, [])
+    return save(ChameleonForConditionalGeneration(ChameleonConfig(vocabulary_map={}, **CHAMELEON)), folder, [])
 
 
 def make_lumina(folder: Path) -> PreTrainedModel:
@@ -149,60 +120,53 @@ def make_lumina(folder: Path) -> PreTrainedModel:
 
 def make_janus(folder: Path) -> PreTrainedModel:
     torch.manual_seed(0)
-    return save(JanusForConditionalGeneration(JanusConfig(**JANUS_GEOMETRY)), folder, JANUS_NAMES)
+    return save(JanusForConditionalGeneration(JanusConfig(**JANUS)), folder, list(JANUS_NAMES))
 
 
 def make_emu3(folder: Path) -> PreTrainedModel:
     torch.manual_seed(0)
-    model = Emu3ForConditionalGeneration(Emu3Config(vocabulary_map={}, **EMU3_GEOMETRY))
-    return save(model, folder, [*EMU3_NAMES, *EMU3_CODES])
+    return save(Emu3ForConditionalGeneration(Emu3Config(vocabulary_map={}, **EMU3)), folder, EMU3_SPECIAL)
 
 
 def make_liquid(folder: Path) -> PreTrainedModel:
     torch.manual_seed(0)
     save_vqgan(folder)
-    return save(GemmaForCausalLM(GemmaConfig(**LIQUID_GEOMETRY)), folder, LIQUID_NAMES)
-
-
-TINY_T5 = {
-    "hidden_size": 32,
-    "head_dim": 8,
-    "feed_forward_dim": 48,
-    "num_layers": 2,
-    "num_heads": 4,
-    "vocab_size": 64,
-}
+    return save(GemmaForCausalLM(GemmaConfig(**LIQUID)), folder, [*LIQUID_NAMES, LIQUID_UNCONDITIONAL])
 
 
 def save_t5(folder: Path, hidden_size: int = 32) -> None:
     """With a decoder and a head, as the released one is saved."""
     torch.manual_seed(0)
-    config = T5Config(
-        vocab_size=64,
-        d_model=hidden_size,
-        d_kv=8,
-        d_ff=48,
-        num_layers=2,
-        num_heads=4,
-        feed_forward_proj="gated-gelu",
-        tie_word_embeddings=False,
-        decoder_start_token_id=0,
-    )
-    T5ForConditionalGeneration(config).save_pretrained(folder)
+    sizes = {"vocab_size": 64, "d_model": hidden_size, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4}
+    kind = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "decoder_start_token_id": 0}
+    T5ForConditionalGeneration(T5Config(**sizes, **kind)).save_pretrained(folder)
     save_text_tokenizer(folder, ["<pad>"], pad="<pad>")
 
 
-def chameleon_logits(model: PreTrainedModel, prefix: list[int], codes: list[int]) -> Tensor:
-    """[24] by the body's own forward on plain ids; its own head hides image logits."""
-    ids = torch.tensor([prefix + [4 + code for code in codes]])
-    return model.model(input_ids=ids).last_hidden_state[0, -1] @ model.lm_head.weight[4:28].T
+@dataclass(frozen=True, eq=False)
+class Family:
+    """A yaml of conf/model, a tiny checkpoint for it, and the id of its first code and of its row ends."""
 
+    model: str
+    make: Callable[[Path], PreTrainedModel]
+    changes: dict[str, object]
+    first: int = 0
+    row_end: int | None = None
 
-def lumina_logits(model: PreTrainedModel, prefix: list[int], codes: list[int]) -> Tensor:
-    ids = list(prefix)
-    for place, code in enumerate(codes):
-        ids += [4 + code] + ([8803] if (place + 1) % SIDE == 0 else [])
-    return model.model(input_ids=torch.tensor([ids])).last_hidden_state[0, -1] @ model.lm_head.weight[4:28].T
+    def __str__(self) -> str:
+        return self.model
+
+    def logits(self, model: PreTrainedModel, prefix: list[int], codes: list[int]) -> Tensor:
+        """The slow twin: [24] behind a prefix and some codes, by the body's own forward on plain ids."""
+        if self.model == "janus_pro":
+            return janus_logits(model, prefix, codes)
+        ids = list(prefix)
+        for place, code in enumerate(codes, start=1):
+            ids.append(self.first + code)
+            if self.row_end is not None and place % SIDE == 0:
+                ids.append(self.row_end)
+        features = model.model(input_ids=torch.tensor([ids])).last_hidden_state[0, -1]
+        return features @ model.lm_head.weight[self.first : self.first + CODES].T
 
 
 def janus_logits(model: PreTrainedModel, prefix: list[int], codes: list[int]) -> Tensor:
@@ -213,42 +177,34 @@ def janus_logits(model: PreTrainedModel, prefix: list[int], codes: list[int]) ->
     return model.model.generation_head(hidden)[0, -1]
 
 
-def emu3_logits(model: PreTrainedModel, prefix: list[int], codes: list[int]) -> Tensor:
-    first = len(WORDS) + len("0123456789*.,:") + 1 + len(EMU3_NAMES)
-    row_end = first - 1
-    ids = list(prefix)
-    for place, code in enumerate(codes):
-        ids += [first + code] + ([row_end] if (place + 1) % SIDE == 0 else [])
-    return model(input_ids=torch.tensor([ids])).logits[0, -1, first : first + 24]
-
-
-def liquid_logits(model: PreTrainedModel, prefix: list[int], codes: list[int]) -> Tensor:
-    ids = torch.tensor([prefix + [64 + code for code in codes]])
-    return model(input_ids=ids).logits[0, -1, 64:88]
-
-
-@dataclass(frozen=True, eq=False)
-class Family:
-    """A yaml of conf/model, a tiny checkpoint for it, and the slow twin: logits behind a prefix and some codes."""
-
-    model: str
-    make: Callable[[Path], PreTrainedModel]
-    changes: dict[str, object]
-    logits: Callable[[PreTrainedModel, list[int], list[int]], Tensor]
-
-    def __str__(self) -> str:
-        return self.model
-
-
+WITH_VQGAN = {"geometry": CHAMELEON, "tokenizer": VQGAN}
+EMU3_CHANGES = {"geometry": EMU3, "negative": "a blue ring of sand"}
 FAMILIES = {
     family.model: family
     for family in (
-        Family("anole", make_chameleon, {"geometry": CHAMELEON_GEOMETRY, "tokenizer": VQGAN}, chameleon_logits),
-        Family("lumina_mgpt", make_lumina, {"geometry": CHAMELEON_GEOMETRY, "tokenizer": VQGAN}, lumina_logits),
-        Family("janus_pro", make_janus, {"geometry": JANUS_GEOMETRY}, janus_logits),
-        Family("emu3", make_emu3, {"geometry": EMU3_GEOMETRY, "negative": "a blue ring of sand"}, emu3_logits),
-        Family(
-            "liquid", make_liquid, {"geometry": LIQUID_GEOMETRY, "tokenizer": VQGAN, "first_code": 64}, liquid_logits
-        ),
+        Family("anole", make_chameleon, WITH_VQGAN, 4),
+        Family("lumina_mgpt", make_lumina, WITH_VQGAN, 4, ROW_END),
+        Family("janus_pro", make_janus, {"geometry": JANUS}),
+        Family("emu3", make_emu3, EMU3_CHANGES, EMU3_FIRST, EMU3_FIRST - 1),
+        Family("liquid", make_liquid, {"geometry": LIQUID, "tokenizer": VQGAN, "first_code": 64}, 64),
     )
 }
+
+
+class Loaded(NamedTuple):
+    family: Family
+    folder: Path
+    target: HuggingFaceTarget
+    slow: PreTrainedModel
+
+
+def config(family: Family, folder: Path, *overrides: str) -> DictConfig:
+    cfg = composed("evaluate", f"model={family.model}", "dtype=float32", "device=cpu", *overrides)
+    OmegaConf.set_struct(cfg, False)
+    changes = {"checkpoint": str(folder), "prefix_len": LENGTH, **family.changes}
+    if "image_size" in cfg.model:
+        changes["image_size"] = 2 * SIDE
+    if "tokenizer" in changes:
+        changes["tokenizer"] = {"checkpoint": str(folder), "file": "vqgan.ckpt", **changes["tokenizer"]}
+    cfg.model = OmegaConf.merge(cfg.model, changes)
+    return cfg

@@ -10,12 +10,17 @@ import torch
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 
-def write_llamagen_b(folder: Path) -> None:
-    stored = json.loads((GOLDEN / "llamagen_transformer_shapes.json").read_text())["c2i GPT-B"]
+def released_shapes(name: str) -> dict[str, list[int]]:
+    """By parameter of a released model; the file keeps one layer of each."""
+    stored = json.loads((GOLDEN / "llamagen_transformer_shapes.json").read_text())[name]
     layers = {f"layers.{i}.{part}": shape for i in range(stored["layers"]) for part, shape in stored["layer"].items()}
+    return layers | stored["rest"]
+
+
+def write_llamagen_b(folder: Path) -> None:
     codes = json.loads((GOLDEN / "llamagen_vq_shapes.json").read_text())["VQ-16"]
     folder.mkdir(parents=True, exist_ok=True)
-    torch.save({"model": _random(layers | stored["rest"])}, folder / "c2i_B_256.pt")
+    torch.save({"model": _random(released_shapes("c2i GPT-B"))}, folder / "c2i_B_256.pt")
     torch.save({"model": _random(codes)}, folder / "vq_ds16_c2i.pt")
 
 

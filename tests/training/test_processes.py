@@ -10,8 +10,7 @@ import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
 from hydra.utils import instantiate
-from support.families import FAMILIES
-from support.loaded_families import PROMPTS, config
+from support.families import FAMILIES, PROMPTS, config
 from support.tiny_tasks import MemorySplits, target_task
 from torch.distributed.device_mesh import init_device_mesh
 

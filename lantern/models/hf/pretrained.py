@@ -38,10 +38,7 @@ def load_pretrained(
     bytes_per_parameter: int = 2,
 ) -> Pretrained:  # fmt: skip
     """A model of exactly this geometry. ignored: prefixes of names that may be absent or in excess; per_head: a pattern
-    of names whose weights [H, D] the checkpoint may hold once for several heads; bytes_per_parameter: of the files.
-
-    Raises CheckpointError for files that are missing, damaged, unsafe, or of another size or family.
-    """
+    of names whose weights [H, D] the checkpoint may hold once for several heads; bytes_per_parameter: of the files."""
     torch_device = resolve_device(device)
     torch_dtype = resolve_dtype(dtype, torch_device)
     with torch.device("meta"):
@@ -67,13 +64,9 @@ def _read(
     set_verbosity_error()  # without its report of names and shapes; _check has a sentence for what matters of it
     try:
         return family.from_pretrained(
-            folder,
-            config=config,
-            dtype=dtype,
-            local_files_only=True,
-            output_loading_info=True,
+            folder, config=config, dtype=dtype, local_files_only=True, output_loading_info=True,
             ignore_mismatched_sizes=True,
-        )
+        )  # fmt: skip
     except UnpicklingError as error:
         raise CheckpointError(
             f"weights in {folder} are corrupt or need Python code to load, which is never executed; convert them to "
@@ -112,7 +105,6 @@ def _stored(folder: Path, names: set[str]) -> dict[str, Tensor]:
 
 
 def load_text_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """Raises CheckpointError."""
     try:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
@@ -142,13 +134,11 @@ def _check_family(folder: Path, config: PreTrainedConfig, setting: str) -> None:
 
 
 def _check(report: dict, folder: Path, setting: str, ignored: tuple[str, ...]) -> None:
+    shapes = report["mismatched_keys"]
     problems = {
-        "missing": sorted(name for name in report["missing_keys"] if not name.startswith(ignored)),
-        "unexpected": sorted(name for name in report["unexpected_keys"] if not name.startswith(ignored)),
-        "mis-shaped": sorted(
-            f"{name} {tuple(found)} instead of {tuple(wanted)}"
-            for name, found, wanted in report["mismatched_keys"]
-            if not name.startswith(ignored)
-        ),
+        "missing": report["missing_keys"],
+        "unexpected": report["unexpected_keys"],
+        "mis-shaped": [f"{name} {tuple(found)} instead of {tuple(wanted)}" for name, found, wanted in shapes],
     }
+    problems = {kind: sorted(n for n in names if not n.startswith(ignored)) for kind, names in problems.items()}
     check_fit(problems, folder, f"give {setting}=<a checkpoint of this size>")

@@ -24,14 +24,9 @@ class PromptIds:
     """before + the text's tokens + after; the last words of a prompt that is too long for `length` tokens are cut."""
 
     def __init__(
-        self,
-        tokenizer: PreTrainedTokenizerBase | None,
-        length: int,
-        before: Sequence[int],
-        after: Sequence[int],
-        unconditional: Callable[[list[int]], list[int]],
-        template: str = "{}",
-    ) -> None:
+        self, tokenizer: PreTrainedTokenizerBase | None, length: int, before: Sequence[int], after: Sequence[int],
+        unconditional: Callable[[list[int]], list[int]], template: str = "{}",
+    ) -> None:  # fmt: skip
         """unconditional: of the conditional ids; tokenizer: None only on the meta device."""
         self.tokenizer, self.length, self.template = tokenizer, length, template
         self.before, self.after, self.unconditional = list(before), list(after), unconditional
@@ -71,7 +66,7 @@ def text_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
 
 
 def id_of(tokenizer: PreTrainedTokenizerBase | None, name: str) -> int:
-    """The id of a special token; 0 where there is no tokenizer. Raises CheckpointError if it has none."""
+    """The id of a special token; 0 where there is no tokenizer."""
     if tokenizer is None:
         return 0
     found = tokenizer.get_vocab().get(name)

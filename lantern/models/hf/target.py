@@ -1,9 +1,9 @@
 """Any decoder body of transformers as a Target: static cache, tree passes by a 4D mask and position ids, guidance rows,
 an image slice of its vocabulary, and structural tokens that are not drafted."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol, Self
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -14,35 +14,22 @@ from lantern.engine.cache import TARGET_PASS, PrefillView, TreeView, additive
 from lantern.engine.cached_target import CachedTarget, ImageTokenizer
 from lantern.errors import LanternError
 from lantern.models.hf.layers import fuse_projections, kept_inputs, share_keys
-from lantern.models.hf.prompt_format import Prefix
+from lantern.models.hf.prompt_format import PromptIds
 from lantern.models.hf.structure import StructuredTree, host_paths, with_row_ends
 from lantern.models.llamagen.fused import KVView, precise, rotary_table
-from lantern.models.llamagen.transformer import with_layers
+from lantern.models.llamagen.transformer import causal_mask, rotation_pairs, with_layers
 from lantern.types import DraftTree, Forward, Verdict
-
-
-class Prompts(Protocol):
-    """Encodes prompts as prefixes of token ids."""
-
-    length: int  # of the longest prefix
-
-    def __call__(self, prompts: Sequence[str]) -> list[Prefix]: ...
-
-
-def unchanged(features: Tensor) -> Tensor:
-    """The `hidden` part of a head that is linear."""
-    return features
 
 
 @dataclass(frozen=True)
 class ImageVocabulary:
     """What the body reads for each code, and what predicts the next one. `hidden` is the part of a head that is not
-    linear, a module where it has weights: guidance mixes what comes behind it."""
+    linear: guidance mixes what comes behind it."""
 
     embed: Tensor  # [V, D]
     head: Tensor  # [V, D]
     bias: Tensor | None = None  # [V]
-    hidden: Callable[[Tensor], Tensor] = unchanged
+    hidden: nn.Module = field(default_factory=nn.Identity)
     row_end: Tensor | None = None  # [D] of the token behind every row of the image but the last
 
 
@@ -68,15 +55,9 @@ class HuggingFaceTarget(CachedTarget):
     """Implements lantern.types.Target. Each guidance row has its own line in the cache, since prefixes differ."""
 
     def __init__(
-        self,
-        body: nn.Module,
-        vocabulary: ImageVocabulary,
-        prompts: Prompts,
-        tokenizer: ImageTokenizer,
-        grid: tuple[int, int],
-        cfg_scale: float,
-        weights_hash: str = "",
-    ) -> None:
+        self, body: nn.Module, vocabulary: ImageVocabulary, prompts: PromptIds, tokenizer: ImageTokenizer,
+        grid: tuple[int, int], cfg_scale: float, weights_hash: str = "",
+    ) -> None:  # fmt: skip
         super().__init__(tokenizer, cfg_scale, weights_hash, vocabulary.embed.device)
         self.transformer, self.vocabulary = body.eval().requires_grad_(False), vocabulary
         share_keys(body)
@@ -88,7 +69,6 @@ class HuggingFaceTarget(CachedTarget):
         self.rotary = rotary_table(self.rotation, precise(vocabulary.embed))  # for drafters; the body has its own
 
     def configured(self, cfg_scale: float, compiled: bool = False) -> Self:
-        """Raises LanternError for compiled."""
         if compiled:
             name = type(self.transformer).__name__
             raise LanternError(f"compile=true is for LlamaGen's layers, {name} has others; leave compile out")
@@ -124,10 +104,9 @@ class HuggingFaceTarget(CachedTarget):
         return self.prefix_len + self.num_tokens + ends + num_nodes
 
     def allocate(self, batch_size: int, num_nodes: int) -> None:
-        config, slots = self.transformer.config, self._slots(num_nodes)
-        rows, like = batch_size * self.guidance, self.vocabulary.head.new_empty(0)
-        heads = config.num_key_value_heads
-        shape = config.num_hidden_layers, rows, 1, slots, heads, self._head_dim
+        config, rows = self.transformer.config, batch_size * self.guidance
+        like = self.vocabulary.head.new_empty(0)
+        shape = config.num_hidden_layers, rows, 1, self._slots(num_nodes), config.num_key_value_heads, self._head_dim
         self._caches.allocate(*shape, like)
         self.passes.begin()
         self._pads = torch.zeros(rows, dtype=torch.long, device=like.device)  # [B R]
@@ -230,14 +209,9 @@ class HuggingFaceTarget(CachedTarget):
     def _run(self, x: Tensor, positions: Tensor, mask: Tensor, view: KVView, layers: Sequence[int]) -> Tensor:
         """x [B R, T, D], positions [B R, T], mask [B R, 1, T, S] additive -> features [B R, T, F]."""
         with kept_inputs(self.transformer.layers, layers) as inputs:
-            hidden = self.transformer(
-                inputs_embeds=x,
-                position_ids=positions,
-                attention_mask=mask,
-                past_key_values=TransformersCache(view),
-                use_cache=True,
-            ).last_hidden_state
-        return with_layers(hidden, inputs, layers)
+            cache = {"past_key_values": TransformersCache(view), "use_cache": True}
+            made = self.transformer(inputs_embeds=x, position_ids=positions, attention_mask=mask, **cache)
+        return with_layers(made.last_hidden_state, inputs, layers)
 
     def _prefixes(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """-> ids [B R, P], padded on the left, and how many pads there are [B R]."""
@@ -254,15 +228,12 @@ class HuggingFaceTarget(CachedTarget):
 def causal(pads: Tensor, length: int) -> tuple[Tensor, Tensor]:
     """pads [B R] on the left -> causal mask [B R, T, T] over `length` tokens, pads attending to themselves only, and
     positions [B R, T]."""
-    index = torch.arange(length, device=pads.device)
-    mask = (index <= index[:, None]) & (index >= pads[:, None])[:, None]
-    own = torch.eye(length, dtype=torch.bool, device=pads.device)
-    return mask | own, (index - pads[:, None]).clamp(min=0)
+    positions = torch.arange(length, device=pads.device) - pads[:, None]
+    return causal_mask(positions >= 0, length)[:, 0], positions.clamp(min=0)
 
 
 def line_table(length: int, head_dim: int, base: float = 10000.0) -> Tensor:
-    """[P + L, 2, Dh] the cosine and signed sine of each position, for interleaved pairs, as drafters read them."""
+    """[P + L, 2, Dh] as rotation_pairs, one-dimensional, for drafters."""
     half = head_dim // 2
     angle = torch.arange(length)[:, None] * base ** (-torch.arange(half, dtype=torch.float64) / half)
-    sine = torch.stack([-angle.sin(), angle.sin()], dim=2).flatten(1)
-    return torch.stack([angle.cos().repeat_interleave(2, dim=1), sine], dim=1).float()
+    return rotation_pairs(angle).float()

@@ -23,7 +23,6 @@ class CompiledTransformer(nn.Module):
     """A FusedTransformer for passes behind the committed slots of a cache."""
 
     def __init__(self, transformer: Transformer) -> None:
-        """Raises LanternError without a C++ compiler."""
         super().__init__()
         _prepare()
         self.layers, self.norm = transformer.layers, transformer.norm

@@ -90,15 +90,11 @@ class FusedTransformer:
     """The body of a Transformer: embeddings in, features after the final norm out; see Transformer.body."""
 
     def __init__(self, transformer: Transformer) -> None:
-        self.layers = [
-            FusedLayer(block.attention, block.attention_norm, block.ffn_norm, block.feed_forward)
-            for block in transformer.layers
-        ]
+        parts = ((b.attention, b.attention_norm, b.ffn_norm, b.feed_forward) for b in transformer.layers)
+        self.layers = [FusedLayer(*of_block) for of_block in parts]
         self.norm = Norm(transformer.norm)
 
-    def __call__(
-        self, x: Tensor, rotary: Tensor, mask: Tensor, view: KVView, layers: Sequence[int] = ()
-    ) -> Tensor:  # fmt: skip
+    def __call__(self, x: Tensor, rotary: Tensor, mask: Tensor, view: KVView, layers: Sequence[int] = ()) -> Tensor:
         """x [B R, T, D] -> features [B R, T, F], the inputs of `layers` behind them; see FusedLayer for the others."""
         rows, inputs = x.to(self.norm.gain.dtype).flatten(0, 1), dict[int, Tensor]()
         for index, layer in enumerate(self.layers):

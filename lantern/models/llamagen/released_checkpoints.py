@@ -2,7 +2,7 @@
 HF-style conversion of the text-to-image ones, the VQ-16 and VQ-8 tokenizers; class ids or T5 captions as prompts."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def load_tokenizer(
     codebook_size: int = 16384, code_dim: int = 8, num_res_blocks: int = 2, device: str = "auto",
     setting: str = "model.tokenizer.checkpoint",
 ) -> VQTokenizer:  # fmt: skip
-    """A released VQ tokenizer, in evaluation mode; five multipliers are VQ-16, four VQ-8. Raises CheckpointError."""
+    """A released VQ tokenizer, in evaluation mode; five multipliers are VQ-16, four VQ-8."""
     levels = list(multipliers)
     build = partial(VQTokenizer, channels, levels, levels, codebook_size, code_dim, z_channels, num_res_blocks)
     remedy = f"give {setting}=<the tokenizer of this target>"
@@ -48,10 +48,10 @@ def load_class_target(
     checkpoint: str, file: str, tokenizer: VQTokenizer, dim: int, num_layers: int, num_heads: int, image_size: int,
     num_classes: int = 1000, multiple_of: int = 256, cfg_scale: float = 2.0, dtype: str = "auto", device: str = "auto",
 ) -> LlamaGenTarget:  # fmt: skip
-    """A class-conditional model; prompts are class numbers. Raises CheckpointError."""
-    sizes = (dim, num_layers, num_heads, len(tokenizer.codebook), grid_of(image_size, tokenizer))
-    build = partial(Transformer, *sizes, num_classes=num_classes, multiple_of=multiple_of)
-    return _target(build, checkpoint, file, image_size, ClassLabels(num_classes), tokenizer, cfg_scale, dtype, device)
+    """A class-conditional model; prompts are class numbers."""
+    sizes = {"dim": dim, "num_layers": num_layers, "num_heads": num_heads, "multiple_of": multiple_of}
+    sizes |= {"num_classes": num_classes}
+    return _target(sizes, checkpoint, file, image_size, ClassLabels(num_classes), tokenizer, cfg_scale, dtype, device)
 
 
 def load_text_target(
@@ -59,29 +59,21 @@ def load_text_target(
     num_layers: int, num_heads: int, image_size: int, multiple_of: int = 256, cfg_scale: float = 7.5,
     dtype: str = "auto", device: str = "auto",
 ) -> LlamaGenTarget:  # fmt: skip
-    """A text-conditional model; prompts are captions. Raises CheckpointError."""
-    sizes = (dim, num_layers, num_heads, len(tokenizer.codebook), grid_of(image_size, tokenizer))
-    captions = {"caption_dim": text_encoder.dim, "prefix_len": text_encoder.length}
-    build = partial(Transformer, *sizes, **captions, multiple_of=multiple_of)
-    return _target(build, checkpoint, file, image_size, text_encoder, tokenizer, cfg_scale, dtype, device)
-
-
-def grid_of(image_size: int, tokenizer: VQTokenizer) -> tuple[int, int]:
-    """Rows and columns of tokens. Raises CheckpointError for a size that the tokenizer does not divide."""
-    check_image_size(image_size, tokenizer.downsampling)
-    side = image_size // tokenizer.downsampling
-    return side, side
+    """A text-conditional model; prompts are captions."""
+    sizes = {"dim": dim, "num_layers": num_layers, "num_heads": num_heads, "multiple_of": multiple_of}
+    sizes |= {"caption_dim": text_encoder.dim, "prefix_len": text_encoder.length}
+    return _target(sizes, checkpoint, file, image_size, text_encoder, tokenizer, cfg_scale, dtype, device)
 
 
 def read_transformer(path: Path) -> dict[str, Tensor]:
-    """A state dict with the names of the .pt files, from either format. Raises CheckpointError."""
+    """A state dict with the names of the .pt files, from either format."""
     state = read_weights(path)
-    return from_converted(state) if is_converted(state) else state
+    is_converted = any(name.startswith("model.layers.") for name in state)  # names of transformers' Llama
+    return from_converted(state) if is_converted else state
 
 
 def check_resolution(path: Path, image_size: int, body: Transformer) -> None:
-    """Raises CheckpointError if a file's name, or the config.json beside a converted one, tells of another resolution
-    than that of the model that was built. Names and shapes of the weights do not: they are the same at all of them."""
+    """By the file's name, or the config.json of a converted one: all resolutions have weights of the same shapes."""
     if (named := RESOLUTION.search(path.stem)) and int(named[1]) != image_size:
         raise CheckpointError(
             f"{path} holds weights for {named[1]} pixels by its name, but model.image_size={image_size}; give "
@@ -100,16 +92,20 @@ def check_resolution(path: Path, image_size: int, body: Transformer) -> None:
 
 
 def _target(
-    build: Callable[[], Transformer], checkpoint: str, file: str, image_size: int, conditioner: Conditioner,
+    sizes: dict[str, int], checkpoint: str, file: str, image_size: int, conditioner: Conditioner,
     tokenizer: VQTokenizer, cfg_scale: float, dtype: str, device: str,
 ) -> LlamaGenTarget:  # fmt: skip
+    """sizes: of the Transformer, but for those that follow from the tokenizer."""
+    check_image_size(image_size, tokenizer.downsampling)
+    side = image_size // tokenizer.downsampling
+    build = partial(Transformer, vocab_size=len(tokenizer.codebook), grid=(side, side), **sizes)
     torch_device = resolve_device(device)
-    name = WEIGHTS_FILE if _is_converted_folder(checkpoint, file) else file
-    remedy = "give model.checkpoint=<a file of this size>, or another model=llamagen_…"
+    folder = Path(checkpoint).expanduser()
+    is_converted = (folder / WEIGHTS_FILE).is_file() and not (folder / file).is_file()
+    name = WEIGHTS_FILE if is_converted else file
+    setting, remedy = "model.checkpoint", "give model.checkpoint=<a file of this size>, or another model=llamagen_…"
     torch_dtype = resolve_dtype(dtype, torch_device)
-    body, path = build_model(
-        build, checkpoint, name, "model.checkpoint", remedy, torch_device, torch_dtype, read_transformer
-    )
+    body, path = build_model(build, checkpoint, name, setting, remedy, torch_device, torch_dtype, read_transformer)
     if torch_device.type == "meta":
         return LlamaGenTarget(body, conditioner, tokenizer, cfg_scale)
     if path:
@@ -119,11 +115,6 @@ def _target(
     rotation = rotation_table(body.grid, body.prefix_len, body.dim // body.num_heads)  # not in the checkpoint
     body.rotation = rotation.to(torch_device)
     return LlamaGenTarget(body, conditioner, tokenizer, cfg_scale, weights_hash(path) if path else RANDOM)
-
-
-def _is_converted_folder(checkpoint: str, file: str) -> bool:
-    folder = Path(checkpoint).expanduser()
-    return (folder / WEIGHTS_FILE).is_file() and not (folder / file).is_file()
 
 
 # LANTERN's conversions name weights as transformers' Llama does. Rotary pairs are interleaved in both, so that q, k
@@ -142,11 +133,6 @@ RENAMED = {
     "model.layers.": "layers.",
 }
 PART = re.compile(r"model\.layers\.(\d+)\.self_attn\.([qkv])_proj\.weight")
-
-
-def is_converted(state: dict[str, Tensor]) -> bool:
-    """Whether the names are those of transformers' Llama."""
-    return any(name.startswith("model.layers.") for name in state)
 
 
 def from_converted(state: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -27,13 +27,9 @@ class LlamaGenTarget(CachedTarget):
     """Implements lantern.types.Target. With cfg_scale 1 only the conditional rows are computed."""
 
     def __init__(
-        self,
-        transformer: Transformer,
-        conditioner: Conditioner,
-        tokenizer: ImageTokenizer,
-        cfg_scale: float = 2.0,
+        self, transformer: Transformer, conditioner: Conditioner, tokenizer: ImageTokenizer, cfg_scale: float = 2.0,
         weights_hash: str = "",
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(tokenizer, cfg_scale, weights_hash, tokenizer.codebook.device)
         self.transformer, self.conditioner = transformer.eval().requires_grad_(False), conditioner
         self.body, self._head = FusedTransformer(transformer), self._projection()
@@ -147,7 +143,7 @@ class LlamaGenTarget(CachedTarget):
         return Forward(self.head(self.guide(read[:, :, -1:] if last else read)), features)
 
     def commit(self, verdict: Verdict) -> None:
-        self.cache.advance(verdict)
+        self.cache.move(verdict.path, verdict.paths, verdict.num_committed)
 
     def keep(self, rows: Tensor) -> None:
         self.cache.keep(rows)

@@ -94,11 +94,12 @@ def middle(width: int, groups: int) -> nn.ModuleList:
 
 
 class Encoder(nn.Module):
-    """Images to latents, one level per multiplier, highest resolution first."""
+    """Images to latents, one level per multiplier, highest resolution first. attends: with attention at the lowest."""
 
     def __init__(
-        self, channels: int, multipliers: Sequence[int], num_res_blocks: int, z_channels: int, groups: int
-    ) -> None:
+        self, channels: int, multipliers: Sequence[int], num_res_blocks: int, z_channels: int, groups: int,
+        attends: bool,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.conv_in = nn.Conv2d(3, channels, 3, padding=1)
         self.conv_blocks = nn.ModuleList()
@@ -107,7 +108,7 @@ class Encoder(nn.Module):
             widths = [width] + [channels * multiplier] * num_res_blocks
             width = widths[-1]
             resample = {} if level == last else {"downsample": Downsample(width)}
-            self.conv_blocks.append(Level(widths, groups, level == last, **resample))
+            self.conv_blocks.append(Level(widths, groups, attends and level == last, **resample))
         self.mid = middle(width, groups)
         self.norm_out = nn.GroupNorm(groups, width, eps=1e-6)
         self.conv_out = nn.Conv2d(width, z_channels, 3, padding=1)
@@ -120,11 +121,13 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Latents to images, lowest resolution first, with one residual block per level more than the encoder."""
+    """Latents to images, lowest resolution first, with one residual block per level more than the encoder. attends: as
+    the encoder's."""
 
     def __init__(
-        self, channels: int, multipliers: Sequence[int], num_res_blocks: int, z_channels: int, groups: int
-    ) -> None:
+        self, channels: int, multipliers: Sequence[int], num_res_blocks: int, z_channels: int, groups: int,
+        attends: bool,
+    ) -> None:  # fmt: skip
         super().__init__()
         width, last = channels * multipliers[-1], len(multipliers) - 1
         self.conv_in = nn.Conv2d(z_channels, width, 3, padding=1)
@@ -134,7 +137,7 @@ class Decoder(nn.Module):
             widths = [width] + [channels * multiplier] * (num_res_blocks + 1)
             width = widths[-1]
             resample = {} if level == last else {"upsample": Upsample(width)}
-            self.conv_blocks.append(Level(widths, groups, level == 0, **resample))
+            self.conv_blocks.append(Level(widths, groups, attends and level == 0, **resample))
         self.norm_out = nn.GroupNorm(groups, width, eps=1e-6)
         self.conv_out = nn.Conv2d(width, 3, 3, padding=1)
 
@@ -147,8 +150,6 @@ class Decoder(nn.Module):
 
 class Quantizer(nn.Module):
     """Nearest code by cosine. Stored codes need not have unit norm; search and look-up normalise them."""
-
-    unused_buffers = ("codebook_used",)  # a training statistic in released files
 
     def __init__(self, codebook_size: int, code_dim: int) -> None:
         super().__init__()
@@ -169,11 +170,11 @@ class VQTokenizer(nn.Module):
 
     def __init__(
         self, channels: int, encoder_multipliers: Sequence[int], decoder_multipliers: Sequence[int], codebook_size: int,
-        code_dim: int, z_channels: int, num_res_blocks: int = 2, groups: int = 32,
+        code_dim: int, z_channels: int, num_res_blocks: int = 2, groups: int = 32, attends: bool = True,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.encoder = Encoder(channels, encoder_multipliers, num_res_blocks, z_channels, groups)
-        self.decoder = Decoder(channels, decoder_multipliers, num_res_blocks, z_channels, groups)
+        self.encoder = Encoder(channels, encoder_multipliers, num_res_blocks, z_channels, groups, attends)
+        self.decoder = Decoder(channels, decoder_multipliers, num_res_blocks, z_channels, groups, attends)
         self.quantize = Quantizer(codebook_size, code_dim)
         self.quant_conv = nn.Conv2d(z_channels, code_dim, 1)
         self.post_quant_conv = nn.Conv2d(code_dim, z_channels, 1)

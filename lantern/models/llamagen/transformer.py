@@ -1,6 +1,7 @@
 """LlamaGen's transformer (Sun et al., 2406.06525) with the parameter names and arithmetic of the released checkpoints.
 Attention masks and rotary factors are arguments. Decoding runs the same weights through fused.py."""
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -16,22 +17,11 @@ class CaptionEmbedding(nn.Module):
     def __init__(self, dim: int, caption_dim: int, prefix_len: int) -> None:
         super().__init__()
         self.uncond_embedding = nn.Parameter(torch.randn(prefix_len, caption_dim) / caption_dim**0.5)
-        self.cap_proj = CaptionProjection(dim, caption_dim)
+        fc1, fc2 = nn.Linear(caption_dim, dim, bias=False), nn.Linear(dim, dim, bias=False)
+        self.cap_proj = nn.Sequential(OrderedDict(fc1=fc1, gelu=nn.GELU(approximate="tanh"), fc2=fc2))
 
     def forward(self, captions: Tensor, dropped: Tensor) -> Tensor:  # [B, P, C], [B] bool -> [B, P, D]
         return self.cap_proj(torch.where(dropped[:, None, None], self.uncond_embedding, captions))
-
-
-class CaptionProjection(nn.Module):
-    """Two linear layers with GELU: [..., C] -> [..., D]."""
-
-    def __init__(self, dim: int, caption_dim: int) -> None:
-        super().__init__()
-        self.fc1 = nn.Linear(caption_dim, dim, bias=False)
-        self.fc2 = nn.Linear(dim, dim, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.fc2(F.gelu(self.fc1(x), approximate="tanh"))
 
 
 class ClassEmbedding(nn.Module):
@@ -47,19 +37,20 @@ class ClassEmbedding(nn.Module):
 
 
 def rotation_table(grid: tuple[int, int], prefix_len: int, head_dim: int, base: float = 10000.0) -> Tensor:
-    """[P + L, 2, Dh] the cosine and the signed sine of each position, for interleaved pairs (2i, 2i + 1).
-
-    Two-dimensional rotary embedding: half of a head's angles are proportional to the grid row, half to the column.
-    Prefix entries are zero, which makes their queries and keys zero, as in the released code.
-    """
+    """[P + L, 2, Dh] as rotation_pairs. Half of a head's angles are proportional to the grid row, half to the column.
+    Prefix entries are zero, which makes their queries and keys zero, as in the released code."""
     quarter = head_dim // 4
     frequency = base ** (-torch.arange(quarter, dtype=torch.float64) / quarter)
     row, column = torch.meshgrid(torch.arange(grid[0]), torch.arange(grid[1]), indexing="ij")
     angle = torch.cat([row.reshape(-1, 1) * frequency, column.reshape(-1, 1) * frequency], dim=1)  # [L, Dh / 2]
-    cosine = angle.cos().repeat_interleave(2, dim=1)
-    sine = torch.stack([-angle.sin(), angle.sin()], dim=2).flatten(1)
-    table = torch.stack([cosine, sine], dim=1)
+    table = rotation_pairs(angle)
     return torch.cat([table.new_zeros(prefix_len, 2, head_dim), table]).float()
+
+
+def rotation_pairs(angle: Tensor) -> Tensor:
+    """[L, Dh / 2] -> [L, 2, Dh] the cosine and the signed sine of each position, for interleaved pairs (2i, 2i + 1)."""
+    sine = torch.stack([-angle.sin(), angle.sin()], dim=2).flatten(1)
+    return torch.stack([angle.cos().repeat_interleave(2, dim=1), sine], dim=1)
 
 
 def rotate(x: Tensor, rotation: Tensor) -> Tensor:  # [B, T, H, Dh], [B or 1, T, 2, Dh] -> [B, T, H, Dh]
@@ -146,8 +137,6 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     """Prefix embeddings (a class or a caption) and image tokens in, features after the final norm out."""
 
-    unused_buffers = ("freqs_cis",)  # a rotary table in some files, made anew here as by the released loaders
-
     def __init__(
         self, dim: int, num_layers: int, num_heads: int, vocab_size: int, grid: tuple[int, int],
         caption_dim: int | None = None, prefix_len: int = 1, num_classes: int | None = None, multiple_of: int = 256,
@@ -160,10 +149,10 @@ class Transformer(nn.Module):
             raise ValueError(f"grid={list(grid)} is no height and width")
         self.dim, self.num_heads, self.vocab_size = dim, num_heads, vocab_size
         self.grid, self.prefix_len, self.num_tokens = tuple(grid), prefix_len, grid[0] * grid[1]
-        is_class = num_classes is not None
-        self.cls_embedding = (
-            ClassEmbedding(dim, num_classes) if is_class else CaptionEmbedding(dim, caption_dim, prefix_len)
-        )
+        if num_classes is not None:
+            self.cls_embedding = ClassEmbedding(dim, num_classes)
+        else:
+            self.cls_embedding = CaptionEmbedding(dim, caption_dim, prefix_len)
         self.tok_embeddings = nn.Embedding(vocab_size, dim)
         hidden_dim = feed_forward_dim(dim, multiple_of)
         self.layers = nn.ModuleList(Block(dim, num_heads, hidden_dim, eps) for _ in range(num_layers))

@@ -6,7 +6,7 @@ from torch import nn
 
 from lantern.errors import CheckpointError
 from lantern.identity import DIGITS, state_hash
-from lantern.models.checkpoints import described, load_strictly, load_weights, weights_hash
+from lantern.models.checkpoints import build_described, load_strictly, load_weights, weights_hash
 from lantern.models.conditioners import ClassLabels, WordFeatures
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.tokenizer import VQTokenizer
@@ -18,32 +18,30 @@ TOKENIZER = "check model.tokenizer, or train it with: python train.py task=token
 
 
 def load_transformer(folder: str | Path) -> tuple[Transformer, dict]:
-    """The transformer of a weights folder and the folder's config. Raises CheckpointError."""
     state, config = load_weights(folder)
     if "architecture" not in config:
         raise CheckpointError(
             f"{folder}/config.json names no architecture, so it is no LlamaGen target; check model.folder"
         )
-    transformer = described(Transformer, config["architecture"], folder, TARGET)
+    transformer = build_described(Transformer, config["architecture"], folder, TARGET)
     load_strictly(transformer, state, folder, TARGET)
     return transformer, config
 
 
 def num_tokens_of(folder: str | Path) -> int:
-    """Tokens of an image of the target in a weights folder. Raises CheckpointError."""
+    """Tokens of an image of the target in a weights folder."""
     return load_transformer(folder)[0].num_tokens
 
 
 def load_tokenizer(folder: str | Path) -> VQTokenizer:
-    """The image tokenizer of a weights folder, in evaluation mode. Raises CheckpointError."""
+    """The image tokenizer of a weights folder, in evaluation mode."""
     state, config = load_weights(folder)
-    tokenizer = described(VQTokenizer, config, folder, TOKENIZER)
+    tokenizer = build_described(VQTokenizer, config, folder, TOKENIZER)
     load_strictly(tokenizer, state, folder, TOKENIZER)
     return tokenizer.eval().requires_grad_(False)
 
 
 def conditioner_of(config: dict) -> WordFeatures | ClassLabels:
-    """The conditioner that a target's config describes."""
     if "vocabulary" in config:
         architecture = config["architecture"]
         length, dim = architecture["prefix_len"], architecture["caption_dim"]
@@ -58,16 +56,14 @@ def tokens_hash(tokenizer: VQTokenizer) -> str:
 
 
 def tokenizer_of(config: dict, folder: str | Path, tokenizer: str | Path) -> VQTokenizer:
-    """The tokenizer of a weights folder. CheckpointError unless it makes the tokens that the target of a folder and its
-    config was trained on."""
+    """The tokenizer of a weights folder, which must make the tokens that the target of `folder` was trained on."""
     images = load_tokenizer(tokenizer)
     check_made_for(config, "tokens", folder, tokenizer, tokens_hash(images))
     return images
 
 
 def check_made_for(config: dict, part: str, folder: str | Path, given: str | Path, found: str) -> None:
-    """Raises CheckpointError unless the config of the target in `folder` names `found`, the hash of what `given` holds,
-    as <part>_hash."""
+    """Refuses `given`, of hash `found`, if the config of the target in `folder` has another one as <part>_hash."""
     made_for = config.get(f"{part}_hash")
     if made_for is not None and made_for[:DIGITS] != found:  # released configs hold 16 digits
         raise CheckpointError(
@@ -78,12 +74,12 @@ def check_made_for(config: dict, part: str, folder: str | Path, given: str | Pat
 def load_target(
     folder: str | Path, tokenizer: str | Path, cfg_scale: float = 2.0, dtype: str = "auto", device: str = "auto"
 ) -> LlamaGenTarget:
-    """folder and tokenizer are weights folders. Raises CheckpointError if they are missing or do not fit together."""
+    """folder and tokenizer are weights folders."""
     torch_device = resolve_device(device)
     transformer, config = load_transformer(folder)
     images = tokenizer_of(config, folder, tokenizer).to(torch_device)
     # rounds the rotary table to that dtype as well, which released checkpoints keep in float32: the embedded model's
     # drafters and published figures are of the rounded one
     transformer = transformer.to(torch_device, resolve_dtype(dtype, torch_device))
-    conditioner = described(conditioner_of, {"config": config}, folder, TARGET)
+    conditioner = build_described(conditioner_of, {"config": config}, folder, TARGET)
     return LlamaGenTarget(transformer, conditioner, images, cfg_scale, weights_hash(folder))

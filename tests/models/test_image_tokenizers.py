@@ -1,0 +1,74 @@
+"""LlamaGen's VQ tokenizer and Meta's VQGAN against golden miniatures of the released files (LlamaGen's is without
+its unused 65536-entry usage buffer, which the test puts back), and the shapes of the full-size ones."""
+
+import json
+
+import pytest
+import torch
+from safetensors import safe_open
+from support.paths import GOLDEN
+
+from lantern.errors import CheckpointError, LanternError
+from lantern.models.chameleon import ChameleonVQGAN, load_vqgan
+from lantern.models.checkpoints import load_strictly, read_weights
+from lantern.models.llamagen.tokenizer import VQTokenizer
+
+TINY = {"channels": 32, "multipliers": [1, 2], "z_channels": 32, "codebook_size": 64, "code_dim": 32}
+
+
+def llamagen() -> VQTokenizer:
+    model = VQTokenizer(32, [1, 2], [1, 2], codebook_size=64, code_dim=8, z_channels=32)
+    state = read_weights(GOLDEN / "llamagen_vq_tiny.pt") | {"quantize.codebook_used": torch.zeros(65536)}
+    load_strictly(model, state, "the miniature", "")
+    return model.requires_grad_(False)
+
+
+def chameleon() -> ChameleonVQGAN:
+    return load_vqgan(str(GOLDEN), "chameleon_vqgan_tiny.ckpt", **TINY, device="cpu")
+
+
+@pytest.mark.parametrize(("load", "name"), [(llamagen, "llamagen_vq"), (chameleon, "chameleon_vqgan")])
+def test_tokens_and_images_are_those_of_the_reference(load, name):
+    """Catches symmetric padding in downsampling, a search among codes normalised or not, attention in other places and
+    levels in another order."""
+    tokenizer = load()
+    with safe_open(GOLDEN / f"{name}_tiny_expected.safetensors", "pt") as file:
+        image, indices, decoded = (file.get_tensor(part) for part in ("image", "indices", "decoded"))
+    tokens = indices.reshape(len(image), -1)
+    assert torch.equal(tokenizer.encode((image + 1) / 2), tokens)
+    made = tokenizer.render(tokenizer.codebook[indices].reshape(len(image), *indices.shape[-2:], -1))
+    torch.testing.assert_close(made, decoded, rtol=0, atol=2e-5)
+    torch.testing.assert_close(tokenizer.decode(tokens), ((decoded + 1) / 2).clamp(0, 1), rtol=0, atol=2e-5)
+
+
+def test_a_codebook_of_another_size_is_one_clear_error():
+    with pytest.raises(CheckpointError, match=r"embedding\.weight \(64, 32\) instead of \(128, 32\)"):
+        load_vqgan(str(GOLDEN), "chameleon_vqgan_tiny.ckpt", **TINY | {"codebook_size": 128}, device="cpu")
+
+
+@pytest.mark.parametrize(("name", "multipliers"), [("VQ-16", [1, 1, 2, 2, 4]), ("VQ-8", [1, 2, 2, 4])])
+def test_llamagens_full_size_names_and_shapes_are_the_released_ones(name, multipliers):
+    with torch.device("meta"):
+        model = VQTokenizer(128, multipliers, multipliers, codebook_size=16384, code_dim=8, z_channels=256)
+    released = json.loads((GOLDEN / "llamagen_vq_shapes.json").read_text())[name]
+    released.pop("quantize.codebook_used", None)
+    assert {key: list(value.shape) for key, value in model.state_dict().items()} == released
+
+
+def test_chameleons_full_size_shapes_are_metas():
+    """Catches wrong default widths: an f = 16 tokenizer of 8,192 codes of 256 dimensions, five levels of 128 to 512."""
+    with torch.device("meta"):
+        model = ChameleonVQGAN()
+    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    assert shapes["quantize.embedding.weight"] == (8192, 256)
+    assert shapes["encoder.conv_blocks.4.res.0.conv1.weight"] == (512, 256, 3, 3)
+    assert shapes["decoder.conv_blocks.0.upsample.conv.weight"] == (512, 512, 3, 3)
+    assert "decoder.conv_blocks.4.upsample.conv.weight" not in shapes
+    assert model.downsampling == 16
+
+
+def test_sides_and_counts_that_do_not_fit_are_clear_errors():
+    with pytest.raises(LanternError, match=r"image sides \(16, 17\) must be multiples of 2"):
+        llamagen().encode(torch.zeros(1, 3, 16, 17))
+    with pytest.raises(LanternError, match="5 tokens do not fill a square grid"):
+        llamagen().decode(torch.zeros(1, 5, dtype=torch.long))
