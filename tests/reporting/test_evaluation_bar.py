@@ -4,6 +4,7 @@ import io
 from pathlib import Path
 
 import pytest
+from lantern.reporting.evaluation_bar import EvaluationBar, sweep_bar
 from support.configs import composed_with_hydra, sweep_points
 from support.fake_pipeline import FakePipeline
 from support.terminal import Terminal
@@ -11,7 +12,6 @@ from support.terminal import Terminal
 from lantern.cli.sweep_callback import SweepReport, number_of_points
 from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Plan
-from lantern.reporting.evaluation_bar import EvaluationBar, sweep_bar
 from lantern.runtime.progress_line import duration
 
 PROMPTS = ["a", "b", "c", "d"]
