@@ -1,5 +1,5 @@
-"""Every id and hash of the project: twelve hex digits of a SHA-256. They tell apart files, programs, settings, runs and
-images; write_provenance keeps them beside a result. Seeds of noise and splits of data are no ids (noise.py, data/)."""
+"""Every id and hash of the project, twelve hex digits of a SHA-256: of files, programs, settings, runs and images.
+write_provenance keeps them beside a result."""
 
 import ast
 import hashlib
@@ -8,9 +8,9 @@ import json
 import platform
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +51,13 @@ def bytes_hash(parts: Iterable[Any]) -> str:
 
 def files_hash(paths: Iterable[str | Path]) -> str:
     """Of the bytes of files, one after the other."""
-    return bytes_hash(block for path in paths for block in _blocks(path))
 
+    def blocks() -> Iterator[bytes]:
+        for path in paths:
+            with Path(path).open("rb") as file:
+                yield from iter(partial(file.read, BLOCK), b"")
 
-def _blocks(path: str | Path) -> Iterable[bytes]:
-    with Path(path).open("rb") as file:
-        while block := file.read(BLOCK):
-            yield block
+    return bytes_hash(blocks())
 
 
 def tensor_hash(tensor: Tensor) -> str:
@@ -79,10 +79,8 @@ def _bytes_of(tensor: Tensor) -> Any:
 def code_hash(package: Path = PACKAGE) -> str:
     """Of a package's syntax trees, comments and docstrings left out: a changed program reuses no record, a changed
     comment all of them."""
-    paths = sorted(package.rglob("*.py"))
-    return bytes_hash(
-        f"{path.relative_to(package).as_posix()}\n{code_of(path.read_text('utf-8'))}\n".encode() for path in paths
-    )
+    named = {path.relative_to(package).as_posix(): path.read_text("utf-8") for path in sorted(package.rglob("*.py"))}
+    return bytes_hash(f"{name}\n{code_of(source)}\n".encode() for name, source in named.items())
 
 
 def code_of(source: str) -> str:
@@ -121,7 +119,7 @@ def without_metrics(hashes: Mapping[str, str | None]) -> dict[str, str | None]:
 
 
 def without_device_index(config: Any) -> Any:
-    """The configuration with every `device` by its kind: cuda:1 and cuda are one device to whoever reads a record."""
+    """The configuration with every `device` by its kind: records of cuda:1 and cuda are the same."""
     if isinstance(config, Mapping):
         return {
             name: value.split(":")[0] if name == "device" and isinstance(value, str) else without_device_index(value)
@@ -136,15 +134,15 @@ def target_hashes(target: Target) -> tuple[str, str | None]:
 
 
 def decoding_hashes(target: Target) -> dict[str, str | None]:
-    """By name, the hashes of all that a target decodes with: target_hashes, and its codebook, among whose codes LANTERN
-    finds neighbours and whose tokenizer may be of another file."""
+    """By name, the hashes of all that a target decodes with: target_hashes, and its codebook, whose tokenizer may be of
+    another file."""
     weights, encoder = target_hashes(target)
     return {"target": weights, "text encoder": encoder, "codebook": tensor_hash(target.codebook)}
 
 
 def reading_hash(target: Target, caption: str) -> str:
-    """A hash of what target_hashes do not tell of a target's law: how it reads captions, by the example of one, and the
-    sizes of its weights, since random ones have no hash. Nothing passes through the target itself."""
+    """A hash of what target_hashes leave out: how the target reads captions, by one example, and the sizes of its
+    weights, since random ones have no hash."""
     body = getattr(target, "transformer", nn.Module())  # which, like a prefix, not every target has
     sizes = [list(weight.shape) for weight in (target.embed_weight, *body.parameters(), *body.buffers())]
     read: list[object] = [sizes, getattr(target, "prefix_len", None)]
@@ -177,8 +175,8 @@ def protocol(target: Target, prompts: Sequence[str], split: str) -> dict[str, ob
 
 
 def write_provenance(folder: str | Path, config: dict, hashes: Mapping[str, str | None]) -> Path:
-    """Writes provenance.json into a folder, atomically: command, configuration, code, versions, device, and the hashes
-    of data and weights by name. LanternError if the folder cannot be written."""
+    """Writes provenance.json, atomically: command, configuration, versions, device, and the hashes of data and weights
+    by name."""
     path = Path(folder) / PROVENANCE
     record = {
         "argv": sys.argv,
@@ -196,16 +194,13 @@ def write_provenance(folder: str | Path, config: dict, hashes: Mapping[str, str 
 
 def git_state() -> dict[str, object]:
     """The git revision of this code and whether files differ from it; None for both outside a git checkout."""
-    revision = _git("rev-parse", "HEAD")
-    return {"revision": revision, "dirty": None if revision is None else bool(_git("status", "--porcelain"))}
-
-
-def _git(*arguments: str) -> str | None:
+    git = ["git", "-C", str(PACKAGE)]
+    quiet = {"capture_output": True, "text": True, "timeout": 10, "check": True}
     try:
-        done = subprocess.run(["git", "-C", str(PACKAGE), *arguments], capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
+        revision = subprocess.run([*git, "rev-parse", "HEAD"], **quiet).stdout.strip()
+        return {"revision": revision, "dirty": bool(subprocess.run([*git, "status", "--porcelain"], **quiet).stdout)}
+    except (OSError, subprocess.SubprocessError):
+        return {"revision": None, "dirty": None}
 
 
 def _version(package: str) -> str | None:
@@ -220,12 +215,8 @@ def device_name(device: str = "auto") -> str:
     vector instructions."""
     if device.startswith(("auto", "cuda")) and torch.cuda.is_available():
         return torch.cuda.get_device_name(None if device == "auto" else device)
-    return f"{_processor()} ({len(usable_cores())} cores, {vector_instructions()})"
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    known = Path("/proc/cpuinfo")
+    lines = known.read_text().splitlines() if known.is_file() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    name = names[0] if names else platform.processor() or platform.machine()
+    return f"{name} ({len(usable_cores())} cores, {vector_instructions()})"

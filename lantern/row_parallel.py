@@ -103,11 +103,10 @@ class Image:
 
     def mask(self) -> np.ndarray:
         """[M, L + 1] positions that each read attends to: known tokens before it, and the reads of its own row."""
-        positions = np.array([read.position for read in self.reads])
+        positions, rows = (np.array([getattr(read, name) for read in self.reads]) for name in ("position", "row"))
         known = self.filled.copy()
         known[[read.position for read in self.reads if read.is_known]] = True
         mask = known & (np.arange(len(known)) <= positions[:, None])
-        rows = np.array([read.row for read in self.reads])
         reader, read = np.nonzero((rows[:, None] == rows) & (positions[:, None] >= positions))
         mask[reader, positions[read]] = True
         return mask
@@ -172,8 +171,7 @@ class RowParallel:
     def decode(
         self, setup: DecodingSetup, prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1
     ) -> Generation:
-        """As decoding.generate. LanternError for a target that reads in raster order only, and for a rule or a
-        verification that is not plain decoding's."""
+        """As decoding.generate; refuses targets that read in raster order only, and lossy rules."""
         target, rule, verification = setup.target, setup.rule, setup.verification
         if not rule.lossless or verification.name != "shared_noise":
             raise LanternError(

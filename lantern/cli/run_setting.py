@@ -15,15 +15,14 @@ from lantern.cli.composing import one_at_a_time, shared
 from lantern.cli.plain_settings import check_settings
 from lantern.data.prompts import load_prompts, split_prompts
 from lantern.errors import LanternError
-from lantern.evaluation.contender import ImageCount
 from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Plan
+from lantern.evaluation.progress import EvaluationBar, sweep_bar
 from lantern.evaluation.records import check_shards, is_finished, mark_begun, mark_finished, record_files
 from lantern.evaluation.rows import Row, read_summary
 from lantern.identity import code_hash, write_provenance
 from lantern.models.checkpoints import local_hashes
 from lantern.pipeline import Pipeline, check_skip, missing_arguments, pipelines
-from lantern.reporting.evaluation_bar import EvaluationBar, sweep_bar
 from lantern.reporting.merge import add_point, merge_points
 from lantern.reporting.publish import publish, published_keys, write_measurements
 from lantern.runtime.hardware import allow_tf32
@@ -66,8 +65,8 @@ def run_setting(
         plan = _identified(plan, config, pipeline, own_settings(config, parts["drafter"], tree), method, hashes)
         plan = replace(plan, folder=folder, shared=sweep, known=record_files(sweep or folder))
         metrics = {name: shared(metric) for name, metric in chosen_metrics(cfg).items()} if plan.num_images else {}
-        with _bar(sweep) as count:
-            measurements = Evaluation(plan, metrics, instantiate(cfg.output_tv), count).run(pipeline)
+        with _bar(sweep) as bar:
+            measurements = Evaluation(plan, metrics, instantiate(cfg.output_tv), bar).run(pipeline)
         if measurements:
             write_measurements(folder, measurements)
             publish(folder, sweep, measurements, config, tracker, budget)
@@ -88,12 +87,12 @@ def _input_hashes(config: dict, target: Target, plan: Plan) -> dict[str, str | N
 
 
 @contextmanager
-def _bar(sweep: Path | None) -> Iterator[ImageCount]:
+def _bar(sweep: Path | None) -> Iterator[EvaluationBar | None]:
     """The bar of this run or of its sweep, off the terminal afterwards; a sweep's points in other processes have
     none."""
     bar = sweep_bar() if sweep else EvaluationBar()
     try:
-        yield bar or ImageCount()
+        yield bar
     finally:
         if bar:
             bar.pause()
@@ -140,7 +139,7 @@ def _with_saved_tree(
     kept = SavedChoice(folder / CHOICE, identity.choice_key(config, hashes, size))
     if repeated:
         kept.adopt(repeated / CHOICE)
-    return tree.at(size).keeping(kept)
+    return tree.at(size, kept)
 
 
 def _identified(

@@ -16,8 +16,8 @@ from omegaconf import DictConfig
 
 from lantern.cli.error_messages import sentence, user_error
 from lantern.cli.hydra_private import error_of
+from lantern.evaluation.progress import EvaluationBar, open_sweep, sweep_bar
 from lantern.evaluation.rows import is_baseline, setting_id
-from lantern.reporting.evaluation_bar import EvaluationBar, open_sweep, sweep_bar
 from lantern.reporting.merge import begin_sweep, merge_points, point_folders, read_profiles, same_prompt_images
 from lantern.reporting.ranking import Budget, report_best
 from lantern.reporting.wandb_runs import Point, Tracker, group_of

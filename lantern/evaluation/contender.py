@@ -1,5 +1,5 @@
-"""A side of an evaluation, plain decoding or the method: decodes and times images, each on record before the next one
-begins; what is on record is not made again. Figures are made of these records by speed.py."""
+"""One side of an evaluation, plain decoding or the method: decodes and times images, each recorded before the next one
+begins; recorded images are not made again. speed.py computes the figures from these records."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lantern.data.prompts import Batch
 from lantern.evaluation.plan import Plan
+from lantern.evaluation.progress import EvaluationBar
 from lantern.evaluation.records import RECORDS, Name, lines_of, name_of, timings_before, unpack
 from lantern.evaluation.rows import Row, append_rows, is_baseline, read_rows, run_name, setting_id
 from lantern.identity import decoding_hashes, image_key
@@ -36,23 +37,13 @@ class Made(NamedTuple):
     generation: Generation
 
 
-class ImageCount:
-    """Is told how many images a point takes and which it has, such as for a progress bar. This one counts nothing."""
-
-    def expect(self, timed: int, made: int, shared: int) -> None:
-        """shared: of the made ones, those that other points reuse."""
-
-    def add(self, part: str, number: int, is_new: bool) -> None:
-        """part: as in the record; is_new: whether they were not found there."""
-
-
 class Contender:
     """A pipeline with the records of its images in two parts: "speed", timed one by one, and "images", made in batches.
     Equal keys of a part mean equal tokens. Images of plain decoding are shared by the points of a sweep."""
 
-    def __init__(self, pipeline: Pipeline, method: Pipeline, plan: Plan, count: ImageCount) -> None:
+    def __init__(self, pipeline: Pipeline, method: Pipeline, plan: Plan, bar: EvaluationBar | None = None) -> None:
         """method: the pipeline that is evaluated, on either side."""
-        self.pipeline, self.plan, self.count = pipeline, plan, count
+        self.pipeline, self.plan, self.bar = pipeline, plan, bar
         described, fingerprint = dict(pipeline.describe()), plan.plain_fingerprint
         if not is_baseline(described):
             described, fingerprint = described | dict(plan.settings), plan.fingerprint
@@ -62,7 +53,9 @@ class Contender:
         is_method = pipeline is method
         self.notes = plan.notes if is_method else {}
 
-        decoding = (described, _weights(pipeline), plan.seed, fingerprint)
+        target, weight = pipeline.target, pipeline.target.embed_weight
+        weights = *decoding_hashes(target).values(), str(weight.dtype), weight.device.type, target.compiles
+        decoding = (described, weights, plan.seed, fingerprint)
         machine = plan.protocol.get("device"), torch.get_num_threads()  # a requeued job may go on elsewhere
         self.keys = {
             "speed": image_key("speed", decoding, method.describe(), plan.fingerprint, *machine),
@@ -79,7 +72,7 @@ class Contender:
         self.read("speed")
 
     def read(self, part: str) -> None:
-        """Reads the lines of a part that are on record now. Of several lines of an image the one timed last counts."""
+        """Reads the recorded lines of a part. Of several lines of an image the one timed last counts."""
         files = dict.fromkeys([*self.plan.known, self._files[part]])
         lines = [line for file in files if file.is_file() for line in read_rows(file)]
         lines = sorted((line for line in lines if line.get("key") == self.keys[part]), key=timings_before)
@@ -102,61 +95,53 @@ class Contender:
             [unpack(line["codes"]) if own is None else own for line, own in zip(lines, made, strict=True)]
         )
 
-    def warm_up(self, prompt: str, seed: int) -> None:
-        """One image, unrecorded."""
-        self._finish(self.pipeline.generate([prompt], [seed], 1))
-
     def has_timed(self, prompt: str, copy: int, before: int = 0) -> bool:
         """Whether a timing of an image is on record that followed `before` others."""
         line = self.find("speed", prompt, copy)
         return line is not None and timings_before(line) >= before
 
     def time(self, prompt: str, copy: int, seed: int, before: int = 0, is_counted: bool = True) -> Made | None:
-        """One image alone, recorded with its token time, its end-to-end time and the CPU use of other processes, in
-        place of `before` earlier timings; None if it is on record. is_counted: whether the plan counts it, as none that
-        is disturbed and timed again."""
+        """Decodes one image alone and records its times and the CPU use of other processes, after `before` earlier
+        timings; None if it is on record. is_counted: false for an image that is timed again."""
         made = None
         if not self.has_timed(prompt, copy, before):
             others = CpuContention()
             started = perf_counter()
             generation = self.pipeline.generate([prompt], [seed], 1)
-            self._finish(generation)
+            decode_images(self.pipeline.target, generation.tokens)
             timed = {"latency_s": generation.latency_s, "end_to_end_s": perf_counter() - started, "retimed": before}
             used = others.cores_beside(generation.tokens)
             lines = lines_of(generation, "speed", [(prompt, copy, seed)], **timed, other_cores=used)
             self._add(lines, generation.tokens)
             made = Made([prompt], generation)
-        if is_counted:
-            self.count.add("speed", 1, made is not None)
+        if self.bar and is_counted:
+            self.bar.add(1, made is not None)
         return made
 
-    def make(self, batch: Batch, observe: Callable[[Made], object] = lambda made: None) -> None:
-        """Makes the images that are missing, in groups. `observe` is called with what was decoded, which is not kept.
-        The record of shared images is read under its lock: another point may have made them meanwhile."""
+    def make(self, batch: Batch) -> Iterator[Made]:
+        """Makes the missing images, in groups. The record of shared images is read under its lock: another point may
+        have made them meanwhile."""
         with self._locked():
             self.read("images")
             for group in groups_of(batch, self.plan.batch_size):
                 if made := self.make_group(group):
-                    observe(made)
+                    yield made
 
     def has_made(self, group: Batch) -> bool:
         """Whether all images of a group are on record."""
         return all(self.find("images", *image) for image in zip(group.prompts, group.copies, strict=True))
 
     def make_group(self, group: Batch) -> Made | None:
-        """Makes a group of images unless all of them are on record: one with an image missing is made again as a whole,
-        since in low precision an image's rounding depends on the batch it is decoded in."""
-        is_new = not self.has_made(group)
+        """Makes a group of images unless all of them are on record. An incomplete group is made again as a whole, since
+        in low precision an image's rounding depends on its batch."""
         made = None
-        if is_new:
+        if not self.has_made(group):
             generation = self.pipeline.generate(group.prompts, group.seeds, self.plan.batch_size)
             self._add(lines_of(generation, "images", list(zip(*group, strict=True))), generation.tokens)
             made = Made(group.prompts, generation)
-        self.count.add("images", len(group.prompts), is_new)
+        if self.bar:
+            self.bar.add(len(group.prompts), made is not None)
         return made
-
-    def _finish(self, generation: Generation) -> None:
-        decode_images(self.pipeline.target, generation.tokens)
 
     def _add(self, lines: Sequence[Row], tokens: Tensor) -> None:
         """Appends the lines of images with tokens [N, L, ...]; they are on disk when this returns."""
@@ -186,15 +171,9 @@ class Contender:
             yield
 
 
-def _weights(pipeline: Pipeline) -> tuple[object, ...]:
-    target = pipeline.target
-    weight = target.embed_weight
-    return *decoding_hashes(target).values(), str(weight.dtype), weight.device.type, target.compiles
-
-
 def time_in_turn(contenders: Sequence[Contender], batch: Batch) -> list[list[Made]]:
-    """Times every image of the batch with every contender, in alternating order, after a warm-up if any timing is
-    missing. Returns what was decoded, by contender."""
+    """Times every image with every contender, in alternating order, after a warm-up if any timing is missing. Returns
+    what was decoded, by contender."""
     images = [(*image, first_valid_timing(contenders, *image[:2])) for image in zip(*batch, strict=True)]
     if any(not one.has_timed(prompt, copy, first) for one in contenders for prompt, copy, _, first in images):
         warm_up(contenders, batch)
@@ -210,30 +189,28 @@ def first_valid_timing(contenders: Sequence[Contender], prompt: str, copy: int) 
 
 
 def warm_up(contenders: Sequence[Contender], batch: Batch) -> None:
-    """One unrecorded image by each. Plain decoding, the first, comes last, and behind the method all others that decode
-    plainly: the method's larger cache moves their recorded passes."""
+    """One unrecorded image by each. Plain decoding, the first one, comes last: the method's larger cache moves its
+    recorded passes."""
     for contender in (*contenders[1:], contenders[0]):
-        contender.warm_up(batch.prompts[0], batch.seeds[0])
+        generation = contender.pipeline.generate(batch.prompts[:1], batch.seeds[:1], 1)
+        decode_images(contender.pipeline.target, generation.tokens)
 
 
 def retime(contenders: Sequence[Contender], batch: Batch, most: int) -> None:
     """Times an image again with every contender, at most `most` times, while its last timings are disturbed, and once
-    more where a process ended between them: a rule fixed before anything is timed, which looks at no speed-up. The
-    records hold every timing."""
+    more where a process ended between them. The rule is fixed beforehand and looks at no speed-up; the records hold
+    every timing."""
     is_warm = False
-    while due := _images_to_retime(contenders, batch, most):  # every pass raises their counts, so that it ends
+    while True:
+        timed = zip(*(one.lines("speed", batch) for one in contenders), strict=True)
+        counts = [_next_count(lines, most) for lines in timed]
+        due = [(*image, count, False) for *image, count in zip(*batch, counts, strict=True) if count]
+        if not due:
+            return
         if not is_warm:
             warm_up(contenders, batch)
             is_warm = True
         call_in_turn([one.time for one in contenders], due)
-
-
-def _images_to_retime(contenders: Sequence[Contender], batch: Batch, most: int) -> list[tuple]:
-    """Arguments of Contender.time for the images that were disturbed or whose turn was cut short."""
-    images = list(zip(*batch, strict=True))
-    timed = list(zip(*(one.lines("speed", batch) for one in contenders), strict=True))
-    counts = [_next_count(lines, most) for lines in timed]
-    return [(*image, before, False) for image, before in zip(images, counts, strict=True) if before]
 
 
 def _next_count(lines: Sequence[Row], most: int) -> int:
@@ -249,16 +226,6 @@ def is_disturbed(lines: Sequence[Row]) -> bool:
     return any((line["other_cores"] or 0.0) > BUSY_CORES for line in lines)
 
 
-def interleave(
-    decoders: Sequence[Callable[[str, int], Generation]], prompts: Sequence[str], seeds: Sequence[int]
-) -> list[list[Generation]]:
-    """Decodes prompt by prompt with every decoder, in alternating order, after a warm-up. Returns the generations by
-    decoder."""
-    for decode in decoders:
-        decode(prompts[0], seeds[0])
-    return call_in_turn(decoders, zip(prompts, seeds, strict=True))
-
-
 def call_in_turn(calls: Sequence[Callable[..., Result]], items: Iterable[Sequence]) -> list[list[Result]]:
     """Makes every call on every item's arguments, in alternating order. Returns the results by call."""
     results: list[list[Result]] = [[] for _ in calls]
@@ -269,17 +236,14 @@ def call_in_turn(calls: Sequence[Callable[..., Result]], items: Iterable[Sequenc
 
 
 def alternating(number: int, parts: Sequence[Item]) -> Sequence[Item]:
-    """The parts in order for an even number, else reversed: a machine that becomes slower or faster meanwhile then
-    affects the times of all parts alike."""
+    """The parts in order for an even number, else reversed: a machine that slows down then affects all parts alike."""
     return parts if number % 2 == 0 else parts[::-1]
 
 
 def groups_of(batch: Batch, batch_size: int) -> list[Batch]:
-    """The images that are made together, the same however often a run is cut short: a few batches, so that waiting
-    prompts take the rows of finished images."""
+    """The images that are made together, a few batches, so that waiting prompts take the rows of finished images."""
     size = BATCHES * batch_size
-    starts = range(0, len(batch.prompts), size)
-    return [batch.part(slice(start, start + size)) for start in starts]
+    return [batch.part(slice(start, start + size)) for start in range(0, len(batch.prompts), size)]
 
 
 def decode_images(target: Target, tokens: Tensor, remedy: str = ON_RECORD) -> Tensor:

@@ -8,10 +8,11 @@ from torch import Tensor
 
 from lantern.data.prompts import Batch
 from lantern.evaluation import speed
-from lantern.evaluation.contender import Contender, ImageCount, Made, decode_images, retime, time_in_turn
+from lantern.evaluation.contender import Contender, Made, decode_images, retime, time_in_turn
 from lantern.evaluation.leases import run_shard
 from lantern.evaluation.plan import Plan
-from lantern.evaluation.rows import WARNING_BREAK, Row, complete_row, is_baseline
+from lantern.evaluation.progress import EvaluationBar
+from lantern.evaluation.rows import WARNING_BREAK, Row, fixed_part, is_baseline
 from lantern.metrics.metric import LawMeasure, Metric
 from lantern.metrics.profile import Profile, RunningProfile
 from lantern.pipeline import Pipeline
@@ -37,19 +38,21 @@ class Evaluation:
     plan: Plan
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     laws: LawMeasure | None = None
-    count: ImageCount = field(default_factory=ImageCount)
+    bar: EvaluationBar | None = None
 
     def run(self, pipeline: Pipeline) -> list[Measurement]:
-        """Measures plain AR decoding, then the pipeline; the pipeline alone if it is AR, or if nothing is measured.
-        Nothing is returned by a shard, which measures nothing."""
+        """Measures plain AR decoding, then the pipeline; the pipeline alone if it is AR, or if nothing is measured. A
+        shard measures nothing and returns an empty list."""
         plan = self.plan
         is_alone = is_baseline(pipeline.describe()) or not plan.measures
         decoders = [pipeline] if is_alone else [pipeline.baseline(), pipeline]
-        sides = [Contender(one, pipeline, plan, self.count) for one in decoders]
+        sides = [Contender(one, pipeline, plan, self.bar) for one in decoders]
         times_compiled = plan.compiled_baseline and plan.num_timed and not pipeline.target.compiles
-        compiled = [Contender(pipeline.compiled_baseline(), pipeline, plan, self.count)] if times_compiled else []
-        made = len(plan.batch.prompts) if plan.makes_batches else 0
-        self.count.expect(plan.num_timed * len([*sides, *compiled]), made * len(sides), made * (len(sides) - 1))
+        compiled = [Contender(pipeline.compiled_baseline(), pipeline, plan, self.bar)] if times_compiled else []
+        if self.bar:
+            made = len(plan.batch.prompts) if plan.makes_batches else 0
+            shared = made * (len(sides) - 1)
+            self.bar.expect(plan.num_timed * len([*sides, *compiled]) + made * len(sides), shared)
         if plan.is_sharded:
             run_shard(plan, sides, compiled)
             return []
@@ -80,7 +83,8 @@ class Evaluation:
         for made in timed:
             profile.add(*made)
         if plan.makes_batches:
-            side.make(batch, lambda made: profile.add(*made))
+            for made in side.make(batch):
+                profile.add(*made)
         lines = side.lines("speed", plan.timed) if plan.num_timed else []
         batched = side.lines("images", batch) if plan.makes_batches else []
         tokens = side.tokens(batched or lines)
@@ -99,7 +103,8 @@ class Evaluation:
         warnings = speed.speed_warnings(values)
         warnings += [warning for metric in self._judges for warning in metric.warnings(batch.prompts)]
         values["warnings"] = WARNING_BREAK.join(warnings) or None
-        row = complete_row(side.row_keys | values | dict(side.notes))
+        values = side.row_keys | values | dict(side.notes)
+        row = fixed_part(values) | values
         return Measurement(row, lines + batched, batch, images, side.folder, profile.profile(), plan.measures)
 
     def _judge(self, images: Tensor, plain: Tensor | None) -> Row:

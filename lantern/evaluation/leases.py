@@ -1,6 +1,6 @@
-"""The work of one of several workers. Which of them makes which piece is agreed upon by files in a folder that all
-see, without a server. A lease is a file that only one worker can create. It expires when its content has not changed
-for a time, by the observer's own clock: the clocks of two machines are never compared."""
+"""The work of one of several workers, which share it out by lease files in a common folder, without a server. Only one
+worker can create a lease. It expires when its content has not changed for a time, by the observer's own clock: the
+clocks of two machines are never compared."""
 
 import os
 import socket
@@ -33,7 +33,7 @@ class Piece(NamedTuple):
 
 class Leases:
     """The leases of one job. The first lease of a piece is <name>.0; whoever takes over an expired one creates the next
-    number, so that of several observers one succeeds, and a slow owner's file is left as it is."""
+    number, so that only one of several observers succeeds."""
 
     def __init__(self, folder: Path, expiry_s: float, clock: Callable[[], float] = monotonic) -> None:
         self._folder, self.expiry_s, self._clock = folder, expiry_s, clock
@@ -44,11 +44,11 @@ class Leases:
         return self._last(name)[1] == DONE
 
     def take(self, name: str) -> Path | None:
-        """A lease that no other worker has, now this one's; None if another works on the piece or has finished it."""
+        """A new lease of this worker; None if another works on the piece or has finished it."""
         number, content = self._last(name)
         if content == DONE or (content is not None and not self._is_free(name, number, content)):
             return None
-        path = self._path(name, number + 1)
+        path = self._folder / f"{name}.{number + 1}"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
@@ -85,11 +85,11 @@ class Leases:
     def _last(self, name: str) -> tuple[int, str | None]:
         """Number and content of the last lease of a piece; -1 and None without one. A lease that cannot be read is
         held by another, until it expires."""
-        number = next(n for n in count() if not self._path(name, n).exists()) - 1
+        number = next(n for n in count() if not (self._folder / f"{name}.{n}").exists()) - 1
         if number < 0:
             return number, None
         try:
-            return number, self._path(name, number).read_text()
+            return number, (self._folder / f"{name}.{number}").read_text()
         except OSError:
             return number, ""
 
@@ -99,9 +99,6 @@ class Leases:
             self._seen[name] = (number, content), self._clock()
             return content == FREE
         return content == FREE or self._clock() - since > self.expiry_s
-
-    def _path(self, name: str, number: int) -> Path:
-        return self._folder / f"{name}.{number}"
 
 
 def finish(pieces: Sequence[Piece], leases: Leases, wait: Callable[[float], object] = sleep) -> None:
@@ -133,11 +130,10 @@ def run_shard(plan: Plan, contenders: Sequence[Contender], compiled: Sequence[Co
         for contender in contenders:
             contender.read("images")
         groups = [group for share in plan.shares(plan.batch) for group in groups_of(share, plan.batch_size)]
-        finish([_piece_of_group(one, group) for group in groups for one in contenders], leases)
+        finish([_group_piece(one, group) for group in groups for one in contenders], leases)
 
 
-def _piece_of_group(contender: Contender, group: Batch) -> Piece:
-    """A group of images, which does not depend on who makes it."""
+def _group_piece(contender: Contender, group: Batch) -> Piece:
     name = image_key("images", contender.keys["images"], group)
     return Piece(name, partial(contender.has_made, group), lambda begun: contender.make_group(group))
 

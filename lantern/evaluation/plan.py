@@ -14,7 +14,7 @@ MAX_IMAGES = 1_000_000
 @dataclass(frozen=True)
 class Plan:
     """What is made, for whom and where. `num_timed` images are decoded one by one, `num_images` in batches; with both 0
-    only the prompts' images are made. LanternError for a size that is not a number or out of range."""
+    only the prompts' images are made."""
 
     prompts: Sequence[str]
     num_timed: int
@@ -37,10 +37,8 @@ class Plan:
 
     def __post_init__(self) -> None:
         for name, size in {"speed.num_prompts": self.num_timed, "quality.num_images": self.num_images}.items():
-            if not is_whole(size) or size < 0:
-                raise LanternError(f"{name}={size} is no number of images; use 0 to switch the part off")
-            if size > MAX_IMAGES:
-                raise LanternError(f"{name}={size} is more than one run makes; give {MAX_IMAGES} at most")
+            if not is_whole(size) or not 0 <= size <= MAX_IMAGES:
+                raise LanternError(f"{name}={size}: give 1 to {MAX_IMAGES} images, or 0 to switch the part off")
         if not is_whole(self.seed):
             raise LanternError(f"seed={self.seed} is no whole number; give one")
         if not isinstance(self.compiled_baseline, bool):

@@ -5,7 +5,7 @@ stopped. Lines are found by a hash of all that determines the image, in any of t
 import base64
 import logging
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,15 @@ def copy_missing(folder: Path, lines: Sequence[Row], origins: Mapping[str, Path]
     the image folder of a setting."""
     home = folder / RECORDS
     there = {_version_of(line) for line in current_lines(read_rows(home))} if home.is_file() else set()
-    missing = [line for line in lines if _version_of(line) not in there]
-    append_rows(home, [line | {"image": _moved(line["image"], origins[line["setting"]], folder)} for line in missing])
+    missing = [dict(line) for line in lines if _version_of(line) not in there]
+    for line in missing:
+        if line["image"] is not None:
+            line["image"] = os.path.relpath(origins[line["setting"]] / Path(line["image"]).name, folder)
+    append_rows(home, missing)
 
 
-def _moved(image: str | None, origin: Path, folder: Path) -> str | None:
-    return None if image is None else os.path.relpath(origin / Path(image).name, folder)
+def _version_of(line: Row) -> tuple[object, ...]:
+    return line.get("key"), line.get("setting"), *name_of(line), timings_before(line)
 
 
 def name_of(line: Row) -> Name:
@@ -55,10 +58,6 @@ def current_lines(lines: Sequence[Row]) -> list[Row]:
 def timings_before(line: Row) -> int:
     """How often the image was timed before this line."""
     return line.get("retimed") or 0
-
-
-def _version_of(line: Row) -> tuple[object, ...]:
-    return line.get("key"), line.get("setting"), *name_of(line), timings_before(line)
 
 
 def lines_of(
@@ -107,42 +106,30 @@ def unpack(codes: str) -> Tensor:
 
 def check_shards(folder: Path, config: Mapping[str, Any], hashes: Mapping[str, str | None]) -> None:
     """Raises LanternError if a shard below a folder was made with other code or weights (`hashes`) than this run has,
-    or if all shards have other settings: their images would be made again, in silence. Warns where no shard was timed
-    on a machine like this one."""
-    others = {}  # of other settings
+    or if all shards have other settings: their images would be made again without notice. Warns where no shard was
+    timed on a machine like this one."""
     shards = {path.parent: read_object(path) for path in sorted(folder.glob(f"*/{PROVENANCE}"))}
     shards = {place: made for place, made in shards.items() if made.get("config", {}).get("shards", 1) > 1}
+    now, others = without_device_index(config), {}
     for place, made in shards.items():
-        before, now = (
-            without_device_index({name: part.get(name) for name in MAKING}) for part in (made["config"], config)
-        )
-        settings = [name for name in MAKING if before[name] != now[name]]
+        before = without_device_index(made["config"])
+        settings = [name for name in MAKING if before.get(name) != now.get(name)]
         read = [name for name, value in without_metrics(hashes).items() if made["hashes"].get(name) != value]
-        if read and not settings:
-            raise _of_another(place, read)
-        if settings:
-            others[place] = settings
-    if others and len(others) == len(shards):
-        raise _of_another(*next(iter(others.items())))
-    if shards and config.get("speed", {}).get("num_prompts"):
-        _tell_other_machines(folder, config, {(made["device"], made["threads"]) for made in shards.values()})
-
-
-def _tell_other_machines(folder: Path, config: Mapping[str, object], places: Collection[tuple[str, int]]) -> None:
+        if settings or read:
+            others[place] = settings or read
+        if (read and not settings) or len(others) == len(shards):
+            raise LanternError(
+                f"{place} was made with other {', '.join(others[place])} than this run has; measure it with its own, "
+                "or move it out of the folder"
+            )
     here = device_name(str(config.get("device", "auto"))), torch.get_num_threads()
-    if here not in places:
-        (device, threads), *_ = sorted(places)
+    timed = {(made["device"], made["threads"]) for made in shards.values()}
+    if timed and here not in timed and config.get("speed", {}).get("num_prompts"):
+        device, threads = min(timed)
         log.warning(
             f"the shards in {folder} timed on {device} with {threads} threads, this is {here[0]} with {here[1]}: their "
             f"images are timed again here; to use their times, measure on such a machine with OMP_NUM_THREADS={threads}"
         )
-
-
-def _of_another(shard: Path, parts: Sequence[str]) -> LanternError:
-    return LanternError(
-        f"{shard} was made with other {', '.join(parts)} than this run has; measure it with its own, or move it out of "
-        "the folder"
-    )
 
 
 def is_finished(folder: Path, request: str) -> bool:
@@ -151,7 +138,7 @@ def is_finished(folder: Path, request: str) -> bool:
 
 
 def mark_begun(folder: Path) -> None:
-    """Removes the mark of an earlier request, whose files this run replaces one by one. LanternError if it cannot."""
+    """Removes the mark of an earlier request, whose files this run replaces one by one."""
     try:
         (folder / FINISHED).unlink(missing_ok=True)
     except OSError as error:

@@ -43,15 +43,9 @@ def fixed_part(values: Mapping[str, object]) -> Row:
     return {key: values.get(key) for key in SETTING_KEYS + SPEED_KEYS + PROTOCOL_KEYS}
 
 
-def complete_row(values: Mapping[str, object]) -> Row:
-    """A row with its fixed part first, then the quality metrics."""
-    fixed = fixed_part(values)
-    return fixed | {key: value for key, value in values.items() if key not in fixed}
-
-
 def setting_id(row: Mapping[str, object]) -> str:
-    """The id of a setting: rows that decode the same prompts in the same way have equal ids. Settings
-    that differ in what has no key of its own, such as a tree's paths, differ in their fingerprints."""
+    """The id of a setting: rows that decode the same prompts in the same way have equal ids. What has no key of its
+    own, such as a tree's paths, is in the fingerprint."""
     keys = (*SETTING_KEYS, *config_keys([row]), *IDENTITY_KEYS)
     return digest({key: row.get(key) for key in keys})
 
@@ -81,8 +75,7 @@ def is_baseline(row: Mapping[str, object]) -> bool:
 
 def append_rows(path: str | Path, rows: Iterable[Mapping[str, object]]) -> None:
     """Appends one JSON object a line. Each line is a single write to a file opened for appending, so that lines of
-    several processes do not mix; a line left incomplete by a crash is ended first. LanternError if nothing can be
-    written."""
+    several processes do not mix; a line left incomplete by a crash is ended first."""
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -123,11 +116,11 @@ def read_summary(folder: Path) -> list[Row]:
 def merge_rows(rows: Iterable[Row]) -> list[Row]:
     """One row a setting, baselines first. A method keeps its last row. Every point of a sweep times the baseline anew:
     its timings are means of all, with the sum of their images, other figures those of the first row with any."""
-    merged: dict[str, list[Row]] = {}
+    groups: dict[str, list[Row]] = {}
     for row in rows:
-        merged.setdefault(setting_id(row), []).append(row)
-    rows = [_merged_baseline(group) if is_baseline(group[0]) else group[-1] for group in merged.values()]
-    return sorted(rows, key=lambda row: not is_baseline(row))
+        groups.setdefault(setting_id(row), []).append(row)
+    merged = [_merged_baseline(group) if is_baseline(group[0]) else group[-1] for group in groups.values()]
+    return sorted(merged, key=lambda row: not is_baseline(row))
 
 
 AVERAGED = (

@@ -1,5 +1,4 @@
-"""Speed figures of result rows, computed from the lines of prompts.jsonl or of records.spent_by. What is measured for
-them is measured in contender.py."""
+"""Speed figures of result rows, computed from the lines of prompts.jsonl, which contender.py measures."""
 
 import time
 from collections.abc import Sequence
@@ -22,17 +21,16 @@ def costs(lines: Sequence[Row]) -> Row:
     """Forwards and judged nodes an image after its prefill, mean milliseconds of the parts of a round, and the
     overhead: the share of a round outside target and drafter forwards. Accepting includes the commit to caches and
     bookkeeping, and a head that verification runs (head_ms), drafting the growth of trees."""
-    totals = {name: sum(line[name] for line in lines) for name in ("steps", "drafter_forwards", "nodes", "rounds")}
-    values = {
-        "target_forwards": _ratio(totals["steps"], len(lines)),
-        "drafter_forwards": _ratio(totals["drafter_forwards"], len(lines)),
-        "target_nodes": _ratio(totals["nodes"], len(lines)),
-    }
-    parts = ("draft_ms", "drafter_forward_ms", "verify_ms", "accept_ms")
-    spent = {name: sum(line[name] for line in lines) for name in parts}
-    values |= {name: _ratio(ms, totals["rounds"]) for name, ms in spent.items()}
-    if head := sum(line.get("head_ms", 0.0) for line in lines):
-        values["head_ms"] = _ratio(head, totals["rounds"])
+
+    def total(name: str) -> float:
+        return sum(line.get(name, 0.0) for line in lines)
+
+    counts = {"target_forwards": "steps", "drafter_forwards": "drafter_forwards", "target_nodes": "nodes"}
+    values = {key: _ratio(total(name), len(lines)) for key, name in counts.items()}
+    spent = {name: total(name) for name in ("draft_ms", "drafter_forward_ms", "verify_ms", "accept_ms")}
+    values |= {name: _ratio(ms, total("rounds")) for name, ms in spent.items()}
+    if head := total("head_ms"):
+        values["head_ms"] = _ratio(head, total("rounds"))
     others = spent["draft_ms"] - spent["drafter_forward_ms"] + spent["accept_ms"] - head
     return values | {"overhead": _ratio(others, spent["draft_ms"] + spent["verify_ms"] + spent["accept_ms"])}
 
@@ -50,8 +48,9 @@ def speed(target: Target, timed: Sequence[Row], ar: Sequence[Row]) -> Row:
     for seconds, name in RATIOS.items():
         own, plain = ([line[seconds] for line in lines] for lines in (timed, ar))
         values |= {seconds: sum(own) / len(own), **total_ratio(plain, own).keys(name)}
-    values["baseline_latency_s"] = sum(line["latency_s"] for line in ar) / len(ar)
-    ar_step_ms = step_ms([line["latency_s"] for line in ar], [line["rounds"] for line in ar])
+    latencies = [line["latency_s"] for line in ar]
+    values["baseline_latency_s"] = sum(latencies) / len(ar)
+    ar_step_ms = step_ms(latencies, [line["rounds"] for line in ar])
     others = [line["other_cores"] for line in (*timed, *ar) if line["other_cores"] is not None]
     return values | {
         "ar_over_floor": over_floor(target, ar_step_ms),
@@ -67,17 +66,12 @@ def over_compiled(timed: Sequence[Row], compiled: Sequence[Row]) -> Row:
     return {**total_ratio(baseline, method).keys("speedup_over_compiled")}
 
 
-def is_wide(row: Row) -> bool:
-    """Whether the interval of the speed-up is wider than WIDE of it, or there is none."""
-    return not row["speedup_high"] - row["speedup_low"] <= WIDE * row["speedup"]
-
-
 def speed_warnings(row: Row) -> list[str]:
     """Sentences for readers of the speed figures: disturbed timings, wide intervals."""
     found = []
     if (row.get("other_cores") or 0) > DISTURBED:
         found.append(f"other processes kept {row['other_cores']:.1f} cores busy while images were timed")
-    if row.get("speedup") is not None and is_wide(row):
+    if row.get("speedup") is not None and not row["speedup_high"] - row["speedup_low"] <= WIDE * row["speedup"]:
         found.append(
             f"the speed-up's bounds are more than {WIDE:.0%} apart after {row['num_timed']} prompts; time more with "
             "speed.num_prompts"

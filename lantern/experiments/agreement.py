@@ -9,7 +9,8 @@ from torch import Tensor
 
 from lantern.data.prompts import Batch
 from lantern.engine.cached_target import CachedTarget
-from lantern.evaluation.rows import Row, append_rows
+from lantern.evaluation.rows import Row
+from lantern.experiments.engine import keep_rows
 from lantern.pipeline import Pipeline, PipelineFactory
 from lantern.types import TreePolicy
 
@@ -29,13 +30,11 @@ class Agreement:
             ways.append(pipeline)
         expected = decode(ways[0](None), batch)
         rows = [compare(part, decode(part, batch), expected) for way in ways for part in self._pipelines(way)]
-        append_rows(folder / "agreement.jsonl", rows)
-        for row in rows:
-            print("  ".join(f"{key} {value}" for key, value in row.items()))
+        keep_rows(folder / "agreement.jsonl", rows)
         return rows
 
     def _pipelines(self, pipeline: PipelineFactory) -> list[Pipeline]:
-        """Plain decoding and each tree, those of one description once."""
+        """Plain decoding and each tree; pipelines of equal descriptions once."""
         pipelines = [pipeline(tree) for tree in (None, *self.trees.values())]
         return list({str(part.describe()): part for part in pipelines}.values())
 

@@ -1,7 +1,7 @@
 """Calibrates tau of tree=ddd (2409.00142) for a drafter: images are decoded with trees of full depth, from which the
 tokens and the cost of a round are computed for each tau."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from lantern.data.prompts import Batch
-from lantern.evaluation.rows import Row, append_rows
-from lantern.pipeline import Pipeline
+from lantern.evaluation.rows import Row
+from lantern.experiments.engine import keep_rows
+from lantern.pipeline import PipelineFactory
 from lantern.trees.ddd import DDDTree
-from lantern.types import TreePolicy
 
 QUANTILES = 20  # of the confidences, each tried as tau
 
@@ -46,9 +46,7 @@ class TauCalibration:
     tree: DDDTree
     num_prompts: int
 
-    def run(
-        self, pipeline: Callable[[TreePolicy | None], Pipeline], prompts: Sequence[str], seed: int, folder: Path
-    ) -> list[Row]:
+    def run(self, pipeline: PipelineFactory, prompts: Sequence[str], seed: int, folder: Path) -> list[Row]:
         """Writes calibration.jsonl, one row per tau, and prints the best one."""
         batch, recording = Batch.cycle(prompts, self.num_prompts, seed), RecordingTree(self.tree)
         made = pipeline(recording).generate(batch.prompts, batch.seeds, 1)
@@ -57,9 +55,7 @@ class TauCalibration:
         rest += sum(record.accept_ms + record.commit_ms for record in made.rounds)
         level_ms, fixed_ms = draft / len(traces) / self.tree.depth, rest / len(traces)
         rows = [simulate_tau(traces, tau, self.tree.depth, level_ms, fixed_ms) for tau in tau_candidates(traces)]
-        append_rows(folder / "calibration.jsonl", rows)
-        for row in rows:
-            print("  ".join(f"{key} {value:.4g}" for key, value in row.items()))
+        keep_rows(folder / "calibration.jsonl", rows)
         best = max(rows, key=lambda row: row["tokens_per_ms"])
         print(f"decode with: tree=ddd tree.tau={best['tau']:.3g}")
         return rows

@@ -13,12 +13,12 @@ import torch
 
 from lantern.data.prompts import Batch
 from lantern.engine.graphs import PassGraphs
-from lantern.evaluation.contender import interleave
+from lantern.evaluation.contender import call_in_turn
 from lantern.evaluation.records import spent_by
 from lantern.evaluation.rows import Row, append_rows
 from lantern.evaluation.speed import copy_bandwidth, costs, over_floor, step_ms, tokens_per_step
 from lantern.pipeline import PipelineFactory
-from lantern.reporting.plots import draw_benchmark
+from lantern.reporting.plots import load_pyplot, save_figure
 from lantern.tuning.auto import AutoTree, resolved
 from lantern.types import DraftTree, Generation, Target, TreePolicy, TreeTopology, Verdict
 
@@ -37,40 +37,41 @@ class Benchmark:
     num_prompts: int
 
     def run(self, pipeline: PipelineFactory, prompts: Sequence[str], seed: int, folder: Path) -> list[Row]:
-        """Writes benchmark.jsonl and benchmark.png, and prints every row when it is measured."""
+        """Writes benchmark.jsonl and benchmark.png, and prints the rows of each batch size."""
         target = pipeline(None).target
-        passes = [self._keep(folder, row) for row in pass_costs(target, self.num_nodes, prompts[0])]
+        passes = pass_costs(target, self.num_nodes, prompts[0])
+        keep_rows(folder / "benchmark.jsonl", passes)
         rows = []
         for batch_size in self.batch_sizes:
             batch = Batch.cycle(prompts, max(self.num_prompts, images_per_call(batch_size)), seed)
-            for row in self._decode(pipeline, batch, batch_size):
-                rows.append(self._keep(folder, row))
+            measured = self._decode(pipeline, batch, batch_size)
+            keep_rows(folder / "benchmark.jsonl", measured)
+            rows += measured
         draw_benchmark(passes, rows, folder / "benchmark.png")
         return [*passes, *rows]
 
     def _decode(self, pipeline: PipelineFactory, batch: Batch, batch_size: int) -> list[Row]:
-        searched = {
-            name: tree.at(batch_size) if isinstance(tree, AutoTree) else tree for name, tree in self.trees.items()
-        }
-        trees = {"none": None, **{name: resolved(tree, pipeline) for name, tree in searched.items()}}
+        trees: dict = {"none": None}
+        for name, tree in self.trees.items():
+            trees[name] = resolved(tree.at(batch_size) if isinstance(tree, AutoTree) else tree, pipeline)
         target = pipeline(None).target
         size = images_per_call(batch_size)
-        starts = range(0, len(batch.prompts), size)
-        prompts, seeds = ([part[i : i + size] for i in starts] for part in (batch.prompts, batch.seeds))
+        parts = [batch.part(slice(start, start + size)) for start in range(0, len(batch.prompts), size)]
+        calls = [(part.prompts, part.seeds, batch_size) for part in parts]
         timed = ["none", *(name for name, tree in trees.items() if tree is not None)]  # plain decoding is timed once
         peaks = {name: Peak(target.codebook.device) for name in timed}
-        decoders = [peaks[name].of(partial(pipeline(trees[name]).generate, batch_size=batch_size)) for name in timed]
+        decoders = [peaks[name].of(pipeline(trees[name]).generate) for name in timed]
         drafters = [pipeline(trees[name]).drafter for name in timed]
         target.allocate(batch_size, max(drafter.num_nodes for drafter in drafters))  # one place for all: recorded
         max(drafters, key=attrgetter("num_nodes")).allocate(batch_size)  # passes end with their cache
-        decoded = dict(zip(timed, interleave(decoders, prompts, seeds), strict=True))
+        decoded = dict(zip(timed, interleave(decoders, calls), strict=True))
         plain, made = decoded["none"], {name: decoded.get(name, decoded["none"]) for name in trees}
         over_read = over_floor(
             target, step_ms([g.latency_s for g in plain], [len(g.rounds) for g in plain]), batch_size
         )
         over_bare = None
         if batch_size == 1:
-            over_bare = over_bare_loop(target, *prompts[0], partial(decoders[0], prompts[0], seeds[0]))
+            over_bare = over_bare_loop(target, *parts[0].prompts, partial(decoders[0], *calls[0]))
         return [
             {"batch": batch_size, "tree": name, "is": pipeline(trees[name]).describe()["tree"]}
             | throughput_row(target, own, batch_size)
@@ -84,17 +85,28 @@ class Benchmark:
             for name, own in made.items()
         ]
 
-    def _keep(self, folder: Path, row: Row) -> Row:
-        append_rows(folder / "benchmark.jsonl", [row])
-        print("  ".join(f"{key} {_short(value)}" for key, value in row.items()))
-        return row
+
+def keep_rows(path: Path, rows: Sequence[Row]) -> None:
+    """Appends rows to the record of an experiment and prints them."""
+    append_rows(path, rows)
+    for row in rows:
+        shown = {key: f"{value:.4g}" if isinstance(value, float) else value for key, value in row.items()}
+        print("  ".join(f"{key} {value}" for key, value in shown.items()))
+
+
+def interleave(decoders: Sequence[Callable[..., Generation]], calls: Sequence[Sequence]) -> list[list[Generation]]:
+    """Makes every call with every decoder, in alternating order, after a warm-up -> the generations by decoder."""
+    for decode in decoders:
+        decode(*calls[0])
+    return call_in_turn(decoders, calls)
 
 
 def graph_counts(target: Target) -> Row:
     """The CUDA graphs that are held after decoding, and the memory of their inputs and outputs; None without a GPU."""
     passes = target.passes
-    held = (passes.count, passes.nbytes / 2**20) if isinstance(passes, PassGraphs) else (None, None)
-    return dict(zip(("graphs", "graphs_mib"), held, strict=True))
+    if isinstance(passes, PassGraphs):
+        return {"graphs": passes.count, "graphs_mib": passes.nbytes / 2**20}
+    return {"graphs": None, "graphs_mib": None}
 
 
 def pass_costs(
@@ -198,5 +210,14 @@ class Peak:
         return watched
 
 
-def _short(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def draw_benchmark(passes: Sequence[Row], rows: Sequence[Row], path: Path) -> None:
+    """Left: time of a pass over N nodes relative to one node. Right: throughput of each tree by batch size."""
+    figure, (left, right) = load_pyplot().subplots(1, 2, figsize=(10, 4.2), dpi=130)
+    left.plot([row["nodes"] for row in passes], [row["over_one"] for row in passes], "o-", ms=4)
+    left.set(xlabel="nodes in a pass", ylabel="time of a pass over that of one node")
+    for name in dict.fromkeys(row["tree"] for row in rows):
+        own = [row for row in rows if row["tree"] == name]
+        right.plot([row["batch"] for row in own], [row["images_per_s"] for row in own], "o-", label=name)
+    right.set(xscale="log", yscale="log", xlabel="images at once", ylabel="images a second")
+    right.legend(title="tree", fontsize=8, frameon=False)
+    save_figure(figure, path)

@@ -10,8 +10,8 @@ from time import perf_counter, process_time
 import torch
 
 from lantern.continuous.latent_sampling import TokenHead
-from lantern.evaluation.rows import Row, append_rows
-from lantern.experiments.engine import PASS_REPEATS, pass_costs
+from lantern.evaluation.rows import Row
+from lantern.experiments.engine import PASS_REPEATS, keep_rows, pass_costs
 from lantern.pipeline import PipelineFactory
 
 
@@ -34,9 +34,7 @@ class NodeCosts:
         ]
         one = rows[0]["pass_ms"] + rows[0]["head_ms"]
         rows = [row | {"break_even": (row["pass_ms"] + row["head_ms"]) / one} for row in rows]
-        append_rows(folder / "node_costs.jsonl", rows)
-        for row in rows:
-            print("  ".join(f"{key} {value:.3g}" for key, value in row.items()))
+        keep_rows(folder / "node_costs.jsonl", rows)
         return rows
 
 

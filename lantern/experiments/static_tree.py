@@ -3,19 +3,18 @@ does: from measured acceptance chances and costs. It is timed beside the publish
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from omegaconf import OmegaConf
 
 from lantern.data.prompts import Batch
 from lantern.errors import LanternError, is_whole
-from lantern.evaluation.contender import interleave
 from lantern.evaluation.records import spent_by
-from lantern.evaluation.rows import Row, append_rows
+from lantern.evaluation.rows import Row
 from lantern.evaluation.speed import tokens_per_step
+from lantern.experiments.engine import interleave, keep_rows
 from lantern.metrics.intervals import total_ratio
-from lantern.pipeline import Pipeline
+from lantern.pipeline import PipelineFactory
 from lantern.runtime.files import replace_text
 from lantern.trees.static import StaticTree
 from lantern.tuning.auto import config_of
@@ -39,9 +38,7 @@ class TreeSearch:
         if self.nodes is not None and not (is_whole(self.nodes) and 1 <= self.nodes <= MOST_NODES):
             raise LanternError(f"study.nodes={self.nodes}; give 1 to {MOST_NODES}, or null for the fastest tree")
 
-    def run(
-        self, pipeline: Callable[[TreePolicy | None], Pipeline], prompts: Sequence[str], seed: int, folder: Path
-    ) -> list[Row]:
+    def run(self, pipeline: PipelineFactory, prompts: Sequence[str], seed: int, folder: Path) -> list[Row]:
         """Writes searched.yaml, for conf/tree, and tree_search.jsonl with a row a tree."""
         other = Batch.cycle(prompts, self.num_prompts, seed + 1)
         best = self._search(lambda tree: pipeline(tree).generate(other.prompts, other.seeds, 1))
@@ -49,16 +46,11 @@ class TreeSearch:
         replace_text(path, OmegaConf.to_yaml(config_of(best) | {"name": "searched"}))
         batch = Batch.cycle(prompts, self.num_prompts, seed)
         trees = {"none": None, **self.published, "searched": best}
-        decoders = [partial(decode_one, pipeline(tree)) for tree in trees.values()]
-        plain, *_ = made = interleave(decoders, batch.prompts, batch.seeds)
+        decoders = [pipeline(tree).generate for tree in trees.values()]
+        images = [([prompt], [seed], 1) for prompt, _, seed in zip(*batch, strict=True)]
+        plain, *_ = made = interleave(decoders, images)
         rows = [tree_row(name, tree, own, plain) for (name, tree), own in zip(trees.items(), made, strict=True)]
-        append_rows(folder / "tree_search.jsonl", rows)
-        for row in rows:
-            print(
-                "  ".join(
-                    f"{key} {value:.3g}" if isinstance(value, float) else f"{value}" for key, value in row.items()
-                )
-            )
+        keep_rows(folder / "tree_search.jsonl", rows)
         print(f"{path}: copy it to conf/tree to use it as tree=searched")
         return rows
 
@@ -69,11 +61,6 @@ class TreeSearch:
             return best_tree(chances, self.nodes, MOST_LEVELS)
         decode(None)  # warms up
         return min((best_tree(chances, *size) for size in SIZES), key=lambda tree: decode(tree).latency_s)
-
-
-def decode_one(pipeline: Pipeline, prompt: str, seed: int) -> Generation:
-    """Decodes one image."""
-    return pipeline.generate([prompt], [seed], 1)
 
 
 def tree_row(name: str, tree: StaticTree | None, made: list[Generation], plain: list[Generation]) -> Row:

@@ -14,8 +14,8 @@ INK, BASELINE, METHOD, FRONT = "#222222", "#888888", "#1f6fb4", "#b9d3ea"
 PRICES = {"frechet": "Fréchet distance, {num_images} images", "output_tv": "output TV"}  # lower is better
 
 
-def _pyplot():
-    """Without a window. Imported where it is drawn: no image waits for it."""
+def load_pyplot():
+    """Matplotlib without a window, imported at first use."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -31,10 +31,10 @@ def draw_pareto(rows: Sequence[Row], labels: Sequence[str], path: str | Path) ->
     shown = [price for price in PRICES if any(not is_baseline(row) for row, _ in points[price])]
     if not shown:
         return None
-    figure, panels = _pyplot().subplots(1, len(shown), figsize=(7.2 * len(shown), 4.6), dpi=130, squeeze=False)
+    figure, panels = load_pyplot().subplots(1, len(shown), figsize=(7.2 * len(shown), 4.6), dpi=130, squeeze=False)
     for axes, price in zip(panels[0], shown, strict=True):
         _draw_points(axes, points[price], price)
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
 def _draw_points(axes, points: Sequence[tuple[Row, str]], price: str) -> None:
@@ -81,7 +81,7 @@ def pareto_front(rows: Sequence[Row], price: str) -> list[Row]:
 def draw_grid(columns: Mapping[str, Tensor], prompts: Sequence[str], path: str | Path) -> Path:
     """The same prompts down, the settings across: columns maps a setting to images [N, 3, H, W] in [0, 1]."""
     height, width = len(prompts), len(columns)
-    figure, axes = _pyplot().subplots(
+    figure, axes = load_pyplot().subplots(
         height, width, figsize=(1.25 * width + 1.0, 1.25 * height + 0.3), dpi=130, squeeze=False
     )
     for across, (label, images) in enumerate(columns.items()):
@@ -94,28 +94,7 @@ def draw_grid(columns: Mapping[str, Tensor], prompts: Sequence[str], path: str |
         axes[down, 0].set_ylabel(
             fill(prompt, 14), rotation=0, ha="right", va="center", fontsize=7, color=INK, parse_math=False
         )
-    return _save(figure, path)
-
-
-def draw_benchmark(passes: Sequence[Row], rows: Sequence[Row], path: str | Path) -> Path:
-    """Left: time of a pass over N nodes relative to one node. Right: throughput of each tree by batch size."""
-    figure, (left, right) = _pyplot().subplots(1, 2, figsize=(10, 4.2), dpi=130)
-    left.plot([row["nodes"] for row in passes], [row["over_one"] for row in passes], "o-", color=METHOD, ms=4)
-    left.set_xlabel("nodes in a pass")
-    left.set_ylabel("time of a pass over that of one node")
-    for index, name in enumerate(dict.fromkeys(row["tree"] for row in rows)):
-        own = [row for row in rows if row["tree"] == name]
-        colour = BASELINE if name == "none" else f"C{index}"
-        right.plot([row["batch"] for row in own], [row["images_per_s"] for row in own], "o-", color=colour, label=name)
-    right.set_xscale("log", base=2)
-    right.set_yscale("log")
-    right.set_xlabel("images at once")
-    right.set_ylabel("images a second")
-    right.legend(title="tree", fontsize=8, frameon=False)
-    for axes in (left, right):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.25, lw=0.5)
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
 def _points(rows: Sequence[Row], labels: Sequence[str], price: str) -> list[tuple[Row, str]]:
@@ -133,7 +112,8 @@ def _bars(row: Row, key: str) -> list[list[float]] | None:
     return [[max(0.0, row[key] - low)], [max(0.0, high - row[key])]]
 
 
-def _save(figure, path: str | Path) -> Path:
+def save_figure(figure, path: str | Path) -> Path:
+    """Writes a figure and frees it. Returns the path."""
     figure.savefig(path, bbox_inches="tight")
-    _pyplot().close(figure)
+    load_pyplot().close(figure)
     return Path(path)

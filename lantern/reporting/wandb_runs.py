@@ -16,17 +16,18 @@ from lantern.errors import LanternError
 from lantern.evaluation.rows import Row, fixed_part, run_name, setting_id
 from lantern.identity import digest
 from lantern.metrics.profile import Profile
+from lantern.models.checkpoints import weights_hash
 from lantern.reporting.ranking import Choice
 from lantern.runtime.files import replace_text
 
 if TYPE_CHECKING:
     import wandb
 
-    from lantern.reporting.wandb_content import Curve
-
 log = logging.getLogger(__name__)
 INIT_TIMEOUT_S = 30  # an unreachable server must not delay a sweep
 KEY_FILE = "wandb.key"
+MAX_IMAGES = 32  # in a table; all images are in the run folder
+RESULT_FILES = ("*.jsonl", "*.json", "*.csv", "*.png", "report.html")
 MODES = ("auto", "online", "offline", "disabled")
 
 
@@ -47,20 +48,14 @@ def run_tags(row: Mapping[str, object]) -> list[str]:
 
 
 class Group(NamedTuple):
-    """The W&B group of a sweep or an evaluation: its name with its folder's, and the folder, whose key is made only
-    for what is tracked."""
+    """The W&B group of a sweep or an evaluation, and its folder, whose key is made only for what is tracked."""
 
     name: str
     folder: Path
 
-    @property
-    def key(self) -> str:
-        """The folder's key."""
-        return folder_key(self.folder)
-
     def run_id(self, what: str) -> str:
         """The same id for the same setting whenever the sweep runs again in its folder."""
-        return digest(f"{self.key}/{what}")
+        return digest(f"{folder_key(self.folder)}/{what}")
 
 
 def group_of(sweep: str | None, folder: str | Path) -> Group:
@@ -85,6 +80,14 @@ class Point(NamedTuple):
     columns: Mapping[str, Tensor] = {}  # label -> images [N, 3, H, W] in [0, 1], of the same prompts
 
 
+class Curve(NamedTuple):
+    """Points that share their keys; `axis` is one of them."""
+
+    name: str
+    axis: str
+    points: list[dict[str, float]]
+
+
 class Tracker:
     """Sends rows, tables and figures to W&B. `mode` auto is wandb_mode(); disabled switches tracking off."""
 
@@ -98,17 +101,15 @@ class Tracker:
         checkpoint = (config.get("drafter") or {}).get("checkpoint")
 
         def fill(run: "wandb.Run") -> None:
-            from lantern.reporting import wandb_content as content
-
-            for curve in content.curves_of(point.profile, point.records):
+            for curve in curves_of(point.profile, point.records):
                 _log_curve(run, curve)
             if point.columns:
-                run.log({"images": content.image_table(point.prompts, point.columns)})
-            run.summary.update(content.flatten(point.row))
+                run.log({"images": image_table(point.prompts, point.columns)})
+            run.summary.update(flatten(point.row))
             described = fixed_part(point.row)  # W&B takes 100 keys at most; the rest is in the files
-            run.log_artifact(content.results_artifact(f"results-{run.id}", folder, described))
+            run.log_artifact(results_artifact(f"results-{run.id}", folder, described))
             if checkpoint and Path(checkpoint).is_dir() and point.row.get("drafter_hash"):  # else the Hub keeps it
-                run.log_artifact(content.weights_artifact(Path(checkpoint), "drafter"))
+                run.log_artifact(weights_artifact(Path(checkpoint), "drafter"))
 
         settings = {"job_type": "evaluate", "name": run_name(point.row), "config": dict(config), "dir": folder}
         self._send(settings, group, setting_id(point.row), [*self.tags, *run_tags(point.row)], fill)
@@ -123,18 +124,16 @@ class Tracker:
         def fill(run: "wandb.Run") -> None:
             import wandb
 
-            from lantern.reporting import wandb_content as content
-
-            logged = {"results": content.row_table(rows)} | {path.stem: wandb.Image(str(path)) for path in figures}
+            logged = {"results": row_table(rows)} | {path.stem: wandb.Image(str(path)) for path in figures}
             if images.columns:
-                logged["images"] = content.image_table(images.prompts, images.columns)
+                logged["images"] = image_table(images.prompts, images.columns)
             run.log(logged)
             run.summary.update({"points": len(rows)})
             if best is not None:
                 named = {"name": run_name(best.row), "certain": best.is_certain, "candidates": best.candidates}
-                values = content.flatten(best.corrected) | named
+                values = flatten(best.corrected) | named
                 run.summary.update({f"best/{key}": value for key, value in values.items()})
-            run.log_artifact(content.results_artifact(f"sweep-{group.key}", folder, {"points": len(rows)}))
+            run.log_artifact(results_artifact(f"sweep-{folder_key(group.folder)}", folder, {"points": len(rows)}))
 
         settings = {"job_type": "summary", "name": f"{group.name}/summary", "dir": folder}
         tags = list(dict.fromkeys(tag for row in rows for tag in run_tags(row)))
@@ -159,9 +158,83 @@ class Tracker:
             log.warning("Weights & Biases did not take this run (%s); every result is in %s", error, settings["dir"])
 
 
-def _log_curve(run: "wandb.Run", curve: "Curve") -> None:
+def _log_curve(run: "wandb.Run", curve: Curve) -> None:
     """Values over an axis of their own, which the run's summary leaves out."""
     run.define_metric(f"{curve.name}/{curve.axis}", hidden=True, summary="none")
     run.define_metric(f"{curve.name}/*", step_metric=f"{curve.name}/{curve.axis}", summary="none")
     for point in curve.points:
         run.log({f"{curve.name}/{key}": value for key, value in point.items()})
+
+
+def flatten(row: Mapping[str, object], name: str = "") -> dict[str, object]:
+    """The scalars of a row, nested ones by their path, None left out: W&B's panels and filters read only these."""
+    scalars: dict[str, object] = {}
+    for key, value in row.items():
+        path = f"{name}/{key}" if name else str(key)
+        if isinstance(value, Mapping):
+            scalars |= flatten(value, path)
+        elif isinstance(value, str | int | float):
+            scalars[path] = value
+    return scalars
+
+
+def curves_of(profile: Profile | None, records: Sequence[Row]) -> list[Curve]:
+    """Latency by prompt, then the profile's shares; a curve without points is left out."""
+    timed = [record for record in records if record.get("latency_s") is not None]
+    points = [{"prompt": i, "latency_s": r["latency_s"], "steps": r["steps"]} for i, r in enumerate(timed)]
+    curves = [Curve("timing", "prompt", points)]
+    if profile is not None:
+        shares = enumerate(count / profile["rounds"] for count in profile["committed"])
+        curves.append(Curve("committed", "tokens", [{"tokens": n, "share_of_rounds": s} for n, s in shares if n]))
+        for name, axis, first in (("depth", "level", 1), ("rank", "rank", 1), ("entropy", "bits", 0)):
+            curves.append(Curve(f"acceptance_by_{name}", axis, _shares(profile[name], axis, first)))
+    return [curve for curve in curves if curve.points]
+
+
+def _shares(tally: Mapping[str, Sequence[int]], axis: str, first: int) -> list[dict[str, float]]:
+    counts = zip(tally["judged"], tally["accepted"], strict=True)
+    return [
+        {axis: i + first, "accepted": accepted / judged, "judged": judged}
+        for i, (judged, accepted) in enumerate(counts)
+        if judged
+    ]
+
+
+def image_table(prompts: Sequence[str], columns: Mapping[str, Tensor]) -> "wandb.Table":
+    """The same prompts down, the settings across; columns [N, 3, H, W] in [0, 1]."""
+    import wandb
+
+    shown = range(min(MAX_IMAGES, len(prompts), *(len(images) for images in columns.values())))
+    pixels = [(images.permute(0, 2, 3, 1) * 255).round().byte().cpu().numpy() for images in columns.values()]
+    lines = [[prompts[i], *(wandb.Image(images[i]) for images in pixels)] for i in shown]
+    return wandb.Table(columns=["prompt", *columns], data=lines)
+
+
+def row_table(rows: Sequence[Row]) -> "wandb.Table":
+    """All rows, with a column for every scalar of any of them."""
+    import wandb
+
+    lines = [flatten(row) for row in rows]
+    keys = list(dict.fromkeys(key for line in lines for key in line))
+    return wandb.Table(columns=keys, data=[[line.get(key) for key in keys] for line in lines])
+
+
+def results_artifact(name: str, folder: Path, metadata: Mapping[str, object]) -> "wandb.Artifact":
+    """The result files of a run folder, images left out."""
+    import wandb
+
+    artifact = wandb.Artifact(name, "results", metadata=flatten(metadata))
+    for path in sorted({path for pattern in RESULT_FILES for path in folder.glob(pattern)}):
+        artifact.add_file(str(path), path.name)
+    return artifact
+
+
+def weights_artifact(folder: Path, kind: str) -> "wandb.Artifact":
+    """Weights and their configuration, named by their hash: training and evaluations refer to the same version."""
+    import wandb
+
+    name = weights_hash(folder)
+    artifact = wandb.Artifact(f"{kind}-{name}", kind, metadata={"hash": name})
+    for path in sorted([*folder.glob("*.safetensors"), *folder.glob("*.json")]):
+        artifact.add_file(str(path), path.name, policy="immutable", skip_cache=True)  # no copy of gigabytes
+    return artifact

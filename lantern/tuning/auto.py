@@ -51,8 +51,8 @@ def shapes_for(parameters: frozenset[str]) -> list[DrafterOverrides]:
 
 @dataclass(frozen=True)
 class SavedChoice:
-    """The shape that tree=auto chose, stored beside a run's records. The choice depends on timings: a restarted run
-    that searched again might choose another shape, for which the images already made would not count."""
+    """The shape that tree=auto chose, stored beside a run's records: a restarted run that searched again might choose
+    another one, for which the images already made would not count."""
 
     path: Path
     asked: str  # hash of what decides the choice: a run of anything else in this folder chooses anew
@@ -63,7 +63,11 @@ class SavedChoice:
         if kept.get("asked") != self.asked or "shape" not in kept:
             return []
         shape = kept["shape"]
-        return [DrafterOverrides({name: _built(value) for name, value in shape.items()}) if shape else None]
+        if not shape:
+            return [None]
+        trees = {name: value for name, value in shape.items() if isinstance(value, Mapping)}  # nothing is imported
+        built = {name: TREES[value["tree"]](**value["arguments"]) for name, value in trees.items()}
+        return [DrafterOverrides(shape | built)]
 
     def adopt(self, other: Path) -> None:
         """Copies another run's choice, if there is one."""
@@ -72,7 +76,10 @@ class SavedChoice:
 
     def write(self, shape: DrafterOverrides | None) -> None:
         """Replaces what is stored."""
-        settings = shape and {name: _written(value) for name, value in shape.settings.items()}
+        settings = shape and {
+            name: value if isinstance(value, int) else {"tree": type(value).__name__, "arguments": _arguments(value)}
+            for name, value in shape.settings.items()
+        }
         replace_text(self.path, encode({"asked": self.asked, "shape": settings}) + "\n")
 
 
@@ -89,30 +96,17 @@ def _arguments(tree: object) -> dict[str, object]:
     return {name: getattr(tree, name) for name in signature(type(tree)).parameters}
 
 
-def _written(value: object) -> object:
-    return value if isinstance(value, int) else {"tree": type(value).__name__, "arguments": _arguments(value)}
-
-
-def _built(value: object) -> object:
-    """A tree by its class's name in TREES; nothing that a file names is imported."""
-    return TREES[value["tree"]](**value["arguments"]) if isinstance(value, Mapping) else value
-
-
 class AutoTree:
     """A search for a tree, to be resolved before decoding starts, for batches of `batch_size` images."""
 
     def __init__(self, prompts: Sequence[str], batch_size: int = 1, kept: SavedChoice | None = None) -> None:
-        """prompts: of the images decoded in the search; kept: where its result is stored."""
+        """prompts: of the images decoded in the search; kept: where its result is stored, for a restarted run."""
         self.prompts, self.batch_size, self.kept = prompts, batch_size, kept
         self.found: DrafterOverrides | None = None  # by resolve
 
-    def at(self, batch_size: int) -> "AutoTree":
+    def at(self, batch_size: int, kept: SavedChoice | None = None) -> "AutoTree":
         """The same search for another batch size."""
-        return AutoTree(self.prompts, batch_size)
-
-    def keeping(self, kept: SavedChoice) -> "AutoTree":
-        """The same search with its result stored, so that a restarted run decodes with the same shape."""
-        return AutoTree(self.prompts, self.batch_size, kept)
+        return AutoTree(self.prompts, batch_size, kept)
 
     def resolve(self, pipelines: PipelineFactory) -> DrafterOverrides | None:
         """-> the fastest shape, or None."""
@@ -123,7 +117,7 @@ class AutoTree:
         return self.found
 
     def _search(self, pipelines: PipelineFactory) -> DrafterOverrides | None:
-        candidates, _held = self._candidates(pipelines)  # whose drafter's weights all others share
+        candidates, _in_use = self._candidates(pipelines)
         best, speed = fastest(pipelines, candidates, self._batches())
         chosen = best if speed >= MIN_MEASURED_SPEEDUP else None
         log.info(
@@ -133,8 +127,8 @@ class AutoTree:
         return chosen
 
     def _candidates(self, pipelines: PipelineFactory) -> tuple[list[DrafterOverrides], list[Pipeline]]:
-        """The shapes that the drafter, its rule and the memory take, without those that lose in the first rounds; and a
-        pipeline of one of them, if any. LanternError if none is taken."""
+        """The shapes that the drafter, its rule and the memory take, without those that lose in the first rounds; and
+        the first pipeline, whose drafter's weights the others share while it lives. LanternError if none is taken."""
         found: list[DrafterOverrides] = []
         held: list[Pipeline] = []
         rejection: LanternError | None = None
@@ -149,7 +143,6 @@ class AutoTree:
                     found.append(shape)
             except LanternError as error:
                 rejection = error
-                continue
         if rejection and not held:
             raise rejection
         return found, held
@@ -186,9 +179,8 @@ def search_seed(number: int) -> int:
 
 
 def _warm_up(parts: Sequence[Pipeline], batch: Batch) -> None:
-    """Decodes an image plainly and with a shape; where passes are recorded as CUDA graphs, the batch with all parts, so
-    that none is recorded while it is timed. Caches are allocated for the largest tree first: a larger one would move
-    them and end all recordings."""
+    """Decodes an image plainly and with a shape; where passes are recorded as CUDA graphs, the batch with all parts.
+    Caches are allocated for the largest tree first: a larger one would move them and end all recordings."""
     target, size = parts[0].target, len(batch.prompts)
     if not target.passes.has_graphs:
         for part in parts[:2]:
@@ -203,8 +195,8 @@ def _warm_up(parts: Sequence[Pipeline], batch: Batch) -> None:
 def fastest(
     pipelines: PipelineFactory, shapes: Sequence[DrafterOverrides], batches: Sequence[Batch]
 ) -> tuple[DrafterOverrides | None, float]:  # with its speed-up over plain decoding
-    """All decode the same images in alternating order, so that a machine that slows down affects all alike; from the
-    second batch on only those near the best, and plain decoding."""
+    """All decode the same images in alternating order; from the second batch on only those near the best, and plain
+    decoding."""
     if not shapes:
         return None, 1.0
     tried: list[DrafterOverrides | None] = [None, *shapes]

@@ -51,7 +51,7 @@ def best_paths(chances: Chances, size: int, depth: int) -> list[Path]:
 
 
 def best_tree(chances: Chances, size: int, depth: int) -> StaticTree:
-    """The tree of best_paths."""
+    """The tree of best_paths, named by its size."""
     paths = best_paths(chances, size, depth)
     levels = max(map(len, paths))
     return StaticTree(paths, f"auto_chain_{levels}" if levels == len(paths) else f"auto_static_{len(paths)}_{levels}")

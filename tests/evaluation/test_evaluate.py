@@ -8,7 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 from support.fake_pipeline import NUM_TOKENS, Brightness, FakePipeline
+from support.toy import tiny_target
 
+from lantern.acceptance.exact import Exact
+from lantern.drafters.none import NoDrafter
 from lantern.engine.graphs import EagerPasses
 from lantern.errors import LanternError
 from lantern.evaluation.evaluate import Evaluation
@@ -17,12 +20,16 @@ from lantern.evaluation.rows import (
     PROTOCOL_KEYS,
     SETTING_KEYS,
     SPEED_KEYS,
+    is_baseline,
     merge_rows,
     read_rows,
     setting_id,
 )
+from lantern.pipeline import Pipeline
 from lantern.reporting.publish import write_measurements
 from lantern.reporting.table import label_rows
+from lantern.sampling import Sampling
+from lantern.verification import SharedNoise
 
 
 @pytest.fixture(autouse=True)
@@ -165,17 +172,6 @@ def test_points_of_other_prompts_or_precision_are_rows_of_their_own(tmp_path):
     assert label_rows(merged)[:3] == ["AR ab float32", "AR ab bfloat16", "AR cd float32"]
 
 
-def test_ar_images_of_another_text_encoder_are_not_taken_for_the_baseline(tmp_path):
-    """Catches images judged against plain decoding of another conditioning, whose weights' hash is the same."""
-    calls = []
-    for encoder in ("a", "b", "a"):
-        pipeline = FakePipeline()
-        places = {"folder": tmp_path / encoder, "shared": tmp_path}
-        Evaluation(Plan(("x",), 0, 3, 4, fingerprint=encoder, plain_fingerprint=encoder, **places)).run(pipeline)
-        calls.append(len(list((tmp_path / "ar").glob("*/prompts.jsonl"))))
-    assert calls == [1, 2, 2]
-
-
 def test_timings_of_another_machine_are_measured_again(tmp_path):
     """Catches a requeued job whose mean is of two processors."""
     calls = []
@@ -246,3 +242,24 @@ def test_the_law_is_measured_in_batches_no_larger_than_the_images_are_made_in(ti
     Evaluation(plan, laws=laws).run(FakePipeline())
     assert plan.images_at_once == most
     assert asked == ([most] if timed or made else [])
+
+
+def test_the_speed_up_over_compiled_plain_decoding_is_in_the_row_where_it_is_asked_for(tmp_path):
+    """Catches a slow second baseline that nobody asked for, and one that is timed anew from records."""
+    plan = Plan("abc", 3, 0, 4, compiled_baseline=True, folder=tmp_path)
+    plain, method = (measured.row for measured in Evaluation(plan).run(FakePipeline(latency_s=0.5)))
+    assert (method["speedup"], method["speedup_over_compiled"]) == pytest.approx((2.0, 1.6))
+    assert (plain["speedup"], plain["speedup_over_compiled"]) == pytest.approx((1.0, 0.8))
+    assert [measured.row for measured in Evaluation(plan).run(FakePipeline(latency_s=0.5))] == [plain, method]
+    compiled = FakePipeline()
+    compiled.target.compiles = True
+    asked = [evaluation(tmp_path / "a").run(FakePipeline()), Evaluation(plan).run(compiled)]
+    assert {measured.row["speedup_over_compiled"] for both in asked for measured in both} == {None}
+
+
+def test_the_compiled_baseline_is_plain_decoding_on_the_same_weights():
+    target = tiny_target()
+    compiled = Pipeline(target, NoDrafter(), SharedNoise(), Exact(), Sampling()).compiled_baseline()
+    assert is_baseline(compiled.describe())
+    assert (compiled.target.compiles, target.compiles) == (True, False)
+    assert compiled.target.weights_hash == target.weights_hash

@@ -24,13 +24,6 @@ class Hand:
         self.time += seconds
 
 
-def test_one_worker_at_a_time_has_a_piece(tmp_path):
-    first, second = (Leases(tmp_path, 60, Hand()) for _ in range(2))
-    assert first.take("a") is not None
-    assert second.take("a") is None
-    assert second.take("b") is not None
-
-
 @pytest.mark.parametrize("ahead", [0.0, 1e9, -1e9])
 def test_a_lease_expires_by_the_observers_own_clock(ahead, tmp_path):
     """Catches times written by one machine and read by another, whose clock may be years away."""

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from support.fake_pipeline import CutShortError, FakePipeline
 
-from lantern.errors import LanternError
-from lantern.evaluation.contender import is_disturbed
 from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Plan
 from lantern.evaluation.records import RECORDS, copy_missing
@@ -101,15 +99,6 @@ def test_a_copied_record_holds_the_last_timing(tmp_path):
     assert [found["retimed"] for found in read_rows(tmp_path / RECORDS)] == [0, 1]
 
 
-def test_the_rule_of_a_disturbed_timing():
-    def timed(*cores: float | None) -> list[dict]:
-        return [{"other_cores": used} for used in cores]
-
-    assert is_disturbed(timed(0.0, 0.26))
-    assert is_disturbed(timed(0.26, 0.0))
-    assert not is_disturbed(timed(None, 0.25))
-
-
 def test_slow_spells_that_hit_both_sides_alike_do_not_lower_the_speed_up(tmp_path):
     """Catches images timed again for a slow time of plain decoding alone: a true 2 would be 1.25 here."""
 
@@ -125,9 +114,3 @@ def test_slow_spells_that_hit_both_sides_alike_do_not_lower_the_speed_up(tmp_pat
 
     row = run(tmp_path, Spells(), prompts="abcde")
     assert (row["retimed"], row["speedup"]) == (0, pytest.approx(2.0))
-
-
-@pytest.mark.parametrize("number", [-1, 6, 0.5])
-def test_a_number_of_timings_out_of_range_is_one_sentence(number):
-    with pytest.raises(LanternError, match=r"speed\.max_retimed"):
-        Plan("ab", 4, 0, 1, max_retimed=number)

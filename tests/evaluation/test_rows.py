@@ -48,12 +48,6 @@ def test_plain_decoding_has_what_any_point_measured_of_it():
     assert "colour" in format_table([plain, plain | {"colour_accuracy": 0.9}]).splitlines()[0]
 
 
-def test_a_folder_without_permission_is_one_sentence(tmp_path):
-    (tmp_path / "taken").write_text("a file where a folder should be")
-    with pytest.raises(LanternError, match="cannot write"):
-        append_rows(tmp_path / "taken" / "results.jsonl", [{}])
-
-
 @pytest.mark.parametrize(("key", "values"), [("threads", (1, 2)), ("torch", ("2.5", "2.6")), ("device", ("a", "b"))])
 def test_timings_of_other_threads_torch_or_device_are_rows_of_their_own(key, values):
     """Catches plain decoding on one and on two threads averaged into a time that no machine shows."""

@@ -14,7 +14,7 @@ from support.paths import ROOT, SUPPORT, TESTS
 from support.shared_evaluation import ADDED, KILLED, SHARDS, evaluation
 
 from lantern.data.prompts import Batch
-from lantern.evaluation.contender import Contender, ImageCount
+from lantern.evaluation.contender import Contender
 from lantern.evaluation.leases import timing_pieces
 from lantern.evaluation.plan import Plan
 from lantern.evaluation.records import RECORDS
@@ -32,14 +32,6 @@ def home(tmp_path_factory) -> Path:
     return folder
 
 
-def made_by(home: Path) -> dict[int, list[tuple]]:
-    lines = {shard: read_rows(home / str(shard) / RECORDS) for shard in range(SHARDS)}
-    return {
-        shard: [(line["key"], line["part"], line["prompt"], line["copy"], line.get("retimed")) for line in own]
-        for shard, own in lines.items()
-    }
-
-
 @pytest.mark.full
 def test_the_workers_that_are_left_finish_the_set(home, tmp_path):
     """Catches images of a dead worker that nobody makes, and other tokens than one process's."""
@@ -53,19 +45,17 @@ def test_the_workers_that_are_left_finish_the_set(home, tmp_path):
 
 
 @pytest.mark.full
-def test_nothing_that_a_living_worker_made_is_made_twice(home):
+def test_nothing_that_a_living_worker_made_is_made_twice_and_a_worker_added_midway_helps(home):
     """Of one piece only, the one the killed worker had begun, a part may be there twice."""
-    made = made_by(home)
+    lines = {shard: read_rows(home / str(shard) / RECORDS) for shard in range(SHARDS)}
+    made = {
+        shard: [(line["key"], line["part"], line["prompt"], line["copy"], line.get("retimed")) for line in own]
+        for shard, own in lines.items()
+    }
     living = Counter(name for shard in made if shard != KILLED for name in made[shard])
     assert set(living.values()) == {1}
     twice = set(living) & set(made[KILLED])
     assert len(twice) <= 4
-
-
-@pytest.mark.full
-def test_a_worker_that_is_added_midway_helps(home):
-    """Catches a worker that finds everything given away, or makes what others have made."""
-    made = made_by(home)
     others = {name for shard in made if shard != ADDED for name in made[shard]}
     assert len(set(made[ADDED]) - others) >= 2
 
@@ -77,7 +67,7 @@ def test_a_ratio_is_not_taken_from_the_halves_of_two_workers(tmp_path):
         """Plain decoding and the method in a worker's folder."""
         files = [tmp_path / shard / RECORDS for shard in known]
         plan, method = Plan("a", 1, 0, 1, folder=tmp_path / home, known=files), FakePipeline()
-        return [Contender(one, method, plan, ImageCount()) for one in (method.baseline(), method)]
+        return [Contender(one, method, plan) for one in (method.baseline(), method)]
 
     image = ("a", 0, 7)
     contenders("3")[0].time(*image)  # then it died, and no other worker reads its file

@@ -11,7 +11,7 @@ from support.terminal import Terminal
 from lantern.cli.sweep_callback import SweepReport, number_of_points
 from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Plan
-from lantern.reporting.evaluation_bar import EvaluationBar, sweep_bar
+from lantern.evaluation.progress import EvaluationBar, sweep_bar
 from lantern.runtime.progress_line import duration
 
 PROMPTS = ["a", "b", "c", "d"]

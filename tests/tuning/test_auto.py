@@ -138,7 +138,7 @@ def test_a_killed_run_goes_on_with_the_shape_it_had_found(takes, tmp_path):
     search = AutoTree(["a"])
     machines = [Machine(1.0, 0.05, 0.1, frozenset(takes), guessed=lambda depth, length: 0.8) for _ in range(3)]
     first, again, other = (
-        search.keeping(SavedChoice(tmp_path / CHOICE, asked)).resolve(machine)
+        search.at(1, SavedChoice(tmp_path / CHOICE, asked)).resolve(machine)
         for asked, machine in zip(("run", "run", "another run"), machines, strict=True)
     )
     assert not machines[1].asked
@@ -150,10 +150,10 @@ def test_a_run_that_is_made_again_takes_the_shape_over(tmp_path):
     """Catches a reproduction that searches by its own timings, and so measures another tree."""
     search = AutoTree(["a"])
     kept, copy = (SavedChoice(tmp_path / name, name) for name in ("before", "again"))
-    first = search.keeping(kept).resolve(Machine(1.0, 0.05, 0.1))
+    first = search.at(1, kept).resolve(Machine(1.0, 0.05, 0.1))
     copy.adopt(kept.path)
     machine = Machine(1.0, 1.0, 1.0)  # where nothing would be drafted
-    assert written(search.keeping(copy).resolve(machine)) == written(first)
+    assert written(search.at(1, copy).resolve(machine)) == written(first)
     assert not machine.asked
 
 
@@ -162,7 +162,7 @@ def written(shape: DrafterOverrides) -> dict:
 
 
 def test_a_search_that_found_nothing_is_kept_as_well(tmp_path):
-    search = AutoTree(["a"]).keeping(SavedChoice(tmp_path / CHOICE, "run"))
+    search = AutoTree(["a"], 1, SavedChoice(tmp_path / CHOICE, "run"))
     machine = Machine(1.0, 1.0, 1.0)
     assert search.resolve(machine) is None
     machine.asked.clear()

@@ -15,8 +15,7 @@ from pytorch_lightning.loggers import WandbLogger
 from torch import Tensor
 
 from lantern.errors import LanternError
-from lantern.reporting.wandb_content import weights_artifact
-from lantern.reporting.wandb_runs import KEY_FILE, folder_key, wandb_mode
+from lantern.reporting.wandb_runs import KEY_FILE, folder_key, wandb_mode, weights_artifact
 from lantern.runtime.progress_line import ProgressLine
 from lantern.training.run.lightning_internals import without_anonymous
 from lantern.training.run.schedule import share_of

@@ -8,8 +8,8 @@ from lantern.runtime.progress_line import ProgressLine
 
 
 class EvaluationBar:
-    """Counts images, as an ImageCount of evaluation/contender.py. The time left is that of the missing images at the
-    mean seconds of those decoded so far; what else a point takes, such as judging, is counted to the next image."""
+    """Counts images. The time left is that of the missing images at the mean seconds of those decoded so far; what else
+    a point takes, such as judging, is counted to the next image."""
 
     of_sweep: ClassVar["EvaluationBar | None"] = None  # of the sweep whose points run in this process
 
@@ -19,14 +19,14 @@ class EvaluationBar:
         self._later = 0  # images of a later point, which finds the shared ones on record
         self._seconds, self._last = 0.0, clock()
 
-    def expect(self, timed: int, made: int, shared: int) -> None:
-        """More images of this point."""
+    def expect(self, images: int, shared: int) -> None:
+        """More images of this point. shared: of them, those that other points reuse."""
         if not self._decoded:
             self._last = self._clock()  # loading is no part of an image
-        self._total += timed + made
-        self._later += timed + made - shared
+        self._total += images
+        self._later += images - shared
 
-    def add(self, part: str, number: int, is_new: bool) -> None:
+    def add(self, number: int, is_new: bool) -> None:
         """Images that were decoded, or else found on record, which leaves fewer to decode."""
         if not is_new:
             self._total -= number
@@ -35,11 +35,14 @@ class EvaluationBar:
         self._decoded += number
         self._seconds += now - self._last
         self._last = now
-        if self._line.is_due:
-            self._show()
+        words = f"image {self._decoded} of {self._whole()}"
+        if self._points > 1:
+            words = f"point {self._point} of {self._points}, {words}"
+        judging = ", judging" if self._decoded == self._total else ""
+        self._line.show(self._decoded / max(1, self._whole()), words + judging, self.left_s())
 
     def end_point(self) -> None:
-        """Ends a point, finished or not, and leaves the terminal to other lines until the next image."""
+        """Ends a point, finished or not."""
         self._total, self._later = self._decoded, 0
         self._point += 1
         self.pause()
@@ -57,13 +60,6 @@ class EvaluationBar:
 
     def _whole(self) -> int:
         return self._total + max(0, self._points - self._point) * self._later
-
-    def _show(self) -> None:
-        words = f"image {self._decoded} of {self._whole()}"
-        if self._points > 1:
-            words = f"point {self._point} of {self._points}, {words}"
-        judging = ", judging" if self._decoded == self._total else ""
-        self._line.show(self._decoded / max(1, self._whole()), words + judging, self.left_s())
 
 
 def open_sweep(bar: EvaluationBar | None) -> None:
