@@ -12,7 +12,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
 from lantern.cli.composing import composed
-from lantern.cli.help_page import ABOUT
+from lantern.cli.settings import ABOUT
 from lantern.errors import LanternError
 from lantern.evaluation.records import FINISHED
 from lantern.evaluation.rows import SUMMARY, Row, is_baseline, read_summary, setting_id
@@ -22,23 +22,8 @@ from lantern.runtime.home import CONFIG_FOLDER
 
 PLAIN = (str, int, float, list, dict, type(None))
 IMPORTING = re.compile(r"_\w+_|path")  # Hydra's keys such as _target_, and what hydra.utils.get_method imports
-INPUTS = (  # a row is reproduced where these are equal
-    "target_hash",
-    "tokenizer_hash",
-    "drafter_hash",
-    "tree",
-    "prompts_hash",
-    "extractor",
-    "reference_hash",
-    "critic_hash",
-    "diversity_extractor",
-    "code",
-    "dtype",
-    "device",
-    "threads",
-    "torch",
-)
-NETWORK = "_network"  # the end of the keys of other metrics' networks
+INPUTS = ("tree", "extractor", "diversity_extractor", "code", "dtype", "device", "threads", "torch")
+INPUT_ENDS = ("_hash", "_network")  # of further keys; a row is reproduced where all inputs are equal
 
 
 def replay(cfg: DictConfig, given: Sequence[str], folder: Path) -> str:
@@ -111,7 +96,8 @@ def _keys(value: object) -> Iterator[str]:
     """All keys of a plain value, at any depth."""
     if isinstance(value, dict):
         yield from map(str, value)
-    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        value = [*value.values()]
+    for inner in value if isinstance(value, list) else ():
         yield from _keys(inner)
 
 
@@ -136,17 +122,15 @@ def _finished_runs(folder: Path) -> dict[str, tuple[Path, list[Row]]]:
 def compare_rows(before: list[Row], now: list[Row]) -> str:
     """A table of recorded and new figures, and a line for each input that changed."""
     old, new = before[-1], now[-1]
-    inputs = [*INPUTS, *(key for key in dict.fromkeys([*old, *new]) if key.endswith(NETWORK))]
-    changed = [f"{key} was {old.get(key)}, is {new.get(key)}" for key in inputs if old.get(key) != new.get(key)]
+    inputs = [*INPUTS, *(key for key in dict.fromkeys([*old, *new]) if key.endswith(INPUT_ENDS))]
+    changed = [key for key in inputs if old.get(key) != new.get(key)]
     lines = [f"{'':24} {'recorded':>12} {'now':>12}"]
-    for key in [key for key in new if _is_bounded(new, key) or key == "tokens_per_step"]:
-        lines.append(f"{key:24} {_show(old.get(key)):>12} {_show(new[key]):>12}  {_verdict(old, new, key)}")
+    for key, value in new.items():
+        if value is not None and (new.get(f"{key}_low") is not None or key == "tokens_per_step"):
+            lines.append(f"{key:24} {_show(old.get(key)):>12} {_show(value):>12}  {_verdict(old, new, key)}")
+    told = [f"changed: {key} was {old.get(key)}, is {new.get(key)}" for key in changed]
     plain = " (AR)" if is_baseline(new) else ""
-    return "\n".join([f"reproduced {setting_id(old)}{plain}", *lines, *(f"changed: {line}" for line in changed)])
-
-
-def _is_bounded(row: Row, key: str) -> bool:
-    return row.get(key) is not None and row.get(f"{key}_low") is not None
+    return "\n".join([f"reproduced {setting_id(old)}{plain}", *lines, *told])
 
 
 def _show(value: object) -> str:
@@ -158,13 +142,8 @@ def _verdict(old: Row, new: Row, key: str) -> str:
         return ""
     if old[key] == new[key]:
         return "equal"
-    widths = [_half_width(row, key) for row in (old, new)]
-    if None in widths:
+    if any(row.get(f"{key}_{end}") is None for row in (old, new) for end in ("low", "high")):
         return "differs"
+    widths = [max(row[f"{key}_high"] - row[key], row[key] - row[f"{key}_low"]) for row in (old, new)]
     is_chance = abs(new[key] - old[key]) <= hypot(*widths)  # both are estimates
     return "within the intervals" if is_chance else "outside the intervals"
-
-
-def _half_width(row: Row, key: str) -> float | None:
-    low, high = row.get(f"{key}_low"), row.get(f"{key}_high")
-    return None if low is None or high is None else max(high - row[key], row[key] - low)

@@ -15,8 +15,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from lantern.cli.error_messages import in_one_sentence, without_hints
-from lantern.cli.help_page import register
-from lantern.cli.plain_settings import check_added
+from lantern.cli.settings import check_added, register_help
 from lantern.errors import LanternError
 from lantern.runtime.home import CONFIG_FOLDER
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 PR_SET_PDEATHSIG = 1  # of Linux's prctl: the signal at the parent's end
 
-register()
+register_help()
 
 
 @without_hints
@@ -36,7 +35,7 @@ def train(cfg: DictConfig) -> None:
     """Trains one part, or resumes its training, and exports the weights."""
     end_with_torchrun()
     run = HydraConfig.get()
-    check_added(run.overrides.task, run.runtime.choices, "train")
+    check_added(cfg, run.overrides.task, run.runtime.choices, "train")
     from pytorch_lightning import seed_everything
 
     from lantern.reporting.page.write import config_dir
