@@ -138,6 +138,8 @@ def _in_one_sentence(config: DictConfig) -> Iterator[None]:
         yield
     except Exception as error:
         known = user_error(error, config)
+        if known is None and isinstance(error, CompactHydraException):
+            known = LanternError(sentence(error))
         if known is None or known is error:
             raise
         raise known from error

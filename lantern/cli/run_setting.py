@@ -70,7 +70,7 @@ def run_setting(
         check_memory(pipeline.target, pipeline.drafter.num_nodes, plan.images_at_once)  # before anything is timed
         plan = _identified(plan, config, pipeline, own_settings(config, parts["drafter"], tree), method, hashes)
         plan = replace(plan, folder=folder, shared=sweep, known=record_files(sweep or folder))
-        chosen = {name: metric for name, metric in (cfg.metrics or {}).items() if metric and plan.num_images}
+        chosen = {name: metric for name, metric in (cfg.get("metrics") or {}).items() if metric and plan.num_images}
         metrics = {name: shared(metric) for name, metric in chosen.items()}
         with _bar(sweep) as count:
             measurements = Evaluation(plan, metrics, instantiate(cfg.output_tv), count).run(pipeline)

@@ -27,10 +27,10 @@ def weights(tmp_path_factory):
     "quality.num_images=8 metrics=[fidelity,clip_score]", "quality.num_images=8 metrics=[fidelity_inception]",
     "output_tv.num_positions=1.5", "batch_size=0", "shards=x", "seed=true", "device=meta", "compile=maybe", "tf32=1",
     "split=null", "prompts=[]", "prompts=/nowhere.txt", f"prompts={300 * 'x'}", "prompts=[sphinx]",
-    "prompts=[sphinx] quality.num_images=0", "sampling.temperature=null", "sampling.temperature=nan",
+    "prompts=[sphinx] quality.num_images=0", "sampling.temperature=nan",
     "sampling.cfg_scale=inf", "acceptance=lantern acceptance.delta=inf", "acceptance.lam=0.5", "acceptance.k=null",
-    "acceptance=vvs acceptance.skip=true", "acceptance=exact +acceptance.k=3", "+tree.length=3", "+budget.k=3",
-    "tree=ddd tree.tau=nan", "tree.paths=[[false]]", "drafter=jacobi drafter.start=null", "drafter.checkpoint=3",
+    "acceptance=vvs acceptance.skip=true", 
+    "tree=ddd tree.tau=nan", "drafter=jacobi drafter.start=null", "drafter.checkpoint=3",
     "budget.within.frechet=nan", "budget.min_images=many", "prompts=['${x}']", "device=null", "tracking.mode=foo",
     "sampling.top_k=2.5",
 ])  # fmt: skip

@@ -71,7 +71,9 @@ def test_what_a_group_or_a_constructor_reads_may_be_added(command, added):
 
 def test_a_tree_that_changes_nothing_is_told(caplog):
     """Catches a sweep over a window's tree, three times the same setting under three names."""
-    window, eagle = (instantiate(composed("evaluate", f"drafter={name}").drafter) for name in ("refined_jacobi", "eagle"))
+    window, eagle = (
+        instantiate(composed("evaluate", f"drafter={name}").drafter) for name in ("refined_jacobi", "eagle")
+    )
     tree, auto = (instantiate(composed("evaluate", f"tree={name}").tree) for name in ("chain", "auto"))
     for given, shape, drafter in (([], tree, window), (["tree=auto"], auto, window), (["tree=chain"], tree, eagle)):
         warn_unused_tree(given, shape, drafter)
