@@ -81,9 +81,8 @@ class SweepReport(Callback):
             return
         folder, overrides = Path(config.hydra.sweep.dir), config.hydra.overrides.task
         if any(override.startswith("shard=") for override in overrides):
-            several = (number_of_points(config, without="shard=") or 1) > 1
-            how = "the same command with hydra.sweep.dir" if several else "hydra.run.dir"
-            log.info("the shards' records are in %s; measure them by %s=%s without shards", folder, how, folder)
+            told = "the shards' records are in %s; measure them without shards by hydra.run.dir=%s, or hydra.sweep.dir"
+            log.info(told + " for several settings", folder, folder)
             return
         report_sweep(folder, config.sweep.name, instantiate(config.tracking), instantiate(config.budget))
         if (left := (self._points or 0) - len(point_folders(folder))) > 0:  # failed, or in a job that goes on
@@ -118,9 +117,8 @@ def reason_of(error: BaseException) -> str | None:
     return sentence(error) if isinstance(error, CompactHydraException) else None
 
 
-def number_of_points(config: DictConfig, without: str | None = None) -> int | None:
-    """The points of the sweep; None under a sweeper that chooses its points as it goes. without: how the overrides
-    begin that do not count."""
+def number_of_points(config: DictConfig) -> int | None:
+    """The points of the sweep; None under a sweeper that chooses its points as it goes."""
     kind = get_class(config.hydra.sweeper._target_)
     if not hasattr(kind, "split_arguments"):
         return None
@@ -128,8 +126,7 @@ def number_of_points(config: DictConfig, without: str | None = None) -> int | No
     axes = [f"{key}={values}" for key, values in (settings.get("params") or {}).items()]
     hydra = GlobalHydra.instance()
     loader = hydra.config_loader() if hydra.is_initialized() else None  # lists the options of glob(*)
-    given = [override for override in config.hydra.overrides.task if not (without and override.startswith(without))]
-    overrides = OverridesParser.create(loader).parse_overrides([*axes, *given])
+    overrides = OverridesParser.create(loader).parse_overrides([*axes, *config.hydra.overrides.task])
     return sum(map(len, kind(**settings).split_arguments(overrides, None)))
 
 
