@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 
-from lantern.cli.hydra_private import BasicSweeper
+from lantern.cli.composing import BasicSweeper
 
 RULE_SETTINGS = ("acceptance.", "tree.")  # of the sweep's rule and tree, which no reference has
 

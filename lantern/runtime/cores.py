@@ -2,11 +2,11 @@
 threads of an operation wait for each other, so that one whose core is taken holds up all."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import ParamSpec, TypeVar
 
 import torch
@@ -32,7 +32,7 @@ class CpuContention:
     """Average number of this process's cores used by other processes since construction."""
 
     def __init__(self) -> None:
-        self._before = _busy_s(), _own_s(), perf_counter()
+        self._before = _busy_s(), process_time(), perf_counter()
 
     def cores(self, needed: int | None = None) -> float | None:
         """needed: cores that are in use by what is measured, all by default; what other processes use of the rest does
@@ -43,7 +43,7 @@ class CpuContention:
             return None
         elapsed = perf_counter() - started
         spare = max(0, len(usable_cores()) - needed) if needed else 0
-        return max(0.0, (now - busy - (_own_s() - own)) / elapsed - spare) if elapsed > 0 else 0.0
+        return max(0.0, (now - busy - (process_time() - own)) / elapsed - spare) if elapsed > 0 else 0.0
 
     def cores_beside(self, made: Tensor) -> float | None:
         """What other processes used beside the decoding of these tokens, on whichever device they are."""
@@ -57,18 +57,9 @@ def _busy_s() -> float | None:
         lines = [line.split() for line in STAT.read_text().splitlines()]
     except OSError:
         return None
-    columns = [column for name, *all_columns in filter(None, lines) if name in names for column in _busy(all_columns)]
-    return sum(map(int, columns)) / os.sysconf("SC_CLK_TCK") if columns else None
-
-
-def _busy(columns: Sequence[str]) -> list[str]:
-    """Guests are part of the user column."""
-    return [value for index, value in enumerate(columns[:8]) if index not in IDLE]
-
-
-def _own_s() -> float:
-    times = os.times()
-    return times.user + times.system
+    used = [values[:8] for name, *values in filter(None, lines) if name in names]  # guests are part of the user column
+    ticks = [int(value) for values in used for column, value in enumerate(values) if column not in IDLE]
+    return sum(ticks) / os.sysconf("SC_CLK_TCK") if ticks else None
 
 
 class CoreSharing:
@@ -84,19 +75,15 @@ class CoreSharing:
     @contextmanager
     def decoding(self) -> Iterator[None]:
         """Sets torch's number of threads; afterwards it is as before."""
-        self._look()
+        if self._clock() - self._since >= WINDOW_S:
+            self._used = round(self._reading.cores() or 0)
+            self._reading, self._since = self._begin(), self._clock()
         most = torch.get_num_threads()
         try:
             _set_threads(max(1, min(most, self._cores - self._used)))
             yield
         finally:
             _set_threads(most)
-
-    def _look(self) -> None:
-        if self._clock() - self._since < WINDOW_S:
-            return
-        self._used = round(self._reading.cores() or 0)
-        self._reading, self._since = self._begin(), self._clock()
 
 
 @cache

@@ -38,9 +38,3 @@ def override(key: str, value: object) -> str:
         return f"{key}={json.dumps(value, ensure_ascii=False)}"
     text = str(value)
     return f"{key}={text if UNQUOTED.fullmatch(text) else json.dumps(text, ensure_ascii=False)}"
-
-
-def max_time(seconds: int) -> str:
-    """The setting of train.py that ends a training after these seconds."""
-    minutes, seconds = divmod(seconds, 60)
-    return f"trainer.max_time=00:{minutes // 60:02}:{minutes % 60:02}:{seconds:02}"

@@ -5,7 +5,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
-from lantern.cli.plain_settings import check_added
+from lantern.cli.settings import check_added
 from lantern.training.run.entry import command
 
 
@@ -18,7 +18,8 @@ def prepare(cfg: DictConfig) -> None:
     from lantern.training.run.processes import default_accelerator, training_dtype
 
     run = HydraConfig.get()
-    check_added(run.overrides.task, {*run.runtime.choices, "worker"}, "train")  # +worker numbers the points of a sweep
+    groups = {*run.runtime.choices, "worker"}  # +worker numbers the points of a sweep
+    check_added(cfg, run.overrides.task, groups, "train")
     check_settings(cfg)
     if "sharded_target" in cfg.callbacks:
         cfg.dtype = training_dtype(cfg.dtype, torch.device(default_accelerator(cfg.trainer.accelerator)))

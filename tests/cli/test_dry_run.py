@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 from hydra.utils import instantiate
-from support.commands import refusal
 from support.configs import composed, composed_with_hydra
 
 from lantern.cli.dry_run import largest_tree, print_estimate
@@ -77,6 +76,7 @@ def test_without_guidance_the_caches_are_half(capsys, monkeypatch):
     assert sizes[1] == pytest.approx(2 * sizes[0], abs=0.02)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("model", "tokens", "codes"), [("janus_pro", 576, 16384), ("janus_pro_7b", 576, 16384),
                                                         ("emu3", 8100, 32768), ("liquid", 1024, 8192)])  # fmt: skip
 def test_every_other_model_can_be_estimated_without_files(model, tokens, codes):
@@ -87,8 +87,7 @@ def test_every_other_model_can_be_estimated_without_files(model, tokens, codes):
 
 def test_a_sweep_of_dry_runs_ends_without_a_report(tmp_path, monkeypatch):
     """Catches the complaint that no point of a dry sweep has results."""
-    registered = []
-    monkeypatch.setattr("lantern.cli.sweep_callback.atexit.register", registered.append)
+    monkeypatch.setattr("lantern.cli.sweep_callback.at_end", registered := [])
     overrides = ["hydra.mode=MULTIRUN", f"hydra.sweep.dir={tmp_path}"]
     for dry in (True, False):
         cfg = composed_with_hydra("evaluate", *overrides, f"dry_run={dry}")
@@ -96,10 +95,3 @@ def test_a_sweep_of_dry_runs_ends_without_a_report(tmp_path, monkeypatch):
         report.on_multirun_start(cfg)
         report.on_multirun_end()
     assert len(registered) == 1
-
-
-@pytest.mark.parametrize("settings", [["device=null"], ["prompts=['a ${x} b']"]])
-def test_a_dry_run_of_a_value_that_no_run_can_use_is_one_sentence(settings, monkeypatch):
-    """Catches a traceback before any check of the run itself."""
-    said = refusal(monkeypatch, "evaluate.py", "dry_run=true", *settings)
-    assert said.startswith(("error: device=null is no device", "error: prompts[0]: Interpolation key 'x' not found"))

@@ -1,7 +1,6 @@
 """The command itself, in processes of its own, on a miniature model."""
 
 import csv
-import json
 import os
 import subprocess
 import sys
@@ -15,19 +14,15 @@ from support.tiny_weights import write_tiny_weights
 
 from lantern.evaluation.rows import read_rows
 from lantern.runtime.cores import usable_cores
-from lantern.tuning.auto import CHOICE
 
 LASTING = ("setting", "part", "method", "prompt", "copy", "tokens", "steps")
 METHODS = OmegaConf.load(ROOT / "conf" / "sweep" / "field.yaml").hydra.sweeper.grids[0]["+method"].split(",")
 FEW_CODES = [name for name in METHODS if "k: 1000" not in (ROOT / "conf" / "method" / f"{name}.yaml").read_text()]
 SMALL = [
-    "output_tv.num_positions=4",
-    "speed.num_prompts=1",
-    "speed.max_retimed=0",
-    "quality.num_images=8",
-    "metrics.fidelity.num_references=16",
-    "dtype=float32",
-]
+    "output_tv.num_positions=4", "speed.num_prompts=1", "speed.max_retimed=0", "quality.num_images=8",
+    "metrics.fidelity.num_references=16", "dtype=float32",
+]  # fmt: skip
+pytestmark = pytest.mark.full
 UNTRACKED = [*SMALL, "tracking.mode=disabled"]
 
 
@@ -47,7 +42,6 @@ def evaluate(
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=300)
 
 
-@pytest.mark.full
 def test_a_sweep_continues_after_a_failing_point_and_reports_it(weights, tmp_path):
     done = evaluate(
         weights, tmp_path, "+sweep=delta", "acceptance.delta=0,2,0.4", f"hydra.sweep.dir={tmp_path}/s", *SMALL
@@ -64,18 +58,11 @@ def test_a_sweep_continues_after_a_failing_point_and_reports_it(weights, tmp_pat
     assert len(list(folder.glob("wandb/offline-run-*"))) == 2  # the baseline and the summary
 
 
-@pytest.mark.full
 def test_every_method_of_the_field_runs_to_its_row(weights, tmp_path):
     """Catches a method whose parts do not fit each other, or whose row no report can hold. Those of LANTERN's 1,000
     neighbours are left out, of which the miniature has too few codes. A row of an image is as long as loop.window at
     most."""
-    quick = [
-        "speed.num_prompts=1",
-        "speed.max_retimed=0",
-        "quality.num_images=0",
-        "output_tv.num_positions=0",
-        "dtype=float32",
-    ]
+    quick = [*SMALL[1:3], "quality.num_images=0", "output_tv.num_positions=0", "dtype=float32"]
     done = evaluate(
         weights, tmp_path, "+sweep=field", f"+method={','.join(FEW_CODES)}", f"hydra.sweep.dir={tmp_path}/s", *quick
     )
@@ -86,7 +73,6 @@ def test_every_method_of_the_field_runs_to_its_row(weights, tmp_path):
     assert all(row["speedup"] for row in rows)
 
 
-@pytest.mark.full
 def test_the_default_command_measures_both_parts(weights, tmp_path):
     done = evaluate(weights, tmp_path, f"hydra.run.dir={tmp_path}/run", *UNTRACKED)
     assert done.returncode == 0, done.stderr
@@ -98,7 +84,6 @@ def test_the_default_command_measures_both_parts(weights, tmp_path):
     assert (tmp_path / "run" / "provenance.json").is_file()
 
 
-@pytest.mark.full
 def test_with_both_sizes_zero_only_images_are_written(weights, tmp_path):
     off = ["speed.num_prompts=0", "quality.num_images=0", 'prompts=["a blue ring on wood","sand"]']
     done = evaluate(weights, tmp_path, f"hydra.run.dir={tmp_path}/run", *off)
@@ -108,18 +93,6 @@ def test_with_both_sizes_zero_only_images_are_written(weights, tmp_path):
     assert not (tmp_path / "run" / "report.html").exists()
 
 
-@pytest.mark.full
-def test_tree_auto_is_resolved_before_decoding_and_named_in_the_row(weights, tmp_path):
-    done = evaluate(weights, tmp_path, f"hydra.run.dir={tmp_path}/run", "tree=auto", "acceptance=exact", *UNTRACKED)
-    assert done.returncode == 0, done.stderr
-    row = read_rows(tmp_path / "run" / "results.jsonl")[-1]
-    shape = json.loads((tmp_path / "run" / CHOICE).read_text())["shape"]  # null: plain decoding was the fastest
-    assert (row["drafter"], row["tree"]) == (("eagle", shape["tree"]["name"]) if shape else ("none", "none"))
-    assert not shape or row["tree"].startswith("auto_")
-    assert row["lossless"]
-
-
-@pytest.mark.full
 def test_the_benchmark_writes_passes_and_a_row_a_tree_and_batch_size(weights, tmp_path):
     small = ["study.batch_sizes=[1,2]", "study.num_nodes=[1,4]", "study.num_prompts=2", "dtype=float32"]
     done = evaluate(weights, tmp_path, "+experiment=benchmark", f"hydra.run.dir={tmp_path}/run", *small)
@@ -133,7 +106,6 @@ def test_the_benchmark_writes_passes_and_a_row_a_tree_and_batch_size(weights, tm
     assert (tmp_path / "run" / "benchmark.png").is_file()
 
 
-@pytest.mark.full
 def test_shards_then_one_run_give_the_rows_of_one_process(weights, tmp_path):
     one = evaluate(weights, tmp_path, f"hydra.run.dir={tmp_path}/one", "batch_size=1", *UNTRACKED)
     assert one.returncode == 0, one.stderr
@@ -163,7 +135,6 @@ def test_shards_then_one_run_give_the_rows_of_one_process(weights, tmp_path):
         assert rows[0][key] == rows[1][key]
 
 
-@pytest.mark.full
 def test_a_row_is_reproduced_and_a_finished_point_is_not_run_again(weights, tmp_path):
     folder = f"{tmp_path}/run"
     first = evaluate(
@@ -192,7 +163,6 @@ def test_a_row_is_reproduced_and_a_finished_point_is_not_run_again(weights, tmp_
     assert "holds no finished run" in bad.stderr
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(("launcher", "points"), [("joblib", 2), ("submitit_local", 3)])  # of which all are at once
 def test_points_side_by_side_share_the_ar_images_and_end_in_one_table(weights, tmp_path, launcher, points):
     folder = tmp_path / "s"

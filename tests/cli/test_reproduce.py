@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from support.paths import CONF, ROOT
@@ -73,49 +72,29 @@ def test_the_overrides_of_every_command_may_be_replayed(overrides):
 
 
 @pytest.fixture
-def sweep(tmp_path):
-    """Two rows, in a folder whose own name has an @."""
-    folder = tmp_path / "me@home"
-    for point, delta in enumerate((0.1, 0.2)):
-        row = {"drafter": "eagle", "acceptance": "lantern", "tree": "static", "delta": delta, "model": "llamagen"}
-        replace_text(folder / str(point) / "summary.json", json.dumps({"x": row}))
-        replace_text(folder / str(point) / "finished.json", json.dumps({"overrides": [f"acceptance.delta={delta}"]}))
-    return folder
+def run(tmp_path):
+    row = {"drafter": "eagle", "acceptance": "lantern", "tree": "static", "delta": 0.1, "model": "llamagen"}
+    replace_text(tmp_path / "summary.json", json.dumps({"x": row}))
+    replace_text(tmp_path / "finished.json", json.dumps({"overrides": ["acceptance.delta=0.1"]}))
+    return tmp_path
 
 
-@pytest.mark.parametrize("mark", ["", "@", "@none"])
-def test_reproducing_from_a_sweep_needs_a_setting_and_says_which_there_are(mark, sweep):
-    """Catches a mark that Hydra's grammar reads in quotes alone, and an unknown setting told as a lack of runs."""
-    with pytest.raises(LanternError, match=r"names [02] rows.*@\w+ \(δ 0.1\), @\w+ \(δ 0.2\)") as caught:
-        recorded_run(f"{sweep}{mark}")
-    setting = str(caught.value).split("(δ 0.2)")[0].split("@")[-1].strip()
-    for given in (f"{sweep}@{setting}", f"{sweep}#{setting}"):
-        overrides, (row,), home = recorded_run(given)
-        assert (overrides, row["delta"], home) == (["acceptance.delta=0.2"], 0.2, sweep / "1")
-    assert OverridesParser.create().parse_override(f"reproduce={sweep}@{setting}").value() == f"{sweep}@{setting}"
-
-
-@pytest.mark.parametrize(("name", "sentence"), [
-    ("summary.json", "holds no finished run; give the folder of one"), ("finished.json", "records no overrides"),
-])  # fmt: skip
-def test_a_damaged_run_is_not_reproduced(name, sentence, sweep):
-    (sweep / "0" / name).write_text("{")
-    with pytest.raises(LanternError, match=sentence):
-        recorded_run(str(sweep / "0"))
-
-
-def test_a_path_that_cannot_be_read_is_one_sentence():
-    with pytest.raises(LanternError, match=r"reproduce=x+ cannot be read \(File name too long\); give the folder"):
-        recorded_run(300 * "x")
+@pytest.mark.parametrize("name", ["summary.json", "finished.json"])
+def test_a_damaged_run_is_not_reproduced(name, run):
+    assert recorded_run(run)[0] == ["acceptance.delta=0.1"]
+    (run / name).write_text("{")
+    for folder in (run, Path(300 * "x")):
+        with pytest.raises(LanternError, match="holds no finished run; give the folder of one"):
+            recorded_run(folder)
 
 
 @pytest.mark.parametrize("beside", ["seed=3", "dry_run=true"])
-def test_settings_that_would_be_ignored_are_refused_beside_reproduce(beside, sweep):
-    cfg = OmegaConf.create({"reproduce": str(sweep / "0")})
+def test_settings_that_would_be_ignored_are_refused_beside_reproduce(beside, run):
+    cfg = OmegaConf.create({"reproduce": str(run)})
     with pytest.raises(LanternError, match=f"leave {beside} out"):
-        replay(cfg, ["reproduce=run", "paths.weights=/w", beside], sweep)
+        replay(cfg, ["reproduce=run", "paths.weights=/w", beside], run)
     with pytest.raises(LanternError, match="would write over"):
-        replay(cfg, ["reproduce=run"], sweep / "0")
+        replay(cfg, ["reproduce=run"], run)
 
 
 def test_yamls_of_ones_own_are_composed_beside_conf(tmp_path):

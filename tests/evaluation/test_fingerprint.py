@@ -106,7 +106,7 @@ def test_other_processes_are_counted_and_ones_own_work_is_not(monkeypatch, tmp_p
     clock, own = iter([10.0, 12.0]), iter([1.0, 1.5])
     with monkeypatch.context() as patched:
         patched.setattr(disturbance, "perf_counter", lambda: next(clock))
-        patched.setattr(disturbance, "_own_s", lambda: next(own))
+        patched.setattr(disturbance, "process_time", lambda: next(own))
         busy(0)
         others = CpuContention()
         busy(2.5)

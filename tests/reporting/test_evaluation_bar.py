@@ -89,7 +89,7 @@ def test_the_points_of_a_sweep_are_counted_before_it_runs(name):
 
 def test_the_callback_opens_the_bar_of_a_sweep_and_its_report_ends_it(tmp_path, monkeypatch):
     """Catches a point that draws a bar over that of its sweep, and a bar that the next run finds."""
-    monkeypatch.setattr("lantern.cli.sweep_callback.atexit.register", lambda _: None)
+    monkeypatch.setattr("lantern.cli.sweep_callback.at_end", [])
     callback = SweepReport()
     sweep = ["+sweep=delta", f"hydra.sweep.dir={tmp_path}", "tracking.mode=disabled"]
     callback.on_multirun_start(composed_with_hydra("evaluate", *sweep))

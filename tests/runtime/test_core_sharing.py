@@ -1,6 +1,7 @@
 """Threads are given back while others use the cores, and come back; simulated load readings."""
 
 from itertools import cycle
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from lantern.drafters.jacobi.jacobi import Jacobi, redraw_coupled
 from lantern.drafters.jacobi.starts import Nearest
 from lantern.row_parallel import RowParallel
 from lantern.runtime import cores as module
-from lantern.runtime.cores import WINDOW_S, CoreSharing, core_sharing
+from lantern.runtime.cores import GPU_CORES, WINDOW_S, CoreSharing, CpuContention, core_sharing
 from lantern.sampling import Sampling
 from lantern.verification.shared_noise import SharedNoise
 
@@ -39,16 +40,17 @@ def four_threads():
 
 
 @pytest.mark.parametrize(("used", "threads"), [
-    (0.0, 4), (0.3, 4), (0.7, 3), (1.0, 3), (2.2, 2), (3.8, 1), (9.0, 1), (None, 4),
+    (0.3, 4), (0.7, 3), (2.2, 2), (9.0, 1), (None, 4),
 ])  # fmt: skip
 def test_each_core_that_others_use_is_left_to_them_but_one(used, threads):
     """Catches threads that wait for one whose core is taken, and none at all on a busy machine."""
     machine = Machine(used)
     sharing = machine.sharing()
-    machine.time += WINDOW_S
-    with sharing.decoding():
-        assert torch.get_num_threads() == threads
-    assert torch.get_num_threads() == 4
+    for passed, expected in ((0.9 * WINDOW_S, 4), (0.1 * WINDOW_S, threads), (0, threads)):
+        machine.time += passed  # the system's counters do not resolve less than a window
+        with sharing.decoding():
+            assert torch.get_num_threads() == expected
+        assert torch.get_num_threads() == 4
 
 
 def test_threads_come_back_when_the_others_are_done():
@@ -61,34 +63,6 @@ def test_threads_come_back_when_the_others_are_done():
             found.append(torch.get_num_threads())
         assert torch.get_num_threads() == 4
     assert found == [2, 2, 4, 4]
-
-
-def test_the_load_is_read_over_a_whole_window():
-    """Catches a reading of a few milliseconds, which the system's counters do not resolve."""
-    machine = Machine(3.0)
-    sharing = machine.sharing()
-    machine.time += 0.9 * WINDOW_S
-    with sharing.decoding():
-        assert torch.get_num_threads() == 4
-
-
-def test_what_was_found_last_holds_for_the_next_image():
-    """Catches an image that begins with all threads beside a process that has been busy throughout."""
-    machine = Machine(2.0)
-    sharing = machine.sharing()
-    machine.time += WINDOW_S
-    for _ in range(2):
-        with sharing.decoding():
-            assert torch.get_num_threads() == 2
-
-
-def test_more_cores_than_threads_are_needed_by_nobody():
-    machine = Machine(10.0)
-    machine.time += WINDOW_S
-    sharing = machine.sharing(cores=16)
-    machine.time += WINDOW_S
-    with sharing.decoding():
-        assert torch.get_num_threads() == 4
 
 
 def test_threads_come_back_after_an_error():
@@ -152,3 +126,19 @@ def test_tokens_do_not_change_with_the_threads(monkeypatch, driver):
     monkeypatch.setattr(Sampling, "law", lambda *given: used.add(torch.get_num_threads()) or law(*given))
     assert torch.equal(decode(setup, PROMPTS, SEEDS), before)
     assert used == {1, 2, 3, 4}
+
+
+@pytest.mark.parametrize(("used", "needed", "expected"), [(5, None, 5), (5, 2, 0), (7.5, 2, 1.5), (5, 16, 5)])
+def test_what_others_use_of_spare_cores_does_not_count(used, needed, expected, monkeypatch):
+    """Catches a host of many cores on which every image counts as disturbed, and one whose cores all are taken on which
+    none does."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(module, "perf_counter", lambda: clock.now)
+    monkeypatch.setattr(module, "_busy_s", lambda: used * clock.now)
+    monkeypatch.setattr(module, "process_time", lambda: 0.0)
+    monkeypatch.setattr(module, "usable_cores", lambda: list(range(8)))
+    others = CpuContention()
+    clock.now = 10.0
+    assert others.cores(needed) == pytest.approx(expected)
+    if needed in (None, GPU_CORES):
+        assert others.cores_beside(SimpleNamespace(is_cuda=needed is not None)) == pytest.approx(expected)

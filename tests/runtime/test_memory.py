@@ -129,8 +129,15 @@ def test_uneven_rows_are_written_in_the_precision_of_the_cache():
         assert torch.equal(values[row, 0, start : start + 2], (fresh[row, 0] + 1).bfloat16())
 
 
-def test_a_device_or_dtype_that_is_not_there_is_one_clear_error():
+def test_a_device_or_dtype_that_is_not_there_is_one_clear_error(monkeypatch):
     """Catches a traceback out of the first product."""
+
+    def reject(*parts):
+        raise RuntimeError('"addmm" not implemented for Half\nmore')
+
+    monkeypatch.setattr(torch, "mm", reject)
+    with pytest.raises(LanternError, match=r"dtype=float16 .*not implemented for Half.*; use dtype=float32"):
+        resolve_dtype("float16")
     with pytest.raises(LanternError, match=r"device=cuda:99 is not there"):
         resolve_device("cuda:99")
     with pytest.raises(LanternError, match=r"dtype=float12 is unknown"):
@@ -139,22 +146,12 @@ def test_a_device_or_dtype_that_is_not_there_is_one_clear_error():
 
 def test_products_are_no_coarser_than_their_dtype_unless_asked():
     """Catches TF32 products in the image decoder by torch's default for convolutions."""
+    assert not torch.backends.cuda.cudnn_sdp_enabled()  # which plans every new length for tens of milliseconds
     kinds = torch.backends.cudnn, torch.backends.cuda.matmul
     assert not any(kind.allow_tf32 for kind in kinds)
     allow_tf32(True)
     assert all(kind.allow_tf32 for kind in kinds)
     allow_tf32(False)
-
-
-def test_a_dtype_the_device_cannot_do_is_one_clear_error(monkeypatch):
-    """Catches a device whose products of this dtype are missing."""
-
-    def reject(*parts):
-        raise RuntimeError('"addmm" not implemented for Half\nmore')
-
-    monkeypatch.setattr(torch, "mm", reject)
-    with pytest.raises(LanternError, match=r"dtype=float16 .*not implemented for Half.*; use dtype=float32"):
-        resolve_dtype("float16")
 
 
 def test_finished_rows_take_no_part_in_later_passes():
@@ -203,8 +200,3 @@ def test_the_next_call_reuses_the_memory_of_the_last(monkeypatch):
     assert target.drafter_caches.nbytes > 0
     target.allocate(1, 6)
     assert target.held_bytes == target.image_bytes(6)
-
-
-def test_cudnn_attention_is_off():
-    """Catches drafters that wait tens of milliseconds for a plan of every new length on a GPU."""
-    assert not torch.backends.cuda.cudnn_sdp_enabled()

@@ -17,8 +17,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from lantern.cli.error_messages import in_one_sentence, without_hints
-from lantern.cli.help_page import register
-from lantern.cli.plain_settings import check_added
+from lantern.cli.settings import check_added, register_help
 from lantern.errors import LanternError
 from lantern.runtime.files import alone_in
 from lantern.runtime.home import CONFIG_FOLDER
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 PR_SET_PDEATHSIG = 1  # of Linux's prctl: the signal at the parent's end
 
-register()
+register_help()
 
 
 def command(function: Callable[[DictConfig], None]) -> Callable[[], None]:
@@ -43,7 +42,7 @@ def train(cfg: DictConfig) -> None:
     """Trains one part, or resumes its training, and exports the weights."""
     end_with_torchrun()
     run = HydraConfig.get()
-    check_added(run.overrides.task, run.runtime.choices, "train")
+    check_added(cfg, run.overrides.task, run.runtime.choices, "train")
     from pytorch_lightning import seed_everything
     from pytorch_lightning.utilities import rank_zero_only
 

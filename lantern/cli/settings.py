@@ -1,0 +1,141 @@
+"""The settings of a command: what --help prints of them, and those that are refused because nothing would read them."""
+
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from textwrap import fill
+
+from omegaconf import DictConfig, OmegaConf
+
+from lantern.errors import LanternError
+from lantern.runtime.home import CONFIG_FOLDER
+
+log = logging.getLogger(__name__)
+REPLACED, WITH_PLUS = "Groups with a default, as group=option:", "Groups to add, as +group=option:"
+OWN = "Its own settings, as setting=value, with their defaults (conf/{}.yaml):"
+REST = "--cfg job prints all settings, those of the chosen options included; their yaml in conf/ explains them."
+ADDED = ("captions", "experiment", "launch", "method", "sweep")  # groups without a default
+SWEEPS_OF_TRAIN = ("recipe",)
+SWITCHES = ("compile", "tf32", "dry_run")
+DEEP = " " * 6
+ABOUT: Mapping[str, Mapping[str, str]] = {
+    "evaluate": {
+        "model": "the target",
+        "drafter": "what proposes tokens: EAGLE's layer, parallel heads, a window (jacobi, refined_jacobi), or none",
+        "tree": "the shape of an EAGLE drafter's tree; auto finds the fastest tree or window on this device",
+        "acceptance": "which tokens are accepted: exact, or a lossy rule such as LANTERN",
+        "verification": "how a tree is judged; auto is what the rule's paper does",
+        "sampling": "temperature, top-k, top-p, guidance scale",
+        "metrics": "what judges the images; a list: metrics=[fidelity,pairs]",
+        "budget": "how much quality the fastest setting of a sweep may lose",
+        "tracking": "Weights & Biases; tracking.mode=disabled switches it off",
+        "paths": "where weights, caches and runs are",
+        "method": "a method of the field by name: drafter, tree, rule and verification in one",
+        "sweep": "many settings, one after the other, and a report that compares them",
+        "experiment": "a measurement of the engine, or a search, in place of an evaluation",
+        "launch": "several settings or shards at once: by joblib or Slurm",
+    },
+    "train": {
+        "task": "what is trained: a drafter for a target, or target, tokenizer and critic themselves",
+        "model": "the frozen target",
+        "drafter": "the drafter's architecture, for task=drafter",
+        "recipe": "what task=drafter minimises, pass by pass",
+        "select_by": "the figure whose best weights are exported",
+        "data": "the images: rendered scenes, or your own with their captions",
+        "features": "the target's features: stored, or computed at each step",
+        "sampling": "the target's temperature, top-k, top-p and guidance scale",
+        "trainer": "Lightning's trainer: limits of time and steps, devices, precision",
+        "callbacks": "validation, checkpoints, schedule; sharded_target spreads a large target over GPUs",
+        "logger": "CSV and Weights & Biases; logger.wandb=null switches the latter off",
+        "paths": "where weights, caches and runs are",
+        "captions": "where the captions of a large data set are kept",
+        "sweep": "all recipes one after the other, decoded with, and a report that compares them",
+        "launch": "several settings at once: by joblib or Slurm",
+    },
+    "export": {
+        "model": "the target, whose embedding is exported with the drafter",
+        "drafter": "the drafter; drafter.checkpoint=… is a folder or a name on the Hub",
+        "format": "whose layout is written: ours, or that of LANTERN's released code",
+        "paths": "where weights are",
+    },
+}
+
+
+def help_page(command: str) -> str:
+    """What `command` does, as the head of its yaml says, its groups of settings, and its own settings. Hydra's page
+    lists every group of conf/ and the whole configuration, hundreds of lines."""
+    defaults, _, rest = (CONFIG_FOLDER / f"{command}.yaml").read_text().partition("\n\n")
+    head = [line.removeprefix("# ") for line in defaults.splitlines() if line.startswith("#")]
+    own = rest.split("\n\nhydra:")[0]
+    page = "\n\n".join(["\n".join(head), *_groups(command), OWN.format(command), own, REST])
+    return page.replace("$", "$$")  # Hydra reads it as a string.Template
+
+
+def register_help() -> None:
+    """Lets conf/ name the page: hydra.help.template."""
+    OmegaConf.register_new_resolver("lantern_help", help_page, replace=True)
+
+
+def _groups(command: str) -> Iterator[str]:
+    groups = {name: _group(command, name) for name in ABOUT[command]}
+    yield "\n".join([REPLACED, *(text for name, text in groups.items() if name not in ADDED)])
+    if added := [text for name, text in groups.items() if name in ADDED]:
+        yield "\n".join([WITH_PLUS, *added])
+
+
+def _group(command: str, name: str) -> str:
+    folder = "drafter/training" if name == "drafter" and command != "evaluate" else name
+    options = sorted(file.stem for file in (CONFIG_FOLDER / folder).glob("*.yaml"))
+    if name == "sweep":
+        options = [option for option in options if (option in SWEEPS_OF_TRAIN) == (command == "train")]
+    listed = fill(", ".join(options), 118, initial_indent=DEEP, subsequent_indent=DEEP)
+    return f"  {name}: {ABOUT[command][name]}\n{listed}"
+
+
+def check_settings(cfg: DictConfig) -> None:
+    """Raises LanternError for switches and devices of evaluate.py that no constructor checks."""
+    for switch in SWITCHES:
+        if not isinstance(cfg[switch], bool):
+            raise LanternError(f"{switch}={cfg[switch]} is no switch; give true or false")
+    if cfg.device in (None, "meta"):
+        device = cfg.device or "null"
+        raise LanternError(f"device={device} computes nothing; give auto, cpu or cuda, or dry_run=true for the memory")
+
+
+def check_added(cfg: DictConfig, overrides: Sequence[str], groups: Iterable[str], command: str) -> None:
+    """Raises LanternError for a key or a group of conf/ that `+` adds and that nothing reads: what is added to a config
+    group (`groups`) or to a section with objects is checked by a constructor. A `++` is taken as it is."""
+    named = {part for group in groups for part in re.split("[/.@]", group)}
+    for override in overrides:
+        section, is_setting, _ = override.split("=")[0].partition(".")
+        if not section.startswith("+") or section.startswith("++") or "@" in section:
+            continue
+        section = section[1:]
+        if not is_setting and section not in (*ABOUT[command], "experiment") and (CONFIG_FOLDER / section).is_dir():
+            raise LanternError(f"{override} adds a config group that {command}.py does not read; leave it out")
+        builds = is_setting and "_target_" in OmegaConf.to_yaml(cfg.get(section) or {})
+        if section not in named and not builds:
+            raise LanternError(
+                f"{override} adds a setting that nothing reads; see {command}.py --help for those there are"
+            )
+
+
+def warn_unused_tree(given: Sequence[str], tree: object, drafter: object) -> None:
+    """Warns of the given settings of a tree if the drafter, complete or a partial, grows none, such as a window: they
+    change nothing, and a sweep over them measures one setting several times."""
+    from lantern.pipeline import DrafterOverrides, missing_arguments
+    from lantern.tuning.auto import AutoTree
+
+    sets_window = isinstance(tree, AutoTree | DrafterOverrides)
+    if given and not sets_window and "tree" not in missing_arguments(drafter):
+        log.warning("%s changes nothing: this drafter grows no tree; its shape is set by drafter.…", ", ".join(given))
+
+
+def key_of(override: str) -> str:
+    """What an override sets, adds or deletes."""
+    return override.partition("=")[0].lstrip("+~")
+
+
+def group_of(override: str) -> str:
+    """The config group or the section of a key."""
+    return re.split("[.@]", key_of(override))[0]

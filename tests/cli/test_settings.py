@@ -1,0 +1,82 @@
+"""--help prints what a command reads, all of it; what nothing reads is refused."""
+
+import re
+
+import pytest
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+from support.configs import composed, composed_with_hydra
+from support.paths import CONF
+
+from lantern.cli.settings import ABOUT, ADDED, check_added, help_page, register_help, warn_unused_tree
+from lantern.errors import LanternError
+
+COMMANDS = ("evaluate", "train", "export")
+# Read, and left out: a group that only models set
+LEFT_OUT = {"evaluate": set(), "train": set(), "export": {"sampling"}}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_groups_a_command_reads_are_described_under_the_sign_they_are_given_with(command):
+    cfg = composed_with_hydra(command)
+    chosen = {name.split("@")[0] for name in cfg.hydra.runtime.choices if "/" not in name}
+    chosen |= {"metrics"} & cfg.keys()  # a list, which Hydra does not count
+    ours = {name for name in chosen if (CONF / name).is_dir()}
+    optional = {"features"} & ABOUT[command].keys()
+    assert ABOUT[command].keys() - set(ADDED) == ours - LEFT_OUT[command] | optional
+    replaced, _, added = help_page(command).partition("Groups to add")
+    for name in ABOUT[command]:
+        assert f"\n  {name}: " in (added if name in ADDED else replaced), name
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_own_settings_stand_there_with_their_comments(command):
+    register_help()
+    page, config = help_page(command), OmegaConf.load(CONF / f"{command}.yaml")
+    assert config.hydra.help.template == page  # as the yaml and the resolver spell it
+    for name in config:
+        assert re.search(rf"^{name}:", page, re.MULTILINE) or name in ("defaults", "hydra"), name
+    assert "hydra:" not in page
+    assert max(map(len, page.splitlines())) <= 140
+
+
+def test_options_are_those_of_the_command():
+    assert re.search(r"\n  sweep: .*\n      recipe\n", help_page("train"))
+    assert "recipe" not in help_page("evaluate")
+    assert re.search(r"\n  drafter: .*\n      eagle, parallel\n", help_page("train"))
+
+
+@pytest.mark.parametrize(("command", "added"), [
+    ("evaluate", "+foo=3"), ("evaluate", "+speed.num_promts=1"), ("evaluate", "+qualty.num_images=8"),
+    ("evaluate", "+data.folder=x"), ("evaluate", "+data=imagefolder"), ("train", "+batch_size=16"),
+    ("train", "+rendered.num_trian=8"), ("train", "+acceptance=lantern"), ("export", "+sweep=delta"),
+])  # fmt: skip
+def test_an_added_key_or_group_that_nothing_reads_is_refused(command, added):
+    """Catches a mistyped setting behind a plus, which Hydra adds and no run uses, and a group of another command."""
+    group = {} if "." in added else {added[1:].split("=")[0]} & {"data", "acceptance", "sweep"}
+    with pytest.raises(LanternError, match=re.escape(f"{added} adds a ")):
+        check_added(composed(command, "++seed=1"), ["seed=1", added], {"model", "sampling", *group}, command)
+
+
+@pytest.mark.parametrize(("command", "added"), [
+    ("evaluate", ["+method=jacobi", "+tree.length=4", "++speed.num_prompts=4", "+tree@published=eagle2"]),
+    ("evaluate", ["+experiment=benchmark", "+study.num_nodes=[1]"]), ("train", ["+captions=disk"]),
+    ("train", ["+callbacks.latest.every_n_train_steps=1", "+batches.own=1", "+sweep=recipe", "+trainer.x=1"]),
+])  # fmt: skip
+def test_what_a_group_or_a_constructor_reads_may_be_added(command, added):
+    cfg = composed_with_hydra(command, *[given for given in added if "." not in given])
+    check_added(cfg, added, cfg.hydra.runtime.choices, command)
+    check_added(cfg, ["+mine=x", "+mine.part.own=1"], ["parts/mine@mine.part"], command)  # of a --config-dir
+
+
+def test_a_tree_that_changes_nothing_is_told(caplog):
+    """Catches a sweep over a window's tree, three times the same setting under three names."""
+    window, eagle = (
+        instantiate(composed("evaluate", f"drafter={name}").drafter) for name in ("refined_jacobi", "eagle")
+    )
+    tree, auto = (instantiate(composed("evaluate", f"tree={name}").tree) for name in ("chain", "auto"))
+    for given, shape, drafter in (([], tree, window), (["tree=auto"], auto, window), (["tree=chain"], tree, eagle)):
+        warn_unused_tree(given, shape, drafter)
+    assert not caplog.records
+    warn_unused_tree(["tree.length=3"], tree, window)
+    assert "tree.length=3 changes nothing: this drafter grows no tree" in caplog.text
