@@ -38,12 +38,15 @@ class Pipeline(DecodingSetup):
     model: str = "llamagen"
 
     def generate(self, prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1) -> Generation:
+        """Decodes the images, those with a whole batch of others."""
         return generate(self, prompts, seeds, batch_size)
 
     def first_rounds(self, prompts: Sequence[str], seeds: Sequence[int], count: int) -> list[Round]:
+        """The first `count` rounds, for timing."""
         return first_rounds(self, prompts, seeds, count)
 
     def steps(self, prompt: str, seed: int) -> Iterator[Step]:
+        """One image round by round, for live views."""
         return steps(self, prompt, seed)
 
     def baseline(self) -> "Pipeline":

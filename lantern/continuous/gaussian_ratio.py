@@ -42,5 +42,6 @@ def judge_draft(e: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def require_exact(rule: AcceptanceRule, name: str) -> None:
+    """LanternError for a rule that relaxes."""
     if not rule.lossless:
         raise LanternError(f"verification={name} relaxes nothing; use acceptance=exact, not {rule.name}")

@@ -81,16 +81,18 @@ class GaussianNoise(Noise):
         return normals.unflatten(-1, (count, -1))
 
     def noise_of_chain(self, count: int) -> Tensor:
-        """Like noise_at_depths and draw, it serves laws of codes."""
+        """LanternError, as noise_at_depths and draw: they serve laws of codes."""
         raise LanternError(
             "this verification judges codes and the model's tokens are latents; use verification=gaussian_ratio, "
             "gaussian_shared or cspd"
         )
 
     def noise_at_depths(self, depths: Tensor) -> Tensor:
+        """LanternError."""
         return self.noise_of_chain(0)
 
     def draw(self, law: Tensor) -> Tensor:
+        """LanternError."""
         return self.noise_of_chain(0)
 
     def _make_picks(self, images: Tensor, ahead: Tensor) -> Tensor:
@@ -113,7 +115,8 @@ class TokenLaw(NamedTuple):
     noise: Tensor  # [B, N, C]
 
     @property
-    def tokens(self) -> Tensor:  # [B, N, C]
+    def tokens(self) -> Tensor:
+        """[B, N, C]"""
         return self.mean + self.sigma * self.noise
 
 
@@ -182,6 +185,7 @@ def check_length(length: int) -> None:
 
 
 def gaussian(noise: Noise) -> GaussianNoise:
+    """The noise, if it is Gaussian; LanternError otherwise."""
     if not isinstance(noise, GaussianNoise):
         raise LanternError("this verification judges latents and sampling draws codes; use sampling=latents")
     return noise

@@ -80,6 +80,7 @@ class Batch(NamedTuple):
         return cls(cycled, copies, [image_seed(seed, *image) for image in zip(cycled, copies, strict=True)])
 
     def part(self, which: slice) -> "Batch":
+        """The chosen images."""
         return Batch(self.prompts[which], self.copies[which], self.seeds[which])
 
     @property

@@ -32,7 +32,8 @@ class Inception(nn.Module):
         super().__init__()
         self.body = body
 
-    def features(self, images: Tensor) -> Tensor:  # [B, 3, H, W] in [0, 1] -> [B, 2048] of the last pooling, for FID
+    def features(self, images: Tensor) -> Tensor:
+        """[B, 3, H, W] in [0, 1] -> [B, 2048] of the last pooling, for the FID."""
         return self._layers(images)[0]
 
     def logits(self, images: Tensor) -> Tensor:

@@ -68,7 +68,8 @@ class VisionFeatures(nn.Module):
         super().__init__()
         self.body, self.pixels, self.resize = body, pixels, pixels.resize
 
-    def features(self, images: Tensor) -> Tensor:  # [B, 3, H, W] in [0, 1] -> [B, F]
+    def features(self, images: Tensor) -> Tensor:
+        """[B, 3, H, W] in [0, 1] -> [B, F]"""
         return self.body(self.pixels(images)).pooler_output
 
 

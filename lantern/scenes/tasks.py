@@ -169,6 +169,7 @@ class TokenizerTask(pl.LightningModule):
             self.log(f"val/{name}", value, prog_bar=name == "psnr")
 
     def export(self, folder: Path) -> None:
+        """Writes the weights folder that load_tokenizer reads."""
         save_weights(folder, {k: v.float() for k, v in self.average.state_dict().items()}, self.config)
 
 
@@ -226,6 +227,7 @@ class CriticTask(pl.LightningModule):
                 self.log(f"val/{name}_accuracy", right.mean(), batch_size=len(right), prog_bar=True, sync_dist=True)
 
     def export(self, folder: Path) -> None:
+        """Writes the weights folder that load_critic reads."""
         save_weights(folder, self.critic.state_dict(), self.critic.config)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
