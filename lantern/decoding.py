@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from time import perf_counter
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -48,21 +48,12 @@ class DecodingSetup:
             )
 
 
-@runtime_checkable
-class ImageDecoder(Protocol):
-    """A drafter that decodes whole images by itself."""
-
-    def decode(
-        self, setup: DecodingSetup, prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1
-    ) -> Generation: ...
-
-
 @memory_errors_explained()
 @torch.inference_mode()
 def generate(setup: DecodingSetup, prompts: Sequence[str], seeds: Sequence[int], batch_size: int = 1) -> Generation:
     """Images of the prompts, as tokens [B, L, ...] in the prompts' order; image i draws from the noise stream seeds[i].
     They depend on weights, prompt, seed and settings alone, in bfloat16 up to rounding."""
-    if isinstance(setup.drafter, ImageDecoder):
+    if hasattr(setup.drafter, "decode"):  # of whole images by itself, as in row_parallel.py
         return setup.drafter.decode(setup, prompts, seeds, batch_size)
     check_request(prompts, seeds, batch_size)
     batch = _Batch(setup, min(batch_size, len(prompts)))

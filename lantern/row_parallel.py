@@ -147,8 +147,8 @@ def next_pass(images: Sequence[Image]) -> Pass:
 
 
 class RowParallel:
-    """Implements lantern.decoding.ImageDecoder. An image's tokens depend on weights, prompt, seed and settings alone;
-    with a window of a whole row they are plain decoding's."""
+    """A drafter that decodes whole images by itself. An image's tokens depend on weights, prompt, seed and settings
+    alone; with a window of a whole row they are plain decoding's."""
 
     name, weights_hash = "rows", None
     num_nodes, depth = 1, 0

@@ -170,7 +170,6 @@ class PassGraphs:
         return result
 
     def _make_room(self, count: int) -> None:
-        """Drops the recordings that were replayed longest ago, all but `count`."""
         for key in list(self._made)[: max(0, len(self._made) - count)]:
             del self._made[key]
             self._passes.pop(key, None)

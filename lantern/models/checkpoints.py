@@ -179,7 +179,6 @@ def save_weights(folder: str | Path, state: dict[str, Tensor], config: dict, fil
 
 
 def weights_file(folder: str | Path) -> Path:
-    """The weights file of a folder: model.safetensors if present, else pytorch_model.bin."""
     found = (Path(folder) / name for name in FOLDER_FILES if (Path(folder) / name).is_file())
     return next(found, Path(folder) / WEIGHTS_FILE)
 

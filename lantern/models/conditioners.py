@@ -17,7 +17,6 @@ log = logging.getLogger(__name__)
 
 
 def words_of(captions: Iterable[str]) -> set[str]:
-    """The words that WordFeatures looks up."""
     return {word for caption in captions for word in caption.lower().split()}
 
 
@@ -42,7 +41,6 @@ class WordFeatures:
         return features, visible
 
     def check(self, captions: Iterable[str]) -> None:
-        """Refuses captions with words that this model does not know."""
         if unknown := sorted(words_of(captions) - self.words.keys()):
             shown = ", ".join(map(repr, unknown[:WORDS_SHOWN])) + (" …" if len(unknown) > WORDS_SHOWN else "")
             raise LanternError(f"{len(unknown)} unknown words: {shown}; this model knows {' '.join(self.words)}")

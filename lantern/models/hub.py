@@ -49,7 +49,6 @@ def fetch_beside(source: str | Path, name: str) -> None:
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether a folder holds all weight files that its index names."""
     index = folder / "model.safetensors.index.json"
     if not index.is_file():
         return any(folder.glob("*.safetensors"))

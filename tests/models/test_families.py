@@ -149,6 +149,7 @@ def test_the_inputs_of_layers_are_handed_out_on_request(loaded, monkeypatch):
     assert target.prefill(PROMPTS[:2], torch.arange(2)).features.shape[-1] == 32
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("family", [FAMILIES["lumina_mgpt"]], ids=str)
 @torch.inference_mode()
 def test_a_row_end_that_is_not_committed_is_caught(loaded, monkeypatch):

@@ -47,6 +47,7 @@ def test_an_image_size_that_is_no_whole_number_of_codes_is_one_clear_error(model
         instantiate_model(cfg)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("family", [FAMILIES["emu3"]], ids=str)
 def test_a_negative_prompt_is_taken_whole_or_is_one_clear_error(loaded):
     """Catches one that is cut to the room that the prefix leaves."""

@@ -97,15 +97,12 @@ def test_the_error_for_an_unreachable_file_has_its_name_source_size_and_place(mo
     assert "\n" not in said
 
 
-@pytest.mark.parametrize("place", ["nowhere.pt", "a/b/c"])
-def test_a_path_where_nothing_is_never_reaches_the_hub(monkeypatch, place):
+def test_what_is_no_file_of_the_model_is_a_clear_error_without_the_hub(tmp_path, monkeypatch):
     """Catches a mistyped path that is taken for a repository."""
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", None)
-    with pytest.raises(CheckpointError, match=r"nothing at model\.checkpoint="):
-        find_file(place, "w.pt", "model.checkpoint", SIZE)
-
-
-def test_a_folder_without_the_file_and_a_file_in_place_of_a_folder_are_clear_errors(tmp_path):
+    for place in ("nowhere.pt", "a/b/c"):
+        with pytest.raises(CheckpointError, match=r"nothing at model\.checkpoint="):
+            find_file(place, "w.pt", "model.checkpoint", SIZE)
     with pytest.raises(CheckpointError, match=r"no w\.pt in the folder .*0\.4 GB"):
         find_file(tmp_path, "w.pt", "model.checkpoint", SIZE)
     (tmp_path / "w.pt").touch()

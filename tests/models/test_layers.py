@@ -44,8 +44,10 @@ def test_it_equals_transformers_own(tokens, longest, monkeypatch):
 def test_a_model_that_shares_keys_never_copies_them(monkeypatch):
     """Catches a pass over several tokens that expands the cache to all query heads."""
     body = LlamaModel(LlamaConfig(**BODY, vocab_size=16)).eval()
-    share_keys(body)
-    assert body.config._attn_implementation == NAME
+    others = LlamaModel(LlamaConfig(**{**BODY, "num_key_value_heads": 4}, vocab_size=16))
+    for model in (body, others):
+        share_keys(model)
+    assert body.config._attn_implementation == NAME != others.config._attn_implementation
     seen, attend = [], F.scaled_dot_product_attention
 
     def watched(query: torch.Tensor, key: torch.Tensor, *others: object, **given: object) -> torch.Tensor:
@@ -55,12 +57,6 @@ def test_a_model_that_shares_keys_never_copies_them(monkeypatch):
     monkeypatch.setattr(F, "scaled_dot_product_attention", watched)
     body(input_ids=torch.arange(5)[None], attention_mask=torch.zeros(1, 1, 5, 5))
     assert seen == [BODY["num_key_value_heads"]] * BODY["num_hidden_layers"]
-
-
-def test_a_model_with_a_key_head_for_each_query_head_keeps_its_attention():
-    body = LlamaModel(LlamaConfig(**{**BODY, "num_key_value_heads": 4}, vocab_size=16))
-    share_keys(body)
-    assert body.config._attn_implementation != NAME
 
 
 class Layer(nn.Module):
@@ -85,12 +81,6 @@ def fused_twin(layer: Layer) -> Layer:
     return twin
 
 
-def count_products(monkeypatch) -> list[int]:
-    counts = []
-    monkeypatch.setattr(layers.F, "linear", lambda x, weight, bias=None: counts.append(1) or x @ weight.T)
-    return counts
-
-
 def test_fused_projections_are_those_of_the_checkpoint():
     """Catches parts in another order or of another size, and those of an earlier input given for a later one."""
     layer = Layer().double()
@@ -103,7 +93,8 @@ def test_fused_projections_are_those_of_the_checkpoint():
 
 
 def test_what_reads_the_same_rows_is_one_product(monkeypatch):
-    twin, counts = fused_twin(Layer()), count_products(monkeypatch)
+    twin, counts = fused_twin(Layer()), []
+    monkeypatch.setattr(layers.F, "linear", lambda x, weight, bias=None: counts.append(1) or x @ weight.T)
     twin(torch.randn(1, 6))
     assert len(counts) == 2
 

@@ -56,12 +56,10 @@ class PromptIds:
 
 
 def fixed(ids: Sequence[int]) -> Callable[[list[int]], list[int]]:
-    """The same unconditional ids for every prompt."""
     return lambda conditional: list(ids)
 
 
 def text_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    """Ids of the text alone, without special tokens."""
     return tokenizer(text, add_special_tokens=False).input_ids
 
 

@@ -40,7 +40,6 @@ class TransformersCache:
         self.view = view
 
     def update(self, key: Tensor, value: Tensor, layer: int, *_: object, **__: object) -> tuple[Tensor, Tensor]:
-        """As KVView.update, in the argument order of transformers."""
         return self.view.update(layer, key, value)
 
 
@@ -93,8 +92,7 @@ class HuggingFaceTarget(CachedTarget):
         return sum(p.nbytes for part in parts for p in part.parameters()) + self.vocabulary.head.nbytes
 
     @property
-    def _slot_bytes(self) -> int:
-        """Of one image's keys and values in one slot."""
+    def _slot_bytes(self) -> int:  # of one image
         config, item = self.transformer.config, self.vocabulary.head.element_size()
         return 2 * config.num_hidden_layers * self.guidance * config.num_key_value_heads * self._head_dim * item
 

@@ -48,7 +48,6 @@ def load_class_target(
     checkpoint: str, file: str, tokenizer: VQTokenizer, dim: int, num_layers: int, num_heads: int, image_size: int,
     num_classes: int = 1000, multiple_of: int = 256, cfg_scale: float = 2.0, dtype: str = "auto", device: str = "auto",
 ) -> LlamaGenTarget:  # fmt: skip
-    """A class-conditional model; prompts are class numbers."""
     sizes = {"dim": dim, "num_layers": num_layers, "num_heads": num_heads, "multiple_of": multiple_of}
     sizes |= {"num_classes": num_classes}
     return _target(sizes, checkpoint, file, image_size, ClassLabels(num_classes), tokenizer, cfg_scale, dtype, device)
@@ -59,7 +58,6 @@ def load_text_target(
     num_layers: int, num_heads: int, image_size: int, multiple_of: int = 256, cfg_scale: float = 7.5,
     dtype: str = "auto", device: str = "auto",
 ) -> LlamaGenTarget:  # fmt: skip
-    """A text-conditional model; prompts are captions."""
     sizes = {"dim": dim, "num_layers": num_layers, "num_heads": num_heads, "multiple_of": multiple_of}
     sizes |= {"caption_dim": text_encoder.dim, "prefix_len": text_encoder.length}
     return _target(sizes, checkpoint, file, image_size, text_encoder, tokenizer, cfg_scale, dtype, device)

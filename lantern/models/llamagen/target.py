@@ -38,8 +38,7 @@ class LlamaGenTarget(CachedTarget):
         self.vocab_size, self.num_tokens = transformer.vocab_size, transformer.num_tokens
         self.grid, self.codebook = transformer.grid, tokenizer.codebook
 
-    def _projection(self) -> Callable[[Tensor], Tensor]:
-        """What the head computes: [M, D] -> [M, V]."""
+    def _projection(self) -> Callable[[Tensor], Tensor]:  # [M, D] -> [M, V]
         return linear(self.transformer.output.weight)
 
     @property
@@ -60,8 +59,7 @@ class LlamaGenTarget(CachedTarget):
         return sum(p.nbytes for part in (body.layers, body.norm, body.output) for p in part.parameters())
 
     @property
-    def _slot_bytes(self) -> int:
-        """Of one image's keys and values in one slot."""
+    def _slot_bytes(self) -> int:  # of one image
         model = self.transformer
         return 2 * len(model.layers) * self.guidance * model.dim * cache_dtype(model.norm.weight).itemsize
 

@@ -54,7 +54,6 @@ def rotation_pairs(angle: Tensor) -> Tensor:
 
 
 def rotate(x: Tensor, rotation: Tensor) -> Tensor:  # [B, T, H, Dh], [B or 1, T, 2, Dh] -> [B, T, H, Dh]
-    """Applies rotary factors (rotation_table) to queries or keys."""
     rotation = rotation.to(x.dtype)  # under autocast x has a narrower dtype than the table
     swapped = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
     return torch.addcmul(x * rotation[:, :, None, 0], swapped, rotation[:, :, None, 1])
@@ -181,10 +180,8 @@ class Transformer(nn.Module):
 
     def forward(self, tokens: Tensor, condition: Tensor, visible: Tensor, dropped: Tensor) -> Tensor:
         """Teacher forcing: features [B, L, D], position t predicting token t; `output` maps them to logits.
-
         tokens [B, L]; condition [B, P, C] caption features or [B] labels; visible [B, P] false at caption pads;
-        dropped [B] true where the condition is replaced by the unconditional one.
-        """
+        dropped [B] true where the condition is replaced by the unconditional one."""
         prefix = self.cls_embedding(condition, dropped)
         image = self.tok_embeddings(tokens[:, :-1])
         x = torch.cat([prefix.to(image.dtype), image], dim=1)  # the residual stream has the weights' dtype

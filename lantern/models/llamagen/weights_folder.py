@@ -29,12 +29,10 @@ def load_transformer(folder: str | Path) -> tuple[Transformer, dict]:
 
 
 def num_tokens_of(folder: str | Path) -> int:
-    """Tokens of an image of the target in a weights folder."""
     return load_transformer(folder)[0].num_tokens
 
 
 def load_tokenizer(folder: str | Path) -> VQTokenizer:
-    """The image tokenizer of a weights folder, in evaluation mode."""
     state, config = load_weights(folder)
     tokenizer = build_described(VQTokenizer, config, folder, TOKENIZER)
     load_strictly(tokenizer, state, folder, TOKENIZER)
@@ -74,7 +72,6 @@ def check_made_for(config: dict, part: str, folder: str | Path, given: str | Pat
 def load_target(
     folder: str | Path, tokenizer: str | Path, cfg_scale: float = 2.0, dtype: str = "auto", device: str = "auto"
 ) -> LlamaGenTarget:
-    """folder and tokenizer are weights folders."""
     torch_device = resolve_device(device)
     transformer, config = load_transformer(folder)
     images = tokenizer_of(config, folder, tokenizer).to(torch_device)
