@@ -130,8 +130,8 @@ def test_a_training_finds_the_tables_that_two_processes_have_prepared_for_it(wor
     """Catches tables under keys that depend on the command, and a split that is left to the training."""
     cache = workplace / "prepared"
     given = [f"paths.cache_dir={cache}", "features=on_the_fly", "batches.batch_size=2"]
-    launched = ["-m", "+launch=submitit_local", "+worker=range(2)", f"hydra.sweep.dir={workplace}/both"]
-    program = ("-m", "lantern.training.prepare")
+    launched = ["+launch=submitit_local", "+worker=range(2)", f"hydra.sweep.dir={workplace}/both"]
+    program = ("-m", "lantern.training.prepare", "-m")
     output(command(workplace, workplace / "none", *given, *launched, program=program), workplace)
     made = {path: path.stat().st_mtime_ns for path in cache.rglob("*.arrow")}
     assert {path.parts[-3].split("-")[0] for path in made} == {"list", "tokens", "samples"}
