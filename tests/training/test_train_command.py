@@ -87,7 +87,7 @@ def test_other_tasks_print_where_their_weights_belong(tmp_path):
         (["task=target", "paths.weights=nowhere"], "no config.json in"),
         (["task=critic", "ckpt_path=nowhere.ckpt"], "ckpt_path=nowhere.ckpt is no file"),
         (["task=critic", f"ckpt_path={ROOT}/README.md"], "README.md is no checkpoint"),
-        (["task=critic", "paths.runs=/proc/runs"], "cannot write to /proc/runs"),
+        (["task=critic", "paths.runs=/proc/runs"], "cannot write /proc/runs"),
     ],
 )
 def test_bad_input_is_one_sentence_and_a_failure(tmp_path, monkeypatch, arguments, sentence):
