@@ -110,7 +110,7 @@ def test_prompts_that_cannot_be_drawn_are_rejected_in_one_sentence(tiny, prompts
     ("llamagen", ["acceptance.lamb=3"], "acceptance.lamb=3 is a setting of no acceptance in conf/acceptance"),
     ("llamagen", "device=cpu", "overrides='device=cpu' is one text; give a list of texts"),
     ("llamagen", ["tf32=1"], "tf32=1 is no switch; give true or false"),
-    ("llamagen", ["device=meta"], "device=meta computes nothing; give auto, cpu"),
+    ("llamagen", ["device=meta"], "device=meta computes no values; give auto, cpu"),
 ])  # fmt: skip
 def test_a_model_that_cannot_be_composed_is_one_sentence(name, overrides, sentence):
     """Catches Hydra's own exceptions, and values that only a command checks."""

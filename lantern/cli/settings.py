@@ -99,7 +99,9 @@ def check_settings(cfg: DictConfig) -> None:
             raise LanternError(f"{switch}={cfg[switch]} is no switch; give true or false")
     if cfg.device in (None, "meta"):
         device = cfg.device or "null"
-        raise LanternError(f"device={device} computes nothing; give auto, cpu or cuda, or dry_run=true for the memory")
+        raise LanternError(
+            f"device={device} computes no values; give auto, cpu or cuda, or dry_run=true for the memory"
+        )
 
 
 def check_added(cfg: DictConfig, overrides: Sequence[str], groups: Iterable[str], command: str) -> None:

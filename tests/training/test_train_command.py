@@ -66,7 +66,7 @@ def test_an_eagle_drafter_is_measured_losslessly(given, tmp_path):
         (["task=target", "paths.weights=nowhere"], "no config.json in"),
         (["task=critic", "ckpt_path=nowhere.ckpt"], "ckpt_path=nowhere.ckpt is no file"),
         (["task=critic", f"ckpt_path={ROOT}/README.md"], "README.md is no checkpoint"),
-        (["task=critic", "paths.runs=/proc/runs"], "cannot write to /proc/runs"),
+        (["task=critic", "paths.runs=/proc/runs"], "cannot write /proc/runs"),
     ],
 )
 def test_bad_input_is_one_sentence_and_a_failure(refused, arguments, sentence):
