@@ -30,6 +30,7 @@ from lantern.models import emu3, janus, liquid
 from lantern.models.chameleon import ChameleonVQGAN
 
 WORDS = ["a", "red", "blue", "sphere", "ring", "on", "wood", "sand", "an", "image", "of", "generate", "according", "to"]
+SMALL = {"num_res_blocks": 1, "base_channels": 32}
 VQGAN = {
     "channels": 32,
     "multipliers": [1, 1],
@@ -38,34 +39,16 @@ VQGAN = {
     "codebook_size": 24,
     "code_dim": 8,
 }
-BODY = {
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-}
+BODY = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+BODY |= {"num_attention_heads": 4, "num_key_value_heads": 2}
 SIDE = 4  # every tiny image has 4 x 4 codes
 EMU3_NAMES = [emu3.BEGIN, emu3.IMAGE, emu3.CODES, emu3.ROW_END]
 EMU3_CODES = [f"<|visual token {code:06d}|>" for code in range(24)]
 JANUS_NAMES = [janus.BEGIN, janus.IMAGE, janus.PAD]
 LIQUID_NAMES = [liquid.BEGIN, liquid.IMAGE, liquid.NOTHING]
-JANUS_VQ = {
-    "base_channels": 32,
-    "channel_multiplier": [1, 1],
-    "num_res_blocks": 1,
-    "latent_channels": 8,
-    "embed_dim": 8,
-}
-EMU3_VQ = {
-    "base_channels": 32,
-    "channel_multiplier": [1, 1],
-    "num_res_blocks": 1,
-    "hidden_size": 32,
-    "attn_resolutions": [],
-    "codebook_size": 24,
-    "temporal_downsample_factor": 1,
-}
+JANUS_VQ = SMALL | {"channel_multiplier": [1, 1], "latent_channels": 8, "embed_dim": 8}
+EMU3_VQ = SMALL | {"channel_multiplier": [1, 1], "hidden_size": 32, "attn_resolutions": [], "codebook_size": 24}
+EMU3_VQ |= {"temporal_downsample_factor": 1}
 
 
 def save_text_tokenizer(folder: Path, special: list[str], pad: str | None = None) -> None:
@@ -96,31 +79,15 @@ def save_vqgan(folder: Path) -> None:
     torch.save({"state_dict": ChameleonVQGAN(**VQGAN).state_dict()}, folder / "vqgan.ckpt")
 
 
-CHAMELEON_GEOMETRY = BODY | {
-    "vocab_size": 9000,
-    "vq_config": {
-        "base_channels": 32,
-        "channel_multiplier": [1],
-        "num_res_blocks": 1,
-        "latent_channels": 8,
-        "embed_dim": 8,
-        "num_embeddings": 24,
-        "resolution": 8,
-    },
-}
+CHAMELEON_VQ = JANUS_VQ | {"channel_multiplier": [1], "num_embeddings": 24, "resolution": 8}
+CHAMELEON_GEOMETRY = BODY | {"vocab_size": 9000, "vq_config": CHAMELEON_VQ}
+JANUS_VISION = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8, "patch_size": 2}
+JANUS_VISION |= {"projection_dim": 32, "num_image_tokens": 16}
+JANUS_IMAGES = {"num_embeddings": 24, "projection_dim": 32, "image_token_embed_dim": 32, "num_hidden_layers": 2}
 JANUS_GEOMETRY = {
     "text_config": BODY | {"vocab_size": 64, "model_type": "llama"},
-    "vision_config": {
-        "hidden_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "image_size": 8,
-        "patch_size": 2,
-        "projection_dim": 32,
-        "num_image_tokens": 16,
-    },
-    "vq_config": JANUS_VQ
-    | {"num_embeddings": 24, "projection_dim": 32, "image_token_embed_dim": 32, "num_hidden_layers": 2},
+    "vision_config": JANUS_VISION,
+    "vq_config": JANUS_VQ | JANUS_IMAGES,
 }
 EMU3_GEOMETRY = {"text_config": BODY | {"vocab_size": 96, "pad_token_id": 0}, "vq_config": EMU3_VQ}
 LIQUID_GEOMETRY = BODY | {"vocab_size": 64 + 24, "head_dim": 8}  # as in its yaml, the head is the embedding
@@ -164,30 +131,16 @@ def make_liquid(folder: Path) -> PreTrainedModel:
     return save(GemmaForCausalLM(GemmaConfig(**LIQUID_GEOMETRY)), folder, LIQUID_NAMES)
 
 
-TINY_T5 = {
-    "hidden_size": 32,
-    "head_dim": 8,
-    "feed_forward_dim": 48,
-    "num_layers": 2,
-    "num_heads": 4,
-    "vocab_size": 64,
-}
+TINY_T5 = {"hidden_size": 32, "head_dim": 8, "feed_forward_dim": 48, "num_layers": 2, "num_heads": 4, "vocab_size": 64}
 
 
 def save_t5(folder: Path, hidden_size: int = 32) -> None:
     """With a decoder and a head, as the released one is saved."""
     torch.manual_seed(0)
     config = T5Config(
-        vocab_size=64,
-        d_model=hidden_size,
-        d_kv=8,
-        d_ff=48,
-        num_layers=2,
-        num_heads=4,
-        feed_forward_proj="gated-gelu",
-        tie_word_embeddings=False,
-        decoder_start_token_id=0,
-    )
+        vocab_size=64, d_model=hidden_size, d_kv=8, d_ff=48, num_layers=2, num_heads=4, decoder_start_token_id=0,
+        feed_forward_proj="gated-gelu", tie_word_embeddings=False,
+    )  # fmt: skip
     T5ForConditionalGeneration(config).save_pretrained(folder)
     save_text_tokenizer(folder, ["<pad>"], pad="<pad>")
 
