@@ -131,7 +131,8 @@ def make_liquid(folder: Path) -> PreTrainedModel:
     return save(GemmaForCausalLM(GemmaConfig(**LIQUID_GEOMETRY)), folder, LIQUID_NAMES)
 
 
-TINY_T5 = {"hidden_size": 32, "head_dim": 8, "feed_forward_dim": 48, "num_layers": 2, "num_heads": 4, "vocab_size": 64}
+TINY_T5 = {"hidden_size": 32, "head_dim": 8, "feed_forward_dim": 48}
+TINY_T5 |= {"num_layers": 2, "num_heads": 4, "vocab_size": 64}
 
 
 def save_t5(folder: Path, hidden_size: int = 32) -> None:
