@@ -14,13 +14,13 @@ FIRST, SECOND, GOLDEN, OTHER = 0x85EBCA6B, 0xC2B2AE35, 0x9E3779B9, 0x5BD1E995
 MIN_TORCH_COUNTERS = 1024  # last counters from which on torch is faster than numpy
 
 
-def hashed(seed: Tensor, purpose: int, *counters: Tensor) -> Tensor:
+def hash_counters(seed: Tensor, purpose: int, *counters: Tensor) -> Tensor:
     """seed: int64. Returns int64 in [0, 2^32); the shapes of seed and counters broadcast."""
     return bits(seed, purpose, *counters).long() & MASK
 
 
 def bits(seed: Tensor, purpose: int, *counters: Tensor) -> Tensor:
-    """`hashed`, as int32. On a CPU small inputs go through numpy, which is 5x faster there."""
+    """`hash_counters`, as int32. On a CPU small inputs go through numpy, which is 5x faster there."""
     if not seed.is_cpu:
         return bits_on_device(seed, purpose, *counters)
     *few, last = counters
@@ -44,12 +44,12 @@ def bits_on_device(seed: Tensor, purpose: int, *counters: Tensor) -> Tensor:
 
 
 def _mix(x: Tensor) -> Tensor:
-    x = (x ^ _shifted(x, 16)).mul_(_signed(FIRST))
-    x.bitwise_xor_(_shifted(x, 13)).mul_(_signed(SECOND))
-    return x.bitwise_xor_(_shifted(x, 16))
+    x = (x ^ _shift_right(x, 16)).mul_(_signed(FIRST))
+    x.bitwise_xor_(_shift_right(x, 13)).mul_(_signed(SECOND))
+    return x.bitwise_xor_(_shift_right(x, 16))
 
 
-def _shifted(x: Tensor, count: int) -> Tensor:  # logical shift to the right
+def _shift_right(x: Tensor, count: int) -> Tensor:  # logical shift to the right
     return (x >> count).bitwise_and_(MASK >> count)
 
 

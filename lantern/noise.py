@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from lantern.hashing import bits, hashed
+from lantern.hashing import bits, hash_counters
 
 AHEAD = 31  # prefetched rows of noise: one large kernel is cheaper than many small ones
 MAX_TABLE = 1 << 16  # numbers that a CPU makes at once: twenty operations on them stay in its cache
@@ -211,7 +211,7 @@ class Noise:
     def uniform(self, purpose: Purpose, *counters: Tensor) -> Tensor:
         """counters broadcasting to [B] or [B, N] -> uniform in [0, 1), in multiples of 2^-24."""
         seeds = self.seeds.view(-1, *[1] * (counters[0].dim() - 1))
-        return (hashed(seeds, purpose, *counters) >> 8).float() * 2.0**-24
+        return (hash_counters(seeds, purpose, *counters) >> 8).float() * 2.0**-24
 
     def accepts(self, probability: Tensor, node: Tensor) -> Tensor:
         """One coin per node [B] or [B, M]: true with the probability of that shape; never at 0, always at 1."""

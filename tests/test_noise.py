@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lantern import noise as noise_module
 from lantern.evaluation.rows import append_rows, read_rows
-from lantern.hashing import MIN_TORCH_COUNTERS, _key_on_host, bits, bits_on_device, hashed
+from lantern.hashing import MIN_TORCH_COUNTERS, _key_on_host, bits, bits_on_device, hash_counters
 from lantern.noise import AHEAD, BLOCK, MAX_DIRECT, GreedyNoise, Noise, Purpose, gumbel_argmax, image_seed
 from lantern.row_parallel import RowParallel
 from lantern.sampling import Sampling
@@ -34,7 +34,7 @@ def picks(noise: Noise, depth: int) -> Tensor:
 
 
 def uniforms(*counters: Tensor, purpose: Purpose = Purpose.COIN) -> Tensor:
-    return hashed(counters[0], purpose, *counters[1:]).double() / 2**32
+    return hash_counters(counters[0], purpose, *counters[1:]).double() / 2**32
 
 
 def correlation(x: Tensor, y: Tensor) -> float:
@@ -44,8 +44,8 @@ def correlation(x: Tensor, y: Tensor) -> float:
 def test_the_integers_are_pinned():
     """Catches a hash that changed or overflowed: published tokens could not be made again, devices would differ."""
     seeds = torch.tensor([0, 1, -1 << 40])
-    assert hashed(seeds, Purpose.PICK, torch.tensor(5), torch.tensor(7)).tolist() == PINNED_PICKS
-    assert hashed(seeds, Purpose.COIN, torch.tensor(255)).tolist() == PINNED_COINS
+    assert hash_counters(seeds, Purpose.PICK, torch.tensor(5), torch.tensor(7)).tolist() == PINNED_PICKS
+    assert hash_counters(seeds, Purpose.COIN, torch.tensor(255)).tolist() == PINNED_COINS
     assert [image_seed(0, "a red sphere on wood"), image_seed(0, "a red sphere on wood", copy=1)] == PINNED_SEEDS
 
 
@@ -69,7 +69,7 @@ def test_the_hash_is_that_of_unbounded_integers():
 
     seeds = torch.randint(-(2**63), 2**63 - 1, (200,), generator=torch.Generator().manual_seed(0))
     counters = torch.randint(2**15, (200, 3), generator=torch.Generator().manual_seed(1))
-    found = hashed(seeds, Purpose.CHILDREN, *counters.unbind(1)).tolist()
+    found = hash_counters(seeds, Purpose.CHILDREN, *counters.unbind(1)).tolist()
     assert found == [slow(s, 1, *c) for s, c in zip(seeds.tolist(), counters.tolist(), strict=True)]
 
 
@@ -110,16 +110,16 @@ def test_purposes_and_counters_never_share_a_key():
     """Catches a coin that equals the noise of a child, and swapped or shifted counters that meet."""
     seeds = torch.arange(8)[:, None, None]
     first, second = torch.arange(40)[:, None], torch.arange(40)
-    keys = torch.cat([hashed(seeds, purpose, first, second).flatten() for purpose in Purpose])
+    keys = torch.cat([hash_counters(seeds, purpose, first, second).flatten() for purpose in Purpose])
     collisions = len(keys) - len(keys.unique())
     assert collisions <= 12  # 51,200 random 32-bit integers: 0.3 expected
-    flat = torch.cat([hashed(seeds, purpose, first).flatten() for purpose in Purpose])
+    flat = torch.cat([hash_counters(seeds, purpose, first).flatten() for purpose in Purpose])
     assert not torch.isin(flat, keys).sum() > 5
 
 
 def test_integers_are_uniform():
     """Catches weak mixing: 256 bins of the highest and of the lowest bits, chi-square below its 1 - 1e-6 quantile."""
-    found = hashed(torch.arange(64)[:, None], Purpose.PICK, torch.arange(2000))
+    found = hash_counters(torch.arange(64)[:, None], Purpose.PICK, torch.arange(2000))
     for cells in (found >> 24, found & 255):
         counts = torch.bincount(cells.flatten(), minlength=256).double()
         expected = found.numel() / 256
@@ -192,9 +192,9 @@ def test_keys_that_differ_in_one_bit_are_independent():
     """Catches a bit of the key that is lost: each of the 64 flips half of the bits of every value."""
     seeds = torch.randint(-(2**63), 2**63 - 1, (50,), generator=torch.Generator().manual_seed(0))[:, None, None]
     position, code = torch.arange(8)[:, None], torch.arange(64)
-    plain = hashed(seeds, Purpose.PICK, position, code)
+    plain = hash_counters(seeds, Purpose.PICK, position, code)
     for bit in range(64):
-        flipped = hashed(seeds ^ (1 << bit if bit < 63 else -1 << 63), Purpose.PICK, position, code) ^ plain
+        flipped = hash_counters(seeds ^ (1 << bit if bit < 63 else -1 << 63), Purpose.PICK, position, code) ^ plain
         shares = torch.stack([(flipped >> place & 1).double().mean() for place in range(32)])
         assert (shares - 0.5).abs().max() < 6 * 0.5 / flipped.numel() ** 0.5, bit
 

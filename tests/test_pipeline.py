@@ -29,7 +29,7 @@ from lantern.reporting.table import label_rows
 from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree, chain
-from lantern.verification import Ratio, SharedLaw, SharedNoise, by_rule, published, shared
+from lantern.verification import Ratio, SharedLaw, SharedNoise, choose_by_rule, choose_published, choose_shared_noise
 from lantern.verification.block import Block
 
 KEYS = [
@@ -37,7 +37,7 @@ KEYS = [
     "temperature", "top_k", "top_p", "cfg_scale",
 ]  # fmt: skip
 TREE = StaticTree([[0], [1], [0, 0]], name="small")
-BY_RULE = partial(by_rule)
+BY_RULE = partial(choose_by_rule)
 
 
 class NewTree(StaticTree):
@@ -101,8 +101,8 @@ def test_plain_decoding_is_the_baseline_whatever_rule_would_judge_drafts(tree):
         (partial(Lantern, k=5, delta=0.0), TREE, Ratio(), True),
         (partial(LanternPP, k=5, lam=1.0), Eagle2Tree(4, 2, 2), Ratio(), True),
         (Exact(), chain(3), Block(), True),
-        (TvBudget(0.0), TREE, partial(shared), True),
-        (TvBudget(0.1), TREE, partial(shared), False),
+        (TvBudget(0.0), TREE, partial(choose_shared_noise), True),
+        (TvBudget(0.1), TREE, partial(choose_shared_noise), False),
         (TvBudget(0.1), chain(3), Block(), False),
         (partial(Lantern, k=5, delta=0.1), TREE, Ratio(), False),
         (partial(LanternPP, k=5, lam=2.0), TREE, SharedNoise(), False),
@@ -135,13 +135,13 @@ def test_verification_is_by_default_the_way_of_the_rule_and_in_published_rows_th
     and coins tossed in greedy decoding."""
     sampling = Sampling(temperature=temperature)
     assert type(joined(rule, sampling=sampling).verification) is by_default
-    assert type(joined(rule, verification=partial(published), sampling=sampling).verification) is as_published
+    assert type(joined(rule, verification=partial(choose_published), sampling=sampling).verification) is as_published
 
 
 def test_a_rule_that_neither_default_judges_by_names_the_verification_that_does():
     """Catches a default that is stated and not taken: ratio would fail at the first token."""
     with pytest.raises(LanternError, match=r"acceptance=tolerance is judged by neither; give .*=gaussian_shared"):
-        by_rule(Tolerance(0.1), Sampling())
+        choose_by_rule(Tolerance(0.1), Sampling())
 
 
 def test_a_rules_further_parameters_are_described_by_their_config_names():
@@ -161,7 +161,7 @@ def test_coins_in_greedy_decoding_are_one_clear_error(verification):
 
 
 RULES_OF_CODES = sorted({path.stem for path in (CONF / "acceptance").glob("*.yaml")} - {"tolerance"})  # of latents
-VERIFICATIONS = {"by rule": BY_RULE, "ratio": Ratio(), "shared noise": partial(shared), "block": Block()}
+VERIFICATIONS = {"by rule": BY_RULE, "ratio": Ratio(), "shared noise": partial(choose_shared_noise), "block": Block()}
 
 
 @pytest.mark.parametrize("name", RULES_OF_CODES)

@@ -18,7 +18,7 @@ class CommittedLaw(AcceptanceRule, Protocol):
     def law(self, p: Tensor, q: Tensor, depth: Tensor) -> Tensor: ...  # [M, V], [M, V], [M] -> r [M, V]
 
 
-def judged_against(
+def judge_by_own_law(
     rule: CommittedLaw, p: Tensor, q: Tensor | None, x: Tensor, site: Site
 ) -> tuple[Tensor, Tensor]:  # as AcceptanceRule.judge
     """Judges a node's first child against r and later siblings exactly against the residual of r."""

@@ -6,7 +6,7 @@ from math import exp
 
 from torch import Tensor
 
-from lantern.acceptance.weighted import MOST, weighted, weighted_law
+from lantern.acceptance.weighted import MOST, judge_weighted, weighted_law
 from lantern.errors import LanternError
 from lantern.types import Site
 
@@ -41,4 +41,4 @@ class CoolSD:
         return weighted_law(p, q, self.weight(depth.to(p.dtype)))
 
     def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
-        return weighted(p, q, x, self.weight(site.depth.to(p.dtype)))
+        return judge_weighted(p, q, x, self.weight(site.depth.to(p.dtype)))

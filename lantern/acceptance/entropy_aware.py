@@ -4,7 +4,7 @@ window of SJD (method=entropy_sjd)."""
 
 from torch import Tensor
 
-from lantern.acceptance.weighted import MOST, weighted, weighted_law
+from lantern.acceptance.weighted import MOST, judge_weighted, weighted_law
 from lantern.errors import LanternError
 from lantern.sampling import entropy
 from lantern.types import Site
@@ -34,4 +34,4 @@ class EntropyAware:
         return weighted_law(p, q, self.weight(p))
 
     def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
-        return weighted(p, q, x, self.weight(site.law))
+        return judge_weighted(p, q, x, self.weight(site.law))

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from lantern.acceptance.relaxed import relaxation_judged
+from lantern.acceptance.relaxed import judge_by_relaxed_law
 
 
 class Exact:
@@ -14,7 +14,7 @@ class Exact:
     verification = "shared_noise"  # by default
     lossless = True
     parameters: ClassVar[dict[str, float]] = {}
-    judge = relaxation_judged
+    judge = judge_by_relaxed_law
 
     def relax(self, p: Tensor, x: Tensor) -> Tensor:
         return p

@@ -6,7 +6,7 @@ from math import inf
 from torch import Tensor
 
 from lantern.acceptance.neighbours import nearest
-from lantern.acceptance.relaxed import absorb, relaxation_judged
+from lantern.acceptance.relaxed import absorb, judge_by_relaxed_law
 from lantern.errors import LanternError
 
 
@@ -15,7 +15,7 @@ class LanternPP:
 
     name = "lantern_pp"
     verification = "ratio"  # by default, as in the paper
-    judge = relaxation_judged
+    judge = judge_by_relaxed_law
 
     def __init__(self, codebook: Tensor, k: int, lam: float) -> None:
         """codebook [V, C]; k neighbours, 0 <= k < V; lam >= 1. Raises LanternError outside these."""

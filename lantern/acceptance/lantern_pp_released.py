@@ -5,7 +5,7 @@ children were drawn."""
 from torch import Tensor
 
 from lantern.acceptance.lantern_pp import check_lam, taken_at_most
-from lantern.acceptance.lantern_released import absorbs, one_too_many, rescued, without
+from lantern.acceptance.lantern_released import absorbs, drop_codes, law_or_uniform, nearest_and_next
 from lantern.acceptance.relaxed import absorb, relaxed
 from lantern.types import Site
 
@@ -19,7 +19,7 @@ class LanternPPReleased:
     def __init__(self, codebook: Tensor, k: int, lam: float) -> None:
         """codebook [V, C]; k neighbours, 0 <= k < V; lam >= 1. Raises LanternError outside these."""
         check_lam(lam)
-        self.dropped = one_too_many(codebook, k)
+        self.dropped = nearest_and_next(codebook, k)
         self.neighbours, self.k, self.lam = self.dropped[:, :k], k, lam
         self.lossless = k == 0  # not so at lam = 1: codes without mass are absorbed, and their neighbours dropped
         self.parameters = {"k": k, "lam": lam}
@@ -29,5 +29,5 @@ class LanternPPReleased:
 
     def judge(self, p: Tensor, q: Tensor | None, x: Tensor, site: Site) -> tuple[Tensor, Tensor]:
         accept = relaxed(self.relax(p, x), q, x)[0]
-        rest = without(p, self.dropped[x], absorbs(p, x, self.neighbours, taken_at_most(p, x, self.lam)))
-        return accept, rescued(rest.scatter(1, x[:, None], 0) if q is None else (rest - q).clamp(min=0))
+        rest = drop_codes(p, self.dropped[x], absorbs(p, x, self.neighbours, taken_at_most(p, x, self.lam)))
+        return accept, law_or_uniform(rest.scatter(1, x[:, None], 0) if q is None else (rest - q).clamp(min=0))

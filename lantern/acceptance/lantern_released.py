@@ -6,7 +6,7 @@ from torch import Tensor
 
 from lantern.acceptance.lantern import check_delta
 from lantern.acceptance.neighbours import nearest
-from lantern.acceptance.relaxed import absorb, normalised, relaxed
+from lantern.acceptance.relaxed import absorb, normalise, relaxed
 from lantern.errors import check_whole
 from lantern.types import Site
 
@@ -22,7 +22,7 @@ class LanternReleased:
     def __init__(self, codebook: Tensor, k: int, delta: float) -> None:
         """codebook [V, C]; k neighbours, 0 <= k < V; delta in [0, 1]. Raises LanternError outside these."""
         check_delta(delta)
-        self.dropped = one_too_many(codebook, k)
+        self.dropped = nearest_and_next(codebook, k)
         self.neighbours, self.k, self.delta = self.dropped[:, :k], k, delta
         self.lossless = k == 0  # not so at delta = 0: codes without mass are absorbed, and their neighbours dropped
         self.parameters = {"k": k, "delta": delta}
@@ -34,11 +34,11 @@ class LanternReleased:
         accept = relaxed(self.relax(p, x), q, x)[0]
         does_absorb = absorbs(p, x, self.neighbours, self.delta)
         if q is None:
-            return accept, rescued(without(p, self.dropped[x], does_absorb).scatter(1, x[:, None], 0))
-        return accept, rescued((p - without(q, self.dropped[x], does_absorb)).clamp(min=0))
+            return accept, law_or_uniform(drop_codes(p, self.dropped[x], does_absorb).scatter(1, x[:, None], 0))
+        return accept, law_or_uniform((p - drop_codes(q, self.dropped[x], does_absorb)).clamp(min=0))
 
 
-def one_too_many(codebook: Tensor, k: int) -> Tensor:
+def nearest_and_next(codebook: Tensor, k: int) -> Tensor:
     """[V, min(k + 1, V - 1)] neighbours."""
     check_whole("acceptance", k=k)
     return nearest(codebook, k + 1 if 0 <= k < len(codebook) - 1 else k)
@@ -49,11 +49,11 @@ def absorbs(p: Tensor, x: Tensor, neighbours: Tensor, budget: Tensor | float) ->
     return (p.gather(1, neighbours[x][:, :1]) <= budget).any(-1, keepdim=True)
 
 
-def without(law: Tensor, dropped: Tensor, is_dropped: Tensor) -> Tensor:
+def drop_codes(law: Tensor, dropped: Tensor, is_dropped: Tensor) -> Tensor:
     """law [B, V] with the codes dropped [B, K] at 0 in the rows of is_dropped [B, 1]."""
     return torch.where(is_dropped, law.scatter(1, dropped, 0), law)
 
 
-def rescued(rest: Tensor) -> Tensor:
+def law_or_uniform(rest: Tensor) -> Tensor:
     """[B, V] masses -> laws; uniform where no mass is left."""
-    return normalised(rest, 1 / rest.shape[-1])
+    return normalise(rest, 1 / rest.shape[-1])

@@ -29,17 +29,17 @@ def relaxed(p_tilde: Tensor, q: Tensor | None, x: Tensor) -> tuple[Tensor, Tenso
     else:
         accept = (p_tilde.gather(1, index) / q.gather(1, index).clamp(min=torch.finfo(q.dtype).tiny))[:, 0]
         residual = (p_tilde - q).clamp(min=0)
-    return accept.clamp(max=1), normalised(residual, p_tilde)
+    return accept.clamp(max=1), normalise(residual, p_tilde)
 
 
-def relaxation_judged(
+def judge_by_relaxed_law(
     rule: Relaxation, p: Tensor, q: Tensor | None, x: Tensor, site: Site
 ) -> tuple[Tensor, Tensor]:  # as AcceptanceRule.judge
     """Judges against the rule's p~."""
     return relaxed(rule.relax(p, x), q, x)
 
 
-def normalised(masses: Tensor, otherwise: Tensor | float) -> Tensor:
+def normalise(masses: Tensor, otherwise: Tensor | float) -> Tensor:
     """[..., V] non-negative masses -> laws that sum to 1; `otherwise` in rows without any mass."""
     total = masses.sum(-1, keepdim=True)
     return torch.where(total > 0, masses / total, otherwise)

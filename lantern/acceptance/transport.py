@@ -4,9 +4,9 @@ neighbouring codes, by a transport plan of cost at most ε, which bounds the Was
 import torch
 from torch import Tensor
 
-from lantern.acceptance.committed import judged_against
+from lantern.acceptance.committed import judge_by_own_law
 from lantern.acceptance.neighbours import distances, nearest
-from lantern.acceptance.relaxed import normalised
+from lantern.acceptance.relaxed import normalise
 from lantern.errors import LanternError
 
 
@@ -17,7 +17,7 @@ class Transport:
 
     name = "transport"
     verification = "ratio"  # by default
-    judge = judged_against
+    judge = judge_by_own_law
 
     def __init__(self, codebook: Tensor, k: int, eps: float) -> None:
         """codebook [V, C]; k neighbours, 1 <= k < V; eps >= 0. Raises LanternError outside these."""
@@ -50,5 +50,5 @@ class Transport:
             if left.is_cpu and not bool((left > 0).any()):  # on another device this would synchronise
                 break
         # a sum of non-negative masses: a difference from p could round below zero
-        moved = normalised(torch.minimum(p, q) + surplus + (first_lack - lack), p)
+        moved = normalise(torch.minimum(p, q) + surplus + (first_lack - lack), p)
         return torch.where(left < self.eps, moved, p)

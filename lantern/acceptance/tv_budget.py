@@ -4,8 +4,8 @@ With one drawn child no rule within ε accepts more often: 1 - TV(p, q) + ε. No
 import torch
 from torch import Tensor
 
-from lantern.acceptance.committed import judged_against
-from lantern.acceptance.relaxed import normalised
+from lantern.acceptance.committed import judge_by_own_law
+from lantern.acceptance.relaxed import normalise
 from lantern.errors import LanternError
 
 
@@ -14,7 +14,7 @@ class TvBudget:
 
     name = "tv_budget"
     verification = "ratio"  # by default
-    judge = judged_against
+    judge = judge_by_own_law
 
     def __init__(self, eps: float) -> None:
         """eps in [0, 1]. Raises LanternError outside."""
@@ -26,4 +26,4 @@ class TvBudget:
     def law(self, p: Tensor, q: Tensor, depth: Tensor) -> Tensor:
         distance = (p - q).clamp(min=0).sum(-1, keepdim=True)
         weight = (self.eps / distance.clamp(min=torch.finfo(p.dtype).tiny)).clamp(max=1)
-        return torch.where(distance > 0, normalised((1 - weight) * p + weight * q, p), p)
+        return torch.where(distance > 0, normalise((1 - weight) * p + weight * q, p), p)

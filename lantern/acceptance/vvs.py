@@ -4,7 +4,7 @@ cache entries and judges the levels below. As a law: r = q at the skipped levels
 import torch
 from torch import Tensor
 
-from lantern.acceptance.committed import judged_against
+from lantern.acceptance.committed import judge_by_own_law
 from lantern.errors import LanternError, is_whole
 
 
@@ -19,7 +19,7 @@ class VVS:
 
     name = "vvs"
     verification = "ratio"  # by default
-    judge = judged_against
+    judge = judge_by_own_law
 
     def __init__(self, skip: int) -> None:
         """skip >= 0 levels. Raises LanternError else."""

@@ -5,12 +5,12 @@ import torch
 from torch import Tensor
 
 from lantern.acceptance.committed import point_mass
-from lantern.acceptance.relaxed import normalised
+from lantern.acceptance.relaxed import normalise
 
 MOST = 1e3  # of what scales weights in a rule's settings: in float32 an infinite weight times p = 0 would be NaN
 
 
-def weighted(p: Tensor, q: Tensor | None, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+def judge_weighted(p: Tensor, q: Tensor | None, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """p [B, V], q [B, V] or None (chosen), x [B], weight [B] -> acceptance [B], residual [B, V], p if none is left."""
     draft = point_mass(x, p) if q is None else q
     index = x[:, None]
@@ -22,8 +22,8 @@ def weighted(p: Tensor, q: Tensor | None, x: Tensor, weight: Tensor) -> tuple[Te
 def weighted_law(p: Tensor, q: Tensor, weight: Tensor) -> Tensor:
     """[M, V], [M, V], [M] -> the law that one drawn child commits: q f plus the remaining mass times the residual."""
     kept = torch.minimum(q, weight[:, None] * p)
-    return normalised(kept + (1 - kept.sum(-1, keepdim=True)).clamp(min=0) * _residual(p, kept), p)
+    return normalise(kept + (1 - kept.sum(-1, keepdim=True)).clamp(min=0) * _residual(p, kept), p)
 
 
 def _residual(p: Tensor, kept: Tensor) -> Tensor:
-    return normalised((p - kept).clamp(min=0), p)
+    return normalise((p - kept).clamp(min=0), p)

@@ -60,10 +60,10 @@ def eagle_layer(checkpoint: str | Path, target: FeatureTarget) -> tuple[EagleNet
         network = randomly_initialised(lambda: EagleNetwork(dim, dim // head_dim, feed_forward_dim(dim, 256)))
         return network.to(weight.device, weight.dtype), RANDOM
     folder = drafter_folder(checkpoint, target)
-    return _loaded(load_network, folder, target), weights_hash(folder)
+    return _share(load_network, folder, target), weights_hash(folder)
 
 
-def _loaded(load: Callable[[Path, Target], Network], folder: Path, target: Target) -> Network:
+def _share(load: Callable[[Path, Target], Network], folder: Path, target: Target) -> Network:
     """load(folder, target) beside the target, or the same network if a drafter is using it: drafters only read it, and
     tree=auto makes a dozen of one."""
     weight = target.embed_weight
@@ -76,7 +76,7 @@ def _loaded(load: Callable[[Path, Target], Network], folder: Path, target: Targe
 def load_parallel(checkpoint: str | Path, target: FeatureTarget, tree: TreePolicy, sampling: Sampling) -> Parallel:
     """As load_eagle, for drafters of train.py drafter=parallel."""
     folder = drafter_folder(checkpoint, target, PARALLEL)
-    return Parallel(_loaded(load_parallel_network, folder, target), target, tree, sampling, weights_hash(folder))
+    return Parallel(_share(load_parallel_network, folder, target), target, tree, sampling, weights_hash(folder))
 
 
 def drafter_folder(

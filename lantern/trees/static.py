@@ -30,7 +30,7 @@ class StaticTree:
     def __init__(self, paths: Sequence[Sequence[int]], name: str = "static") -> None:
         """paths: one per node below the root, e.g. [[0], [1], [0, 0]]. Raises LanternError unless they are
         prefix-closed and sibling ranks run from 0 without gaps."""
-        self.name, self.kind, self.paths = name, "static", _checked(paths)
+        self.name, self.kind, self.paths = name, "static", _check_paths(paths)
         self.num_nodes, self.depth = len(self.paths) + 1, max(map(len, self.paths))
         self.num_expanded = len({path[:-1] for path in self.paths})
         numbers = {path: number for number, path in enumerate([(), *self.paths])}
@@ -95,7 +95,7 @@ class _Level:
             setattr(self, name, getattr(self, name).to(device))
 
 
-def _checked(paths: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+def _check_paths(paths: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
     """The paths by depth, siblings in order of rank."""
     is_nested = isinstance(paths, Sequence) and all(isinstance(path, Sequence) for path in paths)
     given = [tuple(path) for path in paths] if is_nested else []

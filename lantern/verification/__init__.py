@@ -10,7 +10,7 @@ from lantern.verification.shared_law import SharedLaw
 from lantern.verification.shared_noise import SharedNoise
 
 
-def by_rule(rule: AcceptanceRule, sampling: Sampling) -> Verification:
+def choose_by_rule(rule: AcceptanceRule, sampling: Sampling) -> Verification:
     """The default: the rule's own verification; greedy decoding tosses no coins and always takes shared noise. Raises
     LanternError for a rule that neither judges by."""
     if rule.verification not in ("shared_noise", "ratio"):
@@ -18,14 +18,14 @@ def by_rule(rule: AcceptanceRule, sampling: Sampling) -> Verification:
             f"verification=auto chooses from shared_noise and ratio, acceptance={rule.name} is judged by neither; give "
             f"verification={rule.verification}"
         )
-    return shared(rule) if rule.verification == "shared_noise" else published(rule, sampling)
+    return choose_shared_noise(rule) if rule.verification == "shared_noise" else choose_published(rule, sampling)
 
 
-def shared(rule: AcceptanceRule) -> Verification:
+def choose_shared_noise(rule: AcceptanceRule) -> Verification:
     """Shared noise as the rule allows it: by the target's law, by p~ for each token, or by the rule's own law r."""
     return SharedLaw() if isinstance(rule, CommittedLaw) and not rule.lossless else SharedNoise()
 
 
-def published(rule: AcceptanceRule, sampling: Sampling) -> Verification:
+def choose_published(rule: AcceptanceRule, sampling: Sampling) -> Verification:
     """What papers measure with: speculative sampling, and agreement of the likeliest codes in greedy decoding."""
-    return shared(rule) if sampling.is_greedy else Ratio()
+    return choose_shared_noise(rule) if sampling.is_greedy else Ratio()

@@ -4,8 +4,8 @@ siblings are judged in the order drawn, each against what the target has left af
 import torch
 from torch import Tensor
 
-from lantern.acceptance.relaxed import normalised
-from lantern.hashing import hashed
+from lantern.acceptance.relaxed import normalise
+from lantern.hashing import hash_counters
 from lantern.noise import Noise, Purpose
 from lantern.types import AcceptanceRule, DraftTree, Site, Verdict
 from lantern.verification.shared_noise import deepest
@@ -42,7 +42,7 @@ class RatioProposals:
         """Draws [B, W] from laws [B, W, V], up to a factor each, by inversion: one random number per draw, where a
         Gumbel race needs one per code. It has 32 bits: with 24, rare codes of a large codebook would never be drawn."""
         noise, steps = self._noise, 2 * torch.arange(laws.shape[1], device=laws.device) + 1
-        whole = hashed(noise.seeds[:, None], Purpose.WINDOW, noise.position[:, None], steps)
+        whole = hash_counters(noise.seeds[:, None], Purpose.WINDOW, noise.position[:, None], steps)
         unit = (whole.double() + 0.5) * 2.0**-32  # within (0, 1)
         heights = laws.double().cumsum(-1)
         drawn = torch.searchsorted(heights, unit[..., None] * heights[..., -1:], right=True)[..., 0]
@@ -158,7 +158,7 @@ class _Walk:
 
 
 def _without(q: Tensor, x: Tensor) -> Tensor:  # [M, V], [M] -> [M, V] the law from which the next sibling was drawn
-    return normalised(q.scatter(1, x[:, None], 0), 0.0)
+    return normalise(q.scatter(1, x[:, None], 0), 0.0)
 
 
 def _first(choices: Tensor) -> Tensor:  # [..., N] bool -> [...] first true index, -1 where there is none

@@ -43,9 +43,9 @@ class SharedProposals(GumbelScores):
 
     def redraw_coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor:
         """laws [B, W, V] of the positions behind the root -> the picks under them [B, W]; equal laws, equal picks."""
-        return self.picked(laws)
+        return self.pick(laws)
 
-    def picked(self, laws: Tensor) -> Tensor:
+    def pick(self, laws: Tensor) -> Tensor:
         """laws [B, W, V] of the positions behind the root -> the picks under them [B, W]."""
         return gumbel_argmax(laws, self._noise.noise_of_chain(laws.shape[1]))
 

@@ -47,6 +47,12 @@ class FakeTarget:
         return cells.repeat_interleave(2, 2).repeat_interleave(2, 3)
 
 
+def chain_round(images: int, nodes: int) -> Round:
+    """A round in which every image accepts the whole chain."""
+    parents = torch.arange(-1, nodes - 1).repeat(images, 1)
+    return Round([list(range(nodes))] * images, nodes, 1.0, 2.0, 0.5, range(images), parents, 0.25)
+
+
 @dataclass
 class FakePipeline:
     """Draws 8 codes by seed; a method that accepts a draft token every round takes half of AR's steps."""
@@ -66,23 +72,10 @@ class FakePipeline:
         )
         accepted = 0 if self.drafter == "none" else 1
         steps = -(-(NUM_TOKENS - 1) // (accepted + 1))
-        rows, chain = range(len(prompts)), torch.arange(-1, accepted).repeat(len(prompts), 1)
-        path = list(range(1 + accepted))
-        rounds = [
-            Round([path] * len(prompts), 1 + accepted, 1.0, 2.0, 0.5, rows, chain, 0.25) for _ in range(steps - 1)
-        ]
         left = (NUM_TOKENS - 1) - (steps - 1) * (accepted + 1) - 1  # of the last round, its bonus token aside
-        rounds.append(
-            Round([path[: 1 + left]] * len(prompts), 1 + left, 1.0, 2.0, 0.5, rows, chain[:, : 1 + left], 0.25)
-        )
-        return Generation(
-            tokens,
-            rounds,
-            torch.full((len(prompts),), steps),
-            self.latency_s * len(prompts),
-            steps * accepted,
-            5e-4 * steps,
-        )
+        rounds = [chain_round(len(prompts), nodes) for nodes in (*[1 + accepted] * (steps - 1), 1 + left)]
+        latency_s, forwards = self.latency_s * len(prompts), steps * accepted
+        return Generation(tokens, rounds, torch.full((len(prompts),), steps), latency_s, forwards, 5e-4 * steps)
 
     def baseline(self) -> "FakePipeline":
         return FakePipeline("none", None, 1.0, self.ar_calls, target=self.target)

@@ -21,7 +21,7 @@ from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.jacobi.jacobi import Jacobi, redraw_coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.starts import Nearest
-from lantern.hashing import hashed
+from lantern.hashing import hash_counters
 from lantern.noise import Noise, Purpose
 from lantern.sampling import Sampling
 from lantern.trees.adaptive import AdaptiveTree
@@ -110,7 +110,9 @@ def test_the_rarest_codes_of_a_large_codebook_can_be_drawn():
     law = torch.full((1, 1, 1 << 16), 2.0**-25, dtype=torch.float64)
     law[..., -1] = 1 - law[..., :-1].sum()
     seeds = torch.arange(200_000)
-    wanted = hashed(seeds, Purpose.WINDOW, torch.tensor(-1), torch.tensor(1)) >> 7  # the code, if it is none too large
+    wanted = (
+        hash_counters(seeds, Purpose.WINDOW, torch.tensor(-1), torch.tensor(1)) >> 7
+    )  # the code, if it is none too large
     rare = ((wanted < len(law[0, 0]) - 1) & (wanted % 2 == 1)).nonzero()[:5, 0]
     assert len(rare) == 5
     for seed in rare:

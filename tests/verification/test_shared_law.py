@@ -23,7 +23,7 @@ from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree, chain
 from lantern.types import DraftTree
-from lantern.verification import shared
+from lantern.verification import choose_shared_noise
 from lantern.verification.shared_law import SharedLaw
 from lantern.verification.shared_noise import SharedNoise
 
@@ -57,7 +57,9 @@ def test_the_pick_is_made_from_r_where_children_were_drafted_and_from_p_elsewher
 
 def tokens_of(rule, tree=TREE, sampling=None, verification=None):
     sampling, target = sampling or Sampling(), tiny_target()
-    return decode(target, tiny_eagle(target, tree, sampling), sampling, 3, verification or shared(rule), rule).tokens
+    return decode(
+        target, tiny_eagle(target, tree, sampling), sampling, 3, verification or choose_shared_noise(rule), rule
+    ).tokens
 
 
 @pytest.mark.parametrize("rule", [TvBudget(0.0), VVS(0), CoolSD(0.9, 0.7, 0.0), EntropyAware(3.0, 0.0)], ids=by_name)
@@ -91,7 +93,7 @@ def test_the_budget_makes_more_drafts_agree():
     target, steps = tiny_target(), []
     for rule in (Exact(), TvBudget(0.3)):
         drafter = tiny_eagle(target, TREE, Sampling())
-        steps.append(decode(target, drafter, Sampling(), 8, shared(rule), rule).tokens_per_step)
+        steps.append(decode(target, drafter, Sampling(), 8, choose_shared_noise(rule), rule).tokens_per_step)
     assert steps[1] > steps[0] + 0.1
 
 
@@ -100,7 +102,7 @@ def test_each_rule_is_carried_in_its_own_way():
     ways = {TvBudget(0.1): SharedLaw, TvBudget(0.0): SharedNoise, Typical(0.1, 0.3): SharedNoise}
     ways |= {GSD(CODEBOOK, 3, 0.1, 1.0): SharedNoise, Exact(): SharedNoise}
     for rule, way in ways.items():
-        assert type(shared(rule)) is way
+        assert type(choose_shared_noise(rule)) is way
 
 
 def test_a_law_without_the_drafts_law_is_one_clear_error():
@@ -126,4 +128,4 @@ def test_a_window_for_a_rule_with_a_law_of_its_own_is_one_clear_error(redraw):
     target, rule, sampling = tiny_target(), TvBudget(0.1), Sampling()
     drafter = Jacobi(target, 3, Nearest(), redraw, sampling)
     with pytest.raises(LanternError, match=r"no window to judge .*, or verification=ratio above temperature 0"):
-        decode(target, drafter, sampling, 2, shared(rule), rule)
+        decode(target, drafter, sampling, 2, choose_shared_noise(rule), rule)

@@ -117,7 +117,7 @@ class RefinedJacobi(FeatureDrafter):
             if self._branches.count:
                 codes, scores = proposals.gumbel_topk(law, self._branches.ranks)
             else:
-                codes = scores = proposals.picked(law)[..., None]
+                codes = scores = proposals.pick(law)[..., None]
             picks = codes[..., 0]
         return codes, scores, settled
 

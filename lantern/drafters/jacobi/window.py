@@ -36,7 +36,7 @@ class PickingProposals(Proposals, Protocol):
     tables: tuple[Tensor, ...]
 
     def over(self, *tables: Tensor) -> Self: ...
-    def picked(self, laws: Tensor) -> Tensor: ...  # [B, W, V] -> tokens [B, W]
+    def pick(self, laws: Tensor) -> Tensor: ...  # [B, W, V] -> tokens [B, W]
     def gumbel_topk(self, laws: Tensor, count: int) -> tuple[Tensor, Tensor]: ...  # tokens and scores [B, W, count]
 
 
@@ -94,7 +94,7 @@ class Window:
 
     def guess(self, roots: Tensor, proposals: Proposals) -> Guess:
         """roots [B] -> the guess of this round."""
-        known = guessed(self._seen)
+        known = num_guessed(self._seen)
         last = torch.cat([roots[:, None], self._former.tokens], 1).gather(1, known[:, None])[:, 0]
         self.laws = laws = self._start(self._laws, self._seen, last)
         tokens = self._redraw(proposals, laws, self._former, known)
@@ -117,7 +117,7 @@ class Window:
         self._former = Guess(former.tokens[rows], None if former.laws is None else former.laws[rows])
 
 
-def guessed(seen: Tensor) -> Tensor:
+def num_guessed(seen: Tensor) -> Tensor:
     """[B] how many of the positions whose laws a pass yields were guessed before it: all but the last."""
     return (seen - 1).clamp(min=0)
 

@@ -20,7 +20,7 @@ from lantern.verification.shared_noise import SharedProposals
 class Likeliest(SharedProposals):
     """Proposals without noise."""
 
-    def picked(self, laws: torch.Tensor) -> torch.Tensor:
+    def pick(self, laws: torch.Tensor) -> torch.Tensor:
         return laws.argmax(-1)
 
 
