@@ -23,7 +23,7 @@ from lantern.pipeline import DrafterOverrides, Pipeline, check_skip, pipelines
 from lantern.runtime.hardware import allow_tf32
 from lantern.runtime.home import CONFIG_FOLDER
 from lantern.streaming import Progress, stream
-from lantern.tuning.auto import AutoTree, resolved
+from lantern.tuning.auto import AutoTree, resolve_tree
 from lantern.types import AcceptanceRule, Drafter, Generation, Target, TreePolicy, Verification
 
 PARTS = ("drafter", "acceptance", "tree", "verification")  # whose settings wait for what is chosen
@@ -102,7 +102,7 @@ class Model:
             if not isinstance(chosen_tree, AutoTree | DrafterOverrides):  # which set a window's shape as well
                 warn_unused_tree(_given_trees(tree, settings), parts["drafter"])
             joined = pipelines(self.target, **parts)
-            pipeline = joined(resolved(chosen_tree, joined))
+            pipeline = joined(resolve_tree(chosen_tree, joined))
             check_skip(pipeline)
             return pipeline
 

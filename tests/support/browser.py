@@ -117,16 +117,7 @@ class Browser:
             self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def press(self, key: str) -> None:
-        codes = {
-            "Tab": 9,
-            "Enter": 13,
-            "Escape": 27,
-            " ": 32,
-            "ArrowLeft": 37,
-            "ArrowUp": 38,
-            "ArrowRight": 39,
-            "ArrowDown": 40,
-        }
+        codes = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "ArrowRight": 39, "ArrowDown": 40}
         text = {"text": "\r"} if key == "Enter" else {"text": " "} if key == " " else {}
         self.send("Input.dispatchKeyEvent", type="keyDown", key=key, code=key, windowsVirtualKeyCode=codes[key], **text)
         self.send("Input.dispatchKeyEvent", type="keyUp", key=key, code=key, windowsVirtualKeyCode=codes[key])
@@ -137,16 +128,8 @@ def browser(folder: Path) -> Iterator[Browser]:
     """A fresh browser whose files go to a folder; ended with the block."""
     to_it, commands = os.pipe()
     answers, from_it = os.pipe()
-    program = [
-        sys.executable,
-        "-c",
-        LAUNCH,
-        str(to_it),
-        str(from_it),
-        find_browser(),
-        *FLAGS,
-        f"--user-data-dir={folder}",
-    ]
+    launcher = [sys.executable, "-c", LAUNCH, str(to_it), str(from_it)]
+    program = [*launcher, find_browser(), *FLAGS, f"--user-data-dir={folder}"]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(program, pass_fds=(to_it, from_it), **quiet)
     os.close(to_it)

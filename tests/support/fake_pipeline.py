@@ -67,22 +67,13 @@ class FakePipeline:
         accepted = 0 if self.drafter == "none" else 1
         steps = -(-(NUM_TOKENS - 1) // (accepted + 1))
         rows, chain = range(len(prompts)), torch.arange(-1, accepted).repeat(len(prompts), 1)
-        path = list(range(1 + accepted))
+        left = (NUM_TOKENS - 1) - (steps - 1) * (accepted + 1)  # tokens of the last round
         rounds = [
-            Round([path] * len(prompts), 1 + accepted, 1.0, 2.0, 0.5, rows, chain, 0.25) for _ in range(steps - 1)
+            Round([list(range(size))] * len(prompts), size, 1.0, 2.0, 0.5, rows, chain[:, :size], 0.25)
+            for size in [*[1 + accepted] * (steps - 1), left]
         ]
-        left = (NUM_TOKENS - 1) - (steps - 1) * (accepted + 1) - 1  # of the last round, its bonus token aside
-        rounds.append(
-            Round([path[: 1 + left]] * len(prompts), 1 + left, 1.0, 2.0, 0.5, rows, chain[:, : 1 + left], 0.25)
-        )
-        return Generation(
-            tokens,
-            rounds,
-            torch.full((len(prompts),), steps),
-            self.latency_s * len(prompts),
-            steps * accepted,
-            5e-4 * steps,
-        )
+        seconds = self.latency_s * len(prompts)
+        return Generation(tokens, rounds, torch.full((len(prompts),), steps), seconds, steps * accepted, 5e-4 * steps)
 
     def baseline(self) -> "FakePipeline":
         return FakePipeline("none", None, 1.0, self.ar_calls, target=self.target)

@@ -4,7 +4,6 @@ import io
 from pathlib import Path
 
 import pytest
-from lantern.reporting.evaluation_bar import EvaluationBar, sweep_bar
 from support.configs import composed_with_hydra, sweep_points
 from support.fake_pipeline import FakePipeline
 from support.terminal import Terminal
@@ -12,6 +11,7 @@ from support.terminal import Terminal
 from lantern.cli.sweep_callback import SweepReport, number_of_points
 from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Plan
+from lantern.evaluation.progress import EvaluationBar, sweep_bar
 from lantern.runtime.progress_line import duration
 
 PROMPTS = ["a", "b", "c", "d"]
@@ -38,7 +38,7 @@ def small_groups(monkeypatch):
 
 def evaluate(folder: Path, bar: EvaluationBar, point: int = 0, num_timed: int = 2, num_images: int = 4) -> None:
     plan = Plan(PROMPTS, num_timed, num_images, 2, folder=folder / str(point), shared=folder)
-    Evaluation(plan, count=bar).run(Timed(delta=0.1 * (point + 1)))
+    Evaluation(plan, bar=bar).run(Timed(delta=0.1 * (point + 1)))
 
 
 def bar(stream: io.StringIO, points: int = 1) -> EvaluationBar:
