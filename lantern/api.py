@@ -22,7 +22,7 @@ from lantern.pipeline import Pipeline, check_skip, pipelines
 from lantern.runtime.hardware import allow_tf32
 from lantern.runtime.home import CONFIG_FOLDER
 from lantern.streaming import Progress, stream
-from lantern.tuning.auto import AutoTree, resolved
+from lantern.tuning.auto import AutoTree, resolve_tree
 from lantern.types import AcceptanceRule, Drafter, Generation, Target, TreePolicy, Verification
 
 USUAL = {"tree": "static", "acceptance": "exact", "verification": "auto", "drafter": "eagle"}
@@ -94,7 +94,7 @@ class Model:
             chosen += [setting for setting in settings if group_of(setting) == "tree"]
             warn_unused_tree(chosen, shape, parts["drafter"])
             joined = pipelines(self.target, **parts, name=self._name, compile=config.compile)
-            pipeline = joined(resolved(shape, joined))
+            pipeline = joined(resolve_tree(shape, joined))
             check_skip(pipeline)
             return pipeline
 

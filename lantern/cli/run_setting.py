@@ -26,7 +26,7 @@ from lantern.reporting.merge import add_point, merge_points
 from lantern.reporting.publish import publish, published_keys, write_measurements
 from lantern.runtime.hardware import allow_tf32
 from lantern.runtime.memory import check_memory
-from lantern.tuning.auto import CHOICE, AutoTree, SavedChoice, resolved
+from lantern.tuning.auto import CHOICE, AutoTree, SavedChoice, resolve_tree
 from lantern.types import Target
 
 
@@ -64,7 +64,7 @@ def run_setting(
         if cfg.study:
             instantiate(cfg.study).run(joined, plan.prompts, cfg.seed, folder)
             return []
-        pipeline = joined(resolved(tree, joined))
+        pipeline = joined(resolve_tree(tree, joined))
         check_skip(pipeline)
         check_memory(pipeline.target, pipeline.drafter.num_nodes, plan.images_at_once)  # before anything is timed
         plan = _identified(plan, config, pipeline, own_settings(config, parts["drafter"], tree), method, hashes)

@@ -121,7 +121,7 @@ class Contender:
     def make(self, batch: Batch) -> Iterator[Made]:
         """Makes the missing images, in groups. The record of shared images is read under its lock: another point may
         have made them meanwhile."""
-        with self._locked():
+        with self._lock_images():
             self.read("images")
             for group in groups_of(batch, self.plan.batch_size):
                 if made := self.make_group(group):
@@ -159,7 +159,7 @@ class Contender:
         return {**names, **line, **names, "image": image}
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock_images(self) -> Iterator[None]:
         """Waits until no other process makes the same shared images; the system releases the lock of one that ends."""
         if not self._is_shared:
             yield

@@ -59,7 +59,7 @@ class Leases:
         return path
 
     @contextmanager
-    def held(self, path: Path) -> Iterator[None]:
+    def hold(self, path: Path) -> Iterator[None]:
         """Renews a lease until the block ends; then it is done, or free for others if the block raised."""
         ended = Event()
         beating = Thread(target=self._beat, args=(path, ended), daemon=True)
@@ -102,8 +102,8 @@ class Leases:
 
 
 def finish(pieces: Sequence[Piece], leases: Leases, wait: Callable[[float], object] = sleep) -> None:
-    """Makes the pieces that no other worker makes, in order, and returns when all are done: those of a worker that dies
-    meanwhile are made here."""
+    """Makes the pieces that no other worker makes, in order, those of a worker that dies included; returns when all are
+    done."""
     left = list(pieces)
     while left := [piece for piece in left if not _is_finished(piece, leases)]:
         wait(leases.expiry_s / BEATS)
@@ -115,14 +115,14 @@ def _is_finished(piece: Piece, leases: Leases) -> bool:
     lease = leases.take(piece.name)
     if lease is None:
         return leases.is_done(piece.name)
-    with leases.held(lease):
+    with leases.hold(lease):
         piece.make(int(lease.suffix[1:]))
     return True
 
 
 def run_shard(plan: Plan, contenders: Sequence[Contender], compiled: Sequence[Contender]) -> None:
-    """Makes this worker's own share first, then what the others have not begun, or have left behind. Returns when all
-    images are timed and made, by whichever worker. Nothing is measured: a later run reads all records."""
+    """Makes this worker's own share first, then what the others have not begun or have left behind. Returns when all
+    images are timed and made. A later run measures them."""
     leases = Leases(plan.leases, plan.lease_s)
     if plan.num_timed:
         _time_shared(plan, [*contenders, *compiled], leases)

@@ -27,15 +27,15 @@ Name = tuple[object, ...]  # part, prompt, copy
 PER_IMAGE = {"draft_ms": ("draft_ms",), "verify_ms": ("verify_ms",), "accept_ms": ("accept_ms", "commit_ms")}
 
 
-def copy_missing(folder: Path, lines: Sequence[Row], origins: Mapping[str, Path]) -> None:
-    """Appends to a folder's record the lines that only other files hold, or that lines of other code follow; origins:
-    the image folder of a setting."""
+def copy_missing(folder: Path, lines: Sequence[Row], images: Path) -> None:
+    """Appends to a folder's record the lines that only other files hold, or that lines of other code follow; images:
+    the folder of their pictures."""
     home = folder / RECORDS
     there = {_version_of(line) for line in current_lines(read_rows(home))} if home.is_file() else set()
     missing = [dict(line) for line in lines if _version_of(line) not in there]
     for line in missing:
         if line["image"] is not None:
-            line["image"] = os.path.relpath(origins[line["setting"]] / Path(line["image"]).name, folder)
+            line["image"] = os.path.relpath(images / Path(line["image"]).name, folder)
     append_rows(home, missing)
 
 
@@ -67,11 +67,11 @@ def lines_of(
     return [
         {"part": part, "prompt": prompt, "copy": copy, "seed": seed}
         | {"tokens": tensor_hash(tokens), "codes": pack(tokens), **timed, **spent}
-        for (prompt, copy, seed), tokens, spent in zip(images, generation.tokens, spent_by(generation), strict=True)
+        for (prompt, copy, seed), tokens, spent in zip(images, generation.tokens, image_costs(generation), strict=True)
     ]
 
 
-def spent_by(generation: Generation) -> list[Row]:
+def image_costs(generation: Generation) -> list[Row]:
     """The cost of each image: its steps and, by their number, the drafter forwards of its rounds; of times and nodes an
     equal share of its batch's."""
     count = len(generation.tokens)

@@ -119,7 +119,7 @@ def merge_rows(rows: Iterable[Row]) -> list[Row]:
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(setting_id(row), []).append(row)
-    merged = [_merged_baseline(group) if is_baseline(group[0]) else group[-1] for group in groups.values()]
+    merged = [_merge_baseline(group) if is_baseline(group[0]) else group[-1] for group in groups.values()]
     return sorted(merged, key=lambda row: not is_baseline(row))
 
 
@@ -130,7 +130,7 @@ AVERAGED = (
 ADDED = ("num_timed", "retimed")
 
 
-def _merged_baseline(group: list[Row]) -> Row:
+def _merge_baseline(group: list[Row]) -> Row:
     keys = dict.fromkeys(key for row in group for key in row)
     found = {key: next((row[key] for row in group if row.get(key) is not None), None) for key in keys}
     for key in (*AVERAGED, *ADDED):

@@ -14,12 +14,12 @@ import torch
 from lantern.data.prompts import Batch
 from lantern.engine.graphs import PassGraphs
 from lantern.evaluation.contender import call_in_turn
-from lantern.evaluation.records import spent_by
+from lantern.evaluation.records import image_costs
 from lantern.evaluation.rows import Row, append_rows
 from lantern.evaluation.speed import copy_bandwidth, costs, over_floor, step_ms, tokens_per_step
 from lantern.pipeline import PipelineFactory
 from lantern.reporting.plots import load_pyplot, save_figure
-from lantern.tuning.auto import AutoTree, resolved
+from lantern.tuning.auto import AutoTree, resolve_tree
 from lantern.types import DraftTree, Generation, Target, TreePolicy, TreeTopology, Verdict
 
 PASS_REPEATS = 30
@@ -53,7 +53,7 @@ class Benchmark:
     def _decode(self, pipeline: PipelineFactory, batch: Batch, batch_size: int) -> list[Row]:
         trees: dict = {"none": None}
         for name, tree in self.trees.items():
-            trees[name] = resolved(tree.at(batch_size) if isinstance(tree, AutoTree) else tree, pipeline)
+            trees[name] = resolve_tree(tree.at(batch_size) if isinstance(tree, AutoTree) else tree, pipeline)
         target = pipeline(None).target
         size = images_per_call(batch_size)
         parts = [batch.part(slice(start, start + size)) for start in range(0, len(batch.prompts), size)]
@@ -165,7 +165,7 @@ def throughput_row(target: Target, made: list[Generation], batch_size: int) -> R
     """Throughput, the parts of a round, and the whole round over the time of reading what an AR step must read."""
     seconds, images = sum(g.latency_s for g in made), sum(len(g.tokens) for g in made)
     rounds = sum(len(g.rounds) for g in made)
-    spent = [line for g in made for line in spent_by(g)]
+    spent = [line for g in made for line in image_costs(g)]
     averages = costs(spent)
     parts = sum(averages[key] for key in ("draft_ms", "verify_ms", "accept_ms"))
     return {

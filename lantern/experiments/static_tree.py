@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 
 from lantern.data.prompts import Batch
 from lantern.errors import LanternError, is_whole
-from lantern.evaluation.records import spent_by
+from lantern.evaluation.records import image_costs
 from lantern.evaluation.rows import Row
 from lantern.evaluation.speed import tokens_per_step
 from lantern.experiments.engine import interleave, keep_rows
@@ -67,5 +67,5 @@ def tree_row(name: str, tree: StaticTree | None, made: list[Generation], plain: 
     """The result row of a tree, timed against plain decoding of the same images."""
     speedup = total_ratio(*([generation.latency_s for generation in part] for part in (plain, made))).keys("speedup")
     nodes = tree.num_nodes - 1 if tree else 0
-    spent = [line for generation in made for line in spent_by(generation)]
+    spent = [line for generation in made for line in image_costs(generation)]
     return {"tree": name, "nodes": nodes, "tokens_per_step": tokens_per_step(spent, made[0].tokens.shape[1]), **speedup}

@@ -42,16 +42,14 @@ METHODS = {
     "static_shared": Method("EAGLE static tree", "a fixed tree of EAGLE's drafts", {"method": "static_shared"}),
     "eagle2_shared": Method("EAGLE-2 dynamic tree", "EAGLE's most probable drafts", {"method": "eagle2_shared"}),
     "refined_lantern_pp": Method(
-        "LANTERN++ on the refined window",
-        "15 refined guesses, LANTERN++ with λ = 5 accepts similar tokens",
+        "LANTERN++ on the refined window", "15 refined guesses, LANTERN++ with λ = 5 accepts similar tokens",
         {"method": "refined_lantern_pp", "settings": RELAXED},
     ),
     "lantern_pp": Method(
-        "LANTERN++ on EAGLE's tree",
-        "LANTERN++ with λ = 5 on its 57-node tree, by ratio verification",
+        "LANTERN++ on EAGLE's tree", "LANTERN++ with λ = 5 on its 57-node tree, by ratio verification",
         {"method": "lantern_pp", "settings": RELAXED},
     ),
-}
+}  # fmt: skip
 EXAMPLES = ("a red sphere on wood", "a blue ring on sand", "a green cone on marble")
 CLASSES = ("207", "360", "387", "974")
 
@@ -66,7 +64,7 @@ class Request:
 
     @classmethod
     def of(cls, given: object) -> "Request":
-        """From parsed JSON. Raises LanternError with the value that does not fit."""
+        """From parsed JSON."""
         given = given if isinstance(given, Mapping) else {}
         prompt, methods = given.get("prompt"), given.get("methods")
         seed = given.get("seed", 0)
@@ -95,7 +93,7 @@ class Comparison:
         return self._pipelines[name]
 
     def run(self, request: Request) -> Iterator[Event]:
-        """Events of both sides, left first, then of their comparison. Raises LanternError for what does not fit."""
+        """Events of both sides, left first, then of their comparison."""
         images = []
         for side, name in enumerate(request.methods):
             images.append((yield from self._side(side, name, request)))

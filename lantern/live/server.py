@@ -31,6 +31,10 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+HEADERS = {
+    "Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}  # fmt: skip
 MOST_BYTES = 100_000  # of a request's body
 PATIENCE_S = 3.0  # for a comparison whose browser has just left
 
@@ -42,7 +46,7 @@ class LiveServer(ThreadingHTTPServer):
     is_closing = False
 
     def __init__(self, port: int) -> None:
-        """port 0: any free one. Raises LanternError if it cannot be had."""
+        """port 0: any free one."""
         self.executor, self.busy = ThreadPoolExecutor(1), Lock()
         try:
             super().__init__(("127.0.0.1", port), Handler)
@@ -56,12 +60,11 @@ class LiveServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}/"
 
     def load(self, model: str, overrides: list[str]) -> None:
-        """Reads the weights. Raises LanternError for what cannot be had."""
+        """Reads the weights."""
         self.use(self.executor.submit(api.load, model, overrides).result(), model)
 
     def use(self, model: api.Model, name: str) -> None:
-        """Serves a loaded model. Raises LanternError for one of continuous tokens, which the page's methods do not
-        draft."""
+        """Serves a loaded model."""
         if has_latents(model.target):
             raise LanternError(f"model={name} has continuous tokens, the page compares methods for codes; use another")
         self.comparison = Comparison(model)
@@ -98,7 +101,8 @@ class Handler(BaseHTTPRequestHandler):
         if self._is_foreign():
             return
         if path == "/setup":
-            self._answer(HTTPStatus.OK, self.server.setup)
+            self._head(HTTPStatus.OK, "application/json")
+            self._write(self.server.setup)
         elif path in FILES:
             name, kind = FILES[path]
             self._head(HTTPStatus.OK, f"{kind}; charset=utf-8")
@@ -143,7 +147,7 @@ class Handler(BaseHTTPRequestHandler):
                     if not is_begun:
                         self._head(HTTPStatus.OK, "application/x-ndjson")
                         is_begun = True
-                    self._write_line(event)
+                    self._write(event)
         except (ConnectionError, TimeoutError):
             self.close_connection = True  # the browser has left; _in_thread has ended the decoding
         except Exception as error:
@@ -154,12 +158,9 @@ class Handler(BaseHTTPRequestHandler):
                 log.exception("a comparison failed")
                 message = f"{type(error).__name__} in the server; its terminal has the traceback"
             if is_begun:
-                self._write_line({"event": "error", "message": message})
+                self._write({"event": "error", "message": message})
             else:
                 self._fail(HTTPStatus.BAD_REQUEST, message)
-
-    def _write_line(self, event: Event) -> None:
-        self.wfile.write(json.dumps(event).encode() + b"\n")
 
     def _is_foreign(self) -> bool:
         """Answers requests that another site's page could have sent: a Host that is not local (DNS rebinding), or an
@@ -172,21 +173,15 @@ class Handler(BaseHTTPRequestHandler):
         return True
 
     def _fail(self, status: HTTPStatus, message: str) -> None:
-        self._answer(status, {"event": "error", "message": message})
-
-    def _answer(self, status: HTTPStatus, value: object) -> None:
         self._head(status, "application/json")
-        self._write_line(value)
+        self._write({"event": "error", "message": message})
+
+    def _write(self, event: object) -> None:
+        self.wfile.write(json.dumps(event).encode() + b"\n")
 
     def _head(self, status: HTTPStatus, kind: str) -> None:
         self.send_response(status)
-        for name, value in (
-            ("Content-Type", kind),
-            ("Content-Security-Policy", POLICY),
-            ("X-Content-Type-Options", "nosniff"),
-            ("Referrer-Policy", "no-referrer"),
-            ("Cache-Control", "no-store"),
-        ):
+        for name, value in {"Content-Type": kind, **HEADERS}.items():
             self.send_header(name, value)
         self.end_headers()
 

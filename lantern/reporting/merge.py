@@ -69,8 +69,7 @@ def merge_points(folder: Path, points: Sequence[Path], title: str, budget: Budge
     if not merged:
         return [], []
     check_alike(merged)
-    _warn_of_repeated_settings(measured)
-    _warn_of_unranked_rows(merged)
+    _warn_of_rows_left_out(measured, merged)
     rows = rank_rows(merged, budget)
     write_csv(rows, folder / "results.csv")
     figures = _draw_figures(folder, points, rows)
@@ -82,17 +81,14 @@ def merge_points(folder: Path, points: Sequence[Path], title: str, budget: Budge
     return rows, figures
 
 
-def _warn_of_repeated_settings(rows: Sequence[Row]) -> None:
-    counts = Counter(setting_id(row) for row in rows if not is_baseline(row))
+def _warn_of_rows_left_out(measured: Sequence[Row], merged: Sequence[Row]) -> None:
+    counts = Counter(setting_id(row) for row in measured if not is_baseline(row))
     if repeated := counts.total() - len(counts):
         log.warning(
             "%d points repeat the setting of another one, and the table has the last row of each: speed, quality, "
             "metrics and output_tv are no part of a setting; measure such points in other folders", repeated,
         )  # fmt: skip
-
-
-def _warn_of_unranked_rows(rows: Sequence[Row]) -> None:
-    methods = [row for row in rows if row.get("speedup") is not None and not is_baseline(row)]
+    methods = [row for row in merged if row.get("speedup") is not None and not is_baseline(row)]
     alike = rows_timed_alike(methods)
     if left := len(methods) - len(alike):
         kinds = [key for key in BASELINE if len({str(row.get(key)) for row in methods}) > 1]
@@ -132,20 +128,14 @@ def _draw_figures(folder: Path, points: Sequence[Path], rows: Sequence[Row]) -> 
 
 
 def same_prompt_images(points: Sequence[Path], rows: Sequence[Row]) -> tuple[dict[str, Tensor], list[str]]:
-    """The first images of every row's setting, by its label and in the rows' order, and the prompts they share."""
+    """The first images of every row's setting [N, 3, H, W] in [0, 1], by its label, and the prompts they share."""
     labels = dict(zip(map(setting_id, rows), label_rows(rows), strict=True))
     records, shared = shared_records(points, list(labels))
-    shown = shared[:GRID_PROMPTS]
-    columns = {
-        labels[setting]: torch.stack([_read_image(own[key]["file"]) for key in shown])
-        for setting, own in records.items()
-        if shown
-    }
+    shown, columns = shared[:GRID_PROMPTS], {}
+    for setting, own in records.items() if shown else ():
+        pixels = np.stack([np.asarray(Image.open(own[key]["file"]).convert("RGB")) for key in shown])
+        columns[labels[setting]] = torch.from_numpy(pixels).permute(0, 3, 1, 2) / 255
     return columns, [prompt for prompt, _ in shown]
-
-
-def _read_image(path: Path) -> Tensor:  # [3, H, W] in [0, 1]
-    return torch.from_numpy(np.asarray(Image.open(path).convert("RGB")).copy()).permute(2, 0, 1) / 255
 
 
 def write_profiles(folder: Path, profiles: Mapping[str, Profile]) -> None:

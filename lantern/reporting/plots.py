@@ -27,7 +27,8 @@ def load_pyplot():
 def draw_pareto(rows: Sequence[Row], labels: Sequence[str], path: str | Path) -> Path | None:
     """Speed-up against Fréchet distance and against output TV, as far as measured, side by side: a labelled point a row
     with 95 % bars, filled if lossless; the Pareto front as a line. None where nothing was measured."""
-    points = {price: _points(rows, labels, price) for price in PRICES}
+    named = list(zip(rows, labels, strict=True))
+    points = {price: [(row, label) for row, label in named if _has_finite(row, "speedup", price)] for price in PRICES}
     shown = [price for price in PRICES if any(not is_baseline(row) for row, _ in points[price])]
     if not shown:
         return None
@@ -95,10 +96,6 @@ def draw_grid(columns: Mapping[str, Tensor], prompts: Sequence[str], path: str |
             fill(prompt, 14), rotation=0, ha="right", va="center", fontsize=7, color=INK, parse_math=False
         )
     return save_figure(figure, path)
-
-
-def _points(rows: Sequence[Row], labels: Sequence[str], price: str) -> list[tuple[Row, str]]:
-    return [(row, label) for row, label in zip(rows, labels, strict=True) if _has_finite(row, "speedup", price)]
 
 
 def _has_finite(row: Row, *keys: str) -> bool:

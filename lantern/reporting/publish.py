@@ -22,12 +22,11 @@ PUBLISHED = ("tokens_per_step", "speedup", "frechet", "source")  # of a paper's 
 
 def write_measurements(folder: Path, measurements: Sequence[Measurement]) -> None:
     """Writes results.jsonl, the lines that prompts.jsonl lacks, the images, profiles.json (acceptance by depth, rank
-    and position), and last summary.json, which marks the run as complete."""
+    and position), and last summary.json."""
     rows = [m.row for m in measurements]
     append_rows(folder / "results.jsonl", rows)
     for measured in measurements:
-        origins = {line["setting"]: measured.folder for line in measured.records}
-        copy_missing(folder, measured.records, origins)
+        copy_missing(folder, measured.records, measured.folder)
         write_images(measured.folder, measured.batch.file_names, measured.images)
     write_profiles(folder, {setting_id(m.row): m.profile for m in measurements if m.profile})
     replace_text(folder / SUMMARY, encode(dict(zip(label_rows(rows), rows, strict=True)), indent=2) + "\n")
@@ -55,8 +54,8 @@ def publish(
 
 
 def write_images(folder: Path, names: Sequence[str], images: Tensor) -> None:
-    """images [N, 3, H, W] in [0, 1] as PNG files, each whole or not there, since other points of a sweep read those of
-    plain decoding. LanternError for a folder that cannot be written."""
+    """images [N, 3, H, W] in [0, 1] as PNG files, each written atomically, since other points of a sweep read those of
+    plain decoding."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, image in zip(names, images, strict=True):

@@ -48,9 +48,8 @@ class Budget:
 
     def __post_init__(self) -> None:
         for group in ("within", "losses"):
-            for metric, limit in getattr(self, group).items():
-                if limit is not None:
-                    _check_limit(f"budget.{group}", metric, limit)
+            for metric, limit in self._limits(group):
+                _check_limit(f"budget.{group}", metric, limit)
         if not is_whole(self.min_images) or self.min_images < 0 or not isinstance(self.proven, bool):
             raise LanternError(
                 f"budget.min_images={self.min_images}, proven={self.proven}: give a whole number, and true or false"
@@ -69,7 +68,7 @@ class Budget:
         return worst if self._has_enough_images(row) or worst == "no" else "open"
 
     def best(self, rows: Sequence[Row]) -> Choice | None:
-        """Of the rows that were timed alike; None where nothing but plain decoding was timed and judged."""
+        """The fastest of the rows that were timed alike; None where only plain decoding was timed and judged."""
         tried = _number_of_lossy(rows)
         verdicts = [(row, self.verdict(row, tried)) for row in rows_timed_alike(rows) if row.get("speedup")]
         if all(is_baseline(row) or verdict is None for row, verdict in verdicts):
@@ -78,7 +77,7 @@ class Budget:
         if not inside:
             return None
         row, verdict = max(inside, key=lambda judged: speed_rank(judged[0]))
-        return Choice(row, verdict != "open", number_of_methods([row for row, _ in inside]))
+        return Choice(row, verdict != "open", sum(not is_baseline(row) for row, _ in inside) or 1)
 
     def describe(self, rows: Sequence[Row]) -> str:
         """In words, with how many images of the rows were judged where a number is required."""
@@ -139,8 +138,8 @@ def _values(row: Row, keys: Sequence[str]) -> tuple[str, ...]:
 
 
 def speed_rank(row: Row) -> tuple[bool, float]:
-    """Sort key, the fastest last: by the lower bound of the speed-up, since the value of a noisy row may lie far above
-    the truth. Rows without a bound, such as those of a single prompt, come first, in the order of their values."""
+    """Sort key, the fastest last: by the lower bound of the speed-up, since a noisy row's value may lie far above the
+    truth. Rows without a bound come first, in the order of their values."""
     low = row.get("speedup_low")
     has_bound = low is not None and isfinite(low)
     return has_bound, low if has_bound else row.get("speedup") or 0.0
@@ -153,11 +152,6 @@ def corrected_speed(row: Row, candidates: int) -> Interval:
     return Interval(row["speedup"], low, high).stretched(simultaneous_factor(candidates, row.get("num_timed")))
 
 
-def number_of_methods(rows: Sequence[Row]) -> int:
-    """How many rows the fastest was chosen from; plain decoding's speed-up is known."""
-    return max(1, sum(not is_baseline(row) for row in rows))
-
-
 def rank_rows(rows: Sequence[Row], budget: Budget) -> list[Row]:
     """The rows with their verdicts. Rows of several methods are sorted: those timed alike first, of these those within
     the budget, then by speed_rank; rows of one method keep their order."""
@@ -168,8 +162,9 @@ def rank_rows(rows: Sequence[Row], budget: Budget) -> list[Row]:
     alike = set(map(id, rows_timed_alike(judged)))
 
     def place(row: Row) -> tuple:
-        has_bound, speed = speed_rank(row)
-        return not is_baseline(row), id(row) not in alike, _class(row), not has_bound, -speed
+        (has_bound, speed), verdict = speed_rank(row), row["within_budget"]
+        kind = max(0, VERDICTS.index(verdict) - 1) if verdict else len(VERDICTS)  # 0: within the budget
+        return not is_baseline(row), id(row) not in alike, kind, not has_bound, -speed
 
     return sorted(judged, key=place)
 
@@ -178,21 +173,16 @@ def _number_of_lossy(rows: Sequence[Row]) -> int:
     return sum(not (row.get("lossless") or is_baseline(row)) for row in rows)
 
 
-def _class(row: Row) -> int:
-    """Sort key: 0 for a row within the budget; rows that were not judged come last."""
-    verdict = row["within_budget"]
-    return max(0, VERDICTS.index(verdict) - 1) if verdict else len(VERDICTS)
-
-
 def report_best(folder: Path, rows: Sequence[Row], budget: Budget, best: Choice | None) -> None:
-    """Prints the fastest setting within a budget, the fastest lossless one and how many times as fast as every other
-    setting they are, and writes best.json. Where `best` is None, only removes the best.json of an earlier sweep."""
+    """Prints the fastest setting within a budget, the fastest lossless one and their ratios to every other setting, and
+    writes best.json. Where `best` is None, only removes the best.json of an earlier sweep."""
     if best is None:
         (folder / "best.json").unlink(missing_ok=True)
         return
     labels = dict(zip(map(id, rows), label_rows(rows), strict=True))
     timed = [row for row in rows_timed_alike(rows) if marks(row)["law"] == "lossless" and row.get("speedup")]
-    lossless = Choice(max(timed, key=speed_rank, default=best.row), True, number_of_methods(timed))
+    candidates = sum(not is_baseline(row) for row in timed) or 1
+    lossless = Choice(max(timed, key=speed_rank, default=best.row), True, candidates)
     winners = [best, *([] if lossless.row is best.row else [lossless])]
     times = {labels[id(winner.row)]: _times_as_fast(winner, rows, labels) for winner in winners}
     record = {"budget": asdict(budget), "certain": best.is_certain, "setting": labels[id(best.row)]}

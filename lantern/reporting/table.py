@@ -93,13 +93,18 @@ def columns_of(rows: Sequence[Row]) -> list[Column]:
     """A column for every number in any row: the known ones first, then the metrics in the rows' order."""
     keys = list(dict.fromkeys(key for row in rows for key in row if not is_setting(key)))
     held = [key for key in keys if any(is_number(row.get(key)) for row in rows) and not is_bound(key, keys)]
-    known = {column.key: column for column in KNOWN}
-    return [known[key] for key in known if key in held] + [_metric_column(key) for key in held if key not in known]
+    known = [column.key for column in KNOWN]
+    ordered = [key for key in known if key in held] + [key for key in held if key not in known]
+    return [_column(key) for key in ordered]
 
 
 def better(key: str) -> str:
     """The direction in which a number is better: "high", "low", or "" where it is unknown."""
-    return ({known.key: known for known in KNOWN}.get(key) or _metric_column(key)).better
+    return _column(key).better
+
+
+def _column(key: str) -> Column:
+    return next((column for column in KNOWN if column.key == key), None) or _metric_column(key)
 
 
 def is_setting(key: str) -> bool:
@@ -148,30 +153,26 @@ def _method(row: Row) -> object:
 
 
 def _differing(rows: Sequence[Row]) -> list[str]:
-    return [key for key in (*LABEL_KEYS, *config_keys(rows)) if len({str(row.get(key)) for row in rows}) > 1]
+    return [key for key in _setting_keys(rows) if len({str(row.get(key)) for row in rows}) > 1]
+
+
+def _setting_keys(rows: Sequence[Row]) -> list[str]:
+    return [*LABEL_KEYS, *config_keys(rows)]
 
 
 def _label(row: Row, keys: Sequence[str]) -> str:
     parts = [_setting(row, key) for key in keys if row.get(key) is not None]
     if is_baseline(row):
         return " ".join(["AR", *parts])
-    return " ".join(parts) or " ".join([f"{row['acceptance']} {row['tree']}", *_bounds(row)])
+    bounds = [_setting(row, key) for key in ("delta", "lam") if row.get(key) is not None]
+    return " ".join(parts) or " ".join([f"{row['acceptance']} {row['tree']}", *bounds])
 
 
 def _setting(row: Row, key: str) -> str:
     if key == "drafter_hash":
         return str(row.get("drafter_name") or row[key])
-    return row[key] if isinstance(row[key], str) else f"{_symbol(key)} {row[key]:g}"
-
-
-def _bounds(row: Row) -> list[str]:
-    """A rule's δ or λ, which a row without a name of its own shows though no other row differs in it."""
-    return [f"{SYMBOLS[key]} {row[key]:g}" for key in ("delta", "lam") if row.get(key) is not None]
-
-
-def _symbol(key: str) -> str:
     name = key.split(".")[-1]
-    return SYMBOLS.get(name, name)
+    return row[key] if isinstance(row[key], str) else f"{SYMBOLS.get(name, name)} {row[key]:g}"
 
 
 def marks(row: Row) -> dict[str, str]:
@@ -186,58 +187,37 @@ def marks(row: Row) -> dict[str, str]:
 def shared_settings(rows: Sequence[Row]) -> str:
     """A sentence with the settings that all methods share, hashes left out, and the number of judged images."""
     methods = [row for row in rows if not is_baseline(row)] or rows
-    shared = [
-        key
-        for key in (*LABEL_KEYS, *config_keys(methods))
-        if not key.endswith("_hash")
-        and len({str(row.get(key)) for row in methods}) == 1
-        and methods[0].get(key) is not None
-    ]
-    settings = ", ".join(f"{key} {methods[0][key]}" for key in shared)
+    left_out = _differing(methods)
+    shared = [key for key in _setting_keys(methods) if key not in left_out and not key.endswith("_hash")]
+    settings = ", ".join(f"{key} {methods[0][key]}" for key in shared if methods[0].get(key) is not None)
     judged = methods[0].get("num_images")
     quality = f"Quality of {judged} images per setting; brackets" if judged else "Brackets"
     return f"All methods: {settings}. {quality}: 95 % bounds."
 
 
-HEADINGS = {  # of the terminal's table
-    "speedup": "speed-up", "tokens_per_step": "tokens/step", "target_forwards": "passes",
-    "drafter_forwards": "drafter's", "latency_s": "s/image", "draft_ms": "draft ms", "verify_ms": "verify ms",
-    "accept_ms": "accept ms", "output_tv": "output TV", "code_distance": "code dist.",
-    "frechet": "Fréchet", "frechet_diff": "less AR's", "kernel": "kernel", "precision": "prec.", "recall": "recall",
-}  # fmt: skip
+PRINTED = (  # columns of the terminal's table
+    "speedup", "tokens_per_step", "target_forwards", "drafter_forwards", "latency_s", "draft_ms", "verify_ms",
+    "accept_ms", "output_tv", "code_distance", "frechet", "frechet_diff", "kernel", "precision", "recall",
+)  # fmt: skip
 JUDGED = ("_accuracy", "_score")  # ends of the keys of metrics that have a column
 BOUNDED = ("speedup", "output_tv", "frechet", "frechet_diff")
 
 
 def format_table(rows: Sequence[Row]) -> str:
     """The rows as an aligned text table: the fixed columns that hold something, then every other quality metric."""
-    headers, lines = _cells(rows)
-    widths = [max(len(line[i]) for line in [headers, *lines]) for i in range(len(headers))]
-    aligned = [_align(line, widths) for line in [headers, *lines]]
-    return "\n".join([aligned[0], "-" * len(aligned[0]), *aligned[1:]])
-
-
-def _align(line: Sequence[str], widths: Sequence[int]) -> str:
-    label, *numbers = line
-    return "  ".join([label.ljust(widths[0]), *(n.rjust(width) for n, width in zip(numbers, widths[1:], strict=True))])
-
-
-def _cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     judged = dict.fromkeys(key for row in rows for key in row if key.endswith(JUDGED))
-    keys = [key for key in [*HEADINGS, *judged] if any(row.get(key) is not None for row in rows)]
-    headers = [HEADINGS.get(key, key.removesuffix(JUDGED[0]).replace("_", " ")) for key in keys]
-    differing = _differing_marks(rows)
-    lines = [
-        [label, *(marks(row)[name] for name in differing), *(format_value(row, key) for key in keys)]
-        for label, row in zip(label_rows(rows), rows, strict=True)
-    ]
-    return ["setting", *differing, *headers], lines
-
-
-def _differing_marks(rows: Sequence[Row]) -> list[str]:
-    """The marks in which methods differ."""
+    keys = [key for key in [*PRINTED, *judged] if any(row.get(key) is not None for row in rows)]
     words = [marks(row) for row in rows if not is_baseline(row)] or [marks(row) for row in rows]
-    return [name for name in words[0] if len({line[name] for line in words}) > 1]
+    differing = [name for name in words[0] if len({line[name] for line in words}) > 1]
+    lines = [["setting", *differing, *(_column(key).title for key in keys)]]
+    for label, row in zip(label_rows(rows), rows, strict=True):
+        lines.append([label, *(marks(row)[name] for name in differing), *(format_value(row, key) for key in keys)])
+    first, *widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    aligned = [
+        "  ".join([label.ljust(first), *(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))])
+        for label, *cells in lines
+    ]
+    return "\n".join([aligned[0], "-" * len(aligned[0]), *aligned[1:]])
 
 
 def format_value(row: Row, key: str) -> str:

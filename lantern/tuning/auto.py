@@ -166,7 +166,7 @@ class AutoTree:
         return [Batch.cycle(turned[number], size, search_seed(1 + number)) for number in numbers]
 
 
-def resolved(tree: TreePolicy | AutoTree, pipelines: PipelineFactory) -> TreePolicy | DrafterOverrides | None:
+def resolve_tree(tree: TreePolicy | AutoTree, pipelines: PipelineFactory) -> TreePolicy | DrafterOverrides | None:
     """The shape that tree=auto finds, if there are any for the drafter; another tree unchanged."""
     if not isinstance(tree, AutoTree):
         return tree

@@ -222,6 +222,7 @@ class Watched(FakePipeline):
         return generation
 
 
+@pytest.mark.full
 def test_batches_that_are_on_record_are_not_kept_in_memory(tmp_path):
     """Catches rounds of all images held until the last one: gigabytes for thousands of images."""
     pipeline = Watched()

@@ -59,11 +59,11 @@ def test_of_many_that_see_a_lease_expire_one_takes_it(tmp_path):
 def test_a_piece_that_failed_is_free_at_once_and_a_finished_one_never(tmp_path):
     leases = Leases(tmp_path, 60, Hand())
     lease = leases.take("a")
-    with pytest.raises(KeyError), leases.held(lease):
+    with pytest.raises(KeyError), leases.hold(lease):
         raise KeyError
     assert lease.read_text() == FREE
     again = leases.take("a")
-    with leases.held(again):
+    with leases.hold(again):
         pass
     assert again.read_text() == DONE
     assert leases.is_done("a")
@@ -74,7 +74,7 @@ def test_a_held_lease_changes_until_it_ends(tmp_path):
     """Catches a worker whose long pieces are taken for those of a dead one."""
     leases = Leases(tmp_path, 0.05 * BEATS)
     path = leases.take("a")
-    with leases.held(path):
+    with leases.hold(path):
         seen, end = {path.read_text()}, monotonic() + 10
         while len(seen) < 4 and monotonic() < end:
             seen.add(path.read_text())
@@ -101,7 +101,7 @@ def test_who_takes_a_piece_over_is_told_how_often_it_was_begun(tmp_path):
 def test_a_lease_whose_end_cannot_be_written_does_not_end_the_worker(tmp_path):
     """Catches a worker that a network file system's error kills after its piece is made."""
     leases = Leases(tmp_path / "leases", 60, Hand())
-    with leases.held(leases.take("a")):
+    with leases.hold(leases.take("a")):
         rmtree(tmp_path / "leases")
 
 

@@ -14,17 +14,11 @@ from lantern.evaluation.rows import append_rows, read_rows
 from lantern.identity import decoding_hashes, request_hash
 from lantern.reporting.page.pictures import shared_records
 
-
-def other_codebook(target, _) -> None:
-    target.codebook = torch.ones(8, 2)
-
-
-def other_encoder(target, _) -> None:
-    target.conditioner = SimpleNamespace(weights_hash="of other weights")
-
-
-def other_torch(_, monkeypatch) -> None:
-    monkeypatch.setattr(torch, "__version__", "0.1")
+CHANGES = {
+    "codebook": lambda target, patch: patch.setattr(target, "codebook", torch.ones(8, 2)),
+    "encoder": lambda target, patch: setattr(target, "conditioner", SimpleNamespace(weights_hash="other")),
+    "torch": lambda target, patch: patch.setattr(torch, "__version__", "0.1"),
+}
 
 
 def evaluated(folder) -> FakePipeline:
@@ -33,7 +27,7 @@ def evaluated(folder) -> FakePipeline:
     return pipeline
 
 
-@pytest.mark.parametrize("change", [other_codebook, other_encoder, other_torch])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_what_decoding_reads_is_in_the_keys_of_records_and_requests(tmp_path, monkeypatch, change: Callable):
     """Catches images and finished runs of another text encoder, tokenizer or torch that are read for this one's."""
     evaluated(tmp_path)
@@ -68,9 +62,9 @@ def test_lines_of_earlier_code_are_left_out(tmp_path):
     found, shared = shared_records([tmp_path], ["s"])
     assert shared == [("a", 0), ("b", 0)]
     assert {record["tokens"] for record in found["s"].values()} == {"n"}
-    copy_missing(tmp_path, old, {"s": tmp_path})  # a run of the earlier code again, which makes nothing
+    copy_missing(tmp_path, old, tmp_path)  # a run of the earlier code again, which makes nothing
     found, _ = shared_records([tmp_path], ["s"])
     assert [record["tokens"] for record in found["s"].values()] == ["o"] * 3
     size = (tmp_path / RECORDS).stat().st_size
-    copy_missing(tmp_path, old, {"s": tmp_path})
+    copy_missing(tmp_path, old, tmp_path)
     assert (tmp_path / RECORDS).stat().st_size == size

@@ -95,7 +95,7 @@ def test_a_copied_record_holds_the_last_timing(tmp_path):
     """Catches a folder that keeps the disturbed timing of an image it already has."""
     line = {"key": "k", "setting": "s", "part": "speed", "prompt": "b", "copy": 0, "image": None}
     for retimed in (0, 1, 1):
-        copy_missing(tmp_path, [line | {"retimed": retimed}], {"s": tmp_path})
+        copy_missing(tmp_path, [line | {"retimed": retimed}], tmp_path)
     assert [found["retimed"] for found in read_rows(tmp_path / RECORDS)] == [0, 1]
 
 

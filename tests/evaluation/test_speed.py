@@ -6,7 +6,7 @@ import torch
 from support.toy import tiny_target
 
 from lantern.evaluation import speed
-from lantern.evaluation.records import spent_by
+from lantern.evaluation.records import image_costs
 from lantern.evaluation.speed import copy_bandwidth, costs, over_floor, speed_warnings, step_ms, tokens_per_step
 from lantern.metrics.intervals import total_ratio
 from lantern.types import Generation, Round
@@ -19,7 +19,7 @@ def generation(steps: list[int], accepted: int = 1, latency_s: float = 1.0) -> G
 
 
 def spent(*generations: Generation) -> list[dict]:
-    return [line for made in generations for line in spent_by(made)]
+    return [line for made in generations for line in image_costs(made)]
 
 
 def test_tokens_per_step_sums_before_it_divides():

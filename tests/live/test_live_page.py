@@ -122,12 +122,3 @@ def test_a_phone_scrolls_nothing_sideways_and_dark_mode_is_dark(page, server, da
     assert (int(red) < 60) == dark
     small = "e => e.checkVisibility() && e.offsetHeight < 30 && e.type !== 'checkbox'"
     assert page.ask(f"[...document.querySelectorAll('button, select, input')].filter({small}).length") == 0
-
-
-def test_reduced_motion_draws_seldom_and_ends_with_the_whole_image(page):
-    page.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-reduced-motion", "value": "reduce"}])
-    page.ask(RECORD)
-    page.click("#run")
-    wait(page, ENDED)
-    assert page.ask(COUNT) == [256, 256]
-    assert len(page.ask("seen[0]")) < 100

@@ -1,8 +1,5 @@
 """python -m lantern and its arguments."""
 
-import subprocess
-import sys
-
 import pytest
 
 from lantern.__main__ import main
@@ -29,20 +26,3 @@ def test_arguments_that_do_not_fit_are_one_sentence(arguments, message, monkeypa
     with pytest.raises(LanternError, match=message) as found:
         main([*arguments, *(["open=false"] if "open=maybe" not in arguments else [])])
     assert "\n" not in str(found.value)
-
-
-@pytest.mark.full
-def test_a_taken_port_ends_the_command_with_a_remedy_and_no_traceback():
-    with LiveServer(0) as taken:
-        command = [sys.executable, "-m", "lantern", f"port={taken.server_port}", "open=false"]
-        ended = subprocess.run(command, capture_output=True, text=True)
-    assert ended.returncode == 1
-    assert ended.stderr.strip().endswith("choose another with port=")
-    assert "Traceback" not in ended.stderr
-
-
-def test_help_is_short(capsys):
-    main(["--help"])
-    text = capsys.readouterr().out
-    assert text.startswith("usage: python -m lantern")
-    assert len(text.splitlines()) < 15

@@ -124,6 +124,7 @@ def test_setup_names_the_methods_and_the_words(server):
     assert set(" ".join(EXAMPLES).split()) <= set(setup["words"])
 
 
+@pytest.mark.full
 def test_a_second_comparison_is_refused_and_a_closed_connection_ends_the_first(server, monkeypatch, slow_rounds):
     """Catches two decodings on one cache, and one that goes on with nobody looking."""
     monkeypatch.setattr("lantern.live.server.PATIENCE_S", 0.2)

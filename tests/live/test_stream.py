@@ -18,9 +18,12 @@ METHODS = {
     "window": {"method": "jacobi"},
     "refined window": {"method": "refined_jacobi"},
 }
+FAST = ("dynamic tree", "window")
 
 
-@pytest.mark.parametrize("parts", METHODS.values(), ids=METHODS)
+@pytest.mark.parametrize(
+    "parts", [pytest.param(METHODS[name], marks=[] if name in FAST else pytest.mark.full, id=name) for name in METHODS]
+)
 def test_every_round_adds_to_what_was_committed_and_the_stream_ends_with_the_tokens_of_generate(tiny, parts):
     """Catches values that share memory with later rounds, positions off by one, and padding shown as drafts."""
     values = list(tiny.stream(PROMPT, seed=3, **parts))

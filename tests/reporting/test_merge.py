@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.fake_pipeline import FakePipeline
+from support.fake_pipeline import Brightness, FakePipeline
 
 from lantern.errors import LanternError
 from lantern.evaluation.evaluate import Evaluation
@@ -52,37 +52,18 @@ def test_points_that_are_one_setting_or_not_timed_alike_are_named(tmp_path, chan
     assert (warning in caplog.text) if warning else not caplog.records
 
 
-class Warner:
-    """A metric of one warning."""
-
-    def prepare(self, prompts):
-        """Nothing is kept."""
-
-    def __call__(self, images, prompts):
-        return {}
-
-    def against(self, images, plain, prompts):
-        return {}
-
-    def protocol(self, prompts):
-        return {}
-
-    def warnings(self, prompts):
-        return ["a bias"]
-
-
 def test_a_sweep_warns_once_below_its_table_and_keeps_the_warning_in_its_rows(tmp_path, capsys, caplog):
     """Catches a warning that is logged while points are measured, or lost."""
     for number, delta in enumerate((0.1, 0.2)):
         plan = Plan(["a", "b"], 0, 2, 2, folder=tmp_path / str(number), shared=tmp_path)
-        evaluation = Evaluation(plan, {"w": Warner()})
+        evaluation = Evaluation(plan, {"w": Brightness()})
         write_measurements(tmp_path / str(number), evaluation.run(FakePipeline(delta=delta)))
-    assert "a bias" not in caplog.text + capsys.readouterr().out
+    assert "too dark to tell" not in caplog.text + capsys.readouterr().out
     rows, _ = merge_points(tmp_path, point_folders(tmp_path), "delta sweep", Budget({"frechet": 0.1}))
     printed = capsys.readouterr().out
-    assert printed.count("a bias") == 1
-    assert printed.index("tokens/step") < printed.index("a bias")
-    assert [row["warnings"] for row in rows] == ["a bias"] * 3
+    assert printed.count("too dark to tell") == 1
+    assert printed.index("tokens per step") < printed.index("too dark to tell")
+    assert [row["warnings"] for row in rows] == ["too dark to tell"] * 3
 
 
 def test_the_profile_of_the_first_folder_counts(tmp_path):

@@ -75,24 +75,13 @@ class Cache:
         self.allocated.append((batch_size, num_nodes))
 
 
-@dataclass
 class Decoder:
-    machine: Machine
-    shape: object
-
-    @property
-    def target(self):
-        return self.machine.target
-
-    @property
-    def drafter(self):
-        nodes, depth = 1 + self.machine.parts(self.shape)[0], len(self.machine.parts(self.shape)[3])
-        sizes = {"num_nodes": nodes, "depth": depth}
-        return SimpleNamespace(name="simulated", allocate=self.machine.target.drafted.append, **sizes)
-
-    @property
-    def rule(self):
-        return SimpleNamespace(parameters={"skip": self.machine.skip})
+    def __init__(self, machine: Machine, shape) -> None:
+        self.machine, self.shape, self.target = machine, shape, machine.target
+        nodes, _, _, chances = machine.parts(shape)
+        sizes = {"num_nodes": 1 + nodes, "depth": len(chances)}
+        self.drafter = SimpleNamespace(name="simulated", allocate=self.target.drafted.append, **sizes)
+        self.rule = SimpleNamespace(parameters={"skip": machine.skip})
 
     def generate(self, prompts, seeds, batch_size):
         self.machine.asked.append((self.shape, batch_size))

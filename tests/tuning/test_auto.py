@@ -170,14 +170,6 @@ def test_a_search_that_found_nothing_is_kept_as_well(tmp_path):
     assert not machine.asked
 
 
-@pytest.mark.parametrize("takes", [EAGLE, JACOBI, REFINED])
-def test_the_choice_has_been_decoded_with(takes):
-    """Catches an estimate that is trusted without a trial."""
-    machine = Machine(1.0, 0.05, 0.1, frozenset(takes), guessed=lambda depth, length: 0.8)
-    shape = found(machine)
-    assert any(asked is not None and asked.settings is shape.settings for asked, _ in machine.asked)
-
-
 def test_where_passes_are_recorded_all_shapes_are_warmed_up_in_one_cache():
     """Catches graphs that are recorded while a shape is timed, or dropped when a larger tree needs a larger cache."""
     passes = [SimpleNamespace(has_graphs=has_graphs) for has_graphs in (False, True)]

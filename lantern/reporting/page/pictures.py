@@ -27,7 +27,14 @@ def same_prompt_pictures(points: Sequence[Path], settings: Sequence[str]) -> dic
     first = next(iter(found.values()))
     return {
         "prompts": [{"text": text, "copy": copy, "seed": str(first[text, copy]["seed"])} for text, copy in shown],
-        "pictures": [[_picture(found[s][key], first[key]) for key in shown] if s in found else [] for s in settings],
+        "pictures": [
+            [
+                {"src": data_url(record["file"]), "same": record.get("tokens") == first[key].get("tokens")}
+                for key in shown
+                if (record := found.get(setting, {}).get(key))
+            ]
+            for setting in settings
+        ],
     }
 
 
@@ -46,10 +53,6 @@ def shared_records(points: Sequence[Path], settings: Sequence[str]) -> tuple[dic
     found = {setting: held[setting] for setting in settings if setting in held}
     first = next(iter(found.values()), {})
     return found, [key for key in first if all(key in records for records in found.values())]
-
-
-def _picture(record: Mapping, first: Mapping) -> dict[str, object]:
-    return {"src": data_url(record["file"]), "same": record.get("tokens") == first.get("tokens")}
 
 
 def data_url(path: Path) -> str:

@@ -117,12 +117,11 @@ def protocol(points: Sequence[Path], rows: Sequence[Row], labels: Sequence[str])
     """{"runs", "settings"}: of the points' provenance, and of all in the rows besides numbers, each
     {"shared": [[key, value]], "differing": {"keys", "lines": [[name, value …]]}}."""
     runs = {point.name: _flat(read_object(point / PROVENANCE)) for point in points}
-    settings = {label: _flat(_words(row)) for label, row in zip(labels, rows, strict=True)}
+    settings = {}
+    for label, row in zip(labels, rows, strict=True):
+        shown = [key for key in row if is_setting(key) or isinstance(row[key], str | bool | Mapping | list)]
+        settings[label] = _flat({key: row[key] for key in shown})
     return {"runs": _split(runs), "settings": _split(settings)}
-
-
-def _words(row: Row) -> Row:
-    return {key: row[key] for key in row if is_setting(key) or isinstance(row[key], str | bool | Mapping | list)}
 
 
 def _flat(value: object, name: str = "") -> dict[str, str]:

@@ -4,7 +4,6 @@ import json
 import shlex
 
 from PIL import Image
-from support.fake_pipeline import FakePipeline
 from support.made_sweep import PROMPTS, made_sweep, record_overrides
 from support.pages import read_content
 
@@ -54,28 +53,14 @@ def test_the_protocol_says_once_what_all_share(tmp_path):
     assert found["settings"]["differing"]["lines"] == [["a", "0.1"], ["b", "0.2"]]
 
 
-def test_a_damaged_provenance_is_named_and_leaves_the_page_whole(tmp_path, caplog):
-    """Catches a report that ends at one point's file, and does not say at whose."""
-    replace_text(tmp_path / "provenance.json", "{")
-    assert protocol([tmp_path], [{"delta": 0.1}], ["a"])["runs"]["shared"] == []
-    assert f"{tmp_path}/provenance.json is damaged" in caplog.text
-
-
-def test_a_missing_picture_leaves_its_prompt_out(tmp_path):
-    folder = made_sweep(tmp_path, {0.1: FakePipeline})
-    next((folder / "0" / "images").glob("00001-*")).unlink()
-    rows = [row["values"] for row in read_content(folder / "report.html")["rows"]]
-    write_page(folder / "again.html", "again", rows, [folder / "0"], {})
-    assert [prompt["text"] for prompt in read_content(folder / "again.html")["prompts"]] == [PROMPTS[0], PROMPTS[2]]
-
-
-def test_a_missing_record_of_images_is_told_and_leaves_the_page_whole(tmp_path, caplog):
+def test_a_missing_record_is_told_and_a_missing_picture_leaves_its_prompt_out(tmp_path, caplog):
     """Catches a finished run that ends in a FileNotFoundError when it is asked for again."""
     folder = made_sweep(tmp_path)
     (folder / "0" / "prompts.jsonl").unlink()
+    next((folder / "1" / "images").glob("00001-*")).unlink()
     rows = [row["values"] for row in read_content(folder / "report.html")["rows"]]
     write_page(folder / "again.html", "again", rows, [folder / "0", folder / "1"], {})
-    assert len(read_content(folder / "again.html")["prompts"]) == len(PROMPTS)
+    assert [prompt["text"] for prompt in read_content(folder / "again.html")["prompts"]] == [PROMPTS[0], PROMPTS[2]]
     assert f"{folder}/0/prompts.jsonl is missing: its images are not shown" in caplog.text
 
 
@@ -87,8 +72,12 @@ def test_large_pictures_are_made_smaller(tmp_path):
 
 
 def test_a_command_reads_back_as_the_recorded_overrides(tmp_path):
-    """Catches quotes that a shell removes from a list of prompts."""
-    overrides = ["+method=lantern", "prompts=['a blue ring', \"$HOME's\"]", "acceptance.delta=0.1"]
+    """Catches quotes that a shell removes from a list of prompts, and ${…}, which only the run can resolve."""
+    overrides = [
+        "+method=lantern",
+        "prompts=['a blue ring', \"$HOME's\"]",
+        "drafter.checkpoint=${paths.weights}/drafter",
+    ]
     record_overrides(tmp_path / "run", overrides, "RUN")
     assert shlex.split(command_of(tmp_path / "run")) == ["python", "evaluate.py", *overrides]
 
@@ -116,12 +105,6 @@ def test_commands_belong_to_settings_and_not_to_places(tmp_path):
     found = commands([tmp_path / str(number) for number in range(3)])
     ends = {key: command[-1] for key, command in found.items()}
     assert ends == {setting_id(shared): "1", setting_id(own[0]): "0", setting_id(own[1]): "1"}
-
-
-def test_an_interpolation_stays_as_it_was_given(tmp_path):
-    """Catches a report that ends, after everything was measured, at ${…}, which only the run's configuration has."""
-    record_overrides(tmp_path, ["drafter.checkpoint=${paths.weights}/drafter"], "RUN")
-    assert shlex.split(command_of(tmp_path))[2:] == ["drafter.checkpoint=${paths.weights}/drafter"]
 
 
 def test_a_wheel_has_a_command_of_its_own(tmp_path, monkeypatch):

@@ -50,21 +50,6 @@ def test_a_heading_sorts_best_first_then_backwards_then_as_measured(page):
     assert page.ask(SORTS) == []
 
 
-def test_headings_sort_from_the_keyboard_and_keep_the_focus(page):
-    page.ask("document.querySelector(\"button[data-key='speedup']\").focus()")
-    page.press("Enter")
-    assert page.ask(ORDER) == LABELS[::-1]
-    page.press(" ")
-    assert page.ask(SORTS) == ["ascending"]
-    assert page.ask("document.activeElement.dataset.key") == "speedup"
-
-
-def test_all_columns_are_shown_when_asked_for(page):
-    assert not visible(page, "button[data-key='draft_ms']")
-    page.click("#all-columns")
-    assert visible(page, "button[data-key='draft_ms']")
-
-
 def test_hovering_a_point_shows_its_setting_its_figures_and_a_sample(page):
     page.hover(".point[data-row='2'] .dot")
     text = page.ask("document.querySelector('#tip').innerText")
@@ -177,14 +162,6 @@ def test_pictures_of_other_noise_are_only_set_side_by_side(page):
     assert page.ask("document.querySelector(\"[value='slider']\").disabled")
     assert "do not share their noise" in page.ask("document.querySelector('#pair-note').innerText")
     assert page.ask("document.querySelectorAll('.beside img').length") == 2
-
-
-def test_the_next_prompt_changes_every_picture(page):
-    sources = "[...document.querySelectorAll('#gallery img')].map(image => image.src)"
-    before = page.ask(sources)
-    page.click("#prompt-options button:last-of-type")
-    assert all(a != b for a, b in zip(before, page.ask(sources), strict=True))
-    assert page.ask("document.querySelector('#prompt-options select').value") == "1"
 
 
 def test_the_heat_map_and_the_tree_are_read_with_arrow_keys(page):

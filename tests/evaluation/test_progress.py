@@ -38,7 +38,7 @@ def small_groups(monkeypatch):
 
 def evaluate(folder: Path, bar: EvaluationBar, point: int = 0, num_timed: int = 2, num_images: int = 4) -> None:
     plan = Plan(PROMPTS, num_timed, num_images, 2, folder=folder / str(point), shared=folder)
-    Evaluation(plan, count=bar).run(Timed(delta=0.1 * (point + 1)))
+    Evaluation(plan, bar=bar).run(Timed(delta=0.1 * (point + 1)))
 
 
 def bar(stream: io.StringIO, points: int = 1) -> EvaluationBar:
