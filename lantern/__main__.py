@@ -21,7 +21,7 @@ methods, and watch both images being decoded. Ctrl-C ends it.
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Serves until Ctrl-C. Raises LanternError for arguments that do not fit."""
+    """Serves until Ctrl-C."""
     if {"-h", "--help"} & set(arguments):
         return print(USAGE)
     from lantern.live.server import LiveServer  # Hydra and torch, which --help does without

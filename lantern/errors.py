@@ -38,8 +38,6 @@ def no_value(setting: str) -> str:
 
 
 def check_whole(group: str, **settings: object) -> None:
-    """Raises LanternError for settings of a config group that are no whole numbers: a fraction would be rounded without
-    a word, or fail in the middle of decoding."""
     for name, value in settings.items():
         if value is None:
             raise LanternError(f"{group}.{name}=null is not a whole number; leave it out for the default")
@@ -48,7 +46,6 @@ def check_whole(group: str, **settings: object) -> None:
 
 
 def check_batch_size(batch_size: object) -> None:
-    """Raises LanternError for what is no number of images to decode at once."""
     if not is_whole(batch_size) or batch_size < 1:
         raise LanternError(f"batch_size={batch_size} is no number of images; give a whole number of at least 1")
 

@@ -50,7 +50,6 @@ def bytes_hash(parts: Iterable[Any]) -> str:
 
 
 def files_hash(paths: Iterable[str | Path]) -> str:
-    """Of the bytes of files, one after the other."""
 
     def blocks() -> Iterator[bytes]:
         for path in paths:
@@ -61,7 +60,6 @@ def files_hash(paths: Iterable[str | Path]) -> str:
 
 
 def tensor_hash(tensor: Tensor) -> str:
-    """Of a tensor's values."""
     return bytes_hash([_bytes_of(tensor)])
 
 

@@ -107,7 +107,6 @@ class RowCache:
             self.left[image] = 0
 
     def advance(self, counts: list[int], committed: Tensor) -> None:
-        """As Noise.advance."""
         self.used += committed
         self.left = [max(0, left - count) for left, count in zip(self.left, counts, strict=True)]
 

@@ -42,7 +42,6 @@ class Pipeline(DecodingSetup):
         return generate(self, prompts, seeds, batch_size)
 
     def first_rounds(self, prompts: Sequence[str], seeds: Sequence[int], count: int) -> list[Round]:
-        """The first `count` rounds, for timing."""
         return first_rounds(self, prompts, seeds, count)
 
     def steps(self, prompt: str, seed: int) -> Iterator[Step]:

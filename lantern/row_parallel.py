@@ -63,7 +63,6 @@ class Image:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all rows of the grid are committed."""
         return min(self.done) == self.width  # a row may overtake the one above
 
     def plan(self) -> None:

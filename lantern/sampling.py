@@ -48,7 +48,6 @@ class Sampling:
 
     @property
     def is_greedy(self) -> bool:
-        """Whether tokens are picked without noise."""
         return self.temperature == 0
 
     def noise(self, target: Target, drafter: Drafter, batch_size: int) -> Noise:

@@ -39,7 +39,6 @@ class Progress:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all tokens are committed."""
         return self.committed == len(self.tokens)
 
 

@@ -120,7 +120,6 @@ class Verdict:
 
     @cached_property
     def counts(self) -> list[int]:
-        """`accepted` on the host."""
         return [len(path) - 1 for path in self.paths]
 
     @cached_property

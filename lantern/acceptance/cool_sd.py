@@ -20,7 +20,7 @@ class CoolSD:
     verification = "ratio"  # by default, as in the paper
 
     def __init__(self, delta: float, nu: float, mu: float) -> None:
-        """delta in (0, MOST] scales all weights, nu >= 0 anneals them, mu shifts. Raises LanternError outside these."""
+        """delta in (0, MOST] scales all weights, nu >= 0 anneals them, mu shifts."""
         if not 0 < delta <= MOST:
             raise LanternError(f"acceptance.delta={delta} scales acceptance; give a value above 0, at most {MOST:g}")
         if not 0 <= nu < float("inf"):
@@ -34,7 +34,6 @@ class CoolSD:
         self.parameters = {"delta": delta, "nu": nu, "mu": mu}
 
     def weight(self, depth: Tensor) -> Tensor:  # [M] -> [M]
-        """w at each depth, 1 being the first level."""
         return self.delta * (-self.nu * (depth - 1) - self.mu).exp()
 
     def law(self, p: Tensor, q: Tensor, depth: Tensor) -> Tensor:

@@ -17,8 +17,7 @@ class EntropyAware:
     verification = "ratio"  # by default, as in the paper
 
     def __init__(self, alpha: float, beta: float) -> None:
-        """alpha >= 1 / MOST, the entropy at which 63 % of the relaxation is reached; beta in [0, MOST]. Raises
-        LanternError outside these."""
+        """alpha >= 1 / MOST, the entropy at which 63 % of the relaxation is reached; beta in [0, MOST]."""
         if not alpha >= 1 / MOST:
             raise LanternError(f"acceptance.alpha={alpha} divides the entropy; give a value from {1 / MOST:g} on")
         if not 0 <= beta <= MOST:
@@ -27,7 +26,6 @@ class EntropyAware:
         self.parameters = {"alpha": alpha, "beta": beta}
 
     def weight(self, law: Tensor) -> Tensor:  # [M, V] -> [M]
-        """w of each law."""
         return 1 + self.beta * (1 - (-entropy(law) / self.alpha).exp())
 
     def law(self, p: Tensor, q: Tensor, depth: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ class GSD:
 
     def __init__(self, codebook: Tensor, g: int, max_gap: float, max_distance: float) -> None:
         """codebook [V, C]; g codes a cluster, 1 <= g <= V, whose p differs from x's by less than max_gap and whose
-        squared distance to x is less than max_distance, both above 0. Raises LanternError outside these."""
+        squared distance to x is less than max_distance, both above 0."""
         check_whole("acceptance", g=g)
         if not 1 <= g <= len(codebook):
             raise LanternError(f"acceptance.g={g} codes a cluster; give 1 to {len(codebook)}, the codebook's size")

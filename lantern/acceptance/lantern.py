@@ -18,7 +18,7 @@ class Lantern:
     judge = judge_by_relaxed_law
 
     def __init__(self, codebook: Tensor, k: int, delta: float) -> None:
-        """codebook [V, C]; k neighbours, 0 <= k < V; delta in [0, 1]. Raises LanternError outside these."""
+        """codebook [V, C]; k neighbours, 0 <= k < V; delta in [0, 1]."""
         check_delta(delta)
         self.neighbours, self.k, self.delta = nearest(codebook, k), k, delta
         self.lossless = k == 0 or delta == 0
@@ -29,6 +29,5 @@ class Lantern:
 
 
 def check_delta(delta: float) -> None:
-    """Raises LanternError for a bound that is no probability mass."""
     if not 0 <= delta <= 1:
         raise LanternError(f"acceptance.delta={delta} is a probability mass; give a value in [0, 1]")

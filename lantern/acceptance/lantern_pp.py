@@ -18,7 +18,7 @@ class LanternPP:
     judge = judge_by_relaxed_law
 
     def __init__(self, codebook: Tensor, k: int, lam: float) -> None:
-        """codebook [V, C]; k neighbours, 0 <= k < V; lam >= 1. Raises LanternError outside these."""
+        """codebook [V, C]; k neighbours, 0 <= k < V; lam >= 1."""
         check_lam(lam)
         self.neighbours, self.k, self.lam = nearest(codebook, k), k, lam
         self.lossless = k == 0 or lam == 1
@@ -29,7 +29,6 @@ class LanternPP:
 
 
 def check_lam(lam: float) -> None:
-    """Raises LanternError for a bound that leaves a token less than its own probability, or has no end."""
     if not 1 <= lam < inf:
         raise LanternError(f"acceptance.lam={lam} multiplies a token's own probability; give a value of 1 or more")
 

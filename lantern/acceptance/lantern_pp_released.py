@@ -17,7 +17,7 @@ class LanternPPReleased:
     verification = "ratio"
 
     def __init__(self, codebook: Tensor, k: int, lam: float) -> None:
-        """codebook [V, C]; k neighbours, 0 <= k < V; lam >= 1. Raises LanternError outside these."""
+        """codebook [V, C]; k neighbours, 0 <= k < V; lam >= 1."""
         check_lam(lam)
         self.dropped = nearest_and_next(codebook, k)
         self.neighbours, self.k, self.lam = self.dropped[:, :k], k, lam

@@ -20,7 +20,7 @@ class LanternReleased:
     verification = "ratio"
 
     def __init__(self, codebook: Tensor, k: int, delta: float) -> None:
-        """codebook [V, C]; k neighbours, 0 <= k < V; delta in [0, 1]. Raises LanternError outside these."""
+        """codebook [V, C]; k neighbours, 0 <= k < V; delta in [0, 1]."""
         check_delta(delta)
         self.dropped = nearest_and_next(codebook, k)
         self.neighbours, self.k, self.delta = self.dropped[:, :k], k, delta

@@ -11,8 +11,7 @@ SPARE = 32  # candidates beyond k, for ties
 def nearest(codebook: Tensor, k: int, chunk: int = 1024) -> Tensor:  # [V, C] -> [V, k]
     """Indices of the k nearest codes by Euclidean distance, nearest first, the code itself left out.
 
-    Ties go to the lower index. Raises LanternError unless k is whole and 0 <= k < V.
-    """
+    Ties go to the lower index."""
     check_whole("acceptance", k=k)
     size = len(codebook)
     if not 0 <= k < size:

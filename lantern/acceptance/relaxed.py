@@ -35,7 +35,6 @@ def relaxed(p_tilde: Tensor, q: Tensor | None, x: Tensor) -> tuple[Tensor, Tenso
 def judge_by_relaxed_law(
     rule: Relaxation, p: Tensor, q: Tensor | None, x: Tensor, site: Site
 ) -> tuple[Tensor, Tensor]:  # as AcceptanceRule.judge
-    """Judges against the rule's p~."""
     return relaxed(rule.relax(p, x), q, x)
 
 

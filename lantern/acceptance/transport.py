@@ -20,7 +20,7 @@ class Transport:
     judge = judge_by_own_law
 
     def __init__(self, codebook: Tensor, k: int, eps: float) -> None:
-        """codebook [V, C]; k neighbours, 1 <= k < V; eps >= 0. Raises LanternError outside these."""
+        """codebook [V, C]; k neighbours, 1 <= k < V; eps >= 0."""
         if k < 1:
             raise LanternError(f"acceptance.k={k} leaves no neighbour to send mass to; give 1 or more")
         if not 0 <= eps < float("inf"):

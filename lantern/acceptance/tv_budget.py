@@ -17,7 +17,7 @@ class TvBudget:
     judge = judge_by_own_law
 
     def __init__(self, eps: float) -> None:
-        """eps in [0, 1]. Raises LanternError outside."""
+        """eps in [0, 1]."""
         if not 0 <= eps <= 1:
             raise LanternError(f"acceptance.eps={eps} is a total variation; give a value in [0, 1]")
         self.eps, self.lossless = eps, eps == 0

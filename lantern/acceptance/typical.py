@@ -19,7 +19,7 @@ class Typical:
     lossless = False
 
     def __init__(self, eps: float, delta: float) -> None:
-        """eps and delta above 0. Raises LanternError outside these."""
+        """eps and delta above 0."""
         for name, value in (("eps", eps), ("delta", delta)):
             if not value > 0:
                 raise LanternError(f"acceptance.{name}={value} would accept any token; give a value above 0")
@@ -27,7 +27,6 @@ class Typical:
         self.parameters = {"eps": eps, "delta": delta}
 
     def is_typical(self, p: Tensor, x: Tensor) -> Tensor:  # [B, V], [B] -> [B]
-        """Whether each x is accepted."""
         return p.gather(1, x[:, None])[:, 0] > (self.delta * (-entropy(p)).exp()).clamp(max=self.eps)
 
     def relax(self, p: Tensor, x: Tensor) -> Tensor:

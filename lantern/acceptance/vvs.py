@@ -22,7 +22,6 @@ class VVS:
     judge = judge_by_own_law
 
     def __init__(self, skip: int) -> None:
-        """skip >= 0 levels. Raises LanternError else."""
         if not is_whole(skip) or skip < 0:
             raise LanternError(f"acceptance.skip={skip} levels are committed unjudged; give 0 or more")
         self.skip, self.lossless = skip, skip == 0

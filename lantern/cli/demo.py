@@ -38,7 +38,7 @@ def demo(cfg: DictConfig) -> None:
 
 
 def choose_size(cfg: DictConfig, folder: Path) -> DictConfig:
-    """The settings of demo.size. LanternError for an unknown size, and in a folder that holds a demo of another one."""
+    """The settings of demo.size."""
     if cfg.demo.size not in cfg.sizes:
         raise LanternError(f"demo.size={cfg.demo.size} is unknown; give one of {', '.join(cfg.sizes)}")
     record = folder / SIZE
@@ -70,7 +70,7 @@ def sweep_command(size: DictConfig, folder: Path, place: Sequence[str]) -> list[
 
 
 def run_command(command: Sequence[str]) -> None:
-    """Prints a script with its settings and runs it in a process of its own. LanternError if it fails."""
+    """Prints a script with its settings and runs it in a process of its own."""
     script, *settings = command
     program, shown = program_of(script)
     print(f"\n$ {shlex.join([*shown, *settings])}", flush=True)

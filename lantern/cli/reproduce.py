@@ -44,7 +44,7 @@ def replay(cfg: DictConfig, given: Sequence[str], folder: Path) -> str:
 
 
 def recorded_run(home: Path) -> tuple[list[str], list[Row]]:
-    """The overrides of a finished run and its rows. LanternError for any other folder."""
+    """The overrides of a finished run and its rows."""
     overrides, rows = read_object(home / FINISHED).get("overrides"), read_summary(home)
     if not rows or not isinstance(overrides, list) or not all(isinstance(one, str) for one in overrides):
         raise LanternError(

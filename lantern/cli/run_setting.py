@@ -83,7 +83,7 @@ def run_setting(
 
 
 def plan_of(cfg: DictConfig) -> Plan:
-    """The prompts and sizes of a setting. Raises LanternError for those that no run can use."""
+    """The prompts and sizes of a setting."""
     prompts = split_prompts(load_prompts(cfg.prompts, Path(cfg.paths.root) / "data" / "prompts"), cfg.split)
     speed, quality = cfg.speed, cfg.quality
     if speed is None or quality is None:
@@ -128,7 +128,6 @@ def _tree(
 def _identified(
     plan: Plan, config: Mapping, pipeline: Pipeline, settings: Row, method: str | None, hashes: Mapping[str, str]
 ) -> Plan:
-    """The plan with what identifies its rows."""
     tokenizer = next((found for name, found in hashes.items() if name.startswith("model.tokenizer")), None)
     preset = {"method": method} if method else {}
     weights = config["drafter"].get("checkpoint")

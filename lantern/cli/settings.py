@@ -93,7 +93,6 @@ def _group(command: str, name: str) -> str:
 
 
 def check_settings(cfg: DictConfig) -> None:
-    """Raises LanternError for switches and devices of evaluate.py that no constructor checks."""
     for switch in SWITCHES:
         if not isinstance(cfg[switch], bool):
             raise LanternError(f"{switch}={cfg[switch]} is no switch; give true or false")

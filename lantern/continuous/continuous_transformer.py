@@ -55,11 +55,9 @@ class ContinuousTokenizer(nn.Module):
         return self.standardisation(self.tokenizer.codebook)
 
     def encode(self, images: Tensor) -> Tensor:  # [B, 3, H, W] -> [B, L, C]
-        """Tokens of images in [0, 1], in raster order."""
         return self.standardisation(self.tokenizer.latents(images)).flatten(1, 2)
 
     def decode(self, tokens: Tensor) -> Tensor:  # [B, L, C] -> [B, 3, H, W]
-        """Images in [0, 1] of a square grid of tokens."""
         latents = self.standardisation.latents(square(tokens)).to(self.tokenizer.codebook.dtype)
         return ((self.tokenizer.render(latents) + 1) / 2).clamp(0, 1)
 

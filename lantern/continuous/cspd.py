@@ -36,7 +36,7 @@ class CSpD(GaussianShared):
         self.name = "cspd" if temperature == 1 else f"cspd_{temperature:g}"
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
-        """probs: conditions [B, N, R D]. LanternError for a relaxed rule."""
+        """probs: conditions [B, N, R D]."""
         require_exact(rule, self.name)
         gaussians, (rows, nodes) = gaussian(noise), (torch.arange(n, device=probs.device) for n in probs.shape[:2])
         law = self.head(probs, gaussians.normals(len(nodes)))

@@ -20,7 +20,7 @@ class GaussianRatio(GaussianShared):
     name = "gaussian_ratio"
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
-        """probs: conditions [B, N, R D]. LanternError for a relaxed rule."""
+        """probs: conditions [B, N, R D]."""
         require_exact(rule, self.name)
         law = self.head(probs, gaussian(noise).normals(probs.shape[1]))
         drafted = tree.tokens.roll(-1, 1)  # [B, N, C] behind a node; undefined at the last
@@ -42,6 +42,5 @@ def judge_draft(e: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def require_exact(rule: AcceptanceRule, name: str) -> None:
-    """LanternError for a rule that relaxes."""
     if not rule.lossless:
         raise LanternError(f"verification={name} relaxes nothing; use acceptance=exact, not {rule.name}")

@@ -81,18 +81,15 @@ class GaussianNoise(Noise):
         return normals.unflatten(-1, (count, -1))
 
     def noise_of_chain(self, count: int) -> Tensor:
-        """LanternError, as noise_at_depths and draw: they serve laws of codes."""
         raise LanternError(
             "this verification judges codes and the model's tokens are latents; use verification=gaussian_ratio, "
             "gaussian_shared or cspd"
         )
 
     def noise_at_depths(self, depths: Tensor) -> Tensor:
-        """LanternError."""
         return self.noise_of_chain(0)
 
     def draw(self, law: Tensor) -> Tensor:
-        """LanternError."""
         return self.noise_of_chain(0)
 
     def _make_picks(self, images: Tensor, ahead: Tensor) -> Tensor:
@@ -166,7 +163,6 @@ class LatentProposals:
         self.normals = gaussian(noise).normals
 
     def sample_scores(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor:
-        """LanternError, as chosen and coupled: they serve laws of codes."""
         raise LanternError("this drafter drafts codes and the model's tokens are latents; use drafter=latent_jacobi")
 
     def topk_scores(self, log_q: Tensor, depth: int) -> Tensor:
@@ -177,7 +173,6 @@ class LatentProposals:
 
 
 def check_length(length: int) -> None:
-    """LanternError for a number of drafted tokens that no chain can have."""
     check_whole("drafter", length=length)
     if length < 1:
         raise LanternError(f"drafter.length={length}: a chain needs 1 token at least")
@@ -193,7 +188,7 @@ def gaussian(noise: Noise) -> GaussianNoise:
 
 def verdict_on_chain(tree: DraftTree, follows: Tensor, recovered: Tensor, picks: Tensor) -> Verdict:
     """follows [B, N]: whether the draft behind each node is accepted; recovered [B, N, C]: what replaces it if not;
-    picks [B, N, C]: the target's own token, which follows a node without a draft. LanternError for branches."""
+    picks [B, N, C]: the target's own token, which follows a node without a draft."""
     if tree.width is None or tree.width > 1:
         raise LanternError("latents are drafted in chains, this tree branches; use drafter=latent_jacobi")
     last = (~tree.is_padding).sum(1) - 1  # [B]

@@ -36,7 +36,6 @@ class Budget(NamedTuple):
     remedy: str = "raise it or give fewer"  # where the table is above it
 
     def check(self, folder: Path, share: float = 1.0) -> None:
-        """Raises LanternError unless `share` of the table, what is still to be written, fits; `folder` must exist."""
         needed, free = share * self.num_bytes / GIB, shutil.disk_usage(folder).free / GIB
         if needed > self.limit_gib:
             raise LanternError(f"{self.what} take up to {needed:.3g} GiB, {self.key}={self.limit_gib}; {self.remedy}")
@@ -158,5 +157,4 @@ def is_complete(folder: Path) -> bool:
 
 
 def checksum(file: Path) -> list:
-    """Size and hash, as JSON has them."""
     return [file.stat().st_size, files_hash([file])]

@@ -66,8 +66,7 @@ def decode_text(content: bytes) -> str:
 
 
 def caption_of(value: object, source: str | Path) -> str:
-    """A text without spaces around it, a class's number as text; "" for None. LanternError for anything else, such as a
-    list of captions."""
+    """A text without spaces around it, a class's number as text; "" for None."""
     if value is None or isinstance(value, str):
         return (value or "").strip()
     if is_whole(value):

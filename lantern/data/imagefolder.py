@@ -42,7 +42,6 @@ def find_images(folder: Path) -> list[tuple[str, str]]:
 
 
 def _as_text(file: Path) -> str:
-    """A path as text, which a table can hold."""
     try:
         return os.fsencode(file).decode()
     except UnicodeDecodeError as error:

@@ -54,7 +54,6 @@ def search_prompts(source: str | Sequence[str], split: str, folder: str | Path) 
 
 
 def check_text(prompt: str) -> None:
-    """LanternError for a prompt that no file and no hash can hold."""
     try:
         str(prompt).encode()
     except UnicodeEncodeError as error:
@@ -80,7 +79,6 @@ class Batch(NamedTuple):
         return cls(cycled, copies, [image_seed(seed, *image) for image in zip(cycled, copies, strict=True)])
 
     def part(self, which: slice) -> "Batch":
-        """The chosen images."""
         return Batch(self.prompts[which], self.copies[which], self.seeds[which])
 
     @property

@@ -101,7 +101,6 @@ class IndexedImages:
             self._report(folder / "skipped.txt")
 
     def split(self, name: str) -> IndexedSplit:
-        """`train` or `validation`."""
         if name not in ("train", "validation"):
             raise LanternError(f"{self.source} has no split {name!r}; use train or validation")
         paths, problems = _paths_below(self.source, self.rows["name"]), self.rows["problem"]

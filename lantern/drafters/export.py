@@ -17,9 +17,7 @@ from lantern.types import Target
 
 
 def write_ours(checkpoint: str, target: Target, folder: str) -> Path:
-    """model.safetensors and config.json in our names: what evaluate.py and train.py read, from either layout.
-
-    Raises LanternError where `folder` holds other weights than such a drafter's."""
+    """model.safetensors and config.json in our names: what evaluate.py and train.py read, from either layout."""
     _check_place(Path(folder), WEIGHTS_FILE)
     found = _eagle_folder(checkpoint, target)
     load_network(found, target)  # raises for what does not fit
@@ -27,11 +25,8 @@ def write_ours(checkpoint: str, target: Target, folder: str) -> Path:
 
 
 def write_released(checkpoint: str, target: FeatureTarget, folder: str) -> Path:
-    """pytorch_model.bin and config.json as LANTERN's released drafters for LlamaGen have them, the embedding included.
-
-    Raises LanternError for other targets, for drafters that read inputs of layers, and where `folder` holds other
-    weights than such a drafter's.
-    """
+    """pytorch_model.bin and config.json as LANTERN's released drafters for LlamaGen have them, the embedding
+    included."""
     _check_place(Path(folder), TORCH_FILE)
     found = _eagle_folder(checkpoint, target)
     network, (state, config) = load_network(found, target), read_drafter(found)
@@ -46,7 +41,7 @@ def write_released(checkpoint: str, target: FeatureTarget, folder: str) -> Path:
 
 
 def _eagle_folder(checkpoint: str, target: Target) -> Path:
-    """The folder of the drafter's files. CheckpointError for a parallel drafter, which no layout here is for."""
+    """The folder of the drafter's files."""
     found = drafter_folder(checkpoint, target)
     if is_parallel(*read_drafter(found)):
         raise CheckpointError(f"{checkpoint} is a parallel drafter; export.py writes EAGLE drafters only")
@@ -54,8 +49,6 @@ def _eagle_folder(checkpoint: str, target: Target) -> Path:
 
 
 def _check_place(folder: Path, file: str) -> None:
-    """Raises LanternError for a folder with weights that an export as `file` would replace or leave without their
-    config.json; an EAGLE drafter in the same layout may be replaced."""
     found = {path.name for path in folder.glob("*") if path.suffix in FILE_SUFFIXES}
     if not found:
         return

@@ -44,15 +44,14 @@ _in_use: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()  # networks 
 
 
 def load_eagle(checkpoint: str | Path, target: FeatureTarget, tree: TreePolicy, sampling: Sampling) -> Eagle:
-    """checkpoint: a folder written by train.py, a released one, a Hub id, or "random". CheckpointError unless it fits
-    this target."""
+    """checkpoint: a folder written by train.py, a released one, a Hub id, or "random"."""
     network, name = eagle_layer(checkpoint, target)
     return Eagle(network, target, tree, sampling, name)
 
 
 def eagle_layer(checkpoint: str | Path, target: FeatureTarget) -> tuple[EagleNetwork, str]:
     """The network beside its target, and the hash of its weights; "random": one of the target's width, untrained, to
-    time decoding without a drafter's files. Raises CheckpointError."""
+    time decoding without a drafter's files."""
     weight = target.embed_weight
     if checkpoint == RANDOM:
         require_features(target)
@@ -82,9 +81,7 @@ def load_parallel(checkpoint: str | Path, target: FeatureTarget, tree: TreePolic
 def drafter_folder(
     checkpoint: str | Path, target: Target, command: str = EAGLE, setting: str = "drafter.checkpoint"
 ) -> Path:
-    """The folder of a drafter's files. checkpoint: their folder, or a Hub id; command: trains such a drafter.
-
-    Raises CheckpointError."""
+    """The folder of a drafter's files. checkpoint: their folder, or a Hub id; command: trains such a drafter."""
     if not isinstance(checkpoint, str | Path):
         raise CheckpointError(f"{setting}={checkpoint} is not a name or a path; give the folder of a drafter")
     size = 4 * LAYER_WIDTHS * target.embed_weight.shape[1] ** 2
@@ -105,8 +102,7 @@ def is_parallel(state: dict[str, Tensor], config: dict) -> bool:
 
 
 def load_network(checkpoint: str | Path, target: Target, setting: str = CHECKPOINT) -> EagleNetwork:
-    """The drafter's network alone, to decode with or to train further. setting: the config key of `checkpoint`. Raises
-    CheckpointError unless it fits."""
+    """The drafter's network alone, to decode with or to train further. setting: the config key of `checkpoint`."""
     state, config = read_drafter(checkpoint)
     if is_parallel(state, config):
         raise CheckpointError(f"{checkpoint} is a parallel drafter; add drafter=parallel")
@@ -130,7 +126,6 @@ def _remedy(setting: str, command: str) -> str:
 
 
 def _check(state: dict[str, Tensor], config: dict, checkpoint: str | Path, target: Target, remedy: str) -> None:
-    """Raises CheckpointError unless the drafter was made for this target, as far as its config states."""
     wanted = {"dim": target.embed_weight.shape[1], "vocab_size": target.vocab_size, "target_hash": target.weights_hash}
     if is_nameless := "target_hash" not in config and "embed_weight" in state:
         del wanted["target_hash"]
@@ -145,7 +140,6 @@ def _check(state: dict[str, Tensor], config: dict, checkpoint: str | Path, targe
 
 
 def _check_heads(network: EagleNetwork | ParallelNetwork, checkpoint: str | Path, target: Target, remedy: str) -> None:
-    """Raises CheckpointError unless the heads are as wide as the target's, whose rotary factors they read."""
     width = network.fc.out_features // network.attention.num_heads
     if isinstance(target, FeatureTarget) and width != (wanted := target.rotation.shape[-1]):
         raise CheckpointError(
@@ -160,7 +154,7 @@ def read_drafter(checkpoint: str | Path) -> tuple[dict[str, Tensor], dict]:
 
 
 def network_of(state: dict[str, Tensor], config: dict, checkpoint: str | Path) -> EagleNetwork:
-    """The network of a state dict and config in our names. Raises CheckpointError."""
+    """The network of a state dict and config in our names."""
     optional = ("eps", "embedding_rows", "layers", "adds_layers")
     return _build(EagleNetwork, SIZES, optional, state, config, checkpoint, EAGLE)
 

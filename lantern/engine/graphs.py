@@ -29,8 +29,6 @@ class RecordingError(RuntimeError):
 
 
 class Key(NamedTuple):
-    """Identifies a recording."""
-
     name: str
     settings: tuple
     shapes: tuple

@@ -80,7 +80,6 @@ class Contender:
         self._lines |= {name_of(line): self._of_this_setting(line, part) for line in lines}
 
     def find(self, part: str, prompt: str, copy: int) -> Row | None:
-        """The line of an image, or None."""
         return self._lines.get((part, prompt, copy))
 
     def lines(self, part: str, batch: Batch) -> list[Row]:
@@ -128,7 +127,6 @@ class Contender:
                     yield made
 
     def has_made(self, group: Batch) -> bool:
-        """Whether all images of a group are on record."""
         return all(self.find("images", *image) for image in zip(group.prompts, group.copies, strict=True))
 
     def make_group(self, group: Batch) -> Made | None:
@@ -248,7 +246,7 @@ def groups_of(batch: Batch, batch_size: int) -> list[Batch]:
 
 def decode_images(target: Target, tokens: Tensor, remedy: str = ON_RECORD) -> Tensor:
     """tokens [N, L] -> images [N, 3, H, W] in [0, 1], float32, on the CPU, a few at once, since an image decoder's
-    activations are larger than the caches of decoding. LanternError with the remedy where they do not fit in memory."""
+    activations are larger than the caches of decoding."""
     device = target.codebook.device  # records hold tokens on the host
     size = max(1, DECODED // tokens.shape[1])
     first = target.decode(tokens[:size].to(device)).float().cpu()

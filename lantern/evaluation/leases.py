@@ -40,7 +40,6 @@ class Leases:
         self._seen: dict[str, tuple[tuple[int, str], float]] = {}  # number and content, and when they were first seen
 
     def is_done(self, name: str) -> bool:
-        """Whether some worker has finished the piece."""
         return self._last(name)[1] == DONE
 
     def take(self, name: str) -> Path | None:

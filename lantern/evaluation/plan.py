@@ -58,7 +58,6 @@ class Plan:
 
     @property
     def measures(self) -> bool:
-        """Whether anything is timed or judged."""
         return self.num_timed > 0 or self.num_images > 0
 
     @property
@@ -68,17 +67,14 @@ class Plan:
 
     @property
     def batch(self) -> Batch:
-        """The images that are judged, or else shown."""
         return Batch.cycle(self.prompts, self._num_shown, self.seed)
 
     @property
     def timed(self) -> Batch:
-        """The images that are timed."""
         return Batch.cycle(self.prompts, self.num_timed, self.seed)
 
     @property
     def images_at_once(self) -> int:
-        """The largest batch that is decoded."""
         return min(self.batch_size, self._num_shown) if self.makes_batches else 1
 
     @property

@@ -42,7 +42,6 @@ class EvaluationBar:
         self._line.show(self._decoded / max(1, self._whole()), words + judging, self.left_s())
 
     def end_point(self) -> None:
-        """Ends a point, finished or not."""
         self._total, self._later = self._decoded, 0
         self._point += 1
         self.pause()

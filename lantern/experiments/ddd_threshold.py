@@ -18,8 +18,6 @@ QUANTILES = 20  # of the confidences, each tried as tau
 
 
 class Trace(NamedTuple):
-    """A round with a tree of full depth."""
-
     confidence: Mapping[int, float]  # H by checked level
     accepted: int
 

@@ -155,7 +155,6 @@ def chain_of(target: Target, size: int) -> DraftTree:
 
 
 def verdict_of_all(tree: DraftTree) -> Verdict:
-    """Every node of a chain accepted."""
     size = tree.tokens.shape[1]
     path = torch.arange(size, device=tree.tokens.device)[None]
     return Verdict(path, torch.tensor([size - 1], device=path.device), tree.tokens[:, -1])

@@ -56,15 +56,12 @@ CLASSES = ("207", "360", "387", "974")
 
 @dataclass(frozen=True)
 class Request:
-    """What the form of the page sends."""
-
     prompt: str
     methods: tuple[str, str]
     seed: int = 0
 
     @classmethod
     def of(cls, given: object) -> "Request":
-        """From parsed JSON."""
         given = given if isinstance(given, Mapping) else {}
         prompt, methods = given.get("prompt"), given.get("methods")
         seed = given.get("seed", 0)
@@ -101,7 +98,6 @@ class Comparison:
         yield {"event": "verdict", "total": len(images[0]), "different": different}
 
     def _side(self, side: int, name: str, request: Request) -> Generator[Event, None, Tensor]:
-        """Returns the image's tokens [L]."""
         pipeline = self._pipeline(name)
         seed, preview = image_seed(request.seed, request.prompt), Preview(self.model.target)
         records = pipeline.target.passes.has_graphs  # a GPU records passes of a whole image, at any first use
@@ -133,7 +129,6 @@ def _round(progress: Progress, pixels: Tensor | None) -> Event:
 
 
 def encode_pixels(pixels: Tensor) -> Event:
-    """pixels [H, W, 3], uint8."""
     height, width, _ = pixels.shape
     return {"width": width, "height": height, "rgb": base64.b64encode(pixels.numpy().tobytes()).decode()}
 

@@ -46,7 +46,6 @@ class LiveServer(ThreadingHTTPServer):
     is_closing = False
 
     def __init__(self, port: int) -> None:
-        """port 0: any free one."""
         self.executor, self.busy = ThreadPoolExecutor(1), Lock()
         try:
             super().__init__(("127.0.0.1", port), Handler)
@@ -56,15 +55,12 @@ class LiveServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Of the page."""
         return f"http://127.0.0.1:{self.server_port}/"
 
     def load(self, model: str, overrides: list[str]) -> None:
-        """Reads the weights."""
         self.use(self.executor.submit(api.load, model, overrides).result(), model)
 
     def use(self, model: api.Model, name: str) -> None:
-        """Serves a loaded model."""
         if has_latents(model.target):
             raise LanternError(f"model={name} has continuous tokens, the page compares methods for codes; use another")
         self.comparison = Comparison(model)
@@ -90,13 +86,10 @@ class LiveServer(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One request."""
-
     server: LiveServer
     timeout = 30  # seconds that a browser may neither read nor send
 
     def do_GET(self) -> None:
-        """A file of the page, or /setup."""
         path = self.path.partition("?")[0]
         if self._is_foreign():
             return

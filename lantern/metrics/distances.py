@@ -60,7 +60,6 @@ def prompt_labels(prompts: Sequence[str], num_references: int) -> tuple[Tensor, 
 
 
 def kernel_distance(generated: Tensor, real: Tensor, labels: Tensor, real_labels: Tensor) -> float:
-    """kernel_distances of all images."""
     everyone = torch.ones(1, len(generated), dtype=torch.bool)
     return float(kernel_distances(generated, everyone, real, labels, real_labels))
 

@@ -58,7 +58,6 @@ class Fidelity(Metric):
         self._features = TensorMemo(lambda images: extract_features(images, extractor.features))
 
     def prepare(self, prompts: Sequence[str]) -> None:
-        """LanternError for too few images, for more than fit in memory, or for prompts without real images."""
         if len(prompts) < MIN_IMAGES:
             raise LanternError(
                 f"quality.num_images={len(prompts)} is too few to judge by; use at least {MIN_IMAGES}, or 0"

@@ -29,7 +29,6 @@ class Metric(Protocol):
         return {}
 
     def warnings(self, prompts: Sequence[str]) -> Sequence[str]:
-        """Sentences for readers of the row."""
         return []
 
 

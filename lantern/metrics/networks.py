@@ -175,7 +175,6 @@ def load_open_clip(
 
 
 def load_tokenizer(folder: str | Path, vocab_size: int) -> Tokenizer:
-    """CheckpointError for a tokenizer of another size: transformers makes an empty one where a folder has none."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         known = f"one of {len(tokenizer)} tokens"

@@ -80,7 +80,6 @@ class _Rounds:
     parents: np.ndarray  # [M, N]
 
     def select(self, rows: slice | np.ndarray) -> "_Rounds":
-        """Some of the rounds."""
         return _Rounds(self.image[rows], self.start[rows], self.path[rows], self.parents[rows])
 
 

@@ -47,7 +47,6 @@ def begin_sweep(folder: Path) -> None:
 
 
 def add_point(sweep: Path, point: Path) -> None:
-    """Lists a finished point."""
     append_rows(sweep / SWEEP, [{"point": point.name}])
 
 
@@ -100,8 +99,6 @@ def _warn_of_rows_left_out(measured: Sequence[Row], merged: Sequence[Row]) -> No
 
 
 def check_alike(rows: Sequence[Row]) -> None:
-    """Raises LanternError for rows that were measured with different code, or with different weights or tokenizers of
-    one model."""
     first: dict[tuple[str, str], Row] = {}  # by kind and value
     for row in rows:
         weights = ((f"{part} of {row['model']}", f"{key}_hash") for part, key in PARTS.items())

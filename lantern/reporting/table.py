@@ -244,7 +244,6 @@ def digits_of(value: float) -> Callable[[float], str]:
 
 
 def write_csv(rows: Sequence[Row], path: str | Path) -> None:
-    """All rows, every key of any of them a column."""
     keys = list(dict.fromkeys(key for row in rows for key in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, keys, lineterminator="\n")

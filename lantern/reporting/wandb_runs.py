@@ -71,8 +71,6 @@ def folder_key(folder: Path) -> str:
 
 
 class Point(NamedTuple):
-    """What is tracked of one setting."""
-
     row: Row
     profile: Profile | None = None
     records: Sequence[Row] = ()  # a line an image

@@ -68,7 +68,6 @@ class CoreSharing:
     def __init__(
         self, cores: int, begin: Callable[[], CpuContention] = CpuContention, clock: Callable[[], float] = perf_counter
     ) -> None:
-        """cores: that this process may run on."""
         self._cores, self._begin, self._clock, self._used = cores, begin, clock, 0
         self._reading, self._since = begin(), clock()
 

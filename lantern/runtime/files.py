@@ -31,7 +31,7 @@ def replace_file(path: Path, write: Callable[[Path], object], kept: Path | None 
 
 
 def replace_text(path: str | Path, text: str) -> None:
-    """Atomically writes `text` to a file, its folder created, flushed to disk. LanternError if it cannot."""
+    """Atomically writes `text` to a file, its folder created, flushed to disk."""
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -26,8 +26,7 @@ def vector_instructions() -> str:
 
 
 def resolve_dtype(name: str, device: torch.device | str = "cpu") -> torch.dtype:
-    """`auto` is bfloat16 where that is fast, else float32. Raises LanternError for an unknown name and for a dtype
-    whose matrix products the device lacks."""
+    """`auto` is bfloat16 where that is fast, else float32."""
     if name == "auto":
         return torch.bfloat16 if is_bf16_fast(device) else torch.float32
     if name not in DTYPES:
@@ -57,8 +56,7 @@ LOCAL_NUMBERS = ("LOCAL_RANK", "LANTERN_POINT", "SLURM_LOCALID", "SUBMITIT_LOCAL
 
 
 def resolve_device(name: str) -> torch.device:
-    """`auto` is a GPU by this process's number on its machine, else the CPU. LanternError for a device that is not
-    available."""
+    """`auto` is a GPU by this process's number on its machine, else the CPU."""
     if name == "auto" and torch.cuda.is_available():
         number = next((int(os.environ[key]) for key in LOCAL_NUMBERS if key in os.environ), 0)
         return torch.device("cuda", number % torch.cuda.device_count())  # it may see one GPU alone

@@ -13,8 +13,6 @@ VOCABULARY = ("a", "on", *TEXTURES, *SHAPES[:-1], *COLOURS)
 
 
 class Scene(NamedTuple):
-    """The attributes of a scene."""
-
     texture: str
     shape: str
     colour: str

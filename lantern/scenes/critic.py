@@ -128,7 +128,7 @@ def judge_images(critic: Judge, images: Tensor, captions: Sequence[str], batch_s
 
 def scene_references(prompts: Sequence[str], count: int) -> Tensor:
     """Real images for the fidelity metrics, [count, 3, H, W] in [0, 1]: scenes of the first `count` prompts, cycling,
-    of seeds that nothing else uses. LanternError for a prompt that is no caption of a scene."""
+    of seeds that nothing else uses."""
     try:
         scenes = [render_caption(prompts[i % len(prompts)], FIRST_REFERENCE + i) for i in range(count)]
     except LanternError as error:

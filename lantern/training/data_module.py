@@ -14,7 +14,7 @@ from lantern.errors import LanternError
 
 
 def share_of_batch(batch_size: int, world_size: int) -> int:
-    """Images of a batch for each process. LanternError for a batch that cannot be shared equally."""
+    """Images of a batch for each process."""
     if batch_size % world_size:
         raise LanternError(
             f"batches.batch_size={batch_size} cannot be shared equally by {world_size} processes; give a multiple of "
@@ -96,7 +96,6 @@ class TrainingData(pl.LightningDataModule):
         return self._loader.state_dict() if self._loader else {}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Called before the loader is made."""
         self._resumed = state
 
     def val_dataloader(self) -> DataLoader:

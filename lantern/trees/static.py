@@ -28,8 +28,7 @@ class StaticTree:
     """
 
     def __init__(self, paths: Sequence[Sequence[int]], name: str = "static") -> None:
-        """paths: one per node below the root, e.g. [[0], [1], [0, 0]]. Raises LanternError unless they are
-        prefix-closed and sibling ranks run from 0 without gaps."""
+        """paths: one per node below the root, e.g. [[0], [1], [0, 0]]."""
         self.name, self.kind, self.paths = name, "static", _check_paths(paths)
         self.num_nodes, self.depth = len(self.paths) + 1, max(map(len, self.paths))
         self.num_expanded = len({path[:-1] for path in self.paths})

@@ -70,12 +70,10 @@ class SavedChoice:
         return [DrafterOverrides(shape | built)]
 
     def adopt(self, other: Path) -> None:
-        """Copies another run's choice, if there is one."""
         if other.is_file():
             replace_text(self.path, encode(read_object(other) | {"asked": self.asked}) + "\n")
 
     def write(self, shape: DrafterOverrides | None) -> None:
-        """Replaces what is stored."""
         settings = shape and {
             name: value if isinstance(value, int) else {"tree": type(value).__name__, "arguments": _arguments(value)}
             for name, value in shape.settings.items()
@@ -105,7 +103,6 @@ class AutoTree:
         self.found: DrafterOverrides | None = None  # by resolve
 
     def at(self, batch_size: int, kept: SavedChoice | None = None) -> "AutoTree":
-        """The same search for another batch size."""
         return AutoTree(self.prompts, batch_size, kept)
 
     def resolve(self, pipelines: PipelineFactory) -> DrafterOverrides | None:
@@ -128,7 +125,7 @@ class AutoTree:
 
     def _candidates(self, pipelines: PipelineFactory) -> tuple[list[DrafterOverrides], list[Pipeline]]:
         """The shapes that the drafter, its rule and the memory take, without those that lose in the first rounds; and
-        the first pipeline, whose drafter's weights the others share while it lives. LanternError if none is taken."""
+        the first pipeline, whose drafter's weights the others share while it lives."""
         found: list[DrafterOverrides] = []
         held: list[Pipeline] = []
         rejection: LanternError | None = None

@@ -11,8 +11,7 @@ from lantern.verification.shared_noise import SharedNoise
 
 
 def choose_by_rule(rule: AcceptanceRule, sampling: Sampling) -> Verification:
-    """The default: the rule's own verification; greedy decoding tosses no coins and always takes shared noise. Raises
-    LanternError for a rule that neither judges by."""
+    """The default: the rule's own verification; greedy decoding tosses no coins and always takes shared noise."""
     if rule.verification not in ("shared_noise", "ratio"):
         raise LanternError(
             f"verification=auto chooses from shared_noise and ratio, acceptance={rule.name} is judged by neither; give "

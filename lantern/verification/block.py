@@ -26,7 +26,7 @@ class Block:
     head_s, proposals = 0.0, BlockProposals
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
-        """probs p [B, N, V]. Raises LanternError for a tree with branches or a rule that judges single tokens."""
+        """probs p [B, N, V]."""
         _require_chain(tree)
         rows = torch.arange(len(probs), device=probs.device)
         last = (~tree.is_padding).sum(1) - 1  # [B]

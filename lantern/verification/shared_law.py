@@ -34,8 +34,7 @@ class SharedLaw:
     proposals = LawKeepingProposals
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: Noise) -> Verdict:
-        """probs p [B, N, V]. Raises LanternError if children were drafted without keeping q: in a tree pruned by its
-        noise, such as EAGLE-2's, r would depend on that noise."""
+        """probs p [B, N, V]."""
         q = tree.draft_probs
         if q is None and tree.width != 0 and bool((tree.parents >= 0).any()):
             raise LanternError(

@@ -34,11 +34,9 @@ class SharedProposals(GumbelScores):
 
     @property
     def tables(self) -> tuple[Tensor, ...]:
-        """See PickingProposals."""
         return self._noise.tables if isinstance(self._noise, Noise) else self._noise
 
     def over(self, *tables: Tensor) -> "SharedProposals":
-        """See PickingProposals."""
         return SharedProposals(StoredPicks(*tables)) if tables else self
 
     def redraw_coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ class FeatureDrafter:
         tree: TreePolicy | TreeLabel, sampling: Sampling, weights_hash: str, max_pairs: int, ahead: int,
     ) -> None:  # fmt: skip
         """encode_pairs: as FusedEagle's call; max_pairs: that a round can commit; ahead: tokens that a draft runs
-        behind them. Raises LanternError for a target without features to share."""
+        behind them."""
         require_features(target)
         if network.reads.layers:
             require_layers(target, network.reads.layers)
@@ -97,7 +97,6 @@ class FeatureDrafter:
 
 
 def require_features(target: Target) -> None:
-    """Raises LanternError for a target whose features and positions a drafter cannot share."""
     if not isinstance(target, FeatureTarget):
         raise LanternError(
             f"{type(target).__name__} shares no positions with a drafter of EAGLE's kind; use drafter=jacobi or none"
@@ -115,7 +114,6 @@ def layered(target: Target) -> LayeredTarget:
 
 
 def require_layers(target: Target, layers: Sequence[int]) -> None:
-    """Raises LanternError for a target that does not hand out the inputs of these layers."""
     if max(layers) >= (count := layered(target).num_layers):
         raise LanternError(
             f"this drafter reads the inputs of the target's layers {list(layers)}, which has {count}; use a drafter of "
@@ -124,7 +122,6 @@ def require_layers(target: Target, layers: Sequence[int]) -> None:
 
 
 def require_codes(tree: TreePolicy, target: Target) -> None:
-    """Raises LanternError for a node with more children than there are codes."""
     if tree.width > target.vocab_size:
         raise LanternError(
             f"a node of tree {tree.name} has {tree.width} children, more than the {target.vocab_size} codes"

@@ -50,7 +50,6 @@ class FusedLayers(nn.Module):
         return F.rms_norm(inputs, (self.dim,), eps=1e-5).flatten(-2)
 
     def with_head(self, features: Tensor) -> Tensor:  # [..., F] -> [K, ..., D]
-        """See LastFeatures."""
         return torch.stack([features[..., : self.dim], self(features)])
 
 

@@ -64,7 +64,7 @@ def to_released(
     state: dict[str, Tensor], config: dict, embed_weight: Tensor, num_tokens: int, prefix_len: int
 ) -> tuple[dict[str, Tensor], dict]:
     """Our state dict and config in their layout; embed_weight [V, D] is what the drafter embeds codes with, the two
-    lengths are the target's. LanternError for a target that their code has no input_type for: it places codes by it."""
+    lengths are the target's."""
     if (num_tokens, prefix_len) not in INPUT_TYPES:
         raise LanternError(
             f"LANTERN's code has no drafters for targets of {num_tokens} tokens behind a prefix of {prefix_len}, only "

@@ -24,7 +24,7 @@ class Branches:
     `end` behind the runner-up of this rank at position `start`, or that runner-up itself where end = start."""
 
     def __init__(self, length: int, count: int, vocab_size: int, device: torch.device) -> None:
-        """length: of the window; count: of the nodes beside it. Raises LanternError for more nodes than candidates."""
+        """length: of the window; count: of the nodes beside it."""
         check_whole("drafter", branches=count)
         self.ranks = min(MAX_RANKS, vocab_size)
         check_nodes(length + count, f"drafter.length={length}, branches={count}")
@@ -82,13 +82,12 @@ class BranchingJacobi(Jacobi):
         self, target: Target, length: int, branches: int, start: Start, redraw: Redraw, sampling: Sampling,
         name: str = "branching_jacobi",
     ) -> None:  # fmt: skip
-        """length: of the window, in tokens; branches: nodes beside it. Raises LanternError for too many."""
+        """length: of the window, in tokens; branches: nodes beside it."""
         super().__init__(target, length, start, redraw, sampling, name)
         self._branches = Branches(length, branches, target.vocab_size, target.codebook.device)
         self.tree, self.num_nodes = TreeLabel(f"window_{length}+{branches}", KIND), length + 1 + branches
 
     def draft(self, roots: Tensor, tokens_left: Tensor, proposals: Proposals) -> DraftTree:
-        """Raises LanternError under ratio verification."""
         proposals = require_picks(proposals, self.name)
         if not self._branches.count:
             return super().draft(roots, tokens_left, proposals)

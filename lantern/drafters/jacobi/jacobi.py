@@ -61,8 +61,7 @@ def redraw_coupled(proposals: Proposals, laws: Tensor, former: Guess, known: Ten
 
 
 def redraw(proposals: Proposals, laws: Tensor, former: Guess, known: Tensor) -> Tensor:
-    """Draws from laws [B, W, V], independent of the former ones. Raises LanternError under shared noise, where a
-    position's noise never changes."""
+    """Draws from laws [B, W, V], independent of the former ones."""
     if not isinstance(proposals, RedrawingProposals):
         raise LanternError(
             "drafter=sjd draws its window anew each round, shared noise and temperature=0 allow one draw; use "

@@ -21,8 +21,8 @@ class ProactiveJacobi(Jacobi):
         self, target: Target, length: int, levels: int, width: int, start: Start, redraw: Redraw, sampling: Sampling,
         name: str = "sjd_pac",
     ) -> None:  # fmt: skip
-        """length: of the window, in tokens; levels: its first positions, or all, each with `width` alternative tokens.
-        Raises LanternError for values out of range."""
+        """length: of the window, in tokens; levels: its first positions, or all, each with `width` alternative
+        tokens."""
         check_whole("drafter", length=length, levels=levels, width=width)
         if levels < 1 or not 2 <= width <= target.vocab_size:
             raise LanternError(

@@ -36,8 +36,7 @@ class RefinedJacobi(FeatureDrafter):
         branches: int = 0, weights_hash: str = "",
     ) -> None:  # fmt: skip
         """length: of the window, in tokens; passes: of EAGLE's layer over it a round; share: EAGLE's part of the
-        feature where a token has changed, the rest being the stale one's; branches: nodes beside the window. Raises
-        LanternError for values out of range."""
+        feature where a token has changed, the rest being the stale one's; branches: nodes beside the window."""
         check_whole("drafter", length=length, passes=passes)
         if length < 2 or passes < 1 or not 0 <= share <= 1:
             raise LanternError(
@@ -76,8 +75,7 @@ class RefinedJacobi(FeatureDrafter):
 
     @torch.inference_mode()
     def draft(self, roots: Tensor, tokens_left: Tensor, proposals: Proposals) -> DraftTree:
-        """Refines the stale features of the last pass; the pairs up to the root's are committed to the cache here.
-        Raises LanternError under ratio verification."""
+        """Refines the stale features of the last pass; the pairs up to the root's are committed to the cache here."""
         proposals = require_picks(proposals, self.name)
         start, seconds, has_graphs = perf_counter(), self.forward_s, self.target.passes.has_graphs
         given = self._picks, self._stale, self._read, self._seen, *(proposals.tables if has_graphs else ())

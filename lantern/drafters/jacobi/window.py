@@ -41,7 +41,7 @@ class PickingProposals(Proposals, Protocol):
 
 
 def require_picks(proposals: Proposals, drafter: str) -> PickingProposals:
-    """The proposals, for a drafter whose guesses are no draws from a law. Raises LanternError under ratio."""
+    """The proposals, for a drafter whose guesses are no draws from a law."""
     if not isinstance(proposals, PickingProposals):
         raise LanternError(
             f"drafter={drafter} drafts no draws from a law; use verification=shared_noise and a rule without a "
@@ -79,7 +79,6 @@ class Window:
         self._stale_nodes, self._sampling = StaleNodeLookup(length), sampling
 
     def allocate(self, batch_size: int) -> None:
-        """Empty windows for batch_size rows."""
         target = self._target
         self._laws = target.codebook.float().new_zeros(batch_size, self.length, target.vocab_size)
         self._former = Guess(torch.zeros_like(self._laws[..., 0], dtype=torch.long), self._laws)
@@ -93,7 +92,6 @@ class Window:
         self._seen[rows] = 0
 
     def guess(self, roots: Tensor, proposals: Proposals) -> Guess:
-        """roots [B] -> the guess of this round."""
         known = num_guessed(self._seen)
         last = torch.cat([roots[:, None], self._former.tokens], 1).gather(1, known[:, None])[:, 0]
         self.laws = laws = self._start(self._laws, self._seen, last)

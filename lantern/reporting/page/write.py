@@ -45,7 +45,6 @@ def write_page(
 def page_content(
     title: str, rows: Sequence[Row], points: Sequence[Path], profiles: Mapping[str, Profile]
 ) -> dict[str, object]:
-    """The JSON that the scripts read."""
     labels, settings, known = label_rows(rows), [setting_id(row) for row in rows], commands(points)
     listed = [
         {

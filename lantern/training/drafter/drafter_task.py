@@ -72,7 +72,6 @@ class DrafterTask(pl.LightningModule):
         self.network = self._load(start_from, *reads) if start_from else self.student.build(target, *reads)
 
     def setup(self, stage: str) -> None:
-        """Raises LanternError for levels without a gradient, for which several processes would wait."""
         if self.recipe.unroll_from and self.student.levels is not None and self.trainer.world_size > 1:
             raise LanternError(
                 f"recipe.unroll_from={self.recipe.unroll_from} leaves levels of drafter=parallel without a gradient at "

@@ -30,7 +30,7 @@ class LatentDrafterTask(pl.LightningModule):
         self, target: ContinuousLlamaGenTarget, lr: float, muon_lr: float, weight_decay: float, depth: int,
         validation_depth: int, seed: int,
     ) -> None:  # fmt: skip
-        """depth: passes of training, the first on the target's features. LanternError for as many passes as tokens."""
+        """depth: passes of training, the first on the target's features."""
         super().__init__()
         if min(depth, validation_depth) < 1 or max(depth, validation_depth) >= target.num_tokens:
             raise LanternError(

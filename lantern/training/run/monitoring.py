@@ -64,8 +64,6 @@ class TrainingBar(ProgressBar):
 
 
 class FiniteLoss(pl.Callback):
-    """Raises LanternError once the loss is NaN or infinite, or at the end a weight."""
-
     def __init__(self) -> None:
         self._last: Tensor | None = None
 

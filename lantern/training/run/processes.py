@@ -72,8 +72,6 @@ def _slurm_tasks() -> int:
 
 
 class SameOnAllProcesses(pl.Callback):
-    """Raises LanternError on every process if one has other settings, weights, code, torch or checkpoint."""
-
     def __init__(self, config: Mapping[str, object], weights: Mapping[str, str], checkpoint: str | None) -> None:
         self._own = {
             "settings": digest(OmegaConf.to_yaml(lasting_settings(config))),

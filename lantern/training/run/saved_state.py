@@ -71,7 +71,6 @@ class LatestCheckpoint(ModelCheckpoint):
 
     @property
     def path(self) -> Path:
-        """The file that is replaced at each save."""
         return Path(self.format_checkpoint_name({}))
 
 

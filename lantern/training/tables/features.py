@@ -42,7 +42,6 @@ class FeatureSplit(Sequence):
 
     @property
     def captions(self) -> list[str]:
-        """All captions, without reading features."""
         return self.items.captions
 
 

@@ -62,7 +62,6 @@ class TableSplit(Sequence):
 
     @property
     def captions(self) -> list[str]:
-        """All captions, without reading tokens."""
         return list(self.rows["caption"])
 
 
@@ -136,7 +135,7 @@ class LatentTable(TokenTable):
 
 
 def tokens_for(target: Target, images: Splits, cache_dir: str, budget_gib: float) -> TokenTable:
-    """A TokenTable of the target's own tokenizer. LanternError if that only decodes."""
+    """A TokenTable of the target's own tokenizer."""
     if not hasattr(target.tokenizer, "encode"):
         raise LanternError(f"{type(target.tokenizer).__name__} decodes only; let the target draw: task=drafter_self")
     setting = "token_table.budget_gib"
