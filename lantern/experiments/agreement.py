@@ -28,8 +28,9 @@ class Agreement:
         ways = [without_graphs(pipeline)]
         if pipeline.plain.target.passes.has_graphs:
             ways.append(pipeline)
-        expected = decode(ways[0](None), batch)
-        rows = [compare(part, decode(part, batch), expected) for way in ways for part in self._pipelines(way)]
+        images = batch.prompts, batch.seeds, 1  # one by one
+        expected = ways[0](None).generate(*images).tokens
+        rows = [compare(part, part.generate(*images).tokens, expected) for way in ways for part in self._pipelines(way)]
         keep_rows(folder / "agreement.jsonl", rows)
         return rows
 
@@ -45,11 +46,6 @@ def without_graphs(pipeline: PipelineFactory) -> PipelineFactory:
     if not isinstance(target, CachedTarget):
         return pipeline
     return replace(pipeline, plain=replace(pipeline.plain, target=target.launched()))
-
-
-def decode(pipeline: Pipeline, batch: Batch) -> Tensor:
-    """-> tokens [B, L], image by image."""
-    return pipeline.generate(batch.prompts, batch.seeds, 1).tokens
 
 
 def compare(pipeline: Pipeline, tokens: Tensor, expected: Tensor) -> Row:

@@ -18,7 +18,6 @@ from lantern.evaluation.records import image_costs
 from lantern.evaluation.rows import Row, append_rows
 from lantern.evaluation.speed import copy_bandwidth, costs, over_floor, step_ms, tokens_per_step
 from lantern.pipeline import PipelineFactory
-from lantern.reporting.plots import load_pyplot, save_figure
 from lantern.tuning.auto import AutoTree, resolve_tree
 from lantern.types import DraftTree, Generation, Target, TreePolicy, TreeTopology, Verdict
 
@@ -37,7 +36,7 @@ class Benchmark:
     num_prompts: int
 
     def run(self, pipeline: PipelineFactory, prompts: Sequence[str], seed: int, folder: Path) -> list[Row]:
-        """Writes benchmark.jsonl and benchmark.png, and prints the rows of each batch size."""
+        """Writes benchmark.jsonl and prints the rows of each batch size."""
         target = pipeline(None).target
         passes = pass_costs(target, self.num_nodes, prompts[0])
         keep_rows(folder / "benchmark.jsonl", passes)
@@ -47,7 +46,6 @@ class Benchmark:
             measured = self._decode(pipeline, batch, batch_size)
             keep_rows(folder / "benchmark.jsonl", measured)
             rows += measured
-        draw_benchmark(passes, rows, folder / "benchmark.png")
         return [*passes, *rows]
 
     def _decode(self, pipeline: PipelineFactory, batch: Batch, batch_size: int) -> list[Row]:
@@ -59,8 +57,7 @@ class Benchmark:
         parts = [batch.part(slice(start, start + size)) for start in range(0, len(batch.prompts), size)]
         calls = [(part.prompts, part.seeds, batch_size) for part in parts]
         timed = ["none", *(name for name, tree in trees.items() if tree is not None)]  # plain decoding is timed once
-        peaks = {name: Peak(target.codebook.device) for name in timed}
-        decoders = [peaks[name].of(pipeline(trees[name]).generate) for name in timed]
+        decoders = [pipeline(trees[name]).generate for name in timed]
         drafters = [pipeline(trees[name]).drafter for name in timed]
         target.allocate(batch_size, max(drafter.num_nodes for drafter in drafters))  # one place for all: recorded
         max(drafters, key=attrgetter("num_nodes")).allocate(batch_size)  # passes end with their cache
@@ -76,7 +73,6 @@ class Benchmark:
             {"batch": batch_size, "tree": name, "is": pipeline(trees[name]).describe()["tree"]}
             | throughput_row(target, own, batch_size)
             | {
-                "peak_gib": peak / 2**30 if (peak := peaks.get(name, peaks["none"]).bytes) is not None else None,
                 "speedup": sum(g.latency_s for g in plain) / sum(g.latency_s for g in own),
                 "ar_over_floor": over_read,
                 **graph_counts(target),
@@ -186,37 +182,3 @@ def throughput_row(target: Target, made: list[Generation], batch_size: int) -> R
 def images_per_call(batch_size: int) -> int:
     """Images per call; one at batch size 1, where each is timed alone."""
     return BATCHES_PER_CALL * batch_size if batch_size > 1 else 1
-
-
-class Peak:
-    """Peak memory of a GPU during decoding, including what its allocator caches; `bytes` stays None without a GPU."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.bytes: int | None = None
-        self._device = device
-
-    def of(self, decode: Callable[..., Generation]) -> Callable[..., Generation]:
-        """`decode`, with its peak memory recorded."""
-        if self._device.type != "cuda":
-            return decode
-
-        def watched(*arguments: object) -> Generation:
-            torch.cuda.reset_peak_memory_stats(self._device)
-            generation = decode(*arguments)
-            self.bytes = max(self.bytes or 0, torch.cuda.max_memory_reserved(self._device))
-            return generation
-
-        return watched
-
-
-def draw_benchmark(passes: Sequence[Row], rows: Sequence[Row], path: Path) -> None:
-    """Left: time of a pass over N nodes relative to one node. Right: throughput of each tree by batch size."""
-    figure, (left, right) = load_pyplot().subplots(1, 2, figsize=(10, 4.2), dpi=130)
-    left.plot([row["nodes"] for row in passes], [row["over_one"] for row in passes], "o-", ms=4)
-    left.set(xlabel="nodes in a pass", ylabel="time of a pass over that of one node")
-    for name in dict.fromkeys(row["tree"] for row in rows):
-        own = [row for row in rows if row["tree"] == name]
-        right.plot([row["batch"] for row in own], [row["images_per_s"] for row in own], "o-", label=name)
-    right.set(xscale="log", yscale="log", xlabel="images at once", ylabel="images a second")
-    right.legend(title="tree", fontsize=8, frameon=False)
-    save_figure(figure, path)

@@ -11,7 +11,7 @@ from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.none import NoDrafter
 from lantern.evaluation import speed
 from lantern.experiments import engine as benchmark
-from lantern.experiments.engine import BATCHES_PER_CALL, Peak, images_per_call, throughput_row
+from lantern.experiments.engine import BATCHES_PER_CALL, images_per_call, throughput_row
 from lantern.sampling import Sampling
 from lantern.types import Generation, Round
 from lantern.verification import SharedNoise
@@ -60,12 +60,3 @@ def test_the_bare_loop_replays_the_passes_that_plain_decoding_has_recorded(monke
     assert made[0] == made[1] == recorder.made
     passes = target.num_tokens - 1
     assert max(recording.replays for recording in recorder.made) > 3 * passes  # two decodings, two bare loops
-
-
-def test_a_peak_on_a_gpu_includes_what_the_allocator_holds(monkeypatch):
-    """Catches a peak without the memory of recorded passes and of fragments."""
-    for name, found in (("max_memory_reserved", 7), ("max_memory_allocated", 5), ("reset_peak_memory_stats", None)):
-        monkeypatch.setattr(torch.cuda, name, lambda device, found=found: found)
-    peak = Peak(torch.device("cuda"))
-    peak.of(lambda: None)()
-    assert peak.bytes == 7
