@@ -106,11 +106,6 @@ def request_hash(config: Mapping[str, object], hashes: Mapping[str, str | None])
     return image_key(without_device_index(asked), hashes)
 
 
-def choice_key(config: Mapping[str, object], hashes: Mapping[str, str | None], batch_size: int) -> str:
-    """Of what decides the shape that tree=auto finds for so many images at once: neither sizes nor metrics."""
-    return image_key(config_fingerprint(config), without_metrics(hashes), batch_size)
-
-
 def without_metrics(hashes: Mapping[str, str | None]) -> dict[str, str | None]:
     """The hashes of all that decoding reads."""
     return {name: value for name, value in hashes.items() if not name.startswith("metrics.")}

@@ -31,11 +31,14 @@ def print_estimate(cfg: DictConfig) -> None:
         f"keys and values, {batch}": found.caches,
         f"laws of a round, {batch}": found.tables,
         f"all, {batch}": sum(found),
-        "free on this device": available_memory(device) or 0,
     }
+    if (free := available_memory(device)) is not None:
+        rows["free on this device"] = free
     print(f"model={HydraConfig.get().runtime.choices.model} in {cfg.dtype} on {device}")
     for name, size in rows.items():
         print(f"{name:32}  {size / 2**30:8.2f} GiB")
+    if device.type == "cpu":
+        print("on a CPU LlamaGen's layers come a second time, and its keys and values are float32")
 
 
 def largest_tree(drafter: Drafter | partial, tree: TreePolicy | AutoTree) -> int:

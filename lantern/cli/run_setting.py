@@ -119,7 +119,8 @@ def _tree(
             "give the shards the shape in its tree.json"
         )
     size = 1 if plan.num_timed else plan.images_at_once
-    kept = SavedChoice(folder / CHOICE, identity.choice_key(config, hashes, size))
+    asked = identity.image_key(identity.config_fingerprint(config), identity.without_metrics(hashes), size)
+    kept = SavedChoice(folder / CHOICE, asked)
     if repeated:
         kept.adopt(repeated / CHOICE)
     return tree.at(size, kept)

@@ -92,7 +92,7 @@ class Window:
         self._seen[rows] = 0
 
     def guess(self, roots: Tensor, proposals: Proposals) -> Guess:
-        known = num_guessed(self._seen)
+        known = (self._seen - 1).clamp(min=0)  # of the laws that a pass yields, all but the last had a guess
         last = torch.cat([roots[:, None], self._former.tokens], 1).gather(1, known[:, None])[:, 0]
         self.laws = laws = self._start(self._laws, self._seen, last)
         tokens = self._redraw(proposals, laws, self._former, known)
@@ -113,11 +113,6 @@ class Window:
         """Shrinks the batch to these rows, in this order."""
         self._laws, self._seen, former = self._laws[rows], self._seen[rows], self._former
         self._former = Guess(former.tokens[rows], None if former.laws is None else former.laws[rows])
-
-
-def num_guessed(seen: Tensor) -> Tensor:
-    """[B] how many of the positions whose laws a pass yields were guessed before it: all but the last."""
-    return (seen - 1).clamp(min=0)
 
 
 class StaleNodeLookup:
