@@ -18,7 +18,6 @@ AUTO_NODES = 64  # of the largest tree or window that tree=auto decodes with
 
 
 def print_estimate(cfg: DictConfig) -> None:
-    """Bytes by kind, for the setting's batch with all its tokens."""
     plan, device = plan_of(cfg), resolve_device(cfg.device)
     num_nodes = largest_tree(instantiate(cfg.drafter), instantiate(cfg.tree))
     if cfg.dtype == "auto":

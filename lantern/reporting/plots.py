@@ -28,10 +28,7 @@ def draw_pareto(rows: Sequence[Row], labels: Sequence[str], path: str | Path) ->
     """Speed-up against Fréchet distance and against output TV, as far as measured, side by side: a labelled point a row
     with 95 % bars, filled if lossless; the Pareto front as a line. None where nothing was measured."""
     named = list(zip(rows, labels, strict=True))
-    points = {
-        price: [part for part in named if is_finite(part[0].get("speedup")) and is_finite(part[0].get(price))]
-        for price in PRICES
-    }
+    points = {price: [(row, label) for row, label in named if _has_finite(row, "speedup", price)] for price in PRICES}
     shown = [price for price in PRICES if any(not is_baseline(row) for row, _ in points[price])]
     if not shown:
         return None
@@ -101,8 +98,8 @@ def draw_grid(columns: Mapping[str, Tensor], prompts: Sequence[str], path: str |
     return save_figure(figure, path)
 
 
-def is_finite(value: object) -> bool:
-    return is_number(value) and math.isfinite(value)
+def _has_finite(row: Row, *keys: str) -> bool:
+    return all(is_number(row.get(key)) and math.isfinite(row[key]) for key in keys)
 
 
 def _bars(row: Row, key: str) -> list[list[float]] | None:
