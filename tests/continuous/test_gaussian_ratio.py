@@ -87,12 +87,7 @@ def coin_of_the_draft(own: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
     return (torch.special.ndtr(own[..., 0]) < accept).double(), replaced
 
 
-def tempered(own: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
-    """CSpD's released code divides the squared distances by 42."""
-    return (log_ratio(own + shift, shift) / 42).clamp(max=0).exp(), judge_draft(own, shift)[1]
-
-
-WRONG = [wrong_reflection, inverted_factor, coin_of_the_draft, tempered]
+WRONG = [wrong_reflection, inverted_factor, coin_of_the_draft]
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.__name__)

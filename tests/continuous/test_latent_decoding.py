@@ -9,12 +9,11 @@ from support.toy import tiny_target
 from torch import Tensor
 
 from lantern.acceptance.exact import Exact
-from lantern.acceptance.lantern_pp import LanternPP
 from lantern.continuous.cspd import CSpD
 from lantern.continuous.gaussian_ratio import GaussianRatio
 from lantern.continuous.gaussian_shared import GaussianShared, Tolerance
 from lantern.continuous.latent_jacobi import LatentJacobi
-from lantern.continuous.latent_sampling import GaussianNoise, LatentSampling
+from lantern.continuous.latent_sampling import LatentSampling
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.jacobi.jacobi import Jacobi, redraw_coupled
 from lantern.drafters.jacobi.starts import Nearest
@@ -70,19 +69,6 @@ def test_an_image_has_the_targets_law(setting, cfg_scale):
     assert (found.tokens_per_step > 1.05) == bool(setting)
 
 
-class OneRow(GaussianNoise):
-    """All positions have the noise of the root."""
-
-    def normals(self, count: int) -> Tensor:
-        return super().normals(1).expand(-1, count, -1, -1)
-
-
-def test_noise_that_is_used_twice_is_found(monkeypatch):
-    """Catches a check of moments that would pass whatever is decoded."""
-    monkeypatch.setattr("lantern.continuous.latent_sampling.GaussianNoise", OneRow)
-    assert deviation(decode(GaussianRatio, count=3000, batch_size=3000).tokens, LinearTarget()) > 6
-
-
 @pytest.mark.parametrize("length", [1, 3, LENGTH + 2])
 def test_under_shared_noise_the_image_is_plain_decodings(length):
     """Catches a window that is shifted by a position, and a draft that is not the target's own token."""
@@ -122,10 +108,6 @@ def joined(drafter=None, verification=None, rule=None, sampling=None) -> Pipelin
         ({"drafter": partial(Jacobi, length=3, start=Nearest(), redraw=redraw_coupled)}, "drafter=jacobi drafts codes"),
         ({"rule": Tolerance(0.1)}, r"verification=gaussian_ratio relaxes nothing"),
         ({"sampling": Sampling()}, r"this verification judges latents and sampling draws codes"),
-        (
-            {"rule": partial(LanternPP, k=1, lam=2.0), "verification": partial(GaussianShared)},
-            r"verification=gaussian_shared judges latents by their distance, acceptance=lantern_pp",
-        ),
     ],
 )
 def test_parts_of_codes_and_latents_do_not_mix(parts, message):

@@ -106,6 +106,15 @@ def test_a_long_image_has_few_extents_and_reads_little_more():
         assert slots <= extent_of(slots) <= max(slots + EXTENT, 1.26 * slots)
 
 
+def test_sizes_are_few_and_hold_together_twice_the_largest():
+    size_of = PassGraphs(Recorder()).size
+    for largest in range(1, 130):
+        sizes = {size_of(size, largest) for size in range(1, largest + 1)}
+        assert all(size <= size_of(size, largest) <= largest for size in range(1, largest + 1))
+        assert sum(sizes) <= 2 * largest
+        assert len(sizes) <= 8
+
+
 @pytest.mark.full
 def test_the_number_of_recordings_is_bounded(monkeypatch):
     """Catches recordings of every shape that a draining batch ever had; the least recently replayed one is dropped."""

@@ -101,12 +101,6 @@ def test_the_difference_is_that_of_the_two_rows_and_references_are_made_once():
     assert counts == [48]
 
 
-def test_few_images_for_many_features_have_a_warning():
-    metric = Fidelity(MeanColour(), lambda prompts, count: torch.rand(count, 3, 4, 4), 16)
-    assert "use kernel_diff" in metric.warnings(["wood"] * 29)[0]
-    assert metric.warnings(["wood"] * 30) == []
-
-
 def test_the_protocol_tells_other_references_and_other_weights_apart():
     """Catches a hash of names instead of content."""
 

@@ -71,25 +71,10 @@ def test_the_bounds_of_a_distance_keep_the_mix_of_prompts():
     assert width < 3 * spread
 
 
-def test_groups_have_the_same_mix_of_prompts():
-    prompts = [name for name in "abcd" for _ in range(10)]
-    shuffled = np.random.default_rng(0).permutation(40)
-    groups = prompt_groups([prompts[i] for i in shuffled], 10)
-    for name in "abcd":
-        assert sorted(groups[np.array([prompts[i] == name for i in shuffled])]) == list(range(10))
-
-
 def test_the_jackknife_of_a_mean_is_its_standard_error():
     values = np.random.default_rng(0).normal(size=50)
     found = jackknife(lambda kept: values[kept].mean(), np.arange(50))
     assert (found.high - found.low) / 2 == pytest.approx(1.96 * values.std(ddof=1) / 50**0.5)
-
-
-def test_swapped_sides_hold_every_image_once():
-    swap = swaps(6, 20)
-    for first, second in zip(*swapped_sides(swap), strict=True):
-        assert sorted(torch.cat([first, second]).tolist()) == list(range(12))
-        assert (first % 6 == torch.arange(6)).all()
 
 
 @pytest.mark.full

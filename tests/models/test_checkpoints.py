@@ -93,7 +93,6 @@ def not_tensors(folder):
         (lambda folder: folder / "none.safetensors", "no weights at"),
         (lambda folder: corrupt(folder, "b.safetensors", b"no tensors here"), "not a readable safetensors file"),
         (lambda folder: corrupt(folder, "b.pt", b"no tensors here"), "corrupt or needs Python code"),
-        (lambda folder: corrupt(folder, "e.pt", b""), "not a readable torch checkpoint"),
         (lambda folder: corrupt(folder, "c.pt", pickle.dumps({"model": Code()})), "never executed"),
         (archived_code, "never executed"),
         (cut_short, "not a readable torch checkpoint"),
@@ -109,16 +108,6 @@ def test_a_bad_file_is_one_sentence_that_names_it(tmp_path, capfd, make, message
     assert "executed" not in capfd.readouterr().out
 
 
-def test_weights_of_another_model_are_told_by_name():
-    state = {"weight": torch.zeros(2, 4), "extra": torch.zeros(1)}
-    with pytest.raises(CheckpointError) as error:
-        load_strictly(nn.Linear(3, 2), state, "w.pt", "use its own weights")
-    assert str(error.value) == (
-        "w.pt does not fit this model: missing bias; unexpected extra; mis-shaped weight (2, 4) instead of (2, 3); "
-        "use its own weights"
-    )
-
-
 def test_strict_loading_casts_to_the_model(tmp_path):
     save_file({name: value.half() for name, value in STATE.items()}, tmp_path / "h.safetensors")
     model = nn.Linear(3, 2)
@@ -132,18 +121,9 @@ def test_a_weights_folder_without_config_is_one_clear_error(tmp_path):
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(CheckpointError, match="not readable JSON"):
         load_weights(tmp_path)
-    (tmp_path / "config.json").write_text("[1, 2]")
-    with pytest.raises(CheckpointError, match="holds no JSON object"):
-        load_weights(tmp_path)
     (tmp_path / "config.json").unlink()
     with pytest.raises(CheckpointError, match=r"no config\.json"):
         load_weights(tmp_path)
-
-
-def test_a_folder_that_cannot_be_written_is_named(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(CheckpointError, match="cannot write weights to"):
-        save_weights(tmp_path / "file" / "folder", STATE, {})
 
 
 PARTS = "target", "tokenizer", "drafter", "critic"
@@ -176,9 +156,8 @@ def test_weights_that_are_not_finite_are_refused_by_name(part, weights, tmp_path
 
 @pytest.mark.parametrize(("part", "place", "value"), [
     ("target", "architecture.dim", "x"), ("target", "architecture.num_heads", 3), ("target", "architecture.grid", [16]),
-    ("target", "architecture.vocab_size", 10**15), ("target", "architecture", [1]), ("target", "word_seed", None),
-    ("tokenizer", "surprise", 1), ("tokenizer", "groups", 3), ("tokenizer", "decoder_multipliers", []),
-    ("drafter", "num_heads", 0), ("drafter", "hidden_dim", -1), ("critic", "size", -1),
+    ("target", "architecture.vocab_size", 10**15), ("target", "word_seed", None), ("tokenizer", "surprise", 1),
+    ("tokenizer", "groups", 3), ("drafter", "num_heads", 0), ("critic", "size", -1),
 ])  # fmt: skip
 def test_sizes_of_no_such_model_are_one_sentence(part, place, value, weights, tmp_path):
     """Catches a traceback of the layer that meets the value first, and one that is met only while decoding. None: the
@@ -194,15 +173,6 @@ def test_sizes_of_no_such_model_are_one_sentence(part, place, value, weights, tm
     with pytest.raises(CheckpointError, match="does not describe a") as caught:
         load(part, tmp_path, weights)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("part", PARTS)
-def test_links_that_lead_nowhere_are_one_sentence_and_others_are_followed(part, weights, tmp_path):
-    (tmp_path / "good").symlink_to(weights / part)
-    load(part, tmp_path / "good", weights)
-    (tmp_path / "itself").symlink_to(tmp_path / "itself")
-    with pytest.raises(CheckpointError, match=str(tmp_path / "itself")):
-        load(part, tmp_path / "itself", weights)
 
 
 def test_large_finite_weights_are_no_error():

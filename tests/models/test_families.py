@@ -5,7 +5,7 @@ import pytest
 import torch
 from hydra.utils import instantiate
 from support.families import FAMILIES, LENGTH, PROMPTS, SIDE, Loaded, config, save_text_tokenizer
-from support.recorded_passes import Recorder, Recording
+from support.recorded_passes import Recorder
 from support.toy import random_parents, random_verdict
 from transformers import AutoTokenizer
 
@@ -15,9 +15,8 @@ from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Plan
 from lantern.models.checkpoints import save_weights
 from lantern.models.hf.families import LIQUID_NAMES, LIQUID_UNCONDITIONAL
-from lantern.models.hf.structure import with_row_ends
 from lantern.pipeline import Pipeline, pipelines
-from lantern.types import DraftTree, TreeTopology
+from lantern.types import DraftTree
 
 
 def slow_logits(loaded: Loaded, prompt: str, codes: list[int]) -> torch.Tensor:
@@ -70,36 +69,6 @@ def test_recorded_passes_equal_the_models_own_forward(loaded, monkeypatch):
     monkeypatch.setattr(loaded.target, "passes", PassGraphs(recorder))
     assert max(tree_rounds(loaded, rounds=5, seed=seed) for seed in range(2)) < 1e-4
     assert sum(recording.replays for recording in recorder.made) > 2
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("family", [FAMILIES["lumina_mgpt"]], ids=str)
-@torch.inference_mode()
-def test_recorded_passes_at_row_ends_have_few_shapes(loaded, monkeypatch):
-    """Catches a shape for every number of row ends within trees, met too seldom to be recorded."""
-    target, sizes, verify = loaded.target, [], loaded.target.verify
-
-    def noted(tree):
-        forward = verify(tree)
-        sizes.append(target._structured.hosts.shape[1])
-        return forward
-
-    monkeypatch.setattr(target, "passes", PassGraphs(Recorder()))
-    monkeypatch.setattr(target, "verify", noted)
-    for seed in range(8):
-        tree_rounds(loaded, rounds=5, seed=seed)
-    assert {1, 7} <= set(sizes) <= {0, 1, 2, 7}
-
-
-@torch.inference_mode()
-def test_a_wide_tree_far_from_a_row_end_reads_no_value():
-    """Catches a second wait for the device in most rounds of a tree with many nodes and short paths."""
-    topology = TreeTopology.of((-1, *[0] * 6), torch.device("cpu"))
-    tree, first = topology.tree(torch.zeros(1, 7, dtype=torch.long)), torch.zeros(1, dtype=torch.long)
-    with Recording():  # which raises for a value that is read
-        for count in range(6):
-            assert with_row_ends(tree, first + count, [count], 8, 64).hosts.shape == (1, 0)
-    assert [with_row_ends(tree, first + count, [count], 8, 64).hosts.shape[1] for count in (6, 7, 8)] == [6, 1, 0]
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=str)

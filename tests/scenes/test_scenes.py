@@ -34,7 +34,7 @@ def test_every_caption_returns_to_its_scene_and_uses_only_known_words():
     assert VOCABULARY == SCENE_WORDS  # the default of targets
 
 
-@pytest.mark.parametrize("caption", ["a pink sphere on wood", "a red sphere", "a sphere red on wood", "red", "", "a"])
+@pytest.mark.parametrize("caption", ["a pink sphere on wood", "a sphere red on wood", ""])
 def test_a_caption_that_is_no_scene_is_an_error_by_name(caption):
     with pytest.raises(LanternError, match="unknown word 'pink'" if "pink" in caption else repr(caption)):
         parse_caption(caption)
@@ -122,9 +122,3 @@ def test_another_size_or_seed_is_another_cache_and_the_same_is_built_once(tmp_pa
     assert other[0]["caption"] != small[0]["caption"] or (other[0]["image"] != small[0]["image"]).any()
     monkeypatch.setattr(scene_splits, "_rows", None)
     assert len(Scenes(**SIZES, cache_dir=str(tmp_path), num_workers=1).split("train")) == 6
-
-
-@pytest.mark.parametrize("wrong", [{"num_train": 0}, {"seed": 100}])
-def test_sizes_outside_the_seed_ranges_are_an_error(wrong):
-    with pytest.raises(LanternError, match=r"data\.num_train"):
-        RenderedScenes(**SIZES | wrong).split("train")
