@@ -61,8 +61,7 @@ def deviation(tokens: Tensor, target: LinearTarget) -> float:
 @pytest.mark.parametrize("cfg_scale", [pytest.param(1.0, marks=pytest.mark.full), 2.0])
 @pytest.mark.parametrize("setting", [None, *SETTINGS])
 def test_an_image_has_the_targets_law(setting, cfg_scale):
-    """90 moments of 3000 images within 4.5 standard errors: false alarms once in 1600 runs. Catches drafts judged by
-    the law of another node, noise that is used twice, and tokens committed from a wrong node."""
+    """90 moments of 3000 images within 4.5 standard errors: false alarms once in 1600 runs."""
     verification, rule = SETTINGS[setting or "shared"]
     found = decode(verification, rule, 3 if setting else 0, count=3000, batch_size=3000, cfg_scale=cfg_scale)
     assert deviation(found.tokens, LinearTarget(cfg_scale)) < 4.5

@@ -41,8 +41,7 @@ def test_the_bounds_of_recall_cover_over_sets_of_generated_images():
 
 @pytest.mark.full
 def test_the_bounds_of_precision_cover_and_are_no_wider_than_needed():
-    """Catches a jackknife that leaves out real images as well, whose manifold grows with every one left out: bounds 2.4
-    times as wide as needed here."""
+    """Catches a jackknife that leaves out real images as well: bounds 2.4 times as wide as needed here."""
     real, found = torch.rand(256, 3, 1, 1, generator=torch.Generator().manual_seed(0)), []
     metric = Fidelity(MeanColour(), lambda prompts, count: real[:count], num_references=256, resamples=1)
     for seed in range(40):

@@ -40,8 +40,7 @@ def difference(seed: int, shift: float):
 @pytest.mark.full
 @pytest.mark.parametrize(("shift", "least"), [(0.0, 0.9), (0.3, 0.83)])
 def test_the_bounds_of_a_difference_cover_and_are_no_wider_than_needed(shift, least):
-    """Catches a resampling that mixes prompts (bounds twice as wide and more), and one that breaks the pairs. At a
-    difference of 1.5 standard errors, as with a shift of 0.3, the bounds cover 87 times in 100."""
+    """Catches a resampling that mixes prompts, or breaks pairs. With a shift of 0.3, they cover 87 times in 100."""
     found = [difference(seed, shift) for seed in range(50, 170)]  # away from the seeds of prompts and real images
     truth = np.mean([interval.value for interval in found])
     covered = np.mean([interval.low <= truth <= interval.high for interval in found])
@@ -113,12 +112,7 @@ def test_the_bootstrap_of_few_values_covers_and_one_value_has_no_bounds():
 def test_bounds_of_few_prompts_and_many_candidates_are_finite_or_unknown(factor):
     """Catches a report that ends in an overflow or a division by 0, and a bound of 0 or infinity."""
     wide = Interval(2.0, 0.02, 200.0).stretched(factor)
-    for found in (
-        wide,
-        wide.over(wide),
-        Interval(2.0, 0.0, 200.0).stretched(factor),
-        Interval(2.0, 0.0, 3.0).over(wide),
-    ):
+    for found in (wide, wide.over(wide), Interval(2.0, 0.0, 3.0).over(wide)):
         assert found.value in (1.0, 2.0)
         assert all(isnan(bound) or 0 < bound < float("inf") for bound in (found.low, found.high))
     assert isnan(wide.low) == isnan(wide.high) == (factor not in (1.0, 30.0))

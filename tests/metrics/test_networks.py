@@ -55,8 +55,7 @@ def test_scores_are_the_models_own_logits_without_its_temperature(tmp_path):
 
 
 def test_a_file_of_open_clip_scores_as_open_clip_does(tokenizer_folder):
-    """The expected cosines are open_clip 3.3.0's own. Catches queries, keys and values in another order, a projection
-    not transposed, and OpenAI's approximate GELU."""
+    """The expected cosines are open_clip 3.3.0's own. Catches another order of queries, keys and values."""
     expected = load_file(GOLDEN / "open_clip_tiny_expected.safetensors")
     network = load_open_clip(GOLDEN / "open_clip_tiny.pt", tokenizer_folder, heads=2)
     ids = network.tokenizer(PROMPTS, padding=True, truncation=True, max_length=12, return_tensors="pt")

@@ -1,5 +1,4 @@
-"""Every family that runs through transformers, on tiny random checkpoints read from disk as its yaml says: tree passes
-and commits against the model's own forward on plain ids, and the evaluation of a drafter on it."""
+"""Every family that runs through transformers, on tiny random checkpoints read from disk as its yaml says."""
 
 import pytest
 import torch
@@ -56,8 +55,7 @@ def tree_rounds(loaded: Loaded, rounds: int, seed: int) -> float:
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=str)
 @torch.inference_mode()
 def test_tree_passes_and_commits_equal_the_models_own_forward(loaded):
-    """Catches wrong positions, pads that are seen, siblings that are seen, a missing or misplaced row end, a cache
-    compacted wrongly, a wrong slice of the vocabulary, guidance in front of a head that is not linear."""
+    """Catches wrong positions, visible pads or siblings, a misplaced row end, a cache compacted wrongly."""
     assert tree_rounds(loaded, rounds=5, seed=0) < 1e-5
 
 
@@ -88,8 +86,7 @@ def test_teacher_forcing_equals_the_models_own_forward(loaded):
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=str)
 @torch.inference_mode()
 def test_the_inputs_of_layers_are_handed_out_on_request(loaded, monkeypatch):
-    """Against a body's own record of them. Catches outputs in the place of inputs, another order, features that the
-    head no longer finds, rows of structural tokens, and layers that are still handed out afterwards."""
+    """Against a body's own record of them. Catches outputs in the place of inputs, and another order."""
     target, layers = loaded.target, (1, 0)
     monkeypatch.setattr(target, "passes", PassGraphs(Recorder()))
     tokens = torch.randint(24, (2, target.num_tokens), generator=torch.Generator().manual_seed(0))
@@ -130,8 +127,7 @@ def test_a_row_end_that_is_not_committed_is_caught(loaded, monkeypatch):
 @pytest.mark.full
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=str)
 def test_evaluating_a_random_drafter_gives_the_tokens_of_plain_decoding(loaded, tmp_path):
-    """Catches a family that the evaluation, the drafter, batching or the image decoder cannot run: exact rule, shared
-    noise, rows that finish and make way."""
+    """Catches a family that the evaluation, the drafter, batching or the image decoder cannot run."""
     target, dim = loaded.target, loaded.target.embed_weight.shape[1]
     fit = {"dim": dim, "num_heads": 4, "hidden_dim": 48, "vocab_size": 24, "target_hash": target.weights_hash}
     torch.manual_seed(1)

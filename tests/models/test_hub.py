@@ -83,6 +83,3 @@ def test_what_is_no_file_of_the_model_is_a_clear_error_without_the_hub(tmp_path,
             find_file(place, "w.pt", "model.checkpoint", SIZE)
     with pytest.raises(CheckpointError, match=r"no w\.pt in the folder .*0\.4 GB"):
         find_file(tmp_path, "w.pt", "model.checkpoint", SIZE)
-    (tmp_path / "w.pt").touch()
-    with pytest.raises(CheckpointError, match="is a file; give the folder"):
-        find_folder(tmp_path / "w.pt", "model.checkpoint", SIZE)

@@ -1,5 +1,4 @@
-"""LlamaGen's VQ tokenizer and Meta's VQGAN against golden miniatures of the released files (LlamaGen's is without
-its unused 65536-entry usage buffer, which the test puts back), and the shapes of the full-size ones."""
+"""LlamaGen's VQ tokenizer and Meta's VQGAN against golden miniatures and the shapes of the released files."""
 
 import json
 
@@ -29,8 +28,7 @@ def chameleon() -> ChameleonVQGAN:
 
 @pytest.mark.parametrize(("load", "name"), [(llamagen, "llamagen_vq"), (chameleon, "chameleon_vqgan")])
 def test_tokens_and_images_are_those_of_the_reference(load, name):
-    """Catches symmetric padding in downsampling, a search among codes normalised or not, attention in other places and
-    levels in another order."""
+    """Catches symmetric padding in downsampling, a search among codes normalised or not, levels in another order."""
     tokenizer = load()
     with safe_open(GOLDEN / f"{name}_tiny_expected.safetensors", "pt") as file:
         image, indices, decoded = (file.get_tensor(part) for part in ("image", "indices", "decoded"))

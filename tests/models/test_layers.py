@@ -1,5 +1,4 @@
-"""Changes to the layers of transformers bodies: projections of the same rows as one product, and attention of query
-heads that share key heads, equal to transformers' own without copies of keys and values."""
+"""Joined projections, and attention of query heads that share key heads, equal to transformers' own."""
 
 from copy import deepcopy
 

@@ -1,5 +1,4 @@
-"""The LlamaGen target against the golden miniatures of the released checkpoints, and its tree passes and cache against
-passes one token at a time."""
+"""The LlamaGen target against the golden miniatures, and its tree passes against passes one token at a time."""
 
 import json
 from copy import deepcopy

@@ -78,18 +78,6 @@ def test_only_the_novel_split_draws_held_out_triples(split):
     assert share_bare == 0 if split == "novel" else 0.12 < share_bare < 0.18
 
 
-@pytest.mark.parametrize("texture", TEXTURES)
-def test_the_power_of_a_texture_falls_like_that_of_natural_images(texture):
-    """Power f^-2 is natural; white noise (0), a blank (noise too) and a smooth gradient (-4) all fall outside."""
-    window = np.hanning(128)[:, None] * np.hanning(128)
-    frequency = 128 * np.hypot(np.fft.fftfreq(128)[:, None], np.fft.rfftfreq(128)[None])
-    grey = np.stack([render_caption(texture, seed).mean(-1) for seed in range(8)])
-    power = (np.abs(np.fft.rfft2((grey - grey.mean((1, 2), keepdims=True)) * window)) ** 2).mean(0)
-    rings = np.arange(3, 56)
-    profile = [power[np.abs(frequency - ring) < 0.5].mean() for ring in rings]
-    assert -3.5 < np.polyfit(np.log(rings), np.log(profile), 1)[0] < -1.5
-
-
 @pytest.mark.parametrize("shape", SHAPES[:-1])
 @pytest.mark.parametrize("colour", COLOURS)
 def test_an_object_has_its_colour(shape, colour):

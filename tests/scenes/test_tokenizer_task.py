@@ -97,8 +97,7 @@ def test_a_training_that_learns_no_codebook_is_refused(quantize_from, until, tmp
 
 @pytest.mark.full
 def test_a_resumed_run_ends_with_the_same_weights(trained, tmp_path):
-    """Catches codebook statistics, averages or a batch position missing from checkpoints, and averages that move only
-    after callbacks have saved."""
+    """Catches codebook statistics, averages or a batch position missing from checkpoints."""
     fit(miniature(tmp_path), tmp_path, STEPS // 2)
     resumed, _ = fit(miniature(tmp_path), tmp_path, STEPS, ckpt_path=tmp_path / "half.ckpt")
     for name, value in trained[0].state_dict().items():
