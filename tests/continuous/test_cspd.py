@@ -1,5 +1,4 @@
-"""CSpD's rule as published, its residual draws, and how far its factor over earlier denoising steps and the temperature
-of its released code move the law."""
+"""CSpD's rule as published, its residual draws, and how far its factor and its released temperature move the law."""
 
 import pytest
 import torch

@@ -9,12 +9,11 @@ from support.toy import tiny_target
 from torch import Tensor
 
 from lantern.acceptance.exact import Exact
-from lantern.acceptance.lantern_pp import LanternPP
 from lantern.continuous.cspd import CSpD
 from lantern.continuous.gaussian_ratio import GaussianRatio
 from lantern.continuous.gaussian_shared import GaussianShared, Tolerance
 from lantern.continuous.latent_jacobi import LatentJacobi
-from lantern.continuous.latent_sampling import GaussianNoise, LatentSampling
+from lantern.continuous.latent_sampling import LatentSampling
 from lantern.decoding import DecodingSetup, generate
 from lantern.drafters.jacobi.jacobi import Jacobi, redraw_coupled
 from lantern.drafters.jacobi.starts import Nearest
@@ -62,25 +61,11 @@ def deviation(tokens: Tensor, target: LinearTarget) -> float:
 @pytest.mark.parametrize("cfg_scale", [pytest.param(1.0, marks=pytest.mark.full), 2.0])
 @pytest.mark.parametrize("setting", [None, *SETTINGS])
 def test_an_image_has_the_targets_law(setting, cfg_scale):
-    """90 moments of 3000 images within 4.5 standard errors: false alarms once in 1600 runs. Catches drafts judged by
-    the law of another node, noise that is used twice, and tokens committed from a wrong node."""
+    """90 moments of 3000 images within 4.5 standard errors: false alarms once in 1600 runs."""
     verification, rule = SETTINGS[setting or "shared"]
     found = decode(verification, rule, 3 if setting else 0, count=3000, batch_size=3000, cfg_scale=cfg_scale)
     assert deviation(found.tokens, LinearTarget(cfg_scale)) < 4.5
     assert (found.tokens_per_step > 1.05) == bool(setting)
-
-
-class OneRow(GaussianNoise):
-    """All positions have the noise of the root."""
-
-    def normals(self, count: int) -> Tensor:
-        return super().normals(1).expand(-1, count, -1, -1)
-
-
-def test_noise_that_is_used_twice_is_found(monkeypatch):
-    """Catches a check of moments that would pass whatever is decoded."""
-    monkeypatch.setattr("lantern.continuous.latent_sampling.GaussianNoise", OneRow)
-    assert deviation(decode(GaussianRatio, count=3000, batch_size=3000).tokens, LinearTarget()) > 6
 
 
 @pytest.mark.parametrize("length", [1, 3, LENGTH + 2])
@@ -122,10 +107,6 @@ def joined(drafter=None, verification=None, rule=None, sampling=None) -> Pipelin
         ({"drafter": partial(Jacobi, length=3, start=Nearest(), redraw=redraw_coupled)}, "drafter=jacobi drafts codes"),
         ({"rule": Tolerance(0.1)}, r"verification=gaussian_ratio relaxes nothing"),
         ({"sampling": Sampling()}, r"this verification judges latents and sampling draws codes"),
-        (
-            {"rule": partial(LanternPP, k=1, lam=2.0), "verification": partial(GaussianShared)},
-            r"verification=gaussian_shared judges latents by their distance, acceptance=lantern_pp",
-        ),
     ],
 )
 def test_parts_of_codes_and_latents_do_not_mix(parts, message):

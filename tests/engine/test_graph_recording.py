@@ -9,8 +9,6 @@ from support.recorded_decoding import decode, recorded_target
 from support.recorded_passes import Recorder
 from support.toy import tiny_target
 
-from lantern.engine.graphs import MIN_PASSES, PassGraphs
-
 
 @pytest.mark.parametrize("error", [0.5, None])
 def test_a_recording_that_computes_something_else_is_refused(error, caplog):
@@ -40,8 +38,7 @@ ALLOCATOR, DRIVER = torch.OutOfMemoryError("CUDA out of memory"), torch.Accelera
     "error", [ALLOCATOR, pytest.param(DRIVER, marks=pytest.mark.full)], ids=["allocator", "driver"]
 )
 def test_a_lack_of_memory_ends_one_recording_and_not_all(error, caplog):
-    """Catches graphs that are off for good, in silence, after a moment of full memory, be it the allocator or the
-    driver that lacks it."""
+    """Catches graphs that are off for good, in silence, after a moment of full memory."""
     recorder, failures = Recorder(), [error]
 
     def records(run):
@@ -71,17 +68,3 @@ def test_another_error_of_the_device_ends_all_recordings(caplog):
     with caplog.at_level(logging.WARNING):
         assert torch.equal(decode(target, "static", 2), decode(tiny_target(), "static", 2))
     assert caplog.text.count("passes cannot be recorded") == 1
-
-
-def test_a_lack_of_memory_in_the_pass_itself_is_not_caught():
-    """Catches a warning in place of an error that the user must act on."""
-    passes = PassGraphs(lambda run: run())
-    target = tiny_target()
-    target.allocate(1, 1)
-
-    def run(tokens):
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    for _ in range(MIN_PASSES + 1):
-        with pytest.raises(torch.OutOfMemoryError):
-            passes("target", run, torch.zeros(1), store=target.cache.store)

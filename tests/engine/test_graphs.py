@@ -33,8 +33,7 @@ FAST = "plain", "eagle2", "refined_branches"
 @pytest.mark.parametrize("batch_size", [pytest.param(1, marks=pytest.mark.full), 3])
 @pytest.mark.parametrize("drafter", [n if n in FAST else pytest.param(n, marks=pytest.mark.full) for n in DRAFTERS])
 def test_recorded_passes_make_the_same_images(drafter, batch_size):
-    """Catches a number of one round that a recording holds on to, such as where rows stand; memory that is written
-    elsewhere the next time, or given up; values asked of the device."""
+    """Catches a number of one round that a recording holds on to, and memory that is written elsewhere next time."""
     recorder = Recorder()
     target = recorded_target(recorder)
     for _ in range(3):  # from the second time on, on the memory of the first
@@ -104,6 +103,15 @@ def test_a_long_image_has_few_extents_and_reads_little_more():
     assert found == sorted(found)
     for slots in range(1, 5000):
         assert slots <= extent_of(slots) <= max(slots + EXTENT, 1.26 * slots)
+
+
+def test_sizes_are_few_and_hold_together_twice_the_largest():
+    size_of = PassGraphs(Recorder()).size
+    for largest in range(1, 130):
+        sizes = {size_of(size, largest) for size in range(1, largest + 1)}
+        assert all(size <= size_of(size, largest) <= largest for size in range(1, largest + 1))
+        assert sum(sizes) <= 2 * largest
+        assert len(sizes) <= 8
 
 
 @pytest.mark.full

@@ -25,8 +25,7 @@ def test_equal_images_are_counted_and_others_measured():
     ("differing", "equal", "has_bounds"), [(0, 24, False), (1, 23, False), (9, 1, False), (8, 0, True), (10, 40, True)]
 )
 def test_a_difference_that_few_pairs_show_has_no_bounds(differing, equal, has_bounds):
-    """Catches bounds of a mean whose rare pairs were hardly drawn: where one pair in twenty differs, those of 8 pairs
-    cover it 35 times in 100, of 24 61 times."""
+    """Catches bounds of a mean whose rare pairs were hardly drawn."""
     greys = [0.5 + 0.01 * (1 + number) for number in range(differing)] + [0.5] * equal
     found = ImageDifference().against(flat(*greys), flat(*[0.5] * len(greys)), ["a"] * len(greys))
     assert [math.isfinite(found[f"image_diff{end}"]) for end in ("_low", "_high")] == 2 * [has_bounds]

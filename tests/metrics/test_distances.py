@@ -47,8 +47,7 @@ def block_mean(x, of_x, y, of_y, counted, same):
 
 
 def test_kernel_distances_of_subsets_are_those_of_mixtures_of_texts():
-    """Catches an image paired with itself, a text's own term that is missing, that counts where one side has a single
-    image, or that weighs less than its share, and weights of another subset."""
+    """Catches an image paired with itself, a text's own term that is missing or weighs less than its share."""
     features, real = gaussian(12, seed=1), gaussian(9, mean=0.5, seed=2)
     labels, real_labels = torch.arange(12) // 3, torch.arange(9) // 2  # real text 4 has one image, texts 0 to 3 two
     chosen = torch.rand(5, 12, generator=torch.Generator().manual_seed(0)) < 0.6

@@ -40,8 +40,7 @@ def difference(seed: int, shift: float):
 @pytest.mark.full
 @pytest.mark.parametrize(("shift", "least"), [(0.0, 0.9), (0.3, 0.83)])
 def test_the_bounds_of_a_difference_cover_and_are_no_wider_than_needed(shift, least):
-    """Catches a resampling that mixes prompts (bounds twice as wide and more), and one that breaks the pairs. At a
-    difference of 1.5 standard errors, as with a shift of 0.3, the bounds cover 87 times in 100."""
+    """Catches a resampling that mixes prompts, or breaks pairs. With a shift of 0.3, they cover 87 times in 100."""
     found = [difference(seed, shift) for seed in range(50, 170)]  # away from the seeds of prompts and real images
     truth = np.mean([interval.value for interval in found])
     covered = np.mean([interval.low <= truth <= interval.high for interval in found])
@@ -71,25 +70,10 @@ def test_the_bounds_of_a_distance_keep_the_mix_of_prompts():
     assert width < 3 * spread
 
 
-def test_groups_have_the_same_mix_of_prompts():
-    prompts = [name for name in "abcd" for _ in range(10)]
-    shuffled = np.random.default_rng(0).permutation(40)
-    groups = prompt_groups([prompts[i] for i in shuffled], 10)
-    for name in "abcd":
-        assert sorted(groups[np.array([prompts[i] == name for i in shuffled])]) == list(range(10))
-
-
 def test_the_jackknife_of_a_mean_is_its_standard_error():
     values = np.random.default_rng(0).normal(size=50)
     found = jackknife(lambda kept: values[kept].mean(), np.arange(50))
     assert (found.high - found.low) / 2 == pytest.approx(1.96 * values.std(ddof=1) / 50**0.5)
-
-
-def test_swapped_sides_hold_every_image_once():
-    swap = swaps(6, 20)
-    for first, second in zip(*swapped_sides(swap), strict=True):
-        assert sorted(torch.cat([first, second]).tolist()) == list(range(12))
-        assert (first % 6 == torch.arange(6)).all()
 
 
 @pytest.mark.full
@@ -128,12 +112,7 @@ def test_the_bootstrap_of_few_values_covers_and_one_value_has_no_bounds():
 def test_bounds_of_few_prompts_and_many_candidates_are_finite_or_unknown(factor):
     """Catches a report that ends in an overflow or a division by 0, and a bound of 0 or infinity."""
     wide = Interval(2.0, 0.02, 200.0).stretched(factor)
-    for found in (
-        wide,
-        wide.over(wide),
-        Interval(2.0, 0.0, 200.0).stretched(factor),
-        Interval(2.0, 0.0, 3.0).over(wide),
-    ):
+    for found in (wide, wide.over(wide), Interval(2.0, 0.0, 3.0).over(wide)):
         assert found.value in (1.0, 2.0)
         assert all(isnan(bound) or 0 < bound < float("inf") for bound in (found.low, found.high))
     assert isnan(wide.low) == isnan(wide.high) == (factor not in (1.0, 30.0))

@@ -1,7 +1,6 @@
 """Networks in miniature, from local folders: scores by the model itself, and folders that hold something else."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -56,25 +55,13 @@ def test_scores_are_the_models_own_logits_without_its_temperature(tmp_path):
 
 
 def test_a_file_of_open_clip_scores_as_open_clip_does(tokenizer_folder):
-    """The expected cosines are open_clip 3.3.0's own. Catches queries, keys and values in another order, a projection
-    not transposed, and OpenAI's approximate GELU."""
+    """The expected cosines are open_clip 3.3.0's own. Catches another order of queries, keys and values."""
     expected = load_file(GOLDEN / "open_clip_tiny_expected.safetensors")
     network = load_open_clip(GOLDEN / "open_clip_tiny.pt", tokenizer_folder, heads=2)
     ids = network.tokenizer(PROMPTS, padding=True, truncation=True, max_length=12, return_tensors="pt")
     assert torch.equal(ids.input_ids * ids.attention_mask, expected["ids"])
     found = network.scores(expected["images"], PROMPTS)
     torch.testing.assert_close(found, expected["cosines"], rtol=0, atol=1e-5)
-
-
-def test_a_file_that_open_clip_did_not_save_is_rejected(tmp_path, tokenizer_folder):
-    save_clip(tmp_path)
-    with pytest.raises(CheckpointError, match="open_clip"):
-        load_open_clip(tmp_path / "model.safetensors", tokenizer_folder)
-    shutil.copy(GOLDEN / "open_clip_tiny.pt", tmp_path / "other.pt")
-    state = torch.load(tmp_path / "other.pt", weights_only=True)["state_dict"]
-    torch.save({"state_dict": {k: v for k, v in state.items() if k != "visual.ln_pre.bias"}}, tmp_path / "other.pt")
-    with pytest.raises(CheckpointError, match=r"missing vision_model\.pre_layrnorm\.bias"):
-        load_open_clip(tmp_path / "other.pt", tokenizer_folder, heads=2)
 
 
 def without_a_layer(folder: Path) -> None:
@@ -103,21 +90,16 @@ def test_a_folder_without_the_models_own_tokenizer_is_rejected_and_another_may_b
     assert load_clip(tmp_path / "clip", tokenizer=tokenizer_folder).scores(torch.rand(1, 3, 8, 8), ["bad"]).shape
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        lambda: Dinov2Model(Dinov2Config(**SMALL)),
-        lambda: CLIPVisionModel(CLIPVisionConfig(intermediate_size=16, **SMALL)),
-    ],
-    ids=["dinov2", "clip"],
-)
-def test_a_vision_network_of_a_local_folder_gives_pooled_features_of_any_image_size(tmp_path, body):
+@pytest.mark.parametrize("is_clip", [False, True])
+def test_a_vision_network_of_a_local_folder_gives_pooled_features_of_any_image_size(tmp_path, is_clip):
     with pytest.raises(CheckpointError, match="holds no vision network"):
         load_vision(tmp_path)
-    body().save_pretrained(tmp_path)
+    clip = CLIPVisionConfig(intermediate_size=16, **SMALL)
+    body = CLIPVisionModel(clip) if is_clip else Dinov2Model(Dinov2Config(**SMALL))
+    body.save_pretrained(tmp_path)
     with pytest.raises(CheckpointError, match=r"preprocessor_config\.json"):  # else normalised by a guess
         load_vision(tmp_path)
-    is_clip = isinstance(body(), CLIPVisionModel)  # it takes its own size alone
+    # CLIP takes its own size alone
     sizes = {} if is_clip else {"size": {"shortest_edge": 56}, "crop_size": {"height": 42, "width": 42}}
     normal = {"image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.2, 0.2]}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(sizes | normal))

@@ -13,7 +13,7 @@ from support.visited import CODEBOOK, RULES, TREES, enumerated, noise
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern import Lantern
 from lantern.metrics.output_tv import CodeDistance, OutputTV, plain_picks, summary, total_variation
-from lantern.metrics.visits import RecordingDrafter, committed_law, record_visits
+from lantern.metrics.visits import RecordingDrafter, committed_law
 from lantern.pipeline import Pipeline
 from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree
@@ -87,18 +87,6 @@ def test_a_whole_decoding_is_measured_at_its_visited_positions(tree, estimator):
     assert relaxed["output_tv_q50"] <= relaxed["output_tv_q90"] <= 1
 
 
-def test_images_are_sampled_at_different_positions(monkeypatch):
-    """Catches a stride that divides an image's length, by which each image is judged at the same few positions."""
-    strides = []
-    monkeypatch.setattr(
-        "lantern.metrics.output_tv.record_visits", lambda *parts: strides.append(parts[-1]) or record_visits(*parts)
-    )
-    for positions in (10, 6):  # two images of 15 positions behind the first: 3 and 5
-        measured = OutputTV(num_images=2, num_positions=positions, redraws=16)
-        measured.measure(pipeline(chain(2), Exact(), Ratio()), PROMPTS[:2], SEEDS[:2], 1)
-    assert strides == [2, 4]
-
-
 def test_a_recording_drafter_changes_no_token_and_records_the_laws_of_the_committed_positions():
     """Catches a node taken for its child, a law of another row, and positions counted by row instead of by image."""
     plain = pipeline(SIBLINGS, Exact(), Ratio())
@@ -124,19 +112,13 @@ def test_under_shared_noise_the_share_of_other_picks_is_measured():
 
 
 @pytest.mark.parametrize(
-    ("rule", "temperature", "positions", "is_measured"),
-    [
-        (lambda codebook: Lantern(codebook, 10, 0.5), 1, 1, False),
-        (Exact(), 1, 1, True),
-        (Exact(), 0, 1, False),
-        (Exact(), 1, 0, False),
-    ],
-    ids=["lossy", "exact", "greedy", "switched off"],
+    ("lossy", "temperature", "is_measured"), [(True, 1, False), (False, 1, True), (False, 0, False)]
 )
-def test_of_a_path_chosen_by_looking_ahead_no_share_is_given(rule, temperature, positions, is_measured):
+def test_of_a_path_chosen_by_looking_ahead_no_share_is_given(lossy, temperature, is_measured):
     """Catches a number that is no bound: among several relaxed siblings the one with the longer path is taken."""
+    rule = Lantern(tiny_target().codebook, 10, 0.5) if lossy else Exact()
     parts = pipeline(SIBLINGS, rule, SharedNoise(), temperature=temperature)
-    assert bool(OutputTV(2, positions, 1).measure(parts, PROMPTS[:2], SEEDS[:2], 2)) == is_measured
+    assert bool(OutputTV(2, 1, 1).measure(parts, PROMPTS[:2], SEEDS[:2], 2)) == is_measured
 
 
 def test_a_token_that_plain_decoding_would_not_pick_is_counted_alone():

@@ -1,5 +1,4 @@
-"""On the shipped weights: output TV of the exact rule is its estimator's noise for every way of drafting, and that of a
-biased verifier stands clear of it."""
+"""On the shipped weights: output TV of the exact rule is its estimator's noise, a biased verifier's is not."""
 
 import pytest
 from support import paths
@@ -42,8 +41,7 @@ def codes(model):
 
 @pytest.mark.parametrize("name", RATIO)
 def test_of_the_exact_rule_under_ratio_verification_it_is_nothing_or_shrinks_with_more_redraws(model, codes, name):
-    """Catches a tree that hands on another q than its children were drawn from, a law of another node, and an estimator
-    whose noise would hide a bias. Noise falls to a half with four times the redraws; a bias stays."""
+    """Noise falls to a half with four times the redraws; a bias stays."""
     pipeline = model.pipeline(verification="ratio", **RATIO[name])
     stride = model.target.num_tokens // 10
     visits = record_visits(pipeline, PROMPTS, SEEDS, 1, stride)

@@ -12,7 +12,7 @@ from lantern.pipeline import Pipeline
 from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree
-from lantern.types import Generation, Round
+from lantern.types import Generation
 from lantern.verification import Ratio, SharedNoise
 
 TREES = {
@@ -120,12 +120,3 @@ def test_entropies_are_those_of_the_laws_that_plain_decoding_drew_from(monkeypat
     found = law_entropies(target, sampling, PROMPTS[:3], made.tokens)
     assert found.shape == (3, 16)
     assert torch.allclose(found, torch.stack(seen, 1).to(found.dtype), atol=1e-9)
-
-
-def test_rounds_without_a_record_have_no_profile_and_shift_no_image():
-    pipeline = tiny_pipeline(*TREES["static"])
-    made = pipeline.generate(PROMPTS[:2], SEEDS[:2], 2)
-    bare = Generation(made.tokens, [Round([[0]], 1, 0, 0, 0)], made.steps, 0.0, 0)
-    assert profile_of(pipeline, PROMPTS[:2], [bare]) is None
-    both = profile_of(pipeline, [*PROMPTS[2:4], *PROMPTS[:2]], [bare, made])
-    assert both == profile_of(pipeline, PROMPTS[:2], [made])

@@ -5,7 +5,6 @@ import pickle
 
 import pytest
 import torch
-from safetensors.torch import save_file
 from support.tiny_weights import write_tiny_weights
 from torch import nn
 
@@ -23,12 +22,6 @@ from lantern.models.llamagen.weights_folder import load_target, load_tokenizer
 from lantern.scenes.critic import load_critic
 
 STATE = {"weight": torch.arange(6.0).view(2, 3), "bias": torch.zeros(2)}
-
-
-@pytest.mark.parametrize("wrapper", ["model", "module", "state_dict", None])
-def test_wrapped_and_plain_torch_files_read_alike(tmp_path, wrapper):
-    torch.save({wrapper: STATE, "epoch": 3} if wrapper else STATE, tmp_path / "w.pt")
-    assert torch.equal(read_weights(tmp_path / "w.pt")["weight"], STATE["weight"])
 
 
 def test_saved_weights_come_back_with_their_config(tmp_path):
@@ -82,22 +75,15 @@ def archived_code(folder):
     return folder / "code.pt"
 
 
-def not_tensors(folder):
-    torch.save({"model": {"epoch": 3}}, folder / "n.pt")
-    return folder / "n.pt"
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda folder: folder / "none.safetensors", "no weights at"),
         (lambda folder: corrupt(folder, "b.safetensors", b"no tensors here"), "not a readable safetensors file"),
         (lambda folder: corrupt(folder, "b.pt", b"no tensors here"), "corrupt or needs Python code"),
-        (lambda folder: corrupt(folder, "e.pt", b""), "not a readable torch checkpoint"),
         (lambda folder: corrupt(folder, "c.pt", pickle.dumps({"model": Code()})), "never executed"),
         (archived_code, "never executed"),
         (cut_short, "not a readable torch checkpoint"),
-        (not_tensors, "holds no state dict"),
     ],
 )
 def test_a_bad_file_is_one_sentence_that_names_it(tmp_path, capfd, make, message):
@@ -109,41 +95,14 @@ def test_a_bad_file_is_one_sentence_that_names_it(tmp_path, capfd, make, message
     assert "executed" not in capfd.readouterr().out
 
 
-def test_weights_of_another_model_are_told_by_name():
-    state = {"weight": torch.zeros(2, 4), "extra": torch.zeros(1)}
-    with pytest.raises(CheckpointError) as error:
-        load_strictly(nn.Linear(3, 2), state, "w.pt", "use its own weights")
-    assert str(error.value) == (
-        "w.pt does not fit this model: missing bias; unexpected extra; mis-shaped weight (2, 4) instead of (2, 3); "
-        "use its own weights"
-    )
-
-
-def test_strict_loading_casts_to_the_model(tmp_path):
-    save_file({name: value.half() for name, value in STATE.items()}, tmp_path / "h.safetensors")
-    model = nn.Linear(3, 2)
-    load_strictly(model, read_weights(tmp_path / "h.safetensors"), "h", "")
-    assert model.weight.dtype == torch.float32
-    assert torch.equal(model.weight, STATE["weight"])
-
-
 def test_a_weights_folder_without_config_is_one_clear_error(tmp_path):
     save_weights(tmp_path, STATE, {})
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(CheckpointError, match="not readable JSON"):
         load_weights(tmp_path)
-    (tmp_path / "config.json").write_text("[1, 2]")
-    with pytest.raises(CheckpointError, match="holds no JSON object"):
-        load_weights(tmp_path)
     (tmp_path / "config.json").unlink()
     with pytest.raises(CheckpointError, match=r"no config\.json"):
         load_weights(tmp_path)
-
-
-def test_a_folder_that_cannot_be_written_is_named(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(CheckpointError, match="cannot write weights to"):
-        save_weights(tmp_path / "file" / "folder", STATE, {})
 
 
 PARTS = "target", "tokenizer", "drafter", "critic"
@@ -176,13 +135,11 @@ def test_weights_that_are_not_finite_are_refused_by_name(part, weights, tmp_path
 
 @pytest.mark.parametrize(("part", "place", "value"), [
     ("target", "architecture.dim", "x"), ("target", "architecture.num_heads", 3), ("target", "architecture.grid", [16]),
-    ("target", "architecture.vocab_size", 10**15), ("target", "architecture", [1]), ("target", "word_seed", None),
-    ("tokenizer", "surprise", 1), ("tokenizer", "groups", 3), ("tokenizer", "decoder_multipliers", []),
-    ("drafter", "num_heads", 0), ("drafter", "hidden_dim", -1), ("critic", "size", -1),
+    ("target", "architecture.vocab_size", 10**15), ("target", "word_seed", None), ("tokenizer", "surprise", 1),
+    ("tokenizer", "groups", 3), ("drafter", "num_heads", 0), ("critic", "size", -1),
 ])  # fmt: skip
 def test_sizes_of_no_such_model_are_one_sentence(part, place, value, weights, tmp_path):
-    """Catches a traceback of the layer that meets the value first, and one that is met only while decoding. None: the
-    key is left out."""
+    """Catches a traceback of the layer that meets the value first. None: the key is left out."""
     (tmp_path / "model.safetensors").symlink_to(weights / part / "model.safetensors")
     config = json.loads((weights / part / "config.json").read_text())
     *outer, last = place.split(".")
@@ -196,17 +153,9 @@ def test_sizes_of_no_such_model_are_one_sentence(part, place, value, weights, tm
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_links_that_lead_nowhere_are_one_sentence_and_others_are_followed(part, weights, tmp_path):
-    (tmp_path / "good").symlink_to(weights / part)
-    load(part, tmp_path / "good", weights)
-    (tmp_path / "itself").symlink_to(tmp_path / "itself")
-    with pytest.raises(CheckpointError, match=str(tmp_path / "itself")):
-        load(part, tmp_path / "itself", weights)
-
-
 def test_large_finite_weights_are_no_error():
     """Catches a sum that overflows taken for an infinite value."""
     layer = nn.Linear(3, 2)
     load_strictly(layer, {"weight": torch.full((2, 3), 3e38), "bias": torch.full((2,), 6e4).half()}, "x", "")
     assert layer.weight.max() == torch.tensor(3e38)
+    assert layer.bias.dtype == torch.float32

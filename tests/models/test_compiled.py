@@ -1,16 +1,13 @@
 """compile=true gives the same images as the uncompiled layers, and is a clear error where it cannot work."""
 
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 import torch
 from support.toy import PROMPTS, SEEDS, tiny_eagle, tiny_target
-from torch import nn
 
 from lantern.acceptance.exact import Exact
 from lantern.errors import LanternError
-from lantern.models.hf.target import HuggingFaceTarget
 from lantern.models.llamagen import compiled
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.pipeline import Pipeline, pipelines
@@ -59,11 +56,6 @@ def test_a_second_compiled_target_runs_its_own_weights():
     other = LlamaGenTarget(target.transformer, target.conditioner, target.tokenizer)  # of the weights as they are now
     found, plain = (pipeline_of(other, compile=compile).generate(PROMPTS[:2], SEEDS[:2]) for compile in (True, False))
     assert torch.equal(found.tokens, plain.tokens)
-
-
-def test_only_layers_that_are_ours_are_compiled():
-    with pytest.raises(LanternError, match="compile=true is for LlamaGen's layers, Identity has others"):
-        HuggingFaceTarget.configured(SimpleNamespace(transformer=nn.Identity()), 2.0, compiled=True)
 
 
 def test_without_a_compiler_the_remedy_is_named(monkeypatch):

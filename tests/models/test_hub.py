@@ -9,16 +9,9 @@ import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError
 
 from lantern.errors import CheckpointError
-from lantern.models.hub import fetch_beside, find_file, find_folder, is_complete
+from lantern.models.hub import find_file, find_folder, is_complete
 
 SIZE = 446_000_000
-
-
-def test_a_file_is_found_by_its_path_and_by_its_folder(tmp_path):
-    (tmp_path / "w.pt").touch()
-    assert find_file(tmp_path / "w.pt", "other.pt", "model.checkpoint", SIZE) == tmp_path / "w.pt"
-    assert find_file(tmp_path, "w.pt", "model.checkpoint", SIZE) == tmp_path / "w.pt"
-    assert find_folder(tmp_path, "model.checkpoint", SIZE) == tmp_path
 
 
 class Hub:
@@ -51,18 +44,6 @@ def test_a_hub_id_is_asked_for_that_file_and_the_network_only_once(tmp_path, mon
         assert [local for *_, local in hub.asked[len(asked) :]] == asked
 
 
-def test_a_file_beside_is_fetched_where_there_is_one(tmp_path, monkeypatch):
-    """Catches an error for a repository that lacks it, and a request for what is a folder here."""
-    hub = Hub(tmp_path, False)
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", hub.file)
-    fetch_beside("owner/name", "config.json")
-    assert hub.asked == [("owner/name", "config.json", local) for local in (True, False)]
-    fetch_beside(tmp_path, "config.json")
-    assert len(hub.asked) == 2
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", refuse)
-    fetch_beside("owner/name", "config.json")
-
-
 def test_half_a_model_that_was_kept_is_fetched_again(tmp_path, monkeypatch):
     """Catches an incomplete download that is used as if complete."""
     shards = {"a": "m-1.safetensors", "b": "m-2.safetensors"}
@@ -90,11 +71,8 @@ def test_the_error_for_an_unreachable_file_has_its_name_source_size_and_place(mo
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", fail)
     with pytest.raises(CheckpointError) as error:
         find_file("owner/name", "w.pt", "model.checkpoint", SIZE)
-    said = str(error.value)
-    assert said.startswith("w.pt (about 0.4 GB)")
-    for part in ("https://huggingface.co/owner/name/resolve/main/w.pt", reason, "give model.checkpoint="):
-        assert part in said
-    assert "\n" not in said
+    for part in ("w.pt (about 0.4 GB)", "https://huggingface.co/owner/name", reason, "give model.checkpoint="):
+        assert part in str(error.value)
 
 
 def test_what_is_no_file_of_the_model_is_a_clear_error_without_the_hub(tmp_path, monkeypatch):
@@ -105,6 +83,3 @@ def test_what_is_no_file_of_the_model_is_a_clear_error_without_the_hub(tmp_path,
             find_file(place, "w.pt", "model.checkpoint", SIZE)
     with pytest.raises(CheckpointError, match=r"no w\.pt in the folder .*0\.4 GB"):
         find_file(tmp_path, "w.pt", "model.checkpoint", SIZE)
-    (tmp_path / "w.pt").touch()
-    with pytest.raises(CheckpointError, match="is a file; give the folder"):
-        find_folder(tmp_path / "w.pt", "model.checkpoint", SIZE)

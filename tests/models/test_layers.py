@@ -1,5 +1,4 @@
-"""Changes to the layers of transformers bodies: projections of the same rows as one product, and attention of query
-heads that share key heads, equal to transformers' own without copies of keys and values."""
+"""Joined projections, and attention of query heads that share key heads, equal to transformers' own."""
 
 from copy import deepcopy
 
@@ -8,11 +7,9 @@ import torch
 import torch.nn.functional as F
 from support.families import BODY
 from torch import nn
-from transformers import LlamaConfig, LlamaModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from lantern.models.hf import layers
-from lantern.models.hf.layers import NAME, share_keys
 
 GROUPS = BODY["num_attention_heads"] // BODY["num_key_value_heads"]
 
@@ -39,24 +36,6 @@ def test_it_equals_transformers_own(tokens, longest, monkeypatch):
     expected, _ = sdpa_attention_forward(*given, scaling=0.3)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
     assert found.is_contiguous()
-
-
-def test_a_model_that_shares_keys_never_copies_them(monkeypatch):
-    """Catches a pass over several tokens that expands the cache to all query heads."""
-    body = LlamaModel(LlamaConfig(**BODY, vocab_size=16)).eval()
-    others = LlamaModel(LlamaConfig(**{**BODY, "num_key_value_heads": 4}, vocab_size=16))
-    for model in (body, others):
-        share_keys(model)
-    assert body.config._attn_implementation == NAME != others.config._attn_implementation
-    seen, attend = [], F.scaled_dot_product_attention
-
-    def watched(query: torch.Tensor, key: torch.Tensor, *others: object, **given: object) -> torch.Tensor:
-        seen.append(key.shape[1])
-        return attend(query, key, *others, **given)
-
-    monkeypatch.setattr(F, "scaled_dot_product_attention", watched)
-    body(input_ids=torch.arange(5)[None], attention_mask=torch.zeros(1, 1, 5, 5))
-    assert seen == [BODY["num_key_value_heads"]] * BODY["num_hidden_layers"]
 
 
 class Layer(nn.Module):
@@ -90,13 +69,6 @@ def test_fused_projections_are_those_of_the_checkpoint():
             torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
         torch.testing.assert_close(twin.self_attn.q_proj(x), F.linear(x, layer.self_attn.q_proj.weight))
     assert sum(p.numel() for p in twin.parameters()) == sum(p.numel() for p in layer.parameters())
-
-
-def test_what_reads_the_same_rows_is_one_product(monkeypatch):
-    twin, counts = fused_twin(Layer()), []
-    monkeypatch.setattr(layers.F, "linear", lambda x, weight, bias=None: counts.append(1) or x @ weight.T)
-    twin(torch.randn(1, 6))
-    assert len(counts) == 2
 
 
 def test_projections_with_a_bias_and_those_fused_already_are_left_alone():

@@ -1,5 +1,4 @@
-"""LlamaGen's released files: full-size shapes against the published ones, every wrapper, LANTERN's conversion against
-its golden miniature, and what does not fit."""
+"""LlamaGen's released files: shapes, every wrapper, LANTERN's conversion, and what does not fit."""
 
 import argparse
 import shutil
@@ -24,8 +23,6 @@ from lantern.models.checkpoints import load_strictly, read_weights, save_weights
 from lantern.models.conditioners import WordFeatures
 from lantern.models.llamagen import transformer
 from lantern.models.llamagen.released_checkpoints import (
-    check_resolution,
-    from_converted,
     load_class_target,
     load_text_target,
     load_tokenizer,
@@ -118,23 +115,13 @@ def test_lanterns_conversion_computes_what_its_code_computes():
     torch.testing.assert_close(body.output(features), expected["logits"], rtol=0, atol=2e-5)
 
 
-def test_files_of_another_size_family_or_codebook_are_one_clear_error_each(tmp_path, tokenizer):
-    state = read_weights(GOLDEN / "lantern_llamagen_hf_tiny" / "model.safetensors")
-    del state["model.layers.1.self_attn.k_proj.weight"]
-    with pytest.raises(CheckpointError, match=r"lacks model\.layers\.1\.self_attn\.k_proj\.weight"):
-        from_converted(state)
+def test_files_of_another_size_family_or_codebook_are_one_clear_error_each(tokenizer):
     with pytest.raises(CheckpointError, match=r"missing layers\.3\..*another model=llamagen_"):
         load(GOLDEN, "llamagen_c2i_tiny.pt", tokenizer, num_layers=4)
     with pytest.raises(CheckpointError, match=r"unexpected cls_embedding\.uncond_embedding"):
         load(GOLDEN, "llamagen_t2i_tiny.pt", tokenizer)
     with pytest.raises(CheckpointError, match=r"quantize\.embedding\.weight \(64, 8\) instead of \(160, 8\)"):
         load_tokenizer(str(GOLDEN), "llamagen_vq_tiny.pt", **VQ | {"codebook_size": 160})
-    whole = (GOLDEN / "llamagen_c2i_tiny.pt").read_bytes()
-    (tmp_path / "cut.pt").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(CheckpointError, match=r"not a readable torch checkpoint .* copy it again"):
-        load(tmp_path, "cut.pt", tokenizer)
-    with pytest.raises(CheckpointError, match=r"model\.image_size=9 is no multiple of 2"):
-        load(GOLDEN, "llamagen_c2i_tiny.pt", tokenizer, image_size=9)
 
 
 def test_a_file_of_another_resolution_by_its_name_is_one_clear_error(tmp_path, tokenizer):
@@ -149,24 +136,8 @@ def test_a_file_of_another_resolution_by_its_name_is_one_clear_error(tmp_path, t
                 load(folder, name, tokenizer, image_size=256)
 
 
-def test_a_conversion_of_another_resolution_by_its_config_is_one_clear_error(tmp_path):
-    """Catches stage II's folder for stage I, and captions of another length."""
-    golden = GOLDEN / "lantern_llamagen_hf_tiny" / "model.safetensors"
-    body = Transformer(96, 1, 3, 160, (16, 16), caption_dim=48, prefix_len=120)
-    check_resolution(golden, 256, body)
-    larger = Transformer(96, 1, 3, 160, (32, 32), caption_dim=48, prefix_len=120)
-    message = r"config\.json has block_size=256, but this model has block_size=1024; give the model=llamagen_"
-    with pytest.raises(CheckpointError, match=message):
-        check_resolution(golden, 512, larger)
-    (tmp_path / "model.safetensors").touch()
-    check_resolution(tmp_path / "model.safetensors", 256, body)  # nothing beside it
-    (tmp_path / "config.json").write_text('{"cls_token_num": 77}')
-    with pytest.raises(CheckpointError, match=r"has cls_token_num=77, but .*cls_token_num=120"):
-        check_resolution(tmp_path / "model.safetensors", 256, body)
-
-
 def test_a_conversion_from_the_hub_is_held_to_its_resolution(tmp_path, monkeypatch):
-    """Catches weights of stage I that draw stage II's 1,024 tokens, since a lone file tells no resolution."""
+    """Catches weights of stage I that draw stage II's 1,024 tokens."""
 
     def fetch(_: str, name: str, local_files_only: bool = False) -> str:
         return shutil.copy(GOLDEN / "lantern_llamagen_hf_tiny" / name, tmp_path / name)
@@ -223,8 +194,7 @@ def evaluate(folder: Path, model: str, changes: dict, prompts: list[str], **samp
 @pytest.mark.full
 @pytest.mark.usefixtures("tokenizer")
 def test_models_decode_as_their_yamls_load_them(tmp_path):
-    """Catches anything between the yaml and the tokens that departs from the released code, and a text encoder, its
-    padding or its settings that do not reach the target."""
+    """Catches anything between the yaml and the tokens that departs from the released code."""
     changes = {"file": "llamagen_c2i_tiny.pt", "num_classes": 7}
     tokens = evaluate(tmp_path, "llamagen_c2i_b", changes, ["3", "5"], temperature=0, cfg_scale=3.0)
     with safe_open(GOLDEN / "llamagen_c2i_tiny_expected.safetensors", "pt") as file:

@@ -35,8 +35,7 @@ class Captions:
 @pytest.mark.full
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES.keys())
 def test_a_family_trains_a_drafter_that_decodes_plain_decodings_tokens(loaded, tmp_path):
-    """Catches samples, features or a drafter of another shape than the family's, and features of a shorter image that
-    differ: attention to later positions."""
+    """Catches samples, features or a drafter of another shape, and features with attention to later positions."""
     sampling = Sampling()
     target = loaded.target.configured(sampling.cfg_scale)
     samples = TargetSamples(target, Captions(), sampling, str(tmp_path), 0, 4)

@@ -34,7 +34,7 @@ def test_every_caption_returns_to_its_scene_and_uses_only_known_words():
     assert VOCABULARY == SCENE_WORDS  # the default of targets
 
 
-@pytest.mark.parametrize("caption", ["a pink sphere on wood", "a red sphere", "a sphere red on wood", "red", "", "a"])
+@pytest.mark.parametrize("caption", ["a pink sphere on wood", "a sphere red on wood", ""])
 def test_a_caption_that_is_no_scene_is_an_error_by_name(caption):
     with pytest.raises(LanternError, match="unknown word 'pink'" if "pink" in caption else repr(caption)):
         parse_caption(caption)
@@ -78,18 +78,6 @@ def test_only_the_novel_split_draws_held_out_triples(split):
     assert share_bare == 0 if split == "novel" else 0.12 < share_bare < 0.18
 
 
-@pytest.mark.parametrize("texture", TEXTURES)
-def test_the_power_of_a_texture_falls_like_that_of_natural_images(texture):
-    """Power f^-2 is natural; white noise (0), a blank (noise too) and a smooth gradient (-4) all fall outside."""
-    window = np.hanning(128)[:, None] * np.hanning(128)
-    frequency = 128 * np.hypot(np.fft.fftfreq(128)[:, None], np.fft.rfftfreq(128)[None])
-    grey = np.stack([render_caption(texture, seed).mean(-1) for seed in range(8)])
-    power = (np.abs(np.fft.rfft2((grey - grey.mean((1, 2), keepdims=True)) * window)) ** 2).mean(0)
-    rings = np.arange(3, 56)
-    profile = [power[np.abs(frequency - ring) < 0.5].mean() for ring in rings]
-    assert -3.5 < np.polyfit(np.log(rings), np.log(profile), 1)[0] < -1.5
-
-
 @pytest.mark.parametrize("shape", SHAPES[:-1])
 @pytest.mark.parametrize("colour", COLOURS)
 def test_an_object_has_its_colour(shape, colour):
@@ -122,9 +110,3 @@ def test_another_size_or_seed_is_another_cache_and_the_same_is_built_once(tmp_pa
     assert other[0]["caption"] != small[0]["caption"] or (other[0]["image"] != small[0]["image"]).any()
     monkeypatch.setattr(scene_splits, "_rows", None)
     assert len(Scenes(**SIZES, cache_dir=str(tmp_path), num_workers=1).split("train")) == 6
-
-
-@pytest.mark.parametrize("wrong", [{"num_train": 0}, {"seed": 100}])
-def test_sizes_outside_the_seed_ranges_are_an_error(wrong):
-    with pytest.raises(LanternError, match=r"data\.num_train"):
-        RenderedScenes(**SIZES | wrong).split("train")
