@@ -90,7 +90,7 @@ def sentence(error: CompactHydraException) -> str:
     message = str(error).split("Config search path:")[0].strip().removeprefix("error: ")
     said = [message.replace(":\n\t", ": ").replace("\n\t", ", ").replace("\n\n", "; ")]
     if isinstance(error.__cause__, OmegaConfBaseException):
-        said += str(error.__cause__).splitlines()[:1]
+        said += [line for line in str(error.__cause__).splitlines()[:1] if line not in message]
     return "; ".join(" ".join(part.split()).rstrip(".") for part in said)
 
 
@@ -107,8 +107,8 @@ def user_error(error: BaseException, cfg: DictConfig | None = None) -> LanternEr
         if isinstance(seen, MissingMandatoryValue):
             return LanternError(no_value(_whole_name(seen.full_key, cfg)))
         if isinstance(seen, InterpolationKeyError | UnsupportedInterpolationType):
-            said = str(seen).splitlines()[0]
-            return LanternError(f"{seen.full_key}: {said}; write \\${{…}} for a text that has one")
+            said = ": ".join(filter(None, (seen.full_key, str(seen).splitlines()[0])))
+            return LanternError(f"{said}; write \\${{…}} for a text that has one")
         if isinstance(seen, ImportError) and (unloadable := UNLOADABLE.match(str(seen))):
             return _not_imported(unloadable[1], seen.__cause__)
         seen = seen.__cause__ or seen.__context__

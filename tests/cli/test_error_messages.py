@@ -89,7 +89,7 @@ QUICK = [("evaluate.py", "acceptance=null", "error: a config group that is set t
 OTHERS = [
     ("evaluate.py", "sampling.top_p=2 -m", "error: sampling.top_p=2 is outside (0, 1]; use 1 to keep every code"),
     ("evaluate.py", "sampling.temperature=hot", "error: Error in call to target 'lantern.sampling.Sampling'"),
-    ("evaluate.py", "dry_run=true prompts=['${x}']", "error: prompts[0]: Interpolation key 'x' not found"),
+    ("evaluate.py", "dry_run=true prompts=['${x}']", "error: Interpolation key 'x' not found"),
     ("evaluate.py", "tree.lenght=3", "error: Could not override 'tree.lenght'. To append to your config use +tree."),
     ("evaluate.py", "metrics=nothing", "error: In 'evaluate': Could not find 'metrics/nothing'; Available options in"),
     ("evaluate.py", "acceptance.foo=1,2 -m", "error: Could not override 'acceptance.foo'."),
@@ -136,4 +136,4 @@ def test_the_traceback_is_shown_on_request(tmp_path):
     """Catches an error that cannot be traced any more."""
     lines = ended("evaluate.py", f"hydra.run.dir={tmp_path}", "speed.num_prompts=-1", HYDRA_FULL_ERROR="1")
     assert any(line.startswith("Traceback") for line in lines)
-    assert "is no number of images" in lines[-1]
+    assert "speed.num_prompts=-1" in lines[-1]
