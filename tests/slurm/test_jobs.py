@@ -218,14 +218,6 @@ def test_the_documented_job_of_two_tasks_is_one_training(cluster, tmp_path, shor
     assert_one_training(tmp_path / "job" / "0", alone)
 
 
-def test_tasks_without_devices_for_them_end_in_one_sentence(cluster, tmp_path, short):
-    command = [sys.executable, "train.py", "-m", "+launch=slurm", "hydra.launcher.tasks_per_node=2"]
-    process = started([*command, *short, f"hydra.sweep.dir={tmp_path}/job"], cluster)
-    said, _ = process.communicate(timeout=LIMIT)
-    assert process.returncode != 0
-    assert "Slurm has 2 tasks for this training, trainer.devices=1" in said
-
-
 def test_the_documented_sbatch_with_srun_is_one_training(cluster, tmp_path, short, alone):
     """Plain Slurm, without a launcher of ours. Catches ranks that do not find each other under srun."""
     words = shlex.split(next(line for line in clusters_lines() if line.startswith("sbatch ")))
