@@ -13,7 +13,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from support.paths import ROOT
 
-from lantern.cli.error_messages import in_one_sentence, without_hints
+from lantern.cli.error_messages import in_one_sentence, user_error, without_hints
 from lantern.errors import LanternError
 
 
@@ -94,7 +94,7 @@ def test_a_disk_that_is_full_while_hydra_writes_its_files_is_one_sentence(code, 
 
     def command():
         def save():
-            raise RuntimeError("of any library") from OSError(code, os.strerror(code), "run/.hydra/config.yaml")
+            raise OSError(code, os.strerror(code), "run/.hydra/config.yaml")
 
         return hydra_utils.run_and_report(save)
 
@@ -103,6 +103,9 @@ def test_a_disk_that_is_full_while_hydra_writes_its_files_is_one_sentence(code, 
     assert (caught.value.code != 1) == is_known
     if is_known:
         assert str(caught.value).startswith("error: cannot write run/.hydra/config.yaml (")
+    wrapped = RuntimeError("by a library")
+    wrapped.__cause__ = OSError(code, os.strerror(code), "latest.ckpt")
+    assert ("cannot write latest.ckpt (" in str(user_error(wrapped))) == is_known
 
 
 @pytest.mark.full

@@ -28,7 +28,6 @@ UNTRACKED = [*SMALL, "tracking.mode=disabled"]
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory) -> Path:
-    """Of images of 64 tokens."""
     return write_tiny_weights(tmp_path_factory.mktemp("weights"), side=8)
 
 

@@ -11,7 +11,6 @@ from lantern.cli.settings import ABOUT, ADDED, check_added, help_page, register_
 from lantern.errors import LanternError
 
 COMMANDS = ("evaluate", "train", "export")
-# Read, and left out: a group that only models set
 LEFT_OUT = {"evaluate": set(), "train": set(), "export": {"sampling"}}
 
 

@@ -38,7 +38,6 @@ CRITIC = (
 
 
 def clusters_lines() -> list[str]:
-    """Of docs/clusters.md."""
     return [line.strip() for line in (ROOT / "docs" / "clusters.md").read_text().splitlines()]
 
 
