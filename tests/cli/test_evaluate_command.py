@@ -110,7 +110,7 @@ def test_the_default_command_measures_both_parts_and_shards_give_the_same_rows(w
     figures = ("tokens_per_step", "frechet", "frechet_diff_high", "kernel", "all_accuracy", "output_tv")
     assert [method[key] for key in figures] == [other[key] for key in figures]
     assert all(method[key] is not None for key in (*figures, "speedup"))
-    assert [baseline["drafter"], method["acceptance"], method["tree"]] == ["none", "lantern_pp", "static"]
+    assert [baseline["drafter"], method["acceptance"], method["tree"]] == ["none", "exact", "static"]
     assert (tmp_path / "one" / "provenance.json").is_file()
 
 
