@@ -22,7 +22,7 @@ def weights(tmp_path_factory):
 
 
 @pytest.mark.parametrize("settings", [
-    "speed.num_prompts=-1", "quality.num_images=1k", "speed.max_retimed=-1", "speed.compiled_baseline=maybe",
+    "speed.num_prompts=-1", "quality.num_images=1k", "speed.compiled_baseline=maybe",
     "speed=null", "quality.num_images=1", "quality.num_images=8 metrics.fidelity.num_references=0",
     "quality.num_images=8 metrics=[fidelity,clip_score]", "quality.num_images=8 metrics=[fidelity_inception]",
     "output_tv.num_positions=1.5", "batch_size=0", "shards=x", "seed=true", "device=meta", "compile=maybe", "tf32=1",
@@ -30,8 +30,7 @@ def weights(tmp_path_factory):
     "prompts=[sphinx] quality.num_images=0", "sampling.temperature=nan",
     "sampling.cfg_scale=inf", "acceptance=lantern acceptance.delta=inf", "acceptance=lantern_pp acceptance.lam=0.5",
     "acceptance=lantern_pp acceptance.k=null",
-    "acceptance=vvs acceptance.skip=true", 
-    "tree=ddd tree.tau=nan", "drafter=jacobi drafter.start=null", "drafter.checkpoint=3",
+    "tree=ddd tree.tau=nan", "tree=auto shards=2", "drafter=jacobi drafter.start=null", "drafter.checkpoint=3",
     "budget.within.frechet=nan", "budget.min_images=many", "prompts=['${x}']", "device=null", "tracking.mode=foo",
     "sampling.top_k=2.5",
 ])  # fmt: skip

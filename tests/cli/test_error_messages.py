@@ -17,26 +17,14 @@ from lantern.cli.error_messages import in_one_sentence, user_error, without_hint
 from lantern.errors import LanternError
 
 
-def test_errors_the_user_can_act_on_lose_their_traceback_and_others_keep_it():
-    def raises(error):
-        def task(cfg):
-            raise error
-
-        return in_one_sentence(task)
-
-    with pytest.raises(CompactHydraException, match="error: too many"):
-        raises(LanternError("too many"))(OmegaConf.create())
-    with pytest.raises(ZeroDivisionError):
-        raises(ZeroDivisionError())(OmegaConf.create())
-
-
-@pytest.mark.parametrize("error", [LanternError("too many"), ZeroDivisionError()])
-def test_an_exception_that_is_kept_holds_no_model(error):
+@pytest.mark.parametrize(("error", "kind"), [
+    (LanternError("too many"), CompactHydraException), (ZeroDivisionError("too many"), ZeroDivisionError),
+])  # fmt: skip
+def test_an_exception_is_a_sentence_where_it_can_be_and_holds_no_model(error, kind):
     """Catches the model of a failed point in memory until the sweep ends, as long as Hydra keeps the exception."""
     held = []
 
-    class Model:
-        """What a failed task has loaded."""
+    class Model: ...
 
     def task(cfg):
         model = Model()
@@ -46,7 +34,7 @@ def test_an_exception_that_is_kept_holds_no_model(error):
         except KeyError:
             raise error from None
 
-    with pytest.raises((CompactHydraException, ZeroDivisionError)) as kept:
+    with pytest.raises(kind, match="too many") as kept:
         in_one_sentence(task)(OmegaConf.create())
     assert kept.value is not None
     assert held[0]() is None
@@ -67,15 +55,6 @@ def test_a_part_of_ones_own_that_cannot_be_imported_is_one_sentence(name, senten
         assert str(caught.value).startswith(f"error: {sentence}")
 
 
-def test_a_full_disk_is_one_sentence_from_any_library():
-    """Catches a traceback out of a library's own writing, hours into a run."""
-    full = OSError(errno.ENOSPC, "No space left on device", "runs/x/latest.ckpt")
-    wrapped = RuntimeError("while saving")
-    wrapped.__cause__ = full
-    assert "cannot write runs/x/latest.ckpt (No space left on device); make room" in str(user_error(wrapped))
-    assert user_error(OSError(errno.ENOENT, "No such file", "x")) is None
-
-
 def ended(script: str, *settings: str, **variables: str) -> list[str]:
     """The lines on stderr of a command that fails."""
     environment = {name: value for name, value in os.environ.items() if name != "HYDRA_FULL_ERROR"} | variables
@@ -91,12 +70,8 @@ OTHERS = [
     ("evaluate.py", "sampling.temperature=hot", "error: Error in call to target 'lantern.sampling.Sampling'"),
     ("evaluate.py", "dry_run=true prompts=['${x}']", "error: Interpolation key 'x' not found"),
     ("evaluate.py", "tree.lenght=3", "error: Could not override 'tree.lenght'. To append to your config use +tree."),
-    ("evaluate.py", "metrics=nothing", "error: In 'evaluate': Could not find 'metrics/nothing'; Available options in"),
-    ("evaluate.py", "acceptance.foo=1,2 -m", "error: Could not override 'acceptance.foo'."),
-    ("evaluate.py", "reproduce=x dry_run=true", "error: reproduce=x runs a row as it was recorded; leave dry_run=true"),
     ("train.py", "+batch_size=16", "error: +batch_size=16 adds a setting that nothing reads; see train.py --help"),
     ("train.py", "drafter.checkpoint=3", "error: drafter.checkpoint=3 says what evaluate.py drafts with;"),
-    ("export.py", "to=none +folder=a", "error: +folder=a adds a setting that nothing reads; see export.py --help"),
     ("export.py", "to=none drafter=jacobi", "error: drafter=jacobi has no weights to export; use drafter=eagle "),
     ("export.py", "to=", "error: to= names no folder; give the one to write to"),
 ]
@@ -113,7 +88,7 @@ def test_a_command_ends_with_its_sentence(script, settings, last, tmp_path):
     assert not any("HYDRA_FULL_ERROR" in line or "Traceback" in line for line in lines)
 
 
-@pytest.mark.parametrize(("code", "is_known"), [(errno.ENOSPC, True), (errno.EROFS, True), (errno.EIO, False)])
+@pytest.mark.parametrize(("code", "is_known"), [(errno.ENOSPC, True), (errno.EIO, False)])
 def test_a_disk_that_is_full_while_hydra_writes_its_files_is_one_sentence(code, is_known, monkeypatch):
     """Catches a traceback of Hydra's .hydra/config.yaml, which it writes before the command's own code begins."""
     monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
@@ -129,6 +104,9 @@ def test_a_disk_that_is_full_while_hydra_writes_its_files_is_one_sentence(code, 
     assert (caught.value.code != 1) == is_known
     if is_known:
         assert str(caught.value).startswith("error: cannot write run/.hydra/config.yaml (")
+    wrapped = RuntimeError("by a library")
+    wrapped.__cause__ = OSError(code, os.strerror(code), "latest.ckpt")
+    assert ("cannot write latest.ckpt (" in str(user_error(wrapped))) == is_known
 
 
 @pytest.mark.full

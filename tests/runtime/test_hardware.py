@@ -12,8 +12,7 @@ from lantern.runtime.hardware import LOCAL_NUMBERS, is_bf16_fast, resolve_device
     (True, True, "AVX2", "AVX2"),  # as ATEN_CPU_CAPABILITY=avx2 asks for
 ])  # fmt: skip
 def test_instructions_are_the_fastest_that_may_be_used(amx, avx512_bf16, capability, expected, monkeypatch):
-    """Catches a table that does not say on which of three kinds of processors, up to four times apart, it was made, and
-    bfloat16 under kernels for an older processor, where a training step takes many times as long."""
+    """Catches a table that hides which kind of processor it is of, and bfloat16 where a step takes far longer."""
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512_bf16)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
@@ -35,7 +34,6 @@ def test_a_machine_with_a_gpu_names_the_device_that_is_used(monkeypatch):
     ({}, 0),
     ({"LOCAL_RANK": 3, "SLURM_LOCALID": 1}, 3),
     ({"SLURM_LOCALID": 2}, 2),
-    ({"SUBMITIT_LOCAL_LOCALID": 1}, 1),
     ({"LANTERN_POINT": 6, "SLURM_LOCALID": 0}, 2),  # a sweep in one allocation, on four GPUs
 ])  # fmt: skip
 def test_processes_side_by_side_take_gpus_of_their_own(numbers, expected, monkeypatch):

@@ -74,16 +74,6 @@ def test_a_jobs_memory_limit_counts(tmp_path):
     assert list(memory.left_in_groups(tmp_path / "none", tmp_path)) == []
 
 
-def test_a_tree_larger_than_the_caches_room_is_one_clear_error():
-    """Catches entries that overwrite another image's."""
-    target = tiny_target()
-    target.allocate(1, 2)
-    target.prefill(PROMPTS[:1], torch.arange(1))
-    target.cache.extend([15], torch.tensor([15]))
-    with pytest.raises(LanternError, match=r"the cache has 22 slots and 24 are needed"):
-        target.cache.reserve(5)
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("tree", [None, "chain", "eagle2"])
 def test_two_hundred_rounds_hold_no_more_than_twenty(tree):
@@ -129,15 +119,8 @@ def test_uneven_rows_are_written_in_the_precision_of_the_cache():
         assert torch.equal(values[row, 0, start : start + 2], (fresh[row, 0] + 1).bfloat16())
 
 
-def test_a_device_or_dtype_that_is_not_there_is_one_clear_error(monkeypatch):
+def test_a_device_or_dtype_that_is_not_there_is_one_clear_error():
     """Catches a traceback out of the first product."""
-
-    def reject(*parts):
-        raise RuntimeError('"addmm" not implemented for Half\nmore')
-
-    monkeypatch.setattr(torch, "mm", reject)
-    with pytest.raises(LanternError, match=r"dtype=float16 .*not implemented for Half.*; use dtype=float32"):
-        resolve_dtype("float16")
     with pytest.raises(LanternError, match=r"device=cuda:99 is not there"):
         resolve_device("cuda:99")
     with pytest.raises(LanternError, match=r"dtype=float12 is unknown"):
@@ -171,22 +154,8 @@ def test_finished_rows_take_no_part_in_later_passes():
     assert sizes[-1] < 8 * target.image_bytes(4)
 
 
-def test_a_shrunk_cache_holds_the_kept_images_in_their_order():
-    """Catches an image that goes on with another's keys, or with those that were written over on the way."""
-    cache = ReusableCache().allocate(2, 5, 2, 4, 1, 2, torch.zeros(0))
-    cache.store.copy_(torch.arange(cache.store.numel()).view_as(cache.store))
-    cache.admit(torch.arange(5), 0)
-    before = cache.store.clone()
-    for kept in ([0, 4, 2], [2, 0], [1, 0]):
-        cache.keep(torch.tensor(kept))
-        lines = [2 * image + guidance for image in kept for guidance in (0, 1)]
-        assert torch.equal(cache.store, before[:, :, lines])
-        before = cache.store.clone()
-
-
 def test_the_next_call_reuses_the_memory_of_the_last(monkeypatch):
-    """Catches two caches at once, a second call that fails for memory the first still holds, and a large batch's cache
-    that is never freed."""
+    """Catches two caches at once, a second call that fails for memory the first still holds, and one never freed."""
     target = tiny_target()
     drafter = tiny_eagle(target, chain(5), Sampling())
     image = sum(memory.Estimate.of(target, 6, 1)[1:])

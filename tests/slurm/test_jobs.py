@@ -38,7 +38,6 @@ CRITIC = (
 
 
 def clusters_lines() -> list[str]:
-    """Of docs/clusters.md."""
     return [line.strip() for line in (ROOT / "docs" / "clusters.md").read_text().splitlines()]
 
 
@@ -216,14 +215,6 @@ def test_the_documented_job_of_two_tasks_is_one_training(cluster, tmp_path, shor
     command = documented("python train.py -m +launch=slurm hydra.launcher.tasks_per_node")
     finished(started([*command, *short, f"hydra.sweep.dir={tmp_path}/job"], cluster))
     assert_one_training(tmp_path / "job" / "0", alone)
-
-
-def test_tasks_without_devices_for_them_end_in_one_sentence(cluster, tmp_path, short):
-    command = [sys.executable, "train.py", "-m", "+launch=slurm", "hydra.launcher.tasks_per_node=2"]
-    process = started([*command, *short, f"hydra.sweep.dir={tmp_path}/job"], cluster)
-    said, _ = process.communicate(timeout=LIMIT)
-    assert process.returncode != 0
-    assert "Slurm has 2 tasks for this training, trainer.devices=1" in said
 
 
 def test_the_documented_sbatch_with_srun_is_one_training(cluster, tmp_path, short, alone):
