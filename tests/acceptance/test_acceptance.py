@@ -42,7 +42,6 @@ def test_relaxation_conserves_mass_and_takes_the_longest_prefix_within_the_budge
         budget = rule.delta if isinstance(rule, Lantern) else (rule.lam - 1) * float(p[row, x[row]])
         slow = slow_absorb(p[row].tolist(), int(x[row]), rule.neighbours[x[row]].tolist(), budget)
         torch.testing.assert_close(p_tilde[row], torch.tensor(slow, dtype=torch.float64), rtol=0, atol=1e-12)
-        assert p_tilde[row, x[row]] <= p[row, x[row]] + budget + 1e-12
 
 
 @pytest.mark.parametrize("rule", [Lantern(CODEBOOK, 0, 0.5), LanternPP(CODEBOOK, 0, 5.0)], ids=name)

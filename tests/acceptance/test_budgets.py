@@ -2,24 +2,14 @@
 
 import pytest
 import torch
-from support.node_law import law_of_chosen, law_of_drawn, total_variation, wasserstein
-from torch import Tensor
+from support.node_law import CODEBOOK, CODES, ROWS, law_of_chosen, law_of_drawn, total_variation, wasserstein
+from support.node_law import random_laws as laws
 
 from lantern.acceptance.relaxed import relaxed
 from lantern.acceptance.transport import Transport
 from lantern.acceptance.tv_budget import TvBudget
 
-CODES, ROWS = 6, 24
-CODEBOOK = torch.randn(CODES, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 EPSILONS = (0.0, 0.03, 0.2, 1.0)
-
-
-def laws(seed: int, codes: int = CODES, spread: float = 1.0) -> Tensor:
-    """[B, V] float64, with zeros; the first two rows are a one-hot and the uniform law."""
-    logits = spread * torch.randn(ROWS, codes, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    law = logits.masked_fill(logits < -1.5, -torch.inf).softmax(-1)
-    law[0], law[1] = torch.eye(codes, dtype=torch.float64)[seed % codes], 1 / codes
-    return law
 
 
 def slow_transport(p: list[float], q: list[float], near: list[list[int]], cost: list[list[float]], eps: float):
@@ -37,7 +27,7 @@ def slow_transport(p: list[float], q: list[float], near: list[list[int]], cost: 
         for code, to, mass in moves:
             r[code] -= share * mass
             r[to] += share * mass
-        left -= share * price
+        left = max(left - share * price, 0)
     return r
 
 
@@ -62,13 +52,6 @@ def test_one_drawn_child_is_accepted_as_often_as_any_rule_within_eps_may(eps):
     for code in range(CODES):
         accept += q[:, code] * relaxed(rule.law(p, q, None), q, torch.full((ROWS,), code))[0]
     torch.testing.assert_close(accept, (1 - total_variation(p, q) + eps).clamp(max=1), rtol=0, atol=1e-12)
-
-
-def test_equal_laws_are_left_alone():
-    """Catches a division of nothing by nothing where p = q."""
-    p = laws(5)
-    assert torch.equal(TvBudget(0.3).law(p, p, None), p)
-    assert torch.equal(Transport(CODEBOOK, 2, 0.3).law(p, p, None), p)
 
 
 @pytest.mark.parametrize("tokens", [[0], [3, 1], [2, 4, 0]])
@@ -113,23 +96,3 @@ def test_transport_agrees_with_the_plan_made_code_by_code(k, eps):
         torch.testing.assert_close(r[row], torch.tensor(slow, dtype=torch.float64), rtol=0, atol=1e-12)
     if k == 11 and eps == 50:
         torch.testing.assert_close(r, q, rtol=0, atol=1e-12)  # everything can be sent everywhere
-
-
-def test_float32_laws_stay_laws():
-    """Catches rounding that leaves negative mass, from which no token can be drawn."""
-    p, q = laws(13, 12, 5.0).float(), laws(14, 12, 5.0).float()
-    codebook = torch.randn(12, 3, generator=torch.Generator().manual_seed(15))
-    for rule in (TvBudget(0.4), Transport(codebook, 6, 0.4)):
-        r = rule.law(p, q, None)
-        assert r.dtype == torch.float32
-        assert (r >= 0).all()
-        torch.testing.assert_close(r.sum(1), torch.ones(ROWS), rtol=0, atol=1e-6)
-
-
-def test_a_budget_spent_at_every_sibling_would_be_caught():
-    class Anew(TvBudget):
-        def judge(self, p, q, x, site):
-            return relaxed(self.law(p, q, site.depth), q, x)
-
-    p, q = laws(1), laws(2)
-    assert total_variation(p, law_of_drawn(Anew(0.2), p, q, 3)).max() > 0.2 + 1e-3

@@ -4,7 +4,8 @@ from math import exp, log
 
 import pytest
 import torch
-from support.node_law import law_of_chosen, law_of_drawn, total_variation
+from support.node_law import CODEBOOK, CODES, ROWS, law_of_chosen, law_of_drawn, total_variation
+from support.node_law import random_laws as laws
 from support.paths import CONF
 from torch import Tensor
 
@@ -23,17 +24,6 @@ from lantern.acceptance.vvs import VVS
 from lantern.acceptance.weighted import MOST
 from lantern.errors import LanternError
 from lantern.types import Site
-
-CODES, ROWS = 6, 32
-CODEBOOK = torch.randn(CODES, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-
-
-def laws(seed: int, codes: int = CODES) -> Tensor:
-    """[B, V] float64, with zeros and ties; the first two rows are a one-hot and the uniform law."""
-    logits = torch.randn(ROWS, codes, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    law = logits.masked_fill(logits < -1.3, -torch.inf).softmax(-1)
-    law[0], law[1] = torch.eye(codes, dtype=torch.float64)[seed % codes], 1 / codes
-    return law
 
 
 def site(p: Tensor, depth: int = 1) -> Site:
@@ -80,11 +70,6 @@ def test_entropy_aware_weighs_by_the_entropy_of_the_target(drawn):
         return min(1, weight * p[x] / q[x]), normalised([max(a - b, 0) for a, b in zip(p, q, strict=True)], p)
 
     assert_judges(EntropyAware(2.0, 1.5), laws(3), laws(4) if drawn else None, slow)
-    flat = Site(torch.ones(ROWS), torch.ones(ROWS), torch.full((ROWS, CODES), 1 / CODES, dtype=torch.float64))
-    peaked = laws(5)
-    x = peaked.argmin(1)
-    other = laws(6)
-    assert (EntropyAware(2.0, 1.5).judge(peaked, other, x, flat)[0] >= Exact().judge(peaked, other, x, flat)[0]).all()
 
 
 @pytest.mark.parametrize("drawn", [True, False], ids=["drawn", "chosen"])
@@ -279,28 +264,14 @@ def test_what_a_lossy_rule_costs_on_toy_laws_is_what_is_stated(name):
     ("rule", "values", "setting"),
     [
         (Lantern, (CODEBOOK, CODES, 0.1), "k=6"),
-        (Lantern, (CODEBOOK, -1, 0.1), "k=-1"),
-        (Lantern, (CODEBOOK, 4, -0.1), "delta=-0.1"),
-        (Lantern, (CODEBOOK, 4, 1.5), "delta=1.5"),
         (Lantern, (CODEBOOK, 4, float("nan")), "delta=nan"),
-        (LanternPP, (CODEBOOK, CODES, 2.0), "k=6"),
         (LanternPP, (CODEBOOK, 4, 0.99), "lam=0.99"),
-        (LanternPP, (CODEBOOK, 4, float("nan")), "lam=nan"),
         (TvBudget, (1.1,), "eps=1.1"),
-        (TvBudget, (float("nan"),), "eps=nan"),
-        (Transport, (CODEBOOK, 0, 0.1), "k=0"),
-        (Transport, (CODEBOOK, CODES, 0.1), "k=6"),
         (Transport, (CODEBOOK, 2, -1), "eps=-1"),
         (Transport, (torch.ones(5, 2), 2, 0.1), "transport"),
         (CoolSD, (1e39, 0.7, 0), r"delta=1e\+39"),
-        (CoolSD, (1.1, -0.1, 0), "nu=-0.1"),
-        (CoolSD, (1.1, 0.7, -81), "mu=-81"),
         (EntropyAware, (1e-46, 1), "alpha=1e-46"),
-        (EntropyAware, (3, 1e39), r"beta=1e\+39"),
-        (GSD, (CODEBOOK, CODES + 1, 0.1, 0.1), "g=7"),
-        (GSD, (CODEBOOK, 2, 0, 0.1), "max_gap=0"),
         (GSD, (CODEBOOK, 2, 0.1, float("nan")), "max_distance=nan"),
-        (Typical, (0, 0.3), "eps=0"),
         (Typical, (0.1, float("nan")), "delta=nan"),
         (LanternReleased, (CODEBOOK, 2, 1.5), "delta=1.5"),
         (LanternPPReleased, (CODEBOOK, 2, 0.5), "lam=0.5"),

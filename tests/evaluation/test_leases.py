@@ -91,25 +91,8 @@ def test_the_rest_of_a_dead_worker_is_made_by_the_one_that_is_left(tmp_path):
     assert made == ["a", "d", "b"]
 
 
-def test_who_takes_a_piece_over_is_told_how_often_it_was_begun(tmp_path):
-    clock, told = Hand(), []
-    Leases(tmp_path, 60, Hand()).take("a")
-    finish([Piece(name, lambda: False, told.append) for name in "ab"], Leases(tmp_path, 60, clock), clock.wait)
-    assert told == [0, 1]
-
-
 def test_a_lease_whose_end_cannot_be_written_does_not_end_the_worker(tmp_path):
     """Catches a worker that a network file system's error kills after its piece is made."""
     leases = Leases(tmp_path / "leases", 60, Hand())
     with leases.hold(leases.take("a")):
         rmtree(tmp_path / "leases")
-
-
-def test_a_lease_that_cannot_be_read_is_held_until_it_expires(tmp_path):
-    clock = Hand()
-    leases = Leases(tmp_path, 60, clock)
-    (tmp_path / "a.0").mkdir()
-    assert not leases.is_done("a")
-    assert leases.take("a") is None
-    clock.time += 61
-    assert leases.take("a") == tmp_path / "a.1"

@@ -8,11 +8,10 @@ from support.configs import composed_with_hydra, sweep_points
 from support.fake_pipeline import FakePipeline
 from support.terminal import Terminal
 
-from lantern.cli.sweep_callback import SweepReport, number_of_points
+from lantern.cli.sweep_callback import number_of_points
 from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Plan
-from lantern.evaluation.progress import EvaluationBar, sweep_bar
-from lantern.runtime.progress_line import duration
+from lantern.evaluation.progress import EvaluationBar
 
 PROMPTS = ["a", "b", "c", "d"]
 
@@ -81,22 +80,6 @@ def test_a_library_call_prints_nothing(tmp_path, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("name", ["delta", "field"])
-def test_the_points_of_a_sweep_are_counted_before_it_runs(name):
-    cfg = composed_with_hydra("evaluate", f"+sweep={name}")
+def test_the_points_of_a_sweep_are_counted_before_it_runs():
+    cfg = composed_with_hydra("evaluate", "+sweep=field")
     assert number_of_points(cfg) == len(sweep_points(cfg, *cfg.hydra.overrides.task))
-
-
-def test_the_callback_opens_the_bar_of_a_sweep_and_its_report_ends_it(tmp_path, monkeypatch):
-    """Catches a point that draws a bar over that of its sweep, and a bar that the next run finds."""
-    monkeypatch.setattr("lantern.cli.sweep_callback.at_end", [])
-    callback = SweepReport()
-    sweep = ["+sweep=delta", f"hydra.sweep.dir={tmp_path}", "tracking.mode=disabled"]
-    callback.on_multirun_start(composed_with_hydra("evaluate", *sweep))
-    assert sweep_bar() is not None
-    callback.on_multirun_end()
-    assert sweep_bar() is None
-
-
-def test_durations_are_minutes_and_seconds():
-    assert [duration(seconds) for seconds in (-1, 5, 125.4, 3725)] == ["0:00", "0:05", "2:05", "1:02:05"]

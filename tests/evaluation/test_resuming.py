@@ -15,12 +15,9 @@ from support.killed_evaluation import evaluate
 from support.lasting import lasting, records
 from support.paths import ROOT, SUPPORT, TESTS
 
-from lantern.data.prompts import Batch
 from lantern.errors import LanternError
-from lantern.evaluation import contender
 from lantern.evaluation.contender import decode_images
-from lantern.evaluation.plan import Plan
-from lantern.evaluation.records import RECORDS, pack, unpack
+from lantern.evaluation.records import RECORDS
 from lantern.evaluation.rows import append_rows, read_rows, setting_id
 from lantern.reporting.page.pictures import shared_records
 from lantern.runtime import memory
@@ -134,18 +131,6 @@ def test_shards_merge_into_the_rows_images_and_records_of_one_process(whole, tmp
     assert all((tmp_path / line["image"]).is_file() for line in found)
 
 
-def test_shards_share_the_images_out_without_gap_or_overlap():
-    batch = Batch.cycle(["a", "b", "c"], 11, 0)
-    parts = [Plan("abc", 0, 11, 1, shards=3, shard=shard).shares(batch)[0] for shard in range(3)]
-    assert sorted(seed for part in parts for seed in part.seeds) == sorted(batch.seeds)
-    assert parts[1].prompts == batch.prompts[1::3]
-
-
-def test_tokens_on_record_are_read_back():
-    tokens = torch.tensor([0, 1, 4095, 2**31 - 1])
-    assert torch.equal(unpack(pack(tokens)), tokens)
-
-
 @pytest.mark.full
 def test_killed_at_random_moments_it_ends_with_the_same_tokens_and_quality_and_every_finished_timing(whole, tmp_path):
     """kill -9, again and again, until a run gets through: it decodes 14 times, for 0.1 s or more, and twice at a start
@@ -173,22 +158,6 @@ def test_killed_at_random_moments_it_ends_with_the_same_tokens_and_quality_and_e
         name: line["tokens"] for name, line in whole[1].items()
     }
     assert lasting(read_rows(tmp_path / "results.jsonl")[-2:]) == lasting(whole[0])
-
-
-def test_recorded_tokens_are_decoded_where_the_model_is_and_few_at_once(monkeypatch):
-    """Catches tokens of a record, which are on the host, given to an image decoder on another device, and one that is
-    given a whole batch of large images."""
-    monkeypatch.setattr(contender, "DECODED", 8)
-    seen = []
-
-    def decode(tokens: torch.Tensor) -> torch.Tensor:
-        seen.append((tokens.device.type, len(tokens)))
-        return torch.zeros(len(tokens), 3, 2, 2)
-
-    target = SimpleNamespace(codebook=torch.empty(1, device="meta"), decode=decode)
-    assert decode_images(target, torch.zeros(5, 4, dtype=torch.long)).shape == (5, 3, 2, 2)
-    assert seen == [("meta", 2), ("meta", 2), ("meta", 1)]
-    assert decode_images(target, torch.zeros(1, 9, dtype=torch.long)).shape == (1, 3, 2, 2)
 
 
 def test_images_that_do_not_fit_in_memory_are_told_before_they_are_made(monkeypatch):

@@ -10,7 +10,7 @@ from support.fake_pipeline import CutShortError, FakePipeline
 
 from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Plan
-from lantern.evaluation.records import RECORDS, copy_missing
+from lantern.evaluation.records import RECORDS
 from lantern.evaluation.rows import read_rows
 
 used = {"cores": 0.0}  # by other processes, as Slow says
@@ -89,28 +89,3 @@ def test_a_run_cut_short_while_timing_again_ends_with_the_row_of_a_whole_one(tmp
     last = {line[:2]: line[2] for line in timed}
     assert all(last["fake/ar", prompt] == count for (_, prompt), count in last.items())
     assert run(tmp_path, Slow({}, 0), 2, prompts) == row  # nothing is timed once more
-
-
-def test_a_copied_record_holds_the_last_timing(tmp_path):
-    """Catches a folder that keeps the disturbed timing of an image it already has."""
-    line = {"key": "k", "setting": "s", "part": "speed", "prompt": "b", "copy": 0, "image": None}
-    for retimed in (0, 1, 1):
-        copy_missing(tmp_path, [line | {"retimed": retimed}], tmp_path)
-    assert [found["retimed"] for found in read_rows(tmp_path / RECORDS)] == [0, 1]
-
-
-def test_slow_spells_that_hit_both_sides_alike_do_not_lower_the_speed_up(tmp_path):
-    """Catches images timed again for a slow time of plain decoding alone: a true 2 would be 1.25 here."""
-
-    class Spells(FakePipeline):
-        def generate(self, prompts, seeds, batch_size):
-            made = super().generate(prompts, seeds, batch_size)
-            is_first = self.calls.count((list(prompts), batch_size)) == 1
-            is_slow = is_first and prompts[0] == ("b" if self.is_baseline else "c")
-            return replace(made, latency_s=(4 if is_slow else 1) * made.latency_s)
-
-        def baseline(self):
-            return Spells("none", None, 1.0, self.ar_calls, target=self.target)
-
-    row = run(tmp_path, Spells(), prompts="abcde")
-    assert (row["retimed"], row["speedup"]) == (0, pytest.approx(2.0))

@@ -2,19 +2,11 @@
 
 import pytest
 import torch
-from support.recorded_decoding import recorded_target
-from support.recorded_passes import Recorder
 from support.tables import TableTarget
 
-from lantern.acceptance.exact import Exact
-from lantern.decoding import DecodingSetup, generate
-from lantern.drafters.none import NoDrafter
 from lantern.evaluation import speed
-from lantern.experiments import engine as benchmark
-from lantern.experiments.engine import BATCHES_PER_CALL, images_per_call, throughput_row
-from lantern.sampling import Sampling
+from lantern.experiments.engine import throughput_row
 from lantern.types import Generation, Round
-from lantern.verification import SharedNoise
 
 
 def generation(latency: float) -> Generation:
@@ -36,27 +28,3 @@ def test_the_parts_of_a_round_are_per_round_and_add_up_to_it(monkeypatch):
     assert (row["drafter_forward_ms"], row["overhead"]) == pytest.approx((1.5, (0.5 + 1 + 0.5) / 8.5))
     assert row["round_over_floor"] == pytest.approx(12e-3 * 1e9 / 2**20)
     assert row["tokens_per_step"] == pytest.approx(3 * 4 / 10)
-
-
-def test_batches_are_refilled():
-    """Catches a throughput of nothing but one batch that drains."""
-    assert [images_per_call(size) for size in (1, 4, 64)] == [1, 4 * BATCHES_PER_CALL, 64 * BATCHES_PER_CALL]
-    assert BATCHES_PER_CALL > 1
-
-
-def test_the_bare_loop_replays_the_passes_that_plain_decoding_has_recorded(monkeypatch):
-    """Catches a loop of passes that are launched one by one, or recorded anew, beside recorded plain decoding."""
-    monkeypatch.setattr(benchmark, "LOOP_REPEATS", 2)
-    recorder, made = Recorder(), []
-    target = recorded_target(recorder)
-    setup = DecodingSetup(target, NoDrafter(), SharedNoise(), Exact(), Sampling())
-
-    def decode() -> Generation:
-        generation = generate(setup, ["a b"], [1])
-        made.append(list(recorder.made))
-        return generation
-
-    assert benchmark.over_bare_loop(target, "a b", decode) > 0
-    assert made[0] == made[1] == recorder.made
-    passes = target.num_tokens - 1
-    assert max(recording.replays for recording in recorder.made) > 3 * passes  # two decodings, two bare loops

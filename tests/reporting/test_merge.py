@@ -66,15 +66,12 @@ def test_a_sweep_warns_once_below_its_table_and_keeps_the_warning_in_its_rows(tm
     assert [row["warnings"] for row in rows] == ["too dark to tell"] * 3
 
 
-def test_the_profile_of_the_first_folder_counts(tmp_path):
+def test_the_profile_of_the_first_folder_counts_and_stays_where_nothing_was_decoded_again(tmp_path):
     """Catches the baseline of a sweep counted once a point."""
-    for number, profile in enumerate((FEW, MANY)):
-        write_profiles(tmp_path / str(number), {"plain": profile, str(number): profile})
-    assert read_profiles([tmp_path / "0", tmp_path / "1", tmp_path / "none"]) == {"plain": FEW, "0": FEW, "1": MANY}
-
-
-def test_profiles_stay_where_nothing_was_decoded_again(tmp_path):
     write_profiles(tmp_path, {"a": FEW, "b": FEW})
     write_profiles(tmp_path, {"b": MANY})
     write_profiles(tmp_path, {})
     assert read_profiles([tmp_path]) == {"a": FEW, "b": MANY}
+    for number, profile in enumerate((FEW, MANY)):
+        write_profiles(tmp_path / str(number), {"plain": profile, str(number): profile})
+    assert read_profiles([tmp_path / "0", tmp_path / "1", tmp_path / "none"]) == {"plain": FEW, "0": FEW, "1": MANY}

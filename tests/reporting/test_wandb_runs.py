@@ -15,9 +15,9 @@ from lantern.evaluation.plan import Plan
 from lantern.evaluation.rows import setting_id
 from lantern.models.checkpoints import save_weights, weights_hash
 from lantern.reporting.merge import begin_sweep
-from lantern.reporting.publish import publish, write_measurements
+from lantern.reporting.publish import publish
 from lantern.reporting.ranking import Budget
-from lantern.reporting.wandb_runs import Point, Tracker, group_of, run_tags, wandb_mode
+from lantern.reporting.wandb_runs import Point, Tracker, group_of, wandb_mode
 
 BUDGET = Budget({"frechet": 0.25})
 ROW = {"model": "m", "drafter": "none", "tree": "none"}
@@ -42,7 +42,7 @@ def tracked(tmp_path_factory, weights) -> dict[str, OfflineRun]:
         patch.setenv("WANDB_CACHE_DIR", str(folder / "cache"))
         begin_sweep(folder)
         made_sweep(folder)
-        tracker, point = Tracker(tags=["mine"]), folder / "0"
+        tracker, point = Tracker(tags="mine"), folder / "0"
         measured = Evaluation(Plan(PROMPTS, 2, 3, 4, folder=point, shared=folder)).run(FakePipeline())
         measured[1].row.update({"drafter_hash": "abc"} | {f"measure_{i}": i for i in range(120)})  # rows are long
         config = {"seed": 0, "drafter": {"checkpoint": str(weights)}, "sweep": {"name": "delta"}}
@@ -61,24 +61,6 @@ def test_runs_of_a_sweep_share_a_group_and_have_a_job_type(tracked):
     assert [run.run.job_type for run in (point, plain, summary)] == ["evaluate", "evaluate", "summary"]
     assert list(point.run.tags) == ["mine", "fake", "eagle", "static", "ratio", "lantern"]
     assert {run.exit_code for run in (point, plain, summary)} == {0}
-
-
-def test_a_points_summary_is_flat_numbers_and_words(tracked):
-    summary = tracked["fake/lantern/static/k100-d0.03"].summary
-    assert summary["speedup"] == 2.0
-    assert summary["acceptance"] == "lantern"
-    assert "timing/latency_s" not in summary  # a curve's last value is no result
-    assert all(isinstance(summary[key], str | int | float) for key in ("tokens_per_step", "delta", "num_images"))
-
-
-def test_a_points_curves_have_axes_of_their_own(tracked):
-    run = tracked["fake/lantern/static/k100-d0.03"]
-    assert run.metrics["timing/*"].step_metric == "timing/prompt"
-    assert run.metrics["acceptance_by_depth/*"].step_metric == "acceptance_by_depth/level"
-    timed = [line for line in run.history if "timing/prompt" in line]
-    assert [line["timing/latency_s"] for line in timed] == [0.5, 0.5]
-    (depth,) = [line for line in run.history if "acceptance_by_depth/level" in line]
-    assert depth["acceptance_by_depth/accepted"] == 1.0
 
 
 def test_tables_show_the_same_prompts_across_methods(tracked):
@@ -121,11 +103,6 @@ def test_a_run_keeps_its_id_when_its_sweep_is_run_again_and_other_folders_have_o
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["wandb.key"]  # nothing temporary is left
 
 
-def test_one_tag_is_a_tag():
-    """Catches tracking.tags=mine taken for the tags m, i, n and e."""
-    assert Tracker(tags="mine").tags == ["mine"]
-
-
 def test_a_failing_tracker_is_a_warning(tmp_path, monkeypatch, caplog):
     def broken(**_):
         raise OSError("no room")
@@ -133,17 +110,6 @@ def test_a_failing_tracker_is_a_warning(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(wandb, "init", broken)
     Tracker(mode="offline").point(Point(ROW), {}, tmp_path, group_of("g", tmp_path))
     assert "no room" in caplog.text
-
-
-def test_a_single_evaluation_tracks_plain_decoding_and_the_method(tmp_path, monkeypatch):
-    logged = []
-    monkeypatch.setattr(Tracker, "point", lambda self, point, *_: logged.append(point))
-    measured = Evaluation(Plan(PROMPTS, 2, 3, 4, folder=tmp_path)).run(FakePipeline())
-    write_measurements(tmp_path, measured)
-    publish(tmp_path, None, measured, {"sweep": {"name": None}}, Tracker(), BUDGET)
-    assert [run_tags(point.row)[1] for point in logged] == ["none", "eagle"]
-    assert all(list(point.columns) == ["AR", "lantern static δ 0.03"] for point in logged)
-    assert (tmp_path / "report.html").is_file()
 
 
 @pytest.mark.parametrize(

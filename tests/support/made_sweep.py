@@ -29,9 +29,9 @@ def record_overrides(point: Path, overrides: list[str], mode: str, config_dir: P
     replace_text(point / ".hydra" / "hydra.yaml", json.dumps(record))
 
 
-def made_sweep(folder: Path, deltas: dict[float, type] | None = None) -> Path:
+def made_sweep(folder: Path) -> Path:
     """δ 0.01 and 0.1 under shared noise, 0.4 under ratio verification, with made-up speeds and distances."""
-    deltas = deltas or {0.01: SharedNoisePipeline, 0.1: SharedNoisePipeline, 0.4: FakePipeline}
+    deltas = {0.01: SharedNoisePipeline, 0.1: SharedNoisePipeline, 0.4: FakePipeline}
     for point in made_points(folder, PROMPTS, deltas):
         delta = list(deltas)[int(point.name)]
         record_overrides(point, [f"acceptance.delta={delta}", "prompts=[a red ring]"], "RUN")

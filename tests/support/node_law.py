@@ -9,6 +9,17 @@ from torch import Tensor
 
 from lantern.types import AcceptanceRule, Site
 
+CODES, ROWS = 6, 32
+CODEBOOK = torch.randn(CODES, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def random_laws(seed: int, codes: int = CODES) -> Tensor:
+    """[B, V] float64, with zeros and ties; the first two rows are a one-hot and the uniform law."""
+    logits = torch.randn(ROWS, codes, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    law = logits.masked_fill(logits < -1.3, -torch.inf).softmax(-1)
+    law[0], law[1] = torch.eye(codes, dtype=torch.float64)[seed % codes], 1 / codes
+    return law
+
 
 def law_of_drawn(rule: AcceptanceRule, p: Tensor, q: Tensor, children: int, depth: int = 1) -> Tensor:
     """p, q [B, V] -> [B, V] when `children` are drawn from q without replacement and judged in that order."""

@@ -18,10 +18,8 @@ class OfflineRun:
     """The content of a run, as a server would receive it."""
 
     run: object = None  # the protobuf record: project, run_group, job_type, tags, run_id, display_name
-    config: dict = field(default_factory=dict)
     history: list[dict] = field(default_factory=list)
     summary: dict = field(default_factory=dict)
-    metrics: dict[str, object] = field(default_factory=dict)  # by name or glob
     artifacts: list = field(default_factory=list)
     exit_code: int | None = None
 
@@ -61,15 +59,10 @@ def _read(path: Path) -> OfflineRun:
         kind = record.WhichOneof("record_type")
         if kind == "run":
             read.run = record.run
-            read.config |= _items(record.run.config.update)
-        elif kind == "config":
-            read.config |= _items(record.config.update)
         elif kind == "history":
             read.history.append(_items(record.history.item))
         elif kind == "summary":
             read.summary |= _items(record.summary.update)
-        elif kind == "metric":
-            read.metrics[record.metric.name or record.metric.glob_name] = record.metric
         elif kind == "artifact":
             read.artifacts.append(record.artifact)
         elif kind == "request" and record.request.WhichOneof("request_type") == "log_artifact":

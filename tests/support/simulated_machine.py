@@ -65,14 +65,9 @@ class Cache:
     codebook, vocab_size, held_bytes = torch.zeros(1), 1, 0
     passes: object = field(default_factory=EagerPasses)
     node_bytes: int = 0  # of an image
-    allocated: list = field(default_factory=list)
-    drafted: list = field(default_factory=list)  # batch sizes for which a drafter's cache was allocated
 
     def image_bytes(self, num_nodes):
         return num_nodes * self.node_bytes
-
-    def allocate(self, batch_size, num_nodes):
-        self.allocated.append((batch_size, num_nodes))
 
 
 class Decoder:
@@ -80,7 +75,7 @@ class Decoder:
         self.machine, self.shape, self.target = machine, shape, machine.target
         nodes, _, _, chances = machine.parts(shape)
         sizes = {"num_nodes": 1 + nodes, "depth": len(chances)}
-        self.drafter = SimpleNamespace(name="simulated", allocate=self.target.drafted.append, **sizes)
+        self.drafter = SimpleNamespace(name="simulated", **sizes)
         self.rule = SimpleNamespace(parameters={"skip": machine.skip})
 
     def generate(self, prompts, seeds, batch_size):

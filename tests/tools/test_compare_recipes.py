@@ -45,14 +45,6 @@ def test_an_unfinished_run_is_left_out(tmp_path):
         main([str(tmp_path / "race-0")])
 
 
-def test_the_comparison_is_a_table_and_curves(tmp_path):
-    for name, tokens in {"eagle1-0": 3.0, "lk-0": 4.0, "lk-1": 4.1}.items():
-        made_run(tmp_path / name, tokens)
-    main([str(tmp_path)])
-    assert [(row["recipe"], row["seed"]) for row in rows_of(tmp_path)] == [("eagle1", "0"), ("lk", "0"), ("lk", "1")]
-    assert (tmp_path / "curves.png").read_bytes()[:4] == b"\x89PNG"
-
-
 @pytest.mark.full
 def test_two_recipes_are_trained_decoded_with_and_compared_and_a_second_start_repeats_nothing(tmp_path):
     write_tiny_weights(tmp_path / "weights")
@@ -77,4 +69,5 @@ def test_two_recipes_are_trained_decoded_with_and_compared_and_a_second_start_re
     ways = ("chain5_ratio", "chain5_shared_noise", "static_shared", "refined_jacobi", "refined_branches")
     rows = rows_of(tmp_path / "sweep")
     assert len(rows) == 4
+    assert (tmp_path / "sweep" / "curves.png").read_bytes()[:4] == b"\x89PNG"
     assert all(float(row[f"tokens_per_step/{way}"]) >= 1 for row in rows for way in ways)

@@ -1,36 +1,18 @@
 """tree=auto on a simulated machine."""
 
-from collections import Counter
-from types import SimpleNamespace
-
 import pytest
-from support.simulated_machine import Cache, Decoder, Machine
+from support.simulated_machine import Cache, Machine
 
 from lantern.errors import LanternError
 from lantern.pipeline import DrafterOverrides
 from lantern.runtime import memory
-from lantern.tuning.auto import CHOICE, WINDOWS, AutoTree, SavedChoice, config_of, shapes_for
+from lantern.tuning.auto import CHOICE, WINDOWS, AutoTree, SavedChoice, config_of
 
 EAGLE, JACOBI, REFINED = {"tree"}, {"length"}, {"length", "branches"}
 
 
-def side_by_side(machine: Machine) -> list:
-    """What was asked for after the warm-up, from the second time that plain decoding was."""
-    return machine.asked[[place for place, (shape, _) in enumerate(machine.asked) if shape is None][1] :]
-
-
 def found(machine: Machine, batch_size: int = 1) -> DrafterOverrides | None:
     return AutoTree(["a"], batch_size).resolve(machine)
-
-
-@pytest.mark.parametrize(
-    ("takes", "sets"),
-    [(EAGLE, EAGLE), (JACOBI, JACOBI), (REFINED, REFINED), ({"tree", "length"}, EAGLE), (set(), None)],
-)
-def test_what_is_timed_is_what_the_drafter_has_parameters_for(takes, sets):
-    """Catches a window given to a drafter of trees, and side branches that are left as they were."""
-    shapes = shapes_for(frozenset({"target", *takes}))
-    assert set(shapes[0].settings) == sets if sets else shapes == []
 
 
 def test_cheap_levels_give_deep_trees_and_dear_nodes_small_ones():
@@ -109,19 +91,6 @@ def test_a_gain_within_noise_is_none():
     assert None in [shape for shape, _ in machine.asked[-5:]]  # it was compared with plain decoding
 
 
-@pytest.mark.parametrize(("batch_size", "batches"), [(1, 3), (16, 2)])
-def test_only_what_is_near_the_best_is_timed_again(batch_size, batches):
-    """Catches a choice from one batch, whose noise favours one of many, and time spent on what has lost."""
-    machine = Machine(
-        1.0, 0.001, 0.0, frozenset(JACOBI), guessed=lambda depth, length: 0.5 if length in (6, 8, 10) else 0.99
-    )
-    shape = found(machine, batch_size)
-    counts = Counter(shape and shape.settings["length"] for shape, _ in side_by_side(machine))
-    assert counts[None] == counts[shape.settings["length"]] == batches
-    assert min(counts.values()) == 1
-    assert {images for _, images in side_by_side(machine)} == {batch_size}
-
-
 @pytest.mark.parametrize("takes", [EAGLE, JACOBI])
 def test_at_large_batches_plain_decoding_wins_without_many_a_batch_being_decoded(takes):
     """Catches a search that decodes whole batches with shapes that cannot win, and one that trusts a batch of one."""
@@ -168,35 +137,3 @@ def test_a_search_that_found_nothing_is_kept_as_well(tmp_path):
     machine.asked.clear()
     assert search.resolve(machine) is None
     assert not machine.asked
-
-
-def test_where_passes_are_recorded_all_shapes_are_warmed_up_in_one_cache():
-    """Catches graphs that are recorded while a shape is timed, or dropped when a larger tree needs a larger cache."""
-    passes = [SimpleNamespace(has_graphs=has_graphs) for has_graphs in (False, True)]
-    machines = [Machine(1.0, 0.02, 0.01, target=Cache(each)) for each in passes]
-    assert len({found(machine).settings["tree"].name for machine in machines}) == 1
-    timed = side_by_side(machines[1])
-    warmed = machines[1].asked[: -len(timed)]
-    assert warmed == timed[: len(warmed)]
-    shapes = [shape for shape, _ in warmed]
-    assert len(shapes) > 2
-    largest = max(1 + machines[1].parts(shape)[0] for shape in shapes)
-    assert (machines[0].target.allocated, machines[1].target.allocated) == ([], [(1, largest)])
-    assert (machines[0].target.drafted, machines[1].target.drafted) == ([], [1])
-
-
-@pytest.mark.parametrize("has_graphs", [True, False])
-def test_rounds_are_timed_once_their_passes_are_recorded(has_graphs):
-    """A GPU whose first rounds of a shape take ten times as long. Catches a search that estimates by these."""
-    machine = Machine(1.0, 0.01, 0.01)
-    machine.target, rounds = Cache(SimpleNamespace(has_graphs=has_graphs)), []
-
-    class Recording(Decoder):
-        def first_rounds(self, prompts, seeds, count):
-            rounds.append(super().first_rounds(prompts, seeds, count))
-            slow = 10 if has_graphs and len(rounds) == 1 else 1
-            return [record._replace(draft_ms=slow * record.draft_ms) for record in rounds[-1]]
-
-    seconds = 4 / AutoTree(["a"], 4)._first_speed(Recording(machine, None)) / 1e3
-    assert seconds == pytest.approx(machine.seconds(None, 4))
-    assert len(rounds) == (2 if has_graphs else 1)

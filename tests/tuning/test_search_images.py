@@ -1,24 +1,19 @@
 """The images that tree=auto learns from are none of those that are timed with the tree it finds."""
 
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from support.paths import ROOT
 from support.simulated_machine import Decoder, Machine
-from support.toy import CODES, DIM, PROMPTS, tiny_eagle, tiny_target
+from support.toy import CODES, DIM, tiny_eagle, tiny_target
 
-from lantern.acceptance.exact import Exact
 from lantern.data.prompts import Batch, load_prompts, search_prompts, split_prompts
-from lantern.drafters import loading
-from lantern.drafters.none import NoDrafter
+from lantern.drafters.loading import load_eagle
 from lantern.models.checkpoints import save_weights
-from lantern.pipeline import Pipeline, PipelineFactory
 from lantern.sampling import Sampling
 from lantern.trees.static import chain
 from lantern.tuning.auto import AutoTree
-from lantern.verification import SharedNoise
 
 FOLDER = ROOT / "data" / "prompts"
 
@@ -60,31 +55,14 @@ def test_the_search_decodes_with_seeds_of_its_own(batch_size):
     assert not seen & timed
 
 
-@pytest.mark.parametrize(("batch_size", "wanted"), [(1, ["a", "b", "c"]), (2, ["ab", "ca"]), (4, ["abca", "bcab"])])
-def test_each_batch_has_prompts_of_its_own(batch_size, wanted):
-    """Catches candidates that are all timed on the first prompt alone."""
-    batches = AutoTree(["a", "b", "c"], batch_size)._batches()
-    assert ["".join(batch.prompts) for batch in batches] == wanted
-
-
-def test_a_drafters_weights_are_read_once_in_a_search(tmp_path, monkeypatch):
+def test_a_drafters_weights_are_read_once_until_they_change(tmp_path):
     """Catches a copy of the weights for every candidate."""
-    target, read = tiny_target(dtype=torch.float32), []
-    network = tiny_eagle(target, chain(1), Sampling()).network
-    config = {"dim": DIM, "num_heads": 2, "hidden_dim": network.feed_forward.w1.out_features, "vocab_size": CODES}
-    save_weights(tmp_path, network.state_dict(), config | {"target_hash": target.weights_hash})
-    load = loading.load_weights
-    monkeypatch.setattr(loading, "load_weights", lambda folder: read.append(folder) or load(folder))
-    plain = Pipeline(target, NoDrafter(), SharedNoise(), Exact(), Sampling())
-    made = PipelineFactory(plain, partial(loading.load_eagle, checkpoint=tmp_path))
-    AutoTree(PROMPTS).resolve(made)
-    assert read == [tmp_path]
-    first, second = (made(chain(length)).drafter for length in (1, 2))
-    assert first.network is second.network
-    save_weights(
-        tmp_path,
-        {name: 2 * value for name, value in network.state_dict().items()},
-        config | {"target_hash": target.weights_hash},
-    )
-    assert made(chain(1)).drafter.network is not first.network
-    assert len(read) == 3
+    target = tiny_target(dtype=torch.float32)
+    state = tiny_eagle(target, chain(1), Sampling()).network.state_dict()
+    config = {"dim": DIM, "num_heads": 2, "hidden_dim": state["feed_forward.w1.weight"].shape[0], "vocab_size": CODES}
+    config["target_hash"] = target.weights_hash
+    save_weights(tmp_path, state, config)
+    first, second = (load_eagle(tmp_path, target, chain(length), Sampling()).network for length in (1, 2))
+    assert first is second
+    save_weights(tmp_path, {name: 2 * value for name, value in state.items()}, config)
+    assert load_eagle(tmp_path, target, chain(1), Sampling()).network is not first
