@@ -69,17 +69,6 @@ def test_the_laws_of_lessons_and_validation_are_those_of_decoding(target):
             assert torch.equal(own, exact)
 
 
-def test_features_are_guided_as_in_decoding(target, monkeypatch):
-    """Of a target whose guidance begins with linear maps of its own. Catches these in half precision."""
-    weight = torch.randn(16, 16, generator=torch.Generator().manual_seed(0))
-    plain = target.guide
-    monkeypatch.setattr(target, "guide", lambda features: plain(F.linear(features, weight)))
-    task, features = drafter_task(target), units(2 * 15, 16).unflatten(0, (2, 15))
-    with autocast():
-        found = task._guide(features)
-    assert torch.equal(found, task._guide(features))
-
-
 @pytest.mark.parametrize("cfg_scale", [1.0, 2.0])
 @torch.no_grad()
 def test_the_drafter_of_latents_is_taught_and_validated_by_the_target_of_decoding(cfg_scale):

@@ -7,27 +7,23 @@ from dataclasses import replace
 import pytest
 from omegaconf import OmegaConf
 from support.configs import composed
-from support.paths import ROOT
 from support.recipes import feature_lk
 from support.tiny_tasks import MemorySplits
 from support.tiny_weights import write_tiny_weights
 
 from lantern.errors import LanternError
-from lantern.models.conditioners import ClassLabels, WordFeatures
 from lantern.training.data_module import TrainingData
 from lantern.training.drafter.losses import Race
 from lantern.training.optimizers import muon_with_adamw
-from lantern.training.run.checks import check_captions, check_overrides, check_settings, data_hash
+from lantern.training.run.checks import check_overrides, check_settings, data_hash
 from lantern.training.run.schedule import WarmupCosine
 from lantern.training.tables import tokens
 from tools.miniature import write_captioned_scenes
 
-TASKS = sorted(path.stem for path in (ROOT / "conf" / "task").glob("*.yaml"))
-
 
 @pytest.mark.parametrize("setting", [
-    "trainer.max_steps=0", "trainer.max_steps=-2", "trainer.max_epochs=0", "trainer.max_time=00:00:00:00",
-    "trainer.val_check_interval=0", "+trainer.accumulate_grad_batches=4", "seed=-1", "seed=4294967296", "seed=1.5",
+    "trainer.max_steps=0", "trainer.max_epochs=0", "trainer.max_time=00:00:00:00", "trainer.val_check_interval=0",
+    "+trainer.accumulate_grad_batches=4", "seed=-1", "seed=1.5",
 ])  # fmt: skip
 def test_a_number_out_of_range_is_named_with_its_setting(setting):
     """Catches tracebacks of a sampler or a seed, most of them after minutes of preparation, trainings of no step, and
@@ -39,15 +35,10 @@ def test_a_number_out_of_range_is_named_with_its_setting(setting):
 @pytest.mark.parametrize(("name", "make"), [
     ("recipe.loss.tau=0", lambda: Race(0)),
     ("recipe.depth=0", lambda: feature_lk(depth=0)),
-    ("recipe.feature_weight=-1", lambda: feature_lk(feature_weight=-1)),
-    ("recipe.feature_noise=-1", lambda: feature_lk(feature_noise=-1)),
     ("recipe.unroll_from=1.5", lambda: replace(feature_lk(), unroll_from=1.5)),
     ("batches.batch_size=0", lambda: TrainingData(MemorySplits(), 0, seed=0)),
-    ("batches.validation_batch_size=0", lambda: TrainingData(MemorySplits(), 2, 0, validation_batch_size=0)),
     ("callbacks.schedule.warmup_steps=-1", lambda: WarmupCosine(-1)),
     ("task.lr=nan", lambda: muon_with_adamw(None, [], float("nan"), 0.1, 0.0)),
-    ("task.muon_lr=-0.1", lambda: muon_with_adamw(None, [], 0.1, -0.1, 0.0)),
-    ("task.weight_decay=-1", lambda: muon_with_adamw(None, [], 0.1, 0.1, -1)),
 ])  # fmt: skip
 def test_a_part_refuses_what_is_out_of_its_range(name, make):
     with pytest.raises(LanternError, match=f"^{re.escape(name)} is out of range"):
@@ -57,7 +48,6 @@ def test_a_part_refuses_what_is_out_of_its_range(name, make):
 @pytest.mark.parametrize(("given", "said"), [
     ("data=imagefolder", r"^data\.folder has no value"),
     ("task=target features=disk", "task=target reads none; leave them out"),
-    ("task=drafter_continuous model=scenes_continuous features=on_the_fly", "task=drafter_continuous reads none"),
     ("task=drafter_continuous model=llamagen", "for a model of latents, .* or task=drafter$"),
     ("task=target model=emu3", r"tokenizer in this program's layout, .* leave model= out"),
     ("task=critic callbacks=sharded_target", "task=critic has none; leave it out"),
@@ -69,11 +59,6 @@ def test_settings_that_exclude_each_other_are_named_before_anything_is_built(giv
         check_settings(composed("train", *given.split()))
 
 
-@pytest.mark.parametrize("given", ["+captions=disk features=on_the_fly", "callbacks=sharded_target features=disk"])
-def test_settings_that_go_together_are_not_refused(given):
-    check_settings(composed("train", *given.split()))
-
-
 @pytest.mark.parametrize("given", ["drafter=parallel", "distil.depth=3", "drafter/training@distil=parallel"])
 def test_what_the_task_for_latents_does_not_take_is_named(given):
     """Catches an EAGLE drafter of two passes that was asked to be another."""
@@ -81,27 +66,6 @@ def test_what_the_task_for_latents_does_not_take_is_named(given):
         check_overrides(["task=drafter_continuous", given], "drafter_continuous")
     check_overrides([given], "drafter")
     check_overrides(["drafter=eagle", "task.depth=3", "seed=1"], "drafter_continuous")
-
-
-class Task:
-    def __init__(self, conditioner) -> None:
-        self.conditioner = conditioner
-
-
-def check(conditioner, task_name: str) -> None:
-    check_captions(OmegaConf.create({"task_name": task_name}), Task(conditioner), TrainingData(MemorySplits(4), 2, 0))
-
-
-def test_all_unknown_words_are_told_and_a_target_is_given_its_vocabulary():
-    """Catches words that are told one a start, after hours of training."""
-    with pytest.raises(LanternError, match=r"^3 unknown words: 'on', 'red', 'wood'"):
-        check(WordFeatures(["a", "ring"], dim=4, length=8), "drafter")
-    with pytest.raises(LanternError, match=r"""give 'task\.vocabulary=\["a", "on", "red", "ring", "wood"\]'$"""):
-        check(WordFeatures(["a", "ring"], dim=4, length=8), "target")
-    check(WordFeatures(["a", "on", "red", "ring", "wood"], dim=4, length=8), "target")
-    with pytest.raises(LanternError, match="is no class of this model"):
-        check(ClassLabels(3), "drafter")
-    check(lambda prompts: None, "drafter")  # a text encoder
 
 
 def test_the_hash_of_the_data_is_that_of_its_captions():

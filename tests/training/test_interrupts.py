@@ -13,14 +13,14 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import LambdaCallback
+from pytorch_lightning.demos.boring_classes import BoringModel
 from support.paths import ROOT
-from support.tiny_tasks import fit as short_fit
 from support.tiny_tasks import fit_saving, target_task
 
 from lantern.training.run.interrupts import STATUS, Interrupts
 
 
-class Module(pl.LightningModule):
+class Module(BoringModel):
     """Gets the signal while its data is prepared."""
 
     went_on = False
@@ -28,12 +28,6 @@ class Module(pl.LightningModule):
     def train_dataloader(self):
         os.kill(os.getpid(), signal.SIGTERM)
         self.went_on = True
-
-    def training_step(self, batch):
-        raise NotImplementedError
-
-    def configure_optimizers(self):
-        return None
 
 
 class SignalledAt(pl.Callback):
@@ -102,43 +96,33 @@ def test_a_signal_ends_the_preparation_promptly_with_a_status(interrupts, tmp_pa
     assert "error: ended by SIGTERM; started again" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("number", "status", "name"), [
-    (signal.SIGTERM, STATUS, "SIGTERM"), (signal.SIGINT, 1, "Ctrl-C"),
+@pytest.mark.parametrize(("number", "status", "name", "is_queued"), [
+    (signal.SIGTERM, STATUS, "SIGTERM", False), (signal.SIGINT, 1, "Ctrl-C", False),
+    (signal.SIGTERM, STATUS, "SIGTERM", True), (signal.SIGUSR2, STATUS, "SIGTERM", True),
 ])  # fmt: skip
 def test_the_step_of_the_signal_is_saved_and_a_continued_run_ends_in_the_same_weights(
-    number, status, name, interrupts, weights, undisturbed, tmp_path, capsys
+    number, status, name, is_queued, interrupts, weights, undisturbed, tmp_path, capsys, request
 ):
-    """Catches minutes of steps that are lost behind a sentence which says that the run goes on, and silence."""
+    """Catches steps that are lost behind a sentence which says that the run goes on, and half a step that is saved."""
+    received = request.getfixturevalue("requeued") if is_queued else []
     with pytest.raises(SystemExit) as ended:
         fit_saving(target_task(weights), tmp_path, SignalledAt(5, number), interrupts)
     said = capsys.readouterr().err
     assert ended.value.code == status
+    assert received == ([number] if number == signal.SIGUSR2 else [])
     assert f"ended by {name} after step 6; started again with the same hydra.run.dir=… it goes on" in said
     assert f"ckpt_path=last hydra.run.dir={tmp_path}" in said
     assert_resumes(tmp_path, weights, undisturbed, 6)
 
 
 @pytest.mark.parametrize(("step", "times"), [(2, 2), (3, 1)])
-def test_neither_half_a_step_nor_one_before_a_validation_is_saved(
-    step, times, interrupts, weights, tmp_path, capsys
-):  # fmt: skip
+def test_neither_half_a_step_nor_one_before_a_validation_is_saved(step, times, interrupts, weights, tmp_path, capsys):
     """A second Ctrl-C ends at once. Catches a validation that the continued run leaves out, because it counts as done,
     and a sentence that promises a checkpoint."""
     with pytest.raises(SystemExit):
         fit_saving(target_task(weights), tmp_path, SignalledAt(step, signal.SIGINT, times), interrupts)
     assert "no checkpoint is saved yet: started again it begins anew" in capsys.readouterr().err
     assert not list(tmp_path.glob("*.ckpt"))
-
-
-@pytest.mark.parametrize("number", [signal.SIGUSR2, signal.SIGTERM])
-def test_a_signal_to_a_job_in_a_queue_saves_its_step(
-    number, interrupts, requeued, weights, undisturbed, tmp_path
-):  # fmt: skip
-    """Catches a checkpoint of the weights before the step, or of some of them after it, with the position behind it."""
-    with pytest.raises(SystemExit):
-        fit_saving(target_task(weights), tmp_path, SignalledAt(5, number), interrupts)
-    assert requeued == ([number] if number == signal.SIGUSR2 else [])
-    assert_resumes(tmp_path, weights, undisturbed, 6)
 
 
 def test_a_job_in_a_queue_validates_before_it_goes(interrupts, requeued, weights, tmp_path):
@@ -148,24 +132,6 @@ def test_a_job_in_a_queue_validates_before_it_goes(interrupts, requeued, weights
     with pytest.raises(SystemExit):
         fit_saving(target_task(weights), tmp_path, noted, SignalledAt(3, signal.SIGUSR2), interrupts)
     assert (validated, torch.load(tmp_path / "latest.ckpt", weights_only=True)["global_step"]) == ([4], 5)
-
-
-def test_a_training_leaves_signals_as_they_were(interrupts, weights, tmp_path):
-    before = signal.getsignal(signal.SIGUSR2)
-    fit_saving(target_task(weights), tmp_path, interrupts)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert signal.getsignal(signal.SIGUSR2) == before
-
-
-def test_what_lightning_saves_beside_the_checkpoint_is_removed_once_that_is_read(weights, tmp_path):
-    """Catches a whole checkpoint more in the run folder for each time that a job was put back into the queue."""
-    saved = [tmp_path / f"hpc_ckpt_{number}.ckpt" for number in (1, 2)]
-    for path in saved:
-        path.touch()
-    short_fit(target_task(weights), tmp_path, max_steps=1, save_every=1)
-    assert all(path.is_file() for path in saved)  # without another checkpoint Lightning reads the last one
-    short_fit(target_task(weights), tmp_path, max_steps=2, ckpt_path=str(tmp_path / "step-step=1.ckpt"))
-    assert not any(path.exists() for path in saved)
 
 
 RANK = """

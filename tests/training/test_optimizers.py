@@ -68,14 +68,14 @@ def test_every_parameter_belongs_to_exactly_one_group_and_hidden_matrices_to_muo
     assert {id(w) for w in optimizer.parts[0].param_groups[0]["params"]} == {id(layer.weight) for layer in body.layers}
 
 
-def stepped(make, dtype: torch.dtype = torch.float32, steps: int = 4) -> list[torch.Tensor]:
-    """Matrices after so many steps along random gradients."""
+def stepped(make) -> list[torch.Tensor]:
+    """Matrices after four steps along random gradients."""
     generator = torch.Generator().manual_seed(0)
-    weights = [nn.Parameter(torch.randn(shape, generator=generator).to(dtype)) for shape in SHAPES]
+    weights = [nn.Parameter(torch.randn(shape, generator=generator)) for shape in SHAPES]
     optimizer = make(weights)
-    for _ in range(steps):
+    for _ in range(4):
         for weight in weights:
-            weight.grad = torch.randn(weight.shape, generator=generator).to(dtype)
+            weight.grad = torch.randn(weight.shape, generator=generator)
         optimizer.step()
     return [weight.detach() for weight in weights]
 
@@ -92,15 +92,6 @@ def test_muon_is_that_of_torch_where_bfloat16_is_fast(monkeypatch):
     monkeypatch.setattr(optimizers, "is_bf16_fast", lambda device: True)
     for ours, theirs in zip(stepped(our_muon), stepped(torch_muon), strict=True):
         assert torch.equal(ours, theirs)
-
-
-def test_muon_has_no_bfloat16_product_where_that_is_slow(monkeypatch):
-    """Catches products in emulated bfloat16, which took four fifths of a training step: their rounding is 1e-3."""
-    monkeypatch.setattr(optimizers, "is_bf16_fast", lambda device: False)
-    exact = stepped(our_muon, torch.float64)
-    for ours, wide, rounded in zip(stepped(our_muon), exact, stepped(torch_muon), strict=True):
-        torch.testing.assert_close(ours.double(), wide, rtol=0, atol=2e-6)
-        assert (rounded - wide).abs().max() > 1e-5
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -1,5 +1,5 @@
-"""python train.py on a user's images, in miniature: from files to a drafter, over one process and several, some of them
-killed; and python -m lantern.training.prepare, which makes the tables that it reads."""
+"""python train.py on a user's images, in miniature: from files to a drafter, over processes of which some are killed;
+and python -m lantern.training.prepare, which makes the tables that it reads."""
 
 import os
 import re
@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -76,20 +77,12 @@ def evaluate(workplace: Path, overrides: list[str]) -> None:
     output([sys.executable, str(ROOT / "evaluate.py"), *overrides, *few], workplace)
 
 
-def test_a_folder_of_images_becomes_a_drafter_and_two_processes_make_the_same_one(workplace):
-    """Eight images a step in one process, four in each of two: the same images, noise and start, so the same weights.
-    Catches noise keyed by process, an initialisation from one process's images, and other batches per process."""
+def test_a_folder_of_images_becomes_a_drafter_that_is_measured(workplace):
     said, alone = train(workplace, "alone", "features=on_the_fly", "+captions=disk", "batches.batch_size=8")
     assert "skipped 3 of 19 images" in said
     assert printed(said)[-1] == f"drafter.checkpoint={alone}/drafter"
     evaluate(workplace, printed(said))
     assert list((workplace / "cache").glob("captions-train-*/00000-*/shard.json"))
-    _, together = train(
-        workplace, "together", "features=on_the_fly", "batches.batch_size=8", "trainer.devices=2",
-    )  # fmt: skip
-    one, two = (load_weights(run / "drafter")[0] for run in (alone, together))
-    for name, value in one.items():
-        torch.testing.assert_close(two[name], value, rtol=0, atol=1e-6)
 
 
 def test_a_class_models_drafter_is_measured_by_the_printed_command(workplace):
@@ -184,25 +177,9 @@ def saved(run: Path) -> Callable[[], bool]:
     return (run / "checkpoints" / "latest.previous.ckpt").exists
 
 
-def test_a_killed_rank_is_started_again_and_goes_on_from_the_last_checkpoint(workplace, undisturbed):
-    """Catches a restart from the beginning, and ranks that resume from different steps."""
-    run, log = workplace / "runs" / "killed", workplace / "killed.log"
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=3"]
-    process = started(command(workplace, run, *LONG, program=(*launcher, *TRAIN)), log)
-    wait_for(saved(run), process, log)
-    os.kill(workers(process.pid)[-1], signal.SIGKILL)
-    assert process.wait(timeout=300) == 0, log.read_text()[-3000:]
-    first, again = steps_of(run)
-    assert again[0] % SAVE_EVERY == 0
-    assert 0 < again[0] <= first[-1] + 1
-    assert again[-1] == STEPS - 1
-    assert f"resumed from {run}/checkpoints/latest.ckpt" in log.read_text()
-    assert_close(run, undisturbed)
-
-
-def test_a_lost_machine_leaves_the_other_to_go_on_with_the_same_batches(workplace, undisturbed):
-    """Two launchers stand for two machines; the one that does not hold the rendezvous is killed with its rank.
-    Catches a number of processes, or images a step, that is fixed at the first start."""
+def test_after_a_lost_process_and_a_lost_machine_the_rest_goes_on_with_the_same_batches(workplace, undisturbed):
+    """Two launchers stand for two machines; a rank is killed, then the launcher that does not hold the rendezvous.
+    Catches ranks that resume from different steps, and images a step that are fixed at the first start."""
     run = workplace / "runs" / "lost"
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -216,12 +193,17 @@ def test_a_lost_machine_leaves_the_other_to_go_on_with_the_same_batches(workplac
         for is_host, log in zip(("true", "false"), logs, strict=True)
     )
     wait_for(saved(run), first, logs[0])
+    os.kill(workers(second.pid)[-1], signal.SIGKILL)
+    wait_for(lambda: {"metrics-1.csv", "metrics.csv"} <= set(os.listdir(run)), first, logs[0])
     for lost in (second.pid, *workers(second.pid)):
         os.kill(lost, signal.SIGKILL)
     second.wait()
     assert first.wait(timeout=400) == 0, logs[0].read_text()[-3000:]
-    assert re.search(r"resumed from .*latest\.ckpt", logs[0].read_text())
-    config = (run / "config.yaml").read_text()
-    assert "num_nodes: 1" in config
-    assert list(steps_of(run))[-1][-1] == STEPS - 1
+    assert len(re.findall(r"resumed from .*latest\.ckpt", logs[0].read_text())) >= 2
+    assert "num_nodes: 1" in (run / "config.yaml").read_text()
+    starts = list(steps_of(run))
+    assert starts[-1][-1] == STEPS - 1
+    for before, again in pairwise(starts):
+        assert again[0] % SAVE_EVERY == 0
+        assert 0 < again[0] <= before[-1] + 1
     assert_close(run, undisturbed)

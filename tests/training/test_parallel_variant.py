@@ -6,14 +6,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 from support.recipes import feature_lk, shipped
-from support.tiny_tasks import MemorySplits, drafter_task, fit
+from support.tiny_tasks import MemorySplits, drafter_task
 
-from lantern.drafters.export import write_ours, write_released
+from lantern.drafters.export import write_ours
 from lantern.drafters.loading import load_eagle, load_parallel
 from lantern.errors import CheckpointError, LanternError
 from lantern.models.checkpoints import weights_hash
 from lantern.sampling import Sampling
-from lantern.training.data_module import TrainingData, step_generator
+from lantern.training.data_module import step_generator
 from lantern.training.drafter.drafter_task import DrafterTask
 from lantern.training.drafter.losses import ConditionalDrop
 from lantern.training.drafter.recipe import Recipe
@@ -22,22 +22,8 @@ from lantern.training.drafter.variants import ParallelStudent
 from lantern.trees.static import chain
 
 
-def parallel_task(
-    target, sampling: Sampling | None = None, recipe: Recipe | None = None, **others: object
-) -> DrafterTask:  # fmt: skip
-    student = ParallelStudent(levels=3)
-    return drafter_task(target, sampling, recipe=recipe or feature_lk(depth=3), student=student, **others)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", ["feature_lk", "p_eagle"])
-def test_training_raises_the_overlap_of_every_level(name, target, tmp_path):
-    """Catches levels without gradient, regression targets of another position, and levels that are always dropped."""
-    task = parallel_task(target, recipe=shipped(name, "drafter=parallel", "distil.student.levels=3"))
-    before = fit(task, tmp_path, max_steps=1).validate(task, TrainingData(MemorySplits(), 4, 3), verbose=False)[0]
-    after = fit(task, tmp_path, max_steps=60).validate(task, TrainingData(MemorySplits(), 4, 3), verbose=False)[0]
-    for level in (1, 2, 3):
-        assert after[f"val/alpha_{level}"] > before[f"val/alpha_{level}"] + 0.01
+def parallel_task(target, recipe: Recipe | None = None, **others: object) -> DrafterTask:
+    return drafter_task(target, recipe=recipe or feature_lk(depth=3), student=ParallelStudent(levels=3), **others)
 
 
 def test_dropping_chains_leaves_the_gradient_of_those_that_go_on(target):
@@ -71,9 +57,8 @@ def test_an_exported_drafter_loads_as_what_it_is(target, tmp_path):
         load_parallel(tmp_path / "eagle", target, chain(3), Sampling())
     with pytest.raises(CheckpointError, match=r"is a parallel drafter; add drafter=parallel$"):
         load_eagle(tmp_path / "parallel", target, chain(3), Sampling())
-    for write in (write_ours, write_released):
-        with pytest.raises(CheckpointError, match=r"is a parallel drafter; export\.py writes EAGLE drafters only$"):
-            write(str(tmp_path / "parallel"), target, str(tmp_path / "written"))
+    with pytest.raises(CheckpointError, match=r"is a parallel drafter; export\.py writes EAGLE drafters only$"):
+        write_ours(str(tmp_path / "parallel"), target, str(tmp_path / "written"))
 
 
 def test_levels_start_from_an_eagle_drafters_layer(target, tmp_path):

@@ -1,5 +1,5 @@
 """Processes that cannot train together are refused before they wait for each other; sharding keeps the features and the
-head of any target."""
+head of a target."""
 
 import socket
 from contextlib import nullcontext
@@ -19,7 +19,7 @@ from lantern.errors import LanternError
 from lantern.training.data_module import TrainingData
 from lantern.training.drafter.teacher_forcing import target_features
 from lantern.training.run.fit import fit
-from lantern.training.run.processes import ShardedTarget, check_processes, shard, strategy
+from lantern.training.run.processes import check_processes, shard, strategy
 
 
 def trainer_of(world_size: int, devices: int = 1, nodes: int = 1) -> SimpleNamespace:
@@ -46,9 +46,6 @@ def test_a_point_of_a_sweep_has_one_process_unless_slurm_starts_its_tasks(monkey
     monkeypatch.setenv("SLURM_JOB_NAME", "bash")  # an allocation, in which Lightning would start them
     with pytest.raises(LanternError, match=said):
         check_processes(pair, 8, [], True)
-    monkeypatch.delenv("SLURM_NTASKS")
-    with pytest.raises(LanternError, match=said):
-        check_processes(pair, 8, ["hydra.run.dir=a"], True)
     check_processes(trainer_of(1), 8, [], True)
 
 
@@ -116,24 +113,3 @@ def test_a_sharded_transformers_target_keeps_its_features_and_head(name, mesh, t
         again = target_features(target, tokens, PROMPTS)
         assert torch.equal(again, whole)
         assert torch.equal(target.head(target.guide(again)), laws)
-
-
-def test_the_whole_head_is_moved_to_the_device(tmp_path, monkeypatch):
-    """Catches a part of it that stays in main memory, where features of the device do not meet it."""
-    FAMILIES["janus_pro"].make(tmp_path)
-    target = instantiate(config(FAMILIES["janus_pro"], tmp_path).model)
-    monkeypatch.setattr("lantern.training.run.processes._shard_layers", lambda *_: None)
-    shard(target, None, torch.device("meta"))
-    head = target.vocabulary
-    moved = [head.embed, head.head, head.bias, target.rotation, *head.hidden.parameters()]
-    assert len(moved) == 6  # a layer before the head has a weight and a bias
-    assert {part.device.type for part in moved} == {"meta"}
-
-
-def test_one_process_and_a_target_without_layers_are_one_sentence(mesh):
-    with pytest.raises(LanternError, match="SimpleNamespace has no layers to shard"):
-        shard(SimpleNamespace(), mesh, torch.device("cpu"))
-    dist.destroy_process_group()
-    with pytest.raises(LanternError, match=r"this is one; give trainer\.devices=2"):
-        ShardedTarget().setup(pl.Trainer(barebones=True, accelerator="cpu"), pl.LightningModule(), "fit")
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)

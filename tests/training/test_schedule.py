@@ -1,6 +1,5 @@
 """How long a training runs: its learning rate, its clock, and what is said of its limits."""
 
-import logging
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +11,6 @@ from lantern.training.run.schedule import (
     WarmupCosine,
     progress_of,
     share_of,
-    tell_limits,
     warmup_cosine,
 )  # fmt: skip
 
@@ -29,10 +27,7 @@ def test_the_first_limit_that_is_reached_ends_the_schedule():
     """Catches epochs that end a run in the middle of its schedule."""
 
     def share(**limits: int) -> float:
-        trainer = SimpleNamespace(
-            global_step=6, num_training_batches=4, callbacks=[], **limits
-        )  # fmt: skip
-        return share_of(trainer)
+        return share_of(SimpleNamespace(global_step=6, num_training_batches=4, callbacks=[], **limits))
 
     assert share(max_steps=-1, max_epochs=-1) == 0
     assert share(max_steps=-1, max_epochs=3) == 0.5
@@ -94,17 +89,3 @@ def test_the_time_of_a_training_leaves_validation_out_and_goes_on_after_resuming
     now[0] += 30
     resumed.on_train_batch_end(trainer)
     assert trainer.should_stop
-
-
-@pytest.mark.parametrize(("given", "limits", "said"), [
-    ("max_steps=9", {"max_steps": 9, "max_time": "1:0"}, "trainer.max_steps=9 ends after trainer.max_time=1:0 at the"),
-    ("max_epochs=3", {"max_epochs": 3, "max_time": "1:0"}, "trainer.max_epochs=3 ends after trainer.max_time=1:0 at"),
-    ("max_time=null", {"max_time": None}, "this training has no limit"),
-    ("max_steps=9", {"max_steps": 9, "max_time": None}, ""), ("max_steps=-1", {"max_time": "1:0"}, ""),
-])  # fmt: skip
-def test_a_limit_that_is_not_expected_is_told_at_the_start(given, limits, said, caplog):
-    """Catches 20,000 steps that end after five minutes of 300, and a rate that never decays."""
-    caplog.set_level(logging.WARNING)
-    tell_limits(limits, [f"trainer.{given}"], "drafter")
-    assert said in caplog.text
-    assert bool(said) == bool(caplog.text)

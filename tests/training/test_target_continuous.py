@@ -12,7 +12,6 @@ from lantern.errors import CheckpointError
 from lantern.models.checkpoints import load_weights, save_weights
 from lantern.models.llamagen.weights_folder import load_tokenizer, load_transformer
 from lantern.training.target import ContinuousTargetTask
-from lantern.types import TreeTopology
 
 CHANNELS = 4
 HEAD = {"width": 16, "num_blocks": 1, "num_training_steps": 20, "num_steps": 4}
@@ -78,7 +77,7 @@ def test_upper_layers_norm_and_head_are_trained_and_all_else_stays_the_bases(wei
         assert name in own or torch.equal(value, base[name]), name
 
 
-def test_latents_near_a_code_are_embedded_as_that_code_and_others_as_a_mean_of_their_neighbours(exported, weights):
+def test_latents_are_embedded_as_a_mean_of_the_codes_near_them(exported, weights):
     """Against distances and weights written out. Catches latents that are not brought back to the sphere."""
     target, codes = loaded(exported, weights, "float64"), load_tokenizer(weights / "tokenizer").codebook.double()
     constants, table = target.tokenizer.standardisation, target.embed_weight
@@ -88,59 +87,15 @@ def test_latents_near_a_code_are_embedded_as_that_code_and_others_as_a_mean_of_t
     expected = weight @ table / weight.sum(1, keepdim=True)
     for radius in (1, 1.2):  # the constants are in float32
         torch.testing.assert_close(target.embed(constants(radius * latents)), expected, atol=1e-5, rtol=1e-3)
-    alone = codes[(codes @ codes.T).sort(1).values[:, -2] < 0.95]  # no other code within 0.3
-    assert len(alone) > 2
-    own = [int((codes - code).square().sum(1).argmin()) for code in alone]
-    torch.testing.assert_close(target.embed(constants(alone)), table[own], atol=0.05, rtol=0)
-
-
-def test_passes_behind_a_cache_are_those_of_training(exported, weights):
-    """Prefill, then a chain whose first two tokens are committed, then another: the conditions of each token, of both
-    guidance rows. Catches conditions of mixed rows and an embedding without its bias."""
-    target = loaded(exported, weights, "float64")
-    tokens = torch.randn(2, 16, CHANNELS, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    captions = ["a red ring on wood", "wood"]
-    condition, visible = target.conditioner(captions)
-    teacher = [
-        target.transformer(tokens, condition.double(), visible, torch.full((2,), dropped)) for dropped in (False, True)
-    ]
-    expected = torch.cat(teacher, dim=-1)  # [B, L, 2 D]
-    target.allocate(2, 4)
-    found = [target.prefill(captions, torch.arange(2)).logits]
-    for start in (0, 4, 8):
-        chain = TreeTopology.chain(3, tokens.device).tree(tokens[:, start : start + 4])
-        found.append(target.verify(chain).logits)
-        target.cache.extend([4, 4], torch.tensor([4, 4]))
-    torch.testing.assert_close(torch.cat(found, dim=1), expected[:, :13])
 
 
 def test_images_come_back_from_their_tokens_as_from_unquantised_latents(exported, weights):
-    """Also from tokens that have left the sphere. Catches constants that are exchanged, and a decoder that reads
-    vectors of another norm."""
+    """Catches constants that are exchanged."""
     target = loaded(exported, weights)
     images = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     tokens, plain = target.tokenizer.encode(images), load_tokenizer(weights / "tokenizer")
     expected = ((plain.render(plain.latents(images)) + 1) / 2).clamp(0, 1)
     torch.testing.assert_close(target.decode(tokens), expected, atol=1e-5, rtol=0)
-    stretched = (tokens * target.tokenizer.standardisation.std + target.tokenizer.standardisation.mean) * 1.3
-    torch.testing.assert_close(
-        target.decode(target.tokenizer.standardisation(stretched)), expected, atol=1e-5, rtol=0
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_tokens_are_drawn_in_single_precision_whatever_the_body_has(exported, weights, dtype):
-    target = loaded(exported, weights, dtype)
-    target.allocate(1, 1)
-    conditions = target.prefill(["wood"], torch.arange(1)).logits.unflatten(-1, (2, -1))[:, 0]
-    noises = torch.randn(1, HEAD["num_steps"], CHANNELS, generator=torch.Generator().manual_seed(0))
-    last = target.diffusion_head.last_step(conditions, noises, 2.0)
-    assert last.mean.dtype == target.empty_tokens(1).dtype == torch.float32
-    wide = loaded(exported, weights, "float64")
-    wide.allocate(1, 1)
-    conditions = wide.prefill(["wood"], torch.arange(1)).logits.unflatten(-1, (2, -1))[:, 0]
-    expected = wide.diffusion_head.last_step(conditions, noises.double(), 2.0).mean
-    torch.testing.assert_close(last.mean.double(), expected, atol=1e-4 if dtype == "float32" else 0.2, rtol=0)
 
 
 def changed(folder: Path, to: Path, state: dict[str, Tensor] | None = None, **config: object) -> Path:
@@ -152,22 +107,14 @@ def changed(folder: Path, to: Path, state: dict[str, Tensor] | None = None, **co
 
 
 def test_folders_that_do_not_fit_are_one_sentence(exported, weights, tmp_path):
-    """A discrete target, weights that are not finite, another tokenizer or base, and sizes of no such model."""
-    own, _ = load_weights(exported)
-    extra = {"layers.0.attention.wo.bias": torch.zeros(16)}
+    """Weights that are not finite, another tokenizer or base, and sizes of no such model."""
+    spoilt = {"norm.weight": torch.full_like(load_weights(exported)[0]["norm.weight"], float("nan"))}
     cases = {
         "was trained on tokens 1234": changed(exported, tmp_path / "t", tokens_hash="1234"),
         "was trained on base 1234": changed(exported, tmp_path / "b", base_hash="1234"),
-        "NaN or infinite values in norm.weight": changed(
-            exported, tmp_path / "n", {"norm.weight": torch.full_like(own["norm.weight"], float("nan"))}
-        ),
-        "unexpected layers.0.attention.wo.bias": changed(exported, tmp_path / "x", extra),
-        "trained_layers=7 of 2": changed(exported, tmp_path / "m", trained_layers=7),
+        "NaN or infinite values in norm.weight": changed(exported, tmp_path / "n", spoilt),
         "does not describe a transformer_of": changed(exported, tmp_path / "h", head=None),
     }
     for message, folder in cases.items():
-        with pytest.raises(CheckpointError) as caught:
+        with pytest.raises(CheckpointError, match=message):
             loaded(folder, weights)
-        assert message in str(caught.value)
-        assert str(folder) in str(caught.value)
-        assert "\n" not in str(caught.value)

@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from hydra.utils import get_method, instantiate
-from omegaconf import OmegaConf
+from hydra.utils import instantiate
 from support.commands import printed
 from support.configs import composed
 from support.paths import ROOT
@@ -18,21 +17,12 @@ TASKS = {path.stem: path.stem for path in (ROOT / "conf" / "task").glob("*.yaml"
 TASKS |= {"drafter_self": "drafter", "decoder": "tokenizer"}
 
 
-def targets_in(node: object) -> list[str]:
-    if isinstance(node, dict):
-        own = [node["_target_"]] if "_target_" in node else []
-        return own + [target for child in node.values() for target in targets_in(child)]
-    return [target for child in node for target in targets_in(child)] if isinstance(node, list) else []
-
-
 @pytest.mark.parametrize("task", TASKS)
 def test_every_task_names_what_it_needs(task):
     cfg = composed("train", f"task={task}")
     assert cfg.task_name == TASKS[task]
     check_settings(cfg)
     assert cfg.callbacks.best is None or cfg.callbacks.best.monitor.startswith("val/")
-    for target in targets_in(OmegaConf.to_container(cfg)):
-        assert callable(get_method(target)), target
 
 
 def test_the_printed_command_evaluates_on_the_target_that_was_trained_on(tmp_path):
@@ -51,10 +41,9 @@ def test_the_printed_command_evaluates_on_the_target_that_was_trained_on(tmp_pat
     assert cfg.drafter.checkpoint == str(tmp_path / "drafter")
 
 
-@pytest.mark.parametrize("given", [[], ["drafter=eagle"]])
-def test_an_eagle_drafter_is_measured_losslessly(given, tmp_path):
+def test_an_eagle_drafter_is_measured_losslessly(tmp_path):
     """Catches the default rule and tree, LANTERN++ on a static one, as the first figure of a drafter."""
-    cfg = composed("evaluate", *printed(next_command(tmp_path / "drafter", given)))
+    cfg = composed("evaluate", *printed(next_command(tmp_path / "drafter", ["drafter=eagle"])))
     assert cfg.drafter._target_.endswith("load_refined_jacobi")
     assert cfg.acceptance._target_.endswith("Exact")
     assert cfg.drafter.checkpoint == str(tmp_path / "drafter")
@@ -66,7 +55,6 @@ def test_an_eagle_drafter_is_measured_losslessly(given, tmp_path):
         (["task=target", "paths.weights=nowhere"], "no config.json in"),
         (["task=critic", "ckpt_path=nowhere.ckpt"], "ckpt_path=nowhere.ckpt is no file"),
         (["task=critic", f"ckpt_path={ROOT}/README.md"], "README.md is no checkpoint"),
-        (["task=critic", "paths.runs=/proc/runs"], "cannot write /proc/runs"),
     ],
 )
 def test_bad_input_is_one_sentence_and_a_failure(refused, arguments, sentence):
@@ -81,13 +69,6 @@ def test_two_trainings_in_one_folder_are_one_too_many(refused, tmp_path):
         said = refused("train.py", "task=critic", f"hydra.run.dir={tmp_path}/run")
     assert f"{tmp_path}/run is in use by another run" in said
     assert metrics.read_text() == "of the first"
-
-
-@pytest.mark.parametrize(("given", "placed"), [("auto", "cuda:1"), ("cuda", "cuda:1"), ("cuda:1", "cuda:1")])
-def test_the_frozen_target_stands_where_the_rest_is_trained(given, placed):
-    cfg = composed("train", f"device={given}")
-    _place(cfg, torch.device("cuda", 1))
-    assert cfg.device == placed
 
 
 @pytest.mark.parametrize("given", ["cpu", "cuda:0"])

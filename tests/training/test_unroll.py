@@ -2,19 +2,11 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from support.parity import assert_training_and_decoding_agree
-from support.recipes import shipped
-from support.tiny_tasks import drafter_task
-from support.uploads import Uploads
 from torch import Tensor, nn
 
-from lantern.drafters.eagle.eagle import Eagle
 from lantern.drafters.eagle.network import EagleNetwork, ParallelNetwork
-from lantern.drafters.parallel import Parallel
-from lantern.sampling import Sampling
 from lantern.training.drafter import unroll as chain_attention
 from lantern.training.drafter.unroll import all_roots, detached_unroll, parallel_passes, unroll
-from lantern.training.drafter.variants import ParallelStudent
 
 
 def eagle_chains(network, embeddings: Tensor, features: Tensor, rotation: Tensor) -> Iterator[list[Tensor]]:
@@ -28,9 +20,7 @@ def eagle_chains(network, embeddings: Tensor, features: Tensor, rotation: Tensor
         yield outputs
 
 
-def parallel_chains(
-    network: nn.Module, embeddings: Tensor, features: Tensor, rotation: Tensor
-) -> Iterator[list[Tensor]]:
+def parallel_chains(network, embeddings: Tensor, features: Tensor, rotation: Tensor) -> Iterator[list[Tensor]]:
     """Each root's pairs, then one position a level, which reads the pair at the root."""
     pairs = torch.cat([embeddings, features], dim=-1)
     for root in range(LENGTH):
@@ -93,30 +83,3 @@ def test_no_gradient_passes_through_detached_features():
         fed_back = torch.autograd.grad(outputs[1].sum(), outputs[0], allow_unused=True)[0]
         through.append(fed_back is not None and bool(fed_back.any()))
     assert through == [True, False]
-
-
-@pytest.mark.parametrize("recipe", ["feature_lk", "eagle3", "layered", "parallel"])
-@pytest.mark.parametrize("cfg_scale", [1.0, 2.0])
-@torch.no_grad()
-def test_training_and_decoding_see_the_same_drafter(target, cfg_scale, recipe):
-    """Catches rows, cache slots, pairs, guidance or layers that differ between the two."""
-    is_parallel = recipe == "parallel"
-    made = shipped("feature_lk" if is_parallel else recipe, "recipe.depth=3")
-    student = ParallelStudent(levels=3) if is_parallel else None
-    sampling = Sampling(cfg_scale=cfg_scale)
-    task = drafter_task(target.configured(cfg_scale), sampling, recipe=made, student=student)
-    for layer in (task.network.fc, task.network.reads.fc if task.network.reads.layers else None):
-        if layer is not None:
-            layer.weight.add_(0.1 * torch.randn(layer.weight.shape, generator=torch.Generator().manual_seed(2)))
-    assert_training_and_decoding_agree(task, Parallel if is_parallel else Eagle)
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-@torch.no_grad()
-def test_a_pass_uploads_its_chains_once(name):
-    """Catches indices of the processor in every operation of a pass, each of which waits for the device."""
-    (network, inputs, rotation), roots = made(name), KEPT["fewer"]
-    moved = [part.to("meta") for part in (network, *inputs, rotation)]
-    with Uploads() as uploads:
-        assert len(list(NETWORKS[name][1](*moved, roots))) == len(roots) + 1
-    assert uploads.count == len(roots)

@@ -40,15 +40,6 @@ def test_stored_captions_are_the_encoders_and_others_still_work(target, tmp_path
     assert torch.equal(target.conditioner(["wood"])[0], 2 * encoder(["wood"])[0])
 
 
-def test_a_split_that_is_asked_for_twice_has_one_table(target, tmp_path):
-    """Catches a key of the stored features, which are not those of the encoder bit by bit."""
-    target.conditioner = RoundedByBatch(target.conditioner)
-    table = CaptionTable(MemorySplits(4), target, str(tmp_path), budget_gib=1)
-    for name in ("train", "train", "validation", "train"):
-        table.split(name)
-    assert sorted(path.name.split("-")[1] for path in tmp_path.iterdir()) == ["train", "validation"]
-
-
 def test_an_encoder_that_overflows_is_an_error(target, tmp_path):
     encoder = target.conditioner
     target.conditioner = lambda captions: (encoder(captions)[0] * torch.inf, encoder(captions)[1])
