@@ -96,3 +96,13 @@ def test_a_lease_whose_end_cannot_be_written_does_not_end_the_worker(tmp_path):
     leases = Leases(tmp_path / "leases", 60, Hand())
     with leases.hold(leases.take("a")):
         rmtree(tmp_path / "leases")
+
+
+def test_a_lease_that_cannot_be_read_is_held_until_it_expires(tmp_path):
+    clock = Hand()
+    leases = Leases(tmp_path, 60, clock)
+    (tmp_path / "a.0").mkdir()
+    assert not leases.is_done("a")
+    assert leases.take("a") is None
+    clock.time += 61
+    assert leases.take("a") == tmp_path / "a.1"

@@ -1,13 +1,16 @@
 """compile=true gives the same images as the uncompiled layers, and is a clear error where it cannot work."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
 from support.toy import PROMPTS, SEEDS, tiny_eagle, tiny_target
+from torch import nn
 
 from lantern.acceptance.exact import Exact
 from lantern.errors import LanternError
+from lantern.models.hf.target import HuggingFaceTarget
 from lantern.models.llamagen import compiled
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.pipeline import Pipeline, pipelines
@@ -77,3 +80,8 @@ def test_a_cache_in_half_precision_is_read_with_scores_in_full():
     attend = compiled.CompiledTransformer._attend
     found = attend(None, query.float().transpose(1, 2), *half[1:], mask.bfloat16())
     assert (found.double() - expected).abs().max() < 0.01
+
+
+def test_only_layers_that_are_ours_are_compiled():
+    with pytest.raises(LanternError, match="compile=true is for LlamaGen's layers, Identity has others"):
+        HuggingFaceTarget.configured(SimpleNamespace(transformer=nn.Identity()), 2.0, compiled=True)

@@ -143,3 +143,23 @@ def test_a_decoder_of_another_architecture_is_named(tmp_path):
     alike = settings(tmp_path) | {"architecture": ARCHITECTURE | {"groups": 2}}  # of the same shapes
     with pytest.raises(LanternError, match=r"before has other layers than task\.architecture"):
         DecoderTask(**alike, start_from=str(tmp_path / "before"))
+
+
+def test_tokenizer_and_discriminator_losses_do_not_share_gradients(tmp_path):
+    """Catches gradients of the tokenizer's loss at the discriminator, and the reverse."""
+    task = miniature(tmp_path)
+    task._log = lambda name, value: value
+    real = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    made = (real * 0.9).requires_grad_()
+    pixels = (made - real).abs().mean()
+    task.adversarial_weight = 0.0  # what is left is the discriminator's own loss
+    task._adversarial(pixels, made, real).backward(retain_graph=True)
+    assert not made.grad.any()
+    learned = [weight.grad.clone() for weight in task.discriminator.parameters()]
+    task.adversarial_weight = 5.0
+    task.discriminator.zero_grad()
+    task._adversarial(pixels, made, real).backward()
+    assert made.grad.any()
+    assert all(
+        torch.equal(weight.grad, grad) for weight, grad in zip(task.discriminator.parameters(), learned, strict=True)
+    )
