@@ -50,7 +50,6 @@ def bytes_hash(parts: Iterable[Any]) -> str:
 
 
 def files_hash(paths: Iterable[str | Path]) -> str:
-
     def blocks() -> Iterator[bytes]:
         for path in paths:
             with Path(path).open("rb") as file:
@@ -104,6 +103,11 @@ def request_hash(config: Mapping[str, object], hashes: Mapping[str, str | None])
     """The id of a run: of its configuration, of what it read (weights and prompts, by name) and of the code."""
     asked = {name: value for name, value in config.items() if name not in NOT_IN_FINGERPRINT}
     return image_key(without_device_index(asked), hashes)
+
+
+def choice_key(config: Mapping[str, object], hashes: Mapping[str, str | None], batch_size: int) -> str:
+    """Of what decides the shape that tree=auto finds for so many images at once: neither sizes nor metrics."""
+    return image_key(config_fingerprint(config), without_metrics(hashes), batch_size)
 
 
 def without_metrics(hashes: Mapping[str, str | None]) -> dict[str, str | None]:

@@ -119,8 +119,7 @@ def _tree(
             "give the shards the shape in its tree.json"
         )
     size = 1 if plan.num_timed else plan.images_at_once
-    asked = identity.image_key(identity.config_fingerprint(config), identity.without_metrics(hashes), size)
-    kept = SavedChoice(folder / CHOICE, asked)
+    kept = SavedChoice(folder / CHOICE, identity.choice_key(config, hashes, size))
     if repeated:
         kept.adopt(repeated / CHOICE)
     return tree.at(size, kept)

@@ -49,7 +49,7 @@ ABOUT: Mapping[str, Mapping[str, str]] = {
         "logger": "CSV and Weights & Biases; logger.wandb=null switches the latter off",
         "paths": "where weights, caches and runs are",
         "captions": "where the captions of a large data set are kept",
-        "sweep": "all recipes one after the other, decoded with, and a report that compares them",
+        "sweep": "all recipes one after the other, for tools.compare_recipes",
         "launch": "several settings at once: by joblib or Slurm",
     },
     "export": {

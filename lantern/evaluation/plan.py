@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from lantern.data.prompts import Batch
@@ -65,11 +66,11 @@ class Plan:
         """Whether images are made in batches; else the timed images are shown."""
         return self.num_images > 0 or not self.num_timed
 
-    @property
+    @cached_property
     def batch(self) -> Batch:
         return Batch.cycle(self.prompts, self._num_shown, self.seed)
 
-    @property
+    @cached_property
     def timed(self) -> Batch:
         return Batch.cycle(self.prompts, self.num_timed, self.seed)
 

@@ -16,7 +16,7 @@ from lantern.training.drafter.recipe import Recipe
 from lantern.training.run.fit import fit as fit_trainer
 from lantern.training.run.saved_state import LatestCheckpoint
 from lantern.training.run.schedule import WarmupCosine
-from lantern.training.target import TargetTask
+from lantern.training.target_tasks import TargetTask
 
 ARCHITECTURE = dict(dim=16, num_layers=2, num_heads=2, grid=[4, 4], caption_dim=8, prefix_len=6, multiple_of=8)
 VOCABULARY = ["a", "red", "blue", "ring", "on", "wood"]

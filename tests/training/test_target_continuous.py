@@ -11,7 +11,7 @@ from lantern.continuous.target import ContinuousLlamaGenTarget, load_continuous_
 from lantern.errors import CheckpointError
 from lantern.models.checkpoints import load_weights, save_weights
 from lantern.models.llamagen.weights_folder import load_tokenizer, load_transformer
-from lantern.training.target import ContinuousTargetTask
+from lantern.training.target_tasks import ContinuousTargetTask
 
 CHANNELS = 4
 HEAD = {"width": 16, "num_blocks": 1, "num_training_steps": 20, "num_steps": 4}
