@@ -25,9 +25,9 @@ from lantern.streaming import Progress, stream
 from lantern.tuning.auto import AutoTree, resolve_tree
 from lantern.types import AcceptanceRule, Drafter, Generation, Target, TreePolicy, Verification
 
-USUAL = {"tree": "static", "acceptance": "exact", "verification": "auto", "drafter": "eagle"}
+PARTS = ("tree", "acceptance", "verification", "drafter")  # by default those of conf/evaluate.yaml
 OF_A_MODEL = ("model", "sampling", "device", "dtype", "tf32", "paths", "compile")
-OF_A_PIPELINE = (*USUAL, "sampling", "compile")
+OF_A_PIPELINE = (*PARTS, "sampling", "compile")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,7 +50,7 @@ class Model:
         for override in overrides:
             _check_loadable(override)
         self._name = name
-        self._of_parts = [override for override in overrides if group_of(override) in USUAL]
+        self._of_parts = [override for override in overrides if group_of(override) in PARTS]
         self._overrides = [f"model={name}", *(given for given in overrides if given not in self._of_parts)]
         config = _compose(self._overrides)
         check_settings(config)
@@ -68,7 +68,7 @@ class Model:
         settings: Sequence[str] = (),
         batch_size: int = 1,
     ) -> Pipeline:
-        """The parts by name or as objects; by default static, exact, auto and eagle, or those of the method.
+        """The parts by name or as objects; by default those of conf/evaluate.yaml, or of the method.
 
         settings: overrides of parts such as "acceptance.lam=3", "sampling.top_k=500", and of compile. batch_size: the
         one for which tree="auto" searches the fastest tree, anew at every call: keep the pipeline.
@@ -81,11 +81,11 @@ class Model:
         given = {"tree": tree, "acceptance": acceptance, "verification": verification, "drafter": drafter}
         named = {group: part for group, part in given.items() if isinstance(part, str)}
         objects = {group: part for group, part in given.items() if not isinstance(part, str | None)}
-        presets = [f"+method={method}"] if method else [f"{group}={part}" for group, part in USUAL.items()]
+        presets = [f"+method={method}"] if method else []
         config = self._config([*presets, *(f"{group}={part}" for group, part in named.items()), *settings])
         check_settings(config)
         with _in_one_sentence(config):
-            built = {group: instantiate(config[group]) for group in (*USUAL, "sampling") if group not in objects}
+            built = {group: instantiate(config[group]) for group in (*PARTS, "sampling") if group not in objects}
             parts = built | objects
             shape = parts.pop("tree")
             if isinstance(shape, AutoTree):
@@ -159,7 +159,7 @@ def _compose(overrides: Sequence[str]) -> DictConfig:
 def _check_loadable(override: str) -> None:
     """Raises LanternError for what load() would ignore, or pipeline() take instead of its own or drop."""
     group, _, name = key_of(override).partition(".")
-    is_of_part = group in USUAL and bool(name)
+    is_of_part = group in PARTS and bool(name)
     if not is_of_part and (group not in OF_A_MODEL or override.startswith("~")):
         raise LanternError(
             f"{override} is no setting of a model; load() takes {', '.join(OF_A_MODEL)} and settings of parts, such as "

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from inspect import signature
 from operator import attrgetter
 from pathlib import Path
+from typing import NamedTuple
 
 from lantern.data.prompts import Batch
 from lantern.errors import LanternError
@@ -94,6 +95,13 @@ def _arguments(tree: object) -> dict[str, object]:
     return {name: getattr(tree, name) for name in signature(type(tree)).parameters}
 
 
+class Tried(NamedTuple):
+    """A shape, None for plain decoding, and its pipeline."""
+
+    shape: DrafterOverrides | None
+    pipeline: Pipeline
+
+
 class AutoTree:
     """A search for a tree, to be resolved before decoding starts, for batches of `batch_size` images."""
 
@@ -114,35 +122,33 @@ class AutoTree:
         return self.found
 
     def _search(self, pipelines: PipelineFactory) -> DrafterOverrides | None:
-        candidates, _in_use = self._candidates(pipelines)
-        best, speed = fastest(pipelines, candidates, self._batches())
-        chosen = best if speed >= MIN_MEASURED_SPEEDUP else None
+        plain = pipelines(None)
+        best, speed = fastest([Tried(None, plain), *self._candidates(pipelines, plain)], self._batches())
+        chosen = best if speed >= MIN_MEASURED_SPEEDUP else Tried(None, plain)
         log.info(
             "tree=auto is %s at batch %d: the best it found is %s, %.2f times as fast as plain decoding",
-            *(pipelines(chosen).describe()["tree"], self.batch_size, pipelines(best).describe()["tree"], speed),
-        )
-        return chosen
+            chosen.pipeline.describe()["tree"], self.batch_size, best.pipeline.describe()["tree"], speed,
+        )  # fmt: skip
+        return chosen.shape
 
-    def _candidates(self, pipelines: PipelineFactory) -> tuple[list[DrafterOverrides], list[Pipeline]]:
-        """The shapes that the drafter, its rule and the memory take, without those that lose in the first rounds; and
-        the first pipeline, whose drafter's weights the others share while it lives."""
-        found: list[DrafterOverrides] = []
-        held: list[Pipeline] = []
+    def _candidates(self, pipelines: PipelineFactory, plain: Pipeline) -> list[Tried]:
+        """The shapes that the drafter, its rule and the memory take, without those that lose in the first rounds."""
+        found: list[Tried] = []
+        part: Pipeline | None = None  # the last one that was built, whose drafter's weights the next one shares
         rejection: LanternError | None = None
-        least = MIN_FIRST_SPEEDUP * self._first_speed(pipelines(None))
+        least = MIN_FIRST_SPEEDUP * self._first_speed(plain)
         for shape in shapes_for(pipelines.drafter_parameters):
             try:
                 part = pipelines(shape)
-                held = held or [part]
                 check_skip(part)
                 check_memory(part.target, part.drafter.num_nodes, self.batch_size)
                 if self._first_speed(part) >= least:
-                    found.append(shape)
+                    found.append(Tried(shape, part))
             except LanternError as error:
                 rejection = error
-        if rejection and not held:
+        if rejection and part is None:
             raise rejection
-        return found, held
+        return found
 
     def _first_speed(self, pipeline: Pipeline) -> float:
         """Tokens per millisecond in the first rounds of a batch; 0 for one image, which is timed whole."""
@@ -189,15 +195,12 @@ def _warm_up(parts: Sequence[Pipeline], batch: Batch) -> None:
         part.generate(batch.prompts, batch.seeds, size)
 
 
-def fastest(
-    pipelines: PipelineFactory, shapes: Sequence[DrafterOverrides], batches: Sequence[Batch]
-) -> tuple[DrafterOverrides | None, float]:  # with its speed-up over plain decoding
-    """All decode the same images in alternating order; from the second batch on only those near the best, and plain
-    decoding."""
-    if not shapes:
-        return None, 1.0
-    tried: list[DrafterOverrides | None] = [None, *shapes]
-    parts = [pipelines(shape) for shape in tried]
+def fastest(tried: Sequence[Tried], batches: Sequence[Batch]) -> tuple[Tried, float]:  # with its speed-up
+    """tried: plain decoding first. All decode the same images in alternating order; from the second batch on only those
+    near the best, and plain decoding."""
+    if len(tried) == 1:
+        return tried[0], 1.0
+    parts = [one.pipeline for one in tried]
     _warm_up(parts, batches[0])
     seconds = dict.fromkeys(range(len(tried)), 0.0)
     for number, (prompts, _, seeds) in enumerate(batches):
