@@ -38,7 +38,18 @@ class DrafterPairs(NamedTuple):
     features: Tensor  # [B R, T, D] target features at the tokens' positions: the regression targets
 
 
-class DrafterTask(pl.LightningModule):
+class NetworkTask(pl.LightningModule):
+    """Trains `network`, a drafter of the kind `student` on the frozen `target`."""
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return muon_with_adamw(self.network, matrices(self.network), self.lr, self.muon_lr, self.weight_decay)
+
+    def export(self, folder: Path) -> None:
+        """Writes the drafter in the format of lantern.drafters.loading, with the hash of its target's weights."""
+        save_drafter(folder, self.network, self.student, self.target)
+
+
+class DrafterTask(NetworkTask):
     """Batches: {"tokens": [B, L], "caption": B captions}, optionally with cached "features" [B, R, P + L - 1, F]; of
     validation also with "noise_seed" [B], of the shared noise under which the target drew the images."""
 
@@ -95,10 +106,6 @@ class DrafterTask(pl.LightningModule):
                 "was trained by"
             )
         return network
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        hidden = matrices(self.network)
-        return muon_with_adamw(self.network, hidden, self.lr, self.muon_lr, self.weight_decay)
 
     def training_step(self, batch: dict, batch_idx: int) -> Tensor:
         recipe, pairs = self.recipe, self._pairs(batch)
@@ -226,10 +233,6 @@ class DrafterTask(pl.LightningModule):
         embeddings = F.embedding(torch.cat([text, tokens[:, :-1]], dim=1), weight).repeat_interleave(guidance, 0)
         dtype = self.network.fc.weight.dtype  # the drafter may have a wider dtype than the target
         return DrafterPairs(embeddings.to(dtype), features[:, :-1].to(dtype), features[:, 1:, : weight.shape[1]])
-
-    def export(self, folder: Path) -> None:
-        """Writes the drafter in the format of lantern.drafters.loading, with the hash of its target's weights."""
-        save_drafter(folder, self.network, self.student, self.target)
 
 
 def scatter_chains(rows: Tensor, kept: Tensor) -> Tensor:

@@ -2,9 +2,6 @@
 own outputs. A loss on tokens would need the gradient of all steps of the diffusion head, for what it computes from the
 feature; validation runs the head and measures what decoding will accept."""
 
-from pathlib import Path
-
-import pytorch_lightning as pl
 import torch
 import torch.nn.functional as F
 from einops import rearrange
@@ -14,16 +11,15 @@ from lantern.continuous.latent_sampling import TokenHead
 from lantern.continuous.target import ContinuousLlamaGenTarget
 from lantern.errors import LanternError
 from lantern.training.data_module import step_generator
-from lantern.training.drafter.drafter_task import DrafterPairs
+from lantern.training.drafter.drafter_task import DrafterPairs, NetworkTask
 from lantern.training.drafter.teacher_forcing import target_features
 from lantern.training.drafter.unroll import all_roots
-from lantern.training.drafter.variants import EagleStudent, save_drafter, start_linear
-from lantern.training.optimizers import matrices, muon_with_adamw
+from lantern.training.drafter.variants import EagleStudent, start_linear
 
 SITES = 16  # positions of an image at which validation runs the head
 
 
-class LatentDrafterTask(pl.LightningModule):
+class LatentDrafterTask(NetworkTask):
     """Batches: {"tokens": latents [B, L, C] as the tokenizer encodes them, "caption": B captions}."""
 
     def __init__(
@@ -41,9 +37,6 @@ class LatentDrafterTask(pl.LightningModule):
         self.lr, self.muon_lr, self.weight_decay = lr, muon_lr, weight_decay
         self.depth, self.validation_depth, self.seed = depth, validation_depth, seed
         self.network = self.student.build(target, layers=())
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return muon_with_adamw(self.network, matrices(self.network), self.lr, self.muon_lr, self.weight_decay)
 
     def training_step(self, batch: dict, batch_idx: int) -> Tensor:
         pairs = self._pairs(batch)
@@ -104,7 +97,3 @@ class LatentDrafterTask(pl.LightningModule):
         text = target.empty_tokens(len(tokens), target.prefix_len - 1)
         embeddings = target.embed(torch.cat([text, tokens[:, :-1].to(text)], 1)).repeat_interleave(target.guidance, 0)
         return DrafterPairs(embeddings.to(dtype), features[:, :-1], features[:, 1:])
-
-    def export(self, folder: Path) -> None:
-        """Writes the drafter in the format of lantern.drafters.loading, with the hash of its target's weights."""
-        save_drafter(folder, self.network, self.student, self.target)
