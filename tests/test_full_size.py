@@ -47,8 +47,8 @@ def test_a_dry_run_needs_none_of_the_files(tmp_path):
     """Catches an estimate that asks the Hub, and one that fails for what it never uses."""
     done = evaluate("model=lumina_mgpt", "dry_run=true", "dtype=bfloat16", f"hydra.run.dir={tmp_path}/run")
     assert done.returncode == 0, done.stderr
-    assert re.search(r"weights, target +12\.\d\d GiB", done.stdout)
-    assert "keys and values, B = 1, 2304 of 2304 tokens" in done.stdout
+    assert re.search(r"weights +12\.\d\d GiB", done.stdout)
+    assert re.search(r"keys and values, B = 32 +81\.\d\d GiB", done.stdout)
 
 
 @pytest.mark.full
