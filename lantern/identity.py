@@ -4,6 +4,7 @@ write_provenance keeps them beside a result."""
 import ast
 import hashlib
 import importlib.metadata
+import importlib.util
 import json
 import platform
 import subprocess
@@ -25,8 +26,10 @@ from lantern.types import Target
 DIGITS = 12  # older files hold 10 or 16 digits, of the same hashes
 BLOCK = 1 << 20  # bytes of a file read at once
 PACKAGES = ("torch", "pytorch-lightning", "hydra-core", "transformers", "datasets", "torch-fidelity", "wandb")
+VERSIONED = {name.removesuffix("-core").replace("-", "_") for name in PACKAGES} | sys.stdlib_module_names
 PROVENANCE = "provenance.json"
 PACKAGE = Path(__file__).resolve().parent
+INSTALLED = {"site-packages", "dist-packages"}  # folders of packages that are not the user's own work
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 PLAIN = ("model", "sampling", "dtype", "device", "compile", "tf32")  # what plain decoding is built from
 DECODING = (*PLAIN, "drafter", "tree", "acceptance", "verification")
@@ -89,14 +92,87 @@ def code_of(source: str) -> str:
     return ast.dump(tree)
 
 
+def user_code(config: object) -> str | None:
+    """The modules outside this package that the `_target_`s of a configuration name, each with a hash of its code and
+    of the user's own modules that it imports; None without any. Of an installed package the named module alone
+    counts."""
+    files = dict(place for target in set(_targets(config)) for place in _module_of(target))
+    return ", ".join(f"{name} {module_hash(name, files[name])}" for name in sorted(files)) or None
+
+
+def module_hash(name: str, path: Path) -> str:
+    """Of the code of a module and of the user's own modules that it imports; comments and docstrings do not count."""
+    return bytes_hash(code_of(file.read_text("utf-8")).encode() for file in sorted(_with_imports(name, path)))
+
+
+def _targets(config: object) -> Iterator[str]:
+    if isinstance(config, Mapping):
+        named = (config.get("_target_"), config.get("path"))  # hydra.utils.get_method has a path
+        yield from (text for text in named if isinstance(text, str))
+        config = list(config.values())
+    if isinstance(config, list | tuple):
+        for part in config:
+            yield from _targets(part)
+
+
+def _module_of(target: str) -> list[tuple[str, Path]]:
+    """The name and file of the module that holds a class or function; none for this package's, whose hash is
+    code_hash's, for those that have a version on record, and for missing ones, which instantiating tells."""
+    names = target.split(".")
+    for count in range(len(names) - 1, 0, -1):
+        try:
+            spec = importlib.util.find_spec(".".join(names[:count]))
+        except Exception:
+            continue
+        if spec and spec.origin and spec.origin.endswith(".py"):
+            path = Path(spec.origin).resolve()
+            return [] if path.is_relative_to(PACKAGE) or names[0] in VERSIONED else [(spec.name, path)]
+    return []
+
+
+def _with_imports(name: str, path: Path) -> set[Path]:
+    """A module's file and those that it imports, and they in turn, found on sys.path outside of what is installed."""
+    if INSTALLED & set(path.parts):
+        return {path}
+    homes = [home for home in {Path(place).resolve() for place in sys.path} if not INSTALLED & set(home.parts)]
+    found, waiting = set[Path](), [(name, path)]
+    while waiting:
+        name, path = waiting.pop()
+        if path in found or path.is_relative_to(PACKAGE):
+            continue
+        found.add(path)
+        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        for other in _imports(path, package):
+            if other.split(".")[0] in VERSIONED:
+                continue
+            stems = [home / other.replace(".", "/") for home in homes]
+            files = [file for stem in stems for file in (stem.with_suffix(".py"), stem / "__init__.py")]
+            waiting += [(other, file) for file in files if file.is_file()]
+    return found
+
+
+def _imports(path: Path, package: str) -> Iterator[str]:
+    """The dotted names that a file imports; of `from a import b` both a and a.b, which may be a module."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            yield base
+            yield from (f"{base}.{each.name}" for each in node.names)
+
+
 def image_key(*parts: object) -> str:
     """Of what determines an image, this package's code and torch's version included."""
     return digest([*parts, code_hash(), torch.__version__])
 
 
 def config_fingerprint(config: Mapping[str, object], parts: Sequence[str] = DECODING) -> str:
-    """Of the configuration that a pipeline is built from, settings without a row key included."""
-    return digest(without_device_index({name: config.get(name) for name in parts}))
+    """Of the configuration that a pipeline is built from, settings without a row key and code of the user's own
+    included."""
+    read = {name: config.get(name) for name in parts}
+    return digest([without_device_index(read), user_code(read)])
 
 
 def request_hash(config: Mapping[str, object], hashes: Mapping[str, str | None]) -> str:
@@ -138,11 +214,13 @@ def decoding_hashes(target: Target) -> dict[str, str | None]:
 
 
 def reading_hash(target: Target, caption: str) -> str:
-    """A hash of what target_hashes leave out: how the target reads captions, by one example, and the sizes of its
-    weights, since random ones have no hash."""
+    """A hash of what target_hashes leave out: how the target reads captions, by one example, its code where it is the
+    user's, and the sizes of its weights, since random ones have no hash."""
     body = getattr(target, "transformer", nn.Module())  # which, like a prefix, not every target has
     sizes = [list(weight.shape) for weight in (target.embed_weight, *body.parameters(), *body.buffers())]
-    read: list[object] = [sizes, getattr(target, "prefix_len", None)]
+    parts = target, body, getattr(target, "conditioner", None)  # which may be a function
+    code = user_code([{"_target_": f"{part.__module__}.{type(part).__name__}"} for part in parts if part is not None])
+    read: list[object] = [sizes, getattr(target, "prefix_len", None), *([code] if code else [])]
     if hasattr(target, "prompts"):
         read += target.prompts([caption])  # token ids
     elif hasattr(target, "conditioner"):
@@ -153,19 +231,20 @@ def reading_hash(target: Target, caption: str) -> str:
     return digest(read)
 
 
-def protocol(target: Target, prompts: Sequence[str], split: str) -> dict[str, object]:
+def protocol(target: Target, prompts: Sequence[str], config: Mapping[str, Any]) -> dict[str, object]:
     """The keys that are the same for all rows of a run."""
     weight = target.embed_weight
     return {
         "target_hash": target.weights_hash,
         "prompts_hash": digest(list(prompts)),
-        "split": split,
+        "split": config["split"],
         "dtype": str(weight.dtype).removeprefix("torch."),
         "device": device_name(str(weight.device)),
         "threads": torch.get_num_threads(),
         "compile": target.compiles,
         "tf32": torch.backends.cuda.matmul.allow_tf32,
         "code": code_hash(),
+        "user_code": user_code(config),
         "revision": git_state()["revision"],
         "torch": torch.__version__,
     }

@@ -1,5 +1,7 @@
 """Each row of the documentation's extension table, carried out outside the repository."""
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 from runpy import run_path
@@ -173,3 +175,33 @@ def test_an_external_part_is_one_file_and_one_yaml(extension, weights, tmp_path,
     monkeypatch.delitem(sys.modules, "my_parts", raising=False)
     row = read_rows(tmp_path / "run" / "results.jsonl")[-1]
     assert {key: row[key] for key in EXPECTED[extension]} == EXPECTED[extension]
+
+
+EDITS = [
+    pytest.param(RULE, "(1 - self.share) * p", "(1 - self.share / 2) * p", id="rule", marks=pytest.mark.full),
+    pytest.param(METRIC, "float(images.mean())}", "float(images.std())}", id="metric"),
+]
+
+
+@pytest.mark.parametrize(("extension", "before", "after"), EDITS)
+def test_edited_code_gives_a_new_row_in_the_same_folder(extension, before, after, weights, tmp_path):
+    """Catches the old table of an edited rule or metric, whose settings are the same."""
+    words = [sys.executable, str(ROOT / "evaluate.py"), *command(extension, tmp_path, weights)]
+    words += ["output_tv.num_positions=8", "output_tv.num_images=1"] if extension is RULE else []
+    place, rows = tmp_path / "my_parts.py", []
+    for code in (extension.code, "# a comment\n" + extension.code, extension.code.replace(before, after, 1)):
+        place.write_text(code)
+        done = subprocess.run(
+            words, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        rows.append((read_rows(tmp_path / "run" / "results.jsonl")[-1], "is finished" in done.stdout))
+    (first, _), (second, was_finished), (third, was_edited_finished) = rows
+    assert was_finished
+    assert not was_edited_finished
+    assert first == second
+    assert first["user_code"].startswith("my_parts ")
+    assert first["user_code"] != third["user_code"]
+    figure = "output_tv" if extension is RULE else "brightness"
+    assert first[figure] != third[figure]
+    assert (first["fingerprint"] != third["fingerprint"]) == (extension is RULE)  # a metric decodes nothing anew

@@ -100,6 +100,7 @@ def _input_hashes(config: Mapping, target: Target, plan: Plan) -> dict[str, str 
         **identity.decoding_hashes(target),
         "torch": torch.__version__,
         "code": identity.code_hash(),
+        **{f"{group}.code": read for group, part in config.items() if (read := identity.user_code(part))},
         "prompts": identity.digest(plan.prompts),
         **local_hashes({part: config.get(part) for part in ("model", "drafter", "metrics")}),
         "device and dtype": f"{weight.device.type} {weight.dtype}",  # that auto has chosen
@@ -137,7 +138,7 @@ def _identified(
         plan,
         fingerprint=identity.config_fingerprint(config),
         plain_fingerprint=identity.config_fingerprint(config, identity.PLAIN),
-        protocol=identity.protocol(pipeline.target, plan.prompts, config["split"]) | {"tokenizer_hash": tokenizer},
+        protocol=identity.protocol(pipeline.target, plan.prompts, config) | {"tokenizer_hash": tokenizer},
         settings=settings,
         notes=preset | published_keys({**pipeline.describe(), **settings, **preset}, config["published"] or {}),
     )

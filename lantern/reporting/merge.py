@@ -102,9 +102,11 @@ def check_alike(rows: Sequence[Row]) -> None:
     first: dict[tuple[str, str], Row] = {}  # by kind and value
     for row in rows:
         weights = ((f"{part} of {row['model']}", f"{key}_hash") for part, key in PARTS.items())
-        for kind, key in (("code", "code"), *weights):
-            if row.get(key):
-                first.setdefault((kind, row[key]), row)
+        values = [(kind, row.get(key)) for kind, key in (("code", "code"), *weights)]
+        values += [("code of " + text.split(" ")[0], text) for text in (row.get("user_code") or "").split(", ") if text]
+        for kind, value in values:
+            if value:
+                first.setdefault((kind, value), row)
     for kind in dict.fromkeys(kind for kind, _ in first):
         values = sorted(value for same, value in first if same == kind)
         if len(values) > 1:

@@ -13,6 +13,7 @@ from support.made_recipes import made_run
 from support.tiny_tasks import MemorySplits, target_task
 
 from lantern.errors import LanternError
+from lantern.identity import write_provenance
 from lantern.training.data_module import TrainingData
 from lantern.training.run.checks import CAPTIONS
 from lantern.training.run.fit import fit
@@ -21,6 +22,7 @@ from lantern.training.run.training_folder import (
     ClaimRunFolder,
     checkpoint_to_resume,
     is_finished,
+    named_weights,
     keep_old_metrics,
     named_checkpoint,
     unfinished_checkpoint,
@@ -238,3 +240,17 @@ def test_a_finished_point_is_not_trained_again(tmp_path):
     assert not is_finished(tmp_path / "lk-1", config)
     (folder / "drafter" / "model.safetensors").unlink()  # killed while it was exported
     assert not is_finished(folder, config)
+
+
+def test_a_finished_training_of_other_code_is_not_taken_for_this_one(tmp_path, monkeypatch):
+    """Catches the weights of a user's recipe as it was before it was edited."""
+    folder = made_run(tmp_path / "lk-0")
+    monkeypatch.syspath_prepend(tmp_path)
+    config = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml")) | {"recipe": {"_target_": "my_recipe.Own"}}
+    OmegaConf.save(config, folder / "config.yaml")
+    (tmp_path / "my_recipe.py").write_text("STEPS = 1\n")
+    write_provenance(folder, config, named_weights(config))
+    assert is_finished(folder, config)
+    (tmp_path / "my_recipe.py").write_text("STEPS = 2\n")
+    with pytest.raises(LanternError, match="on other code: user's code was my_recipe"):
+        is_finished(folder, config)

@@ -11,13 +11,14 @@ from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.utilities import rank_zero_only
 
 from lantern.errors import LanternError
-from lantern.identity import PROVENANCE, write_provenance
+from lantern.identity import PROVENANCE, user_code, write_provenance
 from lantern.models.checkpoints import local_hashes, weights_file
 from lantern.runtime.files import is_file, read_object, replace_text
 from lantern.training.run.checks import CAPTIONS
 from lantern.training.run.saved_state import previous_of, whole_checkpoint
 
 CONFIG, METRICS = "config.yaml", "metrics.csv"
+CODE = "user's code"  # among the hashes of what a run has read
 NAMED = {"last": "latest", "best": "best"}  # values of ckpt_path and files of a run's checkpoints folder
 ABSENT, MAX_SHOWN, MAX_CHARACTERS = "not given", 3, 60  # of settings that differ: differences, characters of a value
 MAY_DIFFER_ON_RESUME = (  # and between processes: these change no weight
@@ -32,9 +33,10 @@ def plain_config(cfg: DictConfig) -> dict[str, Any]:
 
 
 def named_weights(config: dict[str, Any]) -> dict[str, str]:
-    """Hashes of the weights folders that a config names, by config key."""
+    """Hashes of the weights folders that a config names, by config key, and of the user's own code."""
     read = {"model": ("folder", "base", "tokenizer"), "task": ("start_from",)}
-    return local_hashes({part: {key: config.get(part, {}).get(key) for key in keys} for part, keys in read.items()})
+    found = local_hashes({part: {key: config.get(part, {}).get(key) for key in keys} for part, keys in read.items()})
+    return found | ({CODE: code} if (code := user_code(config)) else {})
 
 
 def weights_of(config: dict[str, Any], task: pl.LightningModule) -> dict[str, str]:
@@ -112,7 +114,7 @@ def _check_same(
     recorded = read_object(folder / PROVENANCE).get("hashes", {})
     for name, found in weights.items():
         if (before := recorded.get(name, found)) != found:
-            kind = "data" if name == CAPTIONS else "weights"
+            kind = {CAPTIONS: "data", CODE: "code"}.get(name, "weights")
             raise LanternError(
                 f"{what} on other {kind}: {name} was {before}, is {found}; put them back, or give another folder"
             )
