@@ -22,9 +22,9 @@ from lantern.training.run.training_folder import (
     ClaimRunFolder,
     checkpoint_to_resume,
     is_finished,
-    named_weights,
     keep_old_metrics,
     named_checkpoint,
+    named_weights,
     unfinished_checkpoint,
 )  # fmt: skip
 
