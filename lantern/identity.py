@@ -29,6 +29,7 @@ PACKAGES = ("torch", "pytorch-lightning", "hydra-core", "transformers", "dataset
 VERSIONED = {name.removesuffix("-core").replace("-", "_") for name in PACKAGES} | sys.stdlib_module_names
 PROVENANCE = "provenance.json"
 PACKAGE = Path(__file__).resolve().parent
+MEASURED = (".", "../conf", "../data/weights")  # from PACKAGE: what a result depends on, and no page that shows it
 INSTALLED = {"site-packages", "dist-packages"}  # folders of packages that are not the user's own work
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 PLAIN = ("model", "sampling", "dtype", "device", "compile", "tf32")  # what plain decoding is built from
@@ -269,12 +270,16 @@ def write_provenance(folder: str | Path, config: dict, hashes: Mapping[str, str 
 
 
 def git_state() -> dict[str, object]:
-    """The git revision of this code and whether files differ from it; None for both outside a git checkout."""
+    """The git revision of this code, and whether code, settings or weights differ from it; None for both outside a git
+    checkout."""
     git = ["git", "-C", str(PACKAGE)]
     quiet = {"capture_output": True, "text": True, "timeout": 10, "check": True}
     try:
         revision = subprocess.run([*git, "rev-parse", "HEAD"], **quiet).stdout.strip()
-        return {"revision": revision, "dirty": bool(subprocess.run([*git, "status", "--porcelain"], **quiet).stdout)}
+        return {
+            "revision": revision,
+            "dirty": bool(subprocess.run([*git, "status", "--porcelain", "--", *MEASURED], **quiet).stdout),
+        }
     except (OSError, subprocess.SubprocessError):
         return {"revision": None, "dirty": None}
 

@@ -1,32 +1,47 @@
 """python -m tools.results [table …]: measures the rows of docs/tables.yaml that docs/rows lacks, each by a
-command of its own, and writes the tables of the docs between their markers. A stopped run goes on where it stopped; a
-row whose command has changed is measured again."""
+command of its own, and writes the tables of the docs between their markers. A stopped run goes on where it stopped. A
+row whose command, preset or weights have changed is measured again; rows of earlier code are named."""
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from textwrap import fill
 
 from omegaconf import OmegaConf
 
+from lantern.cli.composing import composed
 from lantern.errors import LanternError
 from lantern.evaluation.records import FINISHED
-from lantern.evaluation.rows import SUMMARY, Row, append_rows, read_rows
-from lantern.identity import digest
+from lantern.evaluation.rows import SUMMARY, WARNING_BREAK, Row, append_rows, read_rows
+from lantern.identity import DECODING, PACKAGE, bytes_hash, code_of, digest
+from lantern.models.checkpoints import local_hashes
 from lantern.reporting.table import bounds_of, digits_of, format_value
-from lantern.runtime.home import CHECKOUT, override, program_of
+from lantern.runtime.home import CHECKOUT, CONFIG_FOLDER, override, program_of
 from tools.markdown import table_lines, write_block
 
 Run = Callable[[Sequence[str], Path], Row]  # settings of evaluate.py, run folder -> its row and where it came from
-ORIGIN = ("machine", "date", "revision")
+Now = Callable[[Sequence[str]], Mapping[str, str]]  # settings -> the hashes that a row measured today would have
+ORIGIN = ("machine", "date", "revision", "plain_verify_ms")
+WRITTEN = ("preset", "weights", "code")  # hashes of what a row was made from
+# of lantern/: what decodes, and what times and judges it
+DECIDES = (
+    "acceptance", "continuous", "drafters", "engine", "evaluation", "metrics", "models", "trees", "tuning",
+    "verification", "decoding.py", "noise.py", "pipeline.py", "row_parallel.py", "sampling.py", "types.py",
+)  # fmt: skip
+SPREAD = 1.15  # of plain decoding's times within a table, above which the table says so
 KEPT = (  # of a result row, besides the columns: what the docs show or a reader would ask for
     "model", "drafter", "tree", "verification", "acceptance", "lossless", "dtype", "threads", "compile", "num_timed",
     "retimed", "other_cores", "latency_s", "baseline_latency_s", "speedup", "speedup_low", "speedup_high",
     "tokens_per_step", "draft_ms", "verify_ms", "accept_ms", "overhead", "output_tv", "output_tv_low", "output_tv_high",
+    "output_tv_floor", "output_tv_positions", "output_tv_redraws", "output_tv_estimator", "target_forwards", "k",
+    "delta", "lam", "drafter_hash", "target_hash", "fingerprint",
     "speedup_over_compiled", "speedup_over_compiled_low", "speedup_over_compiled_high", "code_distance",
     "code_distance_low", "code_distance_high", "head_ms", "output_distance", "output_distance_low",
     "output_distance_high", "output_told_apart", "output_told_apart_floor", "frechet_diff", "frechet_diff_low",
@@ -56,12 +71,28 @@ def _distance(row: Row) -> str:
     return "-" if value is None else f"{value:.4f} [{low:.4f}, {high:.4f}]"
 
 
+def _plain_ms(row: Row) -> float | None:
+    """Plain decoding's milliseconds a token, prefill included, in the minutes in which the row was timed."""
+    if not row.get("baseline_latency_s") or not row.get("target_forwards"):
+        return None
+    return 1000 * row["baseline_latency_s"] / (row["tokens_per_step"] * row["target_forwards"] + 1)
+
+
+def _times_one_node(row: Row) -> str:
+    """The target's pass over a round's nodes in passes of plain decoding, over one: the share of a round's cost that
+    another machine changes most."""
+    return f"{row['verify_ms'] / row['plain_verify_ms']:.1f}" if row.get("plain_verify_ms") else "-"
+
+
 COLUMNS: Mapping[str, tuple[str, Callable[[Row], str]]] = {
     "tokens_per_step": ("tokens per step", lambda row: format_value(row, "tokens_per_step")),
     "speedup": ("speed-up", _speedup),
+    "plain_ms": ("AR, ms a token", lambda row: f"{_plain_ms(row):.2f}" if _plain_ms(row) else "-"),
+    "pass": ("pass / AR's", _times_one_node),
     "round": ("round, ms", _round),
     "overhead": ("overhead", lambda row: f"{row['overhead']:.0%}"),
     "output_tv": ("output TV", lambda row: format_value(row, "output_tv")),
+    "output_tv_floor": ("its floor", lambda row: _bounded(row, "output_tv_floor")),
     "code_distance": ("code distance", lambda row: _bounded(row, "code_distance")),
     "head": ("head, ms", lambda row: "-" if row.get("head_ms") is None else f"{row['head_ms']:.1f}"),
     "output_distance": ("output distance", _distance),
@@ -114,21 +145,61 @@ def rows_of(table: Table, docs: Path) -> list[Row]:
     return read_rows(path) if path.is_file() else []
 
 
-def measure(table: Table, docs: Path, folder: Path, run: Run) -> None:
-    """Measures the missing rows; each is kept, and the page written, before the next is begun. A run that was stopped
-    goes on; one that had finished is removed, since its row was deleted to be measured again."""
+def hashes_of(settings: Sequence[str]) -> dict[str, str]:
+    """What a row of these settings is made from today: `preset`, the composed settings that decide what is decoded;
+    `weights`, the contents of all that they name; `code`, of what decodes, times and judges."""
+    config = composed(CONFIG_FOLDER, "evaluate", settings)
+    parts = (*DECODING, "prompts", "split", "seed", "output_tv")
+    preset = {name: OmegaConf.to_container(config)[name] for name in parts}
+    read = OmegaConf.to_container(config, resolve=True)
+    weights = local_hashes({name: read[name] for name in ("model", "drafter", "metrics")})
+    return {"preset": digest(_without_modules(preset)), "weights": digest(sorted(weights.items())), "code": code_now()}
+
+
+@cache
+def code_now() -> str:
+    files = [path for name in DECIDES for path in sorted((PACKAGE / name).rglob("*.py")) or [PACKAGE / name]]
+    return bytes_hash(code_of(path.read_text("utf-8")).encode() for path in files)
+
+
+def _without_modules(settings: object) -> object:
+    """Settings with each class by its own name: a module that is moved changes no figure."""
+    if isinstance(settings, Mapping):
+        return {
+            key: str(value).rsplit(".", 1)[-1] if key == "_target_" else _without_modules(value)
+            for key, value in settings.items()
+        }
+    return [_without_modules(value) for value in settings] if isinstance(settings, list) else settings
+
+
+def stale(row: Row, now: Mapping[str, str]) -> list[str]:
+    """Which of WRITTEN have changed since a row was measured. Rows of 2026-11-26 and before have none: their code is
+    another."""
+    return [name for name in WRITTEN if row.get(name, "" if name == "code" else now[name]) != now[name]]
+
+
+def measure(table: Table, docs: Path, folder: Path, run: Run, now: Now = hashes_of) -> None:
+    """Measures the rows that are missing or of another preset or other weights; each is kept, and the page written,
+    before the next is begun. A run that was stopped goes on; one that had finished is removed, since its row is to be
+    measured again. Names the rows of earlier code."""
     for label in table.rows:
-        if label in table.kept(rows_of(table, docs)):
+        settings, kept = table.settings(label), table.kept(rows_of(table, docs)).get(label)
+        hashes = now(settings)
+        changed = stale(kept, hashes) if kept else []
+        if kept and changed in ([], ["code"]):
+            if changed:
+                print(
+                    f"{table.name}, {label}: of earlier code; delete it from docs/rows to measure it again", flush=True
+                )
             continue
-        settings = table.settings(label)
         home = folder / table.name / digest(repr(settings))
         if (home / FINISHED).is_file():
             shutil.rmtree(home)
         found = run(settings, home)
-        kept = {key: found.get(key) for key in (*ORIGIN, *KEPT)}
+        values = {key: found.get(key) for key in (*ORIGIN, *KEPT)}
         path = docs / "rows" / f"{table.name}.jsonl"
         path.parent.mkdir(exist_ok=True)
-        append_rows(path, [{"label": label, "settings": settings, **kept}])
+        append_rows(path, [{"label": label, "settings": settings, **values, **hashes}])
         write_pages(table, docs)
 
 
@@ -144,8 +215,52 @@ def render(table: Table, rows: Sequence[Row], page: str) -> str:
     if not kept:
         return f"No rows are kept for this table yet; `make results TABLE={table.name}` measures them.\n"
     titles = ["method", *(COLUMNS[column][0] for column in table.columns)]
-    cells = ([label, *(COLUMNS[column][1](row) for column in table.columns)] for label, row in kept.items())
-    return _caption(table, kept, page) + "\n".join(table_lines(titles, cells)) + "\n"
+    notes = _notes(kept)
+    cells = (
+        [label + _marks(row, notes), *(COLUMNS[column][1](row) for column in table.columns)]
+        for label, row in kept.items()
+    )
+    below = [f"{number}: {warning}." for warning, number in notes.items()]
+    below = [fill(line, 120) for line in [*_cautions(table, kept), *below]]
+    return "\n".join([_caption(table, kept, page), *table_lines(titles, cells), *(["", *below] if below else []), ""])
+
+
+def _notes(kept: Mapping[str, Row]) -> dict[str, int]:
+    """The warnings of all rows, numbered; those that differ in their numbers alone have one number."""
+    texts = [_without_numbers(text) for row in kept.values() for text in _warnings(row)]
+    return {text: number for number, text in enumerate(dict.fromkeys(texts), 1)}
+
+
+def _warnings(row: Row) -> list[str]:
+    return [text for text in (row.get("warnings") or "").split(WARNING_BREAK) if text]
+
+
+def _without_numbers(text: str) -> str:
+    """A warning as a sentence about several rows: "0.3 cores" and "0.5 cores" are one."""
+    return re.sub(r"(?<![\w.])\d[\d.]*(?= cores)", "some", text)
+
+
+def _marks(row: Row, notes: Mapping[str, int]) -> str:
+    numbers = sorted({notes[_without_numbers(text)] for text in _warnings(row)})
+    return f" ({', '.join(map(str, numbers))})" if numbers else ""
+
+
+def _cautions(table: Table, kept: Mapping[str, Row]) -> list[str]:
+    """What a reader must know before rows are compared."""
+    found, times = [], [row["baseline_latency_s"] for row in kept.values() if row.get("baseline_latency_s")]
+    if "speedup" in table.columns and times and max(times) > SPREAD * min(times):
+        found.append(
+            f"Plain decoding took {min(times):.2f} to {max(times):.2f} s an image while these rows were timed: the "
+            "machine changed, and speed-ups of different rows are not strictly comparable."
+        )
+    sampled = [row for row in kept.values() if row.get("output_tv_floor") is not None]
+    if "output_tv" in table.columns and sampled:
+        positions = sorted({row["output_tv_positions"] for row in sampled})
+        found.append(
+            f"Output TV with a floor is a mean over {' or '.join(map(str, positions))} positions; the floor is the "
+            "exact rule's value by the same estimate, which would be 0 with infinitely many redraws."
+        )
+    return found
 
 
 def _caption(table: Table, kept: Mapping[str, Row], page: str) -> str:
@@ -154,9 +269,10 @@ def _caption(table: Table, kept: Mapping[str, Row], page: str) -> str:
     missing = f" {number} of {len(table.rows)} rows are missing." if number else ""
     source = f"rows/{table.name}.jsonl"
     link = os.path.relpath(Path("docs", source), Path("docs", page).parent)
-    where = f"{', '.join(machines)} in {', '.join(dtypes)}, {days}"
+    revisions = dict.fromkeys(str(row["revision"])[:7] for row in kept.values())
+    where = f"{', '.join(machines)} in {', '.join(dtypes)}, {days}, at revision {', '.join(revisions)}"
     return (
-        f"Written by `make results TABLE={table.name}` on {where}; each row is\n"
+        f"Written by `make results TABLE={table.name}` on {where};\neach row is "
         f"`python evaluate.py {' '.join(table.shared)}` with the settings in\n"
         f"[{source}]({link}).{missing}\n\n"
     )
@@ -171,8 +287,8 @@ def evaluate(settings: Sequence[str], folder: Path) -> Row:
     if done.returncode:
         raise LanternError(f"evaluate.py {' '.join(settings)} ended with {done.returncode}; its message is above")
     origin = json.loads((folder / "provenance.json").read_text())
-    row = list(json.loads((folder / SUMMARY).read_text()).values())[-1]
-    where = (origin["device"], origin["time"][:10], _revision(**origin["git"]))
+    plain, *_, row = rows if len(rows := list(json.loads((folder / SUMMARY).read_text()).values())) > 1 else rows * 2
+    where = (origin["device"], origin["time"][:10], _revision(**origin["git"]), plain["verify_ms"])
     return row | dict(zip(ORIGIN, where, strict=True))
 
 

@@ -4,7 +4,7 @@ code."""
 
 from torch import Tensor
 
-from lantern.acceptance.neighbours import nearest
+from lantern.acceptance.neighbours import nearest, number_of_neighbours
 from lantern.acceptance.relaxed import absorb, judge_by_relaxed_law
 from lantern.errors import LanternError
 
@@ -17,8 +17,9 @@ class Lantern:
     verification = "ratio"  # by default, as in the paper
     judge = judge_by_relaxed_law
 
-    def __init__(self, codebook: Tensor, k: int, delta: float) -> None:
-        """codebook [V, C]; k neighbours, 0 <= k < V; delta in [0, 1]."""
+    def __init__(self, codebook: Tensor, k: float, delta: float) -> None:
+        """codebook [V, C]; k neighbours, 0 <= k < V, or a share of V below 1; delta in [0, 1]."""
+        k = number_of_neighbours(codebook, k)
         check_delta(delta)
         self.neighbours, self.k, self.delta = nearest(codebook, k), k, delta
         self.lossless = k == 0 or delta == 0

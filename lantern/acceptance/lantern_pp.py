@@ -5,7 +5,7 @@ from math import inf
 
 from torch import Tensor
 
-from lantern.acceptance.neighbours import nearest
+from lantern.acceptance.neighbours import nearest, number_of_neighbours
 from lantern.acceptance.relaxed import absorb, judge_by_relaxed_law
 from lantern.errors import LanternError
 
@@ -17,8 +17,9 @@ class LanternPP:
     verification = "ratio"  # by default, as in the paper
     judge = judge_by_relaxed_law
 
-    def __init__(self, codebook: Tensor, k: int, lam: float) -> None:
-        """codebook [V, C]; k neighbours, 0 <= k < V; lam >= 1."""
+    def __init__(self, codebook: Tensor, k: float, lam: float) -> None:
+        """codebook [V, C]; k neighbours, 0 <= k < V, or a share of V below 1; lam >= 1."""
+        k = number_of_neighbours(codebook, k)
         check_lam(lam)
         self.neighbours, self.k, self.lam = nearest(codebook, k), k, lam
         self.lossless = k == 0 or lam == 1

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from lantern.acceptance.lantern_pp import check_lam, taken_at_most
 from lantern.acceptance.lantern_released import absorbs, drop_codes, law_or_uniform, nearest_and_next
+from lantern.acceptance.neighbours import number_of_neighbours
 from lantern.acceptance.relaxed import absorb, relaxed
 from lantern.types import Site
 
@@ -16,8 +17,9 @@ class LanternPPReleased:
     name = "lantern_pp_released"
     verification = "ratio"
 
-    def __init__(self, codebook: Tensor, k: int, lam: float) -> None:
-        """codebook [V, C]; k neighbours, 0 <= k < V; lam >= 1."""
+    def __init__(self, codebook: Tensor, k: float, lam: float) -> None:
+        """codebook [V, C]; k neighbours, 0 <= k < V, or a share of V below 1; lam >= 1."""
+        k = number_of_neighbours(codebook, k)
         check_lam(lam)
         self.dropped = nearest_and_next(codebook, k)
         self.neighbours, self.k, self.lam = self.dropped[:, :k], k, lam

@@ -5,9 +5,8 @@ import torch
 from torch import Tensor
 
 from lantern.acceptance.lantern import check_delta
-from lantern.acceptance.neighbours import nearest
+from lantern.acceptance.neighbours import nearest, number_of_neighbours
 from lantern.acceptance.relaxed import absorb, normalise, relaxed
-from lantern.errors import check_whole
 from lantern.types import Site
 
 
@@ -19,8 +18,9 @@ class LanternReleased:
     name = "lantern_released"
     verification = "ratio"
 
-    def __init__(self, codebook: Tensor, k: int, delta: float) -> None:
-        """codebook [V, C]; k neighbours, 0 <= k < V; delta in [0, 1]."""
+    def __init__(self, codebook: Tensor, k: float, delta: float) -> None:
+        """codebook [V, C]; k neighbours, 0 <= k < V, or a share of V below 1; delta in [0, 1]."""
+        k = number_of_neighbours(codebook, k)
         check_delta(delta)
         self.dropped = nearest_and_next(codebook, k)
         self.neighbours, self.k, self.delta = self.dropped[:, :k], k, delta
@@ -40,7 +40,6 @@ class LanternReleased:
 
 def nearest_and_next(codebook: Tensor, k: int) -> Tensor:
     """[V, min(k + 1, V - 1)] neighbours."""
-    check_whole("acceptance", k=k)
     return nearest(codebook, k + 1 if 0 <= k < len(codebook) - 1 else k)
 
 

@@ -8,6 +8,13 @@ from lantern.errors import LanternError, check_whole
 SPARE = 32  # candidates beyond k, for ties
 
 
+def number_of_neighbours(codebook: Tensor, k: float) -> int:
+    """k, or below 1 the number of codes that this share of the codebook is: LANTERN's 1,000 of 16,384 are 0.061."""
+    k = round(k * len(codebook)) if 0 < k < 1 else k
+    check_whole("acceptance", k=k)
+    return int(k)
+
+
 def nearest(codebook: Tensor, k: int, chunk: int = 1024) -> Tensor:  # [V, C] -> [V, k]
     """Indices of the k nearest codes by Euclidean distance, nearest first, the code itself left out.
 

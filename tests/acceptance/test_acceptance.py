@@ -2,13 +2,15 @@
 
 import pytest
 import torch
+from support.configs import composed
 from support.slow_walks import absorb as slow_absorb
 from torch import Tensor
 
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.lantern_pp import LanternPP
-from lantern.acceptance.neighbours import nearest
+from lantern.acceptance.neighbours import nearest, number_of_neighbours
+from lantern.errors import LanternError
 
 CODES, ROWS = 12, 64
 CODEBOOK = torch.randn(CODES, 3, generator=torch.Generator().manual_seed(0))
@@ -97,3 +99,20 @@ def test_neighbours_are_those_of_brute_force_with_ties_to_the_lower_index(chunk,
         assert row == [other for _, other in others[:9]]
     assert nearest(codebook, 0).shape == (200, 0)
     assert nearest(codebook, 199).sort(1).values.tolist() == [[o for o in range(200) if o != c] for c in range(200)]
+
+
+@pytest.mark.parametrize(
+    ("preset", "given", "found"), [("lantern", 16_384, 1000), ("lantern", 4096, 250), ("lantern_pp_released", 8192, 10)]
+)
+def test_a_presets_share_of_the_codebook_is_the_papers_number_of_neighbours(preset, given, found):
+    """Catches the neighbours of a quarter of all codes where the paper has a sixteenth."""
+    share = composed("evaluate", f"+method={preset}").acceptance.k
+    assert number_of_neighbours(torch.empty(given, 0), share) == found
+
+
+def test_a_share_is_counted_once_and_a_number_stays():
+    rule = Lantern(torch.randn(64, 2), k=0.25, delta=0.1)
+    assert (rule.parameters["k"], rule.neighbours.shape[1]) == (16, 16)
+    assert Lantern(torch.randn(64, 2), k=1, delta=0.1).parameters["k"] == 1
+    with pytest.raises(LanternError, match=r"k=1\.5"):
+        Lantern(torch.randn(64, 2), k=1.5, delta=0.1)

@@ -9,7 +9,7 @@ from support.configs import composed
 from support.paths import ROOT
 
 from tools.markdown import split_page
-from tools.results import Table, load_tables, measure, render, rows_of, write_pages
+from tools.results import Table, hashes_of, load_tables, measure, render, rows_of, stale, write_pages
 
 DOCS = ROOT / "docs"
 TABLES = load_tables(DOCS)
@@ -21,11 +21,16 @@ PAGE = "above\n<!-- table small -->\nold\n<!-- end of table small -->\nbelow\n"
 def row() -> dict:
     return {
         "machine": "a processor", "dtype": "float32", "date": "2031-02-03", "revision": "abc", "lossless": True,
-        "retimed": 1,
+        "retimed": 1, "baseline_latency_s": 0.256, "target_forwards": 51, "plain_verify_ms": 1.4, "warnings": None,
         "tokens_per_step": 3.336, "speedup": 2.094, "speedup_low": 1.94, "speedup_high": 2.27, "draft_ms": 0.21,
         "verify_ms": 4.9, "accept_ms": 0.5, "overhead": 0.12, "output_tv": None,
         "frechet_diff": -0.016, "frechet_diff_low": -0.035, "frechet_diff_high": 0.004,
     }  # fmt: skip
+
+
+def now(settings) -> dict:
+    """In place of hashes_of, which composes: these settings are not evaluate.py's."""
+    return {"preset": str(settings[0]), "weights": "w", "code": "c"}
 
 
 class Runs:
@@ -88,9 +93,9 @@ def test_a_stopped_measurement_goes_on_and_ends_with_the_whole_table(docs):
     """Catches a row that is kept late, or measured twice, and a stopped run that begins again."""
     first, second = Runs(1), Runs()
     with pytest.raises(KeyboardInterrupt):
-        measure(TABLE, docs, docs, first)
+        measure(TABLE, docs, docs, first, now)
     assert "1 of 2 rows are missing" in (docs / "page.md").read_text()
-    measure(TABLE, docs, docs, second)
+    measure(TABLE, docs, docs, second, now)
     assert first.made + second.made == [["drafter=none", "speed.num_prompts=2"], ["+a=1", "speed.num_prompts=2"]]
     assert second.seen == [["prompts.jsonl"]]  # the stopped run goes on
     text = (docs / "page.md").read_text()
@@ -102,16 +107,65 @@ def test_a_stopped_measurement_goes_on_and_ends_with_the_whole_table(docs):
 
 def test_a_row_is_measured_again_where_its_command_has_changed_or_it_was_deleted(docs):
     """Catches a figure of another setting under a new label's command, and a finished run folder that is read back."""
-    measure(TABLE, docs, docs, Runs())
+    measure(TABLE, docs, docs, Runs(), now)
     other, runs = replace(TABLE, rows=TABLE.rows | {"`jacobi`": ["+a=2"]}), Runs()
     write_pages(other, docs)
     assert "1 of 2 rows are missing" in (docs / "page.md").read_text()
-    measure(other, docs, docs, runs)
+    measure(other, docs, docs, runs, now)
     assert runs.made == [["+a=2", "speed.num_prompts=2"]]
     assert [line["settings"][0] for line in rows_of(other, docs)] == ["drafter=none", "+a=1", "+a=2"]
     assert (docs / "page.md").read_text().count("`jacobi`") == 1
     folders = list((docs / "small").iterdir())
     (docs / "rows" / "small.jsonl").unlink()
-    measure(other, docs, docs, again := Runs())
+    measure(other, docs, docs, again := Runs(), now)
     assert len(folders) == 3
     assert again.seen == [[], []]
+
+
+def test_a_row_of_another_preset_or_other_weights_is_measured_again_and_one_of_other_code_is_named(docs, capsys):
+    """Catches rows that outlive what made them: settings and label are the same."""
+    measure(TABLE, docs, docs, Runs(), now)
+    measure(TABLE, docs, docs, unchanged := Runs(), now)
+    assert unchanged.made == []
+    assert "earlier code" not in capsys.readouterr().out
+    measure(TABLE, docs, docs, of_code := Runs(), lambda settings: now(settings) | {"code": "other"})
+    assert of_code.made == []
+    assert "small, `jacobi`: of earlier code" in capsys.readouterr().out
+    for changed in ("preset", "weights"):
+        measure(TABLE, docs, docs, again := Runs(), lambda settings, name=changed: now(settings) | {name: "other"})
+        assert [made[0] for made in again.made] == ["drafter=none", "+a=1"]
+
+
+def test_hashes_know_a_preset_by_what_it_composes_and_not_by_its_name(monkeypatch):
+    """Catches a window of 14 that is kept as one of 31 because its method's name stayed."""
+    plain = hashes_of(["+method=scd"])
+    assert plain == hashes_of(["+method=scd", "drafter.length=31"])
+    assert stale(plain, hashes_of(["+method=scd", "drafter.length=14"])) == ["preset"]
+    assert stale(plain, hashes_of(["+method=scd", "paths.weights=/elsewhere"])) == ["weights"]
+    monkeypatch.setattr("tools.results.code_now", lambda: "other")
+    assert stale(plain, hashes_of(["+method=scd"])) == ["code"]
+
+
+@pytest.mark.parametrize("name", ["headline", *LONG])
+def test_no_kept_row_is_of_another_preset_or_other_weights(name):
+    """Catches a preset or weights that changed without their rows."""
+    kept = TABLES[name].kept(rows_of(TABLES[name], DOCS))
+    others = {label: stale(row, hashes_of(TABLES[name].settings(label))) for label, row in kept.items()}
+    assert {label: found for label, found in others.items() if set(found) - {"code"}} == {}
+
+
+def test_a_table_says_what_would_mislead(docs):
+    """Catches a table that hides its rows' warnings, another state of the machine, or what an estimate is made of."""
+    slow = {"baseline_latency_s": 0.512, "warnings": "0.3 cores busy | wide", "output_tv": 0.1, "output_tv_floor": 0.02}
+    slow |= {"output_tv_low": 0.05, "output_tv_high": 0.2, "output_tv_positions": 200}
+    table = replace(TABLE, columns=["speedup", "plain_ms", "pass", "output_tv", "output_tv_floor"])
+    label, settings = "`jacobi`", table.settings("`jacobi`")
+    rows = [row() | {"label": "plain", "settings": table.settings("plain"), "warnings": "wide"}]
+    text = render(table, [*rows, row() | slow | {"label": label, "settings": settings}], "page.md")
+    assert "| plain (2) | 2.09 [1.94, 2.27] | 1.50 | 3.5 |" in text.replace("plain (1)", "plain (2)")
+    assert "| 0.10 [0.05, 0.20] | 0.02" in text
+    assert "0.26 to 0.51 s an image" in text
+    assert "200 positions" in text
+    assert "wide." in text
+    other = rows[0] | {"label": label, "settings": settings, "baseline_latency_s": 0.28}
+    assert "the machine changed" not in " ".join(render(table, [*rows, other], "page.md").split())
