@@ -222,7 +222,7 @@ def render(table: Table, rows: Sequence[Row], page: str) -> str:
     )
     below = [f"{number}: {warning}." for warning, number in notes.items()]
     below = [fill(line, 120) for line in [*_cautions(table, kept), *below]]
-    return "\n".join([_caption(table, kept, page), *table_lines(titles, cells), *(["", *below] if below else []), ""])
+    return "\n".join([*_caption(table, kept, page), *table_lines(titles, cells), *(["", *below] if below else []), ""])
 
 
 def _notes(kept: Mapping[str, Row]) -> dict[str, int]:
@@ -263,19 +263,20 @@ def _cautions(table: Table, kept: Mapping[str, Row]) -> list[str]:
     return found
 
 
-def _caption(table: Table, kept: Mapping[str, Row], page: str) -> str:
+def _caption(table: Table, kept: Mapping[str, Row], page: str) -> list[str]:
     machines, dtypes, dates = (sorted({row[key] for row in kept.values()}) for key in ("machine", "dtype", "date"))
     days, number = " to ".join(dict.fromkeys([dates[0], dates[-1]])), len(table.rows) - len(kept)
     missing = f" {number} of {len(table.rows)} rows are missing." if number else ""
     source = f"rows/{table.name}.jsonl"
     link = os.path.relpath(Path("docs", source), Path("docs", page).parent)
     revisions = dict.fromkeys(str(row["revision"])[:7] for row in kept.values())
-    where = f"{', '.join(machines)} in {', '.join(dtypes)}, {days}, at revision {', '.join(revisions)}"
-    return (
-        f"Written by `make results TABLE={table.name}` on {where};\neach row is "
-        f"`python evaluate.py {' '.join(table.shared)}` with the settings in\n"
-        f"[{source}]({link}).{missing}\n\n"
-    )
+    return [
+        f"Written by `make results TABLE={table.name}` on {', '.join(machines)} in {', '.join(dtypes)},",
+        f"{days}, at revision {', '.join(revisions)}; each row is",
+        f"`python evaluate.py {' '.join(table.shared)}`",
+        f"with the settings in [{source}]({link}).{missing}",
+        "",
+    ]
 
 
 def evaluate(settings: Sequence[str], folder: Path) -> Row:

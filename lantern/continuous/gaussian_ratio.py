@@ -1,8 +1,8 @@
-"""Speculative sampling of continuous tokens (unpublished). Given all noise before the last denoising step, which draft
-and target share, both laws of a token are Gaussian with one variance: N(mean_q, s^2) and N(mean_p, s^2). Speculative
-sampling between these two (2211.17192) commits the target's law given that noise, and so its law. A rejected draft is
-replaced by its reflection in the hyperplane midway between the means: the reflection-maximal coupling, which draws the
-residual law at once."""
+"""Speculative sampling of continuous tokens. Given all noise before the last denoising step, which draft and target
+share, both laws of a token are Gaussian with one variance: N(mean_q, s^2) and N(mean_p, s^2). Speculative sampling
+between these two commits the target's law given that noise, and so its law. A rejected draft is replaced by its
+reflection in the hyperplane midway between the means: the reflection-maximal coupling, which draws the residual law at
+once. De Bortoli et al. (2501.05370) do so at each step of a diffusion model; here it is the last step of a token."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Shared noise for continuous tokens (unpublished): under the noise of its position the target's own token is a
+"""Shared noise for continuous tokens (ours): under the noise of its position the target's own token is a
 function of the prefix, and a draft is accepted within a tolerance of it. With tolerance 0 the tokens are plain
 decoding's.
 

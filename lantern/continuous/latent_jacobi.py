@@ -1,4 +1,4 @@
-"""A Jacobi window of continuous tokens (unpublished): a chain of the target's own tokens in its last pass, each under
+"""A Jacobi window of continuous tokens (ours): a chain of the target's own tokens in its last pass, each under
 the noise of its position. Under shared noise it converges to plain decoding's image (SCD, 2510.24211, for codes)."""
 
 import torch

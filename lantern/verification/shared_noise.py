@@ -1,5 +1,7 @@
-"""Shared noise, the Gumbel coupling of SCD (2510.24211) for any tree: the token at a position is argmax(log p + G), one
-table G an image, so that the tokens are plain decoding's with that G, whatever was drafted. Greedy decoding: G = 0."""
+"""Shared noise for any tree: the token at a position is argmax(log p + G), one Gumbel table G an image, so that the
+tokens are plain decoding's with that G, whatever was drafted. Drafter-invariant speculative decoding (Daliri et al.,
+2408.07978; ERSD, 2504.15475), with several drafts OpenReview GJbrk55Bt8; in Jacobi windows SCD (2510.24211). Greedy
+decoding: G = 0."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Side branches of a Jacobi window (unpublished). Half the rounds of a plain window end within its first two tokens,
+"""Side branches of a Jacobi window (ours). Half the rounds of a plain window end within its first two tokens,
 mostly where another code had nearly been picked. Such runners-up are added beside the window, followed by the window's
 own tokens; candidates are ranked by the estimated probability that the target follows the window up to them."""
 

@@ -1,7 +1,8 @@
-"""A Jacobi window that EAGLE's layer refines before the target verifies it (unpublished). The target's last pass is
-right where the tokens it read are unchanged; where a token has changed since, EAGLE's prediction from the new token,
-mixed with the stale feature of the old one, is right more often. The first pass of EAGLE's layer reads the tokens just
-committed as well; each further one reads the tokens and features that the pass before it has refined."""
+"""A Jacobi window that EAGLE's layer refines before the target verifies it. The target's last pass is right where the
+tokens it read are unchanged; where a token has changed since, EAGLE's prediction from the new token, mixed with the
+stale feature of the old one, is right more often. The first pass of EAGLE's layer reads the tokens just committed as
+well; each further one reads the tokens and features that the pass before it has refined. Ours; nearest are 2602.21224,
+which drafts from the features of discarded drafts, and the windows of SJD2 (2510.08994) and SJD++ (2512.07503)."""
 
 from functools import partial
 from pathlib import Path
