@@ -115,10 +115,12 @@ def read_summary(folder: Path) -> list[Row]:
 
 def merge_rows(rows: Iterable[Row]) -> list[Row]:
     """One row a setting, baselines first. A method keeps its last row. Every point of a sweep times the baseline anew:
-    its timings are means of all, with the sum of their images, other figures those of the first row with any."""
-    groups: dict[str, list[Row]] = {}
+    its timings are means of all that were timed alike, with the sum of their images, other figures those of the first
+    row with any."""
+    groups: dict[tuple, list[Row]] = {}
     for row in rows:
-        groups.setdefault(setting_id(row), []).append(row)
+        found_when_timed = [row.get(key) for key in TIMED_AS] if is_baseline(row) else []
+        groups.setdefault((setting_id(row), *found_when_timed), []).append(row)
     merged = [_merge_baseline(group) if is_baseline(group[0]) else group[-1] for group in groups.values()]
     return sorted(merged, key=lambda row: not is_baseline(row))
 
@@ -128,6 +130,7 @@ AVERAGED = (
     "other_cores",
 )  # fmt: skip
 ADDED = ("num_timed", "retimed")
+TIMED_AS = ("cuda_graphs", "tokenizer_hash")  # on which times depend beside the setting
 
 
 def _merge_baseline(group: list[Row]) -> Row:

@@ -130,7 +130,7 @@ def _metric_column(key: str) -> Column:
 LABEL_KEYS = (
     "model", "drafter", "drafter_hash", "tree", "verification", "acceptance", "k", "delta", "lam", "temperature",
     "top_k", "top_p", "cfg_scale", "seed", "target_hash", "prompts_hash", "split", "num_images", "batch_size", "dtype",
-    "device", "threads", "torch", "compile", "tf32",
+    "device", "threads", "torch", "compile", "tf32", "cuda_graphs",
 )  # fmt: skip
 SYMBOLS = {"delta": "δ", "lam": "λ", "eps": "ε", "alpha": "α", "beta": "β", "mu": "μ", "nu": "ν"}
 
