@@ -26,7 +26,8 @@ ORIGIN = ("machine", "date", "revision")
 KEPT = (  # of a result row, besides the columns: what the docs show or a reader would ask for
     "model", "drafter", "tree", "verification", "acceptance", "lossless", "dtype", "threads", "compile", "num_timed",
     "retimed", "other_cores", "latency_s", "baseline_latency_s", "speedup", "speedup_low", "speedup_high",
-    "tokens_per_step", "draft_ms", "verify_ms", "accept_ms", "overhead", "output_tv", "output_tv_low", "output_tv_high",
+    "tokens_per_step", "draft_ms", "verify_ms", "accept_ms", "round_ms", "overhead", "output_tv", "output_tv_low",
+    "output_tv_high", "gpu_sharers",
     "speedup_over_compiled", "speedup_over_compiled_low", "speedup_over_compiled_high", "code_distance",
     "code_distance_low", "code_distance_high", "head_ms", "output_distance", "output_distance_low",
     "output_distance_high", "output_told_apart", "output_told_apart_floor", "frechet_diff", "frechet_diff_low",
@@ -36,7 +37,9 @@ KEPT = (  # of a result row, besides the columns: what the docs show or a reader
 
 
 def _round(row: Row) -> str:
-    return " + ".join(f"{row[part]:.1f}" for part in ("draft_ms", "verify_ms", "accept_ms"))
+    """Its parts, or the sum alone where they have no times: on a GPU."""
+    parts = [row.get(part) for part in ("draft_ms", "verify_ms", "accept_ms")]
+    return " + ".join(f"{ms:.1f}" for ms in ([row["round_ms"]] if None in parts else parts))
 
 
 def _speedup(row: Row) -> str:
@@ -60,7 +63,7 @@ COLUMNS: Mapping[str, tuple[str, Callable[[Row], str]]] = {
     "tokens_per_step": ("tokens per step", lambda row: format_value(row, "tokens_per_step")),
     "speedup": ("speed-up", _speedup),
     "round": ("round, ms", _round),
-    "overhead": ("overhead", lambda row: f"{row['overhead']:.0%}"),
+    "overhead": ("overhead", lambda row: "-" if row.get("overhead") is None else f"{row['overhead']:.0%}"),
     "output_tv": ("output TV", lambda row: format_value(row, "output_tv")),
     "code_distance": ("code distance", lambda row: _bounded(row, "code_distance")),
     "head": ("head, ms", lambda row: "-" if row.get("head_ms") is None else f"{row['head_ms']:.1f}"),

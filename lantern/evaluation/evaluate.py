@@ -92,7 +92,7 @@ class Evaluation:
 
         # the timed images are among the judged ones: counted once
         values: Row = {"tokens_per_step": speed.tokens_per_step(batched or lines, tokens.shape[1])}
-        values |= speed.costs(lines or batched)
+        values |= speed.costs(lines or batched, pipeline.target.codebook.device)
         if lines:
             values |= speed.speed(pipeline.target, lines, plain.lines("speed", plan.timed))
         for other in compiled:

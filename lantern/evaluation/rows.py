@@ -23,9 +23,10 @@ SETTING_KEYS = (
 )  # fmt: skip
 SPEED_KEYS = (
     "num_images", "tokens_per_step", "target_forwards", "drafter_forwards", "latency_s", "baseline_latency_s",
-    "speedup", "speedup_low", "speedup_high", "draft_ms", "verify_ms", "accept_ms", "ar_over_floor", "output_tv",
+    "speedup", "speedup_low", "speedup_high", "draft_ms", "verify_ms", "accept_ms", "round_ms", "ar_over_floor",
+    "output_tv",
     "end_to_end_s", "end_to_end_speedup", "end_to_end_speedup_low", "end_to_end_speedup_high", "target_nodes",
-    "drafter_forward_ms", "overhead", "num_timed", "retimed", "other_cores",
+    "drafter_forward_ms", "overhead", "num_timed", "retimed", "other_cores", "gpu_sharers",
     "speedup_over_compiled", "speedup_over_compiled_low", "speedup_over_compiled_high",
 )  # fmt: skip
 PROTOCOL_KEYS = (
@@ -126,8 +127,8 @@ def merge_rows(rows: Iterable[Row]) -> list[Row]:
 
 
 AVERAGED = (
-    "latency_s", "baseline_latency_s", "end_to_end_s", "draft_ms", "verify_ms", "accept_ms", "ar_over_floor",
-    "other_cores",
+    "latency_s", "baseline_latency_s", "end_to_end_s", "draft_ms", "verify_ms", "accept_ms", "round_ms",
+    "ar_over_floor", "other_cores",
 )  # fmt: skip
 ADDED = ("num_timed", "retimed")
 TIMED_AS = ("cuda_graphs", "tokenizer_hash")  # on which times depend beside the setting
