@@ -183,8 +183,9 @@ def request_hash(config: Mapping[str, object], hashes: Mapping[str, str | None])
 
 
 def choice_key(config: Mapping[str, object], hashes: Mapping[str, str | None], batch_size: int) -> str:
-    """Of what decides the shape that tree=auto finds for so many images at once: neither sizes nor metrics."""
-    return image_key(config_fingerprint(config), without_metrics(hashes), batch_size)
+    """Of what decides the shape that tree=auto finds for so many images at once: neither sizes nor metrics, but the
+    machine that it was timed on."""
+    return image_key(config_fingerprint(config), without_metrics(hashes), batch_size, machine(config))
 
 
 def without_metrics(hashes: Mapping[str, str | None]) -> dict[str, str | None]:
@@ -260,8 +261,7 @@ def write_provenance(folder: str | Path, config: dict, hashes: Mapping[str, str 
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "git": git_state(),
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
-        "device": device_name(str(config.get("device", "auto"))),
-        "threads": torch.get_num_threads(),
+        **machine(config),
         "hashes": hashes,
         "config": config,
     }
@@ -289,6 +289,11 @@ def _version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def machine(config: Mapping[str, object]) -> dict[str, object]:
+    """What times depend on where this configuration runs here."""
+    return {"device": device_name(str(config.get("device", "auto"))), "threads": torch.get_num_threads()}
 
 
 def device_name(device: str = "auto") -> str:

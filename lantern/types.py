@@ -164,6 +164,7 @@ class PassRunner(Protocol):
     ) -> tuple[Tensor, ...]: ...  # run(*inputs)
     def size(self, count: int, largest: int) -> int: ...  # of `count` rows or nodes with padding
     def pad(self, tree: DraftTree, largest: int) -> DraftTree: ...  # up to such a size
+    def clear(self) -> None: ...  # drops all recordings
 
 
 class Target(Protocol):

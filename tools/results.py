@@ -39,9 +39,9 @@ SPREAD = 1.15  # of plain decoding's times within a table, above which the table
 KEPT = (  # of a result row, besides the columns: what the docs show or a reader would ask for
     "model", "drafter", "tree", "verification", "acceptance", "lossless", "dtype", "threads", "compile", "num_timed",
     "retimed", "other_cores", "latency_s", "baseline_latency_s", "speedup", "speedup_low", "speedup_high",
-    "tokens_per_step", "draft_ms", "verify_ms", "accept_ms", "overhead", "output_tv", "output_tv_low", "output_tv_high",
-    "output_tv_floor", "output_tv_positions", "output_tv_redraws", "output_tv_estimator", "target_forwards", "k",
-    "delta", "lam", "drafter_hash", "target_hash", "fingerprint",
+    "tokens_per_step", "draft_ms", "verify_ms", "accept_ms", "round_ms", "overhead", "output_tv", "output_tv_low",
+    "output_tv_high", "output_tv_floor", "output_tv_positions", "output_tv_redraws", "output_tv_estimator",
+    "target_forwards", "k", "delta", "lam", "drafter_hash", "target_hash", "fingerprint", "gpu_sharers", "law",
     "speedup_over_compiled", "speedup_over_compiled_low", "speedup_over_compiled_high", "code_distance",
     "code_distance_low", "code_distance_high", "head_ms", "output_distance", "output_distance_low",
     "output_distance_high", "output_told_apart", "output_told_apart_floor", "frechet_diff", "frechet_diff_low",
@@ -51,7 +51,9 @@ KEPT = (  # of a result row, besides the columns: what the docs show or a reader
 
 
 def _round(row: Row) -> str:
-    return " + ".join(f"{row[part]:.1f}" for part in ("draft_ms", "verify_ms", "accept_ms"))
+    """Its parts, or the sum alone where they have no times: on a GPU."""
+    parts = [row.get(part) for part in ("draft_ms", "verify_ms", "accept_ms")]
+    return " + ".join(f"{ms:.1f}" for ms in ([row["round_ms"]] if None in parts else parts))
 
 
 def _speedup(row: Row) -> str:
@@ -81,7 +83,8 @@ def _plain_ms(row: Row) -> float | None:
 def _times_one_node(row: Row) -> str:
     """The target's pass over a round's nodes in passes of plain decoding, over one: the share of a round's cost that
     another machine changes most."""
-    return f"{row['verify_ms'] / row['plain_verify_ms']:.1f}" if row.get("plain_verify_ms") else "-"
+    known = row.get("plain_verify_ms") and row.get("verify_ms")  # on a GPU neither is
+    return f"{row['verify_ms'] / row['plain_verify_ms']:.1f}" if known else "-"
 
 
 COLUMNS: Mapping[str, tuple[str, Callable[[Row], str]]] = {
@@ -90,7 +93,7 @@ COLUMNS: Mapping[str, tuple[str, Callable[[Row], str]]] = {
     "plain_ms": ("AR, ms a token", lambda row: f"{_plain_ms(row):.2f}" if _plain_ms(row) else "-"),
     "pass": ("pass / AR's", _times_one_node),
     "round": ("round, ms", _round),
-    "overhead": ("overhead", lambda row: f"{row['overhead']:.0%}"),
+    "overhead": ("overhead", lambda row: "-" if row.get("overhead") is None else f"{row['overhead']:.0%}"),
     "output_tv": ("output TV", lambda row: format_value(row, "output_tv")),
     "output_tv_floor": ("its floor", lambda row: _bounded(row, "output_tv_floor")),
     "code_distance": ("code distance", lambda row: _bounded(row, "code_distance")),

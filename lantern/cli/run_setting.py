@@ -18,7 +18,14 @@ from lantern.errors import LanternError
 from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Plan
 from lantern.evaluation.progress import EvaluationBar, sweep_bar
-from lantern.evaluation.records import check_shards, is_finished, mark_begun, mark_finished, record_files
+from lantern.evaluation.records import (
+    check_shards,
+    is_finished,
+    mark_begun,
+    mark_finished,
+    place_note,
+    record_files,
+)
 from lantern.evaluation.rows import Row, read_summary
 from lantern.models.checkpoints import local_hashes
 from lantern.pipeline import Pipeline, check_skip, missing_arguments, pipelines
@@ -47,7 +54,7 @@ def run_setting(
     hashes = _input_hashes(config, parts["model"], plan)
     request = identity.request_hash(config, hashes)
     if is_finished(folder, request):
-        print(f"{folder} is finished")
+        print(f"{folder} is finished{place_note(folder, config)}")
         if sweep:
             add_point(sweep, folder)
         elif plan.measures:

@@ -19,6 +19,7 @@ from lantern.identity import decoding_hashes, image_key
 from lantern.pipeline import Pipeline
 from lantern.runtime.cores import CpuContention
 from lantern.runtime.files import lock
+from lantern.runtime.hardware import gpu_sharers
 from lantern.runtime.memory import check_main_memory
 from lantern.types import Generation, Target
 
@@ -100,7 +101,7 @@ class Contender:
         return line is not None and timings_before(line) >= before
 
     def time(self, prompt: str, copy: int, seed: int, before: int = 0, is_counted: bool = True) -> Made | None:
-        """Decodes one image alone and records its times and the CPU use of other processes, after `before` earlier
+        """Decodes one image alone and records its times and what other processes did, after `before` earlier
         timings; None if it is on record. is_counted: false for an image that is timed again."""
         made = None
         if not self.has_timed(prompt, copy, before):
@@ -108,9 +109,10 @@ class Contender:
             started = perf_counter()
             generation = self.pipeline.generate([prompt], [seed], 1)
             decode_images(self.pipeline.target, generation.tokens)
-            timed = {"latency_s": generation.latency_s, "end_to_end_s": perf_counter() - started, "retimed": before}
-            used = others.cores_beside(generation.tokens)
-            lines = lines_of(generation, "speed", [(prompt, copy, seed)], **timed, other_cores=used)
+            seconds = {"latency_s": generation.latency_s, "end_to_end_s": perf_counter() - started}
+            used, sharers = others.cores_beside(generation.tokens), gpu_sharers(generation.tokens.device)
+            timed = {**seconds, "retimed": before, "other_cores": used, "gpu_sharers": sharers}
+            lines = lines_of(generation, "speed", [(prompt, copy, seed)], **timed)
             self._add(lines, generation.tokens)
             made = Made([prompt], generation)
         if self.bar and is_counted:

@@ -90,8 +90,9 @@ class Evaluation:
         tokens = side.tokens(batched or lines)
         images = decode_images(pipeline.target, tokens)
 
-        values: Row = {"tokens_per_step": speed.tokens_per_step(lines + batched, tokens.shape[1])}
-        values |= speed.costs(lines or batched)
+        # the timed images are among the judged ones: counted once
+        values: Row = {"tokens_per_step": speed.tokens_per_step(batched or lines, tokens.shape[1])}
+        values |= speed.costs(lines or batched, pipeline.target.codebook.device)
         if lines:
             values |= speed.speed(pipeline.target, lines, plain.lines("speed", plan.timed))
         for other in compiled:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lantern.errors import LanternError, unwritable
 from lantern.evaluation.rows import Row, append_rows, encode, read_rows, read_summary
-from lantern.identity import MAKING, PROVENANCE, device_name, tensor_hash, without_device_index, without_metrics
+from lantern.identity import MAKING, PROVENANCE, machine, tensor_hash, without_device_index, without_metrics
 from lantern.runtime.files import read_object, replace_text
 from lantern.types import Generation
 
@@ -122,7 +122,7 @@ def check_shards(folder: Path, config: Mapping[str, Any], hashes: Mapping[str, s
                 f"{place} was made with other {', '.join(others[place])} than this run has; measure it with its own, "
                 "or move it out of the folder"
             )
-    here = device_name(str(config.get("device", "auto"))), torch.get_num_threads()
+    here = tuple(machine(config).values())
     timed = {(made["device"], made["threads"]) for made in shards.values()}
     if timed and here not in timed and config.get("speed", {}).get("num_prompts"):
         device, threads = min(timed)
@@ -135,6 +135,18 @@ def check_shards(folder: Path, config: Mapping[str, Any], hashes: Mapping[str, s
 def is_finished(folder: Path, request: str) -> bool:
     """Whether a folder holds the finished run of this request."""
     return read_object(folder / FINISHED).get("request") == request and bool(read_summary(folder))
+
+
+def place_note(folder: Path, config: Mapping[str, Any]) -> str:
+    """What to add to "is finished" where a folder's run was made on a machine unlike this one, empty on one like it."""
+    made, here = read_object(folder / PROVENANCE), machine(config)
+    there = {name: made.get(name) for name in here}
+    if there == here:
+        return ""
+    return (
+        f", measured on {there['device']} with {there['threads']} threads, which is not this machine "
+        f"({here['device']}, {here['threads']} threads): measure here in another folder, hydra.run.dir=…"
+    )
 
 
 def mark_begun(folder: Path) -> None:

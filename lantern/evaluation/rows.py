@@ -23,9 +23,10 @@ SETTING_KEYS = (
 )  # fmt: skip
 SPEED_KEYS = (
     "num_images", "tokens_per_step", "target_forwards", "drafter_forwards", "latency_s", "baseline_latency_s",
-    "speedup", "speedup_low", "speedup_high", "draft_ms", "verify_ms", "accept_ms", "ar_over_floor", "output_tv",
+    "speedup", "speedup_low", "speedup_high", "draft_ms", "verify_ms", "accept_ms", "round_ms", "ar_over_floor",
+    "output_tv",
     "end_to_end_s", "end_to_end_speedup", "end_to_end_speedup_low", "end_to_end_speedup_high", "target_nodes",
-    "drafter_forward_ms", "overhead", "num_timed", "retimed", "other_cores",
+    "drafter_forward_ms", "overhead", "num_timed", "retimed", "other_cores", "gpu_sharers",
     "speedup_over_compiled", "speedup_over_compiled_low", "speedup_over_compiled_high",
 )  # fmt: skip
 PROTOCOL_KEYS = (
@@ -115,19 +116,22 @@ def read_summary(folder: Path) -> list[Row]:
 
 def merge_rows(rows: Iterable[Row]) -> list[Row]:
     """One row a setting, baselines first. A method keeps its last row. Every point of a sweep times the baseline anew:
-    its timings are means of all, with the sum of their images, other figures those of the first row with any."""
-    groups: dict[str, list[Row]] = {}
+    its timings are means of all that were timed alike, with the sum of their images, other figures those of the first
+    row with any."""
+    groups: dict[tuple, list[Row]] = {}
     for row in rows:
-        groups.setdefault(setting_id(row), []).append(row)
+        found_when_timed = [row.get(key) for key in TIMED_AS] if is_baseline(row) else []
+        groups.setdefault((setting_id(row), *found_when_timed), []).append(row)
     merged = [_merge_baseline(group) if is_baseline(group[0]) else group[-1] for group in groups.values()]
     return sorted(merged, key=lambda row: not is_baseline(row))
 
 
 AVERAGED = (
-    "latency_s", "baseline_latency_s", "end_to_end_s", "draft_ms", "verify_ms", "accept_ms", "ar_over_floor",
-    "other_cores",
+    "latency_s", "baseline_latency_s", "end_to_end_s", "draft_ms", "verify_ms", "accept_ms", "round_ms",
+    "ar_over_floor", "other_cores",
 )  # fmt: skip
 ADDED = ("num_timed", "retimed")
+TIMED_AS = ("cuda_graphs", "tokenizer_hash")  # on which times depend beside the setting
 
 
 def _merge_baseline(group: list[Row]) -> Row:

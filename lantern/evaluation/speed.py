@@ -14,13 +14,15 @@ from lantern.types import Target, per_step
 WIDE = 0.1  # an interval of the speed-up is wide above this share of it
 DISTURBED = 0.1  # cores used by other processes, above which a timing is disturbed
 COPIES = {"cuda": 8}  # between two waits, whose time would count beside that of a single copy
+PARTS = ("draft_ms", "drafter_forward_ms", "verify_ms", "accept_ms", "head_ms", "overhead")  # of a round
 RATIOS = {"latency_s": "speedup", "end_to_end_s": "end_to_end_speedup"}
 
 
-def costs(lines: Sequence[Row]) -> Row:
-    """Forwards and judged nodes an image after its prefill, mean milliseconds of the parts of a round, and the
+def costs(lines: Sequence[Row], device: torch.device) -> Row:
+    """Forwards and judged nodes an image after its prefill, mean milliseconds of a round and of its parts, and the
     overhead: the share of a round outside target and drafter forwards. Accepting includes the commit to caches and
-    bookkeeping, and a head that verification runs (head_ms), drafting the growth of trees."""
+    bookkeeping, and a head that verification runs (head_ms), drafting the growth of trees. The parts are the host's
+    times, which say nothing where a device works while the host goes on: there only the round has a time."""
 
     def total(name: str) -> float:
         return sum(line.get(name, 0.0) for line in lines)
@@ -32,7 +34,9 @@ def costs(lines: Sequence[Row]) -> Row:
     if head := total("head_ms"):
         values["head_ms"] = _ratio(head, total("rounds"))
     others = spent["draft_ms"] - spent["drafter_forward_ms"] + spent["accept_ms"] - head
-    return values | {"overhead": _ratio(others, spent["draft_ms"] + spent["verify_ms"] + spent["accept_ms"])}
+    whole = spent["draft_ms"] + spent["verify_ms"] + spent["accept_ms"]
+    values |= {"overhead": _ratio(others, whole), "round_ms": _ratio(whole, total("rounds"))}
+    return values if device.type == "cpu" else values | {key: None for key in PARTS if key in values}
 
 
 def tokens_per_step(lines: Sequence[Row], num_tokens: int) -> float | None:
@@ -51,12 +55,15 @@ def speed(target: Target, timed: Sequence[Row], ar: Sequence[Row]) -> Row:
     latencies = [line["latency_s"] for line in ar]
     values["baseline_latency_s"] = sum(latencies) / len(ar)
     ar_step_ms = step_ms(latencies, [line["rounds"] for line in ar])
-    others = [line["other_cores"] for line in (*timed, *ar) if line["other_cores"] is not None]
+    others, sharers = (
+        [line[key] for line in (*timed, *ar) if line.get(key) is not None] for key in ("other_cores", "gpu_sharers")
+    )
     return values | {
         "ar_over_floor": over_floor(target, ar_step_ms),
         "num_timed": len(timed),
         "retimed": sum(timings_before(line) > 0 for line in timed),
         "other_cores": sum(others) / len(others) if others else None,
+        "gpu_sharers": max(sharers, default=None),
     }
 
 
@@ -67,10 +74,12 @@ def over_compiled(timed: Sequence[Row], compiled: Sequence[Row]) -> Row:
 
 
 def speed_warnings(row: Row) -> list[str]:
-    """Sentences for readers of the speed figures: disturbed timings, wide intervals."""
+    """Sentences for readers of the speed figures: disturbed timings, wide intervals, unrecorded passes."""
     found = []
     if (row.get("other_cores") or 0) > DISTURBED:
         found.append(f"other processes kept {row['other_cores']:.1f} cores busy while images were timed")
+    if row.get("gpu_sharers"):
+        found.append(f"other processes, {row['gpu_sharers']} at most, were on the same GPU while images were timed")
     if row.get("speedup") is not None and not row["speedup_high"] - row["speedup_low"] <= WIDE * row["speedup"]:
         found.append(
             f"the speed-up's bounds are more than {WIDE:.0%} apart after {row['num_timed']} prompts; time more with "

@@ -161,7 +161,7 @@ def throughput_row(target: Target, made: list[Generation], batch_size: int) -> R
     seconds, images = sum(g.latency_s for g in made), sum(len(g.tokens) for g in made)
     rounds = sum(len(g.rounds) for g in made)
     spent = [line for g in made for line in image_costs(g)]
-    averages = costs(spent)
+    averages = costs(spent, torch.device("cpu"))  # the parts as well: their sum is shown beside them
     parts = sum(averages[key] for key in ("draft_ms", "verify_ms", "accept_ms"))
     return {
         "images_per_s": images / seconds,

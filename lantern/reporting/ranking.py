@@ -16,8 +16,10 @@ from lantern.runtime.files import replace_text
 UNPAIRED = ("output_tv", "code_distance", "output_distance", *(column.key for column in KNOWN if column.is_speed))
 VERDICTS = ("lossless", "yes", "open", "no")  # yes: the bounds keep every limit; open: only the values do
 PLACE = ("device", "threads", "torch")
-BASELINE = (*PLACE, "dtype", "compile", "tf32")  # on which the speed of plain decoding depends
-DECODED = ("model", "target_hash", "temperature", "top_k", "top_p", "cfg_scale")
+BASELINE = (  # on which the speed of plain decoding depends
+    *PLACE, "dtype", "compile", "tf32", "cuda_graphs", "prompts_hash", "split",
+)  # fmt: skip
+DECODED = ("model", "target_hash", "tokenizer_hash", "temperature", "top_k", "top_p", "cfg_scale")
 
 
 class Choice(NamedTuple):

@@ -39,9 +39,10 @@ KNOWN = (
     Column("latency_s", "s per image",
            "Seconds from prompt to one image's tokens, text encoder included, one image at a time.", "low", True, True),
     Column("end_to_end_s", "s end to end", "Seconds from prompt to image.", "low", False, True),
+    Column("round_ms", "round ms", "Milliseconds per round.", "low", False, True),
     Column("draft_ms", "draft ms",
-           "Milliseconds per round spent on drafting. The parts of a round are the host's time: on a GPU the last one, "
-           "accepting, waits for what the others have started.", "low", False, True),
+           "Milliseconds per round spent on drafting. The parts of a round are the host's time, and so none on a GPU, "
+           "which works while the host goes on.", "low", False, True),
     Column("drafter_forward_ms", "drafter ms",
            "Milliseconds per round spent in the drafter's forward passes; a part of drafting.", "low", False, True),
     Column("verify_ms", "verify ms", "Milliseconds per round spent in the target's forward pass.", "low", False, True),
@@ -50,8 +51,7 @@ KNOWN = (
     Column("head_ms", "head ms",
            "Milliseconds per round in the diffusion head of verification; a part of accepting.", "low", False, True),
     Column("overhead", "overhead",
-           "Share of a round that is neither a target nor a drafter forward pass; the host's time, no figure of a GPU.",
-           "low", False, True),
+           "Share of a round that is neither a target nor a drafter forward pass; none on a GPU.", "low", False, True),
     Column("target_forwards", "target forwards",
            "Forward passes of the target per image, without the prompt's.", "low", False, True),
     Column("target_nodes", "target nodes", "Tree nodes per image that the target judged.", "low", False, True),
@@ -66,6 +66,8 @@ KNOWN = (
            "Number of images timed more than once, since other processes used the cores or the run was stopped between "
            "two sides.", "", False, True),
     Column("other_cores", "other cores", "Cores that other processes used while images were timed.", "", False, True),
+    Column("gpu_sharers", "GPU sharers",
+           "Other processes on the same GPU while images were timed; none where NVML is mute.", "", False, True),
     Column("output_tv", "output TV",
            "Total variation between the target's law and the law of a committed token. Under shared noise an upper "
            "bound: the share of tokens that are not the target's own pick.", "low", True),
@@ -130,7 +132,7 @@ def _metric_column(key: str) -> Column:
 LABEL_KEYS = (
     "model", "drafter", "drafter_hash", "tree", "verification", "acceptance", "k", "delta", "lam", "temperature",
     "top_k", "top_p", "cfg_scale", "seed", "target_hash", "prompts_hash", "split", "num_images", "batch_size", "dtype",
-    "device", "threads", "torch", "compile", "tf32",
+    "device", "threads", "torch", "compile", "tf32", "cuda_graphs",
 )  # fmt: skip
 SYMBOLS = {"delta": "δ", "lam": "λ", "eps": "ε", "alpha": "α", "beta": "β", "mu": "μ", "nu": "ν"}
 
@@ -196,8 +198,8 @@ def shared_settings(rows: Sequence[Row]) -> str:
 
 
 PRINTED = (  # columns of the terminal's table
-    "speedup", "tokens_per_step", "target_forwards", "drafter_forwards", "latency_s", "draft_ms", "verify_ms",
-    "accept_ms", "output_tv", "code_distance", "frechet", "frechet_diff", "kernel", "precision", "recall",
+    "speedup", "tokens_per_step", "target_forwards", "drafter_forwards", "latency_s", "round_ms", "draft_ms",
+    "verify_ms", "accept_ms", "output_tv", "code_distance", "frechet", "frechet_diff", "kernel", "precision", "recall",
 )  # fmt: skip
 JUDGED = ("_accuracy", "_score")  # ends of the keys of metrics that have a column
 BOUNDED = ("speedup", "output_tv", "frechet", "frechet_diff")

@@ -25,6 +25,24 @@ def vector_instructions() -> str:
     return next(found, widest) if widest.startswith("AVX512") else widest
 
 
+def gpu_sharers(device: torch.device) -> int | None:
+    """How many other processes are on a GPU, as NVML lists them: some may be idle. None on a CPU, where nvidia-ml-py is
+    not installed, and in a container that hides processes."""
+    if device.type != "cuda":
+        return None
+    try:
+        import pynvml  # of nvidia-ml-py, which is optional
+
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
+        listed = len(pynvml.nvmlDeviceGetComputeRunningProcesses(handle))
+    except ImportError:
+        return None
+    except pynvml.NVMLError:
+        return None
+    return listed - 1 if listed else None  # this one is listed too, in a container by another number
+
+
 def resolve_dtype(name: str, device: torch.device | str = "cpu") -> torch.dtype:
     """`auto` is bfloat16 where that is fast, else float32."""
     if name == "auto":

@@ -125,6 +125,7 @@ class AutoTree:
         plain = pipelines(None)
         best, speed = fastest([Tried(None, plain), *self._candidates(pipelines, plain)], self._batches())
         chosen = best if speed >= MIN_MEASURED_SPEEDUP else Tried(None, plain)
+        plain.target.passes.clear()  # also of a shape that could not be recorded and is not decoded with
         log.info(
             "tree=auto is %s at batch %d: the best it found is %s, %.2f times as fast as plain decoding",
             chosen.pipeline.describe()["tree"], self.batch_size, best.pipeline.describe()["tree"], speed,

@@ -73,3 +73,35 @@ def test_a_tree_that_was_found_is_kept_for_other_sizes_and_metrics(changed, sear
     measure("tree=auto", "acceptance=exact", *sizes, *changed)
     assert searched == [3] * searches  # as many as are decoded at once
     assert (tmp_path / CHOICE).is_file()
+
+
+@pytest.mark.parametrize("elsewhere", [("device_name", "another GPU"), ("num_threads", 7)])
+def test_a_tree_that_was_found_on_another_machine_is_sought_again(elsewhere, measure, monkeypatch):
+    """Catches the tree of one GPU, or of eight threads, timed on another as the fastest there."""
+    searched = []
+    monkeypatch.setattr(AutoTree, "_search", lambda self, _: searched.append(self.batch_size))
+    sizes = ["speed.num_prompts=0", "quality.num_images=1"]
+    measure("tree=auto", "acceptance=exact", *sizes)
+    move_elsewhere(monkeypatch, *elsewhere)
+    measure("tree=auto", "acceptance=exact", *sizes, "output_tv.num_positions=1")
+    assert len(searched) == 2
+
+
+@pytest.mark.parametrize("elsewhere", [None, ("device_name", "another GPU"), ("num_threads", 7)])
+def test_a_finished_folder_says_where_it_was_measured_if_that_is_another_machine(
+    elsewhere, measure, monkeypatch, capsys
+):
+    """Catches another machine's milliseconds read as this one's."""
+    measure("speed.num_prompts=0", "quality.num_images=1")
+    capsys.readouterr()
+    if elsewhere:
+        move_elsewhere(monkeypatch, *elsewhere)
+    measure("speed.num_prompts=0", "quality.num_images=1")
+    said = next(line for line in capsys.readouterr().out.splitlines() if "is finished" in line)
+    assert ("measured on" in said) == bool(elsewhere)
+    assert not elsewhere or str(elsewhere[1]) in said
+
+
+def move_elsewhere(monkeypatch, what: str, value: object) -> None:
+    name = "lantern.identity.device_name" if what == "device_name" else "torch.get_num_threads"
+    monkeypatch.setattr(name, lambda *_: value)

@@ -1,10 +1,12 @@
 """One evaluation on a stand-in pipeline: what is timed and made, in which order, and the rows that come of it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from support.fake_pipeline import NUM_TOKENS, Brightness, FakePipeline
 from support.toy import tiny_target
 
@@ -58,6 +60,18 @@ def test_speed_up_is_the_ratio_of_latencies_and_tokens_per_step_leave_the_prefil
     assert method.row["target_forwards"] == method.row["drafter_forwards"] == 8
     assert (method.row["draft_ms"], method.row["verify_ms"], method.row["accept_ms"]) == (1.0, 2.0, 0.75)
     assert (method.row["drafter_forward_ms"], method.row["overhead"]) == pytest.approx((0.5, 1.25 / 3.75))
+
+
+def test_tokens_per_step_count_every_image_once(tmp_path):
+    """Catches the timed images, which are judged as well, with twice the weight of the others."""
+
+    class Uneven(FakePipeline):
+        def generate(self, prompts, seeds, batch_size):
+            steps = torch.tensor([3 if prompt == "a" else 15 for prompt in prompts])
+            return replace(super().generate(prompts, seeds, batch_size), steps=steps)
+
+    row = evaluation(tmp_path, num_timed=1, num_images=3, prompts=("a", "b", "c")).run(Uneven())[-1].row
+    assert row["tokens_per_step"] == pytest.approx(3 * (NUM_TOKENS - 1) / (3 + 15 + 15))
 
 
 def test_baseline_and_method_are_interleaved_on_the_same_prompts(tmp_path):

@@ -129,7 +129,7 @@ def write_shard(folder, name: str, config: dict, **hashes: str) -> None:
 
 @pytest.fixture(autouse=True)
 def same_machine(monkeypatch):
-    monkeypatch.setattr("lantern.evaluation.records.device_name", lambda device: MACHINE)
+    monkeypatch.setattr("lantern.identity.device_name", lambda device: MACHINE)
 
 
 @pytest.mark.parametrize("wrong", ["code", "target"])

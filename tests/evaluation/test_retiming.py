@@ -72,6 +72,16 @@ def test_a_pair_is_timed_again_where_the_method_was_disturbed_or_little(tmp_path
     assert row["other_cores"] < 0.25
 
 
+def test_a_process_on_the_same_gpu_is_in_the_row_with_a_warning(tmp_path, monkeypatch):
+    """Catches a speed-up on a shared GPU without a word, also where the other process was there for one image alone."""
+    sharers = iter([0, 0, 2, *[0] * 99])
+    monkeypatch.setattr("lantern.evaluation.contender.gpu_sharers", lambda device: next(sharers))
+    row = run(tmp_path, Slow({}))
+    assert (row["gpu_sharers"], row["retimed"]) == (2, 0)
+    assert "on the same GPU" in row["warnings"]
+    assert run(tmp_path / "alone", Slow({}))["gpu_sharers"] == 0
+
+
 @pytest.mark.parametrize("calls", [13, 16, 17, 20])  # 14 calls time everything once, 2 warm up, 4 time b and c again
 def test_a_run_cut_short_while_timing_again_ends_with_the_row_of_a_whole_one(tmp_path, calls):
     """Catches a pair with an old and a new timing, also where the old one is of this turn but of another process, an

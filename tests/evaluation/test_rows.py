@@ -47,9 +47,10 @@ def test_plain_decoding_has_what_any_point_measured_of_it():
     assert (merged["speedup"], merged["frechet"]) == (1.0, 5.0)
 
 
-@pytest.mark.parametrize("key", ["threads", "torch", "device", "dtype", "prompts_hash"])
+@pytest.mark.parametrize("key", ["threads", "torch", "device", "dtype", "prompts_hash", "split", "cuda_graphs"])
 def test_timings_of_other_machines_precision_or_prompts_are_rows_of_their_own(key):
-    """Catches plain decoding on one and on two threads averaged into a time that no machine shows."""
+    """Catches plain decoding on one and on two threads, or as CUDA graphs and kernel by kernel, averaged into a time
+    that no machine shows."""
     rows = [{"model": "m", "drafter": "none", "latency_s": float(value), key: str(value)} for value in (0, 1)]
     assert [row["latency_s"] for row in merge_rows(rows)] == [0, 1]
     assert len(set(label_rows(rows))) == 2

@@ -9,7 +9,10 @@ from lantern.evaluation import speed
 from lantern.evaluation.records import image_costs
 from lantern.evaluation.speed import costs, over_floor, speed_warnings, tokens_per_step
 from lantern.metrics.intervals import total_ratio
+from lantern.reporting.table import format_table
 from lantern.types import Generation, Round
+
+CPU = torch.device("cpu")
 
 
 def generation(steps: list[int], accepted: int = 1, latency_s: float = 1.0) -> Generation:
@@ -31,12 +34,26 @@ def test_costs_are_means_by_image_and_by_round():
     """Catches a batch whose rounds count once an image, a drafter's forwards that are shared where the target's are
     not, and a commit that is nobody's."""
     made = [generation([5]), generation([15]), generation([10, 10])]
-    found = costs(spent(*made))
+    found = costs(spent(*made), CPU)
     forwards = {"target_forwards": 10, "drafter_forwards": 7, "target_nodes": 40}
     assert found == pytest.approx(
         forwards
         | {"draft_ms": 2, "drafter_forward_ms": 1.5, "verify_ms": 3, "accept_ms": 0.75, "overhead": 1.25 / 5.75}
+        | {"round_ms": 5.75}
     )
+
+
+def test_on_a_gpu_a_round_has_a_time_and_its_parts_have_none():
+    """Catches the host's times of launches taken for those of drafting and verifying, in a table or on the page."""
+    lines = [line | {"head_ms": 1.0} for line in spent(generation([5]))]
+    cpu, gpu = (costs(lines, torch.device(name)) for name in ("cpu", "cuda"))
+    parts = {"draft_ms", "drafter_forward_ms", "verify_ms", "accept_ms", "head_ms", "overhead"}
+    assert {key for key in cpu if gpu[key] is None} == parts
+    assert gpu["round_ms"] == pytest.approx(5.75)
+    row = {"drafter": "eagle", "acceptance": "exact", "tree": "t", **gpu}
+    titles = format_table([row]).splitlines()[0]
+    assert "round ms" in titles
+    assert "draft ms" not in titles
 
 
 @pytest.mark.parametrize("count", [4, 8, 24])

@@ -18,12 +18,20 @@ from lantern.models.hf.target import HuggingFaceTarget
 @pytest.mark.parametrize("family", [FAMILIES["anole"], FAMILIES["janus_pro"]], ids=str)
 def test_a_checkpoint_of_another_size_is_one_clear_error(loaded, tmp_path):
     """Catches a lenient load that leaves weights at random."""
-    cfg = config(loaded.family, loaded.folder)
+    folder = tmp_path / "copy"
+    shutil.copytree(loaded.folder, folder)
+    cfg = config(loaded.family, folder)
     body = cfg.model.geometry.get("text_config", cfg.model.geometry)
-    body.num_hidden_layers = 3
+
+    def claim(name: str, value: int) -> None:
+        body[name] = value
+        edit(folder, "text_config." * ("text_config" in cfg.model.geometry) + name, value)
+
+    claim("num_hidden_layers", 3)
     with pytest.raises(CheckpointError, match=r"does not fit this model: missing .*layers\.2\."):
         instantiate_model(cfg)
-    body.num_hidden_layers, body.intermediate_size = 2, 64
+    claim("num_hidden_layers", 2)
+    claim("intermediate_size", 64)
     with pytest.raises(CheckpointError, match=r"mis-shaped .*\(48, 32\) instead of \(64, 32\)|mis-shaped .*\(32, 48\)"):
         instantiate_model(cfg)
 
@@ -34,6 +42,75 @@ def instantiate_model(cfg: DictConfig) -> HuggingFaceTarget:
         return instantiate(cfg.model)
     except Exception as error:
         raise (error.__cause__ or error) from None
+
+
+def edit(folder: Path, name: str, value: object) -> None:
+    """Sets a value in config.json; name: its keys, joined by dots."""
+    path = folder / "config.json"
+    whole = held = json.loads(path.read_text())
+    *outer, last = name.split(".")
+    for key in outer:
+        held = held.setdefault(key, {})
+    held[last] = value
+    path.write_text(json.dumps(whole))
+
+
+EDITED = {
+    "anole": [
+        ("rope_parameters.rope_theta", 5e5), ("rope_theta", 5e5), ("rms_norm_eps", 1e-6), ("hidden_act", "gelu"),
+        ("swin_norm", True), ("rope_scaling", {"type": "linear", "factor": 2.0}), ("num_attention_heads", 8),
+        ("tie_word_embeddings", True),
+    ],
+    "janus_pro": [("text_config.rms_norm_eps", 1e-5), ("text_config.rope_parameters.rope_theta", 5e5),
+                  ("vq_config.hidden_act", "silu")],
+    "emu3": [("text_config.rope_parameters.rope_theta", 1e4), ("text_config.hidden_act", "gelu")],
+    "liquid": [("head_dim", 4), ("rms_norm_eps", 1e-5)],
+}  # fmt: skip
+EDITS = [(FAMILIES[model], *edited) for model, all_edited in EDITED.items() for edited in all_edited]
+
+
+@pytest.mark.parametrize(("family", "name", "value"), EDITS, ids=str)
+def test_a_checkpoint_that_computes_something_else_is_refused_by_name(loaded, name, value, tmp_path):
+    """Catches a fine-tune with another base of rotary angles, whose weights fit and decode wrongly in silence."""
+    shutil.copytree(loaded.folder, tmp_path / "copy")
+    if name == "rope_theta":  # as releases before transformers 5 wrote it
+        edit(tmp_path / "copy", "rope_parameters", None)
+    edit(tmp_path / "copy", name, value)
+    with pytest.raises(CheckpointError) as refused:
+        instantiate_model(config(loaded.family, tmp_path / "copy"))
+    value, named = ("linear", "rope_type") if name == "rope_scaling" else (value, name.split(".")[-1])
+    assert f"{named}={value} instead of " in str(refused.value)
+
+
+WITHOUT_EFFECT = {
+    "anole": [
+        ("max_position_embeddings", 10240), ("attention_dropout", 0.1), ("torch_dtype", "bfloat16"), ("dropout", 0.05),
+        ("eos_token_id", 7), ("use_cache", False), ("_name_or_path", "a"), ("rope_scaling", None),
+        ("mask_image_logits", True), ("architectures", ["Other"]), ("transformers_version", "4.43.0.dev0"),
+        ("vocabulary_map", {"<image>": 8711}), ("initializer_range", 0.1),
+        ("vq_config", {"ch": 128, "n_embed": 8192, "model_type": "chameleon_vqgan"}),
+    ],
+    "janus_pro": [("tie_word_embeddings", False), ("vision_config.hidden_act", "relu")],
+    "liquid": [("hidden_act", "gelu")],  # Gemma's releases say so, and mean its tanh approximation
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("family", [FAMILIES[model] for model in WITHOUT_EFFECT], ids=str)
+def test_a_config_that_differs_in_what_changes_no_pass_loads(loaded, tmp_path):
+    """Catches a released checkpoint refused for its dropout in training, or for the part that encodes images."""
+    shutil.copytree(loaded.folder, tmp_path / "copy")
+    for name, value in WITHOUT_EFFECT[loaded.family.model]:
+        edit(tmp_path / "copy", name, value)
+    target = instantiate_model(config(loaded.family, tmp_path / "copy"))
+    assert target.weights_hash == loaded.target.weights_hash
+
+
+@pytest.mark.parametrize("family", [FAMILIES["anole"]], ids=str)
+def test_a_config_that_describes_no_model_is_one_clear_error(loaded, tmp_path):
+    shutil.copytree(loaded.folder, tmp_path / "copy")
+    edit(tmp_path / "copy", "hidden_size", "wide")
+    with pytest.raises(CheckpointError, match="describes no chameleon model"):
+        instantiate_model(config(loaded.family, tmp_path / "copy"))
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,21 @@ def tree_rounds(target: LlamaGenTarget, rounds: int, seed: int) -> float:
     return worst
 
 
+@pytest.mark.parametrize("cfg_scale", [0.5, -1.0, 3.0])
+@torch.inference_mode()
+def test_every_scale_but_one_guides(cfg_scale):
+    """Catches scales below 1 taken for 1, as LlamaGen's code does and the docs say is not done here."""
+
+    def logits(scale: float) -> torch.Tensor:
+        target = tiny_target(scale)
+        target.allocate(1, 1)
+        return target.prefill(["a b"], torch.arange(1)).logits
+
+    without, plain = logits(0.0), logits(1.0)
+    torch.testing.assert_close(logits(cfg_scale), without + cfg_scale * (plain - without))
+    assert not torch.allclose(logits(cfg_scale), plain)
+
+
 @pytest.mark.parametrize("cfg_scale", [2.0, 1.0])
 @pytest.mark.parametrize("seed", [0, 1])
 @torch.inference_mode()

@@ -1,7 +1,9 @@
 """LlamaGen's released files: shapes, every wrapper, LANTERN's conversion, and what does not fit."""
 
 import argparse
+import json
 import shutil
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +18,7 @@ from support.configs import composed
 from support.families import TINY_T5, save_t5
 from support.full_size import released_shapes
 from support.paths import GOLDEN
+from torch import nn
 
 from lantern.drafters.eagle.network import EagleNetwork
 from lantern.errors import CheckpointError
@@ -138,18 +141,45 @@ def test_a_file_of_another_resolution_by_its_name_is_one_clear_error(tmp_path, t
 
 def test_a_conversion_from_the_hub_is_held_to_its_resolution(tmp_path, monkeypatch):
     """Catches weights of stage I that draw stage II's 1,024 tokens."""
+    load = converted(tmp_path, monkeypatch)
+    assert load(image_size=256).num_tokens == 256
+    with pytest.raises(CheckpointError, match=r"config\.json has block_size=256, but this model has block_size=1024"):
+        load(image_size=512)
+
+
+def converted(tmp_path: Path, monkeypatch, **changes: object) -> Callable[..., LlamaGenTarget]:
+    """Loads LANTERN's conversion, with changes to its config.json, as from the Hub."""
 
     def fetch(_: str, name: str, local_files_only: bool = False) -> str:
-        return shutil.copy(GOLDEN / "lantern_llamagen_hf_tiny" / name, tmp_path / name)
+        shutil.copy(GOLDEN / "lantern_llamagen_hf_tiny" / name, tmp_path / name)
+        if name == "config.json":
+            config = json.loads((tmp_path / name).read_text()) | changes
+            (tmp_path / name).write_text(json.dumps(config))
+        return str(tmp_path / name)
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", fetch)
     monkeypatch.setattr(transformer, "feed_forward_dim", lambda *_: 192)  # the miniature's, as above
     images, words = SimpleNamespace(codebook=torch.zeros(160, 8), downsampling=16), WordFeatures(["a"], 48, 120)
     sizes = {"dim": 96, "num_layers": 2, "num_heads": 3, "dtype": "float32", "device": "cpu"}
-    load = partial(load_text_target, "owner/name", "model.safetensors", images, words, **sizes)
-    assert load(image_size=256).num_tokens == 256
-    with pytest.raises(CheckpointError, match=r"config\.json has block_size=256, but this model has block_size=1024"):
-        load(image_size=512)
+    return partial(load_text_target, "owner/name", "model.safetensors", images, words, **sizes)
+
+
+@pytest.mark.parametrize(("name", "value"), [("rope_base", 5e5), ("hidden_act", "gelu")])
+def test_a_conversion_that_computes_something_else_is_refused_by_name(name, value, tmp_path, monkeypatch):
+    """Catches a fine-tune whose weights fit and decode wrongly in silence."""
+    with pytest.raises(CheckpointError, match=rf"config\.json has {name}={value}, but this model has {name}="):
+        converted(tmp_path, monkeypatch, **{name: value})(image_size=256)
+
+
+def test_a_conversions_norms_have_the_epsilon_of_its_config(tmp_path, monkeypatch):
+    """Catches LlamaGen's 1e-5 where LANTERN's code, and so its measurements, had another."""
+    logits = []
+    for eps in (1e-5, 1e-2):
+        target = converted(tmp_path, monkeypatch, rms_norm_eps=eps)(image_size=256)
+        assert {norm.eps for norm in target.transformer.modules() if isinstance(norm, nn.RMSNorm)} == {eps}
+        target.allocate(1, 1)
+        logits.append(target.prefill(["a"], torch.arange(1)).logits)
+    assert not torch.allclose(*logits, atol=1e-3)
 
 
 @pytest.mark.full

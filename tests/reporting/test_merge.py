@@ -39,9 +39,16 @@ def merge(folder: Path, *rows: dict) -> None:
     merge_points(folder, point_folders(folder), "made-up sweep", Budget({"frechet": 0.1}))
 
 
+def test_plain_decoding_of_two_tokenizers_is_refused_and_not_averaged(tmp_path):
+    """Catches a time to the pixels that is the mean of two image decoders'."""
+    with pytest.raises(LanternError, match=r"t1 in a/ar, t2 in a/ar"):
+        merge(tmp_path, ROW, ROW | {"tokenizer_hash": "t2"})
+
+
 @pytest.mark.parametrize(("change", "warning"), [
     ({}, "1 points repeat the setting of another one"),
     ({"threads": 2}, "1 rows are not ranked: their plain decoding was timed with another threads"),
+    ({"cuda_graphs": False}, "1 rows are not ranked: their plain decoding was timed with another cuda_graphs"),
     ({"compile": True}, "1 rows are not ranked: their plain decoding was timed with another compile"),
     ({"tree": "chain"}, None),
 ])  # fmt: skip

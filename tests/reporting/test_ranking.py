@@ -107,9 +107,10 @@ def test_a_budget_that_means_nothing_is_one_sentence(metric, within, word):
         Budget({metric: within})
 
 
-@pytest.mark.parametrize("key", ["threads", "compile"])
+@pytest.mark.parametrize("key", ["threads", "compile", "cuda_graphs", "prompts_hash", "split"])
 def test_the_largest_group_of_rows_that_were_timed_alike_is_ranked(tmp_path, key):
-    """Catches a winner by a speed-up over plain decoding on another number of threads, or over uncompiled one."""
+    """Catches a winner by a speed-up over plain decoding on another number of threads or other prompts, or over
+    uncompiled one or one whose kernels were launched one by one."""
     shared = {"acceptance": "exact", "tree": "t", "lossless": True, "frechet": 5.0}
     rows = [row(speedup, k=speedup, **shared, **{key: kind}) for speedup, kind in ((1.5, 2), (9.0, 1), (2.0, 2))]
     plain = [AR | {"acceptance": "exact", "tree": "none", key: kind} for kind in (1, 2, 4, 8)]
@@ -121,6 +122,17 @@ def test_the_largest_group_of_rows_that_were_timed_alike_is_ranked(tmp_path, key
     assert record["row"][key] == 2
     (ratios,) = record["times_as_fast"].values()  # the lossless one is the same
     assert len(ratios) == 2  # plain decoding and the other setting, both timed alike
+
+
+def test_speed_ups_on_other_tokenizers_are_not_divided_by_each_other(tmp_path):
+    """Catches a ratio of two methods of which one decodes the codes of another codebook."""
+    shared = {"acceptance": "exact", "tree": "t", "lossless": True, "frechet": 5.0}
+    kinds = (1.5, "t1"), (2.0, "t2"), (1.2, "t2")
+    rows = [row(speedup, k=speedup, tokenizer_hash=kind, **shared) for speedup, kind in kinds]
+    budget = Budget({"frechet": 0.1})
+    report_best(tmp_path, rows, budget, budget.best(rows))
+    (ratios,) = json.loads((tmp_path / "best.json").read_text())["times_as_fast"].values()
+    assert [ratio["ratio"] for ratio in ratios.values()] == [pytest.approx(2.0 / 1.2)]
 
 
 @pytest.mark.full

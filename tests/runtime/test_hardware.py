@@ -1,10 +1,13 @@
 """What the names of machines in tables say of their processors."""
 
+import sys
+from types import ModuleType, SimpleNamespace
+
 import pytest
 import torch
 
 from lantern.identity import device_name
-from lantern.runtime.hardware import LOCAL_NUMBERS, is_bf16_fast, resolve_device, vector_instructions
+from lantern.runtime.hardware import LOCAL_NUMBERS, gpu_sharers, is_bf16_fast, resolve_device, vector_instructions
 
 
 @pytest.mark.parametrize(("amx", "avx512_bf16", "capability", "expected"), [
@@ -46,3 +49,38 @@ def test_processes_side_by_side_take_gpus_of_their_own(numbers, expected, monkey
     for count in (4, 1):
         monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
         assert resolve_device("auto") == torch.device("cuda", expected % count)
+
+
+class NVML(ModuleType):
+    """nvidia-ml-py on a machine whose GPUs' processes are listed by UUID; None: the driver does not tell."""
+
+    class NVMLError(Exception): ...
+
+    def __init__(self, processes: dict[str, list[int] | None]) -> None:
+        super().__init__("pynvml")
+        self.processes, self.is_ready = processes, False
+
+    def nvmlInit(self) -> None:  # noqa: N802
+        self.is_ready = True
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:  # noqa: N802
+        assert self.is_ready
+        return uuid
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[int]:  # noqa: N802
+        if self.processes[handle] is None:
+            raise self.NVMLError
+        return self.processes[handle]
+
+
+@pytest.mark.parametrize(("processes", "others"), [([7], 0), ([7, 8, 9], 2), ([], None), (None, None)])
+def test_other_processes_on_a_gpu_are_counted_where_nvml_tells(processes, others, monkeypatch):
+    """Catches this process counted as another one, those of another GPU, and a missing or mute NVML that ends a run."""
+    device = torch.device("cuda", 1)
+    uuids = lambda device: SimpleNamespace(uuid={0: "first", 1: "second"}[device.index])  # noqa: E731
+    monkeypatch.setattr(torch.cuda, "get_device_properties", uuids)
+    monkeypatch.setitem(sys.modules, "pynvml", NVML({"GPU-first": [1, 2, 3, 4], "GPU-second": processes}))
+    assert gpu_sharers(device) == others
+    assert gpu_sharers(torch.device("cpu")) is None
+    monkeypatch.setitem(sys.modules, "pynvml", None)  # not installed
+    assert gpu_sharers(device) is None

@@ -105,6 +105,13 @@ def test_a_stopped_measurement_goes_on_and_ends_with_the_whole_table(docs):
     assert "| -0.016 [-0.035, 0.004] | 1 | yes |\n" in text
 
 
+def test_a_row_of_a_gpu_has_the_whole_round_alone():
+    """Catches the host's times, which say nothing of a GPU, printed as parts of a round."""
+    parts = dict.fromkeys(("draft_ms", "verify_ms", "accept_ms", "overhead"))
+    on_gpu = row() | parts | {"round_ms": 3.25, "label": "plain", "settings": TABLE.settings("plain")}
+    assert "| 2.09 [1.94, 2.27] | 3.2 | - |" in render(TABLE, [on_gpu], "page.md")
+
+
 def test_a_row_is_measured_again_where_its_command_has_changed_or_it_was_deleted(docs):
     """Catches a figure of another setting under a new label's command, and a finished run folder that is read back."""
     measure(TABLE, docs, docs, Runs(), now)

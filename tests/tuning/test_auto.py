@@ -41,6 +41,15 @@ def test_a_window_branches_where_nodes_are_cheap(node, branches):
     assert shape.settings["branches"] in branches
 
 
+def test_what_the_search_recorded_ends_with_it(monkeypatch):
+    """Catches a row that warns of a pass which only a shape that was not taken has, and recordings of a dozen shapes
+    that keep their memory."""
+    machine, cleared = Machine(1.0, 0.01, 0.01), []
+    monkeypatch.setattr(machine.target.passes, "clear", lambda: cleared.append(len(machine.asked)))
+    found(machine)
+    assert cleared == [len(machine.asked)]
+
+
 class ShallowMachine(Machine):
     """One whose drafter predicts `levels` levels."""
 

@@ -45,6 +45,8 @@ def from_released(state: dict[str, Tensor], config: dict, source: object) -> tup
             f"{config.get('num_key_value_heads', heads)} key heads for "
             f"{heads}; drafters here have one layer with as many key heads as query heads"
         )
+    if (found := config.get("hidden_act", "silu")) != "silu":
+        raise CheckpointError(f"{source}/config.json has hidden_act={found} instead of silu; distil one with train.py")
     ours = {NAMES.get(name, name): value for name, value in state.items() if name not in HEADS}
     if all(name in state for name in HEADS):
         ours["attention.wqkv.weight"] = torch.cat([state[name] for name in HEADS])

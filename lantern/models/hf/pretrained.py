@@ -3,7 +3,7 @@ on the meta device."""
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import NamedTuple
@@ -22,6 +22,10 @@ from lantern.models.hub import find_folder
 from lantern.runtime.hardware import resolve_device, resolve_dtype
 
 WEIGHTS = ("*.safetensors", "*.bin")
+COMMON = PreTrainedConfig().to_dict().keys() - {"model_type"}  # of all families, such as architectures and dtype
+WITHOUT_EFFECT = re.compile(  # on a pass: names in a config, besides COMMON
+    r"token_id$|dropout|^initializer|^use_cache$|^max_position|^vocabulary_map$|parallel_size$|^pretraining_tp$|decoder"
+)
 
 
 class Pretrained(NamedTuple):
@@ -46,7 +50,7 @@ def load_pretrained(
     if torch_device.type == "meta":
         return Pretrained(model.to(torch_dtype), None, "")
     folder = find_folder(checkpoint, setting, bytes_per_parameter * num_parameters(model))
-    _check_family(folder, config, setting)
+    _check_config(folder, config, setting, tuple(ignored))
     model, report = _read(family, config, folder, torch_dtype)
     if per_head:
         _spread_over_heads(model, report, folder, re.compile(per_head))
@@ -119,18 +123,44 @@ def folder_hash(folder: str | Path) -> str:
     return files_hash(sorted(path for pattern in WEIGHTS for path in Path(folder).glob(pattern)))
 
 
-def _check_family(folder: Path, config: PreTrainedConfig, setting: str) -> None:
+def _check_config(folder: Path, config: PreTrainedConfig, setting: str, ignored: tuple[str, ...]) -> None:
+    """By the checkpoint's own config: what weights cannot tell, such as the base of rotary angles."""
     path = folder / "config.json"
     if not path.is_file():
         raise CheckpointError(f"no config.json in {folder}; copy all files of the model there, or set {setting}")
     try:
-        found = json.loads(path.read_text()).get("model_type")
+        found = json.loads(path.read_text())
+        family = found.get("model_type")
     except (UnicodeDecodeError, json.JSONDecodeError, AttributeError) as error:
         raise CheckpointError(f"{path} is not readable JSON ({error}); copy it again") from error
-    if found != config.model_type:
+    if family != config.model_type:
         raise CheckpointError(
-            f"{folder} holds a {found} model where a {config.model_type} is needed; give {setting}=<one of that family>"
+            f"{folder} holds a {family} model where a {config.model_type} is needed; give {setting}=<one of its family>"
         )
+    set_verbosity_error()
+    try:
+        theirs = type(config).from_dict(found)  # with the family's default where a key is absent
+    except Exception as error:  # whatever a family's own checks raise
+        raise CheckpointError(f"{path} describes no {family} model ({first_line(error)}); copy it again") from error
+    if other := list(
+        _differences(*(json.loads(one.to_json_string(use_diff=False)) for one in (config, theirs)), ignored)
+    ):
+        raise CheckpointError(
+            f"{path} has {', '.join(other)}; give {setting}=<a checkpoint like this model>, or the model's yaml the "
+            "values of this one"
+        )
+
+
+def _differences(built: Mapping, found: Mapping, ignored: tuple[str, ...], within: str = "") -> Iterator[str]:
+    """By name, the settings of two configs that change what is computed, without those of ignored parts."""
+    for key in sorted(built.keys() & found.keys() - COMMON):
+        weights = "lm_head." if key == "tie_word_embeddings" else f"model.{key}".removesuffix("_config")
+        if WITHOUT_EFFECT.search(key) or any(name.startswith(weights) for name in ignored):
+            continue
+        if isinstance(built[key], Mapping) and isinstance(found[key], Mapping):
+            yield from _differences(built[key], found[key], ignored, f"{within}{key}.")
+        elif built[key] != found[key]:
+            yield f"{within}{key}={found[key]} instead of {built[key]}"
 
 
 def _check(report: dict, folder: Path, setting: str, ignored: tuple[str, ...]) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lantern.errors import CheckpointError
 from lantern.models.checkpoints import (
@@ -70,8 +70,9 @@ def read_transformer(path: Path) -> dict[str, Tensor]:
     return from_converted(state) if is_converted else state
 
 
-def check_resolution(path: Path, image_size: int, body: Transformer) -> None:
-    """By the file's name, or the config.json of a converted one: all resolutions have weights of the same shapes."""
+def check_file(path: Path, image_size: int, body: Transformer) -> None:
+    """By the file's name, or the config.json of a converted one: all resolutions have weights of the same shapes. The
+    norms take the epsilon of that config, by which LANTERN's code computes."""
     if (named := RESOLUTION.search(path.stem)) and int(named[1]) != image_size:
         raise CheckpointError(
             f"{path} holds weights for {named[1]} pixels by its name, but model.image_size={image_size}; give "
@@ -80,13 +81,16 @@ def check_resolution(path: Path, image_size: int, body: Transformer) -> None:
     if path.name != WEIGHTS_FILE or not path.with_name(CONFIG_FILE).is_file():
         return
     config = read_config(path.parent)
-    built = {"block_size": body.num_tokens, "cls_token_num": body.prefix_len}
+    built = {"block_size": body.num_tokens, "cls_token_num": body.prefix_len, "hidden_act": "silu", "rope_base": 10000}
     if other := [name for name, value in built.items() if config.get(name, value) != value]:
         found, expected = (", ".join(f"{name}={sizes[name]}" for name in other) for sizes in (config, built))
         raise CheckpointError(
             f"{path.with_name(CONFIG_FILE)} has {found}, but this model has {expected}; give the model=llamagen_… of "
             "these weights, or model.checkpoint=<the folder of this one>"
         )
+    for norm in body.modules():
+        if isinstance(norm, nn.RMSNorm):
+            norm.eps = config.get("rms_norm_eps", norm.eps)
 
 
 def _target(
@@ -109,7 +113,7 @@ def _target(
     if path:
         if path.name == WEIGHTS_FILE:
             fetch_beside(checkpoint, CONFIG_FILE)
-        check_resolution(path, image_size, body)
+        check_file(path, image_size, body)
     rotation = rotation_table(body.grid, body.prefix_len, body.dim // body.num_heads)  # not in the checkpoint
     body.rotation = rotation.to(torch_device)
     return LlamaGenTarget(body, conditioner, tokenizer, cfg_scale, weights_hash(path) if path else RANDOM)

@@ -199,9 +199,10 @@ def copied(folder: Path, **changes: object) -> Path:
         ({"num_key_value_heads": 1}, "1 key heads"),
         ({"hidden_size": None}, "lacks hidden_size"),
         ({"intermediate_size": 200}, "mis-shaped"),
+        ({"hidden_act": "gelu"}, "hidden_act=gelu instead of silu"),
     ],
 )
-def test_a_drafter_of_another_size_is_rejected_by_name(tmp_path, changes, message):
+def test_a_drafter_of_another_size_or_activation_is_rejected_by_name(tmp_path, changes, message):
     with pytest.raises(CheckpointError, match=message):
         load_network(copied(tmp_path, **changes), target_of())
 
