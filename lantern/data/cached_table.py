@@ -91,6 +91,8 @@ def cached_rows(
             _fill_together(missing, make_shard, features, min(num_workers, len(missing)))
     except EnoughError:
         shards = list(takewhile(lambda shard: is_complete(shard.folder), shards))
+        if not shards:
+            raise LanternError(f"another process makes the first rows of {folder}; start again behind it") from None
     except OSError as error:
         remedy = "name a folder you may write to with paths.cache_dir=..."
         raise LanternError(f"cannot write {folder} ({error}); {remedy}") from error

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from datasets import Features, Value
+from filelock import FileLock
 from support.paths import ROOT
 
 from lantern.data.cached_table import Budget, EnoughError, cached_rows
@@ -60,6 +61,8 @@ def test_a_table_that_has_enough_holds_the_rows_before_and_is_completed_later(tm
     made(whole := tmp_path / "whole")
     (whole / "00003-of-00004").rename(tmp_path / "t" / "00003-of-00004")
     assert made(tmp_path / "t", make=enough) == EXPECTED[:6]
+    with FileLock(tmp_path / "other" / "00000-of-00004.lock"), pytest.raises(LanternError, match="another process"):
+        made(tmp_path / "other", make=enough)
     rest = Counted()
     assert made(tmp_path / "t", make=rest) == EXPECTED
     assert rest.asked == [6, 7, 8]
