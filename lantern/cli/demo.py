@@ -1,5 +1,6 @@
-"""The demo of a fresh clone: trains a drafter for a short time, sweeps LANTERN's delta beside lossless decoding, and
-says in plain words what came out. Both steps are commands of this repository, which it prints."""
+"""The demo of a fresh clone: trains a drafter for a short time, decodes losslessly with it and with the shipped one, and
+by LANTERN with the shipped one, and says in plain words what came out. Both steps are commands of this repository,
+which it prints."""
 
 import shlex
 import subprocess
@@ -59,10 +60,10 @@ def training_command(size: DictConfig, folder: Path, place: Sequence[str]) -> li
 
 
 def sweep_command(size: DictConfig, folder: Path, place: Sequence[str]) -> list[str]:
-    """Evaluates LANTERN and the lossless window with the drafter just trained, and the latter with the shipped one."""
+    """Evaluates LANTERN and the lossless window with the shipped drafter, and the latter with the one just trained."""
     return [
         "evaluate.py", "+sweep=demo", *place,
-        override("drafter.checkpoint", folder / "train" / "drafter"),
+        override("trained_drafter", folder / "train" / "drafter"),
         f"acceptance.delta={','.join(f'{delta:g}' for delta in size.deltas)}",
         f"speed.num_prompts={size.num_prompts}", f"quality.num_images={size.num_images}",
         override("hydra.sweep.dir", folder / "sweep"),
@@ -90,16 +91,15 @@ def summary(rows: Sequence[Row], training_s: int, shipped_hash: str, folder: Pat
     lines = [f"Trained: an EAGLE drafter for {training_s} s."]
     for number, row in enumerate(lossless):
         rank = "Also lossless" if number else "Fastest at no price"
-        owner = "shipped" if row.get("drafter_hash") == shipped_hash else "trained"
-        name = row.get("method") or row["drafter"]
-        lines.append(f"{rank}: {name}, {owner} drafter, speed-up {format_value(row, 'speedup')}.")
+        name, speedup = row.get("method") or row["drafter"], format_value(row, "speedup")
+        lines.append(f"{rank}: {name}, {_owner(row, shipped_hash)} drafter, speed-up {speedup}.")
     if relaxed:
         best = relaxed[0]
         names = {"output_tv": "output TV", "frechet_diff": "Fréchet distance over plain decoding's"}
         prices = [f"{name} {format_value(best, key)}" for key, name in names.items() if best.get(key) is not None]
         lines.append(
-            f"Relaxed: LANTERN δ = {best['delta']:g} on {best['tree']}, speed-up {format_value(best, 'speedup')}; "
-            f"price: {', '.join(prices) or 'not judged'}."
+            f"Relaxed: LANTERN δ = {best['delta']:g} on {best['tree']}, {_owner(best, shipped_hash)} drafter, speed-up "
+            f"{format_value(best, 'speedup')}; price: {', '.join(prices) or 'not judged'}."
         )
         if lossless and speed_rank(lossless[0]) >= speed_rank(best):
             lines.append("Here relaxing bought no speed beyond the lossless method.")
@@ -111,6 +111,10 @@ def summary(rows: Sequence[Row], training_s: int, shipped_hash: str, folder: Pat
         "  python -m lantern    # your prompt, decoded by two methods side by side in a local page",
         f"  {program} +sweep=field    # every method in one table",
     ]
+
+
+def _owner(row: Row, shipped_hash: str) -> str:
+    return "shipped" if row.get("drafter_hash") == shipped_hash else "trained"
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 REPLACED, WITH_PLUS = "Groups with a default, as group=option:", "Groups to add, as +group=option:"
 OWN = "Its own settings, as setting=value, with their defaults (conf/{}.yaml):"
 REST = "--cfg job prints all settings, those of the chosen options included; their yaml in conf/ explains them."
-ADDED = ("captions", "experiment", "launch", "method", "sweep")  # groups without a default
+ADDED = ("captions", "experiment", "launch", "method", "sweep", "time")  # groups without a default
 SWEEPS_OF_TRAIN = ("recipe",)
 SWITCHES = ("compile", "tf32", "dry_run")
 DEEP = " " * 6
@@ -49,6 +49,7 @@ ABOUT: Mapping[str, Mapping[str, str]] = {
         "logger": "CSV and Weights & Biases; logger.wandb=null switches the latter off",
         "paths": "where weights, caches and runs are",
         "captions": "where the captions of a large data set are kept",
+        "time": "all: trainer.max_time is for tables, training and validations together",
         "sweep": "all recipes one after the other, for tools.compare_recipes",
         "launch": "several settings at once: by joblib or Slurm",
     },

@@ -5,7 +5,8 @@ import json
 import logging
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
+from itertools import takewhile
 from multiprocessing import get_context
 from pathlib import Path
 from time import monotonic
@@ -24,6 +25,10 @@ GIB = 2**30
 REPORTED_FROM = 2**26  # bytes
 disable_progress_bars()  # those of `datasets`, one per shard; _fill shows one for all shards
 log = logging.getLogger(__name__)
+
+
+class EnoughError(Exception):
+    """Raised by a MakeRows that is to make no more: the table has the rows before."""
 
 
 class Budget(NamedTuple):
@@ -84,6 +89,10 @@ def cached_rows(
             if budget is not None:
                 budget.check(folder, sum(len(shard.items) for shard in missing) / len(items))
             _fill_together(missing, make_shard, features, min(num_workers, len(missing)))
+    except EnoughError:
+        shards = list(takewhile(lambda shard: is_complete(shard.folder), shards))
+        if not shards:
+            raise LanternError(f"another process makes the first rows of {folder}; start again behind it") from None
     except OSError as error:
         remedy = "name a folder you may write to with paths.cache_dir=..."
         raise LanternError(f"cannot write {folder} ({error}); {remedy}") from error
@@ -111,14 +120,13 @@ def _fill_as_helper(shards: list[Shard], make_rows: MakeRows, features: Features
 def _fill(shards: list[Shard], make_rows: MakeRows, features: Features, is_helper: bool = False) -> None:
     """Computes every shard that no other process has locked, then waits for the locked ones."""
     locked, started = [], monotonic()
-    line = ProgressLine(f"computing {shards[0].folder.parent.name}")
-    for done, shard in enumerate(shards):
-        if not is_helper and len(shards) > 1:
-            left_s = (monotonic() - started) / done * (len(shards) - done) if done else None
-            line.show(done / len(shards), f"{done} of {len(shards)} parts", left_s)
-        if not _claim(shard, make_rows, features, wait=False):
-            locked.append(shard)
-    line.close()
+    with closing(ProgressLine(f"computing {shards[0].folder.parent.name}")) as line:
+        for done, shard in enumerate(shards):
+            if not is_helper and len(shards) > 1:
+                left_s = (monotonic() - started) / done * (len(shards) - done) if done else None
+                line.show(done / len(shards), f"{done} of {len(shards)} parts", left_s)
+            if not _claim(shard, make_rows, features, wait=False):
+                locked.append(shard)
     if not is_helper:
         for shard in locked:
             _claim(shard, make_rows, features, wait=True)

@@ -138,13 +138,16 @@ SYMBOLS = {"delta": "δ", "lam": "λ", "eps": "ε", "alpha": "α", "beta": "β",
 
 
 def label_rows(rows: Sequence[Row]) -> list[str]:
-    """A short name a row: "AR" for a baseline, else its method if there are several, and the settings in which rows of
-    its method differ; else its rule, tree and bound. Equal names are numbered."""
+    """A short name a row: "AR" for a baseline, else its method if there are several, the drafter if one method has two,
+    and the settings in which rows of its method differ; else its rule, tree and bound. Equal names are numbered."""
     groups: dict[object, list[Row]] = {}
     for row in rows:
         groups.setdefault(_method(row), []).append(row)
     named = ["method"] if len(groups.keys() - {"AR"}) > 1 else []
-    keys = {method: [*([] if method == "AR" else named), *_differing(alike)] for method, alike in groups.items()}
+    keys = {method: _differing(alike) for method, alike in groups.items()}
+    if any("drafter_hash" in own for own in keys.values()):  # then every row names its drafter
+        keys = {method: own if "drafter_hash" in own else ["drafter_hash", *own] for method, own in keys.items()}
+    keys = {method: own if method == "AR" else [*named, *own] for method, own in keys.items()}
     labels = [_label(row, keys[_method(row)]) for row in rows]
     counts = [labels[:index].count(label) for index, label in enumerate(labels)]
     return [f"{label} #{count + 1}" if count else label for label, count in zip(labels, counts, strict=True)]

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from datasets import Features, Value
+from filelock import FileLock
 from support.paths import ROOT
 
-from lantern.data.cached_table import Budget, cached_rows
+from lantern.data.cached_table import Budget, EnoughError, cached_rows
 from lantern.errors import LanternError
 
 FEATURES = Features({"number": Value("int64")})
@@ -46,6 +47,25 @@ EXPECTED = [2 * i for i in range(10)]
 @pytest.mark.parametrize("num_workers", [1, 3])
 def test_rows_keep_the_order_of_their_items_for_any_number_of_processes(tmp_path, num_workers):
     assert made(tmp_path / "t", num_workers=num_workers) == EXPECTED
+
+
+def test_a_table_that_has_enough_holds_the_rows_before_and_is_completed_later(tmp_path):
+    """Catches rows of a shard behind a gap, which would be taken for those of other items, and a shard cut in two."""
+
+    def enough(items):
+        if items[0] >= 6:
+            raise EnoughError
+        return doubled(items)
+
+    assert made(tmp_path / "t", make=enough) == EXPECTED[:6]
+    made(whole := tmp_path / "whole")
+    (whole / "00003-of-00004").rename(tmp_path / "t" / "00003-of-00004")
+    assert made(tmp_path / "t", make=enough) == EXPECTED[:6]
+    with FileLock(tmp_path / "other" / "00000-of-00004.lock"), pytest.raises(LanternError, match="another process"):
+        made(tmp_path / "other", make=enough)
+    rest = Counted()
+    assert made(tmp_path / "t", make=rest) == EXPECTED
+    assert rest.asked == [6, 7, 8]
 
 
 def test_an_interrupted_run_continues_after_its_last_whole_shard(tmp_path):

@@ -12,7 +12,7 @@ from lantern.data.prompts import load_prompts, split_prompts
 from lantern.errors import LanternError
 from lantern.evaluation.plan import Plan
 from lantern.evaluation.records import check_shards, is_finished, mark_finished
-from lantern.identity import code_hash, config_fingerprint, request_hash
+from lantern.identity import PLAIN, code_hash, config_fingerprint, request_hash
 from lantern.runtime import cores as disturbance
 from lantern.runtime.cores import CpuContention
 from lantern.runtime.files import replace_text
@@ -54,6 +54,17 @@ def test_a_fingerprint_distinguishes_settings_without_a_row_key():
     """Catches two trees of one name, or a rule's own parameter, that merge into one row."""
     assert config_fingerprint(CONFIG) != config_fingerprint(CONFIG | {"tree": {"paths": [[0], [1]]}})
     assert config_fingerprint(CONFIG) == config_fingerprint(CONFIG | {"seed": 1})
+
+
+@pytest.mark.parametrize("key", ["model", "sampling", "dtype", "device", "compile", "tf32"])
+def test_plain_decoding_of_another_precision_or_law_is_another_baseline(key):
+    """Catches timings of plain decoding that are pooled over tf32 or compiled layers, by the fingerprint of what plain
+    decoding is built from; the drafter, the tree and the rule are no part of it."""
+
+    def of(**changes: object) -> str:
+        return config_fingerprint({**dict.fromkeys(PLAIN, "one"), "tree": "one", **changes}, PLAIN)
+
+    assert of(**{key: "two"}) != of() == of(tree="two")
 
 
 @pytest.mark.parametrize(

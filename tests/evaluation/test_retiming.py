@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.fake_pipeline import CutShortError, FakePipeline
 
+from lantern.evaluation.contender import is_disturbed
 from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Plan
 from lantern.evaluation.records import RECORDS
@@ -80,6 +81,14 @@ def test_a_process_on_the_same_gpu_is_in_the_row_with_a_warning(tmp_path, monkey
     assert (row["gpu_sharers"], row["retimed"]) == (2, 0)
     assert "on the same GPU" in row["warnings"]
     assert run(tmp_path / "alone", Slow({}))["gpu_sharers"] == 0
+
+
+@pytest.mark.parametrize(("used_by_others", "disturbed"), [
+    ([0.25, 0.25], False), ([0.26, 0.0], True), ([0.0, 0.26], True), ([None, 0.1], False),
+])  # fmt: skip
+def test_a_pair_is_disturbed_above_a_quarter_of_a_core_on_either_side(used_by_others, disturbed):
+    """Catches a limit that was moved: speed-ups of busy machines in rows, or timings repeated on quiet ones."""
+    assert is_disturbed([{"other_cores": cores} for cores in used_by_others]) == disturbed
 
 
 @pytest.mark.parametrize("calls", [13, 16, 17, 20])  # 14 calls time everything once, 2 warm up, 4 time b and c again

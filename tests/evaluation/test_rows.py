@@ -47,7 +47,9 @@ def test_plain_decoding_has_what_any_point_measured_of_it():
     assert (merged["speedup"], merged["frechet"]) == (1.0, 5.0)
 
 
-@pytest.mark.parametrize("key", ["threads", "torch", "device", "dtype", "prompts_hash", "split", "cuda_graphs"])
+@pytest.mark.parametrize(
+    "key", ["threads", "torch", "device", "dtype", "compile", "prompts_hash", "split", "cuda_graphs"]
+)
 def test_timings_of_other_machines_precision_or_prompts_are_rows_of_their_own(key):
     """Catches plain decoding on one and on two threads, or as CUDA graphs and kernel by kernel, averaged into a time
     that no machine shows."""

@@ -30,6 +30,17 @@ def test_rows_of_several_methods_bear_their_names():
     assert label_rows([rows[1], *lantern]) == ["jacobi", "lantern δ 0.1", "lantern δ 0.2"]
 
 
+def test_where_a_method_has_two_drafters_every_row_names_its_own():
+    """Catches a relaxed row beside a method's rows with a trained and a shipped drafter that does not say which it
+    has."""
+    shipped, trained = ({"drafter_hash": name, "drafter_name": f"{name}/drafter"} for name in ("weights", "train"))
+    window = SHARED | {"drafter": "window", "method": "refined"}
+    rows = [AR, window | shipped, window | trained, *(SHARED | shipped | {"drafter": "eagle", "k": k} for k in (1, 2))]
+    expected = ["AR", "refined weights/drafter", "refined train/drafter", "weights/drafter k 1", "weights/drafter k 2"]
+    assert label_rows(rows) == expected
+    assert label_rows([rows[0], rows[1], *rows[3:]]) == ["AR", "refined", "k 1", "k 2"]
+
+
 def test_the_front_drops_what_is_beaten_in_both():
     rows = [{"speedup": s, "frechet": f} for s, f in ((1, 5), (2, 4), (3, 6), (2.5, 7))]
     assert [(row["speedup"], row["frechet"]) for row in pareto_front(rows, "frechet")] == [(2, 4), (3, 6)]

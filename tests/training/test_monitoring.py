@@ -16,6 +16,7 @@ from support.tiny_tasks import target_task
 
 from lantern.errors import LanternError
 from lantern.models.checkpoints import save_weights, weights_hash
+from lantern.training.run import monitoring
 from lantern.training.run.monitoring import FiniteLoss, TolerantWandbLogger, TrainingBar, wandb_logger
 from lantern.training.run.schedule import WarmupCosine
 
@@ -67,6 +68,14 @@ def test_a_log_has_one_line_a_minute_and_nothing_else(tmp_path, capsys):
     lines = shown(tmp_path, io.StringIO()).splitlines()
     assert lines == [f"training: {n}0%, step {n}, loss 2.5, {left}:20 left" for n, left in ((3, 2), (6, 1), (9, 0))]
     assert "it/s" not in capsys.readouterr().err
+
+
+def test_the_first_steps_tell_what_the_others_take(tmp_path, caplog):
+    """Catches a training that says nothing of its length, and an estimate that counts steps that are done."""
+    caplog.set_level("INFO")
+    shown(tmp_path, io.StringIO())
+    (said,) = [record.getMessage() for record in caplog.records if record.name == monitoring.__name__]
+    assert all(words in said for words in ("4 steps", "20 s", "1:20"))
 
 
 def test_weights_that_are_not_finite_are_not_exported_where_nothing_is_trained(weights):

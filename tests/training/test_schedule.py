@@ -6,9 +6,11 @@ import pytest
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Timer
 
+from lantern.errors import LanternError
 from lantern.training.run.schedule import (
     StepTimer,
     WarmupCosine,
+    WholeTimer,
     progress_of,
     share_of,
     warmup_cosine,
@@ -89,3 +91,51 @@ def test_the_time_of_a_training_leaves_validation_out_and_goes_on_after_resuming
     now[0] += 30
     resumed.on_train_batch_end(trainer)
     assert trainer.should_stop
+
+
+def whole_run(monkeypatch, tables_s: float, batches: int = 4) -> tuple[WholeTimer, SimpleNamespace, list[float]]:
+    """A timer of five minutes after tables and a look at two validation batches of 40 and 10 seconds, its trainer and
+    its clock."""
+    now = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    timer, trainer = WholeTimer("00:00:05:00"), SimpleNamespace(world_size=1, num_val_batches=[batches])
+    trainer.sanity_checking, trainer.callbacks, trainer.global_step = True, [timer], 0
+    trainer.max_steps, trainer.max_epochs = -1, -1
+    now[0] += tables_s
+    timer.on_validation_start(trainer, None)
+    for number, seconds in enumerate((40, 10)):
+        timer.on_validation_batch_start(trainer, None, None, number)
+        now[0] += seconds
+    timer.on_validation_end(trainer, None)
+    trainer.sanity_checking = False
+    return timer, trainer, now
+
+
+def test_tables_training_and_validations_fit_the_time_of_the_whole_command(monkeypatch):
+    """Catches a command of five minutes that takes fourteen on slow cores: time that begins behind the tables, a last
+    validation that comes on top, one foreseen by its slow first batch, and a schedule that begins half used up."""
+    timer, trainer, now = whole_run(monkeypatch, tables_s=100)
+    timer.on_train_start(trainer, None)
+    assert timer.time_remaining() == 300 - 100 - 50 - 4 * 10
+    assert share_of(trainer) == 0
+    now[0] += 20
+    timer.on_validation_start(trainer, None)
+    now[0] += 60  # longer than foreseen, and so will the last one be
+    timer.on_validation_end(trainer, None)
+    assert timer.time_remaining() == 110 - 20 - 60 - 20
+    now[0] += 10
+    timer.on_validation_start(trainer, None)
+    now[0] += 20  # a short one changes nothing but the time
+    timer.on_validation_end(trainer, None)
+    assert timer.time_remaining() == -20
+
+
+def test_a_time_that_tables_use_up_is_an_error_and_not_a_drafter_of_one_step(monkeypatch):
+    timer, trainer, _ = whole_run(monkeypatch, tables_s=200, batches=5)
+    with pytest.raises(LanternError, match="300 s"):
+        timer.on_train_start(trainer, None)
+    trainer.world_size = 2
+    with pytest.raises(LanternError, match="one process"):
+        whole_run(monkeypatch, tables_s=0)[0].on_train_start(trainer, None)
+    with pytest.raises(LanternError, match=r"trainer\.max_time"):
+        WholeTimer(None)

@@ -12,6 +12,7 @@ from lantern.runtime.files import alone_in
 from lantern.training.run.checks import check_settings
 from lantern.training.run.entry import _place
 from lantern.training.run.fit import next_command
+from lantern.training.run.schedule import WholeTimer
 
 TASKS = {path.stem: path.stem for path in (ROOT / "conf" / "task").glob("*.yaml")}  # what each exports
 TASKS |= {"drafter_self": "drafter", "decoder": "tokenizer"}
@@ -23,6 +24,19 @@ def test_every_task_names_what_it_needs(task):
     assert cfg.task_name == TASKS[task]
     check_settings(cfg)
     assert cfg.callbacks.best is None or cfg.callbacks.best.monitor.startswith("val/")
+
+
+@pytest.mark.parametrize("features", ["disk", "on_the_fly"])
+def test_the_time_of_the_whole_command_reaches_the_tables_and_the_timer(features):
+    """Catches a setting that one of the two does not read, and a half-made table where features are not stored."""
+    cfg = composed("train", "+time=all", f"features={features}", "trainer.max_time=00:00:08:00")
+    timer = instantiate(cfg.callbacks.timer)
+    assert (type(timer), timer.time_remaining()) == (WholeTimer, 480)
+    assert cfg.trainer.num_sanity_val_steps == 2
+    table = cfg.get("feature_table")
+    assert (table and (table.max_time, table.share)) == (("00:00:08:00", 0.3) if features == "disk" else None)
+    assert composed("train").feature_table.share is None
+    check_settings(cfg)
 
 
 def test_the_printed_command_evaluates_on_the_target_that_was_trained_on(tmp_path):

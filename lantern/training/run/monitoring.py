@@ -16,10 +16,11 @@ from torch import Tensor
 
 from lantern.errors import LanternError
 from lantern.reporting.wandb_runs import KEY_FILE, folder_key, wandb_mode, weights_artifact
-from lantern.runtime.progress_line import ProgressLine
+from lantern.runtime.progress_line import ProgressLine, duration
 from lantern.training.run.lightning_internals import without_anonymous
 from lantern.training.run.schedule import share_of
 
+STEPS_MEASURED = 6  # the first of which is slower
 LOSS_EVERY = 10  # steps between two looks at the loss, each of which waits for the device
 REMEDY = "nothing is exported, lower the learning rates (task.lr=…) and start in another folder"
 log = logging.getLogger(__name__)
@@ -34,6 +35,7 @@ class TrainingBar(ProgressBar):
         self._stream, self._clock = stream, clock
         self._line: ProgressLine | None = None  # of the first process, from the start of training to its end
         self._began: tuple[float, float] = (0.0, 0.0)  # time and share at the start, above 0 for a resumed run
+        self._measured: list[tuple[float, float]] = []  # time and share behind the first steps
 
     def disable(self) -> None:
         """Called in all processes but the first, in which on_train_start makes no line."""
@@ -46,7 +48,11 @@ class TrainingBar(ProgressBar):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs, batch, batch_idx: int
     ) -> None:
-        if self._line is None or not self._line.is_due:
+        if self._line is None:
+            return
+        if len(self._measured) < STEPS_MEASURED:
+            self._measure(trainer)
+        if not self._line.is_due:
             return
         share, (time, before) = share_of(trainer), self._began
         used = share - before
@@ -54,6 +60,14 @@ class TrainingBar(ProgressBar):
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
         words = f"step {trainer.global_step}" + ("" if loss is None else f", loss {float(loss):.4g}")
         self._line.show(share, words, left_s)
+
+    def _measure(self, trainer: pl.Trainer) -> None:
+        """Behind the last of the first steps, says what the others take."""
+        self._measured.append((self._clock(), share_of(trainer)))
+        (began, before), (now, share) = self._measured[0], self._measured[-1]
+        if len(self._measured) == STEPS_MEASURED and share > before:
+            step_s, left_s = (now - began) / (STEPS_MEASURED - 1), (now - began) * (1 - share) / (share - before)
+            log.info("training: about %.0f steps of %.2g s, %s", left_s / step_s, step_s, duration(left_s))
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._line is not None:

@@ -3,6 +3,7 @@ budget. The budget is max_steps, max_epochs or max_time, whichever is used up fi
 
 import logging
 import math
+import time
 from collections.abc import Mapping, Sequence
 from weakref import WeakKeyDictionary
 
@@ -89,6 +90,11 @@ def tell_limits(limits: Mapping, overrides: Sequence[str], task: str) -> None:
         )
 
 
+def seconds_of(duration: str | None) -> float | None:
+    """duration: as trainer.max_time."""
+    return Timer(duration).time_remaining()
+
+
 class StepTimer(Timer):
     """Lightning's time limit, without its validations, at which it logs the seconds and the steps until then: more
     steps in the same time would have more validations. A resumed run counts on from its checkpoint."""
@@ -113,3 +119,37 @@ class StepTimer(Timer):
     def time_elapsed(self, stage: str = "train") -> float:
         """Seconds of a stage, as Lightning's; of training without validations, except for one that is running."""
         return super().time_elapsed(stage) - (self._validated if stage == "train" else 0.0)
+
+
+class WholeTimer(Timer):
+    """A time limit for a whole run from here on, tables and validations included. It keeps time for a last validation:
+    as long as the longest so far took, or before the first what a batch of it says."""
+
+    def __init__(self, duration: str | None) -> None:
+        """duration: DD:HH:MM:SS."""
+        super().__init__(duration)
+        if self._duration is None:
+            raise LanternError("+time=all has no time to share; give trainer.max_time=<days:hours:minutes:seconds>")
+        self._made_at, self._kept_s = time.monotonic(), 0.0
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        super().on_train_start(trainer, pl_module)
+        used = time.monotonic() - self._made_at
+        self._duration -= used
+        if trainer.world_size > 1:
+            raise LanternError(f"+time=all is for one process, not for {trainer.world_size}; leave it out")
+        if self.time_remaining() <= 0:
+            raise LanternError(
+                f"tables and a validation take all of trainer.max_time, {used + self._kept_s:.0f} s; the tables are "
+                "stored now: start again, or give more"
+            )
+
+    def on_validation_batch_start(self, trainer: pl.Trainer, *others: object) -> None:
+        if trainer.sanity_checking:  # of whose batches the last counts: the first one is slower
+            self._start_time["validate"] = time.monotonic()
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        super().on_validation_end(trainer, pl_module)
+        seconds = self.time_elapsed("validate") * (sum(trainer.num_val_batches) if trainer.sanity_checking else 1)
+        self._duration -= max(0.0, seconds - self._kept_s)
+        self._kept_s = max(seconds, self._kept_s)

@@ -1,48 +1,88 @@
 """Features computed once, and read from disk at each step: the frozen target's of images (FeatureTable), worth the disk
 space where one target is distilled many times, and the text encoder's of captions (CaptionTable)."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from functools import partial
+from math import inf
 from pathlib import Path
+from random import Random
+from time import monotonic
 from typing import Any
 
 import torch
 from datasets import Dataset, Features, Value
 from torch import Tensor
 
-from lantern.data.cached_table import Budget, cache_key, cached_rows
+from lantern.data.cached_table import Budget, EnoughError, cache_key, cached_rows
 from lantern.data.splits import Split, Splits
 from lantern.errors import LanternError
 from lantern.identity import reading_hash, target_hashes, tensor_hash
 from lantern.models.llamagen.target import Conditioner, LlamaGenTarget
+from lantern.runtime.progress_line import duration
 from lantern.training.drafter.recipe import Layers
 from lantern.training.drafter.teacher_forcing import target_features
+from lantern.training.run.schedule import seconds_of
 
 FEATURE_BATCH, ENCODE_BATCH = 16, 32  # images, captions
 CAPTIONS_PER_SHARD = 512  # at most so many are encoded again after a killed run
-SHARD_BYTES = 2**28  # of images' features, which are in memory while they are made
+SHARD_BYTES = 2**25  # of images' features, which are in memory while they are made
+LEAST = 128  # images, however long they take
 IMAGE_COLUMNS = Features({"features": Value("large_binary"), "dtype": Value("string"), "caption": Value("string")})
 CAPTION_COLUMNS = Features({"features": Value("binary"), "visible": Value("binary"), "caption": Value("string")})
+log = logging.getLogger(__name__)
 
 
 class FeatureSplit(Sequence):
     """Items of a token split, with features read from disk at each access."""
 
-    def __init__(self, items: Split, rows: Dataset, shape: tuple[int, int], fingerprint: str) -> None:
-        """shape: R and P + L - 1."""
+    def __init__(
+        self, items: Split, rows: Dataset, order: Sequence[int], shape: tuple[int, int], fingerprint: str
+    ) -> None:
+        """order: the items whose features the rows are, and then those that have none; shape: R and P + L - 1."""
         self.items, self.rows, self.shape, self.fingerprint = items, rows, shape, fingerprint
+        self.places = sorted((item, row) for row, item in enumerate(order[: len(rows)]))
 
     def __len__(self) -> int:
-        return len(self.items)
+        return len(self.places)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        row = self.rows[int(index)]
+        index, place = self.places[index]
+        row = self.rows[place]
         features = torch.frombuffer(bytearray(row["features"]), dtype=getattr(torch, row["dtype"]))
         return self.items[index] | {"features": features.view(*self.shape, -1)}
 
     @property
     def captions(self) -> list[str]:
-        return self.items.captions
+        known = self.items.captions
+        return [known[item] for item, _ in self.places]
+
+
+class FeatureTime:
+    """What making features of `count` images takes, told after two batches. With a share of max_time, no shard is begun
+    when that is used up."""
+
+    def __init__(self, count: int, shard: int, max_time: str | None, share: float | None) -> None:
+        self.count, self.shard, self.max_s = count, shard, seconds_of(max_time)
+        self.limit_s = share * self.max_s if share and self.max_s else inf
+        self._asked: list[float] = []  # when
+
+    def check(self, done: int) -> None:
+        """Before every batch, with the number of images that have features; raises EnoughError."""
+        self._asked.append(monotonic())
+        if len(self._asked) == 3:
+            self._tell((self._asked[2] - self._asked[1]) / FEATURE_BATCH, self.count - done)
+        if done >= LEAST and done % self.shard == 0 and self._asked[-1] - self._asked[0] >= self.limit_s:
+            raise EnoughError
+
+    def _tell(self, each: float, left: int) -> None:
+        needed_s = min(each * left, self.limit_s)
+        words = "" if needed_s < self.limit_s else ", for as many as fit"
+        if self.limit_s < inf:
+            words += f"; with all else {duration(self.max_s)}"
+        elif self.max_s:
+            words += f"; with the training {duration(needed_s + self.max_s)}, and a last validation"
+        log.info("features of %s images at %.2g s: %s%s", f"{left:,}", each, duration(needed_s), words)
 
 
 class FeatureTable:
@@ -50,9 +90,14 @@ class FeatureTable:
     P + L - 1, F]}."""
 
     def __init__(
-        self, tokens: Splits, target: LlamaGenTarget, cache_dir: str, budget_gib: float, layers: Layers | None = None
-    ) -> None:
-        """layers: of the target whose inputs are stored behind its features, as Recipe.layers."""
+        self, tokens: Splits, target: LlamaGenTarget, cache_dir: str, budget_gib: float, layers: Layers | None = None,
+        max_time: str | None = None, share: float | None = None,
+    ) -> None:  # fmt: skip
+        """layers: of the target whose inputs are stored behind its features, as Recipe.layers; max_time: the trainer's;
+        share: of it, for as many images as fit, in a mixed order, since the first of a folder may be of one class."""
+        if share is not None and not 0 < share < 1:
+            raise LanternError(f"features_share={share} is no part of a time; give one between 0 and 1")
+        self.max_time, self.share = max_time, share
         self.tokens, self.target, self.cache_dir, self.budget_gib = tokens, target, Path(cache_dir), budget_gib
         self.layers = layers(target.num_layers) if layers else ()
 
@@ -61,7 +106,7 @@ class FeatureTable:
         items, target, weight = self.tokens.split(name), self.target, self.target.embed_weight
         reads = reading_hash(target, items[0]["caption"])
         key = cache_key(
-            items.fingerprint, *target_hashes(target), reads, target.guidance, str(weight.dtype), *self.layers
+            items.fingerprint, *target_hashes(target), reads, target.guidance, str(weight.dtype), *self.layers, "mixed"
         )
         shape = target.guidance, target.prefix_len + target.num_tokens - 1
         size = shape[0] * shape[1] * (1 + len(self.layers)) * weight.shape[1] * weight.element_size()
@@ -69,15 +114,20 @@ class FeatureTable:
             f"features of {len(items):,} {name} images", len(items) * size, self.budget_gib,
             "feature_table.budget_gib", "raise it, give fewer, or features=on_the_fly",
         )  # fmt: skip
-        batches = max(1, SHARD_BYTES // (FEATURE_BATCH * size))
+        shard = FEATURE_BATCH * max(1, SHARD_BYTES // (FEATURE_BATCH * size))
+        order = Random(0).sample(range(len(items)), len(items))
+        time = FeatureTime(len(items), shard, self.max_time, self.share)
         rows = cached_rows(
-            self.cache_dir / f"features-{name}-{key}", partial(self._rows, items), range(len(items)), IMAGE_COLUMNS,
-            1, batches * FEATURE_BATCH, FEATURE_BATCH, budget,
+            self.cache_dir / f"features-{name}-{key}", partial(self._rows, items, order, time), range(len(items)),
+            IMAGE_COLUMNS, 1, shard, FEATURE_BATCH, budget,
         )  # fmt: skip
-        return FeatureSplit(items, rows, shape, key)
+        return FeatureSplit(items, rows, order, shape, key)
 
-    def _rows(self, items: Split, indices: Sequence[int]) -> Iterator[dict[str, Any]]:
-        chosen = [items[i] for i in indices]
+    def _rows(
+        self, items: Split, order: Sequence[int], time: FeatureTime, places: Sequence[int]
+    ) -> Iterator[dict[str, Any]]:
+        time.check(places[0])
+        chosen = [items[order[place]] for place in places]
         tokens = torch.stack([item["tokens"] for item in chosen]).to(self.target.codebook.device)
         captions = [item["caption"] for item in chosen]
         features = target_features(self.target, tokens, captions, self.layers)

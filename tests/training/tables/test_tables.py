@@ -12,7 +12,8 @@ from lantern.models.llamagen.transformer import Transformer
 from lantern.models.llamagen.weights_folder import load_tokenizer
 from lantern.noise import gumbel_argmax
 from lantern.sampling import Sampling
-from lantern.training.tables.features import FeatureTable
+from lantern.training.tables import features
+from lantern.training.tables.features import FeatureSplit, FeatureTable
 from lantern.training.tables.tokens import LatentTable, TargetSamples, TokenTable
 
 
@@ -99,9 +100,67 @@ def test_targets_of_other_sizes_or_words_share_no_tables(target, tmp_path, sizes
         reader = WordFeatures(**WORDS | {"length": body.prefix_len} | words)
         made = LlamaGenTarget(body, reader, target.tokenizer, 2.0, "random")
         samples = TargetSamples(made, MemorySplits(2), Sampling(cfg_scale=2.0), str(tmp_path), seed=0, batch_size=2)
-        features = FeatureTable(MemorySplits(2), made, str(tmp_path), budget_gib=1).split("train")
-        return [samples.split("train").fingerprint, features.fingerprint]
+        stored = FeatureTable(MemorySplits(2), made, str(tmp_path), budget_gib=1).split("train")
+        return [samples.split("train").fingerprint, stored.fingerprint]
 
     before = keys({}, {})
     assert keys({}, {}) == before
     assert not set(keys(sizes, words)) & set(before)
+
+
+class SlowCores:
+    """A clock that goes on by `seconds` at each batch of features, at the first one by `first`."""
+
+    def __init__(self, monkeypatch, seconds: float, first: float) -> None:
+        self.now, honest = 0.0, features.target_features
+
+        def slow(*given: object) -> torch.Tensor:
+            self.now += seconds if self.now else first
+            return honest(*given)
+
+        monkeypatch.setattr(features, "target_features", slow)
+        monkeypatch.setattr(features, "monotonic", lambda: self.now)
+        monkeypatch.setattr(features, "SHARD_BYTES", 1)  # a batch each
+
+
+def test_features_take_their_share_of_the_time_on_slow_cores_and_the_next_run_adds_to_them(
+    target, tmp_path, monkeypatch, caplog
+):
+    """Catches features of all images, minutes beyond the time of the whole command, images of one class alone, features
+    of another item, a run that makes stored ones again, and too few of them to train on."""
+    caplog.set_level("INFO")
+    tokens, clock = MemorySplits(400), SlowCores(monkeypatch, 10, 10)
+    tokens.captions.sort()
+
+    def limited(max_time: str = "00:00:04:00") -> FeatureSplit:
+        return FeatureTable(tokens, target, str(tmp_path / "part"), 1, None, max_time, 0.5).split("train")
+
+    part = limited()
+    assert (len(part), clock.now) == (12 * 16, 120)
+    assert 60 < sum(caption == "wood" for caption in part.captions) < 132
+    assert "4:00" in caplog.text
+    whole = FeatureTable(tokens, target, str(tmp_path / "whole"), 1).split("train")
+    assert whole.captions == tokens.captions
+    wanted = {tuple(item["tokens"].tolist()): item for item in whole}
+    for item, caption in zip(part, part.captions, strict=True):
+        assert torch.equal(item["features"], wanted[tuple(item["tokens"].tolist())]["features"])
+        assert item["caption"] == caption
+    assert (len(limited()), len(limited()), len(limited())) == (384, 400, 400)
+    assert len(FeatureTable(tokens, target, str(tmp_path / "new"), 1, None, "00:00:00:02", 0.5).split("train")) == 128
+
+
+def test_the_first_features_tell_what_the_whole_command_will_take(target, tmp_path, monkeypatch, caplog):
+    """Catches a wait of minutes without a word, and an estimate by the first batch or without the training."""
+    caplog.set_level("INFO")
+    SlowCores(monkeypatch, 32, 99)  # 2 s an image
+    FeatureTable(MemorySplits(100), target, str(tmp_path), 1, None, "00:00:05:00").split("train")
+    (said,) = [record.getMessage() for record in caplog.records if record.name == features.__name__]
+    assert all(words in said for words in ("68 images", "2 s", "2:16", "7:16"))
+    FeatureTable(MemorySplits(100), target, str(tmp_path), 1, None, "00:00:05:00").split("train")
+    assert sum(record.name == features.__name__ for record in caplog.records) == 1  # nothing to wait for
+
+
+@pytest.mark.parametrize("share", [0, 1, -0.5])
+def test_a_share_of_no_time_or_of_all_is_refused(target, tmp_path, share):
+    with pytest.raises(LanternError, match=f"={share} "):
+        FeatureTable(MemorySplits(2), target, str(tmp_path), 1, None, "00:00:05:00", share)
