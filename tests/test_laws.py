@@ -2,7 +2,7 @@
 under ratio verification, and by counting many images of the whole loop under both verifications."""
 
 import pytest
-from support.tables import TableDrafter, TableTarget, deviation, law_of_one_round, many_images, p_value, sequence_law
+from support.tables import deviation, law_of_one_round
 
 from lantern.acceptance.cool_sd import CoolSD
 from lantern.acceptance.entropy_aware import EntropyAware
@@ -17,6 +17,7 @@ from lantern.continuous.gaussian_ratio import GaussianRatio
 from lantern.continuous.gaussian_shared import GaussianShared
 from lantern.drafters.jacobi.window import KIND
 from lantern.drafters.none import NoDrafter
+from lantern.laws.tables import TableDrafter, TableTarget, many_images, p_value, sequence_law
 from lantern.pipeline import PROVEN_TREES, PROVEN_VERIFICATIONS
 from lantern.sampling import Sampling
 from lantern.trees.adaptive import AdaptiveTree

@@ -5,10 +5,10 @@ import pytest
 import torch
 from support import tables
 from support.mutants import NoSubtraction
-from support.tables import TableDrafter, TableTarget, many_images, p_value, sequence_law
 from torch import Tensor
 
 from lantern.acceptance.exact import Exact
+from lantern.laws.tables import TableDrafter, TableTarget, many_images, p_value, sequence_law
 from lantern.noise import Noise, Purpose
 from lantern.sampling import Sampling
 from lantern.trees import sampled
