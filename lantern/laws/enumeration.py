@@ -12,7 +12,10 @@ from lantern.laws.tables import TableTarget, many_images
 from lantern.sampling import Sampling
 from lantern.trees.static import StaticTree
 from lantern.types import AcceptanceRule, Drafter, DraftTree, Proposals, Verdict, Verification
+from lantern.verification.block import BlockProposals
+from lantern.verification.ratio import RatioProposals
 
+ENUMERATED = ("sample_scores", "topk_scores", "redraw")  # of RatioProposals
 Branches = dict[Hashable, tuple[int, float]]  # by the place of a draw: which alternative, and its probability
 
 
@@ -96,13 +99,16 @@ class ScriptedNoise:
 
 
 class ScriptedProposals:
-    """Children in every order in which they can be drawn without replacement; num_children counts them by node, or is
-    the most that any node has. Windows are redrawn in every way, coupled as by RatioProposals."""
+    """RatioProposals with every draw enumerated: guesses of windows, and children in every order in which they can be
+    drawn without replacement. num_children counts them by node, or is the most that any node has."""
 
     needs_draft_law = True
 
-    def __init__(self, scripts: "Scripts | RowScripts", num_children: Sequence[int] | int) -> None:
-        self._scripts, self._num_children = scripts, num_children
+    def __init__(
+        self, scripts: "Scripts | RowScripts", num_children: Sequence[int] | int, is_coupled: bool = True
+    ) -> None:
+        """is_coupled: whether guesses are coupled to their former draws, else they are drawn anew."""
+        self._scripts, self._num_children, self._is_coupled = scripts, num_children, is_coupled
 
     def sample_scores(self, log_q: Tensor, nodes: Tensor, depth: int) -> Tensor:
         rows = torch.arange(len(log_q))
@@ -125,7 +131,7 @@ class ScriptedProposals:
         return torch.stack(drawn, dim=1)
 
     def redraw_coupled(self, laws: Tensor, former: Tensor, former_laws: Tensor, known: Tensor) -> Tensor:
-        drawn = []
+        drawn, known = [], known if self._is_coupled else torch.zeros_like(known)
         for offset, (law, token, old) in enumerate(
             zip(*(x.unbind(1) for x in (laws, former, former_laws)), strict=True)
         ):
@@ -202,7 +208,7 @@ class _ScriptedSampling(Sampling):
 
 @dataclass(frozen=True)
 class _ScriptedVerification:
-    """A verification whose children are drawn by the scripts."""
+    """A verification for which children and guesses are drawn by the scripts, if it proposes them as ratio or block."""
 
     verification: Verification
     num_children: Sequence[int] | int
@@ -210,7 +216,13 @@ class _ScriptedVerification:
     head_s: float = 0.0
 
     def proposals(self, noise: LoopNoise) -> Proposals:
-        return ScriptedProposals(noise.scripts, self.num_children)
+        kind = self.verification.proposals
+        draws = [(getattr(kind, name, None), getattr(RatioProposals, name)) for name in ENUMERATED]
+        couplings = [RatioProposals.redraw_coupled, BlockProposals.redraw_coupled]
+        coupling = getattr(kind, "redraw_coupled", None)
+        if any(found is not known for found, known in draws) or coupling not in couplings:
+            raise OtherNoiseError(f"{kind} are not enumerated")
+        return ScriptedProposals(noise.scripts, self.num_children, coupling is couplings[0])
 
     def __call__(self, tree: DraftTree, probs: Tensor, rule: AcceptanceRule, noise: LoopNoise) -> Verdict:
         return self.verification(tree, probs, rule, noise)

@@ -11,7 +11,7 @@ from lantern import sampling
 from lantern.drafters.jacobi.jacobi import Jacobi, redraw, redraw_coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.starts import Left, Nearest, Uniform
-from lantern.laws.enumeration import LoopNoise, Scripts, every_outcome, law_of_images
+from lantern.laws.enumeration import LoopNoise, Scripts, every_outcome
 from lantern.laws.tables import TableTarget, many_images, p_value, sequence_law
 from lantern.noise import Noise, Purpose
 from lantern.sampling import Sampling
