@@ -84,10 +84,8 @@ class ScriptedNoise:
     def accepts(self, probability: Tensor, node: Tensor) -> Tensor:
         """As Noise. The root, node 0, stands for rows in which nothing is judged any more; of a chain [B, M] a coin is
         tossed only behind accepted ones."""
-        coins, goes_on = (
-            torch.stack([1 - probability, probability], -1).view(len(node), -1, 2),
-            (node > 0).view(len(node), -1),
-        )
+        chance, goes_on = (part.reshape(len(node), -1) for part in (probability.clamp(0, 1), node > 0))
+        coins = torch.stack([1 - chance, chance], -1)
         found = torch.zeros_like(goes_on)
         for place in range(coins.shape[1]):
             asked = goes_on[:, place] & found[:, :place].all(1)

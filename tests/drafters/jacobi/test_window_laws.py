@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from lantern import sampling
+from lantern.acceptance.exact import Exact
 from lantern.drafters.jacobi.jacobi import Jacobi, redraw, redraw_coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.starts import Left, Nearest, Uniform
-from lantern.laws.enumeration import LoopNoise, Scripts, every_outcome
+from lantern.laws.enumeration import LoopNoise, Scripts, every_outcome, law_of_images
 from lantern.laws.tables import TableTarget, many_images, p_value, sequence_law
 from lantern.noise import Noise, Purpose
 from lantern.sampling import Sampling
@@ -149,6 +150,34 @@ def test_a_window_under_ratio_decodes_the_targets_law_exactly(monkeypatch, redra
     made = partial(Jacobi, length=2, start=STARTS[start], redraw=redraw, sampling=UNGUIDED)
     law, wanted = law_by_noise(monkeypatch, made, num_tokens)
     torch.testing.assert_close(law, wanted, rtol=0, atol=1e-12)
+
+
+WARM = Sampling(temperature=0.7, top_k=2)
+HOT = Sampling(temperature=1.5, cfg_scale=1.0)
+
+
+@pytest.mark.parametrize("sampling", [WARM, pytest.param(HOT, marks=pytest.mark.full)], ids=["warm", "hot"])
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("redraw", [redraw_coupled, redraw])
+@pytest.mark.parametrize("verification", [Ratio(), Block()], ids=["ratio", "block"])
+def test_a_window_decodes_the_targets_law_at_any_temperature(verification, redraw, start, sampling):
+    """Catches laws of a window without the temperature or the cut of the laws that judge it."""
+    target = TableTarget(vocab_size=3, num_tokens=4, cfg_scale=sampling.cfg_scale)
+    drafter = Jacobi(target, 2, STARTS[start], redraw, sampling)
+    law = law_of_images(target, drafter, verification, Exact(), sampling)
+    torch.testing.assert_close(law, sequence_law(target, sampling), rtol=0, atol=1e-12)
+
+
+def test_a_window_starts_from_the_law_of_the_sampling():
+    """Catches first guesses without temperature: lossless, and seldom right."""
+    target = TableTarget(vocab_size=3, num_tokens=4, cfg_scale=2.0)
+    drafter = Jacobi(target, 2, Nearest(), redraw, WARM)
+    target.allocate(1, 3)
+    drafter.allocate(1)
+    prefill = target.prefill(["x"], torch.arange(1))
+    drafter.begin(prefill, torch.arange(1))
+    drafter.draft(torch.tensor([0]), torch.tensor([3]), EnumeratedDraws(WindowNoise(Scripts([{}]))))
+    torch.testing.assert_close(drafter.window.laws, WARM.law(prefill.logits).expand(-1, 2, -1))
 
 
 @pytest.mark.full
