@@ -7,13 +7,17 @@ export_paths()
 
 __version__ = "0.2.0"
 
-__all__ = ["load"]
+__all__ = ["check_law", "load"]
 
 
 def __getattr__(name: str) -> object:
-    """`lantern.load` brings Hydra with it, which most imports of the package do without."""
+    """`lantern.load` brings Hydra with it, `lantern.check_law` torch, which most imports of the package do without."""
     if name == "load":
         from lantern.api import load
 
         return load
+    if name == "check_law":
+        from lantern.laws.certificate import check_law
+
+        return check_law
     raise AttributeError(f"module 'lantern' has no attribute {name!r}")

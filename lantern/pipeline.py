@@ -1,9 +1,11 @@
 """A target with everything it takes to decode on it, described by the keys of a result row."""
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from inspect import signature
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from lantern.acceptance.exact import Exact
@@ -12,8 +14,10 @@ from lantern.continuous.gaussian_shared import GaussianShared
 from lantern.decoding import DecodingSetup, Step, first_rounds, generate, steps
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError, unknown_setting
+from lantern.identity import module_hash
+from lantern.runtime.files import read_object
 from lantern.sampling import Sampling
-from lantern.types import AcceptanceRule, Drafter, Generation, Round, Target, TreePolicy, Verification
+from lantern.types import AcceptanceRule, Drafter, Generation, Round, Target, TreeLabel, TreePolicy, Verification
 from lantern.verification import Ratio, SharedLaw, SharedNoise
 from lantern.verification.block import Block
 
@@ -23,6 +27,16 @@ PROVEN_VERIFICATIONS = (Ratio, SharedNoise, SharedLaw, Block, GaussianRatio, Gau
 PROVEN_TREES = ("none", "static", "eagle2", "ddd", "adaptive", "sampled", "window")
 OF_A_RULE = ("name", "verification", "lossless", "parameters", "judge")
 RULE_KEYS = ("k", "delta", "lam")  # parameters that have a column of their own in every row
+LAW_FILE = ".law.json"  # behind the name of a module: what lantern.check_law found out about its classes
+ROUNDING = 1e-9  # of an enumerated law: more is a deviation
+
+
+class Law(NamedTuple):
+    """Whether the output law is the target's, and why a row says so."""
+
+    lossless: bool
+    reason: str
+    is_open: bool = False  # nothing shows it yet, nor the contrary
 
 
 class DrafterOverrides(NamedTuple):
@@ -57,11 +71,24 @@ class Pipeline(DecodingSetup):
         """The same with torch.compile; LanternError from a target that cannot be compiled."""
         return replace(self.baseline(), target=self.target.configured(self.sampling.cfg_scale, True))
 
+    @cached_property
+    def law(self) -> Law:
+        """Lossless are combinations of Lantern's own parts that its tests cover, and those of a certificate."""
+        rule, verification, drafter = self.rule, self.verification, self.drafter
+        if not rule.lossless:
+            settings = ", ".join(f"acceptance.{name}={value}" for name, value in rule.parameters.items())
+            return Law(False, f"{settings or f'acceptance={rule.name}'} changes the law")
+        parts = {"rule": rule, "verification": verification, "tree": drafter.tree, "drafter": drafter}
+        if any(is_foreign(part) for part in parts.values()):
+            return certified_law(parts, self.sampling.is_greedy)
+        is_proven = type(verification) in PROVEN_VERIFICATIONS and drafter.tree.kind in PROVEN_TREES
+        shown = "proven by Lantern's tests" if is_proven else "no test of Lantern's shows that the law is kept"
+        return Law(is_proven, f"{rule.name} rule, {verification.name} on {drafter.tree.kind}: {shown}")
+
     @property
     def lossless(self) -> bool:
-        """Whether the output law is the target's: claimed only for combinations that an exact-law test covers."""
-        is_proven = type(self.verification) in PROVEN_VERIFICATIONS and self.drafter.tree.kind in PROVEN_TREES
-        return self.rule.lossless and is_proven
+        """Whether the output law is the target's."""
+        return self.law.lossless
 
     def describe(self) -> dict[str, object]:
         """The setting's keys of a result row (design: model … cfg_scale), then the rule's further parameters under the
@@ -141,6 +168,81 @@ def check_skip(pipeline: Pipeline) -> None:
             f"acceptance.skip={skip} leaves nothing to judge of what {pipeline.drafter.name} drafts, {depth} tokens "
             f"deep; give {depth - 1} at most"
         )
+
+
+def is_foreign(part: object) -> bool:
+    """Whether a part is none of Lantern's, by its class: a name or a kind can be anybody's."""
+    return type(part).__module__.split(".")[0] != "lantern"
+
+
+def part_record(role: str, part: object) -> dict[str, object]:
+    """What a certificate holds of a part that is not Lantern's: its class, a hash of its code with what it imports of
+    the user's and, of rules and verifications, the settings. Trees and drafters are checked at small sizes, and count
+    at every size."""
+    source = source_of(part)
+    held = vars(part) if role in ("rule", "verification") and hasattr(part, "__dict__") else {}
+    settings = {name: _plain(value) for name, value in held.items() if name != "head_s"}  # a clock
+    code = module_hash(type(part).__module__, source) if source else None
+    return {"class": class_name(part), "code": code, "settings": settings}
+
+
+def class_name(part: object) -> str:
+    """By the name of the file, since a module that is run as a program is called __main__."""
+    source = source_of(part)
+    return f"{source.stem if source else type(part).__module__}.{type(part).__qualname__}"
+
+
+def source_of(part: object) -> Path | None:
+    """The file of a part's class; None for a class typed into an interpreter."""
+    file = getattr(sys.modules.get(type(part).__module__), "__file__", None)
+    return Path(file) if file and Path(file).is_file() else None
+
+
+def _plain(value: object) -> object:
+    """JSON of a setting: numbers, texts and collections of them; of anything else its class."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value if value is None or isinstance(value, bool | int | float | str) else type(value).__qualname__
+
+
+def labels_of(parts: Mapping[str, Any], is_greedy: bool) -> dict[str, object]:
+    """A combination of parts by their names; of trees by the kind, of drafters not at all, since Lantern's differ in
+    their laws alone."""
+    names = {"rule": parts["rule"].name, "verification": parts["verification"].name, "tree": parts["tree"].kind}
+    return {**names, "is_greedy": is_greedy}
+
+
+def certified_law(parts: Mapping[str, Any], is_greedy: bool) -> Law:
+    """What a certificate beside the file of a part that is not Lantern's says of this combination. Of several such
+    parts it must hold all: that each of them keeps the law does not show that they do together."""
+    foreign = {role: part for role, part in parts.items() if is_foreign(part)}
+    records = {role: part_record(role, part) for role, part in foreign.items()}
+    free = {*foreign, *(["tree"] if "drafter" in foreign and isinstance(parts["tree"], TreeLabel) else [])}  # a name
+    own = {role: label for role, label in labels_of(parts, is_greedy).items() if role not in free}
+    reason = f"no certificate for {' with '.join(str(record['class']) for record in records.values())}"
+    for source in filter(None, dict.fromkeys(map(source_of, foreign.values()))):
+        file = source.with_suffix(LAW_FILE)
+        for held in read_object(file).values():
+            if _of_each(held["parts"], "class") != _of_each(records, "class"):
+                continue
+            found = [result for result in held["results"] if own.items() <= result.items()]
+            changed = [key for key in ("code", "settings") if _of_each(held["parts"], key) != _of_each(records, key)]
+            if changed:
+                reason = f"{file.name} is of other {changed[0]}"
+            elif not found:
+                reason = f"{file.name} does not cover {', '.join(f'{role}={label}' for role, label in own.items())}"
+            else:
+                worst, cases = max(result["deviation"] for result in found), sum(result["cases"] for result in found)
+                says = "" if worst <= ROUNDING else "the law deviates by "
+                return Law(worst <= ROUNDING, f"{file.name}: {says}{worst:.1g} over {cases} cases")
+    call = f"lantern.check_law({', '.join(f'{role}=...' for role in foreign)})"
+    return Law(False, f"{reason}; run {call}", is_open=True)
+
+
+def _of_each(records: Mapping[str, Mapping[str, object]], key: str) -> dict[str, object]:
+    return {role: record[key] for role, record in records.items()}
 
 
 def missing_arguments(part: object) -> set[str]:

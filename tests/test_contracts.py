@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.tables import TableDrafter
 from support.toy import tiny_eagle, tiny_target
 from torch import Tensor
 
@@ -25,6 +24,7 @@ from lantern.errors import LanternError
 from lantern.evaluation.evaluate import Evaluation
 from lantern.evaluation.plan import Plan
 from lantern.evaluation.rows import is_baseline
+from lantern.laws.tables import TableDrafter
 from lantern.metrics.visits import RecordingDrafter
 from lantern.pipeline import Pipeline, PipelineFactory, pipelines
 from lantern.row_parallel import RowParallel

@@ -136,12 +136,18 @@ class Brightness:
     ("quality.num_images=2", "speed.num_prompts=0", "acceptance=exact", "verification=shared_noise"),
 )  # fmt: skip
 EXPECTED = {
-    RULE: {"acceptance": "mixture", "acceptance.share": 0.25, "verification": "ratio", "lossless": False},
-    TREE: {"tree": "fan", "lossless": False, "drafter": "eagle"},
+    RULE: {
+        "acceptance": "mixture", "acceptance.share": 0.25, "verification": "ratio", "lossless": False,
+        "law": "acceptance.share=0.25 changes the law",
+    },
+    TREE: {
+        "tree": "fan", "lossless": False, "drafter": "eagle",
+        "law": "no certificate for my_parts.Fan; run lantern.check_law(tree=...)",
+    },
     DRAFTER: {"drafter": "repeat", "tree": "last_token", "lossless": False},
     TARGET: {"model": "noise", "drafter": "jacobi", "lossless": True, "target_hash": "noise"},
     METRIC: {"brightness_of": 2, "brightness_diff": 0.0},
-}
+}  # fmt: skip
 SMALL = ["speed.num_prompts=1", "quality.num_images=0", "output_tv.num_positions=0", "tracking.mode=disabled"]
 
 

@@ -30,6 +30,7 @@ ORDER = (  # lowest first: a module imports from its own room and lower ones
     "row_parallel",
     "continuous",
     "pipeline",
+    "laws",
     "metrics",
     "evaluation",
     "tuning",

@@ -5,10 +5,12 @@ import pytest
 import torch
 from support import tables
 from support.mutants import NoSubtraction
-from support.tables import TableDrafter, TableTarget, many_images, p_value, sequence_law
 from torch import Tensor
 
 from lantern.acceptance.exact import Exact
+from lantern.engine.judging import Judge
+from lantern.laws.enumeration import law_of_images
+from lantern.laws.tables import TableDrafter, TableTarget, many_images, p_value, sequence_law
 from lantern.noise import Noise, Purpose
 from lantern.sampling import Sampling
 from lantern.trees import sampled
@@ -117,6 +119,58 @@ def test_a_bonus_token_from_the_wrong_node_is_caught(monkeypatch):
     monkeypatch.setattr(ratio, "judge_chain", ratio.judge_reached_nodes)
     assert deviation(chain(1)) > 1e-3
     assert deviation(SIBLINGS) > 1e-3
+
+
+WARM = Sampling(temperature=0.7)
+
+
+def of_images(tree, verification=None) -> float:
+    """How far the enumerated law of whole images at another temperature is from the target's."""
+    target = TableTarget(vocab_size=3, num_tokens=3, cfg_scale=2.0)
+    drafter = TableDrafter(target, tree, WARM)
+    law = law_of_images(target, drafter, verification or Ratio(), Exact(), WARM)
+    return float((law - sequence_law(target, WARM)).abs().max())
+
+
+@pytest.mark.parametrize("tree", [chain(1), SIBLINGS, Eagle2Tree(4, 2, 2)], ids=["chain", "siblings", "eagle2"])
+def test_a_round_judged_without_temperature_is_caught(tree, monkeypatch):
+    """Its first token is drawn rightly."""
+    assert of_images(tree) < 1e-9
+
+    def forgetful(judge, tree, logits):
+        probs = logits.softmax(-1)
+        return probs, judge.verification(tree, probs, judge.rule, judge.noise)
+
+    monkeypatch.setattr(Judge, "__call__", forgetful)
+    assert of_images(tree) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("way", "tree"), [("judge_chain", chain(1)), ("judge_reached_nodes", SIBLINGS)], ids=["chain", "siblings"]
+)
+def test_one_way_of_ratio_that_judges_without_temperature_is_caught(way, tree, monkeypatch):
+    honest = getattr(ratio, way)
+
+    def forgetful(tree, probs, rule, noise):
+        plain = (probs.log() * WARM.temperature).softmax(-1) if tree.tokens.shape[1] > 1 else probs
+        return honest(tree, plain, rule, noise)
+
+    monkeypatch.setattr(ratio, way, forgetful)
+    assert of_images(tree) > 1e-3
+
+
+def test_a_drafter_whose_laws_are_of_another_temperature_than_its_draws_is_caught():
+    """It draws by the sampling, and hands on q without it."""
+
+    class Forgetful(TableDrafter):
+        def draft(self, roots, tokens_left, proposals):
+            tree = super().draft(roots, tokens_left, proposals)
+            plain = (tree.draft_probs.log() * WARM.temperature).softmax(-1) if tree.draft_probs is not None else None
+            return DraftTree(tree.tokens, tree.parents, plain)
+
+    target = TableTarget(vocab_size=3, num_tokens=3, cfg_scale=2.0)
+    law = law_of_images(target, Forgetful(target, SIBLINGS, WARM), Ratio(), Exact(), WARM)
+    assert (law - sequence_law(target, WARM)).abs().max() > 1e-3
 
 
 class CoinOfTheChild(Noise):

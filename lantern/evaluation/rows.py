@@ -31,7 +31,7 @@ SPEED_KEYS = (
 )  # fmt: skip
 PROTOCOL_KEYS = (
     "fingerprint", "target_hash", "tokenizer_hash", "prompts_hash", "split", "batch_size", "dtype", "device", "threads",
-    "compile", "cuda_graphs", "tf32", "code", "user_code", "revision", "torch", "warnings",
+    "compile", "cuda_graphs", "tf32", "code", "user_code", "revision", "torch", "law", "warnings",
 )  # fmt: skip
 IDENTITY_KEYS = (  # besides SETTING_KEYS, of a setting
     "target_hash", "prompts_hash", "split", "num_images", "batch_size", "dtype", "device", "threads", "torch",

@@ -43,7 +43,7 @@ def tiny_parallel(target: LlamaGenTarget, tree, sampling: Sampling) -> Parallel:
     return Parallel(network.to(target.embed_weight.dtype), target, tree, sampling, "tiny-parallel")
 
 
-def slow_laws(drafter: Parallel, prompt: str, committed: list[int]) -> torch.Tensor:
+def slow_laws(drafter: Parallel, sampling: Sampling, prompt: str, committed: list[int]) -> torch.Tensor:
     """[levels, V] behind the committed tokens: pairs as EAGLE's, and behind the last a row a level, which reads that
     pair through the level's own entrance, stands one position further and sees all rows before it."""
     target, network = drafter.target, drafter.network
@@ -54,19 +54,24 @@ def slow_laws(drafter: Parallel, prompt: str, committed: list[int]) -> torch.Ten
     positions = torch.arange(1, x.shape[1] + 1).clamp(max=len(target.rotation) - 1)
     x = x + network.attention(x, target.rotation[None, positions], None)
     x = x + network.feed_forward(network.ffn_norm(x))
-    return drafter.sampling.law(target.head(target.guide(x[None, :, -LEVELS:])))[0]
+    return sampling.law(target.head(target.guide(x[None, :, -LEVELS:])))[0]
 
 
-@pytest.mark.parametrize("cfg_scale", [2.0, 1.0])
+@pytest.mark.parametrize(
+    "sampling",
+    [Sampling(), Sampling(cfg_scale=1.0), Sampling(temperature=0.7, top_k=9)],
+    ids=["guided", "unguided", "cut"],
+)
 @torch.inference_mode()
-def test_level_laws_equal_one_causal_pass_over_all_pairs(cfg_scale):
-    """Catches levels that attend to the gaps of uneven rows or last round's levels, wrong positions, lost pairs."""
-    target, policy = tiny_target(cfg_scale), AllLevels()
-    drafter = tiny_parallel(target, policy, Sampling(cfg_scale=cfg_scale))
+def test_level_laws_equal_one_causal_pass_over_all_pairs(sampling):
+    """Catches levels that attend to the gaps of uneven rows or last round's levels, wrong positions, lost pairs, and
+    scores without temperature or top_k."""
+    target, policy = tiny_target(sampling.cfg_scale), AllLevels()
+    drafter = tiny_parallel(target, policy, sampling)
     for prompts, committed, forwards in uneven_rounds(target, drafter, 4):
         assert forwards == 1
         for row, tokens in enumerate(committed):
-            slow = slow_laws(drafter, prompts[row], tokens)
+            slow = slow_laws(drafter, sampling, prompts[row], tokens)
             torch.testing.assert_close(policy.laws[row], slow, rtol=0, atol=1e-10)
 
 

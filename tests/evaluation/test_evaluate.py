@@ -20,10 +20,12 @@ from lantern.evaluation.rows import (
     PROTOCOL_KEYS,
     SETTING_KEYS,
     SPEED_KEYS,
+    WARNING_BREAK,
     is_baseline,
     read_rows,
+    setting_id,
 )
-from lantern.pipeline import Pipeline
+from lantern.pipeline import Law, Pipeline
 from lantern.reporting.publish import write_measurements
 from lantern.sampling import Sampling
 from lantern.verification import SharedNoise
@@ -48,6 +50,20 @@ def test_a_row_has_the_fixed_keys_in_their_order_then_the_metrics(tmp_path):
     assert method.row["num_images"] == 5
     assert method.row["drafter"] == "eagle"
     assert baseline.row["drafter"] == "none"
+
+
+def test_a_row_says_why_it_is_lossless_or_not_and_warns_where_nothing_shows_it(tmp_path):
+    """Catches a reason that only the program knows, and a user who is not told what to call."""
+
+    class Unknown(FakePipeline):
+        law = Law(False, "no certificate", is_open=True)
+
+    baseline, method = evaluation(tmp_path, 1, 0).run(Unknown())
+    assert (baseline.row["law"], method.row["law"]) == ("of a fake", "no certificate")
+    assert "no certificate" in method.row["warnings"].split(WARNING_BREAK)
+    assert "no certificate" not in (baseline.row["warnings"] or "")
+    named = setting_id(method.row)
+    assert setting_id(method.row | {"law": "my_rule.law.json: 1e-16 over 8 cases"}) == named
 
 
 def test_speed_up_is_the_ratio_of_latencies_and_tokens_per_step_leave_the_prefill_out(tmp_path):

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from support.tables import TableTarget
 
 from lantern.evaluation import speed
 from lantern.experiments.engine import throughput_row
+from lantern.laws.tables import TableTarget
 from lantern.types import Generation, Round
 
 

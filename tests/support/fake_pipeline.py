@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lantern.engine.graphs import EagerPasses
+from lantern.pipeline import Law
 from lantern.sampling import Sampling
 from lantern.types import DraftTree, Forward, Generation, Round, TreeTopology, Verdict
 
@@ -84,6 +85,10 @@ class FakePipeline:
         target = FakeTarget()
         target.compiles = True
         return replace(self.baseline(), latency_s=0.8, target=target)
+
+    @property
+    def law(self) -> Law:
+        return Law(self.drafter == "none", "of a fake")
 
     @property
     def is_baseline(self) -> bool:

@@ -1,11 +1,12 @@
 """Rules and trees at six codes, and the law that a rule commits at a visited position, by enumeration."""
 
 import torch
-from support.tables import ROOT, TableDrafter, TableTarget, law_of_one_round
+from support.tables import ROOT, law_of_one_round
 
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.lantern_pp import LanternPP
+from lantern.laws.tables import TableDrafter, TableTarget
 from lantern.metrics.output_tv import OutputTV
 from lantern.metrics.visits import Visit
 from lantern.sampling import Sampling

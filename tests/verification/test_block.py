@@ -2,16 +2,17 @@
 
 import pytest
 import torch
-from support.enumeration import ScriptedNoise, every_outcome
 from support.random_trees import CODES, NODES, ROWS, FixedNoise, assert_same, random_laws
 from support.slow_walks import argmax
-from support.tables import TableDrafter, TableTarget, deviation, law_of_one_round, sequence_law
+from support.tables import deviation, law_of_one_round
 
 from lantern.acceptance.exact import Exact
 from lantern.acceptance.gsd import GSD
 from lantern.acceptance.lantern import Lantern
 from lantern.acceptance.tv_budget import TvBudget
 from lantern.errors import LanternError
+from lantern.laws.enumeration import ScriptedNoise, every_outcome
+from lantern.laws.tables import TableDrafter, TableTarget, sequence_law
 from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import chain
@@ -121,7 +122,7 @@ def mean_accepted(verification, seed: int) -> float:
     p, q = p / p.sum(-1, keepdim=True), q / q.sum(-1, keepdim=True)
 
     def run(scripts):
-        batch, tokens = len(scripts.weights), [torch.zeros(len(scripts.weights), dtype=torch.long)]
+        batch, tokens = len(scripts), [torch.zeros(len(scripts), dtype=torch.long)]
         for node in range(3):
             tokens.append(scripts.choose(q[:, node].expand(batch, -1), torch.ones(batch, dtype=torch.bool)))
         parents = torch.arange(-1, 3).expand(batch, -1)

@@ -5,7 +5,6 @@ import pytest
 import torch
 from support.random_trees import CODES, ROWS, assert_same, random_case
 from support.slow_walks import shared_walk
-from support.tables import TableDrafter, TableTarget, many_images, p_value
 from support.toy import decode, plain_tokens, tiny_eagle, tiny_target
 
 from lantern.acceptance.cool_sd import CoolSD
@@ -19,6 +18,7 @@ from lantern.acceptance.vvs import VVS
 from lantern.drafters.jacobi.jacobi import Jacobi, redraw, redraw_coupled
 from lantern.drafters.jacobi.starts import Nearest
 from lantern.errors import LanternError
+from lantern.laws.tables import TableDrafter, TableTarget, many_images, p_value
 from lantern.sampling import Sampling
 from lantern.trees.eagle2 import Eagle2Tree
 from lantern.trees.static import StaticTree, chain

@@ -21,6 +21,8 @@ TREES = {
     "static": StaticTree([[0], [1], [2], [0, 0], [0, 1], [1, 0], [2, 0], [0, 0, 0], [0, 1, 0], [2, 0, 0]]),
     "eagle2": Eagle2Tree(total=14, depth=4, width=3),
 }
+CASES = [(tree, sampling) for sampling in (Sampling(), Sampling(cfg_scale=1.0)) for tree in TREES]
+CASES += [("chain", Sampling(temperature=0.7, top_k=9))]
 
 
 class Witnessed:
@@ -47,7 +49,7 @@ class Witnessed:
         return self.tree.grow(roots, tokens_left, watched, proposals)
 
 
-def slow_law(drafter: Eagle, prompt: str, committed: list[int], drafted: tuple[int, ...]) -> Tensor:
+def slow_law(drafter: Eagle, sampling: Sampling, prompt: str, committed: list[int], drafted: tuple[int, ...]) -> Tensor:
     """q behind the committed tokens and the drafted ones, the root among the committed: pair i is feature i with
     token i + 1, text rows carry code 0, and behind the root each feature is the drafter's own last output."""
     target = drafter.target
@@ -60,17 +62,17 @@ def slow_law(drafter: Eagle, prompt: str, committed: list[int], drafted: tuple[i
         outputs = drafter.network(embeddings, features, rotation, None)[:, -1:]
         features = torch.cat([features, outputs], dim=1)
         tokens = [*tokens, token]
-    return drafter.sampling.law(target.head(target.guide(outputs[None])))[0, 0]
+    return sampling.law(target.head(target.guide(outputs[None])))[0, 0]
 
 
 @pytest.mark.parametrize("layers", [(), (1, 0)], ids=["features", "layers"])
-@pytest.mark.parametrize("cfg_scale", [2.0, 1.0])
-@pytest.mark.parametrize("tree", TREES)
+@pytest.mark.parametrize(("tree", "sampling"), CASES, ids=str)
 @torch.inference_mode()
-def test_draft_laws_equal_one_causal_pass_over_all_pairs(tree, cfg_scale, layers):
+def test_draft_laws_equal_one_causal_pass_over_all_pairs(tree, sampling, layers):
     """Catches lost pairs of accepted tokens, wrong positions, attention to siblings, features of other parents; layers
-    in another order, outputs in their place, and drafter outputs that are mapped again as layers are."""
-    target, sampling = tiny_target(cfg_scale), Sampling(cfg_scale=cfg_scale)
+    in another order, outputs in their place, drafter outputs that are mapped again as layers are, and scores without
+    temperature or top_k."""
+    target = tiny_target(sampling.cfg_scale)
     policy = Witnessed(TREES[tree])
     drafter = tiny_eagle(target, policy, sampling, layers=layers)
     for prompts, committed, forwards in uneven_rounds(target, drafter, 5):
@@ -79,7 +81,7 @@ def test_draft_laws_equal_one_causal_pass_over_all_pairs(tree, cfg_scale, layers
         for row, seen in enumerate(policy.seen):
             for path, law in seen:
                 if len(committed[row]) + len(path) <= target.num_tokens:
-                    slow = slow_law(drafter, prompts[row], committed[row], path[1:])
+                    slow = slow_law(drafter, sampling, prompts[row], committed[row], path[1:])
                     torch.testing.assert_close(law, slow, rtol=0, atol=1e-10)
 
 

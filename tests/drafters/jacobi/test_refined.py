@@ -24,6 +24,12 @@ class Likeliest(SharedProposals):
         return laws.argmax(-1)
 
 
+class Recording(Likeliest):
+    def pick(self, laws: torch.Tensor) -> torch.Tensor:
+        self.laws = laws
+        return super().pick(laws)
+
+
 class Left:
     """What a pass has left behind for one image: by place behind the root its features [R, F], the token it was read
     with and the token that would have followed."""
@@ -104,6 +110,21 @@ def test_a_window_is_refined_as_written_out_position_by_position(cfg_scale, pass
             left[row] = Left(forward.features[row, :, behind], tree.tokens[row, behind].tolist(), picks)
     assert len({len(tokens) for tokens in committed}) > 1  # uneven
     assert refined > 6
+
+
+@torch.inference_mode()
+def test_a_window_is_refined_under_the_law_of_the_sampling():
+    """Catches picks from a law without temperature or top_k, of which the likeliest code is the same."""
+    laws = []
+    for sampling in (Sampling(), Sampling(temperature=0.7, top_k=9)):
+        target, proposals = tiny_target(), Recording(None)
+        drafter = tiny_refined(target, sampling, passes=1)
+        target.allocate(1, LENGTH + 1)
+        drafter.allocate(1)
+        drafter.begin(target.prefill(PROMPTS[:1], torch.arange(1)), torch.arange(1))
+        drafter.draft(torch.tensor([3]), torch.tensor([99]), proposals)
+        laws.append(proposals.laws)
+    torch.testing.assert_close(laws[1], Sampling(temperature=0.7, top_k=9).law(laws[0].log()))
 
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.0), Sampling(top_k=5)], ids=["sampled", "greedy", "top_k"])

@@ -5,14 +5,15 @@ from functools import partial
 
 import pytest
 import torch
-from support.enumeration import ScriptedNoise, Scripts, every_outcome
-from support.tables import TableTarget, many_images, p_value, sequence_law
 from torch import Tensor
 
 from lantern import sampling
+from lantern.acceptance.exact import Exact
 from lantern.drafters.jacobi.jacobi import Jacobi, redraw, redraw_coupled
 from lantern.drafters.jacobi.proactive import ProactiveJacobi
 from lantern.drafters.jacobi.starts import Left, Nearest, Uniform
+from lantern.laws.enumeration import LoopNoise, Scripts, every_outcome, law_of_images
+from lantern.laws.tables import TableTarget, many_images, p_value, sequence_law
 from lantern.noise import Noise, Purpose
 from lantern.sampling import Sampling
 from lantern.verification.block import Block
@@ -107,39 +108,8 @@ def peaked_target(num_tokens: int) -> TableTarget:
     return target
 
 
-class RowScripts:
-    """Scripts of the rows that are left."""
-
-    def __init__(self, scripts: Scripts) -> None:
-        self._scripts, self._rows = scripts, torch.arange(len(scripts.weights))
-
-    def keep(self, rows: Tensor) -> None:
-        self._rows = self._rows[rows]
-
-    def choose(self, law: Tensor, asked: Tensor) -> Tensor:
-        size = len(self._scripts.weights)
-        laws = law.new_zeros(size, law.shape[1]).index_copy(0, self._rows, law)
-        everyone = torch.zeros(size, dtype=torch.bool).index_copy(0, self._rows, asked)
-        return self._scripts.choose(laws, everyone)[self._rows]
-
-
-class WindowNoise(ScriptedNoise):
+class WindowNoise(LoopNoise):
     """The part of Noise that a window under ratio verification uses."""
-
-    def __init__(self, scripts: Scripts) -> None:
-        self.scripts = RowScripts(scripts)
-        super().__init__(self.scripts)
-        self.position = torch.full((len(scripts.weights),), -1)
-
-    def admit(self, rows: Tensor, seeds: Tensor) -> None:
-        pass
-
-    def advance(self, counts: list[int], committed: Tensor) -> None:
-        self.position = self.position + committed
-
-    def keep(self, rows: Tensor) -> None:
-        self.scripts.keep(rows)
-        self.position = self.position[rows]
 
     def uniform(self, purpose: Purpose, position: Tensor, steps: Tensor) -> Tensor:
         """A number from each interval of CUTS. In the first round no guess is known: nothing is tossed for."""
@@ -154,7 +124,7 @@ class EnumeratedDraws(RatioProposals):
         return torch.stack([self._noise.scripts.choose(law, every) for law in laws.unbind(1)], dim=1)
 
 
-def law_of_images(monkeypatch, make_drafter, num_tokens: int) -> tuple[Tensor, Tensor]:
+def law_by_noise(monkeypatch, make_drafter, num_tokens: int) -> tuple[Tensor, Tensor]:
     """[2] * L: of what is decoded, and the target's."""
     target = peaked_target(num_tokens)
     verification = Ratio()
@@ -162,7 +132,7 @@ def law_of_images(monkeypatch, make_drafter, num_tokens: int) -> tuple[Tensor, T
 
     def run(scripts: Scripts) -> list[tuple[int, ...]]:
         monkeypatch.setattr(sampling, "Noise", lambda *sizes: WindowNoise(scripts))
-        count = len(scripts.weights)
+        count = len(scripts)
         made = many_images(target, make_drafter(target), verification, UNGUIDED, count=count)
         return [tuple(tokens) for tokens in made.tolist()]
 
@@ -178,8 +148,36 @@ def law_of_images(monkeypatch, make_drafter, num_tokens: int) -> tuple[Tensor, T
 def test_a_window_under_ratio_decodes_the_targets_law_exactly(monkeypatch, redraw, start, num_tokens):
     """Catches a guess that is no draw from the law it is judged by, however small the bias."""
     made = partial(Jacobi, length=2, start=STARTS[start], redraw=redraw, sampling=UNGUIDED)
-    law, wanted = law_of_images(monkeypatch, made, num_tokens)
+    law, wanted = law_by_noise(monkeypatch, made, num_tokens)
     torch.testing.assert_close(law, wanted, rtol=0, atol=1e-12)
+
+
+WARM = Sampling(temperature=0.7, top_k=2)
+HOT = Sampling(temperature=1.5, cfg_scale=1.0)
+
+
+@pytest.mark.parametrize("sampling", [WARM, pytest.param(HOT, marks=pytest.mark.full)], ids=["warm", "hot"])
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("redraw", [redraw_coupled, redraw])
+@pytest.mark.parametrize("verification", [Ratio(), Block()], ids=["ratio", "block"])
+def test_a_window_decodes_the_targets_law_at_any_temperature(verification, redraw, start, sampling):
+    """Catches laws of a window without the temperature or the cut of the laws that judge it."""
+    target = TableTarget(vocab_size=3, num_tokens=4, cfg_scale=sampling.cfg_scale)
+    drafter = Jacobi(target, 2, STARTS[start], redraw, sampling)
+    law = law_of_images(target, drafter, verification, Exact(), sampling)
+    torch.testing.assert_close(law, sequence_law(target, sampling), rtol=0, atol=1e-12)
+
+
+def test_a_window_starts_from_the_law_of_the_sampling():
+    """Catches first guesses without temperature: lossless, and seldom right."""
+    target = TableTarget(vocab_size=3, num_tokens=4, cfg_scale=2.0)
+    drafter = Jacobi(target, 2, Nearest(), redraw, WARM)
+    target.allocate(1, 3)
+    drafter.allocate(1)
+    prefill = target.prefill(["x"], torch.arange(1))
+    drafter.begin(prefill, torch.arange(1))
+    drafter.draft(torch.tensor([0]), torch.tensor([3]), EnumeratedDraws(WindowNoise(Scripts([{}]))))
+    torch.testing.assert_close(drafter.window.laws, WARM.law(prefill.logits).expand(-1, 2, -1))
 
 
 @pytest.mark.full
@@ -190,5 +188,5 @@ def test_a_coupling_to_another_law_is_caught(monkeypatch):
         return proposals.redraw_coupled(laws, former.tokens, (former.laws + laws) / 2, known)
 
     made = partial(Jacobi, length=2, start=Nearest(), redraw=softened, sampling=UNGUIDED)
-    law, wanted = law_of_images(monkeypatch, made, 4)
+    law, wanted = law_by_noise(monkeypatch, made, 4)
     assert (law - wanted).abs().max() > 1e-4
