@@ -141,7 +141,7 @@ def place_note(folder: Path, config: Mapping[str, Any]) -> str:
     """What to add to "is finished" where a folder's run was made on a machine unlike this one, empty on one like it."""
     made, here = read_object(folder / PROVENANCE), machine(config)
     there = {name: made.get(name) for name in here}
-    if there == here:
+    if not made or there == here:
         return ""
     return (
         f", measured on {there['device']} with {there['threads']} threads, which is not this machine "
