@@ -1,9 +1,12 @@
 """Prompts from a named list of data/prompts, a literal list, or a text file with one prompt per line; and each image's
 copy number and noise seed."""
 
+import os
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -24,8 +27,27 @@ def load_prompts(source: str | Sequence[str], folder: str | Path) -> list[str]:
     if isinstance(source, Sequence) and not isinstance(source, str):
         return _without_blanks([str(prompt).strip() for prompt in source], "the prompt list")
     named = Path(folder) / f"{source}.txt"
-    path = named if is_file(named) else Path(str(source)).expanduser()
+    path = named if is_file(named) else Path(os.path.expanduser(str(source)))
     return _without_blanks(LINE_END.split(_read(path, Path(folder))), str(path))
+
+
+def decode_text(content: bytes) -> str:
+    """The text of a file: UTF-8, or UTF-16 where a byte order mark says so. Bytes that are neither become lone
+    surrogates, which is_text finds."""
+    if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        with suppress(UnicodeDecodeError):
+            return content.decode("utf-16")
+    return content.decode("utf-8-sig", errors="surrogateescape")
+
+
+def is_text(text: str) -> bool:
+    """Whether a text can be written as UTF-8: it has no lone surrogate."""
+    return printable(text) == text
+
+
+def printable(text: str) -> str:
+    """The text with its lone surrogates written out."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def split_prompts(prompts: Sequence[str], split: str) -> list[str]:
@@ -54,10 +76,8 @@ def search_prompts(source: str | Sequence[str], split: str, folder: str | Path) 
 
 
 def check_text(prompt: str) -> None:
-    try:
-        str(prompt).encode()
-    except UnicodeEncodeError as error:
-        raise LanternError(f"prompt {prompt!r} holds half of a character, a lone surrogate; delete it") from error
+    if not is_text(str(prompt)):
+        raise LanternError(f"prompt {prompt!r} holds half of a character, a lone surrogate; delete it")
 
 
 class Batch(NamedTuple):
@@ -95,15 +115,16 @@ class Batch(NamedTuple):
 
 def _read(path: Path, folder: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise LanternError(f"prompts={path} is not UTF-8 text; give a text file with a prompt a line") from error
-    except OSError as error:
+        text = decode_text(path.read_bytes())
+    except (OSError, ValueError) as error:  # ValueError: of a path with a zero byte
         names = ", ".join(sorted(file.stem for file in folder.glob("*.txt"))) or "none"
+        reason = getattr(error, "strerror", error)
         raise LanternError(
-            f"prompts={path} cannot be read ({error.strerror}); give a text file with a prompt a line, a list such as "
+            f"prompts={path} cannot be read ({reason}); give a text file with a prompt a line, a list such as "
             f"prompts='[\"a red sphere on wood\"]', or one of the named lists: {names}"
         ) from error
+    if not is_text(text):
+        raise LanternError(f"prompts={path} is not UTF-8 text; give a text file with a prompt a line")
     if "\0" in text:
         raise LanternError(f"prompts={path} is a binary file; give a text file with a prompt a line")
     return text
