@@ -19,8 +19,7 @@ CAPTION_KEYS = ("caption", "text", "prompt")  # of a record, in this order
 
 
 def load_image(content: bytes, size: int) -> np.ndarray:
-    """uint8 [size, size, 3] of an encoded image, never of a path. Raises any of Pillow's errors; problem_of catches
-    them."""
+    """uint8 [size, size, 3] of an encoded image. Raises any of Pillow's errors; problem_of catches them."""
     with _open(content) as opened:
         opened.draft("RGB", (2 * size, 2 * size))  # a huge JPEG is decoded at a fraction of its size
         image = ImageOps.exif_transpose(opened)
@@ -35,8 +34,6 @@ def load_image(content: bytes, size: int) -> np.ndarray:
 
 
 def _open(content: bytes) -> Image.Image:
-    if not content:
-        raise LanternError("it is empty")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # above twice that size Pillow raises an error
         try:

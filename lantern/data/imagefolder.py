@@ -47,9 +47,7 @@ def find_images(folder: str) -> list[tuple[str, str, str]]:
 def _images_below(folder: str) -> set[Path]:
     """Links to folders are followed after all else, each folder once: no loop is endless, and a folder that is reached
     in two ways has its own name. What is hidden comes last and is only counted."""
-    images: list[Path] = []
-    hidden: list[str] = []
-    seen: set[str] = set()
+    images, hidden, seen = set(), [], set()
     visible, linked, left_out = [folder], [], []  # folders still to be listed
     while queue := visible or linked or left_out:
         place = queue.pop(0)
@@ -63,15 +61,14 @@ def _images_below(folder: str) -> set[Path]:
             continue
         for entry in entries:
             is_left_out = queue is left_out or is_hidden(entry.name)
-            if os.path.isdir(entry.path):
-                if not (is_left_out and entry.is_symlink()):
-                    (left_out if is_left_out else linked if entry.is_symlink() else visible).append(entry.path)
-            elif Path(entry.name).suffix.lower() in SUFFIXES and os.path.isfile(entry.path):
-                hidden.append(entry.path) if is_left_out else images.append(Path(entry.path))
+            if os.path.isdir(entry.path) and not (is_left_out and entry.is_symlink()):
+                (left_out if is_left_out else linked if entry.is_symlink() else visible).append(entry.path)
+            elif os.path.splitext(entry.name)[1].lower() in SUFFIXES and os.path.isfile(entry.path):
+                hidden.append(entry.path) if is_left_out else images.add(Path(entry.path))
     if hidden:
         shown = printable(", ".join(hidden[:NAMES_SHOWN]))
         log.warning("left out %d images in hidden and system folders of %s: %s …", len(hidden), folder, shown)
-    return set(images)
+    return images
 
 
 def _read_metadata(path: Path) -> dict[Path, tuple[str, str, str]]:
@@ -83,7 +80,8 @@ def _read_metadata(path: Path) -> dict[Path, tuple[str, str, str]]:
             name = f"{path} line {number}"
             file, caption, problem = _read_line(line, path.parent, name)
             if lines.setdefault(file, (name, caption, problem))[1] != caption:
-                log.warning("%s names %s again; its first caption is used", name, os.path.relpath(file, path.parent))
+                named = printable(os.path.relpath(file, path.parent))
+                log.warning("%s names %s again; its first caption is used", name, named)
     return lines
 
 
@@ -92,13 +90,13 @@ def _read_line(line: str, folder: Path, name: str) -> tuple[Path, str, str]:
     try:
         record = json.loads(line)
         file = folder / record["file_name"]
-        if record.keys() & set(CAPTION_KEYS):
-            return file, caption_in(record), ""
+        if not record.keys() & set(CAPTION_KEYS):
+            raise KeyError("text")
+        return file, caption_in(record), ""
     except LanternError as error:
         return file, "", f"{name}: {error}"
     except (ValueError, TypeError, LookupError, RecursionError):  # of brackets and digits without end, among others
-        pass
-    return file, "", f'{name} is {line[:80]!r}; write {{"file_name": "a.png", "text": "a caption"}}'
+        return file, "", f'{name} is {line[:80]!r}; write {{"file_name": "a.png", "text": "a caption"}}'
 
 
 def _caption(file: Path, lines: dict[Path, tuple[str, str, str]]) -> tuple[str, str]:

@@ -32,25 +32,22 @@ def parquet_images(
 def index_files(items: list[tuple[str, str, str, int]]) -> Iterator[dict[str, Any]]:
     """Rows of the index of each (file, image column, caption column, image size)."""
     for file, *columns, size in items:
-        if not is_readable(file):  # opening a named pipe would wait for ever
-            yield index_row(file, file, "no file that can be read")
-            continue
         try:
             yield from _index_file(file, *columns, size)
-        except (pyarrow.ArrowException, OSError) as error:
+        except (pyarrow.ArrowException, OSError, LanternError) as error:
             yield index_row(file, file, f"not readable as parquet: {str(error).splitlines()[0]}")
 
 
 def _index_file(file: str, image_column: str, caption_column: str, size: int) -> Iterator[dict[str, Any]]:
+    if not is_readable(file):  # opening a named pipe would wait for ever
+        raise LanternError("it is no file, or may not be read")
     with pyarrow.parquet.ParquetFile(file) as opened:
         names, groups = opened.schema_arrow.names, opened.num_row_groups
         if missing := {image_column, caption_column} - set(names):
-            problem = (
+            raise LanternError(
                 f"it has no column {', '.join(sorted(missing))}, only {', '.join(names)}; "
                 "name them with data.image_column=... and data.caption_column=..."
             )
-            yield index_row(file, file, problem)
-            return
         captions = [opened.read_row_group(g, [caption_column])[caption_column] for g in range(groups)]
     location = f"{file}{SEPARATOR}{image_column}"
     for group, cells in enumerate(captions):

@@ -19,6 +19,7 @@ DEV_SHARE = 4  # one prompt in so many is for tuning
 SPLITS = ("all", "dev", "test")
 LINE_END = re.compile(r"\r\n|\n|\r")  # str.splitlines also splits at rarer characters
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")  # tab and line feed left out
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 MAX_NAME = 56  # letters of a prompt in a file name
 
 
@@ -32,8 +33,7 @@ def load_prompts(source: str | Sequence[str], folder: str | Path) -> list[str]:
 
 
 def decode_text(content: bytes) -> str:
-    """The text of a file: UTF-8, or UTF-16 where a byte order mark says so. Bytes that are neither become lone
-    surrogates, which is_text finds."""
+    """UTF-8, or UTF-16 where a byte order mark says so. Other bytes become lone surrogates, which is_text finds."""
     if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
         with suppress(UnicodeDecodeError):
             return content.decode("utf-16")
@@ -42,12 +42,12 @@ def decode_text(content: bytes) -> str:
 
 def is_text(text: str) -> bool:
     """Whether a text can be written as UTF-8: it has no lone surrogate."""
-    return printable(text) == text
+    return text.isascii() or re.search("[\ud800-\udfff]", text) is None
 
 
 def printable(text: str) -> str:
-    """The text with its lone surrogates written out."""
-    return text.encode(errors="backslashreplace").decode()
+    """The text in one line, without what a terminal would obey or could not show."""
+    return UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def split_prompts(prompts: Sequence[str], split: str) -> list[str]:
@@ -116,11 +116,10 @@ class Batch(NamedTuple):
 def _read(path: Path, folder: Path) -> str:
     try:
         text = decode_text(path.read_bytes())
-    except (OSError, ValueError) as error:  # ValueError: of a path with a zero byte
+    except OSError as error:
         names = ", ".join(sorted(file.stem for file in folder.glob("*.txt"))) or "none"
-        reason = getattr(error, "strerror", error)
         raise LanternError(
-            f"prompts={path} cannot be read ({reason}); give a text file with a prompt a line, a list such as "
+            f"prompts={path} cannot be read ({error.strerror}); give a text file with a prompt a line, a list such as "
             f"prompts='[\"a red sphere on wood\"]', or one of the named lists: {names}"
         ) from error
     if not is_text(text):

@@ -15,7 +15,7 @@ from datasets import Dataset, Features, Value
 
 from lantern.data.cached_table import MakeRows, cache_key, cached_rows, expand_home
 from lantern.data.image_io import load_image, problem_of
-from lantern.data.prompts import CONTROL, is_text, printable
+from lantern.data.prompts import is_text, printable
 from lantern.errors import LanternError
 from lantern.runtime.files import replace_text
 
@@ -27,7 +27,8 @@ FEATURES = Features(
 NAMES_SHOWN = 10
 RULES = 2  # by which samples are used or listed; an index made by others is made again
 log = logging.getLogger(__name__)
-Read = Callable[[str, int, int], bytes]  # file, start, size -> an encoded image
+Place = tuple[str, int, int]  # file, start, size
+Read = Callable[[str, int, int], bytes]  # of a Place -> an encoded image
 
 
 class Split(Protocol):
@@ -116,7 +117,7 @@ class IndexedImages:
 
     def _report(self, path: Path) -> None:
         """Lists the unusable images in a file and, the first of them, in the log."""
-        lines = [_in_one_line(f"{name}: {problem}") for name, problem in self.skipped.items()]
+        lines = [f"{name}: {problem}" for name, problem in self.skipped.items()]
         replace_text(path, "\n".join(lines) + "\n")
         shown = "; ".join(lines[:NAMES_SHOWN])
         if all(self.rows["problem"]):
@@ -125,27 +126,23 @@ class IndexedImages:
         log.warning("skipped %d of %d images in %s, listed in %s: %s", *counts, self.source, path, shown)
 
 
-def index_image(
-    place: tuple[str, int, int], name: str, caption: str, problem: str, image_size: int, read: Read
-) -> dict[str, Any]:
-    """The row of an image, which is decoded where nothing is known against it."""
+def index_image(place: Place, name: str, caption: str, problem: str, size: int, read: Read) -> dict[str, Any]:
+    """The row of an image, which is decoded, at this size, where nothing is known against it."""
     if not problem:
-        problem = problem_of(partial(read, *place), image_size) if caption else "no caption"
-    file, start, size = place
-    return index_row(file, name, problem, caption, start, size)
+        problem = problem_of(partial(read, *place), size) if caption else "no caption"
+    return index_row(place[0], name, problem, caption, *place[1:])
 
 
 def index_row(file: str, name: str, problem: str, caption: str = "", start: int = 0, size: int = 0) -> dict[str, Any]:
     """A row of FEATURES: an image's location, its name, its caption, and why it cannot be used."""
     if not is_text(file):
-        problem = "the name of its file or folder is not UTF-8; rename it"
-    texts = {"file": file, "name": name, "caption": caption, "problem": problem}
-    return {key: printable(text) for key, text in texts.items()} | {"start": start, "size": size}
+        file, problem = printable(file), "the name of its file or folder is not UTF-8; rename it"
+    told = {"name": printable(name), "problem": printable(problem)}
+    return {"file": file, "caption": caption, "start": start, "size": size} | told
 
 
 def find_files(source: str, suffix: str) -> list[str]:
-    """The files of a folder with this suffix, or those of a pattern, sorted. What exists is taken as it is, also where
-    its name reads as a pattern: `data [v2]`."""
+    """The files of a folder with this suffix, or of a pattern, sorted. What exists is no pattern: `data [v2]`."""
     if not source or os.path.isfile(source):
         return [source] if source else []
     root = _root(source)
@@ -174,11 +171,6 @@ def _paths_below(source: str, names: Sequence[str]) -> list[str]:
     """The paths below the source: a folder, or of a pattern the folder before its first wildcard."""
     above = os.path.join(os.path.normpath(_root(source)), "")
     return [os.path.normpath(name).removeprefix(above) for name in names]
-
-
-def _in_one_line(text: str) -> str:
-    """A terminal would obey the control characters in names of foreign files."""
-    return CONTROL.sub("?", text.replace("\n", " "))
 
 
 def _hash_fraction(name: str) -> float:

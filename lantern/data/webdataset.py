@@ -11,16 +11,13 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from lantern.data.image_io import SUFFIXES, caption_in, is_hidden, read_bytes, reason, try_caption
+from lantern.data.image_io import SUFFIXES, caption_in, is_hidden, read_bytes, try_caption
 from lantern.data.prompts import decode_text
 from lantern.data.splits import IndexedImages, find_files, index_image, index_row, is_readable
 from lantern.errors import LanternError
 
 HEAD = 2**16  # bytes; shards of one size that share them are compared in full
-MAX_SHARDS = 1_000_000  # of a numbered range
-MAX_LINKS = 8  # one behind the other
-Place = tuple[int, int]  # start and size of a member's content in its shard
-Problem = tuple[str, str]  # a member's name, and why it is not used
+Span = tuple[int, int]  # start and size of a member's content in its shard
 
 
 def web_dataset(
@@ -37,11 +34,11 @@ def web_dataset(
 
 def find_shards(shards: str) -> list[str]:
     """The tar files, sorted by name, with those of a numbered range that are missing."""
-    numbered = re.fullmatch(r"(.*)\{(\d+)\.\.(\d+)\}(.*)", shards)
+    numbered = re.fullmatch(r"(.*)\{(\d{1,18})\.\.(\d{1,18})\}(.*)", shards)
     if numbered and not os.path.exists(shards):
         before, first, last, after = numbered.groups()
-        if max(len(first), len(last)) > 18 or int(last) - int(first) >= MAX_SHARDS:
-            raise LanternError(f"{shards[:80]} is a range of more than {MAX_SHARDS:,} shards; give a smaller one")
+        if int(last) - int(first) >= 10**6:
+            raise LanternError(f"{shards} is a range of more than a million shards; give a smaller one")
         files = [f"{before}{number:0{len(first)}d}{after}" for number in range(int(first), int(last) + 1)]
     else:
         files = find_files(shards, ".tar")
@@ -73,8 +70,8 @@ def index_shards(items: list[tuple[str, int, str | None]]) -> Iterator[dict[str,
 
 def _index_shard(file: str, size: int) -> Iterator[dict[str, Any]]:
     """One row per image. A truncated shard gives its complete samples, and a row with the problem."""
-    images: dict[str, tuple[str, Place]] = {}
-    texts: dict[str, list[tuple[str, Place]]] = {}
+    images: dict[str, tuple[str, Span]] = {}
+    texts: dict[str, list[tuple[str, Span]]] = {}
     contents, problems = _contents(file)
     for name, place in contents:
         key, suffix = _key_of(name)
@@ -91,66 +88,55 @@ def _index_shard(file: str, size: int) -> Iterator[dict[str, Any]]:
         yield index_row(file, f"{file}/{name}", problem)
 
 
-def _contents(file: str) -> tuple[list[tuple[str, Place]], list[Problem]]:
-    """Names and places of the files in a shard, in its order, and what in it is not used. A link stands for the file of
+def _contents(file: str) -> tuple[list[tuple[str, Span]], list[tuple[str, str]]]:
+    """Names and places of the files in a shard; names of what is not used, with reasons. A link stands for the file of
     this shard that it leads to; one that leads out of it is not followed."""
     members, contents, problems, hidden = [], [], [], []
     try:
-        for member in _members(file):
-            members.append(member)
+        with tarfile.open(file, "r:", errors="replace") as shard:  # of names
+            for member in shard:
+                if member.size < 0 or (_span(member) and member.offset_data + member.size > os.path.getsize(file)):
+                    raise tarfile.ReadError(f"{member.name} is cut off")
+                members.append(member)
     except Exception as error:  # tarfile raises ValueError, RecursionError and others on damaged headers
-        problems.append((os.path.basename(file), f"the shard breaks off: {reason(error)}"))
-    places = {os.path.normpath(m.name): place for m in members if (place := _place(m))}
-    links = {os.path.normpath(m.name): _target(m) for m in members if m.linkname}
-    for _ in range(MAX_LINKS):
+        problems.append((os.path.basename(file), f"the shard breaks off: {error}"))
+    places = {os.path.normpath(m.name): place for m in members if (place := _span(m))}
+    links = {}
+    for member in filter(lambda member: member.linkname, members):  # a symbolic one as seen from its own folder
+        folder = os.path.dirname(member.name) if member.issym() else ""
+        links[os.path.normpath(member.name)] = os.path.normpath(os.path.join(folder, member.linkname))
+    for _ in range(8):  # a link may lead to a link
         places = {name: places[target] for name, target in links.items() if target in places} | places
     for member in members:
         name, suffix = member.name, _key_of(member.name)[1]
         if any(map(is_hidden, os.path.normpath(name).split("/"))):
             hidden += [name] if suffix in SUFFIXES else []
-        elif place := _place(member) or places.get(os.path.normpath(name)):
+        elif place := _span(member) or places.get(os.path.normpath(name)):
             contents.append((name, place))
         elif suffix in (*SUFFIXES, ".txt", ".json") and not member.isdir():
-            problems.append((name, f"no file of this shard, but a link to {member.linkname or 'nothing'}"))
+            problems.append((name, "it is no plain file of this shard, nor a link to one"))
     if hidden:
-        problems.append((os.path.basename(file), f"{len(hidden)} hidden images were left out: {hidden[0]} …"))
+        problems.append((hidden[0], f"{len(hidden)} hidden images were left out; this is the first"))
     return contents, problems
 
 
-def _members(file: str) -> Iterator[tarfile.TarInfo]:
-    """The members of a shard. Raises ReadError at the first one that is truncated."""
-    with tarfile.open(file, "r:", errors="replace") as shard:  # of names
-        end = os.path.getsize(file)
-        for member in shard:
-            if member.size < 0 or (_place(member) and member.offset_data + member.size > end):
-                raise tarfile.ReadError(f"{member.name} is cut off")
-            yield member
-
-
-def _place(member: tarfile.TarInfo) -> Place | None:
+def _span(member: tarfile.TarInfo) -> Span | None:
     """Where a file's content is; None of what has none, or has it in parts (a sparse file)."""
     return (member.offset_data, member.size) if member.isreg() and not member.issparse() else None
 
 
-def _target(link: tarfile.TarInfo) -> str:
-    """The name that a link leads to: a hard link's is of the shard, a symbolic one's as seen from its own folder."""
-    folder = os.path.dirname(link.name) if link.issym() else ""
-    return os.path.normpath(os.path.join(folder, link.linkname))
-
-
-def _caption(file: str, texts: list[tuple[str, Place]]) -> tuple[str, str]:
+def _caption(file: str, texts: list[tuple[str, Span]]) -> tuple[str, str]:
     """The first caption among the .txt and .json of a sample; without one, the first reason why."""
     found = [try_caption(partial(_read_caption, file, *text)) for text in texts]
     return max(found, key=lambda pair: (pair[0] != "", pair[1] != ""), default=("", ""))
 
 
-def _read_caption(file: str, suffix: str, place: Place) -> str:
+def _read_caption(file: str, suffix: str, place: Span) -> str:
     text = decode_text(read_bytes(file, *place))
     return text if suffix == ".txt" else caption_in(json.loads(text))
 
 
 def _key_of(name: str) -> tuple[str, str]:
-    """The key of a sample, by which its files are joined, and the suffix. WebDataset's keys end at the first dot, which
-    would make samples 22.05 and 22.06 of two times or versions one."""
+    """The key of a sample, and the suffix. By WebDataset's rule, up to the first dot, 22.05 and 22.06 would be one."""
     key, suffix = os.path.splitext(os.path.normpath(name))
     return key, suffix.lower()
