@@ -3,6 +3,7 @@ shard in progress; several processes and machines can fill one folder together."
 
 import json
 import logging
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -57,10 +58,9 @@ class Shard(NamedTuple):
 
 def expand_home(folder: str | Path) -> Path:
     """The folder where tables are cached, its ~ replaced."""
-    try:
-        return Path(folder).expanduser()
-    except RuntimeError as error:
-        raise LanternError(f"{folder} names a user without a home folder; give another paths.cache_dir=…") from error
+    if (path := os.path.expanduser(folder)).startswith("~"):
+        raise LanternError(f"{folder} names a user without a home folder; give another paths.cache_dir=…")
+    return Path(path)
 
 
 def cache_key(*inputs: Any) -> str:

@@ -55,12 +55,8 @@ def problem_of(read: Callable[[], bytes], size: int) -> str:
         try:
             load_image(read(), size)
         except Exception as error:  # decoders raise struct.error, IndexError and others on damaged files
-            return reason(error)
+            return str(error) or type(error).__name__
     return ""
-
-
-def reason(error: Exception) -> str:
-    return str(error) or type(error).__name__
 
 
 def is_hidden(name: str) -> bool:
@@ -80,7 +76,7 @@ def try_caption(read: Callable[[], object]) -> tuple[str, str]:
     try:
         return caption_of(read()), ""
     except Exception as error:  # json.loads raises RecursionError and others, pyarrow UnicodeDecodeError
-        return "", reason(error)
+        return "", str(error) or type(error).__name__
 
 
 def caption_of(value: object) -> str:

@@ -73,23 +73,23 @@ def _index_shard(file: str, size: int) -> Iterator[dict[str, Any]]:
     images: dict[str, tuple[str, Span]] = {}
     texts: dict[str, list[tuple[str, Span]]] = {}
     contents, problems = _contents(file)
-    for name, place in contents:
+    for name, span in contents:
         key, suffix = _key_of(name)
         if suffix in SUFFIXES and key in images:
             problems.append((name, "a second image under this name"))
         elif suffix in SUFFIXES:
-            images[key] = name, place
+            images[key] = name, span
         elif suffix in (".txt", ".json"):
-            texts.setdefault(key, []).append((suffix, place))
-    for key, (name, place) in images.items():
+            texts.setdefault(key, []).append((suffix, span))
+    for key, (name, span) in images.items():
         caption, problem = _caption(file, texts.get(key, []))
-        yield index_image((file, *place), f"{file}/{name}", caption, problem, size, read_bytes)
+        yield index_image((file, *span), f"{file}/{name}", caption, problem, size, read_bytes)
     for name, problem in problems:
         yield index_row(file, f"{file}/{name}", problem)
 
 
 def _contents(file: str) -> tuple[list[tuple[str, Span]], list[tuple[str, str]]]:
-    """Names and places of the files in a shard; names of what is not used, with reasons. A link stands for the file of
+    """Names and spans of the files in a shard; names of what is not used, with reasons. A link stands for the file of
     this shard that it leads to; one that leads out of it is not followed."""
     members, contents, problems, hidden = [], [], [], []
     try:
@@ -100,19 +100,19 @@ def _contents(file: str) -> tuple[list[tuple[str, Span]], list[tuple[str, str]]]
                 members.append(member)
     except Exception as error:  # tarfile raises ValueError, RecursionError and others on damaged headers
         problems.append((os.path.basename(file), f"the shard breaks off: {error}"))
-    places = {os.path.normpath(m.name): place for m in members if (place := _span(m))}
+    spans = {os.path.normpath(m.name): span for m in members if (span := _span(m))}
     links = {}
     for member in filter(lambda member: member.linkname, members):  # a symbolic one as seen from its own folder
         folder = os.path.dirname(member.name) if member.issym() else ""
         links[os.path.normpath(member.name)] = os.path.normpath(os.path.join(folder, member.linkname))
     for _ in range(8):  # a link may lead to a link
-        places = {name: places[target] for name, target in links.items() if target in places} | places
+        spans = {name: spans[target] for name, target in links.items() if target in spans} | spans
     for member in members:
         name, suffix = member.name, _key_of(member.name)[1]
         if any(map(is_hidden, os.path.normpath(name).split("/"))):
             hidden += [name] if suffix in SUFFIXES else []
-        elif place := _span(member) or places.get(os.path.normpath(name)):
-            contents.append((name, place))
+        elif span := _span(member) or spans.get(os.path.normpath(name)):
+            contents.append((name, span))
         elif suffix in (*SUFFIXES, ".txt", ".json") and not member.isdir():
             problems.append((name, "it is no plain file of this shard, nor a link to one"))
     if hidden:
@@ -131,8 +131,8 @@ def _caption(file: str, texts: list[tuple[str, Span]]) -> tuple[str, str]:
     return max(found, key=lambda pair: (pair[0] != "", pair[1] != ""), default=("", ""))
 
 
-def _read_caption(file: str, suffix: str, place: Span) -> str:
-    text = decode_text(read_bytes(file, *place))
+def _read_caption(file: str, suffix: str, span: Span) -> str:
+    text = decode_text(read_bytes(file, *span))
     return text if suffix == ".txt" else caption_in(json.loads(text))
 
 

@@ -26,7 +26,6 @@ from support.shards import (
     write_shard,
 )
 
-from lantern.data.image_io import problem_of
 from lantern.data.imagefolder import image_folder
 from lantern.data.parquet import parquet_images, read_cell
 from lantern.data.webdataset import web_dataset
@@ -102,6 +101,16 @@ def test_a_line_of_metadata_without_a_usable_name_or_text_stops_nothing(tmp_path
     data = in_folder(tmp_path, members)
     assert values_of(data.split("train")) == GOOD
     assert "metadata.jsonl" in caplog.text
+
+
+def test_a_camera_image_of_several_frames_is_read(tmp_path):
+    """An MPO, as cameras and phones write JPEG files."""
+    content = io.BytesIO()
+    frames = [Image.new("RGB", (20, 20), (value,) * 3) for value in (10, 20)]
+    frames[0].save(content, "MPO", save_all=True, append_images=frames[1:])
+    assert (
+        values_of(in_folder(tmp_path, [("1.jpg", content.getvalue()), ("1.txt", b"caption 10")]).split("train")) == GOOD
+    )
 
 
 def test_no_path_that_data_names_is_opened(tmp_path):
@@ -223,7 +232,8 @@ def test_no_program_is_started_for_an_image(tmp_path, monkeypatch):
     monkeypatch.setattr("PIL.EpsImagePlugin.gs_binary", None)
     content = io.BytesIO()
     Image.new("RGB", (20, 20)).save(content, "EPS")
-    assert problem_of(content.getvalue, 16)
+    members = [*sample("1", 10), ("2.png", content.getvalue()), ("2.txt", b"caption 2")]
+    assert list(problems_of(in_folder(tmp_path, members))) == ["2.png"]
     assert not (tmp_path / "started").exists()
 
 
@@ -286,21 +296,21 @@ def test_a_named_pipe_among_the_files_does_not_block(tmp_path):
     assert done.stdout.split() == ["1", "1", "1"], done.stderr
 
 
+PLACES = ("data [v2]", "data [v2]/*.{}", "data [v2]/a0.{}", "data*/*.{}")
+
+
 @pytest.mark.parametrize(
-    "place", ["data [v2]", "data [v2]/*.{}", "data [v2]/a.{}", "data [v2]/{{0..0}}a.{}", "data*/*.{}"]
+    ("source", "suffix", "place"),
+    [(web_dataset, "tar", place) for place in (*PLACES, "data [v2]/a{{0..0}}.{}")]
+    + [(parquet_images, "parquet", place) for place in PLACES],
 )
-@pytest.mark.parametrize("source", [web_dataset, parquet_images])
-def test_what_exists_is_taken_as_it_is_before_it_is_a_pattern(tmp_path, source, place, monkeypatch):
+def test_what_exists_is_taken_as_it_is_before_it_is_a_pattern(tmp_path, source, suffix, place):
     """Catches brackets that are read as a choice of letters, and images that change their split with its name."""
-    suffix = "tar" if source is web_dataset else "parquet"
-    if "{{" in place and source is parquet_images:
-        pytest.skip("parquet files have no numbered ranges")
-    name = "0a" if "{{" in place else "a"
     validation = []
     for folder in ("data [v2]", "plain"):
         (tmp_path / folder).mkdir()
-        write_shard(tmp_path / folder / f"{name}.tar", [file for i in range(9) for file in sample(str(i), 10 * i)])
-        write_parquet(tmp_path / folder / f"{name}.parquet", [picture(10 * i) for i in range(9)], list(range(9)))
+        write_shard(tmp_path / folder / "a0.tar", [file for i in range(9) for file in sample(str(i), 10 * i)])
+        write_parquet(tmp_path / folder / "a0.parquet", [picture(10 * i) for i in range(9)], list(range(9)))
         used = place.format(suffix).replace("data [v2]", folder)
         data = source(str(tmp_path / used), 16, str(tmp_path / "cache"), validation_share=0.5, num_workers=1)
         assert data.skipped == {}
