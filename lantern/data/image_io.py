@@ -2,22 +2,25 @@
 white, centre-cropped, resized. Captions are texts, or the numbers of classes."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from io import BytesIO
-from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
+from lantern.data.prompts import is_text
 from lantern.errors import LanternError, is_whole
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+READ = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif", ".jfif")
+SUFFIXES = (*READ, ".heic", ".heif", ".jxl")  # of images; those that cannot be read are listed
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "AVIF", "PPM")  # EPS would start Ghostscript
+SYSTEM_FOLDERS = ("__macosx", "@eadir", "#recycle", "$recycle.bin", "lost+found")
 CAPTION_KEYS = ("caption", "text", "prompt")  # of a record, in this order
 
 
-def load_image(source: str | Path | bytes, size: int) -> np.ndarray:
-    """uint8 [size, size, 3]. Raises any of Pillow's errors; problem_of catches them."""
-    with _open(source) as opened:
+def load_image(content: bytes, size: int) -> np.ndarray:
+    """uint8 [size, size, 3] of an encoded image. Raises any of Pillow's errors; problem_of catches them."""
+    with _open(content) as opened:
         opened.draft("RGB", (2 * size, 2 * size))  # a huge JPEG is decoded at a fraction of its size
         image = ImageOps.exif_transpose(opened)
         if image.mode == "F":
@@ -30,10 +33,13 @@ def load_image(source: str | Path | bytes, size: int) -> np.ndarray:
         return np.asarray(ImageOps.fit(image.convert("RGB"), (size, size), Image.Resampling.LANCZOS))
 
 
-def _open(source: str | Path | bytes) -> Image.Image:
+def _open(content: bytes) -> Image.Image:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # above twice that size Pillow raises an error
-        return Image.open(BytesIO(source) if isinstance(source, bytes) else source)
+        try:
+            return Image.open(BytesIO(content), formats=FORMATS)
+        except UnidentifiedImageError as error:
+            raise LanternError("it is no image, or one of a format that is not read") from error
 
 
 def _eight_bits(grey: np.ndarray, mode: str) -> np.ndarray:
@@ -42,15 +48,20 @@ def _eight_bits(grey: np.ndarray, mode: str) -> np.ndarray:
     return (grey >> shift).clip(0, 255).astype(np.uint8)
 
 
-def problem_of(source: str | Path | bytes, size: int) -> str:
-    """The reason why the source cannot be decoded; "" if it can."""
+def problem_of(read: Callable[[], bytes], size: int) -> str:
+    """The reason why the encoded image that `read` returns cannot be decoded; "" if it can."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # files with warnings that decode are used
         try:
-            load_image(source, size)
+            load_image(read(), size)
         except Exception as error:  # decoders raise struct.error, IndexError and others on damaged files
             return str(error) or type(error).__name__
     return ""
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file or folder is one of those that systems and editors make beside a user's images."""
+    return (name.startswith(".") and name != "..") or name.lower() in SYSTEM_FOLDERS
 
 
 def read_bytes(file: str, start: int, size: int) -> bytes:
@@ -60,21 +71,25 @@ def read_bytes(file: str, start: int, size: int) -> bytes:
         return opened.read(size)
 
 
-def decode_text(content: bytes) -> str:
-    """UTF-8 with or without a byte order mark, which would be a part of the first word."""
-    return content.decode("utf-8-sig", errors="replace")
+def try_caption(read: Callable[[], object]) -> tuple[str, str]:
+    """The caption that `read` returns, and the reason why there is none: one that cannot be read stops no data set."""
+    try:
+        return caption_of(read()), ""
+    except Exception as error:  # json.loads raises RecursionError and others, pyarrow UnicodeDecodeError
+        return "", str(error) or type(error).__name__
 
 
-def caption_of(value: object, source: str | Path) -> str:
+def caption_of(value: object) -> str:
     """A text without spaces around it, a class's number as text; "" for None."""
-    if value is None or isinstance(value, str):
-        return (value or "").strip()
-    if is_whole(value):
-        return str(value)
-    raise LanternError(f"{source} has the caption {str(value)[:80]}; give a text for each image, or a class's number")
+    text = str(value) if is_whole(value) else "" if value is None else value
+    if not isinstance(text, str):
+        raise LanternError(f"it has the caption {str(value)[:80]}; give a text for each image, or a class's number")
+    if not is_text(text) or "\0" in text:
+        raise LanternError(f"its caption {text[:80]!r} is no UTF-8 text; save it as UTF-8")
+    return text.strip()
 
 
-def caption_in(record: object, source: str | Path) -> str:
+def caption_in(record: object) -> str:
     """The first caption of a record that has one under CAPTION_KEYS, else ""."""
     values = [record.get(key) for key in CAPTION_KEYS] if isinstance(record, Mapping) else []
-    return next(filter(None, (caption_of(value, source) for value in values)), "")
+    return next(filter(None, map(caption_of, values)), "")

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lantern.data.image_io import SUFFIXES, caption_of, decode_text, problem_of, read_bytes
-from lantern.data.prompts import LINE_END
-from lantern.data.splits import IndexedImages, index_row
+from lantern.data.image_io import CAPTION_KEYS, READ, SUFFIXES, caption_in, is_hidden, read_bytes, try_caption
+from lantern.data.prompts import LINE_END, decode_text, printable
+from lantern.data.splits import NAMES_SHOWN, IndexedImages, index_image
 from lantern.errors import LanternError
 
 IMAGES_PER_SHARD = 256  # of the index: at most so many are read again after a killed run
@@ -21,57 +21,94 @@ def image_folder(
     folder: str, size: int, cache_dir: str, validation_share: float = 0.1, num_workers: int = 2
 ) -> IndexedImages:
     """All images below `folder`, recursively. a.png and a.jpg share a.txt and are two images."""
-    folder = os.path.expanduser(folder)
-    items = [(file, caption, size) for file, caption in find_images(Path(folder))]
+    folder = os.path.expanduser(str(folder))
+    items = [(*sample, size) for sample in find_images(folder)]
     return IndexedImages(
         folder, items, index_files, read_bytes, size, cache_dir, validation_share, num_workers, IMAGES_PER_SHARD
     )
 
 
-def find_images(folder: Path) -> list[tuple[str, str]]:
-    """Files and captions ("" where none was found), sorted by file name."""
-    if not folder.is_dir():
+def find_images(folder: str) -> list[tuple[str, str, str]]:
+    """Files, captions and problems ("" where none was found): of the images, sorted by file name, and of those lines of
+    metadata.jsonl that name none of them and cannot be used."""
+    if not os.path.isdir(folder):
         raise LanternError(f"no folder {folder}; name a folder of images with data.folder=...")
-    captions = _read_metadata(folder / "metadata.jsonl")
-    files = {file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file()}
+    files = _images_below(folder)
     if not files:
-        raise LanternError(f"no images in {folder}; put files ending in {' '.join(SUFFIXES)} there")
-    if absent := sorted(str(file) for file in captions.keys() - files):
+        raise LanternError(f"no images in {folder}; put files ending in {' '.join(READ)} there")
+    lines = _read_metadata(Path(folder) / "metadata.jsonl")
+    others = {file: line for file, line in lines.items() if file not in files}
+    if absent := sorted(printable(str(file)) for file, (_, _, problem) in others.items() if not problem):
         log.warning("%d files of metadata.jsonl are not in %s: %s …", len(absent), folder, ", ".join(absent[:3]))
-    return [(_as_text(file), captions.get(file) or _caption_beside(file)) for file in sorted(files)]
+    found = [(str(file), *_caption(file, lines)) for file in sorted(files)]
+    return found + [line for line in others.values() if line[2]]
 
 
-def _as_text(file: Path) -> str:
-    try:
-        return os.fsencode(file).decode()
-    except UnicodeDecodeError as error:
-        raise LanternError(f"the name of {os.fsencode(file)!r} is not UTF-8; rename that file") from error
+def _images_below(folder: str) -> set[Path]:
+    """Links to folders are followed after all else, each folder once: no loop is endless, and a folder that is reached
+    in two ways has its own name. What is hidden comes last and is only counted."""
+    images, hidden, seen = set(), [], set()
+    visible, linked, left_out = [folder], [], []  # folders still to be listed
+    while queue := visible or linked or left_out:
+        place = queue.pop(0)
+        if (real := os.path.realpath(place)) in seen:
+            continue
+        seen.add(real)
+        try:
+            entries = sorted(os.scandir(place), key=lambda entry: entry.name)
+        except OSError as error:
+            log.warning("%s cannot be listed (%s); its images were left out", printable(place), error.strerror)
+            continue
+        for entry in entries:
+            is_left_out = queue is left_out or is_hidden(entry.name)
+            if os.path.isdir(entry.path) and not (is_left_out and entry.is_symlink()):
+                (left_out if is_left_out else linked if entry.is_symlink() else visible).append(entry.path)
+            elif os.path.splitext(entry.name)[1].lower() in SUFFIXES and os.path.isfile(entry.path):
+                hidden.append(entry.path) if is_left_out else images.add(Path(entry.path))
+    if hidden:
+        shown = printable(", ".join(hidden[:NAMES_SHOWN]))
+        log.warning("left out %d images in hidden and system folders of %s: %s …", len(hidden), folder, shown)
+    return images
 
 
-def _read_metadata(path: Path) -> dict[Path, str]:
-    if not path.is_file():
-        return {}
-    captions: dict[Path, str] = {}
-    for number, line in enumerate(LINE_END.split(decode_text(path.read_bytes())), start=1):
+def _read_metadata(path: Path) -> dict[Path, tuple[str, str, str]]:
+    """The name, caption and problem of each line of metadata.jsonl, by the file that it is about."""
+    lines: dict[Path, tuple[str, str, str]] = {}
+    text = decode_text(path.read_bytes()) if path.is_file() else ""
+    for number, line in enumerate(LINE_END.split(text), start=1):
         if line.strip():
-            try:
-                record = json.loads(line)
-                file, caption = path.parent / record["file_name"], caption_of(record["text"], f"{path} line {number}")
-            except (json.JSONDecodeError, KeyError, TypeError) as error:
-                wanted = '{"file_name": "a.png", "text": "a caption"}'
-                raise LanternError(f"{path} line {number} is {line[:80]!r}; write {wanted}") from error
-            if captions.setdefault(file, caption) != caption:
-                log.warning("%s line %d names %s again; its first caption is used", path, number, record["file_name"])
-    return captions
+            name = f"{path} line {number}"
+            file, caption, problem = _read_line(line, path.parent, name)
+            if lines.setdefault(file, (name, caption, problem))[1] != caption:
+                named = printable(os.path.relpath(file, path.parent))
+                log.warning("%s names %s again; its first caption is used", name, named)
+    return lines
 
 
-def _caption_beside(file: Path) -> str:
+def _read_line(line: str, folder: Path, name: str) -> tuple[Path, str, str]:
+    file = Path(name)  # until the line is known to be about another
+    try:
+        record = json.loads(line)
+        file = folder / record["file_name"]
+        if not record.keys() & set(CAPTION_KEYS):
+            raise KeyError("text")
+        return file, caption_in(record), ""
+    except LanternError as error:
+        return file, "", f"{name}: {error}"
+    except (ValueError, TypeError, LookupError, RecursionError):  # of brackets and digits without end, among others
+        return file, "", f'{name} is {line[:80]!r}; write {{"file_name": "a.png", "text": "a caption"}}'
+
+
+def _caption(file: Path, lines: dict[Path, tuple[str, str, str]]) -> tuple[str, str]:
+    """The caption of an image and its problem, by its line of metadata.jsonl, else by the .txt beside it."""
+    _, caption, problem = lines.get(file, ("", "", ""))
     text = file.with_suffix(".txt")
-    return decode_text(text.read_bytes()).strip() if text.is_file() else ""
+    if caption or problem or not text.is_file():
+        return caption, problem
+    return try_caption(lambda: decode_text(text.read_bytes()))
 
 
-def index_files(items: list[tuple[str, str, int]]) -> Iterator[dict[str, Any]]:
-    """A row of the index for each (file, caption, size)."""
-    for file, caption, size in items:
-        problem = problem_of(file, size) if caption else "no caption"
-        yield index_row(file, file, problem, caption, size=-1)
+def index_files(items: list[tuple[str, str, str, int]]) -> Iterator[dict[str, Any]]:
+    """A row of the index for each (file, caption, problem, size)."""
+    for file, caption, problem, size in items:
+        yield index_image((file, 0, -1), file, caption, problem, size, read_bytes)

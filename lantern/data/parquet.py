@@ -1,18 +1,16 @@
 """Captioned images in parquet files, as the Hub keeps them: a column of encoded images (bytes, or {"bytes", "path"})
-and a column of captions. Row groups are read in place; nothing is converted."""
+and a column of captions. Row groups are read in place; nothing is converted, and no path in a cell is opened."""
 
-import glob
 import os
 from collections.abc import Iterator
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import pyarrow
 import pyarrow.parquet
 
-from lantern.data.image_io import caption_of, problem_of
-from lantern.data.splits import IndexedImages, index_row
+from lantern.data.image_io import try_caption
+from lantern.data.splits import IndexedImages, find_files, index_image, index_row, is_readable
 from lantern.errors import LanternError
 
 SEPARATOR = "\0"  # between a file and its column in the index
@@ -23,8 +21,8 @@ def parquet_images(
     validation_share: float = 0.1, num_workers: int = 2,
 ) -> IndexedImages:  # fmt: skip
     """files: a folder of .parquet files or a pattern."""
-    files = os.path.expanduser(files)
-    found = sorted(glob.glob(f"{files}/*.parquet" if Path(files).is_dir() else files))
+    files = os.path.expanduser(str(files))
+    found = find_files(files, ".parquet")
     if not found:
         raise LanternError(f"no parquet files at {files}; give a folder or a pattern with data.files=...")
     items = [(file, image_column, caption_column, size) for file in found]
@@ -36,32 +34,35 @@ def index_files(items: list[tuple[str, str, str, int]]) -> Iterator[dict[str, An
     for file, *columns, size in items:
         try:
             yield from _index_file(file, *columns, size)
-        except (pyarrow.ArrowException, OSError) as error:
+        except (pyarrow.ArrowException, OSError, LanternError) as error:
             yield index_row(file, file, f"not readable as parquet: {str(error).splitlines()[0]}")
 
 
 def _index_file(file: str, image_column: str, caption_column: str, size: int) -> Iterator[dict[str, Any]]:
+    if not is_readable(file):  # opening a named pipe would wait for ever
+        raise LanternError("it is no file, or may not be read")
     with pyarrow.parquet.ParquetFile(file) as opened:
         names, groups = opened.schema_arrow.names, opened.num_row_groups
         if missing := {image_column, caption_column} - set(names):
             raise LanternError(
-                f"{file} has no column {', '.join(sorted(missing))}, only {', '.join(names)}; "
+                f"it has no column {', '.join(sorted(missing))}, only {', '.join(names)}; "
                 "name them with data.image_column=... and data.caption_column=..."
             )
-        captions = [opened.read_row_group(g, [caption_column])[caption_column].to_pylist() for g in range(groups)]
+        captions = [opened.read_row_group(g, [caption_column])[caption_column] for g in range(groups)]
     location = f"{file}{SEPARATOR}{image_column}"
-    for group, texts in enumerate(captions):
-        for row, text in enumerate(texts):
-            caption = caption_of(text, f"{file}, column {caption_column},")
-            problem = problem_of(read_cell(location, group, row), size) if caption else "no caption"
+    for group, cells in enumerate(captions):
+        for row, cell in enumerate(cells):
             name = f"{file}#{group}-{row}"  # its part below the source decides the split
-            yield index_row(location, name, problem, caption, group, row)
+            yield index_image((location, group, row), name, *try_caption(cell.as_py), size, read_cell)
 
 
 def read_cell(location: str, group: int, row: int) -> bytes:
     """The encoded image at (file + SEPARATOR + column, row group, row)."""
     cell = _column(*location.split(SEPARATOR), group)[row].as_py()
-    return (cell.get("bytes") if isinstance(cell, dict) else cell) or b""
+    content = cell.get("bytes") if isinstance(cell, dict) else cell
+    if not isinstance(content, bytes):
+        raise LanternError("its cell holds no image bytes, and a path in it is not opened; store the encoded image")
+    return content
 
 
 @lru_cache(maxsize=2)  # consecutive rows share a row group

@@ -1,9 +1,12 @@
 """Prompts from a named list of data/prompts, a literal list, or a text file with one prompt per line; and each image's
 copy number and noise seed."""
 
+import os
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +19,7 @@ DEV_SHARE = 4  # one prompt in so many is for tuning
 SPLITS = ("all", "dev", "test")
 LINE_END = re.compile(r"\r\n|\n|\r")  # str.splitlines also splits at rarer characters
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")  # tab and line feed left out
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 MAX_NAME = 56  # letters of a prompt in a file name
 
 
@@ -24,8 +28,26 @@ def load_prompts(source: str | Sequence[str], folder: str | Path) -> list[str]:
     if isinstance(source, Sequence) and not isinstance(source, str):
         return _without_blanks([str(prompt).strip() for prompt in source], "the prompt list")
     named = Path(folder) / f"{source}.txt"
-    path = named if is_file(named) else Path(str(source)).expanduser()
+    path = named if is_file(named) else Path(os.path.expanduser(str(source)))
     return _without_blanks(LINE_END.split(_read(path, Path(folder))), str(path))
+
+
+def decode_text(content: bytes) -> str:
+    """UTF-8, or UTF-16 where a byte order mark says so. Other bytes become lone surrogates, which is_text finds."""
+    if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        with suppress(UnicodeDecodeError):
+            return content.decode("utf-16")
+    return content.decode("utf-8-sig", errors="surrogateescape")
+
+
+def is_text(text: str) -> bool:
+    """Whether a text can be written as UTF-8: it has no lone surrogate."""
+    return text.isascii() or re.search("[\ud800-\udfff]", text) is None
+
+
+def printable(text: str) -> str:
+    """The text in one line, without what a terminal would obey or could not show."""
+    return UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def split_prompts(prompts: Sequence[str], split: str) -> list[str]:
@@ -54,10 +76,8 @@ def search_prompts(source: str | Sequence[str], split: str, folder: str | Path) 
 
 
 def check_text(prompt: str) -> None:
-    try:
-        str(prompt).encode()
-    except UnicodeEncodeError as error:
-        raise LanternError(f"prompt {prompt!r} holds half of a character, a lone surrogate; delete it") from error
+    if not is_text(str(prompt)):
+        raise LanternError(f"prompt {prompt!r} holds half of a character, a lone surrogate; delete it")
 
 
 class Batch(NamedTuple):
@@ -95,15 +115,15 @@ class Batch(NamedTuple):
 
 def _read(path: Path, folder: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise LanternError(f"prompts={path} is not UTF-8 text; give a text file with a prompt a line") from error
+        text = decode_text(path.read_bytes())
     except OSError as error:
         names = ", ".join(sorted(file.stem for file in folder.glob("*.txt"))) or "none"
         raise LanternError(
             f"prompts={path} cannot be read ({error.strerror}); give a text file with a prompt a line, a list such as "
             f"prompts='[\"a red sphere on wood\"]', or one of the named lists: {names}"
         ) from error
+    if not is_text(text):
+        raise LanternError(f"prompts={path} is not UTF-8 text; give a text file with a prompt a line")
     if "\0" in text:
         raise LanternError(f"prompts={path} is a binary file; give a text file with a prompt a line")
     return text

@@ -1,19 +1,21 @@
 """Data sets: the contract of named splits, and captioned images left in their original files, of which an index of
 locations and of unusable images is computed once and cached; pixels are read at each access."""
 
+import glob
 import hashlib
 import logging
 import os
-import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from datasets import Dataset, Features, Value
 
-from lantern.data.cached_table import MakeRows, cache_key, cached_rows
-from lantern.data.image_io import load_image
+from lantern.data.cached_table import MakeRows, cache_key, cached_rows, expand_home
+from lantern.data.image_io import load_image, problem_of
+from lantern.data.prompts import is_text, printable
 from lantern.errors import LanternError
 from lantern.runtime.files import replace_text
 
@@ -23,8 +25,10 @@ FEATURES = Features(
     | {name: Value("int64") for name in ("start", "size")}
 )
 NAMES_SHOWN = 10
+RULES = 2  # by which samples are used or listed; an index made by others is made again
 log = logging.getLogger(__name__)
-Read = Callable[[str, int, int], bytes]  # file, start, size -> an encoded image
+Place = tuple[str, int, int]  # file, start, size
+Read = Callable[[str, int, int], bytes]  # of a Place -> an encoded image
 
 
 class Split(Protocol):
@@ -92,8 +96,8 @@ class IndexedImages:
         """items: tuples that begin with a file, of each of which index_items yields rows of FEATURES, one an image,
         unusable ones included; `read` returns an image's bytes."""
         self.source, self.read, self.size, self.validation_share = source, read, size, validation_share
-        self.fingerprint = cache_key(items, size, _file_stats(items))
-        folder = Path(cache_dir).expanduser() / f"list-{self.fingerprint}"
+        self.fingerprint = cache_key(RULES, items, size, _file_stats(items))
+        folder = expand_home(cache_dir) / f"list-{self.fingerprint}"
         self.rows = cached_rows(folder, index_items, items, FEATURES, num_workers, items_per_shard)
         problems = zip(self.rows["name"], self.rows["problem"], strict=True)
         self.skipped = {name: problem for name, problem in problems if problem}
@@ -122,9 +126,33 @@ class IndexedImages:
         log.warning("skipped %d of %d images in %s, listed in %s: %s", *counts, self.source, path, shown)
 
 
+def index_image(place: Place, name: str, caption: str, problem: str, size: int, read: Read) -> dict[str, Any]:
+    """The row of an image, which is decoded, at this size, where nothing is known against it."""
+    if not problem:
+        problem = problem_of(partial(read, *place), size) if caption else "no caption"
+    return index_row(place[0], name, problem, caption, *place[1:])
+
+
 def index_row(file: str, name: str, problem: str, caption: str = "", start: int = 0, size: int = 0) -> dict[str, Any]:
     """A row of FEATURES: an image's location, its name, its caption, and why it cannot be used."""
-    return {"file": file, "name": name, "caption": caption, "problem": problem, "start": start, "size": size}
+    if not is_text(file):
+        file, problem = printable(file), "the name of its file or folder is not UTF-8; rename it"
+    told = {"name": printable(name), "problem": printable(problem)}
+    return {"file": file, "caption": caption, "start": start, "size": size} | told
+
+
+def find_files(source: str, suffix: str) -> list[str]:
+    """The files of a folder with this suffix, or of a pattern, sorted. What exists is no pattern: `data [v2]`."""
+    if not source or os.path.isfile(source):
+        return [source] if source else []
+    root = _root(source)
+    pattern = f"*{suffix}" if os.path.isdir(source) else str(Path(source).relative_to(root))
+    return sorted(str(Path(root) / name) for name in glob.glob(pattern, root_dir=root))
+
+
+def _root(source: str) -> str:
+    """A folder itself; of a file or a pattern the last folder that exists."""
+    return next((str(path) for path in (Path(source), *Path(source).parents) if os.path.isdir(path)), "")
 
 
 def is_readable(file: str) -> bool:
@@ -141,8 +169,7 @@ def _file_stats(items: list) -> list[tuple[int, int] | None]:
 
 def _paths_below(source: str, names: Sequence[str]) -> list[str]:
     """The paths below the source: a folder, or of a pattern the folder before its first wildcard."""
-    root = source if os.path.isdir(source) else os.path.dirname(re.split(r"[*?\[{]", source)[0])
-    above = os.path.join(os.path.normpath(root), "")
+    above = os.path.join(os.path.normpath(_root(source)), "")
     return [os.path.normpath(name).removeprefix(above) for name in names]
 
 

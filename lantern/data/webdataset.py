@@ -2,21 +2,22 @@
 Images are read from inside the tar files; nothing is unpacked."""
 
 import filecmp
-import glob
 import hashlib
 import json
 import os
 import re
 import tarfile
 from collections.abc import Iterator
-from pathlib import Path
+from functools import partial
 from typing import Any
 
-from lantern.data.image_io import SUFFIXES, caption_in, decode_text, problem_of, read_bytes
-from lantern.data.splits import IndexedImages, index_row, is_readable
+from lantern.data.image_io import SUFFIXES, caption_in, is_hidden, read_bytes, try_caption
+from lantern.data.prompts import decode_text
+from lantern.data.splits import IndexedImages, find_files, index_image, index_row, is_readable
 from lantern.errors import LanternError
 
 HEAD = 2**16  # bytes; shards of one size that share them are compared in full
+Span = tuple[int, int]  # start and size of a member's content in its shard
 
 
 def web_dataset(
@@ -24,7 +25,7 @@ def web_dataset(
 ) -> IndexedImages:
     """shards: a folder of .tar files, a pattern such as data/*.tar, or data/{000..099}.tar. Missing shards and copies
     of others are listed with the unusable images."""
-    shards = os.path.expanduser(shards)
+    shards = os.path.expanduser(str(shards))
     files = find_shards(shards)
     originals = find_copies(files)
     items = [(file, size, originals.get(file)) for file in files]
@@ -33,13 +34,15 @@ def web_dataset(
 
 def find_shards(shards: str) -> list[str]:
     """The tar files, sorted by name, with those of a numbered range that are missing."""
-    numbered = re.fullmatch(r"(.*)\{(\d+)\.\.(\d+)\}(.*)", shards)
-    if numbered:
+    numbered = re.fullmatch(r"(.*)\{(\d{1,18})\.\.(\d{1,18})\}(.*)", shards)
+    if numbered and not os.path.exists(shards):
         before, first, last, after = numbered.groups()
+        if int(last) - int(first) >= 10**6:
+            raise LanternError(f"{shards} is a range of more than a million shards; give a smaller one")
         files = [f"{before}{number:0{len(first)}d}{after}" for number in range(int(first), int(last) + 1)]
     else:
-        files = sorted(glob.glob(f"{shards}/*.tar" if Path(shards).is_dir() else shards))
-    if not any(Path(file).is_file() for file in files):
+        files = find_files(shards, ".tar")
+    if not any(map(os.path.isfile, files)):
         raise LanternError(f"no shards {shards}; give a folder of .tar files, a pattern, or data/{{000..099}}.tar")
     return files
 
@@ -59,7 +62,7 @@ def find_copies(files: list[str]) -> dict[str, str]:
 def index_shards(items: list[tuple[str, int, str | None]]) -> Iterator[dict[str, Any]]:
     """Rows of the index of each (shard file, image size, the shard it is a copy of)."""
     for file, size, original in items:
-        if original or not Path(file).is_file():
+        if original or not os.path.isfile(file):
             yield index_row(file, file, f"the shard has the same bytes as {original}" if original else "no such shard")
         else:
             yield from _index_shard(file, size)
@@ -67,52 +70,73 @@ def index_shards(items: list[tuple[str, int, str | None]]) -> Iterator[dict[str,
 
 def _index_shard(file: str, size: int) -> Iterator[dict[str, Any]]:
     """One row per image. A truncated shard gives its complete samples, and a row with the problem."""
-    images: dict[str, tarfile.TarInfo] = {}
-    captions: dict[str, str] = {}
-    problems: list[tuple[str, str]] = []
-    try:
-        for member in _members(file):
-            key, suffix = _key_of(member.name)
-            if suffix in SUFFIXES and key in images:
-                problems.append((member.name, "a second image under this name"))
-            elif suffix in SUFFIXES:
-                images[key] = member
-            elif suffix in (".txt", ".json"):
-                text = decode_text(read_bytes(file, member.offset_data, member.size))
-                captions[key] = captions.get(key) or _caption(text, suffix, f"{file}, {member.name},")
-    except (tarfile.TarError, EOFError, OSError) as error:
-        problems.append((Path(file).name, f"the shard breaks off: {error}"))
-    for key, member in images.items():
-        caption = captions.get(key, "")
-        place = member.offset_data, member.size
-        problem = problem_of(read_bytes(file, *place), size) if caption else "no caption"
-        yield index_row(file, f"{file}/{member.name}", problem, caption, *place)
+    images: dict[str, tuple[str, Span]] = {}
+    texts: dict[str, list[tuple[str, Span]]] = {}
+    contents, problems = _contents(file)
+    for name, span in contents:
+        key, suffix = _key_of(name)
+        if suffix in SUFFIXES and key in images:
+            problems.append((name, "a second image under this name"))
+        elif suffix in SUFFIXES:
+            images[key] = name, span
+        elif suffix in (".txt", ".json"):
+            texts.setdefault(key, []).append((suffix, span))
+    for key, (name, span) in images.items():
+        caption, problem = _caption(file, texts.get(key, []))
+        yield index_image((file, *span), f"{file}/{name}", caption, problem, size, read_bytes)
     for name, problem in problems:
         yield index_row(file, f"{file}/{name}", problem)
 
 
-def _members(file: str) -> Iterator[tarfile.TarInfo]:
-    """The files in a shard. Raises ReadError at the first one that is truncated."""
-    with tarfile.open(file, "r:", errors="replace") as shard:  # of names
-        end = Path(file).stat().st_size
-        for member in shard:
-            if member.offset_data + member.size > end:
-                raise tarfile.ReadError(f"{member.name} is cut off")
-            if member.isfile():
-                yield member
+def _contents(file: str) -> tuple[list[tuple[str, Span]], list[tuple[str, str]]]:
+    """Names and spans of the files in a shard; names of what is not used, with reasons. A link stands for the file of
+    this shard that it leads to; one that leads out of it is not followed."""
+    members, contents, problems, hidden = [], [], [], []
+    try:
+        with tarfile.open(file, "r:", errors="replace") as shard:  # of names
+            for member in shard:
+                if member.size < 0 or (_span(member) and member.offset_data + member.size > os.path.getsize(file)):
+                    raise tarfile.ReadError(f"{member.name} is cut off")
+                members.append(member)
+    except Exception as error:  # tarfile raises ValueError, RecursionError and others on damaged headers
+        problems.append((os.path.basename(file), f"the shard breaks off: {error}"))
+    spans = {os.path.normpath(m.name): span for m in members if (span := _span(m))}
+    links = {}
+    for member in filter(lambda member: member.linkname, members):  # a symbolic one as seen from its own folder
+        folder = os.path.dirname(member.name) if member.issym() else ""
+        links[os.path.normpath(member.name)] = os.path.normpath(os.path.join(folder, member.linkname))
+    for _ in range(8):  # a link may lead to a link
+        spans = {name: spans[target] for name, target in links.items() if target in spans} | spans
+    for member in members:
+        name, suffix = member.name, _key_of(member.name)[1]
+        if any(map(is_hidden, os.path.normpath(name).split("/"))):
+            hidden += [name] if suffix in SUFFIXES else []
+        elif span := _span(member) or spans.get(os.path.normpath(name)):
+            contents.append((name, span))
+        elif suffix in (*SUFFIXES, ".txt", ".json") and not member.isdir():
+            problems.append((name, "it is no plain file of this shard, nor a link to one"))
+    if hidden:
+        problems.append((hidden[0], f"{len(hidden)} hidden images were left out; this is the first"))
+    return contents, problems
+
+
+def _span(member: tarfile.TarInfo) -> Span | None:
+    """Where a file's content is; None of what has none, or has it in parts (a sparse file)."""
+    return (member.offset_data, member.size) if member.isreg() and not member.issparse() else None
+
+
+def _caption(file: str, texts: list[tuple[str, Span]]) -> tuple[str, str]:
+    """The first caption among the .txt and .json of a sample; without one, the first reason why."""
+    found = [try_caption(partial(_read_caption, file, *text)) for text in texts]
+    return max(found, key=lambda pair: (pair[0] != "", pair[1] != ""), default=("", ""))
+
+
+def _read_caption(file: str, suffix: str, span: Span) -> str:
+    text = decode_text(read_bytes(file, *span))
+    return text if suffix == ".txt" else caption_in(json.loads(text))
 
 
 def _key_of(name: str) -> tuple[str, str]:
-    """WebDataset's rule: everything up to the first dot of the file name is the sample's key."""
-    folder, _, base = name.rpartition("/")
-    key, dot, suffix = base.partition(".")
-    return f"{folder}/{key}", (dot + suffix).lower()
-
-
-def _caption(text: str, suffix: str, source: str) -> str:
-    if suffix == ".txt":
-        return text.strip()
-    try:
-        return caption_in(json.loads(text), source)
-    except json.JSONDecodeError:
-        return ""
+    """The key of a sample, and the suffix. By WebDataset's rule, up to the first dot, 22.05 and 22.06 would be one."""
+    key, suffix = os.path.splitext(os.path.normpath(name))
+    return key, suffix.lower()

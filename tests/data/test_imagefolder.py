@@ -1,9 +1,9 @@
 """A user's image folder: unusual images are converted, bad ones skipped and listed, mistakes are clear errors."""
 
 import json
-import os
 import struct
 import zlib
+from functools import partial
 from hashlib import sha256
 
 import numpy as np
@@ -58,15 +58,15 @@ def test_every_kind_of_pixel_becomes_rgb(tmp_path):
     }
     for name, (image, value) in expected.items():
         image.save(tmp_path / name)
-        pixels = load_image(str(tmp_path / name), 16)
+        pixels = load_image((tmp_path / name).read_bytes(), 16)
         assert pixels.shape == (16, 16, 3)
         assert np.abs(pixels.astype(int) - value).max() <= 1, name
     Image.fromarray(np.full((20, 20), 0.5, np.float32)).save(tmp_path / "share.tif")
-    assert "floating-point" in problem_of(str(tmp_path / "share.tif"), 16)
+    assert "floating-point" in problem_of((tmp_path / "share.tif").read_bytes, 16)
     wide = np.zeros((20, 60, 3), np.uint8)
     wide[:, 20:40] = 255
     Image.fromarray(wide).save(tmp_path / "wide.png")
-    assert load_image(str(tmp_path / "wide.png"), 16).min() > 200  # the central square, not squeezed
+    assert load_image((tmp_path / "wide.png").read_bytes(), 16).min() > 200  # the central square, not squeezed
 
 
 def test_an_absent_an_empty_and_a_useless_folder_are_one_clear_error_each(tmp_path):
@@ -103,13 +103,13 @@ def test_bytes_damaged_anywhere_are_a_problem_and_never_an_exception(tmp_path):
     for suffix in ("png", "jpg", "gif", "bmp", "webp", "tiff"):
         picture.save(tmp_path / f"whole.{suffix}")
         whole = (tmp_path / f"whole.{suffix}").read_bytes()
-        assert problem_of(whole, 16) == ""
+        assert problem_of(partial(bytes, whole), 16) == ""
         problems = []
         for _ in range(40):
             damaged = bytearray(whole[: int(generator.integers(len(whole)))])
             for place in generator.integers(0, max(1, len(damaged)), 8):
                 damaged[place : place + 1] = bytes(generator.integers(0, 256, 1, dtype=np.uint8))
-            problems.append(problem_of(bytes(damaged), 16))
+            problems.append(problem_of(partial(bytes, damaged), 16))
         assert sum(map(bool, problems)) > 12, suffix
 
 
@@ -118,7 +118,7 @@ def test_an_image_that_claims_a_huge_size_is_listed_and_not_decoded(tmp_path):
     small = (tmp_path / "small.png").read_bytes()
     header = b"IHDR" + struct.pack(">II", 20_000, 20_000) + small[24:29]
     huge = small[:12] + header + struct.pack(">I", zlib.crc32(header)) + small[33:]
-    assert "exceeds limit" in problem_of(huge, 16)
+    assert "exceeds limit" in problem_of(lambda: huge, 16)
 
 
 def test_names_that_occur_twice_are_two_images_and_a_second_caption_is_reported(tmp_path, caplog):
@@ -154,10 +154,3 @@ def test_marks_and_separators_of_text_files_are_no_part_of_a_caption(tmp_path):
     assert sorted(opened_folder(tmp_path, tmp_path).split("train").captions) == ["a red sphere", "one\u2028two"]
     write_shard(tmp_path / "a.tar", [("1.png", picture(7)), ("1.json", b'\xef\xbb\xbf{"text": "seven"}')])
     assert values_of(opened(tmp_path / "a.tar", tmp_path).split("train")) == {"seven": 7}
-
-
-def test_a_file_name_that_is_no_text_is_named(tmp_path):
-    folder_of(tmp_path, ["a.png"])
-    os.rename(tmp_path / "a.png", os.fsencode(tmp_path) + b"/caf\xe9.png")
-    with pytest.raises(LanternError, match=r"caf\\xe9.png' is not UTF-8; rename that file"):
-        opened_folder(tmp_path, tmp_path)

@@ -13,6 +13,7 @@ from lantern.scenes.captions import is_held_out, parse_caption
 @pytest.mark.parametrize(("content", "prompts"), [
     (b"a ring\r\na disc\rblue\n\n", ["a ring", "a disc", "blue"]),
     (b"\xef\xbb\xbfa ring\n", ["a ring"]),
+    ("a ring\r\nein Würfel\r\n".encode("utf-16"), ["a ring", "ein Würfel"]),
     ("ein Würfel 🎈 \u202e rot\n".encode(), ["ein Würfel 🎈 \u202e rot"]),
     ("a ring\u2028on\x85wood\n".encode(), ["a ring\u2028on\x85wood"]),
     (b"a\tring\na\tring\n", ["a\tring", "a\tring"]),
@@ -29,6 +30,8 @@ def test_a_file_is_read_a_prompt_a_line(content, prompts, tmp_path):
     (b"", "holds no prompts"),
     (b"\n \n\t\n", "holds no prompts"),
     (bytes(range(128, 256)), "is not UTF-8 text"),
+    ("a ring’s edge".encode("cp1252"), "is not UTF-8 text"),
+    ("a ring".encode("utf-16")[:-1], "is not UTF-8 text"),
     (b"a ring\0\n", "is a binary file"),
     (b"a ring\na \x1b[31mred disc\n", "prompt 2 of "),
     (b"a ring\x07\n", "control character '\\x07'"),
@@ -41,7 +44,7 @@ def test_a_file_that_cannot_be_meant_is_one_sentence(content, said, tmp_path):
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize("source", [".", "x" * 5000, "no such list", "dangling", [], [" "]])
+@pytest.mark.parametrize("source", [".", "x" * 5000, "no such list", "dangling", "~nouser/x.txt", [], [" "]])
 def test_what_holds_no_prompts_is_one_sentence(source, tmp_path, monkeypatch):
     (tmp_path / "dangling").symlink_to("nowhere")
     monkeypatch.chdir(tmp_path)

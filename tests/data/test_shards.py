@@ -131,5 +131,5 @@ def test_the_class_of_number_zero_has_a_caption(tmp_path):
 def test_several_captions_of_an_image_are_one_clear_sentence(tmp_path):
     """Catches a training on the text of a Python list."""
     write_parquet(tmp_path / "a.parquet", [picture(1)], [["a cat", "two cats"]])
-    with pytest.raises(LanternError, match=r"a.parquet, column caption, has the caption .'a cat', 'two cats'.; give a"):
+    with pytest.raises(LanternError, match=r"a.parquet#0-0: it has the caption .'a cat', 'two cats'.; give a"):
         parquet(tmp_path, tmp_path)

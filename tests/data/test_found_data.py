@@ -1,0 +1,350 @@
+"""Data as people have it: each sample is read as meant or listed with the reason, and the rest of the data set is read.
+No path that is written inside data is opened."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from PIL import Image
+from support.paths import ROOT
+from support.shards import (
+    folder_of,
+    opened,
+    opened_folder,
+    parquet,
+    picture,
+    sample,
+    values_of,
+    write_parquet,
+    write_shard,
+)
+
+from lantern.data.imagefolder import image_folder
+from lantern.data.parquet import parquet_images, read_cell
+from lantern.data.webdataset import web_dataset
+from lantern.errors import LanternError
+
+GOOD = {"caption 10": 10}
+
+
+def write_files(folder, members):
+    for name, content in members:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def in_folder(tmp_path, members):
+    return opened_folder(write_files(tmp_path / "images", members), tmp_path, validation_share=0.0)
+
+
+def in_shard(tmp_path, members):
+    return opened(write_shard(tmp_path / "a.tar", members), tmp_path)
+
+
+def problems_of(data) -> dict[str, str]:
+    return {name.rsplit("/")[-1]: problem for name, problem in data.skipped.items()}
+
+
+@pytest.mark.parametrize("kept", [in_folder, in_shard])
+@pytest.mark.parametrize(("content", "caption"), [
+    ("a ring\u2019s edge".encode("utf-16"), "a ring\u2019s edge"),
+    (b"\xfe\xff" + "a disc 🎈".encode("utf-16-be"), "a disc 🎈"),
+    (b"\xef\xbb\xbfa cube\r\n", "a cube"),
+    ("a ring\u2019s edge".encode("cp1252"), None),
+    ("ein Würfel".encode("latin-1"), None),
+    ("a ring".encode("utf-16-le"), None),
+    ("a ring".encode("utf-16")[:-1], None),
+    ("a ring".encode("utf-32"), None),
+])  # fmt: skip
+def test_a_caption_is_read_in_the_encoding_of_its_mark_or_listed(tmp_path, kept, content, caption):
+    """Catches a training on replacement characters and zero bytes."""
+    data = kept(tmp_path, [*sample("1", 10), ("2.png", picture(20)), ("2.txt", content)])
+    assert values_of(data.split("train")) == (GOOD | {caption: 20} if caption else GOOD)
+    assert list(problems_of(data)) == ([] if caption else ["2.png"])
+    assert caption or "UTF-8" in problems_of(data)["2.png"]
+
+
+RECORDS = [
+    b"[" * 200_000, b'{"file_name": "2.png", "text": %s}' % (b"9" * 5000),
+    b'{"file_name": "2.png", "text": "a \\ud83d"}', b'{"file_name": "2.png", "text": true}',
+    b'{"file_name": "2.png", "text": ["a", "b"]}', b'{"file_name": "2.png", "text": "ring\x92s"}', b"no json",
+    b'{"file_name": "2.png", "text": {"a": 1}}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=range(len(RECORDS)))
+def test_a_record_that_cannot_be_used_is_listed_with_its_reason(tmp_path, record):
+    """In metadata.jsonl, by its line, and as a sample's .json. Catches one record that stops the whole data set."""
+    data = in_shard(tmp_path, [("2.json", record), ("2.png", picture(20)), *sample("1", 10)])
+    assert values_of(data.split("train")) == GOOD
+    assert list(problems_of(data)) == ["2.png"]
+    assert problems_of(data)["2.png"] not in ("", "no caption")
+    data = in_folder(tmp_path, [*sample("1", 10), ("2.png", picture(20)), ("metadata.jsonl", b"\n" + record)])
+    assert values_of(data.split("train")) == GOOD
+    assert any("metadata.jsonl line 2" in problem for problem in data.skipped.values())
+
+
+@pytest.mark.parametrize("record", [
+    {"file_name": 3, "text": "a"}, {"text": "a"}, [], {"file_name": "2.png"},
+    {"file_name": "../x\udc92.png", "text": "a"},
+])  # fmt: skip
+def test_a_line_of_metadata_without_a_usable_name_or_text_stops_nothing(tmp_path, record, caplog):
+    members = [*sample("1", 10), ("2.png", picture(20)), ("metadata.jsonl", json.dumps(record).encode())]
+    data = in_folder(tmp_path, members)
+    assert values_of(data.split("train")) == GOOD
+    assert "metadata.jsonl" in caplog.text
+
+
+def test_a_camera_image_of_several_frames_is_read(tmp_path):
+    """An MPO, as cameras and phones write JPEG files."""
+    content = io.BytesIO()
+    frames = [Image.new("RGB", (20, 20), (value,) * 3) for value in (10, 20)]
+    frames[0].save(content, "MPO", save_all=True, append_images=frames[1:])
+    assert (
+        values_of(in_folder(tmp_path, [("1.jpg", content.getvalue()), ("1.txt", b"caption 10")]).split("train")) == GOOD
+    )
+
+
+def test_no_path_that_data_names_is_opened(tmp_path):
+    """A cell's text, its dict and a path beside it, a line's file, links of a shard. Catches local files, or named
+    pipes, which block, that a foreign data set makes into images of a training."""
+    secret, pipe = tmp_path / "secret.png", tmp_path / "pipe"
+    secret.write_bytes(picture(99))
+    os.mkfifo(pipe)
+    for number, column in enumerate((
+        [str(secret), str(pipe)], [{"bytes": str(secret)}, {"bytes": str(pipe)}],
+        [{"bytes": None, "path": str(secret)}, {"bytes": None, "path": str(pipe)}],
+    )):  # fmt: skip
+        place = tmp_path / f"parquet {number}"
+        place.mkdir()
+        write_parquet(place / "a.parquet", column, ["caption 99", "caption 0"])
+        write_parquet(place / "b.parquet", [picture(10)], ["caption 10"])
+        data = parquet(place, tmp_path)
+        assert values_of(data.split("train")) == GOOD
+        assert len(data.skipped) == 2
+        with pytest.raises(LanternError, match="no image bytes"):
+            read_cell(f"{place / 'a.parquet'}\0image", 0, 0)  # as an older index would
+    lines = [{"file_name": name, "text": "caption 99"} for name in ("../secret.png", str(secret))]
+    members = [*sample("1", 10), ("metadata.jsonl", "\n".join(map(json.dumps, lines)).encode())]
+    assert values_of(in_folder(tmp_path, members).split("train")) == GOOD
+    with tarfile.open(write_shard(tmp_path / "b.tar", [*sample("1", 10)]), "a") as shard:
+        for number, target in enumerate((str(secret), "../secret.png", "secret.png", "b/../../secret.png")):
+            for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE):
+                add_link(shard, f"{number}{kind.decode()}.png", target, kind)
+                add_link(shard, f"{number}{kind.decode()}.txt", "1.txt", tarfile.LNKTYPE)
+    data = opened(tmp_path / "b.tar", tmp_path)
+    assert values_of(data.split("train")) == GOOD
+    assert len(data.skipped) == 8
+
+
+def add_link(shard, name, target, kind):
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, target
+    shard.addfile(info)
+
+
+def test_links_inside_a_shard_are_the_files_they_lead_to(tmp_path):
+    """As tar writes a folder without duplicates: hard links, symbolic ones that lead forward or to others; a loop."""
+    with tarfile.open(tmp_path / "a.tar", "w") as shard:
+        for link, target, kind in (
+            ("./x/2.png", "../1.png", tarfile.SYMTYPE), ("./x/2.txt", "./new/2.txt", tarfile.LNKTYPE),
+            ("./loop.png", "pool.png", tarfile.SYMTYPE), ("./pool.png", "loop.png", tarfile.SYMTYPE),
+            ("./3.png", "x/2.png", tarfile.SYMTYPE), ("./3.txt", "./new/3.txt", tarfile.LNKTYPE),
+        ):  # fmt: skip
+            add_link(shard, link, target, kind)
+        for name, content in (*sample("./1", 10), ("./new/2.txt", b"two"), ("./new/3.txt", b"three")):
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            shard.addfile(info, io.BytesIO(content))
+    data = opened(tmp_path, tmp_path)
+    assert values_of(data.split("train")) == {"caption 10": 10, "two": 10, "three": 10}
+    assert sorted(problems_of(data)) == ["loop.png", "pool.png"]
+
+
+def test_dots_in_a_samples_name_are_a_part_of_it(tmp_path):
+    """Catches keys that end at the first dot: 22.05 and 22.06 would be one sample, or none."""
+    members = [*sample("22.05", 10), *sample("22.06", 20), *sample("v1.0/a", 30), ("1.seg.png", picture(5))]
+    data = in_shard(tmp_path, members)
+    assert values_of(data.split("train")) == {f"caption {value}": value for value in (10, 20, 30)}
+    assert problems_of(data) == {"1.seg.png": "no caption"}
+    assert len(in_folder(tmp_path, members).split("train")) == 3
+
+
+HIDDEN = (
+    ".ipynb_checkpoints/1-checkpoint", ".thumbnails/1", "@eaDir/1", "__MACOSX/1", "._1", "x/.cache/deep/1", "#recycle/1"
+)  # fmt: skip
+
+
+def test_hidden_and_system_folders_are_left_out_and_counted(tmp_path, caplog):
+    """Catches copies by editors and systems that enter training, and the other split."""
+    members = [*sample("1", 10), *(file for name in HIDDEN for file in sample(name, 99))]
+    data = in_folder(tmp_path / ".my data", members)
+    assert values_of(data.split("train")) == GOOD
+    assert f"left out {len(HIDDEN)} images" in caplog.text
+    data = in_shard(tmp_path, [(f"./{name}", content) for name, content in members])
+    assert values_of(data.split("train")) == GOOD
+    assert f"{len(HIDDEN)} hidden images were left out" in caplog.text
+
+
+def test_links_to_folders_are_followed_once(tmp_path):
+    """Catches images left out behind a link, loops, and a folder that is read under two names, of which a line of
+    metadata.jsonl knows one."""
+    images = write_files(tmp_path / "images", [*sample("sub/1", 10), *sample(".store/3", 30)])
+    write_files(tmp_path / "elsewhere", sample("deep/2", 20))
+    (images / "a link").symlink_to("sub")
+    (images / "other").symlink_to(tmp_path / "elsewhere")
+    (images / "shown").symlink_to(".store")
+    (images / "sub" / "up").symlink_to("..")
+    (images / "self").symlink_to("self")
+    (tmp_path / "elsewhere" / "back").symlink_to(images)
+    (images / "metadata.jsonl").write_text('{"file_name": "sub/1.png", "text": "one"}')
+    data = opened_folder(images, tmp_path, validation_share=0.0)
+    assert values_of(data.split("train")) == {"one": 10, "caption 20": 20, "caption 30": 30}
+    assert data.skipped == {}
+
+
+def test_an_image_whose_format_or_name_is_not_read_is_listed(tmp_path):
+    data = in_folder(tmp_path, [*sample("1", 10), ("2.heic", b"ftypheic"), ("2.txt", b"a phone's")])
+    assert list(problems_of(data)) == ["2.heic"]
+    os.rename(tmp_path / "images" / "2.heic", os.fsencode(tmp_path) + b"/images/caf\xe9.png")
+    data = in_folder(tmp_path, [])
+    assert values_of(data.split("train")) == GOOD
+    assert ["not UTF-8" in problem for problem in data.skipped.values()] == [True]
+    os.rename(write_shard(tmp_path / "a.tar", sample("1", 10)), os.fsencode(tmp_path) + b"/caf\xe9.tar")
+    write_shard(tmp_path / "b.tar", sample("1", 10) + sample("2", 20))
+    assert len(opened(tmp_path, tmp_path).skipped) == 1
+
+
+def test_no_program_is_started_for_an_image(tmp_path, monkeypatch):
+    """Catches Pillow's use of Ghostscript for a foreign file that calls itself PostScript."""
+    program = tmp_path / "gs"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr("PIL.EpsImagePlugin.gs_binary", None)
+    content = io.BytesIO()
+    Image.new("RGB", (20, 20)).save(content, "EPS")
+    members = [*sample("1", 10), ("2.png", content.getvalue()), ("2.txt", b"caption 2")]
+    assert list(problems_of(in_folder(tmp_path, members))) == ["2.png"]
+    assert not (tmp_path / "started").exists()
+
+
+@pytest.mark.parametrize("size", [-1, -512, -1024, -(2**40), 2**50])
+@pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME, b"?"])
+def test_a_member_of_an_impossible_size_ends_its_shard_alone(tmp_path, size, kind):
+    """tarfile raises ValueError and OverflowError for some."""
+    info = tarfile.TarInfo("2.png")
+    info.size, info.type = size, kind
+    content = write_shard(tmp_path / "a.tar", sample("1", 10)).read_bytes()
+    end = content.index(b"caption 10") + 512
+    (tmp_path / "a.tar").write_bytes(content[:end] + info.tobuf(tarfile.GNU_FORMAT) + picture(5) + bytes(1024))
+    write_shard(tmp_path / "b.tar", sample("1", 20))
+    data = opened(tmp_path, tmp_path)
+    assert values_of(data.split("train")) == {"caption 10": 10, "caption 20": 20}
+    assert any("breaks off" in problem for problem in data.skipped.values())
+
+
+def test_a_sparse_member_is_listed_and_the_samples_behind_it_are_read(tmp_path):
+    """Its content lies in parts: its place would hold another image's bytes."""
+    with open(tmp_path / "holes.png", "wb") as file:
+        file.write(picture(10))
+        file.seek(2**22)
+        file.write(b"end")
+    write_files(tmp_path, [("holes.txt", b"holes"), *sample("later", 10)])
+    names = ("holes.png", "holes.txt", "later.png", "later.txt")
+    subprocess.run(["tar", "--sparse", "-cf", "a.tar", *names], cwd=tmp_path, check=True)
+    data = opened(tmp_path / "a.tar", tmp_path)
+    assert values_of(data.split("train")) == GOOD
+    assert list(problems_of(data)) == ["holes.png"]
+
+
+def test_captions_and_columns_that_cannot_be_read_are_listed_by_row_and_file(tmp_path):
+    garbled = pyarrow.StringArray.from_buffers(
+        2, pyarrow.py_buffer(b"\0\0\0\0\x0a\0\0\0\x0d\0\0\0"), pyarrow.py_buffer(b"caption 10\x92\xff\xfe")
+    )
+    write_parquet(tmp_path / "a.parquet", [picture(10), picture(20)], garbled)
+    write_parquet(tmp_path / "b.parquet", [picture(1)], [["a", "b"]])
+    pyarrow.parquet.write_table(pyarrow.table({"image": [picture(1)]}), tmp_path / "c.parquet")
+    (tmp_path / "d.parquet").mkdir()
+    data = parquet(tmp_path, tmp_path)
+    assert values_of(data.split("train")) == GOOD
+    assert list(problems_of(data)) == ["a.parquet#0-1", "b.parquet#0-0", "c.parquet", "d.parquet"]
+
+
+def test_a_named_pipe_among_the_files_does_not_block(tmp_path):
+    for name in ("a.parquet", "a.tar", "a.png", "metadata.jsonl"):
+        os.mkfifo(tmp_path / name)
+    write_parquet(tmp_path / "b.parquet", [picture(10)], ["caption 10"])
+    write_shard(tmp_path / "b.tar", sample("1", 10))
+    write_files(tmp_path, sample("1", 10))
+    code = (
+        "import sys; from pathlib import Path; from support import shards; place = Path(sys.argv[1])\n"
+        "for source in (shards.parquet, shards.opened): print(len(source(place, place).split('train')))\n"
+        "print(len(shards.opened_folder(place, place, validation_share=0.0).split('train')))"
+    )
+    path = os.pathsep.join((str(ROOT), str(ROOT / "tests")))
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ | {"PYTHONPATH": path})
+    assert done.stdout.split() == ["1", "1", "1"], done.stderr
+
+
+PLACES = ("data [v2]", "data [v2]/*.{}", "data [v2]/a0.{}", "data*/*.{}")
+
+
+@pytest.mark.parametrize(
+    ("source", "suffix", "place"),
+    [(web_dataset, "tar", place) for place in (*PLACES, "data [v2]/a{{0..0}}.{}")]
+    + [(parquet_images, "parquet", place) for place in PLACES],
+)
+def test_what_exists_is_taken_as_it_is_before_it_is_a_pattern(tmp_path, source, suffix, place):
+    """Catches brackets that are read as a choice of letters, and images that change their split with its name."""
+    validation = []
+    for folder in ("data [v2]", "plain"):
+        (tmp_path / folder).mkdir()
+        write_shard(tmp_path / folder / "a0.tar", [file for i in range(9) for file in sample(str(i), 10 * i)])
+        write_parquet(tmp_path / folder / "a0.parquet", [picture(10 * i) for i in range(9)], list(range(9)))
+        used = place.format(suffix).replace("data [v2]", folder)
+        data = source(str(tmp_path / used), 16, str(tmp_path / "cache"), validation_share=0.5, num_workers=1)
+        assert data.skipped == {}
+        validation.append(data.split("validation").captions)
+    assert validation[0] == validation[1] or "*/" in place
+
+
+@pytest.mark.parametrize("source", [image_folder, web_dataset, parquet_images])
+@pytest.mark.parametrize("place", ["x" * 5000, "a/" * 3000, "~nouser/x", "a\0b", "", 2024, "{0..%s}.tar" % ("9" * 5000),
+                                   "{0..99999999999}.tar", "{9..0}.tar"])  # fmt: skip
+def test_a_source_that_is_not_there_is_one_sentence(source, place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(LanternError, match=r"give a|name a folder"):
+        source(place, 16, "cache")
+
+
+def test_a_folder_may_be_named_by_a_number(tmp_path, monkeypatch):
+    """data.folder=2024 reaches the data set as a number."""
+    monkeypatch.chdir(tmp_path)
+    Path("2024").mkdir()
+    folder_of(Path("2024"), ["a.png"])
+    assert len(image_folder(2024, 16, "cache", validation_share=0.0).split("train")) == 1
+
+
+def test_a_cache_in_the_home_of_nobody_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_shard(tmp_path / "a.tar", sample("1", 10))
+    with pytest.raises(LanternError, match=r"paths\.cache_dir"):
+        web_dataset("a.tar", 16, "~nouser/cache")
+
+
+def test_names_in_foreign_files_do_not_reach_a_terminal_as_they_are(tmp_path, caplog):
+    """Catches a name that clears the screen, or adds a line of its own to the list."""
+    in_shard(tmp_path, [*sample("1", 10), ("\x1b[2J\n2.png", picture(5))])
+    listed = next((tmp_path / "cache").glob("list-*/skipped.txt")).read_text()
+    assert len(listed.splitlines()) == 1
+    assert "\x1b" not in listed + caplog.text
