@@ -141,5 +141,5 @@ def report_sweep(folder: Path, name: str | None, tracker: Tracker, budget: Budge
     report_best(folder, rows, budget, best)
     for row in filter(is_baseline, rows):
         tracker.point(Point(row, profiles.get(setting_id(row))), {}, folder, group)
-    columns, prompts = same_prompt_images(points, rows)
+    columns, prompts = same_prompt_images(folder, points, rows)
     tracker.summary(rows, best, figures, Point({}, prompts=prompts, columns=columns), folder, group)

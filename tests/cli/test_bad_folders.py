@@ -86,7 +86,7 @@ def no_locks(*_: object) -> None:
 def test_a_damaged_file_of_a_run_is_made_again(content, tmp_path, caplog):
     """Catches a traceback at the start of a run in a folder that a full disk or an editor has damaged."""
     mark_finished(tmp_path, "request")
-    replace_text(tmp_path / SUMMARY, '{"AR": {"drafter": "none"}}')
+    replace_text(tmp_path / SUMMARY, '{"AR": {"model": "m", "drafter": "none", "tree": "none", "acceptance": "exact"}}')
     assert is_finished(tmp_path, "request")
     for name in (FINISHED, SUMMARY, "profiles.json", "tree.json"):
         (tmp_path / name).write_text(content)
