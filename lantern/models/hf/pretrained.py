@@ -1,7 +1,6 @@
 """transformers models of a geometry stated in the configs: loaded strictly from a folder or the Hub, or without storage
 on the meta device."""
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from lantern.errors import CheckpointError
 from lantern.identity import files_hash
 from lantern.models.checkpoints import check_finite, check_fit, first_line, num_parameters, read_weights
 from lantern.models.hub import find_folder
+from lantern.runtime.files import parse_json
 from lantern.runtime.hardware import resolve_device, resolve_dtype
 
 WEIGHTS = ("*.safetensors", "*.bin")
@@ -124,8 +124,8 @@ def _check_family(folder: Path, config: PreTrainedConfig, setting: str) -> None:
     if not path.is_file():
         raise CheckpointError(f"no config.json in {folder}; copy all files of the model there, or set {setting}")
     try:
-        found = json.loads(path.read_text()).get("model_type")
-    except (UnicodeDecodeError, json.JSONDecodeError, AttributeError) as error:
+        found = parse_json(path.read_bytes()).get("model_type")
+    except (ValueError, AttributeError) as error:
         raise CheckpointError(f"{path} is not readable JSON ({error}); copy it again") from error
     if found != config.model_type:
         raise CheckpointError(
