@@ -2,6 +2,7 @@
 Lantern takes from Hydra's private interfaces: a test names each of them, and a release of Hydra that lacks one fails
 there."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -81,15 +82,11 @@ def _built(config: str) -> object:
 def built(config: DictConfig) -> object:
     """Hydra's instantiate, which resolves texts twice: what was an escaped ${ is none of its own the second time."""
     plain = OmegaConf.to_container(config, resolve=True) if OmegaConf.is_config(config) else None
-    return instantiate(OmegaConf.create(_literal(plain)) if "${" in str(plain) else config)
+    return instantiate(_literal(plain) if "${" in str(plain) else config)
 
 
-def _literal(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _literal(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_literal(item) for item in value]
-    return value.replace("${", r"\\\${") if isinstance(value, str) else value
+def _literal(plain: object) -> Any:
+    return OmegaConf.create(json.loads(json.dumps(plain).replace("${", 6 * "\\" + "${")))
 
 
 def one_at_a_time(config: DictConfig) -> object:

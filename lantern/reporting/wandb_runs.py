@@ -3,7 +3,6 @@ failures are warnings: every result is on disk before it is tracked. wandb is im
 
 import logging
 import os
-import re
 import secrets
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -70,11 +69,6 @@ class Guard:
             reason = str(error) or f"no answer in {self._patience_s:g} s"
             log.warning("Weights & Biases gets nothing more of this run (%s); %s", reason, self._kept)
             return None
-
-
-def clean_id(text: str) -> str:
-    """The text as an id, which W&B allows no : ; , # ? / and quotes."""
-    return re.sub(r"[^\w.-]+", "-", text)
 
 
 def clean_tags(tags: Iterable[object]) -> list[str]:

@@ -8,7 +8,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -64,14 +64,14 @@ def parse_json(text: str | bytes) -> Any:
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     for _ in range(DEEPEST):
-        level = [inner for outer in level for inner in _inner(outer)]
+        level = [
+            inner
+            for outer in level if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]  # fmt: skip
     if level:
         raise ValueError("nested too deeply")
     return found
-
-
-def _inner(value: object) -> Iterable[object]:
-    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """What a training shows and logs: a bar, Weights & Biases, and whether its loss is finite."""
 
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from math import isfinite
@@ -20,7 +21,6 @@ from lantern.reporting.wandb_runs import (
     FINISH_TIMEOUT_S,
     KEY_FILE,
     Guard,
-    clean_id,
     clean_tags,
     folder_key,
     quiet_settings,
@@ -134,7 +134,12 @@ def wandb_logger(
     Guard("its own folder has all", FINISH_TIMEOUT_S)(wandb.finish)  # a sweep's point before: else this would log to it
     resumed = Path(checkpoint).parent.parent if checkpoint else Path(save_dir)
     key = folder_key(resumed if (resumed / KEY_FILE).is_file() else Path(save_dir))
-    settings = {"group": group, "job_type": "train", "mode": wandb_mode(), "id": clean_id(f"{name}-{key}")}
+    settings = {
+        "group": group,
+        "job_type": "train",
+        "mode": wandb_mode(),
+        "id": re.sub(r"[^\w.-]+", "-", f"{name}-{key}"),
+    }
     settings |= {"resume": "allow", "tags": clean_tags(tags), "settings": quiet_settings()}
     logger = TolerantWandbLogger(project=project, save_dir=save_dir, name=name, **settings)
     logger.folders = list(dict.fromkeys([resumed, *logger.folders]))
