@@ -1,24 +1,25 @@
 """The Python interface: `lantern.load("llamagen").generate(["a red sphere on wood"], tree="static")`.
 Names are those of the config groups in conf/; objects of your own are taken as they are."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral
 
 from hydra.errors import CompactHydraException
-from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from lantern.cli.composing import composed
+from lantern.cli.composing import built, composed
 from lantern.cli.error_messages import sentence, user_error
 from lantern.cli.settings import check_settings, group_of, key_of, warn_unused_tree
 from lantern.data.prompts import Batch, check_text
 from lantern.errors import LanternError, check_batch_size
 from lantern.evaluation.contender import decode_images
 from lantern.noise import image_seed
-from lantern.pipeline import Pipeline, check_skip, pipelines
+from lantern.pipeline import DrafterOverrides, Pipeline, check_skip, pipelines
 from lantern.runtime.hardware import allow_tf32
 from lantern.runtime.home import CONFIG_FOLDER
 from lantern.streaming import Progress, stream
@@ -27,6 +28,10 @@ from lantern.types import AcceptanceRule, Drafter, Generation, Target, TreePolic
 
 PARTS = ("tree", "acceptance", "verification", "drafter")  # by default those of conf/evaluate.yaml
 OF_A_MODEL = ("model", "sampling", "device", "dtype", "tf32", "paths", "compile")
+ASKED = {  # methods, of which a part has one at least
+    "tree": ("grow",), "acceptance": ("judge",), "verification": ("proposals",), "drafter": ("draft", "decode"),
+    "sampling": ("is_greedy",),
+}  # fmt: skip
 OF_A_PIPELINE = (*PARTS, "sampling", "compile")
 
 
@@ -46,6 +51,7 @@ class Model:
     """A loaded target. Weights are read once; drafter, tree and rule are chosen call by call."""
 
     def __init__(self, name: str, overrides: Sequence[str]) -> None:
+        _check_names(model=name)
         _check_list("overrides", overrides)
         for override in overrides:
             _check_loadable(override)
@@ -56,7 +62,7 @@ class Model:
         check_settings(config)
         allow_tf32(config.tf32)
         with _in_one_sentence(config.model):
-            self.target: Target = instantiate(config.model)
+            self.target: Target = built(config.model)
 
     def pipeline(
         self,
@@ -80,13 +86,14 @@ class Model:
         check_batch_size(batch_size)
         given = {"tree": tree, "acceptance": acceptance, "verification": verification, "drafter": drafter}
         named = {group: part for group, part in given.items() if isinstance(part, str)}
+        _check_names(**named, **({} if method is None else {"method": method}))
         objects = {group: part for group, part in given.items() if not isinstance(part, str | None)}
-        presets = [f"+method={method}"] if method else []
+        presets = [] if method is None else [f"+method={method}"]
         config = self._config([*presets, *(f"{group}={part}" for group, part in named.items()), *settings])
         check_settings(config)
         with _in_one_sentence(config):
-            built = {group: instantiate(config[group]) for group in (*PARTS, "sampling") if group not in objects}
-            parts = built | objects
+            parts = {group: built(config[group]) for group in (*PARTS, "sampling") if group not in objects} | objects
+            _check_parts(parts)
             shape = parts.pop("tree")
             if isinstance(shape, AutoTree):
                 shape = shape.at(batch_size)
@@ -119,6 +126,7 @@ class Model:
 
     def stream(self, prompt: str, seed: int = 0, **parts) -> Iterator[Progress]:
         """generate([prompt], seed, **parts) round by round: decoding goes on as values are taken."""
+        _check_list("prompt", [prompt])
         check_text(prompt)
         return stream(self.pipeline(**parts), prompt, image_seed(_whole(seed), prompt, 0))
 
@@ -171,9 +179,26 @@ def _check_loadable(override: str) -> None:
 
 
 def _check_list(name: str, given: Sequence[str]) -> None:
-    """Raises LanternError for one text, of which each letter would be an element."""
+    """Raises LanternError for what is no list of texts; of one text each letter would be an element."""
     if isinstance(given, str):
         raise LanternError(f"{name}={given!r} is one text; give a list of texts")
+    if not isinstance(given, Sequence) or not all(isinstance(text, str) for text in given):
+        raise LanternError(f"{name}={given!r} is no list of texts; give one")
+
+
+def _check_names(**names: object) -> None:
+    """Raises LanternError for what cannot be the name of a yaml in the folder of its group."""
+    for group, name in names.items():
+        if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+", name):
+            raise LanternError(f"{group}={name!r} is no name; give one of those in conf/{group}")
+
+
+def _check_parts(parts: Mapping[str, object]) -> None:
+    """Raises LanternError for an object that does none of what its part is asked for."""
+    for group, part in parts.items():
+        is_open = isinstance(part, partial | AutoTree | DrafterOverrides | None)
+        if not is_open and not any(hasattr(part, name) for name in ASKED[group]):
+            raise LanternError(f"{group}={part!r} has no {' or '.join(ASKED[group])}; give one of lantern/types.py")
 
 
 def _whole(seed: object) -> int:

@@ -152,6 +152,34 @@ def test_parts_that_do_not_exist_or_do_not_take_a_setting_are_one_sentence(tiny,
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(("parts", "sentence"), [
+    ({"method": 3}, "method=3 is no name"), ({"method": "../tree/static"}, "method='../tree/static' is no name"),
+    ({"method": ""}, "method='' is no name"), ({"drafter": "a=b"}, "drafter='a=b' is no name"),
+    ({"tree": object()}, "tree=<object .* has no grow"), ({"drafter": object()}, "has no draft or decode"),
+    ({"verification": 3}, "verification=3 has no proposals"), ({"settings": None}, "settings=None is no list of texts"),
+    ({"settings": [3]}, "settings=[3] is no list"), ({"settings": ["sampling.top_k=${oc.decode:5}"]}, "oc.decode"),
+    ({"settings": ["sampling._target_=builtins.dict"]}, "sampling={.* has no is_greedy"),
+])  # fmt: skip
+def test_a_part_of_another_type_is_named(tiny, parts, sentence):
+    """Catches images of the default method under the name of one that was asked for, and tracebacks."""
+    with pytest.raises(LanternError, match=sentence.replace("[3]", r"\[3\]")):
+        tiny.pipeline(**parts)
+
+
+@pytest.mark.parametrize("prompts", [[3], [None], (text for text in PROMPTS), None, {"wood"}])
+def test_prompts_that_are_no_list_of_texts_are_refused(tiny, prompts):
+    with pytest.raises(LanternError, match="is no list of texts; give one"):
+        tiny.generate(prompts)
+    with pytest.raises(LanternError, match="is no list of texts; give one"):
+        tiny.stream(prompts)
+
+
+@pytest.mark.parametrize("name", [3, None, "../model/llamagen", ""])
+def test_a_models_name_is_a_name(name):
+    with pytest.raises(LanternError, match="is no name; give one of those in conf/model"):
+        lantern.load(name)
+
+
 @pytest.mark.parametrize("setting", ["+method=jacobi", "seed=7", "~drafter", "model.folder=/nowhere", "+foo=1"])
 def test_a_setting_that_belongs_to_no_part_is_refused(tiny, setting):
     """Catches a method, a precision or a seed that is asked for and ignored."""

@@ -2,11 +2,12 @@
 Lantern takes from Hydra's private interfaces: a test names each of them, and a release of Hydra that lacks one fails
 there."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hydra import version
 from hydra._internal import utils
@@ -15,6 +16,8 @@ from hydra.core.utils import JobReturn
 from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
+
+from lantern.runtime.home import in_home
 
 if TYPE_CHECKING:
     from hydra._internal.core_plugins.basic_sweeper import BasicSweeper as BasicSweeper
@@ -40,7 +43,18 @@ def composed(folder: str | Path, name: str, overrides: Sequence[str], own_folder
         config = loader.load_configuration(name, [*overrides, JOB], RunMode.RUN, from_shell=False)
     with open_dict(config):
         del config["hydra"]
+    expand_home(config)
     return config
+
+
+def expand_home(config: DictConfig) -> None:
+    """Puts the home folder in place of ~ in front of every setting that is a text; a list keeps its texts, which may be
+    prompts."""
+    for key, value in OmegaConf.to_container(config, resolve=False).items():
+        if isinstance(value, dict):
+            expand_home(config[key])
+        elif isinstance(value, str) and (found := in_home(value)) != value:
+            config[key] = found
 
 
 @contextmanager
@@ -62,7 +76,17 @@ def shared(config: DictConfig) -> object:
 
 @lru_cache
 def _built(config: str) -> object:
-    return instantiate(OmegaConf.create(config))
+    return instantiate(_literal(OmegaConf.to_container(OmegaConf.create(config))))
+
+
+def built(config: DictConfig) -> object:
+    """Hydra's instantiate, which resolves texts twice: what was an escaped ${ is none of its own the second time."""
+    plain = OmegaConf.to_container(config, resolve=True) if OmegaConf.is_config(config) else None
+    return instantiate(_literal(plain) if "${" in str(plain) else config)
+
+
+def _literal(plain: object) -> Any:
+    return OmegaConf.create(json.loads(json.dumps(plain).replace("${", 6 * "\\" + "${")))
 
 
 def one_at_a_time(config: DictConfig) -> object:
@@ -71,7 +95,7 @@ def one_at_a_time(config: DictConfig) -> object:
     key = OmegaConf.to_yaml(config, resolve=True)
     if key not in _held:
         _held.clear()
-        _held[key] = instantiate(OmegaConf.create(key))
+        _held[key] = built(config)
     return _held[key]
 
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -9,16 +10,17 @@ from traceback import clear_frames
 
 from hydra.errors import CompactHydraException
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import (
-    InterpolationKeyError,
+    InterpolationResolutionError,
     MissingMandatoryValue,
     OmegaConfBaseException,
     UnsupportedInterpolationType,
 )
 
-from lantern.cli.composing import reporting_by
+from lantern.cli.composing import expand_home, reporting_by
 from lantern.errors import FULL, LanternError, no_value, unwritable
+from lantern.runtime.home import in_home, override
 
 Task = Callable[[DictConfig], object]
 Command = Callable[[], object]
@@ -35,6 +37,7 @@ def in_one_sentence(task: Task) -> Task:
     @wraps(task)
     def run(cfg: DictConfig) -> object:
         try:
+            expand_home(cfg)
             return task(cfg)
         except Exception as error:
             known = user_error(error, cfg)
@@ -60,6 +63,11 @@ def without_hints(command: Command) -> Command:
 
     @wraps(command)
     def run() -> object:
+        open_streams()
+        try:
+            os.getcwd()
+        except FileNotFoundError as error:
+            raise SystemExit("error: the working folder has been deleted; change to another and run again") from error
         try:
             with reporting_by(_report):
                 return command()
@@ -68,6 +76,18 @@ def without_hints(command: Command) -> Command:
                 at_end.pop()()
 
     return run
+
+
+def open_streams() -> None:
+    """Opens what was closed of standard input, output and errors (`2>&-`, services) on the null device, as files too:
+    the next file that is opened would be written to as one of them."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            try:
+                os.fstat(number)
+            except OSError:
+                os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+            setattr(sys, name, open(os.devnull, "w" if number else "r"))  # noqa: SIM115
 
 
 def _report(report: Callable[[Callable[[], object]], object], work: Callable[[], object]) -> object:
@@ -106,7 +126,7 @@ def user_error(error: BaseException, cfg: DictConfig | None = None) -> LanternEr
             return LanternError(NO_OPTION)
         if isinstance(seen, MissingMandatoryValue):
             return LanternError(no_value(_whole_name(seen.full_key, cfg)))
-        if isinstance(seen, InterpolationKeyError | UnsupportedInterpolationType):
+        if isinstance(seen, InterpolationResolutionError | UnsupportedInterpolationType):
             said = ": ".join(filter(None, (seen.full_key, str(seen).splitlines()[0])))
             return LanternError(f"{said}; write \\${{…}} for a text that has one")
         if isinstance(seen, ImportError) and (unloadable := UNLOADABLE.match(str(seen))):
@@ -131,13 +151,29 @@ def _whole_name(key: str, cfg: DictConfig | None) -> str:
 
 
 class WritableFolder(Callback):
-    """Ends the program before any work if its run folder cannot be written."""
+    """Ends the program before any work if its run folder cannot be written. A folder in ~ is that of the home."""
 
     def on_run_start(self, config: DictConfig, **_: object) -> None:
-        _make(config.hydra.run.dir)
+        _make(_at_home(config, "run"))
 
     def on_multirun_start(self, config: DictConfig, **_: object) -> None:
-        _make(config.hydra.sweep.dir)
+        _make(_at_home(config, "sweep"))
+
+
+def _at_home(config: DictConfig, kind: str) -> str:
+    place = config.hydra[kind]
+    folder = str(place.dir or "")
+    try:
+        if not folder.strip():
+            raise LanternError(f"hydra.{kind}.dir={folder} names no folder; give one")
+        if (found := in_home(folder)) != folder:
+            with read_write(config), open_dict(config):
+                place.dir = found
+                config.hydra.overrides.hydra.append(override(f"hydra.{kind}.dir", found))  # which each point reads anew
+            return found
+        return folder
+    except LanternError as error:
+        raise SystemExit(f"error: {error}") from error
 
 
 def _make(folder: str) -> None:

@@ -9,6 +9,7 @@ from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
+from lantern.cli.composing import built
 from lantern.cli.error_messages import in_one_sentence, without_hints
 from lantern.cli.settings import check_added, check_settings, register_help
 from lantern.errors import LanternError
@@ -27,13 +28,13 @@ def evaluate(cfg: DictConfig) -> None:
     folder, choices, overrides = Path(run.runtime.output_dir), run.runtime.choices, run.overrides.task
     check_settings(cfg)
     check_added(cfg, overrides, choices, "evaluate")
-    if cfg.dry_run and not cfg.reproduce:  # beside which it is refused
+    if cfg.dry_run and cfg.reproduce is None:  # beside which it is refused
         from lantern.cli.dry_run import print_estimate
 
         print_estimate(cfg)
         return
     with alone_in(folder):
-        if cfg.reproduce:
+        if cfg.reproduce is not None:
             from lantern.cli.reproduce import replay
 
             print(replay(cfg, overrides, folder))
@@ -58,5 +59,5 @@ def export(cfg: DictConfig) -> None:
     if not cfg.to:  # which Path takes for the working folder
         raise LanternError(f"to={cfg.to} names no folder; give the one to write to")
     write = instantiate(cfg.format)
-    weights = write(checkpoint=cfg.drafter.checkpoint, target=instantiate(cfg.model), folder=cfg.to)
+    weights = write(checkpoint=cfg.drafter.checkpoint, target=built(cfg.model), folder=cfg.to)
     print(f"drafter written to {weights} and the config.json beside it")

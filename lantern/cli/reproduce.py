@@ -31,7 +31,9 @@ def replay(cfg: DictConfig, given: Sequence[str], folder: Path) -> str:
 
     if ignored := [override for override in given if not override.startswith(("reproduce=", "paths."))]:
         raise LanternError(f"reproduce={cfg.reproduce} runs a row as it was recorded; leave {', '.join(ignored)} out")
-    home = Path(str(cfg.reproduce)).expanduser()
+    if not str(cfg.reproduce).strip():
+        raise LanternError(f"reproduce={cfg.reproduce} names no run folder; give one, or leave it out")
+    home = Path(str(cfg.reproduce))
     overrides, rows = recorded_run(home)
     if folder.resolve() == home.resolve():
         raise LanternError(f"reproduce={home} would write over the run it repeats; give another hydra.run.dir")
@@ -58,7 +60,11 @@ def check_harmless(overrides: Sequence[str], source: str | Path) -> None:
     """Raises LanternError for a recorded override that could name code to import or a yaml outside conf/: one of a key
     such as _target_, of Hydra itself or of a group of another command, one with `..` in the name of an option, and an
     interpolation, whose value is not known."""
-    for text, override in zip(overrides, OverridesParser.create().parse_overrides([*overrides]), strict=True):
+    try:
+        parsed = OverridesParser.create().parse_overrides([*overrides])
+    except RecursionError as error:
+        raise LanternError(f"reproduce={source} records overrides that are nested too deeply; give another") from error
+    for text, override in zip(overrides, parsed, strict=True):
         key = f"{override.key_or_group}@{override.package or ''}"
         group, value = re.split("[./@]", key)[0], override.value()
         names = [*re.split(r"\W+", key), *_keys(value)]

@@ -11,7 +11,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from lantern import identity
-from lantern.cli.composing import one_at_a_time, shared
+from lantern.cli.composing import built, one_at_a_time, shared
 from lantern.cli.settings import check_settings, group_of, warn_unused_tree
 from lantern.data.prompts import load_prompts, split_prompts
 from lantern.errors import LanternError
@@ -49,7 +49,7 @@ def run_setting(
     tracker, budget = instantiate(cfg.tracking), instantiate(cfg.budget)  # their errors come before a model is loaded
     plan = plan_of(cfg)
     allow_tf32(cfg.tf32)
-    parts = {group: instantiate(cfg[group]) for group in ("drafter", "acceptance", "verification", "sampling")}
+    parts = {group: built(cfg[group]) for group in ("drafter", "acceptance", "verification", "sampling")}
     parts |= {"model": one_at_a_time(cfg.model), "name": name, "compile": cfg.compile}
     hashes = _input_hashes(config, parts["model"], plan)
     request = identity.request_hash(config, hashes)

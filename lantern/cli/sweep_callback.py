@@ -19,7 +19,7 @@ from lantern.evaluation.progress import EvaluationBar, open_sweep, sweep_bar
 from lantern.evaluation.rows import is_baseline, setting_id
 from lantern.reporting.merge import begin_sweep, merge_points, point_folders, read_profiles, same_prompt_images
 from lantern.reporting.ranking import Budget, report_best
-from lantern.reporting.wandb_runs import Point, Tracker, group_of
+from lantern.reporting.wandb_runs import Point, Tracker, group_of, tell_offline
 from lantern.runtime.cores import usable_cores
 
 log = logging.getLogger(__name__)
@@ -141,5 +141,6 @@ def report_sweep(folder: Path, name: str | None, tracker: Tracker, budget: Budge
     report_best(folder, rows, budget, best)
     for row in filter(is_baseline, rows):
         tracker.point(Point(row, profiles.get(setting_id(row))), {}, folder, group)
-    columns, prompts = same_prompt_images(points, rows)
+    columns, prompts = same_prompt_images(folder, points, rows)
     tracker.summary(rows, best, figures, Point({}, prompts=prompts, columns=columns), folder, group)
+    tell_offline([folder])

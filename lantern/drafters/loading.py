@@ -20,8 +20,8 @@ from lantern.models.checkpoints import (
     CONFIG_FILE,
     FOLDER_FILES,
     RANDOM,
-    build_described,
-    load_strictly,
+    check_finite,
+    load_described,
     load_weights,
     randomly_initialised,
     weights_file,
@@ -69,6 +69,7 @@ def _share(load: Callable[[Path, Target], Network], folder: Path, target: Target
     key = load, folder, weights_hash(folder), target.weights_hash, weight.shape, weight.dtype, weight.device
     if (network := _in_use.get(key)) is None:
         network = _in_use[key] = load(folder, target).to(weight.device, weight.dtype)
+        check_finite(network.state_dict(), folder)  # also in a narrower dtype
     return network
 
 
@@ -167,6 +168,4 @@ def _build(
     if missing := set(required) - config.keys():
         raise CheckpointError(f"{checkpoint}/config.json lacks {', '.join(sorted(missing))}; distil it with: {command}")
     sizes = {key: config[key] for key in (*required, *optional) if key in config}
-    network = build_described(kind, sizes, checkpoint, f"distil it again with: {command}")
-    load_strictly(network, state, checkpoint, f"distil it again with: {command}")
-    return network
+    return load_described(kind, sizes, state, checkpoint, f"distil it again with: {command}")

@@ -13,8 +13,8 @@ from torch import Tensor
 from lantern.data.prompts import Batch
 from lantern.evaluation.plan import Plan
 from lantern.evaluation.progress import EvaluationBar
-from lantern.evaluation.records import RECORDS, Name, lines_of, name_of, timings_before, unpack
-from lantern.evaluation.rows import Row, append_rows, is_baseline, read_rows, run_name, setting_id
+from lantern.evaluation.records import RECORDS, Name, lines_of, name_of, read_records, timings_before, unpack
+from lantern.evaluation.rows import Row, append_rows, is_baseline, run_name, setting_id
 from lantern.identity import decoding_hashes, image_key
 from lantern.pipeline import Pipeline
 from lantern.runtime.cores import CpuContention
@@ -75,7 +75,7 @@ class Contender:
     def read(self, part: str) -> None:
         """Reads the recorded lines of a part. Of several lines of an image the one timed last counts."""
         files = dict.fromkeys([*self.plan.known, self._files[part]])
-        lines = [line for file in files if file.is_file() for line in read_rows(file)]
+        lines = [line for file in files if file.is_file() for line in read_records(file)]
         lines = sorted((line for line in lines if line.get("key") == self.keys[part]), key=timings_before)
         # a line may be of a setting that differs from this one in its number of images alone
         self._lines |= {name_of(line): self._of_this_setting(line, part) for line in lines}

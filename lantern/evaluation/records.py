@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lantern.errors import LanternError, unwritable
+from lantern.errors import LanternError, is_whole, unwritable
 from lantern.evaluation.rows import Row, append_rows, encode, read_rows, read_summary
 from lantern.identity import MAKING, PROVENANCE, machine, tensor_hash, without_device_index, without_metrics
 from lantern.runtime.files import read_object, replace_text
@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 RECORDS = "prompts.jsonl"
 FINISHED = "finished.json"
 Name = tuple[object, ...]  # part, prompt, copy
+KINDS = {"key": str, "setting": str, "part": str, "prompt": str, "copy": int, "seed": int, "image": str | None}
+PROVENANCE_KINDS = {"config": dict, "hashes": dict, "device": str, "threads": int}
 # milliseconds of a round, summed over rounds and shared equally by the images of a batch; accepting includes the commit
 PER_IMAGE = {"draft_ms": ("draft_ms",), "verify_ms": ("verify_ms",), "accept_ms": ("accept_ms", "commit_ms")}
 
@@ -31,12 +33,17 @@ def copy_missing(folder: Path, lines: Sequence[Row], images: Path) -> None:
     """Appends to a folder's record the lines that only other files hold, or that lines of other code follow; images:
     the folder of their pictures."""
     home = folder / RECORDS
-    there = {_version_of(line) for line in current_lines(read_rows(home))} if home.is_file() else set()
+    there = {_version_of(line) for line in current_lines(read_records(home))} if home.is_file() else set()
     missing = [dict(line) for line in lines if _version_of(line) not in there]
     for line in missing:
         if line["image"] is not None:
             line["image"] = os.path.relpath(images / Path(line["image"]).name, folder)
     append_rows(home, missing)
+
+
+def read_records(path: Path) -> list[Row]:
+    """The lines of images in a file; others, such as those of another program, are passed over."""
+    return [line for line in read_rows(path) if all(isinstance(line.get(key), kind) for key, kind in KINDS.items())]
 
 
 def _version_of(line: Row) -> tuple[object, ...]:
@@ -57,7 +64,8 @@ def current_lines(lines: Sequence[Row]) -> list[Row]:
 
 def timings_before(line: Row) -> int:
     """How often the image was timed before this line."""
-    return line.get("retimed") or 0
+    count = line.get("retimed")
+    return count if is_whole(count) else 0
 
 
 def lines_of(
@@ -108,8 +116,8 @@ def check_shards(folder: Path, config: Mapping[str, Any], hashes: Mapping[str, s
     """Raises LanternError if a shard below a folder was made with other code or weights (`hashes`) than this run has,
     or if all shards have other settings: their images would be made again without notice. Warns where no shard was
     timed on a machine like this one."""
-    shards = {path.parent: read_object(path) for path in sorted(folder.glob(f"*/{PROVENANCE}"))}
-    shards = {place: made for place, made in shards.items() if made.get("config", {}).get("shards", 1) > 1}
+    shards = {path.parent: read_provenance(path.parent) for path in sorted(folder.glob(f"*/{PROVENANCE}"))}
+    shards = {place: made for place, made in shards.items() if made and is_sharded(made["config"])}
     now, others = without_device_index(config), {}
     for place, made in shards.items():
         before = without_device_index(made["config"])
@@ -130,6 +138,19 @@ def check_shards(folder: Path, config: Mapping[str, Any], hashes: Mapping[str, s
             f"the shards in {folder} timed on {device} with {threads} threads, this is {here[0]} with {here[1]}: their "
             f"images are timed again here; to use their times, measure on such a machine with OMP_NUM_THREADS={threads}"
         )
+
+
+def read_provenance(folder: Path) -> dict[str, Any]:
+    """What write_provenance has written to a folder; empty where that is missing or, with a warning, damaged."""
+    made = read_object(folder / PROVENANCE)
+    if made and not all(isinstance(made.get(key), kind) for key, kind in PROVENANCE_KINDS.items()):
+        log.warning("%s is damaged and was left out", folder / PROVENANCE)
+        return {}
+    return made
+
+
+def is_sharded(config: Mapping[str, Any]) -> bool:
+    return is_whole(shards := config.get("shards")) and shards > 1
 
 
 def is_finished(folder: Path, request: str) -> bool:

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import logging
 import math
 import os
 from collections.abc import Iterable, Mapping
@@ -9,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from lantern.drafters.none import NoDrafter
-from lantern.errors import unwritable
+from lantern.errors import is_number, unwritable
 from lantern.identity import digest
-from lantern.runtime.files import read_object
+from lantern.runtime.files import bytes_of, parse_json, read_object
 
+log = logging.getLogger(__name__)
 Row = dict[str, Any]  # JSON values
 SUMMARY = "summary.json"  # the rows of a folder's last run; results.jsonl keeps those of all
 WARNING_BREAK = " | "  # between the warnings of a row, whose sentences have semicolons of their own
@@ -37,6 +39,12 @@ IDENTITY_KEYS = (  # besides SETTING_KEYS, of a setting
     "target_hash", "prompts_hash", "split", "num_images", "batch_size", "dtype", "device", "threads", "torch",
     "compile", "fingerprint",
 )  # fmt: skip
+NAMES = ("model", "drafter", "tree", "acceptance")  # texts of every row
+NUMBERS = (
+    *SPEED_KEYS, "k", "delta", "lam", "temperature", "top_k", "top_p", "cfg_scale", "seed", "batch_size", "threads",
+    "code_distance", "head_ms", "frechet", "kernel", "precision", "recall",
+)  # fmt: skip
+NUMBER_ENDS = ("_low", "_high", "_diff", "_loss", "_score", "_accuracy", "_tv", "_distance")
 
 
 def fixed_part(values: Mapping[str, object]) -> Row:
@@ -99,10 +107,10 @@ def append_rows(path: str | Path, rows: Iterable[Mapping[str, object]]) -> None:
 def read_rows(path: str | Path) -> list[Row]:
     """The rows of a file written by append_rows, without lines that a crash left incomplete."""
     rows = []
-    for line in Path(path).read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in bytes_of(Path(path)).decode("utf-8", errors="replace").splitlines():
         try:
-            row = json.loads(line)
-        except json.JSONDecodeError:
+            row = parse_json(line)
+        except ValueError:
             continue
         if isinstance(row, dict):
             rows.append(row)
@@ -110,8 +118,34 @@ def read_rows(path: str | Path) -> list[Row]:
 
 
 def read_summary(folder: Path) -> list[Row]:
-    """The rows of a run folder's last run, none where its summary is missing or damaged."""
-    return [row for row in read_object(folder / SUMMARY).values() if isinstance(row, dict)]
+    """The rows of a run folder's last run, none where its summary is missing or damaged; a row that no run writes is
+    left out with a warning."""
+    rows = []
+    for name, row in read_object(folder / SUMMARY).items():
+        if wrong := flaw_of(row):
+            log.warning("%s: the row %s has %s and is left out", folder / SUMMARY, name[:80], wrong[:80])
+        else:
+            rows.append(row)
+    return rows
+
+
+def flaw_of(row: object) -> str | None:
+    """What is wrong with a row read from a file, by its kinds of values; None for nothing."""
+    if not isinstance(row, dict):
+        return "no keys"
+    for key in (*NAMES, *row):
+        value = row.get(key)
+        is_given = value is not None or key in NAMES
+        is_scalar = isinstance(value, str | bool) or (is_number(value) and math.isfinite(value))
+        if key in NUMBERS or key.endswith(NUMBER_ENDS):
+            fits = is_scalar and is_number(value)
+        elif key in NAMES or key.endswith("_hash") or key in ("code", "user_code", "warnings", "method"):
+            fits = isinstance(value, str)
+        else:
+            fits = is_scalar or not (isinstance(value, float) or key in PROTOCOL_KEYS or "." in key)
+        if is_given and not fits:
+            return f"{key}={value}"
+    return None
 
 
 def merge_rows(rows: Iterable[Row]) -> list[Row]:
@@ -151,4 +185,6 @@ def encode(value: object, indent: int | None = None) -> str:
 def _finite(value: object) -> object:
     if isinstance(value, Mapping):
         return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -3,21 +3,27 @@ A weights folder holds model.safetensors and config.json, the constructor argume
 
 import argparse
 import json
-from collections.abc import Callable, Mapping
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
+from inspect import signature
+from math import isfinite
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import TypeVar
+from typing import TypeVar, Union, get_args, get_origin
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from lantern.errors import CheckpointError
+from lantern.errors import CheckpointError, is_number, is_whole
 from lantern.identity import files_hash
 from lantern.models.hub import find_file
-from lantern.runtime.files import is_file, replace_file
+from lantern.runtime.files import is_file, parse_json, replace_file
+from lantern.runtime.hardware import DTYPES
 
 RANDOM = "random"  # in place of a checkpoint: random weights, for timing a size without its file
 WEIGHTS_FILE, CONFIG_FILE = "model.safetensors", "config.json"
@@ -27,6 +33,7 @@ FILE_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 WRAPPER_KEYS = ("model", "module", "state_dict")  # keys under which released files nest their state dict
 UNUSED = ("codebook_used", "freqs_cis")  # buffers of released files: a training statistic, a table that is made anew
 NAMES_SHOWN = 4
+MORE = 8  # times as many parameters as the file has tensors: a model that does not fit is built so far
 Made = TypeVar("Made")
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -66,8 +73,11 @@ def _read_torch(path: Path) -> object:
 
 
 def build_described(make: Callable[..., Made], sizes: Mapping[str, object], source: str | Path, remedy: str) -> Made:
-    """make(**sizes), the arguments read from the config.json of the folder `source`."""
+    """make(**sizes), the arguments read from the config.json of the folder `source`, of the types that make states."""
     try:
+        for name, parameter in signature(make).parameters.items():
+            if name in sizes and not _fits(sizes[name], parameter.annotation):
+                raise ValueError(f"{name}={str(sizes[name])[:80]}")
         return make(**sizes)
     except (TypeError, ValueError, LookupError, ArithmeticError, RuntimeError) as error:
         raise CheckpointError(
@@ -75,20 +85,73 @@ def build_described(make: Callable[..., Made], sizes: Mapping[str, object], sour
         ) from error
 
 
+def _fits(value: object, kind: object) -> bool:
+    """Whether a JSON value is of an annotated type; numbers have to be finite and at least 0."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, one) for one in inner)
+    if kind in (int, float):
+        is_kind = is_whole(value) if kind is int else is_number(value)
+        return is_kind and isfinite(value) and value >= 0
+    if kind is bool or kind is types.NoneType:
+        return isinstance(value, kind)
+    if inner and origin in (tuple, Sequence):
+        return isinstance(value, list) and all(_fits(one, inner[0]) for one in value)
+    return True
+
+
+def load_described(
+    make: Callable[..., Model], sizes: Mapping[str, object], state: dict[str, Tensor], source: str | Path, remedy: str
+) -> Model:
+    """The model that build_described makes, with its weights. It is built without storage first, and no further than
+    the weights reach: sizes of terabytes or of a billion layers are refused at once."""
+    with torch.device("meta"), _at_most(MORE * len(state)):
+        fitting_state(build_described(make, sizes, source, remedy), state, source, remedy)
+    model = build_described(make, sizes, source, remedy)
+    load_strictly(model, state, source, remedy)
+    return model
+
+
+@contextmanager
+def _at_most(count: int) -> Iterator[None]:
+    """ValueError as soon as modules that are built within it have more parameters."""
+    left = iter(range(count))
+
+    def check(*_: object) -> None:
+        if next(left, None) is None:
+            raise ValueError("its sizes are beyond the weights")
+
+    hook = register_module_parameter_registration_hook(check)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
 def load_strictly(model: nn.Module, state: dict[str, Tensor], source: str | Path, remedy: str) -> None:
     """Loads `state` into `model`, cast to the model's dtypes. Names, shapes and number must match exactly, values be
-    finite; the CheckpointError ends with `remedy`."""
-    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    finite, also after the cast; the CheckpointError ends with `remedy`."""
+    model.load_state_dict(fitting_state(model, state, source, remedy))
+    check_finite(model.state_dict(), source)
+
+
+def fitting_state(model: nn.Module, state: dict[str, Tensor], source: str | Path, remedy: str) -> dict[str, Tensor]:
+    """The weights of a state dict that are the model's; CheckpointError for any that do not fit or are missing."""
+    own = model.state_dict()
+    shapes = {name: tuple(value.shape) for name, value in own.items()}
     state = {name: value for name, value in state.items() if name in shapes or not name.endswith(UNUSED)}
     found = {name: tuple(value.shape) for name, value in state.items()}
     problems = {
         "missing": [name for name in shapes if name not in found],
         "unexpected": [name for name in found if name not in shapes],
         "mis-shaped": [f"{k} {found[k]} instead of {s}" for k, s in shapes.items() if found.get(k, s) != s],
-    }
+        "no weights but numbers of another kind": [
+            f"{name} {value.dtype}" for name, value in state.items()
+            if name in own and own[name].is_floating_point() and value.dtype not in DTYPES.values()
+        ],
+    }  # fmt: skip
     check_fit(problems, source, remedy)
-    check_finite(state, source)
-    model.load_state_dict(state)
+    return state
 
 
 def check_fit(problems: dict[str, list[str]], source: str | Path, remedy: str) -> None:
@@ -193,8 +256,8 @@ def read_config(folder: str | Path) -> dict:
     if not is_file(path):
         raise CheckpointError(f"no {CONFIG_FILE} in {folder}; give a folder of weights that save_weights wrote")
     try:
-        config = json.loads(path.read_text())
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        config = parse_json(path.read_bytes())
+    except ValueError as error:
         raise CheckpointError(f"{path} is not readable JSON ({error}); copy it again") from error
     if not isinstance(config, dict):
         raise CheckpointError(f"{path} holds no JSON object with a model's sizes; copy it again")

@@ -1,7 +1,6 @@
 """Finds a model's files: at a path of this machine or in a repository of the Hugging Face Hub, cached by its client.
 The error for a missing file names the file, its source and size, and where to put it."""
 
-import json
 import logging
 import re
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ import huggingface_hub
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
 from lantern.errors import CheckpointError
+from lantern.runtime.files import parse_json
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 MODEL_FILES = ("*.safetensors", "*.json", "*.model", "*.txt")
@@ -53,10 +53,10 @@ def is_complete(folder: Path) -> bool:
     if not index.is_file():
         return any(folder.glob("*.safetensors"))
     try:
-        shards = set(json.loads(index.read_text())["weight_map"].values())
-    except (UnicodeDecodeError, json.JSONDecodeError, KeyError, AttributeError):
+        shards = set(parse_json(index.read_bytes())["weight_map"].values())
+        return all((folder / shard).is_file() for shard in shards)
+    except (ValueError, KeyError, AttributeError, TypeError):
         return False
-    return all((folder / shard).is_file() for shard in shards)
 
 
 def find_folder(

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from lantern.errors import LanternError
@@ -26,7 +25,7 @@ from lantern.evaluation.rows import (
     setting_id,
 )  # fmt: skip
 from lantern.metrics.profile import Profile
-from lantern.reporting.page.pictures import shared_records
+from lantern.reporting.page.pictures import read_pictures, shared_records
 from lantern.reporting.page.write import write_page
 from lantern.reporting.plots import draw_grid, draw_pareto
 from lantern.reporting.ranking import BASELINE, Budget, rank_rows, rows_timed_alike
@@ -55,8 +54,11 @@ def point_folders(folder: Path) -> list[Path]:
     no sweep has listed its points."""
     points = [path.parent for path in folder.glob(f"*/{SUMMARY}")]
     if (folder / SWEEP).is_file():
-        listed = {row.get("point") for row in read_rows(folder / SWEEP)}
+        listed = [row.get("point") for row in read_rows(folder / SWEEP)]
         points = [point for point in points if point.name in listed]
+    for point in [point for point in points if not point.resolve().is_relative_to(folder.resolve())]:
+        log.warning("%s is a link to another place and is left out; copy the run there", point)
+        points.remove(point)
     return sorted(points, key=lambda path: (int(path.name) if path.name.isdigit() else len(points), path.name))
 
 
@@ -120,19 +122,22 @@ def _draw_figures(folder: Path, points: Sequence[Path], rows: Sequence[Row]) -> 
         (folder / name).unlink(missing_ok=True)
     pareto, grid = (folder / name for name in FIGURES)
     figures = [draw_pareto(rows, label_rows(rows), pareto)]
-    columns, prompts = same_prompt_images(points, rows)
+    columns, prompts = same_prompt_images(folder, points, rows)
     if columns:
         figures.append(draw_grid(columns, prompts, grid))
     return [figure for figure in figures if figure]
 
 
-def same_prompt_images(points: Sequence[Path], rows: Sequence[Row]) -> tuple[dict[str, Tensor], list[str]]:
-    """The first images of every row's setting [N, 3, H, W] in [0, 1], by its label, and the prompts they share."""
+def same_prompt_images(
+    folder: Path, points: Sequence[Path], rows: Sequence[Row]
+) -> tuple[dict[str, Tensor], list[str]]:
+    """The first images of every row's setting [N, 3, H, W] in [0, 1], by its label, and the prompts they share. folder:
+    that of the report, with all points."""
     labels = dict(zip(map(setting_id, rows), label_rows(rows), strict=True))
     records, shared = shared_records(points, list(labels))
-    shown, columns = shared[:GRID_PROMPTS], {}
-    for setting, own in records.items() if shown else ():
-        pixels = np.stack([np.asarray(Image.open(own[key]["file"]).convert("RGB")) for key in shown])
+    shown, columns = read_pictures(folder, records, shared, GRID_PROMPTS), {}
+    for setting in records if shown else ():
+        pixels = np.stack([np.asarray(pictures[setting]) for pictures in shown.values()])
         columns[labels[setting]] = torch.from_numpy(pixels).permute(0, 3, 1, 2) / 255
     return columns, [prompt for prompt, _ in shown]
 

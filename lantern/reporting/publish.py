@@ -14,7 +14,7 @@ from lantern.evaluation.rows import SUMMARY, Row, append_rows, encode, setting_i
 from lantern.reporting.merge import add_point, merge_points, write_profiles
 from lantern.reporting.ranking import Budget
 from lantern.reporting.table import label_rows
-from lantern.reporting.wandb_runs import Point, Tracker, group_of
+from lantern.reporting.wandb_runs import Point, Tracker, group_of, tell_offline
 from lantern.runtime.files import replace_file, replace_text
 
 PUBLISHED = ("tokens_per_step", "speedup", "frechet", "source")  # of a paper's setting
@@ -51,6 +51,8 @@ def publish(
     for measured in measurements[-1:] if sweep else measurements:
         point = Point(measured.row, measured.profile, measured.records, measured.batch.prompts, columns)
         tracker.point(point, config, folder, group)
+    if not sweep:
+        tell_offline([folder])
 
 
 def write_images(folder: Path, names: Sequence[str], images: Tensor) -> None:

@@ -4,10 +4,13 @@ failures are warnings: every result is on disk before it is tracked. wandb is im
 import logging
 import os
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from netrc import NetrcParseError, netrc
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from threading import Thread
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import urlparse
 
 from torch import Tensor
@@ -25,10 +28,61 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 INIT_TIMEOUT_S = 30  # an unreachable server must not delay a sweep
+FINISH_TIMEOUT_S = 600  # for uploads, at the end
+CALL_TIMEOUT_S = 60  # for a call that only hands data over
+MAX_TAG = 64  # letters, of which W&B takes no more
+Returned = TypeVar("Returned")
 KEY_FILE = "wandb.key"
 MAX_IMAGES = 32  # in a table; all images are in the run folder
 RESULT_FILES = ("*.jsonl", "*.json", "*.csv", "*.png", "report.html")
 MODES = ("auto", "online", "offline", "disabled")
+
+
+class Guard:
+    """Calls W&B in threads that this process does not wait for: what a call raises, SystemExit included, and a wait of
+    over `patience_s` is one warning, and no other call is made. kept: where the data are nevertheless."""
+
+    hangs = False  # whether a call of any guard has not returned: it may hold locks that the next one waits for
+
+    def __init__(self, kept: str, patience_s: float = CALL_TIMEOUT_S) -> None:
+        self._kept, self._patience_s, self.has_failed = kept, patience_s, False
+
+    def __call__(self, call: Callable[..., Returned], *args: object, **settings: object) -> Returned | None:
+        if self.has_failed:
+            return None
+        returned: Future[Returned] = Future()
+
+        def run() -> None:
+            try:
+                returned.set_result(call(*args, **settings))
+            except BaseException as error:
+                returned.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+
+        try:
+            if Guard.hangs:
+                raise TimeoutError("an earlier call has not returned")
+            Thread(target=run, daemon=True).start()
+            return returned.result(self._patience_s)
+        except Exception as error:
+            self.has_failed = True
+            Guard.hangs = Guard.hangs or not returned.done()
+            reason = str(error) or f"no answer in {self._patience_s:g} s"
+            log.warning("Weights & Biases gets nothing more of this run (%s); %s", reason, self._kept)
+            return None
+
+
+def clean_tags(tags: Iterable[object]) -> list[str]:
+    """Every tag once, cut to W&B's limit."""
+    return list(dict.fromkeys(str(tag)[:MAX_TAG] for tag in tags if str(tag)))
+
+
+def tell_offline(folders: Iterable[Path], run: str = "") -> None:
+    """Prints how what was kept offline below run folders is sent: all parts of a run by one command, in which W&B joins
+    them. run: the id of the only one."""
+    places = [place for folder in folders for place in (*folder.glob("wandb"), *folder.glob("*/wandb"))]
+    kept = (path for place in places for path in place.glob(f"offline-run-*{run}"))
+    if found := {path.parent for path in kept if not any(path.glob("*.synced"))}:
+        print(f"kept offline for Weights & Biases; send it by: wandb sync {shlex.join(map(str, sorted(found)))}")
 
 
 def wandb_mode() -> str:
@@ -44,7 +98,7 @@ def wandb_mode() -> str:
 def run_tags(row: Mapping[str, object]) -> list[str]:
     """Tags to filter runs by: model, drafter, tree, verification and rule."""
     keys = ("model", "drafter", "tree", "verification", "acceptance")
-    return list(dict.fromkeys(str(row[key])[:64] for key in keys if row.get(key)))
+    return clean_tags(row[key] for key in keys if row.get(key))
 
 
 class Group(NamedTuple):
@@ -141,19 +195,27 @@ class Tracker:
         mode = wandb_mode() if self.mode == "auto" else self.mode
         if mode == "disabled":
             return
-        try:
+
+        def send() -> None:
             import wandb
 
-            quiet = wandb.Settings(silent=True, console="off", init_timeout=INIT_TIMEOUT_S)
+            quiet = quiet_settings()
             identity = {"project": self.project, "group": group.name, "id": group.run_id(what), "resume": "allow"}
-            identity |= {"tags": list(dict.fromkeys(tags)), "reinit": "finish_previous"}
+            identity |= {"tags": clean_tags(tags), "reinit": "finish_previous"}
             run = wandb.init(mode=mode, settings=quiet, **identity, **settings)
             try:
                 fill(run)
             finally:
                 wandb.finish()
-        except Exception as error:
-            log.warning("Weights & Biases did not take this run (%s); every result is in %s", error, settings["dir"])
+
+        Guard(f"every result is in {settings['dir']}", FINISH_TIMEOUT_S)(send)
+
+
+def quiet_settings() -> "wandb.Settings":
+    """Of runs that say nothing and that no server makes wait for long."""
+    import wandb
+
+    return wandb.Settings(silent=True, console="off", init_timeout=INIT_TIMEOUT_S, finish_timeout=FINISH_TIMEOUT_S)
 
 
 def _log_curve(run: "wandb.Run", curve: Curve) -> None:

@@ -7,10 +7,13 @@ import re
 import sys
 from pathlib import Path
 
+from lantern.errors import LanternError
+
 PACKAGE = Path(__file__).parents[1]
 CHECKOUT, BUNDLE = PACKAGE.parent, PACKAGE / "home"  # pyproject.toml writes conf/ and data/ into the wheel's bundle
 HOME = BUNDLE if BUNDLE.is_dir() else CHECKOUT
 CONFIG_FOLDER = HOME / "conf"
+AT_HOME = re.compile(r"~[\w.-]*(/|$)")
 UNQUOTED = re.compile(r"[a-zA-Z0-9_/.+%@|?:*-]+")  # what needs no quotes
 
 
@@ -20,6 +23,15 @@ def export_paths() -> None:
     os.environ.setdefault("LANTERN_ROOT", str(HOME))
     if HOME == BUNDLE:
         os.environ.setdefault("LANTERN_CACHE", str(Path.home() / ".cache" / "lantern"))
+
+
+def in_home(text: str) -> str:
+    """The text with the home folder in place of ~/ or ~user/ at its front."""
+    if not AT_HOME.match(text):
+        return text
+    if AT_HOME.match(found := os.path.expanduser(text)):
+        raise LanternError(f"{text}: this machine has no such user; give the whole path")
+    return found
 
 
 def program_of(script: str) -> tuple[list[str], list[str]]:

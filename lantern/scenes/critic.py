@@ -15,7 +15,7 @@ from lantern.errors import LanternError
 from lantern.identity import state_hash
 from lantern.metrics.intervals import Interval, loss_interval, share_bounds
 from lantern.metrics.metric import Metric
-from lantern.models.checkpoints import build_described, load_strictly, load_weights
+from lantern.models.checkpoints import load_described, load_weights
 from lantern.runtime.hardware import resolve_device
 from lantern.scenes.captions import COLOURS, SHAPES, TEXTURES, Scene, parse_caption
 from lantern.scenes.rendering import SPLITS, render_caption
@@ -74,9 +74,7 @@ def as_images(pixels: Tensor) -> Tensor:
 def load_critic(folder: str | Path, device: str = "cpu") -> Critic:
     """The critic of a weights folder, in evaluation mode; device: as resolve_device reads it."""
     state, config = load_weights(folder)
-    critic = build_described(Critic, config, folder, REMEDY)
-    load_strictly(critic, state, folder, REMEDY)
-    return critic.eval().requires_grad_(False).to(resolve_device(device))
+    return load_described(Critic, config, state, folder, REMEDY).eval().requires_grad_(False).to(resolve_device(device))
 
 
 class PromptAccuracy(Metric):

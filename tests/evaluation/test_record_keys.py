@@ -53,7 +53,7 @@ def test_compiled_plain_decoding_is_no_setting_of_plain_decoding(tmp_path):
 def test_lines_of_earlier_code_are_left_out(tmp_path):
     """Catches pictures of two versions side by side, of one setting's images."""
     (tmp_path / "b.png").touch()
-    common = {"setting": "s", "part": "images", "copy": 0, "image": "b.png"}
+    common = {"setting": "s", "part": "images", "copy": 0, "seed": 0, "image": "b.png"}
     old = [common | {"key": "old", "prompt": prompt, "tokens": "o"} for prompt in "abc"]
     new = [common | {"key": "new", "prompt": prompt, "tokens": "n"} for prompt in "ab"]
     timed = [common | {"key": "timed", "part": "speed", "prompt": "a", "image": None}]

@@ -4,6 +4,7 @@ import json
 import socket
 from http.client import HTTPConnection, HTTPResponse
 from itertools import pairwise
+from time import monotonic, sleep
 from types import SimpleNamespace
 
 import pytest
@@ -76,6 +77,7 @@ def test_every_method_that_is_offered_decodes(tiny, name):
         ({**GOOD, "prompt": "a \ud800 ring"}, "a lone surrogate; delete it"),
         ("[" * 50_000, "no JSON"),
         ("x" * 200_000, "200,000 bytes"),
+        ("x" * 20_000_000, "20,000,000 bytes"),  # its answer is lost where a part of it is left unread
     ],
 )
 def test_a_bad_request_is_answered_with_one_sentence(server, body, message):
@@ -124,6 +126,23 @@ def test_a_second_comparison_is_refused_and_a_closed_connection_ends_the_first(s
     third = ask(server, "POST", "/compare", {**GOOD, "methods": ["static_shared", "jacobi"]})
     assert events(third)[-1]["event"] == "verdict"
     assert not server.busy.locked()
+
+
+@pytest.mark.full
+def test_a_browser_that_reads_nothing_does_not_keep_the_others_out_for_long(server):
+    """Catches 32 s of "another comparison is running" for a tab that the system has stopped."""
+    body = json.dumps({**GOOD, "methods": ["plain", "plain"]}).encode()
+    head = f"POST /compare HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    with socket.socket() as stuck:
+        stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        stuck.connect(("127.0.0.1", server.server_port))
+        stuck.sendall(head.encode() + b"\r\n\r\n" + body)
+        while not server.busy.locked():
+            sleep(0.01)
+        began = monotonic()
+        while server.busy.locked():
+            assert monotonic() - began < 25
+            sleep(0.1)
 
 
 def test_a_failure_inside_is_an_event_and_the_next_comparison_runs(server, monkeypatch):

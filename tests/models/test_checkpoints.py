@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from time import process_time
 
 import pytest
 import torch
@@ -148,9 +149,71 @@ def test_sizes_of_no_such_model_are_one_sentence(part, place, value, weights, tm
     if value is not None:
         inner[last] = value
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(CheckpointError, match="does not describe a") as caught:
+    with pytest.raises(CheckpointError, match=r"does not describe a|does not fit this model") as caught:
         load(part, tmp_path, weights)
     assert "\n" not in str(caught.value)
+
+
+NO_VALUES = {
+    "eps": ["1e-5", None, float("nan"), float("inf"), -1, True], "num_heads": [2.0], "adds_layers": ["no"],
+    "layers": [[0, 0], [0.0], [True], 3, "01"], "hidden_dim": [3_000_000, -4],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in NO_VALUES.items() for value in values])
+def test_a_drafters_sizes_are_of_their_types_and_no_larger_than_its_weights(key, value, weights, tmp_path, monkeypatch):
+    """Catches settings that load and then decode nonsense, and gigabytes that are made before they are refused."""
+    made = []
+    monkeypatch.setattr(
+        nn.init, "kaiming_uniform_", lambda tensor, **_: made.append((tensor.device.type, tensor.numel()))
+    )
+    (tmp_path / "model.safetensors").symlink_to(weights / "drafter" / "model.safetensors")
+    config = json.loads((weights / "drafter" / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {key: value}))
+    with pytest.raises(CheckpointError, match=r"does not describe a|does not fit this model"):
+        load("drafter", tmp_path, weights)
+    assert all(size < 10**6 for device, size in made if device != "meta")
+
+
+@pytest.mark.parametrize("layers", [10**9, 10**5])
+def test_a_target_of_a_billion_layers_is_refused_at_once(layers, weights, tmp_path):
+    """Catches a process that builds layers until it is killed."""
+    (tmp_path / "model.safetensors").symlink_to(weights / "target" / "model.safetensors")
+    config = json.loads((weights / "target" / "config.json").read_text())
+    config["architecture"]["num_layers"] = layers
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    started = process_time()
+    with pytest.raises(CheckpointError, match="does not describe a Transformer"):
+        load("target", tmp_path, weights)
+    assert process_time() - started < 10
+
+
+@pytest.mark.parametrize("content", [100_000 * "[", '{"dim": ' + 5000 * "9" + "}", "[1]", "\udcff"])
+def test_a_config_that_no_parser_takes_is_one_sentence(content, tmp_path):
+    """Catches Python's RecursionError and its limit of an integer's digits."""
+    save_weights(tmp_path, STATE, {})
+    (tmp_path / "config.json").write_bytes(content.encode(errors="surrogateescape"))
+    with pytest.raises(CheckpointError, match="copy it again"):
+        load_weights(tmp_path)
+
+
+@pytest.mark.parametrize("kind", [torch.int32, torch.bool, torch.float8_e4m3fn])
+def test_weights_of_another_kind_than_floating_point_are_refused_by_name(kind, weights, tmp_path):
+    """Catches numbers that are cast without a word, and a traceback of float8's missing operations."""
+    state, config = load_weights(weights / "drafter")
+    save_weights(tmp_path, state | {"fc.weight": state["fc.weight"].to(kind)}, config)
+    with pytest.raises(CheckpointError, match=f"fc.weight {kind}"):
+        load("drafter", tmp_path, weights)
+
+
+def test_weights_that_a_cast_makes_infinite_are_refused(weights, tmp_path):
+    """Catches a drafter that loads, drafts nothing and says nothing: its float64 values lie beyond float32."""
+    state, config = load_weights(weights / "drafter")
+    save_weights(
+        tmp_path, state | {"fc.weight": torch.full_like(state["fc.weight"], 1e300, dtype=torch.float64)}, config
+    )
+    with pytest.raises(CheckpointError, match=r"infinite values in fc\.weight"):
+        load("drafter", tmp_path, weights)
 
 
 def test_large_finite_weights_are_no_error():

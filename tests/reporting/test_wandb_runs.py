@@ -1,7 +1,9 @@
 """Content of W&B runs, read back from offline runs: no test needs a server or a key."""
 
 import json
+import sys
 from pathlib import Path
+from threading import Event
 
 import pytest
 import wandb
@@ -17,7 +19,7 @@ from lantern.models.checkpoints import save_weights, weights_hash
 from lantern.reporting.merge import begin_sweep
 from lantern.reporting.publish import publish
 from lantern.reporting.ranking import Budget
-from lantern.reporting.wandb_runs import Point, Tracker, group_of, wandb_mode
+from lantern.reporting.wandb_runs import Guard, Point, Tracker, group_of, tell_offline, wandb_mode
 
 BUDGET = Budget({"frechet": 0.25})
 ROW = {"model": "m", "drafter": "none", "tree": "none"}
@@ -110,6 +112,42 @@ def test_a_failing_tracker_is_a_warning(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(wandb, "init", broken)
     Tracker(mode="offline").point(Point(ROW), {}, tmp_path, group_of("g", tmp_path))
     assert "no room" in caplog.text
+
+
+def test_whatever_a_tracker_raises_and_however_long_it_waits_is_one_warning(monkeypatch, caplog):
+    """Catches a run that W&B's SystemExit ends, one that waits for its server for ever, and calls after the first that
+    failed, each of which would wait again."""
+    monkeypatch.setattr(Guard, "hangs", False)
+    raising, waiting, later = Guard("kept", 0.2), Guard("kept", 0.2), Guard("kept", 0.2)
+    calls, never = [], Event()
+    assert raising(sys.exit, 3) is None
+    assert waiting(never.wait) is None
+    for guard in (raising, waiting, later, later):
+        guard(calls.append, 1)
+    told = [record.getMessage() for record in caplog.records]
+    assert ["SystemExit(3)" in told[0], "no answer in 0.2 s" in told[1], "has not returned" in told[2]] == [True] * 3
+    assert (calls, len(told)) == ([], 3)
+    never.set()
+
+
+def test_tags_are_cut_to_what_is_taken(tmp_path, monkeypatch):
+    """Catches a setting that is not tracked for a tag of 65 letters."""
+    sent = {}
+    monkeypatch.setattr(wandb, "init", lambda **given: sent.update(given))
+    Tracker(mode="offline", tags=[65 * "x", "", "a"]).point(Point(ROW), {}, tmp_path, group_of("g", tmp_path))
+    assert sent["tags"] == [64 * "x", "a", "m", "none"]
+
+
+def test_what_was_kept_offline_is_sent_by_the_command_that_is_printed(tmp_path, capsys):
+    """Catches parts of a run that was killed and resumed which are left behind, and runs that were sent before."""
+    for place in ("wandb/offline-run-1-a", "0/wandb/offline-run-2-a", "1/wandb/offline-run-3-b", "2/wandb/run-4-a"):
+        (tmp_path / place).mkdir(parents=True)
+    (tmp_path / "1/wandb/offline-run-3-b/run-b.wandb.synced").touch()
+    tell_offline([tmp_path])
+    told = capsys.readouterr().out.split("wandb sync ")[1].split()
+    assert told == [f"{tmp_path}/0/wandb", f"{tmp_path}/wandb"]
+    tell_offline([tmp_path], "c")
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from support.tiny_tasks import target_task
 from lantern.errors import LanternError
 from lantern.models.checkpoints import save_weights, weights_hash
 from lantern.training.run import monitoring
-from lantern.training.run.monitoring import FiniteLoss, TolerantWandbLogger, TrainingBar, wandb_logger
+from lantern.training.run.monitoring import FiniteLoss, TrainingBar, wandb_logger
 from lantern.training.run.schedule import WarmupCosine
 
 
@@ -97,8 +97,37 @@ def offline(tmp_path, monkeypatch):
     wandb.finish()
 
 
-def logger(folder: Path, checkpoint: str | None = None) -> TolerantWandbLogger:
-    return wandb_logger("lantern", str(folder), "drafter", ["drafter"], checkpoint=checkpoint)
+def logger(folder: Path, checkpoint: str | None = None, name: str = "drafter", tag: str = "drafter"):
+    return wandb_logger("lantern", str(folder), name, [tag], checkpoint=checkpoint)
+
+
+def test_a_name_and_a_tag_that_wandb_does_not_take_are_made_to_fit(offline, tmp_path, capsys):
+    """Catches a training that ends for a name with a slash, or for a tag of 65 letters."""
+    own = logger(tmp_path, name="lr 1e-3/try 2", tag=65 * "x")
+    trainer = pl.Trainer(
+        logger=own, max_steps=1, enable_checkpointing=False, accelerator="cpu", default_root_dir=tmp_path
+    )
+    trainer.fit(BoringModel())
+    own.log_weights(save_weights(tmp_path / "drafter", {}, {"dim": 8}).parent, "drafter")
+    wandb.finish()
+    (run,) = read_runs(tmp_path)
+    assert (run.run.display_name, list(run.run.tags)) == ("lr 1e-3/try 2", [64 * "x"])
+    assert f"wandb sync {tmp_path}/wandb" in capsys.readouterr().out
+
+
+def test_a_tracker_that_fails_at_its_start_ends_no_training(offline, tmp_path, monkeypatch, caplog):
+    """Catches Lightning, which asks for the run before the first step, outside all that is logged."""
+
+    def broken(**_):
+        raise SystemExit("no key")
+
+    monkeypatch.setattr(wandb, "init", broken)
+    trainer = pl.Trainer(
+        logger=logger(tmp_path), max_steps=1, enable_checkpointing=False, accelerator="cpu", default_root_dir=tmp_path
+    )
+    trainer.fit(BoringModel())
+    assert trainer.global_step == 1
+    assert caplog.text.count("Weights & Biases gets nothing more of this run (SystemExit('no key'))") == 1
 
 
 @pytest.mark.full

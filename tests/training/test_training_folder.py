@@ -118,7 +118,7 @@ def test_a_run_does_not_go_on_with_another_target_or_other_captions(name, tmp_pa
     latest = tmp_path / "checkpoints" / "latest.ckpt"
     save(latest, 1)
     (tmp_path / "config.yaml").write_text("task_name: drafter\n")
-    (tmp_path / "provenance.json").write_text(f'{{"hashes": {{"{name}": "aa"}}}}')
+    write_provenance(tmp_path, {}, {name: "aa"})
     config = {"task_name": "drafter"}
     assert unfinished_checkpoint(tmp_path, config, {name: "aa", "model.folder": "cc"}) == str(latest)
     with pytest.raises(LanternError, match=f"{name} was aa, is bb; put them back"):

@@ -19,6 +19,7 @@ from lantern.errors import CheckpointError
 from lantern.identity import files_hash
 from lantern.models.checkpoints import check_finite, check_fit, first_line, num_parameters, read_weights
 from lantern.models.hub import find_folder
+from lantern.runtime.files import parse_json
 from lantern.runtime.hardware import resolve_device, resolve_dtype
 
 WEIGHTS = ("*.safetensors", "*.bin")
@@ -129,9 +130,9 @@ def _check_config(folder: Path, config: PreTrainedConfig, setting: str, ignored:
     if not path.is_file():
         raise CheckpointError(f"no config.json in {folder}; copy all files of the model there, or set {setting}")
     try:
-        found = json.loads(path.read_text())
+        found = parse_json(path.read_bytes())
         family = found.get("model_type")
-    except (UnicodeDecodeError, json.JSONDecodeError, AttributeError) as error:
+    except (ValueError, AttributeError) as error:
         raise CheckpointError(f"{path} is not readable JSON ({error}); copy it again") from error
     if family != config.model_type:
         raise CheckpointError(

@@ -6,7 +6,7 @@ from torch import nn
 
 from lantern.errors import CheckpointError
 from lantern.identity import DIGITS, state_hash
-from lantern.models.checkpoints import build_described, load_strictly, load_weights, weights_hash
+from lantern.models.checkpoints import build_described, load_described, load_weights, weights_hash
 from lantern.models.conditioners import ClassLabels, WordFeatures
 from lantern.models.llamagen.target import LlamaGenTarget
 from lantern.models.llamagen.tokenizer import VQTokenizer
@@ -23,9 +23,7 @@ def load_transformer(folder: str | Path) -> tuple[Transformer, dict]:
         raise CheckpointError(
             f"{folder}/config.json names no architecture, so it is no LlamaGen target; check model.folder"
         )
-    transformer = build_described(Transformer, config["architecture"], folder, TARGET)
-    load_strictly(transformer, state, folder, TARGET)
-    return transformer, config
+    return load_described(Transformer, config["architecture"], state, folder, TARGET), config
 
 
 def num_tokens_of(folder: str | Path) -> int:
@@ -34,9 +32,7 @@ def num_tokens_of(folder: str | Path) -> int:
 
 def load_tokenizer(folder: str | Path) -> VQTokenizer:
     state, config = load_weights(folder)
-    tokenizer = build_described(VQTokenizer, config, folder, TOKENIZER)
-    load_strictly(tokenizer, state, folder, TOKENIZER)
-    return tokenizer.eval().requires_grad_(False)
+    return load_described(VQTokenizer, config, state, folder, TOKENIZER).eval().requires_grad_(False)
 
 
 def conditioner_of(config: dict) -> WordFeatures | ClassLabels:

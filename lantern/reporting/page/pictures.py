@@ -1,37 +1,40 @@
-"""The same prompts under every setting, as pictures inside the page."""
+"""The same prompts under every setting, as pictures inside the page. A run folder may be someone else's: only files
+inside it are read, and what is no picture is left out with a warning."""
 
 import base64
 import io
 import logging
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from PIL import Image
 
-from lantern.evaluation.records import RECORDS, current_lines
-from lantern.evaluation.rows import read_rows
+from lantern.evaluation.records import RECORDS, current_lines, read_records
+from lantern.runtime.files import bytes_of, is_file
 
 log = logging.getLogger(__name__)
 MOST_PICTURES, MOST_PROMPTS = 120, 12  # about 6 kB each at 128 pixels
+MOST_BROKEN = 20  # prompts with broken pictures that are tried beside those shown
 SIDE, QUALITY = 384, 90  # the run folder has the full images
 Key = tuple[str, int]  # a prompt and its copy number
 
 
-def same_prompt_pictures(points: Sequence[Path], settings: Sequence[str]) -> dict[str, object]:
+def same_prompt_pictures(home: Path, points: Sequence[Path], settings: Sequence[str]) -> dict[str, object]:
     """{"prompts": [{text, copy, seed}], "pictures": a list a setting of {src, same}}, of the prompts that all settings
-    with images share; `same`: whether its tokens are those of the first setting."""
+    with images share; `same`: whether its tokens are those of the first setting. home: as in shared_records."""
     found, shared = shared_records(points, settings)
     if not found:
         return {"prompts": [], "pictures": [[] for _ in settings]}
-    shown = shared[: max(1, min(MOST_PROMPTS, MOST_PICTURES // len(found)))]
+    shown = read_pictures(home, found, shared, max(1, min(MOST_PROMPTS, MOST_PICTURES // len(found))))
     first = next(iter(found.values()))
     return {
         "prompts": [{"text": text, "copy": copy, "seed": str(first[text, copy]["seed"])} for text, copy in shown],
         "pictures": [
             [
-                {"src": data_url(record["file"]), "same": record.get("tokens") == first[key].get("tokens")}
-                for key in shown
-                if (record := found.get(setting, {}).get(key))
+                {"src": data_url(pictures[setting]), "same": records[key].get("tokens") == first[key].get("tokens")}
+                for key, pictures in shown.items()
+                if (records := found.get(setting))
             ]
             for setting in settings
         ],
@@ -46,8 +49,8 @@ def shared_records(points: Sequence[Path], settings: Sequence[str]) -> tuple[dic
         if not (point / RECORDS).is_file():
             log.warning("%s is missing: its images are not shown", point / RECORDS)
             continue
-        for record in current_lines(read_rows(point / RECORDS)):
-            if record.get("image") and (point / record["image"]).is_file():
+        for record in current_lines(read_records(point / RECORDS)):
+            if record["image"] and is_file(point / record["image"]):
                 key = (record["prompt"], record["copy"])
                 held.setdefault(record["setting"], {})[key] = record | {"file": point / record["image"]}
     found = {setting: held[setting] for setting in settings if setting in held}
@@ -55,9 +58,41 @@ def shared_records(points: Sequence[Path], settings: Sequence[str]) -> tuple[dic
     return found, [key for key in first if all(key in records for records in found.values())]
 
 
-def data_url(path: Path) -> str:
-    """An image file as a data URL, no side over SIDE pixels."""
-    image, buffer = Image.open(path).convert("RGB"), io.BytesIO()
+def read_pictures(
+    home: Path, found: Mapping[str, Mapping[Key, Mapping]], shared: Sequence[Key], most: int
+) -> dict[Key, dict[str, Image.Image]]:
+    """The pictures of the first `most` prompts, by setting. A prompt is left out where one of them is broken, outside
+    `home`, the folder that is reported, or of another size than its setting's others."""
+    read: dict[Key, dict[str, Image.Image]] = {}
+    broken: list[Exception] = []
+    for key in shared[: most + MOST_BROKEN]:
+        try:
+            pictures = {setting: _picture(records[key]["file"], home) for setting, records in found.items()}
+            first = next(iter(read.values()), pictures)
+            if other := [setting for setting in found if pictures[setting].size != first[setting].size]:
+                raise ValueError(f"{found[other[0]][key]['file']} has another size than the others")
+            read[key] = pictures
+        except Exception as error:  # PIL and its decoders raise many kinds
+            broken.append(error)
+        if len(read) == most:
+            break
+    if broken:
+        log.warning("%d prompts are left out of the pictures (%s)", len(broken), broken[0])
+    return read
+
+
+def _picture(path: Path, home: Path) -> Image.Image:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        try:
+            return Image.open(io.BytesIO(bytes_of(path, home))).convert("RGB")
+        except Exception as error:
+            raise ValueError(error if str(path) in str(error) else f"{path}: {error}") from error
+
+
+def data_url(image: Image.Image) -> str:
+    """An image as a data URL, no side over SIDE pixels."""
+    image, buffer = image.copy(), io.BytesIO()
     image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
     image.save(buffer, "WEBP", quality=QUALITY)
     return "data:image/webp;base64," + base64.b64encode(buffer.getvalue()).decode()

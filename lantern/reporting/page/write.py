@@ -1,6 +1,7 @@
 """report.html: the page of a sweep or a run, one file that needs no network. It holds JSON, which its scripts draw."""
 
 import html
+import logging
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -15,9 +16,10 @@ from lantern.metrics.profile import Profile
 from lantern.reporting.page.pictures import same_prompt_pictures
 from lantern.reporting.ranking import Budget, Choice
 from lantern.reporting.table import columns_of, is_setting, label_rows, marks, shared_settings
-from lantern.runtime.files import read_object, replace_text
+from lantern.runtime.files import bytes_of, read_object, replace_text
 from lantern.runtime.home import program_of
 
+log = logging.getLogger(__name__)
 PARTS = Path(__file__).parent
 PLAIN_NOISE = ("shared_noise", "gaussian_shared", "none")  # verifications by plain decoding's noise; none: a loop's
 SCRIPTS = ("core", "table", "pareto", "compare", "charts", "profile", "tree", "protocol")
@@ -30,7 +32,7 @@ def write_page(
     """points: the folders of the rows, for pictures and provenance; profiles: by setting id; best: the one of the rows
     that is chosen by the budget."""
     chosen = best and budget and {"row": [row is best.row for row in rows].index(True), "budget": budget.describe(rows)}
-    content = encode(page_content(title, rows, points, profiles) | {"best": chosen})
+    content = encode(page_content(path.parent, title, rows, points, profiles) | {"best": chosen})
     page = (PARTS / "template.html").read_text(encoding="utf-8")
     script = "\n".join((PARTS / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)
     fills = {
@@ -43,7 +45,7 @@ def write_page(
 
 
 def page_content(
-    title: str, rows: Sequence[Row], points: Sequence[Path], profiles: Mapping[str, Profile]
+    home: Path, title: str, rows: Sequence[Row], points: Sequence[Path], profiles: Mapping[str, Profile]
 ) -> dict[str, object]:
     labels, settings, known = label_rows(rows), [setting_id(row) for row in rows], commands(points)
     listed = [
@@ -60,7 +62,7 @@ def page_content(
         "rows": listed,
         "columns": [asdict(column) for column in columns_of(rows)],
         "protocol": protocol(points, rows, labels),
-        **same_prompt_pictures(points, settings),
+        **same_prompt_pictures(home, points, settings),
     }
 
 
@@ -91,14 +93,19 @@ def commands(points: Sequence[Path]) -> dict[str, str]:
 
 def command_of(folder: Path) -> str | None:
     """`python evaluate.py …`, or the command of a wheel, as a shell reads it, for one run; None where Hydra recorded
-    nothing."""
+    nothing or, with a warning, something else."""
     overrides, record = (folder / ".hydra" / name for name in ("overrides.yaml", "hydra.yaml"))
-    if not (overrides.is_file() and record.is_file()):
+    try:
+        texts = [bytes_of(path, folder).decode() for path in (record, overrides)]
+        mode, runtime = (OmegaConf.select(OmegaConf.create(texts[0]), f"hydra.{key}") for key in ("mode", "runtime"))
+        single = ["hydra.mode=RUN"] if mode == "MULTIRUN" else []  # a point alone, where a preset sweeps
+        given = OmegaConf.to_container(OmegaConf.create(texts[1]), resolve=False)  # ${…} is the run's to resolve
+        return shlex.join([*program_of("evaluate.py")[1], *config_dir(runtime), *map(str, given), *single])
+    except FileNotFoundError:
         return None
-    mode, runtime = (OmegaConf.select(OmegaConf.load(record), f"hydra.{key}") for key in ("mode", "runtime"))
-    single = ["hydra.mode=RUN"] if mode == "MULTIRUN" else []  # a point alone, where a preset sweeps
-    given = OmegaConf.to_container(OmegaConf.load(overrides), resolve=False)  # ${…} is the run's to resolve
-    return shlex.join([*program_of("evaluate.py")[1], *config_dir(runtime), *map(str, given), *single])
+    except Exception as error:  # of yaml, of OmegaConf, and of keys that are missing
+        log.warning("%s is damaged: its command is not shown (%s)", record.parent, type(error).__name__)
+        return None
 
 
 def config_dir(runtime: Mapping) -> list[str]:

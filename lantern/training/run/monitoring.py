@@ -1,6 +1,7 @@
 """What a training shows and logs: a bar, Weights & Biases, and whether its loss is finite."""
 
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from math import isfinite
@@ -12,10 +13,21 @@ import pytorch_lightning as pl
 import wandb
 from pytorch_lightning.callbacks import ProgressBar
 from pytorch_lightning.loggers import WandbLogger
+from pytorch_lightning.loggers.logger import DummyExperiment
 from torch import Tensor
 
 from lantern.errors import LanternError
-from lantern.reporting.wandb_runs import KEY_FILE, folder_key, wandb_mode, weights_artifact
+from lantern.reporting.wandb_runs import (
+    FINISH_TIMEOUT_S,
+    KEY_FILE,
+    Guard,
+    clean_tags,
+    folder_key,
+    quiet_settings,
+    tell_offline,
+    wandb_mode,
+    weights_artifact,
+)
 from lantern.runtime.progress_line import ProgressLine, duration
 from lantern.training.run.lightning_internals import without_anonymous
 from lantern.training.run.schedule import share_of
@@ -100,33 +112,32 @@ class FiniteLoss(pl.Callback):
 
 
 class TolerantWandbLogger(WandbLogger):
-    """Lightning's logger, silent after its first failure."""
+    """Lightning's logger, silent after its first failure: metrics.csv has the same data, and training must go on."""
 
-    has_failed = False
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.guard, self.folders = Guard("metrics.csv continues"), [Path(settings["save_dir"])]
+
+    @property
+    def experiment(self) -> Any:  # which Lightning asks for before the first step
+        return self.guard(WandbLogger.experiment.fget, self) or DummyExperiment()
 
     def log_weights(self, folder: Path, kind: str) -> None:
-        """Logs exported weights as an artifact named by their hash, the name that evaluations use."""
-        self.experiment.log_artifact(weights_artifact(folder, kind))
+        """Logs exported weights as an artifact named by their hash, the name that evaluations use; the last call."""
+        self.guard(lambda: self.experiment.log_artifact(weights_artifact(folder, kind)))
+        tell_offline(self.folders, self.version)
 
 
-def _or_warn(method: Callable[..., None]) -> Callable[..., None]:
-    """Turns any error of `method` into one warning: metrics.csv has the same data, and training must go on."""
-
+def _guarded(method: Callable[..., None]) -> Callable[..., None]:
     @wraps(method)
     def guarded(self: TolerantWandbLogger, *args: Any, **kwargs: Any) -> None:
-        if self.has_failed:
-            return
-        try:
-            method(self, *args, **kwargs)
-        except Exception as error:
-            self.has_failed = True
-            log.warning("Weights & Biases logging stopped (%s); metrics.csv continues", error)
+        self.guard(method, self, *args, **kwargs)
 
     return guarded
 
 
-for name in ("log_metrics", "log_hyperparams", "log_weights", "finalize"):
-    setattr(TolerantWandbLogger, name, _or_warn(getattr(TolerantWandbLogger, name)))
+for name in ("log_metrics", "log_hyperparams", "finalize"):
+    setattr(TolerantWandbLogger, name, _guarded(getattr(WandbLogger, name)))
 
 
 def wandb_logger(
@@ -134,11 +145,16 @@ def wandb_logger(
 ) -> TolerantWandbLogger:
     """Offline without an API key, unless WANDB_MODE is set. `checkpoint` (ckpt_path) continues the W&B run of its
     folder, if that has one."""
-    wandb.finish()  # a sweep's point before: Lightning would log to its run
+    Guard("its own folder has all", FINISH_TIMEOUT_S)(wandb.finish)  # a sweep's point before: else this would log to it
     resumed = Path(checkpoint).parent.parent if checkpoint else Path(save_dir)
     key = folder_key(resumed if (resumed / KEY_FILE).is_file() else Path(save_dir))
-    quiet = wandb.Settings(silent=True, console="off")  # training's own output is all that the terminal shows
-    settings = {"group": group, "job_type": "train", "mode": wandb_mode(), "id": f"{name}-{key}", "resume": "allow"}
-    return without_anonymous(
-        TolerantWandbLogger(project=project, save_dir=save_dir, name=name, tags=list(tags), settings=quiet, **settings)
-    )
+    settings = {
+        "group": group,
+        "job_type": "train",
+        "mode": wandb_mode(),
+        "id": re.sub(r"[^\w.-]+", "-", f"{name}-{key}"),
+    }
+    settings |= {"resume": "allow", "tags": clean_tags(tags), "settings": quiet_settings()}
+    logger = TolerantWandbLogger(project=project, save_dir=save_dir, name=name, **settings)
+    logger.folders = list(dict.fromkeys([resumed, *logger.folders]))
+    return without_anonymous(logger)

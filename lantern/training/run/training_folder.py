@@ -11,9 +11,10 @@ from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.utilities import rank_zero_only
 
 from lantern.errors import LanternError
-from lantern.identity import PROVENANCE, user_code, write_provenance
+from lantern.evaluation.records import read_provenance
+from lantern.identity import user_code, write_provenance
 from lantern.models.checkpoints import local_hashes, weights_file
-from lantern.runtime.files import is_file, read_object, replace_text
+from lantern.runtime.files import is_file, replace_text
 from lantern.training.run.checks import CAPTIONS
 from lantern.training.run.saved_state import previous_of, whole_checkpoint
 
@@ -111,7 +112,7 @@ def _check_same(
             f"{what} of other settings ({changed}); give another hydra.run.dir, of a sweep hydra.sweep.dir, or go on "
             f"from it by {going_on}"
         )
-    recorded = read_object(folder / PROVENANCE).get("hashes", {})
+    recorded = read_provenance(folder).get("hashes", {})
     for name, found in weights.items():
         if (before := recorded.get(name, found)) != found:
             kind = {CAPTIONS: "data", CODE: "code"}.get(name, "weights")

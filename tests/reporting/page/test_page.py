@@ -76,7 +76,8 @@ def test_a_wheel_has_a_command_of_its_own(tmp_path, monkeypatch):
 
 def test_commands_belong_to_settings_and_not_to_places(tmp_path):
     """A setting found by two points has the later one's command, a point without a record none."""
-    shared, own = {"drafter": "none"}, [{"drafter": "eagle", "delta": delta} for delta in (0.1, 0.2, 0.3)]
+    shared = {"model": "m", "drafter": "none", "tree": "none", "acceptance": "exact"}
+    own = [shared | {"drafter": "eagle", "delta": delta} for delta in (0.1, 0.2, 0.3)]
     for number, row in enumerate(own):
         replace_text(tmp_path / str(number) / SUMMARY, json.dumps({"AR": shared, "method": row}))
     for number in (0, 1):

@@ -1,0 +1,90 @@
+"""What a command is started in: closed streams, a deleted working folder, an empty shell variable, a home folder."""
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+from support.configs import composed_with_hydra
+from support.paths import CONF, ROOT
+
+from lantern.cli.composing import built, composed, one_at_a_time, shared
+from lantern.errors import LanternError
+
+EVALUATE = f"{shlex.quote(sys.executable)} {ROOT / 'evaluate.py'}"
+
+
+def run(line: str, folder: Path) -> subprocess.CompletedProcess:
+    """A line of sh, in a folder that is the home folder as well."""
+    return subprocess.run(
+        ["sh", "-c", line], cwd=folder, env=os.environ | {"HOME": str(folder)}, capture_output=True, text=True
+    )
+
+
+def test_closed_streams_are_no_reason_to_end(tmp_path):
+    """Catches None in the place of sys.stderr, as services and `2>&-` have it."""
+    done = run(f"{EVALUATE} dry_run=true >out 2>&-; echo $? >status", tmp_path)
+    assert ((tmp_path / "status").read_text(), "weights" in (tmp_path / "out").read_text()) == ("0\n", True), done
+
+
+@pytest.mark.full
+def test_an_evaluation_needs_no_streams_at_all(tmp_path):
+    sizes = "speed.num_prompts=1 quality.num_images=0 output_tv.num_positions=0 drafter=none tracking.mode=disabled"
+    run(f"{EVALUATE} {sizes} hydra.run.dir=run <&- >&- 2>&-; echo $? >status", tmp_path)
+    assert (tmp_path / "status").read_text() == "0\n"
+    assert (tmp_path / "run" / "finished.json").is_file()
+
+
+def test_a_deleted_working_folder_is_one_sentence(tmp_path):
+    """Catches a traceback of os.getcwd from inside Hydra."""
+    (tmp_path / "gone").mkdir()
+    done = run(f"cd gone && rmdir ../gone && {EVALUATE} dry_run=true", tmp_path)
+    assert done.stderr.strip().splitlines()[-1].startswith("error: the working folder has been deleted")
+
+
+def test_an_empty_run_folder_to_reproduce_is_refused(tmp_path):
+    """Catches an hour of another evaluation where a shell variable is not set."""
+    done = run(f"{EVALUATE} reproduce=$unset hydra.run.dir=run", tmp_path)
+    assert "error: reproduce= names no run folder" in done.stderr
+
+
+def test_run_folders_in_the_home_folder(tmp_path):
+    """Catches a folder named ~ in the working folder, of a run and of the points of a sweep, which are
+    composed anew."""
+    one, sweep = (shlex.quote(text) for text in ("hydra.run.dir='~/one'", "paths.runs='~/runs'"))
+    line = f"{EVALUATE} dry_run=true {one} && {EVALUATE} -m dry_run=true seed=1,2 {sweep}"
+    done = run(f"mkdir work && cd work && {line}", tmp_path)
+    assert done.returncode == 0, done.stderr
+    points = (tmp_path / "runs" / "evaluate").glob("*/*/.hydra/config.yaml")
+    assert ((tmp_path / "one" / ".hydra").is_dir(), len(list(points))) == (True, 2)
+    assert not (tmp_path / "work" / "~").exists()
+
+
+@pytest.mark.parametrize("folder", ["", "~nouser/x"])
+def test_a_run_folder_without_a_name_or_of_nobody_is_refused(folder):
+    writable = instantiate(composed_with_hydra("evaluate").hydra.callbacks.writable)
+    with pytest.raises(SystemExit, match=f"error: .*{folder}.*; give .*"):
+        writable.on_run_start(OmegaConf.create({"hydra": {"run": {"dir": folder}}}))
+
+
+def test_every_setting_that_is_a_path_may_begin_with_the_home_folder(monkeypatch):
+    """Catches one that its reader takes for a folder named ~; prompts in a list are no paths."""
+    monkeypatch.setenv("HOME", "/home/me")
+    given = ["paths.weights='~/w'", "paths.cache_dir='~/c'", "drafter.checkpoint='~/d'", "prompts=['~/a']"]
+    config = OmegaConf.to_container(composed(CONF, "evaluate", given), resolve=True)
+    assert config["model"]["folder"] == "/home/me/w/target"
+    assert (config["paths"]["cache_dir"], config["drafter"]["checkpoint"]) == ("/home/me/c", "/home/me/d")
+    assert config["prompts"] == ["~/a"]
+    with pytest.raises(LanternError, match="~nouser/x: this machine has no such user"):
+        composed(CONF, "evaluate", ["drafter.checkpoint='~nouser/x'"])
+
+
+@pytest.mark.parametrize("build", [built, shared, one_at_a_time])
+def test_an_escaped_interpolation_is_a_text(build):
+    """Catches a path that holds ${…}, escaped, and is resolved a second time when its object is built."""
+    part = OmegaConf.create({"_target_": "builtins.dict", "path": r"a\${oc.env:HOME}b", "inner": {"list": [r"\${x}"]}})
+    assert build(part) == {"path": "a${oc.env:HOME}b", "inner": {"list": ["${x}"]}}
