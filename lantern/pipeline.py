@@ -235,8 +235,9 @@ def certified_law(parts: Mapping[str, Any], is_greedy: bool) -> Law:
                 reason = f"{file.name} does not cover {', '.join(f'{role}={label}' for role, label in own.items())}"
             else:
                 worst, cases = max(result["deviation"] for result in found), sum(result["cases"] for result in found)
-                says = "" if worst <= ROUNDING else "the law deviates by "
-                return Law(worst <= ROUNDING, f"{file.name}: {says}{worst:.1g} over {cases} cases")
+                ways = ", ".join(dict.fromkeys(way for result in found for way in result["ways"]))
+                says = f"{worst:.1g} from the target's law over {cases} cases {ways}"
+                return Law(worst <= ROUNDING, f"{file.name}: {says}")
     call = f"lantern.check_law({', '.join(f'{role}=...' for role in foreign)})"
     return Law(False, f"{reason}; run {call}", is_open=True)
 

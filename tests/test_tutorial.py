@@ -28,6 +28,7 @@ SMALL = {
         "metrics.fidelity.resamples=20", "output_tv.redraws=64",
     ],
     "make_images.py": [],
+    "check_my_rule.py": [],
 }  # fmt: skip
 
 
@@ -83,6 +84,7 @@ def test_the_tutorial_can_be_followed_from_its_first_line_to_its_last(tmp_path):
     runs = tmp_path / "runs" / "tutorial"
     row = read_rows(runs / "rule" / "results.jsonl")[-1]
     assert (row["acceptance"], row["acceptance.factor"], row["lossless"]) == ("boost", 2, False)
+    assert row["law"] == "acceptance.factor=2 changes the law"
     factors = [read_rows(path)[-1]["acceptance.factor"] for path in sorted(runs.glob("sweep/*/results.jsonl"))]
     assert factors == [1, 2, 4]
     tracked = [read_run(path.parent).run for path in runs.glob("sweep/**/*.wandb")]

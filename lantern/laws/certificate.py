@@ -4,7 +4,7 @@ certificate of what was found stands beside the file of the part's class; pipeli
 
 import inspect
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -78,10 +78,6 @@ class Result:
         self.cases += 1
         self.ways += [way] if way not in self.ways else []
 
-    def __str__(self) -> str:
-        found = f"{self.deviation:.1g} from the target's law at most ({self.worst})"
-        return f"{found}, {self.cases} cases {', '.join(self.ways)}"
-
 
 @dataclass(frozen=True)
 class Certificate:
@@ -110,7 +106,7 @@ def check_law(
     given = {"rule": rule, "verification": verification, "tree": tree, "drafter": drafter}
     given = {role: part for role, part in given.items() if part is not None}
     results: dict[tuple, Result] = {}
-    refused: dict[str, str] = {}
+    refused: dict[tuple, str] = {}
     parts: dict[str, Any] = {}
     for sampling in SAMPLINGS:
         for sizes in SIZES:
@@ -123,15 +119,13 @@ def check_law(
                 try:
                     deviation, way = _deviation(setup, counts=labels not in results)
                 except LanternError as error:  # of parts that do not go together
-                    refused[_name(labels)] = str(error)
+                    refused[labels] = str(error)
                     continue
                 results.setdefault(labels, Result()).add(deviation, way, _case(setup))
     if not results:
         raise LanternError(f"no combination of these parts could be checked: {next(iter(refused.values()))}")
-    for labels, result in results.items():
-        print(f"{_name(labels)}: {result}")
-    for name in refused.keys() - {_name(labels) for labels in results}:
-        print(f"{name}: not checked, {refused[name]}")
+    _print_results(results)
+    _print_refused({labels: why for labels, why in refused.items() if labels not in results})
     foreign = {role: part for role, part in parts.items() if is_foreign(part)}
     found = Certificate({_name(labels): result for labels, result in results.items()}, _write(foreign, results))
     _print_verdict(found, foreign)
@@ -192,7 +186,7 @@ def _deviation(setup: DecodingSetup, counts: bool) -> tuple[float, str]:
     if sampling.is_greedy or not bool(differing.any()):
         return float(differing.double().mean()), "compared token by token"
     _, distance = _counted(setup)
-    return distance, f"counted in {COUNTED} images, which shows no law to be exact"
+    return distance, f"counted in {COUNTED} images, no proof"
 
 
 def _counted(setup: DecodingSetup) -> tuple[float, float]:
@@ -233,6 +227,32 @@ def _write(foreign: Mapping[str, Any], results: Mapping[tuple, Result]) -> Path 
     return path
 
 
+def _print_results(results: Mapping[tuple, Result]) -> None:
+    """A line for each verification, and one for its trees on which the law is lost."""
+    groups: dict[tuple, list[tuple[dict, Result]]] = {}
+    for labels, result in results.items():
+        known = dict(labels)
+        groups.setdefault((known["verification"], result.deviation <= ROUNDING), []).append((known, result))
+    for (verification, _), members in groups.items():
+        known, worst = max(members, key=lambda member: member[1].deviation)
+        trees, cases = _trees(labels for labels, _ in members), sum(result.cases for _, result in members)
+        ways = ", ".join(dict.fromkeys(way for _, result in members for way in result.ways))
+        found = f"{worst.deviation:.1g} from the target's law at most ({known['tree']}, {worst.worst})"
+        print(f"{verification} on {trees}: {found}, {cases} cases {ways}")
+
+
+def _print_refused(refused: Mapping[tuple, str]) -> None:
+    groups: dict[tuple, list[dict]] = {}
+    for labels, why in refused.items():
+        groups.setdefault((dict(labels)["verification"], why), []).append(dict(labels))
+    for (verification, why), members in groups.items():
+        print(f"{verification} on {_trees(members)}: not checked, {why}")
+
+
+def _trees(combinations: Iterable[Mapping[str, object]]) -> str:
+    return ", ".join(dict.fromkeys(str(labels["tree"]) for labels in combinations))
+
+
 def _print_verdict(found: Certificate, foreign: Mapping[str, Any]) -> None:
     names = " with ".join(map(class_name, foreign.values())) or "parts of Lantern's own"
     kept = [name for name, result in found.results.items() if result.deviation <= ROUNDING]
@@ -240,5 +260,5 @@ def _print_verdict(found: Certificate, foreign: Mapping[str, Any]) -> None:
     written = f"; written: {found.path}" if found.path else ""
     says = f"NOT lossless in {len(lost)} of {len(found.results)} combinations" if lost else "lossless"
     print(f"{names}: {says}, {found.deviation:.1g} from the target's law at most{written}")
-    if kept and "rule" in foreign and not foreign["rule"].lossless:
+    if not lost and "rule" in foreign and not foreign["rule"].lossless:
         print(f"rows call it lossy all the same, as {class_name(foreign['rule'])}.lossless is false")
