@@ -1,6 +1,6 @@
-"""The demo of a fresh clone: trains a drafter for a short time, decodes losslessly with it and with the shipped one,
-and by LANTERN with the shipped one, and says in plain words what came out. Both steps are commands of this repository,
-which it prints."""
+"""The demo of a fresh clone: trains a drafter for a short time, decodes with it and the shipped one losslessly, beside
+LANTERN with the shipped one, and says in plain words what came out. Both steps are commands of this repository, which
+it prints."""
 
 import shlex
 import subprocess

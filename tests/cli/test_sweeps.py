@@ -90,12 +90,11 @@ def test_a_reference_keeps_its_settings_and_shares_what_is_no_axis():
     assert all("acceptance=exact" not in point for point in points_of("delta", "+method=lantern"))
 
 
-def test_the_demos_sweep_also_has_the_shipped_drafter():
+def test_the_demos_sweep_also_has_the_trained_drafter():
     """Catches a reference whose weights the command line replaces."""
-    *_, trained, shipped = points_of("demo", "drafter.checkpoint=x")
-    assert composed("evaluate", "+sweep=demo", *trained).drafter.checkpoint == "x"
-    config = composed("evaluate", "+sweep=demo", *shipped)
-    assert config.drafter.checkpoint == f"{config.paths.weights}/drafter"
+    *_, other, trained = points_of("demo", "drafter.checkpoint=x", "trained_drafter=y")
+    found = [composed("evaluate", "+sweep=demo", *point).drafter.checkpoint for point in (other, trained)]
+    assert found == ["x", "y"]
 
 
 @pytest.mark.parametrize("added", ["++acceptance.delta=0.5", "+tree.name=mine"])
