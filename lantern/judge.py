@@ -1,4 +1,4 @@
-"""python -m lantern.judge: the figures of images that exist, of any tool, or the layout in which a benchmark reads them."""
+"""python -m lantern.judge: the figures of images that exist, of any tool, or their layout for a benchmark."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -50,13 +50,15 @@ def judge(cfg: DictConfig) -> None:
 
 
 def prompt_numbers(num_images: int, num_prompts: int, images_per_prompt: object) -> list[int]:
-    """Of each image: as evaluate.py makes them, the prompts in turn; or several images of a prompt one after another."""
+    """Of each image: the prompts in turn, as evaluate.py makes them; or several images of a prompt one by one."""
     if not is_whole(images_per_prompt) or images_per_prompt < 1:
         raise LanternError(f"images_per_prompt={images_per_prompt} is no number of images; give a whole number from 1")
-    if num_prompts * images_per_prompt > num_images or (images_per_prompt > 1 and num_prompts * images_per_prompt < num_images):
+    if num_prompts * images_per_prompt > num_images or (
+        images_per_prompt > 1 and num_prompts * images_per_prompt < num_images
+    ):
         raise LanternError(
-            f"{num_images} images are not those of {num_prompts} prompts with images_per_prompt={images_per_prompt}; give "
-            f"the prompts of these images, in their order by name"
+            f"{num_images} images are not those of {num_prompts} prompts with images_per_prompt={images_per_prompt}; "
+            f"give the prompts of these images, in their order by name"
         )
     return [number // images_per_prompt % num_prompts for number in range(num_images)]
 

@@ -40,7 +40,9 @@ def prompt_records(source: str | Sequence[str], folder: str | Path) -> list[dict
         try:
             found = [json.loads(line) for line in _read(path, Path(folder)).splitlines() if line.strip()]
         except json.JSONDecodeError as error:
-            raise LanternError(f"prompts={path} is no JSON ({error}); give an object with a prompt in each line") from error
+            raise LanternError(
+                f"prompts={path} is no JSON ({error}); give an object with a prompt in each line"
+            ) from error
         if not all(isinstance(one, dict) and isinstance(one.get("prompt"), str) for one in found):
             raise LanternError(f'prompts={path} has a line without a "prompt"; give one in each line')
     else:

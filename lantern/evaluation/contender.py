@@ -247,7 +247,7 @@ def groups_of(batch: Batch, batch_size: int) -> list[Batch]:
 
 
 def images_of(target: Target, tokens: Tensor) -> Images:
-    """tokens [N, L] -> their images: a tensor where they are few, else decoded a batch at a time when they are judged."""
+    """tokens [N, L] -> their images: a tensor where they are few, else decoded when they are judged."""
     size = len(tokens) * decode_images(target, tokens[:1]).nbytes
     return decode_images(target, tokens) if size <= KEPT_PIXELS else DecodedImages(target, tokens)
 

@@ -85,6 +85,14 @@ class Real(NamedTuple):
             return torch.from_numpy(places)
         return torch.from_numpy(groups[places])
 
+    def check_width(self, made: Tensor) -> None:
+        """LanternError for features [N, F] of another network than that of the statistics."""
+        if made.shape[1] != self.width:
+            raise LanternError(
+                f"the references have statistics of {self.width} features and the extractor gives {made.shape[1]}; "
+                "give statistics made with the same network, or real images"
+            )
+
     def frechet(self) -> FrechetTo:
         return FrechetTo(self.features if self.gaussian is None else self.gaussian)
 
@@ -144,6 +152,7 @@ class Fidelity(Metric):
     def __call__(self, images: Images, prompts: Sequence[str]) -> dict[str, float]:
         """Fréchet and kernel distance, precision and recall, with 95 % bounds by leaving out groups of images."""
         real, made, groups = self._real(prompts), self._features(images), prompt_groups(prompts)
+        real.check_width(made)
         left = np.array(real.frechet_without(made, groups))
         values = left_out_interval(real.frechet()(made), left).keys("frechet")
         values["frechet_low"] = max(0.0, values["frechet_low"])  # of the two, only the kernel distance can be negative

@@ -50,7 +50,7 @@ def save(kind: str, folder: Path, pixels: np.ndarray) -> str | Path:
 
 @pytest.mark.parametrize("kind", ["folder", "npz", "compressed npz", "hub"])
 def test_a_set_is_its_pixels_in_order_by_any_slice(kind, pixels, tmp_path, monkeypatch):
-    """Catches 10.png before 2.png, an offset of the header, and a stream that is not begun anew for an earlier slice."""
+    """Catches 10.png before 2.png, an offset by the header, and a stream not begun anew for an earlier slice."""
     monkeypatch.chdir(tmp_path)
     images = open_images(save(kind, tmp_path, pixels))
     expected = torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255
