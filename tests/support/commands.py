@@ -20,6 +20,7 @@ def refusal(monkeypatch: pytest.MonkeyPatch, script: str, *overrides: str) -> st
 
 def module_refusal(monkeypatch: pytest.MonkeyPatch, module: str, *overrides: str) -> str:
     """The same of `python -m module`."""
+    monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setattr(sys, "argv", [module, *overrides, "hydra/job_logging=none"])
     with pytest.raises(SystemExit) as ended:
         run_module(module, run_name="__main__")
