@@ -37,6 +37,7 @@ ORDER = (  # lowest first: a module imports from its own room and lower ones
     "reporting",
     "experiments",
     "cli",
+    "judge",
     "training",
     "scenes",
     "streaming",

@@ -59,6 +59,10 @@ ABOUT: Mapping[str, Mapping[str, str]] = {
         "format": "whose layout is written: ours, or that of LANTERN's released code",
         "paths": "where weights are",
     },
+    "judge": {
+        "metrics": "what judges the images; a list: metrics=[fidelity_inception,clip_score]",
+        "paths": "where weights and runs are",
+    },
 }
 
 

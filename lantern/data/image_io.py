@@ -1,5 +1,5 @@
-"""A user's images and captions as files hold them. Images become square RGB arrays: rotated upright, transparency on
-white, centre-cropped, resized. Captions are texts, or the numbers of classes."""
+"""A user's images and captions as files hold them. Images become RGB arrays: rotated upright, transparency on white,
+centre-cropped to a square, resized. Captions are texts, or the numbers of classes."""
 
 import warnings
 from collections.abc import Callable, Mapping
@@ -18,10 +18,12 @@ SYSTEM_FOLDERS = ("__macosx", "@eadir", "#recycle", "$recycle.bin", "lost+found"
 CAPTION_KEYS = ("caption", "text", "prompt")  # of a record, in this order
 
 
-def load_image(content: bytes, size: int) -> np.ndarray:
-    """uint8 [size, size, 3] of an encoded image. Raises any of Pillow's errors; problem_of catches them."""
+def load_image(content: bytes, size: int | None) -> np.ndarray:
+    """uint8 [size, size, 3] of an encoded image, or of its own height and width for size=None. Raises any of Pillow's
+    errors; problem_of catches them."""
     with _open(content) as opened:
-        opened.draft("RGB", (2 * size, 2 * size))  # a huge JPEG is decoded at a fraction of its size
+        if size:
+            opened.draft("RGB", (2 * size, 2 * size))  # a huge JPEG is decoded at a fraction of its size
         image = ImageOps.exif_transpose(opened)
         if image.mode == "F":
             raise LanternError("its pixels are floating-point numbers, of no known range; save it with 8 or 16 bits")
@@ -30,7 +32,8 @@ def load_image(content: bytes, size: int) -> np.ndarray:
         if "A" in image.getbands() or "transparency" in image.info:
             image = image.convert("RGBA")
             image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-        return np.asarray(ImageOps.fit(image.convert("RGB"), (size, size), Image.Resampling.LANCZOS))
+        image = image.convert("RGB")
+        return np.asarray(ImageOps.fit(image, (size, size), Image.Resampling.LANCZOS) if size else image)
 
 
 def _open(content: bytes) -> Image.Image:

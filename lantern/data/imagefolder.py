@@ -33,7 +33,7 @@ def find_images(folder: str) -> list[tuple[str, str, str]]:
     metadata.jsonl that name none of them and cannot be used."""
     if not os.path.isdir(folder):
         raise LanternError(f"no folder {folder}; name a folder of images with data.folder=...")
-    files = _images_below(folder)
+    files = images_below(folder)
     if not files:
         raise LanternError(f"no images in {folder}; put files ending in {' '.join(READ)} there")
     lines = _read_metadata(Path(folder) / "metadata.jsonl")
@@ -44,7 +44,7 @@ def find_images(folder: str) -> list[tuple[str, str, str]]:
     return found + [line for line in others.values() if line[2]]
 
 
-def _images_below(folder: str) -> set[Path]:
+def images_below(folder: str) -> set[Path]:
     """Links to folders are followed after all else, each folder once: no loop is endless, and a folder that is reached
     in two ways has its own name. What is hidden comes last and is only counted."""
     images, hidden, seen = set(), [], set()

@@ -1,6 +1,7 @@
 """Prompts from a named list of data/prompts, a literal list, or a text file with one prompt per line; and each image's
 copy number and noise seed."""
 
+import json
 import os
 import re
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
@@ -48,6 +49,28 @@ def is_text(text: str) -> bool:
 def printable(text: str) -> str:
     """The text in one line, without what a terminal would obey or could not show."""
     return UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def prompt_records(source: str | Sequence[str], folder: str | Path) -> list[dict]:
+    """Prompts as {"prompt": text}, of load_prompts' sources; of a .jsonl with all that its lines hold, as GenEval has
+    them; of a folder of .txt files with the "name" of each file, as DPG-bench has them."""
+    path = Path(source).expanduser() if isinstance(source, str) else None
+    if path is not None and path.is_dir():
+        files = sorted(path.glob("*.txt"))
+        found = [{"prompt": " ".join(_read(file, Path(folder)).split()), "name": file.stem} for file in files]
+    elif path is not None and path.suffix == ".jsonl":
+        try:
+            found = [json.loads(line) for line in _read(path, Path(folder)).splitlines() if line.strip()]
+        except json.JSONDecodeError as error:
+            raise LanternError(
+                f"prompts={path} is no JSON ({error}); give an object with a prompt in each line"
+            ) from error
+        if not all(isinstance(one, dict) and isinstance(one.get("prompt"), str) for one in found):
+            raise LanternError(f'prompts={path} has a line without a "prompt"; give one in each line')
+    else:
+        found = [{"prompt": prompt} for prompt in load_prompts(source, folder)]
+    _without_blanks([one["prompt"] for one in found], str(source))
+    return found
 
 
 def split_prompts(prompts: Sequence[str], split: str) -> list[str]:

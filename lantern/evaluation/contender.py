@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
+from lantern.data.image_sets import Images
 from lantern.data.prompts import Batch
 from lantern.evaluation.plan import Plan
 from lantern.evaluation.progress import EvaluationBar
@@ -25,6 +26,7 @@ from lantern.types import Generation, Target
 
 BATCHES = 4  # decoded together, and so lost together
 BUSY_CORES = 0.25  # used by other processes, above which a timing is disturbed
+KEPT_PIXELS = 2 << 30  # bytes of a side's images, above which they are decoded anew for each metric
 DECODED = 4096  # tokens made into images at once, such as four images of 512 px
 ON_RECORD = "start the run again in its folder on a machine with more: nothing is decoded twice; or give fewer images"
 Item = TypeVar("Item")
@@ -244,6 +246,25 @@ def groups_of(batch: Batch, batch_size: int) -> list[Batch]:
     """The images that are made together, a few batches, so that waiting prompts take the rows of finished images."""
     size = BATCHES * batch_size
     return [batch.part(slice(start, start + size)) for start in range(0, len(batch.prompts), size)]
+
+
+def images_of(target: Target, tokens: Tensor) -> Images:
+    """tokens [N, L] -> their images: a tensor where they are few, else decoded when they are judged."""
+    size = len(tokens) * decode_images(target, tokens[:1]).nbytes
+    return decode_images(target, tokens) if size <= KEPT_PIXELS else DecodedImages(target, tokens)
+
+
+class DecodedImages:
+    """Images whose tokens [N, L] are kept and not their pixels."""
+
+    def __init__(self, target: Target, tokens: Tensor) -> None:
+        self.target, self.tokens = target, tokens
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __getitem__(self, which: slice) -> Tensor:
+        return decode_images(self.target, self.tokens[which])
 
 
 def decode_images(target: Target, tokens: Tensor, remedy: str = ON_RECORD) -> Tensor:

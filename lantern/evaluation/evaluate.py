@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torch import Tensor
-
+from lantern.data.image_sets import Images
 from lantern.data.prompts import Batch
 from lantern.evaluation import speed
-from lantern.evaluation.contender import Contender, Made, decode_images, retime, time_in_turn
+from lantern.evaluation.contender import Contender, Made, images_of, retime, time_in_turn
 from lantern.evaluation.leases import run_shard
 from lantern.evaluation.plan import Plan
 from lantern.evaluation.progress import EvaluationBar
@@ -25,7 +24,7 @@ class Measurement:
     row: Row
     records: list[Row]
     batch: Batch
-    images: Tensor  # [N, 3, H, W] in [0, 1], those of batch
+    images: Images  # those of batch
     folder: Path  # of the images
     profile: Profile | None  # None where nothing was decoded in this process
     is_measured: bool  # false where images were made and neither timed nor judged
@@ -75,7 +74,7 @@ class Evaluation:
 
     def _measure(
         self, side: Contender, plain: Contender, compiled: Sequence[Contender], timed: Sequence[Made],
-        plain_images: Tensor | None,
+        plain_images: Images | None,
     ) -> Measurement:  # fmt: skip
         """timed: in this process."""
         plan, batch, pipeline = self.plan, self.plan.batch, side.pipeline
@@ -88,7 +87,7 @@ class Evaluation:
         lines = side.lines("speed", plan.timed) if plan.num_timed else []
         batched = side.lines("images", batch) if plan.makes_batches else []
         tokens = side.tokens(batched or lines)
-        images = decode_images(pipeline.target, tokens)
+        images = images_of(pipeline.target, tokens)
 
         # the timed images are among the judged ones: counted once
         values: Row = {"tokens_per_step": speed.tokens_per_step(batched or lines, tokens.shape[1])}
@@ -110,8 +109,8 @@ class Evaluation:
         row = fixed_part(values) | values
         return Measurement(row, lines + batched, batch, images, side.folder, profile.profile(), plan.measures)
 
-    def _judge(self, images: Tensor, plain: Tensor | None) -> Row:
-        """images, and plain decoding's if they are another side's [N, 3, H, W] -> the figures of all metrics."""
+    def _judge(self, images: Images, plain: Images | None) -> Row:
+        """images, and plain decoding's if they are another side's -> the figures of all metrics."""
         values: Row = {}
         prompts = self.plan.batch.prompts
         for metric in self._judges:

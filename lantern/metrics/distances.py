@@ -1,43 +1,86 @@
-"""Fréchet distance (1706.08500), kernel distance (1801.01401), precision and recall (1904.06991) of features: those of
-whole sets by torch-fidelity, and forms that are fast enough for hundreds of resamples."""
+"""Fréchet distance (1706.08500), kernel distance (1801.01401), precision and recall (1904.06991) of features, of a set
+and of hundreds of its subsets; equal to torch-fidelity's. Pairs of images are in memory a block at a time."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 NEIGHBOURHOOD = 3  # the radius of a point of a manifold is the distance to this neighbour
+KNOWN_NEIGHBOURS = 32  # kept of every point: in nearly every subset they include those that its radius needs
+ROWS, COLUMNS = 2048, 4096  # of a block of pairs
+
+
+class Gaussian(NamedTuple):
+    mean: Tensor  # [F]
+    covariance: Tensor  # [F, F]
 
 
 def frechet_distance(generated: Tensor, real: Tensor) -> float:
     """Distance of the two Gaussians fitted to features [N, F]; biased upwards by about 1/N, so compare at equal N."""
-    from torch_fidelity.metric_fid import KEY_METRIC_FID, fid_features_to_statistics, fid_statistics_to_metric
-
-    statistics = [fid_features_to_statistics(features) for features in (generated, real)]
-    return fid_statistics_to_metric(*statistics, verbose=False)[KEY_METRIC_FID]
+    return FrechetTo(real)(generated)
 
 
 class FrechetTo:
-    """frechet_distance to real features [M, F]. With fewer points than features no covariance matrix is formed."""
+    """frechet_distance to real features [M, F], or to the Gaussian that is known of them. With fewer points than
+    features no covariance matrix is formed."""
 
-    def __init__(self, real: Tensor) -> None:
-        self._mean, spread = _centred(real)
-        self._trace = spread.square().sum()
-        self._half = spread.T if len(spread) < spread.shape[1] else symmetric_root(spread.T @ spread)  # [F, F or M]
+    def __init__(self, real: Tensor | Gaussian) -> None:
+        if isinstance(real, Tensor) and len(real) < real.shape[1]:
+            self._mean, spread = _centred(real)
+            self._trace, self._half = spread.square().sum(), spread.T
+        else:
+            self._mean, covariance = real if isinstance(real, Gaussian) else fitted(real)
+            self._trace, self._half = covariance.trace(), symmetric_root(covariance)  # [F, F or M]
 
-    def __call__(self, features: Tensor) -> float:
-        mean, own = _centred(features)
-        seen = own @ self._half  # its singular values are the roots of the eigenvalues of the covariances' product
-        small = seen @ seen.T if len(seen) < seen.shape[1] else seen.T @ seen
+    def __call__(self, made: Tensor | Gaussian) -> float:
+        if isinstance(made, Tensor) and len(made) < made.shape[1]:
+            mean, own = _centred(made)
+            trace = own.square().sum()
+            seen = own @ self._half  # its singular values are the roots of the eigenvalues of the covariances' product
+            small = seen @ seen.T if len(seen) < seen.shape[1] else seen.T @ seen
+        else:
+            mean, covariance = made if isinstance(made, Gaussian) else fitted(made)
+            trace, small = covariance.trace(), self._half.T @ covariance @ self._half
         shared = torch.linalg.eigvalsh(small).clamp(min=0).sqrt().sum()
-        return float((mean - self._mean).square().sum() + own.square().sum() + self._trace - 2 * shared)
+        return float((mean - self._mean).square().sum() + trace + self._trace - 2 * shared)
+
+
+def fitted(features: Tensor) -> Gaussian:
+    """To features [N, F]."""
+    mean, scatter = _moments(features)
+    return Gaussian(mean, scatter / (len(features) - 1))
+
+
+def parts_without(features: Tensor, groups: Tensor, count: int) -> Iterator[Tensor | Gaussian]:
+    """What FrechetTo compares, of features [N, F] without each of `count` groups [N] in turn. A group's moments are
+    taken from those of all: no set is summed again."""
+    if len(features) < features.shape[1]:
+        yield from (features[groups != group] for group in range(count))
+        return
+    mean, scatter = _moments(features)
+    for group in range(count):
+        part = features[groups == group].double() - mean
+        left = len(features) - len(part)
+        shift = -part.sum(0) / left
+        covariance = (scatter - part.T @ part - left * torch.outer(shift, shift)) / (left - 1)
+        yield Gaussian(mean + shift, covariance)
+
+
+def _moments(features: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean [F] of features [N, F] and their sum of squares about it [F, F], in float64."""
+    mean = torch.stack([part.double().sum(0) for part in features.split(ROWS)]).sum(0) / len(features)
+    scatter = mean.new_zeros(len(mean), len(mean))
+    for part in features.split(ROWS):
+        centred = part.double() - mean
+        scatter += centred.T @ centred
+    return mean, scatter
 
 
 def _centred(features: Tensor) -> tuple[Tensor, Tensor]:
     """features [N, F] -> their mean [F], and the centred features [N, F] scaled so that X^T X is the covariance."""
-    mean = features.mean(0)
+    mean = features.double().mean(0)
     return mean, (features - mean) / (len(features) - 1) ** 0.5
 
 
@@ -49,7 +92,8 @@ def symmetric_root(matrix: Tensor) -> Tensor:
 
 def cubic_kernel(x: Tensor, y: Tensor) -> Tensor:  # [N, F], [M, F] -> [N, M]
     """(x y^T / F + 1)^3, the kernel of KID."""
-    return (x @ y.T / x.shape[1] + 1) ** 3
+    root = (x @ y.T).div_(x.shape[1]).add_(1)
+    return root * root * root  # a power is slower
 
 
 def prompt_labels(prompts: Sequence[str], num_references: int) -> tuple[Tensor, Tensor]:
@@ -60,23 +104,31 @@ def prompt_labels(prompts: Sequence[str], num_references: int) -> tuple[Tensor, 
 
 
 def kernel_distance(generated: Tensor, real: Tensor, labels: Tensor, real_labels: Tensor) -> float:
-    everyone = torch.ones(1, len(generated), dtype=torch.bool)
-    return float(kernel_distances(generated, everyone, real, labels, real_labels))
+    everyone, all_real = (torch.ones(1, len(side), dtype=torch.bool) for side in (generated, real))
+    return float(kernel_distances(generated, everyone, real, all_real, labels, real_labels))
 
 
-def kernel_moves(pair: Tensor, sides: Sequence[Tensor], real: Tensor, prompts: Sequence[str]) -> list[float]:
+def kernel_moves(
+    pair: Tensor, sides: Sequence[Tensor], real: Tensor, labels: Tensor, real_labels: Tensor
+) -> list[float]:
     """Kernel distance of one side less the other's, swap by swap. pair [2N, F], sides: two of indices [S, N]."""
-    labels, real_labels = prompt_labels(prompts, len(real))
-    distances = []
-    for side in sides:
-        chosen = torch.zeros(len(side), len(pair), dtype=torch.bool).scatter_(1, side, True)
-        distances.append(kernel_distances(pair, chosen, real, labels.repeat(2), real_labels))
-    return (distances[0] - distances[1]).tolist()
+    chosen = chosen_of(torch.cat(list(sides)), len(pair))
+    all_real = torch.ones(1, len(real), dtype=torch.bool)
+    one, other = kernel_distances(pair, chosen, real, all_real, labels.repeat(2), real_labels).chunk(2)
+    return (one - other).tolist()
 
 
-def kernel_distances(features: Tensor, chosen: Tensor, real: Tensor, labels: Tensor, real_labels: Tensor) -> Tensor:
+def chosen_of(indices: Tensor, count: int) -> Tensor:
+    """indices [S, n] of subsets of `count` points -> bool [S, count]"""
+    return torch.zeros(len(indices), count, dtype=torch.bool).scatter_(1, indices, True)
+
+
+def kernel_distances(
+    features: Tensor, chosen: Tensor, real: Tensor, real_chosen: Tensor, labels: Tensor, real_labels: Tensor
+) -> Tensor:
     """Squared maximum mean discrepancies [S] under the cubic kernel, unbiased and so possibly negative, between subsets
-    of features [N, F], chosen [S, N] of bool, and all real ones [M, F]. labels [N], [M]: numbers of the images' texts.
+    of features [N, F], chosen [S, N] of bool, and of real ones [M, F], chosen [S, M], or [1, M] for the same subset.
+    labels [N], [M]: numbers of the images' texts.
 
     Compares two mixtures over texts, each weighted by its share of the images: the mean kernel of two independent draws
     of one mixture, plus that of the other, less twice that of a draw of each. Two draws of one text are two of its
@@ -84,10 +136,8 @@ def kernel_distances(features: Tensor, chosen: Tensor, real: Tensor, labels: Ten
     sides.
     """
     kinds = int(torch.cat([labels, real_labels]).max()) + 1
-    made = _Side(features, chosen.to(features.dtype), labels, one_hot(labels, kinds).to(features.dtype))
-    everyone = torch.ones(1, len(real), dtype=features.dtype, device=real.device)
-    known = _Side(real, everyone, real_labels, one_hot(real_labels, kinds).to(features.dtype))
-    counted = ((made.counts > 1) & (known.counts > 1)).to(features.dtype)  # [S, K] texts with pairs of their own
+    made, known = _Side.of(features, chosen, labels, kinds), _Side.of(real, real_chosen, real_labels, kinds)
+    counted = ((made.counts > 1) & (known.counts > 1)).double()  # [S, K] texts with pairs of their own
     return (
         _mean_kernel(made, made, counted) - 2 * _mean_kernel(made, known, counted) + _mean_kernel(known, known, counted)
     )
@@ -97,52 +147,96 @@ class _Side(NamedTuple):
     features: Tensor  # [N, F]
     weights: Tensor  # [S, N]
     labels: Tensor  # [N]
-    texts: Tensor  # [N, K] the labels, one-hot
+    counts: Tensor  # [S, K] of the chosen images of each text
 
-    @property
-    def counts(self) -> Tensor:
-        """[S, K]"""
-        return self.weights @ self.texts
+    @classmethod
+    def of(cls, features: Tensor, chosen: Tensor, labels: Tensor, kinds: int) -> "_Side":
+        weights = chosen.double()
+        return cls(features, weights, labels, weights.new_zeros(len(weights), kinds).index_add_(1, labels, weights))
 
 
 def _mean_kernel(one: _Side, other: _Side, counted: Tensor) -> Tensor:
     """[S]: over the pairs of an image of each side that have different texts, or a text that is counted [S, K]."""
-    kernel, share = cubic_kernel(one.features, other.features), counted
-    if one is other:  # an image's pair with itself is left out, and its text's other pairs weigh more by that
-        kernel.fill_diagonal_(0)
-        share = counted * one.counts / (one.counts - 1).clamp(min=1)
-    unlike = kernel.masked_fill(one.labels[:, None] == other.labels, 0)  # [N, M]
-    apart = ((one.weights @ unlike) * other.weights).sum(1)
-    own = ((one.weights @ (kernel - unlike)) * other.weights) @ other.texts  # [S, K]
+    apart, own = counted.new_zeros(len(counted)), torch.zeros_like(counted)  # [S], [S, K]
+    for rows, columns in _blocks(one.features, other.features):
+        kernel = cubic_kernel(one.features[rows].double(), other.features[columns].double())
+        if one is other:  # an image's pair with itself is left out, and its text's other pairs weigh more by that
+            offset = rows.start - columns.start
+            if -len(kernel) < offset < kernel.shape[1]:
+                kernel.diagonal(offset).zero_()
+        weights, others = one.weights[:, rows], other.weights[:, columns]
+        if torch.isin(one.labels[rows], other.labels[columns]).any():
+            alike = one.labels[rows, None] == other.labels[columns]
+            within = (weights @ kernel.masked_fill(~alike, 0)) * others
+            own.index_add_(1, other.labels[columns], within.expand(len(counted), -1))
+            kernel.masked_fill_(alike, 0)
+        apart += ((weights @ kernel) * others).sum(1)
+    share = counted * one.counts / (one.counts - 1).clamp(min=1) if one is other else counted
     pairs = one.weights.sum(1) * other.weights.sum(1) - (one.counts * other.counts * (1 - counted)).sum(1)
     return (apart + (own * share).sum(1)) / pairs
 
 
-def precision_recall(generated: Tensor, real: Tensor) -> tuple[float, float]:
-    """Share of generated images within the real manifold, and of real ones within the generated manifold."""
-    from torch_fidelity.metric_prc import KEY_METRIC_PRECISION, KEY_METRIC_RECALL, prc_features_to_metric
-
-    quiet = {"verbose": False, "save_cpu_ram": True}
-    found = prc_features_to_metric(generated, real, prc_neighborhood=NEIGHBOURHOOD, **quiet)
-    return found[KEY_METRIC_PRECISION], found[KEY_METRIC_RECALL]
-
-
 class Manifolds:
-    """Precision and recall of subsets of features [N, F] against real ones [M, F]; all distances are computed once."""
+    """Precision and recall of subsets of features [N, F] against real ones [M, F]."""
 
     def __init__(self, features: Tensor, real: Tensor) -> None:
-        self._own, self._across = torch.cdist(features, features), torch.cdist(features, real)
-        self._real_radius = _radius(torch.cdist(real, real))
+        self._features, self._real = features, real
+        self._real_radius = _nearest(real, real, NEIGHBOURHOOD + 1)[0][:, -1]  # a point is its own first neighbour
+        self._near, self._neighbours = _nearest(features, features, KNOWN_NEIGHBOURS)  # [N, K]
 
-    def __call__(self, chosen: Tensor, kept: Tensor | None = None) -> tuple[float, float]:
-        """chosen: indices [n] of features, kept: of the real ones that recall counts, or None for all -> share of the
-        chosen in the manifold of all real ones, share of the real ones in theirs."""
-        across, radius = self._across[chosen], _radius(self._own[chosen][:, chosen])  # [n, M], [n]
-        precision = (across <= self._real_radius).any(1).double().mean()
-        counted = across if kept is None else across[:, kept]
-        recall = (counted <= radius[:, None]).any(0).double().mean()
-        return float(precision), float(recall)
+    def __call__(self, chosen: Tensor, kept: Tensor) -> Tensor:
+        """chosen: bool [S, N], kept: bool [S, M] or [1, M], the real ones that recall counts -> [S, 2]: the share of
+        the chosen in the manifold of all real ones, the share of the kept in theirs."""
+        radius = torch.stack([self._radius(subset) for subset in chosen])  # [S, N]
+        widest = radius.amax(0)
+        inside = torch.zeros(len(self._features), dtype=torch.bool)
+        covered = torch.zeros(len(chosen), len(self._real), dtype=torch.bool)
+        for rows, columns in _blocks(self._features, self._real):
+            apart = _squared_distances(self._features[rows], self._real[columns])
+            inside[rows] |= (apart <= self._real_radius[columns]).any(1)
+            point, other = (apart <= widest[rows, None]).nonzero(as_tuple=True)  # few pairs, whatever the subset
+            close = apart[point, other]
+            for number in range(len(chosen)):
+                covered[number, columns.start + other[close <= radius[number, rows][point]]] = True
+        precision = (chosen & inside).sum(1) / chosen.sum(1).double()
+        return torch.stack([precision, (covered & kept).sum(1) / kept.sum(1).double()], 1)
+
+    def _radius(self, subset: Tensor) -> Tensor:
+        """[N] squared, within a subset, bool [N]; below 0 outside of it."""
+        size = min(NEIGHBOURHOOD + 1, int(subset.sum()))
+        place = (subset[self._neighbours].cumsum(1) < size).sum(1, keepdim=True)
+        radius = self._near.gather(1, place.clamp(max=self._near.shape[1] - 1))[:, 0]
+        short = (subset & (place[:, 0] == self._near.shape[1])).nonzero()[:, 0]  # too few of their neighbours are in it
+        if len(short):
+            radius[short] = _nearest(self._features[short], self._features[subset], size)[0][:, -1]
+        return radius.masked_fill(~subset, -1.0)
 
 
-def _radius(distances: Tensor) -> Tensor:  # [n, n] -> [n]; a point is its own first neighbour
-    return distances.kthvalue(min(NEIGHBOURHOOD + 1, len(distances)), dim=1).values
+def _nearest(points: Tensor, others: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The squared distances [N, K] of each point [N, F] to its nearest K = count others [M, F], or to all M, and their
+    indices."""
+    found: list[tuple[Tensor, Tensor]] = []
+    for rows, columns in _blocks(points, others):
+        apart = _squared_distances(points[rows], others[columns])
+        near, index = apart.topk(min(count, apart.shape[1]), largest=False)
+        index += columns.start
+        if columns.start:
+            near, index = (torch.cat(both, 1) for both in zip(found.pop(), (near, index), strict=True))
+            near, order = near.topk(min(count, near.shape[1]), largest=False)
+            index = index.gather(1, order)
+        found.append((near, index))
+    near, index = zip(*found, strict=True)
+    return torch.cat(near), torch.cat(index)
+
+
+def _squared_distances(x: Tensor, y: Tensor) -> Tensor:  # [N, F], [M, F] -> [N, M]
+    x, y = x.double(), y.double()
+    products = torch.addmm(y.square().sum(1), x, y.T, alpha=-2)
+    return products.add_(x.square().sum(1)[:, None]).clamp_(min=0)
+
+
+def _blocks(one: Tensor, other: Tensor) -> Iterator[tuple[slice, slice]]:
+    """All pairs of rows of two tensors, block by block; the blocks of a row follow one another."""
+    for row in range(0, len(one), ROWS):
+        for column in range(0, len(other), COLUMNS):
+            yield slice(row, min(row + ROWS, len(one))), slice(column, min(column + COLUMNS, len(other)))

@@ -2,148 +2,221 @@
 plain AR decoding of the same prompts and seeds."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lantern.data.image_sets import Images, holds_images, open_images, read_statistics
 from lantern.errors import LanternError, is_whole
 from lantern.identity import state_hash, tensor_hash
 from lantern.metrics.distances import (
     FrechetTo,
+    Gaussian,
     Manifolds,
-    frechet_distance,
-    kernel_distance,
+    chosen_of,
+    kernel_distances,
     kernel_moves,
-    precision_recall,
+    parts_without,
     prompt_labels,
 )
 from lantern.metrics.intervals import (
     Interval,
     difference_interval,
-    jackknife,
-    jackknives,
+    left_out_interval,
     prompt_groups,
     share_bounds,
     swapped_sides,
     swaps,
 )
-from lantern.metrics.metric import Metric, TensorMemo, extract_features
+from lantern.metrics.metric import ImagesMemo, Metric, extract_features
 from lantern.runtime.memory import check_main_memory
 
 MIN_IMAGES = 8
 MAX_COUNT = 100_000  # reference images, paired swaps
-MATRICES = 4  # of float64 over all pairs of images, alive at once
+COPIES = 6  # of a feature of an image, in float32, alive at once: both sides, the pair, and a half in float64
 WIDER = 1.25  # swaps of a share give bounds 0.84 times as wide as its spread where much of it is lost (simulated)
 MIN_IMAGES_PER_FEATURE = 10  # a covariance of fewer is mostly noise, and so is a Fréchet distance
-# prompts, a number M -> real images [M, 3, H, W] in [0, 1], the i-th of prompt i, prompts cycling
-References = Callable[[tuple[str, ...], int], Tensor]
+# prompts, a number M -> real images in [0, 1], the i-th of prompt i, prompts cycling
+References = Callable[[tuple[str, ...], int], Images]
+
+
+class StoredReferences:
+    """Real images that belong to no prompt: a folder, an .npz or a Hub data set; or the statistics of their features,
+    which give a Fréchet distance alone. An .npz of ADM holds both: statistics of more images than it has."""
+
+    def __init__(self, source: str | Path, size: int | None = None) -> None:
+        """source, size: as open_images takes them, or an .npz of `mu` and `sigma`, as pytorch-fid, clean-fid and ADM
+        write them."""
+        self.statistics = read_statistics(source)
+        self.images = open_images(source, size) if self.statistics is None or holds_images(source) else None
+
+    def real(self, extractor: nn.Module) -> "Real":
+        features = None if self.images is None else extract_features(self.images, extractor.features)
+        gaussian = None if self.statistics is None else Gaussian(*map(torch.from_numpy, self.statistics))
+        return Real(features, gaussian, is_paired=False)
+
+
+class Real(NamedTuple):
+    """What is known of the real images."""
+
+    features: Tensor | None  # [M, F]
+    gaussian: Gaussian | None  # where it is known and need not be fitted
+    is_paired: bool  # whether the i-th image is of prompt i, prompts cycling
+
+    @property
+    def width(self) -> int:
+        return len(self.gaussian.mean) if self.features is None else self.features.shape[1]
+
+    def labels(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Numbers of the texts of the images and of the real ones; where these have none, each image has its own."""
+        if self.is_paired:
+            return prompt_labels(prompts, len(self.features))
+        everyone = torch.arange(len(prompts) + len(self.features))
+        return everyone[: len(prompts)], everyone[len(prompts) :]
+
+    def groups(self, groups: np.ndarray) -> Tensor:
+        """[M] the group that each real image is left out with: its prompt's, or one at random."""
+        places = np.arange(len(self.features)) % len(groups)
+        if not self.is_paired:
+            places = np.random.default_rng(0).permutation(places) % (groups.max() + 1)
+            return torch.from_numpy(places)
+        return torch.from_numpy(groups[places])
+
+    def check_width(self, made: Tensor) -> None:
+        """LanternError for features [N, F] of another network than that of the statistics."""
+        if made.shape[1] != self.width:
+            raise LanternError(
+                f"the references have statistics of {self.width} features and the extractor gives {made.shape[1]}; "
+                "give statistics made with the same network, or real images"
+            )
+
+    def frechet(self) -> FrechetTo:
+        return FrechetTo(self.features if self.gaussian is None else self.gaussian)
+
+    def frechet_without(self, made: Tensor, groups: np.ndarray) -> list[float]:
+        """Fréchet distances of features [N, F], each group of which is left out in turn with that of the real ones."""
+        count = int(groups.max()) + 1
+        parts = parts_without(made, torch.from_numpy(groups), count)
+        if self.gaussian is not None:
+            to = FrechetTo(self.gaussian)
+            return [to(part) for part in parts]
+        known = parts_without(self.features, self.groups(groups), count)
+        return [FrechetTo(real)(part) for real, part in zip(known, parts, strict=True)]
 
 
 class Fidelity(Metric):
-    """Compares images with real ones of the same prompts. Every value depends on the number of images of both sets, and
-    the bounds of precision are those with these real images."""
+    """Compares images with real ones, of the same prompts or of none. Every value depends on the number of images of
+    both sets, and the bounds of precision are those with these real images."""
 
     def __init__(
-        self, extractor: nn.Module, references: References, num_references: int = 512, resamples: int = 200
-    ) -> None:
-        """extractor.features: images [N, 3, H, W] in [0, 1] -> [N, F]. resamples: number of paired swaps, from which
-        the bounds of a difference are estimated."""
+        self, extractor: nn.Module, references: References | StoredReferences | str, num_references: int = 512,
+        resamples: int = 200,
+    ) -> None:  # fmt: skip
+        """extractor.features: images [B, 3, H, W] in [0, 1] -> [B, F]. references: a text is a source of
+        StoredReferences, of which all are used. num_references: of a function. resamples: number of paired swaps, from
+        which the bounds of a difference are estimated."""
+        self.extractor = extractor
+        self.references = StoredReferences(references) if isinstance(references, str) else references
         for name, number, least in (("num_references", num_references, MIN_IMAGES), ("resamples", resamples, 1)):
             if not is_whole(number) or not least <= number <= MAX_COUNT:
                 raise LanternError(f"fidelity.{name}={number}: give a whole number from {least} to {MAX_COUNT}")
-        self.extractor, self.references = extractor, references
         self.num_references, self.resamples = num_references, resamples
-        self._real_features: dict[tuple[str, ...], Tensor] = {}  # by prompts
-        self._features = TensorMemo(lambda images: extract_features(images, extractor.features))
+        self._known: dict[tuple[str, ...], Real] = {}  # by prompts
+        self._features = ImagesMemo(lambda images: extract_features(images, extractor.features))
 
     def prepare(self, prompts: Sequence[str]) -> None:
         if len(prompts) < MIN_IMAGES:
             raise LanternError(
                 f"quality.num_images={len(prompts)} is too few to judge by; use at least {MIN_IMAGES}, or 0"
             )
-        pairs = max(2 * len(prompts), self.num_references) ** 2  # of both sides' images, and of real ones
-        what, remedy = f"the distances of {len(prompts)} images to one another", "give a smaller quality.num_images"
-        check_main_memory(MATRICES * 8 * pairs, what, remedy)
-        self._real(prompts)
+        width = self._real(prompts).width
+        size, what = COPIES * 4 * width * len(prompts), f"{width} features of each of {len(prompts)} images"
+        check_main_memory(size, what, "give a smaller quality.num_images")
 
     def protocol(self, prompts: Sequence[str]) -> dict[str, object]:
-        """The extractor and the real images, by their hashes."""
+        """The extractor and the real images or their statistics, by their hashes."""
         real = self._real(prompts)
+        known = [] if real.features is None else [real.features.double()]
+        known += [] if real.gaussian is None else [real.gaussian.mean[None], real.gaussian.covariance]
         return {
             "extractor": f"{type(self.extractor).__name__.lower()}-{state_hash(self.extractor)}",
             "resize": getattr(self.extractor, "resize", "none"),
-            "features": real.shape[1],
-            "num_references": len(real),
-            "reference_hash": tensor_hash(real),
+            "features": real.width,
+            "num_references": None if real.features is None else len(real.features),
+            "reference_hash": tensor_hash(torch.cat(known)),
         }
 
-    def __call__(self, images: Tensor, prompts: Sequence[str]) -> dict[str, float]:
-        """images [N, 3, H, W] in [0, 1] -> Fréchet and kernel distance, precision and recall, with 95 % bounds."""
-        real, made = self._real(prompts), self._features(images)
-        labels, real_labels = prompt_labels(prompts, len(real))
-        groups = prompt_groups(prompts)
-        real_groups = groups[np.arange(len(real)) % len(groups)]  # a real image is in the group of its prompt's image
-        manifolds = Manifolds(made, real)
-
-        def kept_real(kept: np.ndarray) -> np.ndarray:
-            return np.isin(real_groups, groups[kept])
-
-        def frechet(kept: np.ndarray) -> float:
-            return FrechetTo(real[kept_real(kept)])(made[kept])
-
-        def kernel(kept: np.ndarray) -> float:
-            here = kept_real(kept)
-            return kernel_distance(made[kept], real[here], labels[kept], real_labels[here])
-
-        def shares(kept: np.ndarray) -> tuple[float, float]:  # fewer real images would have larger radii
-            return manifolds(torch.from_numpy(kept), torch.from_numpy(np.flatnonzero(kept_real(kept))))
-
-        values = jackknife(frechet, groups).keys("frechet") | jackknife(kernel, groups).keys("kernel")
-        values["frechet"] = frechet_distance(made, real)
+    def __call__(self, images: Images, prompts: Sequence[str]) -> dict[str, float]:
+        """Fréchet and kernel distance, precision and recall, with 95 % bounds by leaving out groups of images."""
+        real, made, groups = self._real(prompts), self._features(images), prompt_groups(prompts)
+        real.check_width(made)
+        left = np.array(real.frechet_without(made, groups))
+        values = left_out_interval(real.frechet()(made), left).keys("frechet")
         values["frechet_low"] = max(0.0, values["frechet_low"])  # of the two, only the kernel distance can be negative
-        counts = {"precision": len(made), "recall": len(real)}
-        rows = zip(counts.items(), precision_recall(made, real), jackknives(shares, groups), strict=True)
-        for (name, count), share, moved in rows:
-            low, high = share_bounds(share, count)  # where all or none count, the jackknife has no width
+        if real.features is None:
+            return values
+        without = torch.arange(-1, int(groups.max()) + 1)[:, None]  # all images, then those without each group
+        chosen, kept = torch.from_numpy(groups) != without, real.groups(groups) != without
+        kernel = kernel_distances(made, chosen, real.features, kept, *real.labels(prompts)).numpy()
+        values |= left_out_interval(float(kernel[0]), kernel[1:]).keys("kernel")
+        shares = Manifolds(made, real.features)(chosen, kept).numpy()  # fewer real images would have larger radii
+        for column, (name, number) in enumerate({"precision": len(made), "recall": len(real.features)}.items()):
+            share = float(shares[0, column])
+            moved = left_out_interval(share, shares[1:, column])
+            low, high = share_bounds(share, number)  # where all or none count, the jackknife has no width
             values |= Interval(share, max(0.0, min(low, moved.low)), min(1.0, max(high, moved.high))).keys(name)
         return values
 
-    def against(self, images: Tensor, plain: Tensor, prompts: Sequence[str]) -> dict[str, float]:
+    def against(self, images: Images, plain: Images, prompts: Sequence[str]) -> dict[str, float]:
         """frechet_diff and kernel_diff (method less AR), precision_loss and recall_loss (AR less method). The bounds of
         the losses are WIDER times those of the swaps: a quarter too wide where both sides have one law."""
         real, pair = self._real(prompts), torch.cat([self._features(images), self._features(plain)])
-        frechet, manifolds, count = FrechetTo(real), Manifolds(pair, real), len(images)
+        count = len(images)
         unswapped = torch.zeros(1, count, dtype=torch.bool)
         same = (pair[:count] == pair[count:]).all(1)
         sides = swapped_sides(torch.cat([unswapped, swaps(count, self.resamples)]))
-        sides = [torch.where(same, side % count, side) for side in sides]  # equal to the last bit
-        lost = np.array([np.subtract(manifolds(b), manifolds(a)) for a, b in zip(*sides, strict=True)])  # [S, 2]
-        moved = {
-            "frechet_diff": [frechet(pair[a]) - frechet(pair[b]) for a, b in zip(*sides, strict=True)],
-            "kernel_diff": kernel_moves(pair, sides, real, prompts),
-        }
+        sides = tuple(torch.where(same, side % count, side) for side in sides)  # equal to the last bit
+        frechet = real.frechet()
+        moved = {"frechet_diff": [frechet(pair[a]) - frechet(pair[b]) for a, b in zip(*sides, strict=True)]}
+        if real.features is not None:
+            moved["kernel_diff"] = kernel_moves(pair, sides, real.features, *real.labels(prompts))
         intervals = {name: difference_interval(float(found[0]), found[1:]) for name, found in moved.items()}
-        for column, name in enumerate(("precision_loss", "recall_loss")):
-            intervals[name] = difference_interval(float(lost[0, column]), WIDER * lost[1:, column])
-            if not same.all() and not lost[:, column].any():  # a ceiling says nothing of other images
-                intervals[name] = Interval(0.0, float("nan"), float("nan"))
+        if real.features is not None:
+            all_real = torch.ones(1, len(real.features), dtype=torch.bool)
+            shares = Manifolds(pair, real.features)(chosen_of(torch.cat(sides), 2 * count), all_real)
+            lost = np.subtract(*reversed(shares.numpy().reshape(2, -1, 2)))  # [S, 2]
+            for column, name in enumerate(("precision_loss", "recall_loss")):
+                intervals[name] = difference_interval(float(lost[0, column]), WIDER * lost[1:, column])
+                if not same.all() and not lost[:, column].any():  # a ceiling says nothing of other images
+                    intervals[name] = Interval(0.0, float("nan"), float("nan"))
         return {key: value for name, interval in intervals.items() for key, value in interval.keys(name).items()}
 
     def warnings(self, prompts: Sequence[str]) -> list[str]:
-        """The bias of a Fréchet distance of few images, which is less for a set of less variety."""
-        count, width = len(prompts), self._real(prompts).shape[1]
-        if count >= MIN_IMAGES_PER_FEATURE * width:
-            return []
-        return [
-            f"{count} images for {width} features: the Fréchet distance is mostly bias at this size, and a method that "
-            f"loses variety has less of it, so that even the sign of frechet_diff may be wrong; use kernel_diff, which "
-            f"is unbiased"
-        ]
+        """The bias of a Fréchet distance of few images, which is less for a set of less variety; and what statistics do
+        not give."""
+        real, count = self._real(prompts), len(prompts)
+        told = []
+        if count < MIN_IMAGES_PER_FEATURE * real.width:
+            told.append(
+                f"{count} images for {real.width} features: the Fréchet distance is mostly bias at this size, and a "
+                f"method that loses variety has less of it, so that even the sign of frechet_diff may be wrong; use "
+                f"kernel_diff, which is unbiased"
+            )
+        if real.features is None:
+            told.append("the references are statistics: kernel distance, precision and recall need real images")
+        return told
 
-    def _real(self, prompts: Sequence[str]) -> Tensor:
-        key = tuple(prompts)
-        if key not in self._real_features:
-            images = self.references(key, self.num_references)
-            self._real_features[key] = extract_features(images, self.extractor.features)
-        return self._real_features[key]
+    def _real(self, prompts: Sequence[str]) -> Real:
+        is_stored = isinstance(self.references, StoredReferences)
+        key = () if is_stored else tuple(prompts)
+        if key not in self._known:
+            if is_stored:
+                real = self.references.real(self.extractor)
+            else:
+                images = self.references(key, self.num_references)
+                real = Real(extract_features(images, self.extractor.features), None, is_paired=True)
+            self._known[key] = real
+        return self._known[key]

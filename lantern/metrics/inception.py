@@ -10,10 +10,11 @@ from torch import Tensor, nn
 from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
 from torch_fidelity.metric_isc import KEY_METRIC_ISC_MEAN, isc_features_to_metric
 
+from lantern.data.image_sets import Images
 from lantern.errors import CheckpointError, LanternError, is_whole
 from lantern.identity import state_hash
 from lantern.metrics.intervals import difference_interval, jackknife, prompt_groups, swapped_sides, swaps
-from lantern.metrics.metric import Metric, TensorMemo, extract_features
+from lantern.metrics.metric import ImagesMemo, Metric, extract_features
 from lantern.models.checkpoints import read_weights
 from lantern.runtime.hardware import resolve_device
 
@@ -67,7 +68,7 @@ class InceptionScore(Metric):
             raise LanternError(f"metrics.inception_score.splits={splits}: give a whole number from 1 on")
         self.splits = splits
         self._resize, self._hash = network.resize, state_hash(network)
-        self._logits = TensorMemo(lambda images: extract_features(images, network.logits))
+        self._logits = ImagesMemo(lambda images: extract_features(images, network.logits))
 
     def prepare(self, prompts: Sequence[str]) -> None:
         if len(prompts) < 2 * self.splits:
@@ -76,14 +77,14 @@ class InceptionScore(Metric):
                 f"least {2 * self.splits}"
             )
 
-    def __call__(self, images: Tensor, prompts: Sequence[str]) -> dict[str, float]:
+    def __call__(self, images: Images, prompts: Sequence[str]) -> dict[str, float]:
         logits = self._logits(images)
         parts = self._parts(len(logits))
         return jackknife(
             lambda kept: self._score(logits, [part[np.isin(part, kept)] for part in parts]), prompt_groups(prompts)
         ).keys("inception_score")
 
-    def against(self, images: Tensor, plain: Tensor, prompts: Sequence[str]) -> dict[str, float]:
+    def against(self, images: Images, plain: Images, prompts: Sequence[str]) -> dict[str, float]:
         """inception_score_loss: AR's less the method's."""
         own, ar = self._logits(images), self._logits(plain)
         both = torch.cat([own, ar])
@@ -114,5 +115,7 @@ class InceptionScore(Metric):
 
     def _score(self, logits: Tensor, parts: Sequence[np.ndarray]) -> float:
         """The mean over the parts, without empty ones."""
-        scores = [isc_features_to_metric(logits[part], splits=1)[KEY_METRIC_ISC_MEAN] for part in parts if len(part)]
+        scores = [
+            isc_features_to_metric(logits[part].double(), splits=1)[KEY_METRIC_ISC_MEAN] for part in parts if len(part)
+        ]
         return float(np.mean(scores))

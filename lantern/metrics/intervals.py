@@ -99,10 +99,12 @@ def jackknives(statistics: Callable[[np.ndarray], Sequence[float]], groups: np.n
     """jackknife of several statistics that are computed together."""
     count = int(groups.max()) + 1
     left = np.array([statistics(np.flatnonzero(groups != group)) for group in range(count)])  # [G, statistics]
-    errors = np.sqrt((count - 1) / count * np.square(left - left.mean(0)).sum(0))
-    return [
-        around(value, float(error)) for value, error in zip(statistics(np.arange(len(groups))), errors, strict=True)
-    ]
+    return [left_out_interval(*found) for found in zip(statistics(np.arange(len(groups))), left.T, strict=True)]
+
+
+def left_out_interval(value: float, left: np.ndarray) -> Interval:
+    """The jackknife's, from the values [G] with each group left out in turn."""
+    return around(value, float(np.sqrt((len(left) - 1) / len(left) * np.square(left - left.mean()).sum())))
 
 
 def loss_interval(plain: np.ndarray, method: np.ndarray) -> Interval:

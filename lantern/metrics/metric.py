@@ -1,13 +1,14 @@
 """The contracts of what judges an evaluation: a metric of images, and a measure of the output law; and features of
-images, extracted once for each set of images."""
+images, extracted once for each set of images, of which a batch at a time is in memory."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 from weakref import ref
 
 import torch
 from torch import Tensor
 
+from lantern.data.image_sets import Images
 from lantern.pipeline import Pipeline
 
 BATCH_SIZE = 64
@@ -15,11 +16,11 @@ Result = TypeVar("Result")
 
 
 class Metric(Protocol):
-    """Judges images [N, 3, H, W] in [0, 1], on the CPU, by their prompts. Its values are keys of a result row; a key
-    with a 95 % interval has <key>_low and <key>_high beside it. Inheriting gives the optional methods."""
+    """Judges images by their prompts. Its values are keys of a result row; a key with a 95 % interval has <key>_low and
+    <key>_high beside it. Inheriting gives the optional methods."""
 
-    def __call__(self, images: Tensor, prompts: Sequence[str]) -> Mapping[str, float]: ...
-    def against(self, images: Tensor, plain: Tensor, prompts: Sequence[str]) -> Mapping[str, float]: ...  # AR's images
+    def __call__(self, images: Images, prompts: Sequence[str]) -> Mapping[str, float]: ...
+    def against(self, images: Images, plain: Images, prompts: Sequence[str]) -> Mapping[str, float]: ...  # AR's images
 
     def prepare(self, prompts: Sequence[str]) -> None:
         """LanternError for prompts that it cannot judge, before any decoding."""
@@ -40,23 +41,29 @@ class LawMeasure(Protocol):
     ) -> Mapping[str, object]: ...
 
 
+def batches(images: Images, size: int = BATCH_SIZE) -> Iterator[Tensor]:
+    return (images[start : start + size] for start in range(0, len(images), size))
+
+
 @torch.no_grad()
-def extract_features(images: Tensor, network: Callable[[Tensor], Tensor]) -> Tensor:
-    """images [N, 3, H, W] in [0, 1] -> network(images) [N, F], float64. Images are rounded to bytes, as image files
-    would hold them."""
-    pixels = (images.contiguous() * 255).round().clamp(0, 255).byte()
-    return torch.cat([network(batch.float() / 255).float().cpu() for batch in pixels.split(BATCH_SIZE)]).double()
+def extract_features(images: Images, network: Callable[[Tensor], Tensor]) -> Tensor:
+    """network(images) [N, F], float32. Images are rounded to bytes, as image files would hold them."""
+    found = []
+    for batch in batches(images):
+        pixels = (batch.contiguous() * 255).round().clamp(0, 255).byte()
+        found.append(network(pixels.float() / 255).float().cpu())
+    return torch.cat(found)
 
 
-class TensorMemo(Generic[Result]):
-    """Calls `compute` once for each tensor: AR's images are judged alone, and again against the method's. A result
-    lives as long as its tensor."""
+class ImagesMemo(Generic[Result]):
+    """Calls `compute` once for each set of images: AR's are judged alone, and again against the method's. A result
+    lives as long as its images."""
 
     def __init__(self, compute: Callable[..., Result]) -> None:
         self._compute = compute
         self._results: list[tuple[ref, Result]] = []
 
-    def __call__(self, images: Tensor, *others: Any) -> Result:
+    def __call__(self, images: Images, *others: Any) -> Result:
         """`others` must be the same for the same images."""
         self._results = [(key, result) for key, result in self._results if key() is not None]
         for key, result in self._results:

@@ -1,5 +1,6 @@
-"""Networks that judge images, from local files: vision networks such as DINOv2 (2304.07193), CLIP (2103.00020) and its
-descendants PickScore (2305.01569) and HPSv2 (2306.09341), whose scores of images and prompts are a metric."""
+"""Networks that judge images, from local files or the Hub: vision networks such as DINOv2 (2304.07193), CLIP
+(2103.00020) and its descendants PickScore (2305.01569) and HPSv2 (2306.09341), whose scores of images and prompts are a
+metric."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,15 +16,20 @@ from torch.nn.functional import cosine_similarity, interpolate
 from transformers import AutoConfig, AutoModel, AutoTokenizer, CLIPConfig, CLIPModel, CLIPVisionModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from lantern.errors import CheckpointError
+from lantern.data.image_sets import Images
+from lantern.errors import CheckpointError, LanternError
 from lantern.identity import state_hash
 from lantern.metrics.intervals import mean_interval
-from lantern.metrics.metric import Metric, TensorMemo
+from lantern.metrics.metric import ImagesMemo, Metric, batches
 from lantern.models.checkpoints import load_strictly, read_weights, shortened
+from lantern.models.hub import find_file, find_folder
 from lantern.runtime.hardware import resolve_device
 
 BATCH_SIZE = 32
 UNREADABLE = (OSError, ValueError, KeyError, AttributeError, RuntimeError, SafetensorError, UnpicklingError)
+CLIP_BYTES, VISION_BYTES, TOKENIZER_BYTES = 4 * 10**9, 4 * 10**8, 3 * 10**6  # about, of the usual ones
+OPEN_CLIP_FILE = "HPS_v2.1_compressed.pt"  # of a Hub id
+TOKENIZER_FILES = "*.json", "*.txt"
 CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
 OPEN_CLIP_NAMES = (  # parts of the names of weights in open_clip and in transformers, replaced in this order
     ("visual.transformer.resblocks.", "vision_model.encoder.layers."),
@@ -83,12 +89,21 @@ class Clip(nn.Module):
 
     @torch.inference_mode()
     def scores(self, images: Tensor, prompts: Sequence[str]) -> Tensor:  # [B, 3, H, W] in [0, 1], B prompts -> [B]
-        length = self.body.config.text_config.max_position_embeddings
-        texts = self.tokenizer(list(prompts), padding=True, truncation=True, max_length=length, return_tensors="pt")
+        limits = {"truncation": True, "max_length": self.max_tokens}
+        texts = self.tokenizer(list(prompts), padding=True, return_tensors="pt", **limits)
         texts = texts.to(self.body.device)
         words = self.body.get_text_features(texts.input_ids, texts.attention_mask).pooler_output
         shown = self.body.get_image_features(self.pixels(images)).pooler_output
         return self.scale * cosine_similarity(shown, words)
+
+    @property
+    def max_tokens(self) -> int:
+        """Of a prompt, its first and last token included."""
+        return self.body.config.text_config.max_position_embeddings
+
+    def count_cut(self, prompts: Sequence[str]) -> int:
+        """How many prompts are longer than that, and are scored by their beginning."""
+        return sum(len(ids) > self.max_tokens for ids in self.tokenizer(list(prompts)).input_ids)
 
 
 class ImageTextScore(Metric):
@@ -97,13 +112,19 @@ class ImageTextScore(Metric):
     def __init__(self, name: str, network: Clip) -> None:
         """name: of the row's keys, <name>_score and <name>_score_loss."""
         self.name, self.network = f"{name}_score", network
-        self._scores = TensorMemo(self._score)
+        self._scores = ImagesMemo(self._score)
         self._hash = state_hash(network)
 
-    def __call__(self, images: Tensor, prompts: Sequence[str]) -> dict[str, float]:
+    def prepare(self, prompts: Sequence[str]) -> None:
+        if not all(prompts):
+            raise LanternError(
+                f"{self.name} compares images with their prompts; give prompts=…, or leave the metric out"
+            )
+
+    def __call__(self, images: Images, prompts: Sequence[str]) -> dict[str, float]:
         return mean_interval(self._scores(images, prompts)).keys(self.name)
 
-    def against(self, images: Tensor, plain: Tensor, prompts: Sequence[str]) -> dict[str, float]:
+    def against(self, images: Images, plain: Images, prompts: Sequence[str]) -> dict[str, float]:
         """AR's score less the method's, a prompt's two images resampled together."""
         lost = self._scores(plain, prompts) - self._scores(images, prompts)
         return mean_interval(lost).keys(f"{self.name}_loss")
@@ -111,14 +132,22 @@ class ImageTextScore(Metric):
     def protocol(self, prompts: Sequence[str]) -> dict[str, object]:
         return {f"{self.name}_network": self._hash, f"{self.name}_resize": self.network.resize}
 
-    def _score(self, images: Tensor, prompts: Sequence[str]) -> np.ndarray:  # [N]
-        starts = range(0, len(images), BATCH_SIZE)
-        parts = [self.network.scores(images[i : i + BATCH_SIZE], prompts[i : i + BATCH_SIZE]) for i in starts]
+    def warnings(self, prompts: Sequence[str]) -> list[str]:
+        texts = list(dict.fromkeys(prompts))
+        if not (cut := self.network.count_cut(texts)):
+            return []
+        limit = self.network.max_tokens
+        return [f"{self.name} reads {limit} tokens of a prompt: {cut} of {len(texts)} prompts are longer and were cut"]
+
+    def _score(self, images: Images, prompts: Sequence[str]) -> np.ndarray:  # [N]
+        texts = (prompts[start : start + BATCH_SIZE] for start in range(0, len(prompts), BATCH_SIZE))
+        parts = [self.network.scores(*both) for both in zip(batches(images, BATCH_SIZE), texts, strict=True)]
         return torch.cat(parts).double().cpu().numpy()
 
 
 def load_vision(folder: str | Path, device: str = "cpu") -> VisionFeatures:
-    """A vision network of `transformers` from a local folder."""
+    """A vision network of `transformers` from a local folder or the Hub."""
+    folder = find_folder(folder, "extractor.folder", VISION_BYTES)
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
         body = _read_pretrained(CLIPVisionModel if config.model_type.startswith("clip") else AutoModel, folder)
@@ -132,7 +161,8 @@ def load_vision(folder: str | Path, device: str = "cpu") -> VisionFeatures:
 
 
 def load_clip(folder: str | Path, tokenizer: str | Path | None = None, scale: float = 1.0, device: str = "cpu") -> Clip:
-    """A CLIP of `transformers` from a local folder. tokenizer: another folder, where that of the weights has none."""
+    """A CLIP of `transformers` from a local folder or the Hub. tokenizer: another one, for weights that have none."""
+    folder = find_folder(folder, "network.folder", CLIP_BYTES)
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
         if config.model_type != "clip":
@@ -153,7 +183,8 @@ def load_open_clip(
     checkpoint: str | Path, tokenizer: str | Path, heads: int = 16, scale: float = 1.0, device: str = "cpu"
 ) -> Clip:
     """A CLIP from a file of weights saved by open_clip, such as HPSv2's, a ViT-H/14. heads: of both towers' attention,
-    which the weights do not show. tokenizer: a folder of `transformers`."""
+    which the weights do not show. tokenizer: a folder of `transformers` or a Hub id."""
+    checkpoint = find_file(checkpoint, OPEN_CLIP_FILE, "network.checkpoint", CLIP_BYTES)
     state = read_weights(checkpoint)
     try:
         config = _open_clip_config(state, heads)
@@ -174,7 +205,10 @@ def load_open_clip(
     return _frozen(Clip(body.float(), words, pixels, scale), device)
 
 
-def load_tokenizer(folder: str | Path, vocab_size: int) -> Tokenizer:
+def load_tokenizer(source: str | Path, vocab_size: int) -> Tokenizer:
+    folder = find_folder(
+        source, "network.tokenizer", TOKENIZER_BYTES, TOKENIZER_FILES, lambda found: any(found.glob("*.json"))
+    )
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         known = f"one of {len(tokenizer)} tokens"

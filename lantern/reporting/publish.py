@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from PIL import Image
-from torch import Tensor
 
+from lantern.data.image_sets import Images, arrays_of
 from lantern.errors import unwritable
 from lantern.evaluation.evaluate import Measurement
 from lantern.evaluation.records import copy_missing
@@ -14,7 +14,7 @@ from lantern.evaluation.rows import SUMMARY, Row, append_rows, encode, setting_i
 from lantern.reporting.merge import add_point, merge_points, write_profiles
 from lantern.reporting.ranking import Budget
 from lantern.reporting.table import label_rows
-from lantern.reporting.wandb_runs import Point, Tracker, group_of, tell_offline
+from lantern.reporting.wandb_runs import MAX_IMAGES, Point, Tracker, group_of, tell_offline
 from lantern.runtime.files import replace_file, replace_text
 
 PUBLISHED = ("tokens_per_step", "speedup", "frechet", "source")  # of a paper's setting
@@ -44,7 +44,7 @@ def publish(
         print(f"\nimages: {measurements[-1].folder}")
         return
     labels = label_rows([measured.row for measured in measurements])
-    columns = {label: measured.images for label, measured in zip(labels, measurements, strict=True)}
+    columns = {label: measured.images[:MAX_IMAGES] for label, measured in zip(labels, measurements, strict=True)}
     group = group_of(config["sweep"]["name"], sweep or folder)
     if not sweep:
         merge_points(folder, [folder], "one setting", budget)
@@ -55,14 +55,12 @@ def publish(
         tell_offline([folder])
 
 
-def write_images(folder: Path, names: Sequence[str], images: Tensor) -> None:
-    """images [N, 3, H, W] in [0, 1] as PNG files, each written atomically, since other points of a sweep read those of
-    plain decoding."""
+def write_images(folder: Path, names: Sequence[str], images: Images) -> None:
+    """As PNG files, each written atomically, since other points of a sweep read those of plain decoding."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, image in zip(names, images, strict=True):
-            pixels = (image.permute(1, 2, 0) * 255).round().clamp(0, 255).byte()
-            replace_file(folder / name, Image.fromarray(pixels.numpy()).save)
+        for name, pixels in zip(names, arrays_of(images), strict=True):
+            replace_file(folder / name, Image.fromarray(pixels).save)
     except OSError as error:
         raise unwritable(f"images to {folder}", error) from error
 

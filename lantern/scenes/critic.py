@@ -11,10 +11,11 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
+from lantern.data.image_sets import Images
 from lantern.errors import LanternError
 from lantern.identity import state_hash
 from lantern.metrics.intervals import Interval, loss_interval, share_bounds
-from lantern.metrics.metric import Metric
+from lantern.metrics.metric import Metric, batches
 from lantern.models.checkpoints import load_described, load_weights
 from lantern.runtime.hardware import resolve_device
 from lantern.scenes.captions import COLOURS, SHAPES, TEXTURES, Scene, parse_caption
@@ -87,8 +88,8 @@ class PromptAccuracy(Metric):
     def prepare(self, prompts: Sequence[str]) -> None:
         labels_of(prompts)
 
-    def __call__(self, images: Tensor, prompts: Sequence[str]) -> dict[str, float]:
-        """images [N, 3, H, W] in [0, 1] -> the share and its 95 % bounds by attribute; nan where none was asked for."""
+    def __call__(self, images: Images, prompts: Sequence[str]) -> dict[str, float]:
+        """The share and its 95 % bounds by attribute; nan where none was asked for."""
         values: dict[str, float] = {}
         for name, right in judge_images(self.critic, images, prompts).items():
             judged = right[~right.isnan()]
@@ -96,7 +97,7 @@ class PromptAccuracy(Metric):
             values |= Interval(share, *share_bounds(share, len(judged))).keys(f"{name}_accuracy")
         return values
 
-    def against(self, images: Tensor, plain: Tensor, prompts: Sequence[str]) -> dict[str, float]:
+    def against(self, images: Images, plain: Images, prompts: Sequence[str]) -> dict[str, float]:
         """texture_accuracy_loss … all_accuracy_loss: AR's share less the method's, of the same prompts and seeds."""
         method, ar = (judge_images(self.critic, of, prompts) for of in (images, plain))
         values: dict[str, float] = {}
@@ -112,11 +113,10 @@ class PromptAccuracy(Metric):
 
 
 @torch.inference_mode()
-def judge_images(critic: Judge, images: Tensor, captions: Sequence[str], batch_size: int = 64) -> dict[str, Tensor]:
-    """Right or wrong [B], as 1.0 or 0.0, for texture, shape, colour and all; nan where no colour is asked for. Images
-    [B, 3, H, W] in [0, 1]."""
+def judge_images(critic: Judge, images: Images, captions: Sequence[str], batch_size: int = 64) -> dict[str, Tensor]:
+    """Right or wrong [B], as 1.0 or 0.0, for texture, shape, colour and all; nan where no colour is asked for."""
     labels = labels_of(captions)
-    logits = [critic(chunk) for chunk in images.split(batch_size)]
+    logits = [critic(chunk) for chunk in batches(images, batch_size)]
     answers = {name: torch.cat([part[name].argmax(-1).cpu() for part in logits]) for name in labels}
     right = {name: (answers[name] == label).double() for name, label in labels.items()}
     right["colour"][labels["colour"] == IGNORED] = torch.nan

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from support.fake_pipeline import NUM_TOKENS, Brightness, FakePipeline
+from support.features import MeanColour
 from support.toy import tiny_target
 
 from lantern.acceptance.exact import Exact
@@ -25,6 +26,8 @@ from lantern.evaluation.rows import (
     read_rows,
     setting_id,
 )
+from lantern.metrics.differences import Diversity, ImageDifference
+from lantern.metrics.fidelity import Fidelity
 from lantern.pipeline import Law, Pipeline
 from lantern.reporting.publish import write_measurements
 from lantern.sampling import Sampling
@@ -236,3 +239,21 @@ def test_the_compiled_baseline_is_plain_decoding_on_the_same_weights():
     assert is_baseline(compiled.describe())
     assert (compiled.target.compiles, target.compiles) == (True, False)
     assert compiled.target.weights_hash == target.weights_hash
+
+
+def test_images_that_are_decoded_when_they_are_judged_give_the_same_row_and_files(tmp_path, monkeypatch):
+    """Catches a metric that takes the images of a large run for a tensor, or loses one between batches."""
+    found = []
+    for kept in (1 << 30, 0):
+        monkeypatch.setattr("lantern.evaluation.contender.KEPT_PIXELS", kept)
+        references = torch.rand(16, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+        fidelity = Fidelity(MeanColour(), lambda prompts, count, real=references: real, 16, resamples=3)
+        metrics = {"fidelity": fidelity, "diversity": Diversity(MeanColour()), "pairs": ImageDifference()}
+        folder = tmp_path / str(kept)
+        measured = evaluation(folder, num_timed=0, num_images=70, metrics=metrics).run(FakePipeline())
+        assert isinstance(measured[1].images, torch.Tensor) == bool(kept)
+        write_measurements(folder, measured)
+        files = [sorted(file.read_bytes() for file in one.folder.glob("*.png")) for one in measured]
+        found.append(([one.row for one in measured], files))
+    assert found[0] == found[1]
+    assert [len(files) for files in found[0][1]] == [70, 70]

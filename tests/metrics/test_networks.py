@@ -1,6 +1,7 @@
 """Networks in miniature, from local folders: scores by the model itself, and folders that hold something else."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from torch import nn
 from transformers import AutoTokenizer, CLIPVisionConfig, CLIPVisionModel, Dinov2Config, Dinov2Model
 
 from lantern.cli.error_messages import user_error
-from lantern.errors import CheckpointError
+from lantern.errors import CheckpointError, LanternError
 from lantern.metrics.networks import (
     BATCH_SIZE,
     CLIP_MEAN,
@@ -166,3 +167,31 @@ def test_the_protocol_names_weights_and_resize_method():
     found = ImageTextScore("bright", one).protocol([])
     assert set(found) == {"bright_score_network", "bright_score_resize"}
     assert found["bright_score_network"] != ImageTextScore("bright", other).protocol([])["bright_score_network"]
+
+
+def test_a_prompt_that_is_cut_is_told_and_none_is_refused(tmp_path):
+    """Catches a score of the beginning of a prompt that passes for that of the prompt."""
+    save_clip(tmp_path)
+    metric = ImageTextScore("clip", load_clip(tmp_path))
+    long = "a red bead on a mad dog pad " * 4
+    assert metric.warnings(["bad", "a red ball"]) == []
+    (told,) = metric.warnings(["bad", long, long, "bad"])
+    assert re.search(r"\b12\b.*\b1 of 2\b", told)
+    with pytest.raises(LanternError, match="prompts="):
+        metric.prepare(["bad", ""])
+
+
+def test_a_network_and_its_tokenizer_come_by_hub_id(tmp_path, monkeypatch):
+    """Catches a Hub id that is taken for a folder of this machine."""
+    save_clip(tmp_path / "clip")
+
+    def snapshot(repository: str, allow_patterns: list[str], local_files_only: bool = False) -> str:
+        assert repository == "openai/clip"
+        return str(tmp_path / "clip")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
+    found = [
+        load_clip(source, tokenizer=source).scores(torch.zeros(1, 3, 8, 8), ["bad"])
+        for source in ("openai/clip", tmp_path / "clip")
+    ]
+    assert torch.equal(*found)

@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from runpy import run_path
+from runpy import run_module, run_path
 
 import pytest
 from support.paths import ROOT
@@ -14,6 +14,16 @@ def refusal(monkeypatch: pytest.MonkeyPatch, script: str, *overrides: str) -> st
     monkeypatch.setattr(sys, "argv", [script, *overrides, "hydra/job_logging=none"])
     with pytest.raises(SystemExit) as ended:
         run_path(str(ROOT / script), run_name="__main__")
+    assert isinstance(ended.value.code, str)
+    return ended.value.code
+
+
+def module_refusal(monkeypatch: pytest.MonkeyPatch, module: str, *overrides: str) -> str:
+    """The same of `python -m module`."""
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setattr(sys, "argv", [module, *overrides, "hydra/job_logging=none"])
+    with pytest.raises(SystemExit) as ended:
+        run_module(module, run_name="__main__")
     assert isinstance(ended.value.code, str)
     return ended.value.code
 

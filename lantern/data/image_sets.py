@@ -1,0 +1,255 @@
+"""Sets of images, however many, of which a few at a time are in memory: from a folder, an .npz, or a data set of the
+Hub; and the layouts in which other tools read them."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import islice
+from math import ceil
+from pathlib import Path
+from typing import IO, Any, Protocol
+from zipfile import BadZipFile, ZipFile
+
+import fsspec
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from lantern.data.image_io import READ, load_image
+from lantern.data.imagefolder import images_below
+from lantern.errors import LanternError, unwritable
+from lantern.runtime.files import replace_file
+
+READERS = 4  # threads that decode image files
+CHUNK = 64  # images written at once
+ARRAY, STATISTICS = "arr_0", ("mu", "sigma")  # parts of an .npz: of images, as numpy names the first; of features
+HUB_SOURCE = re.compile(r"([\w.-]+/[\w.-]+):(\w+)(?:\[:(\d+)\])?")  # of a data set, with its split and a number
+
+
+class Images(Protocol):
+    """What metrics judge: a tensor [N, 3, H, W] in [0, 1] on the CPU, or whatever gives one for a slice."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, which: slice, /) -> Tensor: ...
+
+
+class FolderImages:
+    """The image files of a folder and the folders in it, by name; 2.png comes before 10.png."""
+
+    def __init__(self, folder: Path, size: int | None = None) -> None:
+        found = images_below(str(folder))
+        self.files, self.size = sorted(found, key=lambda file: _natural(str(file.relative_to(folder)))), size
+        if not self.files:
+            raise LanternError(f"{folder} holds no images; give a folder with {', '.join(READ[:3])} or other images")
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, which: slice) -> Tensor:
+        with ThreadPoolExecutor(READERS) as pool:
+            return _as_tensor(pool.map(lambda file: _pixels(file.read_bytes, self.size, str(file)), self.files[which]))
+
+
+class ArrayImages:
+    """uint8 [N, H, W, 3] in an .npz, such as ADM's, read from the file slice by slice."""
+
+    def __init__(self, path: Path, size: int | None = None) -> None:
+        self._file: IO[bytes] = ZipFile(path).open(f"{ARRAY}.npy")  # noqa: SIM115 (read from as long as this lives)
+        version = np.lib.format.read_magic(self._file)
+        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        self.shape, is_transposed, dtype = read_header(self._file)
+        if dtype != np.uint8 or len(self.shape) != 4 or self.shape[3] != 3 or is_transposed:
+            raise LanternError(f"{path} has {ARRAY} of {dtype} {[*self.shape]}; give images as uint8 [N, H, W, 3]")
+        if size and self.shape[1:3] != (size, size):
+            raise LanternError(
+                f"size={size}, and {path} has images of {self.shape[2]} x {self.shape[1]}; leave size out"
+            )
+        self._start = self._file.tell()
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, which: slice) -> Tensor:
+        start, stop, _ = which.indices(len(self))
+        size = int(np.prod(self.shape[1:]))
+        self._file.seek(self._start + start * size)
+        content = self._file.read((stop - start) * size)
+        return _as_tensor(np.frombuffer(content, np.uint8).reshape(-1, *self.shape[1:]))
+
+
+class HubImages:
+    """A split of a data set that `datasets` streams, local or from the Hub; read in order, and anew for a slice before
+    the last."""
+
+    def __init__(self, name: str, split: str, count: int | None = None, size: int | None = None) -> None:
+        from datasets import Image as ImageColumn
+        from datasets import load_dataset  # takes seconds to import
+
+        self.name, self.size = name, size
+        try:
+            rows = load_dataset(name, split=split, streaming=True)
+        except Exception as error:  # of datasets, the Hub's client, and the readers of every format
+            raise LanternError(
+                f"references={name}:{split} cannot be read ({str(error).splitlines()[0].rstrip('.')}); give a data set "
+                "of the Hub as name:split, or a folder, or an .npz"
+            ) from error
+        columns = [key for key, kind in (rows.features or {}).items() if isinstance(kind, ImageColumn)]
+        if not columns:
+            raise LanternError(f"{name}:{split} has no column of images; give another data set or split")
+        self._column = columns[0]
+        self._rows = rows.select_columns(columns[:1]).cast_column(columns[0], ImageColumn(decode=False))
+        known = rows.info.splits[split].num_examples if rows.info.splits and split in rows.info.splits else None
+        self._count = min(filter(None, (count, known)), default=0) or sum(1 for _ in self._rows)
+        self._position, self._stream = 0, iter(self._rows)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, which: slice) -> Tensor:
+        start, stop, _ = which.indices(len(self))
+        if start < self._position:
+            self._position, self._stream = 0, iter(self._rows)
+        taken = islice(self._stream, start - self._position, stop - self._position)
+        self._position = stop
+        cells = (row[self._column] for row in taken)
+        names = (f"image {number} of {self.name}" for number in range(start, stop))
+        return _as_tensor(
+            _pixels(partial(self._content, c), self.size, name) for c, name in zip(cells, names, strict=True)
+        )
+
+    def _content(self, cell: Mapping[str, Any]) -> bytes:
+        """Of a path in a cell only what lies in the data set's own folder, or is remote, is opened."""
+        if (content := cell["bytes"]) is not None:
+            return content
+        path, home = str(cell["path"]), Path(self.name).resolve()
+        if "://" not in path and not Path(path).resolve().is_relative_to(home):
+            raise LanternError(f"its cell names the file {path} outside the data set")
+        with fsspec.open(path, "rb") as file:
+            return file.read()
+
+
+def open_images(source: str | Path, size: int | None = None) -> Images:
+    """source: a folder, an .npz with `arr_0`, or a data set of the Hub as user/name:split or user/name:split[:5000].
+    size: images are cropped to a square and resized to it; None leaves them as they are."""
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return FolderImages(path, size)
+    if path.is_file():
+        if not holds_images(path):
+            raise LanternError(f"{path} holds no images; give a folder of images, or an .npz of numpy with {ARRAY}")
+        return ArrayImages(path, size)
+    if found := HUB_SOURCE.fullmatch(str(source)):
+        name, split, count = found.groups()
+        return HubImages(name, split, count and int(count), size)
+    raise LanternError(
+        f"nothing at {source}; give a folder of images, an .npz, or a data set of the Hub as user/name:split"
+    )
+
+
+def holds_images(source: str | Path) -> bool:
+    return ARRAY in _parts_of(source)
+
+
+def read_statistics(source: str | Path) -> tuple[np.ndarray, np.ndarray] | None:
+    """The mean [F] and covariance [F, F] of features, float64, of an .npz that has them."""
+    if not set(STATISTICS) <= _parts_of(source):
+        return None
+    with np.load(Path(source).expanduser()) as file:
+        mean, covariance = (file[name].astype(np.float64) for name in STATISTICS)
+    if mean.ndim != 1 or covariance.shape != (len(mean),) * 2:
+        raise LanternError(
+            f"{source} has mu {[*mean.shape]} and sigma {[*covariance.shape]}; give those of one network"
+        )
+    return mean, covariance
+
+
+def _parts_of(source: str | Path) -> set[str]:
+    """The names of the arrays of an .npz; none of anything else."""
+    try:
+        with ZipFile(Path(source).expanduser()) as file:
+            return {name.removesuffix(".npy") for name in file.namelist()}
+    except (OSError, BadZipFile):
+        return set()
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+def _pixels(read: Callable[[], bytes], size: int | None, name: str) -> np.ndarray:
+    try:
+        return load_image(read(), size)
+    except Exception as error:  # decoders raise struct.error, IndexError and others on damaged files
+        raise LanternError(f"{name} cannot be read ({error}); repair it or take it out") from error
+
+
+def _as_tensor(images: Any) -> Tensor:
+    """uint8 [H, W, 3] each -> [N, 3, H, W] in [0, 1]"""
+    listed = list(images)
+    if len(shapes := {image.shape for image in listed}) > 1:
+        sizes = " and ".join(f"{width} x {height}" for height, width, _ in sorted(shapes)[:2])
+        raise LanternError(f"the images differ in size ({sizes}); give the one to crop and resize them to, as size=256")
+    return torch.from_numpy(np.stack(listed)).permute(0, 3, 1, 2).float() / 255
+
+
+def arrays_of(images: Images) -> Iterator[np.ndarray]:
+    """uint8 [H, W, 3] each."""
+    for start in range(0, len(images), CHUNK):
+        pixels = (images[start : start + CHUNK].permute(0, 2, 3, 1) * 255).round().clamp(0, 255).byte()
+        yield from pixels.contiguous().numpy()
+
+
+def write_adm(folder: Path, images: Images, prompts: Sequence[Mapping], numbers: Sequence[int]) -> None:
+    """An .npz of all images, for ADM's evaluator."""
+    shape = (len(images), images[:1].shape[2], images[:1].shape[3], 3)
+
+    def write(path: Path) -> None:
+        with ZipFile(path, "w") as archive, archive.open(f"{ARRAY}.npy", "w", force_zip64=True) as file:
+            np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+            for pixels in arrays_of(images):
+                file.write(pixels.tobytes())
+
+    replace_file(folder / f"samples_{'x'.join(map(str, shape))}.npz", write)
+
+
+def write_geneval(folder: Path, images: Images, prompts: Sequence[Mapping], numbers: Sequence[int]) -> None:
+    """A folder for each prompt, with its line of GenEval's evaluation_metadata.jsonl and its images."""
+    counts = [0] * len(prompts)
+    for number, prompt in enumerate(prompts):
+        place = folder / f"{number:05d}"
+        (place / "samples").mkdir(parents=True, exist_ok=True)
+        (place / "metadata.jsonl").write_text(json.dumps(prompt) + "\n")
+    for number, pixels in zip(numbers, arrays_of(images), strict=True):
+        Image.fromarray(pixels).save(folder / f"{number:05d}" / "samples" / f"{counts[number]:04d}.png")
+        counts[number] += 1
+
+
+def write_dpg(folder: Path, images: Images, prompts: Sequence[Mapping], numbers: Sequence[int]) -> None:
+    """A grid of each prompt's images, 2 x 2 of four, under the name of the prompt's file."""
+    for number, prompt in enumerate(prompts):
+        own = [next(arrays_of(images[i : i + 1])) for i, of in enumerate(numbers) if of == number]
+        across = ceil(len(own) ** 0.5)
+        height, width, _ = own[0].shape
+        grid = Image.new("RGB", (across * width, ceil(len(own) / across) * height))
+        for place, pixels in enumerate(own):
+            grid.paste(Image.fromarray(pixels), (place % across * width, place // across * height))
+        grid.save(folder / f"{prompt.get('name', f'{number:05d}')}.png")
+
+
+LAYOUTS = {"adm": write_adm, "geneval": write_geneval, "dpg": write_dpg}
+
+
+def write_layout(
+    layout: str, folder: str | Path, images: Images, prompts: Sequence[Mapping], numbers: Sequence[int]
+) -> None:
+    """numbers: of each image's prompt."""
+    if layout not in LAYOUTS:
+        raise LanternError(f"layout={layout} is unknown; give one of {', '.join(LAYOUTS)}")
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        LAYOUTS[layout](Path(folder), images, prompts, numbers)
+    except OSError as error:
+        raise unwritable(f"images to {folder}", error) from error

@@ -1,0 +1,111 @@
+"""python -m lantern.judge: the figures of images that exist, of any tool, or their layout for a benchmark."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from lantern.cli.error_messages import in_one_sentence, without_hints
+from lantern.cli.settings import check_added, register_help
+from lantern.errors import LanternError, is_whole
+from lantern.runtime.files import alone_in, replace_text
+from lantern.runtime.home import CONFIG_FOLDER
+
+RESULTS = "results.json"
+REFERENCES = "lantern.metrics.fidelity.StoredReferences"
+register_help()
+
+
+@without_hints
+@hydra.main(version_base="1.3", config_path=str(CONFIG_FOLDER), config_name="judge")
+@in_one_sentence
+def judge(cfg: DictConfig) -> None:
+    """Prints the figures and writes them to results.json in the run folder; with layout=… writes the images there."""
+    run = HydraConfig.get()
+    folder = Path(run.runtime.output_dir)
+    check_added(cfg, run.overrides.task, run.runtime.choices, "judge")
+    if cfg.size is not None and (not is_whole(cfg.size) or cfg.size < 1):
+        raise LanternError(f"size={cfg.size} is no number of pixels; give one, or null to leave images as they are")
+    from lantern.data.image_sets import open_images, write_layout
+
+    images = open_images(cfg.images, cfg.size)
+    prompts = _prompts(cfg, len(images))
+    numbers = prompt_numbers(len(images), len(prompts), cfg.images_per_prompt)
+    if cfg.layout is not None:
+        if not cfg.to:
+            raise LanternError(f"layout={cfg.layout} writes a folder; give it by to=…")
+        write_layout(cfg.layout, cfg.to, images, prompts, numbers)
+        print(f"{len(images)} images written to {cfg.to}")
+        return
+    with alone_in(folder):
+        texts = [str(prompts[number].get("prompt") or "") for number in numbers]
+        found = figures(images, texts, _metrics(cfg))
+        replace_text(folder / RESULTS, json.dumps(found, indent=2) + "\n")
+    print(table(found))
+    print(f"\n{folder / RESULTS}")
+
+
+def prompt_numbers(num_images: int, num_prompts: int, images_per_prompt: object) -> list[int]:
+    """Of each image: the prompts in turn, as evaluate.py makes them; or several images of a prompt one by one."""
+    if not is_whole(images_per_prompt) or images_per_prompt < 1:
+        raise LanternError(f"images_per_prompt={images_per_prompt} is no number of images; give a whole number from 1")
+    if num_prompts * images_per_prompt > num_images or (
+        images_per_prompt > 1 and num_prompts * images_per_prompt < num_images
+    ):
+        raise LanternError(
+            f"{num_images} images are not those of {num_prompts} prompts with images_per_prompt={images_per_prompt}; "
+            f"give the prompts of these images, in their order by name"
+        )
+    return [number // images_per_prompt % num_prompts for number in range(num_images)]
+
+
+def figures(images: object, prompts: Sequence[str], metrics: Mapping[str, object]) -> dict[str, object]:
+    """The values of all metrics with their protocols and warnings."""
+    judges = list(metrics.values())
+    for metric in judges:
+        metric.prepare(prompts)
+    values: dict[str, object] = {"num_images": len(images)}
+    for metric in judges:
+        values |= metric(images, prompts)
+    for metric in judges:
+        values |= metric.protocol(prompts)
+    return values | {"warnings": [warning for metric in judges for warning in metric.warnings(prompts)]}
+
+
+def table(found: Mapping[str, object]) -> str:
+    """A line a figure, with its 95 % bounds where it has some; then the warnings."""
+    lines = [f"{found['num_images']} images"]
+    for key, value in found.items():
+        low, high = found.get(f"{key}_low"), found.get(f"{key}_high")
+        if isinstance(value, float) and not key.endswith(("_low", "_high")):
+            lines.append(f"{key:24}{value:12.5g}" + (f"   {low:.5g} to {high:.5g}" if low is not None else ""))
+    return "\n".join([*lines, *(f"warning: {text}" for text in found["warnings"])])
+
+
+def _prompts(cfg: DictConfig, count: int) -> list[dict]:
+    from lantern.data.prompts import prompt_records
+
+    if cfg.prompts is None:
+        return [{"prompt": ""}]
+    prompts = OmegaConf.to_container(cfg.prompts) if OmegaConf.is_list(cfg.prompts) else cfg.prompts
+    return prompt_records(prompts, Path(cfg.paths.root) / "data" / "prompts")
+
+
+def _metrics(cfg: DictConfig) -> dict[str, object]:
+    """Those chosen, with the references of the command in place of those in a metric's yaml."""
+    chosen = {name: metric for name, metric in (cfg.get("metrics") or {}).items() if metric}
+    if not chosen:
+        raise LanternError("metrics=[] judges nothing; give metrics such as 'metrics=[fidelity_inception]'")
+    for metric in chosen.values():
+        if cfg.references is not None and "references" in metric:
+            with open_dict(metric):
+                metric.references = {"_target_": REFERENCES, "source": cfg.references, "size": cfg.size}
+    return {name: instantiate(metric) for name, metric in chosen.items()}
+
+
+if __name__ == "__main__":
+    judge()

@@ -1,0 +1,180 @@
+"""python -m lantern.judge, on images in files: the figures of the small-size path, and bounded memory."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from support.commands import module_refusal
+from support.features import MeanColour
+from support.paths import ROOT
+
+from lantern.errors import LanternError
+from lantern.judge import figures, prompt_numbers, table
+from lantern.metrics.differences import Diversity
+from lantern.metrics.fidelity import Fidelity, StoredReferences
+
+SIDE, COUNT = 16, 24
+MEMORY = """
+import resource, sys
+import numpy as np, torch
+from torch import nn
+from lantern.data.image_sets import open_images
+from lantern.judge import figures
+from lantern.metrics.fidelity import Fidelity
+
+class Patches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = nn.Conv2d(3, 4, 16, stride=16)
+    def features(self, images):
+        return self.body(images).flatten(1)
+
+images, references = sys.argv[1:]
+found = figures(open_images(images), [""] * len(open_images(images)), {"fidelity": Fidelity(Patches(), references)})
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, found["num_images"], found["frechet"], found["recall"])
+"""
+
+
+def save(folder: Path, seed: int, count: int = COUNT) -> Path:
+    folder.mkdir()
+    pixels = np.random.default_rng(seed).integers(256, size=(count, SIDE, SIDE, 3), dtype=np.uint8)
+    for number, image in enumerate(pixels):
+        Image.fromarray(image).save(folder / f"{number}.png")
+    return folder
+
+
+def run(*overrides: object) -> str:
+    command = [sys.executable, "-m", "lantern.judge", *map(str, overrides)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_command_judges_a_folder_against_another(tmp_path):
+    """Catches references of the metric's yaml in place of the command's: their captions are scenes."""
+    images, real = save(tmp_path / "made", 1), save(tmp_path / "real", 2)
+    said = run(f"images={images}", f"references={real}", "metrics=[fidelity]", f"hydra.run.dir={tmp_path}/run")
+    found = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert {"frechet", "kernel_low", "precision", "recall_high", "extractor"} <= found.keys()
+    assert (found["num_images"], found["num_references"]) == (COUNT, COUNT)
+    assert "frechet" in said
+
+
+def test_the_command_writes_a_layout_and_judges_nothing(tmp_path):
+    prompts = tmp_path / "evaluation_metadata.jsonl"
+    prompts.write_text("".join(json.dumps({"tag": "colors", "prompt": f"a {i}"}) + "\n" for i in range(COUNT // 4)))
+    images = save(tmp_path / "made", 1)
+    run(f"images={images}", f"prompts={prompts}", "images_per_prompt=4", "layout=geneval", f"to={tmp_path}/out",
+        f"hydra.run.dir={tmp_path}/run")  # fmt: skip
+    assert len(list((tmp_path / "out").rglob("samples/*.png"))) == COUNT
+    assert json.loads((tmp_path / "out" / "00005" / "metadata.jsonl").read_text())["prompt"] == "a 5"
+    assert not (tmp_path / "run" / "results.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("images=NONE", "nothing at"),
+        ("size=big", "size=big"),
+        ("layout=adm", "to="),
+        ("layout=adm to=x prompts=[a,b,c,d,e,f,g,h,i]", "9 prompts"),
+        ("images_per_prompt=0", "images_per_prompt=0"),
+        ("metrics=[]", "metrics="),
+        ("+image=3", "nothing reads"),
+    ],
+)
+def test_a_mistake_is_one_sentence(override, said, tmp_path, monkeypatch):
+    images = save(tmp_path / "made", 1, 8)
+    given = [f"images={images}", *override.split()] if not override.startswith("images=") else [override]
+    assert said in module_refusal(monkeypatch, "lantern.judge", *given, f"hydra.run.dir={tmp_path}/run")
+
+
+def test_images_belong_to_their_prompts_in_turn_or_one_prompt_after_another():
+    assert prompt_numbers(6, 3, 1) == [0, 1, 2, 0, 1, 2]
+    assert prompt_numbers(7, 3, 1) == [0, 1, 2, 0, 1, 2, 0]
+    assert prompt_numbers(6, 3, 2) == [0, 0, 1, 1, 2, 2]
+    for sizes in ((2, 3, 1), (7, 3, 2), (5, 3, 2)):
+        with pytest.raises(LanternError, match="prompts"):
+            prompt_numbers(*sizes)
+
+
+def test_the_figures_of_files_are_those_of_the_same_tensor(tmp_path):
+    """Catches an image read twice or left out between two batches."""
+    from lantern.data.image_sets import open_images
+
+    made, real = (open_images(save(tmp_path / name, seed, 80)) for name, seed in (("made", 1), ("real", 2)))
+    prompts = [*"abcdefgh"] * 10
+    tensors = Fidelity(MeanColour(), StoredReferences(tmp_path / "real"), resamples=3)
+    tensors.references.images = real[0:80]
+    judges = [{"f": Fidelity(MeanColour(), str(tmp_path / "real"), resamples=3), "d": Diversity(MeanColour())}]
+    judges.append({"f": tensors, "d": Diversity(MeanColour())})
+    found, expected = (figures(of, prompts, by) for of, by in zip((made, made[0:80]), judges, strict=True))
+    assert found == expected
+    assert judges[0]["f"].against(made, made, prompts)["frechet_diff"] == 0
+    assert "frechet" in table(found)
+
+
+def statistics(path: Path, features: np.ndarray, **others: np.ndarray) -> str:
+    np.savez(path, **others, mu=features.mean(0), sigma=np.cov(features, rowvar=False))
+    return str(path)
+
+
+def test_statistics_give_the_frechet_distance_of_the_images_they_are_of_and_nothing_else(tmp_path):
+    """Catches a covariance divided by another number, and figures that statistics do not hold."""
+    real = torch.rand(40, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+    real = (real * 255).round() / 255
+    made, prompts = torch.rand(30, 3, 4, 4, generator=torch.Generator().manual_seed(1)), [""] * 30
+    path = statistics(tmp_path / "known.npz", real.mean((2, 3)).double().numpy())
+    known = Fidelity(MeanColour(), path, resamples=4)
+    by_images = Fidelity(MeanColour(), lambda prompts, count: real, 40, resamples=4)
+    found, expected = known(made, prompts), by_images(made, prompts)
+    assert found.keys() == {"frechet", "frechet_low", "frechet_high"}
+    assert found["frechet"] == pytest.approx(expected["frechet"], rel=1e-5)
+    assert found["frechet_low"] <= found["frechet"] <= found["frechet_high"]
+    assert known.against(made, 1 - made, prompts).keys() == {f"frechet_diff{end}" for end in ("", "_low", "_high")}
+    assert any("statistics" in text for text in known.warnings(prompts))
+    assert known.protocol(prompts)["num_references"] is None
+
+
+def test_a_file_of_adm_gives_its_statistics_to_the_frechet_distance_and_its_images_to_the_others(tmp_path):
+    real = np.random.default_rng(0).integers(256, size=(40, 4, 4, 3), dtype=np.uint8)
+    made, prompts = torch.rand(30, 3, 4, 4, generator=torch.Generator().manual_seed(1)), [""] * 30
+    features = real.mean((1, 2)) / 255
+    path = statistics(tmp_path / "adm.npz", features + 0.5, arr_0=real)  # of other images, so that it shows
+    plain = tmp_path / "plain.npz"
+    np.savez(plain, real)
+    found, expected = (Fidelity(MeanColour(), str(file))(made, prompts) for file in (path, plain))
+    assert found["frechet"] > expected["frechet"] + 0.5
+    assert {k: found[k] for k in ("kernel", "precision", "recall")} == {
+        k: expected[k] for k in ("kernel", "precision", "recall")
+    }
+
+
+def test_statistics_of_another_network_are_refused(tmp_path):
+    metric = Fidelity(MeanColour(), statistics(tmp_path / "known.npz", np.random.default_rng(0).normal(size=(40, 5))))
+    with pytest.raises(LanternError, match="5 features"):
+        metric(torch.rand(8, 3, 4, 4), [""] * 8)
+
+
+@pytest.mark.full
+def test_50_000_images_of_64_pixels_are_judged_in_4_gib(tmp_path):
+    """Catches all pixels in float32, 2.3 GiB, beside their bytes, or all pairs, 19 GiB, in memory."""
+    rng = np.random.default_rng(0)
+    for name, count in (("made", 50_000), ("real", 5_000)):  # so that it takes a minute
+        np.savez(tmp_path / f"{name}.npz", rng.integers(256, size=(count, 64, 64, 3), dtype=np.uint8))
+    files = [str(tmp_path / f"{name}.npz") for name in ("made", "real")]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", MEMORY, *files], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    kilobytes, count, frechet, recall = done.stdout.split()
+    assert int(count) == 50_000
+    assert int(kilobytes) < 2 * 2**20
+    assert float(frechet) > 0
+    assert float(recall) > 0.5
