@@ -19,7 +19,7 @@ from lantern.drafters.jacobi.starts import Nearest
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
 from lantern.identity import code_hash, digest
-from lantern.laws.enumeration import OtherNoiseError, law_of_images
+from lantern.laws.enumeration import NoLawError, OtherNoiseError, law_of_images
 from lantern.laws.tables import TableDrafter, TableTarget, many_images, p_value, sequence_law
 from lantern.pipeline import (
     LAW_FILE,
@@ -176,11 +176,12 @@ def _deviation(setup: DecodingSetup, counts: bool) -> tuple[float, str]:
     if not sampling.is_greedy:
         try:
             law = law_of_images(*parts, setup.rule, sampling)
+            off = (law - sequence_law(target, sampling)).abs().max().nan_to_num(1.0)
+            return max(float(off), _counted(setup)[0] if counts else 0.0), "enumerated"
+        except NoLawError:
+            return 1.0, "enumerated"
         except OtherNoiseError:
             pass
-        else:
-            counted = _counted(setup)[0] if counts else 0.0
-            return max(counted, float((law - sequence_law(target, sampling)).abs().max())), "enumerated"
     tokens = many_images(*parts, sampling, setup.rule, COMPARED)
     differing = tokens != many_images(target, NoDrafter(), SharedNoise(), sampling, count=COMPARED)
     if sampling.is_greedy or not bool(differing.any()):

@@ -20,7 +20,11 @@ Branches = dict[Hashable, tuple[int, float]]  # by the place of a draw: which al
 
 
 class OtherNoiseError(AttributeError):
-    """A verification asked for randomness that is not enumerated."""
+    """A verification asked for randomness that is not enumerated, or for the same twice."""
+
+
+class NoLawError(ValueError):
+    """There was nothing to draw from: a law of zeros or NaN."""
 
 
 class Scripts:
@@ -31,6 +35,7 @@ class Scripts:
     def __init__(self, given: Sequence[Branches]) -> None:
         self._taken = [dict(branches) for branches in given]
         self._draws = [0] * len(given)
+        self._met: list[set[Hashable]] = [set() for _ in given]
         self.untried: list[Branches] = []
 
     def __len__(self) -> int:
@@ -55,7 +60,12 @@ class Scripts:
         return found
 
     def _branch(self, row: int, law: list[float], place: Hashable) -> int:
-        taken, mass = self._taken[row], sum(law)
+        taken, mass = self._taken[row], sum(weight for weight in law if weight > 0)
+        if place in self._met[row]:
+            raise OtherNoiseError(f"{place} is drawn twice in one round")
+        if not mass > 0:
+            raise NoLawError(f"{place} is drawn from {law}")
+        self._met[row].add(place)
         if place not in taken:
             first, *others = [(branch, weight / mass) for branch, weight in enumerate(law) if weight > 0]
             self.untried += [taken | {place: other} for other in others]
@@ -86,10 +96,11 @@ class ScriptedNoise:
         tossed only behind accepted ones."""
         chance, goes_on = (part.reshape(len(node), -1) for part in (probability.clamp(0, 1), node > 0))
         coins = torch.stack([1 - chance, chance], -1)
-        found = torch.zeros_like(goes_on)
+        found, nodes = torch.zeros_like(goes_on), node.reshape(len(node), -1)
         for place in range(coins.shape[1]):
             asked = goes_on[:, place] & found[:, :place].all(1)
-            found[:, place] = self._scripts.choose(coins[:, place], asked).bool()
+            tossed = [("coin", number) for number in nodes[:, place].tolist()]
+            found[:, place] = self._scripts.choose(coins[:, place], asked, tossed).bool()
         return found.view(node.shape)
 
     def draw(self, law: Tensor) -> Tensor:

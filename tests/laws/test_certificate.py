@@ -69,6 +69,28 @@ class Unknown(Ratio):
         return super().__call__(tree, probs, rule, noise)
 
 
+class Twice(Ratio):
+    """Lets a draft pass that either of two coins lets pass: exact, since the two are one."""
+
+    def __call__(self, tree, probs, rule, noise):
+        honest = noise.accepts
+        noise.accepts = lambda chance, node: honest(chance, node) | honest(chance, node)
+        try:
+            return super().__call__(tree, probs, rule, noise)
+        finally:
+            del noise.accepts
+
+
+class Nothing(Exact):
+    """Leaves NaN behind a rejected draft."""
+
+    name, lossless = "nothing", True
+
+    def judge(self, p, q, x, site):
+        accept, residual = super().judge(p, q, x, site)
+        return accept, residual * torch.nan
+
+
 class Sharpened(TableDrafter):
     """Says that it drew its children from another law than it did, in a tree that calls itself static."""
 
@@ -250,6 +272,20 @@ def test_shared_noise_is_compared_and_other_noise_is_no_proof(parts):
     known = law(verification=parts.Unknown(), tree=chain(1))
     assert not known.lossless
     assert "counted" in known.reason
+
+
+def test_one_coin_for_two_decisions_is_not_taken_for_two(parts):
+    """Catches an enumeration whose coins are independent where those of decoding are one."""
+    found = lantern.check_law(verification=parts.Twice(), tree=chain(1))
+    assert "enumerated" not in {way for result in found.results.values() for way in result.ways}
+    assert not found.lossless
+
+
+def test_a_law_without_mass_is_a_deviation(parts):
+    """Catches NaN, which is neither above nor below a bound."""
+    found = lantern.check_law(rule=parts.Nothing(), verification=Ratio(), tree=chain(1))
+    assert found.deviation == 1.0
+    assert not law(parts.Nothing(), tree=chain(1)).lossless
 
 
 def test_what_cannot_be_checked_is_one_clear_error(parts):
