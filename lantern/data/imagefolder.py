@@ -94,17 +94,17 @@ def _read_line(line: str, folder: Path, name: str) -> tuple[Path, str, str]:
             raise KeyError("text")
         return file, caption_in(record), ""
     except LanternError as error:
-        return file, "", f"{name}: {error}"
+        return file, "", str(error)
     except (ValueError, TypeError, LookupError, RecursionError):  # of brackets and digits without end, among others
-        return file, "", f'{name} is {line[:80]!r}; write {{"file_name": "a.png", "text": "a caption"}}'
+        return file, "", f'it is {line[:80]!r}; write {{"file_name": "a.png", "text": "a caption"}}'
 
 
 def _caption(file: Path, lines: dict[Path, tuple[str, str, str]]) -> tuple[str, str]:
     """The caption of an image and its problem, by its line of metadata.jsonl, else by the .txt beside it."""
-    _, caption, problem = lines.get(file, ("", "", ""))
+    name, caption, problem = lines.get(file, ("", "", ""))
     text = file.with_suffix(".txt")
     if caption or problem or not text.is_file():
-        return caption, problem
+        return caption, problem and f"{name}: {problem}"
     return try_caption(lambda: decode_text(text.read_bytes()))
 
 

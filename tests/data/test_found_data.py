@@ -89,7 +89,7 @@ def test_a_record_that_cannot_be_used_is_listed_with_its_reason(tmp_path, record
     assert problems_of(data)["2.png"] not in ("", "no caption")
     data = in_folder(tmp_path, [*sample("1", 10), ("2.png", picture(20)), ("metadata.jsonl", b"\n" + record)])
     assert values_of(data.split("train")) == GOOD
-    assert any("metadata.jsonl line 2" in problem for problem in data.skipped.values())
+    assert any("metadata.jsonl line 2: " in f"{name}: {problem}" for name, problem in data.skipped.items())
 
 
 @pytest.mark.parametrize("record", [
