@@ -35,9 +35,9 @@ def judge(cfg: DictConfig) -> None:
     images = open_images(cfg.images, cfg.size)
     prompts = _prompts(cfg, len(images))
     numbers = prompt_numbers(len(images), len(prompts), cfg.images_per_prompt)
-    if cfg.layout is not None:
-        if not cfg.to:
-            raise LanternError(f"layout={cfg.layout} writes a folder; give it by to=…")
+    if bool(cfg.layout) != bool(cfg.to):
+        raise LanternError(f"layout={cfg.layout} and to={cfg.to}: give both, to write a layout, or neither, to judge")
+    if cfg.layout:
         write_layout(cfg.layout, cfg.to, images, prompts, numbers)
         print(f"{len(images)} images written to {cfg.to}")
         return
@@ -100,8 +100,13 @@ def _metrics(cfg: DictConfig) -> dict[str, object]:
     chosen = {name: metric for name, metric in (cfg.get("metrics") or {}).items() if metric}
     if not chosen:
         raise LanternError("metrics=[] judges nothing; give metrics such as 'metrics=[fidelity_inception]'")
-    for metric in chosen.values():
-        if cfg.references is not None and "references" in metric:
+    comparing = [metric for metric in chosen.values() if "references" in metric]
+    if cfg.references is not None:
+        if not comparing:
+            raise LanternError(
+                f"references={cfg.references} and none of {', '.join(chosen)} has any; leave one of them out"
+            )
+        for metric in comparing:
             with open_dict(metric):
                 metric.references = {"_target_": REFERENCES, "source": cfg.references, "size": cfg.size}
     return {name: instantiate(metric) for name, metric in chosen.items()}

@@ -13,7 +13,9 @@ from support.paths import CONF, ROOT
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGES += [ROOT / "data" / "weights" / "README.md"]
 PARAMS = [page if page.name == "README.md" else pytest.param(page, marks=pytest.mark.full) for page in PAGES]
-COMMAND = re.compile(r"(?:python |lantern-|torchrun (?:--\S+ )+)(train|evaluate|export)(?:\.py)?(?= |$)(.*)")
+COMMAND = re.compile(
+    r"(?:python (?:-m lantern\.)?|lantern-|torchrun (?:--\S+ )+)(train|evaluate|export|judge)(?:\.py)?(?= |$)(.*)"
+)
 SETTING = re.compile(r"[+~]{0,2}[a-z][\w./@]*=[^\s=]\S*")
 FLAGS = {"-m", "--multirun", "--help"}
 
@@ -79,9 +81,9 @@ def test_every_command_composes(page):
 
 @pytest.mark.parametrize("page", PARAMS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_setting_in_the_text_belongs_to_a_command(page):
-    """Catches the same in inline code such as `+method=jacobi`; a setting may be evaluate's or train's."""
+    """Catches the same in inline code such as `+method=jacobi`; a setting may be of any of the commands."""
     settings = [code for code in code_of(page)[1] if all(map(SETTING.fullmatch, code.split()))]
-    assert [code for code in settings if all(errors_of(name, code) for name in ("evaluate", "train"))] == []
+    assert [code for code in settings if all(errors_of(name, code) for name in ("evaluate", "train", "judge"))] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -87,6 +87,8 @@ def test_the_command_writes_a_layout_and_judges_nothing(tmp_path):
         ("layout=adm to=x prompts=[a,b,c,d,e,f,g,h,i]", "9 prompts"),
         ("images_per_prompt=0", "images_per_prompt=0"),
         ("metrics=[]", "metrics="),
+        ("metrics=[pairs] references=x", "references=x"),
+        ("to=x", "layout="),
         ("+image=3", "nothing reads"),
     ],
 )

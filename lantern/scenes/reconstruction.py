@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lantern.errors import LanternError
-from lantern.metrics.fidelity import frechet_distance
+from lantern.metrics.distances import frechet_distance
 from lantern.scenes.captions import parse_caption
 from lantern.scenes.critic import IGNORED, Critic, labels_of
 
