@@ -220,7 +220,10 @@ def reading_hash(target: Target, caption: str) -> str:
     user's, and the sizes of its weights, since random ones have no hash."""
     body = getattr(target, "transformer", nn.Module())  # which, like a prefix, not every target has
     sizes = [list(weight.shape) for weight in (target.embed_weight, *body.parameters(), *body.buffers())]
-    parts = target, body, getattr(target, "conditioner", None)  # which may be a function
+    conditioner = getattr(target, "conditioner", None)  # which may be a function, or one that reads its results
+    while hasattr(conditioner, "encoder"):
+        conditioner = conditioner.encoder
+    parts = target, body, conditioner
     code = user_code([{"_target_": f"{part.__module__}.{type(part).__name__}"} for part in parts if part is not None])
     read: list[object] = [sizes, getattr(target, "prefix_len", None), *([code] if code else [])]
     if hasattr(target, "prompts"):

@@ -156,7 +156,7 @@ def test_sizes_of_no_such_model_are_one_sentence(part, place, value, weights, tm
 
 NO_VALUES = {
     "eps": ["1e-5", None, float("nan"), float("inf"), -1, True], "num_heads": [2.0], "adds_layers": ["no"],
-    "layers": [[0, 0], [0.0], [True], 3, "01"], "hidden_dim": [3_000_000, -4],
+    "layers": [[-1], [0.0], [True], 3, "01"], "hidden_dim": [3_000_000, -4],
 }  # fmt: skip
 
 

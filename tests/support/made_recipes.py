@@ -35,6 +35,8 @@ def made_run(folder: Path, tokens: float = 5.0, lengths: Sequence[float] = (2.0,
     save_weights(folder / "drafter", {"weight": torch.zeros(3, 4), "bias": torch.zeros(3)}, {})
     point = folder / "decoded" / "0"
     point.mkdir(parents=True)
+    shared = {"model": "llamagen", "tree": "window", "acceptance": "exact"}
     row = {"method": "refined_jacobi", "drafter": "refined_jacobi", "tokens_per_step": tokens, "draft_ms": 12.0}
-    (point / "summary.json").write_text(json.dumps({"AR": {"drafter": "none"}, "refined": row}))
+    rows = {"AR": shared | {"drafter": "none"}, "refined": shared | row}
+    (point / "summary.json").write_text(json.dumps(rows))
     return folder

@@ -36,8 +36,8 @@ class FusedLayers(nn.Module):
 
     def __init__(self, dim: int, layers: Sequence[int]) -> None:
         super().__init__()
-        if min(layers) < 0 or len(set(layers)) < len(layers):
-            raise ValueError(f"layers={list(layers)} are no indices of different layers")
+        if min(layers) < 0:
+            raise ValueError(f"layers={list(layers)} are no indices of layers")
         self.dim, self.layers = dim, tuple(layers)
         self.fc = nn.Linear(len(layers) * dim, dim)
 
