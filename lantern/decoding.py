@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lantern.engine.judging import Judge, check_law
+from lantern.engine.judging import Judge, check_probabilities
 from lantern.errors import LanternError, check_batch_size
 from lantern.models.token_grid import spread
 from lantern.runtime.cores import sharing_cores
@@ -163,7 +163,7 @@ class _Batch:
     def _first_tokens(self, prefill: Forward, rows: Tensor) -> Tensor:
         """The token behind the prefix, verified like any other: the tree is a root alone."""
         law = self.setup.sampling.law(prefill.logits)
-        check_law(law, self.target)
+        check_probabilities(law, self.target)
         probs = law.new_full((len(self), 1, law.shape[-1]), 1.0).index_copy(0, rows, law)
         root = TreeTopology.chain(0, law.device).tree(self.tokens[:, :1])
         return self.setup.verification(root, probs, self.setup.rule, self.noise).next_token[rows]
@@ -191,7 +191,7 @@ class _Batch:
         self.rounds.append(Round(*of_tree, draft_ms, verify_ms, accept_ms, images, parents, commit_ms))
         self.steps = [count + 1 for count in self.steps]
         if self._finish():
-            check_law(probs[:, 0], self.target)  # once an image: NaN in a cache entry reaches all later laws
+            check_probabilities(probs[:, 0], self.target)  # once an image: NaN in a cache entry reaches all later laws
         return tree
 
     def _write(self, tree: DraftTree, verdict: Verdict) -> None:

@@ -1,14 +1,17 @@
 """A user's images and captions as files hold them. Images become RGB arrays: rotated upright, transparency on white,
 centre-cropped to a square, resized. Captions are texts, or the numbers of classes."""
 
+import logging
+import os
 import warnings
 from collections.abc import Callable, Mapping
 from io import BytesIO
+from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from lantern.data.prompts import is_text
+from lantern.data.prompts import is_text, printable
 from lantern.errors import LanternError, is_whole
 
 READ = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif", ".jfif")
@@ -16,6 +19,8 @@ SUFFIXES = (*READ, ".heic", ".heif", ".jxl")  # of images; those that cannot be 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "AVIF", "PPM")  # EPS would start Ghostscript
 SYSTEM_FOLDERS = ("__macosx", "@eadir", "#recycle", "$recycle.bin", "lost+found")
 CAPTION_KEYS = ("caption", "text", "prompt")  # of a record, in this order
+NAMES_SHOWN = 10
+log = logging.getLogger(__name__)
 
 
 def load_image(content: bytes, size: int | None) -> np.ndarray:
@@ -65,6 +70,33 @@ def problem_of(read: Callable[[], bytes], size: int) -> str:
 def is_hidden(name: str) -> bool:
     """Whether a file or folder is one of those that systems and editors make beside a user's images."""
     return (name.startswith(".") and name != "..") or name.lower() in SYSTEM_FOLDERS
+
+
+def images_below(folder: str) -> set[Path]:
+    """Links to folders are followed after all else, each folder once: no loop is endless, and a folder that is reached
+    in two ways has its own name. What is hidden comes last and is only counted."""
+    images, hidden, seen = set(), [], set()
+    visible, linked, left_out = [folder], [], []  # folders still to be listed
+    while queue := visible or linked or left_out:
+        place = queue.pop(0)
+        if (real := os.path.realpath(place)) in seen:
+            continue
+        seen.add(real)
+        try:
+            entries = sorted(os.scandir(place), key=lambda entry: entry.name)
+        except OSError as error:
+            log.warning("%s cannot be listed (%s); its images were left out", printable(place), error.strerror)
+            continue
+        for entry in entries:
+            is_left_out = queue is left_out or is_hidden(entry.name)
+            if os.path.isdir(entry.path) and not (is_left_out and entry.is_symlink()):
+                (left_out if is_left_out else linked if entry.is_symlink() else visible).append(entry.path)
+            elif os.path.splitext(entry.name)[1].lower() in SUFFIXES and os.path.isfile(entry.path):
+                hidden.append(entry.path) if is_left_out else images.add(Path(entry.path))
+    if hidden:
+        shown = printable(", ".join(hidden[:NAMES_SHOWN]))
+        log.warning("left out %d images in hidden and system folders of %s: %s …", len(hidden), folder, shown)
+    return images
 
 
 def read_bytes(file: str, start: int, size: int) -> bytes:

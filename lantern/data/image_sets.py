@@ -18,8 +18,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from lantern.data.image_io import READ, load_image
-from lantern.data.imagefolder import images_below
+from lantern.data.image_io import READ, images_below, load_image
 from lantern.errors import LanternError, unwritable
 from lantern.runtime.files import replace_file
 

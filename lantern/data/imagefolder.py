@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lantern.data.image_io import CAPTION_KEYS, READ, SUFFIXES, caption_in, is_hidden, read_bytes, try_caption
+from lantern.data.image_io import CAPTION_KEYS, READ, caption_in, images_below, read_bytes, try_caption
 from lantern.data.prompts import LINE_END, decode_text, printable
-from lantern.data.splits import NAMES_SHOWN, IndexedImages, index_image
+from lantern.data.splits import IndexedImages, index_image
 from lantern.errors import LanternError
 
 IMAGES_PER_SHARD = 256  # of the index: at most so many are read again after a killed run
@@ -42,33 +42,6 @@ def find_images(folder: str) -> list[tuple[str, str, str]]:
         log.warning("%d files of metadata.jsonl are not in %s: %s …", len(absent), folder, ", ".join(absent[:3]))
     found = [(str(file), *_caption(file, lines)) for file in sorted(files)]
     return found + [line for line in others.values() if line[2]]
-
-
-def images_below(folder: str) -> set[Path]:
-    """Links to folders are followed after all else, each folder once: no loop is endless, and a folder that is reached
-    in two ways has its own name. What is hidden comes last and is only counted."""
-    images, hidden, seen = set(), [], set()
-    visible, linked, left_out = [folder], [], []  # folders still to be listed
-    while queue := visible or linked or left_out:
-        place = queue.pop(0)
-        if (real := os.path.realpath(place)) in seen:
-            continue
-        seen.add(real)
-        try:
-            entries = sorted(os.scandir(place), key=lambda entry: entry.name)
-        except OSError as error:
-            log.warning("%s cannot be listed (%s); its images were left out", printable(place), error.strerror)
-            continue
-        for entry in entries:
-            is_left_out = queue is left_out or is_hidden(entry.name)
-            if os.path.isdir(entry.path) and not (is_left_out and entry.is_symlink()):
-                (left_out if is_left_out else linked if entry.is_symlink() else visible).append(entry.path)
-            elif os.path.splitext(entry.name)[1].lower() in SUFFIXES and os.path.isfile(entry.path):
-                hidden.append(entry.path) if is_left_out else images.add(Path(entry.path))
-    if hidden:
-        shown = printable(", ".join(hidden[:NAMES_SHOWN]))
-        log.warning("left out %d images in hidden and system folders of %s: %s …", len(hidden), folder, shown)
-    return images
 
 
 def _read_metadata(path: Path) -> dict[Path, tuple[str, str, str]]:

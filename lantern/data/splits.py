@@ -14,7 +14,7 @@ import numpy as np
 from datasets import Dataset, Features, Value
 
 from lantern.data.cached_table import MakeRows, cache_key, cached_rows, expand_home
-from lantern.data.image_io import load_image, problem_of
+from lantern.data.image_io import NAMES_SHOWN, load_image, problem_of
 from lantern.data.prompts import is_text, printable
 from lantern.errors import LanternError
 from lantern.runtime.files import replace_text
@@ -24,7 +24,6 @@ FEATURES = Features(
     {name: Value("string") for name in ("file", "name", "caption", "problem")}
     | {name: Value("int64") for name in ("start", "size")}
 )
-NAMES_SHOWN = 10
 RULES = 2  # by which samples are used or listed; an index made by others is made again
 log = logging.getLogger(__name__)
 Place = tuple[str, int, int]  # file, start, size

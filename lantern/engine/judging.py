@@ -44,7 +44,7 @@ class Judge:
         return probs, Verdict(*decided)
 
 
-def check_law(law: Tensor, target: Target) -> None:
+def check_probabilities(law: Tensor, target: Target) -> None:
     """law [B, V], NaN in every code if logits were NaN or infinite. Then caches are freed: a NaN in them would reach
     later images even where masked."""
     if isnan(law[:, 0].sum().item()):

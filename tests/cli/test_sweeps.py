@@ -45,6 +45,8 @@ def test_every_published_figure_is_of_a_method_and_of_settings_that_can_be_run(n
 def described(cfg, model: str) -> dict[str, object]:
     """The keys of a result row that published figures are found by."""
     rule = {key: value for key, value in cfg.acceptance.items() if not key.startswith("_")}
+    if 0 < rule.get("k", 1) < 1:
+        rule["k"] = round(rule["k"] * 16_384)  # of LlamaGen's codes
     chosen = {"method": cfg.hydra.runtime.choices.method, "model": model, "tree": cfg.tree.get("name")}
     further = {f"acceptance.{key}": value for key, value in rule.items()}
     return {**chosen, **rule, **further, "temperature": cfg.sampling.temperature}

@@ -91,7 +91,8 @@ READ = {"target": "a", "model.tokenizer": "b"}
 def test_a_finished_point_is_reused_for_the_same_request_only(tmp_path):
     request = request_hash(CONFIG, READ)
     assert not is_finished(tmp_path, request)
-    replace_text(tmp_path / "summary.json", '{"AR": {"model": "m", "drafter": "none", "tree": "none", "acceptance": "exact"}}')
+    row = {"model": "m", "drafter": "none", "tree": "none", "acceptance": "exact"}
+    replace_text(tmp_path / "summary.json", json.dumps({"AR": row}))
     mark_finished(tmp_path, request)
     assert is_finished(tmp_path, request_hash(CONFIG | {"shards": 2, "paths": {"root": "/b"}}, READ))
     assert not is_finished(tmp_path, request_hash(CONFIG | {"seed": 1}, READ))

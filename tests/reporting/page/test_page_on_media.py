@@ -28,7 +28,13 @@ def crowded(tmp_path):
     keys += [f"{name}_accuracy" for name in ("texture", "shape", "colour", "all")]
     names = ("none", "eagle", "refined_jacobi", "refined_branches")
     rows = [
-        {"drafter": name, "acceptance": "lantern_pp_released", "tree": "naive_extend_57", "method": f"{name}_lantern"}
+        {
+            "model": "llamagen",
+            "drafter": name,
+            "acceptance": "lantern_pp_released",
+            "tree": "naive_extend_57",
+            "method": f"{name}_lantern",
+        }
         | {key + end: value for key in keys for end, value in (("", 0.0123), ("_low", 0.0119), ("_high", 0.0127))}
         for name in names
     ]
