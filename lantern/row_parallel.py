@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lantern.decoding import DecodingSetup, check_request
-from lantern.engine.judging import check_law
+from lantern.engine.judging import check_probabilities
 from lantern.errors import LanternError, check_whole
 from lantern.models.token_grid import has_latents
 from lantern.noise import GreedyNoise, Noise, Purpose, gumbel_argmax
@@ -220,7 +220,7 @@ class RowParallel:
             rounds.append(record._replace(images=tuple(first_image + number for number in alive)))
             left = [index for index, image in enumerate(active) if not image.is_complete]
             if len(left) < len(alive):
-                check_law(laws[:, 0], target)
+                check_probabilities(laws[:, 0], target)
                 alive = [alive[index] for index in left]
                 for part in (target, noise):
                     part.keep(torch.tensor(left, dtype=torch.long, device=device))
@@ -230,7 +230,7 @@ class RowParallel:
 @sharing_cores
 def _first_law(target: AnyOrderTarget, sampling: Sampling, prompts: Sequence[str], rows: Tensor) -> Tensor:
     law = sampling.law(target.prefill(prompts, rows).logits)
-    check_law(law, target)
+    check_probabilities(law, target)
     return law
 
 

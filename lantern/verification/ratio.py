@@ -46,7 +46,7 @@ class RatioProposals:
         unit = (whole.double() + 0.5) * 2.0**-32  # within (0, 1)
         heights = laws.double().cumsum(-1)
         drawn = torch.searchsorted(heights, unit[..., None] * heights[..., -1:], right=True)[..., 0]
-        return drawn.clamp(max=laws.shape[-1] - 1)  # a law of NaN gives a code, too: decoding.check_probabilities ends the image
+        return drawn.clamp(max=laws.shape[-1] - 1)  # of NaN, too: check_probabilities ends the image
 
 
 class Ratio:
