@@ -250,10 +250,12 @@ def _marks(row: Row, notes: Mapping[str, int]) -> str:
 
 def _cautions(table: Table, kept: Mapping[str, Row]) -> list[str]:
     """What a reader must know before rows are compared."""
-    found, times = [], [row["baseline_latency_s"] for row in kept.values() if row.get("baseline_latency_s")]
-    if "speedup" in table.columns and times and max(times) > SPREAD * min(times):
+    found = []
+    timed = [row for row in kept.values() if row.get("baseline_latency_s") and not row["compile"]]
+    times = sorted(row["baseline_latency_s"] for row in timed)
+    if "speedup" in table.columns and times and times[-1] > SPREAD * times[0]:
         found.append(
-            f"Plain decoding took {min(times):.2f} to {max(times):.2f} s an image while these rows were timed: the "
+            f"Plain decoding took {times[0]:.2f} to {times[-1]:.2f} s an image while these rows were timed: the "
             "machine changed, and speed-ups of different rows are not strictly comparable."
         )
     sampled = [row for row in kept.values() if row.get("output_tv_floor") is not None]
