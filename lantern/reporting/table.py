@@ -143,11 +143,13 @@ def label_rows(rows: Sequence[Row]) -> list[str]:
     groups: dict[object, list[Row]] = {}
     for row in rows:
         groups.setdefault(_method(row), []).append(row)
-    named = ["method"] if len(groups.keys() - {"AR"}) > 1 else []
+    is_named = len(groups.keys() - {"AR"}) > 1  # rows without a method by their rule
     keys = {method: _differing(alike) for method, alike in groups.items()}
     if any("drafter_hash" in own for own in keys.values()):  # then every row names its drafter
         keys = {method: own if "drafter_hash" in own else ["drafter_hash", *own] for method, own in keys.items()}
-    keys = {method: own if method == "AR" else [*named, *own] for method, own in keys.items()}
+    for method in keys.keys() - {"AR"} if is_named else ():
+        if method or keys[method]:
+            keys[method] = [*dict.fromkeys(["method" if method else "acceptance", *keys[method]])]
     labels = [_label(row, keys[_method(row)]) for row in rows]
     counts = [labels[:index].count(label) for index, label in enumerate(labels)]
     return [f"{label} #{count + 1}" if count else label for label, count in zip(labels, counts, strict=True)]
