@@ -120,6 +120,8 @@ def _module_of(target: str) -> list[tuple[str, Path]]:
     """The name and file of the module that holds a class or function; none for this package's, whose hash is
     code_hash's, for those that have a version on record, and for missing ones, which instantiating tells."""
     names = target.split(".")
+    if names[0] in VERSIONED:
+        return []
     for count in range(len(names) - 1, 0, -1):
         try:
             spec = importlib.util.find_spec(".".join(names[:count]))
@@ -127,7 +129,7 @@ def _module_of(target: str) -> list[tuple[str, Path]]:
             continue
         if spec and spec.origin and spec.origin.endswith(".py"):
             path = Path(spec.origin).resolve()
-            return [] if path.is_relative_to(PACKAGE) or names[0] in VERSIONED else [(spec.name, path)]
+            return [] if path.is_relative_to(PACKAGE) else [(spec.name, path)]
     return []
 
 

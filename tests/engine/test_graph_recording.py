@@ -36,19 +36,25 @@ def test_a_recording_that_computes_something_else_is_refused(error, caplog):
 ALLOCATOR, DRIVER = torch.OutOfMemoryError("CUDA out of memory"), torch.AcceleratorError("CUDA error: out of memory")
 
 
-@pytest.mark.parametrize(
-    "error", [ALLOCATOR, pytest.param(DRIVER, marks=pytest.mark.full)], ids=["allocator", "driver"]
-)
-def test_a_lack_of_memory_ends_one_recording_and_not_all(error, caplog):
-    """Catches graphs that are off for good, in silence, after a moment of full memory."""
-    recorder, failures = Recorder(), [error]
+def failing_first(recorder: Recorder, error: Exception):
+    """A recorder whose first recording raises an error."""
+    failures = [error]
 
     def records(run):
         if failures:
             raise failures.pop()
         return recorder(run)
 
-    target = recorded_target(records)
+    return records
+
+
+@pytest.mark.parametrize(
+    "error", [ALLOCATOR, pytest.param(DRIVER, marks=pytest.mark.full)], ids=["allocator", "driver"]
+)
+def test_a_lack_of_memory_ends_one_recording_and_not_all(error, caplog):
+    """Catches graphs that are off for good, in silence, after a moment of full memory."""
+    recorder = Recorder()
+    target = recorded_target(failing_first(recorder, error))
     with caplog.at_level(logging.WARNING):
         for drafter in ("static", "plain"):  # in one cache's memory
             assert torch.equal(decode(target, drafter, 2), decode(tiny_target(), drafter, 2))
@@ -66,14 +72,8 @@ CAPTURING = torch.AcceleratorError("CUDA error: operation not permitted when str
 def test_another_error_refuses_its_shape_alone_and_recording_begins_anew_after_a_release(caplog):
     """Catches one pass that reads from the device, and with it every later setting of a sweep launched kernel by
     kernel; and a row that hides it, since its images have moved the cache after it was timed."""
-    recorder, failures = Recorder(), [CAPTURING]
-
-    def records(run):
-        if failures:
-            raise failures.pop()
-        return recorder(run)
-
-    target = recorded_target(records)
+    recorder = Recorder()
+    target = recorded_target(failing_first(recorder, CAPTURING))
     with caplog.at_level(logging.WARNING):
         assert torch.equal(decode(target, "static", 2), decode(tiny_target(), "static", 2))
     assert caplog.text.count("is not recorded as a CUDA graph after an error") == 1
