@@ -92,7 +92,7 @@ class HubImages:
             rows = load_dataset(name, split=split, streaming=True)
         except Exception as error:  # of datasets, the Hub's client, and the readers of every format
             raise LanternError(
-                f"references={name}:{split} cannot be read ({str(error).splitlines()[0].rstrip('.')}); give a data set "
+                f"{name}:{split} cannot be read ({str(error).splitlines()[0].rstrip('.')}); give a data set "
                 "of the Hub as name:split, or a folder, or an .npz"
             ) from error
         columns = [key for key, kind in (rows.features or {}).items() if isinstance(kind, ImageColumn)]
