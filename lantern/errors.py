@@ -37,6 +37,12 @@ def no_value(setting: str) -> str:
     return f"{setting} has no value; give {setting}=…"
 
 
+def first_line(error: BaseException) -> str:
+    """Of what an error says, without a full stop; its kind where it says nothing."""
+    lines = filter(None, map(str.strip, str(error).splitlines()))
+    return next(lines, type(error).__name__).rstrip(".")
+
+
 def check_whole(group: str, **settings: object) -> None:
     for name, value in settings.items():
         if value is None:

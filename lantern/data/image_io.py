@@ -4,14 +4,14 @@ centre-cropped to a square, resized. Captions are texts, or the numbers of class
 import logging
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from lantern.data.prompts import is_text, printable
+from lantern.data.foreign import is_text, printable
 from lantern.errors import LanternError, is_whole
 
 READ = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif", ".jfif")
@@ -115,7 +115,9 @@ def try_caption(read: Callable[[], object]) -> tuple[str, str]:
 
 
 def caption_of(value: object) -> str:
-    """A text without spaces around it, a class's number as text; "" for None."""
+    """A text without spaces around it, the first of several, a class's number as text; "" for None."""
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        value = value[0] if value else None
     text = str(value) if is_whole(value) else "" if value is None else value
     if not isinstance(text, str):
         raise LanternError(f"it has the caption {str(value)[:80]}; give a text for each image, or a class's number")
@@ -124,7 +126,12 @@ def caption_of(value: object) -> str:
     return text.strip()
 
 
-def caption_in(record: object) -> str:
-    """The first caption of a record that has one under CAPTION_KEYS, else ""."""
-    values = [record.get(key) for key in CAPTION_KEYS] if isinstance(record, Mapping) else []
+def caption_keys(named: str | None) -> tuple[str, ...]:
+    """The keys of a record under which its caption is looked for: the one that a setting names, or the usual ones."""
+    return (str(named),) if named else CAPTION_KEYS
+
+
+def caption_in(record: object, keys: Sequence[str] = CAPTION_KEYS) -> str:
+    """The first caption of a record that has one, else ""."""
+    values = [record.get(key) for key in keys] if isinstance(record, Mapping) else []
     return next(filter(None, map(caption_of, values)), "")

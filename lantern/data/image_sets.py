@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 from zipfile import BadZipFile, ZipFile
 
-import fsspec
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
+from lantern.data.dataset_stream import Stream
 from lantern.data.image_io import READ, images_below, load_image
 from lantern.errors import LanternError, unwritable
 from lantern.runtime.files import replace_file
@@ -84,25 +84,15 @@ class HubImages:
     the last."""
 
     def __init__(self, name: str, split: str, count: int | None = None, size: int | None = None) -> None:
-        from datasets import Image as ImageColumn
-        from datasets import load_dataset  # takes seconds to import
-
-        self.name, self.size = name, size
-        try:
-            rows = load_dataset(name, split=split, streaming=True)
-        except Exception as error:  # of datasets, the Hub's client, and the readers of every format
-            raise LanternError(
-                f"{name}:{split} cannot be read ({str(error).splitlines()[0].rstrip('.')}); give a data set "
-                "of the Hub as name:split, or a folder, or an .npz"
-            ) from error
-        columns = [key for key, kind in (rows.features or {}).items() if isinstance(kind, ImageColumn)]
-        if not columns:
+        self.name, self.size, self.stream = name, size, Stream(name, split)
+        if self.stream.image_column is None:
             raise LanternError(f"{name}:{split} has no column of images; give another data set or split")
-        self._column = columns[0]
-        self._rows = rows.select_columns(columns[:1]).cast_column(columns[0], ImageColumn(decode=False))
-        known = rows.info.splits[split].num_examples if rows.info.splits and split in rows.info.splits else None
-        self._count = min(filter(None, (count, known)), default=0) or sum(1 for _ in self._rows)
-        self._position, self._stream = 0, iter(self._rows)
+        self._columns = [self.stream.image_column]
+        self._count = min(filter(None, (count, self.stream.count)), default=0) or sum(1 for _ in self._read())
+        self._position, self._rows = 0, self._read()
+
+    def _read(self) -> Iterator[dict[str, Any]]:
+        return self.stream.read(self._columns)
 
     def __len__(self) -> int:
         return self._count
@@ -110,24 +100,14 @@ class HubImages:
     def __getitem__(self, which: slice) -> Tensor:
         start, stop, _ = which.indices(len(self))
         if start < self._position:
-            self._position, self._stream = 0, iter(self._rows)
-        taken = islice(self._stream, start - self._position, stop - self._position)
+            self._position, self._rows = 0, self._read()
+        taken = islice(self._rows, start - self._position, stop - self._position)
         self._position = stop
-        cells = (row[self._column] for row in taken)
+        cells = (row[self._columns[0]] for row in taken)
         names = (f"image {number} of {self.name}" for number in range(start, stop))
         return _as_tensor(
-            _pixels(partial(self._content, c), self.size, name) for c, name in zip(cells, names, strict=True)
+            _pixels(partial(self.stream.content, c), self.size, name) for c, name in zip(cells, names, strict=True)
         )
-
-    def _content(self, cell: Mapping[str, Any]) -> bytes:
-        """Of a path in a cell only what lies in the data set's own folder, or is remote, is opened."""
-        if (content := cell["bytes"]) is not None:
-            return content
-        path, home = str(cell["path"]), Path(self.name).resolve()
-        if "://" not in path and not Path(path).resolve().is_relative_to(home):
-            raise LanternError(f"its cell names the file {path} outside the data set")
-        with fsspec.open(path, "rb") as file:
-            return file.read()
 
 
 def open_images(source: str | Path, size: int | None = None) -> Images:
@@ -235,7 +215,8 @@ def write_dpg(folder: Path, images: Images, prompts: Sequence[Mapping], numbers:
         grid = Image.new("RGB", (across * width, ceil(len(own) / across) * height))
         for place, pixels in enumerate(own):
             grid.paste(Image.fromarray(pixels), (place % across * width, place // across * height))
-        grid.save(folder / f"{prompt.get('name', f'{number:05d}')}.png")
+        name = Path(str(prompt.get("name", f"{number:05d}"))).name  # of the folder alone, whatever a foreign table says
+        grid.save(folder / f"{name}.png")
 
 
 LAYOUTS = {"adm": write_adm, "geneval": write_geneval, "dpg": write_dpg}

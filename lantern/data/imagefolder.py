@@ -1,84 +1,129 @@
-"""Data set of a folder of captioned images (conf/data/imagefolder.yaml). Captions come from metadata.jsonl (file_name,
-text) or from a .txt file beside each image."""
+"""Data set of a folder of images (conf/data/imagefolder.yaml). Captions come from the metadata of the folder or of one
+in it (metadata.jsonl, .csv or .parquet, with file_name and a caption), or from a .txt file beside each image. For a
+model of classes an image without one has the class of its folder."""
 
-import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lantern.data.image_io import CAPTION_KEYS, READ, caption_in, images_below, read_bytes, try_caption
-from lantern.data.prompts import LINE_END, decode_text, printable
-from lantern.data.splits import IndexedImages, index_image
+from lantern.data.foreign import TABLES, Record, decode_text, printable, read_records
+from lantern.data.image_io import READ, caption_in, caption_keys, images_below, read_bytes, try_caption
+from lantern.data.splits import IndexedImages, index_image, is_readable
 from lantern.errors import LanternError
+from lantern.runtime.home import HOME
 
 IMAGES_PER_SHARD = 256  # of the index: at most so many are read again after a killed run
+SYNSETS = HOME / "data" / "imagenet_synsets.txt"  # of ImageNet's classes 0 to 999
+Lines = dict[Path, tuple[str, str, str]]  # by image: the name, caption and problem of its line of metadata
 log = logging.getLogger(__name__)
 
 
 def image_folder(
-    folder: str, size: int, cache_dir: str, validation_share: float = 0.1, num_workers: int = 2
-) -> IndexedImages:
-    """All images below `folder`, recursively. a.png and a.jpg share a.txt and are two images."""
+    folder: str, size: int, cache_dir: str, validation_share: float = 0.1, num_workers: int = 2,
+    caption_column: str | None = None, num_classes: int | None = None,
+) -> IndexedImages:  # fmt: skip
+    """All images below `folder`, recursively. a.png and a.jpg share a.txt and are two images. caption_column: of the
+    metadata, else caption, text or prompt; num_classes: of a model that is told classes, which folders then are."""
     folder = os.path.expanduser(str(folder))
-    items = [(*sample, size) for sample in find_images(folder)]
+    items = [(*sample, size) for sample in find_images(folder, caption_keys(caption_column), num_classes)]
     return IndexedImages(
         folder, items, index_files, read_bytes, size, cache_dir, validation_share, num_workers, IMAGES_PER_SHARD
     )
 
 
-def find_images(folder: str) -> list[tuple[str, str, str]]:
+def find_images(
+    folder: str, keys: Sequence[str] = caption_keys(None), num_classes: int | None = None
+) -> list[tuple[str, str, str]]:
     """Files, captions and problems ("" where none was found): of the images, sorted by file name, and of those lines of
-    metadata.jsonl that name none of them and cannot be used."""
+    metadata that name none of them and cannot be used."""
     if not os.path.isdir(folder):
         raise LanternError(f"no folder {folder}; name a folder of images with data.folder=...")
     files = images_below(folder)
     if not files:
         raise LanternError(f"no images in {folder}; put files ending in {' '.join(READ)} there")
-    lines = _read_metadata(Path(folder) / "metadata.jsonl")
+    lines: Lines = {}
+    for table in _find_metadata(Path(folder), files):
+        _add_metadata(lines, table, keys)
     others = {file: line for file, line in lines.items() if file not in files}
-    if absent := sorted(printable(str(file)) for file, (_, _, problem) in others.items() if not problem):
-        log.warning("%d files of metadata.jsonl are not in %s: %s …", len(absent), folder, ", ".join(absent[:3]))
-    found = [(str(file), *_caption(file, lines)) for file in sorted(files)]
+    if absent := [(name, printable(str(file))) for file, (name, _, problem) in others.items() if not problem]:
+        count, (name, first) = len(absent), absent[0]
+        log.warning("%d files that metadata names are not in %s, the first in %s: %s …", count, folder, name, first)
+    named = {file.parent.name for file in files if file.parent != Path(folder)} if num_classes else set()
+    classes = class_numbers(named, num_classes) if num_classes and named else {}
+    found = [(str(file), *_caption(file, lines, classes)) for file in sorted(files)]
     return found + [line for line in others.values() if line[2]]
 
 
-def _read_metadata(path: Path) -> dict[Path, tuple[str, str, str]]:
-    """The name, caption and problem of each line of metadata.jsonl, by the file that it is about."""
-    lines: dict[Path, tuple[str, str, str]] = {}
-    text = decode_text(path.read_bytes()) if path.is_file() else ""
-    for number, line in enumerate(LINE_END.split(text), start=1):
-        if line.strip():
-            name = f"{path} line {number}"
-            file, caption, problem = _read_line(line, path.parent, name)
-            if lines.setdefault(file, (name, caption, problem))[1] != caption:
-                named = printable(os.path.relpath(file, path.parent))
-                log.warning("%s names %s again; its first caption is used", name, named)
-    return lines
+def _find_metadata(folder: Path, files: set[Path]) -> list[Path]:
+    """The tables in the folders of the images and in those above, the outer ones first."""
+    places = {folder}
+    for place in {file.parent for file in files}:
+        while place not in places:
+            places.add(place)
+            place = place.parent
+    tables = [place / f"metadata{suffix}" for place in sorted(places) for suffix in TABLES]
+    return [table for table in tables if is_readable(str(table))]
 
 
-def _read_line(line: str, folder: Path, name: str) -> tuple[Path, str, str]:
-    file = Path(name)  # until the line is known to be about another
+def _add_metadata(lines: Lines, table: Path, keys: Sequence[str]) -> None:
+    for record in read_records(table):
+        file, caption, problem = _read_record(record, table.parent, keys)
+        if lines.setdefault(file, (record.name, caption, problem))[1] != caption:
+            named = printable(os.path.relpath(file, table.parent))
+            log.warning("%s names %s again; its first caption is used", record.name, named)
+
+
+def _read_record(record: Record, folder: Path, keys: Sequence[str]) -> tuple[Path, str, str]:
+    file, values = Path(record.name), record.values  # until the record is known to be about another file
     try:
-        record = json.loads(line)
-        file = folder / record["file_name"]
-        if not record.keys() & set(CAPTION_KEYS):
-            raise KeyError("text")
-        return file, caption_in(record), ""
+        if record.problem:
+            raise LanternError(record.problem)
+        file = folder / values["file_name"]
+        if not values.keys() & set(keys):
+            raise KeyError(keys[0])
+        return file, caption_in(values, keys), ""
     except LanternError as error:
         return file, "", str(error)
-    except (ValueError, TypeError, LookupError, RecursionError):  # of brackets and digits without end, among others
-        return file, "", f'it is {line[:80]!r}; write {{"file_name": "a.png", "text": "a caption"}}'
+    except (ValueError, TypeError, LookupError):
+        shown = printable(str(values)[:80])
+        return file, "", f"it is {shown}; give a row the name of its image as file_name, and its caption as {keys[0]}"
 
 
-def _caption(file: Path, lines: dict[Path, tuple[str, str, str]]) -> tuple[str, str]:
-    """The caption of an image and its problem, by its line of metadata.jsonl, else by the .txt beside it."""
+def _caption(file: Path, lines: Lines, classes: dict[str, int]) -> tuple[str, str]:
+    """The caption of an image and its problem, by its line of the metadata, else by the .txt beside it, else its
+    folder's class."""
     name, caption, problem = lines.get(file, ("", "", ""))
-    text = file.with_suffix(".txt")
-    if caption or problem or not text.is_file():
+    text = next(filter(Path.is_file, (file.with_suffix(suffix) for suffix in (".txt", ".TXT"))), None)
+    if caption or problem:
         return caption, problem and f"{name}: {problem}"
+    if text is None:
+        return str(classes.get(file.parent.name, "")), ""
     return try_caption(lambda: decode_text(text.read_bytes()))
+
+
+def class_numbers(folders: set[str], num_classes: int) -> dict[str, int]:
+    """The class of each folder: of an ImageNet synset its place among the 1,000, of a number the number itself, else
+    its place among these folders, sorted by name."""
+    names = sorted(folders)
+    synsets = {synset: number for number, synset in enumerate(SYNSETS.read_text().split())}
+    if folders <= synsets.keys():
+        numbers = {name: synsets[name] for name in names}
+    elif all(name.isascii() and name.isdecimal() for name in names):
+        numbers = {name: int(name) for name in names}
+    else:
+        numbers = {name: number for number, name in enumerate(names)}
+        log.warning(
+            "%d folders are taken as the classes 0 to %d in the order of their names, %s first; for others name the "
+            "folders by the classes' numbers", len(names), len(names) - 1, printable(names[0]),
+        )  # fmt: skip
+    if too_high := [name for name in names if numbers[name] >= num_classes]:
+        raise LanternError(
+            f"the folder {printable(too_high[0])} is class {numbers[too_high[0]]}, and the model has {num_classes} "
+            "classes from 0 on; give another folder, or one of images with captions to a model of texts"
+        )
+    return numbers
 
 
 def index_files(items: list[tuple[str, str, str, int]]) -> Iterator[dict[str, Any]]:

@@ -2,52 +2,50 @@
 and a column of captions. Row groups are read in place; nothing is converted, and no path in a cell is opened."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 import pyarrow
 import pyarrow.parquet
 
-from lantern.data.image_io import try_caption
+from lantern.data.foreign import column_of
+from lantern.data.image_io import caption_keys, try_caption
 from lantern.data.splits import IndexedImages, find_files, index_image, index_row, is_readable
-from lantern.errors import LanternError
+from lantern.errors import LanternError, first_line
 
 SEPARATOR = "\0"  # between a file and its column in the index
 
 
 def parquet_images(
-    files: str, size: int, cache_dir: str, image_column: str = "image", caption_column: str = "caption",
+    files: str, size: int, cache_dir: str, image_column: str = "image", caption_column: str | None = None,
     validation_share: float = 0.1, num_workers: int = 2,
 ) -> IndexedImages:  # fmt: skip
-    """files: a folder of .parquet files or a pattern."""
+    """files: a folder of .parquet files or a pattern; caption_column: else caption, text or prompt."""
     files = os.path.expanduser(str(files))
     found = find_files(files, ".parquet")
     if not found:
         raise LanternError(f"no parquet files at {files}; give a folder or a pattern with data.files=...")
-    items = [(file, image_column, caption_column, size) for file in found]
+    items = [(file, image_column, caption_keys(caption_column), size) for file in found]
     return IndexedImages(files, items, index_files, read_cell, size, cache_dir, validation_share, num_workers)
 
 
-def index_files(items: list[tuple[str, str, str, int]]) -> Iterator[dict[str, Any]]:
-    """Rows of the index of each (file, image column, caption column, image size)."""
+def index_files(items: list[tuple[str, str, Sequence[str], int]]) -> Iterator[dict[str, Any]]:
+    """Rows of the index of each (file, image column, possible caption columns, image size)."""
     for file, *columns, size in items:
         try:
             yield from _index_file(file, *columns, size)
         except (pyarrow.ArrowException, OSError, LanternError) as error:
-            yield index_row(file, file, f"not readable as parquet: {str(error).splitlines()[0]}")
+            yield index_row(file, file, f"not readable as parquet: {first_line(error)}")
 
 
-def _index_file(file: str, image_column: str, caption_column: str, size: int) -> Iterator[dict[str, Any]]:
+def _index_file(file: str, image_column: str, keys: Sequence[str], size: int) -> Iterator[dict[str, Any]]:
     if not is_readable(file):  # opening a named pipe would wait for ever
         raise LanternError("it is no file, or may not be read")
     with pyarrow.parquet.ParquetFile(file) as opened:
         names, groups = opened.schema_arrow.names, opened.num_row_groups
-        if missing := {image_column, caption_column} - set(names):
-            raise LanternError(
-                f"it has no column {', '.join(sorted(missing))}, only {', '.join(names)}; "
-                "name them with data.image_column=... and data.caption_column=..."
-            )
+        image_column = column_of(names, [image_column], "data.image_column=…", "it")
+        caption_column = column_of(names, keys, "data.caption_column=…", "it")
         captions = [opened.read_row_group(g, [caption_column])[caption_column] for g in range(groups)]
     location = f"{file}{SEPARATOR}{image_column}"
     for group, cells in enumerate(captions):

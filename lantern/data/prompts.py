@@ -1,76 +1,96 @@
-"""Prompts from a named list of data/prompts, a literal list, or a text file with one prompt per line; and each image's
-copy number and noise seed."""
+"""Prompts from a named list, a literal one, a file, a table or a data set of the Hub; and each image's copy number and
+noise seed."""
 
-import json
 import os
 import re
-from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
+from lantern.data.foreign import LINE_END, column_of, decode_text, is_text, read_records
 from lantern.errors import LanternError
 from lantern.noise import image_seed
 from lantern.runtime.files import is_file
 
 DEV_SHARE = 4  # one prompt in so many is for tuning
 SPLITS = ("all", "dev", "test")
-LINE_END = re.compile(r"\r\n|\n|\r")  # str.splitlines also splits at rarer characters
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")  # tab and line feed left out
-UNPRINTABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 MAX_NAME = 56  # letters of a prompt in a file name
+KEYS = ("prompt", "caption", "text")  # of a row, in this order
+TABLE = re.compile(r"(.+\.(?:jsonl|csv|parquet))(?::([^:/]+))?")  # with a column
+HUB_PROMPTS = re.compile(r"([\w.-]+/[\w.-]+):([\w.-]+)(?::([^:/]+))?")  # a data set, a split, a column
+BENCHMARKS = {  # of others, read where they are; licences as stated there
+    "coco": "phiyodr/coco2017:validation:captions",  # 5,000, the first caption of each image of val2017; CC BY 4.0
+    "parti": "nateraw/parti-prompts:train:Prompt",  # 1,632; Apache 2.0
+    "drawbench": "sayakpaul/drawbench:train:Prompts",  # 200; Apache 2.0
+    "geneval": "https://raw.githubusercontent.com/djghosh13/geneval/d927da8e42fde2b1b5cd743da4df5ff83c1654ff/prompts/"
+    "evaluation_metadata.jsonl",  # 553; MIT
+    "dpg": "https://raw.githubusercontent.com/TencentQQGYLab/ELLA/main/dpg_bench/dpg_bench.csv",  # 1,065; Apache 2.0
+}
 
 
 def load_prompts(source: str | Sequence[str], folder: str | Path) -> list[str]:
-    """source: the name of a list in `folder`, a literal list, or a file; blank lines are skipped."""
-    if isinstance(source, Sequence) and not isinstance(source, str):
-        return _without_blanks([str(prompt).strip() for prompt in source], "the prompt list")
-    named = Path(folder) / f"{source}.txt"
-    path = named if is_file(named) else Path(os.path.expanduser(str(source)))
-    return _without_blanks(LINE_END.split(_read(path, Path(folder))), str(path))
-
-
-def decode_text(content: bytes) -> str:
-    """UTF-8, or UTF-16 where a byte order mark says so. Other bytes become lone surrogates, which is_text finds."""
-    if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
-        with suppress(UnicodeDecodeError):
-            return content.decode("utf-16")
-    return content.decode("utf-8-sig", errors="surrogateescape")
-
-
-def is_text(text: str) -> bool:
-    """Whether a text can be written as UTF-8: it has no lone surrogate."""
-    return text.isascii() or re.search("[\ud800-\udfff]", text) is None
-
-
-def printable(text: str) -> str:
-    """The text in one line, without what a terminal would obey or could not show."""
-    return UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
+    """The texts of prompt_records."""
+    return [record["prompt"] for record in prompt_records(source, folder)]
 
 
 def prompt_records(source: str | Sequence[str], folder: str | Path) -> list[dict]:
-    """Prompts as {"prompt": text}, of load_prompts' sources; of a .jsonl with all that its lines hold, as GenEval has
-    them; of a folder of .txt files with the "name" of each file, as DPG-bench has them."""
-    path = Path(source).expanduser() if isinstance(source, str) else None
-    if path is not None and path.is_dir():
+    """Prompts as {"prompt": text}. source: a literal list; the name of a list in `folder` or of BENCHMARKS; a file with
+    a prompt a line; a table (.jsonl, .csv, .parquet) or a split of a data set of the Hub, user/name:split, each with
+    :column behind it where that is not one of KEYS; a folder of .txt files. Of a .jsonl or .csv all columns are kept,
+    as GenEval's layout needs them, of a folder the "name" of each file, as DPG-bench's does."""
+    if isinstance(source, Sequence) and not isinstance(source, str):
+        found = _without_blanks([str(prompt).strip() for prompt in source], "the prompt list")
+        return [{"prompt": prompt} for prompt in found]
+    place = BENCHMARKS.get(source, str(source))
+    if is_file(named := Path(folder) / f"{source}.txt"):
+        place = str(named)
+    path = Path(os.path.expanduser(place))
+    if table := TABLE.fullmatch(str(path) if "://" not in place else place):
+        records = _of_table(table[1], table[2])
+    elif os.path.isdir(path):
         files = sorted(path.glob("*.txt"))
-        found = [{"prompt": " ".join(_read(file, Path(folder)).split()), "name": file.stem} for file in files]
-    elif path is not None and path.suffix == ".jsonl":
-        try:
-            found = [json.loads(line) for line in _read(path, Path(folder)).splitlines() if line.strip()]
-        except json.JSONDecodeError as error:
-            raise LanternError(
-                f"prompts={path} is no JSON ({error}); give an object with a prompt in each line"
-            ) from error
-        if not all(isinstance(one, dict) and isinstance(one.get("prompt"), str) for one in found):
-            raise LanternError(f'prompts={path} has a line without a "prompt"; give one in each line')
+        records = [{"prompt": " ".join(_read(file, Path(folder)).split()), "name": file.stem} for file in files]
+    elif not os.path.exists(path) and (found := HUB_PROMPTS.fullmatch(place)):
+        records = _of_hub(*found.groups())
     else:
-        found = [{"prompt": prompt} for prompt in load_prompts(source, folder)]
-    _without_blanks([one["prompt"] for one in found], str(source))
-    return found
+        records = [{"prompt": line.strip()} for line in LINE_END.split(_read(path, Path(folder))) if line.strip()]
+    _without_blanks([record["prompt"] for record in records], place)
+    return records
+
+
+def _of_table(place: str, column: str | None) -> list[dict]:
+    """The rows of a table with a prompt each; of several with one item_id, as DPG-bench's has, the first."""
+    records: dict[object, dict] = {}
+    for record in read_records(place if "://" in place else Path(place)):
+        if (item := record.values.get("item_id", record.name)) in records:
+            continue
+        key = column or next((key for key in KEYS if key in record.values), KEYS[0])
+        prompt = _text(record.values.get(key))
+        if record.problem or not prompt:
+            raise LanternError(
+                f"prompts: {record.name}: {record.problem or f'it has no {key!r}'}; give each row a prompt, or name "
+                f"the column: {place}:column"
+            )
+        plain = {} if place.endswith(".parquet") else record.values
+        records[item] = plain | ({"name": str(item)} if "item_id" in plain else {}) | {"prompt": prompt}
+    return list(records.values())
+
+
+def _of_hub(name: str, split: str, column: str | None) -> list[dict]:
+    from lantern.data.dataset_stream import Stream  # imports pyarrow
+
+    stream, place = Stream(name, split), f"{name}:{split}"
+    column = column_of(stream.columns, [column] if column else KEYS, f"prompts={place}:column", place)
+    return [{"prompt": _text(cells[column].as_py())} for cells in stream.read([column])]
+
+
+def _text(value: object) -> str:
+    """A prompt, or the first of an image's several captions."""
+    value = value[0] if isinstance(value, list) and value else value
+    return value.strip() if isinstance(value, str) else ""
 
 
 def split_prompts(prompts: Sequence[str], split: str) -> list[str]:
@@ -140,7 +160,7 @@ def _read(path: Path, folder: Path) -> str:
     try:
         text = decode_text(path.read_bytes())
     except OSError as error:
-        names = ", ".join(sorted(file.stem for file in folder.glob("*.txt"))) or "none"
+        names = ", ".join([*sorted(file.stem for file in folder.glob("*.txt")), *BENCHMARKS])
         raise LanternError(
             f"prompts={path} cannot be read ({error.strerror}); give a text file with a prompt a line, a list such as "
             f"prompts='[\"a red sphere on wood\"]', or one of the named lists: {names}"

@@ -5,7 +5,7 @@ import glob
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,9 +14,9 @@ import numpy as np
 from datasets import Dataset, Features, Value
 
 from lantern.data.cached_table import MakeRows, cache_key, cached_rows, expand_home
+from lantern.data.foreign import is_text, printable
 from lantern.data.image_io import NAMES_SHOWN, load_image, problem_of
-from lantern.data.prompts import is_text, printable
-from lantern.errors import LanternError
+from lantern.errors import LanternError, first_line
 from lantern.runtime.files import replace_text
 
 LOCATION = ("file", "start", "size")  # the arguments of a Read
@@ -48,6 +48,14 @@ class Splits(Protocol):
     def split(self, name: str) -> Split: ...
 
 
+class UnusableImageError(LanternError):
+    """One image of a data set that cannot be decoded; the others can."""
+
+    def __init__(self, problem: str, name: str = "") -> None:
+        super().__init__(f"{name}: {problem}" if name else problem)
+        self.problem, self.name = problem, name
+
+
 class SplitsBySource:
     """Takes each split from a data set of its own."""
 
@@ -73,11 +81,17 @@ class IndexedSplit(Sequence):
 
     def _image(self, row: dict[str, Any]) -> np.ndarray:
         try:
-            return load_image(self.read(*(row[key] for key in LOCATION)), self.size)
-        except Exception as error:  # readable when indexed: the file has changed since, or its disk is gone
+            content = self.read(*(row[key] for key in LOCATION))
+        except UnusableImageError as error:
+            raise UnusableImageError(error.problem, row["name"]) from error
+        except Exception as error:  # listed when it was there: the file has changed since, or its disk is gone
             raise LanternError(
-                f"{row['name']} in {row['file']} can no longer be read ({error}); start again"
+                f"{row['name']} in {row['file']} can no longer be read ({first_line(error)}); start again"
             ) from error
+        try:
+            return load_image(content, self.size)
+        except Exception as error:  # decoders raise struct.error, IndexError and others on damaged files
+            raise UnusableImageError(first_line(error), row["name"]) from error
 
     @property
     def captions(self) -> list[str]:
@@ -100,8 +114,7 @@ class IndexedImages:
         self.rows = cached_rows(folder, index_items, items, FEATURES, num_workers, items_per_shard)
         problems = zip(self.rows["name"], self.rows["problem"], strict=True)
         self.skipped = {name: problem for name, problem in problems if problem}
-        if self.skipped:
-            self._report(folder / "skipped.txt")
+        report_skipped(self.skipped, len(self.rows), source, folder / "skipped.txt")
 
     def split(self, name: str) -> IndexedSplit:
         if name not in ("train", "validation"):
@@ -114,15 +127,17 @@ class IndexedImages:
         key = cache_key(self.fingerprint, name, self.validation_share, "by path")
         return IndexedSplit(self.rows.select(chosen), self.read, self.size, key)
 
-    def _report(self, path: Path) -> None:
-        """Lists the unusable images in a file and, the first of them, in the log."""
-        lines = [f"{name}: {problem}" for name, problem in self.skipped.items()]
-        replace_text(path, "\n".join(lines) + "\n")
-        shown = "; ".join(lines[:NAMES_SHOWN])
-        if all(self.rows["problem"]):
-            raise LanternError(f"none of the {len(self.rows)} images in {self.source} can be used: {shown}")
-        counts = len(lines), len(self.rows)
-        log.warning("skipped %d of %d images in %s, listed in %s: %s", *counts, self.source, path, shown)
+
+def report_skipped(skipped: Mapping[str, str], total: int, source: str, path: Path) -> None:
+    """Lists unusable images, their problems by name, in a file and, the first of them, in the log."""
+    if not skipped:
+        return
+    lines = [f"{name}: {problem}" for name, problem in skipped.items()]
+    replace_text(path, "\n".join(lines) + "\n")
+    shown = "; ".join(lines[:NAMES_SHOWN])
+    if len(lines) == total:
+        raise LanternError(f"none of the {total} images in {source} can be used: {shown}")
+    log.warning("skipped %d of %d images in %s, listed in %s: %s", len(lines), total, source, path, shown)
 
 
 def index_image(place: Place, name: str, caption: str, problem: str, size: int, read: Read) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Captioned images in WebDataset shards: tar files whose members a.jpg and a.txt (or a.json) are one sample.
+"""Captioned images in WebDataset shards: tar files whose members a.jpg and a.txt (or a.json, a.cls) are one sample.
 Images are read from inside the tar files; nothing is unpacked."""
 
 import filecmp
@@ -7,12 +7,12 @@ import json
 import os
 import re
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from lantern.data.image_io import SUFFIXES, caption_in, is_hidden, read_bytes, try_caption
-from lantern.data.prompts import decode_text
+from lantern.data.foreign import decode_text
+from lantern.data.image_io import SUFFIXES, caption_in, caption_keys, is_hidden, read_bytes, try_caption
 from lantern.data.splits import IndexedImages, find_files, index_image, index_row, is_readable
 from lantern.errors import LanternError
 
@@ -21,14 +21,18 @@ Span = tuple[int, int]  # start and size of a member's content in its shard
 
 
 def web_dataset(
-    shards: str, size: int, cache_dir: str, validation_share: float = 0.1, num_workers: int = 2
-) -> IndexedImages:
+    shards: str, size: int, cache_dir: str, validation_share: float = 0.1, num_workers: int = 2,
+    caption_column: str | None = None, num_classes: int | None = None,
+) -> IndexedImages:  # fmt: skip
     """shards: a folder of .tar files, a pattern such as data/*.tar, or data/{000..099}.tar. Missing shards and copies
-    of others are listed with the unusable images."""
+    of others are listed with the unusable images. caption_column: the key of a caption in a .json, else caption, text
+    or prompt; num_classes: of a model that is told classes, which a sample's .cls may name."""
     shards = os.path.expanduser(str(shards))
     files = find_shards(shards)
     originals = find_copies(files)
-    items = [(file, size, originals.get(file)) for file in files]
+    keys = caption_keys(caption_column)
+    suffixes = (".txt", ".json", *((".cls",) if num_classes else ()))
+    items = [(file, size, originals.get(file), keys, suffixes) for file in files]
     return IndexedImages(shards, items, index_shards, read_bytes, size, cache_dir, validation_share, num_workers)
 
 
@@ -59,16 +63,16 @@ def find_copies(files: list[str]) -> dict[str, str]:
     return originals
 
 
-def index_shards(items: list[tuple[str, int, str | None]]) -> Iterator[dict[str, Any]]:
-    """Rows of the index of each (shard file, image size, the shard it is a copy of)."""
-    for file, size, original in items:
+def index_shards(items: list[tuple[str, int, str | None, Sequence[str], Sequence[str]]]) -> Iterator[dict[str, Any]]:
+    """Rows of the index of each (shard file, image size, the shard it is a copy of, keys and suffixes of captions)."""
+    for file, size, original, keys, suffixes in items:
         if original or not os.path.isfile(file):
             yield index_row(file, file, f"the shard has the same bytes as {original}" if original else "no such shard")
         else:
-            yield from _index_shard(file, size)
+            yield from _index_shard(file, size, keys, suffixes)
 
 
-def _index_shard(file: str, size: int) -> Iterator[dict[str, Any]]:
+def _index_shard(file: str, size: int, keys: Sequence[str], suffixes: Sequence[str]) -> Iterator[dict[str, Any]]:
     """One row per image. A truncated shard gives its complete samples, and a row with the problem."""
     images: dict[str, tuple[str, Span]] = {}
     texts: dict[str, list[tuple[str, Span]]] = {}
@@ -79,10 +83,10 @@ def _index_shard(file: str, size: int) -> Iterator[dict[str, Any]]:
             problems.append((name, "a second image under this name"))
         elif suffix in SUFFIXES:
             images[key] = name, span
-        elif suffix in (".txt", ".json"):
+        elif suffix in suffixes:
             texts.setdefault(key, []).append((suffix, span))
     for key, (name, span) in images.items():
-        caption, problem = _caption(file, texts.get(key, []))
+        caption, problem = _caption(file, texts.get(key, []), keys)
         yield index_image((file, *span), f"{file}/{name}", caption, problem, size, read_bytes)
     for name, problem in problems:
         yield index_row(file, f"{file}/{name}", problem)
@@ -113,7 +117,7 @@ def _contents(file: str) -> tuple[list[tuple[str, Span]], list[tuple[str, str]]]
             hidden += [name] if suffix in SUFFIXES else []
         elif span := _span(member) or spans.get(os.path.normpath(name)):
             contents.append((name, span))
-        elif suffix in (*SUFFIXES, ".txt", ".json") and not member.isdir():
+        elif suffix in (*SUFFIXES, ".txt", ".json", ".cls") and not member.isdir():
             problems.append((name, "it is no plain file of this shard, nor a link to one"))
     if hidden:
         problems.append((hidden[0], f"{len(hidden)} hidden images were left out; this is the first"))
@@ -125,15 +129,15 @@ def _span(member: tarfile.TarInfo) -> Span | None:
     return (member.offset_data, member.size) if member.isreg() and not member.issparse() else None
 
 
-def _caption(file: str, texts: list[tuple[str, Span]]) -> tuple[str, str]:
-    """The first caption among the .txt and .json of a sample; without one, the first reason why."""
-    found = [try_caption(partial(_read_caption, file, *text)) for text in texts]
+def _caption(file: str, texts: list[tuple[str, Span]], keys: Sequence[str]) -> tuple[str, str]:
+    """The first caption among a sample's texts and records; without one, the first reason why."""
+    found = [try_caption(partial(_read_caption, file, keys, *text)) for text in texts]
     return max(found, key=lambda pair: (pair[0] != "", pair[1] != ""), default=("", ""))
 
 
-def _read_caption(file: str, suffix: str, span: Span) -> str:
+def _read_caption(file: str, keys: Sequence[str], suffix: str, span: Span) -> str:
     text = decode_text(read_bytes(file, *span))
-    return text if suffix == ".txt" else caption_in(json.loads(text))
+    return caption_in(json.loads(text), keys) if suffix == ".json" else text
 
 
 def _key_of(name: str) -> tuple[str, str]:

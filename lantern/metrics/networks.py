@@ -17,7 +17,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, CLIPConfig, CLIPM
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from lantern.data.image_sets import Images
-from lantern.errors import CheckpointError, LanternError
+from lantern.errors import CheckpointError, LanternError, first_line
 from lantern.identity import state_hash
 from lantern.metrics.intervals import mean_interval
 from lantern.metrics.metric import ImagesMemo, Metric, batches
@@ -154,7 +154,7 @@ def load_vision(folder: str | Path, device: str = "cpu") -> VisionFeatures:
         pixels = _pixels_of(folder, body.config.image_size)
     except UNREADABLE as error:
         raise CheckpointError(
-            f"{folder} holds no vision network ({_first_line(error)}); download one of `transformers`, such as "
+            f"{folder} holds no vision network ({first_line(error)}); download one of `transformers`, such as "
             f"facebook/dinov2-base, and give its folder"
         ) from error
     return _frozen(VisionFeatures(body, pixels), device)
@@ -170,7 +170,7 @@ def load_clip(folder: str | Path, tokenizer: str | Path | None = None, scale: fl
         body = _read_pretrained(CLIPModel, folder)
     except UNREADABLE as error:
         raise CheckpointError(
-            f"{folder} holds no CLIP with both its image and its text side ({_first_line(error)}); download one of "
+            f"{folder} holds no CLIP with both its image and its text side ({first_line(error)}); download one of "
             f"`transformers`, such as openai/clip-vit-base-patch32, and give its folder"
         ) from error
     usual = {"image_mean": CLIP_MEAN, "image_std": CLIP_STD}
@@ -213,7 +213,7 @@ def load_tokenizer(source: str | Path, vocab_size: int) -> Tokenizer:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         known = f"one of {len(tokenizer)} tokens"
     except (OSError, ValueError, KeyError) as error:
-        tokenizer, known = (), f"none ({_first_line(error)})"
+        tokenizer, known = (), f"none ({first_line(error)})"
     if len(tokenizer) != vocab_size:
         raise CheckpointError(
             f"the CLIP needs a tokenizer of {vocab_size} tokens and {folder} holds {known}; give the folder of its "
@@ -241,10 +241,6 @@ def _pixels_of(folder: str | Path, size: int, otherwise: Mapping[str, Sequence[f
 
 def _frozen(network: nn.Module, device: str) -> Any:
     return network.eval().requires_grad_(False).to(resolve_device(device))
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0].rstrip(".")
 
 
 def _open_clip_config(state: Mapping[str, Tensor], heads: int) -> CLIPConfig:

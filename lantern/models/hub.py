@@ -8,16 +8,16 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-import httpx2
 import huggingface_hub
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+from huggingface_hub.utils import httpx
 
-from lantern.errors import CheckpointError
+from lantern.errors import CheckpointError, first_line
 from lantern.runtime.files import parse_json
 
-HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+HUB_ID = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")  # with a revision: a branch, tag or commit
 MODEL_FILES = ("*.safetensors", "*.json", "*.model", "*.txt")
-UNREACHABLE = (HfHubHTTPError, HFValidationError, httpx2.HTTPError, OSError, ValueError)
+UNREACHABLE = (HfHubHTTPError, HFValidationError, httpx.HTTPError, OSError, ValueError)
 
 
 def find_file(source: str | Path, name: str, setting: str, size: int) -> Path:
@@ -32,12 +32,13 @@ def find_file(source: str | Path, name: str, setting: str, size: int) -> Path:
         raise CheckpointError(f"no {name} in the folder {path} ({gigabytes(size)}); give {setting}=<its path>")
     _check_hub_id(source, name, setting, size)
     try:
-        return _cached_or_fetched(partial(huggingface_hub.hf_hub_download, str(source), name), Path.is_file)
+        return _cached_or_fetched(_of(source, huggingface_hub.hf_hub_download, name), Path.is_file)
     except UNREACHABLE as error:
-        link = f"https://huggingface.co/{source}/resolve/main/{name}"
+        repository, revision = HUB_ID.fullmatch(str(source)).groups("main")
+        link = f"https://huggingface.co/{repository}/resolve/{revision}/{name}"
         raise CheckpointError(
             f"{name} ({gigabytes(size)}) is not on this machine and could not be fetched from {link} "
-            f"({_reason(error)}); fetch it elsewhere, put it anywhere here and give {setting}=<its path>"
+            f"({first_line(error)}); fetch it elsewhere, put it anywhere here and give {setting}=<its path>"
         ) from error
 
 
@@ -45,7 +46,13 @@ def fetch_beside(source: str | Path, name: str) -> None:
     """Fetches another file of a Hub id into the cache, beside those that are there, if it has it; of a path nothing."""
     if HUB_ID.fullmatch(str(source)) and not Path(source).exists():
         with suppress(*UNREACHABLE):
-            _cached_or_fetched(partial(huggingface_hub.hf_hub_download, str(source), name), Path.is_file)
+            _cached_or_fetched(_of(source, huggingface_hub.hf_hub_download, name), Path.is_file)
+
+
+def _of(source: str | Path, fetch: Callable[..., str], *names: str) -> Callable[..., str]:
+    """A fetch of the Hub's client, of a repository with or without @revision."""
+    repository, _, revision = str(source).partition("@")
+    return partial(fetch, repository, *names, **({"revision": revision} if revision else {}))
 
 
 def is_complete(folder: Path) -> bool:
@@ -72,13 +79,13 @@ def find_folder(
         raise CheckpointError(f"{setting}={source} is a file; give the folder that holds the whole model, or a Hub id")
     _check_hub_id(source, "the model", setting, size)
     try:
-        fetch = partial(huggingface_hub.snapshot_download, str(source), allow_patterns=list(files))
+        fetch = partial(_of(source, huggingface_hub.snapshot_download), allow_patterns=list(files))
         return _cached_or_fetched(fetch, suffices)
     except UNREACHABLE as error:
         raise CheckpointError(
             f"the files of {source} ({gigabytes(size)}) are not on this machine and could not be fetched from "
-            f"https://huggingface.co/{source} ({_reason(error)}); fetch all of them elsewhere, put them in one folder "
-            f"here and give {setting}=<the folder>"
+            f"https://huggingface.co/{source} ({first_line(error)}); fetch all of them elsewhere, put them in one "
+            f"folder here and give {setting}=<the folder>"
         ) from error
 
 
@@ -110,8 +117,3 @@ def _readable(source: str | Path, setting: str) -> Path:
 def _check_hub_id(source: str | Path, name: str, setting: str, size: int) -> None:
     if not HUB_ID.fullmatch(str(source)):
         raise CheckpointError(f"nothing at {setting}={source}; give the path of {name} ({gigabytes(size)}) or a Hub id")
-
-
-def _reason(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0].rstrip(".") if lines else type(error).__name__

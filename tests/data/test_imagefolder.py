@@ -1,5 +1,6 @@
 """A user's image folder: unusual images are converted, bad ones skipped and listed, mistakes are clear errors."""
 
+import csv
 import json
 import struct
 import zlib
@@ -7,11 +8,14 @@ from functools import partial
 from hashlib import sha256
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 from PIL import Image
 from support.shards import folder_of, opened, opened_folder, picture, values_of, write_shard
 
 from lantern.data.image_io import load_image, problem_of
+from lantern.data.imagefolder import SYNSETS
 from lantern.errors import LanternError
 
 
@@ -154,3 +158,81 @@ def test_marks_and_separators_of_text_files_are_no_part_of_a_caption(tmp_path):
     assert sorted(opened_folder(tmp_path, tmp_path).split("train").captions) == ["a red sphere", "one\u2028two"]
     write_shard(tmp_path / "a.tar", [("1.png", picture(7)), ("1.json", b'\xef\xbb\xbf{"text": "seven"}')])
     assert values_of(opened(tmp_path / "a.tar", tmp_path).split("train")) == {"seven": 7}
+
+
+def write_classes(folder, names, each=1):
+    for value, name in enumerate(names):
+        (folder / name).mkdir(parents=True)
+        for copy in range(each):
+            (folder / name / f"{copy}.JPEG").write_bytes(picture(10 * value, format="JPEG"))
+    return folder
+
+
+@pytest.mark.parametrize(("names", "numbers"), [
+    (["n01440764", "n15075141", "n02085620"], ["0", "999", "151"]),  # a part of ImageNet keeps its classes
+    (["7", "000", "12"], ["7", "0", "12"]),
+    (["dog", "cat", "n01440764"], ["1", "0", "2"]),
+])  # fmt: skip
+def test_a_folder_is_the_class_of_its_images(names, numbers, tmp_path):
+    """Catches the place among the folders that are there in place of the model's class."""
+    data = opened_folder(write_classes(tmp_path / "images", names), tmp_path, num_classes=1000, validation_share=0.0)
+    assert data.split("train").captions == [number for _, number in sorted(zip(names, numbers, strict=True))]
+    assert data.skipped == {}
+
+
+def test_folders_are_no_captions_of_a_model_that_reads_texts(tmp_path):
+    with pytest.raises(LanternError, match="no caption"):
+        opened_folder(write_classes(tmp_path / "images", ["n01440764"]), tmp_path)
+
+
+def test_a_caption_of_its_own_comes_before_the_folders_class(tmp_path):
+    images = write_classes(tmp_path / "images", ["dog", "cat"], each=2)
+    (images / "dog" / "0.txt").write_text("5")
+    (images / "cat" / "metadata.csv").write_text("file_name,label,text\n1.JPEG,3,a cat\n")
+    data = opened_folder(images, tmp_path, num_classes=9, caption_column="label", validation_share=0.0)
+    assert data.split("train").captions == ["0", "3", "5", "1"]
+
+
+def test_more_classes_than_the_model_has_are_one_sentence(tmp_path):
+    images = write_classes(tmp_path / "images", ["n01440764", "n15075141"])
+    with pytest.raises(LanternError, match="n15075141 is class 999, and the model has 20 classes"):
+        opened_folder(images, tmp_path, num_classes=20)
+
+
+def test_imagenets_synsets_are_sorted_as_its_classes_are():
+    names = SYNSETS.read_text().split()
+    assert (len(names), names) == (1000, sorted(set(names)))
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
+def test_metadata_is_read_in_every_form_beside_the_images_that_it_names(suffix, tmp_path):
+    """In the folder and in one below it, with the column that is asked for, and a row that cannot be used."""
+    images = tmp_path / "images"
+    for place in ("", "deep/er"):
+        (images / place).mkdir(parents=True, exist_ok=True)
+        folder_of(images / place, ["a.png", "b.png"])
+        for text in (images / place).glob("*.txt"):
+            text.unlink()
+        rows = [{"file_name": f"{name}.png", "text": "x", "title": f"{name}, {place}"} for name in "ab"]
+        rows.append({"file_name": "a.png", "text": "x", "title": None})
+        path = images / place / f"metadata.{suffix}"
+        if suffix == "jsonl":
+            path.write_text("\n".join(map(json.dumps, rows)))
+        elif suffix == "csv":
+            with path.open("w", newline="") as file:
+                csv.DictWriter(file, rows[0], lineterminator="\n").writeheader()
+                csv.DictWriter(file, rows[0]).writerows(rows)
+        else:
+            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    split = opened_folder(images, tmp_path, caption_column="title", validation_share=0.0).split("train")
+    assert split.captions == ["a,", "b,", "a, deep/er", "b, deep/er"]
+    assert opened_folder(images, tmp_path, validation_share=0.0).split("train").captions == ["x"] * 4
+
+
+def test_a_damaged_metadata_file_is_named_and_the_others_are_read(tmp_path, caplog):
+    images = folder_of(tmp_path, ["a.png"])
+    (images / "metadata.parquet").write_bytes(b"PAR1 and no more")
+    (images / "metadata.csv").write_bytes(b'file_name,text\nb.png,"' + b"x" * 200_000)
+    data = opened_folder(images, tmp_path, validation_share=0.0)
+    assert data.split("train").captions == ["caption of a.png"]
+    assert [name.rsplit("/")[-1] for name in data.skipped] == ["metadata.csv line 2", "metadata.parquet"]

@@ -128,8 +128,22 @@ def test_the_class_of_number_zero_has_a_caption(tmp_path):
     assert values_of(opened(tmp_path / "a.tar", tmp_path).split("train")) == {"0": 7}
 
 
-def test_several_captions_of_an_image_are_one_clear_sentence(tmp_path):
-    """Catches a training on the text of a Python list."""
-    write_parquet(tmp_path / "a.parquet", [picture(1)], [["a cat", "two cats"]])
-    with pytest.raises(LanternError, match=r"a.parquet#0-0: it has the caption .'a cat', 'two cats'.; give a"):
-        parquet(tmp_path, tmp_path)
+def test_a_shards_class_is_read_for_a_model_of_classes_alone(tmp_path):
+    write_shard(tmp_path / "a.tar", [("1.png", picture(7)), ("1.cls", b"3\n"), *sample("2", 9)])
+    assert values_of(opened(tmp_path, tmp_path).split("train")) == {"caption 9": 9}
+    assert values_of(opened(tmp_path, tmp_path, num_classes=9).split("train")) == {"3": 7, "caption 9": 9}
+
+
+def test_the_column_or_key_of_a_caption_can_be_named(tmp_path):
+    write_shard(tmp_path / "a.tar", [("1.png", picture(7)), ("1.json", b'{"caption": "a", "title": "b"}')])
+    assert values_of(opened(tmp_path, tmp_path, caption_column="title").split("train")) == {"b": 7}
+    write_parquet(tmp_path / "a.parquet", [picture(7)], ["a"], title=["b"])
+    assert values_of(parquet(tmp_path, tmp_path, caption_column="title").split("train")) == {"b": 7}
+
+
+def test_of_several_captions_of_an_image_the_first_is_used(tmp_path):
+    """As COCO has them. Catches a training on the text of a Python list."""
+    write_parquet(tmp_path / "a.parquet", [picture(1), picture(2)], [["a cat", "two cats"], []])
+    data = parquet(tmp_path, tmp_path)
+    assert values_of(data.split("train")) == {"a cat": 1}
+    assert [*data.skipped.values()] == ["no caption"]

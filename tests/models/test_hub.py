@@ -3,10 +3,10 @@
 import json
 from pathlib import Path
 
-import httpx2
 import huggingface_hub
 import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError
+from huggingface_hub.utils import httpx
 
 from lantern.errors import CheckpointError
 from lantern.models.hub import find_file, find_folder, is_complete
@@ -63,7 +63,7 @@ def refuse(*_: object, **__: object) -> Path:
 
 
 def drop(*_: object, **__: object) -> Path:
-    raise httpx2.ConnectError("[Errno -2] Name or service not known")
+    raise httpx.ConnectError("[Errno -2] Name or service not known")
 
 
 @pytest.mark.parametrize(("fail", "reason"), [(refuse, "no connection"), (drop, "Name or service not known")])
@@ -83,3 +83,22 @@ def test_what_is_no_file_of_the_model_is_a_clear_error_without_the_hub(tmp_path,
             find_file(place, "w.pt", "model.checkpoint", SIZE)
     with pytest.raises(CheckpointError, match=r"no w\.pt in the folder .*0\.4 GB"):
         find_file(tmp_path, "w.pt", "model.checkpoint", SIZE)
+
+
+def test_a_revision_behind_an_id_is_fetched(monkeypatch, tmp_path):
+    asked = []
+
+    def fetch(*names, **options):
+        asked.append((names, options))
+        raise OSError("offline")
+
+    for name in ("hf_hub_download", "snapshot_download"):
+        monkeypatch.setattr(huggingface_hub, name, fetch)
+    with pytest.raises(CheckpointError, match=r"huggingface\.co/user/model/resolve/v1\.0/a\.pt"):
+        find_file("user/model@v1.0", "a.pt", "model.checkpoint", 10)
+    with pytest.raises(CheckpointError):
+        find_folder("user/model@refs/pr/1", "model.checkpoint", 10)
+    assert [(names, options.get("revision")) for names, options in asked] == [
+        (("user/model", "a.pt"), "v1.0"), (("user/model", "a.pt"), "v1.0"),
+        (("user/model",), "refs/pr/1"), (("user/model",), "refs/pr/1"),
+    ]  # fmt: skip

@@ -15,8 +15,8 @@ from datasets import Sequence as Column
 from torch import Tensor, nn
 
 from lantern.acceptance.exact import Exact
-from lantern.data.cached_table import Budget, cache_key, cached_rows
-from lantern.data.splits import Split, Splits
+from lantern.data.cached_table import Budget, cache_key, cached_rows, expand_home
+from lantern.data.splits import IndexedSplit, Split, Splits, UnusableImageError, report_skipped
 from lantern.drafters.none import NoDrafter
 from lantern.errors import LanternError
 from lantern.identity import reading_hash, state_hash, target_hashes
@@ -34,9 +34,9 @@ ENCODED_PER_SHARD, SAMPLED_PER_SHARD = 256, 128  # at most so many are computed 
 MAX_CODES = 2**16  # of a uint16 column
 CAPTION_BYTES = 400  # of a long caption, for estimates
 MIN_DOWNSAMPLING = 8  # of all supported image tokenizers, for estimates
-COLUMNS = {
-    "tokens": Features({"tokens": Column(Value("uint16")), "caption": Value("string")}),
-    "latents": Features({"latents": Column(Value("float16")), "caption": Value("string")}),
+COLUMNS = {  # without a problem, which an image has that could not be decoded
+    kind: Features({kind: Column(Value(dtype)), "caption": Value("string"), "problem": Value("string")})
+    for kind, dtype in (("tokens", "uint16"), ("latents", "float16"))
 }
 
 
@@ -90,24 +90,37 @@ class TokenTable:
     def split(self, name: str) -> TableSplit:
         """Encodes the split at the first call; later calls, in any process, read the cached table."""
         source, channels = self.images.split(name), self.num_channels if self.kind == "latents" else 1
-        height, width, _ = source[0]["image"].shape
-        size = len(source) * (2 * channels * (height * width // MIN_DOWNSAMPLING**2) + CAPTION_BYTES)
+        side = source.size if isinstance(source, IndexedSplit) else source[0]["image"].shape[0]
+        size = len(source) * (2 * channels * (side * side // MIN_DOWNSAMPLING**2) + CAPTION_BYTES)
         budget = Budget(f"{self.kind} of {len(source):,} {name} images", size, self.budget_gib, self.setting)
-        key = cache_key(source.fingerprint, self.tokenizer_hash)
+        key = cache_key(source.fingerprint, self.tokenizer_hash, "problems")
+        folder = self.cache_dir / f"{self.kind}-{name}-{key}"
         rows = cached_rows(
-            self.cache_dir / f"{self.kind}-{name}-{key}", partial(self._rows, source), range(len(source)),
-            COLUMNS[self.kind], 1, ENCODED_PER_SHARD, ENCODE_BATCH, budget,
+            folder, partial(self._rows, source), range(len(source)), COLUMNS[self.kind], 1, ENCODED_PER_SHARD,
+            ENCODE_BATCH, budget,
         )  # fmt: skip
-        self._check_size(height, len(rows[0][self.kind]) // channels)
+        problems = rows["problem"]
+        if any(problems):
+            skipped = {name: problem for name, problem in zip(rows["caption"], problems, strict=True) if problem}
+            report_skipped(skipped, len(rows), f"the {name} images", expand_home(folder) / "skipped.txt")
+            rows = rows.select([i for i, problem in enumerate(problems) if not problem])
+        self._check_size(side, len(rows[0][self.kind]) // channels)
         return TableSplit(rows, self.kind, self._read, key)
 
     def _rows(self, source: Split, indices: Sequence[int]) -> Iterator[dict[str, Any]]:
-        items = [source[i] for i in indices]
+        items = []
+        for index in indices:
+            try:
+                items.append(source[index])
+            except UnusableImageError as error:  # its name is in the place of a caption
+                yield {self.kind: [], "caption": error.name, "problem": error.problem}
+        if not items:
+            return
         images = torch.from_numpy(np.stack([item["image"] for item in items]))
         encoded = self._encode(images)
         self._check_size(images.shape[1], encoded.shape[1])
         for item, row in zip(items, encoded, strict=True):
-            yield {self.kind: row.flatten().numpy(), "caption": item["caption"]}
+            yield {self.kind: row.flatten().numpy(), "caption": item["caption"], "problem": ""}
 
     def _encode(self, images: Tensor) -> Tensor:  # uint8 [B, H, W, 3] -> uint16 [B, L]
         return encode(self.tokenizer.encode, images, self.tokenizer.codebook.device).to(torch.uint16)
@@ -198,7 +211,7 @@ class TargetSamples:
         seeds = self._seeds(name, captions, indices)
         generation = self.pipeline.generate(prompts, seeds, batch_size=len(prompts))
         for caption, tokens in zip(prompts, generation.tokens, strict=True):
-            yield {"tokens": tokens.cpu().numpy().astype(np.uint16), "caption": caption}
+            yield {"tokens": tokens.cpu().numpy().astype(np.uint16), "caption": caption, "problem": ""}
 
 
 def _place(name: str) -> str:

@@ -1,0 +1,145 @@
+"""Captioned images that `datasets` streams, from the Hub or from local files in any form that it reads
+(conf/data/hub.yaml). Captions are listed in a first pass; images are read in a second, once their tokens are made."""
+
+import tarfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from functools import partial
+from typing import Any
+
+import fsspec
+import pyarrow
+
+from lantern.data.foreign import column_of
+from lantern.data.image_io import caption_keys, try_caption
+from lantern.data.splits import IndexedImages, UnusableImageError, index_row
+from lantern.errors import LanternError, first_line
+
+BATCH = 32  # rows in memory at once
+DAMAGED = (pyarrow.ArrowException, tarfile.TarError, zipfile.BadZipFile, TypeError, ValueError)
+
+
+class Stream:
+    """The rows of a split, in order, with their images left encoded."""
+
+    def __init__(
+        self, name: str, split: str, image_column: str | None = None, columns: list[str] | None = None, **options: Any
+    ) -> None:
+        """options: of `datasets.load_dataset`; columns: the only ones to read, where the files' form allows it."""
+        from datasets import Image, load_dataset_builder  # takes seconds to import
+
+        self.name, place = name, f"{name}:{split}"
+        try:
+            builder = load_dataset_builder(name, **options)
+            if columns and hasattr(builder.config, "columns"):
+                builder = load_dataset_builder(name, columns=columns, **options)
+            rows = builder.as_streaming_dataset(split)
+        except Exception as error:  # of datasets, the Hub's client, and the readers of every format
+            raise LanternError(
+                f"{place} cannot be read ({first_line(error)}); give a data set of the Hub as name:split"
+            ) from error
+        kinds = rows.features or {}
+        self.columns = list(kinds)
+        for key in [key for key, kind in kinds.items() if isinstance(kind, Image)]:
+            rows = rows.cast_column(key, Image(decode=False))
+        images = [image_column] if image_column else [key for key, kind in kinds.items() if _holds_images(kind)]
+        self.image_column = column_of(self.columns, images, "data.image_column=…", place) if images else None
+        self.rows = rows
+        known = (rows.info.splits or {}).get(split) if rows.info else None
+        self.count: int | None = known.num_examples if known and known.num_examples else None
+        self.fingerprint = [builder.config_id, builder.hash, split]
+        self._files = {str(file) for files in (builder.config.data_files or {}).values() for file in files}
+
+    def read(self, columns: list[str], part: int | None = None) -> Iterator[dict[str, pyarrow.Scalar]]:
+        """All rows, or those of a part of rows.num_shards."""
+        rows = self.rows if part is None else self.rows.shard(self.rows.num_shards, part)
+        for batch in rows.select_columns(columns).with_format("arrow").iter(BATCH):
+            yield from ({key: batch[key][i] for key in columns} for i in range(batch.num_rows))
+
+    def content(self, cell: pyarrow.Scalar) -> bytes:
+        """The encoded image of a cell. Of a path in it only a file of the data set itself is opened."""
+        value = cell.as_py()
+        value = value if isinstance(value, Mapping) else {"bytes": value}
+        if isinstance(value.get("bytes"), bytes):
+            return value["bytes"]
+        path = str(value.get("path"))
+        inside, _, file = path.rpartition("::")  # zip://a.png::the/file.zip
+        if file not in self._files or ("://" in inside and not inside.startswith(("zip://", "tar://"))):
+            raise UnusableImageError(f"its cell names {path[:200]}, which is no file of the data set")
+        with fsspec.open(path, "rb") as opened:
+            return opened.read()
+
+
+def _holds_images(kind: object) -> bool:
+    """Whether a column may hold encoded images: as `datasets` marks them, as a dict of bytes and path, or as bytes."""
+    is_bytes = getattr(kind, "dtype", "") in ("binary", "large_binary")
+    return is_bytes or type(kind).__name__ == "Image" or (isinstance(kind, Mapping) and "bytes" in kind)
+
+
+class HubReader:
+    """Encoded images by their part and row; in ascending order each part is read once."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream, self.part, self.row, self.problem = stream, -1, 0, ""
+        self._rows: Iterator[dict[str, pyarrow.Scalar]] = iter(())
+        self._last: pyarrow.Scalar | None = None
+
+    def __call__(self, file: str, part: int, row: int) -> bytes:
+        column = str(self.stream.image_column)
+        if (part, row + 1) == (self.part, self.row) and self._last is not None:
+            return self.stream.content(self._last)
+        if part != self.part or (row < self.row and not self.problem):
+            self.part, self.row, self.problem, self._last = part, 0, "", None
+            self._rows = self.stream.read([column], part)
+        try:
+            for cells in self._rows:
+                self.row += 1
+                if self.row > row:
+                    self._last = cells[column]
+                    return self.stream.content(self._last)
+        except Exception as error:
+            if isinstance(error, LanternError) or not is_damage(error):
+                raise
+            self.problem = first_line(error)
+        raise UnusableImageError(f"its part breaks off before it: {self.problem or 'it has fewer rows by now'}")
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether a reader complains of a file, and not of the network, of which errors are none of these kinds."""
+    return isinstance(error, DAMAGED) or (type(error) is OSError and error.errno is None)  # as Arrow has it
+
+
+def hub_images(
+    name: str, size: int, cache_dir: str, split: str = "train", image_column: str | None = None,
+    caption_column: str | None = None, num_classes: int | None = None, validation_share: float = 0.1, **options: Any,
+) -> IndexedImages:  # fmt: skip
+    """options: of `datasets.load_dataset`, such as `data_files` of name="parquet". Images are split into train and
+    validation as those of a folder are. num_classes: of a model that is told classes, which a column `label` gives."""
+    options = {key: value for key, value in options.items() if value is not None}
+    stream = Stream(name, split, image_column, **options)
+    if stream.image_column is None:
+        raise LanternError(f"{name}:{split} has no column of images; name one of the columns with data.image_column=…")
+    usual = ("txt", "label") if num_classes else ("txt",)
+    keys = caption_keys(caption_column) if caption_column else (*caption_keys(None), *usual)
+    caption = column_of(stream.columns, keys, "data.caption_column=…", f"{name}:{split}")
+    captions = Stream(name, split, image_column, [caption], **options)
+    items = [(name, part, *stream.fingerprint) for part in range(stream.rows.num_shards)]
+    index = partial(index_parts, captions, caption)
+    return IndexedImages(name, items, index, HubReader(stream), size, cache_dir, validation_share, 1)
+
+
+def index_parts(stream: Stream, column: str, items: list[tuple]) -> Iterator[dict[str, Any]]:
+    """A row of the index for each row of the parts, whose images are decoded only when they are used."""
+    for name, part, *_ in items:
+        try:
+            with closing(stream.read([column], part)) as rows:
+                for row, cells in enumerate(rows):
+                    caption, problem = try_caption(cells[column].as_py)
+                    problem = problem or ("" if caption else "no caption")
+                    yield index_row(name, f"{name}/{part}-{row}", problem, caption, part, row)
+        except Exception as error:  # of the network, the Hub's client, and the readers of every format
+            if is_damage(error):
+                yield index_row(name, f"{name}/{part}", f"the part breaks off: {first_line(error)}")
+                continue
+            raise LanternError(f"{name} cannot be read ({first_line(error)}); start again, it goes on") from error

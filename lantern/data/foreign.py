@@ -1,0 +1,97 @@
+"""Texts and tables as others wrote them: their encodings, and the rows of .jsonl, .csv and .parquet files as dicts. A
+row that cannot be read is a problem of its own."""
+
+import csv
+import io
+import json
+import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import fsspec
+import pyarrow
+import pyarrow.parquet
+
+from lantern.errors import LanternError, first_line
+
+TABLES = (".jsonl", ".csv", ".parquet")
+SHOWN = 80  # letters of a row that is no record
+LINE_END = re.compile(r"\r\n|\n|\r")  # str.splitlines also splits at rarer characters
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+
+
+class Record(NamedTuple):
+    name: str  # file and line or row
+    values: dict[str, Any]
+    problem: str = ""
+
+
+def decode_text(content: bytes) -> str:
+    """UTF-8, or UTF-16 where a byte order mark says so. Other bytes become lone surrogates, which is_text finds."""
+    if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        with suppress(UnicodeDecodeError):
+            return content.decode("utf-16")
+    return content.decode("utf-8-sig", errors="surrogateescape")
+
+
+def is_text(text: str) -> bool:
+    """Whether a text can be written as UTF-8: it has no lone surrogate."""
+    return text.isascii() or re.search("[\ud800-\udfff]", text) is None
+
+
+def printable(text: str) -> str:
+    """The text in one line, without what a terminal would obey or could not show."""
+    return UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def read_records(place: Path | str) -> Iterator[Record]:
+    """The rows of a table, a file or the address of one, by its suffix; blank lines are skipped."""
+    try:
+        read = {".jsonl": _read_jsonl, ".csv": _read_csv, ".parquet": _read_parquet}[Path(place).suffix.lower()]
+        with open(place, "rb") if isinstance(place, Path) else fsspec.open(place, "rb") as file:
+            yield from read(file, str(place))
+    except (pyarrow.ArrowException, OSError) as error:
+        yield Record(str(place), {}, f"not readable: {first_line(error)}")
+
+
+def _read_jsonl(file: BinaryIO, place: str) -> Iterator[Record]:
+    for number, line in enumerate(LINE_END.split(decode_text(file.read())), start=1):
+        if line.strip():
+            name, problem = f"{place} line {number}", f"it is {printable(line[:SHOWN])!r}, no JSON object"
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError):  # of brackets and digits without end, among others
+                record = None
+            yield Record(name, record) if isinstance(record, dict) else Record(name, {}, problem)
+
+
+def _read_csv(file: BinaryIO, place: str) -> Iterator[Record]:
+    rows = csv.DictReader(io.StringIO(decode_text(file.read()), newline=""), restkey="")
+    try:
+        for row in rows:
+            yield Record(f"{place} line {rows.line_num}", row)
+    except csv.Error as error:  # of a field without end
+        yield Record(f"{place} line {rows.line_num + 1}", {}, f"not readable from here on: {error}")
+
+
+def _read_parquet(file: BinaryIO, place: str) -> Iterator[Record]:
+    with pyarrow.parquet.ParquetFile(file) as opened:
+        number = 0
+        for batch in opened.iter_batches():
+            for row in range(batch.num_rows):
+                name, number = f"{place} row {number}", number + 1
+                try:
+                    yield Record(name, {key: batch[key][row].as_py() for key in batch.schema.names})
+                except UnicodeDecodeError as error:
+                    yield Record(name, {}, str(error))
+
+
+def column_of(names: Sequence[str], wanted: Sequence[str], setting: str, source: str) -> str:
+    """The first of the wanted columns that is among `names`; setting: which names another."""
+    if found := next((name for name in wanted if name in names), None):
+        return found
+    known = ", ".join(printable(str(name)) for name in names)
+    raise LanternError(f"{source} has no column {' or '.join(wanted)}, only {known}; name one with {setting}")
