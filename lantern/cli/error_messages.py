@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from traceback import clear_frames
+from typing import Any, TextIO
 
 from hydra.errors import CompactHydraException
 from hydra.experimental.callback import Callback
@@ -78,9 +79,31 @@ def without_hints(command: Command) -> Command:
     return run
 
 
+class _LastingStream:
+    """Standard output or errors, whose reader may go while the work goes on (`| head`)."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        return self._lasting(self._stream.write, text) or len(text)
+
+    def flush(self) -> None:
+        self._lasting(self._stream.flush)
+
+    def _lasting(self, call: Callable[..., Any], *given: str) -> Any:
+        try:
+            return call(*given)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+
+
 def open_streams() -> None:
     """Opens what was closed of standard input, output and errors (`2>&-`, services) on the null device, as files too:
-    the next file that is opened would be written to as one of them."""
+    the next file that is opened would be written to as one of them. What is written to a closed pipe is dropped."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             try:
@@ -88,6 +111,8 @@ def open_streams() -> None:
             except OSError:
                 os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
             setattr(sys, name, open(os.devnull, "w" if number else "r"))  # noqa: SIM115
+        elif number and not isinstance(getattr(sys, name), _LastingStream):
+            setattr(sys, name, _LastingStream(getattr(sys, name)))
 
 
 def _report(report: Callable[[Callable[[], object]], object], work: Callable[[], object]) -> object:

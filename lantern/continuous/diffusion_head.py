@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 OFFSET = 0.008  # keeps the first step's noise from vanishing
+MAX_STEPS = 100_000  # of training
 MAX_BETA = 0.999
 FREQUENCIES = 64  # sines and cosines that encode a timestep
 MAX_PERIOD = 10000.0
@@ -33,7 +34,9 @@ class Step(NamedTuple):
 
 def cosine_schedule(num_steps: int) -> Tensor:
     """[T] float64: abar, the share of a token's variance that is left at each training step."""
-    time = torch.arange(num_steps + 1, dtype=torch.float64) / num_steps
+    if not 1 <= num_steps <= MAX_STEPS:
+        raise ValueError(f"num_training_steps={num_steps}; give 1 to {MAX_STEPS}")
+    time = torch.arange(num_steps + 1, dtype=torch.float64, device="cpu") / num_steps  # read when a model is built
     level = ((time + OFFSET) / (1 + OFFSET) * pi / 2).cos() ** 2
     betas = (1 - level[1:] / level[:-1]).clamp(max=MAX_BETA)
     return (1 - betas).cumprod(0)

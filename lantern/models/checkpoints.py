@@ -3,15 +3,19 @@ A weights folder holds model.safetensors and config.json, the constructor argume
 
 import argparse
 import json
+import os
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from inspect import signature
 from math import isfinite
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import TypeVar, Union, get_args, get_origin
+from tempfile import TemporaryDirectory
+from time import sleep
+from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin
 
 import torch
 from safetensors import SafetensorError
@@ -19,10 +23,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from lantern.errors import CheckpointError, is_number, is_whole
+from lantern.errors import CheckpointError, first_line, is_number, is_whole
 from lantern.identity import files_hash
 from lantern.models.hub import find_file
-from lantern.runtime.files import is_file, parse_json, replace_file
+from lantern.runtime.files import WRITING, is_file, parse_json, replace_file
 from lantern.runtime.hardware import DTYPES
 
 RANDOM = "random"  # in place of a checkpoint: random weights, for timing a size without its file
@@ -105,7 +109,7 @@ def load_described(
 ) -> Model:
     """The model that build_described makes, with its weights. It is built without storage first, and no further than
     the weights reach: sizes of terabytes or of a billion layers are refused at once."""
-    with torch.device("meta"), _at_most(MORE * len(state)):
+    with torch.device("meta"), at_most(len(state)):
         fitting_state(build_described(make, sizes, source, remedy), state, source, remedy)
     model = build_described(make, sizes, source, remedy)
     load_strictly(model, state, source, remedy)
@@ -113,9 +117,9 @@ def load_described(
 
 
 @contextmanager
-def _at_most(count: int) -> Iterator[None]:
-    """ValueError as soon as modules that are built within it have more parameters."""
-    left = iter(range(count))
+def at_most(count: int) -> Iterator[None]:
+    """ValueError as soon as modules that are built within it have far more parameters."""
+    left = iter(range(MORE * count))
 
     def check(*_: object) -> None:
         if next(left, None) is None:
@@ -175,10 +179,6 @@ def _is_finite(value: Tensor) -> bool:
     return bool(value.isfinite().all())
 
 
-def first_line(error: BaseException) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
-
-
 def shortened(names: list[str]) -> str:
     """The first names, and the number of the others."""
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
@@ -226,15 +226,23 @@ def local_hashes(settings: object, name: str = "", file: object = None) -> dict[
 
 
 def save_weights(folder: str | Path, state: dict[str, Tensor], config: dict, file: str = WEIGHTS_FILE) -> Path:
-    """Writes config.json, then the weights, each atomically -> the weights file. file: TORCH_FILE for programs that
-    read only that."""
+    """Writes config.json and the weights -> the weights file. Between the old ones and the new ones there is no
+    config.json for a moment: nobody reads one beside the other. file: TORCH_FILE for programs that read only that."""
     path = Path(folder) / file
     write = torch.save if file == TORCH_FILE else save_file
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path.parent / CONFIG_FILE, lambda file: file.write_text(json.dumps(config, indent=2) + "\n"))
         tensors = {name: value.detach().cpu().clone().contiguous() for name, value in state.items()}  # unshared
-        replace_file(path, lambda file: write(tensors, file))
+
+        def write_both(described: Path) -> None:
+            described.write_text(json.dumps(config, indent=2) + "\n")
+            with TemporaryDirectory(dir=path.parent, prefix=WRITING) as place:
+                write(tensors, Path(place) / path.name)
+                (Path(place) / path.name).chmod(0o644)  # safetensors writes with mode 0600
+                (path.parent / CONFIG_FILE).unlink(missing_ok=True)
+                os.replace(Path(place) / path.name, path)
+
+        replace_file(path.parent / CONFIG_FILE, write_both)
     except (OSError, RuntimeError, SafetensorError) as error:  # torch.save to a full disk is a RuntimeError
         remedy = "make room, or choose a folder you may write to"
         raise CheckpointError(f"cannot write weights to {path.parent} ({error}); {remedy}") from error
@@ -247,8 +255,13 @@ def weights_file(folder: str | Path) -> Path:
 
 
 def load_weights(folder: str | Path) -> tuple[dict[str, Tensor], dict]:
-    config = read_config(folder)
-    return read_weights(weights_file(folder)), config
+    """Of one writing, also where another process writes them meanwhile."""
+    while True:
+        config = read_config(folder)
+        state = read_weights(weights_file(folder))
+        if is_file(Path(folder) / CONFIG_FILE) and read_config(folder) == config:
+            return state, config
+        sleep(0.01)
 
 
 def read_config(folder: str | Path) -> dict:
@@ -264,6 +277,37 @@ def read_config(folder: str | Path) -> dict:
     return config
 
 
+class Expected(NamedTuple):
+    """Weights that a model on the meta device would be given."""
+
+    source: str  # a path or a Hub id
+    file: str | None  # None: all safetensors of the folder
+    shapes: dict[str, list[int]]  # by name
+    ignored: tuple[str, ...] = ()  # prefixes of names that may be absent or in excess
+    read: Callable[[Path], dict[str, Tensor]] = read_weights  # of a file, by the names of `shapes`
+
+
+_expected: ContextVar[list[Expected] | None] = ContextVar("expected", default=None)
+
+
+@contextmanager
+def noted_weights() -> Iterator[list[Expected]]:
+    """All weights that models expect which are built on the meta device within it."""
+    found: list[Expected] = []
+    token = _expected.set(found)
+    try:
+        yield found
+    finally:
+        _expected.reset(token)
+
+
+def note_weights(model: nn.Module, source: object, file: str | None = None, **given: Any) -> None:
+    """Notes what a model on the meta device expects, where noted_weights asks for it. given: as of Expected."""
+    if (found := _expected.get()) is not None:
+        shapes = {name: list(value.shape) for name, value in model.state_dict().items()}
+        found.append(Expected(str(source), file, shapes, **given))
+
+
 def build_model(
     build: Callable[[], Model], checkpoint: str, file: str, setting: str, remedy: str, device: torch.device,
     dtype: torch.dtype = torch.float32, read: Callable[[Path], dict[str, Tensor]] = read_weights,
@@ -275,6 +319,7 @@ def build_model(
     with torch.device("meta"):
         model = build().to(dtype)
     if device.type == "meta":
+        note_weights(model, checkpoint, file, read=read)
         return model, None
     path = find_file(checkpoint, file, setting, 4 * num_parameters(model))
     state = read(path)

@@ -31,6 +31,12 @@ def test_closed_streams_are_no_reason_to_end(tmp_path):
     assert ((tmp_path / "status").read_text(), "weights" in (tmp_path / "out").read_text()) == ("0\n", True), done
 
 
+def test_a_reader_that_goes_away_does_not_end_a_command(tmp_path):
+    """As of `| head`. Catches hours that are lost for a line that nobody reads."""
+    done = run(f"({EVALUATE} dry_run=true 2>&1; echo $? >status) | true", tmp_path)
+    assert ((tmp_path / "status").read_text(), done.stderr) == ("0\n", "")
+
+
 @pytest.mark.full
 def test_an_evaluation_needs_no_streams_at_all(tmp_path):
     sizes = "speed.num_prompts=1 quality.num_images=0 output_tv.num_positions=0 drafter=none tracking.mode=disabled"

@@ -1,11 +1,18 @@
 """Every bad weights file is one sentence that names the file; good ones come back as they were."""
 
 import json
+import os
 import pickle
+import random
+import subprocess
+import sys
+import time
+from contextlib import suppress
 from time import process_time
 
 import pytest
 import torch
+from support.paths import ROOT
 from support.tiny_weights import write_tiny_weights
 from torch import nn
 
@@ -34,6 +41,38 @@ def test_saved_weights_come_back_with_their_config(tmp_path):
     assert weights_hash(path) == weights_hash(tmp_path / "new")
     other = save_weights(tmp_path / "other", STATE | {"bias": torch.ones(2)}, {"width": 3})
     assert weights_hash(other) != weights_hash(path)
+
+
+WRITER = """
+import sys, torch
+from lantern.models.checkpoints import save_weights
+for number in range(10**6):
+    save_weights(sys.argv[1], {"weight": torch.full((2 * 10**6,), float(number))}, {"number": number})
+"""
+
+
+@pytest.mark.full
+def test_weights_that_are_read_while_they_are_written_or_behind_a_kill_are_of_one_writing(tmp_path):
+    """As of an evaluation beside the training that writes its drafter, and of kill -9 during an export. Catches the new
+    config.json beside the old weights."""
+    folder, seen = tmp_path / "drafter", set()
+    for _ in range(3):
+        command = [sys.executable, "-c", WRITER, str(folder)]
+        writer = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)})
+        while not (folder / "config.json").is_file():
+            time.sleep(0.01)
+        end = time.monotonic() + 2 + random.random() / 10  # within a writing, mostly
+        while time.monotonic() < end:
+            with suppress(CheckpointError):  # "no config.json", for a moment
+                state, config = load_weights(folder)
+                assert state["weight"].unique().tolist() == [config["number"]]
+                seen.add(config["number"])
+        writer.kill()
+        writer.wait()
+        with suppress(CheckpointError):
+            state, config = load_weights(folder)
+            assert state["weight"].unique().tolist() == [config["number"]]
+    assert len(seen) > 10
 
 
 def test_all_weights_that_settings_name_are_hashed(tmp_path, monkeypatch):

@@ -115,6 +115,11 @@ def test_folders_that_do_not_fit_are_one_sentence(exported, weights, tmp_path):
         "NaN or infinite values in norm.weight": changed(exported, tmp_path / "n", spoilt),
         "does not describe a transformer_of": changed(exported, tmp_path / "h", head=None),
     }
+    config = load_weights(exported)[1]
+    for group, name in (("architecture", "num_layers"), ("architecture", "dim"), ("head", "num_training_steps")):
+        sizes = changed(exported, tmp_path / name, **{group: config[group] | {name: 10**9}})
+        with pytest.raises(CheckpointError, match="does not describe a transformer_of"):  # before it is built
+            loaded(sizes, weights)
     for message, folder in cases.items():
         with pytest.raises(CheckpointError, match=message):
             loaded(folder, weights)

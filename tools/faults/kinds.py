@@ -19,6 +19,7 @@ from tools.faults.work import table_files
 DISK_BYTES = 64 * 2**20  # of the small disk
 FULL_FOR_S = 20.0  # then whoever has not noticed is ended
 CHECKPOINT = "latest.ckpt"
+PAUSED_S = 8.0  # at most
 YEARS_AHEAD_S = 400 * 24 * 3600.0
 EVERY = ("train", "ranks", "sweep", "shards", "extraction")
 
@@ -100,6 +101,14 @@ def interrupt_twice(scene: Scene) -> None:
         send(signal.SIGINT, scene.running.alive)
 
 
+def pause(scene: Scene) -> None:
+    """SIGSTOP to one command, and SIGCONT later, mostly behind the end of its leases."""
+    chosen = _choose(scene, scene.running.alive)
+    send(signal.SIGSTOP, chosen)
+    scene.running.wait(scene.dice.uniform(0.5, PAUSED_S))
+    send(signal.SIGCONT, chosen)
+
+
 def fill_disk(scene: Scene) -> None:
     """Leaves no byte on the job's disk until its processes have ended."""
     filler = scene.folder / "filler"
@@ -175,6 +184,7 @@ KINDS: dict[str, Kind] = {
     "kill -9 of the parent": Kind(EVERY, kill_one),
     "kill -9 of a data worker": Kind(("extraction", "train"), kill_helper, is_from_start=True, is_survived=True),
     "SIGTERM": Kind(EVERY, terminate),
+    "SIGSTOP, then SIGCONT": Kind(EVERY, pause, is_survived=True),
     "Ctrl-C twice": Kind(EVERY, interrupt_twice),
     "disk full": Kind(EVERY, fill_disk, needs_mounts=True, is_on_small_disk=True),
     "folder made read-only": Kind(EVERY, forbid_writing, needs_mounts=True),
